@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/base.h"
+#include "db/states.h"
 
 #define DB_NULL INT64_MIN
 
@@ -229,7 +230,6 @@ int db_trial_cancel_queued(struct db *writer, const char *campaign, int64_t now,
 /* Planned memory as the trainer said it, before the trial ends. */
 int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
                      const char *memory_json, struct err *error);
-bool db_trial_final(const char *state);
 /* All successful measurements of the layout of TRIAL: TRIAL itself and its repeats, in order. */
 int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                    const char *campaign, int64_t trial, struct err *error);

@@ -1,8 +1,8 @@
 /*
- * Trials and their life, in one table of transitions:
+ * Trials and their life:
  *
- *     queued -> starting -> running -> ok | oom | illegal | numeric | timeout | hang | crash
- *        ^________|___________|        | node_fail | preempted | cancelled | pruned | implausible
+ *     queued -> starting -> running -> a final state of states.def
+ *        ^________|___________|
  *
  * (back to queued: another attempt). Each transition is one UPDATE whose WHERE names the states
  * that it leaves.
@@ -61,18 +61,6 @@ static const struct db_column columns[] = {
     I(rev),
     {0},
 };
-
-static const char *const final_states[] = {"ok",        "oom",       "illegal", "numeric",
-                                           "timeout",   "hang",      "crash",   "node_fail",
-                                           "preempted", "cancelled", "pruned",  "implausible"};
-
-bool db_trial_final(const char *state)
-{
-    for (size_t i = 0; i < ARRAY_LEN(final_states); i++)
-        if (!strcmp(final_states[i], state))
-            return true;
-    return false;
-}
 
 int db_trial_next(int64_t *ret_n, struct db *db, const char *campaign, struct err *error)
 {

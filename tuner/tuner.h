@@ -228,6 +228,8 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
                         const json_t *body, struct err *error);
 /* The end of an attempt: *RET is the trial. The same again gives the same answer; -ESTALE when the
  * lease had ended before and nothing was counted. */
+/* Words that "status" of a worker's report may be, NULL at the end. */
+void tn_report_statuses(const char *ret[DB_STATES + 2]);
 int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                        const json_t *body, struct err *error);
 json_t *tn_workers_json(struct tn_service *svc);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The arrows between folders: who may include whom, and only the public header from outside.
+# The arrows between folders: who may include whom, and only the public header and tables of rows (.def) from outside.
 # The table is that of docs/ARCHITECTURE.md.
 cd "${PT_SRC:?}" || exit 99
 
@@ -43,7 +43,7 @@ for folder in $folders; do
         if [ $ok = no ]; then
             bad="$bad
 #   $from includes $target: $folder/ may use only: $(allowed "$folder")"
-        elif [ "$target" != "$(public "$owner")" ] && [ "$owner" != base ]; then
+        elif [ "$target" != "$(public "$owner")" ] && [ "$owner" != base ] && [ "${target%.def}" = "$target" ]; then
             bad="$bad
 #   $from includes $target: from outside, include $(public "$owner")"
         fi

@@ -502,7 +502,8 @@ const assets = fs
     .map((f) => f.slice(4));
 
 test("every import and every link of the pages is among the served files", () => {
-    const served = new Set([...assets, "vendor/echarts.min.js", "lib/layout-keys.js"]);
+    const made = ["vendor/echarts.min.js", "lib/layout-keys.js", "lib/trial-states.js"];
+    const served = new Set([...assets, ...made]);
     for (const file of assets.filter((f) => /\.(js|html)$/.test(f))) {
         const text = fs.readFileSync(path.join(ui, file), "utf8");
         const refs = file.endsWith(".js")

@@ -279,15 +279,33 @@ int tn_http_settings_check(const struct conf *conf, struct err *error)
     return 0;
 }
 
-/* Those of schemas.json with the layout's, which plan/ makes from its keys. */
+/* Property KEY of schema NAME is one of WORDS. */
+static void set_words(json_t *schemas, const char *name, const char *key, const char *const *words)
+{
+    json_t *list = json_array();
+
+    for (; *words; words++)
+        json_array_append_new(list, json_string(*words));
+    json_object_set_new(
+        json_object_get(json_object_get(json_object_get(schemas, name), "properties"), key), "enum",
+        list);
+}
+
+/* Those of schemas.json with the layout's, which plan/ makes from its keys, and with the words of
+ * the rows of db_states. */
 static const char *all_schemas(struct arena *arena)
 {
     AUTO_JSON *schemas = NULL;
     AUTO_FREE char *text = NULL;
+    const char *words[DB_STATES + 2];
 
     if (jx_parse(&schemas, tn_api_schemas, strlen(tn_api_schemas), NULL) < 0)
         return tn_api_schemas; /* the server says what is wrong */
     json_object_set_new(schemas, "Layout", pl_layout_schema());
+    db_trial_state_names(words);
+    set_words(schemas, "Trial", "state", words);
+    tn_report_statuses(words);
+    set_words(schemas, "CompleteRequest", "status", words);
     text = json_dumps(schemas, JSON_COMPACT);
     return arena_strdup(arena, text);
 }

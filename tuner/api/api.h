@@ -25,7 +25,7 @@ struct tn_http {
 
 extern const struct web_route tn_api_routes[];
 extern const struct web_param tn_api_params[];
-extern const char tn_api_schemas[]; /* made from schemas.json; without Layout */
+extern const char tn_api_schemas[]; /* made from schemas.json; api.c adds the rest */
 
 struct tn_http *tn_api_http(struct web_request *rq);
 struct tn_service *tn_api_svc(struct web_request *rq);

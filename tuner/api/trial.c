@@ -23,16 +23,14 @@ void tn_api_trial_list(struct web_request *rq)
 {
     static const char *const sorts[] = {"n",    "tokens_per_s", "state", "memory",
                                         "kind", "seconds",      NULL};
-    static const char *const states[] = {"queued", "starting",  "running",     "ok",
-                                         "oom",    "illegal",   "numeric",     "timeout",
-                                         "hang",   "crash",     "node_fail",   "preempted",
-                                         "pruned", "cancelled", "implausible", NULL};
+    const char *states[DB_STATES + 1];
     struct db_filter f;
     struct err e;
     AUTO_STR items = {0};
     const char *next;
     int64_t total;
 
+    db_trial_state_names(states);
     if (!tn_api_filter(&f, rq, sorts, states))
         return;
     if (tn_trial_list(&items, &next, &total, tn_api_svc(rq), web_param(rq, "id"), web_arena(rq), &f,

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "db/db.h"
+
 char *cl_path(const char *head, const char *name, const char *tail)
 {
     AUTO_STR s = {0};
@@ -383,12 +385,9 @@ static bool trial_lives(struct cl *client)
 {
     AUTO_FREE char *tail = mem_printf("/trials/%s", client->operand[1]);
     AUTO_JSON *v = NULL;
-    const char *state;
 
-    if (cl_get_campaign(&v, client, client->operand[0], tail) != CL_OK)
-        return false;
-    state = cl_string(v, "state");
-    return str_eq(state, "queued") || str_eq(state, "starting") || str_eq(state, "running");
+    return cl_get_campaign(&v, client, client->operand[0], tail) == CL_OK &&
+           db_trial_live(cl_string(v, "state"));
 }
 
 int cl_log(struct cl *client)

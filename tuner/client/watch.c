@@ -12,6 +12,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "db/db.h"
+
 struct watch {
     struct cl *c;
     const char *id;
@@ -43,9 +45,7 @@ static bool is_over(const json_t *campaign)
 
 static bool is_settled(const json_t *trial)
 {
-    const char *s = cl_string(trial, "state");
-
-    return strcmp(s, "queued") && strcmp(s, "starting") && strcmp(s, "running");
+    return !db_trial_live(cl_string(trial, "state"));
 }
 
 static void progress_line(const struct watch *watch, char *buf, size_t size)

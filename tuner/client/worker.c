@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "db/db.h"
 #include "tuner/client/client.h"
 #include "tuner/machine/proc.h"
 
@@ -253,10 +254,10 @@ static json_t *report(const struct job *job)
     json_object_set_new(body, "stdout", tail(job, "stdout"));
     json_object_set_new(body, "stderr", tail(job, "stderr"));
     if (stopped) {
-        json_object_set_new(body, "status", json_string("node_fail"));
+        json_object_set_new(body, "status", json_string(db_states[DB_STATE_NODE_FAIL].name));
         json_object_set_new(body, "detail", json_string("the worker was stopped"));
     } else if (!x.known) {
-        json_object_set_new(body, "status", json_string("node_fail"));
+        json_object_set_new(body, "status", json_string(db_states[DB_STATE_NODE_FAIL].name));
         json_object_set_new(body, "detail", json_string("the supervisor was killed"));
     } else {
         json_object_set_new(body, "exit_code", json_integer(x.code));
@@ -338,7 +339,8 @@ static int run_trial(struct cl *client, const json_t *offer, const char *folder)
     printf("trial %lld: %s\n", (long long)j.n, cl_string(offer, "text"));
     fflush(stdout);
     if (start(client, &j, offer, &e) < 0) {
-        AUTO_JSON *body = json_pack("{s:s, s:s}", "status", "node_fail", "detail", e.text);
+        AUTO_JSON *body =
+            json_pack("{s:s, s:s}", "status", db_states[DB_STATE_NODE_FAIL].name, "detail", e.text);
         bool more;
 
         tell(&more, client, &j, ":complete",

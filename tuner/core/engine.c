@@ -83,31 +83,15 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial)
         en->ids = search_id;
 }
 
-/* Column "the search learns" of the table of outcomes. */
 bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial)
 {
-    static const struct {
-        const char *state;
-        enum se_status status;
-    } table[] = {
-        {"ok", SE_OK},
-        {"oom", SE_OOM},
-        {"illegal", SE_INFEASIBLE},
-        {"numeric", SE_INFEASIBLE},
-        {"timeout", SE_CENSORED},
-        {"pruned", SE_CENSORED},
-        {"implausible", SE_CENSORED}, /* at the peak: true, and worth nothing */
-        {"hang", SE_DISCARD},
-        {"crash", SE_CRASHED},
-        {"node_fail", SE_DISCARD},
-        {"preempted", SE_DISCARD},
-        {"cancelled", SE_DISCARD},
+    static const enum se_status learned[] = {
+#define STATE(NAME, name, life, tries, pauses, learns, ...) SE_##learns,
+#include "db/states.def"
     };
+    int state = db_state_find(trial->state);
 
-    *ret = (struct se_outcome){.status = SE_DISCARD};
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (!strcmp(table[i].state, trial->state))
-            ret->status = table[i].status;
+    *ret = (struct se_outcome){.status = state < 0 ? SE_DISCARD : learned[state]};
     if (ret->status == SE_OK) {
         ret->tokens_per_s = trial->tokens_per_s;
         ret->tokens_per_s_se = trial->tokens_per_s_se > 0 ? trial->tokens_per_s_se : 0;

@@ -31,7 +31,7 @@ static int ending_job(struct db *writer, void *arg, struct err *error)
                              .n = at->n,
                              .attempt = at->attempt,
                              .ended = en->now,
-                             .outcome = "requeued",
+                             .outcome = db_states[DB_STATE_REQUEUED].name,
                              .exit_code = DB_NULL,
                              .signal = DB_NULL};
     struct arena a = {0};

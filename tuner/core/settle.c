@@ -1,8 +1,8 @@
 /*
  * Why an attempt ended, what that means, and the one transaction that records it.
  *
- * The table of outcomes is `rules`: the final state, what happens to the trial, and how often it
- * may be tried again.
+ * Outcomes are rows of db_states: whether one settles its trial, after how many attempts, and
+ * whether it pauses the campaign.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,41 +21,17 @@
 
 enum { CRASHES = 3, TAIL = 16 << 10 };
 
-enum next { SETTLE, RETRY, PAUSE };
-
-struct rule {
-    const char *outcome; /* of the attempt, and the trial's state if it is final */
-    enum next next;
-    int attempts; /* RETRY: settle after so many attempts with this outcome */
-};
-
-static const struct rule rules[] = {
-    {"ok", SETTLE, 0},        {"oom", SETTLE, 0},           {"illegal", SETTLE, 0},
-    {"numeric", SETTLE, 0},   {"timeout", SETTLE, 0},       {"pruned", SETTLE, 0},
-    {"cancelled", SETTLE, 0}, {"hang", RETRY, 2},           {"crash", RETRY, 2},
-    {"node_fail", RETRY, 5},  {"preempted", RETRY, 5},      {"data", PAUSE, 0},
-    {"io", PAUSE, 0},         {"requeued", RETRY, 1 << 30}, {"implausible", SETTLE, 0},
-};
-
 struct cause {
-    const char *outcome;
+    enum db_state outcome;
     char detail[400];
     int rank;
 };
 
-static const struct rule *rule_of(const char *outcome)
-{
-    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-        if (!strcmp(rules[i].outcome, outcome))
-            return &rules[i];
-    return rule_of("crash");
-}
-
 /* ---- what was it? -------------------------------------------------------- */
 
-static void say(struct cause *cause, const char *outcome, const char *fmt, ...)
+static void say(struct cause *cause, enum db_state outcome, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void say(struct cause *cause, const char *outcome, const char *fmt, ...)
+static void say(struct cause *cause, enum db_state outcome, const char *fmt, ...)
 {
     va_list ap;
 
@@ -93,12 +69,12 @@ static bool stderr_tail(char *buf, size_t size, const char *folder)
 
 static void by_stop(struct cause *cause, const struct tn_attempt *left)
 {
-    static const char *const names[] = {
-        [TN_STOP_CANCEL] = "cancelled", [TN_STOP_TIMEOUT] = "timeout",
-        [TN_STOP_HANG] = "hang",        [TN_STOP_PRUNED] = "pruned",
-        [TN_STOP_SERVICE] = "requeued", [TN_STOP_MEASURED] = "crash"};
+    static const enum db_state outcomes[] = {
+        [TN_STOP_CANCEL] = DB_STATE_CANCELLED, [TN_STOP_TIMEOUT] = DB_STATE_TIMEOUT,
+        [TN_STOP_HANG] = DB_STATE_HANG,        [TN_STOP_PRUNED] = DB_STATE_PRUNED,
+        [TN_STOP_SERVICE] = DB_STATE_REQUEUED, [TN_STOP_MEASURED] = DB_STATE_CRASH};
 
-    say(cause, names[left->stop], "%s",
+    say(cause, outcomes[left->stop], "%s",
         left->trouble[0]               ? left->trouble
         : left->stop == TN_STOP_CANCEL ? "on request"
                                        : "the daemon ended");
@@ -106,49 +82,45 @@ static void by_stop(struct cause *cause, const struct tn_attempt *left)
 
 static void by_error(struct cause *cause, const struct tn_seen *seen)
 {
-    static const char *const same[] = {"oom", "illegal", "numeric", "data", "io"};
+    int class = db_state_find(seen->error_class);
 
-    say(cause, "crash", "%s: %s", seen->error_class, seen->detail);
-    for (size_t i = 0; i < ARRAY_LEN(same); i++)
-        if (!strcmp(same[i], seen->error_class))
-            say(cause, same[i], "%s", seen->detail);
+    if (class >= 0 && db_states[class].code)
+        say(cause, class, "%s", seen->detail);
+    else
+        say(cause, DB_STATE_CRASH, "%s: %s", seen->error_class, seen->detail);
     cause->rank = seen->error_rank;
 }
 
 static void by_exit(struct cause *cause, const struct tn_attempt *left)
 {
-    static const struct {
-        int code;
-        const char *outcome;
-    } codes[] = {{65, "illegal"}, {66, "oom"}, {67, "numeric"}, {68, "data"}, {70, "io"}};
     const struct tn_exit *x = &left->exit;
     char tail[300];
     bool oom = stderr_tail(tail, sizeof(tail), left->folder);
 
     if (!x->known)
-        say(cause, "crash", "the supervisor was killed%s%s", tail[0] ? ": " : "", tail);
+        say(cause, DB_STATE_CRASH, "the supervisor was killed%s%s", tail[0] ? ": " : "", tail);
     else if (x->proxy_lost)
-        say(cause, "crash", "the process manager's proxy died, its ranks lived on");
+        say(cause, DB_STATE_CRASH, "the process manager's proxy died, its ranks lived on");
     else if (x->signal)
-        say(cause, "crash", "the launcher was killed by signal %d (%s)", x->signal,
+        say(cause, DB_STATE_CRASH, "the launcher was killed by signal %d (%s)", x->signal,
             strsignal(x->signal));
     else if (x->code == 0)
-        say(cause, "crash", "ended without a summary%s%s", tail[0] ? ": " : "", tail);
+        say(cause, DB_STATE_CRASH, "ended without a summary%s%s", tail[0] ? ": " : "", tail);
     else
-        say(cause, "crash", "exit code %d%s%s", x->code, tail[0] ? ": " : "", tail);
-    for (size_t i = 0; i < ARRAY_LEN(codes); i++)
-        if (x->known && !x->signal && !x->proxy_lost && x->code == codes[i].code)
-            cause->outcome = codes[i].outcome;
+        say(cause, DB_STATE_CRASH, "exit code %d%s%s", x->code, tail[0] ? ": " : "", tail);
+    for (int i = 0; i < DB_STATES; i++)
+        if (x->known && !x->signal && !x->proxy_lost && x->code > 0 && x->code == db_states[i].code)
+            cause->outcome = i;
     /* 75 alone may be the bitwise OR of other codes: only with its event it means that somebody
      * else asked it to stop. */
     if (x->known && (left->seen.stopped || x->stopped))
-        say(cause, "preempted", "stopped from outside");
+        say(cause, DB_STATE_PREEMPTED, "stopped from outside");
     /* The kernel killed something for want of memory while it ran, and it died by KILL (mpiexec
      * reports 9 or 137). */
     if (x->known && x->oom_kills > 0 && (x->code == 9 || x->code == 137 || x->signal == SIGKILL))
-        say(cause, "oom", "killed by the kernel: out of memory");
+        say(cause, DB_STATE_OOM, "killed by the kernel: out of memory");
     if (x->known && x->code != 0 && oom)
-        say(cause, "oom", "%s", tail);
+        say(cause, DB_STATE_OOM, "%s", tail);
 }
 
 /* No layout wins by doing less: a step is global_batch x seq tokens, whatever the layout. */
@@ -159,7 +131,8 @@ static bool did_other_work(struct cause *cause, const struct tn_attempt *attempt
 
     if (!(least < want) && !(attempt->seen.tokens_most > want))
         return false;
-    say(cause, "illegal", "a step had %.0f tokens instead of %.0f (global_batch %d x seq %d)",
+    say(cause, DB_STATE_ILLEGAL,
+        "a step had %.0f tokens instead of %.0f (global_batch %d x seq %d)",
         least < want ? least : attempt->seen.tokens_most, want, w->global_batch, w->seq);
     return true;
 }
@@ -181,7 +154,7 @@ static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
     if (!(share > 1)) /* the peak is unknown, or it was not passed */
         return false;
     attempt->bound = rate / share;
-    say(cause, "implausible",
+    say(cause, DB_STATE_IMPLAUSIBLE,
         "%.6g tokens/s are %.1f %% MFU, %.4g TFLOP/s a device at the least, above its %s peak of "
         "%.4g: not counted. Likely causes: a rate of another unit or scope in the log, a smaller "
         "model or batch in the trainer's command, a faster precision (fp8, TF32) than the layout "
@@ -210,17 +183,19 @@ static bool explains_the_stop(const struct tn_attempt *attempt)
 
 static void find_cause(struct cause *cause, struct tn_attempt *attempt)
 {
+    int verdict = db_state_find(attempt->verdict);
+
     *cause = (struct cause){.rank = -1};
     if (attempt->seen.summary && (did_other_work(cause, attempt) || is_implausible(cause, attempt)))
         return;
     if (attempt->seen.summary)
-        say(cause, "ok", "%s", "");
+        say(cause, DB_STATE_OK, "%s", "");
     else if (attempt->machine_lost)
-        say(cause, "node_fail", "%s", attempt->trouble);
+        say(cause, DB_STATE_NODE_FAIL, "%s", attempt->trouble);
     else if (attempt->stop != TN_STOP_NONE && !explains_the_stop(attempt))
         by_stop(cause, attempt);
     else if (attempt->verdict && attempt->stop == TN_STOP_NONE)
-        say(cause, attempt->verdict, "%s", attempt->trouble);
+        say(cause, verdict < 0 ? DB_STATE_CRASH : (enum db_state)verdict, "%s", attempt->trouble);
     else if (attempt->seen.error)
         by_error(cause, &attempt->seen);
     else
@@ -233,15 +208,17 @@ static void find_cause(struct cause *cause, struct tn_attempt *attempt)
 static char *failure_text(const struct cause *cause, const struct tn_attempt *attempt)
 {
     AUTO_JSON *v =
-        json_pack("{s:s, s:s, s:o, s:o, s:o}", "class", cause->outcome, "detail", cause->detail,
-                  "rank", cause->rank < 0 ? json_null() : json_integer(cause->rank), "exit_code",
+        json_pack("{s:s, s:s, s:o, s:o, s:o}", "class", db_states[cause->outcome].name, "detail",
+                  cause->detail, "rank", cause->rank < 0 ? json_null() : json_integer(cause->rank),
+                  "exit_code",
                   attempt->exit.known && attempt->exit.code >= 0 ? json_integer(attempt->exit.code)
                                                                  : json_null(),
                   "signal",
                   attempt->exit.known && attempt->exit.signal ? json_integer(attempt->exit.signal)
                                                               : json_null());
 
-    return v ? jx_dump(v) : mem_printf("{\"class\":\"%s\",\"detail\":null}", cause->outcome);
+    return v ? jx_dump(v)
+             : mem_printf("{\"class\":\"%s\",\"detail\":null}", db_states[cause->outcome].name);
 }
 
 static char *phases_text(const struct tn_seen *seen)
@@ -264,7 +241,7 @@ static double total_of(const json_t *memory)
 
 struct settlement {
     struct tn_attempt *a;
-    const struct rule *rule;
+    const struct db_state_row *row; /* of the cause */
     struct cause cause;
     struct db_trial t;
     struct db_attempt at;
@@ -277,7 +254,7 @@ static void fill_rows(struct settlement *settlement)
     struct tn_attempt *a = settlement->a;
     const struct tn_seen *seen = &a->seen;
     struct pl_problem p = tn_spec_problem(a->campaign->engine->spec);
-    bool ok = !strcmp(settlement->cause.outcome, "ok");
+    bool ok = settlement->cause.outcome == DB_STATE_OK;
     int64_t now = clock_wall_ms();
     double mfu =
         ok ? pl_mfu(p.model, p.cluster, &a->trial->layout, p.workload, seen->tokens_per_s) : -1;
@@ -291,7 +268,7 @@ static void fill_rows(struct settlement *settlement)
         .n = a->trial->n,
         .attempt = a->number,
         .ended = a->exit.known && a->exit.ended > 0 ? a->exit.ended : now,
-        .outcome = settlement->cause.outcome,
+        .outcome = settlement->row->name,
         .failure = settlement->failure,
         .offset = a->stored,
         .exit_code = a->exit.known && a->exit.code >= 0 ? a->exit.code : DB_NULL,
@@ -299,7 +276,7 @@ static void fill_rows(struct settlement *settlement)
     settlement->t = (struct db_trial){
         .campaign = a->campaign->id,
         .n = a->trial->n,
-        .state = settlement->cause.outcome,
+        .state = settlement->row->name,
         .tokens_per_s = ok ? seen->tokens_per_s : (double)NAN,
         .tokens_per_s_se = ok ? seen->tokens_per_s_se : (double)NAN,
         .tokens_per_s_max = ok ? (double)NAN : a->bound,
@@ -326,32 +303,44 @@ static int decide(struct settlement *settlement, struct db *writer, struct err *
     int64_t before = 0;
     int r = 0;
 
-    settlement->final = settlement->rule->next == SETTLE;
-    if (settlement->rule->next == RETRY) {
+    if (settlement->row->tries > 1)
         r = db_attempt_outcomes(&before, writer, settlement->at.campaign, settlement->at.n,
-                                settlement->cause.outcome, error);
-        settlement->final = before + 1 >= settlement->rule->attempts;
-    }
+                                settlement->row->name, error);
+    settlement->final = settlement->row->tries && before + 1 >= settlement->row->tries;
     /* A campaign that is over starts nothing again. */
     if (!settlement->final && strcmp(settlement->a->campaign->state, DB_RUNNING) &&
         strcmp(settlement->a->campaign->state, DB_VERIFYING) &&
         strcmp(settlement->a->campaign->state, DB_PAUSED)) {
         settlement->final = true;
-        settlement->t.state = "cancelled";
+        settlement->t.state = db_states[DB_STATE_CANCELLED].name;
     }
     return r;
 }
 
 struct tally {
-    int64_t ok, crash; /* of the second kind are those whose numbers cannot be, too */
+    int64_t good, bad; /* the bad pause the campaign where nothing is good */
 };
+
+static bool is_good(const char *state)
+{
+    int found = db_state_find(state);
+
+    return found >= 0 && db_states[found].life == DB_GOOD;
+}
+
+static bool pauses_if_all(const char *state)
+{
+    int found = db_state_find(state);
+
+    return found >= 0 && db_states[found].pauses == DB_IF_ALL;
+}
 
 static void count_state(void *ctx, const char *state, int64_t count)
 {
     struct tally *t = ctx;
 
-    t->ok += !strcmp(state, "ok") ? count : 0;
-    t->crash += !strcmp(state, "crash") || !strcmp(state, "implausible") ? count : 0;
+    t->good += is_good(state) ? count : 0;
+    t->bad += pauses_if_all(state) ? count : 0;
 }
 
 /* When nothing has ever worked and trial after trial crashes, or says what cannot be, it is not the
@@ -361,7 +350,7 @@ static int pause_if_all_crash(struct settlement *settlement, struct db *writer, 
     struct tally t = {0, 0};
     int r = db_campaign_counts(writer, settlement->at.campaign, count_state, &t, error);
 
-    if (r < 0 || t.ok > 0 || t.crash == 0 || t.crash % CRASHES != 0)
+    if (r < 0 || t.good > 0 || t.bad == 0 || t.bad % CRASHES != 0)
         return r;
     settlement->paused = true;
     return 0;
@@ -378,8 +367,8 @@ static int settle_job(struct db *writer, void *arg, struct err *error)
     if (r == 0)
         r = s->final ? db_trial_settle(writer, &s->t, error)
                      : db_trial_requeue(writer, id, s->at.n, error);
-    s->paused = s->rule->next == PAUSE;
-    if (r == 0 && s->final && (!strcmp(s->t.state, "crash") || !strcmp(s->t.state, "implausible")))
+    s->paused = s->row->pauses == DB_AT_ONCE;
+    if (r == 0 && s->final && pauses_if_all(s->t.state))
         r = pause_if_all_crash(s, writer, error);
     if (r == 0 && s->paused) {
         r = db_campaign_move(writer, id, "running verifying", DB_PAUSED, s->reason, clock_wall_ms(),
@@ -420,16 +409,16 @@ static void log_end(const struct settlement *settlement)
     char text[160];
 
     pl_layout_text(text, &a->trial->layout);
-    if (!strcmp(settlement->cause.outcome, "ok"))
+    if (settlement->cause.outcome == DB_STATE_OK)
         log_info("campaign %s%s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id, mark,
                  (long long)a->trial->n, text, a->seen.tokens_per_s);
     else
         log_info("campaign %s%s: trial %lld (%s) %s%s: %s", a->campaign->id, mark,
-                 (long long)a->trial->n, text, settlement->cause.outcome,
+                 (long long)a->trial->n, text, settlement->row->name,
                  settlement->final ? "" : ", to be tried again", settlement->cause.detail);
-    if (!strcmp(settlement->cause.outcome, "implausible"))
+    if (settlement->cause.outcome == DB_STATE_IMPLAUSIBLE)
         log_warn("campaign %s: trial %lld is not counted", a->campaign->id, (long long)a->trial->n);
-    if (!strcmp(settlement->cause.outcome, "illegal"))
+    if (settlement->cause.outcome == DB_STATE_ILLEGAL)
         log_error("the trainer refuses a layout that the rules allow: %s",
                   settlement->cause.detail);
 }
@@ -458,7 +447,7 @@ static void apply(struct settlement *settlement)
         c->svc->stats.simulated.trials_settled += tn_is_simulated(a->launcher->name);
     } else {
         /* A pause before the next attempt, so that a broken machine is not hammered. */
-        a->trial->not_before = settlement->rule->next == PAUSE ? 0 : tn_now_ms() + 200;
+        a->trial->not_before = settlement->row->pauses == DB_AT_ONCE ? 0 : tn_now_ms() + 200;
         tn_campaign_enqueue(c, a->trial);
         a->trial = NULL;
     }
@@ -472,7 +461,7 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
     struct tn_measure m;
     bool better = true;
 
-    if (strcmp(cause->outcome, "ok") != 0 || !strcmp(attempt->trial->kind, "verify"))
+    if (cause->outcome != DB_STATE_OK || !strcmp(attempt->trial->kind, "verify"))
         return false;
     if (db_campaign_get(&row, attempt->svc->db, &arena, attempt->campaign->id, NULL) == 0 &&
         tn_measure_best(&m, NULL, attempt->svc->db, &arena, &row, NULL) == 0)
@@ -487,11 +476,11 @@ int tn_settle(struct tn_attempt *attempt, struct err *error)
     int r;
 
     find_cause(&s.cause, attempt);
-    s.rule = rule_of(s.cause.outcome);
+    s.row = &db_states[s.cause.outcome];
     s.best = beats(attempt, &s.cause);
     fill_rows(&s);
-    s.reason = mem_printf("trial %lld: %s: %s", (long long)attempt->trial->n, s.cause.outcome,
-                          s.cause.detail);
+    s.reason =
+        mem_printf("trial %lld: %s: %s", (long long)attempt->trial->n, s.row->name, s.cause.detail);
     r = tn_write(attempt->svc, settle_job, &s, error);
     if (r == 0 || r == -ESTALE) /* stale: it was settled before; what is in memory follows */
         apply(&s);

@@ -253,7 +253,7 @@ static int never_launched(struct tn_attempt *attempt)
 {
     dead(attempt, NULL);
     snprintf(attempt->trouble, sizeof(attempt->trouble), "the daemon died before it was launched");
-    attempt->verdict = "requeued";
+    attempt->verdict = db_states[DB_STATE_REQUEUED].name;
     return 0;
 }
 

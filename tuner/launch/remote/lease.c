@@ -6,7 +6,7 @@
  * A worker that asks (workers.c) waits here until the scheduler has a trial for its campaign. With
  * the trial it gets a lease: a secret that names this attempt, and that every heartbeat renews for
  * lease_s. A worker that is not heard of for that long has lost its trial: the attempt is a
- * node_fail and the trial is queued again. The lease is in the attempt's row before the worker
+ * a lost host and the trial is queued again. The lease is in the attempt's row before the worker
  * learns it, so a daemon that was killed at any instant knows it again; after a restart every lease
  * is good for another lease_s.
  *
@@ -168,7 +168,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
     if (!row->job) {
         snprintf(attempt->trouble, sizeof(attempt->trouble),
                  "the daemon died before a worker had it");
-        attempt->verdict = "requeued";
+        attempt->verdict = db_states[DB_STATE_REQUEUED].name;
         return 0;
     }
     snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);

@@ -442,15 +442,14 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
 /* ---- the end ------------------------------------------------------------- */
 
 struct report {
-    int status; /* -1: the events and the exit code say it */
+    const char *status; /* NULL: the events and the exit code say it */
+    int state;          /* row of the status; -1: it is the class of an error only, or NULL */
     double rate, se, peak;
     const char *detail, *out, *err;
     int exit_code, signal;
 };
 
-static const char *const statuses[] = {"ok", "oom",  "illegal",   "numeric",   "crash", "data",
-                                       "io", "comm", "node_fail", "preempted", NULL};
-enum { ST_OK, ST_NODE_FAIL = 8, ST_PREEMPTED = 9, MAX_STREAM = 256 << 10 };
+enum { MAX_STREAM = 256 << 10 };
 
 /* Any text: what programs print has lines and colours. */
 static int take_text(const char **ret, const json_t *body, const char *key, size_t max,
@@ -466,13 +465,36 @@ static int take_text(const char **ret, const json_t *body, const char *key, size
     return 0;
 }
 
+void tn_report_statuses(const char *ret[DB_STATES + 2])
+{
+    int n = db_reported_names(ret);
+
+    ret[n] = "comm"; /* of error events: a crash, which says so */
+    ret[n + 1] = NULL;
+}
+
+static int parse_status(struct report *report, const json_t *body, struct err *error)
+{
+    const char *statuses[DB_STATES + 2];
+    int which, r;
+
+    if (!json_object_get(body, "status"))
+        return 0;
+    tn_report_statuses(statuses);
+    r = jx_get_enum(&which, body, "status", statuses, error);
+    if (r < 0)
+        return r;
+    report->status = statuses[which];
+    report->state = db_state_find(report->status);
+    return 0;
+}
+
 static int parse_report(struct report *report, const json_t *body, struct err *error)
 {
     int r;
 
-    *report = (struct report){.status = -1, .rate = NAN, .se = NAN, .peak = NAN, .exit_code = -1};
-    if (json_object_get(body, "status") &&
-        (r = jx_get_enum(&report->status, body, "status", statuses, error)) < 0)
+    *report = (struct report){.state = -1, .rate = NAN, .se = NAN, .peak = NAN, .exit_code = -1};
+    if ((r = parse_status(report, body, error)) < 0)
         return r;
     if ((r = jx_get_f64(&report->rate, body, "tokens_per_s", 0, 1e18, error)) < 0 ||
         (r = jx_get_f64(&report->se, body, "tokens_per_s_se", 0, 1e18, error)) < 0 ||
@@ -483,7 +505,7 @@ static int parse_report(struct report *report, const json_t *body, struct err *e
         (r = jx_get_int(&report->exit_code, body, "exit_code", -1, 255, error)) < 0 ||
         (r = jx_get_int(&report->signal, body, "signal", 0, 64, error)) < 0)
         return r;
-    if (report->status == ST_OK && !(report->rate > 0) &&
+    if (report->state == DB_STATE_OK && !(report->rate > 0) &&
         !json_array_size(json_object_get(body, "events")))
         return err_at(error, -EINVAL, "/tokens_per_s", "a trial that is ok has a throughput");
     return 0;
@@ -495,18 +517,17 @@ static void add_report(struct str *lines, const struct report *report)
     AUTO_JSON *v = NULL;
     AUTO_FREE char *text = NULL;
 
-    if (report->status == ST_OK && report->rate > 0)
+    if (report->state == DB_STATE_OK && report->rate > 0)
         v = json_pack("{s:i, s:s, s:f, s:f, s:o, s:{s:o}}", "v", 1, "event", "summary", "t",
                       clock_wall_s(), "tokens_per_s", report->rate, "tokens_per_s_se",
                       tn_number(report->se), "memory", "measured",
                       isnan(report->peak) ? json_null()
                                           : json_pack("{s:f}", "total", report->peak));
-    else if (report->status == ST_PREEMPTED)
+    else if (report->state == DB_STATE_PREEMPTED)
         v = json_pack("{s:i, s:s, s:f}", "v", 1, "event", "stopped", "t", clock_wall_s());
-    else if (report->status > ST_OK && report->status != ST_NODE_FAIL)
+    else if (report->status && report->state != DB_STATE_OK && report->state != DB_STATE_NODE_FAIL)
         v = json_pack("{s:i, s:s, s:f, s:s, s:s}", "v", 1, "event", "error", "t", clock_wall_s(),
-                      "class", statuses[report->status], "detail",
-                      report->detail ? report->detail : "");
+                      "class", report->status, "detail", report->detail ? report->detail : "");
     if (!v)
         return;
     text = jx_dump(v);
@@ -527,7 +548,7 @@ static void end_attempt(struct tn_attempt *attempt, const struct report *report)
 {
     keep_stream(attempt, "stdout", report->out);
     keep_stream(attempt, "stderr", report->err);
-    if (report->status == ST_NODE_FAIL) {
+    if (report->state == DB_STATE_NODE_FAIL) {
         snprintf(attempt->trouble, sizeof(attempt->trouble), "%.399s",
                  report->detail ? report->detail : "the worker gave it back");
         attempt->machine_lost = true;
@@ -535,7 +556,7 @@ static void end_attempt(struct tn_attempt *attempt, const struct report *report)
     attempt->exit = (struct tn_exit){.known = true,
                                      .code = report->exit_code >= 0
                                                  ? report->exit_code
-                                                 : (report->status != ST_OK && report->status >= 0),
+                                                 : (report->status && report->state != DB_STATE_OK),
                                      .signal = report->signal,
                                      .ended = clock_wall_ms()};
     tn_worker_seen(attempt->svc, tn_lease_worker(attempt->job))->completed++;

@@ -1,22 +1,6 @@
 // What the words of the service mean, for people. A state is never told by colour alone: it has a sign and a name.
 
-export const TRIAL_STATES = {
-    queued: ["○", "wait", "waiting for a slot"],
-    starting: ["◔", "run", "starting its processes"],
-    running: ["◑", "run", "training"],
-    ok: ["✓", "good", "completed"],
-    oom: ["▲", "bad", "out of memory"],
-    illegal: ["⊘", "bad", "layout rejected by the trainer"],
-    numeric: ["∞", "bad", "loss became infinite or NaN"],
-    timeout: ["◕", "warn", "stopped at its time limit: slower than the bound"],
-    pruned: ["✂", "warn", "stopped early: could no longer win"],
-    hang: ["‖", "bad", "stopped making progress"],
-    crash: ["✕", "bad", "killed by a signal, or unexpected exit code"],
-    node_fail: ["⊗", "bad", "host lost"],
-    preempted: ["⇤", "warn", "preempted by the scheduler"],
-    cancelled: ["–", "wait", "cancelled"],
-    implausible: ["≫", "warn", "above the peak of its devices: not counted"],
-};
+export { FAILED_TRIAL, LIVE_TRIAL, STOPPED_TRIAL, TRIAL_STATES } from "./trial-states.js";
 
 /** Said of every result of a simulated campaign: the badge, and what it means. */
 export const SIMULATED = [
@@ -51,20 +35,6 @@ const REASONS = {
 
 /** Why a campaign is in the state that it is in. */
 export const reasonText = (reason) => REASONS[reason] ?? reason ?? "";
-
-export const LIVE_TRIAL = new Set(["queued", "starting", "running"]);
-export const FAILED_TRIAL = new Set([
-    "oom",
-    "illegal",
-    "numeric",
-    "hang",
-    "crash",
-    "node_fail",
-    "preempted",
-    "implausible",
-]);
-// It ran, but too slowly to be worth its time: a result about its speed, not a failure.
-export const STOPPED_TRIAL = new Set(["timeout", "pruned"]);
 
 export const KINDS = {
     baseline: "what the winner is compared with",
