@@ -6,6 +6,8 @@
 
 #include <wchar.h>
 
+#include "db/db.h"
+
 enum { MAX_COLUMNS = 16, COMFORT = 16, LEAST = 6, GAP = 2 };
 
 /* Columns that TEXT needs, by the locale's idea of wide and combining characters. */
@@ -171,22 +173,33 @@ static void print_cell(const char *text, int width, enum cl_align align, bool la
         fprintf(out, "%*s", pad, "");
 }
 
+/* Of a campaign or a trial, as the dashboard has it; NULL: no such state. */
+static const char *tone_of(const char *state)
+{
+    static const struct {
+        const char *state, *tone;
+    } campaigns[] = {{"paused", "warn"}, {"verifying", "run"}, {"done", "good"}, {"failed", "bad"}};
+    int trial = db_state_find(state);
+
+    for (size_t i = 0; i < ARRAY_LEN(campaigns); i++)
+        if (str_eq(campaigns[i].state, state))
+            return campaigns[i].tone;
+    return trial < 0 ? NULL : db_states[trial].tone;
+}
+
 /* A state is a word; its colour only repeats it. */
 const char *cl_paint(const struct cl *client, const char *state)
 {
-    static const char *const bad[] = {"oom",   "illegal",   "numeric", "timeout",     "hang",
-                                      "crash", "node_fail", "failed",  "implausible", NULL};
+    static const struct {
+        const char *tone, *paint;
+    } paints[] = {
+        {"bad", "\033[31m"}, {"good", "\033[32m"}, {"warn", "\033[33m"}, {"run", "\033[34m"}};
+    const char *tone = client->color ? tone_of(state) : NULL;
 
-    if (!client->color)
-        return "";
-    for (int i = 0; bad[i]; i++)
-        if (str_eq(state, bad[i]))
-            return "\033[31m";
-    if (str_eq(state, "ok") || str_eq(state, "done"))
-        return "\033[32m";
-    return str_eq(state, "running") || str_eq(state, "starting") || str_eq(state, "verifying")
-               ? "\033[34m"
-               : "";
+    for (size_t i = 0; tone && i < ARRAY_LEN(paints); i++)
+        if (str_eq(paints[i].tone, tone))
+            return paints[i].paint;
+    return "";
 }
 
 void cl_table_print(const struct cl *client, const struct cl_table *table, FILE *out)
