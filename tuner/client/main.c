@@ -69,8 +69,10 @@ const struct opt cl_options[] = {
     {"nodes", 0, OPT_INT, OPT_AT(nodes), 1, 1 << 20, NULL, NULL, NULL, "nodes of the cluster"},
     {"trainer", 0, OPT_STR, OPT_AT(trainer), 0, 0, NULL, NULL, "NAME",
      "trainer of the trials: partune, megatron, torchtitan, deepspeed or one of this site"},
-    {"launcher", 0, OPT_STR, OPT_AT(launcher), 0, 0, NULL, NULL, "KIND",
-     "launcher of the trials: local, slurm, remote or simulated"},
+    {"launcher", 0, OPT_STR, OPT_AT(launcher), 0, 0, NULL, NULL, "KIND", "launcher of the trials:"
+#define LAUNCHER(name, ...) " " #name
+#include "tuner/launch/launchers.def"
+    },
     {"world", 0, OPT_INT, OPT_AT(world), 1, 1 << 24, NULL, NULL, "RANKS", "ranks of the job"},
     {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
     {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},

@@ -1,6 +1,9 @@
 /* The manual page and the completion script, printed from the tables that the program parses by. */
 #include "tuner/client/client.h"
 
+#include "db/db.h"
+#include "plan/plan.h"
+
 static bool listed(const char *names, const char *name)
 {
     char word[40];
@@ -16,30 +19,46 @@ static void bash_words(const struct cl_command *cmd)
             printf(" --%s", o->name);
 }
 
+static void trial_states(void)
+{
+    const char *names[DB_STATES + 1];
+    int n = db_trial_state_names(names);
+
+    for (int i = 0; i < n; i++)
+        printf(" %s", names[i]);
+}
+
+static void trainers(void)
+{
+    for (const char *const *name = pl_trainer_names(); *name; name++)
+        printf(" %s", *name);
+}
+
 /* What may stand behind an option, or as an operand: words, or a command that prints them. */
 static const struct {
     const char *name; /* of the option, or of the operand as the usage line has it */
     const char *words, *command;
+    void (*more)(void); /* prints further words, each behind a blank */
 } completed[] = {
-    {"stream", "stdout stderr events", NULL},
-    {"scope", "read submit admin", NULL},
-    {"kind", "baseline search repeat verify", NULL},
-    {"state",
-     "queued starting running ok oom illegal numeric timeout hang crash node_fail preempted "
-     "cancelled pruned implausible paused verifying done failed",
-     NULL},
-    {"scaling", "strong weak", NULL},
-    {"layouts", "winner best", NULL},
-    {"to", NULL, "exporters 2>/dev/null | cut -d' ' -f1"},
-    {"model", NULL, "presets models 2>/dev/null"},
-    {"on", NULL, "presets clusters 2>/dev/null"},
-    {"cluster", NULL, "presets clusters 2>/dev/null"},
-    {"trainer", "partune megatron torchtitan deepspeed", NULL},
-    {"launcher", "local slurm remote simulated", NULL},
-    {"ID", "last", "ls --limit 50 2>/dev/null | awk 'NR > 1 && NF > 2 { print $1 }'"},
-    {"models|clusters", "models clusters", NULL},
-    {"bash", "bash", NULL},
-    {"TARGET", NULL, "exporters 2>/dev/null | cut -d' ' -f1"},
+    {"stream", "stdout stderr events", NULL, NULL},
+    {"scope", "read submit admin", NULL, NULL},
+    {"kind", "baseline search repeat verify", NULL, NULL},
+    {"state", "paused verifying done failed", NULL, trial_states},
+    {"scaling", "strong weak", NULL, NULL},
+    {"layouts", "winner best", NULL, NULL},
+    {"to", NULL, "exporters 2>/dev/null | cut -d' ' -f1", NULL},
+    {"model", NULL, "presets models 2>/dev/null", NULL},
+    {"on", NULL, "presets clusters 2>/dev/null", NULL},
+    {"cluster", NULL, "presets clusters 2>/dev/null", NULL},
+    {"trainer", NULL, NULL, trainers},
+    {"launcher",
+#define LAUNCHER(name, ...) " " #name
+#include "tuner/launch/launchers.def"
+     , NULL, NULL},
+    {"ID", "last", "ls --limit 50 2>/dev/null | awk 'NR > 1 && NF > 2 { print $1 }'", NULL},
+    {"models|clusters", "models clusters", NULL, NULL},
+    {"bash", "bash", NULL, NULL},
+    {"TARGET", NULL, "exporters 2>/dev/null | cut -d' ' -f1", NULL},
 };
 
 /* Words that may take the place of NAME are added to `words`. */
@@ -48,7 +67,10 @@ static void bash_values(const char *name)
     for (size_t i = 0; i < ARRAY_LEN(completed); i++) {
         if (strcmp(completed[i].name, name) != 0)
             continue;
-        printf("words+=' %s'", completed[i].words ? completed[i].words : "");
+        printf("words+=' %s", completed[i].words ? completed[i].words : "");
+        if (completed[i].more)
+            completed[i].more();
+        putchar('\'');
         if (completed[i].command)
             printf("; words+=\" $(\"${COMP_WORDS[0]}\" %s)\"", completed[i].command);
         printf(" ;;\n");

@@ -15,7 +15,17 @@ struct wish {
     char answer[4][65];
 };
 
-static const char *const launchers[] = {"local", "slurm", "remote", "simulated", NULL};
+static const struct launcher {
+    const char *name, *runs;
+} launchers[] = {
+#define LAUNCHER(name, runs) {#name, runs},
+#include "tuner/launch/launchers.def"
+};
+
+static const char *const launcher_names[] = {
+#define LAUNCHER(name, ...) #name,
+#include "tuner/launch/launchers.def"
+    NULL};
 
 static bool is_local(const struct wish *wish)
 {
@@ -55,13 +65,17 @@ static int check_trainer(const char *name, struct err *error)
 
 static int check_launcher(const char *name, struct err *error)
 {
-    const char *near = str_nearest(name, launchers);
+    const char *near = str_nearest(name, launcher_names);
+    AUTO_STR all = {0};
 
-    for (int i = 0; launchers[i]; i++)
-        if (str_eq(launchers[i], name))
+    for (int i = 0; launcher_names[i]; i++) {
+        if (str_eq(launcher_names[i], name))
             return 0;
-    return err_set(error, -EINVAL, "no launcher \"%.64s\"%s%s%s (local, slurm, remote, simulated)",
-                   name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+        str_addf(&all, "%s%s", i ? ", " : "", launcher_names[i]);
+    }
+    return err_set(error, -EINVAL, "no launcher \"%.64s\"%s%s%s (%s)", name,
+                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
+                   str_text(&all));
 }
 
 static const char *usual_model(const struct wish *wish)
@@ -111,7 +125,7 @@ static void show_names(const struct choice *choice)
     else if (str_eq(choice->option, "cluster"))
         names = pl_cluster_presets();
     else if (str_eq(choice->option, "launcher"))
-        names = launchers;
+        names = launcher_names;
     printf("  %s", str_eq(choice->option, "cluster") ? "local" : "");
     for (int width = 2; *names; names++) {
         if (str_eq(*names, "any") || str_eq(*names, "local"))
@@ -251,9 +265,9 @@ static void write_campaign(struct str *out, const struct wish *wish)
                  "  // daemon's configuration, such as megatron, torchtitan, deepspeed "
                  "(docs/howto).\n");
     str_addf(out, "  \"trainer\": \"%s\",\n\n", wish->trainer);
-    str_add(out, "  // Who starts them: \"local\" (the daemon's machine or its hosts), \"slurm\", "
-                 "\"remote\" (partune worker asks for\n"
-                 "  // trials), or \"simulated\": no training job runs, the cost model answers.\n");
+    str_add(out, "  // The launcher says where they run:\n");
+    for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
+        str_addf(out, "  //   %-10s %s\n", launchers[i].name, launchers[i].runs);
     str_addf(out, "  \"launcher\": {\"kind\": \"%s\"},\n\n", wish->launcher);
     str_addf(out,
              "  // What every trial does. global_batch is in sequences and the same for all "

@@ -1,9 +1,12 @@
-/* Which launchers and trainers this daemon has: a row for each. */
+/* Which launchers and trainers this daemon has: a row for each launcher, one trainer by its name
+ * and those of the configuration. */
 #include "tuner/launch/launch.h"
 #include "tuner/trainers/trainers.h"
 
 static const struct tn_launcher *const launchers[] = {
-    &tn_launcher_local, &tn_launcher_slurm, &tn_launcher_simulated, &tn_launcher_remote, NULL,
+#define LAUNCHER(name, ...) &tn_launcher_##name,
+#include "tuner/launch/launchers.def"
+    NULL,
 };
 
 const struct tn_kinds tn_kinds = {
