@@ -142,6 +142,16 @@ static void write_yaml(struct str *out, const struct tn_export_in *in,
         write_fsdp(out, in);
 }
 
+static void line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    (void)in;
+    str_addf(out,
+             "accelerate launch --config_file %s --machine_rank \"${NODE_RANK:-0}\" "
+             "--main_process_ip \"${MASTER_ADDR:-127.0.0.1}\" --main_process_port "
+             "\"${MASTER_PORT:-29500}\" ${TRAIN:?your script and its arguments}",
+             at->file);
+}
+
 const struct tn_exporter tn_export_accelerate = {
     .name = "accelerate",
     .title = "Hugging Face Accelerate configuration (YAML)",
@@ -154,4 +164,5 @@ const struct tn_exporter tn_export_accelerate = {
     .gaps = gaps,
     .rules = rules,
     .write = write_yaml,
+    .line = line,
 };

@@ -262,6 +262,16 @@ static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
     tn_gap_trainer(findings, in, "megatron", but);
 }
 
+/* The file is a program that sets the environment itself. */
+static void line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    tn_torchrun(out, in);
+    str_addf(out,
+             "%s \"${RECIPE:?set it to a function of megatron.bridge.recipes, such as "
+             "llama3_8b_pretrain_config}\" ${TRAIN_ARGS:-}",
+             at->file);
+}
+
 const struct tn_exporter tn_export_bridge = {
     .name = "megatron-bridge",
     .title = "Megatron-Bridge configuration function and program (Python)",
@@ -274,4 +284,5 @@ const struct tn_exporter tn_export_bridge = {
     .gaps = gaps,
     .rules = tn_megatron_rules,
     .write = write_python,
+    .line = line,
 };

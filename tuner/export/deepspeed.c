@@ -132,6 +132,13 @@ static void write_json(struct str *out, const struct tn_export_in *in,
     json_decref(v);
 }
 
+/* Its own launcher would log in to every node from every node. */
+static void line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    tn_torchrun(out, in);
+    str_addf(out, "${TRAIN:?your script and its arguments} --deepspeed_config %s", at->file);
+}
+
 const struct tn_exporter tn_export_deepspeed = {
     .name = "deepspeed",
     .title = "DeepSpeed configuration",
@@ -143,4 +150,5 @@ const struct tn_exporter tn_export_deepspeed = {
     .gaps = gaps,
     .rules = rules,
     .write = write_json,
+    .line = line,
 };

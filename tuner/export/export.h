@@ -64,6 +64,8 @@ struct tn_findings {
 void tn_finding_add(struct tn_findings *findings, const char *setting, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+struct tn_place; /* where a job has the target's file */
+
 struct tn_exporter {
     const char *name;    /* "megatron": {target} of the route */
     const char *title;   /* for people */
@@ -85,6 +87,12 @@ struct tn_exporter {
     void (*rules)(struct tn_findings *ret, const struct tn_export_in *in);
     /* Append the body. LOST are the gaps, for formats that carry metadata as a key. */
     void (*write)(struct str *out, const struct tn_export_in *in, const struct tn_findings *lost);
+    /* What a job script runs. BEFORE is said once in a job, and may be NULL; LINE is the command of
+     * a node, within single quotes, which starts the node's ranks; with BY_RANK that of the whole
+     * job, as it is, around what starts each rank. */
+    bool by_rank;
+    void (*before)(struct str *out, const struct tn_place *at);
+    void (*line)(struct str *out, const struct tn_export_in *in, const struct tn_place *at);
 };
 
 /* NULL-terminated table. */

@@ -4,22 +4,22 @@
 
 #include "tuner/export/export.h"
 
-extern const struct tn_exporter tn_export_accelerate;
-extern const struct tn_exporter tn_export_bridge;
-extern const struct tn_exporter tn_export_deepspeed;
-extern const struct tn_exporter tn_export_hyperpod;
-extern const struct tn_exporter tn_export_megatron;
-extern const struct tn_exporter tn_export_megatron_script;
-extern const struct tn_exporter tn_export_partune;
-extern const struct tn_exporter tn_export_smp;
-extern const struct tn_exporter tn_export_torchtitan;
-extern const struct tn_exporter tn_export_torchtitan_toml;
+#define EXPORTER(name) extern const struct tn_exporter tn_export_##name;
+#include "tuner/export/exporters.def"
+
+/* The target's file in the job, each a word of its shell. */
+struct tn_place {
+    const char *file; /* its path */
+    const char
+        *folder; /* that Python has to search for it, and its name there: letters, digits, _ */
+    const char *module;
+    const char *mpi; /* what starts the bundled trainer's ranks */
+};
 
 /* A job script around the file of a target. */
 struct tn_wrapper {
     const char *name, *title, *media_type, *extension;
-    /* BODY is the target's file, FILE its name in the job's folder, LAUNCH the command line that
-     * reads it. */
+    /* BODY is the target's file. */
     void (*write)(struct str *out, const struct tn_export_in *in, const struct tn_exporter *target,
                   const char *body);
 };
@@ -42,6 +42,10 @@ int tn_ranks_per_node(const struct tn_export_in *in);
 int tn_nodes(const struct tn_export_in *in);
 /* Do the ranks of a node find as many cores as they have threads? */
 bool tn_cores_suffice(const struct tn_export_in *in);
+
+/* For line(): torchrun with all that a node's processes need; NODE_RANK and MASTER_ADDR come from
+ * the job around it. */
+void tn_torchrun(struct str *out, const struct tn_export_in *in);
 
 extern const char *const tn_megatron_carries[]; /* of Megatron-LM and Megatron-Bridge */
 

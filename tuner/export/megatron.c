@@ -256,6 +256,15 @@ static void write_args(struct str *out, const struct tn_export_in *in,
     write_arguments(out, in);
 }
 
+static void line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    if (tn_megatron_one_connection(in))
+        str_add(out, "env CUDA_DEVICE_MAX_CONNECTIONS=1 ");
+    tn_torchrun(out, in);
+    str_addf(out, "\"${MEGATRON:?}/pretrain_gpt.py\" $(grep -v \"^#\" %s) ${DATA_ARGS:-}",
+             at->file);
+}
+
 const struct tn_exporter tn_export_megatron = {
     .name = "megatron",
     .title = "Megatron-LM arguments, one a line",
@@ -268,6 +277,7 @@ const struct tn_exporter tn_export_megatron = {
     .gaps = megatron_gaps,
     .rules = tn_megatron_rules,
     .write = write_args,
+    .line = line,
 };
 
 static void write_script(struct str *out, const struct tn_export_in *in,
@@ -314,6 +324,12 @@ static void write_script(struct str *out, const struct tn_export_in *in,
              tn_ranks_per_node(in), tn_nodes(in));
 }
 
+static void script_line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    (void)in;
+    str_addf(out, "bash %s", at->file);
+}
+
 const struct tn_exporter tn_export_megatron_script = {
     .name = "megatron-script",
     .title = "Megatron-LM launch script",
@@ -327,4 +343,5 @@ const struct tn_exporter tn_export_megatron_script = {
     .gaps = megatron_gaps,
     .rules = tn_megatron_rules,
     .write = write_script,
+    .line = script_line,
 };

@@ -65,6 +65,49 @@ static void write_config(struct str *out, const struct tn_export_in *in,
     json_decref(v);
 }
 
+/* Starts of the bundled trainer in one job: in all, and in a row that ended within QUICK_S seconds.
+ * What fails so often, or again and again at once (a folder that cannot be written), will fail
+ * again. */
+enum { STARTS = 100, QUICK_STARTS = 5, QUICK_S = 60 };
+
+/* What a launcher says of ranks that it ended, or that ended together, is not the reason; the event
+ * file is, which lies beside the target's file. */
+static void status_of_events(struct str *out)
+{
+    str_add(out, "    case $(tail -n 1 \"$job.events\") in\n"
+                 "    *'\"event\":\"stopped\"'*) status=75 ;;\n"
+                 "    *'\"class\":\"illegal\"'*) status=65 ;;\n"
+                 "    *'\"class\":\"oom\"'*) status=66 ;;\n"
+                 "    *'\"class\":\"numeric\"'*) status=67 ;;\n"
+                 "    *'\"class\":\"data\"'*) status=68 ;;\n    esac\n");
+}
+
+/* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
+ * newest checkpoint. The codes are those after which it must not
+ * (docs/howto/tune-the-bundled-trainer.md); 126 and 127 are the shell's for a command that it
+ * cannot run. */
+static void line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    bool events = !str_starts(at->mpi, "mpirun"); /* there rank 0's disk is not the launcher's */
+
+    (void)in;
+    str_addf(out, "quick=0\nfor start in {1..%d}; do\n    status=0\n    begun=$SECONDS\n%s", STARTS,
+             events ? "    : >\"$job.events\"\n" : "");
+    str_addf(out, "    %s partune-train --config %s%s || status=$?\n", at->mpi, at->file,
+             events ? " --events \"$job.events\"" : "");
+    if (events)
+        status_of_events(out);
+    str_addf(out,
+             "    case $status in 0 | 2 | 6[5-8] | 75 | 12[67]) exit $status ;; esac\n"
+             "    quick=$((SECONDS - begun < %d ? quick + 1 : 0))\n"
+             "    if [ $quick -ge %d ]; then\n"
+             "        echo \"$quick starts in a row ended at once, the last with $status\" >&2\n"
+             "        exit $status\n    fi\n"
+             "    echo \"start $start ended with $status; the next one resumes from the newest "
+             "checkpoint\" >&2\n    sleep $((10 << quick))\ndone\nexit $status",
+             QUICK_S, QUICK_STARTS);
+}
+
 const struct tn_exporter tn_export_partune = {
     .name = "partune",
     .title = "Configuration of partune-train",
@@ -75,4 +118,6 @@ const struct tn_exporter tn_export_partune = {
     .trainer = "partune",
     .rules = rules,
     .write = write_config,
+    .by_rank = true,
+    .line = line,
 };

@@ -132,6 +132,23 @@ static void write_smp(struct str *out, const struct tn_export_in *in,
     json_decref(v);
 }
 
+/* Without our own keys, which begin with _. */
+static void smp_before(struct str *out, const struct tn_place *at)
+{
+    str_addf(out,
+             "SM_HP_MP_PARAMETERS=$(python3 -c 'import json, sys\n"
+             "print(json.dumps({key: value for key, value in json.load(open(sys.argv[1])).items() "
+             "if key[0] != \"_\"}))' %s)\nexport SM_HP_MP_PARAMETERS\n",
+             at->file);
+}
+
+static void smp_line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    (void)at;
+    tn_torchrun(out, in);
+    str_add(out, "${TRAIN:?your script and its arguments}");
+}
+
 const struct tn_exporter tn_export_smp = {
     .name = "smp",
     .title = "SageMaker SMP v2 parameters",
@@ -142,6 +159,8 @@ const struct tn_exporter tn_export_smp = {
     .gaps = smp_gaps,
     .rules = rules,
     .write = write_smp,
+    .before = smp_before,
+    .line = smp_line,
 };
 
 static const char *strategy(const struct pl_layout *layout)
@@ -177,6 +196,29 @@ static void write_hyperpod(struct str *out, const struct tn_export_in *in,
         str_add(out, "  moe: true\n  moe_load_balancing: aux_loss\n");
 }
 
+/* Hydra's overrides, which add what the recipe lacks: model.fp8 of a section that holds fp8. */
+static void hyperpod_before(struct str *out, const struct tn_place *at)
+{
+    str_addf(out,
+             "overrides=$(awk -F ': *' '/^#/ || !NF { next }\n"
+             "$2 == \"\" { section = $1 \".\"; next }\n"
+             "{ inside = sub(/^ +/, \"\", $1); printf \" ++%%s%%s=%%s\", inside ? section : \"\", "
+             "$1, $2 "
+             "}' %s)\nexport overrides\n",
+             at->file);
+}
+
+/* Lightning would take the tasks of srun for its ranks. */
+static void hyperpod_line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    (void)at;
+    str_add(out, "env -u SLURM_NTASKS ");
+    tn_torchrun(out, in);
+    str_add(out,
+            "${TRAIN:?a script of the training adapter, --config-path and --config-name of the "
+            "recipe} $overrides");
+}
+
 const struct tn_exporter tn_export_hyperpod = {
     .name = "hyperpod",
     .title = "HyperPod recipe overrides (YAML)",
@@ -189,4 +231,6 @@ const struct tn_exporter tn_export_hyperpod = {
     .gaps = hyperpod_gaps,
     .rules = rules,
     .write = write_hyperpod,
+    .before = hyperpod_before,
+    .line = hyperpod_line,
 };

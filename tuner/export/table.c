@@ -5,16 +5,8 @@
 #include <math.h>
 
 static const struct tn_exporter *const exporters[] = {
-    &tn_export_partune,
-    &tn_export_megatron,
-    &tn_export_megatron_script,
-    &tn_export_bridge,
-    &tn_export_deepspeed,
-    &tn_export_torchtitan,
-    &tn_export_torchtitan_toml,
-    &tn_export_smp,
-    &tn_export_hyperpod,
-    &tn_export_accelerate,
+#define EXPORTER(name) &tn_export_##name,
+#include "tuner/export/exporters.def"
     NULL,
 };
 
@@ -477,7 +469,7 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
         return err_set(error, -ENOENT, "there is no export target \"%.64s\"", target);
     if (x->rules)
         x->rules(&broken, in);
-    if (x->even_nodes || (wrapper && !str_eq(x->name, "partune")))
+    if (x->even_nodes || (wrapper && !x->by_rank))
         even_nodes(&broken, in);
     if (broken.count) {
         *ret_findings = broken;

@@ -189,6 +189,16 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
         str_add(out, "selective_ac_option = \"op\"\n");
 }
 
+/* Arguments go over the file, which has no model. */
+static void toml_line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    tn_torchrun(out, in);
+    str_addf(out,
+             "-m torchtitan.train --job.config_file %s ${TRAIN_ARGS:?set it to the model and what "
+             "else the job needs, such as --model.name llama3 --model.flavor 8B}",
+             at->file);
+}
+
 const struct tn_exporter tn_export_torchtitan_toml = {
     .name = "torchtitan-toml",
     .title = "torchtitan job file",
@@ -201,6 +211,7 @@ const struct tn_exporter tn_export_torchtitan_toml = {
     .gaps = toml_gaps,
     .rules = toml_rules,
     .write = write_toml,
+    .line = toml_line,
 };
 
 static void set_training(struct str *out, const struct tn_export_in *in)
@@ -385,6 +396,15 @@ static void write_python(struct str *out, const struct tn_export_in *in,
         "    return with_partune_layout(getattr(registry, function)())\n");
 }
 
+/* torchtitan imports what --module names and calls what --config names, without arguments. */
+static void python_line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
+{
+    str_addf(out, "env PYTHONPATH=\"%s${PYTHONPATH:+:$PYTHONPATH}\" ", at->folder);
+    tn_torchrun(out, in);
+    str_addf(out, "-m torchtitan.train --module %s --config partune_layout ${TRAIN_ARGS:-}",
+             at->module);
+}
+
 const struct tn_exporter tn_export_torchtitan = {
     .name = "torchtitan",
     .title = "torchtitan configuration function (Python)",
@@ -398,4 +418,5 @@ const struct tn_exporter tn_export_torchtitan = {
     .gaps = python_gaps,
     .rules = python_rules,
     .write = write_python,
+    .line = python_line,
 };

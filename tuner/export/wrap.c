@@ -1,33 +1,10 @@
 /*
  * Job scripts around any target: Slurm batch, PBS, Kubernetes MPIJob. The target's file is carried
- * inside, so that one file is the whole job; how it is started depends on the target.
+ * inside, so that one file is the whole job; how it is started is the target's before() and line().
  */
 #include "tuner/export/internal.h"
 
-#include <assert.h>
 #include <ctype.h>
-
-/* Starts of the bundled trainer in one job: in all, and in a row that ended within QUICK_S seconds.
- * What fails so often, or again and again at once (a folder that cannot be written), will fail
- * again. */
-enum { STARTS = 100, QUICK_STARTS = 5, QUICK_S = 60 };
-
-/* The target's file in the job, each a word of its shell. */
-struct place {
-    const char *file; /* its path */
-    const char
-        *folder; /* that Python has to search for it, and its name there: letters, digits, _ */
-    const char *module;
-    const char *mpi; /* what starts the bundled trainer's ranks */
-};
-
-/* What runs the file of TARGET. BEFORE is said once in a job, and may be NULL; LINE is the command
- * of a node, within single quotes (the bundled trainer's: of the job, as it is). */
-struct launch {
-    const char *target;
-    void (*before)(struct str *out, const struct place *at);
-    void (*line)(struct str *out, const struct tn_export_in *in, const struct place *at);
-};
 
 /* Of a node, for the bundled trainer. */
 static int cores(const struct tn_export_in *in)
@@ -69,8 +46,7 @@ static void srun_line(struct str *out, const struct tn_export_in *in)
         str_add(out, " --cpu-bind=cores");
 }
 
-/* Processes of this node; NODE_RANK and MASTER_ADDR come from the job around it. */
-static void torchrun(struct str *out, const struct tn_export_in *in)
+void tn_torchrun(struct str *out, const struct tn_export_in *in)
 {
     str_addf(out,
              "torchrun --nproc-per-node %d --nnodes %d --node-rank \"${NODE_RANK:-0}\" "
@@ -79,181 +55,16 @@ static void torchrun(struct str *out, const struct tn_export_in *in)
              tn_ranks_per_node(in), tn_nodes(in));
 }
 
-/* What a launcher says of ranks that it ended, or that ended together, is not the reason; the event
- * file is, which lies beside the target's file. */
-static void status_of_events(struct str *out)
-{
-    str_add(out, "    case $(tail -n 1 \"$job.events\") in\n"
-                 "    *'\"event\":\"stopped\"'*) status=75 ;;\n"
-                 "    *'\"class\":\"illegal\"'*) status=65 ;;\n"
-                 "    *'\"class\":\"oom\"'*) status=66 ;;\n"
-                 "    *'\"class\":\"numeric\"'*) status=67 ;;\n"
-                 "    *'\"class\":\"data\"'*) status=68 ;;\n    esac\n");
-}
-
-/* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
- * newest checkpoint. The codes are those after which it must not
- * (docs/howto/tune-the-bundled-trainer.md); 126 and 127 are the shell's for a command that it
- * cannot run. */
-static void run_partune(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    bool events = !str_starts(at->mpi, "mpirun"); /* there rank 0's disk is not the launcher's */
-
-    (void)in;
-    str_addf(out, "quick=0\nfor start in {1..%d}; do\n    status=0\n    begun=$SECONDS\n%s", STARTS,
-             events ? "    : >\"$job.events\"\n" : "");
-    str_addf(out, "    %s partune-train --config %s%s || status=$?\n", at->mpi, at->file,
-             events ? " --events \"$job.events\"" : "");
-    if (events)
-        status_of_events(out);
-    str_addf(out,
-             "    case $status in 0 | 2 | 6[5-8] | 75 | 12[67]) exit $status ;; esac\n"
-             "    quick=$((SECONDS - begun < %d ? quick + 1 : 0))\n"
-             "    if [ $quick -ge %d ]; then\n"
-             "        echo \"$quick starts in a row ended at once, the last with $status\" >&2\n"
-             "        exit $status\n    fi\n"
-             "    echo \"start $start ended with $status; the next one resumes from the newest "
-             "checkpoint\" >&2\n    sleep $((10 << quick))\ndone\nexit $status",
-             QUICK_S, QUICK_STARTS);
-}
-
-static void run_megatron_script(struct str *out, const struct tn_export_in *in,
-                                const struct place *at)
-{
-    (void)in;
-    str_addf(out, "bash %s", at->file);
-}
-
-static void run_megatron(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    if (tn_megatron_one_connection(in))
-        str_add(out, "env CUDA_DEVICE_MAX_CONNECTIONS=1 ");
-    torchrun(out, in);
-    str_addf(out, "\"${MEGATRON:?}/pretrain_gpt.py\" $(grep -v \"^#\" %s) ${DATA_ARGS:-}",
-             at->file);
-}
-
-/* The file is a program that sets the environment itself. */
-static void run_bridge(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    torchrun(out, in);
-    str_addf(out,
-             "%s \"${RECIPE:?set it to a function of megatron.bridge.recipes, such as "
-             "llama3_8b_pretrain_config}\" ${TRAIN_ARGS:-}",
-             at->file);
-}
-
-static void run_accelerate(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    (void)in;
-    str_addf(out,
-             "accelerate launch --config_file %s --machine_rank \"${NODE_RANK:-0}\" "
-             "--main_process_ip \"${MASTER_ADDR:-127.0.0.1}\" --main_process_port "
-             "\"${MASTER_PORT:-29500}\" ${TRAIN:?your script and its arguments}",
-             at->file);
-}
-
-/* Its own launcher would log in to every node from every node. */
-static void run_deepspeed(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    torchrun(out, in);
-    str_addf(out, "${TRAIN:?your script and its arguments} --deepspeed_config %s", at->file);
-}
-
-/* torchtitan imports what --module names and calls what --config names, without arguments. */
-static void run_titan(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    str_addf(out, "env PYTHONPATH=\"%s${PYTHONPATH:+:$PYTHONPATH}\" ", at->folder);
-    torchrun(out, in);
-    str_addf(out, "-m torchtitan.train --module %s --config partune_layout ${TRAIN_ARGS:-}",
-             at->module);
-}
-
-/* Arguments go over the file, which has no model. */
-static void run_titan_toml(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    torchrun(out, in);
-    str_addf(out,
-             "-m torchtitan.train --job.config_file %s ${TRAIN_ARGS:?set it to the model and what "
-             "else the job needs, such as --model.name llama3 --model.flavor 8B}",
-             at->file);
-}
-
-/* Without our own keys, which begin with _. */
-static void before_smp(struct str *out, const struct place *at)
-{
-    str_addf(out,
-             "SM_HP_MP_PARAMETERS=$(python3 -c 'import json, sys\n"
-             "print(json.dumps({key: value for key, value in json.load(open(sys.argv[1])).items() "
-             "if key[0] != \"_\"}))' %s)\nexport SM_HP_MP_PARAMETERS\n",
-             at->file);
-}
-
-static void run_smp(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    (void)at;
-    torchrun(out, in);
-    str_add(out, "${TRAIN:?your script and its arguments}");
-}
-
-/* Hydra's overrides, which add what the recipe lacks: model.fp8 of a section that holds fp8. */
-static void before_hyperpod(struct str *out, const struct place *at)
-{
-    str_addf(out,
-             "overrides=$(awk -F ': *' '/^#/ || !NF { next }\n"
-             "$2 == \"\" { section = $1 \".\"; next }\n"
-             "{ inside = sub(/^ +/, \"\", $1); printf \" ++%%s%%s=%%s\", inside ? section : \"\", "
-             "$1, $2 "
-             "}' %s)\nexport overrides\n",
-             at->file);
-}
-
-/* Lightning would take the tasks of srun for its ranks. */
-static void run_hyperpod(struct str *out, const struct tn_export_in *in, const struct place *at)
-{
-    (void)at;
-    str_add(out, "env -u SLURM_NTASKS ");
-    torchrun(out, in);
-    str_add(out,
-            "${TRAIN:?a script of the training adapter, --config-path and --config-name of the "
-            "recipe} $overrides");
-}
-
-static const struct launch launches[] = {
-    {"partune", NULL, run_partune},
-    {"megatron", NULL, run_megatron},
-    {"megatron-script", NULL, run_megatron_script},
-    {"megatron-bridge", NULL, run_bridge},
-    {"deepspeed", NULL, run_deepspeed},
-    {"torchtitan", NULL, run_titan},
-    {"torchtitan-toml", NULL, run_titan_toml},
-    {"smp", before_smp, run_smp},
-    {"hyperpod", before_hyperpod, run_hyperpod},
-    {"accelerate", NULL, run_accelerate},
-};
-
-static const struct launch *launch_of(const struct tn_exporter *target)
-{
-    size_t i = 0;
-
-    while (i < ARRAY_LEN(launches) && !str_eq(launches[i].target, target->name))
-        i++;
-    assert(i < ARRAY_LEN(launches)); /* every target has one */
-    return &launches[i];
-}
-
 /* TARGET's command, once on every node: EACH starts it there, NODE tells it which one it is. */
 static void launch_on_nodes(struct str *out, const struct tn_export_in *in,
-                            const struct tn_exporter *target, const struct place *at,
+                            const struct tn_exporter *target, const struct tn_place *at,
                             const char *each, const char *node)
 {
-    const struct launch *launch = launch_of(target);
-
-    if (launch->before)
-        launch->before(out, at);
+    if (target->before)
+        target->before(out, at);
     str_addf(out, "%s bash -c '\nset -f # brackets in arguments are no patterns\nexport %s\nexec ",
              each, node);
-    launch->line(out, in, at);
+    target->line(out, in, at);
     str_add(out, "\n'\n");
 }
 
@@ -292,11 +103,11 @@ static void job_name(char buf[48], const struct tn_export_in *in)
 /* The target's file in the folder that a job runs in. Its name, $job, is one that Python can
  * import.
  */
-static struct place in_folder(char *ret_file, size_t size, const struct tn_exporter *target,
-                              const char *mpi)
+static struct tn_place in_folder(char *ret_file, size_t size, const struct tn_exporter *target,
+                                 const char *mpi)
 {
     snprintf(ret_file, size, "\"$job.%s\"", target->extension);
-    return (struct place){.file = ret_file, .folder = "$PWD", .module = "\"$job\"", .mpi = mpi};
+    return (struct tn_place){.file = ret_file, .folder = "$PWD", .module = "\"$job\"", .mpi = mpi};
 }
 
 static void slurm_head(struct str *out, const struct tn_export_in *in, bool mpi)
@@ -323,10 +134,10 @@ static void slurm_head(struct str *out, const struct tn_export_in *in, bool mpi)
 static void write_slurm(struct str *out, const struct tn_export_in *in,
                         const struct tn_exporter *target, const char *body)
 {
-    bool mpi = str_eq(target->name, "partune");
+    bool mpi = target->by_rank;
     AUTO_STR srun = {0};
     char file[32];
-    struct place at;
+    struct tn_place at;
 
     srun_line(&srun, in);
     at = in_folder(file, sizeof(file), target, str_text(&srun));
@@ -337,7 +148,7 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
                      "1)\nexport MASTER_ADDR\n");
     here_document(out, file, body);
     if (mpi) {
-        run_partune(out, in, &at);
+        target->line(out, in, &at);
         str_addc(out, '\n');
     } else {
         str_add(out, "export job\n");
@@ -364,10 +175,10 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
                       const struct tn_exporter *target, const char *body)
 {
     AUTO_FREE char *each = mem_printf("mpiexec -n %d -ppn 1", tn_nodes(in));
-    bool mpi = str_eq(target->name, "partune");
+    bool mpi = target->by_rank;
     AUTO_STR mpiexec = {0};
     char file[32];
-    struct place at;
+    struct tn_place at;
 
     str_add(&mpiexec, "mpiexec");
     add_binding(&mpiexec, in);
@@ -384,7 +195,7 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
         if (bound(in))
             str_add(out, "# -bind-to is MPICH's; Cray's mpiexec says --cpu-bind depth --depth "
                          "THREADS\n");
-        run_partune(out, in, &at);
+        target->line(out, in, &at);
         str_addc(out, '\n');
     } else {
         str_add(out, "export job\n");
@@ -411,14 +222,14 @@ static void mpijob_launch(struct str *out, const struct tn_export_in *in,
     AUTO_FREE char *node =
         mem_printf("NODE_RANK=${PMI_RANK:-0} MASTER_ADDR=%s-worker-0.%s", name, name);
     AUTO_STR mpi = {0};
-    struct place at = {.file = file, .folder = "/partune", .module = "partune_layout"};
+    struct tn_place at = {.file = file, .folder = "/partune", .module = "partune_layout"};
 
     str_add(&mpi, "mpirun");
     add_binding(&mpi, in);
     str_addf(&mpi, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
     at.mpi = str_text(&mpi);
-    if (str_eq(target->name, "partune")) {
-        run_partune(out, in, &at);
+    if (target->by_rank) {
+        target->line(out, in, &at);
     } else {
         str_add(out, "set -euo pipefail\n");
         launch_on_nodes(out, in, target, &at, each, node); /* as in the other jobs */
@@ -445,7 +256,7 @@ static void mpijob_head(struct str *out, const struct tn_export_in *in,
 static void write_mpijob(struct str *out, const struct tn_export_in *in,
                          const struct tn_exporter *target, const char *body)
 {
-    bool ranks = str_eq(target->name, "partune");
+    bool ranks = target->by_rank;
     AUTO_STR launch = {0};
     char name[48];
 
