@@ -333,6 +333,16 @@ def states_are_coloured_and_said():
 
 
 @test
+def a_warning_state_has_a_colour_of_its_own():
+    assert partune("pause", LIVE).returncode == 0
+    t = Terminal(["ls"])
+    t.shows("paused")
+    t.end()
+    assert "33" in t.screen.colours
+    assert partune("resume", LIVE).returncode == 0
+
+
+@test
 def names_cannot_steer_the_terminal():
     named = submit("to the left \u202eecaps", 1, FAST)
     for command in ("watch", "show"):
