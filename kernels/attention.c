@@ -2,7 +2,7 @@
  * Attention: who computes what. Forward work is a block of query rows of one head; backward work is
  * one key/value head with all queries of its group, so that dk and dv have one writer. Heads that
  * are left over when each thread has as many as the others are shared by all threads, a block of
- * queries at a time, which take turns at adding to dk and dv.
+ * queries at a time, which add to dk and dv in a fixed order.
  */
 #include "kernels/attn.h"
 #include "kernels/backend.h"
@@ -152,13 +152,13 @@ static void bwd_shared_rows(void *arg, int thread, int threads)
     while ((r = atomic_fetch_add(&b->next, 1)) < rows) {
         size_t u = b->first + r % b->count, row = r / b->count;
         struct kn_attn_job j = job_of_unit(b, u, b->pool, thread, kn_pool_scratch(b->pool, thread));
-        struct kn_attn_turns turns = {
+        struct kn_attn_order order = {
             .done = b->done + r % b->count, .blocks = b->blocks, .stride = b->count};
         size_t q0 = row % b->blocks * Q_BLOCK;
 
         delta_of_head(b, j.sample, j.head * group + row / b->blocks, q0,
                       kn_min(b->a->seq, q0 + Q_BLOCK));
-        kn_attn_tiled_bwd_row(&j, b->g, delta_of(b, &j), sums_of(b, u), &turns, row);
+        kn_attn_tiled_bwd_row(&j, b->g, delta_of(b, &j), sums_of(b, u), &order, row);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Attention: between the driver (attention.c), the tiled version and the instruction sets. */
+/* Attention: shared by the driver (attention.c), the tiled version and the instruction sets. */
 #ifndef KERNELS_ATTN_H
 #define KERNELS_ATTN_H
 
@@ -6,9 +6,8 @@
 
 #include "kernels/gemm.h"
 
-/* Queries and keys of a tile, whose scores fit into L2 with room to spare, and the distance between
- * rows of scores: not a power of two, so that a column of them spreads over all sets of the
- * first-level cache. */
+/* Queries and keys of a tile, whose scores fit into L2, and the distance between rows of scores:
+ * not a power of two, so that a column maps to all sets of the L1 cache. */
 enum { KN_ATTN_TILE = 128, KN_ATTN_LD = KN_ATTN_TILE + 16 };
 
 /* One block of queries [q0, q1) of a head; the query head in the forward pass, the key/value head
@@ -19,20 +18,20 @@ void kn_attn_tiled_bwd(const struct kn_attn_job *job, const struct kn_attn_grad 
                        const float *delta, float *sums);
 
 /*
- * The backward pass of one key/value head by several threads. A row is a block of queries of one
- * query head; whoever computes it adds to dk and dv of key block k when all earlier rows of the
- * head that see these keys have done so. The sums are thus formed in the order of
- * kn_attn_tiled_bwd: the result is the same bit for bit.
+ * The backward pass of one key/value head by several threads, deterministic. A row is a block of
+ * queries of one query head; its thread adds to dk and dv of key block k only after all earlier
+ * rows of the head that see these keys. Sums are thus in the order of kn_attn_tiled_bwd and bit for
+ * bit the same.
  */
-struct kn_attn_turns {
-    atomic_uint *done; /* key blocks that row (q head in the group, block) has added to */
+struct kn_attn_order {
+    atomic_uint *done; /* key blocks that a row (q head in the group, block) has added to */
     size_t blocks;     /* of queries in a head */
     size_t stride;     /* row r of this key/value head is done[r stride] */
 };
 
-/* Row ROW of JOB's key/value head; then, once for all of them, the sums in bf16. */
+/* Row ROW of JOB's key/value head; then, once for all rows, rounding of the sums to bf16. */
 void kn_attn_tiled_bwd_row(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
-                           const float *delta, float *sums, const struct kn_attn_turns *turns,
+                           const float *delta, float *sums, const struct kn_attn_order *order,
                            size_t row);
 void kn_attn_tiled_bwd_end(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                            const float *sums);

@@ -77,7 +77,7 @@ static void multiply(const struct kn_gemm_isa *isa, const struct product *produc
                             4 * product->rs, 4 * product->cs,
                             product->b + j * product->bj + from * product->bs, 4 * product->bs,
                             product->c + i * product->ldc + j, product->ldc, w, product->add,
-                            (struct kn_soon){0});
+                            (struct kn_prefetch){0});
             i += h;
         }
     }
@@ -161,7 +161,7 @@ static void write_out(const struct kn_attn_job *job, struct scratch *scratch, si
 {
     const struct kn_attn *a = job->a;
 
-    kn_ops()->gemm_isa->turn[KN_F32](scratch->out, a->d, a->d, scratch->ot, LD, queries);
+    kn_ops()->gemm_isa->transpose[KN_F32](scratch->out, a->d, a->d, scratch->ot, LD, queries);
     for (size_t q = 0; q < queries; q++) {
         float *row = scratch->out + q * a->d;
 
@@ -182,7 +182,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
     struct rows q =
         rows_of(a->type, a->q, a->ldq, row + job->q0, job->head * a->d, queries, a->d, w->q);
 
-    isa->turn[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
+    isa->transpose[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
     memset(w->ot, 0, a->d * LD * sizeof(float));
     for (size_t i = 0; i < TILE; i++) {
         w->max[i] = -HUGE_VALF;
@@ -229,25 +229,25 @@ struct tile {
     size_t lddk, lddv;
     bool first;                        /* nothing has been added to dk and dv of these keys yet */
     bool begun;                        /* something has been added to dq */
-    const struct kn_attn_turns *turns; /* NULL: nobody else adds to these dk and dv */
+    const struct kn_attn_order *order; /* NULL: nobody else adds to these dk and dv */
     size_t row;
 };
 
 /* The last row before ROW that adds to key block K, or -1. */
-static ptrdiff_t row_before(const struct kn_attn_turns *turns, size_t row, size_t k)
+static ptrdiff_t row_before(const struct kn_attn_order *order, size_t row, size_t k)
 {
-    if (row % turns->blocks > k)
+    if (row % order->blocks > k)
         return (ptrdiff_t)row - 1;
-    return (ptrdiff_t)(row / turns->blocks * turns->blocks) -
+    return (ptrdiff_t)(row / order->blocks * order->blocks) -
            1; /* the last block of the head before */
 }
 
-static void wait_turn(const struct kn_attn_turns *turns, size_t row, size_t k)
+static void wait_for_earlier(const struct kn_attn_order *order, size_t row, size_t k)
 {
-    ptrdiff_t before = row_before(turns, row, k);
+    ptrdiff_t before = row_before(order, row, k);
 
     if (before >= 0)
-        kn_wait_above(&turns->done[(size_t)before * turns->stride], (unsigned)k);
+        kn_wait_above(&order->done[(size_t)before * order->stride], (unsigned)k);
 }
 
 /* K: number of the block of keys. */
@@ -303,12 +303,12 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *tile
     kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, scale, w->lse,
                           w->delta);
     multiply(isa, &dq);
-    if (tile->turns)
-        wait_turn(tile->turns, tile->row, k);
+    if (tile->order)
+        wait_for_earlier(tile->order, tile->row, k);
     multiply(isa, &dv);
     multiply(isa, &dk);
-    if (tile->turns)
-        atomic_store_explicit(&tile->turns->done[tile->row * tile->turns->stride], (unsigned)k + 1,
+    if (tile->order)
+        atomic_store_explicit(&tile->order->done[tile->row * tile->order->stride], (unsigned)k + 1,
                               memory_order_release);
 }
 
@@ -327,8 +327,8 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
     tile->q = rows_of(a->type, a->q, a->ldq, row + q0, head * a->d, tile->queries, a->d, w->q);
     tile->d_o =
         rows_of(a->type, grad->d_o, grad->lddo, row + q0, head * a->d, tile->queries, a->d, w->d_o);
-    isa->turn[KN_F32](w->qt, isa->nr, tile->queries, tile->q.p, tile->q.ld, a->d);
-    isa->turn[KN_F32](w->dot, isa->nr, tile->queries, tile->d_o.p, tile->d_o.ld, a->d);
+    isa->transpose[KN_F32](w->qt, isa->nr, tile->queries, tile->q.p, tile->q.ld, a->d);
+    isa->transpose[KN_F32](w->dot, isa->nr, tile->queries, tile->d_o.p, tile->d_o.ld, a->d);
     memcpy(w->lse, grad->lse + (job->sample * a->heads + head) * a->seq + q0,
            tile->queries * sizeof(float));
     memcpy(w->delta, delta + head * a->seq + q0, tile->queries * sizeof(float));
@@ -372,14 +372,14 @@ static struct tile sums_of(const struct kn_attn_job *job, const struct kn_attn_g
 }
 
 void kn_attn_tiled_bwd_row(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
-                           const float *delta, float *sums, const struct kn_attn_turns *turns,
+                           const float *delta, float *sums, const struct kn_attn_order *order,
                            size_t row)
 {
     const struct kn_attn *a = job->a;
     size_t blocks = (a->seq + TILE - 1) / TILE, group = a->heads / a->kv_heads;
     struct tile t = sums_of(job, grad, sums);
 
-    t.turns = turns;
+    t.order = order;
     t.row = row;
     backward_block(job, grad, delta, job->head * group + row / blocks, row % blocks * TILE, &t);
     kn_pool_poll(job->pool, job->thread);

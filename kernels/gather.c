@@ -1,10 +1,9 @@
 /*
- * Copies of rows that are drawn from anywhere: the embedding's forward pass, tokens to their
- * experts.
+ * Gathers of indexed rows: the embedding's forward pass, tokens to their experts.
  *
- * Such rows have no pattern that the hardware could follow from one to the next. Two are copied
- * side by side, and for each line that is copied one of the two after them is fetched: fetches in a
- * burst fill the queue of outstanding misses, and the copy waits.
+ * The hardware cannot predict such rows. Two rows are copied at a time, and each line copied comes
+ * with a prefetch of a line of the next two: a burst of prefetches would fill the queue of
+ * outstanding misses and stall the copy.
  */
 #include "kernels/ops.h"
 

@@ -25,8 +25,8 @@ enum {
     CONFLICT = 4096 / 4,    /* rows this far apart, in floats, fall on one set of an L1 cache */
 };
 
-/* A matrix that will be needed soon: ROWS rows of BYTES bytes. */
-struct soon {
+/* A matrix to prefetch: ROWS rows of BYTES bytes. */
+struct prefetch {
     const char *at;
     size_t rows, bytes, ld; /* ld in bytes */
 };
@@ -41,7 +41,7 @@ struct run {
     size_t ldc;
     struct kn_pool *pool;
     int thread;
-    struct soon after; /* what the thread's next product reads first */
+    struct prefetch after; /* what the thread's next product reads first */
 };
 
 /* Size of each of the equal parts, in multiples of UNIT, that cut TOTAL into as few as MAX
@@ -63,7 +63,7 @@ static void pack_b(const struct run *run, size_t k0, size_t kn, size_t j0, size_
 {
     const struct kn_gemm *g = run->g;
     size_t at = g->tb ? j0 * g->ldb + k0 : k0 * g->ldb + j0;
-    kn_pack *pack = (g->tb ? run->isa->turn : run->isa->rows)[g->bt];
+    kn_pack *pack = (g->tb ? run->isa->transpose : run->isa->rows)[g->bt];
 
     pack(run->pb, run->isa->nr, jn, kn_ptr(g->bt, g->b, at), g->ldb, kn);
 }
@@ -71,7 +71,7 @@ static void pack_b(const struct run *run, size_t k0, size_t kn, size_t j0, size_
 static void pack_a(const struct run *run, size_t i0, size_t in, size_t k0, size_t kn, size_t panels)
 {
     const struct kn_gemm *g = run->g;
-    kn_pack *pack = (g->ta ? run->isa->rows : run->isa->turn)[g->at];
+    kn_pack *pack = (g->ta ? run->isa->rows : run->isa->transpose)[g->at];
     size_t low = in / panels, split = panel_at(in, panels, in % panels);
     const char *from = kn_ptr(g->at, g->a, g->ta ? k0 * g->lda + i0 : i0 * g->lda + k0);
 
@@ -96,39 +96,41 @@ struct panels {
 };
 
 /*
- * Part PART of PARTS of it: a column of lines, down some of its rows. A burst of fetches would fill
- * the queue of outstanding misses and stall the arithmetic behind it.
+ * Part PART of PARTS of it: a column of lines, down some of its rows. A burst of prefetches would
+ * fill the queue of outstanding misses and stall the arithmetic behind it.
  */
-static struct kn_soon part_of_soon(const struct soon *soon, size_t part, size_t parts)
+static struct kn_prefetch prefetch_part(const struct prefetch *prefetch, size_t part, size_t parts)
 {
-    size_t columns = (soon->bytes + 63) / 64, pieces, column, from, to;
+    size_t columns = (prefetch->bytes + 63) / 64, pieces, column, from, to;
 
     if (columns == 0 || columns > parts)
-        return (struct kn_soon){0};
+        return (struct kn_prefetch){0};
     pieces = parts / columns;
     column = part / pieces;
     if (column >= columns)
-        return (struct kn_soon){0};
-    from = soon->rows * (part % pieces) / pieces;
-    to = soon->rows * (part % pieces + 1) / pieces;
-    return (struct kn_soon){soon->at + from * soon->ld + 64 * column, to - from, soon->ld};
+        return (struct kn_prefetch){0};
+    from = prefetch->rows * (part % pieces) / pieces;
+    to = prefetch->rows * (part % pieces + 1) / pieces;
+    return (struct kn_prefetch){prefetch->at + from * prefetch->ld + 64 * column, to - from,
+                                prefetch->ld};
 }
 
 /* The part of B that is packed at once, from (k0, j0) on. */
-static struct soon block_of_b(const struct kn_gemm *gemm, const struct kn_blocking *bl, size_t k0,
-                              size_t kn, size_t j0)
+static struct prefetch block_of_b(const struct kn_gemm *gemm, const struct kn_blocking *bl,
+                                  size_t k0, size_t kn, size_t j0)
 {
     size_t w = kn_type_size(gemm->bt), jn = kn_min(bl->nc, gemm->n - j0);
 
     if (gemm->tb)
-        return (struct soon){kn_ptr(gemm->bt, gemm->b, j0 * gemm->ldb + k0), jn, kn * w,
+        return (struct prefetch){kn_ptr(gemm->bt, gemm->b, j0 * gemm->ldb + k0), jn, kn * w,
+                                 gemm->ldb * w};
+    return (struct prefetch){kn_ptr(gemm->bt, gemm->b, k0 * gemm->ldb + j0), kn, jn * w,
                              gemm->ldb * w};
-    return (struct soon){kn_ptr(gemm->bt, gemm->b, k0 * gemm->ldb + j0), kn, jn * w, gemm->ldb * w};
 }
 
 /* All panels of A times the packed block of B (kn, jn). */
 static void block(const struct run *run, const struct panels *pn, size_t kn, size_t jn, float *c,
-                  bool add, const struct soon *soon)
+                  bool add, const struct prefetch *prefetch)
 {
     size_t nr = run->isa->nr, jb = (jn + nr - 1) / nr;
 
@@ -140,7 +142,7 @@ static void block(const struct run *run, const struct panels *pn, size_t kn, siz
         for (size_t j = 0; j < jn; j += nr)
             run->isa->ukr[h](kn, a, rs, cs, run->pb + j * kn, 4 * nr, c + i * run->ldc + j,
                              run->ldc, kn_min(nr, jn - j), add,
-                             part_of_soon(soon, p * jb + j / nr, pn->count * jb));
+                             prefetch_part(prefetch, p * jb + j / nr, pn->count * jb));
         kn_pool_poll(run->pool, run->thread);
     }
 }
@@ -161,15 +163,15 @@ static void stripe(const struct run *run, size_t i0, size_t in, bool add)
             pack_a(run, i0, in, l, kn, pn.count);
         for (size_t j = 0; j < g->n; j += run->bl.nc) {
             size_t jn = kn_min(run->bl.nc, g->n - j);
-            struct soon soon = {0};
+            struct prefetch prefetch = {0};
 
             if (j + jn < g->n)
-                soon = block_of_b(g, &run->bl, l, kn, j + jn);
+                prefetch = block_of_b(g, &run->bl, l, kn, j + jn);
             else if (l + kn == g->k && i0 + in == g->m)
-                soon = run->after;
+                prefetch = run->after;
 
             pack_b(run, l, kn, j, jn);
-            block(run, &pn, kn, jn, run->c + j, add || l > 0, &soon);
+            block(run, &pn, kn, jn, run->c + j, add || l > 0, &prefetch);
         }
     }
 }
@@ -358,15 +360,15 @@ static void check(const struct kn_gemm *gemm)
 }
 
 /* FN on one thread without waking the others, or on all. */
-static void start(struct kn_pool *asked, struct job *job, size_t threads,
+static void start(struct kn_pool *pool, struct job *job, size_t threads,
                   void (*fn)(void *, int, int))
 {
-    job->pool = kn_pool_acquire(asked);
+    job->pool = kn_pool_acquire(pool);
     if (threads > 1)
         kn_pool_run(job->pool, fn, job);
     else
         fn(job, 0, 1);
-    kn_pool_release(asked);
+    kn_pool_release(pool);
 }
 
 void kn_host_gemm(struct kn_pool *pool, const struct kn_gemm *gemm)

@@ -3,26 +3,26 @@
  *
  * No function here allocates (except kn_pool_new), logs or fails: arguments outside the stated
  * domain are programming errors and assert. All matrices are row-major; a leading dimension
- * ("ld...") is the distance between rows in elements and may exceed the width. Shapes stand beside
- * each pointer. Sizes may be 0. Pointers need the alignment of their element only. Outputs do not
- * overlap inputs unless a comment says so.
+ * ("ld...") is the distance between rows in elements and may exceed the width. Each pointer has its
+ * shape next to it. Sizes may be 0. Pointers need the alignment of their element only. Outputs do
+ * not overlap inputs unless a comment says so.
  *
- * Types. Activations, weights and activation gradients are fp32 or bf16 (enum kn_type, beside `void
- * *` pointers); weight gradients, statistics, router values and optimizer state are always fp32.
+ * Types. Activations, weights and activation gradients are fp32 or bf16 (an enum kn_type comes with
+ * their `void *`); weight gradients, statistics, router values and optimizer state are always fp32.
  * With bf16 storage all arithmetic is fp32 and each result is rounded once, to nearest even.
  *
  * Instruction sets. Each operation has a plain C reference (double accumulation, reads like the
- * formula) and faster versions; the best level that the CPU has is chosen at the first call, or the
- * one named by the environment variable PARTUNE_ISA (ref, avx2, avx512) if the CPU has it.
+ * formula) and faster versions. The first call selects the fastest that the CPU supports, or the
+ * one that the environment variable PARTUNE_ISA names (ref, avx2, avx512) if the CPU supports it.
  *
  * Devices. A pool is a stream of a backend: the CPU backend of this folder unless kn_backend_use
  * (backend.h) selects another. Operations on a pool may be asynchronous: call kn_wait before
  * anything else reads their results or changes their inputs. Operations without a pool run on the
  * host and are done when they return.
  *
- * Threads. Every operation that is worth it takes a pool (NULL: the built-in pool of the caller's
- * thread alone; concurrent callers with NULL wait for each other). A pool serves one caller at a
- * time. Results are the same in every run with the same number of threads and the same blocking.
+ * Threads. Operations that are worth splitting take a pool. NULL is a built-in pool of the calling
+ * thread alone; concurrent callers with NULL wait for each other. A pool serves one caller at a
+ * time. Results are bit for bit reproducible for a given number of threads and blocking.
  */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
@@ -44,12 +44,11 @@ static inline size_t kn_type_size(enum kn_type type)
 
 enum kn_isa { KN_REF, KN_AVX2, KN_AVX512, KN_ISA_COUNT };
 
-enum kn_isa kn_isa_best(void); /* the best one that this CPU and this build have */
+enum kn_isa kn_isa_best(void); /* the best one that this CPU and this build support */
 enum kn_isa kn_isa(void);      /* the one in use */
 const char *kn_isa_name(enum kn_isa isa);
 bool kn_isa_parse(enum kn_isa *ret, const char *name);
-/* Use ISA from now on; false, and nothing changes, if the CPU lacks it. Not while operations run.
- */
+/* Use ISA from now on; false, without a change, if the CPU lacks it. Not while operations run. */
 bool kn_isa_set(enum kn_isa isa);
 
 struct kn_pool;
@@ -57,8 +56,7 @@ struct kn_pool;
 /* Memory that a pool holds for each of its threads (packed blocks of GEMM and attention). */
 enum { KN_SCRATCH_BYTES = 6 << 20 };
 
-/* A pool of THREADS >= 1 threads, of which the caller is one. NULL if memory or threads are short.
- */
+/* A pool of THREADS >= 1 threads, of which the caller is one. NULL if out of memory or threads. */
 struct kn_pool *kn_pool_new(int threads);
 struct kn_pool *kn_pool_free(struct kn_pool *pool); /* accepts NULL; returns NULL */
 int kn_pool_threads(const struct kn_pool *pool);
@@ -67,14 +65,13 @@ size_t kn_pool_bytes(int threads); /* what kn_pool_new allocates */
 /* How long an idle worker spins before it sleeps. 0 where ranks and threads outnumber the cores. */
 void kn_pool_set_spin(struct kn_pool *pool, unsigned microseconds);
 
-/* FN(ARG) is called by the calling thread now and then inside long operations (about every 50 us of
- * GEMM or attention, every few rows of a pass over memory) and at the end of each, so that
- * communication makes progress under computation. It may call operations without a pool only. NULL
- * switches it off. */
+/* The calling thread calls FN(ARG) inside long operations (about every 50 us of GEMM or attention,
+ * every few rows of a pass over memory) and at the end of each, so that communication overlaps with
+ * computation. FN may call only operations without a pool. NULL switches polling off. */
 void kn_pool_set_poll(struct kn_pool *pool, void (*fn)(void *arg), void *arg);
 
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */
-void kn_pool_run(struct kn_pool *asked, void (*fn)(void *arg, int thread, int threads), void *arg);
+void kn_pool_run(struct kn_pool *pool, void (*fn)(void *arg, int thread, int threads), void *arg);
 
 /* Memory of the current backend: zeros, NULL if there is no room. Free it under the same one. */
 void *kn_alloc(size_t bytes);
@@ -148,9 +145,9 @@ void kn_gemm_grouped(struct kn_pool *pool, const struct kn_gemm *gemm, size_t gr
                      const int32_t *offsets /* (groups + 1) */, size_t wstride);
 
 /*
- * The blocking of the GEMM is data: rows of A packed at once, and the depth and columns of B that
- * are meant for the second-level cache. Calibration measures the candidates, keeps the best for
- * this machine, and sets it at start-up. Not while operations run; false if it is out of bounds.
+ * The cache blocking of the GEMM is data: rows of A packed at once, and the depth (kc) and columns
+ * (nc) of B that stay in the second-level cache. Calibration measures the candidates and keeps the
+ * best for this machine; it is set at start-up. Not while operations run; false if out of bounds.
  */
 struct kn_blocking {
     uint32_t rows, kc, nc;
@@ -190,8 +187,8 @@ void kn_rope_tables(float *cos_t /* (positions, dim / 2) */,
 /*
  * Rotate in place the first HEADS heads of each row of x, each of width dim (even): rotate-half as
  * in Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with the halves x1, x2 of
- * a head. Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD turns the other way,
- * which is the gradient.
+ * a head. Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD rotates by the
+ * negative angle, which is the gradient.
  */
 void kn_rope(struct kn_pool *pool, enum kn_type type, void *x /* (rows, ldx) */, size_t ldx,
              size_t rows, size_t heads, size_t dim, const float *cos_t, const float *sin_t,
@@ -219,7 +216,7 @@ struct kn_attn {
 void kn_attn_fwd(struct kn_pool *pool, const struct kn_attn *attn, void *out /* (batch seq, ldo) */,
                  size_t ldo, float *lse /* (batch, heads, seq) */);
 
-/* Gradients of q, k and v, overwritten, in A's type. */
+/* Gradients of q, k and v, overwritten, in the type of the struct kn_attn. */
 struct kn_attn_grad {
     const void *o, *d_o; /* (batch seq, ldo), (batch seq, lddo) */
     size_t ldo, lddo;
@@ -228,8 +225,8 @@ struct kn_attn_grad {
     size_t lddq, lddk, lddv;
 };
 
-/* Bytes of workspace of kn_attn_bwd: batch seq heads floats, with bf16 storage batch seq (heads + 2
- * kv_heads d). The forward pass needs none. */
+/* Bytes of workspace of kn_attn_bwd: batch seq heads floats; with bf16 storage, batch seq
+ * (heads + 2 kv_heads d). The forward pass needs no workspace. */
 size_t kn_attn_bwd_bytes(const struct kn_attn *attn);
 void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct kn_attn_grad *grad,
                  void *workspace);
@@ -238,7 +235,7 @@ void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct 
 
 enum { KN_IGNORE = -1 }; /* a target without loss */
 
-/* y[r] = table[ids[r] - v0], or zeros where ids[r] is outside [v0, v0 + vocab): this rank's slice
+/* y[r] = table[ids[r] - v0], or zeros where ids[r] is outside [v0, v0 + vocab), this rank's shard
  * of a vocabulary-parallel table. */
 void kn_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
                   const void *table /* (vocab, dim) */, const int32_t *ids /* (rows) */,
@@ -251,10 +248,10 @@ void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable /* (voc
 /*
  * Softmax cross-entropy over a vocabulary that is split between ranks. This rank holds columns
  * [v0, v0 + cols) as the first COLS columns of logits; columns cols .. padded - 1 are padding that
- * is never read and gets zero gradient. The steps, with what is exchanged between them:
+ * is never read and gets zero gradient. The steps, and what ranks exchange between them:
  *
- *   kn_xent_max   max[r] over this rank's columns            -> all-reduce max (-inf when cols is
- *   0) kn_xent_sum   sum[r] of exp(l - max), target logit or 0  -> all-reduce sum, of both
+ *   kn_xent_max   max[r] over this rank's columns, -inf without any  -> all-reduce max
+ *   kn_xent_sum   sum[r] of exp(l - max), target logit or 0          -> all-reduce sum, of both
  *   kn_xent_loss  loss[r] = log(sum) + max - target
  *   kn_xent_grad  l = (exp(l - max) / sum - [column is target]) scale, in place
  *
@@ -276,13 +273,12 @@ void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows
 
 /* ---- SwiGLU -------------------------------------------------------------- */
 
-/* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). One fused buffer: up = gate + ffn, ldg = ldu = 2
- * ffn.
- */
+/* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). In one fused buffer, up = gate + ffn and
+ * ldg = ldu = 2 ffn. */
 void kn_swiglu_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
                    const void *gate /* (rows, ldg) */, size_t ldg, const void *up /* (rows, ldu) */,
                    size_t ldu, size_t rows, size_t ffn);
-/* dgate may be gate and dup may be up (same ld then); dgate and dup are overwritten. */
+/* dgate and dup are overwritten. dgate may be gate and dup may be up, with the same ld. */
 void kn_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows, lddg) */,
                    size_t lddg, void *dup /* (rows, lddu) */, size_t lddu,
                    const void *dy /* (rows, lddy) */, size_t lddy, const void *gate, size_t ldg,
@@ -291,15 +287,15 @@ void kn_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows
 /* ---- router -------------------------------------------------------------- */
 
 /*
- * probs = softmax(logits); the K largest of each row, larger first, the lower expert first among
- * equals; w = their probabilities, divided by their sum if RENORM (Mixtral). NaN counts as the
- * smallest.
+ * probs = softmax(logits); idx = the K largest of each row in descending order, the lower expert
+ * first among equals, NaN smallest; w = their probabilities, divided by their sum if RENORM
+ * (Mixtral).
  */
 void kn_router_fwd(struct kn_pool *pool, float *probs /* (rows, experts) */,
                    int32_t *idx /* (rows, k) */, float *w /* (rows, k) */,
                    const float *logits /* (rows, experts) */, size_t rows, size_t experts, size_t k,
                    bool renorm);
-/* dlogits from the gradient of w and, if not NULL, a gradient on probs (auxiliary loss). */
+/* dlogits from dw, the gradient of w, and dprobs, that of probs (auxiliary loss). */
 void kn_router_bwd(struct kn_pool *pool, float *dlogits /* (rows, experts) */,
                    const float *dw /* (rows, k) */,
                    const float *dprobs /* (rows, experts) or NULL */, const float *probs,
@@ -310,9 +306,9 @@ void kn_router_bwd(struct kn_pool *pool, float *dlogits /* (rows, experts) */,
 
 /*
  * Stable counting sort of COUNT = rows k choices by key (0 <= key < groups): offsets[g] is where
- * group g starts, src[i] the choice at sorted place i, place[c] the sorted place of choice c.
- * Choice c belongs to row c / k. A negative key drops the choice: place is -1 and it does not
- * count.
+ * group g starts, src[i] the choice at sorted place i, place[c] the sorted place of choice c (the
+ * inverse of src). Choice c belongs to row c / k. A negative key drops the choice: its place is -1
+ * and no group counts it.
  */
 void kn_sort_by_key(int32_t *offsets /* (groups + 1) */, int32_t *src /* (count) or NULL */,
                     int32_t *place /* (count) */, const int32_t *key /* (count) */, size_t count,
@@ -322,14 +318,13 @@ void kn_sort_by_key(int32_t *offsets /* (groups + 1) */, int32_t *src /* (count)
 void kn_permute(struct kn_pool *pool, enum kn_type type, void *y /* (count, dim) */,
                 const void *x /* (count / k, dim) */, const int32_t *src /* (count) */,
                 size_t count, size_t k, size_t dim);
-/* y[r] = [y[r] +] sum over j < k of w[r, j] x[place[r, j]]; w NULL: ones. With w NULL it is the
- * gradient of kn_permute. Negative places are skipped. */
+/* y[r] = [y[r] +] sum over j < k of w[r, j] x[place[r, j]]; w NULL: ones, which is
+ * the gradient of kn_permute. Negative places are skipped. */
 void kn_unpermute(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
                   const void *x /* (n, dim) */, const int32_t *place /* (rows, k) */,
                   const float *w /* (rows, k) or NULL */, size_t rows, size_t k, size_t dim,
                   bool add);
-/* dx[place[r, j]] = w[r, j] dy[r];  dw[r, j] = dy[r] . x[place[r, j]]; dw of a dropped choice is 0.
- */
+/* dx[place[r, j]] = w[r, j] dy[r];  dw[r, j] = dy[r] . x[place[r, j]], 0 for a dropped choice. */
 void kn_unpermute_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (n, dim) */,
                       float *dw /* (rows, k) or NULL */, const void *dy /* (rows, dim) */,
                       const void *x /* (n, dim); unused when dw is NULL */,

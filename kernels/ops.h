@@ -2,12 +2,12 @@
  * The table between the drivers of this folder and the instruction sets.
  *
  * A driver (gemm.c, norm.c, ...) splits the work over threads, converts bf16 to fp32 and back a few
- * rows at a time, and calls the functions below, which are serial and fp32. Each level fills what
- * it has and leaves the rest: ref fills everything, avx2 and avx512 overwrite.
+ * rows at a time, and calls the functions below, which are serial and fp32. ref fills the whole
+ * table; avx2 and avx512 overwrite what they have.
  *
- * The files of a level are compiled with flags of its own. They include this header, kernels.h,
- * intrinsics and helpers that are static: an external inline copy compiled for AVX-512 could be the
- * one that the linker keeps, and would crash an older machine.
+ * The files of a level are compiled with their own flags. They include only this header, kernels.h,
+ * intrinsics and static helpers: the linker could keep an external inline copy that was compiled
+ * for AVX-512, and an older machine would crash in it.
  */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
@@ -31,7 +31,7 @@ struct kn_attn_job {
 struct kn_gemm_isa;
 
 struct kn_ops {
-    /* The micro-kernel with its copies; NULL: the reference, which is the whole product, serial. */
+    /* The micro-kernel with its packing; NULL: use gemm, the whole product, serial. */
     const struct kn_gemm_isa *gemm_isa;
     void (*gemm)(const struct kn_gemm *gemm);
 
@@ -55,12 +55,11 @@ struct kn_ops {
     void (*attn_fwd)(const struct kn_attn_job *job, void *out, size_t ldo, float *lse);
     void (*attn_bwd)(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                      const float *delta);
-    /* Attention in tiles (attn_tiled.c), for levels that have gemm_isa and these; else NULL. Tiles
-     * are (keys, KN_ATTN_LD), the first QUERIES columns used; key a sees query b if a + diag <= b.
-     * softmax: s = 2^(scale log2(e) s - max) with the running maximum and sum, and rescales ot
-     * (dim, .). dscore: s = p = exp(scale s - lse), ds = scale p (ds - delta). Masked elements
-     * become 0.
-     */
+    /* Attention in tiles (attn_tiled.c), for levels with gemm_isa; else NULL. A tile is
+     * (keys, KN_ATTN_LD), of which QUERIES columns are used; query b sees key a if a + diag <= b.
+     * Masked elements become 0.
+     *   softmax   s = 2^(scale log2(e) s - max) with running max and sum; rescales ot (dim, .)
+     *   dscore    s = p = exp(scale s - lse), ds = scale p (ds - delta) */
     void (*attn_softmax)(float *s, size_t keys, size_t queries, ptrdiff_t diag, float scale,
                          float *max, float *sum, float *ot, size_t dim);
     void (*attn_dscore)(float *s, float *ds, size_t keys, size_t queries, ptrdiff_t diag,
@@ -98,16 +97,16 @@ const struct kn_ops *kn_ops(void);
 
 /* ---- threads (pool.c) ---------------------------------------------------- */
 
-/* Scratch of one thread of the pool, KN_SCRATCH_BYTES, aligned to a page. */
+/* Scratch memory of one thread, KN_SCRATCH_BYTES, page-aligned. */
 float *kn_pool_scratch(struct kn_pool *pool, int thread);
 /* Called by thread 0 between blocks of work. */
 void kn_pool_poll(struct kn_pool *pool, int thread);
-/* The pool to use for ASKED: itself, or the built-in one, locked until kn_pool_release. */
-struct kn_pool *kn_pool_acquire(struct kn_pool *asked);
-void kn_pool_release(struct kn_pool *asked);
+/* POOL, or if NULL the built-in pool, locked until kn_pool_release. */
+struct kn_pool *kn_pool_acquire(struct kn_pool *pool);
+void kn_pool_release(struct kn_pool *pool);
 
-/* Wait until *COUNTER, which another thread of the same job increases, is above BOUND; what that
- * thread wrote before is then visible. */
+/* Spin until *COUNTER, which another thread of the same job increases, is above BOUND. Acquire:
+ * what that thread wrote before is then visible. */
 void kn_wait_above(atomic_uint *counter, unsigned bound);
 
 /* One thread's share of an operation. */
@@ -118,7 +117,7 @@ struct kn_share {
     float *scratch;
 };
 
-/* A loop over rows of a share has done ROW: every few rows it lets communication progress. */
+/* Call after each ROW of a share: polls every few rows. */
 static inline void kn_row_done(const struct kn_share *share, size_t row)
 {
     if (row % 16 == 15)
@@ -126,16 +125,16 @@ static inline void kn_row_done(const struct kn_share *share, size_t row)
 }
 
 /* Split [0, count) over the threads in multiples of UNIT and run FN(ARG, share) on each non-empty
- * part. At least GRAIN of count belong to a thread, so that small work stays on the caller. */
-void kn_parallel(struct kn_pool *asked, size_t count, size_t unit, size_t grain,
+ * part. A thread gets at least GRAIN elements, so small work stays on the caller. */
+void kn_parallel(struct kn_pool *pool, size_t count, size_t unit, size_t grain,
                  void (*fn)(void *arg, const struct kn_share *share), void *arg);
 
-/* The share's rows of Y, of BYTES each, become copies: row r of what is at FROM(ARG, r), or zero
- * where that is NULL (gather.c). */
+/* Gather the share's rows of Y, BYTES each: row r is copied from FROM(ARG, r), or zeroed where that
+ * is NULL (gather.c). */
 void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t row), const void *arg,
                     size_t bytes, const struct kn_share *share);
 
-/* ---- small things that every file may need ------------------------------- */
+/* ---- helpers ------------------------------------------------------------- */
 
 static inline size_t kn_min(size_t a, size_t b)
 {
@@ -156,8 +155,7 @@ static inline float kn_from_bf16(kn_bf16 value)
     return f;
 }
 
-/* Round to nearest even; a NaN stays one (its quiet bit is set, so that truncation cannot make it
- * Inf). */
+/* Round to nearest even. A NaN gets its quiet bit, so that truncation cannot make it infinite. */
 static inline kn_bf16 kn_round_bf16(float value)
 {
     uint32_t u;
@@ -182,24 +180,23 @@ static inline void kn_put(enum kn_type type, void *array, size_t i, float value)
         ((kn_bf16 *)array)[i] = kn_round_bf16(value);
 }
 
-/* Ask for BYTES at ARRAY while something else runs; rows that are drawn from anywhere have no
- * pattern that the hardware could follow. At most a page: more would push out what is in use. */
-static inline void kn_fetch(const void *array, size_t bytes)
+/* Prefetch a row of BYTES at ARRAY: the hardware cannot predict indexed rows. At most a page: more
+ * would evict lines in use. */
+static inline void kn_prefetch_row(const void *array, size_t bytes)
 {
     for (size_t b = 0; b < kn_min(bytes, 4096); b += 64)
         __builtin_prefetch((const char *)array + b);
 }
 
-/* ARRAY moved on by I elements. */
+/* ARRAY + I elements. */
 static inline void *kn_ptr(enum kn_type type, const void *array, size_t i)
 {
     return (char *)(uintptr_t)array + i * kn_type_size(type);
 }
 
 /*
- * fp32 views of typed rows. kn_in gives ARRAY itself, or COUNT elements of it converted into BUF.
- * kn_out gives the place where a result is to be computed, and kn_out_done rounds it to its
- * destination.
+ * fp32 views of typed rows. kn_in returns fp32 ARRAY itself, or COUNT bf16 elements converted into
+ * BUF. kn_out returns where to compute a result in fp32; kn_out_done then rounds it into ARRAY.
  */
 static inline const float *kn_in(enum kn_type type, const void *array, float *buf, size_t count)
 {

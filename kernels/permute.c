@@ -68,8 +68,8 @@ static void fetch_choices(const struct move *move, size_t row)
 {
     for (size_t c = row * move->k; c < (row + 1) * move->k; c++)
         if (move->place[c] >= 0)
-            kn_fetch(row_at(move, move->x, (size_t)move->place[c]),
-                     move->d * kn_type_size(move->t));
+            kn_prefetch_row(row_at(move, move->x, (size_t)move->place[c]),
+                            move->d * kn_type_size(move->t));
 }
 
 /* y = [y +] the weighted rows of one token, two at a time where there are two. */

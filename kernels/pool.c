@@ -116,9 +116,9 @@ void kn_wait_above(atomic_uint *counter, unsigned bound)
     }
 }
 
-void kn_pool_run(struct kn_pool *asked, void (*fn)(void *, int, int), void *arg)
+void kn_pool_run(struct kn_pool *pool, void (*fn)(void *, int, int), void *arg)
 {
-    struct kn_pool *p = kn_pool_acquire(asked);
+    struct kn_pool *p = kn_pool_acquire(pool);
 
     p->fn = fn;
     p->arg = arg;
@@ -134,7 +134,7 @@ void kn_pool_run(struct kn_pool *asked, void (*fn)(void *, int, int), void *arg)
         if (i % 1024 == 0)
             sched_yield();
     }
-    kn_pool_release(asked);
+    kn_pool_release(pool);
 }
 
 static char *map_scratch(size_t bytes)
@@ -198,17 +198,17 @@ static char alone_scratch[KN_SCRATCH_BYTES] __attribute__((aligned(4096)));
 static pthread_mutex_t alone_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kn_pool alone = {.threads = 1, .scratch = alone_scratch};
 
-struct kn_pool *kn_pool_acquire(struct kn_pool *asked)
+struct kn_pool *kn_pool_acquire(struct kn_pool *pool)
 {
-    if (asked)
-        return asked;
+    if (pool)
+        return pool;
     pthread_mutex_lock(&alone_lock);
     return &alone;
 }
 
-void kn_pool_release(struct kn_pool *asked)
+void kn_pool_release(struct kn_pool *pool)
 {
-    if (!asked)
+    if (!pool)
         pthread_mutex_unlock(&alone_lock);
 }
 
@@ -284,21 +284,21 @@ static void run_range(void *arg, int thread, int threads)
         j->fn(j->arg, &s);
 }
 
-void kn_parallel(struct kn_pool *asked, size_t count, size_t unit, size_t grain,
+void kn_parallel(struct kn_pool *pool, size_t count, size_t unit, size_t grain,
                  void (*fn)(void *, const struct kn_share *), void *arg)
 {
-    struct kn_pool *p = asked ? asked : &alone;
+    struct kn_pool *p = pool ? pool : &alone;
     struct range_job j = {.pool = p, .n = count, .unit = unit, .fn = fn, .arg = arg};
 
     j.parts = kn_max(1, kn_min((size_t)p->threads, count / kn_max(grain, 1)));
     if (count == 0)
         return;
     if (j.parts > 1) {
-        kn_pool_run(asked, run_range, &j);
+        kn_pool_run(pool, run_range, &j);
     } else {
-        kn_pool_acquire(asked);
+        kn_pool_acquire(pool);
         run_range(&j, 0, 1);
-        kn_pool_release(asked);
+        kn_pool_release(pool);
     }
     kn_pool_poll(p, 0);
 }

@@ -1,5 +1,4 @@
-/* 8 floats at a time: the vector that the sources in simd/ are written with. All static, see ops.h.
- */
+/* A vector of 8 floats, which the sources in simd/ are written over. All static, see ops.h. */
 #ifndef KERNELS_AVX2_VEC_H
 #define KERNELS_AVX2_VEC_H
 
@@ -106,7 +105,7 @@ static inline vf v_fnma(vf a, vf b, vf c)
 }
 
 /* x in the lanes of M, else Y. */
-static inline vf v_pick(vm m, vf x, vf y)
+static inline vf v_blend(vm m, vf x, vf y)
 {
     return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(m));
 }
@@ -182,8 +181,8 @@ static inline vf v_widen_some(const kn_bf16 *p, size_t count)
     return v_widen(some);
 }
 
-/* 8 rows of 8 become 8 columns. */
-static inline __attribute__((always_inline)) void v_turn(vf r[8])
+/* Transpose 8 x 8 in registers. */
+static inline __attribute__((always_inline)) void v_transpose(vf r[8])
 {
     vf t[8];
 
@@ -209,10 +208,11 @@ static inline __attribute__((always_inline)) void v_turn(vf r[8])
 }
 
 /*
- * The same, from memory, rows LD apart. Halves of rows are loaded to where they are needed, so that
- * only the turns of 4 x 4 inside a half are left to the shuffle unit.
+ * The same from memory, rows LD apart. Halves of rows are loaded to where they belong, which leaves
+ * only the 4 x 4 transposes inside a half to the shuffle unit.
  */
-static inline __attribute__((always_inline)) void v_load_turn(vf r[8], const float *p, size_t ld)
+static inline __attribute__((always_inline)) void v_load_transpose(vf r[8], const float *p,
+                                                                   size_t ld)
 {
     _Pragma("GCC unroll 2") for (int j = 0; j < 2; j++)
     {

@@ -28,7 +28,7 @@ const struct kn_gemm_isa kn_avx512_gemm = {
     .ukr = {NULL, ukr_1, ukr_2, ukr_3, ukr_4, ukr_5, ukr_6, ukr_7, ukr_8, ukr_9, ukr_10, ukr_11,
             ukr_12, ukr_13, ukr_14},
     .rows = {pack_rows_f32, pack_rows_bf16},
-    .turn = {pack_turn_f32, pack_turn_bf16},
+    .transpose = {pack_transpose_f32, pack_transpose_bf16},
 };
 
 #endif

@@ -1,5 +1,4 @@
-/* 16 floats at a time: the vector that the sources in simd/ are written with. All static, see
- * ops.h. */
+/* A vector of 16 floats, which the sources in simd/ are written over. All static, see ops.h. */
 #ifndef KERNELS_AVX512_VEC_H
 #define KERNELS_AVX512_VEC_H
 
@@ -99,7 +98,7 @@ static inline vf v_fnma(vf a, vf b, vf c)
 }
 
 /* x in the lanes of M, else Y. */
-static inline vf v_pick(vm m, vf x, vf y)
+static inline vf v_blend(vm m, vf x, vf y)
 {
     return _mm512_mask_mov_ps(y, m, x);
 }
@@ -157,8 +156,8 @@ static inline vf v_widen_some(const kn_bf16 *p, size_t count)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-/* 16 rows of 16 become 16 columns. */
-static inline __attribute__((always_inline)) void v_turn(__m512 r[16])
+/* Transpose 16 x 16 in registers. */
+static inline __attribute__((always_inline)) void v_transpose(__m512 r[16])
 {
     __m512 t[16];
 
@@ -195,11 +194,11 @@ static inline __attribute__((always_inline)) void v_turn(__m512 r[16])
 }
 
 /*
- * The same, from memory, rows LD apart. Quarters of rows are loaded to where they are needed, so
- * that only the turns of 4 x 4 inside a quarter are left to the shuffle units.
+ * The same from memory, rows LD apart. Quarters of rows are loaded to where they belong, which
+ * leaves only the 4 x 4 transposes inside a quarter to the shuffle units.
  */
-static inline __attribute__((always_inline)) void v_load_turn(__m512 r[16], const float *p,
-                                                              size_t ld)
+static inline __attribute__((always_inline)) void v_load_transpose(__m512 r[16], const float *p,
+                                                                   size_t ld)
 {
     _Pragma("GCC unroll 4") for (int j = 0; j < 4; j++)
     {
