@@ -5,7 +5,7 @@
 # Exit codes: 0 installed, 1 npm or its registry cannot be had (one line on stderr says why; DIR/npm.log has the rest),
 # 2 what came is not what the lock file names.
 # npm by itself waits five minutes for each silent request, three times. Here it gives up after half a minute, and where an
-# earlier build found nobody ("again") after eight seconds. Whoever sets npm's own variables has their way.
+# earlier build found nobody ("again") after eight seconds. npm's own variables, where they are set, win.
 set -eu
 src=$1
 dir=$2
@@ -32,7 +32,9 @@ npm_config_fetch_timeout=${npm_config_fetch_timeout:-$wait_ms}
 export npm_config_cache npm_config_update_notifier npm_config_fetch_retries npm_config_fetch_retry_mintimeout \
     npm_config_fetch_retry_maxtimeout npm_config_fetch_timeout
 status=0
-timeout -k 5 240 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >npm.log 2>&1 || status=$?
+# One question before the many: npm ci asks for each package, fifteen at a time, and waits for each as long.
+timeout -k 5 240 npm view echarts version --loglevel=error >npm.log 2>&1 &&
+    timeout -k 5 240 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >npm.log 2>&1 || status=$?
 if grep -q EINTEGRITY npm.log; then
     cat npm.log >&2
     exit 2
