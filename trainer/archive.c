@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "trainer/stop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <unistd.h>
@@ -102,6 +103,7 @@ void tr_archive_describe(struct tr_archive *archive, const char *folder, const c
                 s = next_file(archive, folder, base, ++i, n);
             add_param(s, &all.p[k], *suffix, dtype);
         }
+    assert(i == n); /* the names say how many files there are */
     pl_params_done(&all);
 }
 
@@ -209,6 +211,7 @@ static struct run run_at(const struct tr_part *part, int64_t element, int64_t ro
     int64_t left = part->count - element;
     struct run run = {.from = element};
 
+    assert(left > 0 && part->first + part->count <= part->rows * part->cols);
     if (r >= rows) {
         run.padding = true;
         run.n = left;
@@ -225,6 +228,7 @@ static struct run run_at(const struct tr_part *part, int64_t element, int64_t ro
     }
     if (run.n > left)
         run.n = left;
+    assert(run.n > 0 && (run.padding || (int64_t)run.at + run.n <= rows * cols));
     return run;
 }
 
@@ -399,6 +403,7 @@ static int visit_range(struct visit *visit, const struct tr_st *file,
 
 static int visit_all(struct visit *visit, const struct tr_archive *archive, struct err *error)
 {
+    assert(visit->rank >= 0 && visit->rank < visit->size);
     for (size_t i = 0; i < archive->count; i++) {
         const struct tr_st *s = archive->file[i];
         int r = visit_range(visit, s, NULL, 0, s->data_at, s->data_at, error);
@@ -409,6 +414,7 @@ static int visit_all(struct visit *visit, const struct tr_archive *archive, stru
         if (r < 0)
             return r;
     }
+    assert(visit->piece == tr_archive_pieces(archive)); /* as many as the sums have room for */
     return 0;
 }
 

@@ -23,6 +23,8 @@ void tr_async_init(struct tr_rank *rank)
 void tr_async_done(struct tr_rank *rank)
 {
     tr_async_drain(rank);
+    for (int i = 0; i < rank->params.table.nbuckets; i++)
+        assert(rank->async.pending[i] == 0);
     free(rank->async.pending);
     free(rank->async.asked);
     free(rank->async.lane[0].op);
@@ -65,6 +67,7 @@ void tr_async_reduce(struct tr_rank *rank, int index)
     const struct pl_bucket *b = bucket(rank, index);
     float *g = rank->params.grad + b->first;
 
+    assert(!rank->async.asked[index]); /* a second sum would count every replica twice */
     rank->async.asked[index] = true;
     /* With sp a norm or router has seen this tp rank's rows only. */
     if (b->kind == PL_BUCKET_SMALL && rank->layout.sp)
@@ -86,6 +89,7 @@ void tr_async_gather(struct tr_rank *rank, int index)
 {
     const struct pl_bucket *b = bucket(rank, index);
 
+    assert(rank->layout.zero >= 1);
     ask(rank, index, expert(b) ? &rank->comms.edp : &rank->comms.shard, false, rank->type,
         (char *)rank->params.weight + b->first * kn_type_size(rank->type), b->count);
 }
@@ -96,6 +100,7 @@ static void advance(struct tr_rank *rank, struct tr_lane *lane)
     const struct tr_async_op *op;
 
     if (lane->busy) {
+        assert(!lane->now.active && rank->async.pending[lane->op[lane->first - 1].bucket] > 0);
         lane->busy = false;
         rank->async.pending[lane->op[lane->first - 1].bucket]--;
     }
@@ -103,6 +108,7 @@ static void advance(struct tr_rank *rank, struct tr_lane *lane)
         lane->first = lane->count = 0;
         return;
     }
+    assert(lane->first < lane->count && lane->count <= lane->cap);
     op = &lane->op[lane->first++];
     lane->busy = true;
     if (op->reduce)

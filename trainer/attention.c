@@ -20,6 +20,8 @@ static struct kn_attn problem(const struct tr_rank *rank, const char *qkv)
     const struct pl_dims *d = &rank->d;
     size_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
 
+    assert(d->qkv == q + 2 * kv && d->attn == q && d->heads % d->kv_heads == 0);
+    assert(d->rows == (uint64_t)rank->layout.micro_batch * (uint64_t)rank->workload.seq);
     return (struct kn_attn){.batch = (size_t)rank->layout.micro_batch,
                             .seq = (size_t)rank->workload.seq,
                             .heads = d->heads,

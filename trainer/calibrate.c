@@ -8,6 +8,7 @@
  */
 #include "trainer/calibrate.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -249,6 +250,7 @@ static int measure_cores(struct found *found, struct err *error)
         found->gemm = highest(gemm_once, &all);
         found->triad = highest(triad_once, &all);
         found->busy = fmax(0, 1 - all.on_core / all.elapsed);
+        assert(found->fma > 0 && found->busy <= 1);
     }
     load_end(&all);
     return r;

@@ -16,6 +16,7 @@
 #include "trainer/hf.h"
 #include "trainer/seal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -409,6 +410,7 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
     size_t model_files;
     int r;
 
+    assert(state->step >= 0 && keep >= 0);
     tr_archive_describe(&a, saving, "model", TR_F32, what->model, weight_suffix, what->split_bytes);
     model_files = a.count;
     if (what->state)

@@ -19,6 +19,7 @@
 #include "trainer/ckpt.h"
 #include "trainer/folder.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <unistd.h>
@@ -152,6 +153,7 @@ void tr_ckpt_retire(const char *dir, int keep, int newest)
     struct listing l;
     int kept = 0, last = -1;
 
+    assert(keep > 0);
     if (list(&l, dir, NULL) < 0)
         return;
     for (size_t i = 0; i < l.n; i++) {
@@ -225,6 +227,7 @@ static int set_all_aside(struct resume *resume, const char *whole, struct err *e
 {
     AUTO_FREE char *pointer = mem_printf("%s/latest", resume->dir);
 
+    assert(resume->damaged < resume->next && resume->next <= resume->list.n);
     for (size_t i = 0; i < resume->damaged; i++) {
         int r = set_aside(resume, resume->list.entry[i].name, error);
 

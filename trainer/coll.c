@@ -5,12 +5,13 @@
 
 uint64_t tr_block(uint64_t total, int parts, int index)
 {
+    assert(index >= 0 && index <= parts && total <= UINT64_MAX / (uint64_t)parts);
     return total * (uint64_t)index / (uint64_t)parts;
 }
 
 static int next_tag(struct tr_group *group)
 {
-    assert(group->id > 0);
+    assert(group->id > 0); /* the world's group has no tags: only MPI's collectives run on it */
     group->tag = (group->tag + 1) % TR_TAG_COLL;
     return group->id * TR_TAG_COLL + group->tag;
 }
@@ -31,6 +32,7 @@ static struct pass pass_of(const struct tr_coll *coll)
     const struct tr_group *g = coll->g;
     int inside = coll->reduce ? coll->pass : coll->pass - 1; /* for the blocks of this host */
 
+    assert(coll->pass < coll->passes);
     if (coll->passes == 1)
         return (struct pass){g->flat, g->flat, g->size, g->rank, 1};
     if (inside < 0 || inside == g->hosts)
@@ -67,6 +69,8 @@ static char *copy_at(const struct tr_coll *coll, uint64_t piece, int index)
 {
     size_t n = (size_t)turn(piece) * (size_t)(coll->g->size - 1) + (size_t)index;
 
+    assert(index >= 0 && index < coll->g->size - 1);
+    assert((n + 1) * coll->most <= pl_coll_scratch(coll->g->size)); /* floats, the widest type */
     return (char *)coll->g->scratch + n * coll->most * kn_type_size(coll->type);
 }
 
@@ -99,6 +103,7 @@ static void post(struct tr_coll *coll)
         if (out)
             tr_isend(&req[nreq++], g, coll->buf + there * e, out * e, at(&p, p.member, to), tag);
     }
+    assert(nreq <= 2 * (g->size - 1));
     coll->nreq[turn(k)] = nreq;
 }
 
@@ -144,6 +149,8 @@ static void start(struct tr_coll *coll, struct tr_group *group, enum kn_type typ
         .most = most,
         .pieces = reduce ? (block + most - 1) / most : 1,
         .passes = by_hosts(group, count * kn_type_size(type)) ? group->hosts + 1 : 1};
+    assert(!group->running);
+    group->running = coll->active;
     if (coll->active)
         post_ahead(coll);
 }
@@ -163,6 +170,7 @@ void tr_all_gather_start(struct tr_coll *coll, struct tr_group *group, enum kn_t
 /* The oldest piece is here: add it, and start the next piece, the next pass, or end. */
 static void step(struct tr_coll *coll)
 {
+    assert(coll->active && coll->g->running && coll->piece < coll->posted);
     if (coll->reduce)
         add_piece(coll);
     if (++coll->piece == coll->pieces) {
@@ -172,7 +180,7 @@ static void step(struct tr_coll *coll)
     if (coll->pass < coll->passes)
         post_ahead(coll);
     else
-        coll->active = false;
+        coll->active = coll->g->running = false;
 }
 
 bool tr_coll_poll(struct tr_coll *coll)
@@ -220,6 +228,8 @@ static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t
     char *in = group->scratch;
     int tag = next_tag(group), nreq = 0;
 
+    assert(!group->running && count <= TR_SMALL);
+    assert((uint64_t)group->size * count <= pl_coll_scratch(group->size));
     for (int d = 1; d < group->size; d++) {
         int peer = (group->rank + d) % group->size,
             from = (group->rank + group->size - d) % group->size;

@@ -82,8 +82,8 @@ bool tr_test(MPI_Request *req, int count)
     return all_done(req, count) != 0;
 }
 
-/* MPI counts are int: a larger message travels as units of 1 KiB, and no buffer here has a size
- * over 2^31 bytes that is not a multiple of 64. */
+/* MPI counts are int: a larger message travels as 8-byte words. Buffers here of more than 2^31
+ * bytes have a size that is a multiple of 64. */
 static MPI_Datatype unit(size_t *bytes)
 {
     if (*bytes <= INT_MAX)
@@ -98,6 +98,7 @@ void tr_isend(MPI_Request *ret, struct tr_group *group, const void *buf, size_t 
 {
     MPI_Datatype t = unit(&bytes);
 
+    assert(rank >= 0 && rank < group->size && tag >= 0 && tag <= TR_TAG_MAX);
     kn_wait(group->progress->pool);
     MPI_Isend(buf, (int)bytes, t, group->member[rank], tag, group->comm, ret);
 }
@@ -106,6 +107,7 @@ void tr_irecv(MPI_Request *ret, struct tr_group *group, void *buf, size_t bytes,
 {
     MPI_Datatype t = unit(&bytes);
 
+    assert(rank >= 0 && rank < group->size && tag >= 0 && tag <= TR_TAG_MAX);
     kn_wait(group->progress->pool);
     MPI_Irecv(buf, (int)bytes, t, group->member[rank], tag, group->comm, ret);
 }
@@ -113,6 +115,7 @@ void tr_irecv(MPI_Request *ret, struct tr_group *group, void *buf, size_t bytes,
 static void group_init(struct tr_group *group, struct tr_comms *comms, MPI_Comm comm, int id,
                        int size, int rank)
 {
+    assert(rank >= 0 && rank < size && id >= 0 && id <= TR_GROUPS);
     *group = (struct tr_group){
         .comm = comm, .id = id, .rank = rank, .size = size, .progress = &comms->progress};
     group->member = mem_alloc(sizeof(*group->member) * (size_t)size);
@@ -131,6 +134,7 @@ static void axis_init(struct tr_group *group, struct tr_comms *comms, MPI_Comm c
                pl_axis_coord(layout, axis, rank));
     for (int i = 0; i < group->size; i++)
         group->member[i] = pl_axis_peer(layout, axis, rank, i);
+    assert(group->member[group->rank] == rank);
 }
 
 static void moe_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layout *layout,
@@ -144,6 +148,7 @@ static void moe_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layo
     for (int i = 0; i < g->size; i++)
         g->member[i] = pl_axis_peer(
             layout, PL_ETP, pl_axis_peer(layout, PL_EP, rank, i / layout->etp), i % layout->etp);
+    assert(g->member[g->rank] == rank);
 }
 
 static void shard_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layout *layout,
@@ -151,12 +156,15 @@ static void shard_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_la
 {
     int period = pl_zero_period(layout), dp = pl_axis_coord(layout, PL_DP, rank);
 
+    assert(layout->dp % period == 0);
     group_init(&comms->shard, comms, comm, id, layout->dp / period, dp / period);
     for (int i = 0; i < comms->shard.size; i++)
         comms->shard.member[i] = pl_axis_peer(layout, PL_DP, rank, i * period + dp % period);
     group_init(&comms->outer, comms, comm, id + 1, period, dp % period);
     for (int i = 0; i < period; i++)
         comms->outer.member[i] = pl_axis_peer(layout, PL_DP, rank, dp / period * period + i);
+    assert(comms->shard.member[comms->shard.rank] == rank);
+    assert(comms->outer.member[comms->outer.rank] == rank);
 }
 
 static void tied_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layout *layout,
@@ -169,6 +177,7 @@ static void tied_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_lay
     comms->tied.member[0] = pair ? pl_axis_peer(layout, PL_PP, rank, 0) : rank;
     if (pair)
         comms->tied.member[1] = pl_axis_peer(layout, PL_PP, rank, last);
+    assert(comms->tied.member[comms->tied.rank] == rank);
 }
 
 /* Hydra says how many of its processes share the host, of which PARENT may be only a part. */
@@ -206,6 +215,7 @@ static int by_host(struct tr_group *group, const uint64_t *host)
         each = k;
         n += k;
     }
+    assert(n == group->size);
     return each;
 }
 
@@ -220,6 +230,7 @@ static uint64_t place(struct tr_group *group, const uint64_t *host)
         return 0;
     group->each = each;
     group->hosts = group->size / each;
+    assert(group->hosts * group->each == group->size);
     for (int i = 0; i < group->size; i++) {
         h = rng_mix(h ^ (uint64_t)group->grid[i]);
         if (group->grid[i] == group->rank) {

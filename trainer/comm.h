@@ -39,7 +39,8 @@ struct tr_group {
     int rank, size;
     void *scratch;
     MPI_Request *req;
-    int tag; /* advances with every collective, alike on all members */
+    int tag;      /* advances with every collective, alike on all members */
+    bool running; /* a collective is under way */
     struct tr_progress *progress;
     /* Where its members stand: `hosts` hosts with `each` members on every one, both over 1; or
      * hosts 1 and each 0, where they share one host, have one each, or are spread unevenly. */
@@ -94,8 +95,9 @@ enum {
     TR_TAG_GRAD = 512,      /* + chunk: their gradients */
     TR_TAG_POOL_BACK = 768, /* + chunk: the whole pool, on its way back */
     TR_TAG_MOE = 1024,      /* + expert + 1 */
-    TR_TAG_COLL = 4096, /* x group id + a running number below TR_TAG_COLL; ids from 1 to 7 stay up
-                         * to 32767, which every MPI allows */
+    TR_TAG_COLL = 4096, /* x group id, from 1 to TR_GROUPS, + a running number below TR_TAG_COLL */
+    TR_GROUPS = 7,
+    TR_TAG_MAX = (TR_GROUPS + 1) * TR_TAG_COLL - 1, /* 32767, which every MPI allows */
 };
 
 #endif

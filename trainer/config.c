@@ -13,6 +13,7 @@
 #include "trainer/hf.h"
 #include "trainer/options.h"
 
+#include <assert.h>
 #include <errno.h>
 
 enum { FILE_MAX = 4 << 20, GLOBAL_BATCH = 16 };
@@ -332,8 +333,10 @@ static int read_section(struct tr_config *config, const char *name, const json_t
     if (!o || json_is_null(o))
         return 0;
     for (size_t i = 0; i < tr_settings_count; i++)
-        if (str_eq(tr_settings[i].section, name) && n + 1 < ARRAY_LEN(keys))
+        if (str_eq(tr_settings[i].section, name)) {
+            assert(n + 1 < ARRAY_LEN(keys));
             keys[n++] = tr_settings[i].key;
+        }
     r = jx_keys(o, keys, error);
     for (size_t i = 0; i < tr_settings_count && r == 0; i++)
         if (str_eq(tr_settings[i].section, name) &&
@@ -567,6 +570,8 @@ int tr_config_load(struct tr_config **ret_config, int *ret_exit, char **ret_even
             *ret_events = mem_strdup(c->events);
         return r;
     }
+    assert(c->mode == TR_MODE_HELP || c->mode == TR_MODE_CALIBRATE ||
+           (c->device_memory > 0 && c->layout.world == launch->size));
     *ret_exit = TR_EXIT_OK;
     *ret_config = TAKE(c);
     return 0;

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -335,6 +336,7 @@ int tr_dataset_add(struct tr_dataset_writer *writer, enum tr_split split, const 
     const unsigned char *p = ids;
     size_t left = count * tr_id_bytes(writer->id);
 
+    assert(o->bin && o->sum); /* not committed yet */
     while (left) {
         size_t room = TR_BLOCK - (size_t)(o->bytes % TR_BLOCK), some = left < room ? left : room;
 
@@ -411,6 +413,7 @@ int tr_dataset_commit(struct tr_dataset_writer *writer, int64_t documents, uint6
     for (int i = 0; i < TR_SPLITS && r == 0; i++) {
         struct out *o = &writer->out[i];
 
+        assert(o->bin && o->sum && o->bytes % tr_id_bytes(writer->id) == 0);
         if (o->bytes % TR_BLOCK)
             r = close_block(o);
         if (r == 0)

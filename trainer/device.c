@@ -2,6 +2,7 @@
 #include "kernels/kernels.h"
 #include "trainer/device.h"
 
+#include <assert.h>
 #include <errno.h>
 
 int tr_device_fits(enum pl_mem_class *ret_class, double *ret_asked, const struct pl_buffers *list,
@@ -66,6 +67,7 @@ int tr_device_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_de
         device->view[i] = device->base + at;
         at += b->bytes;
     }
+    assert(at == device->mapped_bytes); /* views tile the mapping */
     return 0;
 }
 

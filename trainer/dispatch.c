@@ -45,6 +45,8 @@ static void exchange_counts(struct tr_rank *rank, struct tr_route *route)
      * workspace is free here. */
     int32_t *out = (int32_t *)(void *)rank->work.moe_router;
 
+    assert(route->send[0] == 0 && (uint64_t)route->send[rank->d.experts] == rank->d.choices);
+    assert(rank->moe_nreq == 0); /* the requests of a dispatch are used */
     for (uint64_t e = 0; e < rank->d.experts; e++)
         out[e] = route->send[e + 1] - route->send[e];
     for (int i = 0; i < g->size; i++) {
@@ -87,6 +89,7 @@ static struct run run_there(const struct tr_rank *rank, const struct tr_route *r
 {
     uint64_t e = first_expert(rank, member) + expert;
 
+    assert(e < rank->d.experts && route->send[e] <= route->send[e + 1]);
     return (struct run){(size_t)route->send[e] * row,
                         (size_t)(route->send[e + 1] - route->send[e]) * row};
 }
@@ -122,6 +125,7 @@ struct tr_experts tr_moe_part(const struct tr_rank *rank, int part)
 {
     int parts = tr_moe_parts(rank);
 
+    assert(part >= 0 && part < parts);
     return (struct tr_experts){tr_block(rank->d.local_experts, parts, part),
                                tr_block(rank->d.local_experts, parts, part + 1)};
 }
@@ -147,6 +151,7 @@ static int dispatch_expert(struct tr_rank *rank, const struct tr_route *route, v
             tr_isend(&rank->moe_req[nreq++], g, (const char *)from + there.at, there.bytes, i,
                      TR_TAG_MOE + 1 + (int)expert);
     }
+    assert(at == (size_t)route->recv[expert + 1] * row);
     return nreq;
 }
 
@@ -158,6 +163,7 @@ void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void 
 
     if (rank->comms.moe.size == 1)
         return;
+    assert(rank->moe_nreq == 0); /* one dispatch at a time */
     was = tr_phase(&rank->clock, TR_PHASE_EP);
     for (int part = 0; part < tr_moe_parts(rank); part++) {
         struct tr_experts x = tr_moe_part(rank, part);
@@ -166,6 +172,7 @@ void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void 
             nreq = dispatch_expert(rank, route, to, from, j, nreq);
         rank->moe_end[part] = nreq;
     }
+    assert(nreq < rank->moe_req_cap);
     rank->moe_nreq = nreq;
     tr_phase(&rank->clock, was);
 }
@@ -177,6 +184,7 @@ void tr_dispatch_wait(struct tr_rank *rank, int part)
 
     if (rank->comms.moe.size == 1)
         return;
+    assert(part < tr_moe_parts(rank) && first <= rank->moe_end[part]);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
     tr_wait(&rank->comms.progress, rank->moe_req + first, rank->moe_end[part] - first);
     tr_phase(&rank->clock, was);
@@ -224,6 +232,7 @@ static int collect_expert(struct tr_rank *rank, const struct tr_route *route, vo
             tr_isend(&rank->moe_req[nreq++], g, (const char *)from + here.at, here.bytes, i,
                      TR_TAG_MOE + 1 + (int)expert);
     }
+    assert(at == (size_t)route->recv[expert + 1] * row);
     return nreq;
 }
 
@@ -238,6 +247,7 @@ void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *
     was = tr_phase(&rank->clock, TR_PHASE_EP);
     for (uint64_t j = x.first; j < x.end; j++)
         rank->moe_nreq = collect_expert(rank, route, to, from, j, rank->moe_nreq);
+    assert(rank->moe_nreq < rank->moe_req_cap);
     tr_phase(&rank->clock, was);
 }
 

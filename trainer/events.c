@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -105,6 +106,7 @@ static void end(struct tr_events *ev)
     ssize_t put;
 
     str_add(&ev->line, "}\n");
+    assert(strcspn(ev->line.text, "\n") == ev->line.len - 1); /* an event is one line */
     if (ev->fd < 0 || ev->status)
         return;
     do
@@ -231,6 +233,7 @@ static void add_busy(struct str *out, const struct tr_step *step)
 {
     int each = (step->ranks + TR_BUSY_MAX - 1) / TR_BUSY_MAX;
 
+    assert(each > 0);
     str_add(out, ",\"busy\":[");
     for (int i = 0; i < step->ranks; i += each) {
         double most = step->busy_ms[i];

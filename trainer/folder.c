@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "trainer/stop.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,9 +43,11 @@ int tr_together(const struct tr_team *team, int status, struct err *error)
     struct err own = {0};
     char *text = error ? error->text : own.text;
 
+    assert(status <= 0);
     if (status == 0)
         text[0] = '\0';
     status = team->agree(team->ctx, status, text);
+    assert(status <= 0);
     if (status < 0 && error)
         error->code = status;
     return status;

@@ -10,6 +10,8 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
+
 static uint64_t vocab_first(const struct tr_rank *rank)
 {
     return rank->d.vocab * (uint64_t)rank->comms.tp.rank;
@@ -20,6 +22,7 @@ static uint64_t vocab_valid(const struct tr_rank *rank)
 {
     uint64_t v0 = vocab_first(rank), v = (uint64_t)rank->model.vocab;
 
+    assert(rank->d.vocab * (uint64_t)rank->comms.tp.size >= v);
     return v <= v0 ? 0 : v - v0 < rank->d.vocab ? v - v0 : rank->d.vocab;
 }
 
@@ -29,6 +32,7 @@ void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
     const int32_t *ids = rank->work.ids + (uint64_t)mb * d->rows;
     void *to = rank->comms.tp.size == 1 ? out : rank->layout.sp ? rank->work.gather : rank->work.dh;
 
+    assert(mb >= 0 && mb < d->microbatches);
     kn_embed_fwd(rank->pool, rank->type, to, rank->embed.w, ids, d->rows, d->hidden,
                  vocab_first(rank), d->vocab);
     if (to != out) /* one term of each sum is not zero: exact in every type */
@@ -40,6 +44,7 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
 {
     const int32_t *ids = rank->work.ids + (uint64_t)mb * rank->d.rows;
 
+    assert(mb >= 0 && mb < rank->d.microbatches);
     kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
                  rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
 }
@@ -55,6 +60,7 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     enum tr_phase was;
     size_t count;
 
+    assert(mb >= 0 && mb < d->microbatches);
     kn_xent_max(rank->pool, rank->type, max, rank->work.logits, d->vocab, d->rows, cols);
     was = tr_phase(&rank->clock, TR_PHASE_TP);
     tr_all_reduce_max(&rank->comms.tp, max, d->rows);

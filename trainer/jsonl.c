@@ -2,6 +2,7 @@
 
 #include "base/base.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <jansson.h>
 
@@ -106,6 +107,7 @@ static int take(struct reader *reader, const char *text, size_t len, struct err 
         r = one_line(reader, error);
         text += some + 1;
         len -= some + 1;
+        assert(reader->line.len == 0);
     }
     return r;
 }

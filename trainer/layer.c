@@ -1,6 +1,8 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
+
 static void feed_forward(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
 {
     if (layer->moe)
@@ -19,6 +21,7 @@ void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot
                   void *grad)
 {
     if (rank->layout.recompute == PL_RECOMPUTE_FULL) {
+        assert(!keep); /* nothing would be left for the second half of a split backward pass */
         tr_attention_fwd(rank, layer, slot);
         feed_forward(rank, layer, slot, NULL);
     }

@@ -1,6 +1,8 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
+
 /* OUTPUT (ROWS x OUT, of type TYPE) = INPUT WEIGHT^T. */
 static void times_weight(struct tr_rank *rank, void *output, enum kn_type type, const void *input,
                          const void *weight, uint64_t rows, uint64_t in, uint64_t out)
@@ -63,6 +65,9 @@ enum kn_type tr_partial_type(const struct tr_rank *rank)
 
 void *tr_partial(struct tr_rank *rank)
 {
+    /* dh is as wide as an activation, and has this rank's rows only. */
+    assert(rank->work.partial ||
+           (tr_partial_type(rank) == rank->type && rank->d.local_rows == rank->d.rows));
     return rank->work.partial ? rank->work.partial : rank->work.dh;
 }
 
@@ -105,6 +110,7 @@ const void *tr_gather_rows(struct tr_rank *rank, const void *input)
 
     if (!rank->layout.sp)
         return input;
+    assert(rank->d.local_rows * (uint64_t)rank->comms.tp.size == rank->d.rows);
     was = tr_phase(&rank->clock, TR_PHASE_TP);
     kn_copy(rank->pool, rank->work.gather + (size_t)rank->comms.tp.rank * bytes, input, bytes);
     tr_all_gather(&rank->comms.tp, rank->type, rank->work.gather, rank->d.rows * rank->d.hidden);
@@ -120,6 +126,8 @@ const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type)
 
     if (rank->comms.tp.size == 1)
         return buf;
+    assert(rank->d.rows == (rank->layout.sp ? rank->d.local_rows * (uint64_t)rank->comms.tp.size
+                                            : rank->d.local_rows));
     was = tr_phase(&rank->clock, TR_PHASE_TP);
     if (rank->layout.sp)
         tr_reduce_scatter(&rank->comms.tp, type, buf, n);

@@ -1,6 +1,7 @@
 #include "base/base.h"
 #include "trainer/measure.h"
 
+#include <assert.h>
 #include <math.h>
 
 void tr_measure_init(struct tr_measure *measure, int cap)
@@ -34,6 +35,7 @@ static double quantile(const double *sorted, int count, double share)
     double at = share * (count - 1);
     int i = (int)at;
 
+    assert(share >= 0 && share <= 1 && count > 0);
     return i + 1 < count ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[count - 1];
 }
 
@@ -67,6 +69,7 @@ void tr_measure_stats(struct tr_stats *ret, const struct tr_measure *measure)
     j = n > 1000 ? (int)(0.5 * n - 0.98 * sqrt(n)) - 1 : interval_rank(n);
     if (j < 0)
         j = 0;
+    assert(j <= n - 1 - j && x[j] <= x[n - 1 - j]);
     *ret = (struct tr_stats){.median = quantile(x, n, 0.5),
                              .p10 = quantile(x, n, 0.1),
                              .p90 = quantile(x, n, 0.9),

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 
@@ -106,6 +107,7 @@ int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *bytes,
             break;
         x.cut = total;
     }
+    assert(total <= x.tokens && x.cut <= total);
     *ret = x;
     return 0;
 }

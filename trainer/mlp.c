@@ -5,6 +5,8 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
+
 void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     kn_rmsnorm_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_H2),
@@ -30,6 +32,7 @@ const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char 
 {
     const struct pl_dims *d = &rank->d;
 
+    assert(ffn == (layer->moe ? d->shared_ffn : d->ffn)); /* the widths that GU and A are for */
     tr_linear(rank, tr_act(rank, layer, slot, PL_ACT_GU),
               tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H2)), layer->gu.w, d->rows,
               d->hidden, 2 * ffn);
@@ -75,6 +78,7 @@ const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU);
     const void *dy = tr_gather_rows(rank, grad), *dh;
 
+    assert(ffn == (layer->moe ? z->shared_ffn : z->ffn));
     if (selective(rank) && !keep)
         swiglu(rank, layer, slot, ffn);
     tr_linear_dx(rank, rank->work.dao, dy, layer->down.w, z->rows, ffn, z->hidden);

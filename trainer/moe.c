@@ -10,6 +10,8 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
+
 static bool travels(const struct tr_rank *rank)
 {
     return rank->comms.moe.size > 1;
@@ -33,6 +35,7 @@ static void grouped(struct tr_rank *rank, const struct tr_route *route, struct t
 {
     uint64_t stride = 3 * rank->d.expert_ffn * rank->d.hidden;
 
+    assert(experts.first < experts.end && experts.end <= rank->d.local_experts);
     gemm.ct = out;
     gemm.at = gemm.bt = rank->type;
     if (gemm.ta)
@@ -45,6 +48,7 @@ static void grouped(struct tr_rank *rank, const struct tr_route *route, struct t
 
 static uint64_t rows_of(const struct tr_route *route, struct tr_experts experts)
 {
+    assert(route->recv[experts.first] <= route->recv[experts.end]);
     return (uint64_t)(route->recv[experts.end] - route->recv[experts.first]);
 }
 

@@ -8,6 +8,7 @@ double tr_optim_lr(const struct tr_optim *optim, int step)
 {
     double t;
 
+    assert(step >= 1 && optim->min_lr <= optim->lr);
     if (step <= optim->warmup_steps)
         return optim->lr * step / optim->warmup_steps;
     if (step >= optim->decay_steps)
@@ -43,6 +44,7 @@ static double bucket_sumsq(struct tr_rank *rank, const struct pl_bucket *bucket)
     } else if (bucket->kind != PL_BUCKET_EXPERT && rank->comms.outer.rank != 0) {
         return 0.0;
     }
+    assert(lo <= hi && hi <= bucket->first + bucket->count);
     return kn_sumsq(rank->pool, KN_F32, rank->params.grad + lo, hi - lo);
 }
 
@@ -75,6 +77,7 @@ static void update(struct tr_rank *rank, const struct kn_adamw *hyper, uint64_t 
     float *w = t->master ? t->master + state : (float *)t->weight + first;
     kn_bf16 *low = t->master ? (kn_bf16 *)t->weight + first : NULL;
 
+    assert(first + count <= t->table.count && state + count <= t->table.state_count);
     kn_adamw(rank->pool, hyper, w, low, t->m + state, t->v + state, t->grad + first, count);
 }
 
@@ -142,6 +145,7 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
 
     if (optim->clip > 0 && norm > optim->clip)
         h.grad_scale = (float)(optim->clip / norm);
+    assert(!tr_async_busy(rank) && h.grad_scale <= 1.0f); /* gradients are summed */
     /* A lane gathers in the order of asking: what the next step needs first comes first. */
     update_buckets(rank, optim, &h, true);
     update_buckets(rank, optim, &h, false);

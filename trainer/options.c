@@ -3,6 +3,8 @@
 
 #include "base/base.h"
 
+#include <assert.h>
+
 #define ROW(opt, sec, k, t, field, lo, hi, std, env, meta, text)                                   \
     {                                                                                              \
         opt, sec, k, t, offsetof(struct tr_config, field), lo, hi, std, env, meta, text            \
@@ -233,6 +235,8 @@ void tr_options_store(const struct tr_options *options, size_t index, struct tr_
     const union tr_value *v = &options->value[ARRAY_LEN(special) + index];
     char *at = (char *)config + tr_settings[index].offset;
 
+    assert(index < tr_settings_count &&
+           str_eq(tr_settings[index].option, options->table[ARRAY_LEN(special) + index].name));
     switch (tr_settings[index].type) {
     case OPT_FLAG:
         *(bool *)at = v->b;

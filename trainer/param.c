@@ -2,6 +2,8 @@
 #include "trainer/param.h"
 #include "trainer/stop.h"
 
+#include <assert.h>
+
 static uint64_t hash_name(const char *name)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
@@ -11,13 +13,22 @@ static uint64_t hash_name(const char *name)
     return h;
 }
 
+/* The slice of parameter INDEX is inside the flat arrays. */
+static bool inside(const struct tr_params *params, int index)
+{
+    return index >= 0 && index < params->table.n &&
+           params->table.p[index].offset + params->table.p[index].count <= params->table.count;
+}
+
 void *tr_param_weight(const struct tr_params *params, int index)
 {
+    assert(inside(params, index));
     return (char *)params->weight + params->table.p[index].offset * kn_type_size(params->type);
 }
 
 float *tr_param_grad(const struct tr_params *params, int index)
 {
+    assert(inside(params, index));
     return params->grad + params->table.p[index].offset;
 }
 
@@ -46,6 +57,8 @@ uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct t
         return 0;
     *ret_first = lo - p->offset;
     *ret_state = b->state_first + (lo - b->shard_first);
+    assert(*ret_first + (hi - lo) <= p->count &&
+           *ret_state + (hi - lo) <= params->table.state_count);
     return hi - lo;
 }
 
@@ -97,6 +110,9 @@ void tr_params_sync_master(struct tr_params *params)
     for (int i = 0; i < params->table.nbuckets; i++) {
         const struct pl_bucket *b = &params->table.bucket[i];
 
+        assert(b->shard_first >= b->first &&
+               b->shard_first + b->shard_count <= b->first + b->count &&
+               b->state_first + b->shard_count <= params->table.state_count);
         kn_convert(NULL, KN_F32, params->master + b->state_first, params->type,
                    (char *)params->weight + b->shard_first * size, b->shard_count);
     }

@@ -3,6 +3,8 @@
 
 #include "base/base.h"
 
+#include <assert.h>
+
 struct list {
     struct tr_part *part;
     size_t count, cap;
@@ -23,6 +25,7 @@ static struct tr_part *add(struct list *list, const struct pl_param *param, enum
         part->row0 = (int64_t)param->first;
     else if (param->split == 1)
         part->col0 = (int64_t)param->first;
+    assert(part->count == part->rows * part->cols);
     return part;
 }
 
@@ -66,6 +69,7 @@ static void add_state(struct list *list, const struct tr_params *params, int ind
         if (!array[k])
             continue;
         part = add(list, p, (enum tr_part_kind)k);
+        assert((int64_t)(first + n) <= part->count);
         part->first = (int64_t)first;
         part->count = (int64_t)n;
         part->dtype = TR_F32;

@@ -26,6 +26,8 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
+
 /* A receive: of step STEP's input, -1: none. */
 struct fetch {
     int step;
@@ -93,6 +95,7 @@ static void post(struct run *run, int step, bool ahead)
     const struct pl_step *s = &run->steps[step];
     struct fetch f = {.step = step};
 
+    assert(run->next.step < 0 && receives(r, s)); /* one receive ahead at most */
     if (s->op == PL_FORWARD) {
         f.buf = r->layout.overlap_p2p ? r->work.act_in[run->ins++ % PL_ACT_INS] : input(r, s);
         tr_irecv(&f.req, &r->comms.world, f.buf, bytes(r), r->comms.prev,
@@ -120,6 +123,7 @@ static struct fetch take(struct run *run, int step)
 
     if (run->next.step != step)
         post(run, step, false);
+    assert(run->next.step == step);
     r->watch = NULL;
     wait_for(r, &run->next.req);
     f = run->next;
@@ -186,6 +190,7 @@ static void forward(struct run *run, int step)
     void *x = input(r, s), *out = r->work.xf;
     int o = run->outs % PL_ACT_OUTS;
 
+    assert(s->mb >= 0 && s->mb < r->d.microbatches && s->chunk < r->layout.vp);
     r->mb = s->mb;
     wait_for(r, &k->slot_req[s->mb % k->nslots]);
     if (!k->last) {
@@ -248,6 +253,7 @@ static void backward(struct run *run, int step)
     char *keep = s->op == PL_BACKWARD_INPUT ? k->gslot[s->mb % k->ngslots] : NULL;
     MPI_Request *req = &k->slot_req[s->mb % k->nslots];
 
+    assert(run->train && s->mb >= 0 && s->mb < r->d.microbatches && s->chunk < r->layout.vp);
     r->mb = s->mb;
     if (!k->last) {
         struct fetch f = take(run, step);
@@ -277,6 +283,7 @@ static void backward_weight(struct run *run, int step)
     const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
 
+    assert(k->ngslots > 0);
     for (int y = k->n - 1; y >= 0; y--) {
         tr_layer_dw(r, &k->layer[y], k->slot[s->mb % k->nslots], k->gslot[s->mb % k->ngslots]);
         complete(run, s->chunk, y, s->mb);
@@ -315,6 +322,7 @@ void tr_pipe_run(struct tr_rank *rank)
         }
         tr_phase(&rank->clock, TR_PHASE_OTHER);
     }
+    assert(u.next.step < 0); /* every receive has been taken */
     drain(rank);
 }
 

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "trainer/jsonl.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -47,6 +48,7 @@ static int add(struct work *work, const unsigned char *ids, size_t count, struct
 
         if (r < 0)
             return r;
+        assert(some > 0 && some <= count);
         work->tokens += some;
         ids += some * each;
         count -= some;

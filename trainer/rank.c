@@ -36,6 +36,10 @@ static void params_init(struct tr_rank *rank)
     t->master = tr_device_get(&rank->device, PL_BUF_MASTER, 0, 0);
     t->m = tr_device_get(&rank->device, PL_BUF_MOMENT1, 0, 0);
     t->v = tr_device_get(&rank->device, PL_BUF_MOMENT2, 0, 0);
+    assert(tr_device_bytes(&rank->device, PL_BUF_WEIGHT) >= t->table.count * rank->d.elem);
+    assert(tr_device_bytes(&rank->device, PL_BUF_GRAD) >= t->table.count * sizeof(*t->grad));
+    assert(tr_device_bytes(&rank->device, PL_BUF_MOMENT1) >= t->table.state_count * sizeof(*t->m));
+    assert((t->master != NULL) == (rank->type == KN_BF16));
     rank->embed = weight(t, PL_T_EMBED, -1, -1);
     rank->head = weight(t, rank->model.tied ? PL_T_EMBED : PL_T_HEAD, -1, -1);
     rank->final_norm = weight(t, PL_T_FINAL_NORM, -1, -1);
@@ -68,6 +72,7 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     uint64_t at = 0;
 
     k->n = pl_stage_layers(&first, l, rank->model.layers, stage, chunk);
+    assert(k->n > 0 && first >= 0 && first + k->n <= rank->model.layers);
     k->first = stage == 0 && chunk == 0;
     k->last = stage == l->pp - 1 && chunk == l->vp - 1;
     k->layer = mem_alloc(sizeof(*k->layer) * (size_t)k->n);
@@ -130,10 +135,21 @@ static void work_init(struct tr_rank *rank)
     w->ids = tr_device_get(d, PL_BUF_TOKENS, 0, 0);
     w->targets = w->ids + tokens;
     w->sample = w->targets + tokens;
+    assert(tr_device_bytes(d, PL_BUF_TOKENS) >=
+           (2 * tokens + (size_t)rank->workload.seq + 1) * sizeof(*w->ids));
+    assert(tr_device_bytes(d, PL_BUF_ROPE) >=
+           (size_t)rank->workload.seq * rank->d.head_dim * sizeof(*w->rope_cos));
     w->rope_cos = tr_device_get(d, PL_BUF_ROPE, 0, 0);
     w->rope_sin = w->rope_cos + (size_t)rank->workload.seq * rank->d.head_dim / 2;
     kn_rope_tables(w->rope_cos, w->rope_sin, (size_t)rank->workload.seq, rank->d.head_dim,
                    rank->model.rope_theta);
+}
+
+/* A group's collectives find their scratch as large as they take it to be (comm.h). */
+static bool has_scratch(const struct tr_device *device, enum pl_buf buf,
+                        const struct tr_group *group)
+{
+    return tr_device_bytes(device, buf) >= pl_coll_scratch(group->size) * sizeof(float);
 }
 
 static void comm_init(struct tr_rank *rank)
@@ -141,6 +157,9 @@ static void comm_init(struct tr_rank *rank)
     const struct tr_device *d = &rank->device;
     struct tr_comms *c = &rank->comms;
 
+    assert(has_scratch(d, PL_BUF_COLL_TP, &c->tp) && has_scratch(d, PL_BUF_COLL_DP, &c->dp));
+    assert(!rank->model.tied || has_scratch(d, PL_BUF_COLL_TP, &c->tied));
+    assert(!rank->moe_layers || has_scratch(d, PL_BUF_COLL_EDP, &c->edp));
     c->tp.scratch = c->tied.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
     c->dp.scratch = c->shard.scratch = c->outer.scratch = tr_device_get(d, PL_BUF_COLL_DP, 0, 0);
     c->edp.scratch = tr_device_get(d, PL_BUF_COLL_EDP, 0, 0);
@@ -149,8 +168,8 @@ static void comm_init(struct tr_rank *rank)
     for (int i = 0; i < PL_GRAD_RINGS; i++)
         rank->grad_req[i] = MPI_REQUEST_NULL;
     /* a dispatch and a collect, each with a send and a receive for every member and expert */
-    rank->moe_req = mem_alloc(sizeof(*rank->moe_req) *
-                              (4 * (size_t)c->moe.size * (rank->d.local_experts + 1) + 1));
+    rank->moe_req_cap = 4 * c->moe.size * ((int)rank->d.local_experts + 1) + 1;
+    rank->moe_req = mem_alloc(sizeof(*rank->moe_req) * (size_t)rank->moe_req_cap);
     rank->pool_req = mem_alloc(sizeof(*rank->pool_req) * (size_t)rank->d.microbatches);
     for (int i = 0; i < rank->d.microbatches; i++)
         rank->pool_req[i] = MPI_REQUEST_NULL;
@@ -163,6 +182,8 @@ static void schedule_init(struct tr_rank *rank)
 
     rank->nsteps =
         pl_schedule_steps(NULL, s, rank->comms.stage, l->pp, l->vp, rank->d.microbatches);
+    assert(rank->nsteps >= 2 * l->vp * rank->d.microbatches &&
+           rank->nsteps <= 3 * l->vp * rank->d.microbatches);
     rank->steps = mem_alloc(sizeof(*rank->steps) * (size_t)rank->nsteps);
     pl_schedule_steps(rank->steps, s, rank->comms.stage, l->pp, l->vp, rank->d.microbatches);
 }

@@ -88,7 +88,7 @@ struct tr_rank {
      * forward pass. */
     void (*routed)(void *arg, const struct tr_rank *rank, int layer, const int32_t *idx);
     void *routed_arg;
-    int moe_nreq;              /* of moe_req, while tokens travel */
+    int moe_nreq, moe_req_cap; /* of moe_req: while tokens travel, and room for */
     int moe_end[TR_MOE_PARTS]; /* the requests of the dispatch of each part end there */
     size_t attn_bytes;         /* of work.attn */
     int moe_layers;            /* of the whole model */

@@ -11,6 +11,8 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
+
 /* Choices and probabilities by sequence, over this rank's rows, then over tp. */
 static void stats(struct tr_rank *rank, const float *probs, const int32_t *idx, float *count,
                   float *psum)
@@ -21,6 +23,7 @@ static void stats(struct tr_rank *rank, const float *probs, const int32_t *idx, 
     uint64_t row0 = rank->layout.sp ? d->local_rows * (uint64_t)rank->comms.tp.rank : 0;
     enum tr_phase was;
 
+    assert(row0 + d->local_rows <= (uint64_t)rank->layout.micro_batch * seq && psum == count + n);
     kn_wait(rank->pool);
     memset(count, 0, 2 * n * sizeof(*count)); /* psum follows */
     for (uint64_t i = 0; i < d->local_rows; i++) {
@@ -71,6 +74,7 @@ double tr_router_pools(const struct tr_rank *rank)
 {
     double batch = rank->workload.global_batch;
 
+    assert(rank->moe_layers > 0);
     return by_sequence(rank) ? batch * rank->moe_layers : batch / rank->layout.micro_batch;
 }
 
@@ -81,6 +85,7 @@ size_t tr_router_pool_bytes(const struct tr_rank *rank)
 
 double *tr_router_pool(const struct tr_rank *rank, int mb)
 {
+    assert(mb >= 0 && mb < rank->d.microbatches);
     return rank->work.moe_pool ? rank->work.moe_pool + 2 * (uint64_t)mb * rank->d.experts : NULL;
 }
 
@@ -89,6 +94,7 @@ void tr_router_pooled(struct tr_rank *rank, int mb)
     const double *count = tr_router_pool(rank, mb), *psum = count + rank->d.experts;
     double sum = 0.0;
 
+    assert(rank->model.moe.aux_loss == PL_AUX_HUGGINGFACE && rank->work.moe_pool);
     for (uint64_t j = 0; j < rank->d.experts; j++)
         sum += count[j] * psum[j];
     rank->aux_sum += scale(rank) * sum;

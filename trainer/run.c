@@ -17,6 +17,7 @@
 #include "trainer/team.h"
 #include "trainer/timeline.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>
@@ -215,6 +216,7 @@ static void fill_times(struct tr_step *ret, struct run *run)
     ret->rank_ms_min = run->sorted[0];
     ret->rank_ms_median = (run->sorted[(n - 1) / 2] + run->sorted[n / 2]) / 2;
     ret->rank_ms_max = run->sorted[n - 1];
+    assert(ret->rank_ms_max == run->busy[ret->slowest]);
     ret->busy_ms = run->busy;
     ret->ranks = n;
 }
@@ -303,6 +305,7 @@ static bool one_step(struct run *run)
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
     tr_step_grads(&t, r, tr_stop_asked() ? 1.0 : 0.0);
     check_numbers(run, &t);
+    assert(t.flag >= 0 && t.flag <= run->c->layout.world);
     run->step++;
     run->samples += (uint64_t)run->c->workload.global_batch;
     tr_optim_step(r, &run->optim, run->step, t.norm);
@@ -343,6 +346,7 @@ static bool validate(struct run *run)
     uint64_t batch = (uint64_t)run->c->workload.global_batch, n = validation_samples(run);
     double sum = 0;
 
+    assert(n > 0);
     for (uint64_t i = 0; i < n; i += batch) {
         struct tr_result t;
 
@@ -502,6 +506,7 @@ static int finish(struct run *run, bool stopped)
         tr_event_stopped(run->events, run->step, "signal");
         return TR_EXIT_STOPPED;
     }
+    assert(run->ended);
     tr_run_save_hf(run);
     tr_optim_settle(&run->r);
     at_step(run);
@@ -523,6 +528,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
             tr_fail(TR_ERROR_IO, e.text);
     }
     rank_init(&u);
+    assert((events != NULL) == (u.r.rank == 0));
     tr_run_room(&u);
     tokens_open(&u);
     optim_init(&u);

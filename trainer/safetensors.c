@@ -320,6 +320,7 @@ int tr_st_open(struct tr_st **ret, const char *path, struct err *error)
 /* COUNT elements in file form to fp32; in place is not possible, types differ in size. */
 static void widen(enum tr_dtype dtype, float *out, const void *in, size_t count)
 {
+    assert(dtype == TR_BF16 || dtype == TR_F16);
     if (dtype == TR_BF16)
         tr_bf16_to_f32(out, in, count);
     else
@@ -328,6 +329,7 @@ static void widen(enum tr_dtype dtype, float *out, const void *in, size_t count)
 
 static void narrow(enum tr_dtype dtype, void *out, const float *in, size_t count)
 {
+    assert(dtype == TR_BF16 || dtype == TR_F16);
     if (dtype == TR_BF16)
         tr_f32_to_bf16(out, in, count);
     else
@@ -338,6 +340,7 @@ static uint64_t place(const struct tr_st *file, const struct tr_st_tensor *tenso
                       size_t count)
 {
     assert(file->fd >= 0 && first + count <= (uint64_t)tr_st_elements(tensor));
+    assert(tensor->end <= file->data_bytes && file->data_at % 8 == 0);
     (void)count;
     return file->data_at + tensor->begin + first * dtypes[tensor->dtype].bytes;
 }
@@ -451,6 +454,7 @@ int tr_st_create(struct tr_st *file, struct err *error)
     AUTO_FREE char *h = tr_st_header(&n, file);
     int r;
 
+    assert(file->fd < 0); /* a description until now */
     file->fd = open(file->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (file->fd < 0)
         return err_set(error, -errno, "create %s: %s", file->path, strerror(errno));
@@ -466,6 +470,7 @@ int tr_st_attach(struct tr_st *file, struct err *error)
 {
     size_t n;
 
+    assert(file->fd < 0);
     free(tr_st_header(&n, file)); /* lays the tensors out */
     file->fd = open(file->path, O_RDWR | O_CLOEXEC);
     if (file->fd < 0)
@@ -484,6 +489,7 @@ int tr_st_reopen(struct tr_st *file, struct err *error)
 {
     int fd = open(file->path, O_RDONLY | O_CLOEXEC);
 
+    assert(file->fd >= 0);
     if (fd < 0)
         return err_set(error, -errno, "open %s: %s", file->path, strerror(errno));
     close(file->fd);

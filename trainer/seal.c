@@ -2,6 +2,7 @@
 
 #include "base/base.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <zlib.h>
 
@@ -28,6 +29,7 @@ void tr_seal(json_t *object)
     json_t *sums = json_object(), *value;
     const char *key;
 
+    assert(!tr_sealed(object));
     json_object_foreach(object, key, value)
         json_object_set_new(sums, key, json_integer(sum_of(key, value)));
     json_object_set_new(object, TOTAL, json_integer(sum_of(SUMS, sums)));

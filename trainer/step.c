@@ -11,6 +11,8 @@ uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k)
     const struct pl_layout *l = &rank->layout;
     int dp = pl_axis_coord(l, PL_DP, rank->rank);
 
+    assert(mb >= 0 && mb < rank->d.microbatches && k >= 0 && k < l->micro_batch);
+    assert(rank->d.microbatches * l->dp * l->micro_batch == rank->workload.global_batch);
     return ((uint64_t)mb * (uint64_t)l->dp + (uint64_t)dp) * (uint64_t)l->micro_batch + (uint64_t)k;
 }
 
@@ -18,6 +20,7 @@ void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample)
 {
     size_t seq = (size_t)rank->workload.seq, at = (size_t)mb * rank->d.rows + (size_t)k * seq;
 
+    assert(at + seq <= (size_t)rank->d.microbatches * rank->d.rows);
     memcpy(rank->work.ids + at, sample, seq * sizeof(*sample));
     memcpy(rank->work.targets + at, sample + 1, seq * sizeof(*sample));
 }
@@ -27,6 +30,7 @@ void tr_sample_ignore(struct tr_rank *rank, int mb, int k)
     int32_t *targets = rank->work.targets + (size_t)mb * rank->d.rows;
     size_t seq = (size_t)rank->workload.seq;
 
+    assert(mb < rank->d.microbatches && (size_t)(k + 1) * seq <= rank->d.rows);
     for (size_t i = (size_t)k * seq; i < (size_t)(k + 1) * seq; i++)
         targets[i] = KN_IGNORE;
 }

@@ -161,6 +161,7 @@ static int read_ids(int32_t *ret, const struct tr_stream *stream, uint64_t at, s
     int r;
 
     assert(at <= stream->tokens && count <= stream->tokens - at);
+    assert(from + count * each <= stream->bytes);
     r = check_blocks(stream, from, from + count * each, error);
     if (r < 0)
         return r;

@@ -4,6 +4,7 @@
 #include "trainer/fail.h"
 #include "trainer/stop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ static int agree(void *ctx, int status, char *text)
     } mine = {status, c->world.rank}, all;
     MPI_Request req;
 
+    assert(status <= 0);
     if (status == 0 && tr_stop_now())
         mine.status = -ECANCELED;
     MPI_Iallreduce(&mine, &all, 1, MPI_2INT, MPI_MINLOC, c->world.comm, &req);

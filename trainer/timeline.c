@@ -4,6 +4,8 @@
 
 #include "base/base.h"
 
+#include <assert.h>
+
 void tr_timeline_begin(struct tr_clock *clock, int cap)
 {
     clock->span = mem_alloc((size_t)cap * sizeof(*clock->span));
@@ -24,12 +26,14 @@ static void add_rank(struct str *out, const struct tr_span *span, int spans, int
              ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
              "\"rank %d\"}}",
              rank, rank);
-    for (int i = 0; i < spans; i++)
+    for (int i = 0; i < spans; i++) {
+        assert(i == 0 || span[i - 1].end_ns <= span[i].begin_ns); /* one phase at any moment */
         str_addf(out,
                  ",\n{\"name\":\"%s\",\"cat\":\"phase\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%."
                  "3f,\"dur\":%.3f}",
                  tr_phase_names[span[i].phase], rank, (double)span[i].begin_ns * 1e-3,
                  (double)(span[i].end_ns - span[i].begin_ns) * 1e-3);
+    }
 }
 
 char *tr_timeline_json(const struct tr_span *span, const int *count, int world, const char *title)

@@ -16,6 +16,7 @@
 #include "trainer/dataset.h"
 #include "trainer/megatron.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 
@@ -33,6 +34,7 @@ uint64_t tr_permute_index(uint64_t index, uint64_t count, uint64_t key)
     int half = 1;
     uint64_t mask;
 
+    assert(count > 0 && index < count); /* else the walk below has no end */
     while (half < 32 && count > UINT64_C(1) << 2 * half)
         half++;
     mask = (UINT64_C(1) << half) - 1;
@@ -94,6 +96,7 @@ int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const char *nam
     AUTO(tr_tokens) *t = mem_alloc(sizeof(*t));
     int r;
 
+    assert(vocab > 0 && seq > 0);
     *t = (struct tr_tokens){
         .synthetic = str_eq(name, "synthetic"), .vocab = vocab, .seq = seq, .seed = seed};
     if (!t->synthetic) {

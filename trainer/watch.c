@@ -1,6 +1,7 @@
 /* The files and the warnings of a long run: see watch.h. */
 #include "trainer/watch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -214,6 +215,7 @@ static int straggling(const struct tr_watch *watch, const struct tr_step *step)
     int world = watch->c->layout.world;
     double usual = world > 2 ? step->rank_ms_median : step->rank_ms_min;
 
+    assert(step->slowest >= 0 && step->slowest < world);
     return world > 1 && step->rank_ms_max > STRAGGLE_RATIO * usual ? step->slowest : -1;
 }
 
