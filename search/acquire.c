@@ -1,6 +1,7 @@
 /* Maximising the acquisition over the whole table by a bound; the formulas are in acquire.h. */
 #include "search/acquire.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 
@@ -102,6 +103,7 @@ static void combine(struct se_choice *ret, const struct se_acquire *acquire, siz
     ret->p_fits = p_fits(acquire->belief[SE_MEMORY], moments->mean[SE_MEMORY],
                          moments->var[SE_MEMORY], false) *
                   se_crash_runs(acquire->crash, acquire->table, index);
+    assert(ret->p_fits >= 0.0 && ret->p_fits <= 1.0);
     ret->score = ret->log_ei + CAUTION * log(fmax(ret->p_fits, 1e-150));
     if (acquire->improving)
         ret->score -= log_cost(acquire, index,
@@ -419,6 +421,7 @@ static void largest_first(struct bound *list, size_t listed, size_t count)
 {
     size_t lo = 0, hi = listed;
 
+    assert(count <= listed);
     while (hi - lo > 1 && count > lo && count < hi) {
         struct bound pivot = list[lo + (hi - lo - 1) / 2];
         size_t i = lo, j = hi - 1;
@@ -593,6 +596,7 @@ void se_acquire(struct se_found *ret, const struct se_acquire *acquire, size_t a
     struct scans s;
     double best, slack;
 
+    assert(acquire->widen >= 1.0 && acquire->nhot <= acquire->table->n);
     memset(ret, 0, sizeof(*ret));
     field_init(&f, acquire);
     ret->open = f.n;

@@ -110,6 +110,7 @@ static struct se_hyp *add_hyp(struct se_belief *belief, const struct se_table *t
 {
     struct se_hyp *h = &belief->hyp[belief->nhyps++];
 
+    assert(belief->nhyps <= SE_MAX_HYPS && weight > 0.0 && weight <= 1.0);
     init_hyp(h, table, belief->quantity, trusting, nlin);
     h->weight = h->prior_weight = weight;
     return h;
@@ -147,6 +148,7 @@ void se_belief_inform(struct se_belief *belief, const struct se_table *table,
     if (belief->nhyps < 2 || count == 0)
         return;
     assert(belief->nobs == 0 && belief->informed == 0);
+    assert(trust > 0.0 && trust < 1.0);
     for (int i = 0; i < belief->nhyps; i++)
         belief->hyp[i].prior_weight *=
             i == SE_DOUBTING ? (1.0 - trust) / (1.0 - TRUST) : trust * (1.0 - RELATED) / TRUST;
@@ -279,6 +281,7 @@ static double load(struct se_belief *belief, struct se_hyp *hyp, int stride, str
             se_gp_add(g, &p, o->site_var[which] > 0.0 ? o->site_y[which] : 0.0,
                       o->site_var[which] > 0.0 ? o->site_var[which] : 1e3);
     }
+    assert(n == g->n);
     log_z = se_ep_run(g, pick, mean0);
     n = 0;
     for (int i = belief->nobs - 1; i >= 0; i -= stride) {
@@ -339,6 +342,15 @@ static void choose_trusting(struct se_belief *belief)
     }
 }
 
+static bool adds_up(const struct se_belief *belief)
+{
+    double sum = 0.0;
+
+    for (int h = 0; h < belief->nhyps; h++)
+        sum += belief->hyp[h].weight;
+    return fabs(sum - 1.0) < 1e-9;
+}
+
 static void set_weights(struct se_belief *belief)
 {
     double top = -INFINITY, sum = 0.0;
@@ -350,6 +362,7 @@ static void set_weights(struct se_belief *belief)
             exp(belief->hyp[h].evidence + log(belief->hyp[h].prior_weight) - top);
         sum += belief->hyp[h].weight;
     }
+    assert(isfinite(top) && sum >= 1.0); /* the likeliest has 1 */
     for (int h = 0; h < belief->nhyps; h++)
         belief->hyp[h].weight /= sum;
     if (belief->nhyps > 1 && belief->hyp[SE_DOUBTING].weight < DOUBT) {
@@ -360,6 +373,7 @@ static void set_weights(struct se_belief *belief)
         belief->hyp[SE_DOUBTING].weight = DOUBT;
     }
     choose_trusting(belief);
+    assert(adds_up(belief));
 }
 
 /* log p(hints) by HYP: what its evidence owes to them and not to the campaign's own
@@ -531,6 +545,7 @@ double se_belief_below(const struct se_belief *belief, const struct se_table *ta
         p += belief->hyp[h].weight *
              se_norm_cdf((bound - m) / sqrt(v + belief->hyp[h].gp.kern.noise2));
     }
+    assert(p >= 0.0 && p < 1.0 + 1e-9);
     return p;
 }
 

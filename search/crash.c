@@ -1,6 +1,7 @@
 /* A kernel-smoothed rate of crashes; the formula is in crash.h. */
 #include "search/crash.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/base.h"
@@ -52,5 +53,6 @@ double se_crash_runs(const struct se_crash *crash, const struct se_table *table,
         all += w;
         ran += crash->ran[j] ? w : 0.0;
     }
+    assert(ran > 0.0 && ran <= all);
     return ran / all;
 }

@@ -14,6 +14,8 @@
 #include "search/state.h"
 #include "search/transfer.h"
 
+#include <assert.h>
+
 const char *const se_status_names[] = {"ok",      "oom",     "infeasible", "censored",
                                        "crashed", "discard", NULL};
 
@@ -128,6 +130,7 @@ double se_unit(const struct se_search *search, size_t index)
 
 static void open_record(struct se_search *search, int id, size_t index, int repeat_of)
 {
+    assert(index < search->table->n && !se_record_find(search, id));
     MEM_GROW(search->record, search->nrecords, search->cap);
     search->record[search->nrecords++] =
         (struct se_record){.id = id, .index = index, .repeat_of = repeat_of};
@@ -266,6 +269,7 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
     rc = check_outcome(outcome, error);
     if (rc < 0)
         return rc;
+    assert(search->outstanding > 0);
     r->settled = true;
     r->outcome = bounded(outcome);
     search->outstanding--;
@@ -352,6 +356,7 @@ static enum se_answer hand_out(struct se_trial *ret, struct se_search *search, s
     struct se_acquire a;
     struct se_choice c;
 
+    assert(!search->closed[index] || repeat_of != 0);
     ret->id = search->next_id;
     ret->repeat_of = repeat_of;
     se_table_layout(&ret->layout, search->table, index);
@@ -558,6 +563,15 @@ static bool ask_sceptic(struct se_search *search, double *kept)
     return true;
 }
 
+static int unsettled(const struct se_search *search)
+{
+    int n = 0;
+
+    for (int i = 0; i < search->nrecords; i++)
+        n += !search->record[i].settled;
+    return n;
+}
+
 static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
 {
     struct se_acquire a;
@@ -571,6 +585,7 @@ static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
     se_acquire_setup(&a, search);
     a.widen = widen(search);
     a.improving = se_incumbent(&incumbent, &a.incumbent, search);
+    assert(unsettled(search) == search->outstanding);
     for (int i = 0; i < search->nrecords; i++) {
         if (search->record[i].settled)
             continue;

@@ -20,6 +20,8 @@
 #include "search/belief.h"
 #include "search/num.h"
 
+#include <assert.h>
+
 enum { SWEEPS = 40 };
 static const double WIDE = 1e3; /* variance of a site that says nothing yet */
 static const double DAMPING = 0.8;
@@ -35,6 +37,7 @@ static double tilt(double *ret_mean, double *ret_var, const struct se_obs *obs, 
     double z = u * (m - (obs->value - m0)) / sqrt(s2);
     double r = se_norm_ratio(z);
 
+    assert(obs->seen != SE_EXACT);
     *ret_mean = m + u * v * r / sqrt(s2);
     *ret_var = v - v * v * r * (z + r) / s2;
     return se_norm_logcdf(z);
@@ -47,6 +50,7 @@ static double step(struct se_gp *gp, int index, const struct se_obs *obs, double
     double mean, var, tau, nu, old_tau = 1.0 / gp->var[index],
                                old_nu = gp->y[index] / gp->var[index];
 
+    assert(v > 0.0 && gp->var[index] > 0.0);
     tilt(&mean, &var, obs, m0, m, v);
     var = fmin(fmax(var, 1e-10), v * (1.0 - 1e-9));
     tau = fmax(1.0 / var - 1.0 / v, 1.0 / WIDE);

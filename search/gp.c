@@ -158,7 +158,7 @@ void se_gp_append(struct se_gp *gp, const struct se_point *point, double value, 
 
 void se_gp_truncate(struct se_gp *gp, int count)
 {
-    assert(count <= gp->n);
+    assert(count >= 0 && count <= gp->n);
     gp->n = count;
     se_gp_resolve(gp);
 }
@@ -192,8 +192,12 @@ double se_gp_evidence(const struct se_gp *gp)
 {
     double s = -0.5 * se_dot(gp->y, gp->alpha, gp->n) - gp->n * SE_LOG_SQRT_2PI;
 
-    for (int i = 0; i < gp->n; i++)
-        s -= log(gp->l[(size_t)i * (size_t)gp->cap + (size_t)i]);
+    for (int i = 0; i < gp->n; i++) {
+        double root = gp->l[(size_t)i * (size_t)gp->cap + (size_t)i];
+
+        assert(root > 0.0); /* a factor's diagonal */
+        s -= log(root);
+    }
     return s;
 }
 
@@ -235,6 +239,7 @@ void se_gp_leave_one_out(double *ret_mean, double *ret_var, const struct se_gp *
     for (size_t i = 0; i < n; i++) {
         double precision = inv[i * n + i];
 
+        assert(precision > 0.0);
         ret_mean[i] = gp->y[i] - gp->alpha[i] / precision;
         ret_var[i] = fmax(1.0 / precision - gp->var[i] - gp->jitter, 1e-12);
     }
@@ -246,6 +251,7 @@ void se_gp_residuals(double *ret_error, double *ret_noise, const struct se_gp *g
     double AUTO_FREE *inv = inverse(gp);
 
     for (size_t i = 0; i < n; i++) {
+        assert(inv[i * n + i] > 0.0);
         ret_error[i] = gp->alpha[i] / inv[i * n + i];
         ret_noise[i] = 0.0;
         for (size_t j = 0; j < n; j++) {

@@ -18,6 +18,8 @@
 #include "search/state.h"
 #include "search/sweep.h"
 
+#include <assert.h>
+
 enum { SAMPLE = 4096, ORDERS = 24 };
 
 /* ---- one pass over all layouts ------------------------------------------- */
@@ -101,6 +103,7 @@ static double split(struct sample *sample, int dim)
     for (uint32_t g = 0; g < groups; g++) {
         double mean = sample->sum[g] / sample->size[g];
 
+        assert(sample->size[g] > 0);
         v += sample->size[g] * (mean - sample->mean) * (mean - sample->mean);
     }
     return v / (double)sample->n;
@@ -137,6 +140,7 @@ static void choose(struct sample *sample, const struct se_search *search, const 
         }
         seen++;
     }
+    assert(sample->n > 0);
     sample->mean /= (double)sample->n;
 }
 

@@ -18,6 +18,7 @@ void se_kernel_init(struct se_kernel *kernel, const struct se_dim *dims, int ndi
     for (int d = 0; d < ndims; d++) {
         if (!dims[d].active)
             continue;
+        assert(dims[d].nlevels > 0 && dims[d].nlevels <= SE_MAX_LEVELS);
         kernel->nlevels[kernel->ndims] = dims[d].nlevels;
         if (kernel->stride < dims[d].nlevels + 1)
             kernel->stride = dims[d].nlevels + 1;
@@ -68,6 +69,7 @@ static void fill_table(struct se_kernel *kernel, int dim)
 {
     double length = exp(kernel->theta[SE_TH_LEN + dim]);
 
+    assert(length > 0.0);
     for (int i = 0; i < kernel->nlevels[dim]; i++) {
         for (int j = 0; j < kernel->nlevels[dim]; j++) {
             double r = kernel->categorical[dim] ? (i != j)
@@ -87,6 +89,7 @@ void se_kernel_set(struct se_kernel *kernel, const double *theta)
     kernel->noise2 = exp(2.0 * theta[SE_TH_NOISE]);
     kernel->main2 = exp(2.0 * theta[SE_TH_MAIN]);
     kernel->prod2 = exp(2.0 * theta[SE_TH_PROD]);
+    assert(kernel->noise2 >= 0.0 && kernel->main2 >= 0.0 && kernel->prod2 >= 0.0); /* no NaN */
     for (int p = 0; p < kernel->nlin; p++)
         kernel->lin2[p] = p == SE_LIN_CONST   ? kernel->sd_const * kernel->sd_const
                           : p == SE_LIN_PRIOR ? kernel->sd_prior * kernel->sd_prior

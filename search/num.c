@@ -56,6 +56,7 @@ double se_erfcx(double x)
 {
     double r = 1.0 / (x * x);
 
+    assert(x >= 0.0);
     /* Below 20 neither factor leaves the range of a double; above, five terms of the asymptotic
      * series are exact to 1e-13. */
     if (x < 20.0)
@@ -113,6 +114,7 @@ int se_chol(double *a, int n, int ld)
 {
     int info = 0;
 
+    assert(n <= ld);
     if (n > 0)
         dpotrf_("L", &n, a, &ld, &info);
     assert(info >= 0);
@@ -123,6 +125,7 @@ void se_lower_solve(const double *l, int n, int ld, double *b, int nrhs)
 {
     double one = 1.0;
 
+    assert(n <= ld);
     if (n > 0 && nrhs > 0)
         dtrsm_("L", "L", "N", "N", &n, &nrhs, &one, l, &ld, b, &n);
 }

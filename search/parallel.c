@@ -1,6 +1,7 @@
 /* Threads for as long as a pass over many layouts takes. */
 #include "search/parallel.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -34,6 +35,7 @@ void se_parallel(size_t count, size_t least, void (*fn)(void *context, size_t fr
     size_t parts = count / least, most = parts > 1 ? processors() : 1, started;
     struct part part[MOST];
 
+    assert(least > 0);
     if (most > MOST)
         most = MOST;
     parts = parts < 1 ? 1 : parts > most ? most : parts;

@@ -21,6 +21,8 @@
 #include "base/base.h"
 #include "search/state.h"
 
+#include <assert.h>
+
 /* Before any repeat: runs of one layout differ by some 2 %, as if four repeats had said so. */
 static const double PRIOR_SD = 0.02, PRIOR_DEGREES = 4.0;
 
@@ -45,6 +47,7 @@ double se_student_975(double degrees)
  * claims more than its value to say no more than that. */
 static double error_of(const struct se_measured *measured)
 {
+    assert(measured->value > 0.0);
     return measured->se > 0.0 ? fmin(measured->se / measured->value, 1.0) : 1e-3;
 }
 
@@ -97,6 +100,7 @@ struct se_pooled se_pool(const struct se_measured *measured, size_t count, struc
         weight += w;
         sum += w * log(measured[i].value);
     }
+    assert(count > 0 && weight > 0.0 && spread.degrees >= 1.0);
     half = se_student_975(spread.degrees) / sqrt(weight);
     return (struct se_pooled){exp(sum / weight), exp(sum / weight - half),
                               exp(sum / weight + half)};

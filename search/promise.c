@@ -21,8 +21,11 @@
 #include "base/base.h"
 #include "search/state.h"
 
+#include <assert.h>
+
 static void set(struct se_predicted *ret, double log_rate, double half)
 {
+    assert(half >= 0.0);
     ret->tokens_per_s = exp(log_rate);
     ret->lo = exp(log_rate - half);
     ret->hi = exp(log_rate + half);

@@ -3,6 +3,8 @@
 #include "base/base.h"
 #include "search/state.h"
 
+#include <assert.h>
+
 struct se_refit {
     struct se_belief belief[SE_QUANTITIES];
     bool ran;
@@ -13,6 +15,7 @@ static bool due(const struct se_belief *belief)
 {
     int fresh = belief->nobs - belief->fitted;
 
+    assert(fresh >= 0 && belief->nhints <= belief->nobs);
     return fresh > 0 && (belief->nobs <= 40 || fresh * 12 >= belief->nobs);
 }
 

@@ -18,6 +18,8 @@
 #include "search/num.h"
 #include "search/state.h"
 
+#include <assert.h>
+
 enum { SAMPLES = 256, MAX_MEASURED = 4 };
 static const double ONE_SIDED_95 = 1.6448536269514722;
 /* Weight of a hypothesis in the expected regret at least: a search does not end by the word of one
@@ -104,6 +106,7 @@ double se_expected_regret(const struct se_search *search, const struct se_choice
     double mean[64 + 1], p_fits[64 + 1], regret = 0.0;
     const struct se_belief *b = &search->belief[SE_THROUGHPUT];
 
+    assert(widen >= 1.0);
     index[0] = incumbent;
     p_fits[0] = 1.0;
     for (size_t i = 0; i < count && n <= 64; i++, n++) {
@@ -184,6 +187,7 @@ static double may_gain(const struct se_leader *winner, const struct se_leader *r
 bool se_is_tie(const struct se_search *search, const struct se_leader *leader, size_t count)
 {
     (void)search;
+    assert(count < 2 || leader[0].mean >= leader[1].mean);
     for (size_t i = 1; i < count; i++)
         if (may_gain(&leader[0], &leader[i]) > 0.0)
             return true;
@@ -196,6 +200,7 @@ const struct se_leader *se_unresolved(const struct se_search *search,
     const struct se_leader *rival = NULL;
     double gain = log1p(search->spec.tie_share);
 
+    assert(count < 2 || leader[0].mean >= leader[1].mean);
     for (size_t i = 1; i < count; i++) {
         if (may_gain(&leader[0], &leader[i]) > gain &&
             (leader[i].measured < MAX_MEASURED || leader[0].measured < MAX_MEASURED)) {

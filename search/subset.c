@@ -92,6 +92,7 @@ static void condition(struct work *work, const struct se_gp *gp, int pivot, int 
     double *own = work->own + (size_t)pivot * n, root = sqrt(work->diag[at]);
     struct se_point p = point_of(gp, at);
 
+    assert(work->diag[at] > 0.0);
     se_gp_cross(own, gp, &p);
     for (int j = 0; j < pivot; j++) {
         const double *before = work->own + (size_t)j * n;

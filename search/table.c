@@ -78,6 +78,8 @@ static int find_dims(struct se_table *table, const struct pl_layout *layouts, si
         d->key = row;
         d->nlevels = count;
         d->categorical = k->names != NULL || !k->log2;
+        for (int v = 1; v < count; v++)
+            assert(d->value[v - 1] < d->value[v]); /* level_at() halves */
         for (int v = 0; v < count; v++)
             d->pos[v] = k->log2 && d->value[v] > 0 ? log2(d->value[v]) : d->value[v];
         table->ndims++;
@@ -170,6 +172,7 @@ static void order_dims(struct se_table *table)
     for (int d = 0; d < table->ndims; d++) {
         table->dim[d] = dim[order[d]];
         table->nactive += table->dim[d].active;
+        assert(!table->dim[d].active || table->nactive == d + 1); /* active ones first */
     }
     for (size_t i = 0; i < table->n; i++) {
         uint8_t *r = table->level + i * (size_t)table->ndims;
@@ -207,6 +210,7 @@ static size_t slot_of(const struct se_table *table, const uint8_t *row)
 
 static int build_hash(struct se_table *table, struct err *error)
 {
+    assert(table->n < UINT32_MAX);
     table->hash_size = 16;
     while (table->hash_size < 2 * table->n)
         table->hash_size *= 2;
@@ -241,6 +245,7 @@ long se_table_find(const struct se_table *table, const struct pl_layout *layout)
 
 void se_table_layout(struct pl_layout *ret, const struct se_table *table, size_t index)
 {
+    assert(index < table->n);
     *ret = table->base;
     for (int d = 0; d < table->ndims; d++)
         pl_layout_set(ret, &pl_layout_keys[table->dim[d].key],
@@ -464,7 +469,7 @@ void se_table_point(struct se_point *ret, const struct se_table *table, enum se_
     const float *u = se_table_lin(table, quantity, index);
 
     ret->level = se_table_row(table, index);
-    assert(nlin <= table->nlin[quantity]);
+    assert(index < table->n && nlin <= table->nlin[quantity]);
     for (int p = 0; p < nlin; p++)
         ret->u[p] = u[p];
 }

@@ -1,6 +1,7 @@
 /* Hints of earlier campaigns; the formulas are in transfer.h. */
 #include "search/transfer.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/base.h"
@@ -65,7 +66,8 @@ void se_told_blur(struct se_told *told, const double *var)
             b[j * n + i] = x[j * n + i] * sqrt(var[j]) + (i == j);
         }
     }
-    se_chol(b, n, n);
+    if (se_chol(b, n, n) != 0)
+        assert(!"I plus a covariance has a factor");
     se_lower_solve(b, n, n, x, n);
     se_lower_solve(b, n, n, y, 1);
     for (int j = 0; j < n; j++) {
@@ -101,6 +103,7 @@ int se_told_hints(struct se_hint *ret, const struct se_told *told, const double 
 
 static void add(struct se_told *sum, const struct se_told *told)
 {
+    assert(sum->n == 0 || sum->n == told->n);
     sum->n = told->n;
     for (int i = 0; i < told->n * told->n; i++)
         sum->precision[i] += told->precision[i];
