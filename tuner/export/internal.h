@@ -30,6 +30,10 @@ extern const struct tn_wrapper *const tn_wrappers[]; /* NULL-terminated */
  */
 json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_findings *lost);
 
+/* The same as comments behind EXPORTER's mark, with what is LOST. */
+void tn_export_comments(struct str *out, const struct tn_exporter *exporter,
+                        const struct tn_export_in *in, const struct tn_findings *lost);
+
 /* A text from outside inside a comment: nothing in it ends the line, in any of the formats. */
 void tn_add_clean(struct str *out, const char *text);
 

@@ -1,7 +1,12 @@
 /*
- * Between import_shell.c, which finds the commands of a script, and shell_words.c, which makes
- * words of its text. A function that fails sets r and the error of SHELL; the next ones then do
- * nothing.
+ * Between the files that read a shell script, each of which calls only those below it:
+ *
+ *   import_shell.c     finds the commands of a script
+ *   shell_words.c      makes words of its text: quotes, expansion
+ *   shell_arith.c      $((...))
+ *   shell_variables.c  what its variables hold
+ *
+ * A function that fails sets r and the error of SHELL; the next ones then do nothing.
  */
 #ifndef TUNER_EXPORT_SHELL_H
 #define TUNER_EXPORT_SHELL_H
@@ -73,12 +78,51 @@ static inline void tn_sh_list_add(struct tn_sh_list *list, char *taken)
     list->v[list->n++] = taken;
 }
 
+/* ---- shell_variables.c --------------------------------------------------- */
+
+/* Words go to OUT as they end. */
+struct tn_sh_sink {
+    struct tn_sh_list *out;
+    struct str cur;
+    bool open, split;
+};
+
+/* Adds BY to *WHAT, a cost of SHELL; false once it is over MOST or SHELL has failed. */
+bool tn_sh_spend(struct tn_sh *shell, size_t *what, size_t by, size_t most);
+void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch);
+/* TEXT with its marks. WHOLE: no white space of it splits words. */
+void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole);
+void tn_sh_end_word(struct tn_sh *shell, struct tn_sh_sink *sink);
+
+/* NULL where the script does not set NAME. Valid until the next assignment. */
+struct tn_sh_variable *tn_sh_find(struct tn_sh *shell, const char *name);
+
+/* What NAME holds, its first word where it is a list; NULL where the script does not set it. */
+const char *tn_sh_value(struct tn_sh *shell, const char *name);
+
 /* Sets NAME to VALUES, which it takes, as SHELL's conditions allow. */
 void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *values, bool append,
                   bool array);
 
 /* Only a shell could tell what NAME holds from here on, if it held anything. */
 void tn_sh_forget(struct tn_sh *shell, const char *name);
+
+/* Letters of the variable's name at POS, special ones among them; 0 where there is none. */
+size_t tn_sh_name_length(const char *pos);
+
+/* Does it begin with an argument, itself maybe said? */
+bool tn_sh_argument_first(const char *text);
+
+/* ---- shell_arith.c ------------------------------------------------------- */
+
+/* The value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why there is none: it
+ * is more than a sum, a name is not set (*RET_UNSET, to be freed, else NULL), or it divides by
+ * zero, or does not fit. */
+enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
+enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
+                                const char *text);
+
+/* ---- shell_words.c ------------------------------------------------------- */
 
 /* The word at POS to OUT, as many words as it becomes if SPLIT. IN_ARRAY: a bracket that it did not
  * open ends it. Returns behind it. */
@@ -91,22 +135,6 @@ void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
 
 /* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
 const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
-
-/* Letters of the variable's name at POS, special ones among them; 0 where there is none. */
-size_t tn_sh_name_length(const char *pos);
-
-/* Does it begin with an argument, itself maybe said? */
-bool tn_sh_argument_first(const char *text);
-
-/* What NAME holds, its first word where it is a list; NULL where the script does not set it. */
-const char *tn_sh_value(struct tn_sh *shell, const char *name);
-
-/* shell_arith.c: the value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why
- * there is none: it is more than a sum, a name is not set (*RET_UNSET, to be freed, else NULL), or
- * it divides by zero, or does not fit. */
-enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
-enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
-                                const char *text);
 
 /* A backslash at the end of a line, whichever system's. */
 bool tn_sh_continues(const char *pos);

@@ -1,0 +1,223 @@
+/*
+ * Variables and arrays of a shell script, and words as they end. Under a condition an assignment
+ * may or may not happen: what could be there is then marked so.
+ */
+#include "tuner/export/shell.h"
+
+bool tn_sh_spend(struct tn_sh *shell, size_t *what, size_t by, size_t most)
+{
+    *what += by;
+    if (*what > most && shell->r == 0)
+        shell->r =
+            err_set(shell->e, -EINVAL, "the text is too long, or its variables expand without end");
+    return shell->r == 0;
+}
+
+void tn_sh_end_word(struct tn_sh *shell, struct tn_sh_sink *sink)
+{
+    if (sink->open && tn_sh_spend(shell, &shell->words, 1, MAX_WORDS))
+        tn_sh_list_add(sink->out, str_take(&sink->cur));
+    str_trunc(&sink->cur, 0);
+    sink->open = false;
+}
+
+void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch)
+{
+    if (!tn_sh_spend(shell, &shell->bytes, 1, MAX_BYTES))
+        return;
+    str_addc(&sink->cur, ch);
+    sink->open = true;
+}
+
+/* WHOLE: no white space of it splits words. */
+void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole)
+{
+    bool marked = false;
+
+    for (; *text; text++) {
+        marked = *text == MARK || (marked && *text != ENDMARK);
+        if (!whole && !marked && isspace((unsigned char)*text))
+            tn_sh_end_word(shell, sink);
+        else
+            tn_sh_put(shell, sink, *text);
+    }
+}
+
+/* ---- variables ----------------------------------------------------------- */
+
+struct tn_sh_variable *tn_sh_find(struct tn_sh *shell, const char *name)
+{
+    if (!tn_sh_spend(shell, &shell->lookups, 1, MAX_LOOKUPS))
+        return NULL;
+    for (size_t i = 0; i < shell->count; i++)
+        if (str_eq(shell->vars[i].name, name))
+            return &shell->vars[i];
+    return NULL;
+}
+
+static struct tn_sh_variable *find_or_add(struct tn_sh *shell, const char *name)
+{
+    struct tn_sh_variable *v = tn_sh_find(shell, name);
+
+    if (v || shell->r < 0)
+        return v;
+    if (shell->count == MAX_VARIABLES) {
+        shell->r = err_set(shell->e, -EINVAL, "the script has over %d variables", MAX_VARIABLES);
+        return NULL;
+    }
+    if (!(shell->count & (shell->count - 1)))
+        shell->vars =
+            mem_realloc(shell->vars, (shell->count ? 2 * shell->count : 1) * sizeof(*shell->vars));
+    v = &shell->vars[shell->count++];
+    *v = (struct tn_sh_variable){0};
+    snprintf(v->name, sizeof(v->name), "%s", name);
+    return v;
+}
+
+/* Does it begin with an argument, itself maybe said? */
+bool tn_sh_argument_first(const char *text)
+{
+    text += strspn(text, " \t\r\n");
+    if (text[0] == MARK && text[1] == TN_WORD_MAYBE && text[2] == ENDMARK)
+        text += 3;
+    return str_starts(text, "--");
+}
+
+/* A list of arguments or nothing, rather than one value? */
+static bool holds_arguments(const struct tn_sh_list *list, bool array)
+{
+    return array || !list->n || !list->v[0][strspn(list->v[0], " \t\r\n")] ||
+           tn_sh_argument_first(list->v[0]);
+}
+
+/* The words of FROM, each marked as maybe said. */
+static void add_maybe(struct tn_sh *shell, struct tn_sh_list *to, const struct tn_sh_list *from)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        struct tn_sh_list words = {0};
+        struct tn_sh_sink k = {.out = &words, .split = true};
+
+        tn_sh_put_value(shell, &k, from->v[i], false);
+        tn_sh_end_word(shell, &k);
+        for (size_t w = 0; w < words.n; w++)
+            tn_sh_list_add(to, mem_printf("%c%c%c%s", MARK, TN_WORD_MAYBE, ENDMARK, words.v[w]));
+        tn_sh_list_done(&words);
+        str_done(&k.cur);
+    }
+}
+
+/* The words of LIST in one. */
+static void join(struct tn_sh_list *list)
+{
+    struct str text = {0};
+
+    for (size_t i = 0; i < list->n; i++)
+        str_addf(&text, "%s%s", i ? " " : "", list->v[i]);
+    tn_sh_list_done(list);
+    tn_sh_list_add(list, str_take(&text));
+}
+
+/* Under a condition, the arguments said before and those said now are all kept as maybes; of one
+ * value nothing is known then. Takes VALUES. */
+static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
+                         struct tn_sh_list *values, bool append, bool array)
+{
+    const char *old = !array && !variable->array && variable->values.n ? variable->values.v[0] : "";
+    struct tn_sh_list merged = {0};
+
+    array |= variable->array;
+    if (!holds_arguments(values, array) || !holds_arguments(&variable->values, array)) {
+        tn_sh_list_add(&merged,
+                       mem_printf("%c%c$%s%c", MARK, TN_WORD_MAYBE, variable->name, ENDMARK));
+    } else {
+        if (*old && values->n && str_starts(values->v[0], old)) { /* ARGS="$ARGS --more" */
+            char *more = mem_strdup(values->v[0] + strlen(old));
+
+            tn_sh_list_done(values);
+            tn_sh_list_add(values, more);
+            append = true;
+        }
+        if (append)
+            for (size_t i = 0; i < variable->values.n; i++)
+                tn_sh_list_add(&merged, mem_strdup(variable->values.v[i]));
+        else
+            add_maybe(shell, &merged, &variable->values);
+        add_maybe(shell, &merged, values);
+        if (!array)
+            join(&merged);
+    }
+    tn_sh_spend(shell, &shell->words, merged.n, MAX_WORDS);
+    tn_sh_list_done(values);
+    tn_sh_list_done(&variable->values);
+    variable->values = merged;
+    variable->array = array;
+}
+
+/* Takes VALUES. */
+void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *values, bool append,
+                  bool array)
+{
+    struct tn_sh_variable *v = find_or_add(shell, name);
+
+    if (!v) {
+        tn_sh_list_done(values);
+        return;
+    }
+    v->used = false;
+    if (shell->depth || shell->chained) {
+        assign_maybe(shell, v, values, append, array);
+        return;
+    }
+    if (append && v->values.n && !array && !v->array) {
+        char *whole = mem_printf("%s%s", v->values.v[0], values->n ? values->v[0] : "");
+
+        tn_sh_spend(shell, &shell->bytes, strlen(whole), MAX_BYTES);
+        tn_sh_list_done(values);
+        tn_sh_list_add(values, whole);
+    } else if (append && v->values.n) {
+        for (size_t i = 0; i < values->n; i++)
+            tn_sh_list_add(&v->values, values->v[i]);
+        free(values->v);
+        *values = (struct tn_sh_list){0};
+        v->array = true;
+        return;
+    }
+    tn_sh_list_done(&v->values);
+    v->values = *values;
+    *values = (struct tn_sh_list){0};
+    v->array = array;
+}
+
+/* Only a shell could tell what NAME holds from here on, if it held anything. */
+void tn_sh_forget(struct tn_sh *shell, const char *name)
+{
+    struct tn_sh_variable *v = tn_sh_find(shell, name);
+
+    if (!v)
+        return;
+    tn_sh_list_done(&v->values);
+    tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
+}
+
+size_t tn_sh_name_length(const char *pos)
+{
+    size_t n = 0;
+
+    if (*pos && strchr("@*#?$!-", *pos))
+        return 1;
+    if (isdigit((unsigned char)*pos))
+        return 1;
+    while (isalnum((unsigned char)pos[n]) || pos[n] == '_')
+        n++;
+    return n;
+}
+
+const char *tn_sh_value(struct tn_sh *shell, const char *name)
+{
+    struct tn_sh_variable *v = tn_sh_find(shell, name);
+
+    if (!v)
+        return NULL;
+    v->used = true;
+    return v->values.n ? v->values.v[0] : "";
+}
