@@ -27,6 +27,8 @@ extern const struct web_route tn_api_routes[];
 extern const struct web_param tn_api_params[];
 extern const char tn_api_schemas[]; /* made from schemas.json; api.c adds the rest */
 
+/* ---- answer.c ------------------------------------------------------------ */
+
 struct tn_http *tn_api_http(struct web_request *rq);
 struct tn_service *tn_api_svc(struct web_request *rq);
 
@@ -45,6 +47,8 @@ void tn_api_whole(struct web_request *rq, json_t *owned_all);
  * be. False: 400 was answered. */
 bool tn_api_filter(struct db_filter *ret, struct web_request *rq, const char *const *sorts,
                    const char *const *states);
+
+/* ---- plan.c -------------------------------------------------------------- */
 
 /* Model, cluster, workload and trainer of a body that describes a job. */
 struct tn_api_job {
