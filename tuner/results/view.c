@@ -4,18 +4,6 @@
 
 #include "tuner/results/view.h"
 
-json_t *tn_number(double number)
-{
-    return isfinite(number) ? json_real(number) : json_null();
-}
-
-json_t *tn_time(int64_t ms)
-{
-    char buf[CLOCK_TEXT];
-
-    return ms == DB_NULL ? json_null() : json_string(clock_format(buf, ms));
-}
-
 static json_t *integer(int64_t value)
 {
     return value == DB_NULL ? json_null() : json_integer((json_int_t)value);
@@ -32,23 +20,6 @@ static json_t *column(const char *text)
     json_t *v = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
 
     return v ? v : json_null();
-}
-
-/* ---- what is simulated --------------------------------------------------- */
-
-int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error)
-{
-    return db_campaign_launched_by(ret, db, id, TN_SIMULATED, error);
-}
-
-bool tn_is_simulated(const char *launcher)
-{
-    return str_eq(launcher, TN_SIMULATED);
-}
-
-const char *tn_simulated_mark(const char *launcher)
-{
-    return tn_is_simulated(launcher) ? " (simulated)" : "";
 }
 
 /* ---- trial --------------------------------------------------------------- */

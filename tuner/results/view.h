@@ -7,21 +7,22 @@
 
 #include "tuner/tuner.h"
 
+/* ---- field.c ------------------------------------------------------------- */
+
+json_t *tn_number(double number); /* null for NAN */
+json_t *tn_time(int64_t ms);      /* RFC 3339, null for DB_NULL */
+
+/* ---- simulated.c --------------------------------------------------------- */
+
 /* The launcher whose results are no measurements: so do the store and the API call it. */
 #define TN_SIMULATED "simulated"
 bool tn_is_simulated(const char *launcher); /* its name; NULL: no */
 /* Are the results of campaign ID the simulator's, no measurements? Its launcher says so. */
 int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error);
-/* What stands behind a campaign's id in the log: nothing, or that it is simulated. */
+/* What the log puts behind a campaign's id: nothing, or that it is simulated. */
 const char *tn_simulated_mark(const char *launcher);
-int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *campaign,
-                     bool with_spec, struct err *error);
-/* A trial of a campaign that is SIMULATED, or is not. */
-json_t *tn_trial_view(const struct db_trial *trial, bool simulated);
-/* The same as text; trial_text.c. */
-void tn_trial_text(struct str *out, const struct db_trial *trial, bool simulated);
-json_t *tn_number(double number); /* null for NAN */
-json_t *tn_time(int64_t ms);      /* RFC 3339, null for DB_NULL */
+
+/* ---- measure.c ----------------------------------------------------------- */
 
 enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
 
@@ -34,12 +35,25 @@ struct tn_measure {
 };
 int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct err *error); /* -ENOENT without a success */
+/* *RET_TIED (may be NULL): the trials whose interval reaches that of the best. -ENOENT while there
+ * is none. */
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error);
 /* BASELINE: its tokens/s, NAN where it has none. SIMULATED: so is the campaign. */
+json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated);
+
+/* ---- trial_text.c -------------------------------------------------------- */
+
+/* A trial as text, of a campaign that is SIMULATED, or is not. */
+void tn_trial_text(struct str *out, const struct db_trial *trial, bool simulated);
+
+/* ---- view.c -------------------------------------------------------------- */
+
+json_t *tn_trial_view(const struct db_trial *trial, bool simulated); /* the same as JSON */
+int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *campaign,
+                     bool with_spec, struct err *error);
 /* Who chose the campaign's baseline: "default", "naive", or "given" as a layout. */
 const char *tn_baseline_rule(const struct db_campaign *campaign);
-json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated);
 
 /* Add an event with the resource's present form; WRITER is the writer's connection. */
 int tn_event_campaign(struct db *writer, const char *id, struct err *error);
