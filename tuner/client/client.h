@@ -42,7 +42,8 @@ struct cl_args {
 
 struct cl {
     struct cl_args args;
-    char *token; /* found by cl_find_token(); freed with the program */
+    const struct cl_tables *tables;
+    char *token; /* NULL: none was given or found */
     bool tty, color;
     int width;         /* $COLUMNS, else columns of the terminal, 200 where there is none */
     int key_fd;        /* keys wake a stream; -1: there are none */
@@ -160,7 +161,7 @@ int cl_say_done(const struct cl *client, const char *done, const char *what);
 /* Foreign text to standard output; on a terminal without what steers it. TEXT is changed. */
 void cl_write_text(const struct cl *client, char *text, size_t len);
 
-/* ---- main.c: the tables, for usage, completion and the manual ------------ */
+/* ---- main.c has the tables, for usage, completion and the manual --------- */
 
 struct cl_command {
     const char *name, *operands;
@@ -170,9 +171,11 @@ struct cl_command {
     const char *help;
 };
 
-extern const struct cl_command cl_commands[]; /* ends with a NULL name */
-extern const struct opt cl_options[];         /* ends with a NULL name */
-extern const char cl_common_options[];        /* names of those that every command knows */
+struct cl_tables {
+    const struct cl_command *commands; /* ends with a NULL name */
+    const struct opt *options;         /* ends with a NULL name */
+    const char *common;                /* names of the options that every command takes */
+};
 
 /* ---- commands ------------------------------------------------------------ */
 

@@ -12,7 +12,7 @@
 
 #define OPT_AT(field) offsetof(struct cl_args, field)
 
-const struct opt cl_options[] = {
+static const struct opt options[] = {
     {"server", 's', OPT_STR, OPT_AT(server), 0, 0, "http://127.0.0.1:8417", "PARTUNE_SERVER", "URL",
      "daemon to talk to; unix:PATH for a socket"},
     {"cacert", 0, OPT_STR, OPT_AT(cacert), 0, 0, NULL, "PARTUNE_CACERT", "FILE",
@@ -103,9 +103,9 @@ const struct opt cl_options[] = {
     {NULL, 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, NULL},
 };
 
-const char cl_common_options[] = " server cacert token data config json no-color help version ";
+static const char common_options[] = " server cacert token data config json no-color help version ";
 
-const struct cl_command cl_commands[] = {
+static const struct cl_command commands[] = {
     {"new", "[FILE]", 0, 1, " force model cluster nodes trainer launcher ", cl_new,
      "write a commented campaign file; asks at a terminal (- is standard output)"},
     {"check", "FILE", 1, 1, " ", cl_check,
@@ -170,14 +170,17 @@ const struct cl_command cl_commands[] = {
     {NULL, NULL, 0, 0, NULL, NULL, NULL},
 };
 
+static const struct cl_tables tables = {
+    .commands = commands, .options = options, .common = common_options};
+
 static void usage(FILE *out)
 {
     fputs("usage: partune [options] COMMAND [operands]\n\n", out);
-    for (size_t i = 0; i < (ARRAY_LEN(cl_commands) - 1); i++) {
+    for (size_t i = 0; i < (ARRAY_LEN(commands) - 1); i++) {
         char left[48];
 
-        snprintf(left, sizeof(left), "%s %s", cl_commands[i].name, cl_commands[i].operands);
-        fprintf(out, "  %-28s %s\n", left, cl_commands[i].help);
+        snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].operands);
+        fprintf(out, "  %-28s %s\n", left, commands[i].help);
     }
     fputs("\n`partune COMMAND --help` lists the options of a command.\n"
           "`last` in place of an ID is the newest campaign.\n"
@@ -188,13 +191,13 @@ static void usage(FILE *out)
 
 static const struct cl_command *find_command(const char *name)
 {
-    const char *names[ARRAY_LEN(cl_commands)] = {NULL};
+    const char *names[ARRAY_LEN(commands)] = {NULL};
     const char *near;
 
-    for (size_t i = 0; i < (ARRAY_LEN(cl_commands) - 1); i++) {
-        if (!strcmp(cl_commands[i].name, name))
-            return &cl_commands[i];
-        names[i] = cl_commands[i].name;
+    for (size_t i = 0; i < (ARRAY_LEN(commands) - 1); i++) {
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+        names[i] = commands[i].name;
     }
     near = str_nearest(name, names);
     fprintf(stderr, "partune: unknown command `%s`%s%s%s\n", name, near ? "; did you mean `" : "",
@@ -206,16 +209,16 @@ static const struct cl_command *find_command(const char *name)
 /* The options that COMMAND knows, common ones last; caller frees. */
 static struct opt *options_of(size_t *ret_count, const struct cl_command *cmd)
 {
-    struct opt *t = mem_alloc(sizeof(cl_options));
+    struct opt *t = mem_alloc(sizeof(options));
 
     *ret_count = 0;
     for (int shared = 0; shared < 2; shared++) {
-        for (size_t i = 0; i < (ARRAY_LEN(cl_options) - 1); i++) {
+        for (size_t i = 0; i < (ARRAY_LEN(options) - 1); i++) {
             char word[40];
 
-            snprintf(word, sizeof(word), " %s ", cl_options[i].name);
-            if (strstr(shared ? cl_common_options : cmd ? cmd->options : " ", word))
-                t[(*ret_count)++] = cl_options[i];
+            snprintf(word, sizeof(word), " %s ", options[i].name);
+            if (strstr(shared ? common_options : cmd ? cmd->options : " ", word))
+                t[(*ret_count)++] = options[i];
         }
     }
     return t;
@@ -322,7 +325,7 @@ static int resolve_last(char **ret, struct cl *client, const struct cl_command *
 
 static int run_command(const struct cl_command *cmd, int argc, char **argv)
 {
-    struct cl c = {0};
+    struct cl c = {.tables = &tables};
     size_t count;
     AUTO_FREE struct opt *table = options_of(&count, cmd);
     AUTO_FREE char *line =
@@ -380,10 +383,10 @@ int main(int argc, char **argv)
             argv[1] = name;
             break;
         }
-        for (size_t k = 0; k < (ARRAY_LEN(cl_options) - 1); k++)
-            if (cl_options[k].type != OPT_FLAG &&
-                ((argv[i][1] == '-' && !strcmp(argv[i] + 2, cl_options[k].name)) ||
-                 (argv[i][1] == cl_options[k].letter && !argv[i][2])))
+        for (size_t k = 0; k < (ARRAY_LEN(options) - 1); k++)
+            if (options[k].type != OPT_FLAG &&
+                ((argv[i][1] == '-' && !strcmp(argv[i] + 2, options[k].name)) ||
+                 (argv[i][1] == options[k].letter && !argv[i][2])))
                 takes_value = true;
         i += takes_value;
     }

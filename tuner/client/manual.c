@@ -12,10 +12,10 @@ static bool listed(const char *names, const char *name)
     return strstr(names, word) != NULL;
 }
 
-static void bash_words(const struct cl_command *cmd)
+static void bash_words(const struct cl_tables *tables, const struct cl_command *cmd)
 {
-    for (const struct opt *o = cl_options; o->name; o++)
-        if (listed(cl_common_options, o->name) || (cmd && listed(cmd->options, o->name)))
+    for (const struct opt *o = tables->options; o->name; o++)
+        if (listed(tables->common, o->name) || (cmd && listed(cmd->options, o->name)))
             printf(" --%s", o->name);
 }
 
@@ -78,10 +78,10 @@ static void bash_values(const char *name)
 }
 
 /* The cases of an option's value; those of a file are left to the shell. */
-static void bash_option_values(void)
+static void bash_option_values(const struct cl_tables *tables)
 {
     puts("    case $before in");
-    for (const struct opt *o = cl_options; o->name; o++) {
+    for (const struct opt *o = tables->options; o->name; o++) {
         if (o->type == OPT_FLAG)
             continue;
         printf("    --%s", o->name);
@@ -108,10 +108,10 @@ static void bash_option_values(void)
 }
 
 /* Operands by the first word of the usage: an ID, a choice, or a file. */
-static void bash_operands(void)
+static void bash_operands(const struct cl_tables *tables)
 {
     puts("    [[ $word == -* ]] || case $command in");
-    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++) {
+    for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++) {
         char first[32];
         const char *s = cmd->operands + (*cmd->operands == '[');
 
@@ -127,7 +127,7 @@ static void bash_operands(void)
     }
     puts("    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))");
     printf("    [[ $word == -* ]] || case $command in\n    ");
-    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++)
+    for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++)
         if (strstr(cmd->operands, "FILE"))
             printf("%s|", cmd->name);
     puts("-) COMPREPLY+=($(compgen -f -- \"$word\")) ;;\n    esac");
@@ -135,6 +135,8 @@ static void bash_operands(void)
 
 int cl_completion(struct cl *client)
 {
+    const struct cl_tables *tables = client->tables;
+
     if (strcmp(client->operand[0], "bash")) {
         fprintf(stderr, "partune: there is a completion for bash, none for `%s`\n",
                 client->operand[0]);
@@ -144,10 +146,10 @@ int cl_completion(struct cl *client)
          "_partune()\n{\n"
          "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n"
          "    local command= i words=");
-    bash_option_values();
+    bash_option_values(tables);
     printf("    for ((i = 1; i < COMP_CWORD; i++)); do\n"
            "        case ${COMP_WORDS[i]} in\n        ");
-    for (const struct opt *o = cl_options; o->name; o++) {
+    for (const struct opt *o = tables->options; o->name; o++) {
         if (o->type == OPT_FLAG)
             continue;
         printf("--%s|", o->name);
@@ -155,23 +157,23 @@ int cl_completion(struct cl *client)
             printf("-%c|", o->letter);
     }
     printf("--) i=$((i + 1)) ;;\n        ");
-    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++)
+    for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++)
         printf("%s%s", cmd->name, cmd[1].name ? "|" : "");
     puts(") command=${COMP_WORDS[i]}; break ;;\n"
          "        esac\n"
          "    done\n"
          "    case $command in");
-    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++) {
+    for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++) {
         printf("    %s) words='", cmd->name);
-        bash_words(cmd);
+        bash_words(tables, cmd);
         puts("' ;;");
     }
     printf("    *) words='");
-    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++)
+    for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++)
         printf("%s ", cmd->name);
-    bash_words(NULL);
+    bash_words(tables, NULL);
     puts("' ;;\n    esac");
-    bash_operands();
+    bash_operands(tables);
     puts("}\n"
          "complete -F _partune partune");
     return CL_OK;
@@ -179,7 +181,8 @@ int cl_completion(struct cl *client)
 
 int cl_manual(struct cl *client)
 {
-    (void)client;
+    const struct cl_tables *tables = client->tables;
+
     printf(".TH PARTUNE 1 \"\" \"partune %s\" \"User commands\"\n", PACKAGE_VERSION);
     puts(".SH NAME\npartune \\- submit, watch and export tuning campaigns");
     puts(".SH SYNOPSIS\n.B partune\n[options] COMMAND [operands]");
@@ -189,18 +192,18 @@ int cl_manual(struct cl *client)
          "exports the winner. `last` in place of an ID is the newest campaign. With \\-\\-json "
          "every command prints the server's own answer.");
     puts(".SH COMMANDS");
-    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++) {
+    for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++) {
         printf(".TP\n.B %s ", cmd->name);
         opt_roff(cmd->operands, stdout);
         putchar('\n');
         opt_roff(cmd->help, stdout);
         puts(".");
-        for (const struct opt *o = cl_options; o->name; o++)
+        for (const struct opt *o = tables->options; o->name; o++)
             if (listed(cmd->options, o->name))
                 printf("Takes \\-\\-%s.\n", o->name);
     }
     puts(".SH OPTIONS");
-    for (const struct opt *o = cl_options; o->name; o++)
+    for (const struct opt *o = tables->options; o->name; o++)
         opt_roff_option(o, stdout);
     puts(".SH EXIT STATUS\n0 done, 1 refused by the server, 2 wrong usage, 3 no daemon answers, 4 "
          "not found, 5 no access,\n"
