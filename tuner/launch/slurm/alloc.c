@@ -5,6 +5,7 @@
  * it again: it looks for one before it asks for one. What no campaign needs any more is given back
  * after a while, at a restart at once.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <pwd.h>
@@ -24,6 +25,7 @@ enum { COMMAND_MS = 30000, VANISHED = 3, RETRY_MS = 5000, SWEEP_MS = 60000 };
 
 struct tn_slurm {
     struct tn_service *svc;
+    const struct tn_slurm_trials *trials;
     uv_timer_t timer;
     struct tn_slurm_alloc *allocs;
     bool asking;
@@ -275,11 +277,10 @@ static int choose(const struct tn_slurm_alloc *al, const struct tn_slurm_shape *
 
 static struct tn_slurm_alloc *alloc_of(struct tn_attempt *attempt)
 {
-    struct tn_slurm *sl;
+    struct tn_slurm *sl = attempt->svc->slurm;
     struct tn_slurm_alloc *al;
 
-    tn_slurm_watch(attempt->svc);
-    sl = attempt->svc->slurm;
+    assert(sl);
     if (tn_slurm_mode(attempt->svc, attempt->campaign->engine->spec) == SLURM_INSIDE)
         return inside(sl, attempt->campaign);
     al = find(sl, attempt->campaign->id);
@@ -393,14 +394,14 @@ static void hear(struct tn_slurm *sl, const char *answer, bool unknown)
     }
     for (struct tn_attempt *a = sl->svc->attempts, *next; a; a = next) {
         struct tn_slurm_job j = {.phase = SLURM_ABSENT}, one;
-        const char *id = tn_slurm_asks(a), *p = unknown ? "" : answer;
+        const char *id = sl->trials->asks(a), *p = unknown ? "" : answer;
 
         next = a->next;
         while (id && tn_slurm_line(&one, &p))
             if (!strcmp(one.id, id))
                 j = one;
         if (id)
-            tn_slurm_heard(a, &j);
+            sl->trials->heard(a, &j);
     }
 }
 
@@ -440,8 +441,8 @@ static void ask(struct tn_slurm *sl)
         if (al->id[0] && al->campaign[0])
             str_addf(&ids, ",%s", al->id);
     for (struct tn_attempt *a = sl->svc->attempts; a; a = a->next)
-        if (tn_slurm_asks(a))
-            str_addf(&ids, ",%s", tn_slurm_asks(a));
+        if (sl->trials->asks(a))
+            str_addf(&ids, ",%s", sl->trials->asks(a));
     if (!ids.len)
         return;
     tn_slurm_program(&v, sl->svc, "squeue");
@@ -528,7 +529,7 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
-void tn_slurm_watch(struct tn_service *svc)
+void tn_slurm_watch(struct tn_service *svc, const struct tn_slurm_trials *trials)
 {
     struct tn_slurm *sl;
     uint64_t ms = (uint64_t)(1000 * number(svc, "poll", 5));
@@ -537,6 +538,7 @@ void tn_slurm_watch(struct tn_service *svc)
         return;
     sl = mem_alloc(sizeof(*sl));
     sl->svc = svc;
+    sl->trials = trials;
     sl->idle_ms = (uint64_t)(1000 * number(svc, "idle", 60));
     svc->slurm = sl;
     uv_timer_init(svc->loop, &sl->timer);

@@ -154,16 +154,6 @@ void tn_slurm_look(struct tn_slurm_trial *trial)
     tn_argv_done(&v);
 }
 
-const char *tn_slurm_asks(const struct tn_attempt *attempt)
-{
-    const struct tn_slurm_trial *t =
-        attempt->launcher == &tn_launcher_slurm ? attempt->launch : NULL;
-
-    return t && t->a && t->jobs && t->phase == TRIAL_WATCH && attempt->job[0] && !attempt->ended
-               ? attempt->job
-               : NULL;
-}
-
 void tn_slurm_heard(struct tn_attempt *attempt, const struct tn_slurm_job *job)
 {
     struct tn_slurm_trial *t = attempt->launch;

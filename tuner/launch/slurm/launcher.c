@@ -2,7 +2,7 @@
  * The Slurm launcher.
  *
  *   steps   partune-run beside the daemon supervises srun (or mpiexec), which starts a step in the
- *           campaign's allocation (alloc.c); watched and adopted like a local trial
+ *           campaign's allocation (alloc.c, step.c); watched and adopted like a local trial
  *   jobs    sbatch runs partune-run on the job's first node (job.c)
  *
  * Why an attempt ended: end.c.
@@ -17,8 +17,25 @@
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/command.h"
-#include "tuner/machine/slots.h"
 #include "tuner/state/state.h"
+
+/* The id of the job that ATTEMPT is, which is to be asked for; NULL: none now. */
+static const char *asks(const struct tn_attempt *attempt)
+{
+    const struct tn_slurm_trial *t =
+        attempt->launcher == &tn_launcher_slurm ? attempt->launch : NULL;
+
+    return t && t->a && t->jobs && t->phase == TRIAL_WATCH && attempt->job[0] && !attempt->ended
+               ? attempt->job
+               : NULL;
+}
+
+static void watch(struct tn_service *svc)
+{
+    static const struct tn_slurm_trials trials = {.asks = asks, .heard = tn_slurm_heard};
+
+    tn_slurm_watch(svc, &trials);
+}
 
 static struct tn_slurm_trial *trial_new(struct tn_attempt *attempt)
 {
@@ -66,6 +83,7 @@ static bool reserve(struct tn_attempt *attempt)
     struct tn_slurm_alloc *al = NULL;
 
     if (tn_slurm_mode(attempt->svc, attempt->campaign->engine->spec) != SLURM_JOBS) {
+        watch(attempt->svc);
         al = tn_slurm_take(attempt, &s);
         if (!al)
             return false;
@@ -83,74 +101,13 @@ static void release(struct tn_attempt *attempt)
     t->alloc = NULL;
 }
 
-/* ---- command lines ------------------------------------------------------- */
-
-/* What is run under the supervisor. */
-int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
-{
-    const struct tn_slurm_trial *t = attempt->launch;
-    struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
-    bool direct = attempt->trainer->direct && attempt->trainer->direct(attempt);
-
-    if (tn_slurm_uses_mpiexec(attempt->svc) && !direct) {
-        tn_argv_add(argv, attempt->svc->mpiexec ? attempt->svc->mpiexec : "mpiexec");
-        tn_argv_add(argv, "-ppn");
-        tn_argv_addf(argv, "%d", s.tasks_per_node);
-        tn_argv_add(argv, "-n");
-        tn_argv_addf(argv, "%d", s.tasks);
-    } else {
-        tn_slurm_srun(argv, attempt->svc, &s, t->name, t->alloc ? t->alloc->id : NULL,
-                      t->alloc ? attempt->cpus[0] / t->alloc->per_node : 0);
-    }
-    return attempt->trainer->prepare(attempt, argv, error);
-}
-
-/* Hydra starts its proxies by srun where it finds itself in an allocation; steps know each other
- * by name, and overlap because Slurm counts a proxy as a step of the whole node. */
-static void add_hydra(struct tn_argv *env, const struct tn_slurm_trial *trial)
-{
-    const struct tn_slurm_alloc *al = trial->alloc;
-    int nodes = al->slots.count / al->per_node;
-
-    tn_argv_addf(env, "SLURM_JOB_ID=%s", al->id);
-    tn_argv_addf(env, "SLURM_JOBID=%s", al->id);
-    tn_argv_addf(env, "SLURM_NODELIST=%s", al->nodes);
-    tn_argv_addf(env, "SLURM_JOB_NODELIST=%s", al->nodes);
-    tn_argv_addf(env, "SLURM_NNODES=%d", nodes);
-    tn_argv_addf(env, "SLURM_JOB_NUM_NODES=%d", nodes);
-    tn_argv_addf(env, nodes > 1 ? "SLURM_TASKS_PER_NODE=%d(x%d)" : "SLURM_TASKS_PER_NODE=%d",
-                 al->per_node, nodes);
-    tn_argv_addf(env, "HYDRA_LAUNCHER_EXTRA_ARGS=--overlap --job-name=%s", trial->name);
-}
-
-static int start_step(struct tn_attempt *attempt, struct err *error)
-{
-    const struct tn_slurm_trial *t = attempt->launch;
-    struct tn_argv v = {0}, env = {0};
-    int r;
-
-    snprintf(attempt->job, sizeof(attempt->job), "%s", t->alloc->id);
-    tn_supervised_argv(&v, attempt, NULL);
-    r = tn_slurm_add_program(&v, attempt, error);
-    tn_supervised_env(&env, attempt);
-    if (tn_slurm_uses_mpiexec(attempt->svc))
-        add_hydra(&env, t);
-    if (r == 0)
-        r = tn_supervised_spawn(attempt, v.v, env.v, error);
-    tn_argv_done(&v);
-    tn_argv_done(&env);
-    return r;
-}
-
-/* ---- the table ----------------------------------------------------------- */
-
 static int start(struct tn_attempt *attempt, struct err *error)
 {
     struct tn_slurm_trial *t = attempt->launch;
 
-    tn_slurm_watch(attempt->svc);
+    watch(attempt->svc);
     if (!t->jobs)
-        return start_step(attempt, error);
+        return tn_slurm_start_step(attempt, error);
     attempt->waits = true;
     return tn_slurm_submit(t, error);
 }
@@ -162,7 +119,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 
     if (!t->a)
         trial_new(attempt);
-    tn_slurm_watch(attempt->svc);
+    watch(attempt->svc);
     if (row->job)
         snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);
     if (t->jobs) {
@@ -245,7 +202,7 @@ static void forget(struct tn_service *svc, const char *folder, const char *mark)
 static void opened(struct tn_service *svc)
 {
     if (svc->config.conf && conf_has(svc->config.conf, "slurm"))
-        tn_slurm_watch(svc);
+        watch(svc);
 }
 
 static int health(const struct tn_service *svc, struct err *error)

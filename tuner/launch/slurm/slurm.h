@@ -83,12 +83,13 @@ void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
 
 /* ---- alloc.c: allocations, and what Slurm says of all jobs --------------- */
 
-/* One attempt's dealings with Slurm: trial.h. */
-struct tn_slurm_trial;
-/* Slurm's word on the job of ATTEMPT; phase SLURM_ABSENT when it has none. */
-void tn_slurm_heard(struct tn_attempt *attempt, const struct tn_slurm_job *job);
-/* The id of the job that ATTEMPT is, which is to be asked for; NULL: none now. */
-const char *tn_slurm_asks(const struct tn_attempt *attempt);
+/* How the trials that are jobs of their own take part in the one question. */
+struct tn_slurm_trials {
+    /* The id of the job that ATTEMPT is, which is to be asked for; NULL: none now. */
+    const char *(*asks)(const struct tn_attempt *attempt);
+    /* Slurm's word on that job; phase SLURM_ABSENT when it has none. */
+    void (*heard)(struct tn_attempt *attempt, const struct tn_slurm_job *job);
+};
 
 /* An allocation that the trials of a campaign share. */
 struct tn_slurm_alloc {
@@ -105,7 +106,8 @@ struct tn_slurm_alloc {
     struct tn_slots slots;         /* its devices, node by node */
 };
 
-/* Devices for ATTEMPT in its campaign's allocation, into attempt->cpus; NULL: none now. */
+/* Devices for ATTEMPT in its campaign's allocation, into attempt->cpus; NULL: none now. The service
+ * is being watched (tn_slurm_watch). */
 struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt,
                                      const struct tn_slurm_shape *shape);
 /* The same after a restart: the devices that it held in allocation ID. */
@@ -113,8 +115,8 @@ struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *attempt, const cha
 void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *attempt);
 /* A trial has learnt that it is at its end. It is cancelled when its last trial has left. */
 void tn_slurm_close_alloc(struct tn_slurm_alloc *al);
-/* Start to watch the jobs of the service; harmless when it watches already. */
-void tn_slurm_watch(struct tn_service *svc);
+/* Start to watch the jobs of the service; harmless when it watches already. TRIALS is static. */
+void tn_slurm_watch(struct tn_service *svc, const struct tn_slurm_trials *trials);
 void tn_slurm_close(struct tn_service *svc);
 /* Are Slurm's commands there, and did its controller answer the last time it was asked? */
 int tn_slurm_health(const struct tn_service *svc, struct err *error);

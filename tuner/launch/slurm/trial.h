@@ -1,5 +1,5 @@
 /*
- * One attempt's dealings with Slurm: what launcher.c, job.c and end.c know of it.
+ * One attempt's dealings with Slurm: what launcher.c, job.c, step.c and end.c know of it.
  */
 #ifndef TUNER_SLURM_TRIAL_H
 #define TUNER_SLURM_TRIAL_H
@@ -30,10 +30,11 @@ struct tn_slurm_trial {
     uint64_t kill_at; /* monotonic ms: its job did not obey; 0: it was not told anything */
 };
 
-/* ---- launcher.c ---------------------------------------------------------- */
+/* ---- step.c -------------------------------------------------------------- */
 
 /* What is run under the supervisor. */
 int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error);
+int tn_slurm_start_step(struct tn_attempt *attempt, struct err *error);
 
 /* ---- job.c --------------------------------------------------------------- */
 
@@ -41,6 +42,8 @@ int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error);
 void tn_slurm_look(struct tn_slurm_trial *trial);      /* in phase TRIAL_LOOK */
 void tn_slurm_watch_job(struct tn_slurm_trial *trial); /* in phase TRIAL_WATCH */
 void tn_slurm_cancel_job(struct tn_slurm_trial *trial);
+/* Slurm's word on the job of ATTEMPT; phase SLURM_ABSENT when it has none. */
+void tn_slurm_heard(struct tn_attempt *attempt, const struct tn_slurm_job *job);
 
 /* ---- end.c --------------------------------------------------------------- */
 

@@ -1,0 +1,68 @@
+/*
+ * Command lines of a trial: what the supervisor runs, and a step in a shared allocation.
+ */
+#include "tuner/core/attempt.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/trainer.h"
+#include "tuner/launch/slurm/slurm.h"
+#include "tuner/launch/slurm/trial.h"
+#include "tuner/launch/supervised.h"
+#include "tuner/machine/argv.h"
+#include "tuner/state/state.h"
+
+/* What is run under the supervisor. */
+int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
+{
+    const struct tn_slurm_trial *t = attempt->launch;
+    struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
+    bool direct = attempt->trainer->direct && attempt->trainer->direct(attempt);
+
+    if (tn_slurm_uses_mpiexec(attempt->svc) && !direct) {
+        tn_argv_add(argv, attempt->svc->mpiexec ? attempt->svc->mpiexec : "mpiexec");
+        tn_argv_add(argv, "-ppn");
+        tn_argv_addf(argv, "%d", s.tasks_per_node);
+        tn_argv_add(argv, "-n");
+        tn_argv_addf(argv, "%d", s.tasks);
+    } else {
+        tn_slurm_srun(argv, attempt->svc, &s, t->name, t->alloc ? t->alloc->id : NULL,
+                      t->alloc ? attempt->cpus[0] / t->alloc->per_node : 0);
+    }
+    return attempt->trainer->prepare(attempt, argv, error);
+}
+
+/* Hydra starts its proxies by srun where it finds itself in an allocation; steps know each other
+ * by name, and overlap because Slurm counts a proxy as a step of the whole node. */
+static void add_hydra(struct tn_argv *env, const struct tn_slurm_trial *trial)
+{
+    const struct tn_slurm_alloc *al = trial->alloc;
+    int nodes = al->slots.count / al->per_node;
+
+    tn_argv_addf(env, "SLURM_JOB_ID=%s", al->id);
+    tn_argv_addf(env, "SLURM_JOBID=%s", al->id);
+    tn_argv_addf(env, "SLURM_NODELIST=%s", al->nodes);
+    tn_argv_addf(env, "SLURM_JOB_NODELIST=%s", al->nodes);
+    tn_argv_addf(env, "SLURM_NNODES=%d", nodes);
+    tn_argv_addf(env, "SLURM_JOB_NUM_NODES=%d", nodes);
+    tn_argv_addf(env, nodes > 1 ? "SLURM_TASKS_PER_NODE=%d(x%d)" : "SLURM_TASKS_PER_NODE=%d",
+                 al->per_node, nodes);
+    tn_argv_addf(env, "HYDRA_LAUNCHER_EXTRA_ARGS=--overlap --job-name=%s", trial->name);
+}
+
+int tn_slurm_start_step(struct tn_attempt *attempt, struct err *error)
+{
+    const struct tn_slurm_trial *t = attempt->launch;
+    struct tn_argv v = {0}, env = {0};
+    int r;
+
+    snprintf(attempt->job, sizeof(attempt->job), "%s", t->alloc->id);
+    tn_supervised_argv(&v, attempt, NULL);
+    r = tn_slurm_add_program(&v, attempt, error);
+    tn_supervised_env(&env, attempt);
+    if (tn_slurm_uses_mpiexec(attempt->svc))
+        add_hydra(&env, t);
+    if (r == 0)
+        r = tn_supervised_spawn(attempt, v.v, env.v, error);
+    tn_argv_done(&v);
+    tn_argv_done(&env);
+    return r;
+}
