@@ -73,6 +73,30 @@ void tn_lease_renew(struct tn_attempt *attempt)
         tn_now_ms() + (uint64_t)(1000 * tn_lease_seconds(attempt->campaign->engine->spec));
 }
 
+/* A job is LEASE@WORKER. */
+const char *tn_lease_worker(const char *job)
+{
+    const char *at = strchr(job, '@');
+
+    return at ? at + 1 : "";
+}
+
+json_t *tn_lease_json(const struct tn_attempt *attempt)
+{
+    const struct tn_spec *s = attempt->campaign->engine->spec;
+    char text[160];
+
+    return json_pack("{s:s, s:I, s:I, s:o, s:f, s:s, s:s, s:o, s:s, s:o, s:f, s:f}", "state",
+                     "trial", "trial", (json_int_t)attempt->trial->n, "attempt",
+                     (json_int_t)attempt->number, "lease",
+                     json_stringn(attempt->job, strcspn(attempt->job, "@")), "lease_s",
+                     tn_lease_seconds(s), "campaign", attempt->campaign->id, "kind",
+                     attempt->trial->kind, "layout", pl_layout_json(&attempt->trial->layout),
+                     "text", pl_layout_text(text, &attempt->trial->layout), "config",
+                     tn_trainer_config(attempt), "timeout_s", attempt->limits.timeout_s,
+                     "device_memory", s->se.cluster.device.memory_gib * 0x1p30);
+}
+
 /* ---- from the queue to a worker ------------------------------------------ */
 
 static bool suits(const struct tn_ask *ask, const struct tn_campaign *campaign,

@@ -1,5 +1,6 @@
 /*
- * Leases (lease.c) and the workers that ask for them (workers.c). Owns the workers that wait.
+ * Workers and their leases: who waits (asks.c), the launcher and what it leases (lease.c), the
+ * operations of the API (workers.c). Owns the workers that wait.
  */
 #ifndef TUNER_REMOTE_H
 #define TUNER_REMOTE_H
@@ -29,16 +30,36 @@ struct tn_lease {
     int64_t lines;      /* events that it has sent */
 };
 
+/* A worker that was heard of. */
+struct tn_worker {
+    struct tn_worker *next;
+    char name[TN_WORKER_TEXT];
+    int64_t seen; /* wall clock */
+    int devices;
+    int64_t completed;
+};
+
+/* ---- asks.c -------------------------------------------------------------- */
+
+/* Worker NAME was heard of just now. */
+struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name);
+void tn_workers_free(struct tn_service *svc);
+
 /* Answer ASK, which is freed. */
 void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_t *owned_answer,
                    const struct err *error);
+/* An answer without a trial: STATE is "wait" or "done", REASON may be NULL. */
+json_t *tn_ask_no_trial(const char *state, const char *reason);
+/* What a worker that asks for campaign ID is told without a trial: an answer, or NULL while one may
+ * still come. LATE: it has waited as long as it wanted. */
+json_t *tn_ask_early(struct tn_service *svc, const char *id, bool late);
 void tn_asks_tick(struct tn_service *svc); /* answer those that have waited long enough */
+
+/* ---- lease.c ------------------------------------------------------------- */
+
 double tn_lease_seconds(const struct tn_spec *spec);
 void tn_lease_renew(struct tn_attempt *attempt);
 json_t *tn_lease_json(const struct tn_attempt *attempt); /* what the worker gets */
-const char *tn_lease_worker(const char *job);
-struct tn_worker;
-struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name);
-void tn_workers_free(struct tn_service *svc);
+const char *tn_lease_worker(const char *job);            /* its name; "" where JOB has none */
 
 #endif

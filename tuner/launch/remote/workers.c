@@ -14,77 +14,17 @@
 
 #include "tuner/core/attempt.h"
 #include "tuner/core/campaign.h"
-#include "tuner/core/revive.h"
+#include "tuner/core/engine.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/remote/remote.h"
 #include "tuner/output/observe.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
-#include "tuner/trainers/trainers.h"
 #include "tuner/tuner.h"
 
-enum { MAX_WORKERS = 1024, MAX_EVENTS = 10000, FORGET_MS = 24 * 3600 * 1000, LOST_MS = 120000 };
+enum { MAX_EVENTS = 10000, LOST_MS = 120000 };
 
 /* ---- workers ------------------------------------------------------------- */
-
-struct tn_worker {
-    struct tn_worker *next;
-    char name[TN_WORKER_TEXT];
-    int64_t seen; /* wall clock */
-    int devices;
-    int64_t completed;
-};
-
-static struct tn_worker *find_worker(struct tn_service *svc, const char *name)
-{
-    struct tn_worker *w = svc->workers;
-
-    while (w && strcmp(w->name, name) != 0)
-        w = w->next;
-    return w;
-}
-
-static void forget_old(struct tn_service *svc, int64_t now)
-{
-    struct tn_worker **at = &svc->workers;
-
-    for (int count = 0; *at; count++) {
-        struct tn_worker *w = *at;
-
-        if (now - w->seen > FORGET_MS || count >= MAX_WORKERS - 1) {
-            *at = w->next;
-            free(w);
-        } else {
-            at = &w->next;
-        }
-    }
-}
-
-struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name)
-{
-    struct tn_worker *w = find_worker(svc, name);
-    int64_t now = clock_wall_ms();
-
-    if (!w) {
-        forget_old(svc, now);
-        w = mem_alloc(sizeof(*w));
-        snprintf(w->name, sizeof(w->name), "%s", name);
-        w->next = svc->workers;
-        svc->workers = w;
-    }
-    w->seen = now;
-    return w;
-}
-
-void tn_workers_free(struct tn_service *svc)
-{
-    while (svc->workers) {
-        struct tn_worker *w = svc->workers;
-
-        svc->workers = w->next;
-        free(w);
-    }
-}
 
 static struct tn_attempt *held_by(struct tn_service *svc, const char *worker, const char *campaign)
 {
@@ -122,16 +62,7 @@ json_t *tn_workers_json(struct tn_service *svc)
     return list;
 }
 
-/* ---- leases -------------------------------------------------------------- */
-
 /* A job is LEASE@WORKER. */
-const char *tn_lease_worker(const char *job)
-{
-    const char *at = strchr(job, '@');
-
-    return at ? at + 1 : "";
-}
-
 static bool same_lease(const char *job, const char *lease)
 {
     size_t n = strlen(lease);
@@ -139,87 +70,7 @@ static bool same_lease(const char *job, const char *lease)
     return job && !strncmp(job, lease, n) && job[n] == '@';
 }
 
-json_t *tn_lease_json(const struct tn_attempt *attempt)
-{
-    const struct tn_spec *s = attempt->campaign->engine->spec;
-    char text[160];
-
-    return json_pack("{s:s, s:I, s:I, s:o, s:f, s:s, s:s, s:o, s:s, s:o, s:f, s:f}", "state",
-                     "trial", "trial", (json_int_t)attempt->trial->n, "attempt",
-                     (json_int_t)attempt->number, "lease",
-                     json_stringn(attempt->job, strcspn(attempt->job, "@")), "lease_s",
-                     tn_lease_seconds(s), "campaign", attempt->campaign->id, "kind",
-                     attempt->trial->kind, "layout", pl_layout_json(&attempt->trial->layout),
-                     "text", pl_layout_text(text, &attempt->trial->layout), "config",
-                     tn_trainer_config(attempt), "timeout_s", attempt->limits.timeout_s,
-                     "device_memory", s->se.cluster.device.memory_gib * 0x1p30);
-}
-
 /* ---- asking -------------------------------------------------------------- */
-
-void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_t *owned_answer,
-                   const struct err *error)
-{
-    struct tn_ask **at = &svc->asks;
-
-    while (*at && *at != ask)
-        at = &(*at)->next;
-    if (*at)
-        *at = ask->next;
-    ask->fn(ask->ctx, result, owned_answer, error);
-    free(ask);
-}
-
-static json_t *no_trial(const char *state, const char *reason)
-{
-    return json_pack("{s:s, s:s?, s:f}", "state", state, "reason", reason, "retry_s",
-                     !strcmp(state, "wait") ? 1.0 : 0.0);
-}
-
-/* What a worker is told without a trial: an answer, or NULL while one may still come. */
-static json_t *early_answer(struct tn_service *svc, const char *id, bool late)
-{
-    const struct tn_campaign *c = tn_campaign_find(svc, id);
-    struct arena a = {0};
-    struct db_campaign row;
-    json_t *answer = NULL;
-
-    if (tn_campaign_reviving(svc, id) ||
-        (c && (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))))
-        return late ? no_trial("wait", NULL) : NULL;
-    if (db_campaign_get(&row, svc->db, &a, id, NULL) < 0)
-        answer = no_trial("done", "the campaign was deleted");
-    else if (strcmp(row.state, DB_PAUSED) != 0)
-        answer = no_trial("done", row.reason);
-    else if (late)
-        answer = no_trial("wait", row.reason);
-    arena_done(&a);
-    return answer;
-}
-
-void tn_asks_tick(struct tn_service *svc)
-{
-    struct tn_ask *next;
-
-    for (struct tn_ask *k = svc->asks; k; k = next) {
-        json_t *answer = early_answer(svc, k->campaign, tn_now_ms() >= k->until);
-
-        next = k->next;
-        if (answer && !k->given)
-            tn_ask_answer(svc, k, 0, answer, NULL);
-        else
-            json_decref(answer);
-    }
-}
-
-void tn_asks_drop(struct tn_service *svc)
-{
-    struct err e;
-
-    err_set(&e, -EAGAIN, "the daemon is stopping");
-    while (svc->asks)
-        tn_ask_answer(svc, svc->asks, -EAGAIN, NULL, &e);
-}
 
 /* The same worker asks anew: it has given up the former question. */
 static void supersede(struct tn_service *svc, const char *worker, const char *id)
@@ -229,7 +80,7 @@ static void supersede(struct tn_service *svc, const char *worker, const char *id
     for (struct tn_ask *k = svc->asks; k; k = next) {
         next = k->next;
         if (!strcmp(k->worker, worker) && !strcmp(k->campaign, id) && !k->given)
-            tn_ask_answer(svc, k, 0, no_trial("wait", "asked again"), NULL);
+            tn_ask_answer(svc, k, 0, tn_ask_no_trial("wait", "asked again"), NULL);
     }
 }
 
@@ -280,7 +131,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
     held = held_by(svc, worker, id);
     if (held)
         tn_lease_renew(held);
-    answer = held ? tn_lease_json(held) : early_answer(svc, id, false);
+    answer = held ? tn_lease_json(held) : tn_ask_early(svc, id, false);
     if (answer) {
         fn(ctx, 0, answer, NULL);
         return 0;
