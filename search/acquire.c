@@ -35,19 +35,19 @@ struct moments {
 
 /* ---- the score ----------------------------------------------------------- */
 
-static double mix(const struct se_belief *belief, const double *values)
+static double mix(const struct se_surrogate *surrogate, const double *values)
 {
     double s = 0.0;
 
-    for (int h = 0; h < belief->nhyps; h++)
-        s += belief->hyp[h].weight * values[h];
+    for (int h = 0; h < surrogate->nhyps; h++)
+        s += surrogate->hyp[h].weight * values[h];
     return s;
 }
 
 static double log_improvement(const struct se_acquire *acquire, const double *mean,
                               const double *var)
 {
-    const struct se_belief *b = acquire->belief[SE_THROUGHPUT];
+    const struct se_surrogate *b = acquire->surrogate[SE_THROUGHPUT];
     double part[SE_MAX_HYPS], top = -INFINITY, sum = 0.0;
 
     if (!acquire->improving)
@@ -69,17 +69,17 @@ static double log_improvement(const struct se_acquire *acquire, const double *me
 
 /* P(fits), or a bound on it where VAR is a bound: with the mean below capacity a smaller variance
  * would help. */
-static double p_fits(const struct se_belief *belief, const double *mean, const double *var,
+static double p_fits(const struct se_surrogate *surrogate, const double *mean, const double *var,
                      bool bound)
 {
     double p = 0.0;
 
-    for (int h = 0; h < belief->nhyps; h++) {
+    for (int h = 0; h < surrogate->nhyps; h++) {
         if (bound && mean[h] < 0.0)
-            p += belief->hyp[h].weight;
+            p += surrogate->hyp[h].weight;
         else
-            p += belief->hyp[h].weight *
-                 se_norm_cdf(-mean[h] / sqrt(var[h] + belief->hyp[h].gp.kern.noise2));
+            p += surrogate->hyp[h].weight *
+                 se_norm_cdf(-mean[h] / sqrt(var[h] + surrogate->hyp[h].gp.kern.noise2));
     }
     return fmin(p, 1.0);
 }
@@ -94,20 +94,20 @@ static double log_cost(const struct se_acquire *acquire, size_t index, double lo
 }
 
 /* Exact score from exact moments. */
-static void combine(struct se_choice *ret, const struct se_acquire *acquire, size_t index,
+static void combine(struct se_candidate *ret, const struct se_acquire *acquire, size_t index,
                     const struct moments *moments)
 {
     ret->index = index;
     ret->log_ei =
         log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
-    ret->p_fits = p_fits(acquire->belief[SE_MEMORY], moments->mean[SE_MEMORY],
+    ret->p_fits = p_fits(acquire->surrogate[SE_MEMORY], moments->mean[SE_MEMORY],
                          moments->var[SE_MEMORY], false) *
                   se_crash_runs(acquire->crash, acquire->table, index);
     assert(ret->p_fits >= 0.0 && ret->p_fits <= 1.0);
     ret->score = ret->log_ei + CAUTION * log(fmax(ret->p_fits, 1e-150));
     if (acquire->improving)
-        ret->score -= log_cost(acquire, index,
-                               mix(acquire->belief[SE_THROUGHPUT], moments->mean[SE_THROUGHPUT]));
+        ret->score -= log_cost(
+            acquire, index, mix(acquire->surrogate[SE_THROUGHPUT], moments->mean[SE_THROUGHPUT]));
 }
 
 /* Bound on the part of the score that throughput decides. */
@@ -119,52 +119,53 @@ static double bound_without_memory(const struct se_acquire *acquire, size_t inde
 
     if (acquire->improving)
         score -= log_cost(acquire, index,
-                          mix(acquire->belief[SE_THROUGHPUT], moments->mean[SE_THROUGHPUT]));
+                          mix(acquire->surrogate[SE_THROUGHPUT], moments->mean[SE_THROUGHPUT]));
     return score;
 }
 
 static double log_fits_bound(const struct se_acquire *acquire, const struct moments *moments)
 {
-    return CAUTION * log(fmax(p_fits(acquire->belief[SE_MEMORY], moments->mean[SE_MEMORY],
+    return CAUTION * log(fmax(p_fits(acquire->surrogate[SE_MEMORY], moments->mean[SE_MEMORY],
                                      moments->var[SE_MEMORY], true),
                               1e-150));
 }
 
-static void mixture(double *ret_mean, double *ret_var, const struct se_belief *belief,
+static void mixture(double *ret_mean, double *ret_var, const struct se_surrogate *surrogate,
                     const double *mean, const double *var)
 {
-    *ret_mean = mix(belief, mean);
+    *ret_mean = mix(surrogate, mean);
     *ret_var = 0.0;
-    for (int h = 0; h < belief->nhyps; h++)
+    for (int h = 0; h < surrogate->nhyps; h++)
         *ret_var +=
-            belief->hyp[h].weight * (var[h] + (mean[h] - *ret_mean) * (mean[h] - *ret_mean));
+            surrogate->hyp[h].weight * (var[h] + (mean[h] - *ret_mean) * (mean[h] - *ret_mean));
 }
 
-static void finish(struct se_choice *ret, const struct se_acquire *acquire, size_t index,
+static void finish(struct se_candidate *ret, const struct se_acquire *acquire, size_t index,
                    const struct moments *moments)
 {
     combine(ret, acquire, index, moments);
     for (int q = 0; q < SE_QUANTITIES; q++)
-        mixture(&ret->mean[q], &ret->var[q], acquire->belief[q], moments->mean[q], moments->var[q]);
+        mixture(&ret->mean[q], &ret->var[q], acquire->surrogate[q], moments->mean[q],
+                moments->var[q]);
 }
 
 /* ---- exact posteriors ---------------------------------------------------- */
 
-void se_acquire_one(struct se_choice *ret, const struct se_acquire *acquire, size_t index)
+void se_acquire_one(struct se_candidate *ret, const struct se_acquire *acquire, size_t index)
 {
     struct moments m;
 
     for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < acquire->belief[q]->nhyps; h++)
-            se_hyp_predict(&m.mean[q][h], &m.var[q][h], acquire->belief[q],
-                           &acquire->belief[q]->hyp[h], acquire->table, index);
+        for (int h = 0; h < acquire->surrogate[q]->nhyps; h++)
+            se_hyp_predict(&m.mean[q][h], &m.var[q][h], acquire->surrogate[q],
+                           &acquire->surrogate[q]->hyp[h], acquire->table, index);
     finish(ret, acquire, index, &m);
 }
 
 double se_acquire_quantile(const struct se_acquire *acquire, size_t index,
                            enum se_quantity quantity, double prob)
 {
-    const struct se_belief *b = acquire->belief[quantity];
+    const struct se_surrogate *b = acquire->surrogate[quantity];
     double weight[SE_MAX_HYPS], mean[SE_MAX_HYPS], sd[SE_MAX_HYPS];
 
     for (int h = 0; h < b->nhyps; h++) {
@@ -185,14 +186,14 @@ struct scans {
 static void open_scans(const struct se_acquire *acquire, struct scans *scans,
                        enum se_quantity quantity, size_t index)
 {
-    for (int h = 0; h < acquire->belief[quantity]->nhyps; h++)
+    for (int h = 0; h < acquire->surrogate[quantity]->nhyps; h++)
         se_scan_open(scans->of[quantity][h], index);
 }
 
 /* Does hypothesis HYP count at all? A sceptical ask leaves one out. */
 static bool heard(const struct se_acquire *acquire, enum se_quantity quantity, int hyp)
 {
-    return acquire->belief[quantity]->hyp[hyp].weight > 0.0;
+    return acquire->surrogate[quantity]->hyp[hyp].weight > 0.0;
 }
 
 /* Tighten the variances of QUANTITY at INDEX as far as the bound on its score reaches FLOOR; REST
@@ -204,7 +205,7 @@ static bool tighten(const struct se_acquire *acquire, struct scans *scans,
     bool done = false;
 
     for (size_t k = 0; k < ARRAY_LEN(STAGES) && !done; k++) {
-        for (int h = 0; h < acquire->belief[quantity]->nhyps; h++)
+        for (int h = 0; h < acquire->surrogate[quantity]->nhyps; h++)
             if (heard(acquire, quantity, h))
                 moments->var[quantity][h] =
                     fmin(moments->var[quantity][h],
@@ -222,7 +223,7 @@ static bool tighten(const struct se_acquire *acquire, struct scans *scans,
  * false. Throughput first, as it rules out more. MOMENTS holds what the sweeps said; nothing is
  * read of it where FLOOR is -INFINITY.
  */
-static bool exact(struct se_choice *ret, const struct se_acquire *acquire, struct scans *scans,
+static bool exact(struct se_candidate *ret, const struct se_acquire *acquire, struct scans *scans,
                   size_t index, struct moments *moments, double floor)
 {
     open_scans(acquire, scans, SE_THROUGHPUT, index);
@@ -234,7 +235,7 @@ static bool exact(struct se_choice *ret, const struct se_acquire *acquire, struc
                                       bound_without_memory(acquire, index, moments), floor))
         return false;
     for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < acquire->belief[q]->nhyps; h++)
+        for (int h = 0; h < acquire->surrogate[q]->nhyps; h++)
             moments->mean[q][h] = se_scan_mean(&moments->var[q][h], scans->of[q][h]);
     finish(ret, acquire, index, moments);
     return true;
@@ -267,7 +268,7 @@ static int by_bound(const void *left, const void *right)
 
 static int by_score(const void *left, const void *right)
 {
-    const struct se_choice *a = left, *b = right;
+    const struct se_candidate *a = left, *b = right;
 
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
@@ -286,7 +287,7 @@ struct sweeps {
 static void make_sweeps(void *context, size_t from, size_t to)
 {
     struct sweeps *s = context;
-    const struct se_belief *b = s->a->belief[s->q];
+    const struct se_surrogate *b = s->a->surrogate[s->q];
 
     for (size_t h = from; h < to; h++)
         if (heard(s->a, s->q, (int)h))
@@ -297,7 +298,7 @@ static void sweeps_init(struct sweeps *sweeps, const struct field *field,
                         const struct se_acquire *acquire, enum se_quantity quantity, int members)
 {
     *sweeps = (struct sweeps){.f = field, .a = acquire, .q = quantity, .members = members};
-    se_parallel((size_t)acquire->belief[quantity]->nhyps, 1, make_sweeps, sweeps);
+    se_parallel((size_t)acquire->surrogate[quantity]->nhyps, 1, make_sweeps, sweeps);
 }
 
 static void sweeps_done(struct sweeps *sweeps)
@@ -312,7 +313,7 @@ static void field_sweep(struct field *field, const struct se_acquire *acquire,
     struct sweeps s;
 
     sweeps_init(&s, field, acquire, quantity, SE_USUAL_MEMBERS);
-    for (int h = 0; h < acquire->belief[quantity]->nhyps; h++) {
+    for (int h = 0; h < acquire->surrogate[quantity]->nhyps; h++) {
         field->mean[quantity][h] = mem_alloc((field->n + 1) * sizeof(float));
         field->var[quantity][h] = mem_alloc((field->n + 1) * sizeof(float));
         if (s.of[h])
@@ -328,7 +329,7 @@ static void field_tighten(struct field *field, const struct se_acquire *acquire,
     struct sweeps s;
 
     sweeps_init(&s, field, acquire, SE_THROUGHPUT, members);
-    for (int h = 0; h < acquire->belief[SE_THROUGHPUT]->nhyps; h++) {
+    for (int h = 0; h < acquire->surrogate[SE_THROUGHPUT]->nhyps; h++) {
         float *known = field->var[SE_THROUGHPUT][h];
 
         if (!s.of[h])
@@ -356,16 +357,16 @@ static void scans_init(struct scans *scans, const struct se_acquire *acquire)
 {
     memset(scans, 0, sizeof(*scans));
     for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < acquire->belief[q]->nhyps; h++)
+        for (int h = 0; h < acquire->surrogate[q]->nhyps; h++)
             scans->of[q][h] =
-                se_scan_new(acquire->belief[q], &acquire->belief[q]->hyp[h], acquire->table);
+                se_scan_new(acquire->surrogate[q], &acquire->surrogate[q]->hyp[h], acquire->table);
 }
 
-static void scans_twin(struct scans *scans, const struct scans *of)
+static void scans_share(struct scans *scans, const struct scans *of)
 {
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < SE_MAX_HYPS; h++)
-            scans->of[q][h] = of->of[q][h] ? se_scan_twin(of->of[q][h]) : NULL;
+            scans->of[q][h] = of->of[q][h] ? se_scan_share(of->of[q][h]) : NULL;
 }
 
 static void scans_done(struct scans *scans)
@@ -378,7 +379,7 @@ static void scans_done(struct scans *scans)
 static void moments_at(const struct field *field, const struct se_acquire *acquire,
                        enum se_quantity quantity, size_t at, struct moments *moments)
 {
-    for (int h = 0; h < acquire->belief[quantity]->nhyps; h++) {
+    for (int h = 0; h < acquire->surrogate[quantity]->nhyps; h++) {
         moments->mean[quantity][h] = field->mean[quantity][h][at];
         moments->var[quantity][h] = field->var[quantity][h][at];
     }
@@ -396,7 +397,7 @@ static void field_cut(struct field *field, const struct se_acquire *acquire, dou
             continue;
         field->bound[kept] = field->bound[i];
         field->row[kept] = field->row[i];
-        for (int h = 0; h < acquire->belief[SE_THROUGHPUT]->nhyps; h++) {
+        for (int h = 0; h < acquire->surrogate[SE_THROUGHPUT]->nhyps; h++) {
             field->mean[SE_THROUGHPUT][h][kept] = field->mean[SE_THROUGHPUT][h][i];
             field->var[SE_THROUGHPUT][h][kept] = field->var[SE_THROUGHPUT][h][i];
         }
@@ -455,14 +456,14 @@ static double first_floor(const struct se_acquire *acquire, struct scans *scans,
     size_t hot = 0, count;
 
     for (size_t i = 0; i < acquire->nhot; i++) {
-        struct se_choice choice;
+        struct se_candidate candidate;
         struct moments m;
 
         if (acquire->closed[acquire->hot[i]])
             continue;
         hot++;
-        if (exact(&choice, acquire, scans, acquire->hot[i], &m, -INFINITY))
-            best = fmax(best, choice.score);
+        if (exact(&candidate, acquire, scans, acquire->hot[i], &m, -INFINITY))
+            best = fmax(best, candidate.score);
     }
     if (hot > 0)
         return best;
@@ -472,17 +473,17 @@ static double first_floor(const struct se_acquire *acquire, struct scans *scans,
 
         moments_at(field, acquire, SE_THROUGHPUT, i, &m);
         list[i].at = (uint32_t)i;
-        list[i].score = (float)(mix(acquire->belief[SE_THROUGHPUT], m.mean[SE_THROUGHPUT]) -
+        list[i].score = (float)(mix(acquire->surrogate[SE_THROUGHPUT], m.mean[SE_THROUGHPUT]) -
                                 4.0 * fmax(acquire->table->prior[SE_MEMORY][field->row[i]], 0.0));
     }
     count = field->n < BATCH ? field->n : BATCH;
     largest_first(list, field->n, count);
     for (size_t i = 0; i < count; i++) {
-        struct se_choice choice;
+        struct se_candidate candidate;
         struct moments m;
 
-        if (exact(&choice, acquire, scans, field->row[list[i].at], &m, -INFINITY))
-            best = fmax(best, choice.score);
+        if (exact(&candidate, acquire, scans, field->row[list[i].at], &m, -INFINITY))
+            best = fmax(best, candidate.score);
     }
     return best;
 }
@@ -495,8 +496,8 @@ struct round {
     const struct field *f;
     const struct bound *list;
     double floor;
-    struct se_choice *choice; /* one each, exact */
-    bool *reached;            /* if it may reach the floor */
+    struct se_candidate *candidate; /* one each, exact */
+    bool *reached;                  /* if it may reach the floor */
 };
 
 static void round_part(void *context, size_t from, size_t to)
@@ -504,14 +505,14 @@ static void round_part(void *context, size_t from, size_t to)
     const struct round *r = context;
     struct scans own;
 
-    scans_twin(&own, r->s);
+    scans_share(&own, r->s);
     for (size_t i = from; i < to; i++) {
         size_t at = r->list[i].at;
         struct moments m;
 
         moments_at(r->f, r->a, SE_THROUGHPUT, at, &m);
         moments_at(r->f, r->a, SE_MEMORY, at, &m);
-        r->reached[i] = exact(&r->choice[i], r->a, &own, r->f->row[at], &m, r->floor);
+        r->reached[i] = exact(&r->candidate[i], r->a, &own, r->f->row[at], &m, r->floor);
     }
     scans_done(&own);
 }
@@ -522,14 +523,14 @@ static double settle_round(struct se_found *ret, const struct se_acquire *acquir
                            const struct scans *scans, const struct field *field,
                            const struct bound *list, size_t count, double floor)
 {
-    struct se_choice AUTO_FREE *choice = mem_alloc((count + 1) * sizeof(*choice));
+    struct se_candidate AUTO_FREE *candidate = mem_alloc((count + 1) * sizeof(*candidate));
     bool AUTO_FREE *reached = mem_alloc((count + 1) * sizeof(*reached));
     struct round r = {.a = acquire,
                       .s = scans,
                       .f = field,
                       .list = list,
                       .floor = floor,
-                      .choice = choice,
+                      .candidate = candidate,
                       .reached = reached};
     double best = floor;
 
@@ -537,8 +538,8 @@ static double settle_round(struct se_found *ret, const struct se_acquire *acquir
     for (size_t i = 0; i < count && ret->count < SE_MAX_EXACT; i++) {
         if (!reached[i])
             continue;
-        best = fmax(best, choice[i].score);
-        ret->choice[ret->count++] = choice[i];
+        best = fmax(best, candidate[i].score);
+        ret->candidate[ret->count++] = candidate[i];
     }
     ret->proved = ret->count < SE_MAX_EXACT;
     return best;
@@ -574,8 +575,8 @@ static void settle(struct se_found *ret, const struct se_acquire *acquire, struc
             nextafterf((float)(field->bound[i] + log_fits_bound(acquire, &m)), INFINITY);
         list[i].at = (uint32_t)i;
     }
-    ret->choice =
-        mem_alloc(((field->n < SE_MAX_EXACT ? field->n : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
+    ret->candidate = mem_alloc(((field->n < SE_MAX_EXACT ? field->n : SE_MAX_EXACT) + 1) *
+                               sizeof(*ret->candidate));
     largest_first(list, field->n, first);
     best = fmax(best, settle_round(ret, acquire, scans, field, list, first, -INFINITY));
     list += first;
@@ -613,7 +614,7 @@ void se_acquire(struct se_found *ret, const struct se_acquire *acquire, size_t a
         }
         field_sweep(&f, acquire, SE_MEMORY);
         settle(ret, acquire, &s, &f, best, at_least);
-        qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);
+        qsort(ret->candidate, ret->count, sizeof(*ret->candidate), by_score);
         scans_done(&s);
     }
     field_done(&f);

@@ -1,69 +1,69 @@
 /*
- * Which layout is worth most to try: expected improvement of the noisy incumbent times the
- * probability that it runs, per device-second, over every layout of the table.
+ * The acquisition function: expected improvement over the noisy incumbent, times the probability
+ * that the layout runs, per device-second, maximised over every layout of the table.
  *
  *     score(x) = log sum_h w_h EI_h(x) + 2 log [P(fits) P(does not crash)] - log cost(x)
  *     EI_h     = sigma_h (phi(z) + z Phi(z)), z = (mean_h(x) - incumbent) / sigma_h
  *     P(fits)  = sum_g w_g Phi(-mean_g(x) / sqrt(var_g + noise_g))      of log memory over capacity
  *     cost(x)  = world (start + steps seconds(x)), seconds at the mean
  *
- * The square of the probability is caution: expected improvement alone counts an out-of-memory
- * trial as no gain, but it is a loss, of its devices' time and of what a throughput would have
- * taught.
+ * The probability is squared for caution: to expected improvement an out-of-memory trial is merely
+ * no gain, but it loses device time and the throughput that another trial would have measured.
  *
- * Exact, yet few layouts get an exact posterior: a sweep gives every mean exactly and a bound on
- * every variance; EI grows with sigma and P(fits) is bounded likewise, so a layout whose bound lies
- * below the best exact score cannot be the answer (Minoux's lazy evaluation). Memory is looked at
- * only where throughput alone does not rule a layout out.
+ * The maximum is exact, yet few layouts need an exact posterior. A sweep gives every mean exactly
+ * and a bound on every variance; EI grows with sigma and P(fits) is bounded likewise, so a layout
+ * whose bound is below the best exact score is ruled out (Minoux's lazy evaluation). Memory is
+ * evaluated only where throughput alone does not rule a layout out.
  */
 #ifndef SEARCH_ACQUIRE_H
 #define SEARCH_ACQUIRE_H
 
-#include "search/belief.h"
+#include "search/surrogate.h"
 
 struct se_crash; /* crash.h */
 
 struct se_acquire {
     const struct se_table *table;
-    const struct se_belief *belief[SE_QUANTITIES];
+    const struct se_surrogate *surrogate[SE_QUANTITIES];
     const struct se_crash *crash;
     const uint8_t *closed;  /* (n): not to be proposed */
-    bool improving;         /* there is an incumbent; else the best mean is wanted */
+    bool improving;         /* there is an incumbent; else the score is the mean */
     double incumbent;       /* log throughput in the objective's unit */
     double widen;           /* factor on every sigma: above 1 where the search has stalled */
     double step_log_tokens; /* log of tokens a step, less the devices' where per device */
     bool per_device;
     double steps, start_s;
-    const uint32_t *hot; /* (nhot): layouts that were good at the last time, or NULL */
+    const uint32_t *hot; /* (nhot): the best layouts of the last call, or NULL */
     size_t nhot;
 };
 
-struct se_choice {
+struct se_candidate {
     size_t index;
     double score;
     double mean[SE_QUANTITIES], var[SE_QUANTITIES]; /* of the mixtures */
-    double log_ei;                                  /* or the mean where nothing improves yet */
+    double log_ei;                                  /* or the mean, without an incumbent */
     double p_fits;                                  /* and does not crash */
 };
 
 struct se_found {
-    struct se_choice *choice; /* owned; all layouts with an exact posterior, best score first */
+    struct se_candidate
+        *candidate; /* owned; all layouts with an exact posterior, best score first */
     size_t count;
-    size_t open; /* layouts that could have been proposed */
-    bool proved; /* no other layout can have a better score */
+    size_t open; /* layouts that may be proposed */
+    bool proved; /* no other layout has a better score */
 };
 
-/* The best layouts; empty when all are closed. AT_LEAST asks for that many exact ones. */
+/* The best layouts, at least AT_LEAST with exact scores; empty when all are closed. */
 void se_acquire(struct se_found *ret, const struct se_acquire *acquire, size_t at_least);
 /* Exact score of one layout. */
-void se_acquire_one(struct se_choice *ret, const struct se_acquire *acquire, size_t index);
+void se_acquire_one(struct se_candidate *ret, const struct se_acquire *acquire, size_t index);
 /*
- * What QUANTITY of one layout (of throughput or memory, as believed) stays below with probability
- * PROB. Not the mean: hypotheses may lie so far apart that their mean is what none of them expects.
+ * The PROB quantile of QUANTITY of one layout. Use its median rather than the mean: models may be
+ * so far apart that none of them expects their mean.
  */
 double se_acquire_quantile(const struct se_acquire *acquire, size_t index,
                            enum se_quantity quantity, double prob);
 
-enum { SE_MAX_EXACT = 20000 }; /* where the bound needs more, the rest stays unproved */
+enum { SE_MAX_EXACT = 20000 }; /* beyond so many exact scores, `proved` is false */
 
 #endif

@@ -1,5 +1,5 @@
 /* What is asked of a search besides the next trial: the best, early stopping, the Pareto front, a
- * surface, the state of belief. */
+ * surface, diagnostics. */
 #include <errno.h>
 #include <math.h>
 
@@ -69,7 +69,7 @@ struct se_measured *se_measured_list(size_t *ret_n, const struct se_search *sear
 
 struct se_spread se_spread_now(const struct se_search *search)
 {
-    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    const struct se_surrogate *b = &search->surrogate[SE_THROUGHPUT];
     double noise2 = 0.0;
     size_t n;
     struct se_measured AUTO_FREE *m = se_measured_list(&n, search);
@@ -129,7 +129,8 @@ static size_t measured_list(struct measured **ret, const struct se_search *searc
     for (size_t i = 0; i < count; i++) {
         double mean, var;
 
-        se_belief_predict(&mean, &var, &search->belief[SE_MEMORY], search->table, leader[i].index);
+        se_surrogate_predict(&mean, &var, &search->surrogate[SE_MEMORY], search->table,
+                             leader[i].index);
         list[i] = (struct measured){leader[i].index, leader[i].id,
                                     exp(leader[i].mean + se_unit(search, leader[i].index)),
                                     exp(mean + search->log_capacity)};
@@ -248,14 +249,14 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
     return 0;
 }
 
-/* ---- the state of belief ------------------------------------------------- */
+/* ---- diagnostics --------------------------------------------------------- */
 
 /* Leave-one-out errors of the measured throughputs under the mixture, with the share of them inside
  * 50, 80 and 95 %. */
 static json_t *calibration(const struct se_search *search)
 {
     static const double z_of[] = {0.6744897501960817, 1.2815515655446004, 1.959963984540054};
-    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    const struct se_surrogate *b = &search->surrogate[SE_THROUGHPUT];
     const struct se_hyp *h = &b->hyp[0];
     double sq = 0.0;
     int inside[3] = {0}, n;
@@ -281,12 +282,13 @@ static json_t *calibration(const struct se_search *search)
                      (double)inside[2] / n);
 }
 
-static json_t *trust(const struct se_belief *belief)
+static json_t *prior_mean(const struct se_surrogate *surrogate)
 {
-    return belief->nhyps > 1 ? json_real(se_belief_trust(belief)) : json_null();
+    return surrogate->nhyps > 1 ? json_real(se_surrogate_prior_mean_weight(surrogate))
+                                : json_null();
 }
 
-/* What earlier campaigns said, and how much of the belief rests on it. */
+/* What earlier campaigns said, and how much weight it has. */
 static json_t *warm_start(const struct se_search *search)
 {
     double weight[SE_QUANTITIES] = {0.0};
@@ -294,8 +296,8 @@ static json_t *warm_start(const struct se_search *search)
     if (search->nsources == 0)
         return json_null();
     for (int q = 0; q < SE_QUANTITIES; q++)
-        if (search->belief[q].informed > 0)
-            weight[q] = search->belief[q].hyp[search->belief[q].informed].weight;
+        if (search->surrogate[q].informed > 0)
+            weight[q] = search->surrogate[q].hyp[search->surrogate[q].informed].weight;
     return json_pack("{s:i, s:i, s:f, s:f}", "campaigns", search->nsources, "trials",
                      search->source_trials, "weight", weight[SE_THROUGHPUT], "memory_weight",
                      weight[SE_MEMORY]);
@@ -305,8 +307,8 @@ json_t *se_diagnosis_json(const struct se_search *search)
 {
     return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:f, s:I, s:b}", "legal",
                      (json_int_t)search->table->n, "settled", search->settled, "trust",
-                     trust(&search->belief[SE_THROUGHPUT]), "memory_trust",
-                     trust(&search->belief[SE_MEMORY]), "warm_start", warm_start(search),
+                     prior_mean(&search->surrogate[SE_THROUGHPUT]), "memory_trust",
+                     prior_mean(&search->surrogate[SE_MEMORY]), "warm_start", warm_start(search),
                      "leave_one_out", calibration(search), "expected_regret", search->regret,
                      "exact_posteriors", (json_int_t)search->exact, "proved", search->proved);
 }

@@ -1,15 +1,15 @@
 /*
- * Upper bounds on the part of the score that throughput decides, for very many layouts.
+ * Upper bounds on the throughput part of the score, for very many layouts.
  *
  *     log sum_h w_h EI_h - log cost,      EI_h = sigma_h (phi(z) + z Phi(z)),  z = d / sigma_h
  *
- * (acquire.h), without a library function for each layout. With Birnbaum's (1942) lower bound on
+ * (acquire.h), without a call into libm for each layout. With Birnbaum's (1942) lower bound on
  * the tail of the normal distribution, Phi(-t) >= 2 phi(t) / (t + sqrt(t^2 + 4)), and t = |z|,
  *
  *     EI_h <= max(d, 0) + sigma_h phi(t) 4 sigma_h^2 / (sqrt(d^2 + 4 sigma_h^2) + |d|)^2
  *
- * which is at most a tenth too large. Logarithms, exponentials and roots are series for whole
- * vectors, rounded to the side that keeps the bound.
+ * which is at most a tenth too large. Logarithms, exponentials and roots are vectorised series,
+ * rounded so that the bound holds.
  */
 #ifndef SEARCH_BOUND_H
 #define SEARCH_BOUND_H

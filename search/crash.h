@@ -1,10 +1,10 @@
 /*
- * Will a layout crash, or prove illegal, for reasons that neither rules nor memory explain?
+ * The probability that a layout crashes, or is refused, for reasons other than rules and memory.
  *
- * A Beta-Bernoulli rate smoothed over layouts: each settled trial counts as w = prod_d m(x_d, x_id)
- * of a trial here, m being the Matern kernel at one doubling's length: P(runs) = (a + sum of w over
- * those that ran) / (a + b + sum of w over all) with a + b = 1 trial's worth of prior and b / (a +
- * b) = 1/50.
+ * A Beta-Bernoulli rate, smoothed over layouts. Settled trial i counts as w_i of a trial at x:
+ *
+ *     w_i     = prod_d m(x_d, x_id)                                Matern, length one doubling
+ *     P(runs) = (a + sum of w_i that ran) / (a + b + sum of w_i)   a + b = 1, b = 1/50
  */
 #ifndef SEARCH_CRASH_H
 #define SEARCH_CRASH_H

@@ -1,8 +1,8 @@
 /*
  * Asking and telling.
  *
- * An ask conditions the beliefs on fantasies of the outstanding trials (each at its own mean: the
- * kriging believer of Ginsbourger et al. 2010), maximises the acquisition over all layouts, and
+ * An ask conditions the surrogates on fantasies of the outstanding trials (each at its own mean:
+ * the kriging believer of Ginsbourger et al. 2010), maximises the acquisition over all layouts, and
  * takes the fantasies back. A tell turns the outcome into observations: what it says of throughput,
  * of memory (a bound where there is no figure), and of crashing.
  */
@@ -21,15 +21,15 @@ const char *const se_status_names[] = {"ok",      "oom",     "infeasible", "cens
 
 /* A bound on memory or throughput is as sharp as one allocation, or one step, of a trial. */
 static const double SHARPNESS = 0.01;
-/* Widening of beliefs while the search stalls. */
+/* Widening of the posteriors while the search stalls. */
 static const double WIDEN_STEP = 0.1;
 static const int WIDEN_AFTER = 3, WIDEN_UPTO = 20;
-/* Trials in which the doubting hypothesis chooses alone. */
+/* Every so many trials the prior-free model chooses alone. */
 static const int SCEPTIC_EVERY = 2;
 /* Median error of log throughput from which on a prior errs. */
 static const double PRIOR_ERR = 0.1;
-/* Trials without improvement before a campaign may end: a small regret is expected by a belief that
- * may be wrong, and such trials are what shows it. */
+/* Trials without improvement before a campaign may end: a surrogate that expects a small regret may
+ * be wrong, and such trials show it. */
 static const int PATIENCE = 5;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
@@ -42,7 +42,7 @@ struct se_search *se_search_free(struct se_search *search)
         return NULL;
     se_table_free(search->table);
     for (int q = 0; q < SE_QUANTITIES; q++)
-        se_belief_done(&search->belief[q]);
+        se_surrogate_done(&search->surrogate[q]);
     se_crash_done(&search->crash);
     free(search->closed);
     free(search->record);
@@ -78,8 +78,8 @@ int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
     if (r < 0)
         return r;
     s->closed = mem_alloc(count);
-    se_belief_init(&s->belief[SE_THROUGHPUT], s->table, SE_THROUGHPUT, spec->use_prior);
-    se_belief_init(&s->belief[SE_MEMORY], s->table, SE_MEMORY, spec->use_memory_prior);
+    se_surrogate_init(&s->surrogate[SE_THROUGHPUT], s->table, SE_THROUGHPUT, spec->use_prior);
+    se_surrogate_init(&s->surrogate[SE_MEMORY], s->table, SE_MEMORY, spec->use_memory_prior);
     se_crash_init(&s->crash, s->table);
     r = se_transfer(s, spec, error);
     if (r < 0)
@@ -185,15 +185,15 @@ static int check_outcome(const struct se_outcome *outcome, struct err *error)
 }
 
 static void observe(struct se_search *search, enum se_quantity quantity, size_t index,
-                    enum se_seen seen, double value, double var)
+                    enum se_obs_kind kind, double value, double var)
 {
     struct se_obs o;
 
-    se_belief_place(&o, &search->belief[quantity], search->table, index);
-    o.seen = seen;
+    se_surrogate_place(&o, &search->surrogate[quantity], search->table, index);
+    o.kind = kind;
     o.value = value;
     o.var = var;
-    se_belief_add(&search->belief[quantity], &o);
+    se_surrogate_add(&search->surrogate[quantity], &o);
 }
 
 /* A trainer may report any number. None so large or small that its exponential leaves the doubles,
@@ -249,7 +249,7 @@ void se_learn(struct se_search *search, size_t index, const struct se_outcome *o
                      outcome->status == SE_OK || outcome->status == SE_CENSORED);
 }
 
-/* The control methods do not choose by belief, whose time grows with the cube of the trials: after
+/* The control methods do not use the surrogate, whose time grows with the cube of the trials: after
  * the first hundred it follows when there are twice as many. */
 static bool worth_updating(const struct se_search *search)
 {
@@ -283,7 +283,7 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
     se_learn(search, r->index, outcome);
     if (worth_updating(search))
         for (int q = 0; q < SE_QUANTITIES; q++)
-            se_belief_update(&search->belief[q]);
+            se_surrogate_update(&search->surrogate[q]);
     return 0;
 }
 
@@ -293,7 +293,7 @@ void se_acquire_setup(struct se_acquire *ret, const struct se_search *search)
 {
     *ret = (struct se_acquire){
         .table = search->table,
-        .belief = {&search->belief[SE_THROUGHPUT], &search->belief[SE_MEMORY]},
+        .surrogate = {&search->surrogate[SE_THROUGHPUT], &search->surrogate[SE_MEMORY]},
         .crash = &search->crash,
         .closed = search->closed,
         .step_log_tokens =
@@ -311,7 +311,7 @@ void se_acquire_setup(struct se_acquire *ret, const struct se_search *search)
  * them lies what none of them expects. */
 static double likely_memory(const struct se_search *search, size_t index)
 {
-    const struct se_belief *b = &search->belief[SE_MEMORY];
+    const struct se_surrogate *b = &search->surrogate[SE_MEMORY];
     const struct se_hyp *likely = &b->hyp[0];
     double mean, var;
 
@@ -323,22 +323,23 @@ static double likely_memory(const struct se_search *search, size_t index)
 }
 
 static void predict(struct se_predicted *ret, const struct se_search *search,
-                    const struct se_acquire *acquire, const struct se_choice *choice)
+                    const struct se_acquire *acquire, const struct se_candidate *candidate)
 {
-    double unit = se_unit(search, choice->index);
+    double unit = se_unit(search, candidate->index);
 
-    ret->tokens_per_s = exp(se_acquire_quantile(acquire, choice->index, SE_THROUGHPUT, 0.5) + unit);
-    ret->lo = exp(se_acquire_quantile(acquire, choice->index, SE_THROUGHPUT, 0.025) + unit);
-    ret->hi = exp(se_acquire_quantile(acquire, choice->index, SE_THROUGHPUT, 0.975) + unit);
-    ret->memory_bytes = exp(likely_memory(search, choice->index) + search->log_capacity);
-    ret->p_fits = choice->p_fits;
+    ret->tokens_per_s =
+        exp(se_acquire_quantile(acquire, candidate->index, SE_THROUGHPUT, 0.5) + unit);
+    ret->lo = exp(se_acquire_quantile(acquire, candidate->index, SE_THROUGHPUT, 0.025) + unit);
+    ret->hi = exp(se_acquire_quantile(acquire, candidate->index, SE_THROUGHPUT, 0.975) + unit);
+    ret->memory_bytes = exp(likely_memory(search, candidate->index) + search->log_capacity);
+    ret->p_fits = candidate->p_fits;
 }
 
 int se_predict(struct se_predicted *ret, const struct se_search *search,
                const struct pl_layout *layout, struct err *error)
 {
     struct se_acquire a;
-    struct se_choice c;
+    struct se_candidate c;
     long index = se_table_find(search->table, layout);
 
     if (index < 0)
@@ -354,7 +355,7 @@ static enum se_answer hand_out(struct se_trial *ret, struct se_search *search, s
                                int repeat_of)
 {
     struct se_acquire a;
-    struct se_choice c;
+    struct se_candidate c;
 
     assert(!search->closed[index] || repeat_of != 0);
     ret->id = search->next_id;
@@ -423,31 +424,32 @@ static enum se_answer ask_repeat(struct se_trial *ret, struct se_search *search)
     } else if (pick) {
         answer = hand_out(ret, search, pick->index, pick->id);
         snprintf(ret->why, sizeof(ret->why),
-                 "repeated: trials %d and %d do not differ by more than their errors",
-                 leader[0].id, pick == &leader[0] ? leader[1].id : pick->id);
+                 "repeated: trials %d and %d do not differ by more than their errors", leader[0].id,
+                 pick == &leader[0] ? leader[1].id : pick->id);
     }
     free(leader);
     return answer;
 }
 
 static void say_why(char *why, size_t size, const struct se_search *search,
-                    const struct se_acquire *acquire, const struct se_choice *choice, bool sceptic)
+                    const struct se_acquire *acquire, const struct se_candidate *candidate,
+                    bool sceptic)
 {
-    double gain = expm1(choice->mean[SE_THROUGHPUT] - acquire->incumbent),
-           sd = sqrt(choice->var[SE_THROUGHPUT]);
-    double trust = se_belief_trust(&search->belief[SE_THROUGHPUT]);
+    double gain = expm1(candidate->mean[SE_THROUGHPUT] - acquire->incumbent),
+           sd = sqrt(candidate->var[SE_THROUGHPUT]);
+    double weight = se_surrogate_prior_mean_weight(&search->surrogate[SE_THROUGHPUT]);
 
     if (!acquire->improving)
         snprintf(why, size, "first trial: the best %s, P(fits) %.0f %%",
                  search->spec.use_prior ? "by the cost model" : "guess without a cost model",
-                 100.0 * choice->p_fits);
+                 100.0 * candidate->p_fits);
     else
         snprintf(why, size,
                  "expected %+.1f %% (+-%.1f) over the best so far, P(fits) %.0f %%; %s %.0f %%",
-                 100.0 * gain, 196.0 * sd, 100.0 * choice->p_fits,
+                 100.0 * gain, 196.0 * sd, 100.0 * candidate->p_fits,
                  sceptic ? "chosen by the prior-free model, weight of the prior-mean model"
                          : "weight of the prior-mean model",
-                 100.0 * trust);
+                 100.0 * weight);
 }
 
 /* Trials since the best one improved by 1 %. */
@@ -475,9 +477,9 @@ static int stalled(const struct se_search *search)
 }
 
 /*
- * How much wider than fitted the beliefs are taken: by a tenth for each trial since the best one
+ * How much wider than fitted the posteriors are taken: by a tenth for each trial since the best one
  * improved, after the first few. Hyper-parameters at a single best fit are too sure of themselves,
- * and a run of proposals that promised an improvement and did not deliver is evidence of it.
+ * and a run of proposals without the improvement that they predicted is evidence of it.
  */
 static double widen(const struct se_search *search)
 {
@@ -486,7 +488,7 @@ static double widen(const struct se_search *search)
 
 static void set_weights(struct se_search *search, const double *weight)
 {
-    struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    struct se_surrogate *b = &search->surrogate[SE_THROUGHPUT];
 
     for (int h = 0; h < b->nhyps; h++)
         b->hyp[h].weight = weight[h];
@@ -507,20 +509,19 @@ static double noise_median(int n)
 }
 
 /*
- * Does the prior err by more than analytic models do, with what was learned of it put right? Judged
- * by what the trusting hypothesis says of each measured layout without it: a constant that is off
- * by any factor is no reason to doubt once it is known, nor is one layout that is unlike the
- * others, nor what the measurements' own noise explains: an error of standard deviation s beside
- * noise of v is seen as sqrt(s^2 + v^2), so each is divided by what PRIOR_ERR becomes beside as
- * much noise as so few trials may show by chance.
+ * Does the prior, as corrected so far, err by more than analytic models do? Judged by the
+ * leave-one-out errors of the prior-mean model. A constant that is off by any factor does not count
+ * once it is learned, nor does a single outlier, nor the noise of measurements: an error of
+ * standard deviation s with noise v shows as sqrt(s^2 + v^2), so each error is divided by what
+ * PRIOR_ERR becomes with as much noise as so few trials may show by chance.
  */
-static bool prior_errs(const struct se_belief *belief)
+static bool prior_errs(const struct se_surrogate *surrogate)
 {
-    const struct se_hyp *h = &belief->hyp[SE_TRUSTING];
+    const struct se_hyp *h = &surrogate->hyp[SE_PRIOR_MEAN];
     int n = 0, at = 0;
 
-    if (belief->informed > 0 && belief->hyp[belief->informed].weight > h->weight)
-        h = &belief->hyp[belief->informed];
+    if (surrogate->informed > 0 && surrogate->hyp[surrogate->informed].weight > h->weight)
+        h = &surrogate->hyp[surrogate->informed];
 
     double AUTO_FREE *all = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
     double AUTO_FREE *noise = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
@@ -528,12 +529,12 @@ static bool prior_errs(const struct se_belief *belief)
 
     se_gp_residuals(all, noise, &h->gp);
     /* A GP has the last observation first. */
-    for (int i = belief->nobs - 1; i >= 0; i--) {
-        const struct se_obs *o = &belief->obs[i];
+    for (int i = surrogate->nobs - 1; i >= 0; i--) {
+        const struct se_obs *o = &surrogate->obs[i];
 
-        if (o->foreign && !h->informed)
+        if (o->is_hint && !h->informed)
             continue;
-        if (o->seen == SE_EXACT && !o->foreign) {
+        if (o->kind == SE_EXACT && !o->is_hint) {
             all[n] = all[at];
             noise[n++] = noise[at];
         }
@@ -547,19 +548,19 @@ static bool prior_errs(const struct se_belief *belief)
 
 /*
  * A prior is tested only where it might be wrong, and a search that follows it does not go there.
- * So, while it errs but is still believed, every other trial is chosen by the hypothesis that
- * doubts it alone. True if so; KEPT are the weights to put back.
+ * So, while it errs, the prior-free model chooses every other trial alone. True if it does now;
+ * KEPT are the weights to restore.
  */
 static bool ask_sceptic(struct se_search *search, double *kept)
 {
-    static const double only_doubt[SE_MAX_HYPS] = {[SE_DOUBTING] = 1.0};
-    struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    static const double only_prior_free[SE_MAX_HYPS] = {[SE_PRIOR_FREE] = 1.0};
+    struct se_surrogate *b = &search->surrogate[SE_THROUGHPUT];
 
     if (b->nhyps < 2 || search->settled % SCEPTIC_EVERY != SCEPTIC_EVERY - 1 || !prior_errs(b))
         return false;
     for (int h = 0; h < b->nhyps; h++)
         kept[h] = b->hyp[h].weight;
-    set_weights(search, only_doubt);
+    set_weights(search, only_prior_free);
     return true;
 }
 
@@ -589,30 +590,30 @@ static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
     for (int i = 0; i < search->nrecords; i++) {
         if (search->record[i].settled)
             continue;
-        se_belief_imagine(&search->belief[SE_THROUGHPUT], search->table, search->record[i].index,
-                          0.0);
-        se_belief_imagine(&search->belief[SE_MEMORY], search->table, search->record[i].index,
-                          SHARPNESS * SHARPNESS);
+        se_surrogate_fantasize(&search->surrogate[SE_THROUGHPUT], search->table,
+                               search->record[i].index, 0.0);
+        se_surrogate_fantasize(&search->surrogate[SE_MEMORY], search->table,
+                               search->record[i].index, SHARPNESS * SHARPNESS);
     }
     sceptic = a.improving && ask_sceptic(search, weights);
     se_acquire(&found, &a, SE_HOT);
     search->nhot = 0;
     for (size_t i = 0; i < found.count && search->nhot < SE_HOT; i++)
-        search->hot[search->nhot++] = (uint32_t)found.choice[i].index;
+        search->hot[search->nhot++] = (uint32_t)found.candidate[i].index;
     if (sceptic)
         set_weights(search, weights);
     search->exact = found.count;
     search->proved = found.proved;
-    search->regret = a.improving
-                         ? se_expected_regret(search, found.choice, found.count, incumbent, a.widen)
-                         : -1.0;
+    search->regret =
+        a.improving ? se_expected_regret(search, found.candidate, found.count, incumbent, a.widen)
+                    : -1.0;
     for (int q = 0; q < SE_QUANTITIES; q++)
-        se_belief_forget(&search->belief[q]);
-    pick = found.count > 0 ? found.choice[0].index : 0;
-    chance = found.count > 0 ? found.choice[0].p_fits : 0.0;
+        se_surrogate_drop_fantasies(&search->surrogate[q]);
+    pick = found.count > 0 ? found.candidate[0].index : 0;
+    chance = found.count > 0 ? found.candidate[0].p_fits : 0.0;
     if (found.count > 0)
-        say_why(ret->why, sizeof(ret->why), search, &a, &found.choice[0], sceptic);
-    free(found.choice);
+        say_why(ret->why, sizeof(ret->why), search, &a, &found.candidate[0], sceptic);
+    free(found.candidate);
     if (chance > HARDLY_FITS &&
         (search->regret < 0.0 || search->regret >= search->spec.regret_share ||
          stalled(search) < PATIENCE))

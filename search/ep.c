@@ -17,7 +17,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "search/belief.h"
+#include "search/surrogate.h"
 #include "search/num.h"
 
 #include <assert.h>
@@ -32,12 +32,12 @@ static const double SETTLED = 1e-5;
 static double tilt(double *ret_mean, double *ret_var, const struct se_obs *obs, double m0, double m,
                    double v)
 {
-    double u = obs->seen == SE_ABOVE ? 1.0 : -1.0;
+    double u = obs->kind == SE_ABOVE ? 1.0 : -1.0;
     double s2 = obs->var + v;
     double z = u * (m - (obs->value - m0)) / sqrt(s2);
     double r = se_norm_ratio(z);
 
-    assert(obs->seen != SE_EXACT);
+    assert(obs->kind != SE_EXACT);
     *ret_mean = m + u * v * r / sqrt(s2);
     *ret_var = v - v * v * r * (z + r) / s2;
     return se_norm_logcdf(z);
@@ -70,14 +70,14 @@ double se_ep_run(struct se_gp *gp, const struct se_obs *obs, const double *mean0
     int sided = 0;
 
     for (int i = 0; i < gp->n; i++)
-        sided += obs[i].seen != SE_EXACT;
+        sided += obs[i].kind != SE_EXACT;
     se_gp_factor(gp);
     for (int sweep = 0; sided > 0 && sweep < SWEEPS; sweep++) {
         double moved = 0.0;
 
         se_gp_leave_one_out(m, v, gp);
         for (int i = 0; i < gp->n; i++)
-            if (obs[i].seen != SE_EXACT)
+            if (obs[i].kind != SE_EXACT)
                 moved = fmax(moved, step(gp, i, &obs[i], mean0[i], m[i], v[i]));
         se_gp_factor(gp);
         if (moved < SETTLED)
@@ -90,7 +90,7 @@ double se_ep_run(struct se_gp *gp, const struct se_obs *obs, const double *mean0
     for (int i = 0; i < gp->n; i++) {
         double mean, var, s2 = v[i] + gp->var[i], d = gp->y[i] - m[i];
 
-        if (obs[i].seen != SE_EXACT)
+        if (obs[i].kind != SE_EXACT)
             log_z += tilt(&mean, &var, &obs[i], mean0[i], m[i], v[i]) + 0.5 * d * d / s2 +
                      0.5 * log(s2) + SE_LOG_SQRT_2PI;
     }

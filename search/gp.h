@@ -6,7 +6,8 @@
  *     log p(y) = -1/2 y^T C^-1 y - sum log L_ii - n/2 log 2 pi
  *     d log p / d theta = 1/2 tr((alpha alpha^T - C^-1) dC/d theta), alpha = C^-1 y
  *
- * (Rasmussen and Williams 2006, chapter 2 and section 5.4.) Y is what the mean function leaves.
+ * (Rasmussen and Williams 2006, chapter 2 and section 5.4.) Y is the observation less the mean
+ * function.
  *
  * Invariant: L and alpha match the points held. se_gp_append extends the factor in O(n^2),
  * se_gp_factor rebuilds it in O(n^3), se_gp_truncate forgets the last points in O(n^2). Not
@@ -35,18 +36,18 @@ struct se_gp {
     double jitter;  /* added to the diagonal to make it positive; 0 normally */
 };
 
-/* KERN is taken over. */
+/* Takes ownership of the kernel's tables. */
 void se_gp_init(struct se_gp *gp, struct se_kernel *owned_kern);
 void se_gp_done(struct se_gp *gp);
 void se_gp_copy(struct se_gp *to, const struct se_gp *from);
 
-/* Hold one more point without touching the factor: se_gp_factor() must follow. */
+/* Add a point but not to the factor: se_gp_factor() must follow. */
 void se_gp_add(struct se_gp *gp, const struct se_point *point, double value, double var);
 void se_gp_factor(struct se_gp *gp);
-/* Hold one more point and extend the factor. */
+/* Add a point and extend the factor. */
 void se_gp_append(struct se_gp *gp, const struct se_point *point, double value, double var);
 void se_gp_truncate(struct se_gp *gp, int count);
-/* alpha from y again, after y was changed. */
+/* Recompute alpha after a change of y. */
 void se_gp_resolve(struct se_gp *gp);
 
 /* RET_VAR may be NULL: the mean alone is cheap. */
@@ -61,13 +62,15 @@ double se_gp_evidence(const struct se_gp *gp);
  * var_i. */
 void se_gp_evidence_grad(double *ret_grad, const struct se_gp *gp, const bool *own_noise);
 
-/* Belief about f(x_i) from all other points (the cavity of expectation propagation; leave-one-out:
+/* Posterior of f(x_i) given all other points (the cavity of expectation propagation; leave-one-out:
  * Rasmussen and Williams, eq. 5.12, less the noise). RET_MEAN and RET_VAR have n entries. */
 void se_gp_leave_one_out(double *ret_mean, double *ret_var, const struct se_gp *gp);
 /*
- * By how much y_i differs from its leave-one-out mean, alpha_i / C^-1_ii, into RET_ERROR, and the
- * variance that the noise of the points alone gives that, sum_j (C^-1_ij / C^-1_ii)^2 var_j (the
- * difference is linear in y, with the weight 1 at i), into RET_NOISE. n entries each.
+ * Leave-one-out residuals, linear in y with weight 1 at i, and their variance from the points'
+ * noise alone; n entries each:
+ *
+ *     RET_ERROR[i] = alpha_i / C^-1_ii
+ *     RET_NOISE[i] = sum_j (C^-1_ij / C^-1_ii)^2 var_j
  */
 void se_gp_residuals(double *ret_error, double *ret_noise, const struct se_gp *gp);
 

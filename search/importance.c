@@ -33,7 +33,7 @@ void se_map_init(struct se_map *map, const struct se_search *search)
     map->mean = mem_alloc(n * sizeof(float));
     map->p_fits = mem_alloc(n * sizeof(float));
     for (int q = 0; q < SE_QUANTITIES; q++) {
-        const struct se_belief *b = &search->belief[q];
+        const struct se_surrogate *b = &search->surrogate[q];
 
         for (int h = 0; h < b->nhyps; h++) {
             float w = (float)b->hyp[h].weight;

@@ -7,13 +7,13 @@
  *
  *     m_d(x, x') = (1 + s + s^2/3) exp(-s)          Matern 5/2, s = sqrt(5) |x - x'| / l_d
  *
- * A number lies at its log2; the words of a category are all at distance 1 from each other
+ * The position of a number is its log2; the values of a category are all at distance 1
  * (exchangeable). Every key has few values, so m_d is a table by level: a covariance costs D
  * products. The tensor product of one-dimensional Matern kernels with a length each is the ARD form
  * of Roustant et al. 2012 (DiceKriging); the additive part is Duvenaud et al. 2011 to first order.
  *
- * One level beyond the last of each key is nowhere: its m_d with every level, itself too, is 0. A
- * point there has the linear part only.
+ * The level after the last of each key is a null level: its m_d with every level, and itself, is 0.
+ * A point there has the linear part only.
  *
  * Hyper-parameters are logarithms, in the order of enum se_theta.
  */
@@ -37,7 +37,7 @@ struct se_dim {
 };
 
 enum se_theta {
-    SE_TH_NOISE, /* standard deviation of what a trial's own error does not explain */
+    SE_TH_NOISE, /* standard deviation beyond a trial's own error */
     SE_TH_MAIN,  /* a_1 */
     SE_TH_PROD,  /* a_2 */
     SE_TH_LIN,   /* w_p of the shares */
@@ -52,7 +52,7 @@ struct se_kernel {
     int ndims; /* active dims */
     int nlin;
     int nlevels[SE_MAX_DIMS];
-    int stride; /* of a table row: the most levels of a dim, and one */
+    int stride; /* of a table row: the most levels of a dim, plus 1 */
     double pos[SE_MAX_DIMS][SE_MAX_LEVELS];
     bool categorical[SE_MAX_DIMS];
     double sd_const, sd_prior; /* fixed weights of the first two linear features */
@@ -65,7 +65,7 @@ struct se_kernel {
     double *g;                   /* the same: d log m_d / d log l_d */
 };
 
-/* DIMS: the active ones of them make the kernel's. Tables are owned: se_kernel_done(). */
+/* The kernel has the active ones of DIMS. It owns its tables: se_kernel_done(). */
 void se_kernel_init(struct se_kernel *kernel, const struct se_dim *dims, int ndims, int nlin);
 void se_kernel_done(struct se_kernel *kernel);
 void se_kernel_copy(struct se_kernel *to, const struct se_kernel *from);
@@ -78,7 +78,7 @@ const double *se_kernel_row(const struct se_kernel *kernel, int dim, int level);
 double se_kernel_cov(const struct se_kernel *kernel, const uint8_t *left, const double *ua,
                      const uint8_t *right, const double *ub);
 
-/* Add weight * dk(left, right) / dtheta to GRAD, all but the noise. */
+/* Add weight * dk(left, right) / dtheta to GRAD, except for the noise. */
 void se_kernel_grad(const struct se_kernel *kernel, const uint8_t *left, const double *ua,
                     const uint8_t *right, const double *ub, double weight, double *grad);
 

@@ -1,7 +1,7 @@
 /*
- * Numbers: the normal distribution in the tails, and the few LAPACK calls that are used.
+ * Numerics: the normal distribution, accurate in the tails, and wrappers of a few LAPACK calls.
  *
- * Matrices are column-major with leading dimension LD, as LAPACK wants them; only the lower
+ * Matrices are column-major with leading dimension LD, as in LAPACK; only the lower
  * triangle of a symmetric one is read. OpenBLAS is told to use one thread (se_num_setup), so that
  * results do not depend on the number of cores.
  */
@@ -15,10 +15,9 @@ void se_num_setup(void);
 double se_norm_pdf(double z);
 double se_norm_cdf(double z);
 double se_norm_logcdf(double z);
-double se_norm_ratio(double z); /* pdf(z) / cdf(z), also where both vanish */
+double se_norm_ratio(double z); /* pdf(z) / cdf(z), also where both underflow */
 double se_norm_quantile(double prob);
-/* What a mixture of COUNT normals (WEIGHTS add up to 1) stays below with probability PROB, 0 < PROB
- * < 1. */
+/* The PROB quantile, 0 < PROB < 1, of a mixture of COUNT normals; the weights add up to 1. */
 double se_mixture_quantile(const double *weight, const double *mean, const double *sd, int count,
                            double prob);
 double se_erfcx(double x); /* exp(x^2) erfc(x), x >= 0 */
@@ -27,7 +26,7 @@ double se_erfcx(double x); /* exp(x^2) erfc(x), x >= 0 */
  * improvements to expected improvement", eq. 9). */
 double se_log_ei(double z);
 
-/* Factor A = L L^T in place; 0, or the order of the minor that is not positive. */
+/* Factor A = L L^T in place; 0, or the order of the leading minor that is not positive. */
 int se_chol(double *a, int n, int ld);
 void se_chol_solve(const double *l, int n, int ld, double *b); /* b := A^-1 b */
 void se_lower_solve(const double *l, int n, int ld, double *b,

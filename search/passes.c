@@ -36,11 +36,11 @@ void se_passes_use(const struct se_passes *p)
     chosen = p;
 }
 
-struct se_sweep *se_sweep_new(const struct se_belief *belief, const struct se_hyp *hyp,
+struct se_sweep *se_sweep_new(const struct se_surrogate *surrogate, const struct se_hyp *hyp,
                               const struct se_table *table, const uint32_t *row, size_t count,
                               int members)
 {
-    return passes()->sweep_new(belief, hyp, table, row, count, members);
+    return passes()->sweep_new(surrogate, hyp, table, row, count, members);
 }
 
 struct se_sweep *se_sweep_free(struct se_sweep *sweep)
@@ -53,15 +53,15 @@ void se_sweep_run(float *ret_mean, float *ret_var_bound, const struct se_sweep *
     passes()->sweep_run(ret_mean, ret_var_bound, sweep);
 }
 
-struct se_scan *se_scan_new(const struct se_belief *belief, const struct se_hyp *hyp,
+struct se_scan *se_scan_new(const struct se_surrogate *surrogate, const struct se_hyp *hyp,
                             const struct se_table *table)
 {
-    return passes()->scan_new(belief, hyp, table);
+    return passes()->scan_new(surrogate, hyp, table);
 }
 
-struct se_scan *se_scan_twin(const struct se_scan *scan)
+struct se_scan *se_scan_share(const struct se_scan *scan)
 {
-    return passes()->scan_twin(scan);
+    return passes()->scan_share(scan);
 }
 
 struct se_scan *se_scan_free(struct se_scan *scan)

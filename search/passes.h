@@ -10,14 +10,14 @@
 #include "search/sweep.h"
 
 struct se_passes {
-    struct se_sweep *(*sweep_new)(const struct se_belief *belief, const struct se_hyp *hyp,
+    struct se_sweep *(*sweep_new)(const struct se_surrogate *surrogate, const struct se_hyp *hyp,
                                   const struct se_table *table, const uint32_t *row, size_t count,
                                   int members);
     struct se_sweep *(*sweep_free)(struct se_sweep *sweep);
     void (*sweep_run)(float *ret_mean, float *ret_var_bound, const struct se_sweep *sweep);
-    struct se_scan *(*scan_new)(const struct se_belief *belief, const struct se_hyp *hyp,
+    struct se_scan *(*scan_new)(const struct se_surrogate *surrogate, const struct se_hyp *hyp,
                                 const struct se_table *table);
-    struct se_scan *(*scan_twin)(const struct se_scan *scan);
+    struct se_scan *(*scan_share)(const struct se_scan *scan);
     struct se_scan *(*scan_free)(struct se_scan *scan);
     void (*scan_open)(struct se_scan *scan, size_t index);
     double (*scan_tighten)(bool *ret_done, struct se_scan *scan, int upto);
@@ -30,11 +30,11 @@ extern const struct se_passes se_passes_base, se_passes_avx2, se_passes_avx512;
 
 enum { SE_ISA_COUNT = 3 };
 
-/* The I-th set, the widest first, or NULL if this processor lacks it. */
+/* The I-th version, the widest vectors first, or NULL if this processor lacks it. */
 const struct se_passes *se_passes_of(int index);
 
-/* From now on set P serves sweep.h, scan.h and bound.h; at first it is the widest. For tests: what
- * one set made, no other can use, and other threads must be quiet. */
+/* Use version P for sweep.h, scan.h and bound.h from now on; the default is the widest. For tests:
+ * versions cannot use each other's objects, and no other thread may be in a search. */
 void se_passes_use(const struct se_passes *p);
 
 #endif

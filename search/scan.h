@@ -1,28 +1,28 @@
 /*
- * The posterior of one Gaussian process at single layouts, as far as needed.
+ * The posterior of one Gaussian process at single layouts, as exactly as needed.
  *
  *     mean(x) = mean0(x) + k(X, x)^T alpha         var(x) = k(x,x) - sum_j v_j^2,  v = L^-1 k(X, x)
  *
- * Every partial sum of v_j^2 gives the variance given only the first j observations, an upper bound
- * of the variance given all: a variance is worked out only as far as is needed to rule a layout
- * out. sweep.h has the cheaper bounds for all layouts that come before.
+ * A partial sum of v_j^2 gives the variance given the first j observations, an upper bound on the
+ * variance given all: the sum stops as soon as it rules a layout out. The cheaper bounds of sweep.h
+ * come first.
  */
 #ifndef SEARCH_SCAN_H
 #define SEARCH_SCAN_H
 
-#include "search/belief.h"
+#include "search/surrogate.h"
 
 struct se_scan;
 
-/* Borrows BELIEF, HYP and TABLE, which must not change. It takes up one layout at a time, so it is
- * of one thread. */
-struct se_scan *se_scan_new(const struct se_belief *belief, const struct se_hyp *hyp,
+/* Borrows SURROGATE, HYP and TABLE, which must not change. It has one current layout, so only one
+ * thread may use it. */
+struct se_scan *se_scan_new(const struct se_surrogate *surrogate, const struct se_hyp *hyp,
                             const struct se_table *table);
-/* Another one, for another thread, that shares what SCAN worked out; SCAN must outlive it. */
-struct se_scan *se_scan_twin(const struct se_scan *scan);
+/* A scan for another thread that shares the precomputed tables of SCAN, which must outlive it. */
+struct se_scan *se_scan_share(const struct se_scan *scan);
 struct se_scan *se_scan_free(struct se_scan *scan);
 
-/* Take up layout INDEX. */
+/* Make INDEX the current layout. */
 void se_scan_open(struct se_scan *scan, size_t index);
 /* Its variance given the first UPTO observations or a few more; exact when *RET_DONE. */
 double se_scan_tighten(bool *ret_done, struct se_scan *scan, int upto);

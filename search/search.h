@@ -1,18 +1,16 @@
 /*
- * search - which layout to try next.
+ * search - Bayesian optimisation of the layout: which one to try next.
  *
- * The optimiser of a campaign: it knows all legal layouts, a prior for each of them from plan/
- * (throughput and memory), and what has been measured; asked, it names the trial that is worth
- * most. docs/explanation/search.md has the method with its formulas and sources. No I/O and no
- * clock: the same spec, seed and sequence of calls give the same answers.
+ * It has all legal layouts, a prior for each of them from plan/ (throughput and memory), and the
+ * measurements so far; an ask returns the next trial. docs/explanation/search.md has the method
+ * with its formulas and sources. No I/O and no clock: the same spec, seed and sequence of calls
+ * give the same answers.
  *
  * Life: se_spec_parse() -> se_search_new() -> { se_ask() ... se_tell() }* -> se_search_free().
- * Several trials may be outstanding. After a restart, build the search anew from the same spec and
- * replay the past: for each trial se_restore(), then se_tell() if it was settled, both in their
- * original order.
+ * Several trials may be outstanding. After a restart, build the search from the same spec and
+ * replay: for each trial se_restore(), then se_tell() if it was settled, in the original order.
  *
- * Threads: a search belongs to one thread at a time. Only struct se_refit may be used elsewhere:
- * see there.
+ * Threads: one thread at a time may use a search. Only struct se_refit may run on another.
  */
 #ifndef SEARCH_SEARCH_H
 #define SEARCH_SEARCH_H
@@ -35,20 +33,20 @@ extern const char *const se_method_names[];    /* "bayes" ..., NULL */
 extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
 
 /*
- * What is believed of a layout before any trial. Shares say how the logarithm would move if one
- * class of cost (of memory) were mis-estimated by a factor: share[c] = d log(quantity) / d
- * log(class c). What tensor parallelism takes beyond a node is a class of its own, since its
- * machine constants are others. After the classes come doubts of yes or no: by how much the
- * logarithm would move if it were so, in the scale of table.c. All zero is allowed.
+ * The prior of a layout, and its sensitivities. A share says how the logarithm changes if one class
+ * of cost (of memory) is mis-estimated by a factor: share[c] = d log(quantity) / d log(class c).
+ * Tensor parallelism beyond a node is a class of its own, with machine constants of its own. After
+ * the classes come binary unknowns: the change of the logarithm if true, in the scale of table.c.
+ * All may be zero.
  */
 enum {                                   /* after the classes */
        SE_COST_TP_FAR = PL_COST_CLASSES, /* share of tp beyond a node; PL_COST_TP is that inside */
-       SE_COST_ONE_LINK,                 /* doubt: groups beyond a node use one interface of each */
+       SE_COST_ONE_LINK, /* binary: groups beyond a node use one interface of each */
        SE_COST_SHARES
 };
 enum {
-    SE_MEMORY_GRADS = PL_MEM_CLASSES, /* doubt: gradients are sharded with the optimizer's state */
-    SE_MEMORY_UNFUSED, /* log of how much more it is if attention's T x T matrices are kept */
+    SE_MEMORY_GRADS = PL_MEM_CLASSES, /* binary: gradients are sharded with the optimizer's state */
+    SE_MEMORY_UNFUSED, /* log of how much more it is with attention's T x T matrices */
     SE_MEMORY_SHARES
 };
 struct se_prior {
@@ -67,7 +65,7 @@ struct se_budget {
 
 struct se_source;
 
-/* The parts of a campaign that the search reads. A plain value but for `space` and `source`. */
+/* What the search reads of a campaign. A plain value except for `space` and `source`. */
 struct se_spec {
     struct pl_model model;
     struct pl_cluster cluster;
@@ -87,7 +85,7 @@ struct se_spec {
     bool has_baseline; /* campaign names a baseline, or a rule for it: it is the first trial */
     struct pl_layout baseline;
     const char *baseline_rule;            /* "default", "naive"; "given": a layout */
-    char baseline_note[PL_BASELINE_NOTE]; /* in which words the rule gave way, or empty */
+    char baseline_note[PL_BASELINE_NOTE]; /* how the rule gave way, or empty */
     struct pl_trial_limits limits;        /* of a trial's measurement */
     double trial_start_s;                 /* about: seconds before the first step */
     se_prior_fn prior_fn;                 /* NULL: the cost model and memory plan of plan/ */
@@ -100,15 +98,14 @@ struct se_spec {
 
 /*
  * Read model, cluster, workload, trainer, rules, space, baseline, objective, constraints, budget,
- * trial and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Keys of a
- * campaign that are of no concern here are skipped, unknown ones refused. LOCAL as in
- * pl_cluster_parse(). Every refusal has its JSON pointer.
+ * trial and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Other keys of a
+ * campaign are skipped, unknown ones are errors. LOCAL as in pl_cluster_parse(). Every error has a
+ * JSON pointer.
  */
 int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
                   struct err *error);
 void se_spec_done(struct se_spec *spec);
-/* Let RULE choose the baseline within the devices that the space allows. -ENOENT where nothing
- * fits. */
+/* Let RULE choose the baseline within the device counts of the space. -ENOENT if nothing fits. */
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error);
 struct pl_problem se_spec_problem(const struct se_spec *spec); /* borrows from SPEC */
 
@@ -118,14 +115,13 @@ struct se_search;
 
 /*
  * Enumerates every legal layout and its prior: about half a second for 10^6 of them. SPEC is
- * copied; its space need not live on. Of more than SE_MAX_LAYOUTS a short list is searched, the
- * same for the same spec: SE_SHORTLIST layouts, with those of the shapes that are best by the cost
- * model and an even sample of the others, and the baseline. -EINVAL with pointer /space when no
- * layout is legal: the text names the rules that exclude everything. -ECANCELED when the spec's
- * patience is over.
+ * copied; its space may be freed. Of more than SE_MAX_LAYOUTS a short list is searched, the same
+ * for the same spec: SE_SHORTLIST layouts of the shapes that the cost model ranks best, an even
+ * sample of the others, and the baseline. -EINVAL with pointer /space when no layout is legal; the
+ * text names the rules that exclude all. -ECANCELED when the spec's patience is over.
  */
 int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *error);
-/* The same over the COUNT layouts of a list, which are taken as legal and different. */
+/* The same over a list of COUNT layouts, which must be legal and distinct. */
 int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
                        const struct pl_layout *layouts, size_t count, struct err *error);
 struct se_search *se_search_free(struct se_search *search);
@@ -136,7 +132,7 @@ enum { SE_MAX_LAYOUTS = 4000000, SE_SHORTLIST = 500000 };
 struct se_predicted {
     double tokens_per_s; /* median */
     double lo, hi;       /* 95 % interval of tokens_per_s */
-    double memory_bytes; /* median; 0 where nothing is known */
+    double memory_bytes; /* median; 0: unknown */
     double p_fits;       /* probability that it runs: fits in memory and does not crash */
 };
 
@@ -144,7 +140,7 @@ struct se_trial {
     int id; /* 1, 2, ... in order of asking */
     struct pl_layout layout;
     struct se_predicted predicted;
-    int repeat_of; /* id of the trial that is measured again, or 0 */
+    int repeat_of; /* id of the trial that this one repeats, or 0 */
     char why[240]; /* one sentence for people */
 };
 
@@ -159,9 +155,9 @@ const char *
 se_done_reason(const struct se_search *search); /* "budget" "exhausted" "converged"; "" before */
 
 /*
- * Register a trial that was handed out before a restart, or one that the caller chooses by itself
- * (a baseline, a verification). ID must be new. REPEAT_OF as in struct se_trial, or 0. -EINVAL if
- * the layout is not one of the space.
+ * Register a trial from before a restart, or one that the caller chooses (a baseline, a
+ * verification). ID must be new. REPEAT_OF as in struct se_trial. -EINVAL if the layout is not in
+ * the space.
  */
 int se_restore(struct se_search *search, int id, const struct pl_layout *layout, int repeat_of,
                struct err *error);
@@ -184,19 +180,19 @@ struct se_outcome {
     double tokens_per_s_max;  /* SE_CENSORED */
 };
 
-/* Settle an outstanding trial. Refused without effect: unknown or settled id (-ENOENT, pointer
- * /id), values that are not finite and positive (-EINVAL with their pointer). */
+/* Settle an outstanding trial. Errors change nothing: unknown or settled id (-ENOENT, pointer /id),
+ * values that are not finite and positive (-EINVAL with their pointer). */
 int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, struct err *error);
 /* The same from a tell object as in docs/reference/protocol.md: {"id", "status", ...}. */
 int se_tell_json(struct se_search *search, const json_t *tell, struct err *error);
 
 /*
- * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, Warm
- * start): its model, cluster, workload and trainer in SPEC (no space), and what its trials said. In
- * a campaign's "search" it is a member of "warm_start":
+ * An earlier campaign whose trials inform this search (docs/explanation/search.md, Warm start): its
+ * model, cluster, workload and trainer in SPEC (no space), and its trials. In a campaign's "search"
+ * it is a member of "warm_start":
  *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "constraints"?,
  *      "trials": [{"layout", "status", "tokens_per_s", ...}]}
- * a trial being a layout and the keys of a tell.
+ * A trial has a layout and the keys of a tell.
  */
 enum { SE_MAX_SOURCES = 8, SE_MAX_SOURCE_TRIALS = 200 };
 struct se_past {
@@ -209,15 +205,14 @@ struct se_source {
     int n;
 };
 
-/* Share (0..1) of the wall or device budget that is gone, by the caller's clock; at 1 the search is
- * done. */
+/* Set the share (0..1) of the wall or device budget that is used up; at 1 the search is done. */
 void se_spent(struct se_search *search, double share);
 
 /*
- * Stopping a trial early. While trial ID runs, MEAN tokens/s with standard error SE was measured
- * over N steps: false if even the optimistic end of a sequential interval, valid at whatever N one
- * looks, lies below the incumbent, both taken with what differs from run to run of one layout. Then
- * *RET_MAX (may be NULL) is the bound to tell as SE_CENSORED.
+ * Early stopping. Trial ID has measured MEAN tokens/s with standard error SE over N steps: false if
+ * the upper end of an interval that is valid at every N (a confidence sequence) is below the
+ * incumbent, with the spread between runs included on both sides. Then *RET_MAX (may be NULL) is
+ * the bound to tell as SE_CENSORED.
  */
 bool se_can_win(double *ret_max, const struct se_search *search, int id, double mean, double se,
                 int n);
@@ -228,8 +223,8 @@ struct se_best {
     int id; /* first trial of the layout */
     struct pl_layout layout;
     double mean, lo, hi; /* tokens/s, 95 % interval */
-    int measured;        /* how often */
-    bool tie;            /* another measured layout is not separated from it */
+    int measured;        /* successful measurements */
+    bool tie;            /* not separated from another measured layout */
 };
 
 int se_best(struct se_best *ret,
@@ -237,44 +232,43 @@ int se_best(struct se_best *ret,
 /* {"id", "layout", "tokens_per_s": {"mean", "lo", "hi"}, "measured", "tie"}, or NULL. */
 json_t *se_best_json(const struct se_search *search);
 
-/* What is believed of any layout of the space now; -EINVAL if it is not one of them. */
+/* The posterior of any layout of the space; -EINVAL if it is not in the space. */
 int se_predict(struct se_predicted *ret, const struct se_search *search,
                const struct pl_layout *layout, struct err *error);
 
 /*
- * What one more run of LAYOUT would give: tokens_per_s is its median, lo to hi where it will be 95
- * times in 100. A layout that was picked for the highest of many measurements measured too high on
- * average; that is taken into account (promise.c). -EINVAL as above.
+ * The prediction of one more run of LAYOUT: median and 95 % prediction interval, corrected for
+ * selection bias: the highest of many measurements is too high on average (next_run.c). -EINVAL as
+ * above.
  */
 int se_next_run(struct se_predicted *ret, const struct se_search *search,
                 const struct pl_layout *layout, struct err *error);
 
-size_t se_legal(const struct se_search *search); /* layouts that are searched */
-int se_settled(const struct se_search *search);  /* trials told, discards not counted */
+size_t se_legal(const struct se_search *search); /* layouts in the search */
+int se_settled(const struct se_search *search);  /* trials told, without discards */
 /* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts
  * that fit. */
 json_t *se_importance_json(const struct se_search *search);
-/* [{"id", "layout", "tokens_per_s", "memory_bytes"}]: measured layouts that no other beats in both.
- */
+/* [{"id", "layout", "tokens_per_s", "memory_bytes"}]: the measured layouts on the Pareto front. */
 json_t *se_pareto_json(const struct se_search *search);
 /* Best predicted layout for each pair of values of keys X_KEY and Y_KEY:
  * {"x", "y", "cells": [{"x": value, "y": value, "tokens_per_s", "p_fits", "layout"}]}. */
 int se_surface_json(json_t **ret, const struct se_search *search, const char *x_key,
                     const char *y_key, struct err *error);
-/* State of belief: trust in the prior, number of observations, leave-one-out errors and
+/* Diagnostics: weight of the prior-mean models, number of observations, leave-one-out errors and
  * calibration. */
 json_t *se_diagnosis_json(const struct se_search *search);
 
 /* ---- pooling repeats ----------------------------------------------------- */
 
-/* One successful measurement; LAYOUT is any number that is the same for all of one layout. */
+/* One successful measurement; LAYOUT is a number that identifies the layout. */
 struct se_measured {
     int64_t layout;
     double value, se; /* tokens/s > 0, and its own standard error; 0: unknown */
 };
 
-/* By how much runs of one layout differ beyond their own errors, relatively, and how many repeats
- * say so (with what is assumed beforehand). */
+/* Relative standard deviation between runs of one layout, beyond their own errors, and its degrees
+ * of freedom (those of the prior included). */
 struct se_spread {
     double sd, degrees;
 };
@@ -283,25 +277,25 @@ struct se_pooled {
     double mean, lo, hi; /* 95 % interval, above 0 */
 };
 
-/* The spread of a whole campaign from COUNT measurements in which those of one layout are
- * neighbours; layouts that were measured once do not matter. */
+/* The spread of a campaign from COUNT measurements, grouped by layout; layouts that were measured
+ * once do not count. */
 struct se_spread se_spread_of(const struct se_measured *measured, size_t count);
 /* The throughput of one layout from its COUNT > 0 measurements. */
 struct se_pooled se_pool(const struct se_measured *measured, size_t count, struct se_spread spread);
 /* 97.5 % quantile of Student's t; infinite below one degree of freedom. */
 double se_student_975(double degrees);
 
-/* ---- refit beside the loop ----------------------------------------------- */
+/* ---- asynchronous refit -------------------------------------------------- */
 
 /*
- * Finding the hyper-parameters again takes up to half a second. With spec.async_refit the caller
- * does, on the thread of the search, se_refit_new(); then se_refit_run() on any thread, while asks
- * and tells go on; then se_refit_adopt() on the thread of the search again, which also frees it.
+ * A refit of the hyper-parameters takes up to half a second. With spec.async_refit the caller calls
+ * se_refit_new() on the thread of the search, se_refit_run() on any thread, concurrently with asks
+ * and tells, and se_refit_adopt(), which also frees it, on the thread of the search.
  */
 struct se_refit;
 bool se_refit_due(const struct se_search *search);
 struct se_refit *se_refit_new(const struct se_search *search);
 void se_refit_run(struct se_refit *refit);
-void se_refit_adopt(struct se_search *search, struct se_refit *owned_r);
+void se_refit_adopt(struct se_search *search, struct se_refit *owned_refit);
 
 #endif

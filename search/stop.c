@@ -35,7 +35,7 @@ static const double HEARD = 0.5;
 static double *joint(double *ret_mean, const struct se_search *search, const struct se_hyp *hyp,
                      const size_t *index, size_t count)
 {
-    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    const struct se_surrogate *b = &search->surrogate[SE_THROUGHPUT];
     const struct se_gp *g = &hyp->gp;
     size_t n = (size_t)g->n;
     struct se_point *p = mem_alloc(count * sizeof(*p));
@@ -91,27 +91,28 @@ static double sample_regret(const double *mean, const double *chol, const double
     return sum / SAMPLES;
 }
 
-/* The weight of HYP, all that trust and all that doubt being heard with HEARD at least. */
-static double heard(const struct se_belief *belief, const struct se_hyp *hyp)
+/* The weight of HYP if prior-mean and prior-free models have at least HEARD in all. */
+static double heard(const struct se_surrogate *surrogate, const struct se_hyp *hyp)
 {
-    double trust = se_belief_trust(belief), side = hyp->trusting ? trust : 1.0 - trust;
+    double weight = se_surrogate_prior_mean_weight(surrogate),
+           side = hyp->prior_mean ? weight : 1.0 - weight;
 
     return side > 0.0 ? hyp->weight / side * fmax(side, HEARD) : 0.0;
 }
 
-double se_expected_regret(const struct se_search *search, const struct se_choice *choice,
+double se_expected_regret(const struct se_search *search, const struct se_candidate *candidate,
                           size_t count, size_t incumbent, double widen)
 {
     size_t index[64 + 1], n = 1;
     double mean[64 + 1], p_fits[64 + 1], regret = 0.0;
-    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    const struct se_surrogate *b = &search->surrogate[SE_THROUGHPUT];
 
     assert(widen >= 1.0);
     index[0] = incumbent;
     p_fits[0] = 1.0;
     for (size_t i = 0; i < count && n <= 64; i++, n++) {
-        index[n] = choice[i].index;
-        p_fits[n] = choice[i].p_fits;
+        index[n] = candidate[i].index;
+        p_fits[n] = candidate[i].p_fits;
     }
     for (int h = 0; h < b->nhyps; h++) {
         double AUTO_FREE *l = joint(mean, search, &b->hyp[h], index, n);
@@ -148,8 +149,8 @@ size_t se_leaders(struct se_leader **ret, const struct se_search *search)
             at++;
         if (at == count) {
             list[count++] = (struct se_leader){.index = r->index, .id = r->id};
-            se_belief_predict(&list[at].mean, &list[at].var, &search->belief[SE_THROUGHPUT],
-                              search->table, r->index);
+            se_surrogate_predict(&list[at].mean, &list[at].var, &search->surrogate[SE_THROUGHPUT],
+                                 search->table, r->index);
         }
         list[at].measured++;
     }
@@ -168,7 +169,8 @@ bool se_incumbent(size_t *ret_index, double *ret_mean, const struct se_search *s
 
         if (!r->settled || r->outcome.status != SE_OK)
             continue;
-        se_belief_predict(&mean, NULL, &search->belief[SE_THROUGHPUT], search->table, r->index);
+        se_surrogate_predict(&mean, NULL, &search->surrogate[SE_THROUGHPUT], search->table,
+                             r->index);
         if (any && mean <= *ret_mean)
             continue;
         any = true;

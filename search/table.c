@@ -305,8 +305,8 @@ static void source_done(struct source *source)
     pl_memory_ctx_free(source->memory);
 }
 
-/* A doubt of yes or no has a standard deviation of a half where nothing else is known; a share's
- * coefficient has that of the factors of classes, e^-1 (belief.c). */
+/* A binary unknown has a standard deviation of a half where nothing else is known; a share's
+ * coefficient has that of the factors of classes, e^-1 (surrogate.c). */
 static const double YES_OR_NO = 0.5 / 0.37;
 
 /* T x T matrices of one layer while its attention is computed again: softmax, its mask and its

@@ -1,6 +1,5 @@
 /*
- * All legal layouts of a campaign, compactly: one byte a key, and what is believed of each
- * beforehand.
+ * All legal layouts of a campaign with their priors, one byte a key.
  *
  * A layout is a row of levels, level v of dimension d standing for value dim[d].value[v]; keys that
  * have one value in the whole space are in `base`. Active dimensions come first, so a row is a
@@ -24,21 +23,20 @@ struct se_table {
     float *lin[SE_QUANTITIES];    /* (n, SE_MAX_LIN): linear features, zeros after the last */
     int nlin[SE_QUANTITIES];      /* features in use */
     float *log_world;             /* (n) log of the devices */
-    double centre[SE_QUANTITIES]; /* of the prior: what slopes turn about */
+    double centre[SE_QUANTITIES]; /* of the prior: where slopes are 0 */
     uint8_t *first;               /* (n): first active key that differs from the row before */
     size_t changes[SE_MAX_DIMS];  /* rows whose first such key is this */
     uint32_t *hash;               /* (hash_size) index + 1, or 0 */
     size_t hash_size;
 };
 
-/* LAYOUTS are different from each other. -EINVAL when COUNT is 0, -E2BIG when a key has too many
- * values. */
+/* LAYOUTS must be distinct. -EINVAL when COUNT is 0, -E2BIG when a key has too many values. */
 int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t count,
                  struct err *error);
 struct se_table *se_table_free(struct se_table *table);
 
-/* Evaluate the prior of every layout; logs of throughput less OBJECTIVE's device count, of memory
- * less capacity. */
+/* Evaluate the prior of every layout: log throughput, less that of the devices if the objective is
+ * per device, and log memory less that of the capacity. */
 int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struct err *error);
 
 void se_table_layout(struct pl_layout *ret, const struct se_table *table, size_t index);

@@ -19,9 +19,9 @@ static const double SAME_VERDICT = 0.5;
 
 /* ---- one source ---------------------------------------------------------- */
 
-void se_told_of(struct se_told *ret, const struct se_belief *belief)
+void se_likelihood_of(struct se_likelihood *ret, const struct se_surrogate *surrogate)
 {
-    const struct se_hyp *h = se_belief_stack(belief);
+    const struct se_hyp *h = se_surrogate_stack(surrogate);
     struct se_gp g;
     int n, m = h->gp.kern.nlin;
 
@@ -54,15 +54,15 @@ void se_told_of(struct se_told *ret, const struct se_belief *belief)
  * With B = I + D^1/2 A D^1/2: A (I + D A)^-1 = A - (D^1/2 A)^T B^-1 D^1/2 A, and (I + A D)^-1 r =
  * r - (D^1/2 A)^T B^-1 D^1/2 r.
  */
-void se_told_blur(struct se_told *told, const double *var)
+void se_likelihood_widen(struct se_likelihood *likelihood, const double *var)
 {
-    int n = told->n;
+    int n = likelihood->n;
     double b[SE_MAX_LIN * SE_MAX_LIN], x[SE_MAX_LIN * SE_MAX_LIN], y[SE_MAX_LIN];
 
     for (int j = 0; j < n; j++) {
-        y[j] = sqrt(var[j]) * told->information[j];
+        y[j] = sqrt(var[j]) * likelihood->information[j];
         for (int i = 0; i < n; i++) {
-            x[j * n + i] = sqrt(var[i]) * told->precision[j * n + i];
+            x[j * n + i] = sqrt(var[i]) * likelihood->precision[j * n + i];
             b[j * n + i] = x[j * n + i] * sqrt(var[j]) + (i == j);
         }
     }
@@ -71,20 +71,22 @@ void se_told_blur(struct se_told *told, const double *var)
     se_lower_solve(b, n, n, x, n);
     se_lower_solve(b, n, n, y, 1);
     for (int j = 0; j < n; j++) {
-        told->information[j] -= se_dot(x + j * n, y, n);
+        likelihood->information[j] -= se_dot(x + j * n, y, n);
         for (int i = 0; i < n; i++)
-            told->precision[j * n + i] -= se_dot(x + i * n, x + j * n, n);
+            likelihood->precision[j * n + i] -= se_dot(x + i * n, x + j * n, n);
     }
 }
 
-int se_told_hints(struct se_hint *ret, const struct se_told *told, const double *prior_var)
+int se_likelihood_hints(struct se_hint *ret, const struct se_likelihood *likelihood,
+                        const double *prior_var)
 {
-    int n = told->n, count = 0;
+    int n = likelihood->n, count = 0;
     double q[SE_MAX_LIN * SE_MAX_LIN], lambda[SE_MAX_LIN];
 
     for (int j = 0; j < n; j++)
         for (int i = 0; i < n; i++)
-            q[j * n + i] = sqrt(prior_var[i]) * told->precision[j * n + i] * sqrt(prior_var[j]);
+            q[j * n + i] =
+                sqrt(prior_var[i]) * likelihood->precision[j * n + i] * sqrt(prior_var[j]);
     se_eigen(lambda, q, n);
     for (int j = n - 1; j >= 0 && lambda[j] / (1.0 + lambda[j]) >= LEAST_SAID; j--) {
         struct se_hint *o = &ret[count++];
@@ -93,7 +95,7 @@ int se_told_hints(struct se_hint *ret, const struct se_told *told, const double 
         o->var = 1.0 / lambda[j];
         for (int i = 0; i < n; i++) {
             o->v[i] = q[j * n + i] / sqrt(prior_var[i]);
-            o->value += q[j * n + i] * sqrt(prior_var[i]) * told->information[i] / lambda[j];
+            o->value += q[j * n + i] * sqrt(prior_var[i]) * likelihood->information[i] / lambda[j];
         }
     }
     return count;
@@ -101,14 +103,14 @@ int se_told_hints(struct se_hint *ret, const struct se_told *told, const double 
 
 /* ---- all of them --------------------------------------------------------- */
 
-static void add(struct se_told *sum, const struct se_told *told)
+static void add(struct se_likelihood *sum, const struct se_likelihood *likelihood)
 {
-    assert(sum->n == 0 || sum->n == told->n);
-    sum->n = told->n;
-    for (int i = 0; i < told->n * told->n; i++)
-        sum->precision[i] += told->precision[i];
-    for (int i = 0; i < told->n; i++)
-        sum->information[i] += told->information[i];
+    assert(sum->n == 0 || sum->n == likelihood->n);
+    sum->n = likelihood->n;
+    for (int i = 0; i < likelihood->n * likelihood->n; i++)
+        sum->precision[i] += likelihood->precision[i];
+    for (int i = 0; i < likelihood->n; i++)
+        sum->information[i] += likelihood->information[i];
 }
 
 static void differences(double *var, enum se_quantity quantity)
@@ -158,30 +160,30 @@ static int open_source(struct se_search **ret, const struct se_source *source,
             se_learn(s, (size_t)se_table_find(s->table, &source->trial[i].layout),
                      &source->trial[i].outcome);
     for (int q = 0; q < SE_QUANTITIES; q++)
-        se_belief_fit(&s->belief[q]);
+        se_surrogate_fit(&s->surrogate[q]);
     *ret = TAKE(s);
     return 0;
 }
 
-static void inform(struct se_search *search, enum se_quantity quantity, const struct se_told *told,
-                   double source_trust, bool unfused)
+static void inform(struct se_search *search, enum se_quantity quantity,
+                   const struct se_likelihood *likelihood, double source_weight, bool unfused)
 {
-    struct se_belief *b = &search->belief[quantity];
+    struct se_surrogate *b = &search->surrogate[quantity];
     struct se_hint hint[SE_MAX_LIN];
-    double trust = b->nhyps > SE_DOUBTING ? 1.0 - b->hyp[SE_DOUBTING].prior_weight : 0.0;
+    double weight = b->nhyps > SE_PRIOR_FREE ? 1.0 - b->hyp[SE_PRIOR_FREE].prior_weight : 0.0;
     int n;
 
-    if (b->nhyps <= SE_DOUBTING)
+    if (b->nhyps <= SE_PRIOR_FREE)
         return;
-    n = se_told_hints(hint, told, b->hyp[SE_TRUSTING].gp.kern.lin2);
-    se_belief_inform(b, search->table, hint, n, trust + SAME_VERDICT * (source_trust - trust),
-                     unfused);
+    n = se_likelihood_hints(hint, likelihood, b->hyp[SE_PRIOR_MEAN].gp.kern.lin2);
+    se_surrogate_inform(b, search->table, hint, n, weight + SAME_VERDICT * (source_weight - weight),
+                        unfused);
 }
 
 int se_transfer(struct se_search *search, const struct se_spec *spec, struct err *error)
 {
-    struct se_told sum[SE_QUANTITIES] = {{0}};
-    double trust[SE_QUANTITIES] = {0.0}, d[SE_MAX_LIN];
+    struct se_likelihood sum[SE_QUANTITIES] = {{0}};
+    double weight[SE_QUANTITIES] = {0.0}, d[SE_MAX_LIN];
     int unfused[SE_QUANTITIES] = {0}; /* sources whose stack seems to keep matrices */
 
     for (int i = 0; i < spec->nsources; i++) {
@@ -191,19 +193,19 @@ int se_transfer(struct se_search *search, const struct se_spec *spec, struct err
         if (r < 0)
             return r;
         for (int q = 0; q < SE_QUANTITIES; q++) {
-            struct se_told told;
+            struct se_likelihood likelihood;
 
             differences(d, (enum se_quantity)q);
-            se_told_of(&told, &x->belief[q]);
-            se_told_blur(&told, d);
-            add(&sum[q], &told);
-            unfused[q] += se_belief_stack(&x->belief[q])->unfused;
-            trust[q] += se_belief_trust(&x->belief[q]) / spec->nsources;
+            se_likelihood_of(&likelihood, &x->surrogate[q]);
+            se_likelihood_widen(&likelihood, d);
+            add(&sum[q], &likelihood);
+            unfused[q] += se_surrogate_stack(&x->surrogate[q])->unfused;
+            weight[q] += se_surrogate_prior_mean_weight(&x->surrogate[q]) / spec->nsources;
         }
         search->source_trials += spec->source[i].n;
     }
     search->nsources = spec->nsources;
     for (int q = 0; q < SE_QUANTITIES && spec->nsources > 0; q++)
-        inform(search, (enum se_quantity)q, &sum[q], trust[q], 2 * unfused[q] > spec->nsources);
+        inform(search, (enum se_quantity)q, &sum[q], weight[q], 2 * unfused[q] > spec->nsources);
     return 0;
 }

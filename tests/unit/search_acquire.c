@@ -85,7 +85,7 @@ static void normal_functions_agree_with_each_other(void **state)
 
 struct setup {
     struct se_table *table;
-    struct se_belief belief[SE_QUANTITIES];
+    struct se_surrogate surrogate[SE_QUANTITIES];
     struct se_crash crash;
     uint8_t *closed;
     struct se_acquire acquire;
@@ -101,30 +101,30 @@ static void setup_init(struct setup *s, int n, uint64_t seed, bool fit)
     s->closed = mem_alloc(s->table->n);
     se_crash_init(&s->crash, s->table);
     for (int q = 0; q < SE_QUANTITIES; q++)
-        se_belief_init(&s->belief[q], s->table, (enum se_quantity)q, true);
+        se_surrogate_init(&s->surrogate[q], s->table, (enum se_quantity)q, true);
     for (int i = 0; i < n; i++) {
         size_t at = (size_t)rng_below(&r, s->table->n);
         struct se_obs o;
 
         s->closed[at] = 1;
-        se_belief_place(&o, &s->belief[SE_THROUGHPUT], s->table, at);
+        se_surrogate_place(&o, &s->surrogate[SE_THROUGHPUT], s->table, at);
         o.value = o.prior + 0.3 * rng_normal(&r);
         o.var = 4e-4;
-        se_belief_add(&s->belief[SE_THROUGHPUT], &o);
-        se_belief_place(&o, &s->belief[SE_MEMORY], s->table, at);
-        o.seen = o.prior + 0.2 * rng_normal(&r) > 0.0 ? SE_ABOVE : SE_BELOW;
+        se_surrogate_add(&s->surrogate[SE_THROUGHPUT], &o);
+        se_surrogate_place(&o, &s->surrogate[SE_MEMORY], s->table, at);
+        o.kind = o.prior + 0.2 * rng_normal(&r) > 0.0 ? SE_ABOVE : SE_BELOW;
         o.var = 1e-4;
-        se_belief_add(&s->belief[SE_MEMORY], &o);
+        se_surrogate_add(&s->surrogate[SE_MEMORY], &o);
         se_crash_add(&s->crash, s->table, at, i % 7 != 0);
     }
     for (int q = 0; q < SE_QUANTITIES; q++) {
         if (fit)
-            se_belief_fit(&s->belief[q]);
+            se_surrogate_fit(&s->surrogate[q]);
         else
-            se_belief_update(&s->belief[q]);
+            se_surrogate_update(&s->surrogate[q]);
     }
     s->acquire = (struct se_acquire){.table = s->table,
-                                     .belief = {&s->belief[0], &s->belief[1]},
+                                     .surrogate = {&s->surrogate[0], &s->surrogate[1]},
                                      .crash = &s->crash,
                                      .closed = s->closed,
                                      .improving = true,
@@ -138,7 +138,7 @@ static void setup_init(struct setup *s, int n, uint64_t seed, bool fit)
 static void setup_done(struct setup *s)
 {
     for (int q = 0; q < SE_QUANTITIES; q++)
-        se_belief_done(&s->belief[q]);
+        se_surrogate_done(&s->surrogate[q]);
     se_crash_done(&s->crash);
     se_table_free(s->table);
     free(s->closed);
@@ -156,10 +156,11 @@ static void sweeps_have_exact_means_and_bound_variances(void **state)
         mean = mem_alloc(s.table->n * sizeof(float));
         bound = mem_alloc(s.table->n * sizeof(float));
         for (int q = 0; q < SE_QUANTITIES; q++) {
-            for (int h = 0; h < s.belief[q].nhyps; h++) {
-                struct se_scan *scan = se_scan_new(&s.belief[q], &s.belief[q].hyp[h], s.table);
-                struct se_sweep *sweep =
-                    se_sweep_new(&s.belief[q], &s.belief[q].hyp[h], s.table, NULL, s.table->n, 16);
+            for (int h = 0; h < s.surrogate[q].nhyps; h++) {
+                struct se_scan *scan =
+                    se_scan_new(&s.surrogate[q], &s.surrogate[q].hyp[h], s.table);
+                struct se_sweep *sweep = se_sweep_new(&s.surrogate[q], &s.surrogate[q].hyp[h],
+                                                      s.table, NULL, s.table->n, 16);
 
                 se_sweep_run(mean, bound, sweep);
                 se_sweep_free(sweep);
@@ -167,7 +168,7 @@ static void sweeps_have_exact_means_and_bound_variances(void **state)
                     double m, v, exact_m, bounded, before;
                     bool done = false;
 
-                    se_hyp_predict(&m, &v, &s.belief[q], &s.belief[q].hyp[h], s.table, i);
+                    se_hyp_predict(&m, &v, &s.surrogate[q], &s.surrogate[q].hyp[h], s.table, i);
                     assert_float_equal(mean[i], m, 1e-6 * (1.0 + fabs(m)));
                     assert_true(bound[i] >= v - 1e-9);
                     se_scan_open(scan, i);
@@ -210,7 +211,7 @@ static void check_subset(const struct setup *s, enum se_quantity q, const struct
                          const uint32_t *row, size_t n, int members)
 {
     const struct se_gp *g = &h->gp;
-    struct se_sweep *sweep = se_sweep_new(&s->belief[q], h, s->table, row, n, members);
+    struct se_sweep *sweep = se_sweep_new(&s->surrogate[q], h, s->table, row, n, members);
     double chosen = 0.0, arbitrary = 0.0;
     AUTO_FREE float *bound = mem_alloc(n * sizeof(float));
     struct se_subset subset;
@@ -255,9 +256,9 @@ static void subset_bounds_are_posteriors_and_good_ones(void **state)
         for (uint32_t i = 0; i < s.table->n; i += every)
             row[n++] = i;
         for (int q = 0; q < SE_QUANTITIES; q++)
-            for (int h = 0; h < s.belief[q].nhyps; h++)
+            for (int h = 0; h < s.surrogate[q].nhyps; h++)
                 for (int members = 16; members < 60; members *= 2)
-                    check_subset(&s, (enum se_quantity)q, &s.belief[q].hyp[h], row, n, members);
+                    check_subset(&s, (enum se_quantity)q, &s.surrogate[q].hyp[h], row, n, members);
     }
     setup_done(&s);
 }
@@ -278,13 +279,13 @@ static void vector_bounds_are_close_from_above(void **state)
     bound = mem_alloc(n * sizeof(float));
     for (size_t i = 0; i < n; i++)
         row[i] = (uint32_t)i;
-    for (int h = 0; h < s.belief[SE_THROUGHPUT].nhyps; h++) {
+    for (int h = 0; h < s.surrogate[SE_THROUGHPUT].nhyps; h++) {
         mean[h] = mem_alloc(n * sizeof(float));
         var[h] = mem_alloc(n * sizeof(float));
         for (size_t i = 0; i < n; i++) {
             double m, v;
 
-            se_hyp_predict(&m, &v, &s.belief[SE_THROUGHPUT], &s.belief[SE_THROUGHPUT].hyp[h],
+            se_hyp_predict(&m, &v, &s.surrogate[SE_THROUGHPUT], &s.surrogate[SE_THROUGHPUT].hyp[h],
                            s.table, i);
             mean[h][i] = (float)m;
             var[h][i] = (float)v;
@@ -297,7 +298,7 @@ static void vector_bounds_are_close_from_above(void **state)
         s.acquire.incumbent = s.table->centre[SE_THROUGHPUT] + 0.4 * (k - 8);
         se_score_bounds(bound, &s.acquire, row, n, mean, var);
         for (size_t i = 0; i < n; i++) {
-            struct se_choice c;
+            struct se_candidate c;
             double exact;
 
             se_acquire_one(&c, &s.acquire, i);
@@ -307,7 +308,7 @@ static void vector_bounds_are_close_from_above(void **state)
                 assert_true(bound[i] < exact + 0.11 + 1e-4 * fabs(exact));
         }
     }
-    for (int h = 0; h < s.belief[SE_THROUGHPUT].nhyps; h++) {
+    for (int h = 0; h < s.surrogate[SE_THROUGHPUT].nhyps; h++) {
         free(mean[h]);
         free(var[h]);
     }
@@ -321,7 +322,7 @@ static void lazy_maximum_equals_brute_force(void **state)
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct setup s;
         struct se_found found;
-        struct se_choice best = {.score = -INFINITY}, c;
+        struct se_candidate best = {.score = -INFINITY}, c;
 
         setup_init(&s, 2 + 3 * (int)seed, seed, seed % 2 == 0);
         s.acquire.improving = seed % 5 != 4;
@@ -336,9 +337,9 @@ static void lazy_maximum_equals_brute_force(void **state)
         se_acquire(&found, &s.acquire, 1);
         assert_true(found.proved);
         assert_true(found.count >= 1 && found.count <= found.open);
-        assert_float_equal(found.choice[0].score, best.score, 1e-9);
-        assert_false(s.closed[found.choice[0].index]);
-        free(found.choice);
+        assert_float_equal(found.candidate[0].score, best.score, 1e-9);
+        assert_false(s.closed[found.candidate[0].index]);
+        free(found.candidate);
         setup_done(&s);
     }
 }
@@ -420,7 +421,7 @@ static void a_divided_sweep_is_one_sweep(void **state)
     for (size_t i = 0; i < n; i++) /* each layout many times: a table of this size takes long */
         row[i] = (uint32_t)(i * s.table->n / n);
     for (int q = 0; q < SE_QUANTITIES; q++) {
-        const struct se_belief *b = &s.belief[q];
+        const struct se_surrogate *b = &s.surrogate[q];
         struct se_sweep *all = se_sweep_new(b, &b->hyp[0], s.table, row, n, 16);
 
         se_sweep_run(mean, bound, all);
@@ -465,11 +466,11 @@ static void threads_change_no_answer(void **state)
     assert_true(all.count >= 64); /* several threads' worth */
     assert_true(all.count == one.count && all.proved == one.proved);
     for (size_t i = 0; i < all.count; i++) {
-        assert_true(all.choice[i].index == one.choice[i].index);
-        assert_true(all.choice[i].score == one.choice[i].score);
+        assert_true(all.candidate[i].index == one.candidate[i].index);
+        assert_true(all.candidate[i].score == one.candidate[i].score);
     }
-    free(all.choice);
-    free(one.choice);
+    free(all.candidate);
+    free(one.candidate);
     setup_done(&s);
 }
 

@@ -2,7 +2,7 @@
  * quadrature. */
 #include <math.h>
 
-#include "search/belief.h"
+#include "search/surrogate.h"
 #include "search/num.h"
 #include "tests/unit/search_help.h"
 
@@ -235,7 +235,7 @@ static void a_single_bound_has_the_moments_of_quadrature(void **state)
     struct se_table *t = small_table();
     struct se_gp g;
     struct se_point p;
-    struct se_obs o = {.seen = SE_ABOVE, .value = 0.4, .var = 0.01};
+    struct se_obs o = {.kind = SE_ABOVE, .value = 0.4, .var = 0.01};
     double mean0 = 0.1, m, v, k, z = 0, z1 = 0, z2 = 0, h = 1e-3;
 
     (void)state;
@@ -263,29 +263,29 @@ static void a_single_bound_has_the_moments_of_quadrature(void **state)
 static void bounds_move_belief_the_right_way(void **state)
 {
     struct se_table *t = small_table();
-    struct se_belief b;
+    struct se_surrogate b;
     struct se_obs o;
     double before, after;
 
     (void)state;
-    se_belief_init(&b, t, SE_MEMORY, false);
-    before = se_belief_below(&b, t, 5, 0.0);
-    se_belief_place(&o, &b, t, 5);
-    o.seen = SE_ABOVE;
+    se_surrogate_init(&b, t, SE_MEMORY, false);
+    before = se_surrogate_below(&b, t, 5, 0.0);
+    se_surrogate_place(&o, &b, t, 5);
+    o.kind = SE_ABOVE;
     o.value = 0.0;
     o.var = 1e-4;
-    se_belief_add(&b, &o);
-    se_belief_update(&b);
-    after = se_belief_below(&b, t, 5, 0.0);
+    se_surrogate_add(&b, &o);
+    se_surrogate_update(&b);
+    after = se_surrogate_below(&b, t, 5, 0.0);
     assert_true(before > 0.3 && after < 0.1);
-    o.seen = SE_BELOW;
-    se_belief_place(&o, &b, t, 40);
-    o.seen = SE_BELOW;
+    o.kind = SE_BELOW;
+    se_surrogate_place(&o, &b, t, 40);
+    o.kind = SE_BELOW;
     o.var = 1e-4;
-    se_belief_add(&b, &o);
-    se_belief_fit(&b);
-    assert_true(se_belief_below(&b, t, 40, 0.0) > 0.8);
-    se_belief_done(&b);
+    se_surrogate_add(&b, &o);
+    se_surrogate_fit(&b);
+    assert_true(se_surrogate_below(&b, t, 40, 0.0) > 0.8);
+    se_surrogate_done(&b);
     se_table_free(t);
 }
 
@@ -294,28 +294,28 @@ static void bounds_move_belief_the_right_way(void **state)
 static void trust_follows_the_evidence(void **state)
 {
     struct se_table *t = small_table();
-    struct se_belief good, bad;
+    struct se_surrogate good, bad;
 
     (void)state;
-    se_belief_init(&good, t, SE_THROUGHPUT, true);
-    se_belief_init(&bad, t, SE_THROUGHPUT, true);
+    se_surrogate_init(&good, t, SE_THROUGHPUT, true);
+    se_surrogate_init(&bad, t, SE_THROUGHPUT, true);
     for (size_t i = 0; i < 15; i++) {
         size_t at = i * t->n / 15;
         struct se_obs o;
 
-        se_belief_place(&o, &good, t, at);
+        se_surrogate_place(&o, &good, t, at);
         o.var = 1e-4;
         o.value = o.prior + 0.02 * (double)(i % 3);
-        se_belief_add(&good, &o);
+        se_surrogate_add(&good, &o);
         o.value = t->centre[SE_THROUGHPUT] - 4.0 * (o.prior - t->centre[SE_THROUGHPUT]) - 3.0;
-        se_belief_add(&bad, &o);
+        se_surrogate_add(&bad, &o);
     }
-    se_belief_fit(&good);
-    se_belief_fit(&bad);
-    assert_true(good.hyp[0].trusting && good.hyp[0].weight > 0.9);
+    se_surrogate_fit(&good);
+    se_surrogate_fit(&bad);
+    assert_true(good.hyp[0].prior_mean && good.hyp[0].weight > 0.9);
     assert_true(bad.hyp[0].weight < 0.1);
-    se_belief_done(&good);
-    se_belief_done(&bad);
+    se_surrogate_done(&good);
+    se_surrogate_done(&bad);
     se_table_free(t);
 }
 
@@ -335,13 +335,13 @@ static double kept_matrices(const struct se_table *t, size_t at)
 }
 
 /* A layout that would fit if attention kept no matrices, and does not fit, is put down to the
- * matrices: what keeps none of them loses less than half as much belief. */
+ * matrices: what keeps none of them loses less than half as much weight. */
 static void out_of_memory_is_put_down_to_kept_matrices(void **state)
 {
     struct se_table *t = small_table();
     size_t keeps = 0, again;
     double bound, fits, fits_again;
-    struct se_belief b;
+    struct se_surrogate b;
     struct se_obs o;
 
     (void)state;
@@ -350,23 +350,23 @@ static void out_of_memory_is_put_down_to_kept_matrices(void **state)
             keeps = i;
     again = recomputed(t, keeps);
     bound = t->prior[SE_MEMORY][keeps] + 0.7 * kept_matrices(t, keeps);
-    se_belief_init(&b, t, SE_MEMORY, true);
+    se_surrogate_init(&b, t, SE_MEMORY, true);
     assert_int_equal(b.unfused, 2);
-    assert_true(b.hyp[b.unfused].unfused && b.hyp[b.unfused].trusting);
-    fits = se_belief_below(&b, t, keeps, bound);
-    fits_again = se_belief_below(&b, t, again, bound);
-    se_belief_place(&o, &b, t, keeps);
-    o.seen = SE_ABOVE;
+    assert_true(b.hyp[b.unfused].unfused && b.hyp[b.unfused].prior_mean);
+    fits = se_surrogate_below(&b, t, keeps, bound);
+    fits_again = se_surrogate_below(&b, t, again, bound);
+    se_surrogate_place(&o, &b, t, keeps);
+    o.kind = SE_ABOVE;
     o.value = bound;
     o.var = 1e-4;
-    se_belief_add(&b, &o);
-    se_belief_update(&b);
-    assert_true(b.hyp[b.unfused].weight / b.hyp[SE_TRUSTING].weight >
-                2.0 * b.hyp[b.unfused].prior_weight / b.hyp[SE_TRUSTING].prior_weight);
-    fits -= se_belief_below(&b, t, keeps, bound);
-    fits_again -= se_belief_below(&b, t, again, bound);
+    se_surrogate_add(&b, &o);
+    se_surrogate_update(&b);
+    assert_true(b.hyp[b.unfused].weight / b.hyp[SE_PRIOR_MEAN].weight >
+                2.0 * b.hyp[b.unfused].prior_weight / b.hyp[SE_PRIOR_MEAN].prior_weight);
+    fits -= se_surrogate_below(&b, t, keeps, bound);
+    fits_again -= se_surrogate_below(&b, t, again, bound);
     assert_true(fits > 0.3 && fits_again < 0.5 * fits);
-    se_belief_done(&b);
+    se_surrogate_done(&b);
     se_table_free(t);
 }
 

@@ -104,7 +104,7 @@ static void out_of_memory_trials_are_met_and_learned_from(void **state)
     se_spec_done(&spec);
 }
 
-/* Before any trial the plan is what is believed of memory, with a doubt that does not move it. */
+/* Before any trial the plan is the posterior of memory; a binary unknown does not change it. */
 static void the_first_prediction_of_memory_is_the_plan(void **state)
 {
     struct se_search *s = NULL;

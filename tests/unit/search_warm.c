@@ -27,7 +27,7 @@ static void hints_are_the_joint_regression(void **state)
     const double noise = 1e-3;
     double joint[BOTH * BOTH] = {0}, right[BOTH] = {0}, small[COEFS * COEFS] = {0};
     double own[COEFS] = {0};
-    struct se_told told = {.n = COEFS};
+    struct se_likelihood likelihood = {.n = COEFS};
     struct se_hint hint[SE_MAX_LIN];
     struct rng r;
     int n;
@@ -48,9 +48,9 @@ static void hints_are_the_joint_regression(void **state)
                 joint[q * BOTH + p] += u[p] * u[q] / noise;
         }
         for (int p = 0; p < COEFS; p++) {
-            *(source ? &told.information[p] : &own[p]) += u[p] * y / noise;
+            *(source ? &likelihood.information[p] : &own[p]) += u[p] * y / noise;
             for (int q = 0; q < COEFS; q++)
-                *(source ? &told.precision[q * COEFS + p] : &small[q * COEFS + p]) +=
+                *(source ? &likelihood.precision[q * COEFS + p] : &small[q * COEFS + p]) +=
                     u[p] * u[q] / noise;
         }
     }
@@ -60,8 +60,8 @@ static void hints_are_the_joint_regression(void **state)
         small[p * COEFS + p] += 1.0 / prior[p];
     }
     solve(joint, BOTH, right);
-    se_told_blur(&told, differ);
-    n = se_told_hints(hint, &told, prior);
+    se_likelihood_widen(&likelihood, differ);
+    n = se_likelihood_hints(hint, &likelihood, prior);
     assert_int_equal(n, COEFS); /* each says more than the least */
     for (int j = 0; j < n; j++) {
         for (int p = 0; p < COEFS; p++) {
@@ -80,33 +80,35 @@ static void hints_are_the_joint_regression(void **state)
 static void told_is_the_posterior_of_the_process(void **state)
 {
     struct se_table *t = small_table();
-    struct se_belief b;
-    struct se_told told;
+    struct se_surrogate b;
+    struct se_likelihood likelihood;
     const struct se_hyp *h;
     struct rng r;
 
     (void)state;
     rng_seed(&r, 9);
-    se_belief_init(&b, t, SE_THROUGHPUT, true);
+    se_surrogate_init(&b, t, SE_THROUGHPUT, true);
     for (int i = 0; i < 20; i++) {
         struct se_obs o;
 
-        se_belief_place(&o, &b, t, rng_below(&r, t->n));
+        se_surrogate_place(&o, &b, t, rng_below(&r, t->n));
         o.var = 1e-4;
         o.value = o.prior + 0.3 * o.u[SE_LIN_SHARE] + 0.05 * rng_normal(&r);
-        se_belief_add(&b, &o);
+        se_surrogate_add(&b, &o);
     }
-    se_belief_update(&b);
-    se_told_of(&told, &b);
-    h = &b.hyp[SE_TRUSTING];
-    for (int p = 0; p < told.n; p++) { /* precision + W^-1, scaled so that it is well conditioned */
-        told.information[p] *= sqrt(h->gp.kern.lin2[p]);
-        for (int q = 0; q < told.n; q++)
-            told.precision[p * told.n + q] *= sqrt(h->gp.kern.lin2[p] * h->gp.kern.lin2[q]);
-        told.precision[p * told.n + p] += 1.0;
+    se_surrogate_update(&b);
+    se_likelihood_of(&likelihood, &b);
+    h = &b.hyp[SE_PRIOR_MEAN];
+    for (int p = 0; p < likelihood.n;
+         p++) { /* precision + W^-1, scaled so that it is well conditioned */
+        likelihood.information[p] *= sqrt(h->gp.kern.lin2[p]);
+        for (int q = 0; q < likelihood.n; q++)
+            likelihood.precision[p * likelihood.n + q] *=
+                sqrt(h->gp.kern.lin2[p] * h->gp.kern.lin2[q]);
+        likelihood.precision[p * likelihood.n + p] += 1.0;
     }
-    solve(told.precision, told.n, told.information);
-    for (int p = 0; p < told.n; p++) {
+    solve(likelihood.precision, likelihood.n, likelihood.information);
+    for (int p = 0; p < likelihood.n; p++) {
         uint8_t nowhere[SE_MAX_DIMS];
         struct se_point x = {.level = nowhere};
         double mean, var;
@@ -115,9 +117,9 @@ static void told_is_the_posterior_of_the_process(void **state)
             nowhere[d] = (uint8_t)h->gp.kern.nlevels[d];
         x.u[p] = 1.0;
         se_gp_predict(&mean, &var, &h->gp, &x);
-        assert_true(fabs(mean - told.information[p] * sqrt(h->gp.kern.lin2[p])) < 1e-7);
+        assert_true(fabs(mean - likelihood.information[p] * sqrt(h->gp.kern.lin2[p])) < 1e-7);
     }
-    se_belief_done(&b);
+    se_surrogate_done(&b);
     se_table_free(t);
 }
 
@@ -273,11 +275,12 @@ static void a_related_campaign_corrects_the_machine(void **state)
     d = se_diagnosis_json(warm);
     assert_int_equal(
         json_integer_value(json_object_get(json_object_get(d, "warm_start"), "trials")), 25);
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight > 0.5);
+    assert_true(warm->surrogate[SE_THROUGHPUT].hyp[warm->surrogate[SE_THROUGHPUT].informed].weight >
+                0.5);
     assert_true(trials_to(warm, &spec, factor, 0.05) <= trials_to(cold, &spec, factor, 0.05));
-    /* It agrees with what is told, so it is believed the more. */
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight >
-                warm->belief[SE_THROUGHPUT].hyp[SE_TRUSTING].weight);
+    /* It agrees with the outcomes told, so its weight grows. */
+    assert_true(warm->surrogate[SE_THROUGHPUT].hyp[warm->surrogate[SE_THROUGHPUT].informed].weight >
+                warm->surrogate[SE_THROUGHPUT].hyp[SE_PRIOR_MEAN].weight);
     se_search_free(cold);
     se_search_free(warm);
     se_spec_done(&spec);
@@ -302,12 +305,13 @@ static void a_misleading_campaign_is_found_out(void **state)
         fail_msg("%d trials cold, %d misled", needed, misled);
     while (warm->settled < 6)
         trials_to(warm, &spec, factor, 0.0);
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight < 0.1);
+    assert_true(warm->surrogate[SE_THROUGHPUT].hyp[warm->surrogate[SE_THROUGHPUT].informed].weight <
+                0.1);
     while (warm->settled < 30) /* then the better one is heard alone */
         trials_to(warm, &spec, factor, 0.0);
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight ==
-                0.0);
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[SE_TRUSTING].weight > 0.5);
+    assert_true(
+        warm->surrogate[SE_THROUGHPUT].hyp[warm->surrogate[SE_THROUGHPUT].informed].weight == 0.0);
+    assert_true(warm->surrogate[SE_THROUGHPUT].hyp[SE_PRIOR_MEAN].weight > 0.5);
     se_search_free(cold);
     se_search_free(warm);
     se_spec_done(&spec);

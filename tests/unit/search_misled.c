@@ -1,4 +1,4 @@
-/* A prior that misleads: how often the hypothesis that doubts it chooses alone, and that the best
+/* A prior that misleads: how often the prior-free model chooses alone, and that the best
  * is found against it. */
 #include <math.h>
 
@@ -47,8 +47,8 @@ static struct se_search *search_of(struct liar *x)
 }
 
 struct course {
-    int trials, doubting; /* told; of them chosen by the prior-free model */
-    int found;            /* the trial of the best of made_up(), or 0 */
+    int trials, prior_free; /* told; of them chosen by the prior-free model */
+    int found;              /* the trial of the best of made_up(), or 0 */
 };
 
 /* N trials. */
@@ -64,7 +64,7 @@ static struct course run(struct liar *x, int n)
         struct se_outcome o = {.status = SE_OK, .tokens_per_s = truth_of(x, &t.layout)};
 
         c.trials++;
-        c.doubting += strstr(t.why, "chosen by the prior-free model") != NULL;
+        c.prior_free += strstr(t.why, "chosen by the prior-free model") != NULL;
         if (c.found == 0 && made_up(&t.layout) > 0.99 * best)
             c.found = c.trials;
         o.tokens_per_s_se = x->claimed * o.tokens_per_s;
@@ -74,25 +74,25 @@ static struct course run(struct liar *x, int n)
     return c;
 }
 
-/* Constants off by three are put right by a few trials: nobody is asked to doubt. */
+/* Constants off by three are corrected by a few trials: the prior-free model never chooses. */
 static void a_prior_that_only_errs_in_its_level_is_not_doubted(void **state)
 {
     struct liar x = {.level = 3.0, .hidden = 1.0, .rough = 0.02, .claimed = 0.01, .which = 1};
     struct course c = run(&x, 24);
 
     (void)state;
-    assert_int_equal(c.doubting, 0);
+    assert_int_equal(c.prior_free, 0);
     assert_true(c.found > 0 && c.found <= 3);
 }
 
 /* The prior thinks the fastest part of the space a third as fast as it is, and errs by a quarter
- * elsewhere, so that nothing near what it recommends shows the lie. Every other trial is doubt's
- * while it errs, and doubt goes there; by the weights alone a quarter of these landscapes keep
- * their best hidden for 40 trials. */
+ * elsewhere, so that nothing near what it recommends shows the lie. The prior-free model chooses
+ * every other trial while the prior errs, and goes there; by the weights alone a quarter of these
+ * landscapes keep their best hidden for 40 trials. */
 static void the_best_is_found_where_the_prior_hides_it(void **state)
 {
     enum { LANDSCAPES = 8, TRIALS = 20 };
-    int doubting = 0;
+    int prior_free = 0;
 
     (void)state;
     for (uint64_t which = 1; which <= LANDSCAPES; which++) {
@@ -101,12 +101,12 @@ static void the_best_is_found_where_the_prior_hides_it(void **state)
         struct course c = run(&x, TRIALS);
 
         print_message("# landscape %d: found by trial %d, %d of %d by the prior-free model\n",
-                      (int)which, c.found, c.doubting, c.trials);
+                      (int)which, c.found, c.prior_free, c.trials);
         assert_true(c.found > 0);
-        assert_true(c.doubting <= TRIALS / 2);
-        doubting += c.doubting;
+        assert_true(c.prior_free <= TRIALS / 2);
+        prior_free += c.prior_free;
     }
-    assert_true(doubting >= LANDSCAPES * TRIALS / 4);
+    assert_true(prior_free >= LANDSCAPES * TRIALS / 4);
 }
 
 /* Trials that differ by a quarter and say so do not show that the prior errs; had they claimed an
@@ -121,12 +121,12 @@ static void noise_is_no_error_of_the_prior(void **state)
         struct liar x = {
             .level = 1.0, .hidden = 1.0, .rough = 0.25, .claimed = 0.25, .which = which};
 
-        noisy += run(&x, TRIALS).doubting;
+        noisy += run(&x, TRIALS).prior_free;
         x.claimed = 0.01;
-        exact += run(&x, TRIALS).doubting;
+        exact += run(&x, TRIALS).prior_free;
         x.claimed = 0.25;
         x.rough = 0.75;
-        rougher += run(&x, TRIALS).doubting;
+        rougher += run(&x, TRIALS).prior_free;
     }
     print_message("# %d, %d and %d trials of %d by the prior-free model\n", noisy, exact, rougher,
                   LANDSCAPES * TRIALS);

@@ -1,7 +1,7 @@
 /*
- * What to promise of a layout that was picked for the highest of many measurements.
+ * The throughput to expect of a layout that was picked for the highest of many measurements.
  *
- * Where it was measured again, the repeats were picked by nothing: the promise is their mean, and
+ * Where it was measured again, the repeats are unbiased: the prediction is their mean, and
  * one more run lies within t sd sqrt(1 + 1/k) of it, sd being what runs of one layout differ by.
  *
  * Measured once, nothing in the campaign says how much of a measurement is the run's: not more than
@@ -11,7 +11,7 @@
  * (their squares / tau^2 are chi-squared). Given tau, the highest of these measurements is too high
  * by a bias that a parametric bootstrap finds: noise of tau on all of them, the highest picked, its
  * noise on average. One more run is then at measured - bias, with variance 2 tau^2: the
- * measurement's and its own. What is promised is the mean over tau. An average of the variances
+ * measurement's and its own. The prediction is the mean over tau. An average of the variances
  * would hold for an average tau; the interval is that of the largest which is still likely, so that
  * it holds for runs that differ by all that the trials leave unexplained.
  */
@@ -47,10 +47,10 @@ static int runs_of(double *ret, const struct se_search *search, size_t index)
 }
 
 /* Standard deviation of what a trial measures from what the other trials say of it; -1 with too few
- * of them. Trials that differ from all others weigh as much as the belief is sure of them. */
+ * of them. Trials that differ from all others weigh as much as the surrogate is sure of them. */
 static double unexplained(const struct se_search *search)
 {
-    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    const struct se_surrogate *b = &search->surrogate[SE_THROUGHPUT];
     const struct se_hyp *h = &b->hyp[0];
     double AUTO_FREE *mean = NULL, *var = NULL;
     double sum = 0.0, weight = 0.0;
@@ -66,7 +66,7 @@ static double unexplained(const struct se_search *search)
         const struct se_obs *o = &b->obs[b->nobs - 1 - i]; /* the newest is the first row */
         double r = h->gp.y[i] - mean[i], v = var[i] + h->gp.var[i];
 
-        if (o->seen != SE_EXACT || o->foreign)
+        if (o->kind != SE_EXACT || o->is_hint)
             continue;
         sum += r * r / v;
         weight += 1.0 / v;
@@ -122,7 +122,7 @@ static double bias(const struct field *field, double tau)
     return sum / DRAWS;
 }
 
-/* Over tau by middle points: the promise by its mean, the interval by its 95th percentile. */
+/* Over tau by midpoints: the prediction is its mean, the interval its 95th percentile. */
 static void picked(struct se_predicted *ret, double value, double sd, const struct field *field,
                    struct se_repeats seen)
 {
