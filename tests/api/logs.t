@@ -32,6 +32,26 @@ chmod +x program
 for word in fine oom silent crash nan; do
     printf '[trainer "%s"]\nparser = torchtitan\nlog = stderr\ncommand = \\"%s/program\\" %s\n' $word "$run" $word
 done >partuned.conf
+# A program with events of its own: twelve steps, more than a trial has. The first word is a key of its `hello`.
+cat >own <<'END'
+#!/bin/sh
+[ "$2 $3" = "$PARTUNE_TRIAL_CONFIG $PARTUNE_TRIAL_EVENTS" ] && [ -n "$PARTUNE_TRIAL_DATA" ] || exit 2
+trap 'exit 75' TERM
+say() { printf '{"v":1,"event":%s}\n' "$1" >>"$3"; }
+say "\"hello\",\"$1\":true" "" "$3"
+grep -q '"trial":{"warmup_steps":1,"min_steps":4,"max_steps":4,' "$2" || exit 2
+i=0
+while [ $i -lt 12 ]; do
+    i=$((i + 1))
+    sleep 0.2
+    say "\"step\",\"n\":$i,\"ms\":100,\"tokens\":512,\"warmup\":$([ $i = 1 ] && echo true || echo false)" "" "$3"
+done
+say '"summary","steps":11,"tokens_per_s":7777,"tokens_per_s_se":1' "" "$3"
+END
+chmod +x own
+for word in ends_itself other; do
+    printf '[trainer "%s"]\nparser = jsonl\ncommand = \"%s/own\" %s {config} {events}\n' $word "$run" $word
+done >>partuned.conf
 "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --config partuned.conf --hang 2 2>err &
 pid=$!
 pids="$pids $pid"
@@ -67,6 +87,8 @@ has "a warning that mentions memory is no cause" "$(trial crash)" '"state":"cras
 t=$(trial nan)
 has "a loss that is no number is numeric" "$t" '"state":"numeric"'
 has "and ends the trial" "$t" 'loss: *nan'
+has "a program with events is stopped when the trial's limits are reached" "$(trial other)" '"state":"ok".*"tokens_per_s":5120\.0'
+has "one that says that it ends itself is not" "$(trial ends_itself)" '"state":"ok".*"tokens_per_s":7777'
 kill -TERM "$pid"
 wait "$pid"
 finish

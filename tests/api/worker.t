@@ -68,6 +68,18 @@ is "workers are listed" "$(number total)" 3
 has "by the client, too" "$("$PT_BUILD/partune" workers --server "$url" --data data)" '^two +idle'
 is "its log is here" "$(get "/v1/campaigns/$id/trials/2/log?stream=events" && grep -c '"event": *"summary"' body)" 2001
 
+# ---- a program of one's own, by partune worker: it is told where its files are by arguments and by the environment
+cat >own <<'END'
+#!/bin/sh
+[ "$1 $2" = "$PARTUNE_TRIAL_CONFIG $PARTUNE_TRIAL_EVENTS" ] || exit 2
+echo '{"v":1,"event":"summary","tokens_per_s":4321,"tokens_per_s_se":1}' >"$2"
+END
+chmod +x own
+submit own 60 1 >/dev/null
+worker third --exec "$run/own"
+ok "a program's own trial is ok" wait_for 60 trial_is 1 ok
+has "with its number" "$(cat body)" '"tokens_per_s":4321'
+
 # ---- a program of one's own, by curl
 given() { sed -n 's/.*"state":"trial","trial":\([0-9]*\),.*/\1/p' body; }
 lease() { sed -n 's/.*"lease":"\([^"]*\)".*/\1/p' body; }

@@ -147,6 +147,28 @@ static void the_golden_files_are_understood(void **state)
     tn_seen_done(&s);
 }
 
+static void a_program_may_say_that_it_ends_itself(void **state)
+{
+    static const char *const hello[] = {
+        "{\"v\":1,\"event\":\"hello\"}",
+        "{\"v\":1,\"event\":\"hello\",\"ends_itself\":1}",
+        "{\"v\":1,\"event\":\"hello\",\"ends_itself\":true}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(hello); i++) {
+        struct tn_seen s;
+        int64_t n;
+        double ms;
+
+        tn_seen_init(&s);
+        assert_int_equal(tn_observe(&n, &ms, &s, hello[i], strlen(hello[i])), TN_LINE_OTHER);
+        assert_true(s.hello);
+        assert_int_equal(s.ends_itself, i == 2);
+        tn_seen_done(&s);
+    }
+}
+
 static void what_is_no_event_of_ours_decides_nothing(void **state)
 {
     static const char *const lines[] = {
@@ -379,7 +401,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_line_without_an_end_is_skipped_in_bounded_memory),
     cmocka_unit_test(reading_goes_on_at_an_offset),
     cmocka_unit_test(the_golden_files_are_understood),
-    cmocka_unit_test(what_is_no_event_of_ours_decides_nothing),
+    cmocka_unit_test(a_program_may_say_that_it_ends_itself),
+        cmocka_unit_test(what_is_no_event_of_ours_decides_nothing),
     cmocka_unit_test(the_first_error_is_the_cause),
     cmocka_unit_test(an_attempt_is_claimed_once),
     cmocka_unit_test(a_zombie_does_not_live),

@@ -113,6 +113,8 @@ static int launch(struct job *job, char **argv, struct err *error)
 {
     AUTO_FREE char *mark = mem_printf("worker-%d/%s/%lld/%lld", (int)getpid(), job->campaign,
                                       (long long)job->n, (long long)job->attempt);
+    AUTO_FREE char *config = mem_printf("%s/config.json", job->folder);
+    AUTO_FREE char *events = mem_printf("%s/events", job->folder);
     int parent = getpid();
 
     job->pid = fork();
@@ -124,6 +126,8 @@ static int launch(struct job *job, char **argv, struct err *error)
     signal(SIGTERM, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setenv(TN_MARK_ENV, mark, 1);
+    setenv("PARTUNE_TRIAL_CONFIG", config, 1);
+    setenv("PARTUNE_TRIAL_EVENTS", events, 1);
     unsetenv("PARTUNE_TOKEN");
     setpgid(0, 0);
     if (getppid() == parent && chdir(job->folder) == 0)

@@ -200,6 +200,12 @@ static bool see_step(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, const
     return true;
 }
 
+static void see_hello(struct tn_seen *seen, const json_t *event)
+{
+    seen->hello = true;
+    seen->ends_itself = json_is_true(json_object_get(event, "ends_itself"));
+}
+
 static void see_summary(struct tn_seen *seen, const json_t *event)
 {
     const json_t *ms = json_object_get(event, "step_ms"),
@@ -253,7 +259,7 @@ enum tn_line tn_observe(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, co
     if (!strcmp(event, "step"))
         return see_step(ret_n, ret_ms, seen, v) ? TN_LINE_STEP : TN_LINE_NOTHING;
     if (!strcmp(event, "hello"))
-        seen->hello = true;
+        see_hello(seen, v);
     else if (!strcmp(event, "memory"))
         keep_object(&seen->planned, json_object_get(v, "planned"));
     else if (!strcmp(event, "summary"))

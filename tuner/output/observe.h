@@ -21,6 +21,7 @@ extern const char *const tn_phase_names[TN_PHASES + 1];
 /* What the events of an attempt have said so far. */
 struct tn_seen {
     bool hello, summary, error, stopped;
+    bool ends_itself;           /* it keeps the trial's limits, nobody else needs to */
     int steps, measured;        /* step events; those after the warm-up */
     double recent[TN_RECENT];   /* ms of the last measured steps */
     double sum, sum2;           /* of their milliseconds, all of them */

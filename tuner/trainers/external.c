@@ -13,14 +13,20 @@
  *
  * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
  * size of the model or the workload, or one of world, steps, nodes, devices_per_node, folder,
- * config, data. {export:TARGET}, a word of its own, is what the exporter of TARGET writes of the
- * trial's layout: its arguments where the target is a list of arguments (megatron), what names the
- * function where it is one (torchtitan: the file is a module in {folder}, for PYTHONPATH), else the
- * path of a file in the attempt's folder. Whatever is in the layout reaches the trainer so, in its
- * own units. A trial is what its label says: a layout that the target has no word for, or with
- * which it would not start, is `illegal`, and nothing is run. The log's lines become
- * steps; when the interval of the step time is narrow enough, or at max_steps, the trainer
- * is stopped and the trial is ok.
+ * config, events, data. {export:TARGET}, a word of its own, is what the exporter of TARGET writes
+ * of the trial's layout: its arguments where the target is a list of arguments (megatron), what
+ * names the function where it is one (torchtitan: the file is a module in {folder}, for
+ * PYTHONPATH), else the path of a file in the attempt's folder. Whatever is in the layout reaches
+ * the trainer so, in its own units. A trial is what its label says: a layout that the target has no
+ * word for, or with which it would not start, is `illegal`, and nothing is run. The log's lines
+ * become steps; when the interval of the step time is narrow enough, or at max_steps, the trainer
+ * is stopped and the trial is ok; a program whose `hello` says that it ends itself is not stopped.
+ *
+ * Every process of the trial also has in its environment
+ *
+ *     PARTUNE_TRIAL_CONFIG  {config}: model, cluster, workload, layout, limits of the trial
+ *     PARTUNE_TRIAL_EVENTS  {events}: where a program with parser = jsonl writes its events
+ *     PARTUNE_TRIAL_DATA    {data}
  */
 #include <ctype.h>
 #include <errno.h>
@@ -45,6 +51,23 @@ static const char *conf_of(const struct tn_service *svc, const struct tn_spec *s
 static const struct tn_spec *spec_of(const struct tn_attempt *attempt)
 {
     return attempt->campaign->engine->spec;
+}
+
+/* File of the attempt's folder that is read next to stdout and stderr; NULL: none. */
+static const char *results_file(const struct tn_service *svc, const struct tn_spec *spec,
+                                const char *standard)
+{
+    const char *log = conf_of(svc, spec, "log");
+
+    if (str_eq(log, "stdout") || str_eq(log, "stderr")) /* which are read in any case */
+        log = NULL;
+    return log ? log : standard;
+}
+
+/* Path of the data set, or its name where no path is known. */
+static const char *data_of(const struct tn_spec *spec)
+{
+    return spec->data_path ? spec->data_path : spec->se.workload.data;
 }
 
 /* ---- the command --------------------------------------------------------- */
@@ -103,8 +126,10 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
         snprintf(buf, size, "%s", fill->folder);
     else if (!strcmp(name, "config"))
         snprintf(buf, size, "%s/config.json", fill->folder);
+    else if (!strcmp(name, "events"))
+        snprintf(buf, size, "%s/%s", fill->folder, results_file(fill->svc, s, "events"));
     else if (!strcmp(name, "data"))
-        snprintf(buf, size, "%s", s->data_path ? s->data_path : s->se.workload.data);
+        snprintf(buf, size, "%s", data_of(s));
     else
         return false;
     return true;
@@ -312,11 +337,16 @@ static bool direct(const struct tn_attempt *attempt)
 
 static void environment(const struct tn_attempt *attempt, struct tn_argv *env)
 {
+    const struct tn_spec *s = spec_of(attempt);
     const struct conf *c = attempt->svc->config.conf;
 
+    tn_argv_addf(env, "PARTUNE_TRIAL_CONFIG=%s/config.json", attempt->folder);
+    tn_argv_addf(env, "PARTUNE_TRIAL_EVENTS=%s/%s", attempt->folder,
+                 results_file(attempt->svc, s, "events"));
+    tn_argv_addf(env, "PARTUNE_TRIAL_DATA=%s", data_of(s));
     for (size_t i = 0; i < c->count; i++)
         if (!strcmp(c->entry[i].section, "trainer") &&
-            !strcmp(c->entry[i].name, spec_of(attempt)->trainer_name) &&
+            !strcmp(c->entry[i].name, s->trainer_name) &&
             !strcmp(c->entry[i].key, "env"))
             tn_argv_add(env, c->entry[i].value);
 }
@@ -328,24 +358,16 @@ static const char *directory(const struct tn_attempt *attempt)
 
 static const char *results(const struct tn_attempt *attempt)
 {
-    const char *log = conf_of(attempt->svc, spec_of(attempt), "log");
-
-    if (str_eq(log, "stdout") || str_eq(log, "stderr")) /* which are read in any case */
-        log = NULL;
-    return log ? log : attempt->trainer->results;
+    return results_file(attempt->svc, spec_of(attempt), attempt->trainer->results);
 }
 
 static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error)
 {
-    const struct tn_spec *s = spec_of(attempt);
-    AUTO_JSON *v =
-        json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(&s->se.model), "cluster",
-                  pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload),
-                  "layout", pl_layout_json(&attempt->trial->layout));
+    AUTO_JSON *v = tn_trainer_config(attempt);
     AUTO_FREE char *text = jx_dump(v);
     AUTO_FREE char *path = mem_printf("%s/config.json", attempt->folder);
     struct filling fill = {.svc = attempt->svc,
-                           .spec = s,
+                           .spec = spec_of(attempt),
                            .layout = &attempt->trial->layout,
                            .folder = attempt->folder};
     int r = file_write_atomic(path, text, strlen(text), 0600, error);
@@ -405,7 +427,7 @@ static void tick(struct tn_attempt *attempt)
         tn_attempt_stop(attempt, TN_STOP_MEASURED);
         return;
     }
-    if (s->summary || s->measured < attempt->limits.min_steps || s->measured < 2)
+    if (s->summary || s->ends_itself || s->measured < attempt->limits.min_steps || s->measured < 2)
         return;
     if (s->measured < attempt->limits.max_steps &&
         1.96 * median_error(s) > attempt->limits.ci * tn_seen_median_ms(s))
