@@ -64,7 +64,7 @@ form() {
         /^ *```/ {
             if (inside) { inside = 0; next }
             inside = 1; words = $0; sub(/^ *```/, "", words)
-            if (words !~ /^(sh|sh elsewhere|json|ini|text|c|make)$/) print FILENAME ":" FNR ": unknown fence `" words "`"
+            if (words !~ /^(sh|sh elsewhere|json|ini|text|c|make|python)$/) print FILENAME ":" FNR ": unknown fence `" words "`"
             next
         }
         FNR == 1 { inside = 0 }

@@ -1,0 +1,20 @@
+"""partune in Python: make a training script tunable, and speak to the daemon.
+
+    with partune.trial() as trial:
+        ...                                   # trial.layout, trial.workload, trial.model
+        for batch in batches:
+            with trial.step(tokens=n) as step:
+                step.loss = train(batch)
+            if trial.done:
+                break
+
+docs/reference/python.md has every name. Nothing but the standard library is needed; torch is used
+where the script has imported it.
+"""
+
+from partune._failure import IllegalLayout
+from partune._trial import Step, Trial, trial
+from partune._values import Values
+from partune._version import __version__
+
+__all__ = ["IllegalLayout", "Step", "Trial", "Values", "__version__", "trial"]

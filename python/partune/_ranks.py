@@ -1,0 +1,84 @@
+"""The ranks of a job: who this process is, and what the others measured.
+
+torch is looked for in sys.modules and never imported: a script without it has one rank, or ranks
+that know nothing of each other.
+"""
+
+import os
+import sys
+
+RANK = ("RANK", "SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+DEVICE = {"nccl": "cuda", "xccl": "xpu"}  # backends that take no tensors of the CPU
+
+
+def number(names, standard):
+    """The first variable of NAMES that is a number."""
+    for name in names:
+        text = os.environ.get(name, "")
+        if text.isdigit():
+            return int(text)
+    return standard
+
+
+def distributed():
+    """torch.distributed once the script has initialised it, else None."""
+    module = sys.modules.get("torch.distributed")
+    ready = module and module.is_available() and module.is_initialized()
+    return module if ready else None
+
+
+def cuda():
+    """torch.cuda once the script uses it, else None."""
+    torch = sys.modules.get("torch")
+    module = getattr(torch, "cuda", None)
+    return module if module and module.is_available() and module.is_initialized() else None
+
+
+def rank():
+    dist = distributed()
+    return dist.get_rank() if dist else number(RANK, 0)
+
+
+def world():
+    dist = distributed()
+    return dist.get_world_size() if dist else number(WORLD, 1)
+
+
+def device():
+    dist = distributed()
+    return DEVICE.get(dist.get_backend(), "cpu") if dist else "cpu"
+
+
+def exchange(row):
+    """Every rank's ROW of numbers, in the order of ranks; only ours without torch.distributed."""
+    dist = distributed()
+    if not dist or dist.get_world_size() == 1:
+        return [list(row)]
+    torch = sys.modules["torch"]
+    mine = torch.tensor(row, dtype=torch.float64, device=device())
+    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, mine)
+    return [other.tolist() for other in rows]
+
+
+def barrier():
+    exchange([0.0])
+
+
+def high_water():
+    """Bytes of this process's resident memory at most; 0 where /proc does not say."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def memory(before):
+    """Bytes that training took so far: of the accelerator, or of this process above BEFORE."""
+    module = cuda()
+    return module.max_memory_allocated() if module else max(0, high_water() - before)

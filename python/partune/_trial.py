@@ -1,0 +1,311 @@
+"""A trial of a campaign around a training loop.
+
+The daemon's word comes by the environment: PARTUNE_TRIAL_CONFIG, a file with model, cluster,
+workload, layout and limits, and PARTUNE_TRIAL_EVENTS, the file that is written. Without the first
+nobody tunes: then a trial writes nothing, ends nothing and costs nothing.
+
+What all ranks must agree on, the end above all, is computed by each of them from the same exchanged
+numbers.
+"""
+
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+
+from partune import _failure, _measure, _ranks
+from partune._events import Events
+from partune._values import Values, values
+from partune._version import __version__
+
+LIMITS = {"warmup_steps": 2, "min_steps": 5, "max_steps": 30, "ci": 0.02}
+
+
+class _Over(BaseException):
+    """Leaves a loop that goes on after the trial has ended; never seen outside."""
+
+
+class _Agreed:
+    """Marks an error that every rank finds from the same numbers: rank 0 reports it."""
+
+
+class _BadLoss(_Agreed, FloatingPointError):
+    pass
+
+
+class _TooFewSteps(_Agreed, RuntimeError):
+    pass
+
+
+class Step:
+    """One step of the loop. Set `loss` (a number or a tensor), and `grad_norm` and `lr` if known."""
+
+    def __init__(self, trial, tokens):
+        self.tokens = tokens
+        self.loss = self.grad_norm = self.lr = None
+        self._trial = trial
+
+    def __enter__(self):
+        self._trial._begin()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self._trial._end(self)
+        return False
+
+
+class Stopwatch:
+    """Milliseconds of this rank: CUDA events where there are any, else the clock after a barrier."""
+
+    def start(self):
+        self._cuda = _ranks.cuda()
+        if self._cuda:
+            self._begin = self._cuda.Event(enable_timing=True)
+            self._begin.record()
+        else:
+            _ranks.barrier()
+            self._begin = time.monotonic()
+
+    def stop(self):
+        if not self._cuda:
+            return 1000 * (time.monotonic() - self._begin)
+        end = self._cuda.Event(enable_timing=True)
+        end.record()
+        end.synchronize()
+        return self._begin.elapsed_time(end)
+
+
+def as_number(value):
+    """A number or a tensor of one element as float; None stays."""
+    return None if value is None else float(getattr(value, "detach", lambda: value)())
+
+
+class Trial:
+    """What `partune.trial()` gives; docs/reference/python.md."""
+
+    def __init__(self, layout=None, workload=None, model=None):
+        path = os.environ.get("PARTUNE_TRIAL_CONFIG")
+        config = {}
+        if path:
+            with open(path, encoding="utf-8") as file:
+                config = json.load(file)
+        self.active = bool(path)
+        self.layout = values({**(layout or {}), **config.get("layout", {})})
+        self.workload = values({**(workload or {}), **config.get("workload", {})})
+        self.model = values({**(model or {}), **config.get("model", {})})
+        self.cluster = values(config.get("cluster", {}))
+        self.limits = Values({**LIMITS, **config.get("trial", {})})
+        self.data = os.environ.get("PARTUNE_TRIAL_DATA") if self.active else None
+        self.rank = _ranks.rank()
+        self.done = False
+        self.n = 0
+        self._ms = []
+        self._losses = []
+        self._memory = (0, 0)  # bytes, rank: the worst
+        self._resident = 0
+        self._begun = self._asked = self._stopped = self._summarised = False
+        self._events = Events(
+            os.environ.get("PARTUNE_TRIAL_EVENTS") if self.active else None, self.rank != 0
+        )
+        self._watch = Stopwatch()
+        self._old_handler = None
+
+    @property
+    def micro_batches(self):
+        """Micro-batches of one rank in a step: global_batch / (micro_batch x dp)."""
+        copies = self.layout.get("dp") or _ranks.world()
+        return self.workload.global_batch // (self.layout.micro_batch * copies)
+
+    def step(self, tokens=None):
+        """A step of the loop, as a context. TOKENS are those of the whole job."""
+        return Step(self, tokens)
+
+    # ---- around everything
+
+    def __enter__(self):
+        if not self.active:
+            return self
+        self._resident = _ranks.high_water()
+        if threading.current_thread() is threading.main_thread():
+            self._old_handler = signal.signal(signal.SIGTERM, self._on_term)
+        self._hello()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if not self.active:
+            return False
+        if self._old_handler is not None:
+            signal.signal(signal.SIGTERM, self._old_handler)
+        try:
+            return self._leave(kind, error)
+        finally:
+            self._events.close()
+
+    def _leave(self, kind, error):
+        over = kind is None or issubclass(kind, _Over)
+        if over and (self._stopped or (self._asked and not self._summarised)):
+            self._say("stopped", n=self.n, reason="asked to stop by SIGTERM")
+            raise SystemExit(_failure.EXIT_STOPPED)
+        if over and not self._summarised:
+            self._ran_out()
+        elif not over and not self._summarised and issubclass(kind, Exception):
+            traceback.print_exception(kind, error, error.__traceback__)
+            self._fail(error)
+        return over
+
+    def _on_term(self, number, frame):
+        """Asked to stop: at the end of a step, which all ranks reach; before the first, at once."""
+        self._asked = True
+        if not self._begun:
+            raise _Over
+
+    # ---- a step
+
+    def _begin(self):
+        if not self.active:
+            return
+        if self.done:
+            raise _Over
+        self._begun = True
+        self._watch.start()
+
+    def _end(self, step):
+        self.n += 1
+        if not self.active:
+            return
+        ms = round(self._watch.stop(), 3)
+        loss = as_number(step.loss)
+        rows = _ranks.exchange(
+            [ms, loss is not None, loss or 0.0, _ranks.memory(self._resident), self._asked]
+        )
+        self._take(step, rows)
+        ended = self._ends()
+        if ended:
+            self._summarise(ended)
+        elif any(row[4] for row in rows):
+            self._stopped = self.done = True
+
+    def _take(self, step, rows):
+        """Count a step: ROWS has the numbers of every rank, the same on all of them."""
+        warmup = self.n <= self.limits.warmup_steps
+        times = [row[0] for row in rows]
+        losses = [row[2] for row in rows if row[1]]
+        loss = sum(losses) / len(losses) if losses else None
+        self._memory = max([self._memory] + [(int(row[3]), rank) for rank, row in enumerate(rows)])
+        self._losses.append(loss)
+        if not warmup:
+            self._ms.append(max(times))
+        self._say(
+            "step",
+            n=self.n,
+            warmup=warmup,
+            ms=max(times),
+            tokens=step.tokens,
+            loss=loss,
+            grad_norm=as_number(step.grad_norm),
+            lr=as_number(step.lr),
+            ranks=_measure.spread(times),
+        )
+        if loss is not None and not abs(loss) < float("inf"):
+            raise _BadLoss(f"loss is {loss} in step {self.n}")
+
+    def _ends(self):
+        """Why the trial ends with this step, as the bundled trainer decides it; None: it goes on."""
+        alone = _ranks.world() > 1 and not _ranks.distributed()  # others would decide otherwise
+        if len(self._ms) >= self.limits.max_steps:
+            return "max_steps"
+        if len(self._ms) < self.limits.min_steps or alone:
+            return None
+        found = _measure.stats(self._ms)
+        return "ci" if found.ci95 <= self.limits.ci * found.median else None
+
+    # ---- events
+
+    def _say(self, event, force=False, **keys):
+        try:
+            self._events.write(event, force, **keys)
+        except OSError as refused:
+            print(f"partune: {refused}", file=sys.stderr)
+            raise SystemExit(_failure.EXIT["io"]) from None
+
+    def _hello(self):
+        torch = sys.modules.get("torch")
+        ranks = _ranks.world()
+        one_host = ranks == 1 or os.environ.get("LOCAL_WORLD_SIZE") == str(ranks)
+        build = f"python {platform.python_version()}"
+        self._say(
+            "hello",
+            program=os.path.basename(sys.argv[0]) or "python",
+            version=__version__,
+            build=build + (f", torch {torch.__version__}" if torch else ""),
+            pid=os.getpid(),
+            model=self.model.get("name"),
+            layout=self.layout,
+            workload=self.workload,
+            ranks=ranks,
+            hosts=[socket.gethostname()] if one_host else None,
+            ends_itself=True,
+        )
+        self._say("memory", planned=None, budget=self._budget())
+
+    def _budget(self):
+        gib = self.cluster.get("device", {}).get("memory_gib")
+        return int(gib * (1 << 30)) if gib else None
+
+    def _summarise(self, ended):
+        found = _measure.stats(self._ms)
+        rate = self.workload.global_batch * self.workload.seq * 1000 / found.median
+        known = [loss for loss in self._losses if loss is not None]
+        total, rank = self._memory
+        self._say(
+            "summary",
+            steps=len(self._ms),
+            warmup_steps=self.limits.warmup_steps,
+            tokens_per_s=rate,
+            # A 95 % interval is 1.96 standard errors to each side.
+            tokens_per_s_se=rate * (found.ci95 / 1.96) / found.median,
+            step_ms=found._asdict(),
+            memory={"planned": None, "measured": {"total": total, "rank": rank}},
+            loss_first=known[0] if known else None,
+            loss_last=known[-1] if known else None,
+            ended=ended,
+        )
+        self._summarised = self.done = True
+
+    def _ran_out(self):
+        """The script's own loop ended first."""
+        if len(self._ms) >= self.limits.min_steps:
+            self._summarise("steps")
+            return
+        self._fail(
+            _TooFewSteps(
+                f"the training loop ended after {self.n} steps; a trial needs "
+                f"{self.limits.warmup_steps} to warm up and {self.limits.min_steps} measured ones"
+            )
+        )
+
+    def _fail(self, error):
+        kind = _failure.classify(error)
+        more = {}
+        if kind == "oom":
+            more = {
+                "memory_class": None,
+                "asked": _failure.asked_bytes(error),
+                "budget": self._budget(),
+            }
+        agreed = isinstance(error, _Agreed)
+        rank = None if agreed else self.rank
+        keys = {"class": kind, "rank": rank, "detail": _failure.detail(error), **more}
+        self._say("error", force=not agreed, **keys)
+        raise SystemExit(_failure.EXIT[kind])
+
+
+def trial(layout=None, workload=None, model=None):
+    """The trial that this process is part of. The arguments are what holds outside of one."""
+    return Trial(layout, workload, model)
