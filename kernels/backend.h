@@ -19,15 +19,6 @@
 
 #include "kernels/kernels.h"
 
-/* The operations that a backend provides, each with its type in kernels.h. */
-/* clang-format off */
-#define KN_BACKEND_OPS(X)                                                                          \
-    X(gemm) X(gemm_grouped) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(attn_fwd) X(attn_bwd)          \
-    X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
-    X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
-    X(zero) X(convert) X(add) X(sumsq) X(adamw)
-/* clang-format on */
-
 struct kn_backend {
     const char *name;
     /* POOL is a new stream; false: the device refuses. NULL: nothing to do */

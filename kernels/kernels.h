@@ -357,4 +357,18 @@ struct kn_adamw {
 void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low, float *m,
               float *v, const float *g, size_t count);
 
+/* ---- all of them --------------------------------------------------------- */
+
+/*
+ * The operations on a pool: what a backend provides (backend.h), and what kncheck has a check for.
+ * calls.awk makes their functions from the prototypes above.
+ */
+/* clang-format off */
+#define KN_BACKEND_OPS(X)                                                                          \
+    X(gemm) X(gemm_grouped) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(attn_fwd) X(attn_bwd)          \
+    X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
+    X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
+    X(zero) X(convert) X(add) X(sumsq) X(adamw)
+/* clang-format on */
+
 #endif

@@ -88,6 +88,14 @@ struct kn_ops {
     double (*fma_loop)(size_t rounds);
 };
 
+/* The members that the reference has, each as kn_ref_NAME. */
+/* clang-format off */
+#define KN_REF_OPS(X)                                                                              \
+    X(gemm) X(rmsnorm_row) X(rmsnorm_bwd) X(rope_row) X(swiglu_row) X(swiglu_bwd_row) X(max_row)   \
+    X(sumexp_row) X(softmax_row) X(dot) X(attn_fwd) X(attn_bwd) X(router_fwd) X(router_bwd)        \
+    X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(fma_loop)
+/* clang-format on */
+
 void kn_ops_ref(struct kn_ops *ops);
 void kn_ops_avx2(struct kn_ops *ops);
 void kn_ops_avx512(struct kn_ops *ops);

@@ -160,5 +160,5 @@ static void grouped_run(struct check *c)
     kn_gemm_grouped(c->pool, &g, e, offsets, n * k);
 }
 
-const struct kc_op kc_grouped = {"gemm_grouped", "groups rows n k mode beta", CASES(grouped_cases),
-                                 true, grouped_run};
+const struct kc_op kc_gemm_grouped = {"gemm_grouped", "groups rows n k mode beta",
+                                      CASES(grouped_cases), true, grouped_run};

@@ -11,6 +11,13 @@
 
 const struct kn_backend *async_backend(void);
 
+/* Its operations: those of plain arguments are made by kernels/calls.awk, with async_launch, which
+ * copies ARGS and has kn_wait call RUN. */
+#define ASYNC_DECLARE(op) __typeof__(kn_##op) async_##op;
+KN_BACKEND_OPS(ASYNC_DECLARE)
+#undef ASYNC_DECLARE
+void async_launch(struct kn_pool *p, void (*run)(const void *), const void *args, size_t bytes);
+
 int async_pending(const struct kn_pool *p); /* launched and not yet run */
 int async_waits(const struct kn_pool *p);   /* with something to run, since the pool was made */
 int async_live(void);                       /* allocations that were not freed */
