@@ -58,6 +58,7 @@ void kn_host_attn_fwd(struct kn_pool *pool, const struct kn_attn *attn, void *ou
     struct fwd f = {.a = attn, .o = out, .ldo = ldo, .lse = lse};
 
     check(attn);
+    assert(ldo >= attn->heads * attn->d);
     f.blocks = (attn->seq + Q_BLOCK - 1) / Q_BLOCK;
     kn_parallel(pool, attn->batch * attn->heads * ((f.blocks + 1) / 2), 1, 1, fwd_units, &f);
 }
@@ -178,6 +179,7 @@ static void bwd_shared(struct kn_pool *pool, struct bwd *bwd)
 {
     size_t rows = bwd->count * (bwd->a->heads / bwd->a->kv_heads) * bwd->blocks;
 
+    assert(rows <= MAX_ROWS);
     for (size_t i = 0; i < rows; i++)
         atomic_init(&bwd->done[i], 0);
     atomic_init(&bwd->next, 0);
@@ -193,6 +195,9 @@ void kn_host_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn,
     struct bwd b;
 
     check(attn);
+    assert(grad->ldo >= attn->heads * attn->d && grad->lddo >= attn->heads * attn->d);
+    assert(grad->lddq >= attn->heads * attn->d && grad->lddk >= attn->kv_heads * attn->d &&
+           grad->lddv >= attn->kv_heads * attn->d);
     b.a = attn;
     b.g = grad;
     b.delta = workspace;

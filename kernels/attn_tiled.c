@@ -182,6 +182,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
     struct rows q =
         rows_of(a->type, a->q, a->ldq, row + job->q0, job->head * a->d, queries, a->d, w->q);
 
+    assert(queries <= TILE && job->q1 <= a->seq && job->head < a->heads);
     isa->transpose[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
     memset(w->ot, 0, a->d * LD * sizeof(float));
     for (size_t i = 0; i < TILE; i++) {
@@ -379,6 +380,7 @@ void kn_attn_tiled_bwd_row(const struct kn_attn_job *job, const struct kn_attn_g
     size_t blocks = (a->seq + TILE - 1) / TILE, group = a->heads / a->kv_heads;
     struct tile t = sums_of(job, grad, sums);
 
+    assert(row < group * blocks && (!order || order->blocks == blocks));
     t.order = order;
     t.row = row;
     backward_block(job, grad, delta, job->head * group + row / blocks, row % blocks * TILE, &t);

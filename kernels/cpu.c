@@ -34,6 +34,7 @@ static void fill(enum kn_isa isa)
         [KN_AVX512] = kn_ops_avx512,
     };
 
+    assert(isa <= kn_isa_best());
     for (int i = KN_REF; i <= (int)isa; i++)
         level[i](&state.ops);
     state.isa = isa;

@@ -133,6 +133,6 @@ void kn_host_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w,
 {
     struct adamw a = {.h = hyper, .w = w, .low = low, .m = m, .v = v, .g = g};
 
-    assert(hyper->step >= 1);
+    assert(hyper->step >= 1 && hyper->beta1 < 1 && hyper->beta2 < 1);
     kn_parallel(pool, count, UNIT, GRAIN, adamw_span, &a);
 }

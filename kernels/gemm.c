@@ -376,6 +376,7 @@ void kn_host_gemm(struct kn_pool *pool, const struct kn_gemm *gemm)
     struct job j = {.g = gemm};
 
     check(gemm);
+    assert((gemm->ta || gemm->lda >= gemm->k) && (!gemm->tb || gemm->ldb >= gemm->k));
     choose_grid(&j, (size_t)kn_pool_threads(pool));
     start(pool, &j, j.grid_m * j.grid_n, run_part);
 }
@@ -475,6 +476,8 @@ void kn_host_gemm_grouped(struct kn_pool *pool, const struct kn_gemm *gemm, size
 
     check(gemm);
     assert(!(gemm->ta && gemm->tb));
+    for (size_t e = 0; e < groups; e++)
+        assert(offsets[e] >= 0 && offsets[e] <= offsets[e + 1]);
     if (groups == 0)
         return;
     flops = 2.0 * (double)(offsets[groups] - offsets[0]) * (double)gemm->n *

@@ -102,6 +102,7 @@ void kn_host_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, floa
     struct kn_pool *q;
 
     assert((2 + 3 * BWD_ROWS) * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(kn_pool_threads(pool) <= (int)sizeof(b.used));
     kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &b);
     q = kn_pool_acquire(pool);
     for (int i = 1; i < kn_pool_threads(q) && i < (int)sizeof(b.used); i++)

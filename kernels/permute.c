@@ -7,6 +7,7 @@ enum { GRAIN = 16 };
 void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_t *key,
                     size_t count, size_t groups)
 {
+    assert(count <= INT32_MAX);
     memset(offsets, 0, (groups + 1) * sizeof(*offsets));
     for (size_t i = 0; i < count; i++) {
         assert(key[i] < (int32_t)groups);
@@ -24,6 +25,7 @@ void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_
     }
     memmove(offsets + 1, offsets, groups * sizeof(*offsets));
     offsets[0] = 0;
+    assert((size_t)offsets[groups] <= count); /* all but the dropped ones */
 }
 
 struct move {
@@ -61,6 +63,7 @@ void kn_host_permute(struct kn_pool *pool, enum kn_type type, void *y, const voi
 {
     struct move m = {.t = type, .y = y, .x = x, .src = src, .k = k, .d = dim};
 
+    assert(k >= 1);
     kn_parallel(pool, count, 1, GRAIN, permute_rows, &m);
 }
 

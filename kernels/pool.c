@@ -120,6 +120,7 @@ void kn_pool_run(struct kn_pool *pool, void (*fn)(void *, int, int), void *arg)
 {
     struct kn_pool *p = kn_pool_acquire(pool);
 
+    assert(atomic_load(&p->pending) == 0); /* one caller at a time */
     p->fn = fn;
     p->arg = arg;
     if (p->threads > 1) {
@@ -257,6 +258,7 @@ void kn_pool_poll(struct kn_pool *pool, int thread)
 
 float *kn_pool_scratch(struct kn_pool *pool, int thread)
 {
+    assert(thread >= 0 && thread < pool->threads);
     return (float *)(void *)(pool->scratch + (size_t)thread * KN_SCRATCH_BYTES);
 }
 
@@ -290,6 +292,7 @@ void kn_parallel(struct kn_pool *pool, size_t count, size_t unit, size_t grain,
     struct kn_pool *p = pool ? pool : &alone;
     struct range_job j = {.pool = p, .n = count, .unit = unit, .fn = fn, .arg = arg};
 
+    assert(unit > 0);
     j.parts = kn_max(1, kn_min((size_t)p->threads, count / kn_max(grain, 1)));
     if (count == 0)
         return;

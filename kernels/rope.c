@@ -8,6 +8,7 @@ void kn_rope_tables(float *cos_t, float *sin_t, size_t positions, size_t dim, do
 {
     size_t half = dim / 2;
 
+    assert(dim % 2 == 0 && theta > 0);
     for (size_t i = 0; i < half; i++) {
         double f = pow(theta, -2.0 * (double)i / (double)dim);
 

@@ -61,5 +61,6 @@ void kn_host_router_bwd(struct kn_pool *pool, float *dlogits, const float *dw, c
                        .k = k,
                        .renorm = renorm};
 
+    assert(k >= 1 && k <= experts);
     kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &r);
 }

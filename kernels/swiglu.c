@@ -36,6 +36,7 @@ void kn_host_swiglu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t
         .t = type, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = ffn};
 
     assert(3 * ffn * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(ldy >= ffn && ldg >= ffn && ldu >= ffn);
     kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &w);
 }
 
@@ -78,5 +79,7 @@ void kn_host_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, si
                        .f = ffn};
 
     assert(5 * ffn * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(lddg >= ffn && lddu >= ffn && lddy >= ffn && ldg >= ffn && ldu >= ffn);
+    assert((dgate != gate || lddg == ldg) && (dup != up || lddu == ldu));
     kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &w);
 }
