@@ -45,7 +45,7 @@ const struct tr_setting tr_settings[] = {
     NUM("weight-decay", "train", "weight_decay", train.weight_decay, 0, 1e3, "0.1",
         "decoupled weight decay, matrices only"),
     NUM("beta1", "train", "beta1", train.beta1, 0, 0.999999, "0.9", "AdamW beta1"),
-    NUM("beta2", "train", "beta2", train.beta2, 0, 0.99999999, "0.95", "AdamW beta2"),
+    NUM("beta2", "train", "beta2", train.beta2, 0, 0.9999999, "0.95", "AdamW beta2"),
     NUM("eps", "train", "eps", train.eps, 1e-30, 1, "1e-8", "AdamW epsilon"),
     NUM("clip", "train", "clip", train.clip, 0, 1e9, "1",
         "clip the global gradient norm to this (0: no clipping)"),
