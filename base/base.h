@@ -1,5 +1,5 @@
 /*
- * base - small tools that know nothing of the product.
+ * base - small tools, independent of the product.
  *
  * The only header of this folder that others include. Each module below is documented in its own
  * header; a module's functions carry its name as prefix (err_, mem_, arena_, str_, log_, opt_,

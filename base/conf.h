@@ -52,11 +52,11 @@ struct conf_key {
 struct conf_section {
     const char *name;
     bool named;                 /* [name "..."], else [name] */
-    const struct conf_key *key; /* ends with a NULL name; NULL: whoever reads it checks its keys */
+    const struct conf_key *key; /* ends with a NULL name; NULL: its reader checks the keys */
 };
 
-/* Is everything in CONF known? KNOWN ends with a NULL name. -EINVAL names file, line and what was
- * probably meant: a mistyped section would otherwise count as absent. */
+/* Is everything in CONF known? KNOWN ends with a NULL name. -EINVAL names file, line and the
+ * nearest known name: a mistyped section would otherwise count as absent. */
 int conf_check(const struct conf *conf, const struct conf_section *known, struct err *error);
 
 AUTO_DEFINE(conf)

@@ -23,10 +23,10 @@ int err_set(struct err *error, int code, const char *fmt, ...)
 int err_at(struct err *error, int code, const char *pointer, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Put what the caller knows before the text ("restore x: short read"); returns e->code. */
+/* Put the caller's context before the text ("restore x: short read"); returns error->code. */
 int err_wrap(struct err *error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Put PREFIX ("/workload") before the pointer; returns e->code. */
+/* Put PREFIX ("/workload") before the pointer; returns error->code. */
 int err_under(struct err *error, const char *prefix);
 
 #endif

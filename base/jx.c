@@ -290,10 +290,11 @@ int jx_get_array(json_t **ret, const json_t *object, const char *key, size_t max
 }
 
 /*
- * Jansson's own way to be out of memory is to leave something out: a member that cannot be set, an
- * element, and, where a text grows, the name of a member (dump_string() of a key is not looked at
- * as of 2.14), which gives a text that is no JSON. In an answer or a row of the store that is a
- * lie, so its allocations abort as all small ones do. Done before main(), ahead of the first one.
+ * Where memory runs out, Jansson leaves something out: a member that cannot be set, an element,
+ * and, where a text grows, the name of a member (the result of dump_string() of a key is ignored as
+ * of 2.14), which makes the text invalid JSON. In a response or a row of the database that would be
+ * wrong data, so its allocations abort as all small ones do. Set before main(), ahead of the first
+ * one.
  */
 static __attribute__((constructor)) void no_memory_no_json(void)
 {

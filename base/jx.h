@@ -2,10 +2,10 @@
  * Reading JSON that comes from outside, by Jansson.
  *
  * Every failure names the field by its JSON pointer in err.pointer and says the bound that it
- * broke. A getter whose key is absent leaves *RET alone and returns 0, so that a default is what
- * *RET held; the _need_ forms refuse an absent key. null counts as absent.
+ * broke. A getter whose key is absent leaves *RET alone and returns 0, so *RET may hold a default;
+ * jx_need() refuses an absent key. null counts as absent.
  *
- * All of Jansson's allocations abort when memory is out: a value is whole, and so is its text.
+ * All of Jansson's allocations abort when memory runs out, so a value and its text are complete.
  */
 #ifndef BASE_JX_H
 #define BASE_JX_H

@@ -1,8 +1,8 @@
 /*
  * Allocation.
  *
- * mem_alloc and its kin abort when memory is out: small requests of a program that cannot go on
- * without them. mem_try_alloc returns NULL and serves every size that comes from outside (request
+ * mem_alloc and the like abort when memory runs out: for small requests that the program cannot do
+ * without. mem_try_alloc returns NULL and serves every size that comes from outside (request
  * bodies, counts, model sizes), where the caller answers -ENOMEM.
  *
  * AUTO(type) frees on every return: `AUTO(str) *s = str_new();` needs str_free(struct str *).

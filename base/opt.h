@@ -63,7 +63,7 @@ int opt_from_argv(int *ret_operands, struct opt_set *set, int argc, char **argv,
 
 void opt_help(const struct opt_set *set, FILE *out); /* usage and the list of options */
 
-/* What a manual page says beside the options. The texts are roff; a leading line with a dot is a
+/* What a manual page has besides the options. The texts are roff; a leading line with a dot is a
  * macro. */
 struct opt_manual {
     int section;             /* 1 or 8 */

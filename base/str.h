@@ -1,5 +1,5 @@
 /*
- * Strings: a growing buffer, and questions about plain C strings.
+ * Strings: a growing buffer, and functions on plain C strings.
  *
  * A zeroed struct str is empty and valid; text is then NULL and str_text() gives "". text is always
  * NUL-terminated. str_done() frees; str_take() hands the buffer to the caller, who frees it.
@@ -42,8 +42,8 @@ int str_to_f64(double *ret, const char *text);
 /* "512", "64k", "1.5GiB", "2g" as bytes (k, m, g, t are powers of 1024); -EINVAL or -ERANGE. */
 int str_to_bytes(uint64_t *ret, const char *text);
 
-/* The name in the NULL-terminated list NAMES nearest to WORD, or NULL where each is farther than
- * one edit for four letters: then it is another word, not a slip. */
+/* The name in the NULL-terminated list NAMES nearest to WORD, or NULL if each is farther away than
+ * one edit for four letters: then it is another word, not a typo. */
 const char *str_nearest(const char *word, const char *const *names);
 /* The same, of those that at most MOST edits make of WORD. */
 const char *str_within(const char *word, const char *const *names, int most);

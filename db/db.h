@@ -7,7 +7,7 @@
  *
  * Connections. One process writes, through one connection that belongs to the writer thread (struct
  * db_writer); any number of threads read, each through its own struct db. The file is in WAL mode,
- * so readers never wait for the writer nor the writer for them. A job given to the writer is one
+ * so readers never wait for the writer nor the writer for them. A job of the writer is one
  * transaction; jobs that wait together are committed together.
  *
  * Durability: synchronous=NORMAL. A commit survives the death of any process at any instant; after
@@ -68,7 +68,7 @@ int db_meta_set(struct db *db, const char *key, const char *value, struct err *e
 
 /* ---- the writer thread --------------------------------------------------- */
 
-/* Work on the writer's connection; what it did is undone if it returns a negative code. */
+/* Work on the writer's connection, rolled back if it returns a negative code. */
 typedef int db_job_fn(struct db *writer, void *arg, struct err *error);
 
 /* Takes over WRITER (opened with DB_WRITE). */
@@ -124,7 +124,7 @@ struct db_filter {
     const char *state, *tag, *name, *kind; /* NULL: any */
     const char *sort; /* one of the keys named at the function; NULL: the first */
     bool descending;
-    const char *after; /* go on behind this position; NULL: from OFFSET on */
+    const char *after; /* continue after this position; NULL: from OFFSET on */
     int64_t offset, limit;
 };
 
@@ -138,8 +138,8 @@ int db_campaign_launched_by(bool *ret, struct db *db, const char *id, const char
 /* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in ARENA. */
 int db_campaign_list(struct db_campaign **ret, int *ret_count, int64_t *ret_total, struct db *db,
                      struct arena *arena, const struct db_filter *filter, struct err *error);
-/* The position of CAMPAIGN in the list of FILTER, in ARENA: what comes behind it is what FILTER
- * lists with it as `after`. */
+/* The position of CAMPAIGN in the list of FILTER, in ARENA: FILTER with it as `after` lists what
+ * follows. */
 const char *db_campaign_position(struct arena *arena, const struct db_filter *filter,
                                  const struct db_campaign *campaign);
 /* FROM is a list of states ("running paused"); -ESTALE if the campaign is in none of them. Keeps
@@ -156,13 +156,13 @@ int db_campaign_set_priority(struct db *writer, const char *id, int64_t priority
                              struct err *error);
 int db_campaign_set_verify(struct db *writer, const char *id, const char *verify_json,
                            struct err *error);
-/* A verification that runs comes to STATE, which says how it ended. */
+/* End a running verification in STATE, which says how it ended. */
 int db_campaign_end_verify(struct db *writer, const char *id, const char *state, struct err *error);
 /* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in ARENA. */
 int db_campaign_ended(const char ***ret, int *ret_count, struct db *db, struct arena *arena,
                       int64_t before, int64_t limit, struct err *error);
-/* With all its trials, attempts, steps, events and artifacts: no question sees them any more, and
- * pieces remove them. -EBUSY while it runs or verifies. */
+/* With all its trials, attempts, steps, events and artifacts: no query sees them from now on, and
+ * db_removal_piece() removes them. -EBUSY while it runs or verifies. */
 int db_campaign_delete(struct db *writer, const char *id, struct err *error);
 /* Remove rows of deleted campaigns for some milliseconds: 1 if there were any, 0 if none is left.
  */
@@ -200,7 +200,7 @@ struct db_trial {
     int64_t rev;
 };
 
-/* A row of which nothing is known yet: every measurement NAN, every time and reference DB_NULL. */
+/* An empty row: every measurement NAN, every time and reference DB_NULL. */
 void db_trial_blank(struct db_trial *ret);
 /* Adds a queued trial with the campaign's next n, which is put into TRIAL and *RET_N. The campaign
  * must be running or verifying (-ESTALE). */
@@ -227,7 +227,7 @@ int db_trial_requeue(struct db *writer, const char *campaign, int64_t trial, str
 int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err *error);
 /* All queued trials of a campaign become cancelled. */
 int db_trial_cancel_queued(struct db *writer, const char *campaign, int64_t now, struct err *error);
-/* Planned memory as the trainer said it, before the trial ends. */
+/* Planned memory as the trainer reported it, before the trial ends. */
 int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
                      const char *memory_json, struct err *error);
 /* All successful measurements of the layout of TRIAL: TRIAL itself and its repeats, in order. */
@@ -254,13 +254,13 @@ struct db_attempt {
     int64_t devices;
     int64_t offset; /* of the event file: all before it is in table step */
     int64_t created, started, ended;
-    const char *outcome; /* final state of this attempt, also when the trial goes on with another */
+    const char *outcome; /* final state of this attempt, also when another one follows */
     const char *failure; /* JSON */
     int64_t exit_code, signal;
 };
 
 int db_attempt_add(struct db *writer, const struct db_attempt *at, struct err *error);
-/* Progress: the event file is read up to OFFSET. Belongs into the job that adds those steps. */
+/* Progress: the event file is read up to OFFSET. Belongs in the job that adds those steps. */
 int db_attempt_progress(struct db *writer, const char *campaign, int64_t trial, int64_t attempt,
                         int64_t offset, struct err *error);
 int db_attempt_run(struct db *writer, const char *campaign, int64_t trial, int64_t attempt,
@@ -379,7 +379,7 @@ int db_hook_clear(struct db *writer, struct err *error);
 int db_hook_add(struct db *writer, const char *name, const char *events, struct err *error);
 /* Give up what is pending for hooks that are no longer there. */
 int db_delivery_orphans(struct db *writer, struct err *error);
-/* Pending ones whose time has come, the longest due first. */
+/* Pending deliveries that are due, the longest due first. */
 int db_delivery_due(struct db_delivery **ret, int *ret_count, struct db *db, struct arena *arena,
                     int64_t now, int64_t limit, struct err *error);
 /* An attempt begins: BODY becomes the delivery's if it has none, and the next is not before DUE. */

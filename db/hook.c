@@ -1,8 +1,8 @@
 /*
- * Webhooks: which there are, and what is still to be delivered.
+ * Webhooks: the hooks, and pending deliveries.
  *
- * Deliveries are made by triggers (schema 3), inside the transaction of the change that they tell
- * of, so that none is lost and none is made twice, whenever the daemon dies.
+ * Triggers (schema 3) make deliveries, inside the transaction of the change that they report, so
+ * that none is lost and none is made twice, whenever the daemon dies.
  */
 #include "db/internal.h"
 

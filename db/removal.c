@@ -1,11 +1,10 @@
 /*
  * Deletion of campaigns: marked at once, removed piece by piece.
  *
- * A campaign with 100,000 trials takes seconds to remove, and one thread writes. So a deletion is
- * the change of one row, to state `deleted`, which no question sees: it is committed or it is not,
- * and from then on the campaign is gone for everybody. Its rows follow in pieces of a few
- * milliseconds, each a transaction like any other; what a killed process left of them is found by
- * that state. The campaign's own row goes last.
+ * A campaign with 100,000 trials takes seconds to remove, and one thread writes. So a deletion
+ * changes one row, to state `deleted`, which no query sees: once that is committed, the campaign is
+ * gone for all clients. Its rows follow in pieces of a few milliseconds, each a transaction of its
+ * own; what a killed process left of them is found by that state. The campaign's own row goes last.
  */
 #include "db/internal.h"
 
@@ -44,8 +43,8 @@ int db_removal_list(const char ***ret, int *ret_count, struct db *db, struct are
     return 0;
 }
 
-/* Some rows of a marked campaign, those first on which no others depend; how many, 0: none is left
- * of any. */
+/* Remove some rows of a marked campaign, first those on which no others depend; returns how many, 0
+ * when no marked campaign is left. */
 static int remove_some(struct db *writer, struct err *error)
 {
     static const char *const sql[] = {

@@ -20,7 +20,7 @@
  *   token        bearer tokens, hashed
  *   audit        who did what
  *   hook         webhooks of the daemon's configuration, which the triggers below ask
- *   delivery     what was, or is to be, posted to them
+ *   delivery     what was posted to them, or will be
  */
 #include "db/internal.h"
 

@@ -2,9 +2,9 @@
  * The writer thread: one queue, one connection.
  *
  * Jobs that are in the queue when the thread wakes share one transaction, each inside a savepoint
- * of its own, so that a job that fails undoes itself alone. A caller that waits is answered after
+ * of its own, so that a job that fails undoes itself alone. A waiting caller gets its result after
  * the commit; if the commit fails, every job of the batch failed. The WAL is checkpointed here,
- * after the answers, never while somebody waits for them.
+ * after callers have their results.
  */
 #include "db/internal.h"
 

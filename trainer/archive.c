@@ -45,7 +45,7 @@ static uint64_t param_bytes(const struct pl_param *param, enum tr_dtype dtype)
     return param->shape[0] * param->shape[1] * tr_dtype_bytes(dtype);
 }
 
-/* How many files of at most SPLIT bytes hold all, a tensor never divided. */
+/* How many files of at most SPLIT bytes hold all tensors, none of them divided. */
 static int count_files(const struct pl_params *all, enum tr_dtype dtype, const char *const *suffix,
                        uint64_t split)
 {

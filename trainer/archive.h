@@ -41,8 +41,8 @@ const struct tr_st_tensor *tr_archive_find(const struct tr_st **ret_file,
                                            const struct tr_archive *archive, const char *name);
 
 /* Copy one part into the files or out of them. NAME is the tensor's in the files. -EINVAL names
- * tensor and sizes where the file's shape has not room for the part (SHAPE is the whole tensor's by
- * the model). */
+ * tensor and sizes where the part does not fit the file's shape (SHAPE is the whole tensor's by the
+ * model). */
 int tr_archive_put(const struct tr_archive *archive, const char *name, const struct tr_part *part,
                    struct err *error);
 int tr_archive_get(const struct tr_archive *archive, const char *name, const struct tr_part *part,

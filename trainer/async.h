@@ -1,6 +1,5 @@
 /*
- * Reductions of gradients and gathers of weights, bucket by bucket, that may run behind
- * computation.
+ * Reductions of gradients and gathers of weights, bucket by bucket, that may overlap computation.
  *
  * There are two lanes, one for each scratch buffer: buckets of the dense mesh, and experts. A lane
  * does one collective at a time in the order of asking, which must be the same on all members of
@@ -42,14 +41,14 @@ void tr_async_done(struct tr_rank *rank);
 
 /* The gradients of BUCKET are complete on this rank: sum them over the replicas. */
 void tr_async_reduce(struct tr_rank *rank, int index);
-/* The weights of this rank's shard of BUCKET are new: collect all shards. */
+/* This rank's shard of the weights of BUCKET was updated: gather all shards. */
 void tr_async_gather(struct tr_rank *rank, int index);
 
-/* Something was asked for and is not done. */
+/* A collective was requested and is not complete. */
 bool tr_async_busy(const struct tr_rank *rank);
 void tr_async_poll(struct tr_rank *rank);
 void tr_async_drain(struct tr_rank *rank);
-/* Wait until the weights that layer LAYER of chunk CHUNK and all before it need are there. */
+/* Wait for the weights of layer LAYER of chunk CHUNK and of all layers before it. */
 void tr_async_need(struct tr_rank *rank, int chunk, int layer);
 
 #endif

@@ -1,10 +1,9 @@
 /*
- * Each figure is the best of several short repeats: what the machine can do, which other people's
- * work on it can only hide. What a core computes is divided by the time that its thread had the
- * core, so that a busy machine does not lower the peak by which MFU is judged; the share of the
- * time that other work took is in the profile (busy_share). Rank 0 measures the cores with a pool
- * of as many threads while other ranks wait in usleep(), not in MPI's spinning. Only the transfers
- * need two ranks.
+ * Each figure is the best of several short repeats: what the machine can do, which other load can
+ * only hide. The work of a core is divided by the time that its thread had the core, so that a busy
+ * machine does not lower the peak that MFU refers to; the share of time that other load took is in
+ * the profile (busy_share). Rank 0 measures the cores with a pool of as many threads while other
+ * ranks wait in usleep(), not in MPI's spinning. Only the transfers need two ranks.
  */
 #include "trainer/calibrate.h"
 
@@ -327,7 +326,7 @@ static double transfer_large(void *arg)
     return 4.0 * LARGE * sizeof(float) / (seconds() - t) * 1e-9;
 }
 
-/* A look for a message that is not there: what one turn of a waiting loop costs beside the yield.
+/* A probe for a message that is not there: what a waiting loop costs in addition to the yield.
  */
 static double probe_once(void *arg)
 {
@@ -467,7 +466,7 @@ static void tell(const struct tr_config *config, const struct found *found)
     printf("written to %s\n", config->calibrate);
 }
 
-/* Everybody arrives; who is early sleeps. */
+/* A barrier; early ranks sleep. */
 static void meet(void)
 {
     MPI_Request req;

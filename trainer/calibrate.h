@@ -4,10 +4,10 @@
  *
  *     mpiexec -n 2 partune-train --calibrate FILE
  *
- * Rates are those of one core while all cores work, for that is how training uses them. `stamp` in
- * the file says where it comes from (CPU, build, date) and holds what the profile has no field for:
- * the rates of a core alone, transfers between two ranks, the cost of giving the core away, and the
- * GEMM blocking that was fastest.
+ * Rates are those of one core while all cores are busy, as in training. `stamp` records where the
+ * file comes from (CPU, build, date) and what the profile has no field for: the rates of a core
+ * alone, transfers between two ranks, the cost of giving the core away, and the GEMM blocking that
+ * was fastest.
  */
 #ifndef TRAINER_CALIBRATE_H
 #define TRAINER_CALIBRATE_H

@@ -4,8 +4,8 @@
  *
  * Every collective step is `r = mine(...); r = tr_together(team, r, e);`, so a failure on one rank
  * is the same failure on all, and no rank is left waiting. A folder is filled under another name
- * and then renamed; where one of that name exists the two are exchanged in one system call, so at
- * no instant is there none.
+ * and then renamed; where the name exists, the two are exchanged in one system call, so the name
+ * always exists.
  */
 #include "trainer/ckpt.h"
 
@@ -213,8 +213,8 @@ int tr_same_model(const json_t *theirs, const struct pl_model *model, const char
     return 0;
 }
 
-/* What is wrong with a file's content, or that it is not there, is damage: another checkpoint may
- * be whole. A disk that cannot be read, or memory that is out, is not. */
+/* A missing file or wrong content is damage: another checkpoint may be whole. A read error of the
+ * disk, or lack of memory, is not. */
 static int as_damage(int status, struct err *error)
 {
     if (status == -EINVAL || status == -ENOENT || status == -ENODATA || status == -EFBIG ||
@@ -545,8 +545,8 @@ static int open_here(struct opened *opened, const char *path, const struct pl_mo
     return as_damage(r, error);
 }
 
-/* What rank 0 finds decides: it is damage only if rank 0 finds it, and any other rank that does not
- * find the same is looking at another folder, or at an old view of this one. */
+/* Rank 0 decides: only what it finds is damage. Another rank that finds something else sees another
+ * folder, or an old view of this one. */
 static int open_alike(struct opened *opened, const char *path, const struct pl_model *model,
                       const struct tr_team *team, struct err *error)
 {

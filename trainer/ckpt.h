@@ -22,11 +22,11 @@
  * file DIR/latest. A kill at any point leaves the previous checkpoint as it was; what it leaves of
  * the new one is removed by the next save.
  *
- * What a rank holds is said by parts (struct tr_part): rectangles of HF tensors, and of those a run
+ * Parts (struct tr_part) describe what a rank holds: rectangles of HF tensors, and of those a run
  * of elements, which is what a sharded optimizer has. The list of parts is the same for weights and
  * for state but for `data`.
  *
- * This module knows no MPI: it is told how ranks agree (struct tr_team).
+ * This module does not use MPI: the caller provides how ranks agree (struct tr_team).
  */
 #ifndef TRAINER_CKPT_H
 #define TRAINER_CKPT_H
@@ -70,9 +70,9 @@ struct tr_part {
     bool save; /* exactly one rank says true for each element of a tensor; all load */
 };
 
-/* How ranks agree. Both functions are entered by all ranks. AGREE is entered by all ranks with 0 or
- * a negative errno and gives every one of them the smallest; TEXT (480 bytes) then holds the text
- * of one rank that had it. With one rank: tr_team_alone. */
+/* How ranks agree. All ranks call both functions. AGREE takes 0 or a negative errno from each and
+ * gives all of them the smallest; TEXT (480 bytes) then holds the text of one rank that had it.
+ * With one rank: tr_team_alone. */
 struct tr_team {
     int rank, size;
     int (*agree)(void *ctx, int status, char *text);
@@ -82,8 +82,8 @@ struct tr_team {
 
 extern const struct tr_team tr_team_alone;
 
-/* The worst result of all ranks, with its text, on every rank: what each does alone becomes what
- * all have done, before any of them goes on. Collective. */
+/* The worst result of all ranks, with its text, on every rank: no rank continues before it knows
+ * that all have succeeded. Collective. */
 int tr_together(const struct tr_team *team, int status, struct err *error);
 bool tr_lead(const struct tr_team *team); /* rank 0, which does what only one may do */
 /* For a rank whose view of the files is not rank 0's: ERROR, which says what it found, becomes
@@ -117,7 +117,8 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
                  const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
                  const struct tr_team *team, struct err *error);
 
-/* Whether checkpoints can be made in DIR, which is created: what would fail later. */
+/* Check that checkpoints can be written in DIR, which is created: an error now, not at the first
+ * save. */
 int tr_ckpt_room(const char *dir, struct err *error);
 
 /* The same for a run, before it resumes or saves: DIR is claimed for it (claim.h), and is one and
@@ -158,7 +159,8 @@ int tr_hf_load(const char *folder, const struct tr_ckpt_what *what, const struct
  * file. */
 int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_what *what,
                const struct tr_team *team, struct err *error);
-/* Whether it can be written: what would fail later. Folders above it are created. */
+/* Check that it can be written: an error now, not after the training. Folders above it are created.
+ */
 int tr_hf_room(const char *folder, struct err *error);
 /* The same for a run, before it trains: FOLDER is claimed for it (claim.h), and the folder that it
  * is to be in is one and the same for all ranks; collective. RET on rank 0, else NULL; RET_WARNING

@@ -10,7 +10,7 @@
  *     .saving.xxxxxxxx         one that is being written
  *     .lock                    who writes here (claim.h)
  *
- * Only rank 0 looks at names. What it decides is shared, so a host whose view of the folder is late
+ * Only rank 0 looks at names. It shares its decision, so a host with an outdated view of the folder
  * cannot choose another step than the others.
  */
 #include "trainer/ckpt_dir.h"
@@ -203,7 +203,7 @@ static int choose(struct choice *ret, struct resume *resume, const struct tr_tea
     return ret->none ? -ENOENT : 0;
 }
 
-/* Rename NAME to the first free name beside it that says that it is damaged. */
+/* Rename NAME to the first free NAME.damaged, NAME.damaged.2, ... */
 static int set_aside(struct resume *resume, const char *name, struct err *error)
 {
     AUTO_FREE char *from = mem_printf("%s/%s", resume->dir, name);
@@ -221,7 +221,7 @@ static int set_aside(struct resume *resume, const char *name, struct err *error)
     return 0;
 }
 
-/* All that were found damaged lose their names, and the pointer gets that of the one that is whole.
+/* Set all damaged ones aside, and let the pointer name the one that is whole.
  */
 static int set_all_aside(struct resume *resume, const char *whole, struct err *error)
 {

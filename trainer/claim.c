@@ -7,15 +7,15 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-/* A holder that runs is waited for this often, since it may have been killed a moment ago; one that
- * is gone, or has not said yet who it is, until it has let go or spoken. */
+/* How often to try: for a holder that runs, which may just have been killed, TRIES_LIVE times; for
+ * one that is gone, or has not written its record yet, TRIES times. */
 enum { TRIES = 20, TRIES_LIVE = 4, TRY_NS = 50000000, RECORD_MAX = 4096 };
 
 struct tr_claim {
     int fd;
 };
 
-/* A process, so that it is known again: a pid alone is used again, also after a reboot. */
+/* Identifies a process: a pid alone is reused, also after a reboot. */
 struct holder {
     char host[128], boot[64], since[CLOCK_TEXT];
     int pid;
@@ -74,7 +74,7 @@ static int write_record(int fd, const char *path, struct err *error)
     return 0;
 }
 
-/* False if nobody has written there, or has not finished yet. */
+/* False if no record has been written, or not completely. */
 static bool read_record(struct holder *holder, int fd)
 {
     char text[RECORD_MAX];
@@ -95,7 +95,7 @@ static bool read_record(struct holder *holder, int fd)
     return holder->pid > 0;
 }
 
-/* As far as can be known here. */
+/* As far as this host can tell. */
 static bool gone(const struct holder *holder)
 {
     struct holder us;

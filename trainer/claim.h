@@ -1,5 +1,5 @@
 /*
- * One run at a time in a folder of checkpoints, and for a folder of weights.
+ * At most one run writes to a folder of checkpoints, or to a folder of weights.
  *
  * Rank 0 of a run holds a lock on DIR/.lock from its start to its end; for --save-hf FOLDER, which
  * is replaced as a whole, on .NAME.lock next to it. It is an fcntl() lock of the
@@ -10,7 +10,7 @@
  *
  * Where a file system has no such locks (Lustre mounted without -o flock), that content decides as
  * far as it can: a process of this host that still runs keeps others out, one that is gone does
- * not. Of a run on another host nothing can be known there; the caller is told, and goes on.
+ * not. Nothing is known there of a run on another host: the caller gets a warning and continues.
  */
 #ifndef TRAINER_CLAIM_H
 #define TRAINER_CLAIM_H

@@ -18,9 +18,9 @@
  * h^2 / ((q - 1)(h - 1)) x TR_LINK, where TR_LINK stands for a'/b', the bytes that a link carries
  * in one latency: 6 KB at 1 Gbit/s and 50 us, 120 KB at 100 Gbit/s and 10 us.
  *
- * A reduce-scatter works in pieces, PL_COLL_AHEAD of them under way: whoever polls it from inside a
- * computation comes by only so often, and a piece needs several tests (offer, answer, the data in
- * some reads, end). How large a piece is says pl_coll_piece().
+ * A reduce-scatter works in pieces, PL_COLL_AHEAD of them in flight: it is polled from inside
+ * computations, which is seldom, and a piece needs several tests (offer, answer, the data in
+ * several reads, end). pl_coll_piece() is its size.
  *
  * An element is added by one member, or with hosts by one member a host and then by one of them,
  * in the order of ranks, and then handed on: so an all-reduce leaves identical bits everywhere.

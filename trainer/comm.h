@@ -3,7 +3,7 @@
  *
  * MPICH waits by spinning, which stalls everybody once ranks outnumber cores, so nothing here
  * blocks inside MPI: every operation is started with an MPI_I... call and completed by tr_wait(),
- * which tests and gives the core away.
+ * which tests and yields the core.
  *
  * An MPI error cannot be repaired in the middle of a step: the handler set by tr_comms_init()
  * reports it through the caller's function and that does not return. So functions of the step path
@@ -42,7 +42,7 @@ struct tr_group {
     int tag;      /* advances with every collective, alike on all members */
     bool running; /* a collective is under way */
     struct tr_progress *progress;
-    /* Where its members stand: `hosts` hosts with `each` members on every one, both over 1; or
+    /* Where its members run: `hosts` hosts with `each` members on every one, both over 1; or
      * hosts 1 and each 0, where they share one host, have one each, or are spread unevenly. */
     int hosts, each;
     int *grid;      /* (hosts, each) members by host; in the order of ranks along both sides */
@@ -69,17 +69,17 @@ void tr_comms_init(struct tr_comms *comms, MPI_Comm parent, const struct pl_layo
                    struct tr_clock *clock, tr_fail_fn *fail);
 void tr_comms_done(struct tr_comms *comms);
 
-/* Say on which host each rank is: HOST (world) are any numbers, equal for ranks of one host.
+/* Set the host of each rank: HOST (world) holds any numbers, equal for ranks of one host.
  * tr_comms_init() has asked MPI; tests pretend. Collective: a kind of groups counts as spread over
  * hosts only if all groups of the kind are in the same way, so that copies of an element in
  * different groups are added in the same order. */
 void tr_comms_place(struct tr_comms *comms, const uint64_t *host);
 
-/* A number for the host of this process. */
+/* A hash of the name of this process's host. */
 uint64_t tr_host_hash(void);
 
-/* Complete all COUNT requests. Does not return when the run was asked to stop and its time is over
- * (stop.h). */
+/* Complete all COUNT requests. Does not return once a stop was requested and its deadline has
+ * passed (stop.h). */
 void tr_wait(struct tr_progress *progress, MPI_Request *req, int count);
 /* True if all COUNT are complete; drives progress in any case. */
 bool tr_test(MPI_Request *req, int count);

@@ -221,7 +221,7 @@ static bool local_profile(struct pl_cluster *ret, const struct tr_config *config
            pl_cluster_parse(ret, v, NULL, NULL) == 0;
 }
 
-/* Who names no cluster means this machine, with as many ranks as he started. */
+/* Without a cluster it is this machine, with as many ranks as were started. */
 static int take_cluster(struct tr_config *config, const json_t *root, struct err *error)
 {
     const json_t *v = json_object_get(root, "cluster");
@@ -428,7 +428,7 @@ static void choose_mode(struct tr_config *config, const json_t *root)
         config->mode = TR_MODE_TRIAL;
 }
 
-/* Better now than after the training. */
+/* An error now, not after the training. */
 static int check_save_hf(const struct tr_config *run, struct err *error)
 {
     AUTO_JSON *config = NULL;
@@ -454,7 +454,7 @@ static int load_root(json_t **ret, const struct tr_options *options, struct err 
     return r < 0 ? err_wrap(error, "configuration %s", path) : 0;
 }
 
-/* Everything but the legality of the layout: what fails here is the user's way of saying it. */
+/* Everything but the legality of the layout: a failure here is a usage error. */
 static int read_all(struct tr_config *config, json_t *root, const struct tr_launch *launch,
                     struct err *error)
 {

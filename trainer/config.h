@@ -7,7 +7,7 @@
  * before MPI starts work: the number of ranks comes from the launcher's environment
  * (tr_launch_from_env).
  *
- * Strings in struct tr_config live as long as it does; NULL means not asked for.
+ * Strings in struct tr_config live as long as it does; NULL: not given.
  */
 #ifndef TRAINER_CONFIG_H
 #define TRAINER_CONFIG_H
@@ -51,7 +51,7 @@ struct tr_checkpointing {
     const char *load; /* --resume-from FOLDER: this very checkpoint, and it must exist */
 };
 
-/* What the campaign measured, for a warning when the run is slower; zeros when not said. */
+/* What the campaign measured, for a warning when the run is slower; zeros where not given. */
 struct tr_promised {
     double tokens_per_s, lo, hi;
 };

@@ -1,4 +1,4 @@
-/* Data set folders: meta.json judged as a whole, blocks summed as they are written, published by
+/* Data set folders: meta.json checked as a whole, blocks summed as they are written, published by
  * one rename. */
 #include "trainer/dataset.h"
 
@@ -228,7 +228,7 @@ static int create(FILE **ret, const char *folder, const char *name, const char *
     return *ret ? 0 : err_set(error, -errno, "create %s: %s", path, strerror(errno));
 }
 
-/* The folder NAME of PARENT is what a writer left that was killed: nobody holds its lock. One that
+/* Folder NAME of PARENT was left by a killed writer: no process holds its lock. One that
  * was made just now may not have a file to lock yet. */
 static bool left_behind(const char *parent, const char *name)
 {
@@ -245,7 +245,7 @@ static bool left_behind(const char *parent, const char *name)
     return gone;
 }
 
-/* Removes what killed writers left beside FOLDER. A name with a dot before it is no data set's. */
+/* Remove what killed writers left next to FOLDER. No data set has a name that begins with a dot. */
 static void clear_leftovers(const char *folder)
 {
     const char *slash = strrchr(folder, '/');

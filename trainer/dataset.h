@@ -41,7 +41,7 @@ struct tr_stream {
     enum tr_id id;
     uint64_t first, tokens;
     uint32_t *sum;
-    unsigned char *seen; /* a byte a block: it was found right */
+    unsigned char *seen; /* a byte a block: 1 once its checksum matched */
 };
 
 /* Map PATH, which must hold WHOLE ids of type ID (0: as many as it has). */
@@ -61,7 +61,7 @@ struct tr_dataset {
     struct tr_stream split[TR_SPLITS];
 };
 
-/* Read and judge FOLDER/meta.json alone: names, sizes and sums' CRCs. RET_CRC gets the splits'
+/* Parse and check FOLDER/meta.json alone: names, sizes and sums' CRCs. RET_CRC gets the splits'
  * crc32. */
 int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc[TR_SPLITS],
                     const char *text, size_t len, struct err *error);
@@ -76,7 +76,7 @@ struct tr_dataset_writer;
 
 /* A data set NAME that will be FOLDER. What is there already is refused, unless REPLACE. Nothing of
  * that name is seen before tr_dataset_commit, and a writer that is freed before leaves nothing
- * behind; what one left that was killed is removed here. */
+ * behind; what a killed writer left is removed here. */
 int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, const char *name,
                           enum tr_id id, int vocab, bool replace, struct err *error);
 struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *writer);

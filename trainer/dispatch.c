@@ -11,7 +11,7 @@
  * the source.
  *
  * With overlap the experts here are cut into parts: while one part computes, the rows of the next
- * are on their way, and the outputs of the one before on theirs back. A dispatch and a collect
+ * are in flight, as are the outputs of the one before on their way back. A dispatch and a collect
  * between the same two ranks may have one tag: every rank posts the dispatch first, and MPI keeps
  * the order.
  */
@@ -40,9 +40,8 @@ static void exchange_counts(struct tr_rank *rank, struct tr_route *route)
 {
     struct tr_group *g = &rank->comms.moe;
     int n = (int)rank->d.local_experts, nreq = 0;
-    /* Counts to be sent stand where receive offsets will: not needed at the same time, but they
-     * must stay until the sends are complete, so each destination needs its own; the router's
-     * workspace is free here. */
+    /* Counts to be sent must stay until the sends are complete, so each destination needs its own;
+     * the router's workspace is free here. */
     int32_t *out = (int32_t *)(void *)rank->work.moe_router;
 
     assert(route->send[0] == 0 && (uint64_t)route->send[rank->d.experts] == rank->d.choices);

@@ -228,7 +228,7 @@ void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, doub
         planned->rank, str_human_bytes(b, budget_bytes));
 }
 
-/* Four digits: what a picture shows, and a line that stays short. */
+/* Four digits: enough for a chart, and the line stays short. */
 static void add_busy(struct str *out, const struct tr_step *step)
 {
     int each = (step->ranks + TR_BUSY_MAX - 1) / TR_BUSY_MAX;
@@ -293,7 +293,7 @@ void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t to
     say(ev, "step %5d  validation loss %.4f over %lld tokens", step, loss, (long long)tokens);
 }
 
-/* A run without a measured step knows no times. */
+/* Without a measured step there are no times. */
 static double measured(const struct tr_summary *summary, double value)
 {
     return summary->steps ? value : (double)NAN;

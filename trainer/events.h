@@ -1,5 +1,6 @@
 /*
- * The event file: what the trainer says to whoever started it (docs/reference/protocol.md).
+ * The event file: what the trainer reports to the program that started it
+ * (docs/reference/protocol.md).
  *
  * Rank 0 opens it with O_APPEND and writes one JSON object a line, each line in one write(), so a
  * reader sees whole lines but for a torn last one after a crash. Every line begins
@@ -7,9 +8,9 @@
  * a console, the events that a person wants to see are also printed there as text.
  *
  * After the first line of each kind nothing is allocated: the line buffer only grows. The first
- * failed write is kept and returned by tr_events_status(); later events are dropped, training goes
- * on. Not thread-safe. A NULL struct tr_events is accepted everywhere and does nothing: ranks other
- * than 0.
+ * failed write is kept and returned by tr_events_status(); later events are dropped, and training
+ * continues. Not thread-safe. A NULL struct tr_events is accepted everywhere and does nothing:
+ * ranks other than 0.
  */
 #ifndef TRAINER_EVENTS_H
 #define TRAINER_EVENTS_H
@@ -33,7 +34,7 @@ void tr_events_clock(struct tr_events *ev, double (*now)(void));
 
 AUTO_DEFINE(tr_events)
 
-/* ---- hello: who runs, before anything else ------------------------------- */
+/* ---- hello: what runs where, before anything else ------------------------ */
 
 struct tr_hello {
     const char *program;
@@ -118,7 +119,7 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary);
 
 void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms);
 
-/* ---- resumed: the run goes on from the checkpoint PATH, of STEP ---------- */
+/* ---- resumed: the run continues from checkpoint PATH, of STEP ------------ */
 
 void tr_event_resumed(struct tr_events *ev, int step, const char *path);
 

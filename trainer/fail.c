@@ -21,8 +21,8 @@ void tr_fail_setup(struct tr_events *events, const char *path, int rank)
     run.rank = rank;
 }
 
-/* Hydra's proxy hears of the abort by another way than of the last line, and drops what it has not
- * read by then: wait until it has. */
+/* The abort reaches Hydra's proxy by another channel than the last line, and the proxy drops what
+ * it has not read by then: wait until it has. */
 static void wait_until_read(int fd)
 {
     enum { PATIENCE_MS = 1000 };

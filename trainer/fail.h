@@ -1,8 +1,9 @@
 /*
- * The end of a run that cannot go on: one error event, one line on stderr, and the whole job down.
+ * The end of a run that cannot continue: one error event, one line on stderr, and the whole job
+ * down.
  *
- * Rank 0 owns the event file; another rank that fails in the middle of a step opens it for the one
- * line it has to say. Set up once by main.
+ * Rank 0 owns the event file; another rank that fails in the middle of a step opens it to write its
+ * one line. Set up once by main.
  */
 #ifndef TRAINER_FAIL_H
 #define TRAINER_FAIL_H
@@ -17,12 +18,12 @@ void tr_fail_setup(struct tr_events *events, const char *path, int rank);
 void tr_fail(enum tr_error cls, const char *detail) __attribute__((noreturn));
 void tr_fail_comm(const char *detail); /* as tr_fail_fn */
 
-/* Steps done, for what tr_fail_stopped() says. */
+/* Steps done, for the report of tr_fail_stopped(). */
 void tr_fail_step(int step);
 
 /* The run was asked to stop and leaves without a checkpoint of the last steps: report WHY in a
- * `stopped` event and end the job with the code of a stop. Rank 0 speaks; another one only if rank
- * 0 is not there any more to end the job. Does not return. */
+ * `stopped` event and end the job with the code of a stop. Rank 0 reports; another rank only if
+ * rank 0 is no longer there to end the job. Does not return. */
 void tr_fail_stopped(const char *why) __attribute__((noreturn));
 
 #endif

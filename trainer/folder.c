@@ -2,8 +2,8 @@
  * Folders of tensors that all ranks fill: the steps that checkpoints and Hugging Face folders
  * share.
  *
- * A folder is filled under another name and then renamed; where one of that name exists the two are
- * exchanged in one system call, so at no instant is there none.
+ * A folder is filled under another name and then renamed; where the name exists, the two are
+ * exchanged in one system call, so the name always exists.
  */
 #include "trainer/folder.h"
 
@@ -122,8 +122,8 @@ int tr_folder_json(const char *folder, const char *name, const json_t *json, str
     return file_write_atomic(path, text, strlen(text), 0644, error);
 }
 
-/* By making a folder, as saving will: access() knows no quota, and nothing of who we are to a file
- * server. */
+/* By making a folder, as saving will: access() ignores quotas and what a file server makes of our
+ * user. */
 int tr_folder_room(const char *folder, struct err *error)
 {
     AUTO_FREE char *probe = mem_printf("%s/.room.XXXXXX", folder);

@@ -1,5 +1,5 @@
 /*
- * The model as Hugging Face knows it: Llama for dense models, Mixtral for models with experts.
+ * The model as Hugging Face describes it: Llama for dense models, Mixtral for models with experts.
  * Tensor names are those of the parameter table (plan/partune.h); all matrices are (out, in),
  * row-major.
  *

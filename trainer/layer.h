@@ -108,7 +108,7 @@ struct tr_route {
 };
 
 struct tr_route tr_route(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
-/* Tell everybody how many rows come; fills count and recv. */
+/* Tell each member how many rows to expect; fills count and recv. */
 void tr_route_exchange(struct tr_rank *rank, struct tr_route *route);
 /* The experts here in tr_moe_parts() parts, one without overlap: part PART is [first, end). */
 struct tr_experts {
@@ -117,8 +117,8 @@ struct tr_experts {
 int tr_moe_parts(const struct tr_rank *rank);
 struct tr_experts tr_moe_part(const struct tr_rank *rank, int part);
 /* Sorted choices FROM (choices, hidden) to the experts' ranks: TO (expert_rows, hidden). Started
- * for all parts, waited for part by part in order: what is not waited for runs behind computation
- * that touches neither array. */
+ * for all parts, waited for part by part in order: what is not waited for overlaps computation that
+ * touches neither array. */
 void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void *to,
                        const void *from);
 void tr_dispatch_wait(struct tr_rank *rank, int part);

@@ -23,7 +23,7 @@ static void finish(MPI_Request *req)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-/* Also the barrier after which nobody awaits anything from this rank. */
+/* Also the barrier after which no rank waits for this one. */
 static bool several_hosts(void)
 {
     uint64_t h = tr_host_hash(), mine[2] = {h, ~h}, most[2];
@@ -58,8 +58,8 @@ static bool ask(int fd, const char *line, const char *wanted)
     return str_eq(answer, wanted);
 }
 
-/* Hydra's side of MPI_Finalize: nobody leaves before all are here, since a connection that breaks
- * could take a peer's last words along. */
+/* Hydra's side of MPI_Finalize: no rank leaves before all are here, since a connection that breaks
+ * could lose a peer's last messages. */
 static bool tell_hydra(void)
 {
     const char *fd = getenv("PMI_FD");

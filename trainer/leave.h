@@ -8,7 +8,7 @@
  * 200 Mbit/s one run in five was lost to it. Ranks of one host have no such connections.
  *
  * So ranks on several hosts that Hydra started wait for each other, tell Hydra themselves that they
- * are done, and leave MPI as it is; whoever else starts them, or on one host, MPI_Finalize() is
+ * are done, and leave MPI as it is; under other launchers, and on one host, MPI_Finalize() is
  * called.
  */
 #ifndef TRAINER_LEAVE_H

@@ -26,8 +26,8 @@ static enum tr_error class_of_exit(int code)
     }
 }
 
-/* Only one of the ranks speaks; all leave with the same code. A usage error has no event class: it
- * is the caller's. */
+/* One rank reports; all exit with the same code. A usage error has no event class: it is the
+ * caller's. */
 static int refuse(const struct tr_launch *at, const char *path, int code, const char *text)
 {
     struct tr_events *ev = NULL;
@@ -42,7 +42,7 @@ static int refuse(const struct tr_launch *at, const char *path, int code, const 
     return code;
 }
 
-/* Why memory does not suffice, in all detail: known where this very rank found it. */
+/* Why memory does not suffice, in detail: known on the rank that found it. */
 struct shortage {
     int rank; /* the first one that does not fit */
     enum pl_mem_class cls;
@@ -117,7 +117,7 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
     return code;
 }
 
-/* What this rank would leave with: memory and the event file. */
+/* The exit code that this rank asks for: memory and the event file. */
 static int prepare(struct tr_events **ret, const struct tr_config *config,
                    const struct tr_launch *at, struct shortage *shortage, struct err *error)
 {
@@ -129,8 +129,8 @@ static int prepare(struct tr_events **ret, const struct tr_config *config,
     return 0;
 }
 
-/* MINE is what this rank would leave with; the code that all leave with, 0 to train. A rank alone
- * needs no MPI for that. */
+/* MINE is the exit code that this rank asks for; returns the one that all exit with, 0 to train. A
+ * single rank needs no MPI for that. */
 static int begin(const struct tr_config *config, const struct tr_launch *at, int mine,
                  struct err *error)
 {

@@ -1,5 +1,5 @@
 /*
- * What a series of step times says: median, its 95 % interval, throughput.
+ * Statistics of a series of step times: median, its 95 % interval, throughput.
  *
  * The interval of the median is distribution-free: with n independent values in ascending order,
  * the median lies between the j-th from below and the j-th from above with a probability that is

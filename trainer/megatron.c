@@ -1,5 +1,5 @@
-/* The index file is judged whole before a token is read: its numbers are offsets into another file.
- */
+/* The whole index file is checked before a token is read: its numbers are offsets into another
+ * file. */
 #include "trainer/megatron.h"
 
 #include "base/base.h"

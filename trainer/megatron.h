@@ -27,7 +27,7 @@ struct tr_megatron_index {
                      tokens behind it */
 };
 
-/* Judge the bytes of an index. PATH is for messages. SHARE in [0, 1) sets `cut`. */
+/* Parse and check the bytes of an index. PATH is for messages. SHARE in [0, 1) sets `cut`. */
 int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *bytes, size_t len,
                       double share, const char *path, struct err *error);
 

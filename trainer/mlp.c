@@ -1,6 +1,6 @@
 /*
- * out = x2 + swiglu(norm(x2) W_gu^T) W_down^T, divided over tp by the inner width f. The experts
- * that every token visits are the same product beside the routed ones.
+ * out = x2 + swiglu(norm(x2) W_gu^T) W_down^T, divided over tp by the inner width f. Shared experts
+ * are the same product, next to the routed ones.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -86,7 +86,7 @@ const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
         kn_copy(rank->pool, keep + layer->keep.dy, grad, z->local_rows * z->hidden * z->elem);
     else
         dw_down(rank, layer, slot, ffn, dy);
-    /* The gradients of gate and up take their place: nobody reads the activations again. */
+    /* The gradients of gate and up overwrite them: the activations are not read again. */
     kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * ffn, gu + ffn * z->elem, 2 * ffn, rank->work.dao,
                   ffn, gu, 2 * ffn, gu + ffn * z->elem, 2 * ffn, z->rows, ffn);
     tr_linear_dx_partial(rank, gu, layer->gu.w, z->rows, z->hidden, 2 * ffn);

@@ -28,7 +28,7 @@ static struct tr_group *replicas(struct tr_rank *rank, const struct pl_bucket *b
     return bucket->kind == PL_BUCKET_EXPERT ? &rank->comms.edp : &rank->comms.dp;
 }
 
-/* Sum of squares of what this rank answers for: each element of the model is counted by one rank.
+/* Sum of squares of this rank's part: each element of the model is counted by one rank.
  */
 static double bucket_sumsq(struct tr_rank *rank, const struct pl_bucket *bucket)
 {

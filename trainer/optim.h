@@ -29,8 +29,8 @@ void tr_grads_zero(struct tr_rank *rank);
  * are summed over all ranks on the way. */
 double tr_grads_reduce(struct tr_rank *rank, double *sums, int count);
 
-/* Weights are whole again on every rank: before they are read by anything but the next forward
- * pass. */
+/* Wait until every rank has all weights again: before anything but the next forward pass reads
+ * them. */
 void tr_optim_settle(struct tr_rank *rank);
 
 /* STEP with gradients of norm NORM. */

@@ -6,9 +6,9 @@
  * shard of each bucket (the whole bucket without zero): element b->state_first + i belongs to flat
  * element b->shard_first + i.
  *
- * A checkpoint is written by whoever holds an element and has the lowest coordinate on every axis
- * that replicates it; tr_param_state cuts one parameter into the pieces that this rank has state
- * for.
+ * Of the ranks that hold an element, the one with the lowest coordinate on every axis that
+ * replicates it writes it to a checkpoint; tr_param_state cuts one parameter into the pieces that
+ * this rank has state for.
  */
 #ifndef TRAINER_PARAM_H
 #define TRAINER_PARAM_H

@@ -1,6 +1,6 @@
 /*
  * Where a step's time goes. One phase is current at any moment and time is charged to it, so the
- * phases of a rank add up to its step exactly; what nobody claims is TR_PHASE_OTHER.
+ * phases of a rank add up to its step exactly; time that no phase claims is TR_PHASE_OTHER's.
  */
 #ifndef TRAINER_PHASE_H
 #define TRAINER_PHASE_H
@@ -22,7 +22,7 @@ struct tr_clock {
     int spans, span_cap;
 };
 
-/* Zero the counts and make OTHER current; notes for a timeline begin anew. */
+/* Zero the counts and make OTHER current; notes for a timeline start again. */
 void tr_clock_reset(struct tr_clock *clock);
 
 /* Charge the time since the last switch to the current phase, and switch. Returns the phase left.

@@ -5,8 +5,8 @@
  * directly into the slot of the micro-batch. A gradient is received into one of three ring buffers,
  * turned in place into the gradient of the stage's input and sent from there; on the last virtual
  * stage it starts, and stays, in the slot. A buffer is taken only when its last send is complete.
- * The unit test of the schedules runs this machine with less: two buffers each way and sends that
- * end only when received.
+ * The unit test of the schedules runs this with less: two buffers each way, and sends that end only
+ * when received.
  *
  * With overlap_p2p the next step's receive is posted before this step computes: activations into
  * one of two buffers of their own (act_in), because their slot is still in use, and gradients into
@@ -14,12 +14,12 @@
  *
  * What the "huggingface" load-balancing loss pools over the layers of a micro-batch
  * (tr_router_pool) travels in messages of its own: so far with the activations, whole with the
- * gradients. A part of it is overwritten only when its last send is complete, which it is by then:
- * what arrives has gone through the receiver of that send.
+ * gradients. A part of it is overwritten only when its last send is complete, which is so by then:
+ * what arrives has passed through the receiver of that send.
  *
  * Gradients of a bucket are complete when the last micro-batch has passed its lowest layer
- * backwards. With overlap_grad_reduce their sum over the replicas starts there, behind what is left
- * of the step.
+ * backwards. With overlap_grad_reduce their sum over the replicas starts there and overlaps the
+ * rest of the step.
  */
 #include "trainer/pipe.h"
 
@@ -115,7 +115,7 @@ static void post(struct run *run, int step, bool ahead)
     run->next = f;
 }
 
-/* The received input of STEP; then the receive that follows, ahead of its time. */
+/* The received input of STEP. */
 static struct fetch take(struct run *run, int step)
 {
     struct tr_rank *r = run->r;
@@ -290,7 +290,7 @@ static void backward_weight(struct run *run, int step)
     }
 }
 
-/* All sends complete, so that the buffers are free for whatever follows. */
+/* Complete all sends, so that the buffers are free. */
 static void drain(struct tr_rank *rank)
 {
     for (int i = 0; i < PL_ACT_OUTS; i++)

@@ -1,7 +1,7 @@
 /*
- * The pipeline: forward and backward passes of all micro-batches of one step, in the order that the
- * schedule says (pl_schedule_steps). Tokens must be in work.ids and work.targets. Gradients are
- * added to.
+ * The pipeline: forward and backward passes of all micro-batches of one step, in the order of the
+ * schedule (pl_schedule_steps). Tokens must be in work.ids and work.targets. Gradients are added
+ * to.
  */
 #ifndef TRAINER_PIPE_H
 #define TRAINER_PIPE_H

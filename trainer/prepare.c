@@ -136,8 +136,8 @@ static int add_document(bool *ret_stop, void *arg, const char *text, size_t len,
     return r;
 }
 
-/* A .json of one object over many lines is as good a text as any, but not what a corpus is meant to
- * be: said once, at the end. */
+/* A .json of one object over many lines can be read as text, but is hardly meant as a corpus:
+ * reported once, at the end. */
 static void count_as_text(struct work *work, const char *path)
 {
     work->done.json_as_text += work->p->id == TR_ID_U8 && tr_jsonl_is(path, true);

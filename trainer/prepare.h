@@ -3,7 +3,7 @@
  *
  * Text: each operand is a file or a folder, which is walked in the order of names; symbolic links
  * inside folders are left alone, files that gzip packed are unpacked, files with a NUL among their
- * first bytes are no text and are skipped. Each file is a document, ended by the id 0; of JSON
+ * first bytes are not text and are skipped. Each file is a document, ended by the id 0; of JSON
  * lines (trainer/jsonl.h) each line. Ids: raw little-endian numbers, each file a document.
  *
  * The validation split is chosen by a hash of (seed, number) of the document, or of the run of 4096

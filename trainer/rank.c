@@ -189,9 +189,9 @@ static void schedule_init(struct tr_rank *rank)
 }
 
 /*
- * What the kernels call now and then inside long operations. A test moves one message at most, and
- * over TCP one buffer of it: over a socket a rendezvous is an offer, an answer, the data in several
- * reads, and an end. So a visit tests several times, and leaves the rank alone for a while then.
+ * Called by the kernels now and then inside long operations. A test moves at most one message, over
+ * TCP one buffer of it: over a socket a rendezvous is an offer, an answer, the data in several
+ * reads, and an end. So a visit tests several times, and then not again for a while.
  */
 enum { VISIT_TESTS = 16, VISIT_GAP_NS = 200000 };
 
@@ -204,7 +204,7 @@ static bool drive(MPI_Request *req, int count)
     return false;
 }
 
-/* Between stages: what is received ahead, and what is being sent. */
+/* Between stages: the receive that was posted ahead, and sends. */
 static bool drive_stages(struct tr_rank *rank)
 {
     bool open = rank->watch && drive(rank->watch, 1);

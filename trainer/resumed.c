@@ -2,7 +2,7 @@
 
 #include "base/base.h"
 
-/* The learning rate goes on toward the horizon that it had, unless another is asked for. */
+/* The learning rate keeps its horizon, unless another is given. */
 static void keep_horizon(struct tr_events *events, const struct tr_config *config,
                          const struct tr_ckpt_state *state, struct tr_optim *optim)
 {

@@ -1,5 +1,5 @@
 /*
- * What a run that goes on from a checkpoint says: where, and what is not as it was.
+ * What a resumed run reports: where it resumes, and which settings have changed.
  */
 #ifndef TRAINER_RESUMED_H
 #define TRAINER_RESUMED_H

@@ -170,7 +170,7 @@ static void read_samples(struct run *run, enum tr_split split, uint64_t first, u
         }
 }
 
-/* Every rank's step and busy time and phases, in ms, to all. */
+/* Each rank's step time, busy time and phases, in ms, to all ranks. */
 static void exchange_times(struct run *run, const struct tr_clock *done, uint64_t step_ns)
 {
     double mine[TIMES] = {(double)step_ns * 1e-6, ((double)step_ns - (double)done->wait_ns) * 1e-6};
@@ -191,8 +191,8 @@ static int ascending(const void *left, const void *right)
     return (x > y) - (x < y);
 }
 
-/* The step's duration is that of the slowest rank; phases are means, and what the mean lacks is
- * `other`. */
+/* The step's duration is that of the slowest rank; phases are means, and what they do not add up to
+ * is `other`. */
 static void fill_times(struct tr_step *ret, struct run *run)
 {
     int n = run->c->layout.world;
@@ -278,9 +278,9 @@ static void write_timeline(struct run *run)
     tr_timeline_end(&run->noted);
 }
 
-/* The timeline is that of the first measured step, and noting ends with it. A trial keeps the notes
- * until it is over: collecting and writing them here would make the next step, which is measured,
- * begin unevenly. */
+/* The timeline is that of the first measured step, after which recording ends. A trial keeps its
+ * records until it ends: to collect and write them here would make ranks begin the next step, which
+ * is measured, at different times. */
 static void trace(struct run *run, const struct tr_clock *done)
 {
     if (!done->span || run->step <= run->measured_from)
@@ -362,7 +362,7 @@ static bool validate(struct run *run)
     return false;
 }
 
-/* Said before the training: what a validation will lack. */
+/* Reported before training: what a validation will lack. */
 static void check_validation(struct run *run)
 {
     uint64_t have = validation_samples(run);

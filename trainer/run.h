@@ -3,7 +3,7 @@
  *
  * Stops at the configured number of steps, or in a trial when the step time is known well enough,
  * or after the step in which SIGTERM or SIGINT reached any rank (checkpoint, `stopped` event), or
- * at once where that cannot be reached (stop.h).
+ * at once if that step cannot end (stop.h).
  */
 #ifndef TRAINER_RUN_H
 #define TRAINER_RUN_H
@@ -12,7 +12,8 @@
 #include "trainer/events.h"
 
 /* Runs on every rank of MPI_COMM_WORLD, whose size is layout.world; EVENTS is NULL but on rank 0.
- * Returns the exit code: TR_EXIT_OK or TR_EXIT_STOPPED. What cannot go on ends in tr_fail(). */
+ * Returns the exit code: TR_EXIT_OK or TR_EXIT_STOPPED. An error that ends the run calls tr_fail().
+ */
 int tr_run(const struct tr_config *config, struct tr_events *events);
 
 /* The first rank whose buffers exceed the budget, from the plan alone: -ENOMEM with its class and

@@ -1,4 +1,4 @@
-/* What a run reads and writes besides its data: where it begins, its checkpoints, its weights. */
+/* What a run reads and writes besides its data: initial weights, checkpoints, final weights. */
 #include "base/base.h"
 #include "trainer/run_state.h"
 
@@ -8,10 +8,10 @@
 
 #include <errno.h>
 
-/* What a slow file system does in a second, for a checkpoint to be worth waiting for. */
+/* How long a stop waits for a checkpoint: the rate of a slow file system. */
 enum { SAVE_S = 10, SAVE_BYTES_S = 100000000 };
 
-/* A failure to write: never the data's, whatever its errno says of a path. */
+/* A failure to write is -EIO, never a class of data errors, whatever its errno. */
 static int writing(int code)
 {
     return code < 0 && code != -ENOMEM && code != -ECANCELED ? -EIO : code;

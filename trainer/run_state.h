@@ -39,10 +39,10 @@ struct run {
     int noted_step;
     double loss_first, loss_last;
     double resident0, longest_s; /* resident memory at the start; the longest step */
-    const char *ended;           /* why it stopped, NULL while it goes on */
+    const char *ended;           /* why it stopped, NULL while it runs */
 };
 
-/* What cannot be written at the end should be known before the training. */
+/* Check before training that its results can be written at the end. */
 void tr_run_room(struct run *run);
 
 /* Weights from a checkpoint, a folder or the seed, and with a checkpoint its step and position. */

@@ -1,5 +1,5 @@
 /*
- * Reader and writer of safetensors. The header is judged as a whole when it is read: tensors are
+ * Reader and writer of safetensors. The header is checked as a whole when it is read: tensors are
  * sorted by their begin and must then follow each other without hole or overlap up to the end of
  * the file, so later reads only check against a tensor's own size.
  */

@@ -71,15 +71,15 @@ int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uin
 struct tr_st *tr_st_new(const char *path, const json_t *metadata);
 void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int ndim,
                const int64_t *shape);
-/* Header as it stands in the file, length word included; data_at is set. Caller frees. */
+/* Header as in the file, length word included; data_at is set. Caller frees. */
 char *tr_st_header(size_t *ret_size, struct tr_st *file);
 /* Make the file at its full size with its header; the data reads as zeros. Open afterwards. */
 int tr_st_create(struct tr_st *file, struct err *error);
 /* Open the file that another process created from the same description. */
 int tr_st_attach(struct tr_st *file, struct err *error);
 int tr_st_sync(struct tr_st *file, struct err *error); /* fsync */
-/* Open the file anew, for reading: over a network file system what other hosts have written and
- * synced is sure to be seen only by who opens it afterwards. */
+/* Open the file again, for reading: over a network file system only an open that follows is sure to
+ * see what other hosts have written and synced. */
 int tr_st_reopen(struct tr_st *file, struct err *error);
 
 void tr_f32_to_bf16(uint16_t *ret, const float *in,

@@ -7,8 +7,8 @@
 #include <mpi.h>
 #include <unistd.h>
 
-/* There is no group of ranks yet whose way of waiting would be known; this one leaves the core to
- * those that are late. */
+/* There is no group of ranks yet, and so no tr_wait(); this leaves the core to ranks that come
+ * later. */
 static void finish(MPI_Request *req)
 {
     int done = 0;

@@ -35,7 +35,7 @@ void tr_sample_ignore(struct tr_rank *rank, int mb, int k)
         targets[i] = KN_IGNORE;
 }
 
-/* Every tp rank knows the same sums, so one of them speaks. */
+/* All ranks of a tp group have the same sums, so one of them contributes. */
 static void totals(struct tr_rank *rank, double sums[2])
 {
     bool speaks = rank->comms.tp.rank == 0;

@@ -21,12 +21,12 @@ uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k);
 /* Store one sample of seq + 1 tokens as inputs and targets. */
 void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample);
 
-/* That sample is there to fill its batch: it adds nothing to the loss. */
+/* That sample only fills its batch: it adds nothing to the loss. */
 void tr_sample_ignore(struct tr_rank *rank, int mb, int k);
 
 /* Gradients of the global batch in work.ids and work.targets: zeroed, added over micro-batches,
- * summed over replicas. Results are the same on every rank. FLAG is summed on the way (0 or 1:
- * somebody wants to stop). */
+ * summed over replicas. Results are the same on every rank. FLAG is summed on the way (1: this rank
+ * was asked to stop, else 0). */
 void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag);
 
 /* Losses only. */

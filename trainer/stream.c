@@ -80,8 +80,9 @@ void tr_stream_done(struct tr_stream *stream)
 }
 
 /*
- * Reading a page of the mapping that the file no longer has raises SIGBUS, whose default is death
- * without a word. Here it ends the read instead. A thread reads one stream at a time.
+ * Reading a page of the mapping that the file no longer has raises SIGBUS, which by default ends
+ * the process without a message. Here it ends the read instead. A thread reads one stream at a
+ * time.
  */
 static _Thread_local sigjmp_buf *reading;
 

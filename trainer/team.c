@@ -10,8 +10,8 @@
 
 enum { TEXT = 480 }; /* of struct tr_team's agreement */
 
-/* The smallest status, and the text of the first rank that has it. Before the first step a rank
- * that was asked to stop says so here, with -ECANCELED. */
+/* The smallest status, and the text of the first rank that has it. Before the first step, a rank
+ * that was asked to stop reports it here, by -ECANCELED. */
 static int agree(void *ctx, int status, char *text)
 {
     struct tr_comms *c = ctx;

@@ -11,7 +11,8 @@
 
 #include "trainer/comm.h"
 
-/* Note the switches of CLOCK from now on, at most CAP of them. tr_timeline_end frees the notes. */
+/* Record the switches of CLOCK from now on, at most CAP of them. tr_timeline_end frees the records.
+ */
 void tr_timeline_begin(struct tr_clock *clock, int cap);
 void tr_timeline_end(struct tr_clock *clock);
 

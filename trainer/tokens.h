@@ -27,7 +27,7 @@ enum tr_split { TR_SPLIT_TRAIN, TR_SPLIT_VALIDATION, TR_SPLITS };
 struct tr_tokens;
 
 /* NAME is "synthetic", the name of a data set under DATA_DIR/datasets, or a path (it has a '/'): a
- * data set folder, or a prefix with .bin and .idx beside it. VOCAB and SEQ are the model's.
+ * data set folder, or the prefix of a .bin and a .idx file. VOCAB and SEQ are the model's.
  * Refused: a data set whose vocabulary is larger than VOCAB, fewer tokens than one sample in the
  * training split, files that are truncated, corrupt or of another version, each by file and offset.
  */
