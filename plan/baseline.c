@@ -49,7 +49,7 @@ static bool legal(const struct search *search, const struct pl_layout *layout)
     const struct pl_problem *p = search->problem;
 
     spend(search, CHECK);
-    return pl_layout_check(NULL, p->model, p->cluster, layout, p->workload, p->trainer);
+    return pl_layout_check(NULL, p, layout);
 }
 
 static bool fits(const struct search *search, const struct pl_layout *layout)
@@ -86,7 +86,7 @@ static bool fill(const struct search *search, struct pl_layout *layout)
         if (batch % dp)
             continue;
         layout->world = dp * share;
-        pl_layout_settle(layout, search->problem->model, search->problem->trainer);
+        pl_layout_settle(layout, search->problem);
         if (legal(search, layout))
             return fits(search, layout);
     }
@@ -146,7 +146,7 @@ static bool takes_model(const struct search *search, struct err *error)
     pl_layout_default(&one, p->workload);
     one.world = one.ep = experts_of(search);
     one.world *= one.tp = one.etp = p->model->kv_heads;
-    pl_layout_check(&verdict, p->model, p->cluster, &one, p->workload, p->trainer);
+    pl_layout_check(&verdict, p, &one);
     for (int i = 0; i < verdict.count; i++)
         if (!pl_layout_key_find(verdict.v[i].key)) {
             err_set(error, -ENOENT, "%s", verdict.v[i].text);
@@ -199,7 +199,7 @@ static bool sound(const struct search *search, const struct pl_layout *layout)
     struct pl_verdict verdict;
 
     spend(search, CHECK);
-    if (pl_layout_check(&verdict, p->model, p->cluster, layout, p->workload, p->trainer))
+    if (pl_layout_check(&verdict, p, layout))
         return true;
     for (int i = 0; i < verdict.count; i++) {
         const char *const *key = open;

@@ -30,11 +30,11 @@ static double share_of(const struct pl_link *link, const struct pl_rates *rates,
     return link->share > 0 ? link->share : rates->cpu ? CPU_SHARE : usual;
 }
 
-void pl_group_of(struct pl_group *ret, const struct pl_constants *constants,
-                 const struct pl_cluster *cluster, const struct pl_rates *rates, int size,
-                 int stride)
+void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride)
 {
-    int node = cluster->devices_per_node, inside = node / stride;
+    const struct pl_cluster *cluster = op->problem.cluster;
+    const struct pl_rates *rates = &op->rates;
+    int inside = cluster->devices_per_node / stride;
     const struct pl_link *near, *far;
 
     if (inside < 1)
@@ -44,8 +44,8 @@ void pl_group_of(struct pl_group *ret, const struct pl_constants *constants,
     near = pl_cluster_link(cluster, ret->per_node, ret->per_node > 1 ? stride : 1);
     far = pl_cluster_link(cluster, size, stride);
     ret->pairs = near->per_pair && ret->per_node > 1 ? ret->per_node - 1 : 1;
-    ret->near_bps = near->gbs * 1e9 * share_of(near, rates, constants->near) * ret->pairs;
-    ret->far_bps = far->gbs * 1e9 * share_of(far, rates, constants->far) * ret->per_node;
+    ret->near_bps = near->gbs * 1e9 * share_of(near, rates, op->constants->near) * ret->pairs;
+    ret->far_bps = far->gbs * 1e9 * share_of(far, rates, op->constants->far) * ret->per_node;
     if (ret->per_node == size)
         ret->far_bps = ret->near_bps;
     ret->near_s = near->latency_us * 1e-6;

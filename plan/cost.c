@@ -82,11 +82,8 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
     struct pl_cost_ctx *x = mem_alloc(sizeof(*x));
     int n = problem->model->layers;
 
-    x->op.k = constants ? constants : &pl_default_constants;
-    x->op.m = problem->model;
-    x->op.c = problem->cluster;
-    x->op.w = problem->workload;
-    x->op.t = problem->trainer;
+    x->op.constants = constants ? constants : &pl_default_constants;
+    x->op.problem = *problem;
     x->moe_before = mem_alloc(((size_t)n + 1) * sizeof(*x->moe_before));
     for (int i = 0; i < n; i++)
         x->moe_before[i + 1] = x->moe_before[i] + pl_layer_is_moe(problem->model, i);
@@ -144,18 +141,19 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
                         layout->precision,
                         layout->threads,
                         layout->overlap_moe_a2a,
-                        crowd_of(ctx->op.c, layout)};
+                        crowd_of(ctx->op.problem.cluster, layout)};
     struct shape_time *s = &ctx->table[hash_of(&key) % SHAPES];
 
     if (s->full && !memcmp(&s->key, &key, sizeof(key))) {
-        ctx->op.r = s->rates;
+        ctx->op.rates = s->rates;
         return s;
     }
     *s = (struct shape_time){.key = key, .full = true};
-    pl_rates_of(&ctx->op.r, ctx->op.k, ctx->op.c, ctx->op.t, layout->precision, layout->threads);
+    pl_rates_of(&ctx->op.rates, ctx->op.constants, &ctx->op.problem, layout->precision,
+                layout->threads);
     if (key.crowd > 100)
-        ctx->op.r.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
-    s->rates = ctx->op.r;
+        ctx->op.rates.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
+    s->rates = ctx->op.rates;
     if (ctx->any_dense)
         pl_layer_time_of(&s->dense, &ctx->op, layout, false);
     if (ctx->any_moe)
@@ -193,7 +191,7 @@ static void add_ends(struct stage *stage, const struct shape_time *time, bool fi
 static void stage_of(struct stage *to, struct pl_cost_ctx *ctx, const struct shape_time *time,
                      const struct pl_layout *layout, int stage)
 {
-    struct pl_layer_count n = pl_stage_count(ctx->op.m, layout, stage);
+    struct pl_layer_count n = pl_stage_count(ctx->op.problem.model, layout, stage);
 
     *to = (struct stage){.layers = n.dense + n.moe};
     if (n.dense)
@@ -212,8 +210,8 @@ static double split_of(const struct stage *stage)
 static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
                         const struct shape_time *time, const struct pl_layout *layout)
 {
-    bool even =
-        ctx->op.m->layers % (layout->pp * layout->vp) == 0 && !(ctx->any_moe && ctx->any_dense);
+    bool even = ctx->op.problem.model->layers % (layout->pp * layout->vp) == 0 &&
+                !(ctx->any_moe && ctx->any_dense);
     double total = 0, split = 0;
 
     for (int s = 0; s < layout->pp; s++) {
@@ -245,11 +243,11 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
 /* ---- data parallel ------------------------------------------------------- */
 
 /* A collective that runs beside COMPUTE seconds of work: what shows. */
-static double exposed(const struct pl_cost_ctx *ctx, bool overlapped, double comm, double compute)
+static double exposed(const struct pl_op_ctx *op, bool overlapped, double comm, double compute)
 {
     double hidden = comm < compute ? comm : compute;
 
-    return overlapped ? comm - ctx->op.k->hidden * hidden : comm;
+    return overlapped ? comm - op->constants->hidden * hidden : comm;
 }
 
 struct sync {
@@ -268,24 +266,24 @@ static double both(const struct sync *sync, double (*seconds_of)(const struct pl
 }
 
 /* zero 3: every micro-batch gathers the weights for each pass and scatters the gradients. */
-static double sharded_weights(const struct pl_cost_ctx *ctx, const struct sync *sync,
+static double sharded_weights(const struct pl_op_ctx *op, const struct sync *sync,
                               const struct pl_layout *layout, const struct stage *stage,
                               double micro, double grad)
 {
-    double pieces = ctx->op.t->tensor_gather ? LAYER_TENSORS : 1;
-    double gather = both(sync, pl_gather_s, ctx->op.r.element),
+    double pieces = op->problem.trainer->tensor_gather ? LAYER_TENSORS : 1;
+    double gather = both(sync, pl_gather_s, op->rates.element),
            scatter = both(sync, pl_gather_s, grad);
     double latency = both(sync, pl_gather_s, 0);
     double each = (stage->layers * pieces - 1) * latency; /* as many collectives as pieces */
     double fwd = gather + each, bwd = gather + scatter + 2 * each;
 
-    if (ctx->op.t->tensor_gather &&
+    if (op->problem.trainer->tensor_gather &&
         stage->re > 0) /* released after use, gathered again for the second forward pass */
         bwd += fwd;
 
     return micro *
-           (exposed(ctx, layout->overlap_param_gather, fwd, stage->fwd + stage->tp + stage->ep) +
-            exposed(ctx, layout->overlap_grad_reduce, bwd, stage->bwd + stage->re));
+           (exposed(op, layout->overlap_param_gather, fwd, stage->fwd + stage->tp + stage->ep) +
+            exposed(op, layout->overlap_grad_reduce, bwd, stage->bwd + stage->re));
 }
 
 /* Passes of one micro-batch beside which gradients are reduced and weights gathered: the last and
@@ -299,81 +297,81 @@ static double beside_of(const struct pl_layout *layout, double micro)
 }
 
 /* Bytes of one parameter's gradient where replicas add them up. */
-static double gradient_element(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
+static double gradient_element(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
-    return ctx->op.t->half_grads || layout->precision == PL_FP32 ? ctx->op.r.element : 4;
+    return op->problem.trainer->half_grads || layout->precision == PL_FP32 ? op->rates.element : 4;
 }
 
 /* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
  * a step: two ranks half the job or more apart, beside no work (docs/explanation/trainer.md). */
-static double tied_embedding(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
+static double tied_embedding(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
     struct pl_group pair;
 
-    if (!ctx->op.m->tied || layout->pp == 1)
+    if (!op->problem.model->tied || layout->pp == 1)
         return 0;
-    pl_group_of(&pair, ctx->op.k, ctx->op.c, &ctx->op.r, 2, layout->world / 2);
-    return pl_all_reduce_s(&pair, (double)ctx->op.m->vocab / layout->tp * ctx->op.m->hidden *
-                                      gradient_element(ctx, layout));
+    pl_group_of(&pair, op, 2, layout->world / 2);
+    return pl_all_reduce_s(&pair, (double)op->problem.model->vocab / layout->tp *
+                                      op->problem.model->hidden * gradient_element(op, layout));
 }
 
-static double data_parallel(const struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *layout,
                             const struct stage *stage, const struct pl_held *held, double micro)
 {
-    double grad = gradient_element(ctx, layout);
+    double grad = gradient_element(op, layout);
     struct sync s = {.dense_bytes = held->dense, .expert_bytes = held->expert};
     double reduce, gather, each, beside;
 
-    pl_group_of(&s.dense, ctx->op.k, ctx->op.c, &ctx->op.r, layout->dp * layout->cp, layout->tp);
-    pl_group_of(&s.expert, ctx->op.k, ctx->op.c, &ctx->op.r, layout->edp, layout->etp * layout->ep);
+    pl_group_of(&s.dense, op, layout->dp * layout->cp, layout->tp);
+    pl_group_of(&s.expert, op, layout->edp, layout->etp * layout->ep);
     if (layout->zero == 3 &&
         layout->pp == 1) /* under a pipeline weights stay gathered from one micro-batch
                                        to the next, as with zero 2 */
-        return sharded_weights(ctx, &s, layout, stage, micro, grad);
+        return sharded_weights(op, &s, layout, stage, micro, grad);
     if (layout->zero == 0)
-        return exposed(ctx, layout->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
+        return exposed(op, layout->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
                        stage->bwd * beside_of(layout, micro));
     /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
     each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
     beside = each > 1 ? each : beside_of(layout, micro);
     reduce = both(&s, pl_gather_s, grad) * each;
-    gather = both(&s, pl_gather_s, ctx->op.r.element);
+    gather = both(&s, pl_gather_s, op->rates.element);
     if (layout->zero_scope ==
         PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
         reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, held->dense * grad) : 0;
-    return exposed(ctx, layout->overlap_grad_reduce, reduce, stage->bwd * beside) +
-           exposed(ctx, layout->overlap_param_gather, gather, stage->fwd * beside);
+    return exposed(op, layout->overlap_grad_reduce, reduce, stage->bwd * beside) +
+           exposed(op, layout->overlap_param_gather, gather, stage->fwd * beside);
 }
 
 /* Adam reads gradient, master weight and two moments, and writes all but the gradient; the clipping
  * norm reads all gradients of the rank. */
-static double optimizer(const struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layout,
                         const struct pl_held *held)
 {
     double state = held->dense / pl_dense_shards(layout) + held->expert / pl_expert_shards(layout);
     double norm = layout->zero >= 2 ? state : held->dense + held->expert;
 
-    return (30 * state + 4 * norm) / ctx->op.r.memory + 10 * ctx->op.r.kernel_s;
+    return (30 * state + 4 * norm) / op->rates.memory + 10 * op->rates.kernel_s;
 }
 
 /* ---- the whole ----------------------------------------------------------- */
 
-static double message_s(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
+static double message_s(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
     struct pl_group g;
-    double bytes = (double)ctx->op.w->seq / layout->cp * layout->micro_batch * ctx->op.m->hidden *
-                   ctx->op.r.element;
+    double bytes = (double)op->problem.workload->seq / layout->cp * layout->micro_batch *
+                   op->problem.model->hidden * op->rates.element;
     int stride = pl_axis_stride(layout, PL_PP);
 
     if (layout->pp == 1)
         return 0;
-    pl_group_of(&g, ctx->op.k, ctx->op.c, &ctx->op.r, 2, stride);
+    pl_group_of(&g, op, 2, stride);
     /* each tp rank sends its share (SC21's scatter/gather, or sp), and gathers it inside the node
      */
     if (layout->tp > 1 && !layout->sp) {
         struct pl_group tp;
 
-        pl_group_of(&tp, ctx->op.k, ctx->op.c, &ctx->op.r, layout->tp, 1);
+        pl_group_of(&tp, op, layout->tp, 1);
         return pl_send_s(&g, bytes / layout->tp) + pl_gather_s(&tp, bytes);
     }
     return pl_send_s(&g, bytes / layout->tp);
@@ -399,22 +397,23 @@ static double bubble_of(const struct pipeline *pipeline, const struct pl_layout 
 }
 
 /* Ranks that share cores work in turn: nothing ends before all work is done. */
-static double crowded(struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+static double crowded(const struct pl_op_ctx *op, const struct pl_layout *layout,
                       const struct pipeline *pipeline, double micro, double so_far)
 {
-    int64_t cores = pl_cluster_devices(ctx->op.c), busy = (int64_t)layout->world * layout->threads;
+    int64_t cores = pl_cluster_devices(op->problem.cluster),
+            busy = (int64_t)layout->world * layout->threads;
     double work = micro * (pipeline->slow.total + pipeline->others) *
                   (double)(layout->world / layout->pp) * layout->threads;
 
-    if (!ctx->op.c->device.cpu || busy <= cores)
+    if (!op->problem.cluster->device.cpu || busy <= cores)
         return 0;
     return work / (double)cores > so_far ? work / (double)cores - so_far : 0;
 }
 
 /* All wait for the slowest of world devices: the expected largest of so many normal deviates. */
-static double slowest(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
+static double slowest(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
-    return ctx->op.r.cpu ? 0 : ctx->op.k->jitter * sqrt(2 * log(layout->world));
+    return op->rates.cpu ? 0 : op->constants->jitter * sqrt(2 * log(layout->world));
 }
 
 /* The machine's rates for LAYOUT are in CTX afterwards. */
@@ -428,14 +427,14 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
     key.zero = key.zero_scope = 0;
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_p2p = 0;
     if (b->full && pl_layout_equal(&b->key, &key)) {
-        ctx->op.r = b->rates;
+        ctx->op.rates = b->rates;
         return b;
     }
     y = shape_of(ctx, layout);
     *b = (struct body){
-        .full = true, .key = key, .rates = ctx->op.r, .message_s = message_s(ctx, layout)};
+        .full = true, .key = key, .rates = ctx->op.rates, .message_s = message_s(&ctx->op, layout)};
     pipeline_of(&b->q, ctx, y, layout);
-    pl_held_params(&b->held, ctx->op.m, layout, b->q.slow_stage);
+    pl_held_params(&b->held, ctx->op.problem.model, layout, b->q.slow_stage);
     return b;
 }
 
@@ -443,7 +442,8 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
 {
     const struct body *b = body_of(ctx, layout);
     const struct stage *slow = &b->q.slow;
-    double micro = (double)ctx->op.w->global_batch / ((double)layout->micro_batch * layout->dp);
+    double micro =
+        (double)ctx->op.problem.workload->global_batch / ((double)layout->micro_batch * layout->dp);
     double pace;
 
     *ret = (struct pl_cost){0};
@@ -459,21 +459,19 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->q, layout, micro);
     pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
     ret->seconds[PL_COST_OTHER] =
-        crowded(ctx, layout, &b->q, micro, pace) + slowest(ctx, layout) * pace;
+        crowded(&ctx->op, layout, &b->q, micro, pace) + slowest(&ctx->op, layout) * pace;
     ret->seconds[PL_COST_DP] =
-        data_parallel(ctx, layout, slow, &b->held, micro) + tied_embedding(ctx, layout);
-    ret->seconds[PL_COST_OPTIMIZER] = optimizer(ctx, layout, &b->held);
+        data_parallel(&ctx->op, layout, slow, &b->held, micro) + tied_embedding(&ctx->op, layout);
+    ret->seconds[PL_COST_OPTIMIZER] = optimizer(&ctx->op, layout, &b->held);
     for (int i = 0; i < PL_COST_CLASSES; i++)
         ret->total += ret->seconds[i];
-    ret->tokens_per_s = (double)ctx->op.w->global_batch * ctx->op.w->seq / ret->total;
+    ret->tokens_per_s =
+        (double)ctx->op.problem.workload->global_batch * ctx->op.problem.workload->seq / ret->total;
 }
 
-void pl_cost(struct pl_cost *ret, const struct pl_model *model, const struct pl_cluster *cluster,
-             const struct pl_layout *layout, const struct pl_workload *workload,
-             const struct pl_trainer *trainer)
+void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct pl_layout *layout)
 {
-    const struct pl_problem p = {model, cluster, workload, trainer};
-    struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
+    struct pl_cost_ctx *x = pl_cost_ctx_new(problem, NULL);
 
     pl_cost_at(ret, x, layout);
     pl_cost_ctx_free(x);
@@ -509,23 +507,23 @@ static double share_of_peak(const struct pl_cluster *cluster, const struct pl_la
     return flops * tokens_per_s / (peak * 1e12 * layout->world);
 }
 
-double pl_mfu(const struct pl_model *model, const struct pl_cluster *cluster,
-              const struct pl_layout *layout, const struct pl_workload *workload,
-              double tokens_per_s)
+double pl_mfu(const struct pl_problem *problem, const struct pl_layout *layout, double tokens_per_s)
 {
-    return share_of_peak(cluster, layout, pl_model_flops_per_token(model, workload->seq),
-                         tokens_per_s);
+    double flops = pl_model_flops_per_token(problem->model, problem->workload->seq);
+
+    return share_of_peak(problem->cluster, layout, flops, tokens_per_s);
 }
 
-double pl_peak_share(const struct pl_model *model, const struct pl_cluster *cluster,
-                     const struct pl_layout *layout, const struct pl_workload *workload,
+double pl_peak_share(const struct pl_problem *problem, const struct pl_layout *layout,
                      double tokens_per_s)
 {
+    const struct pl_model *model = problem->model;
+    int seq = problem->workload->seq;
     /* Scores and their product with the values: 2 x 2 seq heads head_dim a token forward, three
      * times that with the backward pass; half of it is masked. */
-    double masked = 3 * 2.0 * workload->seq * model->heads * model->head_dim * model->layers;
+    double masked = 3 * 2.0 * seq * model->heads * model->head_dim * model->layers;
 
-    return share_of_peak(cluster, layout, pl_model_flops_per_token(model, workload->seq) - masked,
+    return share_of_peak(problem->cluster, layout, pl_model_flops_per_token(model, seq) - masked,
                          tokens_per_s);
 }
 
@@ -538,8 +536,8 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
     struct pl_stage_time *at = mem_alloc((size_t)layout->pp * (size_t)layout->vp * sizeof(*at));
 
     for (int i = 0; i < layout->pp * layout->vp; i++) {
-        int first,
-            n = pl_stage_layers(&first, layout, ctx->op.m->layers, i % layout->pp, i / layout->pp);
+        int first, n = pl_stage_layers(&first, layout, ctx->op.problem.model->layers,
+                                       i % layout->pp, i / layout->pp);
         int moe = ctx->moe_before[first + n] - ctx->moe_before[first];
         struct stage s = {0};
         double fwd = (n - moe) * (y->dense.tp_fwd + y->dense.cp_fwd + y->dense.ep_fwd) +
@@ -557,9 +555,9 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
         .schedule = (enum pl_schedule)layout->schedule,
         .pp = layout->pp,
         .vp = layout->vp,
-        .microbatches = ctx->op.w->global_batch / (layout->micro_batch * layout->dp),
+        .microbatches = ctx->op.problem.workload->global_batch / (layout->micro_batch * layout->dp),
         .at = at,
-        .message_s = message_s(ctx, layout),
+        .message_s = message_s(&ctx->op, layout),
         .overlap = layout->overlap_p2p,
     };
 }

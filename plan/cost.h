@@ -27,8 +27,14 @@ struct pl_rates {
 };
 
 void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
-                 const struct pl_cluster *cluster, const struct pl_trainer *trainer, int precision,
-                 int threads);
+                 const struct pl_problem *problem, int precision, int threads);
+
+/* What every formula needs to know, for layouts of one precision and number of threads. */
+struct pl_op_ctx {
+    const struct pl_constants *constants;
+    struct pl_problem problem;
+    struct pl_rates rates;
+};
 
 /* ---- collectives --------------------------------------------------------- */
 
@@ -42,9 +48,7 @@ struct pl_group {
     double start_s;
 };
 
-void pl_group_of(struct pl_group *ret, const struct pl_constants *constants,
-                 const struct pl_cluster *cluster, const struct pl_rates *rates, int size,
-                 int stride);
+void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride);
 
 /* Each of BYTES in the whole tensor: gathered, scattered after reduction, or reduced everywhere. */
 double pl_gather_s(const struct pl_group *group, double bytes);
@@ -69,18 +73,9 @@ struct pl_ends_time { /* first and last stage */
     double embed_fwd, embed_bwd, head_fwd, head_bwd, tp_head;
 };
 
-struct pl_op_ctx {
-    const struct pl_constants *k;
-    const struct pl_model *m;
-    const struct pl_cluster *c;
-    const struct pl_workload *w;
-    const struct pl_trainer *t;
-    struct pl_rates r;
-};
-
-void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *ctx,
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, bool moe);
-void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *ctx,
+void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
                      const struct pl_layout *layout);
 
 /* Messages that a pipeline's critical path waits for. */

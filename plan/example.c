@@ -68,16 +68,14 @@ static int parse_row(struct study *ret, const json_t *example, const json_t *row
         (r = pl_workload_parse(&ret->workload, workload, &ret->model, ret->problem.trainer,
                                error)) < 0)
         return r;
-    return pl_space_parse(&ret->space, json_object_get(example, "space"), &ret->model,
-                          &ret->cluster, &ret->workload, ret->problem.trainer, error);
+    return pl_space_parse(&ret->space, json_object_get(example, "space"), &ret->problem, error);
 }
 
 /* What the model says of a layout of a row: new reference. */
 static json_t *entry_json(const struct pl_plan_entry *entry, const struct study *study)
 {
     char text[160];
-    double mfu = pl_mfu(&study->model, &study->cluster, &entry->layout, &study->workload,
-                        entry->cost.tokens_per_s);
+    double mfu = pl_mfu(&study->problem, &entry->layout, entry->cost.tokens_per_s);
 
     return json_pack("{s:o, s:s, s:f, s:f, s:o, s:f}", "layout", pl_layout_json(&entry->layout),
                      "text", pl_layout_text(text, &entry->layout), "seconds", entry->cost.total,
@@ -153,8 +151,7 @@ static int published_layout(json_t **ret, const json_t *example, struct study *s
         *ret = json_null();
         return 0;
     }
-    r = pl_space_parse(&space, pinned, &study->model, &study->cluster, &study->workload,
-                       study->problem.trainer, error);
+    r = pl_space_parse(&space, pinned, &study->problem, error);
     if (r < 0)
         return err_under(error, "/published_layout");
     r = pl_plan_rank(&plan, &space, &study->problem, 1, HEADROOM, false, &why);

@@ -124,7 +124,7 @@ static void look_at(struct sample *sample, const struct pl_layout *layout)
     struct pl_verdict v;
 
     sample->looked_at++;
-    if (pl_layout_check(&v, p->model, p->cluster, layout, p->workload, p->trainer))
+    if (pl_layout_check(&v, p, layout))
         return;
     for (int j = 0; j < v.count; j++)
         if (is_first(&v, j))

@@ -27,7 +27,7 @@ static bool count_rules(void *arg, const struct pl_layout *layout)
     struct pl_verdict v;
     const char *const *names = pl_rule_names();
 
-    pl_layout_check(&v, p->model, p->cluster, layout, p->workload, p->trainer);
+    pl_layout_check(&v, p, layout);
     for (int i = 0; names[i] && i < MAX_RULES; i++)
         for (int j = 0; j < v.count; j++)
             if (!strcmp(names[i], v.v[j].rule)) {

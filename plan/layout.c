@@ -157,14 +157,13 @@ static int check_derived(const struct pl_layout *said, const struct pl_layout *l
     return 0;
 }
 
-int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_model *model,
-                    const struct pl_cluster *cluster, const struct pl_workload *workload,
+int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_problem *problem,
                     struct err *error)
 {
     struct pl_layout l, said;
     int r;
 
-    pl_layout_default(&l, workload);
+    pl_layout_default(&l, problem->workload);
     if ((r = jx_keys(json, pl_layout_key_names, error)) < 0)
         return r;
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
@@ -181,7 +180,7 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_m
 
         if (world > INT_MAX)
             return err_at(error, -ERANGE, "/dp", "dp %d is absurd", l.dp);
-        l.world = given(json, "dp") ? (int)world : pl_cluster_devices(cluster);
+        l.world = given(json, "dp") ? (int)world : pl_cluster_devices(problem->cluster);
     }
     if (!given(json, "schedule") && l.vp > 1 && l.pp > 1)
         l.schedule = PL_INTERLEAVED;
@@ -191,17 +190,16 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_m
         return r;
     if (!given(json, "zero_scope"))
         l.zero_scope = l.zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
-    (void)model;
     *ret = l;
     return 0;
 }
 
-void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct pl_model *model,
-                      const struct pl_trainer *trainer)
+void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
+                      const struct pl_problem *problem)
 {
     struct pl_layout settled = *layout;
 
-    pl_layout_settle(&settled, model, trainer);
+    pl_layout_settle(&settled, problem);
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
         if (k->part != PL_DERIVED && !given(json, k->name))
             pl_layout_set(layout, k, pl_layout_get(&settled, k));

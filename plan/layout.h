@@ -10,8 +10,8 @@
 
 #include "base/err.h"
 
-struct pl_cluster;
 struct pl_model;
+struct pl_problem;
 struct pl_trainer;
 struct pl_workload;
 
@@ -89,15 +89,15 @@ bool pl_layout_derive(struct pl_layout *layout);
 int pl_layout_expert_replicas(const struct pl_layout *layout);
 
 /* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware
- * (or what is canonical). world defaults to what dp says, else to all devices of CLUSTER. Unknown
- * keys and words are refused by pointer. Legality is pl_layout_check's business. */
-int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_model *model,
-                    const struct pl_cluster *cluster, const struct pl_workload *workload,
+ * (or what is canonical). world defaults to what dp says, else to all devices of the cluster.
+ * Unknown keys and words are refused by pointer. Reads the problem's cluster and workload only;
+ * whether the layout is legal, pl_layout_check says. */
+int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_problem *problem,
                     struct err *error);
-/* Keys that JSON, which LAYOUT was read from, does not say and TRAINER leaves no choice about: as
- * TRAINER does them (pl_layout_settle). */
-void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct pl_model *model,
-                      const struct pl_trainer *trainer);
+/* Keys that JSON, which LAYOUT was read from, does not say and the trainer leaves no choice about:
+ * as the trainer does them (pl_layout_settle). */
+void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
+                      const struct pl_problem *problem);
 json_t *pl_layout_json(const struct pl_layout *layout); /* canonical order, derived keys too */
 
 /* The JSON schema of what pl_layout_json returns: type, bounds or words, default and meaning of
@@ -108,10 +108,10 @@ json_t *pl_layout_schema(void);
 void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
 bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);
 
-/* Canonical, and what TRAINER leaves no choice about as it does it: the overlap that FSDP cannot
- * leave, the tensor parallelism of experts that has no setting. For layouts of our own making. */
-void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
-                      const struct pl_trainer *trainer);
+/* Canonical, and what the trainer leaves no choice about as it does it: the overlap that FSDP
+ * cannot leave, the tensor parallelism of experts that has no setting. For layouts of our own
+ * making. */
+void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem);
 
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
 char *pl_layout_text(char buf[160], const struct pl_layout *layout);

@@ -28,192 +28,230 @@ void pl_breaks(struct pl_check *check, const char *key, const char *fmt, ...)
 
 static void world_dense(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
+    const struct pl_layout *layout = check->layout;
 
-    if (l->world % ((int64_t)l->tp * l->cp * l->pp))
-        pl_breaks(check, "world", "world %d is not a multiple of tp %d x cp %d x pp %d", l->world,
-                  l->tp, l->cp, l->pp);
+    if (layout->world % ((int64_t)layout->tp * layout->cp * layout->pp))
+        pl_breaks(check, "world", "world %d is not a multiple of tp %d x cp %d x pp %d",
+                  layout->world, layout->tp, layout->cp, layout->pp);
 }
 
 static void world_expert(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
+    const struct pl_layout *layout = check->layout;
 
-    if (l->etp != 1 && l->etp != l->tp)
-        pl_breaks(check, "etp", "etp %d is neither 1 nor tp %d", l->etp, l->tp);
-    if (l->world % ((int64_t)l->etp * l->ep * l->pp))
-        pl_breaks(check, "ep", "world %d is not a multiple of etp %d x ep %d x pp %d", l->world,
-                  l->etp, l->ep, l->pp);
+    if (layout->etp != 1 && layout->etp != layout->tp)
+        pl_breaks(check, "etp", "etp %d is neither 1 nor tp %d", layout->etp, layout->tp);
+    if (layout->world % ((int64_t)layout->etp * layout->ep * layout->pp))
+        pl_breaks(check, "ep", "world %d is not a multiple of etp %d x ep %d x pp %d",
+                  layout->world, layout->etp, layout->ep, layout->pp);
 }
 
 static void world_fits(struct pl_check *check)
 {
-    if (check->l->world > pl_cluster_devices(check->c) && !check->c->oversubscribe)
+    const struct pl_cluster *cluster = check->problem->cluster;
+    const struct pl_layout *layout = check->layout;
+
+    if (layout->world > pl_cluster_devices(cluster) && !cluster->oversubscribe)
         pl_breaks(check, "world", "world %d is more than nodes %d x devices_per_node %d",
-                  check->l->world, check->c->nodes, check->c->devices_per_node);
+                  layout->world, cluster->nodes, cluster->devices_per_node);
 }
 
 static void heads_tp(struct pl_check *check)
 {
-    if (check->m->heads % check->l->tp)
-        pl_breaks(check, "tp", "heads %d is not a multiple of tp %d", check->m->heads,
-                  check->l->tp);
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+
+    if (model->heads % layout->tp)
+        pl_breaks(check, "tp", "heads %d is not a multiple of tp %d", model->heads, layout->tp);
 }
 
 static void kv_heads_tp(struct pl_check *check)
 {
-    if (check->m->kv_heads % check->l->tp)
-        pl_breaks(check, "tp", "kv_heads %d is not a multiple of tp %d", check->m->kv_heads,
-                  check->l->tp);
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+
+    if (model->kv_heads % layout->tp)
+        pl_breaks(check, "tp", "kv_heads %d is not a multiple of tp %d", model->kv_heads,
+                  layout->tp);
 }
 
 static void ffn_tp(struct pl_check *check)
 {
-    const struct pl_model *m = check->m;
-    const struct pl_layout *l = check->l;
-    bool dense = !m->moe.experts || m->moe.every > 1 || m->moe.dense_layers > 0;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    bool dense = !model->moe.experts || model->moe.every > 1 || model->moe.dense_layers > 0;
 
-    if (dense && m->ffn % l->tp)
-        pl_breaks(check, "tp", "ffn %d is not a multiple of tp %d", m->ffn, l->tp);
-    if (m->moe.experts && m->moe.shared_ffn % l->tp)
-        pl_breaks(check, "tp", "shared_ffn %d is not a multiple of tp %d", m->moe.shared_ffn,
-                  l->tp);
-    if (m->moe.experts && m->moe.expert_ffn % l->etp)
-        pl_breaks(check, "etp", "expert_ffn %d is not a multiple of etp %d", m->moe.expert_ffn,
-                  l->etp);
+    if (dense && model->ffn % layout->tp)
+        pl_breaks(check, "tp", "ffn %d is not a multiple of tp %d", model->ffn, layout->tp);
+    if (model->moe.experts && model->moe.shared_ffn % layout->tp)
+        pl_breaks(check, "tp", "shared_ffn %d is not a multiple of tp %d", model->moe.shared_ffn,
+                  layout->tp);
+    if (model->moe.experts && model->moe.expert_ffn % layout->etp)
+        pl_breaks(check, "etp", "expert_ffn %d is not a multiple of etp %d", model->moe.expert_ffn,
+                  layout->etp);
 }
 
 static void experts_ep(struct pl_check *check)
 {
-    if (check->m->moe.experts && check->m->moe.experts % check->l->ep)
-        pl_breaks(check, "ep", "experts %d is not a multiple of ep %d", check->m->moe.experts,
-                  check->l->ep);
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+
+    if (model->moe.experts && model->moe.experts % layout->ep)
+        pl_breaks(check, "ep", "experts %d is not a multiple of ep %d", model->moe.experts,
+                  layout->ep);
 }
 
 static void layers_pp_vp(struct pl_check *check)
 {
-    int64_t runs = (int64_t)check->l->pp * check->l->vp;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_trainer *trainer = check->problem->trainer;
+    int64_t runs = (int64_t)layout->pp * layout->vp;
 
-    if (check->m->layers < runs)
-        pl_breaks(check, "pp", "layers %d is less than pp %d x vp %d", check->m->layers,
-                  check->l->pp, check->l->vp);
-    else if (check->m->layers % runs && !check->t->uneven_layers)
-        pl_breaks(check, "pp", "layers %d is not a multiple of pp %d x vp %d", check->m->layers,
-                  check->l->pp, check->l->vp);
+    if (model->layers < runs)
+        pl_breaks(check, "pp", "layers %d is less than pp %d x vp %d", model->layers, layout->pp,
+                  layout->vp);
+    else if (model->layers % runs && !trainer->uneven_layers)
+        pl_breaks(check, "pp", "layers %d is not a multiple of pp %d x vp %d", model->layers,
+                  layout->pp, layout->vp);
 }
 
 static void batch_divides(struct pl_check *check)
 {
-    if (check->l->dp && check->w->global_batch % ((int64_t)check->l->micro_batch * check->l->dp))
+    const struct pl_layout *layout = check->layout;
+    const struct pl_workload *workload = check->problem->workload;
+
+    if (layout->dp && workload->global_batch % ((int64_t)layout->micro_batch * layout->dp))
         pl_breaks(check, "micro_batch",
                   "global_batch %d is not a multiple of micro_batch %d x dp %d",
-                  check->w->global_batch, check->l->micro_batch, check->l->dp);
+                  workload->global_batch, layout->micro_batch, layout->dp);
 }
 
 static void interleave_microbatches(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
-    int64_t share = (int64_t)l->micro_batch * l->dp;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_workload *workload = check->problem->workload;
+    int64_t share = (int64_t)layout->micro_batch * layout->dp;
 
-    if (l->schedule != PL_INTERLEAVED || l->vp == 1 || !share || check->w->global_batch % share)
+    if (layout->schedule != PL_INTERLEAVED || layout->vp == 1 || !share ||
+        workload->global_batch % share)
         return;
-    if (check->w->global_batch / share % l->pp)
+    if (workload->global_batch / share % layout->pp)
         pl_breaks(
             check, "vp",
             "%lld micro-batches (global_batch %d / (micro_batch %d x dp %d)) are not a multiple "
             "of pp %d",
-            (long long)(check->w->global_batch / share), check->w->global_batch, l->micro_batch,
-            l->dp, l->pp);
+            (long long)(workload->global_batch / share), workload->global_batch,
+            layout->micro_batch, layout->dp, layout->pp);
 }
 
 static void vp_needs_pp(struct pl_check *check)
 {
-    if (check->l->vp > 1 && check->l->pp == 1)
-        pl_breaks(check, "vp", "vp %d needs pp > 1, pp is 1", check->l->vp);
+    const struct pl_layout *layout = check->layout;
+
+    if (layout->vp > 1 && layout->pp == 1)
+        pl_breaks(check, "vp", "vp %d needs pp > 1, pp is 1", layout->vp);
 }
 
 static void schedule_vp(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
-    bool interleaved = l->schedule == PL_INTERLEAVED;
+    const struct pl_layout *layout = check->layout;
+    bool interleaved = layout->schedule == PL_INTERLEAVED;
 
-    if (l->pp > 1 && l->vp > 1 && !interleaved)
-        pl_breaks(check, "schedule", "vp %d needs schedule interleaved, not %s", l->vp,
-                  pl_layout_key_find("schedule")->names[l->schedule]);
-    if (l->pp > 1 && l->vp == 1 && interleaved)
+    if (layout->pp > 1 && layout->vp > 1 && !interleaved)
+        pl_breaks(check, "schedule", "vp %d needs schedule interleaved, not %s", layout->vp,
+                  pl_layout_key_find("schedule")->names[layout->schedule]);
+    if (layout->pp > 1 && layout->vp == 1 && interleaved)
         pl_breaks(check, "schedule", "schedule interleaved needs vp > 1, vp is 1");
 }
 
 static void sp_needs_tp(struct pl_check *check)
 {
-    if (check->l->sp && check->l->tp == 1)
+    const struct pl_layout *layout = check->layout;
+
+    if (layout->sp && layout->tp == 1)
         pl_breaks(check, "sp", "sp 1 needs tp > 1, tp is 1");
 }
 
 /* Not of a trainer without sequence parallelism, whose experts do without. */
 static void moe_tp_needs_sp(struct pl_check *check)
 {
-    if (pl_trainer_takes(check->t, PL_KEY_SP, 1) && check->m->moe.experts && check->l->tp > 1 &&
-        !check->l->sp)
-        pl_breaks(check, "sp", "a model with experts and tp %d needs sp 1", check->l->tp);
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_trainer *trainer = check->problem->trainer;
+
+    if (pl_trainer_takes(trainer, PL_KEY_SP, 1) && model->moe.experts && layout->tp > 1 &&
+        !layout->sp)
+        pl_breaks(check, "sp", "a model with experts and tp %d needs sp 1", layout->tp);
 }
 
 static void seq_sp(struct pl_check *check)
 {
-    if (check->l->sp && check->w->seq % ((int64_t)check->l->cp * check->l->tp))
+    const struct pl_layout *layout = check->layout;
+    const struct pl_workload *workload = check->problem->workload;
+
+    if (layout->sp && workload->seq % ((int64_t)layout->cp * layout->tp))
         pl_breaks(check, "tp", "seq %d is not a multiple of cp %d x tp %d, as sp needs",
-                  check->w->seq, check->l->cp, check->l->tp);
+                  workload->seq, layout->cp, layout->tp);
 }
 
 static void seq_cp(struct pl_check *check)
 {
-    if (check->l->cp > 1 && check->w->seq % (2 * (int64_t)check->l->cp))
-        pl_breaks(check, "cp", "seq %d is not a multiple of 2 x cp %d", check->w->seq,
-                  check->l->cp);
+    const struct pl_layout *layout = check->layout;
+    const struct pl_workload *workload = check->problem->workload;
+
+    if (layout->cp > 1 && workload->seq % (2 * (int64_t)layout->cp))
+        pl_breaks(check, "cp", "seq %d is not a multiple of 2 x cp %d", workload->seq, layout->cp);
 }
 
 /* Something must be sharded: dense state over dp x cp ranks (less the expert replicas when plain),
  * expert state over edp. */
 static void zero_needs_dp(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
-    int64_t dense = (int64_t)l->dp * l->cp;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    int64_t dense = (int64_t)layout->dp * layout->cp;
 
-    if (!l->zero || !l->dp || !l->edp)
+    if (!layout->zero || !layout->dp || !layout->edp)
         return;
-    if (l->zero_scope == PL_SCOPE_PLAIN)
-        dense /= pl_layout_expert_replicas(l);
-    if (dense <= 1 && !(check->m->moe.experts && l->edp > 1))
-        pl_breaks(check, "zero", "zero %d%s shards over %lld rank (dp %d x cp %d)", l->zero,
-                  l->zero_scope == PL_SCOPE_PLAIN ? " plain" : "", (long long)dense, l->dp, l->cp);
+    if (layout->zero_scope == PL_SCOPE_PLAIN)
+        dense /= pl_layout_expert_replicas(layout);
+    if (dense <= 1 && !(model->moe.experts && layout->edp > 1))
+        pl_breaks(check, "zero", "zero %d%s shards over %lld rank (dp %d x cp %d)", layout->zero,
+                  layout->zero_scope == PL_SCOPE_PLAIN ? " plain" : "", (long long)dense,
+                  layout->dp, layout->cp);
 }
 
 static void threads_fit(struct pl_check *check)
 {
+    const struct pl_cluster *cluster = check->problem->cluster;
+    const struct pl_layout *layout = check->layout;
     int ranks =
-        check->l->world < check->c->devices_per_node ? check->l->world : check->c->devices_per_node;
+        layout->world < cluster->devices_per_node ? layout->world : cluster->devices_per_node;
 
-    if (!check->c->oversubscribe && (int64_t)ranks * check->l->threads > check->c->devices_per_node)
+    if (!cluster->oversubscribe && (int64_t)ranks * layout->threads > cluster->devices_per_node)
         pl_breaks(check, "threads", "%d ranks a node x threads %d is more than %d cores", ranks,
-                  check->l->threads, check->c->devices_per_node);
+                  layout->threads, cluster->devices_per_node);
 }
 
 /* sp with tp = 1, and a schedule that contradicts vp, have rules of their own. */
 static void canonical(struct pl_check *check)
 {
-    struct pl_layout form = *check->l;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    struct pl_layout form = *check->layout;
 
-    if (!check->l->dp || !check->l->edp)
+    if (!layout->dp || !layout->edp)
         return;
-    pl_layout_canonical(&form, check->m);
-    form.dp = check->l->dp;
-    form.edp = check->l->edp;
-    if (pl_layout_equal(&form, check->l))
+    pl_layout_canonical(&form, model);
+    form.dp = layout->dp;
+    form.edp = layout->edp;
+    if (pl_layout_equal(&form, layout))
         return;
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
-        int got = pl_layout_get(check->l, key), want = pl_layout_get(&form, key);
+        int got = pl_layout_get(layout, key), want = pl_layout_get(&form, key);
         bool spoken = key->offset == offsetof(struct pl_layout, sp) ||
-                      (key->offset == offsetof(struct pl_layout, schedule) && check->l->pp > 1);
+                      (key->offset == offsetof(struct pl_layout, schedule) && layout->pp > 1);
 
         if (got == want || spoken || key->part == PL_DERIVED)
             continue;
@@ -258,9 +296,11 @@ static const struct {
 /* A layout made in C may hold anything: no rule is asked to divide by zero. */
 static bool in_range(struct pl_check *check)
 {
+    const struct pl_layout *layout = check->layout;
+
     check->rule = "canonical";
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
-        int value = pl_layout_get(check->l, key);
+        int value = pl_layout_get(layout, key);
 
         if (key->part != PL_DERIVED && (value < key->min || value > key->max))
             pl_breaks(check, key->name, "%s %d is outside %d..%d", key->name, value, key->min,
@@ -269,13 +309,11 @@ static bool in_range(struct pl_check *check)
     return !check->broken;
 }
 
-bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *model,
-                     const struct pl_cluster *cluster, const struct pl_layout *layout,
-                     const struct pl_workload *workload, const struct pl_trainer *trainer)
+bool pl_layout_check(struct pl_verdict *ret, const struct pl_problem *problem,
+                     const struct pl_layout *layout)
 {
     struct pl_layout derived = *layout;
-    struct pl_check k = {
-        .m = model, .c = cluster, .l = &derived, .w = workload, .t = trainer, .verdict = ret};
+    struct pl_check k = {.problem = problem, .layout = &derived, .verdict = ret};
 
     if (ret)
         ret->count = 0;
@@ -292,11 +330,7 @@ bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *model,
 bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layout *layout,
                           bool stem)
 {
-    struct pl_check k = {.m = problem->model,
-                         .c = problem->cluster,
-                         .l = layout,
-                         .w = problem->workload,
-                         .t = problem->trainer};
+    struct pl_check k = {.problem = problem, .layout = layout};
 
     for (size_t i = 0; i < ARRAY_LEN(rules) && !k.broken; i++)
         if (rules[i].stem == stem)

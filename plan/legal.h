@@ -6,11 +6,8 @@
 
 /* One layout under judgement. */
 struct pl_check {
-    const struct pl_model *m;
-    const struct pl_cluster *c;
-    const struct pl_layout *l;
-    const struct pl_workload *w;
-    const struct pl_trainer *t;
+    const struct pl_problem *problem;
+    const struct pl_layout *layout;
     struct pl_verdict *verdict; /* NULL: only the answer matters */
     const char *rule;
     bool broken;

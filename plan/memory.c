@@ -37,21 +37,17 @@ static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
 {
     *ret = (struct pl_memory){.rank = stage * pl_axis_stride(layout, PL_PP)};
     if (problem->trainer->bundled)
-        pl_memory_partune_stage(ret, problem->model, layout, problem->workload, stage, counts);
+        pl_memory_partune_stage(ret, problem, layout, stage, counts);
     else
-        pl_memory_gpu_rank(ret, problem->model, layout, problem->workload, problem->trainer,
-                           ret->rank);
+        pl_memory_gpu_rank(ret, problem, layout, ret->rank);
     for (int i = 0; i < PL_MEM_CLASSES; i++)
         ret->total += ret->bytes[i];
 }
 
-void pl_memory_rank(struct pl_memory *ret, const struct pl_model *model,
-                    const struct pl_layout *layout, const struct pl_workload *workload,
-                    const struct pl_trainer *trainer, int rank)
+void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
+                    const struct pl_layout *layout, int rank)
 {
-    const struct pl_problem p = {model, NULL, workload, trainer};
-
-    plan_stage(ret, &p, layout, pl_axis_coord(layout, PL_PP, rank), NULL);
+    plan_stage(ret, problem, layout, pl_axis_coord(layout, PL_PP, rank), NULL);
     ret->rank = rank;
 }
 
@@ -94,13 +90,10 @@ static void plan_worst(struct pl_memory *ret, const struct pl_problem *problem,
     }
 }
 
-void pl_memory_worst(struct pl_memory *ret, const struct pl_model *model,
-                     const struct pl_layout *layout, const struct pl_workload *workload,
-                     const struct pl_trainer *trainer)
+void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
+                     const struct pl_layout *layout)
 {
-    const struct pl_problem p = {model, NULL, workload, trainer};
-
-    plan_worst(ret, &p, layout, NULL);
+    plan_worst(ret, problem, layout, NULL);
 }
 
 void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct pl_layout *layout)
@@ -137,6 +130,6 @@ bool pl_fits(const struct pl_problem *problem, const struct pl_layout *layout, d
 {
     struct pl_memory worst;
 
-    pl_memory_worst(&worst, problem->model, layout, problem->workload, problem->trainer);
+    pl_memory_worst(&worst, problem, layout);
     return worst.total <= pl_memory_offered(problem->cluster, headroom);
 }

@@ -24,9 +24,8 @@ double pl_expert_shards(const struct pl_layout *layout);
 double pl_chunks_in_flight(const struct pl_layout *layout, int microbatches, int stage);
 
 /* Bytes that a layer, with experts or without, keeps of one micro-batch for the backward pass. */
-double pl_layer_activation_bytes(const struct pl_model *model, const struct pl_layout *layout,
-                                 const struct pl_workload *workload,
-                                 const struct pl_trainer *trainer, bool moe);
+double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
+                                 bool moe);
 
 /* How many layers without and with experts stage STAGE holds. */
 struct pl_layer_count {
@@ -48,13 +47,12 @@ struct pl_param_counts {
 
 /* Adds the bytes of a rank of STAGE to RET's classes. COUNTS is a table of PL_COUNTS rows that
  * remembers them from one layout of a model to the next, or NULL. */
-void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_model *model,
-                             const struct pl_layout *layout, const struct pl_workload *workload,
-                             int stage, struct pl_param_counts *counts);
+void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                             const struct pl_layout *layout, int stage,
+                             struct pl_param_counts *counts);
 
 /* A rank of a GPU trainer. */
-void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *model,
-                        const struct pl_layout *layout, const struct pl_workload *workload,
-                        const struct pl_trainer *trainer, int rank);
+void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
+                        const struct pl_layout *layout, int rank);
 
 #endif

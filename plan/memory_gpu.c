@@ -157,12 +157,17 @@ static double saved_products(const struct pl_model *model, double share)
     return 2 * q + 2 * (1 - share) * outputs;
 }
 
-double pl_layer_activation_bytes(const struct pl_model *model, const struct pl_layout *layout,
-                                 const struct pl_workload *workload,
-                                 const struct pl_trainer *trainer, bool moe)
+static double tokens_of(const struct pl_problem *problem, const struct pl_layout *layout)
 {
-    double tokens = (double)workload->seq / layout->cp * layout->micro_batch, h = model->hidden,
-           tp = layout->tp;
+    return (double)problem->workload->seq / layout->cp * layout->micro_batch;
+}
+
+double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
+                                 bool moe)
+{
+    const struct pl_model *model = problem->model;
+    const struct pl_trainer *trainer = problem->trainer;
+    double tokens = tokens_of(problem, layout), h = model->hidden, tp = layout->tp;
     double q = (double)model->heads * model->head_dim,
            kv = (double)model->kv_heads * model->head_dim;
     double wide = layout->precision == PL_FP32 ? 2 : 1; /* formulas count 2-byte elements */
@@ -178,7 +183,7 @@ double pl_layer_activation_bytes(const struct pl_model *model, const struct pl_l
                (2 * h / (layout->sp ? tp : 1) +
                 saved_products(model, trainer->selective_share) / tp);
     if (layout->recompute == PL_RECOMPUTE_NONE && !trainer->flash)
-        scores = 5.0 * model->heads * workload->seq / layout->cp /
+        scores = 5.0 * model->heads * problem->workload->seq / layout->cp /
                  tp; /* softmax, its mask and its dropout */
     if (moe) {
         double routed = model->moe.capacity_factor > 0 ? model->moe.capacity_factor : MOE_IMBALANCE;
@@ -199,33 +204,31 @@ double pl_layer_activation_bytes(const struct pl_model *model, const struct pl_l
                      masks / (layout->sp ? tp : 1));
 }
 
-static double activations(const struct pl_model *model, const struct pl_layout *layout,
-                          const struct pl_workload *workload, const struct pl_trainer *trainer,
+static double activations(const struct pl_problem *problem, const struct pl_layout *layout,
                           int stage)
 {
-    int micro = workload->global_batch / (layout->micro_batch * layout->dp);
+    const struct pl_model *model = problem->model;
+    int micro = pl_microbatches(layout, problem->workload);
     double flight = pl_chunks_in_flight(layout, micro, stage), chunk = 0, live = 0;
-    double tokens = (double)workload->seq / layout->cp * layout->micro_batch;
 
     struct pl_layer_count n = pl_stage_count(model, layout, stage);
 
     if (n.dense)
-        chunk += n.dense * pl_layer_activation_bytes(model, layout, workload, trainer, false) /
-                 layout->vp;
+        chunk += n.dense * pl_layer_activation_bytes(problem, layout, false) / layout->vp;
     if (n.moe)
-        chunk +=
-            n.moe * pl_layer_activation_bytes(model, layout, workload, trainer, true) / layout->vp;
+        chunk += n.moe * pl_layer_activation_bytes(problem, layout, true) / layout->vp;
     if (layout->recompute == PL_RECOMPUTE_FULL) {
         struct pl_layout one = *layout;
 
         one.recompute = PL_RECOMPUTE_SELECTIVE; /* the layer that is being recomputed, whose input
                                                    is counted already */
-        live = pl_layer_activation_bytes(model, &one, workload, trainer, n.moe > 0) -
-               pl_layer_activation_bytes(model, layout, workload, trainer, n.moe > 0);
+        live = pl_layer_activation_bytes(problem, &one, n.moe > 0) -
+               pl_layer_activation_bytes(problem, layout, n.moe > 0);
     }
     if (stage == 0 &&
         has_dropout(model)) /* mask of the embedding's dropout, for each micro-batch in flight */
-        live += tokens * model->hidden / (layout->sp ? layout->tp : 1) * min(layout->pp, micro);
+        live += tokens_of(problem, layout) * model->hidden / (layout->sp ? layout->tp : 1) *
+                min(layout->pp, micro);
     return flight * chunk + live;
 }
 
@@ -251,13 +254,14 @@ static double gradients(const struct pl_trainer *trainer, bool fp32, double held
     return trainer->summed_grads ? (2 + 4) * held : 2 * held + 4 * split;
 }
 
-void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *model,
-                        const struct pl_layout *layout, const struct pl_workload *workload,
-                        const struct pl_trainer *trainer, int rank)
+void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
+                        const struct pl_layout *layout, int rank)
 {
+    const struct pl_model *model = problem->model;
+    const struct pl_trainer *trainer = problem->trainer;
     bool fp32 = layout->precision == PL_FP32;
     int stage = pl_axis_coord(layout, PL_PP, rank);
-    double tokens = (double)workload->seq / layout->cp * layout->micro_batch;
+    double tokens = tokens_of(problem, layout);
     double weight = fp32 ? 4 : 2, master = fp32 ? 0 : 4;
     struct pl_held p;
     double all, split;
@@ -271,7 +275,7 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *model,
         gradients(trainer, fp32, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 8 * split;
-    ret->bytes[PL_MEM_ACTIVATIONS] = activations(model, layout, workload, trainer, stage);
+    ret->bytes[PL_MEM_ACTIVATIONS] = activations(problem, layout, stage);
     if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] =
             4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);

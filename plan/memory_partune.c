@@ -368,12 +368,16 @@ void pl_buffers_done(struct pl_buffers *buffers)
     *buffers = (struct pl_buffers){0};
 }
 
-void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_model *model,
-                             const struct pl_layout *layout, const struct pl_workload *workload,
-                             int stage, struct pl_param_counts *counts)
+void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                             const struct pl_layout *layout, int stage,
+                             struct pl_param_counts *counts)
 {
-    struct build b = {
-        .sum = ret, .counts = counts, .m = model, .l = layout, .w = workload, .stage = stage};
+    struct build b = {.sum = ret,
+                      .counts = counts,
+                      .m = problem->model,
+                      .l = layout,
+                      .w = problem->workload,
+                      .stage = stage};
 
     build_all(&b);
 }

@@ -96,9 +96,9 @@ static double streamed(const struct pl_rates *rates, double bytes, double kernel
     return bytes / rates->memory + kernels * rates->kernel_s;
 }
 
-static double tokens_of(const struct pl_op_ctx *ctx, const struct pl_layout *layout)
+static double tokens_of(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
-    return (double)ctx->w->seq / layout->cp * layout->micro_batch;
+    return (double)op->problem.workload->seq / layout->cp * layout->micro_batch;
 }
 
 /*
@@ -107,24 +107,28 @@ static double tokens_of(const struct pl_op_ctx *ctx, const struct pl_layout *lay
  * scores cross the memory: written, scaled and masked and normalised, dropped out, read: 13 bytes
  * an element in half precision, twice that backward.
  */
-static void add_attention(struct pl_layer_time *layer, double *core, const struct pl_op_ctx *ctx,
+static void add_attention(struct pl_layer_time *layer, double *core, const struct pl_op_ctx *op,
                           const struct pl_layout *layout)
 {
-    double tokens = tokens_of(ctx, layout), heads = (double)ctx->m->heads / layout->tp,
-           d = ctx->m->head_dim;
-    double flops = 4 * tokens * ctx->w->seq * heads * d, scores = tokens * ctx->w->seq * heads;
-    bool odd = !ctx->r.cpu && fmod(d, ALIGNED) != 0;
-    double rate = odd ? ctx->r.vector : ctx->r.half_flops;
-    int behind = ctx->t->flash_units ? ctx->r.units - ctx->t->flash_units : 0;
+    double tokens = tokens_of(op, layout), heads = (double)op->problem.model->heads / layout->tp,
+           d = op->problem.model->head_dim;
+    double flops = 4 * tokens * op->problem.workload->seq * heads * d,
+           scores = tokens * op->problem.workload->seq * heads;
+    bool odd = !op->rates.cpu && fmod(d, ALIGNED) != 0;
+    double rate = odd ? op->rates.vector : op->rates.half_flops;
+    int behind =
+        op->problem.trainer->flash_units ? op->rates.units - op->problem.trainer->flash_units : 0;
 
-    if (ctx->t->flash) {
-        *core = flops / 2 / (rate * ctx->r.attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
-                ctx->r.kernel_s;
+    if (op->problem.trainer->flash) {
+        *core =
+            flops / 2 / (rate * op->rates.attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
+            op->rates.kernel_s;
         layer->fwd += *core;
         layer->bwd_input += 2.5 * *core;
         return;
     }
-    *core = flops / rate + scores * 13 / 2 * ctx->r.element / ctx->r.memory + 5 * ctx->r.kernel_s;
+    *core = flops / rate + scores * 13 / 2 * op->rates.element / op->rates.memory +
+            5 * op->rates.kernel_s;
     layer->fwd += *core;
     layer->bwd_input += 2 * *core;
 }
@@ -145,16 +149,17 @@ static double inner_bytes(const struct pl_model *model, double elem, double ffn)
     return elem * (2 * qkv + (model->mlp == PL_SWIGLU ? 3 : 2) * ffn);
 }
 
-static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                             const struct pl_layout *layout, double ffn)
 {
-    double tokens = tokens_of(ctx, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double s = streamed(&ctx->r,
-                        rows * row_bytes(ctx->m, ctx->r.element) +
-                            tokens / layout->tp * inner_bytes(ctx->m, ctx->r.element, ffn),
-                        LAYER_KERNELS);
+    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double s =
+        streamed(&op->rates,
+                 rows * row_bytes(op->problem.model, op->rates.element) +
+                     tokens / layout->tp * inner_bytes(op->problem.model, op->rates.element, ffn),
+                 LAYER_KERNELS);
 
-    if (ctx->t->eager)
+    if (op->problem.trainer->eager)
         s *= 2;
     layer->fwd += s;
     layer->bwd_input += 1.5 * s;
@@ -162,48 +167,49 @@ static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx 
 
 /* Two all-reduces a pass, or as many gathers and scatters with sp, SHARE of them in this part of
  * the layer. */
-static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                    const struct pl_layout *layout, double share)
 {
     struct pl_group g;
-    double bytes = tokens_of(ctx, layout) * ctx->m->hidden * ctx->r.element, once;
+    double bytes = tokens_of(op, layout) * op->problem.model->hidden * op->rates.element, once;
 
     if (layout->tp == 1)
         return;
-    pl_group_of(&g, ctx->k, ctx->c, &ctx->r, layout->tp, 1);
+    pl_group_of(&g, op, layout->tp, 1);
     once = layout->sp ? 2 * pl_gather_s(&g, bytes) : pl_all_reduce_s(&g, bytes);
-    if (ctx->t->tp_overlap)
-        once *= 1 - ctx->k->tp_hidden;
+    if (op->problem.trainer->tp_overlap)
+        once *= 1 - op->constants->tp_hidden;
     layer->tp_fwd += 2 * share * once;
-    layer->tp_bwd += 2 * share * once * (ctx->t->tp_async ? 1 - ctx->k->hidden : 1);
+    layer->tp_bwd +=
+        2 * share * once * (op->problem.trainer->tp_async ? 1 - op->constants->hidden : 1);
 }
 
 /* Keys and values go round the ring while the rank's own queries meet them: only the excess shows.
  */
-static void add_cp(struct pl_layer_time *layer, double core, const struct pl_op_ctx *ctx,
+static void add_cp(struct pl_layer_time *layer, double core, const struct pl_op_ctx *op,
                    const struct pl_layout *layout)
 {
     struct pl_group g;
-    double bytes = tokens_of(ctx, layout) * 2 * ctx->m->kv_heads * ctx->m->head_dim / layout->tp *
-                   ctx->r.element;
+    double bytes = tokens_of(op, layout) * 2 * op->problem.model->kv_heads *
+                   op->problem.model->head_dim / layout->tp * op->rates.element;
     double step;
 
     if (layout->cp == 1)
         return;
-    pl_group_of(&g, ctx->k, ctx->c, &ctx->r, layout->cp, layout->tp);
+    pl_group_of(&g, op, layout->cp, layout->tp);
     step = pl_send_s(&g, bytes);
     layer->cp_fwd = (layout->cp - 1) * max(0, step - core / layout->cp);
     layer->cp_bwd = (layout->cp - 1) * max(0, 2 * step - 2.5 * core / layout->cp);
 }
 
-static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, double ffn)
 {
-    double tokens = tokens_of(ctx, layout), h = ctx->m->hidden,
-           up = ctx->m->mlp == PL_SWIGLU ? 2 : 1;
+    double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
+           up = op->problem.model->mlp == PL_SWIGLU ? 2 : 1;
 
-    add_product(layer, &ctx->r, tokens, up * ffn / layout->tp, h);
-    add_product(layer, &ctx->r, tokens, h, ffn / layout->tp);
+    add_product(layer, &op->rates, tokens, up * ffn / layout->tp, h);
+    add_product(layer, &op->rates, tokens, h, ffn / layout->tp);
 }
 
 /* Experts are quantized one by one where scales are of the moment and weights are cast once a step:
@@ -225,22 +231,22 @@ static void add_expert_casts(struct pl_layer_time *layer, const struct pl_rates 
  * gathered over the etp group first and each rank computes all of them on its share of the width.
  * Returns the seconds of dispatch and combine in one pass, without the etp group's.
  */
-static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout)
 {
-    const struct pl_moe *e = &ctx->m->moe;
-    double own = tokens_of(ctx, layout) / layout->tp, h = ctx->m->hidden,
+    const struct pl_moe *e = &op->problem.model->moe;
+    double own = tokens_of(op, layout) / layout->tp, h = op->problem.model->hidden,
            local = (double)e->experts / layout->ep;
     double full = e->capacity_factor > 0 ? e->capacity_factor : BALANCED;
     double copies = own * e->top_k * (layout->ep > 1 || e->capacity_factor > 0 ? full : 1);
     double rows = copies * layout->etp / local, width = (double)e->expert_ffn / layout->etp;
-    double up = ctx->m->mlp == PL_SWIGLU ? 2 : 1;
+    double up = op->problem.model->mlp == PL_SWIGLU ? 2 : 1;
     struct pl_layer_time one = {0};
-    struct pl_rates grouped = ctx->r;
+    struct pl_rates grouped = op->rates;
     struct pl_group ep, etp;
     double exchange, copied, moved;
 
-    grouped.flops *= ctx->k->expert;
+    grouped.flops *= op->constants->expert;
     grouped.tail /= local; /* one launch for all experts: waves run over into the next expert */
     grouped.kernel_s /= local;
     add_product(&one, &grouped, rows, up * width, h);
@@ -248,19 +254,20 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
     layer->fwd += local * one.fwd;
     layer->bwd_input += local * one.bwd_input;
     layer->bwd_weight += local * one.bwd_weight;
-    add_expert_casts(layer, &ctx->r, local);
-    add_half_product(layer, &ctx->r, own, e->experts, h);
+    add_expert_casts(layer, &op->rates, local);
+    add_half_product(layer, &op->rates, own, e->experts, h);
     /* permuted copies are written and read on both sides, the activation between the products
      * likewise */
-    moved = streamed(&ctx->r, ctx->r.element * (copies * h * 6 + copies * layout->etp * width * 3),
+    moved = streamed(&op->rates,
+                     op->rates.element * (copies * h * 6 + copies * layout->etp * width * 3),
                      MOE_KERNELS);
     layer->fwd += moved;
     layer->bwd_input += 1.5 * moved;
 
-    pl_group_of(&ep, ctx->k, ctx->c, &ctx->r, layout->ep, layout->etp);
-    pl_group_of(&etp, ctx->k, ctx->c, &ctx->r, layout->etp, 1);
-    exchange = 2 * pl_all_to_all_s(&ep, copies * h * ctx->r.element);
-    copied = 2 * pl_gather_s(&etp, copies * layout->etp * h * ctx->r.element);
+    pl_group_of(&ep, op, layout->ep, layout->etp);
+    pl_group_of(&etp, op, layout->etp, 1);
+    exchange = 2 * pl_all_to_all_s(&ep, copies * h * op->rates.element);
+    copied = 2 * pl_gather_s(&etp, copies * layout->etp * h * op->rates.element);
     layer->ep_fwd += exchange + copied;
     layer->ep_bwd += exchange + copied;
     return exchange;
@@ -268,10 +275,10 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
 
 /* Overlapped, the exchange of one micro-batch runs beside the other pass of its neighbour, and
  * hides behind no more than what a layer computes in both. */
-static void hide_exchange(struct pl_layer_time *layer, double exchange, const struct pl_op_ctx *ctx)
+static void hide_exchange(struct pl_layer_time *layer, double exchange, const struct pl_op_ctx *op)
 {
     double compute = layer->fwd + layer->bwd_input + layer->bwd_weight;
-    double hidden = ctx->k->hidden * min(exchange, compute / 2);
+    double hidden = op->constants->hidden * min(exchange, compute / 2);
 
     layer->ep_fwd -= hidden;
     layer->ep_bwd -= hidden;
@@ -279,19 +286,22 @@ static void hide_exchange(struct pl_layer_time *layer, double exchange, const st
 
 /* The bundled trainer's selective recompute restores the outputs of the norms and of SwiGLU, each
  * by one pass over memory. */
-static double restored_s(const struct pl_op_ctx *ctx, const struct pl_layout *layout, bool moe)
+static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *layout, bool moe)
 {
-    double tokens = tokens_of(ctx, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double inner = tokens / layout->tp * (moe ? ctx->m->moe.shared_ffn : ctx->m->ffn);
+    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double inner =
+        tokens / layout->tp * (moe ? op->problem.model->moe.shared_ffn : op->problem.model->ffn);
 
     if (moe)
-        inner += tokens / layout->tp * ctx->m->moe.top_k * ctx->m->moe.expert_ffn;
-    return streamed(&ctx->r, ctx->r.element * (4 * rows * ctx->m->hidden + 3 * inner), 3);
+        inner +=
+            tokens / layout->tp * op->problem.model->moe.top_k * op->problem.model->moe.expert_ffn;
+    return streamed(&op->rates,
+                    op->rates.element * (4 * rows * op->problem.model->hidden + 3 * inner), 3);
 }
 
 /* What is computed again: all of the forward pass, or what the trainer's selective mode gives up,
  * by default the core of attention where it keeps its scores. */
-static void add_recompute(struct pl_layer_time *layer, double core, const struct pl_op_ctx *ctx,
+static void add_recompute(struct pl_layer_time *layer, double core, const struct pl_op_ctx *op,
                           const struct pl_layout *layout, bool moe)
 {
     if (layout->recompute == PL_RECOMPUTE_FULL) {
@@ -300,68 +310,70 @@ static void add_recompute(struct pl_layer_time *layer, double core, const struct
         layer->cp_re = layer->cp_fwd;
         layer->ep_re = layer->ep_fwd;
     } else if (layout->recompute == PL_RECOMPUTE_SELECTIVE) {
-        if (ctx->t->bundled)
-            layer->re = restored_s(ctx, layout, moe);
-        else if (ctx->t->selective_share > 0)
-            layer->re = ctx->t->selective_share * layer->fwd;
+        if (op->problem.trainer->bundled)
+            layer->re = restored_s(op, layout, moe);
+        else if (op->problem.trainer->selective_share > 0)
+            layer->re = op->problem.trainer->selective_share * layer->fwd;
         else
-            layer->re = ctx->t->flash ? 0 : core;
+            layer->re = op->problem.trainer->flash ? 0 : core;
     }
 }
 
-void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *ctx,
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, bool moe)
 {
-    const struct pl_model *m = ctx->m;
+    const struct pl_model *m = op->problem.model;
     double q = (double)m->heads * m->head_dim / layout->tp,
            kv = (double)m->kv_heads * m->head_dim / layout->tp;
-    double tokens = tokens_of(ctx, layout), core = 0, exchange = 0;
+    double tokens = tokens_of(op, layout), core = 0, exchange = 0;
 
     *ret = (struct pl_layer_time){0};
-    add_product(ret, &ctx->r, tokens, q + 2 * kv, m->hidden);
-    add_product(ret, &ctx->r, tokens, m->hidden, q);
-    add_attention(ret, &core, ctx, layout);
+    add_product(ret, &op->rates, tokens, q + 2 * kv, m->hidden);
+    add_product(ret, &op->rates, tokens, m->hidden, q);
+    add_attention(ret, &core, op, layout);
     if (moe) {
-        exchange = moe_mlp(ret, ctx, layout);
+        exchange = moe_mlp(ret, op, layout);
         if (m->moe.shared_ffn)
-            dense_mlp(ret, ctx, layout, m->moe.shared_ffn);
+            dense_mlp(ret, op, layout, m->moe.shared_ffn);
     } else {
-        dense_mlp(ret, ctx, layout, m->ffn);
+        dense_mlp(ret, op, layout, m->ffn);
     }
-    add_elementwise(ret, ctx, layout, moe ? m->moe.shared_ffn : m->ffn);
-    add_tp(ret, ctx, layout, !moe || m->moe.shared_ffn ? 1 : 0.5);
-    add_cp(ret, core, ctx, layout);
+    add_elementwise(ret, op, layout, moe ? m->moe.shared_ffn : m->ffn);
+    add_tp(ret, op, layout, !moe || m->moe.shared_ffn ? 1 : 0.5);
+    add_cp(ret, core, op, layout);
     if (layout->overlap_moe_a2a)
-        hide_exchange(ret, exchange, ctx);
-    add_recompute(ret, core, ctx, layout, moe);
+        hide_exchange(ret, exchange, op);
+    add_recompute(ret, core, op, layout, moe);
 }
 
 /* GPU trainers pad the vocabulary of each tp rank to whole tiles. */
-static double padded_vocab(const struct pl_op_ctx *ctx, const struct pl_layout *layout)
+static double padded_vocab(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
-    double grain = ctx->r.cpu ? 1 : 128;
+    double grain = op->rates.cpu ? 1 : 128;
 
-    return ceil(ctx->m->vocab / (grain * layout->tp)) * grain;
+    return ceil(op->problem.model->vocab / (grain * layout->tp)) * grain;
 }
 
 /* Embedding: rows read, written and, backward, added; head: a product, and logits that cross memory
  * in fp32 for maximum, exponential and gradient. */
-void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *ctx,
+void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
                      const struct pl_layout *layout)
 {
-    double tokens = tokens_of(ctx, layout), h = ctx->m->hidden, v = padded_vocab(ctx, layout);
-    double rows = streamed(&ctx->r, 2 * tokens * h * ctx->r.element, 2);
+    double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
+           v = padded_vocab(op, layout);
+    double rows = streamed(&op->rates, 2 * tokens * h * op->rates.element, 2);
     struct pl_layer_time head = {0};
     struct pl_group g;
 
-    add_half_product(&head, &ctx->r, tokens, v, h);
+    add_half_product(&head, &op->rates, tokens, v, h);
     ret->embed_fwd = rows;
     ret->embed_bwd = 2 * rows;
-    ret->head_fwd = head.fwd + streamed(&ctx->r, LOGIT_FWD * tokens * v, 6);
-    ret->head_bwd = head.bwd_input + head.bwd_weight + streamed(&ctx->r, LOGIT_BWD * tokens * v, 2);
+    ret->head_fwd = head.fwd + streamed(&op->rates, LOGIT_FWD * tokens * v, 6);
+    ret->head_bwd =
+        head.bwd_input + head.bwd_weight + streamed(&op->rates, LOGIT_BWD * tokens * v, 2);
     ret->tp_head = 0;
     if (layout->tp > 1) {
-        pl_group_of(&g, ctx->k, ctx->c, &ctx->r, layout->tp, 1);
-        ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * ctx->r.element);
+        pl_group_of(&g, op, layout->tp, 1);
+        ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * op->rates.element);
     }
 }

@@ -207,6 +207,19 @@ struct pl_trainer {
 const struct pl_trainer *pl_trainer_find(const char *name);
 const char *const *pl_trainer_names(void); /* NULL-terminated */
 
+/*
+ * What a layout is judged for: this model, on this cluster, doing this work, in this trainer.
+ *
+ * Every member is borrowed and none is NULL, unless a function says that it does not read it. The
+ * struct itself is four pointers: it is copied freely, and only what it points to must live on.
+ */
+struct pl_problem {
+    const struct pl_model *model;
+    const struct pl_cluster *cluster;
+    const struct pl_workload *workload;
+    const struct pl_trainer *trainer;
+};
+
 /* ---- legality ------------------------------------------------------------ */
 
 enum { PL_MAX_VIOLATIONS = 24 };
@@ -224,9 +237,8 @@ struct pl_verdict {
 
 /* The one engine: every broken rule with its numbers. Returns true if the layout is legal.
  * RET may be NULL when only the answer matters: the check then stops at the first broken rule. */
-bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *model,
-                     const struct pl_cluster *cluster, const struct pl_layout *layout,
-                     const struct pl_workload *workload, const struct pl_trainer *trainer);
+bool pl_layout_check(struct pl_verdict *ret, const struct pl_problem *problem,
+                     const struct pl_layout *layout);
 
 const char *const *pl_rule_names(void); /* NULL-terminated */
 
@@ -258,20 +270,11 @@ struct pl_space {
  * for cp, precision and threads; "auto" means every supported value for any key. Refused by
  * pointer: unknown keys and words, values out of range, a value given twice.
  */
-int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_model *model,
-                   const struct pl_cluster *cluster, const struct pl_workload *workload,
-                   const struct pl_trainer *trainer, struct err *error);
+int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_problem *problem,
+                   struct err *error);
 /* {"tp":[1,2],…}: the axes with values, words where a key has them. */
 json_t *pl_space_json(const struct pl_space *space);
 const struct pl_space_axis *pl_space_axis(const struct pl_space *space, const char *key);
-
-/* All that an enumeration needs to know; every member is borrowed. */
-struct pl_problem {
-    const struct pl_model *model;
-    const struct pl_cluster *cluster;
-    const struct pl_workload *workload;
-    const struct pl_trainer *trainer;
-};
 
 /* How long work over a whole space may take: SPENT says which share of it is gone, and is asked
  * every millisecond or so; at 1 the work ends with what it has. NULL is patience without end. */
@@ -409,17 +412,16 @@ struct pl_memory {
     int rank; /* the rank that this is about: of a worst case, the worst rank */
 };
 
-/* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic. */
-void pl_memory_rank(struct pl_memory *ret, const struct pl_model *model,
-                    const struct pl_layout *layout, const struct pl_workload *workload,
-                    const struct pl_trainer *trainer, int rank);
+/* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic.
+ * Neither reads the problem's cluster. */
+void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
+                    const struct pl_layout *layout, int rank);
 /* The rank that needs most. */
-void pl_memory_worst(struct pl_memory *ret, const struct pl_model *model,
-                     const struct pl_layout *layout, const struct pl_workload *workload,
-                     const struct pl_trainer *trainer);
+void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
+                     const struct pl_layout *layout);
 
-/* The same for many layouts of one problem: what they share is computed once. The problem's members
- * are borrowed. Not thread-safe. */
+/* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
+ * to must outlive the context. Not thread-safe. */
 struct pl_memory_ctx;
 struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *problem);
 struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *ctx);
@@ -472,13 +474,11 @@ extern const struct pl_constants pl_default_constants;
 extern const struct pl_constant_name pl_constant_names[]; /* ends with a NULL name */
 
 /* Expected seconds of one iteration of a legal layout. */
-void pl_cost(struct pl_cost *ret, const struct pl_model *model, const struct pl_cluster *cluster,
-             const struct pl_layout *layout, const struct pl_workload *workload,
-             const struct pl_trainer *trainer);
+void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct pl_layout *layout);
 json_t *pl_cost_json(const struct pl_cost *cost);
 
-/* The same for many layouts of one problem: what they share is computed once. Everything in PROBLEM
- * is borrowed and must outlive the context; CONSTANTS may be NULL. Not thread-safe. */
+/* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
+ * to and CONSTANTS (may be NULL: the default ones) must outlive the context. Not thread-safe. */
 struct pl_cost_ctx;
 struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
                                     const struct pl_constants *constants);
@@ -593,8 +593,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
 json_t *pl_plan_json(const struct pl_plan *plan, const struct pl_problem *problem);
 
 /* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
-double pl_mfu(const struct pl_model *model, const struct pl_cluster *cluster,
-              const struct pl_layout *layout, const struct pl_workload *workload,
+double pl_mfu(const struct pl_problem *problem, const struct pl_layout *layout,
               double tokens_per_s);
 
 /* Dense peak of a device in PRECISION (PL_FP32 ...), TFLOP/s; 0 where it is unknown. */
@@ -605,8 +604,7 @@ double pl_device_peak(const struct pl_device *device, int precision);
  * kernels may leave out. Above 1 no machine can have done it, while at long sequences pl_mfu may be
  * above 1. Negative where the peak is unknown.
  */
-double pl_peak_share(const struct pl_model *model, const struct pl_cluster *cluster,
-                     const struct pl_layout *layout, const struct pl_workload *workload,
+double pl_peak_share(const struct pl_problem *problem, const struct pl_layout *layout,
                      double tokens_per_s);
 
 #include "plan/example.h"

@@ -602,8 +602,7 @@ json_t *pl_plan_json(const struct pl_plan *plan, const struct pl_problem *proble
 
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_plan_entry *one = &plan->at[i];
-        double mfu = pl_mfu(problem->model, problem->cluster, &one->layout, problem->workload,
-                            one->cost.tokens_per_s);
+        double mfu = pl_mfu(problem, &one->layout, one->cost.tokens_per_s);
         json_t *v = json_pack("{s:i s:o s:f s:o s:o s:o}", "rank", (int)i + 1, "layout",
                               pl_layout_json(&one->layout), "tokens_per_s", one->cost.tokens_per_s,
                               "mfu", mfu < 0 ? json_null() : json_real(mfu), "cost",

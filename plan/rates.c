@@ -90,10 +90,10 @@ static void cpu_rates(struct pl_rates *rates, const struct pl_device *device, in
 }
 
 void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
-                 const struct pl_cluster *cluster, const struct pl_trainer *trainer, int precision,
-                 int threads)
+                 const struct pl_problem *problem, int precision, int threads)
 {
-    const struct pl_device *d = &cluster->device;
+    const struct pl_device *d = &problem->cluster->device;
+    const struct pl_trainer *trainer = problem->trainer;
     double sustained = d->sustained > 0 ? d->sustained : 1;
 
     *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2,

@@ -234,11 +234,9 @@ static int parse_axis(struct pl_space *space, enum pl_key key, const json_t *sai
     return 0;
 }
 
-int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_model *model,
-                   const struct pl_cluster *cluster, const struct pl_workload *workload,
-                   const struct pl_trainer *trainer, struct err *error)
+int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_problem *problem,
+                   struct err *error)
 {
-    const struct pl_problem p = {model, cluster, workload, trainer};
     AUTO_FREE struct pl_space *s = mem_alloc(sizeof(*s));
     int r;
 
@@ -246,11 +244,11 @@ int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_mod
         return r;
     /* The walk's order: what follows from world and tp comes after them. */
     for (size_t i = 0; i < PL_WALK_KEYS; i++)
-        if ((r = parse_axis(s, pl_space_order[i], json, &p, error)) < 0)
+        if ((r = parse_axis(s, pl_space_order[i], json, problem, error)) < 0)
             return r;
     for (int key = PL_KEY_DP; key <= PL_KEY_EDP; key++)
         if (!is_auto(json_object_get(json, pl_layout_keys[key].name)) &&
-            (r = parse_axis(s, (enum pl_key)key, json, &p, error)) < 0)
+            (r = parse_axis(s, (enum pl_key)key, json, problem, error)) < 0)
             return r;
     *ret = *s;
     return 0;
@@ -554,6 +552,5 @@ bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem
     if ((space->axis[PL_KEY_DP].n && !has(&space->axis[PL_KEY_DP], layout->dp)) ||
         (space->axis[PL_KEY_EDP].n && !has(&space->axis[PL_KEY_EDP], layout->edp)))
         return false;
-    return pl_layout_check(NULL, problem->model, problem->cluster, layout, problem->workload,
-                           problem->trainer);
+    return pl_layout_check(NULL, problem, layout);
 }

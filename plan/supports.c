@@ -14,45 +14,49 @@
 
 static int micro_batches(const struct pl_check *check)
 {
-    int share = check->l->micro_batch * check->l->dp;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_workload *workload = check->problem->workload;
+    int share = layout->micro_batch * layout->dp;
 
-    return share > 0 && check->w->global_batch % share == 0 ? check->w->global_batch / share : 0;
+    return share > 0 && workload->global_batch % share == 0 ? workload->global_batch / share : 0;
 }
 
 /* Sizes of a rank that the bundled trainer's kernels and messages have no room for. */
 static void bundled_limits(struct pl_check *check)
 {
-    const struct pl_model *m = check->m;
-    const struct pl_layout *l = check->l;
-    int64_t heads = (int64_t)m->heads + m->kv_heads;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_trainer *trainer = check->problem->trainer;
+    int64_t heads = (int64_t)model->heads + model->kv_heads;
     const struct {
         int64_t size;
         int most;
         const char *key;
     } limit[] = {
-        {m->head_dim, PL_MAX_HEAD_DIM, "head_dim"},
-        {m->hidden, PL_MAX_HIDDEN, "hidden"},
-        {(m->vocab + l->tp - 1) / l->tp, PL_MAX_COLUMNS, "vocab"},
-        {heads / l->tp * m->head_dim, PL_MAX_COLUMNS, "heads"},
-        {m->ffn / l->tp, PL_MAX_FFN, "ffn"},
-        {m->moe.expert_ffn / l->etp, PL_MAX_FFN, "expert_ffn"},
-        {m->moe.shared_ffn / l->tp, PL_MAX_FFN, "shared_ffn"},
-        {m->moe.experts / l->ep, PL_MAX_EXPERTS, "experts"},
-        {l->vp, PL_MAX_CHUNKS, "vp"},
-        {l->threads, PL_MAX_THREADS, "threads"},
+        {model->head_dim, PL_MAX_HEAD_DIM, "head_dim"},
+        {model->hidden, PL_MAX_HIDDEN, "hidden"},
+        {(model->vocab + layout->tp - 1) / layout->tp, PL_MAX_COLUMNS, "vocab"},
+        {heads / layout->tp * model->head_dim, PL_MAX_COLUMNS, "heads"},
+        {model->ffn / layout->tp, PL_MAX_FFN, "ffn"},
+        {model->moe.expert_ffn / layout->etp, PL_MAX_FFN, "expert_ffn"},
+        {model->moe.shared_ffn / layout->tp, PL_MAX_FFN, "shared_ffn"},
+        {model->moe.experts / layout->ep, PL_MAX_EXPERTS, "experts"},
+        {layout->vp, PL_MAX_CHUNKS, "vp"},
+        {layout->threads, PL_MAX_THREADS, "threads"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(limit); i++)
         if (limit[i].size > limit[i].most)
             pl_breaks(check, limit[i].key, "trainer %s does not support %s > %d a rank, here %lld",
-                      check->t->name, limit[i].key, limit[i].most, (long long)limit[i].size);
+                      trainer->name, limit[i].key, limit[i].most, (long long)limit[i].size);
 }
 
 void pl_partune_limits(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
+    const struct pl_layout *layout = check->layout;
 
-    if (l->pp > 1 && l->schedule == PL_ZERO_BUBBLE && l->recompute == PL_RECOMPUTE_FULL)
+    if (layout->pp > 1 && layout->schedule == PL_ZERO_BUBBLE &&
+        layout->recompute == PL_RECOMPUTE_FULL)
         pl_breaks(check, "recompute",
                   "trainer partune does not support recompute full with schedule zero-bubble");
     bundled_limits(check);
@@ -61,30 +65,31 @@ void pl_partune_limits(struct pl_check *check)
 /* Megatron's flags come with conditions of their own. */
 void pl_megatron_limits(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
     const char *lacks = NULL;
 
-    if (check->m->positions == PL_ROPE && check->m->rope_theta != floor(check->m->rope_theta))
+    if (model->positions == PL_ROPE && model->rope_theta != floor(model->rope_theta))
         pl_breaks(check, "rope_theta",
                   "trainer megatron does not support rope_theta %.10g: it takes a "
                   "whole number",
-                  check->m->rope_theta);
-    if (l->overlap_p2p && l->vp == 1)
+                  model->rope_theta);
+    if (layout->overlap_p2p && layout->vp == 1)
         pl_breaks(
             check, "overlap_p2p",
             "trainer megatron does not support overlap_p2p 1 with vp 1: pipeline sends overlap "
             "only when interleaved");
-    if (l->overlap_param_gather && !l->overlap_grad_reduce)
+    if (layout->overlap_param_gather && !layout->overlap_grad_reduce)
         pl_breaks(check, "overlap_param_gather",
                   "trainer megatron does not support overlap_param_gather 1 without "
                   "overlap_grad_reduce 1");
-    if (l->pp > 1 && l->vp == 1)
+    if (layout->pp > 1 && layout->vp == 1)
         lacks = "pp > 1 and vp 1";
-    else if (l->recompute == PL_RECOMPUTE_FULL)
+    else if (layout->recompute == PL_RECOMPUTE_FULL)
         lacks = "recompute full";
-    else if (l->precision == PL_FP32)
+    else if (layout->precision == PL_FP32)
         lacks = "precision fp32";
-    if (l->overlap_moe_a2a && lacks)
+    if (layout->overlap_moe_a2a && lacks)
         pl_breaks(check, "overlap_moe_a2a",
                   "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);
 }
@@ -93,70 +98,76 @@ void pl_megatron_limits(struct pl_check *check)
  * FSDP shards over dp_shard x cp, and experts over efsdp, whatever zero is called. */
 static void torchtitan_mesh(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
 
-    if (!l->zero && l->cp > 1)
+    if (!layout->zero && layout->cp > 1)
         pl_breaks(check, "zero",
                   "trainer torchtitan does not support zero 0 with cp %d: FSDP shards over cp",
-                  l->cp);
-    if (!l->zero && check->m->moe.experts && l->ep > 1 && l->ep != l->tp)
+                  layout->cp);
+    if (!layout->zero && model->moe.experts && layout->ep > 1 && layout->ep != layout->tp)
         pl_breaks(check, "ep",
                   "trainer torchtitan does not support ep %d with zero 0 and tp %d: unsharded "
                   "experts spread over tp",
-                  l->ep, l->tp);
+                  layout->ep, layout->tp);
 }
 
 void pl_torchtitan_limits(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
-    int64_t tokens = (int64_t)l->micro_batch * check->w->seq;
-    int parts = (l->sp ? l->tp : 1) * (l->cp > 1 ? 2 * l->cp : 1);
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_workload *workload = check->problem->workload;
+    int64_t tokens = (int64_t)layout->micro_batch * workload->seq;
+    int parts = (layout->sp ? layout->tp : 1) * (layout->cp > 1 ? 2 * layout->cp : 1);
 
-    if (check->m->tied && l->pp > 1)
-        pl_breaks(check, "tied", "trainer torchtitan does not support tied true with pp %d", l->pp);
-    if (check->m->moe.experts && l->precision == PL_FP8)
+    if (model->tied && layout->pp > 1)
+        pl_breaks(check, "tied", "trainer torchtitan does not support tied true with pp %d",
+                  layout->pp);
+    if (model->moe.experts && layout->precision == PL_FP8)
         pl_breaks(check, "precision",
                   "trainer torchtitan does not support precision fp8 with experts");
     if (tokens % parts)
         pl_breaks(check, "tp",
                   "trainer torchtitan does not support %lld tokens a micro-batch with tp %d and cp "
                   "%d: they are no multiple of %d",
-                  (long long)tokens, l->tp, l->cp, parts);
+                  (long long)tokens, layout->tp, layout->cp, parts);
     /* torch.distributed.pipelining since January 2026: of its schedules for one stage a rank, 1F1B
      * asks for as many micro-batches as stages, GPipe no longer. */
-    if (l->pp > 1 && l->vp == 1 && l->schedule != PL_GPIPE && micro_batches(check) < l->pp)
+    if (layout->pp > 1 && layout->vp == 1 && layout->schedule != PL_GPIPE &&
+        micro_batches(check) < layout->pp)
         pl_breaks(check, "micro_batch",
                   "trainer torchtitan does not support %d micro-batches with pp %d: schedule 1f1b "
                   "needs as many as stages, gpipe does not",
-                  micro_batches(check), l->pp);
+                  micro_batches(check), layout->pp);
     torchtitan_mesh(check);
 }
 
 void pl_deepspeed_limits(struct pl_check *check)
 {
-    const struct pl_model *m = check->m;
-    const struct pl_layout *l = check->l;
-    bool known = m->mlp == PL_SWIGLU && m->norm == PL_RMSNORM && m->positions == PL_ROPE;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    bool known =
+        model->mlp == PL_SWIGLU && model->norm == PL_RMSNORM && model->positions == PL_ROPE;
 
-    if (l->overlap_grad_reduce && l->zero == 0)
+    if (layout->overlap_grad_reduce && layout->zero == 0)
         pl_breaks(check, "overlap_grad_reduce",
                   "trainer deepspeed does not support overlap_grad_reduce 1 with zero 0");
-    if (l->overlap_param_gather && l->zero < 3)
+    if (layout->overlap_param_gather && layout->zero < 3)
         pl_breaks(check, "overlap_param_gather",
                   "trainer deepspeed does not support overlap_param_gather 1 with zero %d",
-                  l->zero);
-    if (l->zero == 3 && l->overlap_param_gather != l->overlap_grad_reduce)
+                  layout->zero);
+    if (layout->zero == 3 && layout->overlap_param_gather != layout->overlap_grad_reduce)
         pl_breaks(check, "overlap_param_gather",
                   "trainer deepspeed does not support overlap_param_gather %d with "
                   "overlap_grad_reduce %d: at zero 3 one switch is for both",
-                  l->overlap_param_gather, l->overlap_grad_reduce);
-    if (l->ep > 1 && !known)
+                  layout->overlap_param_gather, layout->overlap_grad_reduce);
+    if (layout->ep > 1 && !known)
         pl_breaks(check, "ep",
                   "trainer deepspeed does not support ep > 1 for a model of this shape: AutoEP "
                   "knows swiglu, rmsnorm and rope");
-    if (l->tp > 1 && l->ep > 1 && l->zero == 3)
+    if (layout->tp > 1 && layout->ep > 1 && layout->zero == 3)
         pl_breaks(check, "zero", "trainer deepspeed does not support zero 3 with tp %d and ep %d",
-                  l->tp, l->ep);
+                  layout->tp, layout->ep);
 }
 
 /* Experts that are not placed are split like every other matrix, placed ones are whole: there is no
@@ -175,33 +186,36 @@ static bool replicated(const struct pl_layout *layout, const struct pl_model *mo
 /* What the trainer does by itself, and cannot be told to leave. */
 static void by_itself(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
-    const struct pl_trainer *t = check->t;
-    bool overlaps = t->always_overlaps && replicated(l, check->m);
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_trainer *trainer = check->problem->trainer;
+    bool overlaps = trainer->always_overlaps && replicated(layout, model);
 
-    if (t->experts_follow_tp && check->m->moe.experts && l->etp != experts_tp(l))
+    if (trainer->experts_follow_tp && model->moe.experts && layout->etp != experts_tp(layout))
         pl_breaks(check, "etp",
                   "trainer %s does not support etp %d with ep %d and tp %d: it is %d there",
-                  t->name, l->etp, l->ep, l->tp, experts_tp(l));
-    if (overlaps && !l->overlap_grad_reduce)
+                  trainer->name, layout->etp, layout->ep, layout->tp, experts_tp(layout));
+    if (overlaps && !layout->overlap_grad_reduce)
         pl_breaks(check, "overlap_grad_reduce",
                   "trainer %s does not support overlap_grad_reduce 0: FSDP always overlaps",
-                  t->name);
-    if (overlaps && l->zero >= 2 && !l->overlap_param_gather)
+                  trainer->name);
+    if (overlaps && layout->zero >= 2 && !layout->overlap_param_gather)
         pl_breaks(check, "overlap_param_gather",
                   "trainer %s does not support overlap_param_gather 0: FSDP always gathers ahead",
-                  t->name);
-    if (t->pair_overlaps && !l->overlap_p2p && l->vp > 1 && l->pp == 2)
+                  trainer->name);
+    if (trainer->pair_overlaps && !layout->overlap_p2p && layout->vp > 1 && layout->pp == 2)
         pl_breaks(
             check, "overlap_p2p",
             "trainer %s does not support overlap_p2p 0 with pp 2 and vp %d: it always overlaps "
             "there",
-            t->name, l->vp);
+            trainer->name, layout->vp);
 }
 
-void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
-                      const struct pl_trainer *trainer)
+void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem)
 {
+    const struct pl_model *model = problem->model;
+    const struct pl_trainer *trainer = problem->trainer;
+
     if (trainer->experts_follow_tp && model->moe.experts)
         layout->etp = experts_tp(layout);
     pl_layout_canonical(layout, model);
@@ -215,31 +229,36 @@ void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
 
 static void of_the_model(struct pl_check *check)
 {
-    const struct pl_model *m = check->m;
-    const struct pl_trainer *t = check->t;
+    const struct pl_model *model = check->problem->model;
+    const struct pl_trainer *trainer = check->problem->trainer;
     const struct {
         bool wanted, able;
         const char *key, *what;
     } need[] = {
-        {m->mlp == PL_GELU, t->gelu, "mlp", "gelu"},
-        {m->norm == PL_LAYERNORM, t->layernorm, "norm", "layernorm"},
-        {m->positions == PL_LEARNED, t->learned, "positions", "learned"},
-        {m->tied, t->tied, "tied", "true"},
-        {m->moe.experts && m->moe.capacity_factor > 0, t->capacity, "capacity_factor", "a number"},
-        {m->moe.experts && m->moe.shared_ffn > 0, t->shared_expert, "shared_ffn", "> 0"},
-        {m->moe.experts && m->moe.every > 1, t->moe_every, "every", "> 1"},
-        {m->moe.experts && m->moe.dense_layers > 0, t->dense_layers, "dense_layers", "> 0"},
+        {model->mlp == PL_GELU, trainer->gelu, "mlp", "gelu"},
+        {model->norm == PL_LAYERNORM, trainer->layernorm, "norm", "layernorm"},
+        {model->positions == PL_LEARNED, trainer->learned, "positions", "learned"},
+        {model->tied, trainer->tied, "tied", "true"},
+        {model->moe.experts && model->moe.capacity_factor > 0, trainer->capacity, "capacity_factor",
+         "a number"},
+        {model->moe.experts && model->moe.shared_ffn > 0, trainer->shared_expert, "shared_ffn",
+         "> 0"},
+        {model->moe.experts && model->moe.every > 1, trainer->moe_every, "every", "> 1"},
+        {model->moe.experts && model->moe.dense_layers > 0, trainer->dense_layers, "dense_layers",
+         "> 0"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(need); i++)
         if (need[i].wanted && !need[i].able)
-            pl_breaks(check, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
-                      need[i].what);
+            pl_breaks(check, need[i].key, "trainer %s does not support %s %s", trainer->name,
+                      need[i].key, need[i].what);
 }
 
 static void unsupported(struct pl_check *check, const struct pl_layout_key *key, int value)
 {
-    pl_breaks(check, key->name, "trainer %s does not support %s %s", check->t->name, key->name,
+    const struct pl_trainer *trainer = check->problem->trainer;
+
+    pl_breaks(check, key->name, "trainer %s does not support %s %s", trainer->name, key->name,
               key->names      ? key->names[value]
               : key->max == 1 ? "1"
                               : "> 1");
@@ -247,31 +266,34 @@ static void unsupported(struct pl_check *check, const struct pl_layout_key *key,
 
 static void of_the_layout(struct pl_check *check)
 {
-    const struct pl_layout *l = check->l;
-    const struct pl_trainer *t = check->t;
+    const struct pl_layout *layout = check->layout;
+    const struct pl_trainer *trainer = check->problem->trainer;
 
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
-        int value = pl_layout_get(l, &pl_layout_keys[key]);
+        int value = pl_layout_get(layout, &pl_layout_keys[key]);
 
-        if (pl_trainer_takes(t, key, value))
+        if (pl_trainer_takes(trainer, key, value))
             continue;
-        if (key == PL_KEY_ZERO && value < t->min_zero)
+        if (key == PL_KEY_ZERO && value < trainer->min_zero)
             pl_breaks(check, "zero",
-                      "trainer %s does not support zero 1: gradients are sharded, too", t->name);
+                      "trainer %s does not support zero 1: gradients are sharded, too",
+                      trainer->name);
         /* vp is the interleaved schedule's; zero above all stages is told last. */
-        if (key != PL_KEY_VP && key != PL_KEY_ZERO && (key != PL_KEY_SCHEDULE || l->pp > 1))
+        if (key != PL_KEY_VP && key != PL_KEY_ZERO && (key != PL_KEY_SCHEDULE || layout->pp > 1))
             unsupported(check, &pl_layout_keys[key], value);
     }
-    if (l->zero > t->max_zero)
-        pl_breaks(check, "zero", "zero %d: trainer %s supports zero 0 to %d", l->zero, t->name,
-                  t->max_zero);
+    if (layout->zero > trainer->max_zero)
+        pl_breaks(check, "zero", "zero %d: trainer %s supports zero 0 to %d", layout->zero,
+                  trainer->name, trainer->max_zero);
 }
 
 void pl_trainer_supports(struct pl_check *check)
 {
+    const struct pl_trainer *trainer = check->problem->trainer;
+
     of_the_model(check);
     of_the_layout(check);
     by_itself(check);
-    if (check->t->limits)
-        check->t->limits(check);
+    if (trainer->limits)
+        trainer->limits(check);
 }

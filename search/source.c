@@ -22,11 +22,10 @@ static int parse_past(struct se_past *ret, const json_t *json, const struct se_s
 
     if ((r = jx_keys(json, past_keys, error)) < 0 || (r = jx_need(json, "layout", error)) < 0)
         return r;
-    r = pl_layout_parse(&ret->layout, json_object_get(json, "layout"), &spec->model, &spec->cluster,
-                        &spec->workload, error);
+    r = pl_layout_parse(&ret->layout, json_object_get(json, "layout"), &p, error);
     if (r < 0)
         return err_under(error, "/layout");
-    if (!pl_layout_check(&verdict, p.model, p.cluster, &ret->layout, p.workload, p.trainer))
+    if (!pl_layout_check(&verdict, &p, &ret->layout))
         return err_at(error, -EINVAL, "/layout", "%s", verdict.v[0].text);
     return se_outcome_parse(&ret->outcome, json, error);
 }

@@ -177,6 +177,7 @@ int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct er
 static int parse_baseline(struct se_spec *spec, const json_t *campaign, struct err *error)
 {
     const json_t *v = json_object_get(campaign, "baseline");
+    struct pl_problem p = se_spec_problem(spec);
     int rule = PL_BASELINE_DEFAULT, r;
 
     spec->baseline_rule = pl_baseline_names[PL_BASELINE_DEFAULT];
@@ -187,9 +188,9 @@ static int parse_baseline(struct se_spec *spec, const json_t *campaign, struct e
         r = r < 0 ? r : se_spec_baseline(spec, (enum pl_baseline_rule)rule, error);
         return r == -ENOENT || r == -E2BIG ? 0 : r;
     }
-    r = pl_layout_parse(&spec->baseline, v, &spec->model, &spec->cluster, &spec->workload, error);
+    r = pl_layout_parse(&spec->baseline, v, &p, error);
     if (r == 0)
-        pl_layout_unsaid(&spec->baseline, v, &spec->model, spec->trainer);
+        pl_layout_unsaid(&spec->baseline, v, &p);
     if (r < 0)
         return err_under(error, "/baseline");
     spec->has_baseline = true;
@@ -201,6 +202,7 @@ int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_c
                   struct err *error)
 {
     struct se_spec s;
+    struct pl_problem p;
     json_t *space = json_object_get(campaign, "space");
     int r;
 
@@ -213,7 +215,8 @@ int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_c
         return r;
     }
     s.space = mem_alloc(sizeof(*s.space));
-    r = pl_space_parse(s.space, space, &s.model, &s.cluster, &s.workload, s.trainer, error);
+    p = se_spec_problem(&s);
+    r = pl_space_parse(s.space, space, &p, error);
     if (r < 0) {
         se_spec_done(&s);
         return err_under(error, "/space");

@@ -326,6 +326,7 @@ static double layer_matrices(const struct pl_model *model, const struct pl_workl
  */
 static double unfused(const struct se_spec *spec, const struct pl_layout *layout, double total)
 {
+    struct pl_problem problem = se_spec_problem(spec);
     struct pl_trainer other = *spec->trainer;
     struct pl_memory memory;
 
@@ -334,7 +335,8 @@ static double unfused(const struct se_spec *spec, const struct pl_layout *layout
     if (layout->recompute != PL_RECOMPUTE_NONE)
         return log1p(layer_matrices(&spec->model, &spec->workload, layout) / total);
     other.flash = false;
-    pl_memory_worst(&memory, &spec->model, layout, &spec->workload, &other);
+    problem.trainer = &other;
+    pl_memory_worst(&memory, &problem, layout);
     return log(memory.total / total);
 }
 

@@ -237,20 +237,26 @@ static int take_cluster(struct tr_config *config, const json_t *root, struct err
     return 0;
 }
 
+struct pl_problem tr_config_problem(const struct tr_config *config)
+{
+    return (struct pl_problem){&config->model, &config->cluster, &config->workload,
+                               pl_trainer_find("partune")};
+}
+
 /* A shell user may leave out what follows: world from the number of ranks, sp where experts demand
  * it. */
 static int take_layout(struct tr_config *config, json_t *root, const struct tr_launch *launch,
                        struct err *error)
 {
     json_t *l = json_object_get(root, "layout"), *tp = json_object_get(l, "tp");
+    struct pl_problem problem = tr_config_problem(config);
     int r;
 
     if (!json_object_get(l, "world") && !json_object_get(l, "dp"))
         json_object_set_new(l, "world", json_integer(launch->size));
     if (!json_object_get(l, "sp") && pl_model_is_moe(&config->model) && json_integer_value(tp) > 1)
         json_object_set_new(l, "sp", json_integer(1));
-    r = pl_layout_parse(&config->layout, l, &config->model, &config->cluster, &config->workload,
-                        error);
+    r = pl_layout_parse(&config->layout, l, &problem, error);
     return r < 0 ? err_under(error, "/layout") : 0;
 }
 
@@ -274,10 +280,10 @@ static int refuse_layout(const struct pl_verdict *verdict, struct err *error)
 static int check_layout(const struct tr_config *config, const struct tr_launch *launch,
                         struct err *error)
 {
+    struct pl_problem problem = tr_config_problem(config);
     struct pl_verdict verdict;
 
-    if (!pl_layout_check(&verdict, &config->model, &config->cluster, &config->layout,
-                         &config->workload, pl_trainer_find("partune")))
+    if (!pl_layout_check(&verdict, &problem, &config->layout))
         return refuse_layout(&verdict, error);
     if (config->layout.world != launch->size)
         return err_at(error, -EINVAL, "/layout/world",

@@ -82,6 +82,9 @@ struct tr_config {
     struct tr_options *options; /* owner of the strings */
 };
 
+/* What the layout is judged for. Borrows from CONFIG; the trainer is the bundled one. */
+struct pl_problem tr_config_problem(const struct tr_config *config);
+
 /* Rank and size as the launcher's environment says, so that nothing needs MPI before it is valid:
  * PMI_RANK/PMI_SIZE (Hydra, srun --mpi=pmi2), PMIX_RANK with SLURM_NTASKS, else a single process 0
  * of 1. */

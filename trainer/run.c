@@ -104,8 +104,9 @@ static void tokens_open(struct run *run)
 
 static void worst_planned(struct pl_memory *ret, const struct run *run)
 {
-    pl_memory_worst(ret, &run->c->model, &run->c->layout, &run->c->workload,
-                    pl_trainer_find("partune"));
+    struct pl_problem problem = tr_config_problem(run->c);
+
+    pl_memory_worst(ret, &problem, &run->c->layout);
 }
 
 static void say_hello(struct run *run)

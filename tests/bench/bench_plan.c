@@ -316,7 +316,7 @@ static void say_fits(const char *suffix, const struct rows *rows, const struct g
 
     for (size_t i = 0; i < rows->n; i++) {
         const struct row *r = &rows->at[i];
-        struct pl_problem q = {&r->model, &r->cluster, &r->workload, &r->trainer};
+        struct pl_problem q = row_problem(r);
 
         if (!strcmp(r->type, "oom")) {
             oom++;

@@ -121,12 +121,13 @@ struct reversed {
 
 static void plain_prior(struct se_prior *ret, const struct pl_layout *l, const struct se_spec *s)
 {
+    struct pl_problem p = se_spec_problem(s);
     struct pl_cost cost;
     struct pl_memory memory;
 
     memset(ret, 0, sizeof(*ret));
-    pl_cost(&cost, &s->model, &s->cluster, l, &s->workload, s->trainer);
-    pl_memory_worst(&memory, &s->model, l, &s->workload, s->trainer);
+    pl_cost(&cost, &p, l);
+    pl_memory_worst(&memory, &p, l);
     ret->log_throughput = log(cost.tokens_per_s);
     ret->log_memory = log(memory.total);
 }

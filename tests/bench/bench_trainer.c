@@ -405,6 +405,7 @@ static int handed_out(struct cover *all, const char *model, const struct pl_work
                       double *worst)
 {
     struct pl_model m;
+    struct pl_problem problem = {&m, NULL, w, pl_trainer_find("partune")};
 
     side_model(&m, model);
     for (int size = 1; size <= 8; size++)
@@ -417,7 +418,7 @@ static int handed_out(struct cover *all, const char *model, const struct pl_work
             struct err e = {0};
             double asked;
 
-            pl_memory_rank(&planned, &m, &all->l[i], w, pl_trainer_find("partune"), rank);
+            pl_memory_rank(&planned, &problem, &all->l[i], rank);
             if (tr_device_init(&cls, &asked, &d, &m, &all->l[i], w, rank, UINT64_MAX, &e) < 0)
                 side_die(e.text);
             /* the mapping, and what the kernels' pool takes beside it */

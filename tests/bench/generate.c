@@ -173,13 +173,15 @@ static double smooth(const struct truth *x, const struct pl_layout *l)
 
 static double bytes_of(const struct truth *x, const struct landscape *l, const struct pl_layout *at)
 {
+    struct pl_problem problem = se_spec_problem(&l->spec);
     struct pl_layout stored = *at;
     struct pl_memory memory;
     double bytes = 0.0;
 
     if (x->shards_gradients && stored.zero == 1)
         stored.zero = 2;
-    pl_memory_worst(&memory, &l->spec.model, &stored, &l->spec.workload, &x->trainer);
+    problem.trainer = &x->trainer;
+    pl_memory_worst(&memory, &problem, &stored);
     for (int c = 0; c < PL_MEM_CLASSES; c++)
         if (c != PL_MEM_WORKSPACE || !x->no_context)
             bytes += memory.bytes[c] * exp(x->bytes[c]);

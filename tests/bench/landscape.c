@@ -148,8 +148,7 @@ static bool row_layout(json_t *row, const struct se_spec *s, struct pl_layout *r
                             json_string(json_integer_value(json_object_get(row, "vp")) > 1
                                             ? "interleaved"
                                             : "1f1b"));
-    return pl_layout_parse(ret, v, &s->model, &s->cluster, &s->workload, &e) == 0 &&
-           pl_space_has(s->space, &p, ret);
+    return pl_layout_parse(ret, v, &p, &e) == 0 && pl_space_has(s->space, &p, ret);
 }
 
 int landscape_load(struct landscape *ret, const char *path, struct err *e)

@@ -58,15 +58,15 @@ static void links(struct bench_sum *sum, const struct row *r, bool verbose)
 {
     json_t *list = json_object_get(r->measured, "allreduce_bytes_timeus_busbwGBs"), *one;
     int devices = (int)json_integer_value(json_object_get(r->doc, "devices"));
-    struct pl_rates rates;
+    struct pl_op_ctx op = {&pl_default_constants, row_problem(r), {0}};
     struct pl_group g;
     size_t i;
     char what[256];
 
     if (!list || !r->cluster.nodes || devices < 2)
         return;
-    pl_rates_of(&rates, &pl_default_constants, &r->cluster, &r->trainer, PL_BF16, 1);
-    pl_group_of(&g, &pl_default_constants, &r->cluster, &rates, devices, 1);
+    pl_rates_of(&op.rates, op.constants, &op.problem, PL_BF16, 1);
+    pl_group_of(&g, &op, devices, 1);
     json_array_foreach(list, i, one) {
         double bytes = json_number_value(json_array_get(one, 0)),
                us = json_number_value(json_array_get(one, 1));
@@ -78,8 +78,7 @@ static void links(struct bench_sum *sum, const struct row *r, bool verbose)
 
 static void one_layer(struct bench_sum *sum, const struct row *r, bool verbose)
 {
-    struct pl_op_ctx x = {&pl_default_constants, &r->model,   &r->cluster,
-                          &r->workload,          &r->trainer, {0}};
+    struct pl_op_ctx op = {&pl_default_constants, row_problem(r), {0}};
     struct pl_layer_time y;
     double fwd = json_number_value(json_object_get(r->measured, "layer_forward_ms")) / 1e3;
     double bwd = json_number_value(json_object_get(r->measured, "layer_backward_ms")) / 1e3;
@@ -87,8 +86,8 @@ static void one_layer(struct bench_sum *sum, const struct row *r, bool verbose)
 
     if (fwd <= 0 || bwd <= 0)
         return;
-    pl_rates_of(&x.r, x.k, x.c, x.t, r->layout.precision, 1);
-    pl_layer_time_of(&y, &x, &r->layout, r->moe);
+    pl_rates_of(&op.rates, op.constants, &op.problem, r->layout.precision, 1);
+    pl_layer_time_of(&y, &op, &r->layout, r->moe);
     snprintf(what, sizeof(what), "%s forward", r->id);
     compare(sum, verbose, what, y.fwd + y.tp_fwd, fwd);
     snprintf(what, sizeof(what), "%s backward", r->id);
@@ -106,6 +105,7 @@ static void activations(struct bench_sum *sum, const struct row *r, bool verbose
                 {"selective_sp", 1, PL_RECOMPUTE_SELECTIVE},
                 {"full", 0, PL_RECOMPUTE_FULL}};
     json_t *percent = json_object_get(r->measured, "activation_memory_percent_of_tp_baseline");
+    struct pl_problem problem = row_problem(r);
     struct pl_layout l = r->layout;
     double base;
     char what[256];
@@ -114,7 +114,7 @@ static void activations(struct bench_sum *sum, const struct row *r, bool verbose
         return;
     l.sp = 0;
     l.recompute = PL_RECOMPUTE_NONE;
-    base = pl_layer_activation_bytes(&r->model, &l, &r->workload, &r->trainer, r->moe);
+    base = pl_layer_activation_bytes(&problem, &l, r->moe);
     for (size_t i = 0; i < ARRAY_LEN(mode); i++) {
         double want = json_number_value(json_object_get(percent, mode[i].name));
 
@@ -123,9 +123,7 @@ static void activations(struct bench_sum *sum, const struct row *r, bool verbose
         l.sp = mode[i].sp;
         l.recompute = mode[i].recompute;
         snprintf(what, sizeof(what), "%s %s", r->id, mode[i].name);
-        compare(sum, verbose, what,
-                100 * pl_layer_activation_bytes(&r->model, &l, &r->workload, &r->trainer, r->moe) /
-                    base,
+        compare(sum, verbose, what, 100 * pl_layer_activation_bytes(&problem, &l, r->moe) / base,
                 want);
     }
 }
@@ -135,11 +133,12 @@ void bench_memory(struct bench_sum *sum, const struct row *r, const struct pl_la
                   bool verbose)
 {
     double want = json_number_value(json_object_get(r->measured, "mem_gib"));
+    struct pl_problem problem = row_problem(r);
     struct pl_memory m;
 
     if (want <= 0)
         return;
-    pl_memory_worst(&m, &r->model, l, &r->workload, &r->trainer);
+    pl_memory_worst(&m, &problem, l);
     compare(sum, verbose, r->id, m.total / (1 << 30), want);
 }
 
@@ -199,7 +198,7 @@ void bench_speed(void)
     struct err e;
 
     if (pl_model_parse(&m, model, &e) < 0 || pl_cluster_parse(&c, cluster, NULL, &e) < 0 ||
-        pl_space_parse(&s, NULL, &m, &c, &w, p.trainer, &e) < 0)
+        pl_space_parse(&s, NULL, &p, &e) < 0)
         return;
     start = own_time();
     if (pl_space_list(&l, &n, MOST, &s, &p, &e) < 0)
@@ -216,7 +215,7 @@ void bench_speed(void)
     rate("cost in a scattered order", n, start);
     start = own_time();
     for (size_t i = 0; i < n; i++)
-        pl_memory_worst(&need, &m, &l[i], &w, p.trainer);
+        pl_memory_worst(&need, &p, &l[i]);
     rate("memory", n, start);
     pl_cost_ctx_free(x);
 }

@@ -171,9 +171,15 @@ static int parse_model(struct row *r, const json_t *v, struct err *e)
     return 0;
 }
 
+struct pl_problem row_problem(const struct row *row)
+{
+    return (struct pl_problem){&row->model, &row->cluster, &row->workload, &row->trainer};
+}
+
 static int parse_layout(struct row *r, const json_t *v, int devices, struct err *e)
 {
     const struct stack *f = stack_of(r);
+    struct pl_problem problem = row_problem(r);
     AUTO_JSON *l = json_deep_copy(v);
     const char *precision = json_string_value(json_object_get(l, "precision"));
     const char *schedule = json_string_value(json_object_get(l, "schedule"));
@@ -190,7 +196,7 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
     r->free_zero = !json_object_get(l, "zero");
     json_object_del(l, "dp"); /* follows from the devices; two rows of the log state it wrongly */
     json_object_set_new(l, "world", json_integer(devices));
-    if (pl_layout_parse(&r->layout, l, &r->model, &r->cluster, &r->workload, e) < 0)
+    if (pl_layout_parse(&r->layout, l, &problem, e) < 0)
         return err_under(e, "/layout");
     if (r->moe && !json_object_get(l, "etp") &&
         devices % ((int64_t)r->layout.tp * r->layout.ep * r->layout.pp) == 0)

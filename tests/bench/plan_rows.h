@@ -34,6 +34,9 @@ struct rows {
 int rows_load(struct rows *ret, const char *path, struct err *e);
 void rows_done(struct rows *r);
 
+/* What the row's layout was chosen for; borrows from ROW. */
+struct pl_problem row_problem(const struct row *row);
+
 /* A training run with seconds of an iteration. */
 bool row_is_timed(const struct row *r);
 

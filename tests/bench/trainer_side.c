@@ -53,6 +53,7 @@ void side_layout(struct pl_layout *ret, const char *model, const char *layout, i
     struct pl_cluster here;
     struct pl_verdict why;
     struct pl_model m;
+    struct pl_problem problem = {&m, &here, &w, pl_trainer_find("partune")};
     char broken[400];
     struct err e = {0};
     json_t *v = parse(layout);
@@ -61,11 +62,11 @@ void side_layout(struct pl_layout *ret, const char *model, const char *layout, i
     w.seq = m.seq;
     pl_cluster_here(&here);
     here.oversubscribe = true;
-    if (pl_layout_parse(ret, v, &m, &here, &w, &e) < 0)
+    if (pl_layout_parse(ret, v, &problem, &e) < 0)
         side_die(e.text);
     json_decref(v);
     w.precision = (enum pl_precision)ret->precision;
-    if (!pl_layout_check(&why, &m, &here, ret, &w, pl_trainer_find("partune")))
+    if (!pl_layout_check(&why, &problem, ret))
         side_die(pl_verdict_text(broken, sizeof(broken), &why));
 }
 

@@ -120,7 +120,7 @@ int main(int argc, char **argv)
 
         if (pl_model_parse(&m, model, &e) < 0 || pl_cluster_parse(&c, cluster, NULL, &e) < 0 ||
             pl_workload_parse(&w, workload, &m, trainer, &e) < 0 ||
-            pl_space_parse(&s, space, &m, &c, &w, trainer, &e) < 0) {
+            pl_space_parse(&s, space, &p, &e) < 0) {
             fprintf(stderr, "%s: %s\n", cases[i].model, e.text);
             return 1;
         }

@@ -10,12 +10,12 @@ static void consider(struct cover *c, struct pl_layout l, const struct pl_model 
                      const struct pl_workload *w, const struct pl_cluster *here)
 {
     struct pl_workload work = *w;
+    struct pl_problem problem = {m, here, &work, pl_trainer_find("partune")};
 
     work.precision = (enum pl_precision)l.precision;
     for (int mb = 1 + c->n % 2; mb >= 1; mb--) {
         l.micro_batch = mb;
-        if (!pl_layout_derive(&l) ||
-            !pl_layout_check(NULL, m, here, &l, &work, pl_trainer_find("partune")))
+        if (!pl_layout_derive(&l) || !pl_layout_check(NULL, &problem, &l))
             continue;
         MEM_GROW(c->l, c->n, c->cap);
         c->l[c->n++] = l;

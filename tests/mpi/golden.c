@@ -155,6 +155,7 @@ static void begin(struct tr_rank *r, const struct tr_st *g, const char *folder,
     struct pl_model m;
     struct pl_layout l;
     struct pl_cluster c;
+    struct pl_problem problem = {&m, &c, &w, pl_trainer_find("partune")};
     enum pl_mem_class cls;
     struct err e = {0};
     double asked;
@@ -169,7 +170,7 @@ static void begin(struct tr_rank *r, const struct tr_st *g, const char *folder,
     pl_cluster_here(&c);
     layout = json_pack("{s:i, s:s, s:i}", "world", 1, "recompute", recompute, "micro_batch",
                        aux == PL_AUX_SEQUENCE ? 1 : w.global_batch);
-    if (pl_layout_parse(&l, layout, &m, &c, &w, &e) < 0 ||
+    if (pl_layout_parse(&l, layout, &problem, &e) < 0 ||
         tr_rank_init(&cls, &asked, r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &e) < 0)
         die(e.text);
     put_samples(r, ids);

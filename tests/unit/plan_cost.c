@@ -10,7 +10,7 @@ static struct pl_cost cost_of(const struct world *x, const char *layout)
     struct pl_layout l = layout_of(x, layout);
     struct pl_cost c;
 
-    pl_cost(&c, &x->m, &x->c, &l, &x->w, x->t);
+    pl_cost(&c, problem_of(x), &l);
     return c;
 }
 
@@ -68,13 +68,13 @@ static void no_layout_beats_the_peak(void **state)
         struct err e = {0};
 
         x.w.precision = PL_BF16;
-        assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+        assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
         assert_int_equal(pl_plan_rank(&plan, &s, &p, 5, 0.05, false, &e), 0);
         for (size_t j = 0; j < plan.n; j++) {
             const struct pl_plan_entry *one = &plan.at[j];
-            double mfu = pl_mfu(&x.m, &x.c, &one->layout, &x.w, one->cost.tokens_per_s);
+            double mfu = pl_mfu(problem_of(&x), &one->layout, one->cost.tokens_per_s);
 
-            double share = pl_peak_share(&x.m, &x.c, &one->layout, &x.w, one->cost.tokens_per_s);
+            double share = pl_peak_share(problem_of(&x), &one->layout, one->cost.tokens_per_s);
 
             assert_true(mfu > 0.3 && mfu < 0.8);
             assert_true(share > 0 && share < mfu);
@@ -97,7 +97,7 @@ static void a_large_model_on_many_devices_is_ranked_at_once(void **state)
 
     (void)state;
     x.w.precision = PL_BF16;
-    assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+    assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
     assert_int_equal(pl_plan_rank(&plan, &s, &p, 20, 0.05, false, &e), 0);
     assert_int_equal(plan.n, 20);
     assert_true(plan.legal > 50000);
@@ -116,7 +116,7 @@ static void a_model_that_cannot_fit_is_said_so_with_the_bytes(void **state)
 
     (void)state;
     x.w.precision = PL_BF16;
-    assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+    assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
     assert_true(pl_plan_rank(&plan, &s, &p, 20, 0, false, &e) < 0);
     assert_non_null(strstr(e.text, "legal layouts fits: the smallest"));
     assert_null(strstr(e.text, "uneven"));
@@ -139,7 +139,7 @@ static void layers_that_keep_a_model_out_are_said(void **state)
         struct err e = {0};
 
         x.w.precision = PL_BF16;
-        assert_int_equal(pl_space_parse(&s, only, &x.m, &x.c, &x.w, x.t, &e), 0);
+        assert_int_equal(pl_space_parse(&s, only, problem_of(&x), &e), 0);
         assert_int_equal(pl_plan_rank(&plan, &s, &p, 3, 0, false, &e), i == 0 ? -ENOENT : 0);
         if (i == 0)
             assert_non_null(strstr(e.text, "layers 126 divide over pp 2 at most on 512 devices"));
@@ -158,14 +158,14 @@ static void a_context_gives_what_single_calls_give_in_any_order(void **state)
     struct err e = {0};
 
     (void)state;
-    assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+    assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
     assert_int_equal(pl_space_list(&l, &n, 1 << 20, &s, &p, &e), 0);
     for (size_t i = 0; i < n; i += 7) {
         size_t j = i * 7919 % n;
         struct pl_cost a, b;
 
         pl_cost_at(&a, k, &l[j]);
-        pl_cost(&b, &x.m, &x.c, &l[j], &x.w, x.t);
+        pl_cost(&b, problem_of(&x), &l[j]);
         assert_true(a.total == b.total && a.total > 0 && isfinite(a.total));
     }
     free(l);
@@ -242,29 +242,29 @@ static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");
     struct pl_constants k = pl_default_constants;
-    struct pl_rates r;
+    struct pl_op_ctx op = {&k, world_problem(&x), {0}};
     struct pl_group g;
     static const double BYTES = 1e9;
 
     (void)state;
     k.near = k.far = 1;
     x.c.link[0].latency_us = x.c.link[1].latency_us = 0;
-    pl_rates_of(&r, &k, &x.c, x.t, PL_BF16, 1);
-    r.collective_s = 0;
-    pl_group_of(&g, &k, &x.c, &r, 8, 1); /* one node: 300 GB/s */
+    pl_rates_of(&op.rates, &k, &op.problem, PL_BF16, 1);
+    op.rates.collective_s = 0;
+    pl_group_of(&g, &op, 8, 1); /* one node: 300 GB/s */
     assert_true(fabs(pl_all_reduce_s(&g, BYTES) - 2 * BYTES * 7 / 8 / 300e9) < 1e-9);
-    pl_group_of(&g, &k, &x.c, &r, 4, 8); /* a member a node: its own interface of 25 GB/s */
+    pl_group_of(&g, &op, 4, 8); /* a member a node: its own interface of 25 GB/s */
     assert_true(fabs(pl_gather_s(&g, BYTES) - BYTES * 3 / 4 / 25e9) < 1e-9);
-    pl_group_of(&g, &k, &x.c, &r, 32, 1); /* all: eight interfaces a node */
+    pl_group_of(&g, &op, 32, 1); /* all: eight interfaces a node */
     assert_true(fabs(pl_gather_s(&g, BYTES) - BYTES * 31 / 32 / 200e9) < 1e-9);
     assert_true(fabs(pl_all_to_all_s(&g, BYTES) - BYTES * 24 / 32 / 25e9) < 1e-9);
-    pl_group_of(&g, &k, &x.c, &r, 2, 1); /* to the neighbour: all of one's own link */
+    pl_group_of(&g, &op, 2, 1); /* to the neighbour: all of one's own link */
     assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 300e9) < 1e-9);
-    pl_group_of(&g, &k, &x.c, &r, 8, 1);
+    pl_group_of(&g, &op, 8, 1);
     assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 300e9) < 1e-9);
-    pl_group_of(&g, &k, &x.c, &r, 2, 8);
+    pl_group_of(&g, &op, 2, 8);
     assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 25e9) < 1e-9);
-    pl_group_of(&g, &k, &x.c, &r, 16, 1); /* a ring over two nodes waits for the slowest step */
+    pl_group_of(&g, &op, 16, 1); /* a ring over two nodes waits for the slowest step */
     assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 25e9) < 1e-9);
 }
 
@@ -283,15 +283,15 @@ static void fp8_without_units_is_no_faster_than_half_and_not_far_behind(void **s
 static void a_measured_share_of_a_link_stands_before_the_usual_one(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any"), back;
-    struct pl_rates r;
+    struct pl_op_ctx op = {&pl_default_constants, world_problem(&x), {0}};
     struct pl_group usual, measured;
     struct err e = {0};
 
     (void)state;
-    pl_rates_of(&r, &pl_default_constants, &x.c, x.t, PL_BF16, 1);
-    pl_group_of(&usual, &pl_default_constants, &x.c, &r, 4, 8);
+    pl_rates_of(&op.rates, op.constants, &op.problem, PL_BF16, 1);
+    pl_group_of(&usual, &op, 4, 8);
     x.c.link[1].share = pl_default_constants.far / 2;
-    pl_group_of(&measured, &pl_default_constants, &x.c, &r, 4, 8);
+    pl_group_of(&measured, &op, 4, 8);
     assert_true(fabs(measured.far_bps / usual.far_bps - 0.5) < 1e-12);
     assert_true(measured.near_bps == usual.near_bps);
 
@@ -311,7 +311,7 @@ static void an_exchange_uses_every_pair_of_a_full_mesh(void **state)
     struct world back = x;
     AUTO_JSON *v = pl_cluster_json(&x.c);
     struct pl_constants k = pl_default_constants;
-    struct pl_rates r;
+    struct pl_op_ctx op = {&k, world_problem(&x), {0}};
     struct pl_group g, pair;
     struct err e = {0};
     double bytes = 12e9;
@@ -321,14 +321,14 @@ static void an_exchange_uses_every_pair_of_a_full_mesh(void **state)
     assert_true(x.c.link[1].per_pair && back.c.link[1].per_pair && !back.c.link[0].per_pair);
     k.collective_us = 0;
     x.c.link[1].latency_us = 0;
-    pl_rates_of(&r, &k, &x.c, x.t, PL_BF16, 1);
-    pl_group_of(&g, &k, &x.c, &r, 12, 1);
-    pl_group_of(&pair, &k, &x.c, &r, 2, 6);
+    pl_rates_of(&op.rates, &k, &op.problem, PL_BF16, 1);
+    pl_group_of(&g, &op, 12, 1);
+    pl_group_of(&pair, &op, 2, 6);
     assert_true(fabs(pl_all_to_all_s(&g, bytes) / (bytes / 12 / (17e9 * k.near)) - 1) < 1e-9);
     assert_true(fabs(pl_gather_s(&g, bytes) / (bytes / 12 / (17e9 * k.near)) - 1) < 1e-9);
     assert_true(fabs(pl_send_s(&g, 1e9) / (1e9 / (17e9 * k.near)) - 1) < 1e-9);
     assert_true(fabs(pl_all_to_all_s(&pair, bytes) / (bytes / 2 / (17e9 * k.near)) - 1) < 1e-9);
-    pl_group_of(&pair, &k, &x.c, &r, 24, 1);
+    pl_group_of(&pair, &op, 24, 1);
     assert_true(pl_all_to_all_s(&pair, bytes) > 2 * pl_all_to_all_s(&g, bytes));
 }
 
@@ -378,7 +378,7 @@ static void zero_3_gathers_once_under_a_pipeline(void **state)
     struct pl_memory m;
 
     (void)state;
-    pl_memory_worst(&m, &x.m, &l, &x.w, x.t);
+    pl_memory_worst(&m, problem_of(&x), &l);
     assert_true(fabs(three / two - 1) < 1e-9 && flat > 0);
     assert_true(m.bytes[PL_MEM_WEIGHTS] > 0.2 * 2 * (double)pl_model_params(&x.m));
 }

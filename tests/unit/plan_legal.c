@@ -81,8 +81,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         char all[4096];
         bool seen = false;
 
-        assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
-        assert_false(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+        assert_false(pl_layout_check(&v, problem_of(&x), &l));
+        assert_false(pl_layout_check(NULL, problem_of(&x), &l));
         for (int j = 0; j < v.count; j++)
             seen |= !strcmp(v.v[j].rule, row[i].rule) && !strcmp(v.v[j].text, row[i].text);
         if (!seen)
@@ -107,7 +107,7 @@ static void all_broken_rules_are_reported_at_once(void **state)
     char text[1024];
 
     (void)state;
-    assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
+    assert_false(pl_layout_check(&v, problem_of(&x), &l));
     pl_verdict_text(text, sizeof(text), &v);
     assert_non_null(strstr(text, "world-fits: "));
     assert_non_null(strstr(text, "kv-heads-tp: "));
@@ -140,15 +140,15 @@ static void sizes_beyond_the_kernels_are_refused_by_key(void **state)
         int *size = (int *)(void *)((char *)&x.m + row[i].offset);
 
         *size = row[i].most;
-        assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+        assert_true(pl_layout_check(NULL, problem_of(&x), &l));
         *size += row[i].step;
-        assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
+        assert_false(pl_layout_check(&v, problem_of(&x), &l));
         assert_int_equal(v.count, 1);
         assert_string_equal(v.v[0].rule, "trainer-supports");
         snprintf(wanted, sizeof(wanted), "trainer partune does not support %s > ", row[i].key);
         if (strncmp(v.v[0].text, wanted, strlen(wanted)) != 0)
             fail_msg("%s: %s", row[i].key, v.v[0].text);
-        assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, pl_trainer_find("any")));
+        assert_true(pl_layout_check(NULL, problem_with(&x, pl_trainer_find("any")), &l));
     }
 }
 
@@ -159,7 +159,7 @@ static void a_layout_made_of_zeros_is_refused_without_a_division(void **state)
     struct pl_verdict v;
 
     (void)state;
-    assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
+    assert_false(pl_layout_check(&v, problem_of(&x), &l));
     assert_string_equal(v.v[0].rule, "canonical");
 }
 
@@ -169,9 +169,9 @@ static void an_oversubscribed_cluster_takes_more_ranks_and_threads(void **state)
     struct pl_layout l = layout_of(&x, "{'world':4,'threads':2}");
 
     (void)state;
-    assert_false(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+    assert_false(pl_layout_check(NULL, problem_of(&x), &l));
     x.c.oversubscribe = true;
-    assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+    assert_true(pl_layout_check(NULL, problem_of(&x), &l));
 }
 
 static void absent_keys_get_their_defaults(void **state)
@@ -212,7 +212,7 @@ static void bad_layouts_are_refused_by_pointer(void **state)
         AUTO_JSON *v = unit_json(row[i].layout);
         struct err e = {0};
         struct pl_layout l;
-        int r = pl_layout_parse(&l, v, &x.m, &x.c, &x.w, &e);
+        int r = pl_layout_parse(&l, v, problem_of(&x), &e);
 
         if (!row[i].text) {
             assert_int_equal(r, 0);
@@ -237,8 +237,8 @@ static void a_layout_survives_its_json(void **state)
     struct err e = {0};
 
     (void)state;
-    assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
-    assert_int_equal(pl_layout_parse(&back, v, &x.m, &x.c, &x.w, &e), 0);
+    assert_true(pl_layout_check(NULL, problem_of(&x), &l));
+    assert_int_equal(pl_layout_parse(&back, v, problem_of(&x), &e), 0);
     assert_true(pl_layout_equal(&l, &back));
     assert_int_equal(json_integer_value(json_object_get(v, "edp")), 2);
 }
@@ -252,7 +252,7 @@ static void the_canonical_form_is_legal_in_all_but_sizes(void **state)
 
     (void)state;
     pl_layout_canonical(&l, &x.m);
-    assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+    assert_true(pl_layout_check(NULL, problem_of(&x), &l));
     assert_int_equal(l.sp + l.overlap_p2p + l.overlap_moe_a2a + l.overlap_param_gather, 0);
     assert_int_equal(l.ep, 1);
 }

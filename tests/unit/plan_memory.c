@@ -30,7 +30,7 @@ static void a_gpt_layer_keeps_what_korthikanti_counts(void **state)
     plain.flash = false;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct pl_layout l = layout_of(&x, row[i].layout);
-        double got = pl_layer_activation_bytes(&x.m, &l, &x.w, &plain, false);
+        double got = pl_layer_activation_bytes(problem_with(&x, &plain), &l, false);
 
         if (fabs(got / row[i].bytes - 1) > 1e-12)
             fail_msg("%s: %.0f, not %.0f", row[i].layout, got, row[i].bytes);
@@ -65,10 +65,10 @@ static void activations_of_whole_models_are_within_five_percent_of_those_printed
         x.m.heads = x.m.kv_heads = row[i].heads;
         x.m.head_dim = row[i].hidden / row[i].heads;
         l = layout_of(&x, row[i].layout);
-        pl_memory_rank(&a, &x.m, &l, &x.w, &plain, 0);
+        pl_memory_rank(&a, problem_with(&x, &plain), &l, 0);
         l.sp = 1;
         l.recompute = PL_RECOMPUTE_SELECTIVE;
-        pl_memory_rank(&b, &x.m, &l, &x.w, &plain, 0);
+        pl_memory_rank(&b, problem_with(&x, &plain), &l, 0);
         if (fabs(a.bytes[PL_MEM_ACTIVATIONS] / (1 << 30) / row[i].none - 1) > 0.05 ||
             fabs(b.bytes[PL_MEM_ACTIVATIONS] / (1 << 30) / row[i].sp_selective - 1) > 0.05)
             fail_msg("%d layers: %.2f GiB, not %.2f; %.2f, not %.2f", row[i].layers,
@@ -89,7 +89,7 @@ static void zero_shards_what_its_stage_says(void **state)
 
         l.zero = zero;
         pl_layout_canonical(&l, &x.m);
-        pl_memory_worst(&z[zero], &x.m, &l, &x.w, x.t);
+        pl_memory_worst(&z[zero], problem_of(&x), &l);
     }
     assert_true(fabs(z[0].bytes[PL_MEM_OPTIMIZER] / (8 * n) - 1) < 1e-9);
     assert_true(fabs(z[1].bytes[PL_MEM_OPTIMIZER] / n - 1) < 1e-9);
@@ -114,7 +114,7 @@ static void weighted_rows_keep_no_outputs_of_experts(void **state)
         struct pl_memory m;
 
         t.weighs_rows = rows;
-        pl_memory_rank(&m, &x.m, &l, &x.w, &t, 0);
+        pl_memory_rank(&m, problem_with(&x, &t), &l, 0);
         kept[rows] = m.bytes[PL_MEM_ACTIVATIONS];
     }
     assert_true(fabs((kept[0] - kept[1]) / (2.0 * 32 * x.w.seq * 2 * 4096) - 1) < 1e-9);
@@ -174,15 +174,15 @@ static void a_model_that_is_built_whole_must_fit_whole(void **state)
     struct pl_memory shared, whole;
 
     (void)state;
-    pl_memory_worst(&shared, &x.m, &l, &x.w, &t);
+    pl_memory_worst(&shared, problem_with(&x, &t), &l);
     t.whole_start = true;
-    pl_memory_worst(&whole, &x.m, &l, &x.w, &t);
+    pl_memory_worst(&whole, problem_with(&x, &t), &l);
     assert_true(whole.total > shared.total);
     assert_true(fabs(whole.total - whole.bytes[PL_MEM_WORKSPACE] - (double)pl_model_params(&x.m)) <
                 0.01 * (double)pl_model_params(&x.m));
     l.zero = 1;
-    pl_memory_worst(&shared, &x.m, &l, &x.w, x.t);
-    pl_memory_worst(&whole, &x.m, &l, &x.w, &t);
+    pl_memory_worst(&shared, problem_of(&x), &l);
+    pl_memory_worst(&whole, problem_with(&x, &t), &l);
     assert_true(whole.total == shared.total);
 }
 
@@ -204,7 +204,7 @@ static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state
 
         t.half_grads = kind > 0;
         t.summed_grads = kind > 1;
-        pl_memory_worst(&m, &x.m, &l, &x.w, &t);
+        pl_memory_worst(&m, problem_with(&x, &t), &l);
         params = m.bytes[PL_MEM_WEIGHTS] / 2;
         each[kind] = (m.bytes[PL_MEM_WEIGHTS] + m.bytes[PL_MEM_GRADS] + m.bytes[PL_MEM_MASTER] +
                       m.bytes[PL_MEM_OPTIMIZER]) /
@@ -217,9 +217,9 @@ static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state
     struct pl_trainer t = *x.t;
     struct pl_memory once, thrice;
 
-    pl_memory_worst(&once, &x.m, &l, &x.w, &t);
+    pl_memory_worst(&once, problem_with(&x, &t), &l);
     t.eager_loss = true;
-    pl_memory_worst(&thrice, &x.m, &l, &x.w, &t);
+    pl_memory_worst(&thrice, problem_with(&x, &t), &l);
     assert_true(fabs(thrice.bytes[PL_MEM_LOGITS] - once.bytes[PL_MEM_LOGITS] -
                      8.0 * x.w.seq * x.m.vocab / 8) < 1);
 }
@@ -232,7 +232,7 @@ static void saved_products_are_what_is_kept(void **state)
     double want = x.w.seq * (2 * 4096 + 2 * 4096 + 2 * 0.5 * outputs);
 
     (void)state;
-    assert_true(fabs(pl_layer_activation_bytes(&x.m, &l, &x.w, x.t, false) / want - 1) < 1e-12);
+    assert_true(fabs(pl_layer_activation_bytes(problem_of(&x), &l, false) / want - 1) < 1e-12);
 }
 
 static double total_of(const struct world *x, struct pl_layout l)
@@ -240,7 +240,7 @@ static double total_of(const struct world *x, struct pl_layout l)
     struct pl_memory m;
 
     pl_layout_canonical(&l, &x->m);
-    pl_memory_worst(&m, &x->m, &l, &x->w, x->t);
+    pl_memory_worst(&m, problem_of(x), &l);
     return m.total;
 }
 

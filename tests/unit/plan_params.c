@@ -24,6 +24,7 @@ static void each_layout(const char *text,
     struct pl_workload w = {.global_batch = 16, .seq = 8, .data = "synthetic"};
     struct pl_cluster c;
     struct pl_model m;
+    struct pl_problem problem = {&m, &c, &w, pl_trainer_find("partune")};
     struct err e;
     int seen = 0;
 
@@ -48,8 +49,7 @@ static void each_layout(const char *text,
                             l.etp = etp ? tp : 1;
                             l.zero = scope > 0;
                             l.zero_scope = scope;
-                            if (!pl_layout_derive(&l) ||
-                                !pl_layout_check(NULL, &m, &c, &l, &w, pl_trainer_find("partune")))
+                            if (!pl_layout_derive(&l) || !pl_layout_check(NULL, &problem, &l))
                                 continue;
                             fn(&m, &l);
                             seen++;

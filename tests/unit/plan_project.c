@@ -216,7 +216,7 @@ static void scaling_changes_replicas_only(void **state)
 static bool expect(struct pl_observation *ret, const struct row *r)
 {
     AUTO_JSON *space = pl_layout_json(&r->layout);
-    struct pl_problem p = {&r->model, &r->cluster, &r->workload, &r->trainer};
+    struct pl_problem p = row_problem(r);
     static const char *const follow[] = {"dp", "edp", "zero_scope", "schedule", NULL};
     struct pl_plan plan = {0};
     struct pl_space s;
@@ -236,7 +236,7 @@ static bool expect(struct pl_observation *ret, const struct row *r)
         json_object_del(space, "sp");
     if (r->free_zero)
         json_object_set_new(space, "zero", json_pack("[i, i]", 0, 1));
-    if (pl_space_parse(&s, space, &r->model, &r->cluster, &r->workload, &r->trainer, NULL) < 0)
+    if (pl_space_parse(&s, space, &p, NULL) < 0)
         return false;
     found = pl_plan_rank(&plan, &s, &p, 1, 0, false, NULL) == 0 && plan.n > 0;
     if (found)

@@ -14,7 +14,7 @@ static struct pl_space space_of(const struct world *x, const char *text)
     struct pl_space s;
     struct err e = {0};
 
-    if (pl_space_parse(&s, v, &x->m, &x->c, &x->w, x->t, &e) < 0)
+    if (pl_space_parse(&s, v, problem_of(x), &e) < 0)
         fail_msg("%s: %s %s", text, e.pointer, e.text);
     return s;
 }
@@ -101,8 +101,8 @@ static bool compare_alone(void *arg, const struct pl_layout *l)
     pl_cost_at(&cost, k->cost, l);
     if (k->n++ % k->every)
         return true;
-    pl_memory_worst(&alone, &x->m, l, &x->w, x->t);
-    pl_cost(&single, &x->m, &x->c, l, &x->w, x->t);
+    pl_memory_worst(&alone, problem_of(x), l);
+    pl_cost(&single, problem_of(x), l);
     assert_memory_equal(&memory, &alone, sizeof(alone));
     assert_memory_equal(&cost, &single, sizeof(single));
     return true;
@@ -142,7 +142,7 @@ static bool note(void *arg, const struct pl_layout *l)
     struct walk *k = arg;
     const struct pl_problem *p = k->p;
 
-    if (k->judge && !pl_layout_check(NULL, p->model, p->cluster, l, p->workload, p->trainer))
+    if (k->judge && !pl_layout_check(NULL, p, l))
         return true;
     assert_true(k->n == 0 || pl_space_compare(&k->last, l) < 0);
     assert_int_equal(pl_space_compare(l, l), 0);
@@ -331,10 +331,10 @@ static bool count_sibling(void *arg, const struct pl_layout *l)
     without_flags(&head);
     if (pl_space_compare(&mine, &head) != 0)
         return true;
-    pl_memory_worst(&memory, k->p->model, l, k->p->workload, k->p->trainer);
+    pl_memory_worst(&memory, k->p, l);
     if (memory.total > k->limit)
         return true;
-    pl_cost(&cost, k->p->model, k->p->cluster, l, k->p->workload, k->p->trainer);
+    pl_cost(&cost, k->p, l);
     k->best = k->n ? fmax(k->best, cost.tokens_per_s) : cost.tokens_per_s;
     k->worst = k->n ? fmin(k->worst, cost.tokens_per_s) : cost.tokens_per_s;
     k->n++;

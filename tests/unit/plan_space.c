@@ -12,7 +12,7 @@ static struct pl_space space_of(const struct world *x, const char *text)
     struct pl_space s;
     struct err e = {0};
 
-    if (pl_space_parse(&s, v, &x->m, &x->c, &x->w, x->t, &e) < 0)
+    if (pl_space_parse(&s, v, problem_of(x), &e) < 0)
         fail_msg("%s: %s %s", text, e.pointer, e.text);
     return s;
 }
@@ -63,7 +63,7 @@ static bool keep(void *arg, const struct pl_layout *l)
 {
     struct walked *k = arg;
 
-    assert_true(pl_layout_check(NULL, &k->x->m, &k->x->c, l, &k->x->w, k->x->t));
+    assert_true(pl_layout_check(NULL, problem_of(k->x), l));
     assert_true(k->n < ARRAY_LEN(k->seen));
     k->seen[k->n++] = *l;
     return true;
@@ -92,7 +92,7 @@ static size_t brute_force(const struct world *x)
                                 if (l.recompute == PL_RECOMPUTE_SELECTIVE)
                                     continue;
                                 pl_layout_derive(&l);
-                                n += pl_layout_check(NULL, &x->m, &x->c, &l, &x->w, x->t);
+                                n += pl_layout_check(NULL, problem_of(x), &l);
                             }
     return n;
 }
@@ -228,7 +228,7 @@ static void bad_spaces_are_refused_by_pointer(void **state)
         struct pl_space s;
         struct err e = {0};
 
-        assert_true(pl_space_parse(&s, v, &x.m, &x.c, &x.w, x.t, &e) < 0);
+        assert_true(pl_space_parse(&s, v, problem_of(&x), &e) < 0);
         if (strcmp(e.pointer, row[i].pointer) || !strstr(e.text, row[i].text))
             fail_msg("%s: %s %s", row[i].space, e.pointer, e.text);
     }
@@ -255,7 +255,7 @@ static void the_naive_baseline_is_the_largest_dp(void **state)
 
     x.w.global_batch = 8;
     pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e);
-    pl_memory_worst(&need, &x.m, &l, &x.w, x.t);
+    pl_memory_worst(&need, problem_of(&x), &l);
     x.c.device.memory_gib =
         (need.total - 1) / (1 << 30); /* a byte too little: the state must be sharded */
     assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e), 0);
@@ -285,7 +285,7 @@ static double modelled(const struct pl_problem *p, const struct pl_layout *l)
 {
     struct pl_cost cost;
 
-    pl_cost(&cost, p->model, p->cluster, l, p->workload, p->trainer);
+    pl_cost(&cost, p, l);
     return cost.total;
 }
 
@@ -299,8 +299,7 @@ static bool lacks_overlap(const struct pl_problem *p, const struct pl_layout *l)
         struct pl_layout more = *l;
 
         pl_layout_set(&more, pl_layout_key_find(flag[i]), 1);
-        if (!pl_layout_equal(&more, l) &&
-            pl_layout_check(NULL, p->model, p->cluster, &more, p->workload, p->trainer))
+        if (!pl_layout_equal(&more, l) && pl_layout_check(NULL, p, &more))
             return true;
     }
     return false;
@@ -323,8 +322,7 @@ static void check_default(const struct world *x, int devices)
         return;
     }
     pl_layout_text(text, &l);
-    if (!pl_layout_check(NULL, p.model, p.cluster, &l, p.workload, p.trainer) ||
-        !pl_fits(&p, &l, headroom))
+    if (!pl_layout_check(NULL, &p, &l) || !pl_fits(&p, &l, headroom))
         fail_msg("%s %d %s: %s is illegal or does not fit", x->m.name, devices, x->t->name, text);
     if ((l.world < pl_cluster_devices(p.cluster) || l.recompute) != (*note != 0) ||
         (any && modelled(&p, &l) > modelled(&p, &naive) * (1 + 1e-9)))
@@ -456,7 +454,7 @@ static void a_baseline_of_too_many_layouts_is_bounded(void **state)
         assert_true(r == 0 || r == -E2BIG);
         if (r < 0)
             continue;
-        assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+        assert_true(pl_layout_check(NULL, problem_of(&x), &l));
         assert_true(pl_fits(&p, &l, 0.05));
     }
 }
@@ -478,7 +476,7 @@ static void break_by_hand(struct broken *b, const int *tp, const int *pp, const 
         snprintf(text, sizeof(text), "{'world':4,'tp':%d,'pp':%d,'micro_batch':%d}", *tp, pp[i / 3],
                  mb[i % 3]);
         l = layout_of(b->x, text);
-        pl_layout_check(&v, &b->x->m, &b->x->c, &l, &b->x->w, b->x->t);
+        pl_layout_check(&v, problem_of(b->x), &l);
         b->candidates++;
         for (int j = 0; j < v.count; j++)
             if (str_eq(v.v[j].rule, b->rule)) {
@@ -526,7 +524,7 @@ static bool count_exactly(void *arg, const struct pl_layout *l)
     struct exact *x = arg;
     struct pl_verdict v;
 
-    pl_layout_check(&v, x->p->model, x->p->cluster, l, x->p->workload, x->p->trainer);
+    pl_layout_check(&v, x->p, l);
     for (size_t i = 0; i < x->n; i++)
         for (int j = 0; j < v.count; j++)
             if (str_eq(v.v[j].rule, x->rule[i].rule)) {

@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_PLAN_WORLD_H
 #define TESTS_UNIT_PLAN_WORLD_H
 
-#include "plan/plan.h"
+#include "tests/unit/problem.h"
 #include "tests/unit/unit.h"
 
 struct world {
@@ -14,7 +14,7 @@ struct world {
 
 static inline struct pl_problem world_problem(const struct world *x)
 {
-    return (struct pl_problem){&x->m, &x->c, &x->w, x->t};
+    return *problem_of(x);
 }
 
 static inline struct world world_of(const char *model, const char *cluster, int nodes, int batch,
@@ -49,7 +49,7 @@ static inline struct pl_layout layout_of(const struct world *x, const char *text
     struct pl_layout l;
     struct err e = {0};
 
-    if (pl_layout_parse(&l, v, &x->m, &x->c, &x->w, &e) < 0)
+    if (pl_layout_parse(&l, v, problem_of(x), &e) < 0)
         fail_msg("%s: %s %s", text, e.pointer, e.text);
     return l;
 }

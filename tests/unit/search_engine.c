@@ -589,7 +589,7 @@ static void run_random_space(uint64_t seed)
 
         if (answer != SE_TRIAL)
             break;
-        assert_true(pl_layout_check(NULL, p.model, p.cluster, &t.layout, p.workload, p.trainer));
+        assert_true(pl_layout_check(NULL, &p, &t.layout));
         assert_true(pl_space_has(spec.space, &p, &t.layout));
         assert_true(isfinite(t.predicted.tokens_per_s) && t.predicted.p_fits >= 0.0 &&
                     t.predicted.p_fits <= 1.0);
@@ -754,15 +754,17 @@ static const char *run_as_planned(int n, int *since)
     struct se_trial t;
     double best = 0.0;
     const char *reason;
+    struct pl_problem p;
     struct err e = {0};
 
     small_spec(&spec, "");
+    p = se_spec_problem(&spec);
     *since = 0;
     for (int i = 0; i < n && se_ask(&t, s) == SE_TRIAL; i++) {
         struct se_outcome o = {.status = SE_OK};
         struct pl_cost cost;
 
-        pl_cost(&cost, &spec.model, &spec.cluster, &t.layout, &spec.workload, spec.trainer);
+        pl_cost(&cost, &p, &t.layout);
         o.tokens_per_s = cost.tokens_per_s;
         o.tokens_per_s_se = 0.01 * o.tokens_per_s;
         if (!t.repeat_of)

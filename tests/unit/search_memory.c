@@ -25,7 +25,7 @@ static double truth(const struct se_spec *s, const struct pl_layout *l)
     struct pl_problem p = se_spec_problem(s);
     struct pl_cost cost;
 
-    pl_cost(&cost, &s->model, &s->cluster, l, &s->workload, s->trainer);
+    pl_cost(&cost, &p, l);
     return pl_fits(&p, l, 0.0) ? cost.tokens_per_s : 0.0;
 }
 
@@ -126,7 +126,7 @@ static void the_first_prediction_of_memory_is_the_plan(void **state)
 
         assert_int_equal(se_predict(&q, s, &list[i], &e), 0);
         assert_true(q.lo < q.tokens_per_s && q.tokens_per_s < q.hi);
-        pl_memory_worst(&plan, &spec.model, &list[i], &spec.workload, spec.trainer);
+        pl_memory_worst(&plan, &p, &list[i]);
         assert_float_equal(q.memory_bytes / plan.total, 1.0, 0.1);
     }
     se_search_free(s);

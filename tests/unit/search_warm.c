@@ -128,10 +128,11 @@ static void told_is_the_posterior_of_the_process(void **state)
 /* A machine whose classes of cost err by FACTOR[c], as seen with 1 % noise. */
 static double truth(const struct se_spec *s, const double *factor, const struct pl_layout *l)
 {
+    struct pl_problem p = se_spec_problem(s);
     struct pl_cost cost;
     double seconds = 0.0;
 
-    pl_cost(&cost, &s->model, &s->cluster, l, &s->workload, s->trainer);
+    pl_cost(&cost, &p, l);
     for (int c = 0; c < PL_COST_CLASSES; c++)
         seconds += cost.seconds[c] * factor[c];
     return (double)s->workload.global_batch * s->workload.seq / seconds;

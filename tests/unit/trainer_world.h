@@ -249,6 +249,7 @@ static inline struct pl_layout world_layout(const struct pl_model *m, int world,
     AUTO_JSON *v = unit_json(text);
     struct pl_cluster c;
     struct pl_workload w = {.global_batch = 8, .seq = 16, .data = "synthetic"};
+    struct pl_problem problem = {m, &c, &w, pl_trainer_find("any")};
     struct pl_layout l;
     struct pl_verdict verdict;
     struct err e = {0};
@@ -256,9 +257,9 @@ static inline struct pl_layout world_layout(const struct pl_model *m, int world,
 
     pl_cluster_here(&c);
     c.oversubscribe = true;
-    if (pl_layout_parse(&l, v, m, &c, &w, &e) < 0)
+    if (pl_layout_parse(&l, v, &problem, &e) < 0)
         fail_msg("%s %s", e.text, e.pointer);
-    if (!pl_layout_check(&verdict, m, &c, &l, &w, pl_trainer_find("any")))
+    if (!pl_layout_check(&verdict, &problem, &l))
         fail_msg("%s", pl_verdict_text(why, sizeof(why), &verdict));
     return l;
 }

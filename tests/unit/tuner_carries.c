@@ -3,6 +3,7 @@
  * not the default, legal layouts that differ in that key (and what follows from it) give other
  * files, or the key is among the gaps. Layouts are drawn at random; PT_SEED draws others.
  */
+#include "tests/unit/problem.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -34,7 +35,7 @@ static void open_world(struct world *world, const char *model)
 
 static bool is_legal(const struct world *world, const struct pl_layout *layout)
 {
-    return pl_layout_check(NULL, &world->m, &world->c, layout, &world->w, pl_trainer_find("any"));
+    return pl_layout_check(NULL, problem_with(world, pl_trainer_find("any")), layout);
 }
 
 /* Every key from its own row: the default for most of them, else any of few values, or a small

@@ -4,6 +4,7 @@
  * name; what can be said comes back by import. Golden files in tests/data/export hold a dozen
  * exports to the letter (PT_UPDATE=1 rewrites them).
  */
+#include "tests/unit/problem.h"
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -75,14 +76,14 @@ static const struct world *sampled_world(size_t i)
     struct world *w = &worlds[i];
     AUTO_JSON *space = unit_json("{'zero': [0,1,2,3], 'precision': ['fp32','bf16','fp8']}");
     struct pl_space space_of;
-    struct pl_problem p = {&w->m, &w->c, &w->w, pl_trainer_find("any")};
+    struct pl_problem p = *problem_with(w, pl_trainer_find("any"));
     struct sample s = {.w = w};
     struct err e = {0};
 
     if (w->n)
         return w;
     open_case(w, i);
-    if (pl_space_parse(&space_of, space, &w->m, &w->c, &w->w, p.trainer, &e) < 0)
+    if (pl_space_parse(&space_of, space, &p, &e) < 0)
         fail_msg("%s: %s %s", cases[i].model, e.pointer, e.text);
     pl_space_enumerate(&space_of, &p, count_one, &s);
     s.every = s.seen / SAMPLE | 1;
@@ -357,7 +358,7 @@ static void parse_layout(struct pl_layout *l, const struct world *w, const char 
     AUTO_JSON *v = unit_json(text);
     struct err e = {0};
 
-    if (pl_layout_parse(l, v, &w->m, &w->c, &w->w, &e) < 0)
+    if (pl_layout_parse(l, v, problem_with(w, pl_trainer_find("any")), &e) < 0)
         fail_msg("%s: %s", text, e.text);
     pl_layout_canonical(l, &w->m);
 }

@@ -4,6 +4,7 @@
  * drawn from all that may be written, not from a space; 50 layouts a model and trainer, 1,000 with
  * PT_LONG. PT_SEED draws others.
  */
+#include "tests/unit/problem.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -172,8 +173,8 @@ static void is_modelled(const struct world *x, const struct pl_layout *l)
     struct pl_memory memory;
     struct pl_cost cost;
 
-    pl_memory_worst(&memory, &x->m, l, &x->w, x->t);
-    pl_cost(&cost, &x->m, &x->c, l, &x->w, x->t);
+    pl_memory_worst(&memory, problem_of(x), l);
+    pl_cost(&cost, problem_of(x), l);
     assert_true(isfinite(cost.tokens_per_s) && cost.tokens_per_s > 0);
 }
 
@@ -186,7 +187,7 @@ static int of_model(const struct world *x, size_t o, struct rng *r, int wanted, 
         struct pl_layout l;
 
         draw(&l, x, r);
-        if (!pl_layout_check(NULL, &x->m, &x->c, &l, &x->w, x->t))
+        if (!pl_layout_check(NULL, problem_of(x), &l))
             continue;
         found++;
         note(seen, &l);
@@ -297,8 +298,8 @@ static void what_a_trainer_cannot_run_is_refused_by_key_and_trainer(void **state
         char all[1024];
 
         open_world(&x, row[i].model, "dgx-h100", row[i].trainer);
-        assert_int_equal(pl_layout_parse(&l, v, &x.m, &x.c, &x.w, &e), 0);
-        assert_false(pl_layout_check(&verdict, &x.m, &x.c, &l, &x.w, x.t));
+        assert_int_equal(pl_layout_parse(&l, v, problem_of(&x), &e), 0);
+        assert_false(pl_layout_check(&verdict, problem_of(&x), &l));
         for (int k = 0; k < verdict.count; k++)
             said |= !strcmp(verdict.v[k].rule, "trainer-supports") &&
                     !strcmp(verdict.v[k].key, row[i].key) &&
@@ -320,8 +321,8 @@ static void gpipe_takes_fewer_micro_batches_than_stages(void **state)
 
     (void)state;
     open_world(&x, "llama-8b", "dgx-h100", "torchtitan");
-    assert_int_equal(pl_layout_parse(&l, v, &x.m, &x.c, &x.w, &e), 0);
-    if (!pl_layout_check(&verdict, &x.m, &x.c, &l, &x.w, x.t))
+    assert_int_equal(pl_layout_parse(&l, v, problem_of(&x), &e), 0);
+    if (!pl_layout_check(&verdict, problem_of(&x), &l))
         fail_msg("%s", pl_verdict_text(all, sizeof(all), &verdict));
     export_all(&x, &l, own[2].target);
 }
@@ -337,13 +338,13 @@ static void what_a_trainer_does_by_itself_need_not_be_said(void **state)
 
     (void)state;
     open_world(&x, "mixtral-8x7b", "dgx-h100", "torchtitan");
-    assert_int_equal(pl_layout_parse(&l, silent, &x.m, &x.c, &x.w, &e), 0);
-    pl_layout_unsaid(&l, silent, &x.m, x.t);
+    assert_int_equal(pl_layout_parse(&l, silent, problem_of(&x), &e), 0);
+    pl_layout_unsaid(&l, silent, problem_of(&x));
     assert_int_equal(l.overlap_grad_reduce + l.overlap_param_gather, 2);
     assert_int_equal(l.etp, 2);
     assert_int_equal(l.edp, 4);
-    assert_int_equal(pl_layout_parse(&l, said, &x.m, &x.c, &x.w, &e), 0);
-    pl_layout_unsaid(&l, said, &x.m, x.t);
+    assert_int_equal(pl_layout_parse(&l, said, problem_of(&x), &e), 0);
+    pl_layout_unsaid(&l, said, problem_of(&x));
     assert_int_equal(l.overlap_grad_reduce, 0);
 }
 
@@ -362,8 +363,8 @@ static void every_trainer_has_a_baseline(void **state)
             open_world(&x, model[i], "dgx-h100", own[o].trainer);
             x.c.nodes = 4;
             for (int rule = PL_BASELINE_DEFAULT; rule <= PL_BASELINE_NAIVE; rule++) {
-                if (pl_baseline(&l, NULL, &(struct pl_problem){&x.m, &x.c, &x.w, x.t},
-                                (enum pl_baseline_rule)rule, 0, 0.1, &e) < 0)
+                if (pl_baseline(&l, NULL, problem_of(&x), (enum pl_baseline_rule)rule, 0, 0.1, &e) <
+                    0)
                     fail_msg("%s %s: %s", own[o].trainer, model[i], e.text);
                 export_all(&x, &l, own[o].target);
             }

@@ -66,8 +66,7 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
     struct pl_memory memory;
     struct pl_cost cost;
     char text[160];
-    bool legal =
-        pl_layout_check(&verdict, &job->model, &job->cluster, layout, &job->workload, job->trainer);
+    bool legal = pl_layout_check(&verdict, &p, layout);
     double mfu;
     json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b}", "legal", legal, "layout",
                           pl_layout_json(layout), "text", pl_layout_text(text, layout), "rules",
@@ -75,9 +74,9 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
 
     if (!legal)
         return v;
-    pl_memory_worst(&memory, &job->model, layout, &job->workload, job->trainer);
-    pl_cost(&cost, &job->model, &job->cluster, layout, &job->workload, job->trainer);
-    mfu = pl_mfu(&job->model, &job->cluster, layout, &job->workload, cost.tokens_per_s);
+    pl_memory_worst(&memory, &p, layout);
+    pl_cost(&cost, &p, layout);
+    mfu = pl_mfu(&p, layout, cost.tokens_per_s);
     json_object_set_new(v, "memory", pl_memory_json(&memory));
     json_object_set_new(v, "cost", pl_cost_json(&cost));
     if (mfu >= 0)
@@ -90,6 +89,7 @@ void tn_api_check(struct web_request *rq)
 {
     static const char *const keys[] = {"model", "cluster", "layout", "workload", "trainer", NULL};
     struct tn_api_job j;
+    struct pl_problem p;
     struct pl_layout l;
     struct err e;
     const json_t *body = web_body(rq);
@@ -99,13 +99,13 @@ void tn_api_check(struct web_request *rq)
         web_reply_error(rq, &e);
         return;
     }
-    if (pl_layout_parse(&l, json_object_get(body, "layout"), &j.model, &j.cluster, &j.workload,
-                        &e) < 0) {
+    p = tn_api_problem(&j);
+    if (pl_layout_parse(&l, json_object_get(body, "layout"), &p, &e) < 0) {
         err_under(&e, "/layout");
         web_reply_error(rq, &e);
         return;
     }
-    pl_layout_unsaid(&l, json_object_get(body, "layout"), &j.model, j.trainer);
+    pl_layout_unsaid(&l, json_object_get(body, "layout"), &p);
     web_reply_json(rq, 200, check(&j, &l));
 }
 
@@ -136,8 +136,8 @@ static json_t *variants(const struct pl_plan_entry *entry, bool families)
 static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_job *job,
                          bool families)
 {
-    double mfu = pl_mfu(&job->model, &job->cluster, &entry->layout, &job->workload,
-                        entry->cost.tokens_per_s);
+    struct pl_problem p = tn_api_problem(job);
+    double mfu = pl_mfu(&p, &entry->layout, entry->cost.tokens_per_s);
     char text[160];
 
     return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s, s:o, s:I}", "layout",
@@ -225,6 +225,7 @@ void tn_api_plan(struct web_request *rq)
                                        "trainer", "top",     "fold",     NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
+    struct pl_problem p;
 
     x->top = TOP_STANDARD;
     x->fold = true;
@@ -235,8 +236,8 @@ void tn_api_plan(struct web_request *rq)
         web_reply_error(rq, &x->e);
         return;
     }
-    if (pl_space_parse(&x->space, json_object_get(body, "space"), &x->job.model, &x->job.cluster,
-                       &x->job.workload, x->job.trainer, &x->e) < 0) {
+    p = tn_api_problem(&x->job);
+    if (pl_space_parse(&x->space, json_object_get(body, "space"), &p, &x->e) < 0) {
         err_under(&x->e, "/space");
         web_reply_error(rq, &x->e);
         return;

@@ -145,7 +145,7 @@ json_t *tn_draft_json(const struct tn_draft *draft)
         trials = 1;
     if (s->se.budget.trials && (s->se.budget.trials < trials || !draft->space.exact))
         trials = s->se.budget.trials;
-    pl_cost(&cost, p.model, p.cluster, &s->se.baseline, p.workload, p.trainer);
+    pl_cost(&cost, &p, &s->se.baseline);
     seconds = trials * (s->se.trial_start_s + pl_trial_steps_expected(&s->se.limits) * cost.total) /
               s->se.parallel;
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)

@@ -108,13 +108,11 @@ bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial)
 int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
                      struct err *error)
 {
+    struct pl_problem p = tn_spec_problem(en->spec);
     AUTO_JSON *v = NULL;
     int r = jx_parse(&v, text, strlen(text), error);
 
-    if (r == 0)
-        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
-                            &en->spec->se.workload, error);
-    return r;
+    return r < 0 ? r : pl_layout_parse(ret, v, &p, error);
 }
 
 static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct err *error)
@@ -316,9 +314,9 @@ static void put(json_t *grid, size_t column, size_t row, double value)
 static int cell_predicted(const struct tn_engine *en, const json_t *cell,
                           struct se_predicted *predicted)
 {
+    struct pl_problem p = tn_spec_problem(en->spec);
     struct pl_layout l;
-    int r = pl_layout_parse(&l, json_object_get(cell, "layout"), &en->spec->se.model,
-                            &en->spec->se.cluster, &en->spec->se.workload, NULL);
+    int r = pl_layout_parse(&l, json_object_get(cell, "layout"), &p, NULL);
 
     return r < 0 ? r : se_predict(predicted, en->search, &l, NULL);
 }

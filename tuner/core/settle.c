@@ -149,7 +149,7 @@ static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
     const struct pl_layout *l = &attempt->trial->layout;
     double rate = attempt->seen.tokens_per_s,
            peak = pl_device_peak(&p.cluster->device, l->precision);
-    double share = pl_peak_share(p.model, p.cluster, l, p.workload, rate);
+    double share = pl_peak_share(&p, l, rate);
 
     if (!(share > 1)) /* the peak is unknown, or it was not passed */
         return false;
@@ -159,8 +159,7 @@ static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
         "%.4g: not counted. Likely causes: a rate of another unit or scope in the log, a smaller "
         "model or batch in the trainer's command, a faster precision (fp8, TF32) than the layout "
         "says, a wrong peak in the cluster",
-        rate, 100 * pl_mfu(p.model, p.cluster, l, p.workload, rate), share * peak,
-        precisions[l->precision], peak);
+        rate, 100 * pl_mfu(&p, l, rate), share * peak, precisions[l->precision], peak);
     return true;
 }
 
@@ -256,8 +255,7 @@ static void fill_rows(struct settlement *settlement)
     struct pl_problem p = tn_spec_problem(a->campaign->engine->spec);
     bool ok = settlement->cause.outcome == DB_STATE_OK;
     int64_t now = clock_wall_ms();
-    double mfu =
-        ok ? pl_mfu(p.model, p.cluster, &a->trial->layout, p.workload, seen->tokens_per_s) : -1;
+    double mfu = ok ? pl_mfu(&p, &a->trial->layout, seen->tokens_per_s) : -1;
 
     settlement->failure = ok ? NULL : failure_text(&settlement->cause, a);
     settlement->phases = phases_text(seen);

@@ -78,8 +78,7 @@ static int choose_baseline(json_t **ret_rules, struct tn_spec *spec, struct err 
     bool naive = str_eq(spec->se.baseline_rule, pl_baseline_names[PL_BASELINE_NAIVE]);
 
     if (spec->se.has_baseline) {
-        if (pl_layout_check(&verdict, p.model, p.cluster, &spec->se.baseline, p.workload,
-                            p.trainer))
+        if (pl_layout_check(&verdict, &p, &spec->se.baseline))
             return 0;
         if (ret_rules)
             *ret_rules = rules_json(&verdict);

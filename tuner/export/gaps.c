@@ -85,10 +85,10 @@ static bool listed(const char *const *names, const char *name)
 static void add_unsupported(struct tn_findings *findings, const struct tn_export_in *in,
                             const char *trainer, const char *const *keys, bool among)
 {
+    struct pl_problem problem = {in->model, in->cluster, in->workload, pl_trainer_find(trainer)};
     struct pl_verdict verdict;
 
-    pl_layout_check(&verdict, in->model, in->cluster, in->layout, in->workload,
-                    pl_trainer_find(trainer));
+    pl_layout_check(&verdict, &problem, in->layout);
     for (int i = 0; i < verdict.count; i++)
         if (str_eq(verdict.v[i].rule, "trainer-supports") &&
             listed(keys, verdict.v[i].key) == among)

@@ -11,10 +11,10 @@ enum { CHECKPOINT_EVERY = 200, CHECKPOINT_KEEP = 3 }; /* steps; folders */
 
 static void rules(struct tn_findings *ret, const struct tn_export_in *in)
 {
+    struct pl_problem problem = {in->model, in->cluster, in->workload, pl_trainer_find("partune")};
     struct pl_verdict verdict;
 
-    if (pl_layout_check(&verdict, in->model, in->cluster, in->layout, in->workload,
-                        pl_trainer_find("partune")))
+    if (pl_layout_check(&verdict, &problem, in->layout))
         return;
     for (int i = 0; i < verdict.count; i++) {
         const char *key = verdict.v[i].key;

@@ -145,7 +145,7 @@ static double simulate_events(struct str *out, const struct tn_attempt *attempt,
 
     rng_seed(&rng, (uint64_t)wishes->seed * 1000003 + (uint64_t)attempt->trial->n * 101 +
                        (uint64_t)attempt->number);
-    pl_memory_worst(&memory, p.model, &attempt->trial->layout, p.workload, p.trainer);
+    pl_memory_worst(&memory, &p, &attempt->trial->layout);
     planned = pl_memory_json(&memory);
     text = jx_dump(planned);
     line(out, "hello", "\"program\":\"simulated\",\"ranks\":%d", attempt->trial->layout.world);

@@ -98,11 +98,11 @@ struct study {
 static int layout_of(struct pl_layout *ret, const struct se_spec *spec, const char *text,
                      struct err *error)
 {
+    struct pl_problem p = se_spec_problem(spec);
     AUTO_JSON *v = NULL;
     int r = jx_parse(&v, text, strlen(text), error);
 
-    return r < 0 ? r
-                 : pl_layout_parse(ret, v, &spec->model, &spec->cluster, &spec->workload, error);
+    return r < 0 ? r : pl_layout_parse(ret, v, &p, error);
 }
 
 /* The number of the machine that CLUSTER is made of: an earlier one, or a new one. */
@@ -217,8 +217,7 @@ static int choose(struct pl_layout *ret, const struct study *st, const struct pl
         AUTO_JSON *axes = pl_space_json(st->space);
 
         json_object_set_new(axes, "world", json_pack("[i]", devices));
-        r = pl_space_parse(&space, axes, problem->model, problem->cluster, problem->workload,
-                           problem->trainer, error);
+        r = pl_space_parse(&space, axes, problem, error);
         if (r == 0)
             r = pl_plan_rank(&plan, &space, problem, 1, st->spec.memory_headroom, false, error);
         if (r == 0)
@@ -231,9 +230,8 @@ static int choose(struct pl_layout *ret, const struct study *st, const struct pl
         return err_set(error, -EINVAL,
                        "the winner's shape does not divide %d devices and %d sequences", devices,
                        problem->workload->global_batch);
-    pl_layout_settle(ret, problem->model, problem->trainer);
-    if (!pl_layout_check(&verdict, problem->model, problem->cluster, ret, problem->workload,
-                         problem->trainer))
+    pl_layout_settle(ret, problem);
+    if (!pl_layout_check(&verdict, problem, ret))
         return err_set(error, -EINVAL, "%s", pl_verdict_text(text, sizeof(text), &verdict));
     if (!pl_fits(problem, ret, st->spec.memory_headroom))
         return err_set(error, -EINVAL, "does not fit in the memory of a device");
@@ -267,11 +265,11 @@ static json_t *row(const struct study *st, int devices, const struct asked *aske
             (int)(((int64_t)w.global_batch * devices + st->winner.world - 1) / st->winner.world);
     if (choose(&l, st, &p, devices, asked->best, &e) < 0)
         return unknown_row(devices, w.global_batch, &e);
-    pl_cost(&cost, p.model, p.cluster, &l, p.workload, p.trainer);
+    pl_cost(&cost, &p, &l);
     pl_project(&to, st->calibration, &l, st->to, cost.total);
     tokens = (double)w.global_batch * w.seq;
     rate = tokens / to.seconds;
-    mfu = pl_mfu(p.model, p.cluster, &l, p.workload, rate);
+    mfu = pl_mfu(&p, &l, rate);
     *base = *base > 0 ? *base : rate / devices;
     return json_pack("{s:i, s:i, s:o, s:s, s:f, s:f, s:f, s:b, s:f, s:o, s:f, s:n}", "devices",
                      devices, "global_batch", w.global_batch, "layout", pl_layout_json(&l), "text",

@@ -166,6 +166,7 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
     struct tn_winner w = {.n = 0};
     AUTO_JSON *body = NULL, *layout = NULL;
     struct se_spec spec;
+    struct pl_problem p;
     int r = db_campaign_get(&c, svc->db, &a, id, error);
 
     if (r == 0)
@@ -186,7 +187,8 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
                                .hi = m.hi,
                                .mfu = m.mfu,
                                .simulated = tn_is_simulated(c.launcher)};
-        r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, error);
+        p = se_spec_problem(&spec);
+        r = pl_layout_parse(&w.layout, layout, &p, error);
         se_spec_done(&spec);
     }
     if (r == 0) {

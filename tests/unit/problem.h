@@ -1,0 +1,14 @@
+/* Problems of what tests have at hand. Both are pointers that are good in the enclosing block. */
+#ifndef TESTS_UNIT_PROBLEM_H
+#define TESTS_UNIT_PROBLEM_H
+
+#include "plan/plan.h"
+
+/* WORLD points to a struct of a model m, a cluster c and a workload w. */
+#define problem_with(world, trainer)                                                               \
+    (&(const struct pl_problem){&(world)->m, &(world)->c, &(world)->w, (trainer)})
+
+/* The same, and a pointer t to the trainer. */
+#define problem_of(world) problem_with(world, (world)->t)
+
+#endif
