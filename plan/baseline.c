@@ -1,5 +1,5 @@
 /*
- * Baselines: the layout that a campaign's winner is compared with. The rules are stated in plan.h.
+ * Baselines: the layout that a campaign's winner is compared with. baseline.h states the rules.
  *
  * Both look at a few thousand layouts of the models that are trained: of each choice of degrees the
  * legal ones are put to the memory plan and, by the default rule, to the cost model. A model with
@@ -8,7 +8,7 @@
  * would do that, too, but then the baseline, and all that is compared with it, would depend on how
  * busy the machine was.
  */
-#include "plan/space.h"
+#include "plan/space_walk.h"
 
 #include <errno.h>
 #include <math.h>

@@ -11,7 +11,7 @@
  * nodes runs as a tree, whose latency grows with the logarithm (NCCL 2.4); gathers and scatters
  * have no tree and pay each step.
  */
-#include "plan/cost.h"
+#include "plan/cost_parts.h"
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
  * tens of operations. Most of those go into the stages of the pipeline, on which zero and the
  * overlap flags of the optimizer and of messages have no bearing: neighbours of a walk share them.
  */
-#include "plan/cost.h"
-#include "plan/memory.h"
+#include "plan/cost_parts.h"
+#include "plan/memory_parts.h"
 
 #include <math.h>
 

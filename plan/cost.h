@@ -1,84 +1,79 @@
-/* Private to plan/: the parts of the cost model. Formulas and their sources are in
- * docs/explanation/cost-model.md. */
+/*
+ * The cost model: seconds of an iteration, and what they are of the peak. A part of plan.h.
+ */
 #ifndef PLAN_COST_H
 #define PLAN_COST_H
 
-#include "plan/plan.h"
+#include <jansson.h>
+#include <stddef.h>
 
-/* ---- what a machine does for a layout of one precision ------------------- */
+#include "plan/layout.h"
+#include "plan/problem.h"
 
-struct pl_rates {
-    bool cpu;
-    double element;  /* bytes of an activation or weight */
-    double flops;    /* matrix products, of one rank */
-    double vector;   /* products whose sizes the matrix units do not take */
-    double memory;   /* bytes/s */
-    double passes;   /* over the operands of a product: a processor packs them into panels first */
-    double tail;     /* outputs of a product that one wave of tiles covers; 0: no waves */
-    double kernel_s; /* least time of one kernel */
-    double half_flops; /* matrix products that stay in half precision under fp8: attention, router,
-                          head */
-    double cast;       /* bytes moved to cast one element of an operand, under fp8 */
-    bool cast_once;    /* fp8: weights once a step, other operands once for all their products */
-    bool current;      /* and with scales of the moment */
-    double attention;  /* share of HALF_FLOPS that streaming attention reaches */
-    int units;         /* generation of the matrix units; 0: not one that kernels are written for */
-    double collective_s; /* start of one collective */
+enum pl_cost_class {
+    PL_COST_FORWARD,
+    PL_COST_BACKWARD,
+    PL_COST_RECOMPUTE,
+    PL_COST_TP,
+    PL_COST_CP,
+    PL_COST_EP,
+    PL_COST_PP,
+    PL_COST_BUBBLE,
+    PL_COST_DP,
+    PL_COST_OPTIMIZER,
+    PL_COST_OTHER,
+    PL_COST_CLASSES
 };
 
-void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
-                 const struct pl_problem *problem, int precision, int threads);
+extern const char *const pl_cost_class_names[PL_COST_CLASSES + 1];
 
-/* What every formula needs to know, for layouts of one precision and number of threads. */
-struct pl_op_ctx {
-    const struct pl_constants *constants;
-    struct pl_problem problem;
-    struct pl_rates rates;
+struct pl_cost {
+    double
+        seconds[PL_COST_CLASSES]; /* exposed seconds on the critical path; they add up to total */
+    double total;                 /* seconds an iteration */
+    double tokens_per_s;          /* of the whole job */
 };
 
-/* ---- collectives --------------------------------------------------------- */
-
-/* A group of SIZE ranks STRIDE apart, with what its members see of the links. */
-struct pl_group {
-    int size, per_node; /* members; members that share a node */
-    int pairs;          /* links that one rank uses inside a node at once: 1, or all its pairs */
-    double near_bps,
-        far_bps; /* bytes/s of one rank inside a node; of all members of a node to others */
-    double near_s, far_s; /* latency of a hop */
-    double start_s;
+/* Constants of machines and software that no profile holds (docs/explanation/cost-model.md). */
+struct pl_constants {
+    double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert,
+        jitter;
 };
 
-void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride);
-
-/* Each of BYTES in the whole tensor: gathered, scattered after reduction, or reduced everywhere. */
-double pl_gather_s(const struct pl_group *group, double bytes);
-double pl_all_reduce_s(const struct pl_group *group, double bytes);
-/* BYTES leave each rank, evenly for all members, itself included. */
-double pl_all_to_all_s(const struct pl_group *group, double bytes);
-/* BYTES from one rank to the next on the axis. */
-double pl_send_s(const struct pl_group *group, double bytes);
-
-/* ---- operators ----------------------------------------------------------- */
-
-/* Seconds of one layer for one micro-batch, on one rank. */
-struct pl_layer_time {
-    double fwd, bwd_input, bwd_weight,
-        re; /* compute; re: what is computed again before the backward pass */
-    double tp_fwd, tp_bwd, tp_re;
-    double cp_fwd, cp_bwd, cp_re;
-    double ep_fwd, ep_bwd, ep_re;
+struct pl_constant_name {
+    const char *name;
+    size_t offset;   /* of the double in struct pl_constants */
+    double min, max; /* what physics leaves open */
 };
 
-struct pl_ends_time { /* first and last stage */
-    double embed_fwd, embed_bwd, head_fwd, head_bwd, tp_head;
-};
+extern const struct pl_constants pl_default_constants;
+extern const struct pl_constant_name pl_constant_names[]; /* ends with a NULL name */
 
-void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
-                      const struct pl_layout *layout, bool moe);
-void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
-                     const struct pl_layout *layout);
+/* Expected seconds of one iteration of a legal layout. */
+void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct pl_layout *layout);
+json_t *pl_cost_json(const struct pl_cost *cost);
 
-/* Messages that a pipeline's critical path waits for. */
-double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
+/* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
+ * to and CONSTANTS (may be NULL: the default ones) must outlive the context. Not thread-safe. */
+struct pl_cost_ctx;
+struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
+                                    const struct pl_constants *constants);
+struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *ctx);
+void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout);
+
+/* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
+double pl_mfu(const struct pl_problem *problem, const struct pl_layout *layout,
+              double tokens_per_s);
+
+/* Dense peak of a device in PRECISION (PL_FP32 ...), TFLOP/s; 0 where it is unknown. */
+double pl_device_peak(const struct pl_device *device, int precision);
+/*
+ * Share of its devices' peak, in its precision, that LAYOUT needs at the least for TOKENS_PER_S:
+ * the FLOPs of pl_mfu without the half of the attention matrix that a causal mask hides, which
+ * kernels may leave out. Above 1 no machine can have done it, while at long sequences pl_mfu may be
+ * above 1. Negative where the peak is unknown.
+ */
+double pl_peak_share(const struct pl_problem *problem, const struct pl_layout *layout,
+                     double tokens_per_s);
 
 #endif

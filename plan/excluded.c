@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "plan/space.h"
+#include "plan/space_walk.h"
 
 enum {
     KEPT = 1 << 14,

@@ -1,5 +1,5 @@
 /* Why a space is empty, and the smallest change that would fill it. */
-#include "plan/space.h"
+#include "plan/space_walk.h"
 
 #include <math.h>
 

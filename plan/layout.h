@@ -1,5 +1,5 @@
 /*
- * The keys of a layout and a layout as their values. Included by plan/plan.h.
+ * The keys of a layout and a layout as their values. A part of plan.h.
  */
 #ifndef PLAN_LAYOUT_H
 #define PLAN_LAYOUT_H

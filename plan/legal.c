@@ -4,7 +4,7 @@
  * why.
  */
 #include "plan/legal.h"
-#include "plan/space.h"
+#include "plan/space_walk.h"
 
 #include <stdarg.h>
 

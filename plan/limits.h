@@ -9,7 +9,9 @@
 #ifndef PLAN_LIMITS_H
 #define PLAN_LIMITS_H
 
-#include "plan/plan.h"
+#include <jansson.h>
+
+#include "base/err.h"
 
 enum {
     PL_LIMIT_WARMUP_MAX = 10000,

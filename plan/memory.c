@@ -1,4 +1,4 @@
-#include "plan/memory.h"
+#include "plan/memory_parts.h"
 
 #include "base/base.h"
 

@@ -1,58 +1,56 @@
-/* Private to plan/: the parts of the memory plan. */
+/*
+ * The memory plan: bytes of a rank. A part of plan.h.
+ */
 #ifndef PLAN_MEMORY_H
 #define PLAN_MEMORY_H
 
-#include "plan/partune.h"
+#include <jansson.h>
+#include <stdbool.h>
 
-/* Parameters that one rank holds, without padding. */
-struct pl_held {
-    double dense;  /* replicated over dp x cp: attention, norms, routers, dense and shared
-                      feed-forward, embeddings */
-    double expert; /* replicated over edp */
-    double layer;  /* of the largest layer, both kinds together: what zero 3 gathers at a time */
+#include "plan/layout.h"
+#include "plan/problem.h"
+
+enum pl_mem_class {
+    PL_MEM_WEIGHTS,
+    PL_MEM_GRADS,
+    PL_MEM_MASTER,
+    PL_MEM_OPTIMIZER,
+    PL_MEM_ACTIVATIONS,
+    PL_MEM_COMM,
+    PL_MEM_LOGITS,
+    PL_MEM_WORKSPACE,
+    PL_MEM_CLASSES
 };
 
-void pl_held_params(struct pl_held *ret, const struct pl_model *model,
-                    const struct pl_layout *layout, int stage);
+extern const char *const pl_mem_class_names[PL_MEM_CLASSES + 1]; /* "weights" …, NULL */
 
-/* Ranks over which a shard of dense or expert state is cut under the layout's zero_scope; 1 without
- * zero. */
-double pl_dense_shards(const struct pl_layout *layout);
-double pl_expert_shards(const struct pl_layout *layout);
-
-/* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */
-double pl_chunks_in_flight(const struct pl_layout *layout, int microbatches, int stage);
-
-/* Bytes that a layer, with experts or without, keeps of one micro-batch for the backward pass. */
-double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
-                                 bool moe);
-
-/* How many layers without and with experts stage STAGE holds. */
-struct pl_layer_count {
-    int dense, moe;
+struct pl_memory {
+    double bytes[PL_MEM_CLASSES];
+    double total;
+    int rank; /* the rank that this is about: of a worst case, the worst rank */
 };
 
-struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct pl_layout *layout,
-                                     int stage);
+/* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic.
+ * Neither reads the problem's cluster. */
+void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
+                    const struct pl_layout *layout, int rank);
+/* The rank that needs most. */
+void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
+                     const struct pl_layout *layout);
 
-/* Are there layers with experts and layers without? */
-bool pl_model_is_mixed(const struct pl_model *model);
+/* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
+ * to must outlive the context. Not thread-safe. */
+struct pl_memory_ctx;
+struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *problem);
+struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *ctx);
+void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct pl_layout *layout);
 
-/* Elements of the bundled trainer's flat buffers on one stage, and what they depend on. */
-enum { PL_COUNTS = 1024 };
-struct pl_param_counts {
-    int key[10]; /* tp, pp, vp, ep, etp, dp, edp, zero, zero_scope, stage; all 0: empty */
-    uint64_t count, state_count;
-};
+/* Bytes of a device of CLUSTER less the share HEADROOM: what a rank has to fit into. */
+double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
-/* Adds the bytes of a rank of STAGE to RET's classes. COUNTS is a table of PL_COUNTS rows that
- * remembers them from one layout of a model to the next, or NULL. */
-void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_problem *problem,
-                             const struct pl_layout *layout, int stage,
-                             struct pl_param_counts *counts);
+json_t *pl_memory_json(const struct pl_memory *memory); /* {"total":…, "rank":…, "<class>":…} */
 
-/* A rank of a GPU trainer. */
-void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
-                        const struct pl_layout *layout, int rank);
+/* Does the worst rank of LAYOUT fit in a device's memory less the share HEADROOM? */
+bool pl_fits(const struct pl_problem *problem, const struct pl_layout *layout, double headroom);
 
 #endif

@@ -15,7 +15,7 @@
  * from the same count. For the GPT layer (f = 4h, kv_heads = heads) the terms add up to s b h (34 +
  * 5 a s / h), over tp as in the paper.
  */
-#include "plan/memory.h"
+#include "plan/memory_parts.h"
 
 #include "base/base.h"
 

@@ -8,7 +8,7 @@
  * With ep = 1 that is also the only case.
  */
 #include "base/base.h"
-#include "plan/memory.h"
+#include "plan/memory_parts.h"
 
 const char *const pl_buf_names[PL_BUFS] = {
     "weight",   "grad",     "master",    "moment1",  "moment2", "slot",       "grad_slot",

@@ -7,7 +7,7 @@
  * small products, short reductions and thin slices (large tp, small micro-batches) are slower by
  * themselves, without a table of efficiencies.
  */
-#include "plan/cost.h"
+#include "plan/cost_parts.h"
 
 #include <math.h>
 

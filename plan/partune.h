@@ -2,14 +2,20 @@
  * The bundled trainer's arithmetic: which tensors a rank holds and where, the order of its pipeline
  * steps, and every buffer that it allocates.
  *
- * Included by plan/plan.h. The memory plan, the trainer's allocation, initial weights, checkpoints,
+ * A part of plan.h. The memory plan, the trainer's allocation, initial weights, checkpoints,
  * the sharded optimizer and the tests all walk the tables made here, so that what is planned is
  * what is handed out, and a tensor is described in one place.
  */
 #ifndef PLAN_PARTUNE_H
 #define PLAN_PARTUNE_H
 
-#include "plan/plan.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "plan/layout.h"
+#include "plan/memory.h"
+#include "plan/mesh.h"
+#include "plan/problem.h"
 
 /* ---- parameters ---------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* A pipeline's seconds in closed form, from the times of its stages. */
-#include "plan/cost.h"
+#include "plan/cost_parts.h"
 
 #include "base/base.h"
 

@@ -31,7 +31,11 @@
 #ifndef PLAN_PROJECT_H
 #define PLAN_PROJECT_H
 
-#include "plan/plan.h"
+#include <stdbool.h>
+
+#include "plan/cluster.h"
+#include "plan/layout.h"
+#include "plan/model.h"
 
 /* One trial. */
 struct pl_observation {

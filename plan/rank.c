@@ -7,7 +7,7 @@
  * list does not depend on that order: what is done is the same as by one walk, if there is time.
  * Memory: up to STEMS stems of 48 bytes.
  */
-#include "plan/space.h"
+#include "plan/space_walk.h"
 
 #include <errno.h>
 #include <math.h>

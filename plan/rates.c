@@ -1,5 +1,5 @@
 /* What the constants of a cluster's profile and of the software give for one rank. */
-#include "plan/cost.h"
+#include "plan/cost_parts.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
  * can no longer become legal are left at once. The rules of legal.c stay the only judge: those that
  * read the first ten keys only are asked once for each stem, the others for each layout.
  */
-#include "plan/space.h"
+#include "plan/space_walk.h"
 
 #include <errno.h>
 

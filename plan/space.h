@@ -1,58 +1,96 @@
-/* Private to plan/: how a space is walked. */
+/*
+ * Spaces: sets of layouts, walks through them, and why they are empty. A part of plan.h.
+ */
 #ifndef PLAN_SPACE_H
 #define PLAN_SPACE_H
 
-#include "plan/plan.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-/* Replace axis KEY by every value that the trainer supports. */
-void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_problem *problem);
+#include "base/err.h"
+#include "plan/layout.h"
+#include "plan/patience.h"
+#include "plan/problem.h"
 
-/* The keys in the order of the walk; a derived key follows from those before it. */
-enum {
-#define KEY(name, field, part, ...) +(PL_##part != PL_DERIVED)
-    PL_WALK_KEYS = 0
-#include "plan/keys.def"
+enum { PL_SPACE_VALUES = 256 };
+
+/* The values that one key may take, ascending. */
+struct pl_space_axis {
+    bool given; /* listed by the campaign; else they are what the trainer and the model admit */
+    int n;
+    int value[PL_SPACE_VALUES];
 };
-extern const enum pl_key pl_space_order[PL_WALK_KEYS];
 
-/* Does KEY mean something in LAYOUT, whose earlier keys are fixed? *RET is its canonical value if
- * not.
- */
-bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_model *model,
-                      enum pl_key key);
-
-/* pl_space_enumerate until PATIENCE is over: false if that, or VISIT, ended it. *RET_COUNT (may be
- * NULL) is how many were visited. */
-bool pl_space_visit_all(size_t *ret_count, const struct pl_space *space,
-                        const struct pl_problem *problem, const struct pl_patience *patience,
-                        pl_space_visit *visit, void *arg);
-
-/* Visit every member of the product of the first KEYS keys (0: of all), legal or not, in the order
- * of pl_space_enumerate, until PATIENCE is over. */
-size_t pl_space_product(const struct pl_space *space, const struct pl_problem *problem, size_t keys,
-                        const struct pl_patience *patience, pl_space_visit *visit, void *arg);
+/* A set of layouts: the legal ones of a product. Row I of pl_layout_keys is axis I; a derived key
+ * restricts if it is given and follows from the others if not (n = 0). */
+struct pl_space {
+    struct pl_space_axis axis[PL_LAYOUT_KEYS];
+};
 
 /*
- * A walk in two parts. A stem is a layout up to its sp (the degrees, micro_batch and schedule)
- * whose other keys have their defaults; it breaks no rule by itself. Its leaves are the legal
- * layouts that begin so, and come in the order of pl_space_enumerate. Both return false if VISIT,
- * or the end of PATIENCE, ended the walk.
+ * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; JSON may be NULL. An absent
+ * key means every value that the trainer supports for tp, sp, pp, vp, schedule, ep, etp, zero,
+ * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, powers of two
+ * for cp where the trainer has it and a sequence has 8,192 tokens or more, and else the default
+ * for cp, precision and threads; "auto" means every supported value for any key. Refused by
+ * pointer: unknown keys and words, values out of range, a value given twice.
  */
-bool pl_space_stems(size_t *ret_count, const struct pl_space *space,
-                    const struct pl_problem *problem, const struct pl_patience *patience,
-                    pl_space_visit *visit, void *arg);
-bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *problem,
-                     const struct pl_layout *stem, pl_space_visit *visit, void *arg);
+int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_problem *problem,
+                   struct err *error);
+/* {"tp":[1,2],…}: the axes with values, words where a key has them. */
+json_t *pl_space_json(const struct pl_space *space);
+const struct pl_space_axis *pl_space_axis(const struct pl_space *space, const char *key);
 
-/* Less than 0 if LEFT comes before RIGHT in pl_space_enumerate. */
-int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right);
+/* Called once for each legal layout, in a fixed order; false stops. */
+typedef bool pl_space_visit(void *arg, const struct pl_layout *layout);
 
-/* Does LAYOUT, whose values are in range and whose derived keys are set, break none of the rules
- * that read stems only (STEM), or none of the others? */
-bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layout *layout,
-                          bool stem);
+/* Visit every legal layout of SPACE; returns how many were visited. */
+size_t pl_space_enumerate(const struct pl_space *space, const struct pl_problem *problem,
+                          pl_space_visit *visit, void *arg);
 
-/* Sequences that are long enough to be split: then cp belongs to what is tried. */
-bool pl_long_sequences(const struct pl_problem *problem);
+/* The legal layouts as an array that the caller frees, at most MAX of them. *RET_COUNT is their
+ * number. Returns 0, or -E2BIG when the space holds more than MAX (nothing is returned then). */
+int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
+                  const struct pl_space *space, const struct pl_problem *problem,
+                  struct err *error);
+/* The same; -ECANCELED if PATIENCE (may be NULL) is over before. */
+int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
+                         const struct pl_space *space, const struct pl_problem *problem,
+                         const struct pl_patience *patience, struct err *error);
+
+/* Is this layout a legal member? (A warm start or a baseline may lie outside.) */
+bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem,
+                  const struct pl_layout *layout);
+
+/*
+ * Why SPACE has no legal layout: the smallest change that would admit one ("add 2 to tp",
+ * "global_batch 32 instead of 30"), the candidate with the fewest broken rules, and the rules with
+ * how many candidates each excludes, most first; a short BUF loses the end of that. Returns false,
+ * and an empty text, if SPACE has a legal layout after all. Into BUF. PATIENCE may be NULL.
+ */
+bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
+                      const struct pl_problem *problem, const struct pl_patience *patience);
+
+enum { PL_MAX_EXCLUSIONS = 32 };
+
+/* A rule, how many candidates of a space break it (each may break several), what one is told. */
+struct pl_exclusion {
+    const char *rule;
+    uint64_t count;
+    char example[160];
+};
+
+/*
+ * What the rules exclude from the product of SPACE's axes, the strictest rule first; returns how
+ * many rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that
+ * means nothing beside another would repeat). Exact up to 16,384 candidates, above that the counts
+ * are scaled from an even sample of so many. If PATIENCE (may be NULL) ends it early, both are of
+ * the first part of the product.
+ */
+size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
+                         const struct pl_space *space, const struct pl_problem *problem,
+                         const struct pl_patience *patience);
 
 #endif

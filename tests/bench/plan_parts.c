@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "plan/cost.h"
-#include "plan/memory.h"
+#include "plan/cost_parts.h"
+#include "plan/memory_parts.h"
 
 char *bench_string(const char *text)
 {

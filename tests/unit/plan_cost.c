@@ -1,5 +1,5 @@
 /* The cost model: sums, limits that physics sets, ranking of whole spaces. */
-#include "plan/cost.h"
+#include "plan/cost_parts.h"
 #include "tests/unit/plan_world.h"
 
 #include <errno.h>

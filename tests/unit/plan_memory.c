@@ -1,5 +1,5 @@
 /* Memory of GPU trainers against published figures and formulas. */
-#include "plan/memory.h"
+#include "plan/memory_parts.h"
 #include "tests/unit/plan_world.h"
 
 #include <math.h>

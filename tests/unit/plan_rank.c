@@ -2,8 +2,8 @@
  * Whole spaces, ranked: the same list whatever the order and the time, near the best where the time
  * is short, and memory and cost of a walk as of single layouts.
  */
-#include "plan/memory.h"
-#include "plan/space.h"
+#include "plan/memory_parts.h"
+#include "plan/space_walk.h"
 #include "tests/unit/plan_world.h"
 
 #include <math.h>

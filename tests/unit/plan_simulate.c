@@ -1,5 +1,5 @@
 /* The event simulator against the closed form, and what a timeline must be like. */
-#include "plan/cost.h"
+#include "plan/cost_parts.h"
 #include "tests/unit/plan_world.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Spaces: what a campaign's "space" means, the walk over its legal layouts, why one is empty, the
  * baseline. */
-#include "plan/space.h"
+#include "plan/space_walk.h"
 #include "tests/unit/plan_world.h"
 
 #include <errno.h>

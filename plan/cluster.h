@@ -1,0 +1,65 @@
+/*
+ * Clusters: devices, the links between them, and profiles by name. A part of plan.h.
+ */
+#ifndef PLAN_CLUSTER_H
+#define PLAN_CLUSTER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+
+enum { PL_MAX_LINKS = 8 };
+
+struct pl_link {
+    int span;      /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
+    double gbs;    /* each way per device */
+    double share;  /* of gbs that collectives reach, where it was measured; 0: the usual share */
+    bool per_pair; /* gbs is of one pair: a device sends to all others of the span at once */
+    double latency_us;
+    char kind[48];
+};
+
+struct pl_device {
+    char name[64];
+    double tflops_fp32, tflops_bf16, tflops_fp8; /* dense peaks; 0: unknown */
+    double gemm_tflops; /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
+    double
+        sustained; /* share of that under the load of a long run (clocks, power); 0.9 unless said */
+    double memory_gib; /* what the vendor's tool shows as usable */
+    double memory_gbs;
+    bool cpu; /* a processor core (JSON "kind": "cpu") */
+};
+
+struct pl_cluster {
+    char name[64];
+    int nodes, devices_per_node;
+    struct pl_device device; /* on a CPU the device is one core with its share of memory */
+    struct pl_link link[PL_MAX_LINKS];
+    int nlinks;         /* ascending span */
+    bool oversubscribe; /* more ranks than devices are allowed */
+    bool measured;      /* constants were measured here, not copied from a data sheet */
+};
+
+/* True where a device is a processor core: ranks share memory and threads count against cores. */
+bool pl_cluster_is_cpu(const struct pl_cluster *cluster);
+
+/* JSON is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`.
+ * LOCAL is the parsed profiles/local.json, or NULL: then `local` is this machine's cores and memory
+ * with conservative assumed rates. */
+int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
+                     struct err *error);
+json_t *pl_cluster_json(const struct pl_cluster *cluster);
+int pl_cluster_devices(const struct pl_cluster *cluster);
+
+/* This machine as a cluster of one node of cores; rates are assumed, memory is the system's. */
+void pl_cluster_here(struct pl_cluster *ret);
+
+/* Slowest link that a group of SIZE ranks with stride STRIDE crosses. */
+const struct pl_link *pl_cluster_link(const struct pl_cluster *cluster, int size, int stride);
+
+/* Names of profiles, NULL-terminated, and the JSON text of one (NULL if unknown). */
+const char *const *pl_cluster_presets(void);
+const char *pl_cluster_preset(const char *name);
+
+#endif

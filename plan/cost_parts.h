@@ -1,0 +1,84 @@
+/* Private to plan/: the parts of the cost model. Formulas and their sources are in
+ * docs/explanation/cost-model.md. */
+#ifndef PLAN_COST_PARTS_H
+#define PLAN_COST_PARTS_H
+
+#include "plan/plan.h"
+
+/* ---- what a machine does for a layout of one precision ------------------- */
+
+struct pl_rates {
+    bool cpu;
+    double element;  /* bytes of an activation or weight */
+    double flops;    /* matrix products, of one rank */
+    double vector;   /* products whose sizes the matrix units do not take */
+    double memory;   /* bytes/s */
+    double passes;   /* over the operands of a product: a processor packs them into panels first */
+    double tail;     /* outputs of a product that one wave of tiles covers; 0: no waves */
+    double kernel_s; /* least time of one kernel */
+    double half_flops; /* matrix products that stay in half precision under fp8: attention, router,
+                          head */
+    double cast;       /* bytes moved to cast one element of an operand, under fp8 */
+    bool cast_once;    /* fp8: weights once a step, other operands once for all their products */
+    bool current;      /* and with scales of the moment */
+    double attention;  /* share of HALF_FLOPS that streaming attention reaches */
+    int units;         /* generation of the matrix units; 0: not one that kernels are written for */
+    double collective_s; /* start of one collective */
+};
+
+void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
+                 const struct pl_problem *problem, int precision, int threads);
+
+/* What every formula needs to know, for layouts of one precision and number of threads. */
+struct pl_op_ctx {
+    const struct pl_constants *constants;
+    struct pl_problem problem;
+    struct pl_rates rates;
+};
+
+/* ---- collectives --------------------------------------------------------- */
+
+/* A group of SIZE ranks STRIDE apart, with what its members see of the links. */
+struct pl_group {
+    int size, per_node; /* members; members that share a node */
+    int pairs;          /* links that one rank uses inside a node at once: 1, or all its pairs */
+    double near_bps,
+        far_bps; /* bytes/s of one rank inside a node; of all members of a node to others */
+    double near_s, far_s; /* latency of a hop */
+    double start_s;
+};
+
+void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride);
+
+/* Each of BYTES in the whole tensor: gathered, scattered after reduction, or reduced everywhere. */
+double pl_gather_s(const struct pl_group *group, double bytes);
+double pl_all_reduce_s(const struct pl_group *group, double bytes);
+/* BYTES leave each rank, evenly for all members, itself included. */
+double pl_all_to_all_s(const struct pl_group *group, double bytes);
+/* BYTES from one rank to the next on the axis. */
+double pl_send_s(const struct pl_group *group, double bytes);
+
+/* ---- operators ----------------------------------------------------------- */
+
+/* Seconds of one layer for one micro-batch, on one rank. */
+struct pl_layer_time {
+    double fwd, bwd_input, bwd_weight,
+        re; /* compute; re: what is computed again before the backward pass */
+    double tp_fwd, tp_bwd, tp_re;
+    double cp_fwd, cp_bwd, cp_re;
+    double ep_fwd, ep_bwd, ep_re;
+};
+
+struct pl_ends_time { /* first and last stage */
+    double embed_fwd, embed_bwd, head_fwd, head_bwd, tp_head;
+};
+
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
+                      const struct pl_layout *layout, bool moe);
+void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
+                     const struct pl_layout *layout);
+
+/* Messages that a pipeline's critical path waits for. */
+double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
+
+#endif

@@ -1,0 +1,58 @@
+/* Private to plan/: the parts of the memory plan. */
+#ifndef PLAN_MEMORY_PARTS_H
+#define PLAN_MEMORY_PARTS_H
+
+#include "plan/partune.h"
+
+/* Parameters that one rank holds, without padding. */
+struct pl_held {
+    double dense;  /* replicated over dp x cp: attention, norms, routers, dense and shared
+                      feed-forward, embeddings */
+    double expert; /* replicated over edp */
+    double layer;  /* of the largest layer, both kinds together: what zero 3 gathers at a time */
+};
+
+void pl_held_params(struct pl_held *ret, const struct pl_model *model,
+                    const struct pl_layout *layout, int stage);
+
+/* Ranks over which a shard of dense or expert state is cut under the layout's zero_scope; 1 without
+ * zero. */
+double pl_dense_shards(const struct pl_layout *layout);
+double pl_expert_shards(const struct pl_layout *layout);
+
+/* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */
+double pl_chunks_in_flight(const struct pl_layout *layout, int microbatches, int stage);
+
+/* Bytes that a layer, with experts or without, keeps of one micro-batch for the backward pass. */
+double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
+                                 bool moe);
+
+/* How many layers without and with experts stage STAGE holds. */
+struct pl_layer_count {
+    int dense, moe;
+};
+
+struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct pl_layout *layout,
+                                     int stage);
+
+/* Are there layers with experts and layers without? */
+bool pl_model_is_mixed(const struct pl_model *model);
+
+/* Elements of the bundled trainer's flat buffers on one stage, and what they depend on. */
+enum { PL_COUNTS = 1024 };
+struct pl_param_counts {
+    int key[10]; /* tp, pp, vp, ep, etp, dp, edp, zero, zero_scope, stage; all 0: empty */
+    uint64_t count, state_count;
+};
+
+/* Adds the bytes of a rank of STAGE to RET's classes. COUNTS is a table of PL_COUNTS rows that
+ * remembers them from one layout of a model to the next, or NULL. */
+void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                             const struct pl_layout *layout, int stage,
+                             struct pl_param_counts *counts);
+
+/* A rank of a GPU trainer. */
+void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
+                        const struct pl_layout *layout, int rank);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * Meshes: which rank holds what. A part of plan.h.
+ */
+#ifndef PLAN_MESH_H
+#define PLAN_MESH_H
+
+#include "plan/layout.h"
+
+/* The greatest common divisor; LEFT and RIGHT are not negative and not both 0. */
+int pl_gcd(int left, int right);
+
+/* Ranks are numbered with tp fastest and pp slowest (Megatron's tp-cp-ep-dp-pp); the expert mesh
+ * (etp, ep, edp, pp) is a second numbering of the same ranks. */
+enum pl_axis { PL_TP, PL_CP, PL_DP, PL_PP, PL_ETP, PL_EP, PL_EDP, PL_AXES };
+
+int pl_axis_size(const struct pl_layout *layout, enum pl_axis axis);
+int pl_axis_stride(const struct pl_layout *layout, enum pl_axis axis);
+int pl_axis_coord(const struct pl_layout *layout, enum pl_axis axis, int rank);
+/* Rank that differs from RANK on one axis only, where it has coordinate COORD. */
+int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, int coord);
+
+/* Layers [*ret_first, *ret_first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c
+ * of stage s is the (c * pp + s)-th of pp * vp runs, equal or the first ones a layer longer. */
+int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
+                    int chunk);
+
+#endif

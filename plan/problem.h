@@ -1,0 +1,90 @@
+/*
+ * What a layout is judged for: workloads and trainers, and the problem that they make with a model
+ * and a cluster. A part of plan.h.
+ */
+#ifndef PLAN_PROBLEM_H
+#define PLAN_PROBLEM_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "plan/cluster.h"
+#include "plan/model.h"
+
+enum pl_precision { PL_FP32, PL_BF16, PL_FP8 };
+
+extern const char *const pl_precision_names[]; /* "fp32" …, NULL */
+
+struct pl_workload {
+    int global_batch; /* sequences a step: the same in every trial */
+    int seq;          /* tokens a sequence; the model's unless the workload says otherwise */
+    enum pl_precision precision; /* default of a layout that does not say */
+    char data[64];               /* name of a data set; "synthetic" always exists */
+};
+
+struct pl_trainer;
+/* Without a precision: fp32 for the bundled trainer, bf16 for those that run on GPUs. */
+int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct pl_model *model,
+                      const struct pl_trainer *trainer, struct err *error);
+json_t *pl_workload_json(const struct pl_workload *workload);
+
+struct pl_check;
+
+/* What a trainer can do; the rule trainer-supports speaks from it. A trainer's space is what its
+ * own exporter writes without loss. */
+struct pl_trainer {
+    const char *name;
+    unsigned by;                                   /* its PL_BY_ bit in plan/keys.def */
+    bool bundled;                                  /* partune-train: its memory plan is exact */
+    bool gelu, layernorm, learned, tied, capacity; /* of the model, as are these: */
+    bool shared_expert, moe_every, dense_layers;
+    /* Of the layout, beside the column of plan/keys.def: values of keys that have several. */
+    bool gpipe, zero_bubble, selective, full, bf16, fp8;
+    bool uneven_layers;     /* layers need not divide by pp * vp */
+    int min_zero, max_zero; /* stages of sharding beside 0; 0, 0: none */
+    /* What it does by itself: no layout can say otherwise. */
+    bool always_overlaps;   /* reduction of gradients, and the gathers of zero 2 and 3 */
+    bool pair_overlaps;     /* pipeline sends of two interleaved stages */
+    bool experts_follow_tp; /* etp is tp where ep is 1, and 1 elsewhere */
+    void (*limits)(
+        struct pl_check *check); /* what depends on several keys (plan/supports.c), or NULL */
+    /* How it runs, for the cost and memory models. */
+    bool tp_overlap;    /* tensor-parallel collectives run in pieces beside the products */
+    bool tp_async;      /* those of the backward pass run beside the weight gradient's product */
+    bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
+    bool summed_grads;  /* and summed over micro-batches in fp32 besides */
+    bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
+    bool eager; /* each operation a kernel of its own: what lies between products crosses memory
+                   twice */
+    double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:
+                               attention's core */
+    bool flash;             /* attention keeps no T x T matrix for the backward pass */
+    int flash_units;  /* generation of matrix units that its kernels were written for: 1 before
+                         Ampere (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper
+                         (FlashAttention-3, cuDNN 9); 0: whatever the device has */
+    bool eager_loss;  /* PyTorch's cross entropy as it is, of logits in fp32 */
+    bool fp8_delayed; /* fp8 scales come from earlier steps; weights are cast once a step */
+    bool fp8_current; /* fp8 scales are of the moment, one a tensor; weights are cast once a step */
+    bool weighs_rows; /* router's weights meet the experts' hidden rows, not their outputs */
+    bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
+};
+
+/* "partune", "megatron", "torchtitan", "deepspeed", "any"; NULL if unknown. */
+const struct pl_trainer *pl_trainer_find(const char *name);
+const char *const *pl_trainer_names(void); /* NULL-terminated */
+
+/*
+ * What a layout is judged for: this model, on this cluster, doing this work, in this trainer.
+ *
+ * Every member is borrowed and none is NULL, unless a function says that it does not read it. The
+ * struct itself is four pointers: it is copied freely, and only what it points to must live on.
+ */
+struct pl_problem {
+    const struct pl_model *model;
+    const struct pl_cluster *cluster;
+    const struct pl_workload *workload;
+    const struct pl_trainer *trainer;
+};
+
+#endif
