@@ -5,7 +5,8 @@
  * Its exponential is taken of a difference whose operands are rounded, so a probability is off by
  * the relative error D <= max over keys of e + u (3 |s| + |m| + 10), m the maximum or the
  * log-sum-exp, 10 for the exponential itself and the factors. Sums of n terms add n u. From there
- * the bounds follow term by term.
+ * the bounds follow term by term. Where the products are matrix instructions on bf16, p and ds are
+ * rounded to it before they are multiplied: c->operand of each term more.
  */
 #include "tests/kncheck/checks.h"
 
@@ -13,12 +14,14 @@ enum { MAX_SEQ = 300 };
 
 /* batch, seq, heads, kv_heads, d */
 static const size_t attn_cases[][MAX_DIMS] = {
-    {1, 1, 1, 1, 1},    {1, 2, 2, 1, 4},    {2, 5, 2, 2, 7},
-    {1, 17, 3, 1, 16},  {2, 33, 4, 2, 32},  {1, 31, 1, 1, 64},
-    {1, 128, 2, 1, 8},  {1, 129, 1, 1, 20}, {1, 127, 2, 2, 5},
-    {1, 257, 2, 1, 12}, {0, 4, 1, 1, 4},    {1, 40, 2, 1, 96},
-    {1, 20, 1, 1, 256}, {1, 285, 4, 2, 33}, {1, 300, 8, 4, 6},
+    {1, 1, 1, 1, 1},    {1, 2, 2, 1, 4},     {2, 5, 2, 2, 7},
+    {1, 17, 3, 1, 16},  {2, 33, 4, 2, 32},   {1, 31, 1, 1, 64},
+    {1, 128, 2, 1, 8},  {1, 129, 1, 1, 20},  {1, 127, 2, 2, 5},
+    {1, 257, 2, 1, 12}, {0, 4, 1, 1, 4},     {1, 40, 2, 1, 96},
+    {1, 20, 1, 1, 256}, {1, 285, 4, 2, 33},  {1, 300, 8, 4, 6},
     {2, 140, 2, 2, 9}, /* threads share whole heads and the rest */
+    {1, 64, 1, 1, 64},  {2, 70, 4, 2, 64},   {1, 33, 2, 1, 128},
+    {1, 16, 2, 1, 128}, {1, 200, 2, 1, 128}, /* widths of matrix instructions */
 };
 
 struct shape {
@@ -60,9 +63,15 @@ static double score_error(struct sum s, double scale, size_t d, double m)
            EPS * (3 * fabs(scale * s.value) + fabs(m) + 10);
 }
 
-static void want_row(const struct shape *s, const struct arr *q, const struct arr *k,
-                     const struct arr *v, struct arr *o, struct arr *lse, size_t b, size_t h,
-                     size_t t)
+/* What rounding an operand costs where the CUDA backend's matrix instructions take this width. */
+static double operand(const struct check *c, size_t d)
+{
+    return d == 64 || d == 128 ? c->operand : 0;
+}
+
+static void want_row(const struct check *c, const struct shape *s, const struct arr *q,
+                     const struct arr *k, const struct arr *v, struct arr *o, struct arr *lse,
+                     size_t b, size_t h, size_t t)
 {
     double p[MAX_SEQ], max = -INFINITY, sum = 0, off = 0;
     struct sum sc[MAX_SEQ];
@@ -83,7 +92,8 @@ static void want_row(const struct shape *s, const struct arr *q, const struct ar
             value += p[l] / sum * AT(v, row + l, kvh * s->d + i);
             size += p[l] / sum * fabs(AT(v, row + l, kvh * s->d + i));
         }
-        kc_want(o, row + t, h * s->d + i, value, size * (2 * off + 2 * (double)(t + 2) * EPS));
+        kc_want(o, row + t, h * s->d + i, value,
+                size * (operand(c, s->d) + 2 * off + 2 * (double)(t + 2) * EPS));
     }
     kc_want(lse, b * s->heads + h, t, max + log(sum),
             off + (double)(t + 2) * EPS + 3 * EPS * (fabs(max) + log(sum)));
@@ -121,7 +131,7 @@ static void fwd_run(struct check *c)
     for (size_t b = 0; b < s.batch; b++)
         for (size_t h = 0; h < s.heads; h++)
             for (size_t t = 0; t < s.seq; t++)
-                want_row(&s, q, k, v, o, lse, b, h, t);
+                want_row(c, &s, q, k, v, o, lse, b, h, t);
     kc_begin(c);
     kn_attn_fwd(c->pool, &a, o->at, o->ld, lse->at);
 }
@@ -132,6 +142,7 @@ const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d", CASE
 /* The matrices of one backward case, and the running sums of what dk and dv should be. */
 struct grad {
     struct shape s;
+    double operand;
     struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv;
 };
 
@@ -142,7 +153,8 @@ static void add_row(struct grad *g, size_t b, size_t h, size_t t, double *dk, do
     struct shape *s = &g->s;
     size_t row = b * s->seq, kvh = h / s->group, d = s->d;
     struct sum delta = dot(g->o, row + t, h, g->d_o, row + t, h, d);
-    double lse = AT(g->lse, b * s->heads + h, t), n = (double)(s->seq * s->group + 2) * EPS;
+    double lse = AT(g->lse, b * s->heads + h, t),
+           n = (double)(s->seq * s->group + 2) * EPS + g->operand;
     double dq[256] = {0}, off[256] = {0};
 
     for (size_t l = 0; l <= t; l++) {
@@ -213,7 +225,7 @@ static void fill_lse(struct grad *g)
 
 static void bwd_run(struct check *c)
 {
-    struct grad g = {.s = shape_of(c)};
+    struct grad g = {.s = shape_of(c), .operand = operand(c, c->dim[4])};
     struct shape s = g.s;
     size_t n = s.batch * s.seq, extra = s.d % 2 ? 3 : 0, wq = s.heads * s.d, wk = s.kv * s.d;
 

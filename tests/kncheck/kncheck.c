@@ -9,6 +9,18 @@ enum { GUARD = 80 }; /* elements before, after and (some) between rows */
 
 static const uint32_t canary = 0xffc5ffc5; /* a NaN as fp32 and as two bf16, recognisable */
 
+static struct {
+    const char *glob, *isa;
+    uint64_t seed;
+    bool fault, list, verbose, aligned, reverse;
+    uint64_t most;                    /* of a case: the product of its dimensions */
+    const struct kn_backend *backend; /* NULL: the host's */
+    const char *volatile running;     /* for the crash report */
+    char what[160];
+    int tests, failed;
+    struct kn_pool *pools[2];
+} run = {.glob = "*", .seed = 20240229, .most = UINT64_MAX};
+
 /* ---- arrays -------------------------------------------------------------- */
 
 static size_t width(const struct arr *a)
@@ -36,7 +48,7 @@ static struct arr *make(struct check *c, const char *name, enum role role, bool 
     a->base = mem_alloc(a->bytes + 4);
     for (size_t i = 0; i < a->bytes; i += 4)
         memcpy(a->base + i, &canary, 4);
-    a->at = a->base + (GUARD + 1) * w;
+    a->at = a->base + (GUARD + (run.aligned ? 0 : 1)) * w;
     if (role != IN) {
         a->want = mem_alloc((rows * cols + 1) * sizeof(double));
         a->bound = mem_alloc((rows * cols + 1) * sizeof(double));
@@ -333,16 +345,6 @@ static bool seed_fault(struct arr *a, enum fault kind, struct rng *r)
 
 /* ---- running ------------------------------------------------------------- */
 
-static struct {
-    const char *glob, *isa;
-    uint64_t seed;
-    bool fault, list, verbose;
-    const char *volatile running; /* for the crash report */
-    char what[160];
-    int tests, failed;
-    struct kn_pool *pools[2];
-} run = {.glob = "*", .seed = 20240229};
-
 static void on_crash(int sig)
 {
     static const char head[] = "\nBail out! crash in ";
@@ -354,12 +356,18 @@ static void on_crash(int sig)
     raise(sig);
 }
 
+/* What is judged, for the report. */
+static const char *candidate(enum kn_isa isa)
+{
+    return run.backend ? run.backend->name : kn_isa_name(isa);
+}
+
 static void describe(char *out, size_t size, const struct kc_op *op, const struct check *c)
 {
     const char *p = op->dims;
     size_t n = 0, d = 0;
 
-    n += (size_t)snprintf(out + n, size - n, "%s %s %s threads=%d", op->name, kn_isa_name(c->isa),
+    n += (size_t)snprintf(out + n, size - n, "%s %s %s threads=%d", op->name, candidate(c->isa),
                           c->t == KN_F32 ? "fp32" : "bf16", kn_pool_threads(c->pool));
     while (*p && n < size) {
         size_t len = strcspn(p, " ");
@@ -374,9 +382,19 @@ static void start_case(struct check *c, const struct kc_op *op, const size_t *di
     memcpy(c->dim, dim, sizeof(c->dim));
     c->t = t;
     c->op = op->name;
+    c->operand = run.backend && run.aligned && t == KN_BF16 ? EPS_BF16 : 0;
     rng_seed(&c->rng, run.seed ^ str_hash(op->name, strlen(op->name), 0));
     describe(run.what, sizeof(run.what), op, c);
     op->run(c);
+}
+
+static bool chosen(const size_t *dim)
+{
+    uint64_t product = 1;
+
+    for (int i = 0; i < MAX_DIMS; i++)
+        product *= dim[i] ? dim[i] : 1;
+    return product <= run.most;
 }
 
 /* All cases of one operation on one instruction set: one TAP line. */
@@ -386,8 +404,8 @@ static void check_op(const struct kc_op *op, enum kn_isa isa)
     size_t cases = 0, bad = 0;
 
     for (size_t i = 0; i < op->ncases; i++) {
-        for (int t = KN_F32; t <= (op->bf16 ? KN_BF16 : KN_F32); t++) {
-            for (int p = 0; p < 2; p++) {
+        for (int t = KN_F32; chosen(op->cases[i]) && t <= (op->bf16 ? KN_BF16 : KN_F32); t++) {
+            for (int p = 0; p < (run.backend ? 1 : 2); p++) {
                 struct check c = {.isa = isa, .pool = run.pools[p]};
                 struct verdict v;
 
@@ -403,7 +421,7 @@ static void check_op(const struct kc_op *op, enum kn_isa isa)
     }
     run.failed += bad > 0;
     printf("%s %d - %s %s (%zu cases, worst error %.2g of its bound)\n", bad ? "not ok" : "ok",
-           ++run.tests, op->name, kn_isa_name(isa), cases, worst);
+           ++run.tests, op->name, candidate(isa), cases, worst);
 }
 
 /* Seed one fault into one array of a finished case; true if it was noticed or there was nothing to
@@ -467,7 +485,10 @@ static int usage(int code)
             "usage: kncheck [options]\n"
             "  --op=GLOB    only these operations\n"
             "  --isa=NAME   only this instruction set (ref, avx2, avx512)\n"
+            "  --most=N     only cases whose dimensions, but 0, multiply to at most N\n"
             "  --seed=N     seed of the inputs\n"
+            "  --aligned    arrays on multiples of 16 bytes\n"
+            "  --reverse    threads of a simulated device from the last to the first\n"
             "  --fault      seed faults into the results and check that they are noticed\n"
             "  --list       names of the operations\n"
             "  --verbose    more detail\n");
@@ -476,7 +497,7 @@ static int usage(int code)
 
 static int parse(int argc, char **argv)
 {
-    int64_t seed;
+    int64_t value;
 
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
@@ -485,10 +506,16 @@ static int parse(int argc, char **argv)
             run.glob = a + 5;
         else if (str_starts(a, "--isa="))
             run.isa = a + 6;
-        else if (str_starts(a, "--seed=") && str_to_i64(&seed, a + 7, 0, INT64_MAX) == 0)
-            run.seed = (uint64_t)seed;
+        else if (str_starts(a, "--seed=") && str_to_i64(&value, a + 7, 0, INT64_MAX) == 0)
+            run.seed = (uint64_t)value;
+        else if (str_starts(a, "--most=") && str_to_i64(&value, a + 7, 0, INT64_MAX) == 0)
+            run.most = (uint64_t)value;
         else if (str_eq(a, "--fault"))
             run.fault = true;
+        else if (str_eq(a, "--aligned"))
+            run.aligned = true;
+        else if (str_eq(a, "--reverse"))
+            run.reverse = true;
         else if (str_eq(a, "--list"))
             run.list = true;
         else if (str_eq(a, "--verbose"))
@@ -508,6 +535,10 @@ static void each_op(void)
             continue;
         if (run.list) {
             printf("%s\n", op->name);
+            continue;
+        }
+        if (run.backend) {
+            check_op(op, kn_isa_best());
             continue;
         }
         for (int isa = KN_REF; isa <= (int)kn_isa_best(); isa++) {
@@ -531,6 +562,8 @@ int main(int argc, char **argv)
     signal(SIGILL, on_crash);
     signal(SIGFPE, on_crash);
     signal(SIGABRT, on_crash);
+    run.backend = kc_backend(run.reverse);
+    kn_backend_use(run.backend);
     run.pools[0] = kn_pool_new(1);
     run.pools[1] = kn_pool_new(3);
     if (!run.list)

@@ -1,6 +1,6 @@
 /*
  * kncheck: every operation of kernels/ against an oracle, on every instruction set that this CPU
- * has, on awkward shapes.
+ * has, or of another backend, on awkward shapes.
  *
  * A check describes one case: it makes its arrays, computes what is right and how far a correct
  * result may be from it (a bound derived from the number of roundings and the magnitudes, never a
@@ -9,7 +9,8 @@
  *
  * Arrays have guards before, after and between rows. In an input they are NaN, so that a result
  * that depends on them is NaN; in an output they are a pattern that must survive. What a candidate
- * must overwrite is NaN before it runs. Data starts one element off alignment.
+ * must overwrite is NaN before it runs. Data starts one element off alignment, or with --aligned on
+ * a multiple of 16 bytes, so that both ways through a kernel are taken.
  *
  * With --fault the harness damages each candidate's outputs between the run and the comparison, in
  * one small way at a time, and demands that the comparison notices.
@@ -25,7 +26,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "kernels/kernels.h"
+#include "kernels/backend.h"
 
 #define EPS 0x1p-24     /* half the distance from 1 to the next fp32: one rounding */
 #define EPS_BF16 0x1p-8 /* the same for bf16 */
@@ -58,7 +59,14 @@ struct check {
     size_t narr;
     size_t dim[MAX_DIMS];
     enum kn_type t; /* storage of activations */
+    /* Relative error of an operand inside the operation: EPS_BF16 where the backend's matrix
+     * instructions take bf16 and an operand is itself a result (attention), else 0. */
+    double operand;
 };
+
+/* The backend that this program judges; NULL: the host's, at every instruction set. With REVERSE it
+ * runs threads in the opposite order, if it has an order. */
+const struct kn_backend *kc_backend(bool reverse);
 
 /* One operation: RUN makes the arrays of the case c->dim, c->t, sets want and bound, and calls
  * candidate functions between kc_begin() and the return. */

@@ -1,0 +1,57 @@
+/* The backend as a whole: its table, and its streams as pools. */
+#include "kernels/cuda/backend.cuh"
+
+static const struct cu_host *host;
+
+cu_stream *cu_stream_of(const struct kn_pool *pool)
+{
+    return (cu_stream *)host->pool_stream(pool);
+}
+
+static bool backend_open(struct kn_pool *pool)
+{
+    cu_stream *stream = cu_stream_open();
+
+    if (stream)
+        host->pool_set_stream(pool, stream);
+    return stream != NULL;
+}
+
+static void backend_close(struct kn_pool *pool)
+{
+    cu_stream_close(cu_stream_of(pool));
+}
+
+static void backend_free(void *memory, size_t)
+{
+    cu_free(memory);
+}
+
+static void backend_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes)
+{
+    if (bytes)
+        cu_copy(cu_stream_of(pool), to, from, bytes);
+}
+
+static void backend_wait(struct kn_pool *pool)
+{
+    cu_stream_wait(cu_stream_of(pool));
+}
+
+static struct kn_backend backend;
+
+const struct kn_backend *cu_backend(const struct cu_host *asked)
+{
+    host = asked;
+    backend.name = "cuda";
+    backend.open = backend_open;
+    backend.close = backend_close;
+    backend.alloc = cu_alloc;
+    backend.free = backend_free;
+    backend.copy = backend_copy;
+    backend.wait = backend_wait;
+#define CU_OP(op) backend.op = cu_##op;
+    KN_BACKEND_OPS(CU_OP)
+#undef CU_OP
+    return &backend;
+}

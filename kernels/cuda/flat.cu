@@ -1,0 +1,210 @@
+/* Flat arrays: copies, conversions, sums of squares, AdamW. */
+#include "kernels/cuda/ops.cuh"
+
+static constexpr unsigned THREADS = 256;
+static constexpr unsigned MOST_BLOCKS = 132 * 16;
+static constexpr unsigned SUM_BLOCKS = 528;
+
+/* This thread's first element and the distance to its next: a pass with packs of V. */
+#define EACH(i, count, V)                                                                          \
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;                                \
+    i < (count);                                                                                   \
+    i += (size_t)gridDim.x * blockDim.x * V
+
+static unsigned blocks_for(size_t packs)
+{
+    return (unsigned)cu_least(cu_blocks(packs, THREADS), MOST_BLOCKS);
+}
+
+extern "C" void cu_zero(struct kn_pool *pool, void *to, size_t bytes)
+{
+    if (bytes)
+        cu_clear(cu_stream_of(pool), to, bytes);
+}
+
+/* ---- elementwise --------------------------------------------------------- */
+
+template <typename T, int V>
+static __global__ void CU_BOUNDS(THREADS) add(T *y, const T *a, const T *b, size_t count)
+{
+    for (EACH(i, count, V)) {
+        float p[V], q[V];
+
+        cu_load(p, a + i);
+        cu_load(q, b + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++)
+            p[j] += q[j];
+        cu_store(y + i, p);
+    }
+}
+
+extern "C" void cu_add(struct kn_pool *pool, enum kn_type type, void *y, const void *a,
+                       const void *b, size_t count)
+{
+    bool wide = cu_on16(cu_addr(y) | cu_addr(a) | cu_addr(b) | count * kn_type_size(type));
+
+    if (count == 0)
+        return;
+    cu_typed(type, wide, [&](auto form) {
+        typedef typename decltype(form)::T T;
+        constexpr int V = decltype(form)::V;
+
+        CU_LAUNCH((add<T, V>), blocks_for(count / V), THREADS, 0, cu_stream_of(pool), (T *)y,
+                  (const T *)a, (const T *)b, count);
+    });
+}
+
+/* y = x between types, in packs of 8: the fp32 side goes by two accesses. */
+template <typename Y, typename X, int V>
+static __global__ void CU_BOUNDS(THREADS) convert(Y *y, const X *x, size_t count)
+{
+    for (EACH(i, count, V)) {
+        float p[V];
+
+        cu_load(p, x + i);
+        cu_store(y + i, p);
+    }
+}
+
+template <typename Y, typename X>
+static void launch_convert(struct kn_pool *pool, void *y, const void *x, size_t count)
+{
+    cu_stream *stream = cu_stream_of(pool);
+
+    if (count % 8 == 0 && cu_on16(cu_addr(y) | cu_addr(x)))
+        CU_LAUNCH((convert<Y, X, 8>), blocks_for(count / 8), THREADS, 0, stream, (Y *)y,
+                  (const X *)x, count);
+    else
+        CU_LAUNCH((convert<Y, X, 1>), blocks_for(count), THREADS, 0, stream, (Y *)y, (const X *)x,
+                  count);
+}
+
+extern "C" void cu_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum kn_type xt,
+                           const void *x, size_t count)
+{
+    if (count == 0)
+        return;
+    if (yt == xt)
+        cu_copy(cu_stream_of(pool), y, x, count * kn_type_size(yt));
+    else if (yt == KN_F32)
+        launch_convert<float, bf16>(pool, y, x, count);
+    else
+        launch_convert<bf16, float>(pool, y, x, count);
+}
+
+/* ---- sums over an array -------------------------------------------------- */
+
+/* part[b] = this block's share of the sum. */
+template <typename T, int V>
+static __global__ void CU_BOUNDS(THREADS) sum_parts(double *part, const T *x, size_t count)
+{
+    CU_SHARED(double, place);
+    double sum = 0;
+
+    for (EACH(i, count, V)) {
+        float a[V];
+
+        cu_load(a, x + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++)
+            sum += (double)a[j] * (double)a[j];
+    }
+    sum = cu_block_sum(sum, place);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = sum;
+}
+
+static __global__ void CU_BOUNDS(THREADS) sum_all(double *sum, const double *part, unsigned parts)
+{
+    CU_SHARED(double, place);
+    double s = 0;
+
+    for (unsigned i = threadIdx.x; i < parts; i += blockDim.x)
+        s += part[i];
+    s = cu_block_sum(s, place);
+    if (threadIdx.x == 0)
+        *sum = s;
+}
+
+extern "C" double cu_sumsq(struct kn_pool *pool, enum kn_type type, const void *x, size_t count)
+{
+    cu_stream *stream = cu_stream_of(pool);
+    double *part = (double *)cu_stream_scratch(stream), *sum = cu_stream_result(stream);
+    bool wide = cu_on16(cu_addr(x) | count * kn_type_size(type));
+    size_t shared = THREADS / CU_WARP * sizeof(double);
+
+    if (count == 0)
+        return 0;
+    cu_typed(type, wide, [&](auto form) {
+        typedef typename decltype(form)::T T;
+        constexpr int V = decltype(form)::V;
+        unsigned parts = (unsigned)cu_least(cu_blocks(count / V, THREADS), SUM_BLOCKS);
+
+        CU_LAUNCH((sum_parts<T, V>), parts, THREADS, shared, stream, part, (const T *)x, count);
+        CU_LAUNCH(sum_all, 1, THREADS, shared, stream, sum, part, parts);
+    });
+    cu_stream_wait(stream);
+    return *sum;
+}
+
+/* ---- AdamW --------------------------------------------------------------- */
+
+/* The factors of a step, computed once in double. */
+struct step {
+    float beta1, beta2, keep, rate, root, eps, grad_scale, rest1, rest2;
+};
+
+template <int V>
+static __global__ void CU_BOUNDS(THREADS)
+    adamw(step s, float *w, bf16 *low, float *m, float *v, const float *g, size_t count)
+{
+    for (EACH(i, count, V)) {
+        float pw[V], pm[V], pv[V], pg[V];
+
+        cu_load(pw, w + i);
+        cu_load(pm, m + i);
+        cu_load(pv, v + i);
+        cu_load(pg, g + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++) {
+            float gj = pg[j] * s.grad_scale;
+
+            pm[j] = s.beta1 * pm[j] + s.rest1 * gj;
+            pv[j] = s.beta2 * pv[j] + s.rest2 * gj * gj;
+            pw[j] = pw[j] * s.keep - s.rate * (pm[j] / (sqrtf(pv[j]) * s.root + s.eps));
+        }
+        cu_store(w + i, pw);
+        cu_store(m + i, pm);
+        cu_store(v + i, pv);
+        if (low)
+            cu_store(low + i, pw);
+    }
+}
+
+extern "C" void cu_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low,
+                         float *m, float *v, const float *g, size_t count)
+{
+    double b1 = (double)hyper->beta1, b2 = (double)hyper->beta2, t = (double)hyper->step;
+    bool wide =
+        cu_on16(cu_addr(w) | cu_addr(low) | cu_addr(m) | cu_addr(v) | cu_addr(g)) && count % 8 == 0;
+    step s;
+
+    if (count == 0)
+        return;
+    s.beta1 = hyper->beta1;
+    s.beta2 = hyper->beta2;
+    s.rest1 = (float)(1 - b1);
+    s.rest2 = (float)(1 - b2);
+    s.keep = (float)(1 - (double)hyper->lr * (double)hyper->weight_decay);
+    s.rate = (float)((double)hyper->lr / (1 - pow(b1, t)));
+    s.root = (float)(1 / sqrt(1 - pow(b2, t)));
+    s.eps = hyper->eps;
+    s.grad_scale = hyper->grad_scale;
+    if (wide)
+        CU_LAUNCH(adamw<8>, blocks_for(count / 8), THREADS, 0, cu_stream_of(pool), s, w,
+                  (bf16 *)low, m, v, g, count);
+    else
+        CU_LAUNCH(adamw<1>, blocks_for(count), THREADS, 0, cu_stream_of(pool), s, w, (bf16 *)low, m,
+                  v, g, count);
+}

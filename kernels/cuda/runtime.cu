@@ -1,0 +1,127 @@
+/* The device's runtime (runtime.cuh) by CUDA's library. */
+#include "kernels/cuda/runtime.cuh"
+
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct cu_stream {
+    cudaStream_t handle;
+    void *scratch;
+    double *result;
+};
+
+/* An error of the device in the middle of a step has no way back: the context is lost. */
+static void must(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return;
+    fprintf(stderr, "cuda: %s: %s (%s)\n", what, cudaGetErrorString(error),
+            cudaGetErrorName(error));
+    abort();
+}
+
+cu_stream *cu_stream_open(void)
+{
+    cu_stream *stream = (cu_stream *)calloc(1, sizeof(*stream));
+    cudaError_t error = cudaErrorMemoryAllocation;
+
+    if (stream)
+        error = cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = cudaMalloc(&stream->scratch, CU_SCRATCH_BYTES);
+    if (error == cudaSuccess)
+        error = cudaHostAlloc((void **)&stream->result, 4096, cudaHostAllocDefault);
+    if (error == cudaSuccess)
+        return stream;
+    fprintf(stderr, "cuda: a stream: %s\n", cudaGetErrorString(error));
+    if (stream)
+        cu_stream_close(stream);
+    return NULL;
+}
+
+void cu_stream_close(cu_stream *stream)
+{
+    cudaFree(stream->scratch);
+    cudaFreeHost(stream->result);
+    if (stream->handle)
+        cudaStreamDestroy(stream->handle);
+    free(stream);
+}
+
+void *cu_stream_handle(const cu_stream *stream)
+{
+    return stream->handle;
+}
+
+void *cu_stream_scratch(const cu_stream *stream)
+{
+    return stream->scratch;
+}
+
+double *cu_stream_result(const cu_stream *stream)
+{
+    return stream->result;
+}
+
+void cu_stream_wait(cu_stream *stream)
+{
+    must(cudaStreamSynchronize(stream->handle), "wait");
+}
+
+void *cu_alloc(size_t bytes)
+{
+    void *memory = NULL;
+
+    if (cudaMalloc(&memory, bytes + !bytes) != cudaSuccess) {
+        (void)cudaGetLastError(); /* the error is reported by the NULL, not by the next launch */
+        return NULL;
+    }
+    must(cudaMemset(memory, 0, bytes), "zeros");
+    must(cudaDeviceSynchronize(), "zeros");
+    return memory;
+}
+
+void cu_free(void *memory)
+{
+    must(cudaFree(memory), "free");
+}
+
+void *cu_stage_alloc(size_t bytes)
+{
+    void *memory = NULL;
+
+    if (cudaHostAlloc(&memory, bytes + !bytes, cudaHostAllocPortable) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+void cu_stage_free(void *memory, size_t)
+{
+    must(cudaFreeHost(memory), "free");
+}
+
+void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes)
+{
+    must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->handle), "copy");
+}
+
+void cu_clear(cu_stream *stream, void *to, size_t bytes)
+{
+    must(cudaMemsetAsync(to, 0, bytes, stream->handle), "zero");
+}
+
+void cu_allow_shared(const void *kernel, size_t bytes)
+{
+    if (bytes > 48 << 10)
+        must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+             "shared memory");
+}
+
+void cu_launched(const char *kernel)
+{
+    must(cudaGetLastError(), kernel);
+}

@@ -1,0 +1,10 @@
+/* kncheck of the CUDA backend's kernels on the host. */
+#include "kernels/cuda/backend.cuh"
+
+extern "C" const struct kn_backend *kc_backend(bool reverse)
+{
+    static const struct cu_host host = {kn_pool_set_stream, kn_pool_stream};
+
+    shim_reverse(reverse);
+    return cu_backend(&host);
+}
