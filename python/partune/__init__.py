@@ -8,13 +8,30 @@
             if trial.done:
                 break
 
+    campaign = partune.Client().submit("campaign.json")
+    for event in campaign.follow():
+        print(event.kind, event.data)
+
 docs/reference/python.md has every name. Nothing but the standard library is needed; torch is used
 where the script has imported it.
 """
 
+from partune._client import Campaign, Client
 from partune._failure import IllegalLayout
+from partune._http import Event, Problem
 from partune._trial import Step, Trial, trial
 from partune._values import Values
 from partune._version import __version__
 
-__all__ = ["IllegalLayout", "Step", "Trial", "Values", "__version__", "trial"]
+__all__ = [
+    "Campaign",
+    "Client",
+    "Event",
+    "IllegalLayout",
+    "Problem",
+    "Step",
+    "Trial",
+    "Values",
+    "__version__",
+    "trial",
+]

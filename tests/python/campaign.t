@@ -1,7 +1,8 @@
 #!/bin/sh
 # A campaign over the PyTorch script of the documents: trials under torchrun, a winner that is verified, failures by name.
 . "${PT_SRC:?}/tests/api/tap.sh"
-. "$PT_SRC/tests/python/torch.sh"
+. "$PT_SRC/tests/python/python.sh"
+with_torch
 cd "$run" || exit 99
 examples=$PT_SRC/docs/examples/pytorch
 

@@ -2,19 +2,16 @@
 # `make wheel`: a wheel and an sdist of configure's version, and the package works from the wheel.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
-# The packages are Debian's, for its own python3, which need not be the first in PATH.
-for folder in $(printf '%s' "$PATH" | tr ':' ' ') ''; do
-    [ -n "$folder" ] || { echo "1..0 # SKIP no python3 here has build, setuptools and wheel"; exit 0; }
-    "$folder/python3" -c 'import build, setuptools, wheel; assert int(setuptools.__version__.split(".")[0]) >= 61' 2>/dev/null && break
-done
-PATH=$folder:$PATH
+. "$PT_SRC/tests/python/python.sh"
+find_python 'import build, setuptools, wheel; assert int(setuptools.__version__.split(".")[0]) >= 61' ||
+    skip "no python3 here has build, setuptools and wheel"
 version=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p; s/^PACKAGE_VERSION = //p' "$PT_BUILD/Makefile")
-ok "make wheel" env -u MAKEFLAGS -u MFLAGS make -C "$PT_BUILD" wheel
+ok "make wheel" env -u MAKEFLAGS -u MFLAGS make -C "$PT_BUILD" wheel PYTHON="$python"
 dist=$PT_BUILD/python/dist
 is "a wheel of this version that runs everywhere, and an sdist" "$(cd "$dist" && echo *)" "partune-$version-py3-none-any.whl partune-$version.tar.gz"
-is "every module is in the wheel" "$(python3 -m zipfile -l "$dist"/*.whl | sed -n 's|^\(partune/[a-z_]*\.py\).*|\1|p' | sort | tr '\n' ' ')" \
+is "every module is in the wheel" "$("$python" -m zipfile -l "$dist"/*.whl | sed -n 's|^\(partune/[a-z_]*\.py\).*|\1|p' | sort | tr '\n' ' ')" \
     "$(cd "$PT_SRC/python" && find partune -name '*.py' | sort | tr '\n' ' ')"
-is "it works, and knows its version" "$(cd / && PYTHONPATH=$(echo "$dist"/*.whl) python3 -c 'import partune
+is "it works, and knows its version" "$(cd / && PYTHONPATH=$(echo "$dist"/*.whl) "$python" -c 'import partune
 with partune.trial(layout={"micro_batch": 2}) as trial:
     with trial.step() as step: step.loss = 1.0
     print(partune.__version__, trial.layout.micro_batch, trial.done)')" "$version 2 False"

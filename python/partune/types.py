@@ -1,0 +1,583 @@
+"""The resources of the HTTP API as types. Made from /openapi.json by python/generate_types.py."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+
+
+class Alive(TypedDict):
+    ok: bool
+    version: str
+
+
+class Campaign(TypedDict):
+    simulated: bool
+    warm_start: Optional[Dict[str, Any]]
+    id: str
+    name: str
+    state: Literal["running", "paused", "verifying", "done", "cancelled", "failed"]
+    reason: Optional[str]
+    created: str
+    started: Optional[str]
+    ended: Optional[str]
+    model: Model
+    cluster: Cluster
+    workload: Workload
+    objective: str
+    trainer: str
+    launcher: str
+    space: Optional[Dict[str, Any]]
+    progress: Progress
+    best: Optional[Standing]
+    baseline: Optional[Standing]
+    baseline_rule: Literal["default", "naive", "given"]
+    verify: Optional[Verify]
+    tags: List[str]
+    notes: str
+    owner: str
+    priority: int
+    spec: Dict[str, Any]
+
+
+class CampaignPatch(TypedDict, total=False):
+    name: str
+    notes: str
+    tags: List[str]
+    priority: int
+
+
+class _CampaignSpec(TypedDict):
+    name: str
+    model: ModelOrName
+    workload: Workload
+
+
+class CampaignSpec(_CampaignSpec, total=False):
+    cluster: ClusterOrName
+    space: Dict[str, Any]
+    baseline: Union[Literal["default", "naive"], Dict[str, Any]]
+    objective: Literal["tokens_per_s", "tokens_per_s_per_device"]
+    constraints: Dict[str, Any]
+    budget: Dict[str, Any]
+    trial: Dict[str, Any]
+    search: Dict[str, Any]
+    launcher: Dict[str, Any]
+    trainer: str
+    rules: Literal["partune", "megatron", "torchtitan", "deepspeed", "any"]
+    tags: List[str]
+    notes: str
+    priority: int
+
+
+class CampaignSummary(TypedDict):
+    simulated: bool
+    warm_start: Optional[Dict[str, Any]]
+    id: str
+    name: str
+    state: Literal["running", "paused", "verifying", "done", "cancelled", "failed"]
+    reason: Optional[str]
+    created: str
+    started: Optional[str]
+    ended: Optional[str]
+    model: Model
+    cluster: Cluster
+    workload: Workload
+    objective: str
+    trainer: str
+    launcher: str
+    space: Optional[Dict[str, Any]]
+    progress: Progress
+    best: Optional[Standing]
+    baseline: Optional[Standing]
+    baseline_rule: Literal["default", "naive", "given"]
+    verify: Optional[Verify]
+    tags: List[str]
+    notes: str
+    owner: str
+    priority: int
+
+
+class Check(TypedDict):
+    legal: bool
+    layout: Layout
+    text: str
+    rules: List[Rule]
+    memory: Optional[Dict[str, float]]
+    cost: Optional[Dict[str, float]]
+    mfu: Optional[float]
+    fits: bool
+
+
+class _CheckRequest(TypedDict):
+    model: ModelOrName
+    workload: Workload
+    layout: Dict[str, Any]
+
+
+class CheckRequest(_CheckRequest, total=False):
+    cluster: ClusterOrName
+    trainer: str
+
+
+class _Cluster(TypedDict):
+    name: str
+    nodes: int
+    devices_per_node: int
+    device: Dict[str, Any]
+
+
+class Cluster(_Cluster, total=False):
+    links: List[Link]
+    oversubscribe: bool
+    measured: bool
+
+
+class CompareRequest(TypedDict, total=False):
+    campaigns: List[str]
+    trials: List[Dict[str, Any]]
+
+
+class Comparison(TypedDict):
+    simulated: bool
+    mixed: bool
+    kind: Literal["campaigns", "trials"]
+    items: List[Dict[str, Any]]
+    differs: List[str]
+
+
+CompleteRequest = TypedDict(
+    "CompleteRequest",
+    {
+        "lease": 'str',
+        "events": 'List[Dict[str, Any]]',
+        "from": 'int',
+        "status": 'Literal["ok", "node_fail", "oom", "illegal", "numeric", "data", "io", "preempted", "crash", "comm"]',
+        "tokens_per_s": 'float',
+        "tokens_per_s_se": 'float',
+        "peak_memory_bytes": 'float',
+        "detail": 'str',
+        "stdout": 'str',
+        "stderr": 'str',
+        "exit_code": 'int',
+        "signal": 'int',
+    },
+    total=False,
+)
+
+
+class Dataset(TypedDict):
+    name: str
+
+
+class Diagnosis(TypedDict):
+    simulated: bool
+
+
+class Example(TypedDict):
+    name: str
+    title: str
+    source: str
+    rows: List[Dict[str, Any]]
+
+
+class _Exporter(TypedDict):
+    name: str
+    title: str
+    version: str
+
+
+class Exporter(_Exporter, total=False):
+    carries: List[str]
+    media_type: str
+
+
+Failure = TypedDict(
+    "Failure",
+    {
+        "class": 'str',
+        "detail": 'str',
+        "rank": 'Optional[int]',
+        "exit_code": 'Optional[int]',
+        "signal": 'Optional[int]',
+    },
+    total=False,
+)
+
+
+class Heartbeat(TypedDict):
+    state: Literal["held"]
+    lease_s: float
+    events: int
+
+
+HeartbeatRequest = TypedDict(
+    "HeartbeatRequest",
+    {
+        "lease": 'str',
+        "events": 'List[Dict[str, Any]]',
+        "from": 'int',
+    },
+    total=False,
+)
+
+
+class Import(TypedDict):
+    layout: Layout
+    text: str
+    global_batch: Optional[int]
+    seq: Optional[int]
+    ignored: List[Dict[str, Any]]
+
+
+class ImportRequest(TypedDict):
+    text: str
+    world: int
+    model: ModelOrName
+
+
+class Importance(TypedDict):
+    simulated: bool
+    shares: Dict[str, float]
+
+
+class Layout(TypedDict, total=False):
+    world: int
+    tp: int
+    sp: int
+    cp: int
+    pp: int
+    vp: int
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+    ep: int
+    etp: int
+    dp: int
+    edp: int
+    zero: int
+    zero_scope: Literal["ep-aware", "plain"]
+    micro_batch: int
+    recompute: Literal["none", "selective", "full"]
+    overlap_grad_reduce: int
+    overlap_param_gather: int
+    overlap_p2p: int
+    overlap_moe_a2a: int
+    precision: Literal["fp32", "bf16", "fp8"]
+    threads: int
+
+
+class _Link(TypedDict):
+    span: Union[int, Literal["all"]]
+    gbs: float
+
+
+class Link(_Link, total=False):
+    share: float
+    per_pair: bool
+    latency_us: float
+    kind: str
+
+
+class MadeToken(TypedDict):
+    id: str
+    name: str
+    scope: str
+    token: str
+
+
+class _Model(TypedDict):
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocab: int
+    seq: int
+
+
+class Model(_Model, total=False):
+    kv_heads: int
+    head_dim: int
+    mlp: Literal["swiglu", "gelu"]
+    norm: Literal["rmsnorm", "layernorm"]
+    positions: Literal["rope", "learned"]
+    rope_theta: float
+    norm_eps: float
+    init_std: float
+    tied: bool
+    moe: Optional[Moe]
+
+
+class _Moe(TypedDict):
+    experts: int
+    top_k: int
+    expert_ffn: int
+
+
+class Moe(_Moe, total=False):
+    aux_loss: Literal["sequence", "huggingface", "megatron"]
+    aux_loss_coef: float
+    capacity_factor: Optional[float]
+    shared_ffn: int
+    every: int
+    dense_layers: int
+
+
+class _NewToken(TypedDict):
+    name: str
+    scope: Literal["read", "submit", "admin"]
+
+
+class NewToken(_NewToken, total=False):
+    expires_s: int
+
+
+class OpenAPI(TypedDict):
+    openapi: str
+    info: Dict[str, Any]
+    paths: Dict[str, Any]
+    components: Dict[str, Any]
+
+
+class ParetoPoint(TypedDict):
+    simulated: bool
+    n: int
+    tokens_per_s: float
+    memory_bytes: float
+
+
+class Plan(TypedDict):
+    candidates: int
+    legal: int
+    fitting: int
+    exact: bool
+    items: List[Dict[str, Any]]
+    excluded: List[Dict[str, Any]]
+    reason: Optional[str]
+
+
+class _PlanRequest(TypedDict):
+    model: ModelOrName
+    workload: Workload
+
+
+class PlanRequest(_PlanRequest, total=False):
+    cluster: ClusterOrName
+    trainer: str
+    space: Dict[str, Any]
+    fold: bool
+    top: int
+
+
+class Prediction(TypedDict):
+    simulated: bool
+    tokens_per_s: Optional[float]
+    n: int
+    predicted: Optional[float]
+    measured: Optional[float]
+
+
+class _Problem(TypedDict):
+    type: str
+    title: str
+    status: int
+    detail: str
+    pointer: Optional[str]
+
+
+class Problem(_Problem, total=False):
+    rules: List[Dict[str, Any]]
+
+
+class Progress(TypedDict):
+    simulated: bool
+    trials: Optional[int]
+    budget: Optional[int]
+    by_state: Dict[str, int]
+    device_s: Optional[float]
+    elapsed_s: Optional[float]
+    eta_s: Optional[float]
+
+
+ProjectRequest = TypedDict(
+    "ProjectRequest",
+    {
+        "campaign": 'str',
+        "with": 'List[str]',
+        "devices": 'List[int]',
+        "scaling": 'Literal["strong", "weak"]',
+        "layouts": 'Literal["winner", "best"]',
+        "cluster": 'ClusterOrName',
+    },
+    total=False,
+)
+
+
+class _Projection(TypedDict):
+    simulated: bool
+    campaign: str
+    scaling: str
+    device: str
+    transfer: Dict[str, Any]
+    base: Dict[str, Any]
+    calibration: Dict[str, Any]
+    rows: List[Dict[str, Any]]
+    earlier: List[Dict[str, Any]]
+
+
+class Projection(_Projection, total=False):
+    layouts: str
+    cluster: str
+
+
+class Ready(TypedDict):
+    ready: bool
+    checks: List[Dict[str, Any]]
+
+
+class Rule(TypedDict):
+    rule: str
+    key: Optional[str]
+    detail: str
+
+
+class _Standing(TypedDict):
+    simulated: bool
+    runs: int
+    measured: int
+    trial: int
+    layout: Layout
+    text: str
+    tokens_per_s: float
+    lo: Optional[float]
+    hi: Optional[float]
+    mfu: Optional[float]
+    ratio: Optional[float]
+
+
+class Standing(_Standing, total=False):
+    memory_bytes: Optional[float]
+    tied_with: List[int]
+
+
+class _Step(TypedDict):
+    simulated: bool
+    n: int
+    ms: float
+
+
+class Step(_Step, total=False):
+    tokens: int
+    loss: Optional[float]
+
+
+class _SuggestRequest(TypedDict):
+    worker: str
+
+
+class SuggestRequest(_SuggestRequest, total=False):
+    wait_s: float
+    devices: int
+
+
+class _Suggestion(TypedDict):
+    state: Literal["trial", "wait", "done"]
+
+
+class Suggestion(_Suggestion, total=False):
+    reason: Optional[str]
+    retry_s: float
+    trial: int
+    attempt: int
+    lease: str
+    lease_s: float
+    campaign: str
+    kind: str
+    layout: Layout
+    text: str
+    config: Dict[str, Any]
+    timeout_s: float
+    device_memory: float
+
+
+class Surface(TypedDict):
+    simulated: bool
+    x: Dict[str, Any]
+    y: Dict[str, Any]
+    mean: List[List[Optional[float]]]
+    lo: List[List[Optional[float]]]
+    hi: List[List[Optional[float]]]
+    p_fits: List[List[Optional[float]]]
+
+
+class Token(TypedDict):
+    id: str
+    name: str
+    scope: Literal["read", "submit", "admin"]
+    created: str
+    expires: Optional[str]
+
+
+class Trial(TypedDict):
+    warning: Optional[str]
+    simulated: bool
+    campaign: str
+    n: int
+    kind: Literal["baseline", "search", "repeat", "verify"]
+    state: Literal["queued", "starting", "running", "ok", "implausible", "node_fail", "cancelled", "timeout", "pruned", "hang", "oom", "illegal", "numeric", "preempted", "crash"]
+    repeat_of: Optional[int]
+    attempts: int
+    layout: Layout
+    text: str
+    why: Optional[str]
+    predicted: Optional[Dict[str, Any]]
+    tokens_per_s: Optional[float]
+    tokens_per_s_se: Optional[float]
+    mfu: Optional[float]
+    step_ms: Optional[Dict[str, Any]]
+    phases_ms: Optional[Dict[str, Any]]
+    memory: Dict[str, Any]
+    loss: Optional[Dict[str, Any]]
+    created: str
+    started: Optional[str]
+    ended: Optional[str]
+    seconds: Optional[float]
+    failure: Optional[Failure]
+
+
+class _Verify(TypedDict):
+    simulated: bool
+    state: str
+
+
+class Verify(_Verify, total=False):
+    pairs: int
+    ratio: Optional[float]
+    lo: Optional[float]
+    hi: Optional[float]
+    promise: Optional[Dict[str, Any]]
+    verdict: Optional[str]
+
+
+class Worker(TypedDict):
+    name: str
+    state: Literal["running", "waiting", "idle", "lost"]
+    campaign: Optional[str]
+    trial: Optional[int]
+    seen: Optional[str]
+    devices: int
+    completed: int
+
+
+class _Workload(TypedDict):
+    global_batch: int
+
+
+class Workload(_Workload, total=False):
+    seq: int
+    precision: Literal["fp32", "bf16", "fp8"]
+    data: str
+
+
+ClusterOrName = Optional[Union[str, Dict[str, Any]]]
+ModelOrName = Union[str, Dict[str, Any]]
+Name = str
+Timeline = Union[Dict[str, Any], List[Any]]
