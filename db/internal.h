@@ -33,9 +33,6 @@ struct db_column {
 /* The error of the last call on DB as a negative errno, with TEXT before SQLite's own words. */
 int db_fail(struct db *db, struct err *error, const char *text);
 
-/* A prepared statement, reset and without bindings; kept for the life of the connection. */
-int db_prepare(sqlite3_stmt **ret, struct db *db, const char *sql, struct err *error);
-
 /*
  * Bind and run. FORMAT has a letter for each ?: s text, i int64_t, r double; DB_NULL, NAN and NULL
  * become NULL. db_do: a statement without rows; returns how many rows changed, or a negative errno.

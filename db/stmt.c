@@ -22,7 +22,8 @@ int db_fail(struct db *db, struct err *error, const char *text)
     return err_set(error, code, "%s: %s: %s", db->path, text, sqlite3_errmsg(db->h));
 }
 
-int db_prepare(sqlite3_stmt **ret, struct db *db, const char *sql, struct err *error)
+/* A prepared statement, reset and without bindings; kept for the life of the connection. */
+static int prepare(sqlite3_stmt **ret, struct db *db, const char *sql, struct err *error)
 {
     sqlite3_stmt *st;
 
@@ -92,7 +93,7 @@ int db_do(struct db *db, struct err *error, const char *sql, const char *format,
 {
     sqlite3_stmt *st;
     va_list ap;
-    int r = db_prepare(&st, db, sql, error);
+    int r = prepare(&st, db, sql, error);
 
     if (r < 0)
         return r;
@@ -109,7 +110,7 @@ int db_query(sqlite3_stmt **ret, struct db *db, struct err *error, const char *s
              const char *format, ...)
 {
     va_list ap;
-    int r = db_prepare(ret, db, sql, error);
+    int r = prepare(ret, db, sql, error);
 
     if (r < 0)
         return r;
@@ -124,7 +125,7 @@ int db_number(int64_t *ret, struct db *db, int64_t fallback, struct err *error, 
 {
     sqlite3_stmt *st;
     va_list ap;
-    int r = db_prepare(&st, db, sql, error);
+    int r = prepare(&st, db, sql, error);
 
     if (r < 0)
         return r;
@@ -184,7 +185,7 @@ int db_insert(struct db *db, const char *verb, const char *table, const struct d
     for (int i = 0; column[i].name; i++)
         str_add(&sql, i ? ", ?" : "?");
     str_add(&sql, ")");
-    r = db_prepare(&st, db, sql.text, error);
+    r = prepare(&st, db, sql.text, error);
     if (r < 0)
         return r;
     for (int i = 0; column[i].name; i++) {
@@ -212,7 +213,7 @@ int db_select_one(void *ret_row, struct db *db, struct arena *arena, const char 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, column);
     str_addf(&sql, " FROM %s WHERE %s", table, tail);
-    r = db_prepare(&st, db, sql.text, error);
+    r = prepare(&st, db, sql.text, error);
     if (r < 0)
         return r;
     va_start(ap, format);

@@ -121,7 +121,8 @@ double pl_expert_shards(const struct pl_layout *layout)
     return layout->zero ? layout->edp : 1;
 }
 
-double pl_chunks_in_flight(const struct pl_layout *layout, int microbatches, int stage)
+/* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */
+static double chunks_in_flight(const struct pl_layout *layout, int microbatches, int stage)
 {
     switch (layout->pp == 1 ? PL_1F1B : layout->schedule) {
     case PL_GPIPE:
@@ -209,7 +210,7 @@ static double activations(const struct pl_problem *problem, const struct pl_layo
 {
     const struct pl_model *model = problem->model;
     int micro = pl_microbatches(layout, problem->workload);
-    double flight = pl_chunks_in_flight(layout, micro, stage), chunk = 0, live = 0;
+    double flight = chunks_in_flight(layout, micro, stage), chunk = 0, live = 0;
 
     struct pl_layer_count n = pl_stage_count(model, layout, stage);
 

@@ -20,9 +20,6 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
 double pl_dense_shards(const struct pl_layout *layout);
 double pl_expert_shards(const struct pl_layout *layout);
 
-/* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */
-double pl_chunks_in_flight(const struct pl_layout *layout, int microbatches, int stage);
-
 /* Bytes that a layer, with experts or without, keeps of one micro-batch for the backward pass. */
 double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
                                  bool moe);

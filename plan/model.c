@@ -187,7 +187,8 @@ bool pl_model_is_mixed(const struct pl_model *model)
     return model->moe.experts && (model->moe.every > 1 || model->moe.dense_layers > 0);
 }
 
-int pl_model_moe_layers(const struct pl_model *model)
+/* how many are */
+static int count_moe_layers(const struct pl_model *model)
 {
     int n = 0;
 
@@ -201,12 +202,12 @@ int pl_model_moe_layers(const struct pl_model *model)
  * by top_k and adds up the layers. */
 static double aux_loss_pressure(const struct pl_model *model, enum pl_aux_loss as)
 {
-    return as == PL_AUX_MEGATRON ? 1.0 : (double)model->moe.top_k / pl_model_moe_layers(model);
+    return as == PL_AUX_MEGATRON ? 1.0 : (double)model->moe.top_k / count_moe_layers(model);
 }
 
 double pl_aux_loss_coef(const struct pl_model *model, enum pl_aux_loss as)
 {
-    if (as == model->moe.aux_loss || pl_model_moe_layers(model) == 0)
+    if (as == model->moe.aux_loss || count_moe_layers(model) == 0)
         return model->moe.aux_loss_coef;
     return model->moe.aux_loss_coef * aux_loss_pressure(model, model->moe.aux_loss) /
            aux_loss_pressure(model, as);
@@ -273,7 +274,7 @@ double pl_model_flops_per_token(const struct pl_model *model, int seq)
     double h = model->hidden, d = model->head_dim, mats = model->mlp == PL_SWIGLU ? 3 : 2;
     double attn =
         2 * h * d * (2.0 * model->heads + 2.0 * model->kv_heads) + 4.0 * seq * model->heads * d;
-    double moe_layers = pl_model_moe_layers(model), dense_layers = model->layers - moe_layers;
+    double moe_layers = count_moe_layers(model), dense_layers = model->layers - moe_layers;
     double moe =
         2 * mats * h * ((double)model->moe.top_k * model->moe.expert_ffn + model->moe.shared_ffn) +
         2 * h * model->moe.experts;

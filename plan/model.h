@@ -61,7 +61,6 @@ json_t *pl_model_json(const struct pl_model *model); /* complete object, new ref
 
 bool pl_model_is_moe(const struct pl_model *model);
 bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
-int pl_model_moe_layers(const struct pl_model *model);         /* how many are */
 /* The coefficient that presses on the routers of MODEL (it has experts) under definition AS as
  * hard as its own does under its own: where the experts are used evenly the gradients are equal. */
 double pl_aux_loss_coef(const struct pl_model *model, enum pl_aux_loss as);

@@ -289,7 +289,7 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
 
 /* ---- asking -------------------------------------------------------------- */
 
-void se_acquire_setup(struct se_acquire *ret, const struct se_search *search)
+static void setup_acquire(struct se_acquire *ret, const struct se_search *search)
 {
     *ret = (struct se_acquire){
         .table = search->table,
@@ -345,7 +345,7 @@ int se_predict(struct se_predicted *ret, const struct se_search *search,
     if (index < 0)
         return err_at(error, -EINVAL, "/layout", "the layout is not one of the %zu of the space",
                       search->table->n);
-    se_acquire_setup(&a, search);
+    setup_acquire(&a, search);
     se_acquire_one(&c, &a, (size_t)index);
     predict(ret, search, &a, &c);
     return 0;
@@ -361,7 +361,7 @@ static enum se_answer hand_out(struct se_trial *ret, struct se_search *search, s
     ret->id = search->next_id;
     ret->repeat_of = repeat_of;
     se_table_layout(&ret->layout, search->table, index);
-    se_acquire_setup(&a, search);
+    setup_acquire(&a, search);
     se_acquire_one(&c, &a, index);
     predict(&ret->predicted, search, &a, &c);
     open_record(search, ret->id, index, repeat_of);
@@ -583,7 +583,7 @@ static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
     enum se_answer answer;
     double chance;
 
-    se_acquire_setup(&a, search);
+    setup_acquire(&a, search);
     a.widen = widen(search);
     a.improving = se_incumbent(&incumbent, &a.incumbent, search);
     assert(unsettled(search) == search->outstanding);

@@ -21,7 +21,7 @@ void se_num_setup(void)
     openblas_set_num_threads(1);
 }
 
-double se_norm_pdf(double z)
+static double norm_pdf(double z)
 {
     return exp(-0.5 * z * z - SE_LOG_SQRT_2PI);
 }
@@ -52,7 +52,8 @@ double se_mixture_quantile(const double *weight, const double *mean, const doubl
     }
 }
 
-double se_erfcx(double x)
+/* exp(x^2) erfc(x), x >= 0 */
+static double erfcx(double x)
 {
     double r = 1.0 / (x * x);
 
@@ -69,14 +70,14 @@ double se_norm_logcdf(double z)
 {
     if (z > -5.0)
         return log(se_norm_cdf(z));
-    return log(0.5 * se_erfcx(-z * M_SQRT1_2)) - 0.5 * z * z;
+    return log(0.5 * erfcx(-z * M_SQRT1_2)) - 0.5 * z * z;
 }
 
 double se_norm_ratio(double z)
 {
     if (z > -5.0)
-        return se_norm_pdf(z) / se_norm_cdf(z);
-    return exp(-SE_LOG_SQRT_2PI) / (0.5 * se_erfcx(-z * M_SQRT1_2));
+        return norm_pdf(z) / se_norm_cdf(z);
+    return exp(-SE_LOG_SQRT_2PI) / (0.5 * erfcx(-z * M_SQRT1_2));
 }
 
 /* Acklam's start (relative error 1e-9 after one step of Halley's method). */
@@ -89,7 +90,7 @@ double se_norm_quantile(double prob)
     z -= z * 0.2 / (1.0 + 0.2 * fabs(z));
     for (int i = 0; i < 60; i++) {
         e = se_norm_cdf(z) - prob;
-        u = e / fmax(se_norm_pdf(z), 1e-300);
+        u = e / fmax(norm_pdf(z), 1e-300);
         u /= 1.0 + fmin(fmax(0.5 * z * u, -0.9), 10.0);
         z -= fmin(fmax(u, -1.0), 1.0);
         if (fabs(u) < 1e-12)
@@ -103,10 +104,10 @@ double se_log_ei(double z)
     double t;
 
     if (z > -1.0)
-        return log(se_norm_pdf(z) + z * se_norm_cdf(z));
+        return log(norm_pdf(z) + z * se_norm_cdf(z));
     if (z < -1e4) /* 1 - |z| sqrt(pi/2) erfcx(|z|/sqrt 2) -> 1/z^2 */
         return -0.5 * z * z - SE_LOG_SQRT_2PI - 2.0 * log(-z);
-    t = -z * sqrt(M_PI_2) * se_erfcx(-z * M_SQRT1_2);
+    t = -z * sqrt(M_PI_2) * erfcx(-z * M_SQRT1_2);
     return -0.5 * z * z - SE_LOG_SQRT_2PI + log1p(-t);
 }
 

@@ -12,7 +12,6 @@
 
 void se_num_setup(void);
 
-double se_norm_pdf(double z);
 double se_norm_cdf(double z);
 double se_norm_logcdf(double z);
 double se_norm_ratio(double z); /* pdf(z) / cdf(z), also where both underflow */
@@ -20,7 +19,6 @@ double se_norm_quantile(double prob);
 /* The PROB quantile, 0 < PROB < 1, of a mixture of COUNT normals; the weights add up to 1. */
 double se_mixture_quantile(const double *weight, const double *mean, const double *sd, int count,
                            double prob);
-double se_erfcx(double x); /* exp(x^2) erfc(x), x >= 0 */
 
 /* log(pdf(z) + z cdf(z)): log of expected improvement over sigma (Ament et al. 2023, "Unexpected
  * improvements to expected improvement", eq. 9). */

@@ -70,7 +70,6 @@ bool se_incumbent(size_t *ret_index, double *ret_mean, const struct se_search *s
 const struct se_leader *se_unresolved(const struct se_search *search,
                                       const struct se_leader *leader, size_t count);
 bool se_is_tie(const struct se_search *search, const struct se_leader *leader, size_t count);
-void se_acquire_setup(struct se_acquire *ret, const struct se_search *search);
 
 /* The posterior of every layout in one pass: exact means, P(fits) by the bound on the variance. */
 struct se_map {

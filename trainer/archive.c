@@ -151,6 +151,22 @@ int tr_archive_reopen(struct tr_archive *archive, struct err *error)
     return 0;
 }
 
+/* The file and tensor of NAME; NULL if absent. */
+static const struct tr_st_tensor *find(const struct tr_st **ret_file,
+                                       const struct tr_archive *archive, const char *name)
+{
+    for (size_t i = 0; i < archive->count; i++) {
+        const struct tr_st_tensor *t = tr_st_find(archive->file[i], name);
+
+        if (t) {
+            if (ret_file)
+                *ret_file = archive->file[i];
+            return t;
+        }
+    }
+    return NULL;
+}
+
 int tr_archive_open(struct tr_archive *archive, const char *folder, const char *name,
                     struct err *error)
 {
@@ -161,7 +177,7 @@ int tr_archive_open(struct tr_archive *archive, const char *folder, const char *
     if (r < 0)
         return r;
     for (size_t i = 0; i < s->count; i++)
-        if (tr_archive_find(NULL, archive, s->tensor[i].name)) {
+        if (find(NULL, archive, s->tensor[i].name)) {
             r = err_set(error, -EINVAL, "%s: tensor %s is also in another file", path,
                         s->tensor[i].name);
             tr_st_free(s);
@@ -177,21 +193,6 @@ void tr_archive_done(struct tr_archive *archive)
         tr_st_free(archive->file[i]);
     free(archive->file);
     *archive = (struct tr_archive){0};
-}
-
-const struct tr_st_tensor *tr_archive_find(const struct tr_st **ret_file,
-                                           const struct tr_archive *archive, const char *name)
-{
-    for (size_t i = 0; i < archive->count; i++) {
-        const struct tr_st_tensor *t = tr_st_find(archive->file[i], name);
-
-        if (t) {
-            if (ret_file)
-                *ret_file = archive->file[i];
-            return t;
-        }
-    }
-    return NULL;
 }
 
 /* ---- parts --------------------------------------------------------------- */
@@ -286,7 +287,7 @@ int tr_archive_put(const struct tr_archive *archive, const char *name, const str
                    struct err *error)
 {
     const struct tr_st *s;
-    const struct tr_st_tensor *t = tr_archive_find(&s, archive, name);
+    const struct tr_st_tensor *t = find(&s, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is not part of the model", name);
@@ -305,7 +306,7 @@ int tr_archive_get(const struct tr_archive *archive, const char *name, const str
                    const uint64_t shape[2], struct err *error)
 {
     const struct tr_st *s;
-    const struct tr_st_tensor *t = tr_archive_find(&s, archive, name);
+    const struct tr_st_tensor *t = find(&s, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is missing", name);

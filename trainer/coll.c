@@ -290,14 +290,3 @@ void tr_gather_double(double *ret_all, struct tr_group *group, const double *val
     MPI_Igather(values, count, MPI_DOUBLE, ret_all, count, MPI_DOUBLE, 0, group->comm, &r);
     tr_wait(group->progress, &r, 1);
 }
-
-void tr_barrier(struct tr_group *group)
-{
-    MPI_Request r;
-
-    assert(group->id == 0);
-    if (group->size == 1)
-        return;
-    MPI_Ibarrier(group->comm, &r);
-    tr_wait(group->progress, &r, 1);
-}

@@ -69,6 +69,5 @@ void tr_all_reduce_max(struct tr_group *group, float *buf, uint64_t count);
 void tr_sum_double(struct tr_group *group, double *values, int count);
 /* RET_ALL (size x count) gets every member's VALUES (count); on rank 0 only. */
 void tr_gather_double(double *ret_all, struct tr_group *group, const double *values, int count);
-void tr_barrier(struct tr_group *group);
 
 #endif

@@ -10,7 +10,8 @@ struct place {
     char cpus[128];
 };
 
-char *tr_cpu_list(char *buf, size_t size)
+/* "0-3,8": the CPUs that this thread may run on. Into BUF, cut at a comma if it is too long. */
+static char *cpu_list(char *buf, size_t size)
 {
     cpu_set_t set;
     size_t at = 0;
@@ -81,7 +82,7 @@ void tr_hello(struct tr_events *events, const struct tr_config *config, struct t
     MPI_Request req;
 
     (void)gethostname(mine.host, sizeof(mine.host) - 1);
-    tr_cpu_list(mine.cpus, sizeof(mine.cpus));
+    cpu_list(mine.cpus, sizeof(mine.cpus));
     if (events)
         all = mem_alloc(sizeof(*all) * (size_t)world->size);
     MPI_Igather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE, 0,

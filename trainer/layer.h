@@ -33,8 +33,6 @@ const void *tr_gather_rows(struct tr_rank *rank, const void *input);
  * ... in a workspace, which tr_reduce_rows() adds over tp: (local_rows, hidden), valid until the
  * next of these.
  */
-void *tr_partial(struct tr_rank *rank);
-enum kn_type tr_partial_type(const struct tr_rank *rank);
 void tr_linear_partial(struct tr_rank *rank, const void *input, const void *weight, uint64_t rows,
                        uint64_t in, uint64_t out);
 void tr_linear_dx_partial(struct tr_rank *rank, const void *dy, const void *weight, uint64_t rows,

@@ -58,29 +58,29 @@ void tr_linear_dx(struct tr_rank *rank, void *dx, const void *dy, const void *we
 
 /* Partial sums are added in fp32 whatever the storage: rounding each to bf16 first would make the
  * error grow with tp. So bf16 needs a buffer of its own for them. */
-enum kn_type tr_partial_type(const struct tr_rank *rank)
+static enum kn_type partial_type(const struct tr_rank *rank)
 {
     return rank->comms.tp.size > 1 ? KN_F32 : rank->type;
 }
 
-void *tr_partial(struct tr_rank *rank)
+static void *partial(struct tr_rank *rank)
 {
     /* dh is as wide as an activation, and has this rank's rows only. */
     assert(rank->work.partial ||
-           (tr_partial_type(rank) == rank->type && rank->d.local_rows == rank->d.rows));
+           (partial_type(rank) == rank->type && rank->d.local_rows == rank->d.rows));
     return rank->work.partial ? rank->work.partial : rank->work.dh;
 }
 
 void tr_linear_partial(struct tr_rank *rank, const void *input, const void *weight, uint64_t rows,
                        uint64_t in, uint64_t out)
 {
-    times_weight(rank, tr_partial(rank), tr_partial_type(rank), input, weight, rows, in, out);
+    times_weight(rank, partial(rank), partial_type(rank), input, weight, rows, in, out);
 }
 
 void tr_linear_dx_partial(struct tr_rank *rank, const void *dy, const void *weight, uint64_t rows,
                           uint64_t in, uint64_t out)
 {
-    back_through(rank, tr_partial(rank), tr_partial_type(rank), dy, weight, rows, in, out);
+    back_through(rank, partial(rank), partial_type(rank), dy, weight, rows, in, out);
 }
 
 void tr_linear_dw(struct tr_rank *rank, float *dw, const void *dy, const void *input, uint64_t rows,
@@ -139,8 +139,8 @@ const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type)
 
 const void *tr_reduce_rows(struct tr_rank *rank)
 {
-    enum kn_type t = tr_partial_type(rank);
-    const void *sum = tr_reduce(rank, tr_partial(rank), t);
+    enum kn_type t = partial_type(rank);
+    const void *sum = tr_reduce(rank, partial(rank), t);
 
     if (t == rank->type)
         return sum;

@@ -407,7 +407,8 @@ void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int nd
     file->data_bytes = t->end;
 }
 
-char *tr_st_header(size_t *ret_size, struct tr_st *file)
+/* Header as it stands in the file, length word included; data_at is set. Caller frees. */
+static char *header_text(size_t *ret_size, struct tr_st *file)
 {
     struct str h = {0};
     uint64_t n;
@@ -451,7 +452,7 @@ static int reserve(int fd, uint64_t bytes)
 int tr_st_create(struct tr_st *file, struct err *error)
 {
     size_t n;
-    AUTO_FREE char *h = tr_st_header(&n, file);
+    AUTO_FREE char *h = header_text(&n, file);
     int r;
 
     assert(file->fd < 0); /* a description until now */
@@ -471,7 +472,7 @@ int tr_st_attach(struct tr_st *file, struct err *error)
     size_t n;
 
     assert(file->fd < 0);
-    free(tr_st_header(&n, file)); /* lays the tensors out */
+    free(header_text(&n, file)); /* lays the tensors out */
     file->fd = open(file->path, O_RDWR | O_CLOEXEC);
     if (file->fd < 0)
         return err_set(error, -errno, "open %s: %s", file->path, strerror(errno));

@@ -71,8 +71,6 @@ int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uin
 struct tr_st *tr_st_new(const char *path, const json_t *metadata);
 void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int ndim,
                const int64_t *shape);
-/* Header as in the file, length word included; data_at is set. Caller frees. */
-char *tr_st_header(size_t *ret_size, struct tr_st *file);
 /* Make the file at its full size with its header; the data reads as zeros. Open afterwards. */
 int tr_st_create(struct tr_st *file, struct err *error);
 /* Open the file that another process created from the same description. */

@@ -36,7 +36,9 @@ static void add_rank(struct str *out, const struct tr_span *span, int spans, int
     }
 }
 
-char *tr_timeline_json(const struct tr_span *span, const int *count, int world, const char *title)
+/* The trace of COUNT spans for each of WORLD ranks, the spans of rank r after those of r - 1.
+ * Caller frees. */
+static char *trace_json(const struct tr_span *span, const int *count, int world, const char *title)
 {
     struct str s = {0};
     AUTO_JSON *name = json_string(title);
@@ -113,6 +115,6 @@ int tr_timeline_write(const char *path, struct tr_group *group, const struct tr_
     gather(group, mine, n, all);
     if (group->rank != 0)
         return 0;
-    text = tr_timeline_json(all, n, group->size, title);
+    text = trace_json(all, n, group->size, title);
     return file_write_atomic(path, text, strlen(text), 0644, error);
 }

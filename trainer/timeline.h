@@ -16,10 +16,6 @@
 void tr_timeline_begin(struct tr_clock *clock, int cap);
 void tr_timeline_end(struct tr_clock *clock);
 
-/* The trace of COUNT spans for each of WORLD ranks, the spans of rank r after those of r - 1.
- * Caller frees. */
-char *tr_timeline_json(const struct tr_span *span, const int *count, int world, const char *title);
-
 /* Collective over GROUP: what was noted since BEGUN_NS, written to PATH by rank 0. */
 int tr_timeline_write(const char *path, struct tr_group *group, const struct tr_clock *clock,
                       uint64_t begun_ns, const char *title, struct err *error);

@@ -317,7 +317,6 @@ int tn_http_settings_check(const struct conf *conf, struct err *error);
 int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
                   const struct tn_http_config *config, struct err *error);
 const char *tn_http_url(const struct tn_http *http); /* "http://127.0.0.1:8417" */
-const char *tn_http_token(const struct tn_http *http);
 void tn_http_quiesce(struct tn_http *http); /* no new connections, streams end */
 struct tn_http *tn_http_stop(struct tn_http *http);
 

@@ -39,9 +39,6 @@ struct web_match {
     struct web_pair param[WEB_MAX_PARAMS];
 };
 
-/* True if the path fits ROUTE's template; fills *RET. */
-bool web_route_fits(struct web_match *ret, const struct web_route *route,
-                    const struct web_target *target, struct arena *arena);
 /* The route for METHOD ("HEAD" counts as "GET"). -ENOENT: no such path; -EPERM: path without that
  * method, and *RET_ALLOW lists those that it has. */
 int web_route_find(struct web_match *ret, const char **ret_allow, const struct web_route *table,
@@ -241,7 +238,6 @@ enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *
                                  const char *method, const char *upload, size_t *upload_size);
 /* The answer: RESPONSE is taken. Called once. */
 void web_request_answer(struct web_request *rq, int status, struct MHD_Response *owned_response);
-void web_request_resume(struct web_request *rq);
 
 /* 200 with bytes that live as long as the program, which are not copied. */
 void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t size);

@@ -204,7 +204,8 @@ static json_t *components(const struct web_config *config)
                      "type", "http", "scheme", "bearer");
 }
 
-json_t *web_openapi_document(const struct web_config *config)
+/* The same document for any table: new reference. */
+static json_t *document(const struct web_config *config)
 {
     json_t *paths = json_object();
 
@@ -233,7 +234,7 @@ void web_openapi(struct web_request *rq)
     struct web_server *s = rq->server;
 
     if (!s->openapi) {
-        json_t *doc = web_openapi_document(&s->config);
+        json_t *doc = document(&s->config);
 
         s->openapi = jx_dump(doc);
         json_decref(doc);

@@ -540,6 +540,15 @@ enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *
     return r;
 }
 
+static void resume(struct web_request *rq)
+{
+    if (!rq->suspended)
+        return;
+    rq->suspended = false;
+    web_conn_phase(rq->conn, REPLY_MS, WEB_PATIENCE_ANSWER_MS);
+    web_conn_resume(rq->conn, rq->mhd);
+}
+
 void web_request_answer(struct web_request *rq, int status, struct MHD_Response *owned_response)
 {
     struct web_server *s = rq->server;
@@ -559,16 +568,7 @@ void web_request_answer(struct web_request *rq, int status, struct MHD_Response 
         strcmp(rq->method, "HEAD"))
         s->config.on_change(s->config.ctx, rq, status);
     if (!rq->inside)
-        web_request_resume(rq);
-}
-
-void web_request_resume(struct web_request *rq)
-{
-    if (!rq->suspended)
-        return;
-    rq->suspended = false;
-    web_conn_phase(rq->conn, REPLY_MS, WEB_PATIENCE_ANSWER_MS);
-    web_conn_resume(rq->conn, rq->mhd);
+        resume(rq);
 }
 
 void web_defer(struct web_request *rq)

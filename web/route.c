@@ -32,8 +32,9 @@ static bool segment_fits(struct web_match *match, const char *tmpl, size_t size,
     return true;
 }
 
-bool web_route_fits(struct web_match *ret, const struct web_route *route,
-                    const struct web_target *target, struct arena *arena)
+/* True if the path fits ROUTE's template; fills *RET. */
+static bool fits(struct web_match *ret, const struct web_route *route,
+                 const struct web_target *target, struct arena *arena)
 {
     const char *p = route->path;
 
@@ -64,7 +65,7 @@ int web_route_find(struct web_match *ret, const char **ret_allow, const struct w
     for (const struct web_route *route = table; route->method; route++) {
         struct web_match m;
 
-        if (!web_route_fits(&m, route, target, arena))
+        if (!fits(&m, route, target, arena))
             continue;
         if (!strcmp(route->method, want)) {
             *ret = m;

@@ -80,7 +80,7 @@ struct web_frame *web_frame_new(const char *event, int64_t id, const char *data)
     return frame_of(s.text, s.len);
 }
 
-struct web_frame *web_frame_ref(struct web_frame *frame)
+static struct web_frame *ref_frame(struct web_frame *frame)
 {
     frame->refs++;
     return frame;
@@ -102,7 +102,7 @@ static void enqueue(struct web_stream *stream, struct web_frame *frame)
 {
     if (frame->queued++ == 0)
         stream->server->streamed += size_of(frame);
-    stream->queue[(stream->head + stream->count++) % QUEUE] = web_frame_ref(frame);
+    stream->queue[(stream->head + stream->count++) % QUEUE] = ref_frame(frame);
     stream->bytes += size_of(frame);
 }
 

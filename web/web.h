@@ -277,7 +277,6 @@ struct web_frame;
 
 /* ID < 0: the event has no id. DATA is one line of JSON. */
 struct web_frame *web_frame_new(const char *event, int64_t id, const char *data);
-struct web_frame *web_frame_ref(struct web_frame *frame);
 struct web_frame *web_frame_unref(struct web_frame *frame);
 
 /*
@@ -304,8 +303,5 @@ void web_stream_end(struct web_stream *stream); /* after what is queued */
 
 /* GET /openapi.json: made from the route table. */
 web_handler web_openapi;
-
-/* The same document for any table: new reference. */
-json_t *web_openapi_document(const struct web_config *config);
 
 #endif

@@ -27,7 +27,6 @@ EXCEPTIONS = (
     ("pl_pipe_of", "store", "room that one call keeps for the next"),
     ("tn_engine_new", "spec", "taken: NULL after success"),
     ("tn_slurm_line", "text", "a cursor, advanced"),
-    ("tn_sh_spend", "what", "in and out: one of the costs, added to"),
     ("web_request_step", "upload_size", "libmicrohttpd's: read, and set to what is left"),
 )
 FORMULAS = "kernels/"  # arrays by the names of their formulas, y = f(x), behind the pool and the type

@@ -278,11 +278,6 @@ const char *tn_http_url(const struct tn_http *http)
     return web_server_url(http->web);
 }
 
-const char *tn_http_token(const struct tn_http *http)
-{
-    return http->token;
-}
-
 void tn_http_quiesce(struct tn_http *http)
 {
     tn_asks_drop(http->svc);

@@ -57,9 +57,6 @@ struct tn_api_job {
     struct pl_workload workload;
     const struct pl_trainer *trainer;
 };
-int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
-                     struct err *error);
-struct pl_problem tn_api_problem(const struct tn_api_job *job);
 
 /* ---- tokens, answers, audit: token.c; events: event.c -------------------- */
 

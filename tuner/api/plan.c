@@ -13,7 +13,7 @@ static double headroom(const struct pl_trainer *trainer)
     return trainer->bundled ? 0 : 0.05;
 }
 
-int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
+static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error)
 {
     const char *trainer = "partune", *rules;
@@ -42,7 +42,7 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     return r < 0 ? err_under(error, "/workload") : 0;
 }
 
-struct pl_problem tn_api_problem(const struct tn_api_job *job)
+static struct pl_problem problem_of(const struct tn_api_job *job)
 {
     return (struct pl_problem){&job->model, &job->cluster, &job->workload, job->trainer};
 }
@@ -61,7 +61,7 @@ static json_t *rules_json(const struct pl_verdict *verdict)
 
 static json_t *check(const struct tn_api_job *job, const struct pl_layout *layout)
 {
-    struct pl_problem p = tn_api_problem(job);
+    struct pl_problem p = problem_of(job);
     struct pl_verdict verdict;
     struct pl_memory memory;
     struct pl_cost cost;
@@ -94,12 +94,12 @@ void tn_api_check(struct web_request *rq)
     struct err e;
     const json_t *body = web_body(rq);
 
-    if (jx_keys(body, keys, &e) < 0 || tn_api_job_parse(&j, tn_api_svc(rq), body, &e) < 0 ||
+    if (jx_keys(body, keys, &e) < 0 || parse_job(&j, tn_api_svc(rq), body, &e) < 0 ||
         jx_need(body, "layout", &e) < 0) {
         web_reply_error(rq, &e);
         return;
     }
-    p = tn_api_problem(&j);
+    p = problem_of(&j);
     if (pl_layout_parse(&l, json_object_get(body, "layout"), &p, &e) < 0) {
         err_under(&e, "/layout");
         web_reply_error(rq, &e);
@@ -136,7 +136,7 @@ static json_t *variants(const struct pl_plan_entry *entry, bool families)
 static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_job *job,
                          bool families)
 {
-    struct pl_problem p = tn_api_problem(job);
+    struct pl_problem p = problem_of(job);
     double mfu = pl_mfu(&p, &entry->layout, entry->cost.tokens_per_s);
     char text[160];
 
@@ -180,7 +180,7 @@ static json_t *excluded(uint64_t *ret_candidates, const struct plan *search,
 static void plan_work(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
-    struct pl_problem p = tn_api_problem(&x->job);
+    struct pl_problem p = problem_of(&x->job);
     struct tn_patience ranking, rest;
     struct pl_plan plan;
     json_t *items = json_array(), *rules, *answer;
@@ -229,14 +229,13 @@ void tn_api_plan(struct web_request *rq)
 
     x->top = TOP_STANDARD;
     x->fold = true;
-    if (jx_keys(body, keys, &x->e) < 0 ||
-        tn_api_job_parse(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
+    if (jx_keys(body, keys, &x->e) < 0 || parse_job(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
         jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0 ||
         jx_get_bool(&x->fold, body, "fold", &x->e) < 0) {
         web_reply_error(rq, &x->e);
         return;
     }
-    p = tn_api_problem(&x->job);
+    p = problem_of(&x->job);
     if (pl_space_parse(&x->space, json_object_get(body, "space"), &p, &x->e) < 0) {
         err_under(&x->e, "/space");
         web_reply_error(rq, &x->e);

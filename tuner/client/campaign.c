@@ -487,7 +487,7 @@ int cl_export(struct cl *client)
     return code == CL_OK ? deliver(client, text, n) : code;
 }
 
-int cl_action(struct cl *client, const char *id, const char *action)
+static int act(struct cl *client, const char *id, const char *action)
 {
     AUTO_FREE char *tail = mem_printf(":%s", action);
     AUTO_FREE char *path = campaign_path(id, tail);
@@ -520,28 +520,28 @@ int cl_action(struct cl *client, const char *id, const char *action)
 
 int cl_cancel(struct cl *client)
 {
-    return cl_action(client, client->operand[0], "cancel");
+    return act(client, client->operand[0], "cancel");
 }
 
 int cl_pause(struct cl *client)
 {
-    return cl_action(client, client->operand[0], "pause");
+    return act(client, client->operand[0], "pause");
 }
 
 int cl_resume(struct cl *client)
 {
-    return cl_action(client, client->operand[0], "resume");
+    return act(client, client->operand[0], "resume");
 }
 
 int cl_clone(struct cl *client)
 {
-    return cl_action(client, client->operand[0], "clone");
+    return act(client, client->operand[0], "clone");
 }
 
 int cl_verify(struct cl *client)
 {
     AUTO_JSON *v = NULL;
-    int code = cl_action(client, client->operand[0], "verify");
+    int code = act(client, client->operand[0], "verify");
 
     if (code != CL_OK || !client->args.wait)
         return code;

@@ -132,7 +132,6 @@ char *cl_text(char buf[64], const json_t *json, const char *path);
 const char *cl_string(const json_t *json, const char *path); /* "" where absent */
 double cl_number(const json_t *json, const char *path);      /* NAN where absent */
 char *cl_rate(char buf[32], double rate);                    /* "41,000" */
-char *cl_interval(char buf[64], const json_t *json); /* tokens_per_s, lo, hi: "41,000 ± 300" */
 void cl_print_json(const json_t *json);
 /* Layout, throughput and ratio of a best or baseline object, on a line. */
 void cl_print_result(FILE *out, const char *title, const json_t *json);
@@ -208,7 +207,6 @@ int cl_importance(struct cl *client);
 int cl_export(struct cl *client);
 int cl_check(struct cl *client);
 int cl_plan(struct cl *client);
-int cl_action(struct cl *client, const char *id, const char *action);
 int cl_cancel(struct cl *client);
 int cl_pause(struct cl *client);
 int cl_resume(struct cl *client);

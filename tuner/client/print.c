@@ -74,7 +74,8 @@ char *cl_text(char buf[64], const json_t *json, const char *path)
     return buf;
 }
 
-char *cl_interval(char buf[64], const json_t *json)
+/* tokens_per_s, lo, hi: "41,000 ± 300" */
+static char *rate_interval(char buf[64], const json_t *json)
 {
     double mean = cl_number(json, "tokens_per_s");
     double half = (cl_number(json, "hi") - cl_number(json, "lo")) / 2;
@@ -204,7 +205,7 @@ void cl_print_result(FILE *out, const char *title, const json_t *json)
         return;
     }
     /* What matters first: a narrow terminal cuts the end. */
-    fprintf(out, "%-10s %s %stokens/s", title, cl_interval(interval, json),
+    fprintf(out, "%-10s %s %stokens/s", title, rate_interval(interval, json),
             cl_simulated_word(json));
     if (isfinite(ratio) && strcmp(title, "baseline"))
         fprintf(out, "  %.2f x baseline", ratio);

@@ -64,9 +64,6 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
                                      struct tn_engine *owned_en);
 void tn_campaign_unload_idle(struct tn_service *svc);
 void tn_campaign_set_state(struct tn_campaign *campaign, const char *state);
-/* Whoever comes, or comes back, is as far as the one that has used least of those at work: it
- * claims nothing for the time when it was not there. */
-void tn_campaign_join_share(struct tn_campaign *campaign);
 /* Change the state in the database and in memory, with its event. */
 int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
                        const char *reason, struct err *error);

@@ -33,7 +33,9 @@ void tn_campaign_set_state(struct tn_campaign *campaign, const char *state)
         campaign->active_since = now ? now : 1;
 }
 
-void tn_campaign_join_share(struct tn_campaign *campaign)
+/* Whoever comes, or comes back, is as far as the one that has used least of those at work: it
+ * claims nothing for the time when it was not there. */
+static void join_share(struct tn_campaign *campaign)
 {
     double least = INFINITY;
 
@@ -71,7 +73,7 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
              reason ? reason : "");
     if (c) {
         tn_campaign_set_state(c, to);
-        tn_campaign_join_share(c);
+        join_share(c);
     }
     tn_changed(svc);
     return 0;
@@ -92,7 +94,7 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
         c->active_s += (double)(now - row->active_since) / 1000.0;
     c->device_s = row->device_s;
     c->priority = row->priority;
-    tn_campaign_join_share(c);
+    join_share(c);
     c->asked = (int)row->trials;
     c->next = svc->campaigns;
     svc->campaigns = c;

@@ -134,7 +134,8 @@ static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct
     return r;
 }
 
-int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *error)
+/* Replay what the database knows of the campaign; any thread, DB of that thread. */
+static int replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *error)
 {
     struct db_filter f = {.limit = 1000};
     int64_t total = 1;
@@ -195,7 +196,7 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
         tn_spec_free(spec);
     }
     if (r == 0)
-        r = tn_engine_replay(en, db, id, error);
+        r = replay(en, db, id, error);
     if (r < 0) {
         tn_engine_unref(en);
         return r;

@@ -30,8 +30,6 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial); /* lock
 /* The layout TEXT of one of its trials. */
 int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
                      struct err *error);
-/* Replay what the database knows of the campaign; any thread, DB of that thread. */
-int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *error);
 /* The search of a stored campaign, built anew; any thread, DB of that thread, or a connection of
  * its own. AT_WORK: it is to go on, not to be asked only. */
 int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,

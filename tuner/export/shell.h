@@ -87,8 +87,6 @@ struct tn_sh_sink {
     bool open, split;
 };
 
-/* Adds BY to *WHAT, a cost of SHELL; false once it is over MOST or SHELL has failed. */
-bool tn_sh_spend(struct tn_sh *shell, size_t *what, size_t by, size_t most);
 void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch);
 /* TEXT with its marks. WHOLE: no white space of it splits words. */
 void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole);

@@ -4,7 +4,8 @@
  */
 #include "tuner/export/shell.h"
 
-bool tn_sh_spend(struct tn_sh *shell, size_t *what, size_t by, size_t most)
+/* Adds BY to *WHAT, a cost of SHELL; false once it is over MOST or SHELL has failed. */
+static bool spend(struct tn_sh *shell, size_t *what, size_t by, size_t most)
 {
     *what += by;
     if (*what > most && shell->r == 0)
@@ -15,7 +16,7 @@ bool tn_sh_spend(struct tn_sh *shell, size_t *what, size_t by, size_t most)
 
 void tn_sh_end_word(struct tn_sh *shell, struct tn_sh_sink *sink)
 {
-    if (sink->open && tn_sh_spend(shell, &shell->words, 1, MAX_WORDS))
+    if (sink->open && spend(shell, &shell->words, 1, MAX_WORDS))
         tn_sh_list_add(sink->out, str_take(&sink->cur));
     str_trunc(&sink->cur, 0);
     sink->open = false;
@@ -23,7 +24,7 @@ void tn_sh_end_word(struct tn_sh *shell, struct tn_sh_sink *sink)
 
 void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch)
 {
-    if (!tn_sh_spend(shell, &shell->bytes, 1, MAX_BYTES))
+    if (!spend(shell, &shell->bytes, 1, MAX_BYTES))
         return;
     str_addc(&sink->cur, ch);
     sink->open = true;
@@ -47,7 +48,7 @@ void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *t
 
 struct tn_sh_variable *tn_sh_find(struct tn_sh *shell, const char *name)
 {
-    if (!tn_sh_spend(shell, &shell->lookups, 1, MAX_LOOKUPS))
+    if (!spend(shell, &shell->lookups, 1, MAX_LOOKUPS))
         return NULL;
     for (size_t i = 0; i < shell->count; i++)
         if (str_eq(shell->vars[i].name, name))
@@ -146,7 +147,7 @@ static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
         if (!array)
             join(&merged);
     }
-    tn_sh_spend(shell, &shell->words, merged.n, MAX_WORDS);
+    spend(shell, &shell->words, merged.n, MAX_WORDS);
     tn_sh_list_done(values);
     tn_sh_list_done(&variable->values);
     variable->values = merged;
@@ -171,7 +172,7 @@ void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *valu
     if (append && v->values.n && !array && !v->array) {
         char *whole = mem_printf("%s%s", v->values.v[0], values->n ? values->v[0] : "");
 
-        tn_sh_spend(shell, &shell->bytes, strlen(whole), MAX_BYTES);
+        spend(shell, &shell->bytes, strlen(whole), MAX_BYTES);
         tn_sh_list_done(values);
         tn_sh_list_add(values, whole);
     } else if (append && v->values.n) {
