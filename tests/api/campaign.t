@@ -2,25 +2,12 @@
 # A real campaign of a tiny model over HTTP: its life, its results, its events over a kill -9, and the description of
 # the API against what the server answers.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 [ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
 
-start() {
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    token=$(cat data/token)
-    A="Authorization: Bearer $token"
-}
-status() { $C -o body -w '%{http_code}' "$@"; }
-get() { status -H "$A" "$url$1"; }
-post() { status -H "$A" -H 'Content-Type: application/json' -d "$2" "$url$1"; }
-field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; }
-state_is() { get "/v1/campaigns/$id" >/dev/null && grep -q "\"state\":\"$1\"" body; }
-state_is_second() { get "/v1/campaigns/$second" >/dev/null && grep -q "\"state\":\"cancelled\"" body; }
+state_is() { code "/v1/campaigns/$id" >/dev/null && grep -q "\"state\":\"$1\"" body; }
+state_is_second() { code "/v1/campaigns/$second" >/dev/null && grep -q "\"state\":\"cancelled\"" body; }
 
 start
 spec='"model":"nano-moe","workload":{"global_batch":8},"space":{"world":[1],"micro_batch":[1,2,4]},
@@ -33,9 +20,9 @@ pids="$pids $!"
 is "the same again, by its key" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns")" 201
 has "is the same campaign" "$(cat body)" "^{\"id\":\"$id\""
 ok "it ends" wait_for 60 state_is done
-is "all trials" "$(get "/v1/campaigns/$id/trials" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 3"
-is "the last first, one at a time" "$(get "/v1/campaigns/$id/trials?page_size=1&sort=-n" && grep -c '"n":3' body)" "2001"
-is "none ran out of memory" "$(get "/v1/campaigns/$id/trials?state=oom" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "all trials" "$(code "/v1/campaigns/$id/trials" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 3"
+is "the last first, one at a time" "$(code "/v1/campaigns/$id/trials?page_size=1&sort=-n" && grep -c '"n":3' body)" "2001"
+is "none ran out of memory" "$(code "/v1/campaigns/$id/trials?state=oom" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
 ok "the stream has seen its end" wait_for 5 grep -q '"state":"done"' live
 has "steps were streamed" "$(cat live)" '^event: step'
 has "and the best" "$(cat live)" '^event: best'
@@ -44,17 +31,17 @@ etag=$($C -I -H "$A" "$url/v1/campaigns/$id" | sed -n 's/^ETag: \(.*\)\r$/\1/p')
 is "unchanged: 304" "$(status -H "$A" -H "If-None-Match: $etag" "$url/v1/campaigns/$id")" 304
 is "notes" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"<b>n</b>","tags":["x","y"]}' "$url/v1/campaigns/$id")" 200
 is "notes over an old state: 412" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"m"}' "$url/v1/campaigns/$id")" 412
-is "found by its tag" "$(get '/v1/campaigns?tag=x' && grep -c "$id" body)" "2001"
-is "found by a part of its name" "$(get '/v1/campaigns?name=IRS' && grep -c "$id" body)" "2001"
-is "not by what is no part of it" "$(get '/v1/campaigns?name=first2' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
-is "not by another" "$(get '/v1/campaigns?tag=a' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
-is "a state of trials that is none: 400" "$(get "/v1/campaigns/$id/trials?state=done")" 400
-is "nor is this a kind" "$(get "/v1/campaigns/$id/trials?kind=best")" 400
+is "found by its tag" "$(code '/v1/campaigns?tag=x' && grep -c "$id" body)" "2001"
+is "found by a part of its name" "$(code '/v1/campaigns?name=IRS' && grep -c "$id" body)" "2001"
+is "not by what is no part of it" "$(code '/v1/campaigns?name=first2' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "not by another" "$(code '/v1/campaigns?tag=a' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "a state of trials that is none: 400" "$(code "/v1/campaigns/$id/trials?state=done")" 400
+is "nor is this a kind" "$(code "/v1/campaigns/$id/trials?kind=best")" 400
 is "a verb over an old state: 412" "$(status -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{}' "$url/v1/campaigns/$id:cancel")" 412
 is "a clone of no object: 422" "$(post "/v1/campaigns/$id:clone" '[]')" 422
 is "pause what has ended: 409" "$(post "/v1/campaigns/$id:pause" '{}')" 409
 for what in best baseline importance pareto predictions diagnosis trials/1 trials/1/steps trials/1/log 'surface?x=micro_batch&y=recompute'; do
-    is "GET $what" "$(get "/v1/campaigns/$id/$what")" 200
+    is "GET $what" "$(code "/v1/campaigns/$id/$what")" 200
 done
 rule='"name":"rule","model":"mixtral-8x22b","cluster":{"profile":"dgx-h100","nodes":64},"workload":{"global_batch":1024},"launcher":{"kind":"simulated"},"trainer":"megatron","space":{"tp":[2],"pp":[8],"micro_batch":[1]}'
 is "a baseline is chosen by rule" "$(post "/v1/campaigns?dry_run=true" "{$rule}")" 200
@@ -65,19 +52,19 @@ has "which the answer says" "$(cat body)" '"baseline_rule": *"naive"'
 has "and is what it was" "$(tr -d ' ' <body)" '"baseline":{"world":448,.*"ep":1,'
 is "another word is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"person\"}")" 422
 has "by its field" "$(cat body)" '/baseline'
-has "a campaign says who chose" "$(get "/v1/campaigns/$id" && cat body)" '"baseline_rule": *"default"'
-has "and its baseline, too" "$(get "/v1/campaigns/$id/baseline" && cat body)" '"baseline_rule": *"default"'
-is "surface of one key: 400" "$(get "/v1/campaigns/$id/surface?x=tp")" 400
-is "a log from its middle" "$(get "/v1/campaigns/$id/trials/1/log?offset=3&limit=7" && wc -c <body | tr -d ' ')" "2007"
-is "export" "$(get "/v1/campaigns/$id/export/partune")" 200
+has "a campaign says who chose" "$(code "/v1/campaigns/$id" && cat body)" '"baseline_rule": *"default"'
+has "and its baseline, too" "$(code "/v1/campaigns/$id/baseline" && cat body)" '"baseline_rule": *"default"'
+is "surface of one key: 400" "$(code "/v1/campaigns/$id/surface?x=tp")" 400
+is "a log from its middle" "$(code "/v1/campaigns/$id/trials/1/log?offset=3&limit=7" && wc -c <body | tr -d ' ')" "2007"
+is "export" "$(code "/v1/campaigns/$id/export/partune")" 200
 has "carries its provenance" "$(cat body)" "$id"
 job="/v1/campaigns/$id/export/mpijob+partune"
 is "a job around it" "$(status -D head -H "$A" "$url$job")" 200
 has "with a name that says what it is" "$(cat head)" "filename=\"$id-partune\.yaml\""
 for e in "data/campaigns/$id"/trials/*/1/events; do mv "$e" "$e.kept" && mkfifo "$e"; done
-is "export, where a trial has left a pipe for its events" "$(get "/v1/campaigns/$id/export/partune")" 200
+is "export, where a trial has left a pipe for its events" "$(code "/v1/campaigns/$id/export/partune")" 200
 for e in "data/campaigns/$id"/trials/*/1/events; do mv "$e.kept" "$e"; done
-is "export to nothing known: 404" "$(get "/v1/campaigns/$id/export/nothing")" 404
+is "export to nothing known: 404" "$(code "/v1/campaigns/$id/export/nothing")" 404
 is "compare trials" "$(post /v1/compare "{\"trials\":[{\"campaign\":\"$id\",\"n\":1},{\"campaign\":\"$id\",\"n\":2}]}")" 200
 has "says in what they differ" "$(cat body)" '"differs":\["'
 is "compare one: 422" "$(post /v1/compare "{\"campaigns\":[\"$id\"]}")" 422
@@ -87,7 +74,7 @@ if command -v sqlite3 >/dev/null; then # what cannot be remembered is not made, 
     has "an answer that cannot be kept is not given" "$(twice)" '^[45]'
     sqlite3 -cmd '.timeout 5000' data/partune.db "DROP TRIGGER forgetful"
     is "the next time it is" "$(twice)" 201
-    is "and there is one campaign" "$(get '/v1/campaigns?name=twice' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 1"
+    is "and there is one campaign" "$(code '/v1/campaigns?name=twice' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 1"
 fi
 is "clone with changes" "$(post "/v1/campaigns/$id:clone" '{"name":"second","budget":{"trials":200},"space":{"world":[1,2]}}')" 201
 second=$(sed -n 's/.*"id":"\([^"]*\)","name".*/\1/p' body)
@@ -111,11 +98,11 @@ is "resume" "$(post "/v1/campaigns/$second:resume" '{}')" 200
 is "delete what runs: 409" "$(status -X DELETE -H "$A" "$url/v1/campaigns/$second")" 409
 is "cancel" "$(post "/v1/campaigns/$second:cancel" '{}')" 200
 ok "it is cancelled" wait_for 20 state_is_second
-"$PT_BUILD/tests/api/openapi_check" "$url" "$token" "$id" 1 >walk
+"$PT_BUILD/tests/api/openapi_check" "$url" "$(cat data/token)" "$id" 1 >walk
 ok "the description agrees with the server on all $(grep -c '^ok' walk) points" sh -c '! grep -A2 "^not ok" walk'
 deleted() { [ "$(status -X DELETE -H "$A" "$url/v1/campaigns/$second")" = 204 ]; }
 ok "delete, when its trials are stopped" wait_for 10 deleted
-is "it is gone" "$(get "/v1/campaigns/$second")" 404
+is "it is gone" "$(code "/v1/campaigns/$second")" 404
 kill -TERM "$pid"
 wait "$pid"
 is "a graceful end" $? 0

@@ -2,6 +2,7 @@
 # What a trial is held to: resource limits, another user, an environment without the daemon's secrets, and no way from the
 # folder that it owns to what it does not.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 command -v mpiexec >/dev/null || { echo "1..0 # SKIP no MPI"; exit 0; }
 
@@ -37,27 +38,18 @@ TRAIN
 chmod 755 "$public/train"
 echo precious >"$public/precious"
 chmod 600 "$public/precious"
-start() { # more options
-    rm -f err
-    THE_SECRET=x "$public/partuned" --data "$public/data" --listen 127.0.0.1:0 --train "$public/train" --stop requeue "$@" 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat "$public/data/token")"
-}
-stop() { kill -TERM "$pid"; wait "$pid"; }
-call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
+partuned=$public/partuned data=$public/data
+options='--train "$public/train" --stop requeue'
+export THE_SECRET=x # of the daemon, for no trial
 submit() {
     call /v1/campaigns -d '{"name": "c", "model": "nano-moe", "workload": {"global_batch": 8}, "space": {"world": [1]},
-        "budget": {"trials": 1}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}}' | sed -n 's/^{"id":"\([^"]*\)".*/\1/p'
+        "budget": {"trials": 1}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}}' | id_of
 }
-over() { call "/v1/campaigns/$id" | grep -q '"state":"done","reason"'; }
 seen() { sed -n "$1p" "$public/data/campaigns/$id/trials/1/1/seen"; }
 
 start --trial-limits nofile=200,fsize=1g,core=0
 id=$(submit)
-ok "a campaign under limits ends" wait_for 60 over
+ok "a campaign under limits ends" wait_for 60 is_in "$id" done
 is "no core is dumped" "$(seen 3)" 0
 is "open files are limited" "$(seen 4)" 200
 is "so is the size of a file" "$(seen 5)" 2097152
@@ -73,7 +65,7 @@ fi
 rm -rf "$public/data"
 start --trial-user nobody --trial-limits nproc=4000
 id=$(submit)
-ok "a campaign as another user ends" wait_for 60 over
+ok "a campaign as another user ends" wait_for 60 is_in "$id" done
 has "its trial succeeds" "$(call "/v1/campaigns/$id/trials/1")" '"state":"ok"'
 is "it ran as that user" "$(seen 1)" "$(id -u nobody)"
 is "with that user's groups" "$(seen 2)" "$(id -G nobody)"

@@ -1,53 +1,38 @@
 #!/bin/sh
 # The daemon over HTTP: every resource without a campaign, bad input, tokens, and what a restart keeps.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--listen "127.0.0.1:0 unix:sock"'
 cd "$run" || exit 99
 
-start() {
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen "${1:-127.0.0.1:0 unix:sock}" 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-stop() {
-    kill -TERM "$pid"
-    wait "$pid"
-}
-status() { $C -o body -w '%{http_code}' "$@"; }
-get() { status -H "$A" "$url$1"; }
-post() { status -H "$A" -H 'Content-Type: application/json' -d "$2" "$url$1"; }
-field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; }
 
 start
 is "alive without a token" "$(status "$url/healthz")" 200
 is "ready, to anybody" "$(status "$url/readyz" && grep -c "$run" body)" "2000"
 is "but a wrong token learns no paths" "$(status -H 'Authorization: Bearer wrong' "$url/readyz" && grep -c "$run" body)" "2000"
-is "who may read, does" "$(get /readyz && grep -c "$run" body)" "2001"
+is "who may read, does" "$(code /readyz && grep -c "$run" body)" "2001"
 is "the token file is private" "$(stat -c %a data/token)" 600
 is "campaigns need a token" "$(status "$url/v1/campaigns")" 401
 for path in /v1/campaigns /v1/presets/models /v1/presets/clusters /v1/datasets /v1/exporters /v1/tokens /metrics \
             /openapi.json /v1/presets/models/tiny-moe /v1/presets/clusters/dgx-h100 /v1/plan/examples \
             /v1/plan/examples/megascale-175b; do
-    is "GET $path" "$(get $path)" 200
+    is "GET $path" "$(code "$path")" 200
 done
 is "the dashboard" "$($C -o body -w '%{http_code} %{content_type}' "$url/")" "200 text/html; charset=utf-8"
-has "the description names what guards a change" "$(get /openapi.json; grep -o '"If-Match"' body | wc -l)" '^2006$'
+has "the description names what guards a change" "$(code /openapi.json; grep -o '"If-Match"' body | wc -l)" '^2006$'
 has "and what saves an answer" "$(grep -o '"If-None-Match"' body | wc -l) $(grep -o '"304"' body | wc -l)" '^([2-9][0-9]) \1$'
 is "a byte order mark is called that" "$(printf '\357\273\277{}' | post /v1/check @-; grep -c 'byte order mark' body)" 4001
-is "a number in a path that is none: 404" "$(get /v1/campaigns/x/trials/abc)" 404
+is "a number in a path that is none: 404" "$(code /v1/campaigns/x/trials/abc)" 404
 has "named" "$(cat body)" 'abc.. is not a valid n'
-is "no such preset: 404" "$(get /v1/presets/models/nothing)" 404
-is "no such example: 404" "$(get /v1/plan/examples/nothing)" 404
-is "no such campaign: 404" "$(get /v1/campaigns/nothing)" 404
-is "nor its trials" "$(get /v1/campaigns/nothing/trials)" 404
-is "nor its events" "$(get /v1/campaigns/nothing/events)" 404
-is "a state that is none: 400" "$(get '/v1/campaigns?state=runing')" 400
-is "no state at all: 400" "$(get '/v1/campaigns?state=')" 400
-is "an event's id that is none: 400" "$(get '/v1/events?last_event_id=abc')" 400
-is "sort by nothing known: 400" "$(get '/v1/campaigns?sort=colour')" 400
+is "no such preset: 404" "$(code /v1/presets/models/nothing)" 404
+is "no such example: 404" "$(code /v1/plan/examples/nothing)" 404
+is "no such campaign: 404" "$(code /v1/campaigns/nothing)" 404
+is "nor its trials" "$(code /v1/campaigns/nothing/trials)" 404
+is "nor its events" "$(code /v1/campaigns/nothing/events)" 404
+is "a state that is none: 400" "$(code '/v1/campaigns?state=runing')" 400
+is "no state at all: 400" "$(code '/v1/campaigns?state=')" 400
+is "an event's id that is none: 400" "$(code '/v1/events?last_event_id=abc')" 400
+is "sort by nothing known: 400" "$(code '/v1/campaigns?sort=colour')" 400
 
 job='"model":"tiny-moe","workload":{"global_batch":8}'
 is "check a legal layout" "$(post /v1/check "{$job,\"layout\":{\"world\":1}}")" 200
@@ -68,9 +53,9 @@ is "a link whose per_pair is no truth value: 422" "$(post /v1/check "{$job,\"lay
 is "with the pointer into the link" "$(field pointer)" /cluster/links/0/per_pair
 has "and what it must be" "$(cat body)" 'per_pair.*must be true or false, found a string'
 is "the same link with true" "$(post /v1/check "{$job,\"layout\":{\"world\":1},\"cluster\":$(echo "$pair" | sed 's/"yes"/true/')}")" 200
-is "a cluster with such links" "$(get /v1/presets/clusters/aurora-pvc)" 200
+is "a cluster with such links" "$(code /v1/presets/clusters/aurora-pvc)" 200
 has "says so" "$(cat body)" '"per_pair":true'
-has "the description has the key" "$(get /openapi.json; cat body)" '"per_pair":\{"type":"boolean"'
+has "the description has the key" "$(code /openapi.json; cat body)" '"per_pair":\{"type":"boolean"'
 
 is "plan" "$(post /v1/plan '{"model":"gpt-22B","cluster":{"profile":"dgx-a100","nodes":1},"workload":{"global_batch":16},"trainer":"megatron","top":3}')" 200
 has "ranks" "$(cat body)" '"items":\[\{"layout":\{"world":8'
@@ -84,7 +69,7 @@ is "import from nothing known: 404" "$(post /v1/import/nothing '{"model":"gpt-22
 
 is "dry run" "$(status -H "$A" -H 'Content-Type: application/json' -d "{\"name\":\"d\",$job}" "$url/v1/campaigns?dry_run=true")" 200
 has "counts layouts" "$(cat body)" '"legal":[1-9]'
-is "stores nothing" "$(get /v1/campaigns && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "stores nothing" "$(code /v1/campaigns && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
 is "no legal layout: 422" "$(post /v1/campaigns "{\"name\":\"x\",$job,\"space\":{\"tp\":[7]}}")" 422
 is "no such data set: 422" "$(post /v1/campaigns '{"name":"x","model":"tiny-moe","workload":{"global_batch":8,"data":"nowhere"}}')" 422
 is "with the pointer" "$(field pointer)" /workload/data
@@ -97,7 +82,7 @@ id=$(field id)
 is "it reads" "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" 200
 is "it does not submit" "$(status -H "Authorization: Bearer $secret" -H 'Content-Type: application/json' -d '{}' "$url/v1/campaigns")" 403
 is "nor see tokens" "$(status -H "Authorization: Bearer $secret" "$url/v1/tokens")" 403
-is "the list keeps secrets" "$(get /v1/tokens >/dev/null; grep -c "$secret" body)" 0
+is "the list keeps secrets" "$(code /v1/tokens >/dev/null; grep -c "$secret" body)" 0
 is "an unknown scope: 422" "$(post /v1/tokens '{"name":"x","scope":"root"}')" 422
 ok "its text is not in the database" sh -c "! grep -aq '$secret' data/partune.db data/partune.db-wal"
 unknown() { for i in 1 2 3; do status -H "$1" -H 'Content-Type: application/json' -d '{}' "$url/v1/campaigns" >/dev/null; done; }

@@ -2,27 +2,20 @@
 # Hostile clients against the daemon itself: each of them is answered or cut off, the daemon's memory stays bounded, and
 # who comes with an honest request meanwhile is served. web.t has more of what one request can be wrong in.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 flood="$PT_BUILD/tests/api/flood"
 ulimit -n "$(ulimit -Hn)" # the daemon takes as many connections as it has files for
-"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --stop requeue 2>err &
-pid=$!
-pids="$pids $pid"
-wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+start --stop requeue
 port=${url##*:}
-A="Authorization: Bearer $(cat data/token)"
-J='Content-Type: application/json'
-status() { $C -o body -w '%{http_code}' "$@"; }
 post() { status -H "$A" -H "$J" --data-binary @- "$url$1"; }
 memory() { sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" "/proc/$pid/status"; }
 metric() { $C -H "$A" "$url/metrics" | sed -n "s/^partune_$1 //p"; }
 
 # An honest campaign, which the others must not disturb.
 id=$(printf '{"name":"honest","model":"nano-moe","workload":{"global_batch":8},"launcher":{"kind":"simulated","speed":1000000},
-    "budget":{"trials":4},"space":{"world":[1]}}' | post /v1/campaigns >/dev/null && sed -n 's/^{"id":"\([^"]*\)".*/\1/p' body)
-over() { $C -H "$A" "$url/v1/campaigns/$id" | grep -q '"state":"done"'; }
-ok "a campaign ends" wait_for 60 over
+    "budget":{"trials":4},"space":{"world":[1]}}' | post /v1/campaigns >/dev/null && id_of <body)
+ok "a campaign ends" wait_for 60 is_in "$id" done
 timeout 300 curl -sN -H "$A" "$url/v1/campaigns/$id/events" >live &
 pids="$pids $!"
 ok "somebody follows its events" wait_for 10 grep -q retry live

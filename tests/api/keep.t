@@ -1,29 +1,18 @@
 #!/bin/sh
 # What is kept and for how long: deletion, campaigns of a certain age, the quota for files, and logs of a bounded size.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--train "$run/train" --stop requeue'
 cd "$run" || exit 99
 fake="$PT_BUILD/tests/fault/fake_train"
 command -v mpiexec >/dev/null || { echo "1..0 # SKIP no MPI"; exit 0; }
 printf '#!/bin/sh\n[ ! -e "%s/loud" ] || { head -c 3000000 /dev/zero | tr "\\0" a; echo; echo THE END; }\nexec "%s" --step-ms 300 "$@"\n' "$run" "$fake" >train
 chmod +x train
-start() { # more options
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --train "$run/train" --stop requeue "$@" 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-stop() { kill -TERM "$pid"; wait "$pid"; }
-call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
-status() { path=$1; shift; $C -o body -w '%{http_code}' -H "$A" "$@" "$url$path"; }
 submit() { # name, trials
     call /v1/campaigns -d '{"name": "'"$1"'", "model": "nano-moe", "workload": {"global_batch": 8}, "space": {"world": [1]},
-        "budget": {"trials": '"$2"'}, "search": {"method": "random"}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3, "ci": 0.000001}}' | sed -n 's/^{"id":"\([^"]*\)".*/\1/p'
+        "budget": {"trials": '"$2"'}, "search": {"method": "random"}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3, "ci": 0.000001}}' | id_of
 }
-is_in() { call "/v1/campaigns/$1" | grep -q "\"state\":\"$2\",\"reason\""; }
-gone() { [ "$(status "/v1/campaigns/$1")" = 404 ]; }
+gone() { [ "$(code "/v1/campaigns/$1")" = 404 ]; }
 empty() { [ -z "$(ls -A data/trash 2>/dev/null)" ]; }
 
 # ---- deletion
@@ -31,7 +20,7 @@ start
 id=$(submit deleted 2)
 ok "a campaign ends" wait_for 60 is_in "$id" done
 ok "it has files" test -d "data/campaigns/$id"
-is "delete it" "$(status "/v1/campaigns/$id" -X DELETE)" 204
+is "delete it" "$(code "/v1/campaigns/$id" -X DELETE)" 204
 ok "its folder is gone with the answer" test ! -e "data/campaigns/$id"
 ok "its files soon after" wait_for 20 empty
 stop
@@ -50,7 +39,7 @@ start --retain 0.00003 # 2.6 s
 running=$(submit running 100)
 ok "it is removed when it is older than it may be" wait_for 60 gone "$old"
 ok "with its files" test ! -e "data/campaigns/$old"
-is "one that has not ended is kept" "$(status "/v1/campaigns/$running")" 200
+is "one that has not ended is kept" "$(code "/v1/campaigns/$running")" 200
 has "and it is counted" "$(call /metrics)" '^partune_campaigns_removed_total [1-9]'
 call "/v1/campaigns/$running:cancel" -d '{}' >/dev/null
 stop
@@ -69,17 +58,17 @@ files() { [ ! -e "data/campaigns/$first" ]; }
 ok "files of the one that ended first go" wait_for 30 files
 ok "those of the last one stay" test -s "data/campaigns/$third/trials/1/1/stdout"
 is "its results are kept" "$(call "/v1/campaigns/$first/trials/1" | grep -o '"state":"ok"')" '"state":"ok"'
-is "its log is answered by 404" "$(status "/v1/campaigns/$first/trials/1/log")" 404
+is "its log is answered by 404" "$(code "/v1/campaigns/$first/trials/1/log")" 404
 has "which says why" "$(cat body)" 'not kept'
 has "the health tells of the quota" "$(call /readyz)" '"name":"quota","ok":true'
 large=$(submit large 40)
 ok "where a running campaign takes it all, it pauses" wait_for 60 is_in "$large" paused
 has "with the reason" "$(call "/v1/campaigns/$large")" 'quota for files is used up'
-is "it cannot be resumed so" "$(status "/v1/campaigns/$large:resume" -X POST -H 'Content-Type: application/json' -d '{}')" 409
-is "the daemon is not ready" "$(status /readyz)" 503
+is "it cannot be resumed so" "$(code "/v1/campaigns/$large:resume" -X POST -d '{}')" 409
+is "the daemon is not ready" "$(code /readyz)" 503
 stop
 start --quota 1g --log-limit 1m
-is "with more room it can" "$(status "/v1/campaigns/$large:resume" -X POST -H 'Content-Type: application/json' -d '{}')" 200
+is "with more room it can" "$(code "/v1/campaigns/$large:resume" -X POST -d '{}')" 200
 ok "and goes on" wait_for 60 is_in "$large" running
 
 # ---- logs: the first megabyte, and the end

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Trials of other trainers through a real daemon: a program that prints what they print, on both streams, as several ranks.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 # Steps of 512 tokens at 5,120 tokens/s a device, whatever they take here. What else happens is the first word.
 cat >program <<'END'
@@ -52,18 +53,12 @@ chmod +x own
 for word in ends_itself other; do
     printf '[trainer "%s"]\nparser = jsonl\ncommand = \"%s/own\" %s {config} {events}\n' $word "$run" $word
 done >>partuned.conf
-"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --config partuned.conf --hang 2 2>err &
-pid=$!
-pids="$pids $pid"
-wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-A="Authorization: Bearer $(cat data/token)"
-call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
+start --config partuned.conf --hang 2
 submit() { # trainer
     id=$(call /v1/campaigns -d '{"name": "'"$1"'", "trainer": "'"$1"'",
         "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "workload": {"global_batch": 8}, "space": {"world": [1]}, "budget": {"trials": 1},
-        "trial": {"warmup_steps": 1, "min_steps": 4, "max_steps": 4}}' | tee answer | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+        "trial": {"warmup_steps": 1, "min_steps": 4, "max_steps": 4}}' | tee answer | id_of)
     [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
 }
 over() { call "/v1/campaigns/$id" | grep -qE '"state":"(done|paused|failed)","reason"'; }

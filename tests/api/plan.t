@@ -2,17 +2,8 @@
 # Plans and campaigns over spaces of any size: each is answered soon, with what it says true; one token's plans hold up
 # nobody else's requests; who hangs up ends his; and a stop does not wait for any of them.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
-J='Content-Type: application/json'
-start() {
-    : >err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
 start
 # SECONDS are many times what is wanted (two), for machines that are busy.
 post() { # path, body; further arguments of curl

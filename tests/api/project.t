@@ -1,18 +1,12 @@
 #!/bin/sh
 # A projection to another machine says so, and its interval includes what such projections err.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 partune=$PT_BUILD/partune
-"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
-pids="$pids $!"
-wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-A="Authorization: Bearer $(cat data/token)"
-export PARTUNE_SERVER="$url" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
-call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
-id_of() { sed -n 's/^{"id":"\([^"]*\)".*/\1/p'; }
-is_in() { call "/v1/campaigns/$1" | grep -q "\"state\":\"$2\",\"reason\""; }
+start
+client
 campaign() { # name, profile, trainer
     id=$(call /v1/campaigns -d '{"name": "'"$1"'", "model": "gpt-1.4B", "cluster": {"profile": "'"$2"'", "nodes": 1}, "trainer": "'"$3"'",
         "workload": {"global_batch": 16, "precision": "bf16"}, "budget": {"trials": 8}, "launcher": {"kind": "simulated", "speed": 1000000}}' | id_of)

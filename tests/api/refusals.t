@@ -1,6 +1,7 @@
 #!/bin/sh
 # The daemon that cannot start, or starts where something is missing: one clear message, the right exit code, nothing lost.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 
 # A short life: prints what it says and its exit code.
@@ -9,11 +10,7 @@ try() { # command...
     echo "exit $?"
 }
 
-"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
-pid=$!
-pids="$pids $pid"
-wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+start
 port=${url##*:}
 
 said=$(try "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0)

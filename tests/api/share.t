@@ -2,6 +2,8 @@
 # Campaigns side by side on one machine: trials never on the same cores, the higher priority first, an even share between
 # equals whatever their trials take, and a wide trial that narrow ones do not hold off for ever.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--train "$run/train" --stop requeue'
 cd "$run" || exit 99
 command -v mpiexec >/dev/null || { echo "1..0 # SKIP no MPI"; exit 0; }
 [ "$(nproc)" -ge 2 ] || { echo "1..0 # SKIP trials side by side want two cores"; exit 0; }
@@ -14,17 +16,6 @@ case \$(cat "\$config") in *long-model*) ms=400 ;; *endless-model*) ms=1200 ;; *
 exec "$fake" --step-ms \$ms "\$@"
 TRAIN
 chmod +x train
-start() { # cores
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --train "$run/train" --cores "$1" --stop requeue 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-stop() { kill -TERM "$pid"; wait "$pid"; }
-call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
 submit() { # name, model, ranks, trials, parallel, more
     call /v1/campaigns -d '{"name": "'"$1"'", "model": {"name": "'"$2"'", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "cluster": {"name": "two", "nodes": 1, "devices_per_node": 2, "oversubscribe": true,
@@ -32,13 +23,12 @@ submit() { # name, model, ranks, trials, parallel, more
                     "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]},
         "workload": {"global_batch": 16}, "space": {"world": ['"$3"']}, "search": {"method": "random", "parallel": '"$5"'}, "budget": {"trials": '"$4"'},
         "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3, "ci": 0.000001}'"$6"'}' | tee answer |
-        sed -n 's/^{"id":"\([^"]*\)".*/\1/p'
+        id_of
 }
-sql() { sqlite3 data/partune.db "$1"; }
 over() { [ "$(sql "SELECT count(*) FROM campaign WHERE state IN ('running', 'paused')")" = 0 ]; }
 
 # ---- cores
-start 0
+start --cores 0
 a=$(submit left long-model 1 3 2 "")
 b=$(submit right long-model 1 3 2 "")
 [ -n "$a" ] && [ -n "$b" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
@@ -64,7 +54,7 @@ is "no core was held twice, says the store" "$(sql "SELECT count(*) FROM attempt
 stop
 
 # ---- priority: of two campaigns on one core, the later but higher one is through first
-start 1
+start --cores 1
 low=$(submit low model 1 6 1 "")
 high=$(submit high model 1 6 1 ', "priority": 5')
 ok "both end" wait_for 120 over
@@ -86,7 +76,7 @@ is "both got about the same time while both were there" "$(sql "WITH both(t) AS 
 stop
 
 # ---- room: two cores, narrow trials without end, and one that needs both
-start 2
+start --cores 2
 narrow=$(submit narrow endless-model 1 400 2 "")
 running() { [ "$(sql "SELECT count(*) FROM attempt WHERE campaign = '$narrow' AND state <> 'ended'")" -ge 2 ]; }
 ok "narrow trials run" wait_for 60 running

@@ -2,6 +2,7 @@
 # A simulated campaign never reads like a measurement: every view of it says that it is simulated, and none that anything
 # was measured, verified or saved.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 partune=$PT_BUILD/partune
@@ -15,15 +16,8 @@ secret = 0123456789abcdef0123456789abcdef
 events = campaign.running, campaign.paused, campaign.verifying, campaign.done, campaign.cancelled, trial.ended
 allow-private = yes
 END
-"$PT_BUILD/partuned" --config conf --data data --listen 127.0.0.1:0 2>err &
-pids="$pids $!"
-wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-A="Authorization: Bearer $(cat data/token)"
-export PARTUNE_SERVER="$url" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
-call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
-id_of() { sed -n 's/^{"id":"\([^"]*\)".*/\1/p'; }
-is_in() { call "/v1/campaigns/$1" | grep -q "\"state\":\"$2\",\"reason\""; }
+start --config conf
+client
 
 campaign() { # name, kind of launcher, search
     echo '{"name": "'"$1"'", "model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "trainer": "megatron",

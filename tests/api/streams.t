@@ -2,29 +2,22 @@
 # Event streams that nobody reads: the daemon's memory stays bounded however many there are and however large the events,
 # readers who read are served meanwhile, and one who was cut off misses nothing when it comes back.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 ulimit -n "$(ulimit -Hn)"
 [ "$(ulimit -n)" -ge 4096 ] || { echo "1..0 # SKIP too few files may be open"; exit 0; }
-J='Content-Type: application/json'
 mute=2000     # connections
 bound=32      # MiB of all streams together
 a_reader=32   # KiB of a connection
 old=400 new=200 # events of 10 kB before and after they come
 
-"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
-pid=$!
-pids="$pids $pid"
-wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-A="Authorization: Bearer $(cat data/token)"
+start
 private() { awk '/^Private_(Clean|Dirty)/ { n += $2 } END { print n }' "/proc/$pid/smaps_rollup"; } # KiB
-sql() { sqlite3 data/partune.db "$1"; }
 
 id=$($C -H "$A" -H "$J" "$url/v1/campaigns" -d '{"name": "a", "model": "nano-llama", "cluster": {"profile": "dgx-a100", "nodes": 1},
-    "workload": {"global_batch": 8}, "launcher": {"kind": "simulated", "speed": 1000000}, "budget": {"trials": 1}}' | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+    "workload": {"global_batch": 8}, "launcher": {"kind": "simulated", "speed": 1000000}, "budget": {"trials": 1}}' | id_of)
 [ -n "$id" ] || { echo "Bail out! no campaign"; exit 99; }
-over() { $C -H "$A" "$url/v1/campaigns/$id" | grep -q '"state":"done"'; }
-wait_for 60 over
+wait_for 60 is_in "$id" done
 text=$(head -c 9900 /dev/zero | tr '\0' x)
 publish() { # how many: one after the other, over one connection
     i=0

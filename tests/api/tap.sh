@@ -68,3 +68,7 @@ finish() {
 }
 
 C="curl -sS -m 20"
+J='Content-Type: application/json'
+status() { $C -o body -w '%{http_code}' "$@"; } # curl's arguments: the answer's status; the answer is in body
+field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; } # a text of it by its key
+id_of() { sed -n 's/^{"id":"\([^"]*\)".*/\1/p'; } # of the resource on standard input

@@ -1,6 +1,8 @@
 #!/bin/sh
 # TLS from configured files: a client that trusts the certificate is served, others refuse it, and no byte goes in the clear.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--listen "127.0.0.1:0 unix:sock"'
 cd "$run" || exit 99
 command -v openssl >/dev/null || { echo "1..0 # SKIP openssl is missing (Debian: apt-get install openssl)"; exit 0; }
 certificate() { # name, common name and address: NAME.pem and NAME.key, signed by itself
@@ -11,21 +13,8 @@ certificate() { # name, common name and address: NAME.pem and NAME.key, signed b
 certificate mine localhost "IP:127.0.0.1,DNS:localhost"
 certificate other localhost "IP:127.0.0.1,DNS:localhost"
 certificate elsewhere tuner.example "DNS:tuner.example"
-start() { # certificate, more options
-    rm -f err
-    name=$1
-    shift
-    "$PT_BUILD/partuned" --data data --listen "127.0.0.1:0 unix:sock" --tls-cert "$name.pem" --tls-key "$name.key" "$@" 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-stop() { kill -TERM "$pid"; wait "$pid"; }
-status() { curl -s -m 20 -o body -w '%{http_code}' "$@"; }
 
-start mine
+start --tls-cert mine.pem --tls-key mine.key
 is "the address says https" "${url%%:*}" https
 is "who trusts the certificate is served" "$(status --cacert mine.pem -H "$A" "$url/v1/campaigns")" 200
 is "by its name, too" "$(status --cacert mine.pem -H "$A" "https://localhost:${url##*:}/v1/campaigns")" 200
@@ -56,7 +45,7 @@ has "and refuses one that it does not" "$("$PT_BUILD/partune" --server "$url" --
 stop
 is "it ends in order" $? 0
 
-start elsewhere
+start --tls-cert elsewhere.pem --tls-key elsewhere.key
 status --cacert elsewhere.pem "$url/healthz" >/dev/null
 is "a certificate for another name is refused by the client" $? 60
 is "and good under its own" "$(status --cacert elsewhere.pem --connect-to "localhost:${url##*:}:127.0.0.1:${url##*:}" -H 'Host: localhost' --resolve "tuner.example:${url##*:}:127.0.0.1" "https://tuner.example:${url##*:}/healthz")" 200

@@ -2,6 +2,8 @@
 # The unit of systemd is well-formed, and a restart as it does one (TERM to the daemon alone, then a new daemon) leaves the
 # trials running: the new daemon adopts them.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--train "$run/train"'
 cd "$run" || exit 99
 unit="$PT_BUILD/tuner/programs/partuned.service"
 ok "the unit is made" test -s "$unit"
@@ -19,28 +21,17 @@ command -v mpiexec >/dev/null || { finish; exit; }
 
 printf '#!/bin/sh\nexec "%s/tests/fault/fake_train" --step-ms 200 "$@"\n' "$PT_BUILD" >train
 chmod +x train
-start() {
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --train "$run/train" 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-get() { $C -H "$A" "$url$1"; }
-runs() { get "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"'; }
-over() { get "/v1/campaigns/$id" | grep -q '"state":"done","reason"'; }
+runs() { call "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"'; }
 start
 id=$($C -H "$A" -H 'Content-Type: application/json' -d '{"name":"u","model":"nano-moe","workload":{"global_batch":8},"budget":{"trials":1},
     "space":{"world":[1]},"trial":{"warmup_steps":1,"min_steps":20,"max_steps":20,"ci":0.000001}}' "$url/v1/campaigns" |
-    sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+    id_of)
 ok "a trial runs" wait_for 60 runs
 kill -TERM "$pid"
 wait "$pid"
 is "the daemon ends in order" $? 0
 start
-has "the next one adopts the trial" "$(get /metrics)" 'attempts_adopted_total 1$'
-ok "which comes to its end" wait_for 90 over
-has "in its first attempt" "$(get "/v1/campaigns/$id/trials/1")" '"attempts":1'
+has "the next one adopts the trial" "$(call /metrics)" 'attempts_adopted_total 1$'
+ok "which comes to its end" wait_for 90 is_in "$id" done
+has "in its first attempt" "$(call "/v1/campaigns/$id/trials/1")" '"attempts":1'
 finish

@@ -1,34 +1,21 @@
 #!/bin/sh
 # Warm start: a campaign informed by an earlier one says so, and believes the same after a restart and without that one.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
-start() {
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-stop() { kill -TERM "$pid"; wait "$pid"; }
-call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
-status() { path=$1; shift; $C -o body -w '%{http_code}' -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
 campaign() { # name, model, batch, launcher, search
     echo '{"name": "'"$1"'", "model": "'"$2"'", "trainer": "megatron", "cluster": {"profile": "dgx-a100", "nodes": 2},
         "workload": {"global_batch": '"$3"', "precision": "bf16"}, "budget": {"trials": 8},
         "launcher": '"$4"', "search": '"$5"'}'
 }
 simulated='{"kind": "simulated", "speed": 1000000}'
-id_of() { sed -n 's/^{"id":"\([^"]*\)".*/\1/p' body; }
-is_in() { call "/v1/campaigns/$1" | grep -q "\"state\":\"$2\",\"reason\""; }
 
 start
-is "an earlier campaign is made" "$(status /v1/campaigns -d "$(campaign earlier gpt-1.4B 64 "$simulated" '{}')")" 201
-source=$(id_of)
+is "an earlier campaign is made" "$(code /v1/campaigns -d "$(campaign earlier gpt-1.4B 64 "$simulated" '{}')")" 201
+source=$(id_of <body)
 ok "it ends" wait_for 120 is_in "$source" done
-is "one of another model and batch names it" "$(status /v1/campaigns -d "$(campaign later llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'"]}')")" 201
-later=$(id_of)
+is "one of another model and batch names it" "$(code /v1/campaigns -d "$(campaign later llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'"]}')")" 201
+later=$(id_of <body)
 ok "it ends, too" wait_for 120 is_in "$later" done
 has "its spec names the earlier one" "$(call "/v1/campaigns/$later")" "\"warm_start\":\[\"$source\"\]"
 call "/v1/campaigns/$later/diagnosis" >before
@@ -39,25 +26,25 @@ has "there is a surface" "$(cat surface)" '"mean":'
 has "one without says null" "$(call "/v1/campaigns/$source/diagnosis")" '"warm_start":null'
 
 # ---- what is refused
-is "a campaign that is not there is refused" "$(status /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'", "zzzzzzzz"]}')")" 422
+is "a campaign that is not there is refused" "$(code /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'", "zzzzzzzz"]}')")" 422
 has "by its place" "$(cat body)" '/search/warm_start/1'
 has "and name" "$(cat body)" 'no campaign zzzzzzzz'
-is "a campaign waits for workers" "$(status /v1/campaigns -d "$(campaign waits llama-8b 32 '{"kind": "remote"}' '{}')")" 201
-waits=$(id_of)
-is "it has no result, so it is refused" "$(status /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$waits"'"]}')")" 422
+is "a campaign waits for workers" "$(code /v1/campaigns -d "$(campaign waits llama-8b 32 '{"kind": "remote"}' '{}')")" 201
+waits=$(id_of <body)
+is "it has no result, so it is refused" "$(code /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$waits"'"]}')")" 422
 has "with the reason" "$(cat body)" 'no trial that ended'
-is "random search has no use of it" "$(status /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"method": "random", "warm_start": ["'"$source"'"]}')")" 422
+is "random search has no use of it" "$(code /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"method": "random", "warm_start": ["'"$source"'"]}')")" 422
 has "and says so" "$(cat body)" '"/search/warm_start"'
-is "a dry run of the request answers, too" "$(status '/v1/campaigns?dry_run=true' -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'"]}')")" 200
+is "a dry run of the request answers, too" "$(code '/v1/campaigns?dry_run=true' -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'"]}')")" 200
 
 # ---- without the earlier one, and after a restart
-is "the earlier one is deleted" "$(status "/v1/campaigns/$source" -X DELETE)" 204
+is "the earlier one is deleted" "$(code "/v1/campaigns/$source" -X DELETE)" 204
 stop
 start
 call "/v1/campaigns/$later/diagnosis" >after
 ok "the diagnosis is the same" cmp before after
 call "/v1/campaigns/$later/surface?x=tp&y=micro_batch" >surface2
 ok "and so is what is believed of every layout" cmp surface surface2
-is "a copy needs the earlier one" "$(status "/v1/campaigns/$later:clone" -d '{"name": "copy"}')" 422
+is "a copy needs the earlier one" "$(code "/v1/campaigns/$later:clone" -d '{"name": "copy"}')" 422
 has "and says which" "$(cat body)" "no campaign $source"
 finish

@@ -12,9 +12,6 @@ start() { # arguments after the folder; sets pid, url
     wait_for 10 grep -q . out || { echo "Bail out! the server does not start"; exit 99; }
     url=$(sed -n 's/^ready //p' out)
 }
-status() { $C -o body -w '%{http_code}' "$@"; }
-field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; }
-J='Content-Type: application/json'
 
 start 127.0.0.1:0 unix:sock
 A="Authorization: Bearer $(cat token)"

@@ -2,6 +2,8 @@
 # Webhooks: what a receiver gets, that it is signed, tried again under the same id also after kill -9,
 # and never sent to a private address unless the administrator says so.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--config conf'
 cd "$run" || exit 99
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 secret=0123456789abcdef0123456789abcdef
@@ -12,15 +14,6 @@ receiver() { # name, statuses: leaves the port in $port
     pids="$pids $!"
     wait_for 20 test -s "$1.port" || { echo "Bail out! no receiver"; exit 99; }
     port=$(cat "$1.port")
-}
-start() {
-    rm -f err
-    "$PT_BUILD/partuned" --config conf --data data --listen 127.0.0.1:0 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
 }
 refused() { # words of the refusal
     "$PT_BUILD/partuned" --config conf --data refused --listen unix:never 2>refusal

@@ -2,29 +2,17 @@
 # The launcher `remote`: two real workers find a winner together; one that dies loses its trial to the other; a daemon
 # that is killed knows the leases again; and a program of the user's own speaks to the API by curl.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 [ -x "$PT_BUILD/partune-train" ] && command -v mpiexec >/dev/null || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
 [ -z "${ASAN_OPTIONS:-}" ] && export ASAN_OPTIONS=detect_leaks=0
 
-start() {
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen "127.0.0.1:${1:-0}" 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-status() { $C -o body -w '%{http_code}' "$@"; }
-get() { status -H "$A" "$url$1"; }
-post() { status -H "$A" -H 'Content-Type: application/json' -d "$2" "$url$1"; }
-field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; }
 number() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" body; }
 submit() { # name, lease, trials, more keys of the space
     post /v1/campaigns "{\"name\":\"$1\",\"model\":\"nano-moe\",\"workload\":{\"global_batch\":8},
         \"launcher\":{\"kind\":\"remote\",\"lease_s\":$2},\"budget\":{\"trials\":$3},\"space\":{\"world\":[1],\"micro_batch\":[1,2,4,8]$4},
         \"trial\":{\"warmup_steps\":1,\"min_steps\":3,\"max_steps\":6}}"
-    id=$(sed -n 's/^{"id":"\([^"]*\)".*/\1/p' body)
+    id=$(id_of <body)
 }
 worker() { # name, more options
     w=$1
@@ -33,8 +21,8 @@ worker() { # name, more options
     last=$!
     pids="$pids $last"
 }
-is_done() { get "/v1/campaigns/$id" >/dev/null && grep -q '"state":"done"' body; }
-trial_is() { get "/v1/campaigns/$id/trials/$1" >/dev/null && grep -q "\"state\":\"$2\"" body; }
+is_done() { code "/v1/campaigns/$id" >/dev/null && grep -q '"state":"done"' body; }
+trial_is() { code "/v1/campaigns/$id/trials/$1" >/dev/null && grep -q "\"state\":\"$2\"" body; }
 
 # ---- two workers, and a third one that is killed
 start
@@ -51,22 +39,22 @@ one=$last
 worker two
 two=$last
 ok "the campaign ends" wait_for 240 is_done
-get "/v1/campaigns/$id" >/dev/null
+code "/v1/campaigns/$id" >/dev/null
 counts=$(sed -n 's/.*"by_state":{\([^}]*\)}.*/\1/p' body)
 echo "# $counts"
 finals=$(echo "$counts" | tr ',' '\n' | grep -E '"(ok|pruned)"' | sed 's/.*://' | awk '{ s += $1 } END { print s }')
 is "each trial is in one final state" "$finals" "$(sed -n 's/.*"progress":{[^}]*"trials":\([0-9]*\),.*/\1/p' body)"
-case $counts in *crash* | *node_fail*) get "/v1/campaigns/$id/trials" >/dev/null; tr '{' '\n' <body | grep '"class"' | sed 's/^/# /' ;; esac
+case $counts in *crash* | *node_fail*) code "/v1/campaigns/$id/trials" >/dev/null; tr '{' '\n' <body | grep '"class"' | sed 's/^/# /' ;; esac
 has "there is a winner with its ratio" "$(cat body)" '"best":\{"trial":[0-9]+,.*"ratio":[0-9.]+'
-get "/v1/campaigns/$id/trials/1" >/dev/null
+code "/v1/campaigns/$id/trials/1" >/dev/null
 ok "the killed worker's trial had another attempt" test "$(number attempts)" -ge 2
 wait "$one" "$two"
 is "workers end with the campaign" $? 0
 is "both have worked" "$(grep -l '^trial' one.out two.out | wc -l | tr -d ' ')" 2
-get /v1/workers >/dev/null
+code /v1/workers >/dev/null
 is "workers are listed" "$(number total)" 3
 has "by the client, too" "$("$PT_BUILD/partune" workers --server "$url" --data data)" '^two +idle'
-is "its log is here" "$(get "/v1/campaigns/$id/trials/2/log?stream=events" && grep -c '"event": *"summary"' body)" 2001
+is "its log is here" "$(code "/v1/campaigns/$id/trials/2/log?stream=events" && grep -c '"event": *"summary"' body)" 2001
 
 # ---- a program of one's own, by partune worker: it is told where its files are by arguments and by the environment
 cat >own <<'END'
@@ -95,7 +83,7 @@ is "a lease that nobody gave: 409" "$(post "/v1/campaigns/$id/trials/1:heartbeat
 is "what is no event: 422" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\",\"events\":[3]}")" 422
 kill -9 "$pid"
 wait "$pid" 2>/dev/null
-start "$port"
+start --listen "127.0.0.1:$port"
 is "a killed daemon knows the lease" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\"}" && number events)" "2002"
 is "ok without a throughput: 422" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\"}")" 422
 is "complete" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":12345,\"tokens_per_s_se\":10,\"peak_memory_bytes\":1000000}")" 200
@@ -133,7 +121,7 @@ is "late: 409" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",
 has "with the reason" "$(field detail)" 'has ended \(node_fail\); the trial is queued'
 is "the other one gets it" "$(post "/v1/campaigns/$id:suggest" '{"worker":"fast","wait_s":20}' && given)" "2001"
 is "and completes it" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$(lease)\",\"status\":\"ok\",\"tokens_per_s\":7}" && number attempts)" "2002"
-is "no trials for workers where the launcher is another: 409" "$(post /v1/campaigns '{"name":"x","model":"nano-moe","workload":{"global_batch":8},"launcher":{"kind":"simulated"},"budget":{"trials":1}}' >/dev/null; id=$(sed -n 's/^{"id":"\([^"]*\)".*/\1/p' body); post "/v1/campaigns/$id:suggest" '{"worker":"w"}')" 409
+is "no trials for workers where the launcher is another: 409" "$(post /v1/campaigns '{"name":"x","model":"nano-moe","workload":{"global_batch":8},"launcher":{"kind":"simulated"},"budget":{"trials":1}}' >/dev/null; id=$(id_of <body); post "/v1/campaigns/$id:suggest" '{"worker":"w"}')" 409
 kill -TERM "$pid"
 wait "$pid"
 is "a graceful end" $? 0

@@ -2,15 +2,13 @@
 # Every command of the client against a daemon with a finished campaign (of the simulated launcher): as text, as JSON,
 # and with the exit codes that docs/reference/command-line.md promises.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 command -v python3 >/dev/null 2>&1 || { echo "1..0 # SKIP python3 is not installed"; exit 0; }
 partune=$PT_BUILD/partune
 
-"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
-pids="$pids $!"
-wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-export PARTUNE_SERVER="$url" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
+start
+client
 
 exits() { # code, command...: does it leave with that code?
     want=$1

@@ -5,18 +5,16 @@
 # verification: the losses of winner and baseline agree, and an export says what was found. `reproduce.t MODEL WORLD PAIRS STEPS`:
 # that case alone, and judged; STEPS may be a time, as 6s, which is then long enough for a dozen differences a pair.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 [ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
 command -v python3 >/dev/null || { echo "1..0 # SKIP there is no python3"; exit 0; }
-export PATH="$PT_BUILD:$PATH" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
+export PATH="$PT_BUILD:$PATH"
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
 warmup=3
 
-partuned --data data --listen 127.0.0.1:0 --hang 600 --stop requeue 2>err &
-pids="$pids $!"
-wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-PARTUNE_SERVER=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-export PARTUNE_SERVER
+start --hang 600 --stop requeue
+client
 
 cat >campaign.py <<'END'
 """campaign.py NAME MODEL WORLD STEPS [EXPORTED]: a campaign of some trials, or of EXPORTED's layout alone."""

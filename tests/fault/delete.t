@@ -3,30 +3,19 @@
 # that is killed in the middle leaves what the next one finishes, or the whole campaign.
 #   PT_TRIALS  how many (10000; 100000 with PT_LONG)
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 trials=${PT_TRIALS:-${PT_LONG:+100000}}
 trials=${trials:-10000}
 cd "$run" || exit 99
 command -v sqlite3 >/dev/null || { echo "1..0 # SKIP no sqlite3"; exit 0; }
-start() { # more options
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 "$@" 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 60 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
-stop() { kill -TERM "$pid"; wait "$pid"; }
 killed() { kill -9 "$pid"; wait "$pid" 2>/dev/null; }
-status() { path=$1; shift; $C -o body -w '%{http_code}' -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
 submit() {
     $C -H "$A" -H 'Content-Type: application/json' "$url/v1/campaigns" -d '{"name": "'"$1"'", "model": "gpt-1.4B",
         "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 8}, "trainer": "megatron", "budget": {"trials": 2},
         "space": {"world": [8]}, "launcher": {"kind": "simulated", "speed": 1000000}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}}' |
-        sed -n 's/^{"id":"\([^"]*\)".*/\1/p'
+        id_of
 }
-is_done() { [ "$(status "/v1/campaigns/$1")" = 200 ] && grep -q '"state":"done"' body; }
-sql() { sqlite3 -cmd '.timeout 5000' data/partune.db "$1"; }
+is_done() { [ "$(code "/v1/campaigns/$1")" = 200 ] && grep -q '"state":"done"' body; }
 rows() { # in all tables
     sql "SELECT sum(n) FROM (SELECT count(*) n FROM campaign WHERE id = '$id' UNION ALL SELECT count(*) FROM trial WHERE campaign = '$id'
         UNION ALL SELECT count(*) FROM attempt WHERE campaign = '$id' UNION ALL SELECT count(*) FROM step WHERE campaign = '$id'
@@ -59,18 +48,18 @@ cp -R data pristine
 
 # ---- with the answer it is gone, whatever is still there
 start
-is "delete it" "$(status "/v1/campaigns/$id" -X DELETE)" 204
-is "it is gone" "$(status "/v1/campaigns/$id")" 404
-is "its trials, too" "$(status "/v1/campaigns/$id/trials")" 404
-is "each of them" "$(status "/v1/campaigns/$id/trials/$trials")" 404
-is "its steps" "$(status "/v1/campaigns/$id/trials/$trials/steps")" 404
-is "its results" "$(status "/v1/campaigns/$id/best")" 404
-is "its events" "$(status "/v1/campaigns/$id/events")" 404
-is "it is not in the list" "$(status /v1/campaigns; grep -o '"total":[0-9]*' body)" '200"total":0'
-is "delete it again" "$(status "/v1/campaigns/$id" -X DELETE)" 404
-is "change it" "$(status "/v1/campaigns/$id" -X PATCH -d '{"notes": "x"}')" 404
-is "bring it back" "$(status "/v1/campaigns/$id:resume" -X POST -d '{}')" 404
-is "clone it" "$(status "/v1/campaigns/$id:clone" -X POST -d '{}')" 404
+is "delete it" "$(code "/v1/campaigns/$id" -X DELETE)" 204
+is "it is gone" "$(code "/v1/campaigns/$id")" 404
+is "its trials, too" "$(code "/v1/campaigns/$id/trials")" 404
+is "each of them" "$(code "/v1/campaigns/$id/trials/$trials")" 404
+is "its steps" "$(code "/v1/campaigns/$id/trials/$trials/steps")" 404
+is "its results" "$(code "/v1/campaigns/$id/best")" 404
+is "its events" "$(code "/v1/campaigns/$id/events")" 404
+is "it is not in the list" "$(code /v1/campaigns; grep -o '"total":[0-9]*' body)" '200"total":0'
+is "delete it again" "$(code "/v1/campaigns/$id" -X DELETE)" 404
+is "change it" "$(code "/v1/campaigns/$id" -X PATCH -d '{"notes": "x"}')" 404
+is "bring it back" "$(code "/v1/campaigns/$id:resume" -X POST -d '{}')" 404
+is "clone it" "$(code "/v1/campaigns/$id:clone" -X POST -d '{}')" 404
 ok "its folder is gone" test ! -e "data/campaigns/$id"
 left=$(rows)
 ok "all that while rows were there: $left" test "$left" -gt 0
@@ -84,13 +73,13 @@ is "the daemon ends in order" $? 0
 # ---- killed in the middle, twice
 rm -rf data && cp -R pristine data
 start
-is "delete it once more" "$(status "/v1/campaigns/$id" -X DELETE)" 204
+is "delete it once more" "$(code "/v1/campaigns/$id" -X DELETE)" 204
 wait_for 60 begun
 killed
 left=$(rows)
 ok "killed with rows left: $left of $all" test "$left" -gt 0 -a "$left" -lt "$all"
 start
-is "the next daemon does not know it" "$(status "/v1/campaigns/$id")" 404
+is "the next daemon does not know it" "$(code "/v1/campaigns/$id")" 404
 fewer() { [ "$(rows)" -lt "$left" ]; }
 ok "it goes on" wait_for 60 fewer
 killed
@@ -109,7 +98,7 @@ for delay in 0 0.005 0.01 0.02 0.05; do
     killed
     wait $! 2>/dev/null
     start
-    case $(status "/v1/campaigns/$id") in
+    case $(code "/v1/campaigns/$id") in
     200) ok "killed after $delay s: it is whole" whole ;;
     404) ok "killed after $delay s: it goes to the end" wait_for 300 removed
          ok "with its folder" wait_for 20 folders ;;

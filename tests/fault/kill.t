@@ -3,6 +3,8 @@
 # running campaigns of the real trainer. Every trial is counted once, the database is whole, no process is left.
 #   PT_KILLS  how many (20; 300 with PT_LONG); PT_SEED  another course of events
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--grace 500'
 kills=${PT_KILLS:-${PT_LONG:+300}}
 kills=${kills:-20}
 seed=${PT_SEED:-$(date +%s)}
@@ -18,15 +20,6 @@ fi
 random() { # sets r, below $1
     seed=$(((seed * 1103515245 + 12345) % 2147483648))
     r=$((seed / 65536 % $1))
-}
-start() {
-    rm -f err # of the daemon before, which was ready, too
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --grace 500 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
 }
 alive() { # a daemon that we did not kill must not die
     kill -0 "$pid" 2>/dev/null && return 0
@@ -46,7 +39,7 @@ submit() {
                     "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]},
         "workload": {"global_batch": 8}, "budget": {"trials": 8},
         "trial": {"warmup_steps": 2, "min_steps": 60, "max_steps": 60, "ci": 0.000001}}' |
-        sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+        id_of)
     [ -n "$id" ] || { echo "Bail out! no campaign"; exit 99; }
     ids="$ids $id"
 }

@@ -2,14 +2,12 @@
 # The job script that is exported around the bundled trainer, by a real Slurm: it trains, it can be started again, and it is
 # given the cores that it asks for.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 . "${PT_SRC:?}/tests/launch/cluster.sh"
 slurm_begin
-export PATH="$PT_BUILD:$PATH" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
-partuned --data data --listen 127.0.0.1:0 2>err &
-pids="$pids $!"
-wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-PARTUNE_SERVER=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-export PARTUNE_SERVER
+export PATH="$PT_BUILD:$PATH"
+start
+client
 
 cat >campaign.json <<'JSON'
 {"name": "exported", "model": "nano-moe", "workload": {"global_batch": 8}, "space": {"world": [2]}, "budget": {"trials": 1},

@@ -6,7 +6,9 @@
 # of activations that a pipeline sends each way for a sequence 20 ms. The short form has a space
 # of one layout of each kind.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 . "$PT_SRC/tests/launch/network.sh"
+options='--listen "unix:$short/sock" --grace 500 --stop requeue'
 [ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
 [ "$(nproc)" -ge 2 ] || { echo "1..0 # SKIP two hosts want two cores"; exit 0; }
 missing=$(hosts_missing)
@@ -19,25 +21,10 @@ end() {
     rm -rf "$short"
     cleanup
 }
-pid=""
 trap end EXIT
 cd "$run" || exit 99
 
-here() { exec "$@"; }
-start() { # data folder, how it is run, options
-    data=$1 within=$2
-    shift 2
-    ($within "$PT_BUILD/partuned" --data "$data" --listen "unix:$short/sock" --grace 500 --stop requeue "$@" 2>err) &
-    pid=$!
-    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-}
-stop() {
-    [ -n "$pid" ] || return 0
-    kill -TERM "$pid" 2>/dev/null
-    wait "$pid" 2>/dev/null
-    pid=""
-}
-call() { path=$1; shift; $C --unix-socket "$short/sock" -H 'Content-Type: application/json' "$@" "http://localhost$path"; }
+call() { path=$1; shift; $C --unix-socket "$short/sock" -H "$J" "$@" "http://localhost$path"; }
 # name, nodes, devices a node, GB/s of the link, search method, trials: sets id
 submit() {
     id=$(call /v1/campaigns -d '{
@@ -50,11 +37,10 @@ submit() {
         "space": '"$space"',
         "search": {"method": "'"$5"'"}, "budget": {"trials": '"$6"'},
         "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 4, "timeout_s": 300}}' |
-        tee answer | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+        tee answer | id_of)
     [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
 }
 over() { case $(sql "SELECT state FROM campaign WHERE id = '$id'") in done | paused | cancelled | failed) ;; *) return 1 ;; esac; }
-sql() { sqlite3 "$data/partune.db" "$1"; }
 # The layout of the best trial of campaign $id.
 winner() { call "/v1/campaigns/$id/best" | sed -n 's/.*"text":"\([^"]*\)".*/\1/p'; }
 trials() { # layouts, trials and trials that neither ran nor were pruned as hopeless
@@ -78,7 +64,8 @@ fi
 family() { case $1 in *pp2*) echo pp2 ;; *tp2*) echo tp2 ;; *dp2*) echo dp2 ;; *) echo "none: $1" ;; esac; }
 
 if [ -n "${PT_LONG:-}" ]; then
-    start one here
+    data=one
+    start
     campaign "one host" 1 2 2 bayes $budget
     one=$(family "$(winner)")
     stop
@@ -87,7 +74,8 @@ fi
 hosts_make 200mbit "$short/launch" || { echo "Bail out! the hosts cannot be made"; exit 99; }
 printf '# two nodes of one core\n10.111.0.1:1\n10.111.0.2:1\n' >hosts
 export HYDRA_LAUNCHER=ssh HYDRA_LAUNCHER_EXEC="$short/launch" HYDRA_IFACE=eth0
-start two hosts_exec --hosts hosts
+data=two within=hosts_exec
+start --hosts hosts
 campaign "two hosts" 2 1 0.025 bayes $budget
 two=$(family "$(winner)")
 has "ranks ran on both hosts" "$(cat two/campaigns/"$id"/trials/1/*/events)" '"hosts": ?\["host-a", ?"host-b"\]'

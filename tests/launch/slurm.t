@@ -3,6 +3,8 @@
 # requeueing, a node that goes down; every trainer under every launcher. PT_LONG adds what Slurm does by the minute: the end
 # of a job's time, and an allocation whose time is over.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+options='--grace 500 --config partuned.conf'
 . "${PT_SRC:?}/tests/launch/cluster.sh"
 slurm_begin
 
@@ -22,17 +24,7 @@ command = \\"$fake\\" --log megatron --config {config} --events {folder}/unused 
 END
     } >partuned.conf
 }
-start() {
-    rm -f err
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --grace 500 --config partuned.conf 2>err &
-    pid=$!
-    pids="$pids $pid"
-    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
-    A="Authorization: Bearer $(cat data/token)"
-}
 stop() { kill -"${1:-TERM}" "$pid"; wait "$pid" 2>/dev/null; cat err >>all.err; }
-get() { $C -H "$A" "$url$1"; }
 # name, mode, then keys of the campaign that win over those here: sets id
 submit() {
     id=$($C -H "$A" -H 'Content-Type: application/json' "$url/v1/campaigns" -d '{
@@ -42,21 +34,21 @@ submit() {
                     "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
                     "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"},
                               {"span": 4, "gbs": 1, "latency_us": 20, "kind": "tcp"}]},
-        "workload": {"global_batch": 8}'"${3:+, $3}"'}' | tee answer | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+        "workload": {"global_batch": 8}'"${3:+, $3}"'}' | tee answer | id_of)
     [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
 }
 few='"budget": {"trials": 3}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}'
 # Its first attempt falls silent after three steps and never ends, so that something is there to be ended.
 program='"trainer": "program", "budget": {"trials": 1}, "trial": {"warmup_steps": 1, "min_steps": 5, "max_steps": 5}'
-state() { get "/v1/campaigns/$id" | sed -n 's/^{"id":"[^"]*","name":"[^"]*","state":"\([^"]*\)".*/\1/p'; }
+state() { call "/v1/campaigns/$id" | sed -n 's/^{"id":"[^"]*","name":"[^"]*","state":"\([^"]*\)".*/\1/p'; }
 over() { case $(state) in done | paused | cancelled) ;; *) return 1 ;; esac; }
-by_state() { get "/v1/campaigns/$id" | sed -n 's/.*"by_state":{\([^}]*\)}.*/\1/p'; }
+by_state() { call "/v1/campaigns/$id" | sed -n 's/.*"by_state":{\([^}]*\)}.*/\1/p'; }
 outcomes() { # of the attempts of trial 1, in order
     sqlite3 data/partune.db "SELECT group_concat(outcome, ' ') FROM (SELECT outcome FROM attempt WHERE campaign = '$id' AND n = 1 ORDER BY attempt)"
 }
 why() { sqlite3 data/partune.db "SELECT failure FROM attempt WHERE campaign = '$id' AND n = 1 AND attempt = $1"; }
 # The id of the job of attempt $1 of trial 1, once its first step is there.
-running() { get "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"' && grep -q '"step"' "data/campaigns/$id/trials/1/$1/events"; }
+running() { call "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"' && grep -q '"step"' "data/campaigns/$id/trials/1/$1/events"; }
 job_of() { sqlite3 data/partune.db "SELECT job FROM attempt WHERE campaign = '$id' AND n = 1 AND attempt = $1"; }
 done_ok() { # what
     ok "$1: it ends" wait_for ${PT_WAIT:-60} over
@@ -150,7 +142,7 @@ configure 'partition = nowhere'
 start
 submit partition steps "$few"
 ok "no such partition: the campaign pauses" wait_for 20 over
-has "with sbatch's reason" "$(get "/v1/campaigns/$id")" '"reason":"sbatch: [^"]*[Ii]nvalid partition'
+has "with sbatch's reason" "$(call "/v1/campaigns/$id")" '"reason":"sbatch: [^"]*[Ii]nvalid partition'
 stop
 if [ -n "${PT_LONG:-}" ]; then
     # Its time is over while the trial is silent; squeue calls it running for a while longer.

@@ -8,18 +8,9 @@ trap 'exit 99' HUP INT TERM
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
 unset PARTUNE_DATA
 cd "$dir" || exit 99
-n=0
 host=$(hostname)
 
-ok() { # condition's exit status, name
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        tail -5 out 2>/dev/null | cut -c1-300 | sed 's/^/#   /'
-    fi
-}
+. "$PT_SRC/tests/mpi/ok.sh"
 job() { # options...: two ranks; a job that hangs is ended after a minute, which no test takes for an end
     timeout -k 2 60 mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --quiet "$@" >out 2>&1
 }

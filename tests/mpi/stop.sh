@@ -19,18 +19,11 @@ trap 'exit 99' HUP INT TERM
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
 unset PARTUNE_DATA
 cd "$dir" || exit 99
-n=0
 
-ok() { # condition's exit status, name
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        echo "# exit $code after $took s; left: $(ranks | tr '\n' ' '); $(tail -1 ev 2>/dev/null | cut -c1-200)"
-        tail -3 out 2>/dev/null | cut -c1-300 | sed 's/^/#   /'
-        for p in $(ranks); do kill -KILL "$p" 2>/dev/null; done
-    fi
+. "$PT_SRC/tests/mpi/ok.sh"
+explain() {
+    echo "# exit $code after $took s; left: $(ranks | tr '\n' ' '); $(tail -1 ev 2>/dev/null | cut -c1-200)"
+    for p in $(ranks); do kill -KILL "$p" 2>/dev/null; done
 }
 start() { # options...: two ranks in the background
     rm -f ev

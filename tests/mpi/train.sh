@@ -11,17 +11,8 @@ trap 'exit 99' HUP INT TERM
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
 unset PARTUNE_DATA
 cd "$dir" || exit 99
-n=0
 
-ok() { # condition's exit status, name
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        tail -5 out 2>/dev/null | sed 's/^/#   /'
-    fi
-}
+. "$PT_SRC/tests/mpi/ok.sh"
 run() { # ranks, options...
     ranks=$1
     shift

@@ -6,16 +6,7 @@
 src=${PT_SRC:?}
 cd "$src" || exit 99
 export LC_ALL=C
-n=0
-say() { # name, offenders
-    n=$((n + 1))
-    if [ -z "$2" ]; then
-        echo "ok $n - $1"
-    else
-        echo "not ok $n - $1"
-        echo "$2" | head -40 | sed 's/^/#   /'
-    fi
-}
+. "$PT_SRC/tests/structure/say.sh"
 
 pages="README.md $(find docs -name '*.md' | sort)"
 folders='base|plan|kernels|search|db|web|trainer|tuner|tests|docs'

@@ -6,16 +6,7 @@ cd "${PT_SRC:?}" || exit 99
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 
-n=0
-say() { # name, offenders
-    n=$((n + 1))
-    if [ -z "$2" ]; then
-        echo "ok $n - $1"
-    else
-        echo "not ok $n - $1"
-        echo "$2" | head -20 | sed 's/^/#   /'
-    fi
-}
+. "$PT_SRC/tests/structure/say.sh"
 
 # Rows of the table, the lowest first: "folder rank"; folders of one row may use each other's nothing.
 awk '/^In `tuner\/`, from the top down/ { table = 1 }

@@ -11,16 +11,7 @@ product=$(echo "$code" | grep -v '^tests/')
 product_c=$(echo "$c" | grep -v '^tests/')
 js=$(echo "$product" | grep '\.js$')
 columns=$(sed -n "s/^ColumnLimit: //p" .clang-format)
-n=0
-say() { # name, offenders
-    n=$((n + 1))
-    if [ -z "$2" ]; then
-        echo "ok $n - $1"
-    else
-        echo "not ok $n - $1"
-        echo "$2" | head -20 | sed 's/^/#   /'
-    fi
-}
+. "$PT_SRC/tests/structure/say.sh"
 
 echo "1..9"
 say "no tab" "$(echo "$code" | xargs grep -nP '\t' | cut -c1-100)"
