@@ -156,7 +156,7 @@ void tr_async_drain(struct tr_rank *rank)
 
 /* Buckets are gathered in the order of use within each lane: norms and routers, which are needed
  * from the start, then the others as the table has them. */
-void tr_async_need(struct tr_rank *rank, int chunk, int layer)
+void tr_async_wait(struct tr_rank *rank, int chunk, int layer)
 {
     enum tr_phase was;
 

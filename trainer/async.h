@@ -49,6 +49,6 @@ bool tr_async_busy(const struct tr_rank *rank);
 void tr_async_poll(struct tr_rank *rank);
 void tr_async_drain(struct tr_rank *rank);
 /* Wait for the weights of layer LAYER of chunk CHUNK and of all layers before it. */
-void tr_async_need(struct tr_rank *rank, int chunk, int layer);
+void tr_async_wait(struct tr_rank *rank, int chunk, int layer);
 
 #endif

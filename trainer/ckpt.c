@@ -2,10 +2,10 @@
  * Checkpoints and Hugging Face folders: who writes what, in which order, and how it becomes
  * visible.
  *
- * Every collective step is `r = mine(...); r = tr_together(team, r, e);`, so a failure on one rank
- * is the same failure on all, and no rank is left waiting. A folder is filled under another name
- * and then renamed; where the name exists, the two are exchanged in one system call, so the name
- * always exists.
+ * Every collective step is `r = mine(...); r = tr_team_agree(team, r, e);`, so a failure on one
+ * rank is the same failure on all, and no rank is left waiting. A folder is filled under another
+ * name and then renamed; where the name exists, the two are exchanged in one system call, so the
+ * name always exists.
  */
 #include "trainer/ckpt.h"
 
@@ -360,32 +360,32 @@ static int finish(const struct tr_archive *archive, size_t model_files, const ch
     return r;
 }
 
-int tr_ckpt_room(const char *dir, struct err *error)
+int tr_ckpt_check_dir(const char *dir, struct err *error)
 {
     return tr_folder_room(dir, error);
 }
 
-int tr_ckpt_open(struct tr_claim **ret, char **ret_warning, const char *dir,
+int tr_ckpt_open(struct tr_lock **ret, char **ret_warning, const char *dir,
                  const struct tr_team *team, struct err *error)
 {
-    struct tr_claim *claim = NULL;
+    struct tr_lock *lock = NULL;
     char *warning = NULL;
     int r = 0;
 
-    if (tr_lead(team)) {
-        r = tr_ckpt_room(dir, error);
+    if (tr_team_is_root(team)) {
+        r = tr_ckpt_check_dir(dir, error);
         if (r == 0)
-            r = tr_claim_take(&claim, &warning, dir, error);
+            r = tr_lock_dir(&lock, &warning, dir, error);
     }
-    r = tr_together(team, r, error);
+    r = tr_team_agree(team, r, error);
     if (r == 0)
         r = tr_folder_same(dir, team, error);
     if (r < 0) {
-        tr_claim_free(claim);
+        tr_lock_free(lock);
         free(warning);
         return err_wrap(error, "checkpoints in %s", dir);
     }
-    *ret = claim;
+    *ret = lock;
     *ret_warning = warning;
     return 0;
 }
@@ -417,18 +417,18 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
         tr_archive_describe(&a, saving, "optimizer", TR_F32, what->model, state_suffix,
                             what->split_bytes);
     r = tr_folder_fill(&a, prefix, saving, what, false, team, error);
-    if (r == 0 && tr_lead(team))
+    if (r == 0 && tr_team_is_root(team))
         r = make_sums_file(saving, tr_archive_pieces(&a), error);
-    r = tr_together(team, r, error);
+    r = tr_team_agree(team, r, error);
     if (r == 0)
-        r = tr_together(team, write_sums(&a, saving, team, error), error);
+        r = tr_team_agree(team, write_sums(&a, saving, team, error), error);
     if (r == 0) {
-        if (tr_lead(team)) {
+        if (tr_team_is_root(team)) {
             r = finish(&a, model_files, dir, saving, path, what, state, error);
             if (r == 0 && keep > 0)
                 tr_ckpt_retire(dir, keep, state->step);
         }
-        r = tr_together(team, r, error);
+        r = tr_team_agree(team, r, error);
     }
     if (r == 0 && ret_bytes)
         *ret_bytes = total_bytes(&a);
@@ -553,7 +553,7 @@ static int open_alike(struct opened *opened, const char *path, const struct pl_m
     uint32_t crc = 0;
     int r = 0;
 
-    if (tr_lead(team)) {
+    if (tr_team_is_root(team)) {
         r = open_here(opened, path, model, error);
         if (r == 0)
             r = as_damage(
@@ -561,18 +561,18 @@ static int open_alike(struct opened *opened, const char *path, const struct pl_m
                 error);
         crc = opened->crc;
     }
-    r = tr_together(team, r, error);
+    r = tr_team_agree(team, r, error);
     if (r < 0)
         return r;
     team->share(team->ctx, &crc, sizeof(crc));
-    if (!tr_lead(team)) {
+    if (!tr_team_is_root(team)) {
         r = open_here(opened, path, model, error);
         if (r == 0 && opened->crc != crc)
             r = err_set(error, -ESTALE, "%s/trainer.json differs", path);
         if (r < 0)
-            r = tr_elsewhere(team, "the checkpoint", error);
+            r = tr_team_stale(team, "the checkpoint", error);
     }
-    return tr_together(team, r, error);
+    return tr_team_agree(team, r, error);
 }
 
 int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
@@ -583,10 +583,10 @@ int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ck
 
     if (r == 0) {
         r = tr_archive_verify(&o.a, o.sums, team->rank, team->size, error);
-        r = tr_together(team, as_damage(r, error), error);
+        r = tr_team_agree(team, as_damage(r, error), error);
     }
     if (r == 0)
-        r = tr_together(team, tr_folder_get(&o.a, what, false, error), error);
+        r = tr_team_agree(team, tr_folder_get(&o.a, what, false, error), error);
     if (r == 0)
         *ret = o.state;
     opened_done(&o);

@@ -37,7 +37,7 @@
 
 #include "base/err.h"
 #include "plan/plan.h"
-#include "trainer/claim.h"
+#include "trainer/lock.h"
 #include "trainer/safetensors.h"
 
 /* What the numbers of a part are. */
@@ -84,11 +84,11 @@ extern const struct tr_team tr_team_alone;
 
 /* The worst result of all ranks, with its text, on every rank: no rank continues before it knows
  * that all have succeeded. Collective. */
-int tr_together(const struct tr_team *team, int status, struct err *error);
-bool tr_lead(const struct tr_team *team); /* rank 0, which does what only one may do */
+int tr_team_agree(const struct tr_team *team, int status, struct err *error);
+bool tr_team_is_root(const struct tr_team *team); /* rank 0, which does what only one may do */
 /* For a rank whose view of the files is not rank 0's: ERROR, which says what it found, becomes
  * -ESTALE and names the rank, its host and WHAT of rank 0 it does not see. Returns the code. */
-int tr_elsewhere(const struct tr_team *team, const char *what, struct err *error);
+int tr_team_stale(const struct tr_team *team, const char *what, struct err *error);
 
 /* The state of a run besides its tensors. */
 struct tr_ckpt_state {
@@ -119,12 +119,12 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
 
 /* Check that checkpoints can be written in DIR, which is created: an error now, not at the first
  * save. */
-int tr_ckpt_room(const char *dir, struct err *error);
+int tr_ckpt_check_dir(const char *dir, struct err *error);
 
-/* The same for a run, before it resumes or saves: DIR is claimed for it (claim.h), and is one and
+/* The same for a run, before it resumes or saves: DIR is locked for it (lock.h), and is one and
  * the same folder on all ranks. -EBUSY names the run that has it, -ESTALE the rank that sees
  * another folder. RET and RET_WARNING are set on rank 0, NULL on the others; collective. */
-int tr_ckpt_open(struct tr_claim **ret, char **ret_warning, const char *dir,
+int tr_ckpt_open(struct tr_lock **ret, char **ret_warning, const char *dir,
                  const struct tr_team *team, struct err *error);
 
 /* Path of the newest checkpoint of DIR that has a trainer.json: what `latest` names, else the
@@ -161,11 +161,11 @@ int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_wha
                const struct tr_team *team, struct err *error);
 /* Check that it can be written: an error now, not after the training. Folders above it are created.
  */
-int tr_hf_room(const char *folder, struct err *error);
-/* The same for a run, before it trains: FOLDER is claimed for it (claim.h), and the folder that it
+int tr_hf_check_dir(const char *folder, struct err *error);
+/* The same for a run, before it trains: FOLDER is locked for it (lock.h), and the folder that it
  * is to be in is one and the same for all ranks; collective. RET on rank 0, else NULL; RET_WARNING
- * as tr_claim_take() gives it. */
-int tr_hf_open(struct tr_claim **ret, char **ret_warning, const char *folder,
+ * as tr_lock_dir() gives it. */
+int tr_hf_open(struct tr_lock **ret, char **ret_warning, const char *folder,
                const struct tr_team *team, struct err *error);
 
 /* -EINVAL names the first key in which MODEL differs from the model of WHOSE, THEIRS; names and

@@ -8,7 +8,7 @@
  *                              where that name was taken
  *     latest                   name of the newest
  *     .saving.xxxxxxxx         one that is being written
- *     .lock                    who writes here (claim.h)
+ *     .lock                    who writes here (lock.h)
  *
  * Only rank 0 looks at names. It shares its decision, so a host with an outdated view of the folder
  * cannot choose another step than the others.
@@ -195,7 +195,7 @@ struct resume {
 static int choose(struct choice *ret, struct resume *resume, const struct tr_team *team)
 {
     *ret = (struct choice){.none = true};
-    if (tr_lead(team) && resume->next < resume->list.n) {
+    if (tr_team_is_root(team) && resume->next < resume->list.n) {
         ret->none = false;
         memcpy(ret->name, resume->list.entry[resume->next++].name, NAME);
     }
@@ -245,11 +245,11 @@ static int none_whole(const struct resume *resume, const struct tr_team *team, s
     if (resume->first.code)
         r = err_set(error, -EBADMSG, "no checkpoint in %s is whole: %s", resume->dir,
                     resume->first.text);
-    else if (tr_lead(team) && resume->list.aside[0])
+    else if (tr_team_is_root(team) && resume->list.aside[0])
         r = err_set(error, -EBADMSG,
                     "no checkpoint in %s is whole: %s is damaged; move it away to start afresh",
                     resume->dir, resume->list.aside);
-    return tr_together(team, r, error);
+    return tr_team_agree(team, r, error);
 }
 
 /* The first of the list that is whole is loaded; collective, as each step of it. */
@@ -269,7 +269,8 @@ static int first_whole(struct tr_ckpt_state *ret, char **ret_path, struct resume
             continue;
         }
         if (r == 0 && resume->damaged)
-            r = tr_together(team, tr_lead(team) ? set_all_aside(resume, c.name, error) : 0, error);
+            r = tr_team_agree(
+                team, tr_team_is_root(team) ? set_all_aside(resume, c.name, error) : 0, error);
         if (r == 0)
             *ret_path = TAKE(path);
         return r;
@@ -285,11 +286,11 @@ int tr_ckpt_resume(struct tr_ckpt_state *ret, char **ret_path, char **ret_aside,
     int r = 0;
 
     error = error ? error : &own;
-    if (tr_lead(team)) {
+    if (tr_team_is_root(team)) {
         r = list(&u.list, dir, error);
         prefer_latest(&u.list, dir);
     }
-    r = tr_together(team, r, error);
+    r = tr_team_agree(team, r, error);
     if (r == 0)
         r = first_whole(ret, ret_path, &u, what, team, error);
     if (r == 0)

@@ -52,7 +52,7 @@ struct tr_checkpointing {
 };
 
 /* What the campaign measured, for a warning when the run is slower; zeros where not given. */
-struct tr_promised {
+struct tr_interval {
     double tokens_per_s, lo, hi;
 };
 
@@ -65,7 +65,7 @@ struct tr_config {
     struct pl_trial_limits trial; /* timeout_s 0: none */
     struct tr_train train;
     struct tr_checkpointing checkpoint;
-    struct tr_promised promised;
+    struct tr_interval promised;
     uint64_t device_memory; /* budget of one rank in bytes; never 0 */
     const char *data;       /* data set: a name, or a path; workload.data is its last part */
     const char *data_dir;   /* holds datasets/ and profiles/ */

@@ -38,7 +38,7 @@ static void share_alone(void *ctx, void *bytes, size_t size)
 const struct tr_team tr_team_alone = {
     .rank = 0, .size = 1, .agree = agree_alone, .share = share_alone};
 
-int tr_together(const struct tr_team *team, int status, struct err *error)
+int tr_team_agree(const struct tr_team *team, int status, struct err *error)
 {
     struct err own = {0};
     char *text = error ? error->text : own.text;
@@ -53,12 +53,12 @@ int tr_together(const struct tr_team *team, int status, struct err *error)
     return status;
 }
 
-bool tr_lead(const struct tr_team *team)
+bool tr_team_is_root(const struct tr_team *team)
 {
     return team->rank == 0;
 }
 
-int tr_elsewhere(const struct tr_team *team, const char *what, struct err *error)
+int tr_team_stale(const struct tr_team *team, const char *what, struct err *error)
 {
     char host[128] = "";
     struct err none = {0};
@@ -140,26 +140,26 @@ int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e
     AUTO_FREE char *mine = mem_printf("%s/%s", folder, name);
     int fd = -1, r = 0;
 
-    if (tr_lead(team)) {
+    if (tr_team_is_root(team)) {
         fd = mkostemp(mine, O_CLOEXEC);
         r = fd < 0 ? err_set(error, -errno, "write to folder %s: %s", folder, strerror(errno)) : 0;
         if (fd >= 0)
             close(fd);
         memcpy(name, mine + strlen(mine) + 1 - sizeof(name), sizeof(name));
     }
-    r = tr_together(team, r, error);
+    r = tr_team_agree(team, r, error);
     if (r == 0)
         team->share(team->ctx, name, sizeof(name));
-    if (r == 0 && !tr_lead(team)) {
+    if (r == 0 && !tr_team_is_root(team)) {
         AUTO_FREE char *theirs = mem_printf("%s/%s", folder, name);
 
         if (access(theirs, F_OK) < 0) {
             err_set(error, -errno, "folder %s here is another one: %s", folder, strerror(errno));
-            r = tr_elsewhere(team, "the folder", error);
+            r = tr_team_stale(team, "the folder", error);
         }
     }
-    r = tr_together(team, r, error);
-    if (tr_lead(team) && fd >= 0)
+    r = tr_team_agree(team, r, error);
+    if (tr_team_is_root(team) && fd >= 0)
         unlink(mine);
     return r;
 }
@@ -214,13 +214,13 @@ int tr_folder_fill(struct tr_archive *archive, const char *prefix, const char *f
                    const struct tr_ckpt_what *what, bool weights_only, const struct tr_team *team,
                    struct err *error)
 {
-    int r =
-        tr_together(team, tr_lead(team) ? make_folder(archive, prefix, folder, error) : 0, error);
+    int r = tr_team_agree(
+        team, tr_team_is_root(team) ? make_folder(archive, prefix, folder, error) : 0, error);
 
     if (r < 0)
         return r;
-    if (!tr_lead(team) && tr_archive_attach(archive, error) < 0)
-        r = tr_elsewhere(team, "the folder", error);
+    if (!tr_team_is_root(team) && tr_archive_attach(archive, error) < 0)
+        r = tr_team_stale(team, "the folder", error);
     if (r == 0)
         r = put_parts(archive, what, weights_only, error);
     return r;

@@ -82,7 +82,7 @@ static int hf_load_mine(const char *folder, const struct tr_ckpt_what *what, str
 int tr_hf_load(const char *folder, const struct tr_ckpt_what *what, const struct tr_team *team,
                struct err *error)
 {
-    int r = tr_together(team, hf_load_mine(folder, what, error), error);
+    int r = tr_team_agree(team, hf_load_mine(folder, what, error), error);
 
     return r < 0 ? err_wrap(error, "init from %s", folder) : 0;
 }
@@ -130,7 +130,7 @@ static char *parent_of(const char *path)
     return mem_strdup(".");
 }
 
-int tr_hf_room(const char *path, struct err *error)
+int tr_hf_check_dir(const char *path, struct err *error)
 {
     AUTO_FREE char *folder = plain(path), *parent = parent_of(path);
     int r = may_replace(folder, error);
@@ -139,28 +139,28 @@ int tr_hf_room(const char *path, struct err *error)
 }
 
 /* Claim FOLDER, which may not exist yet and is replaced as a whole, by a file next to it. */
-static int claim(struct tr_claim **ret, char **ret_warning, const char *folder, const char *parent,
-                 struct err *error)
+static int lock_folder(struct tr_lock **ret, char **ret_warning, const char *folder,
+                       const char *parent, struct err *error)
 {
     const char *slash = strrchr(folder, '/');
     AUTO_FREE char *path = mem_printf("%s/.%s.lock", parent, slash ? slash + 1 : folder);
 
-    return tr_claim_file(ret, ret_warning, path, folder, error);
+    return tr_lock_file(ret, ret_warning, path, folder, error);
 }
 
-int tr_hf_open(struct tr_claim **ret, char **ret_warning, const char *path,
+int tr_hf_open(struct tr_lock **ret, char **ret_warning, const char *path,
                const struct tr_team *team, struct err *error)
 {
     AUTO_FREE char *folder = plain(path), *parent = parent_of(path), *warning = NULL;
-    AUTO(tr_claim) *mine = NULL;
+    AUTO(tr_lock) *mine = NULL;
     int r = 0;
 
-    if (tr_lead(team)) {
-        r = tr_hf_room(path, error);
+    if (tr_team_is_root(team)) {
+        r = tr_hf_check_dir(path, error);
         if (r == 0)
-            r = claim(&mine, &warning, folder, parent, error);
+            r = lock_folder(&mine, &warning, folder, parent, error);
     }
-    r = tr_together(team, r, error);
+    r = tr_team_agree(team, r, error);
     if (r == 0)
         r = tr_folder_same(parent, team, error);
     if (r < 0)
@@ -181,7 +181,7 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
 
     if (r == 0)
         r = may_replace(folder, error);
-    r = tr_together(team, r, error);
+    r = tr_team_agree(team, r, error);
     if (r < 0)
         return err_wrap(error, "save %s", folder);
     json_object_set_new(config, "torch_dtype",
@@ -189,10 +189,10 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
                                     : dtype == TR_F16 ? "float16"
                                                       : "float32"));
     tr_archive_describe(&a, saving, "model", dtype, what->model, weight_suffix, what->split_bytes);
-    r = tr_together(team, tr_folder_fill(&a, prefix, saving, what, true, team, error), error);
+    r = tr_team_agree(team, tr_folder_fill(&a, prefix, saving, what, true, team, error), error);
     if (r == 0)
-        r = tr_together(team, tr_lead(team) ? hf_finish(&a, saving, folder, config, error) : 0,
-                        error);
+        r = tr_team_agree(
+            team, tr_team_is_root(team) ? hf_finish(&a, saving, folder, config, error) : 0, error);
     tr_archive_done(&a);
     return r < 0 ? err_wrap(error, "save %s", folder) : 0;
 }

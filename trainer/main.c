@@ -4,7 +4,7 @@
 #include "trainer/config.h"
 #include "trainer/events.h"
 #include "trainer/fail.h"
-#include "trainer/leave.h"
+#include "trainer/finalize.h"
 #include "trainer/run.h"
 #include "trainer/start.h"
 
@@ -100,7 +100,7 @@ static int train(const struct tr_config *config, const struct tr_launch *at, str
     if (tr_events_status(ev))
         code = TR_EXIT_IO;
     tr_events_free(ev);
-    tr_leave();
+    tr_finalize();
     return code;
 }
 
@@ -113,7 +113,7 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
     code = tr_calibrate(config, &e);
     if (code && at->rank == 0)
         fprintf(stderr, "partune-train: %s\n", e.text);
-    tr_leave();
+    tr_finalize();
     return code;
 }
 

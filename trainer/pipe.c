@@ -149,7 +149,7 @@ static void look_ahead(struct run *run, int step)
 static void layers_fwd(struct tr_rank *rank, const struct tr_chunk *chunk, char *slot, void *out)
 {
     for (int i = 0; i < chunk->n; i++) {
-        tr_async_need(rank, (int)(chunk - rank->chunk), i);
+        tr_async_wait(rank, (int)(chunk - rank->chunk), i);
         tr_layer_fwd(rank, &chunk->layer[i], slot,
                      i + 1 < chunk->n ? tr_act(rank, &chunk->layer[i + 1], slot, PL_ACT_X) : out);
     }
@@ -199,7 +199,7 @@ static void forward(struct run *run, int step)
     }
     if (k->first) {
         look_ahead(run, step);
-        tr_async_need(r, 0, -1);
+        tr_async_wait(r, 0, -1);
         tr_embed_fwd(r, x, s->mb);
     } else {
         struct fetch f = take(run, step);

@@ -86,9 +86,9 @@ static int same_tokens(const struct run *run, struct err *error)
     run->team.share(run->team.ctx, first, sizeof(first));
     if (memcmp(n, first, sizeof(n)) != 0) {
         err_set(error, -ESTALE, "%s has other samples here", run->c->data);
-        r = tr_elsewhere(&run->team, "the data set", error);
+        r = tr_team_stale(&run->team, "the data set", error);
     }
-    return tr_together(&run->team, r, error);
+    return tr_team_agree(&run->team, r, error);
 }
 
 static void tokens_open(struct run *run)
@@ -98,7 +98,7 @@ static void tokens_open(struct run *run)
     int r = tr_tokens_open(&run->tokens, c->data_dir, c->data, c->model.vocab, c->workload.seq,
                            (uint64_t)c->train.seed, &e);
 
-    tr_require_all(&run->team, tr_together(&run->team, r, &e), &e);
+    tr_require_all(&run->team, tr_team_agree(&run->team, r, &e), &e);
     tr_require_all(&run->team, same_tokens(run, &e), &e);
 }
 
@@ -304,7 +304,7 @@ static bool one_step(struct run *run)
     uint64_t step_ns;
 
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
-    tr_step_grads(&t, r, tr_stop_asked() ? 1.0 : 0.0);
+    tr_step_grads(&t, r, tr_stop_requested() ? 1.0 : 0.0);
     check_numbers(run, &t);
     assert(t.flag >= 0 && t.flag <= run->c->layout.world);
     run->step++;
@@ -325,7 +325,7 @@ static bool one_step(struct run *run)
 
 static bool asked_anywhere(struct run *run)
 {
-    double asked = tr_stop_asked();
+    double asked = tr_stop_requested();
 
     tr_sum_double(&run->r.comms.world, &asked, 1);
     return asked > 0;
@@ -555,8 +555,8 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);
     tr_watch_free(u.watch);
-    tr_claim_free(u.claim);
-    tr_claim_free(u.claim_hf);
+    tr_lock_free(u.lock);
+    tr_lock_free(u.claim_hf);
     tr_measure_done(&u.measure);
     free(u.part);
     free(u.times);

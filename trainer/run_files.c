@@ -26,7 +26,7 @@ void tr_run_room(struct run *run)
     if (c->checkpoint.dir)
         tr_require_all(
             &run->team,
-            writing(tr_ckpt_open(&run->claim, &of_checkpoints, c->checkpoint.dir, &run->team, &e)),
+            writing(tr_ckpt_open(&run->lock, &of_checkpoints, c->checkpoint.dir, &run->team, &e)),
             &e);
     if (c->save_hf)
         tr_require_all(&run->team,

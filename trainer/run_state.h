@@ -26,8 +26,8 @@ struct run {
     struct tr_part *part;
     size_t nparts;
     struct tr_team team;
-    struct tr_claim *claim;    /* rank 0: of the folder of checkpoints */
-    struct tr_claim *claim_hf; /* rank 0: of --save-hf's folder */
+    struct tr_lock *lock;     /* rank 0: of the folder of checkpoints */
+    struct tr_lock *claim_hf; /* rank 0: of --save-hf's folder */
     struct tr_measure measure;
     int step; /* done */
     int measured_from;

@@ -74,7 +74,7 @@ void tr_stop_finish(double seconds)
     sigprocmask(SIG_SETMASK, &former, NULL);
 }
 
-bool tr_stop_asked(void)
+bool tr_stop_requested(void)
 {
     return asked;
 }

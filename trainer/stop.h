@@ -24,8 +24,8 @@ void tr_stop_over(void);
 /* After a signal, the work at hand may take SECONDS to finish. */
 void tr_stop_finish(double seconds);
 
-bool tr_stop_asked(void); /* finish, then stop */
-bool tr_stop_now(void);   /* asked, and there is nothing to finish */
-void tr_stop_check(void); /* costs a load unless a stop was requested */
+bool tr_stop_requested(void); /* finish, then stop */
+bool tr_stop_now(void);       /* asked, and there is nothing to finish */
+void tr_stop_check(void);     /* costs a load unless a stop was requested */
 
 #endif

@@ -187,7 +187,7 @@ static int ascending(const void *left, const void *right)
 
 static void watch_promise(struct tr_watch *watch)
 {
-    const struct tr_promised *p = &watch->c->promised;
+    const struct tr_interval *p = &watch->c->promised;
     double ms[WINDOW], got;
     char text[200];
 

@@ -26,7 +26,7 @@
 #include "tests/bench/trainer_side.h"
 #include "tests/mpi/allocations.h"
 #include "tests/mpi/cover.h"
-#include "trainer/leave.h"
+#include "trainer/finalize.h"
 
 enum { MAX_REPEATS = 101, BATCH = 16, MEMORY_BATCH = 8, MAX_TURNS = 256, MAX_MEMBERS = 8 };
 
@@ -614,7 +614,7 @@ int main(int argc, char **argv)
     if (size != part->ranks)
         side_die(part->ranks == 2 ? "this part is for 2 ranks" : "this part is for 8 ranks");
     /* A side's ranks decide by their own number whether they outnumber the cores. (On two hosts
-     * every rank steps, and tr_leave() knows its process manager by this.) */
+     * every rank steps, and tr_finalize() knows its process manager by this.) */
     if (part->run != bench_overlap)
         unsetenv("MPI_LOCALNRANKS");
     part->run();
@@ -622,6 +622,6 @@ int main(int argc, char **argv)
     if (wanted("allocations"))
         print_bar("allocations", "in the steps above, all ranks", (double)allocations, "times",
                   NULL, 0, AT_MOST(0));
-    tr_leave();
+    tr_finalize();
     return 0;
 }

@@ -260,9 +260,9 @@ static void put_record(const char *dir, const char *host, const char *boot, int 
 /* -EBUSY or 0, and whether there was a warning. */
 static int take(const char *dir, bool *ret_warned, struct err *e)
 {
-    AUTO(tr_claim) *c = NULL;
+    AUTO(tr_lock) *c = NULL;
     AUTO_FREE char *warning = NULL;
-    int r = tr_claim_take(&c, &warning, dir, e);
+    int r = tr_lock_dir(&c, &warning, dir, e);
 
     *ret_warned = warning != NULL;
     return r;
@@ -271,7 +271,7 @@ static int take(const char *dir, bool *ret_warned, struct err *e)
 static void without_locks_the_record_decides(void **state)
 {
     AUTO_FREE char *dir = unit_folder("nolock"), *warning = NULL;
-    AUTO(tr_claim) *ours = NULL;
+    AUTO(tr_lock) *ours = NULL;
     char host[128] = "";
     struct err e = {0};
     bool warned;
@@ -281,14 +281,14 @@ static void without_locks_the_record_decides(void **state)
     (void)state;
     no_locks = true;
     gethostname(host, sizeof(host) - 1);
-    assert_int_equal(tr_claim_take(&ours, &warning, dir, &e), 0);
+    assert_int_equal(tr_lock_dir(&ours, &warning, dir, &e), 0);
     assert_non_null(warning); /* that another host's run would not be kept out */
     pid = fork();
     if (pid == 0)
         _exit(take(dir, &warned, &e) == -EBUSY && strstr(e.text, host) ? 0 : 1);
     waitpid(pid, &status, 0);
     assert_int_equal(status, 0);
-    ours = tr_claim_free(ours);
+    ours = tr_lock_free(ours);
     put_record(dir, host, "another boot", (int)getpid(), 1);
     assert_int_equal(take(dir, &warned, &e), 0);
     put_record(dir, host, "another boot", 1, 1);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Jobs over two hosts end: every one of a dozen short runs leaves once it has said its summary, with the code of its end.
-# Before trainer/leave.c about one in five stayed in MPI_Finalize for good.
+# Before trainer/finalize.c about one in five stayed in MPI_Finalize for good.
 train="${PT_BUILD:?}/partune-train"
 dir="$PT_BUILD/tests/run/leave it.$$"
 mkdir -p "$dir" || exit 99

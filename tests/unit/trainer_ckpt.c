@@ -612,7 +612,7 @@ static void a_foreign_folder_is_not_replaced(void **state)
     (void)state;
     one_begin(&o, NULL);
     assert_int_equal(tr_hf_save(o.dir, TR_F32, &o.what, &tr_team_alone, &e), -EEXIST);
-    assert_int_equal(tr_hf_room(o.dir, &e), -EEXIST);
+    assert_int_equal(tr_hf_check_dir(o.dir, &e), -EEXIST);
     one_end(&o);
 }
 
@@ -630,7 +630,7 @@ static void a_slash_at_the_end_is_the_same_folder(void **state)
     inside = mem_printf("%s/model/.saving", o.dir);
     for (int i = 0; i < 2; i++) {
         params_fill(&o.t, 5 + i);
-        assert_int_equal(tr_hf_room(folder, &e), 0);
+        assert_int_equal(tr_hf_check_dir(folder, &e), 0);
         if (tr_hf_save(folder, TR_F32, &o.what, &tr_team_alone, &e) < 0)
             fail_msg("%s", e.text);
         assert_true(file_exists(file));
@@ -654,13 +654,13 @@ static void what_cannot_be_written_is_known_before(void **state)
     below = mem_printf("%s/file/x", o.dir);
     deep = mem_printf("%s/a/b/c", o.dir);
     assert_int_equal(file_write_atomic(file, "", 0, 0600, &e), 0);
-    assert_true(tr_ckpt_room(file, &e) < 0);
-    assert_true(tr_ckpt_room(below, &e) < 0);
-    assert_true(tr_hf_room(below, &e) < 0);
+    assert_true(tr_ckpt_check_dir(file, &e) < 0);
+    assert_true(tr_ckpt_check_dir(below, &e) < 0);
+    assert_true(tr_hf_check_dir(below, &e) < 0);
     assert_non_null(strstr(e.text, file));
-    assert_int_equal(tr_hf_room(deep, &e), 0);
+    assert_int_equal(tr_hf_check_dir(deep, &e), 0);
     assert_false(file_exists(deep)); /* the folder itself appears with its contents */
-    assert_int_equal(tr_ckpt_room(deep, &e), 0);
+    assert_int_equal(tr_ckpt_check_dir(deep, &e), 0);
     assert_true(file_exists(deep));
     one_end(&o);
 }

@@ -88,21 +88,21 @@ static void save_rank(const struct tr_team *team, void *arg)
 static void open_rank(const struct tr_team *team, void *arg)
 {
     const struct plan *p = arg;
-    AUTO(tr_claim) *claim = NULL;
+    AUTO(tr_lock) *lock = NULL;
     AUTO_FREE char *warning = NULL;
     struct err e = {0};
 
-    need_outcome(team, p, tr_ckpt_open(&claim, &warning, p->dir[team->rank], team, &e), &e);
+    need_outcome(team, p, tr_ckpt_open(&lock, &warning, p->dir[team->rank], team, &e), &e);
 }
 
 static void hf_open_rank(const struct tr_team *team, void *arg)
 {
     const struct plan *p = arg;
     AUTO_FREE char *folder = mem_printf("%s/model", p->dir[team->rank]), *warning = NULL;
-    AUTO(tr_claim) *claim = NULL;
+    AUTO(tr_lock) *lock = NULL;
     struct err e = {0};
 
-    need_outcome(team, p, tr_hf_open(&claim, &warning, folder, team, &e), &e);
+    need_outcome(team, p, tr_hf_open(&lock, &warning, folder, team, &e), &e);
 }
 
 static void saved(struct plan *p, int step)
@@ -327,14 +327,14 @@ static void a_left_over_folder_is_not_filled(void **state)
     file_remove_tree(b, NULL);
 }
 
-/* ---- claims -------------------------------------------------------------- */
+/* ---- locks -------------------------------------------------------------- */
 
 static void claim_and_wait(const char *dir, int say)
 {
-    AUTO(tr_claim) *c = NULL;
+    AUTO(tr_lock) *c = NULL;
     AUTO_FREE char *warning = NULL;
     struct err e = {0};
-    char r = tr_claim_take(&c, &warning, dir, &e) == 0;
+    char r = tr_lock_dir(&c, &warning, dir, &e) == 0;
 
     if (write(say, &r, 1) == 1)
         pause();
@@ -346,7 +346,7 @@ static void a_folder_belongs_to_one_run(void **state)
     AUTO_FREE char *dir = unit_folder("claim"), *warning = NULL, *pid_text = NULL;
     char host[128] = "", taken = 0;
     struct err e = {0};
-    struct tr_claim *c = NULL;
+    struct tr_lock *c = NULL;
     int say[2];
     pid_t pid;
 
@@ -360,18 +360,18 @@ static void a_folder_belongs_to_one_run(void **state)
     assert_int_equal(taken, 1);
     pid_text = mem_printf("process %d ", (int)pid);
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(tr_claim_take(&c, &warning, dir, &e), -EBUSY);
+        assert_int_equal(tr_lock_dir(&c, &warning, dir, &e), -EBUSY);
         assert_non_null(strstr(e.text, host));
         assert_non_null(strstr(e.text, pid_text));
         assert_non_null(strstr(e.text, "since 20"));
     }
     kill(pid, SIGKILL); /* not waited for: it may still be dying when the next run comes */
-    assert_int_equal(tr_claim_take(&c, &warning, dir, &e), 0);
+    assert_int_equal(tr_lock_dir(&c, &warning, dir, &e), 0);
     assert_null(warning);
     waitpid(pid, NULL, 0);
-    tr_claim_free(c);
-    assert_int_equal(tr_claim_take(&c, &warning, dir, &e), 0);
-    tr_claim_free(c);
+    tr_lock_free(c);
+    assert_int_equal(tr_lock_dir(&c, &warning, dir, &e), 0);
+    tr_lock_free(c);
     close(say[0]);
     close(say[1]);
     file_remove_tree(dir, NULL);
@@ -382,7 +382,7 @@ static void weights_belong_to_one_run_however_their_folder_is_written(void **sta
     AUTO_FREE char *dir = unit_folder("claimhf"), *warning = NULL, *lock = NULL;
     AUTO_FREE char *folder = mem_printf("%s/model", dir), *slash = mem_printf("%s/model/", dir);
     AUTO_FREE char *other = mem_printf("%s/other", dir);
-    struct tr_claim *first = NULL, *second = NULL;
+    struct tr_lock *first = NULL, *second = NULL;
     struct err e = {0};
 
     (void)state;
@@ -394,10 +394,10 @@ static void weights_belong_to_one_run_however_their_folder_is_written(void **sta
     assert_non_null(strstr(e.text, folder));
     assert_non_null(strstr(e.text, "since 20"));
     assert_int_equal(tr_hf_open(&second, &warning, other, &tr_team_alone, &e), 0);
-    tr_claim_free(second);
-    tr_claim_free(first);
+    tr_lock_free(second);
+    tr_lock_free(first);
     assert_int_equal(tr_hf_open(&first, &warning, slash, &tr_team_alone, &e), 0);
-    tr_claim_free(first);
+    tr_lock_free(first);
     file_remove_tree(dir, NULL);
 }
 

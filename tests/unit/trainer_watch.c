@@ -21,7 +21,7 @@ static void begin(struct scene *s, int world)
     s->c.metrics = s->metrics = mem_printf("%s/m.jsonl", s->dir);
     s->c.prometheus = s->prometheus = mem_printf("%s/p.prom", s->dir);
     s->c.layout.world = world;
-    s->c.promised = (struct tr_promised){1000, 900, 1100};
+    s->c.promised = (struct tr_interval){1000, 900, 1100};
     snprintf(s->c.model.name, sizeof(s->c.model.name), "tiny");
     if (tr_events_open(&s->ev, s->events, NULL, &e) < 0 ||
         tr_watch_open(&s->w, &s->c, s->ev, &e) < 0)

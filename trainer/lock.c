@@ -1,4 +1,4 @@
-#include "trainer/claim.h"
+#include "trainer/lock.h"
 
 #include "base/base.h"
 
@@ -11,7 +11,7 @@
  * one that is gone, or has not written its record yet, TRIES times. */
 enum { TRIES = 20, TRIES_LIVE = 4, TRY_NS = 50000000, RECORD_MAX = 4096 };
 
-struct tr_claim {
+struct tr_lock {
     int fd;
 };
 
@@ -155,7 +155,8 @@ static int try_lock(int fd)
 }
 
 /* Lock file PATH, open as FD, for WHAT. */
-static int lock(char **ret_warning, int fd, const char *path, const char *what, struct err *error)
+static int set_lock(char **ret_warning, int fd, const char *path, const char *what,
+                    struct err *error)
 {
     struct holder h;
     int r = try_lock(fd);
@@ -173,16 +174,16 @@ static int lock(char **ret_warning, int fd, const char *path, const char *what, 
     return r < 0 ? err_set(error, r, "lock %s: %s", path, strerror(-r)) : 0;
 }
 
-int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, const char *what,
-                  struct err *error)
+int tr_lock_file(struct tr_lock **ret, char **ret_warning, const char *path, const char *what,
+                 struct err *error)
 {
     AUTO_FREE char *warning = NULL;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), r;
-    struct tr_claim *c;
+    struct tr_lock *c;
 
     if (fd < 0)
         return err_set(error, -errno, "open %s: %s", path, strerror(errno));
-    r = lock(&warning, fd, path, what, error);
+    r = set_lock(&warning, fd, path, what, error);
     if (r == 0)
         r = write_record(fd, path, error);
     if (r < 0) {
@@ -196,19 +197,19 @@ int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, c
     return 0;
 }
 
-int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *error)
+int tr_lock_dir(struct tr_lock **ret, char **ret_warning, const char *dir, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/.lock", dir);
 
-    return tr_claim_file(ret, ret_warning, path, dir, error);
+    return tr_lock_file(ret, ret_warning, path, dir, error);
 }
 
-struct tr_claim *tr_claim_free(struct tr_claim *claim)
+struct tr_lock *tr_lock_free(struct tr_lock *lock)
 {
-    if (!claim)
+    if (!lock)
         return NULL;
-    (void)!ftruncate(claim->fd, 0);
-    close(claim->fd);
-    free(claim);
+    (void)!ftruncate(lock->fd, 0);
+    close(lock->fd);
+    free(lock);
     return NULL;
 }

@@ -1,4 +1,4 @@
-#include "trainer/leave.h"
+#include "trainer/finalize.h"
 
 #include "base/base.h"
 #include "trainer/comm.h"
@@ -73,7 +73,7 @@ static bool tell_hydra(void)
     return true;
 }
 
-void tr_leave(void)
+void tr_finalize(void)
 {
     if (RACE && several_hosts() && tell_hydra())
         return;

@@ -12,23 +12,23 @@
  * far as it can: a process of this host that still runs keeps others out, one that is gone does
  * not. Nothing is known there of a run on another host: the caller gets a warning and continues.
  */
-#ifndef TRAINER_CLAIM_H
-#define TRAINER_CLAIM_H
+#ifndef TRAINER_LOCK_H
+#define TRAINER_LOCK_H
 
 #include "base/err.h"
 #include "base/mem.h"
 
-struct tr_claim;
+struct tr_lock;
 
-/* Claim folder DIR, which exists. -EBUSY names the run that has it. RET_WARNING gets a text if
+/* Lock folder DIR, which exists. -EBUSY names the run that has it. RET_WARNING gets a text if
  * nothing keeps a run on another host out, else NULL; caller frees. */
-int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *error);
+int tr_lock_dir(struct tr_lock **ret, char **ret_warning, const char *dir, struct err *error);
 /* The same by a lock on file PATH, which is made if it is absent, for what errors call WHAT. */
-int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, const char *what,
-                  struct err *error);
+int tr_lock_file(struct tr_lock **ret, char **ret_warning, const char *path, const char *what,
+                 struct err *error);
 
-struct tr_claim *tr_claim_free(struct tr_claim *claim);
+struct tr_lock *tr_lock_free(struct tr_lock *lock);
 
-AUTO_DEFINE(tr_claim)
+AUTO_DEFINE(tr_lock)
 
 #endif

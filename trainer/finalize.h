@@ -11,11 +11,11 @@
  * are done, and leave MPI as it is; under other launchers, and on one host, MPI_Finalize() is
  * called.
  */
-#ifndef TRAINER_LEAVE_H
-#define TRAINER_LEAVE_H
+#ifndef TRAINER_FINALIZE_H
+#define TRAINER_FINALIZE_H
 
 /* No MPI call may follow, and no transfer of this rank may be under way. Collective over all ranks
  * of the job. */
-void tr_leave(void);
+void tr_finalize(void);
 
 #endif
