@@ -90,7 +90,7 @@ int main(int argc, char **argv)
     wanted = atol(argv[2]);
     text = argc > 3 ? argv[3] : "";
     if ((long)files.rlim_cur < wanted + 32) {
-        printf("too few files: %ld\n", (long)files.rlim_cur);
+        printf("too few open files are allowed: %ld\n", (long)files.rlim_cur);
         return 77;
     }
     server.sin_port = htons((uint16_t)atoi(argv[1]));

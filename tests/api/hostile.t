@@ -72,10 +72,13 @@ attack() { # name, text
     "$flood" "$port" 10000 "$2" >flood 2>&1 &
     mob=$!
     pids="$pids $mob"
-    if ! wait_for 30 grep -q flooding flood; then
-        echo "# $(cat flood)"
-        echo "1..0 # SKIP 10,000 connections want more open files than are allowed here"
-        exit 0
+    # 10,000 handshakes with a daemon that has one core of a busy machine take their time.
+    if ! wait_for 120 grep -qE 'flooding|too few' flood || grep -q 'too few' flood; then
+        n=$((n + 1))
+        grep -q 'too few' flood && echo "ok $n - $1 # SKIP $(cat flood)" && return
+        echo "not ok $n - $1: not connected within two minutes: $(cat flood)"
+        failed=$((failed + 1))
+        return
     fi
     is "$1: four honest requests are served" "$(honest)" 4
     $C -X PATCH -H "$A" -H "$J" -d "{\"notes\":\"during $1\"}" "$url/v1/campaigns/$id" >/dev/null
