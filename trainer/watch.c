@@ -185,7 +185,7 @@ static int ascending(const void *left, const void *right)
     return (x > y) - (x < y);
 }
 
-static void watch_promise(struct tr_watch *watch)
+static void watch_throughput(struct tr_watch *watch)
 {
     const struct tr_interval *p = &watch->c->promised;
     double ms[WINDOW], got;
@@ -258,7 +258,7 @@ void tr_watch_step(struct tr_watch *watch, const struct tr_step *step)
         watch->ms[watch->measured % WINDOW] = step->ms;
         watch->slow[watch->measured % WINDOW] = straggling(watch, step);
         watch->measured++;
-        watch_promise(watch);
+        watch_throughput(watch);
         watch_straggler(watch);
     }
     if (watch->metrics >= 0)

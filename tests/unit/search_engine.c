@@ -285,8 +285,8 @@ static double run_with_luck(struct se_search *s, struct pl_layout *ret, int n, d
 }
 
 /* Runs that differ by 10 %, which no repeat has shown: the fastest of 24 trials measured too high
- * by luck, its own interval misses one more run, and what is promised of that holds. */
-static void a_promise_of_the_luckiest_trial_holds(void **state)
+ * by luck, its own interval misses one more run, and the prediction of that run holds. */
+static void the_prediction_of_the_luckiest_trial_holds(void **state)
 {
     enum { CAMPAIGNS = 40, TRIALS = 24 };
     const double spread = 0.1, quantile = 1.96 * 0.01; /* of runs; of what a trial says of itself */
@@ -309,14 +309,14 @@ static void a_promise_of_the_luckiest_trial_holds(void **state)
         own += fabs(log(again / top)) < quantile;
         se_search_free(s);
     }
-    print_message("# the promise held %d times, the trial's own interval %d, of %d\n", held, own,
+    print_message("# the prediction held %d times, the trial's own interval %d, of %d\n", held, own,
                   CAMPAIGNS);
     assert_true(own < CAMPAIGNS / 2);
     assert_true(held >= CAMPAIGNS - 5); /* 40 draws at 95 %: fewer once in 70 */
 }
 
-/* Measured again, the promise is the repeats' alone. */
-static void a_promise_rests_on_repeats_where_there_are_any(void **state)
+/* Measured again, the prediction rests on the repeats alone. */
+static void a_prediction_rests_on_repeats_if_there_are_any(void **state)
 {
     static const double rate[] = {1300.0, 1000.0, 1010.0, 990.0};
     struct se_search *s = small_search("");
@@ -412,7 +412,7 @@ static void looking_often_does_not_stop_a_good_trial(void **state)
     se_search_free(s);
 }
 
-static void a_refit_beside_the_loop_is_adopted(void **state)
+static void a_concurrent_refit_is_adopted(void **state)
 {
     struct se_search *s;
     struct se_spec spec;
@@ -799,12 +799,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(grid_exhausts_every_layout_once),
     cmocka_unit_test(a_small_space_is_exhausted_or_converges_with_the_reason),
     cmocka_unit_test(the_best_is_found),
-    cmocka_unit_test(a_promise_of_the_luckiest_trial_holds),
-    cmocka_unit_test(a_promise_rests_on_repeats_where_there_are_any),
+    cmocka_unit_test(the_prediction_of_the_luckiest_trial_holds),
+    cmocka_unit_test(a_prediction_rests_on_repeats_if_there_are_any),
     cmocka_unit_test(stopping_early_needs_a_sure_loss),
     cmocka_unit_test(what_differs_from_run_to_run_keeps_a_trial_going),
     cmocka_unit_test(looking_often_does_not_stop_a_good_trial),
-    cmocka_unit_test(a_refit_beside_the_loop_is_adopted),
+    cmocka_unit_test(a_concurrent_refit_is_adopted),
     cmocka_unit_test(a_slow_network_is_not_a_slow_node),
     cmocka_unit_test(a_campaign_ends_after_trials_that_brought_nothing),
     cmocka_unit_test(importance_adds_up_and_finds_the_key_that_matters),

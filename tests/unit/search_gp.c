@@ -260,7 +260,7 @@ static void a_single_bound_has_the_moments_of_quadrature(void **state)
     se_table_free(t);
 }
 
-static void bounds_move_belief_the_right_way(void **state)
+static void bounds_move_the_posterior_the_right_way(void **state)
 {
     struct se_table *t = small_table();
     struct se_surrogate b;
@@ -291,7 +291,7 @@ static void bounds_move_belief_the_right_way(void **state)
 
 /* Where outcomes contradict the prior, the hypothesis that has none takes over; where they agree,
  * it does not. */
-static void trust_follows_the_evidence(void **state)
+static void weights_follow_the_evidence(void **state)
 {
     struct se_table *t = small_table();
     struct se_surrogate good, bad;
@@ -378,8 +378,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(leaving_one_out_equals_doing_it),
     cmocka_unit_test(residuals_carry_the_noise_of_all_points),
     cmocka_unit_test(a_single_bound_has_the_moments_of_quadrature),
-    cmocka_unit_test(bounds_move_belief_the_right_way),
-    cmocka_unit_test(trust_follows_the_evidence),
+    cmocka_unit_test(bounds_move_the_posterior_the_right_way),
+    cmocka_unit_test(weights_follow_the_evidence),
     cmocka_unit_test(out_of_memory_is_put_down_to_kept_matrices),
 };
 UNIT_MAIN(tests)

@@ -61,7 +61,7 @@ static void what_own_errors_explain_is_no_spread(void **state)
 
 /* 95 % intervals of layouts with 2 runs, tau estimated from all of them: 1000 layouts, so 3 sigma
  * of the share inside are 2.1 %; the estimate of tau adds less. */
-static void intervals_hold_what_they_promise(void **state)
+static void intervals_have_their_coverage(void **state)
 {
     enum { LAYOUTS = 1000 };
     struct se_measured *m = mem_alloc(2 * LAYOUTS * sizeof(*m));
@@ -106,6 +106,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_runs_alone_give_a_bound_above_zero),
     cmocka_unit_test(the_spread_is_that_of_all_pairs_together),
     cmocka_unit_test(what_own_errors_explain_is_no_spread),
-    cmocka_unit_test(intervals_hold_what_they_promise),
+    cmocka_unit_test(intervals_have_their_coverage),
 };
 UNIT_MAIN(tests)

@@ -77,7 +77,7 @@ static void hints_are_the_joint_regression(void **state)
 
 /* What observations say of the coefficients, taken together with the coefficients' own prior, is
  * the posterior that the process has: its prediction where nothing but the linear part is. */
-static void told_is_the_posterior_of_the_process(void **state)
+static void the_likelihood_is_that_of_the_process(void **state)
 {
     struct se_table *t = small_table();
     struct se_surrogate b;
@@ -371,7 +371,7 @@ static void warm_starts_are_read_or_refused_by_name(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hints_are_the_joint_regression),
-    cmocka_unit_test(told_is_the_posterior_of_the_process),
+    cmocka_unit_test(the_likelihood_is_that_of_the_process),
     cmocka_unit_test(a_related_campaign_corrects_the_machine),
     cmocka_unit_test(a_misleading_campaign_is_found_out),
     cmocka_unit_test(warm_starts_are_read_or_refused_by_name),
