@@ -46,18 +46,18 @@ static bool spend(const struct search *search, int64_t n)
 
 static bool legal(const struct search *search, const struct pl_layout *layout)
 {
-    const struct pl_problem *p = search->problem;
+    const struct pl_problem *problem = search->problem;
 
     spend(search, CHECK);
-    return pl_layout_check(NULL, p, layout);
+    return pl_layout_check(NULL, problem, layout);
 }
 
 static bool fits(const struct search *search, const struct pl_layout *layout)
 {
-    const struct pl_problem *p = search->problem;
+    const struct pl_problem *problem = search->problem;
     struct pl_memory worst;
 
-    spend(search, FIT + (p->trainer->bundled ? LAYER * p->model->layers : 0));
+    spend(search, FIT + (problem->trainer->bundled ? LAYER * problem->model->layers : 0));
     pl_memory_at(&worst, search->memory, layout);
     return worst.total <= search->limit;
 }
@@ -96,19 +96,20 @@ static bool fill(const struct search *search, struct pl_layout *layout)
 /* tp x pp = SHARE without zero, then with it; the smaller pp first. */
 static bool try_share(const struct search *search, struct pl_layout *layout, int share)
 {
-    const struct pl_model *m = search->problem->model;
+    const struct pl_model *model = search->problem->model;
     struct pl_layout start = *layout;
-    const struct pl_trainer *t = search->problem->trainer;
-    const int stage[] = {0, t->min_zero};
+    const struct pl_trainer *trainer = search->problem->trainer;
+    const int stage[] = {0, trainer->min_zero};
 
-    for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= t->max_zero; i++)
-        for (int pp = 1; pp <= share && pp <= m->layers && spend(search, STEP); pp++) {
-            if (share % pp || m->kv_heads % (share / pp) || !stages_may_be(search, pp))
+    for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= trainer->max_zero; i++)
+        for (int pp = 1; pp <= share && pp <= model->layers && spend(search, STEP); pp++) {
+            if (share % pp || model->kv_heads % (share / pp) || !stages_may_be(search, pp))
                 continue;
             *layout = start;
             layout->pp = pp;
             layout->tp = share / pp;
-            layout->sp = layout->tp > 1 && m->moe.experts && pl_trainer_takes(t, PL_KEY_SP, 1);
+            layout->sp =
+                layout->tp > 1 && model->moe.experts && pl_trainer_takes(trainer, PL_KEY_SP, 1);
             layout->zero = stage[i];
             layout->zero_scope = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
             if (fill(search, layout))
@@ -139,14 +140,14 @@ static bool naive(struct pl_layout *ret, const struct search *search)
 /* Whether the trainer takes the model at all, cut as finely as can be; why not goes to ERROR. */
 static bool takes_model(const struct search *search, struct err *error)
 {
-    const struct pl_problem *p = search->problem;
+    const struct pl_problem *problem = search->problem;
     struct pl_verdict verdict;
     struct pl_layout one;
 
-    pl_layout_default(&one, p->workload);
+    pl_layout_default(&one, problem->workload);
     one.world = one.ep = experts_of(search);
-    one.world *= one.tp = one.etp = p->model->kv_heads;
-    pl_layout_check(&verdict, p, &one);
+    one.world *= one.tp = one.etp = problem->model->kv_heads;
+    pl_layout_check(&verdict, problem, &one);
     for (int i = 0; i < verdict.count; i++)
         if (!pl_layout_key_find(verdict.v[i].key)) {
             err_set(error, -ENOENT, "%s", verdict.v[i].text);
@@ -195,11 +196,11 @@ static bool dominated(const struct front *front, int tp, int cp, int pp)
 static bool sound(const struct search *search, const struct pl_layout *layout)
 {
     static const char *const open[] = {"sp", "zero_scope", "overlap_", NULL};
-    const struct pl_problem *p = search->problem;
+    const struct pl_problem *problem = search->problem;
     struct pl_verdict verdict;
 
     spend(search, CHECK);
-    if (pl_layout_check(&verdict, p, layout))
+    if (pl_layout_check(&verdict, problem, layout))
         return true;
     for (int i = 0; i < verdict.count; i++) {
         const char *const *key = open;
@@ -371,14 +372,14 @@ static bool try_degrees(const struct search *search, struct pick *pick, const st
 static void try_level(const struct search *search, struct pick *pick, const struct reach *reach,
                       int zero)
 {
-    const struct pl_problem *p = search->problem;
-    int sequences = pl_long_sequences(p) ? search->max_world : 1;
+    const struct pl_problem *problem = search->problem;
+    int sequences = pl_long_sequences(problem) ? search->max_world : 1;
     AUTO_FREE struct front *front = mem_alloc(sizeof(*front));
 
-    for (int tp = 1; tp <= reach->tp && tp <= p->model->kv_heads; tp++)
-        for (int cp = 1; p->model->kv_heads % tp == 0 && cp <= sequences; cp *= 2)
-            for (int pp = 1; pp <= p->model->layers && (int64_t)tp * cp * pp <= search->max_world &&
-                             spend(search, STEP);
+    for (int tp = 1; tp <= reach->tp && tp <= problem->model->kv_heads; tp++)
+        for (int cp = 1; problem->model->kv_heads % tp == 0 && cp <= sequences; cp *= 2)
+            for (int pp = 1; pp <= problem->model->layers &&
+                             (int64_t)tp * cp * pp <= search->max_world && spend(search, STEP);
                  pp++) {
                 struct pl_layout layout;
 
@@ -386,7 +387,7 @@ static void try_level(const struct search *search, struct pick *pick, const stru
                     break;
                 if (!stages_may_be(search, pp))
                     continue;
-                pl_layout_default(&layout, p->workload);
+                pl_layout_default(&layout, problem->workload);
                 layout.tp = tp;
                 layout.cp = cp;
                 layout.pp = pp;

@@ -237,23 +237,23 @@ static int parse_reference(struct pl_cluster *cluster, const json_t *json,
 int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
                      struct err *error)
 {
-    struct pl_cluster c = {0};
+    struct pl_cluster cluster = {0};
     int r;
 
     if (!json || json_is_null(json))
-        r = from_profile(&c, "local", local, error);
+        r = from_profile(&cluster, "local", local, error);
     else if (json_is_string(json))
-        r = from_profile(&c, json_string_value(json), local, error);
+        r = from_profile(&cluster, json_string_value(json), local, error);
     else if (json_object_get(json, "device"))
-        r = parse_object(&c, json, error);
+        r = parse_object(&cluster, json, error);
     else
-        r = parse_reference(&c, json, local, error);
-    if (r == 0 && (int64_t)c.nodes * c.devices_per_node > INT_MAX / 4)
+        r = parse_reference(&cluster, json, local, error);
+    if (r == 0 && (int64_t)cluster.nodes * cluster.devices_per_node > INT_MAX / 4)
         r = err_at(error, -ERANGE, "/nodes",
-                   "%d nodes of %d devices are more than this tool counts", c.nodes,
-                   c.devices_per_node);
+                   "%d nodes of %d devices are more than this tool counts", cluster.nodes,
+                   cluster.devices_per_node);
     if (r == 0)
-        *ret = c;
+        *ret = cluster;
     return r;
 }
 

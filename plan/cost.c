@@ -60,7 +60,7 @@ struct body {
     bool full;
     struct pl_layout key;
     struct pl_rates rates;
-    struct pipeline q;
+    struct pipeline pipeline;
     struct pl_held held;
     double message_s;
 };
@@ -79,17 +79,17 @@ struct pl_cost_ctx {
 struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
                                     const struct pl_constants *constants)
 {
-    struct pl_cost_ctx *x = mem_alloc(sizeof(*x));
+    struct pl_cost_ctx *ctx = mem_alloc(sizeof(*ctx));
     int n = problem->model->layers;
 
-    x->op.constants = constants ? constants : &pl_default_constants;
-    x->op.problem = *problem;
-    x->moe_before = mem_alloc(((size_t)n + 1) * sizeof(*x->moe_before));
+    ctx->op.constants = constants ? constants : &pl_default_constants;
+    ctx->op.problem = *problem;
+    ctx->moe_before = mem_alloc(((size_t)n + 1) * sizeof(*ctx->moe_before));
     for (int i = 0; i < n; i++)
-        x->moe_before[i + 1] = x->moe_before[i] + pl_layer_is_moe(problem->model, i);
-    x->any_moe = x->moe_before[n] > 0;
-    x->any_dense = x->moe_before[n] < n;
-    return x;
+        ctx->moe_before[i + 1] = ctx->moe_before[i] + pl_layer_is_moe(problem->model, i);
+    ctx->any_moe = ctx->moe_before[n] > 0;
+    ctx->any_dense = ctx->moe_before[n] < n;
+    return ctx;
 }
 
 struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *ctx)
@@ -433,15 +433,15 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
     y = shape_of(ctx, layout);
     *b = (struct body){
         .full = true, .key = key, .rates = ctx->op.rates, .message_s = message_s(&ctx->op, layout)};
-    pipeline_of(&b->q, ctx, y, layout);
-    pl_held_params(&b->held, ctx->op.problem.model, layout, b->q.slow_stage);
+    pipeline_of(&b->pipeline, ctx, y, layout);
+    pl_held_params(&b->held, ctx->op.problem.model, layout, b->pipeline.slow_stage);
     return b;
 }
 
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
     const struct body *b = body_of(ctx, layout);
-    const struct stage *slow = &b->q.slow;
+    const struct stage *slow = &b->pipeline.slow;
     double micro =
         (double)ctx->op.problem.workload->global_batch / ((double)layout->micro_batch * layout->dp);
     double pace;
@@ -456,10 +456,10 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     ret->seconds[PL_COST_PP] =
         pl_messages(layout->schedule, layout->pp, layout->vp, micro, layout->overlap_p2p) *
         b->message_s;
-    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->q, layout, micro);
+    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->pipeline, layout, micro);
     pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
     ret->seconds[PL_COST_OTHER] =
-        crowded(&ctx->op, layout, &b->q, micro, pace) + slowest(&ctx->op, layout) * pace;
+        crowded(&ctx->op, layout, &b->pipeline, micro, pace) + slowest(&ctx->op, layout) * pace;
     ret->seconds[PL_COST_DP] =
         data_parallel(&ctx->op, layout, slow, &b->held, micro) + tied_embedding(&ctx->op, layout);
     ret->seconds[PL_COST_OPTIMIZER] = optimizer(&ctx->op, layout, &b->held);
@@ -471,10 +471,10 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
 
 void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct pl_layout *layout)
 {
-    struct pl_cost_ctx *x = pl_cost_ctx_new(problem, NULL);
+    struct pl_cost_ctx *ctx = pl_cost_ctx_new(problem, NULL);
 
-    pl_cost_at(ret, x, layout);
-    pl_cost_ctx_free(x);
+    pl_cost_at(ret, ctx, layout);
+    pl_cost_ctx_free(ctx);
 }
 
 json_t *pl_cost_json(const struct pl_cost *cost)

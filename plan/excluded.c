@@ -21,24 +21,24 @@ static int choices(const struct pl_space *space, const struct pl_problem *proble
                    const struct pl_layout *layout, size_t level)
 {
     enum pl_key key = pl_space_order[level];
-    const struct pl_space_axis *a = &space->axis[key];
+    const struct pl_space_axis *axis = &space->axis[key];
     int only;
 
     if (!pl_space_applies(&only, layout, problem->model, key))
         return 1;
     /* where the scope matters, no scope is none of its values */
-    return a->n - (key == PL_KEY_ZERO_SCOPE && a->n > 0 && a->value[0] == PL_SCOPE_NONE);
+    return axis->n - (key == PL_KEY_ZERO_SCOPE && axis->n > 0 && axis->value[0] == PL_SCOPE_NONE);
 }
 
 static int value_of(const struct pl_space *space, const struct pl_problem *problem,
                     const struct pl_layout *layout, size_t level, int index)
 {
     enum pl_key key = pl_space_order[level];
-    const struct pl_space_axis *a = &space->axis[key];
+    const struct pl_space_axis *axis = &space->axis[key];
     int only;
 
     return pl_space_applies(&only, layout, problem->model, key)
-               ? a->value[index + a->n - choices(space, problem, layout, level)]
+               ? axis->value[index + axis->n - choices(space, problem, layout, level)]
                : only;
 }
 
@@ -81,8 +81,8 @@ static void find(const struct pl_space *space, const struct pl_problem *problem,
 }
 
 struct sample {
-    const struct pl_space *s;
-    const struct pl_problem *p;
+    const struct pl_space *space;
+    const struct pl_problem *problem;
     uint64_t candidates; /* so far */
     uint64_t of;         /* all of them; 0: they are only counted */
     size_t kept, looked_at;
@@ -120,15 +120,15 @@ static bool is_first(const struct pl_verdict *verdict, int index)
 
 static void look_at(struct sample *sample, const struct pl_layout *layout)
 {
-    const struct pl_problem *p = sample->p;
-    struct pl_verdict v;
+    const struct pl_problem *problem = sample->problem;
+    struct pl_verdict verdict;
 
     sample->looked_at++;
-    if (pl_layout_check(&v, p, layout))
+    if (pl_layout_check(&verdict, problem, layout))
         return;
-    for (int j = 0; j < v.count; j++)
-        if (is_first(&v, j))
-            count(sample, &v.v[j]);
+    for (int j = 0; j < verdict.count; j++)
+        if (is_first(&verdict, j))
+            count(sample, &verdict.v[j]);
 }
 
 /* One candidate out of each of KEPT equal parts of the product. */
@@ -145,12 +145,12 @@ static void choose_next(struct sample *sample)
 static bool take(void *arg, const struct pl_layout *layout)
 {
     struct sample *x = arg;
-    uint64_t end = x->candidates + below(x->s, x->p, layout, DEGREES);
+    uint64_t end = x->candidates + below(x->space, x->problem, layout, DEGREES);
 
     while (x->of && x->looked_at < x->kept && x->next < end) {
         struct pl_layout one = *layout;
 
-        find(x->s, x->p, &one, x->next - x->candidates);
+        find(x->space, x->problem, &one, x->next - x->candidates);
         look_at(x, &one);
         choose_next(x);
     }
@@ -169,7 +169,7 @@ size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *r
                          const struct pl_space *space, const struct pl_problem *problem,
                          const struct pl_patience *patience)
 {
-    struct sample x = {.s = space, .p = problem, .exclusion = ret};
+    struct sample x = {.space = space, .problem = problem, .exclusion = ret};
 
     pl_space_product(space, problem, DEGREES, patience, take, &x);
     *ret_candidates = x.of = x.candidates;

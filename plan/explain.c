@@ -14,7 +14,7 @@ enum {
 };
 
 struct tally {
-    const struct pl_problem *p;
+    const struct pl_problem *problem;
     size_t candidates, broken[MAX_RULES];
     struct pl_layout best; /* fewest broken rules */
     struct pl_verdict verdict;
@@ -23,20 +23,20 @@ struct tally {
 static bool count_rules(void *arg, const struct pl_layout *layout)
 {
     struct tally *t = arg;
-    const struct pl_problem *p = t->p;
-    struct pl_verdict v;
+    const struct pl_problem *problem = t->problem;
+    struct pl_verdict verdict;
     const char *const *names = pl_rule_names();
 
-    pl_layout_check(&v, p, layout);
+    pl_layout_check(&verdict, problem, layout);
     for (int i = 0; names[i] && i < MAX_RULES; i++)
-        for (int j = 0; j < v.count; j++)
-            if (!strcmp(names[i], v.v[j].rule)) {
+        for (int j = 0; j < verdict.count; j++)
+            if (!strcmp(names[i], verdict.v[j].rule)) {
                 t->broken[i]++;
                 break;
             }
-    if (!t->candidates++ || v.count < t->verdict.count) {
+    if (!t->candidates++ || verdict.count < t->verdict.count) {
         t->best = *layout;
-        t->verdict = v;
+        t->verdict = verdict;
     }
     return t->candidates < LOOKED_AT;
 }
@@ -136,17 +136,17 @@ static bool has_any(struct pl_layout *ret, const struct pl_space *space,
 static bool other_batch(struct str *out, const struct pl_space *space,
                         const struct pl_problem *problem, const struct pl_patience *patience)
 {
-    struct pl_workload w = *problem->workload;
+    struct pl_workload workload = *problem->workload;
     struct pl_problem q = *problem;
-    struct pl_layout l;
+    struct pl_layout layout;
 
-    q.workload = &w;
+    q.workload = &workload;
     for (int i = 1; i <= BATCHES; i++)
         for (int sign = 1; sign >= -1; sign -= 2) {
-            w.global_batch = problem->workload->global_batch + sign * i;
-            if (w.global_batch < 1 || !has_any(&l, space, &q, patience))
+            workload.global_batch = problem->workload->global_batch + sign * i;
+            if (workload.global_batch < 1 || !has_any(&layout, space, &q, patience))
                 continue;
-            str_addf(out, "\"global_batch\": %d instead of %d", w.global_batch,
+            str_addf(out, "\"global_batch\": %d instead of %d", workload.global_batch,
                      problem->workload->global_batch);
             return true;
         }
@@ -158,7 +158,7 @@ static bool two_keys(struct str *out, const struct pl_space *space,
                      const struct pl_problem *problem, const struct pl_patience *patience)
 {
     AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
-    struct pl_layout l;
+    struct pl_layout layout;
 
     for (int a = 0; a < PL_LAYOUT_KEYS; a++)
         for (int b = a + 1; b < PL_LAYOUT_KEYS; b++) {
@@ -168,12 +168,12 @@ static bool two_keys(struct str *out, const struct pl_space *space,
             *wide = *space;
             pl_space_widen(wide, (enum pl_key)a, problem);
             pl_space_widen(wide, (enum pl_key)b, problem);
-            if (!has_any(&l, wide, problem, patience))
+            if (!has_any(&layout, wide, problem, patience))
                 continue;
-            describe(out, &pl_layout_keys[a], pl_layout_get(&l, &pl_layout_keys[a]),
+            describe(out, &pl_layout_keys[a], pl_layout_get(&layout, &pl_layout_keys[a]),
                      &space->axis[a]);
             str_add(out, " and ");
-            describe(out, &pl_layout_keys[b], pl_layout_get(&l, &pl_layout_keys[b]),
+            describe(out, &pl_layout_keys[b], pl_layout_get(&layout, &pl_layout_keys[b]),
                      &space->axis[b]);
             return true;
         }
@@ -216,13 +216,13 @@ static void say_change(struct str *out, const struct pl_space *space,
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
                       const struct pl_problem *problem, const struct pl_patience *patience)
 {
-    struct tally t = {.p = problem};
+    struct tally t = {.problem = problem};
     AUTO_STR out = {0};
     char text[160], rules[480];
-    struct pl_layout l;
+    struct pl_layout layout;
 
     buf[0] = '\0';
-    if (has_any(&l, space, problem, patience))
+    if (has_any(&layout, space, problem, patience))
         return false;
     pl_space_product(space, problem, 0, NULL, count_rules, &t);
     str_addf(&out, "no legal layout among %s%zu candidates",

@@ -160,37 +160,37 @@ static int check_derived(const struct pl_layout *said, const struct pl_layout *l
 int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_problem *problem,
                     struct err *error)
 {
-    struct pl_layout l, said;
+    struct pl_layout layout, said;
     int r;
 
-    pl_layout_default(&l, problem->workload);
+    pl_layout_default(&layout, problem->workload);
     if ((r = jx_keys(json, pl_layout_key_names, error)) < 0)
         return r;
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
-        int value = pl_layout_get(&l, k);
+        int value = pl_layout_get(&layout, k);
 
         if (!given(json, k->name))
             continue;
         if ((r = pl_layout_word(&value, k, json_object_get(json, k->name), error)) < 0)
             return r;
-        pl_layout_set(&l, k, value);
+        pl_layout_set(&layout, k, value);
     }
     if (!given(json, "world")) {
-        int64_t world = (int64_t)l.tp * l.cp * l.pp * l.dp;
+        int64_t world = (int64_t)layout.tp * layout.cp * layout.pp * layout.dp;
 
         if (world > INT_MAX)
-            return err_at(error, -ERANGE, "/dp", "dp %d is absurd", l.dp);
-        l.world = given(json, "dp") ? (int)world : pl_cluster_devices(problem->cluster);
+            return err_at(error, -ERANGE, "/dp", "dp %d is absurd", layout.dp);
+        layout.world = given(json, "dp") ? (int)world : pl_cluster_devices(problem->cluster);
     }
-    if (!given(json, "schedule") && l.vp > 1 && l.pp > 1)
-        l.schedule = PL_INTERLEAVED;
-    said = l;
-    pl_layout_derive(&l);
-    if ((r = check_derived(&said, &l, json, error)) < 0)
+    if (!given(json, "schedule") && layout.vp > 1 && layout.pp > 1)
+        layout.schedule = PL_INTERLEAVED;
+    said = layout;
+    pl_layout_derive(&layout);
+    if ((r = check_derived(&said, &layout, json, error)) < 0)
         return r;
     if (!given(json, "zero_scope"))
-        l.zero_scope = l.zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
-    *ret = l;
+        layout.zero_scope = layout.zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
+    *ret = layout;
     return 0;
 }
 

@@ -9,7 +9,7 @@ const char *const pl_mem_class_names[PL_MEM_CLASSES + 1] = {"weights",   "gradie
 /* What many layouts of one problem share: the parameters of a stage, and whole plans of layouts
  * that differ in what takes no memory. Both tables are direct-mapped. */
 struct pl_memory_ctx {
-    struct pl_problem p;
+    struct pl_problem problem;
     struct {
         bool full;
         struct pl_layout layout; /* without the keys that take no memory */
@@ -20,10 +20,10 @@ struct pl_memory_ctx {
 
 struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *problem)
 {
-    struct pl_memory_ctx *x = mem_alloc(sizeof(*x));
+    struct pl_memory_ctx *ctx = mem_alloc(sizeof(*ctx));
 
-    x->p = *problem;
-    return x;
+    ctx->problem = *problem;
+    return ctx;
 }
 
 struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *ctx)
@@ -99,13 +99,13 @@ void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
 void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct pl_layout *layout)
 {
     struct pl_layout key = *layout;
-    int slot = 2 * layout->precision + (layout->overlap_p2p && ctx->p.trainer->bundled);
+    int slot = 2 * layout->precision + (layout->overlap_p2p && ctx->problem.trainer->bundled);
 
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_moe_a2a = 0;
-    if (!ctx->p.trainer->bundled) /* receives into what it has */
+    if (!ctx->problem.trainer->bundled) /* receives into what it has */
         key.overlap_p2p = 0;
     if (!ctx->last[slot].full || memcmp(&key, &ctx->last[slot].layout, sizeof(key)) != 0) {
-        plan_worst(&ctx->last[slot].worst, &ctx->p, layout, ctx->counts);
+        plan_worst(&ctx->last[slot].worst, &ctx->problem, layout, ctx->counts);
         ctx->last[slot].layout = key;
         ctx->last[slot].full = true;
     }

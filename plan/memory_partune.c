@@ -135,13 +135,13 @@ uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *dims, bool
 /* ---- the list ------------------------------------------------------------ */
 
 struct build {
-    struct pl_buffers *t;  /* NULL: only their sum is wanted */
-    struct pl_memory *sum; /* without T */
+    struct pl_buffers *list; /* NULL: only their sum is wanted */
+    struct pl_memory *sum;   /* without LIST */
     struct pl_param_counts *counts;
-    const struct pl_model *m;
-    const struct pl_layout *l;
-    const struct pl_workload *w;
-    struct pl_dims d;
+    const struct pl_model *model;
+    const struct pl_layout *layout;
+    const struct pl_workload *workload;
+    struct pl_dims dims;
     struct pl_acts act[2]; /* of a dense layer, of one with experts */
     int stage;
 };
@@ -150,7 +150,7 @@ struct build {
 static void add(struct build *build, enum pl_buf id, int chunk, int slots, enum pl_mem_class cls,
                 uint64_t bytes)
 {
-    struct pl_buffers *t = build->t;
+    struct pl_buffers *t = build->list;
 
     if (bytes == 0)
         return;
@@ -169,9 +169,10 @@ static void add1(struct build *build, enum pl_buf id, enum pl_mem_class cls, uin
 
 static struct pl_param_counts counts_of(const struct build *build)
 {
-    const struct pl_layout *l = build->l;
-    struct pl_param_counts x = {.key = {l->tp, l->pp, l->vp, l->ep, l->etp, l->dp, l->edp, l->zero,
-                                        l->zero_scope, build->stage}};
+    const struct pl_layout *layout = build->layout;
+    struct pl_param_counts x = {.key = {layout->tp, layout->pp, layout->vp, layout->ep, layout->etp,
+                                        layout->dp, layout->edp, layout->zero, layout->zero_scope,
+                                        build->stage}};
     struct pl_param_counts *known;
     uint64_t hash = 0;
 
@@ -180,7 +181,7 @@ static struct pl_param_counts counts_of(const struct build *build)
     known = build->counts ? &build->counts[(hash >> 40) % PL_COUNTS] : NULL;
     if (known && !memcmp(known->key, x.key, sizeof(x.key)))
         return *known;
-    pl_params_count(&x.count, &x.state_count, build->m, l, build->stage);
+    pl_params_count(&x.count, &x.state_count, build->model, layout, build->stage);
     if (known)
         *known = x;
     return x;
@@ -190,9 +191,9 @@ static void build_state(struct build *build)
 {
     struct pl_param_counts n = counts_of(build);
 
-    add1(build, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.count * build->d.elem);
+    add1(build, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.count * build->dims.elem);
     add1(build, PL_BUF_GRAD, PL_MEM_GRADS, n.count * 4);
-    if (build->l->precision == PL_BF16)
+    if (build->layout->precision == PL_BF16)
         add1(build, PL_BUF_MASTER, PL_MEM_MASTER, n.state_count * 4);
     add1(build, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, n.state_count * 4);
     add1(build, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER, n.state_count * 4);
@@ -200,38 +201,40 @@ static void build_state(struct build *build)
 
 static uint64_t slot_bytes(const struct build *build, int chunk)
 {
-    int first, n = pl_stage_layers(&first, build->l, build->m->layers, build->stage, chunk);
+    int first,
+        n = pl_stage_layers(&first, build->layout, build->model->layers, build->stage, chunk);
     uint64_t bytes = 0;
 
-    if (!pl_model_is_mixed(build->m))
-        bytes = (uint64_t)n * build->act[pl_model_is_moe(build->m)].slot_bytes;
-    for (int i = first; pl_model_is_mixed(build->m) && i < first + n; i++)
-        bytes += build->act[pl_layer_is_moe(build->m, i)].slot_bytes;
-    if (build->stage == build->l->pp - 1 && chunk == build->l->vp - 1)
-        bytes += round64(build->d.local_rows * build->d.hidden * build->d.elem);
+    if (!pl_model_is_mixed(build->model))
+        bytes = (uint64_t)n * build->act[pl_model_is_moe(build->model)].slot_bytes;
+    for (int i = first; pl_model_is_mixed(build->model) && i < first + n; i++)
+        bytes += build->act[pl_layer_is_moe(build->model, i)].slot_bytes;
+    if (build->stage == build->layout->pp - 1 && chunk == build->layout->vp - 1)
+        bytes += round64(build->dims.local_rows * build->dims.hidden * build->dims.elem);
     return bytes;
 }
 
 static uint64_t grad_slot_bytes(const struct build *build, int chunk)
 {
-    int first, n = pl_stage_layers(&first, build->l, build->m->layers, build->stage, chunk);
+    int first,
+        n = pl_stage_layers(&first, build->layout, build->model->layers, build->stage, chunk);
     struct pl_grad_acts g;
     uint64_t at = 0;
 
     for (int i = first; i < first + n; i++)
-        at = pl_grad_acts(&g, &build->d, pl_layer_is_moe(build->m, i), at);
+        at = pl_grad_acts(&g, &build->dims, pl_layer_is_moe(build->model, i), at);
     return at;
 }
 
 static void build_slots(struct build *build)
 {
-    const struct pl_layout *l = build->l;
+    const struct pl_layout *layout = build->layout;
 
-    for (int c = 0; c < l->vp; c++) {
-        enum pl_schedule schedule = (enum pl_schedule)l->schedule;
-        int micro = build->d.microbatches;
-        int live = pl_schedule_live(schedule, build->stage, l->pp, l->vp, micro, c);
-        int grads = pl_schedule_live_grads(schedule, build->stage, l->vp, micro);
+    for (int c = 0; c < layout->vp; c++) {
+        enum pl_schedule schedule = (enum pl_schedule)layout->schedule;
+        int micro = build->dims.microbatches;
+        int live = pl_schedule_live(schedule, build->stage, layout->pp, layout->vp, micro, c);
+        int grads = pl_schedule_live_grads(schedule, build->stage, layout->vp, micro);
 
         add(build, PL_BUF_SLOT, c, live, PL_MEM_ACTIVATIONS, slot_bytes(build, c));
         if (grads)
@@ -257,91 +260,93 @@ uint64_t pl_coll_piece(int members)
  * kinds of sums are waited for, so they never meet. */
 static int tp_members(const struct build *build)
 {
-    const struct pl_layout *l = build->l;
-    bool pair = build->m->tied && l->pp > 1 && (build->stage == 0 || build->stage == l->pp - 1);
+    const struct pl_layout *layout = build->layout;
+    bool pair = build->model->tied && layout->pp > 1 &&
+                (build->stage == 0 || build->stage == layout->pp - 1);
 
-    return l->tp == 1 && pair ? 2 : l->tp;
+    return layout->tp == 1 && pair ? 2 : layout->tp;
 }
 
 static void build_comm(struct build *build)
 {
-    const struct pl_layout *l = build->l;
-    uint64_t lh = build->d.local_rows * build->d.hidden * build->d.elem;
+    const struct pl_layout *layout = build->layout;
+    uint64_t lh = build->dims.local_rows * build->dims.hidden * build->dims.elem;
 
-    if (l->overlap_p2p)
+    if (layout->overlap_p2p)
         add(build, PL_BUF_ACT_IN, 0, PL_ACT_INS, PL_MEM_COMM, lh);
-    if (l->pp > 1) {
+    if (layout->pp > 1) {
         add(build, PL_BUF_ACT_OUT, 0, PL_ACT_OUTS, PL_MEM_COMM, lh);
         add(build, PL_BUF_GRAD_RING, 0, PL_GRAD_RINGS, PL_MEM_COMM, lh);
     }
     add1(build, PL_BUF_COLL_TP, PL_MEM_COMM, pl_coll_scratch(tp_members(build)) * sizeof(float));
-    add1(build, PL_BUF_COLL_DP, PL_MEM_COMM, pl_coll_scratch(l->dp) * sizeof(float));
-    if (pl_model_is_moe(build->m)) {
-        add1(build, PL_BUF_COLL_EDP, PL_MEM_COMM, pl_coll_scratch(l->edp) * sizeof(float));
+    add1(build, PL_BUF_COLL_DP, PL_MEM_COMM, pl_coll_scratch(layout->dp) * sizeof(float));
+    if (pl_model_is_moe(build->model)) {
+        add1(build, PL_BUF_COLL_EDP, PL_MEM_COMM, pl_coll_scratch(layout->edp) * sizeof(float));
         add1(build, PL_BUF_MOE_SEND, PL_MEM_COMM,
-             build->d.choices * build->d.hidden * build->d.elem);
-        if (l->ep * l->etp > 1)
+             build->dims.choices * build->dims.hidden * build->dims.elem);
+        if (layout->ep * layout->etp > 1)
             add1(build, PL_BUF_MOE_RECV, PL_MEM_COMM,
-                 build->d.expert_rows * build->d.hidden * (l->etp > 1 ? 4 : build->d.elem));
-        if (l->etp > 1)
+                 build->dims.expert_rows * build->dims.hidden *
+                     (layout->etp > 1 ? 4 : build->dims.elem));
+        if (layout->etp > 1)
             add1(build, PL_BUF_MOE_PART, PL_MEM_COMM,
-                 (uint64_t)l->etp * build->d.choices * build->d.hidden * 4);
+                 (uint64_t)layout->etp * build->dims.choices * build->dims.hidden * 4);
     }
 }
 
 static void build_head(struct build *build)
 {
-    const struct pl_dims *d = &build->d;
-    uint64_t lh = d->local_rows * d->hidden * d->elem;
+    const struct pl_dims *dims = &build->dims;
+    uint64_t lh = dims->local_rows * dims->hidden * dims->elem;
 
-    if (build->stage != build->l->pp - 1)
+    if (build->stage != build->layout->pp - 1)
         return;
     add1(build, PL_BUF_XF, PL_MEM_LOGITS, lh);
     add1(build, PL_BUF_HF, PL_MEM_LOGITS, lh);
-    add1(build, PL_BUF_RRMSF, PL_MEM_LOGITS, d->local_rows * 4);
-    add1(build, PL_BUF_XENT, PL_MEM_LOGITS, d->rows * 12);
-    add1(build, PL_BUF_LOGITS, PL_MEM_LOGITS, d->rows * d->vocab * d->elem);
+    add1(build, PL_BUF_RRMSF, PL_MEM_LOGITS, dims->local_rows * 4);
+    add1(build, PL_BUF_XENT, PL_MEM_LOGITS, dims->rows * 12);
+    add1(build, PL_BUF_LOGITS, PL_MEM_LOGITS, dims->rows * dims->vocab * dims->elem);
 }
 
 static void build_workspace(struct build *build)
 {
-    const struct pl_dims *d = &build->d;
-    const struct pl_layout *l = build->l;
-    uint64_t e = d->elem;
+    const struct pl_dims *dims = &build->dims;
+    const struct pl_layout *layout = build->layout;
+    uint64_t e = dims->elem;
 
-    if (l->sp)
-        add1(build, PL_BUF_GATHER, PL_MEM_WORKSPACE, d->rows * d->hidden * e);
-    if (l->sp || (l->tp > 1 && e == 2))
-        add1(build, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, d->rows * d->hidden * 4);
-    add1(build, PL_BUF_DH, PL_MEM_WORKSPACE, d->local_rows * d->hidden * e);
+    if (layout->sp)
+        add1(build, PL_BUF_GATHER, PL_MEM_WORKSPACE, dims->rows * dims->hidden * e);
+    if (layout->sp || (layout->tp > 1 && e == 2))
+        add1(build, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, dims->rows * dims->hidden * 4);
+    add1(build, PL_BUF_DH, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
     add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
-         d->rows * max(d->attn, max(d->ffn, d->shared_ffn)) * e);
-    add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE, d->rows * d->qkv * e);
+         dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);
+    add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE, dims->rows * dims->qkv * e);
     /* bf16: the gradients of keys and values are summed in fp32 */
     add1(build, PL_BUF_ATTN, PL_MEM_WORKSPACE,
-         d->rows * (d->heads + (e == 2 ? 2 * d->kv_heads * d->head_dim : 0)) * 4);
-    if (pl_model_is_moe(build->m)) {
-        add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, d->expert_rows * d->expert_ffn * e);
+         dims->rows * (dims->heads + (e == 2 ? 2 * dims->kv_heads * dims->head_dim : 0)) * 4);
+    if (pl_model_is_moe(build->model)) {
+        add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, dims->expert_rows * dims->expert_ffn * e);
         add1(build, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
-             (2 * d->local_rows * d->experts + d->choices) * 4);
+             (2 * dims->local_rows * dims->experts + dims->choices) * 4);
         add1(build, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
-             2 * (uint64_t)l->micro_batch * d->experts * 4);
-        if (build->m->moe.aux_loss == PL_AUX_HUGGINGFACE)
+             2 * (uint64_t)layout->micro_batch * dims->experts * 4);
+        if (build->model->moe.aux_loss == PL_AUX_HUGGINGFACE)
             add1(build, PL_BUF_MOE_POOL, PL_MEM_WORKSPACE,
-                 2 * (uint64_t)d->microbatches * d->experts * sizeof(double));
+                 2 * (uint64_t)dims->microbatches * dims->experts * sizeof(double));
     }
     add1(build, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
-         (2 * (uint64_t)d->microbatches * d->rows + (uint64_t)build->w->seq + 1) * 4);
-    add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE, (uint64_t)build->w->seq * d->head_dim * 4);
-    add1(build, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)l->threads * PL_KERNEL_SCRATCH);
+         (2 * (uint64_t)dims->microbatches * dims->rows + (uint64_t)build->workload->seq + 1) * 4);
+    add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE, (uint64_t)build->workload->seq * dims->head_dim * 4);
+    add1(build, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)layout->threads * PL_KERNEL_SCRATCH);
 }
 
 static void build_all(struct build *build)
 {
-    pl_dims(&build->d, build->m, build->l, build->w);
-    pl_acts(&build->act[0], build->m, build->l, &build->d, false);
-    if (pl_model_is_moe(build->m))
-        pl_acts(&build->act[1], build->m, build->l, &build->d, true);
+    pl_dims(&build->dims, build->model, build->layout, build->workload);
+    pl_acts(&build->act[0], build->model, build->layout, &build->dims, false);
+    if (pl_model_is_moe(build->model))
+        pl_acts(&build->act[1], build->model, build->layout, &build->dims, true);
     build_state(build);
     build_slots(build);
     build_comm(build);
@@ -352,10 +357,10 @@ static void build_all(struct build *build)
 void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *model,
                       const struct pl_layout *layout, const struct pl_workload *workload, int rank)
 {
-    struct build b = {.t = ret,
-                      .m = model,
-                      .l = layout,
-                      .w = workload,
+    struct build b = {.list = ret,
+                      .model = model,
+                      .layout = layout,
+                      .workload = workload,
                       .stage = pl_axis_coord(layout, PL_PP, rank)};
 
     *ret = (struct pl_buffers){0};
@@ -374,9 +379,9 @@ void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_problem *pro
 {
     struct build b = {.sum = ret,
                       .counts = counts,
-                      .m = problem->model,
-                      .l = layout,
-                      .w = problem->workload,
+                      .model = problem->model,
+                      .layout = layout,
+                      .workload = problem->workload,
                       .stage = stage};
 
     build_all(&b);

@@ -115,7 +115,7 @@ static int parse_object(struct pl_model *model, const json_t *json, struct err *
 
 int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error)
 {
-    struct pl_model m = {.rope_theta = 10000, .norm_eps = 1e-5, .init_std = 0.02};
+    struct pl_model model = {.rope_theta = 10000, .norm_eps = 1e-5, .init_std = 0.02};
     AUTO_JSON *preset = NULL;
     int r;
 
@@ -133,9 +133,9 @@ int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error)
             return r;
         json = preset;
     }
-    r = parse_object(&m, json, error);
+    r = parse_object(&model, json, error);
     if (r == 0)
-        *ret = m;
+        *ret = model;
     return r;
 }
 

@@ -234,12 +234,12 @@ static void add_expert_casts(struct pl_layer_time *layer, const struct pl_rates 
 static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout)
 {
-    const struct pl_moe *e = &op->problem.model->moe;
+    const struct pl_moe *moe = &op->problem.model->moe;
     double own = tokens_of(op, layout) / layout->tp, h = op->problem.model->hidden,
-           local = (double)e->experts / layout->ep;
-    double full = e->capacity_factor > 0 ? e->capacity_factor : BALANCED;
-    double copies = own * e->top_k * (layout->ep > 1 || e->capacity_factor > 0 ? full : 1);
-    double rows = copies * layout->etp / local, width = (double)e->expert_ffn / layout->etp;
+           local = (double)moe->experts / layout->ep;
+    double full = moe->capacity_factor > 0 ? moe->capacity_factor : BALANCED;
+    double copies = own * moe->top_k * (layout->ep > 1 || moe->capacity_factor > 0 ? full : 1);
+    double rows = copies * layout->etp / local, width = (double)moe->expert_ffn / layout->etp;
     double up = op->problem.model->mlp == PL_SWIGLU ? 2 : 1;
     struct pl_layer_time one = {0};
     struct pl_rates grouped = op->rates;
@@ -255,7 +255,7 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     layer->bwd_input += local * one.bwd_input;
     layer->bwd_weight += local * one.bwd_weight;
     add_expert_casts(layer, &op->rates, local);
-    add_half_product(layer, &op->rates, own, e->experts, h);
+    add_half_product(layer, &op->rates, own, moe->experts, h);
     /* permuted copies are written and read on both sides, the activation between the products
      * likewise */
     moved = streamed(&op->rates,
@@ -322,24 +322,24 @@ static void add_recompute(struct pl_layer_time *layer, double core, const struct
 void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, bool moe)
 {
-    const struct pl_model *m = op->problem.model;
-    double q = (double)m->heads * m->head_dim / layout->tp,
-           kv = (double)m->kv_heads * m->head_dim / layout->tp;
+    const struct pl_model *model = op->problem.model;
+    double q = (double)model->heads * model->head_dim / layout->tp,
+           kv = (double)model->kv_heads * model->head_dim / layout->tp;
     double tokens = tokens_of(op, layout), core = 0, exchange = 0;
 
     *ret = (struct pl_layer_time){0};
-    add_product(ret, &op->rates, tokens, q + 2 * kv, m->hidden);
-    add_product(ret, &op->rates, tokens, m->hidden, q);
+    add_product(ret, &op->rates, tokens, q + 2 * kv, model->hidden);
+    add_product(ret, &op->rates, tokens, model->hidden, q);
     add_attention(ret, &core, op, layout);
     if (moe) {
         exchange = moe_mlp(ret, op, layout);
-        if (m->moe.shared_ffn)
-            dense_mlp(ret, op, layout, m->moe.shared_ffn);
+        if (model->moe.shared_ffn)
+            dense_mlp(ret, op, layout, model->moe.shared_ffn);
     } else {
-        dense_mlp(ret, op, layout, m->ffn);
+        dense_mlp(ret, op, layout, model->ffn);
     }
-    add_elementwise(ret, op, layout, moe ? m->moe.shared_ffn : m->ffn);
-    add_tp(ret, op, layout, !moe || m->moe.shared_ffn ? 1 : 0.5);
+    add_elementwise(ret, op, layout, moe ? model->moe.shared_ffn : model->ffn);
+    add_tp(ret, op, layout, !moe || model->moe.shared_ffn ? 1 : 0.5);
     add_cp(ret, core, op, layout);
     if (layout->overlap_moe_a2a)
         hide_exchange(ret, exchange, op);

@@ -20,9 +20,9 @@ enum {
 };
 
 struct walk {
-    const struct pl_model *m;
-    const struct pl_layout *l;
-    struct pl_params *t;
+    const struct pl_model *model;
+    const struct pl_layout *layout;
+    struct pl_params *params;
     bool counting;
     struct pl_param last;    /* of a count */
     struct pl_bucket bucket; /* of a count */
@@ -63,49 +63,49 @@ int64_t pl_param_global(const struct pl_param *param, uint64_t index)
 
 static void bucket_open(struct walk *walk, enum pl_bucket_kind kind, int chunk, int layer)
 {
-    struct pl_params *t = walk->t;
+    struct pl_params *params = walk->params;
 
     if (walk->counting)
-        t->nbuckets = 0;
+        params->nbuckets = 0;
     else
-        MEM_GROW(t->bucket, t->nbuckets, walk->bucket_cap);
-    t->bucket[t->nbuckets++] =
-        (struct pl_bucket){.kind = kind, .chunk = chunk, .layer = layer, .first = t->count};
+        MEM_GROW(params->bucket, params->nbuckets, walk->bucket_cap);
+    params->bucket[params->nbuckets++] =
+        (struct pl_bucket){.kind = kind, .chunk = chunk, .layer = layer, .first = params->count};
 }
 
 static void bucket_shards(const struct walk *walk, struct pl_bucket *bucket)
 {
-    const struct pl_layout *l = walk->l;
-    int period = pl_zero_period(l);
+    const struct pl_layout *layout = walk->layout;
+    int period = pl_zero_period(layout);
 
     bucket->shards = 1;
     bucket->shard = 0;
-    if (l->zero == 0)
+    if (layout->zero == 0)
         return;
     if (bucket->kind == PL_BUCKET_EXPERT) {
-        bucket->shards = l->edp;
-        bucket->shard = pl_axis_coord(l, PL_EDP, walk->rank);
+        bucket->shards = layout->edp;
+        bucket->shard = pl_axis_coord(layout, PL_EDP, walk->rank);
     } else {
-        bucket->shards = l->dp / period;
-        bucket->shard = pl_axis_coord(l, PL_DP, walk->rank) / period;
+        bucket->shards = layout->dp / period;
+        bucket->shard = pl_axis_coord(layout, PL_DP, walk->rank) / period;
     }
 }
 
 /* Close the open bucket: pad it to whole shards and give it its optimizer state. */
 static void bucket_close(struct walk *walk)
 {
-    struct pl_params *t = walk->t;
-    struct pl_bucket *b = &t->bucket[t->nbuckets - 1];
+    struct pl_params *params = walk->params;
+    struct pl_bucket *bucket = &params->bucket[params->nbuckets - 1];
     uint64_t unit;
 
-    bucket_shards(walk, b);
-    unit = (uint64_t)b->shards * ALIGN;
-    b->count = (t->count - b->first + unit - 1) / unit * unit;
-    b->shard_count = b->count / (uint64_t)b->shards;
-    b->shard_first = b->first + (uint64_t)b->shard * b->shard_count;
-    b->state_first = t->state_count;
-    t->state_count += b->shard_count;
-    t->count = b->first + b->count;
+    bucket_shards(walk, bucket);
+    unit = (uint64_t)bucket->shards * ALIGN;
+    bucket->count = (params->count - bucket->first + unit - 1) / unit * unit;
+    bucket->shard_count = bucket->count / (uint64_t)bucket->shards;
+    bucket->shard_first = bucket->first + (uint64_t)bucket->shard * bucket->shard_count;
+    bucket->state_first = params->state_count;
+    params->state_count += bucket->shard_count;
+    params->count = bucket->first + bucket->count;
 }
 
 /* Continue the open bucket with the parameters of LAYER of CHUNK, or start the next one. Backward
@@ -113,14 +113,14 @@ static void bucket_close(struct walk *walk)
  * chunk. */
 static void bucket_continue(struct walk *walk, int chunk, int layer)
 {
-    struct pl_params *t = walk->t;
-    struct pl_bucket *b = &t->bucket[t->nbuckets - 1];
+    struct pl_params *params = walk->params;
+    struct pl_bucket *bucket = &params->bucket[params->nbuckets - 1];
 
-    if (t->count == b->first) {
-        b->chunk = chunk;
-        b->layer = layer;
-    } else if (b->chunk != chunk || t->count - b->first >= BUCKET_MIN) {
-        enum pl_bucket_kind kind = b->kind;
+    if (params->count == bucket->first) {
+        bucket->chunk = chunk;
+        bucket->layer = layer;
+    } else if (bucket->chunk != chunk || params->count - bucket->first >= BUCKET_MIN) {
+        enum pl_bucket_kind kind = bucket->kind;
 
         bucket_close(walk);
         bucket_open(walk, kind, chunk, layer);
@@ -130,26 +130,26 @@ static void bucket_continue(struct walk *walk, int chunk, int layer)
 static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer, int expert,
                              uint64_t rows, uint64_t cols)
 {
-    struct pl_params *t = walk->t;
-    struct pl_param *p;
+    struct pl_params *params = walk->params;
+    struct pl_param *param;
 
     if (!walk->counting)
-        MEM_GROW(t->p, t->n, walk->cap);
-    p = walk->counting ? &walk->last : &t->p[t->n++];
-    *p = (struct pl_param){.tensor = tensor,
-                           .layer = layer,
-                           .expert = expert,
-                           .dims = cols ? 2 : 1,
-                           .shape = {rows, cols ? cols : 1},
-                           .split = -1,
-                           .bucket = t->nbuckets - 1,
-                           .offset = t->count,
-                           .decay = cols != 0};
-    p->local[0] = p->valid = rows;
-    p->local[1] = p->shape[1];
-    p->count = p->local[0] * p->local[1];
-    t->count += p->count;
-    return p;
+        MEM_GROW(params->p, params->n, walk->cap);
+    param = walk->counting ? &walk->last : &params->p[params->n++];
+    *param = (struct pl_param){.tensor = tensor,
+                               .layer = layer,
+                               .expert = expert,
+                               .dims = cols ? 2 : 1,
+                               .shape = {rows, cols ? cols : 1},
+                               .split = -1,
+                               .bucket = params->nbuckets - 1,
+                               .offset = params->count,
+                               .decay = cols != 0};
+    param->local[0] = param->valid = rows;
+    param->local[1] = param->shape[1];
+    param->count = param->local[0] * param->local[1];
+    params->count += param->count;
+    return param;
 }
 
 /* The same for a matrix divided over AXIS in dimension DIM, whose size padded to whole slices is
@@ -157,18 +157,20 @@ static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer
 static void emit_split(struct walk *walk, enum pl_tensor tensor, int layer, int expert,
                        uint64_t rows, uint64_t cols, int dim, enum pl_axis axis, uint64_t padded)
 {
-    struct pl_param *p = emit(walk, tensor, layer, expert, rows, cols);
+    struct pl_param *param = emit(walk, tensor, layer, expert, rows, cols);
     int n = axis == PL_TP ? walk->tp : walk->etp, c = axis == PL_TP ? walk->tpc : walk->etpc;
-    uint64_t each = padded / (uint64_t)n, whole = p->shape[dim];
+    uint64_t each = padded / (uint64_t)n, whole = param->shape[dim];
 
-    walk->t->count -= p->count;
-    p->split = dim;
-    p->axis = axis;
-    p->first = each * (uint64_t)c;
-    p->local[dim] = each;
-    p->valid = p->first >= whole ? 0 : whole - p->first < each ? whole - p->first : each;
-    p->count = p->local[0] * p->local[1];
-    walk->t->count += p->count;
+    walk->params->count -= param->count;
+    param->split = dim;
+    param->axis = axis;
+    param->first = each * (uint64_t)c;
+    param->local[dim] = each;
+    param->valid = param->first >= whole         ? 0
+                   : whole - param->first < each ? whole - param->first
+                                                 : each;
+    param->count = param->local[0] * param->local[1];
+    walk->params->count += param->count;
 }
 
 static void split(struct walk *walk, enum pl_tensor tensor, int layer, int rows, int cols, int dim)
@@ -179,28 +181,29 @@ static void split(struct walk *walk, enum pl_tensor tensor, int layer, int rows,
 
 static void walk_dense_layer(struct walk *walk, int layer)
 {
-    const struct pl_model *m = walk->m;
-    int hd = m->head_dim;
-    bool moe = pl_layer_is_moe(m, layer);
-    int ffn = moe ? m->moe.shared_ffn : m->ffn;
+    const struct pl_model *model = walk->model;
+    int hd = model->head_dim;
+    bool moe = pl_layer_is_moe(model, layer);
+    int ffn = moe ? model->moe.shared_ffn : model->ffn;
 
-    split(walk, PL_T_Q, layer, m->heads * hd, m->hidden, 0);
-    split(walk, PL_T_K, layer, m->kv_heads * hd, m->hidden, 0);
-    split(walk, PL_T_V, layer, m->kv_heads * hd, m->hidden, 0);
-    split(walk, PL_T_O, layer, m->hidden, m->heads * hd, 1);
+    split(walk, PL_T_Q, layer, model->heads * hd, model->hidden, 0);
+    split(walk, PL_T_K, layer, model->kv_heads * hd, model->hidden, 0);
+    split(walk, PL_T_V, layer, model->kv_heads * hd, model->hidden, 0);
+    split(walk, PL_T_O, layer, model->hidden, model->heads * hd, 1);
     if (ffn) {
-        split(walk, PL_T_GATE, layer, ffn, m->hidden, 0);
-        split(walk, PL_T_UP, layer, ffn, m->hidden, 0);
-        split(walk, PL_T_DOWN, layer, m->hidden, ffn, 1);
+        split(walk, PL_T_GATE, layer, ffn, model->hidden, 0);
+        split(walk, PL_T_UP, layer, ffn, model->hidden, 0);
+        split(walk, PL_T_DOWN, layer, model->hidden, ffn, 1);
     }
 }
 
 static void walk_experts(struct walk *walk, int layer)
 {
-    const struct pl_model *m = walk->m;
-    int n = m->moe.experts / walk->l->ep;
-    int first = n * pl_axis_coord(walk->l, PL_EP, walk->rank);
-    uint64_t f = (uint64_t)m->moe.expert_ffn, h = (uint64_t)m->hidden, before = walk->t->count;
+    const struct pl_model *model = walk->model;
+    int n = model->moe.experts / walk->layout->ep;
+    int first = n * pl_axis_coord(walk->layout, PL_EP, walk->rank);
+    uint64_t f = (uint64_t)model->moe.expert_ffn, h = (uint64_t)model->hidden,
+             before = walk->params->count;
 
     for (int x = first; x < first + (walk->counting ? 1 : n); x++) {
         emit_split(walk, PL_T_EXPERT_GATE, layer, x, f, h, 0, PL_ETP, f);
@@ -208,14 +211,14 @@ static void walk_experts(struct walk *walk, int layer)
         emit_split(walk, PL_T_EXPERT_DOWN, layer, x, h, f, 1, PL_ETP, f);
     }
     if (walk->counting)
-        walk->t->count += (uint64_t)(n - 1) * (walk->t->count - before);
+        walk->params->count += (uint64_t)(n - 1) * (walk->params->count - before);
 }
 
 /* A row for each word, divided over tp. */
 static void emit_table(struct walk *walk, enum pl_tensor tensor)
 {
-    emit_split(walk, tensor, -1, -1, (uint64_t)walk->m->vocab, (uint64_t)walk->m->hidden, 0, PL_TP,
-               (uint64_t)pl_vocab_padded(walk->m, walk->l));
+    emit_split(walk, tensor, -1, -1, (uint64_t)walk->model->vocab, (uint64_t)walk->model->hidden, 0,
+               PL_TP, (uint64_t)pl_vocab_padded(walk->model, walk->layout));
 }
 
 static bool holds_first(const struct walk *walk)
@@ -225,14 +228,14 @@ static bool holds_first(const struct walk *walk)
 
 static bool holds_last(const struct walk *walk)
 {
-    return walk->stage == walk->l->pp - 1;
+    return walk->stage == walk->layout->pp - 1;
 }
 
 static void walk_dense(struct walk *walk)
 {
-    const struct pl_model *m = walk->m;
-    bool twice = m->tied && walk->l->pp > 1;
-    int first, n = 0, last = walk->l->vp - 1;
+    const struct pl_model *model = walk->model;
+    bool twice = model->tied && walk->layout->pp > 1;
+    int first, n = 0, last = walk->layout->vp - 1;
 
     if (holds_first(walk)) {
         bucket_open(walk, twice ? PL_BUCKET_TIED : PL_BUCKET_DENSE, 0, -1);
@@ -241,13 +244,13 @@ static void walk_dense(struct walk *walk)
     }
     bucket_open(walk, PL_BUCKET_DENSE, 0, 0);
     for (int c = 0; c <= last; c++) {
-        n = pl_stage_layers(&first, walk->l, m->layers, walk->stage, c);
+        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
         for (int i = 0; i < n; i++) {
             bucket_continue(walk, c, i);
             walk_dense_layer(walk, first + i);
         }
     }
-    if (holds_last(walk) && !m->tied)
+    if (holds_last(walk) && !model->tied)
         emit_table(walk, PL_T_HEAD);
     bucket_close(walk);
     if (holds_last(walk) && twice) {
@@ -260,13 +263,13 @@ static void walk_dense(struct walk *walk)
 /* Norms, then routers: so weight decay covers one run of elements. */
 static void walk_small(struct walk *walk)
 {
-    const struct pl_model *m = walk->m;
-    uint64_t h = (uint64_t)m->hidden;
+    const struct pl_model *model = walk->model;
+    uint64_t h = (uint64_t)model->hidden;
     int first, n;
 
     bucket_open(walk, PL_BUCKET_SMALL, 0, -1);
-    for (int c = 0; c < walk->l->vp; c++) {
-        n = pl_stage_layers(&first, walk->l, m->layers, walk->stage, c);
+    for (int c = 0; c < walk->layout->vp; c++) {
+        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
         for (int i = first; i < first + n; i++) {
             emit(walk, PL_T_NORM1, i, -1, h, 0);
             emit(walk, PL_T_NORM2, i, -1, h, 0);
@@ -274,25 +277,25 @@ static void walk_small(struct walk *walk)
     }
     if (holds_last(walk))
         emit(walk, PL_T_FINAL_NORM, -1, -1, h, 0);
-    for (int c = 0; c < walk->l->vp; c++) {
-        n = pl_stage_layers(&first, walk->l, m->layers, walk->stage, c);
+    for (int c = 0; c < walk->layout->vp; c++) {
+        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
         for (int i = first; i < first + n; i++)
-            if (pl_layer_is_moe(m, i))
-                emit(walk, PL_T_ROUTER, i, -1, (uint64_t)m->moe.experts, h);
+            if (pl_layer_is_moe(model, i))
+                emit(walk, PL_T_ROUTER, i, -1, (uint64_t)model->moe.experts, h);
     }
     bucket_close(walk);
 }
 
 static void walk_all_experts(struct walk *walk)
 {
-    if (!pl_model_is_moe(walk->m))
+    if (!pl_model_is_moe(walk->model))
         return;
     bucket_open(walk, PL_BUCKET_EXPERT, 0, 0);
-    for (int c = 0; c < walk->l->vp; c++) {
-        int first, n = pl_stage_layers(&first, walk->l, walk->m->layers, walk->stage, c);
+    for (int c = 0; c < walk->layout->vp; c++) {
+        int first, n = pl_stage_layers(&first, walk->layout, walk->model->layers, walk->stage, c);
 
         for (int i = 0; i < n; i++) {
-            if (!pl_layer_is_moe(walk->m, first + i))
+            if (!pl_layer_is_moe(walk->model, first + i))
                 continue;
             bucket_continue(walk, c, i);
             walk_experts(walk, first + i);
@@ -329,9 +332,9 @@ static void param_name(struct pl_param *param)
 static void walk_all(struct pl_params *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int rank, bool counting)
 {
-    struct walk w = {.m = model,
-                     .l = layout,
-                     .t = ret,
+    struct walk w = {.model = model,
+                     .layout = layout,
+                     .params = ret,
                      .counting = counting,
                      .rank = rank,
                      .stage = pl_axis_coord(layout, PL_PP, rank),
@@ -357,11 +360,11 @@ void pl_params_build(struct pl_params *ret, const struct pl_model *model,
 void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *model,
                      const struct pl_layout *layout, int stage)
 {
-    struct pl_params t;
+    struct pl_params params;
 
-    walk_all(&t, model, layout, stage * pl_axis_stride(layout, PL_PP), true);
-    *ret_count = t.count;
-    *ret_state_count = t.state_count;
+    walk_all(&params, model, layout, stage * pl_axis_stride(layout, PL_PP), true);
+    *ret_count = params.count;
+    *ret_state_count = params.state_count;
 }
 
 void pl_params_done(struct pl_params *params)

@@ -24,12 +24,12 @@ struct pl_calibration {
 /* All of a layout but its size and replicas. */
 static bool same_shape(const struct pl_layout *left, const struct pl_layout *right)
 {
-    struct pl_layout x = *left;
+    struct pl_layout layout = *left;
 
-    x.world = right->world;
-    x.dp = right->dp;
-    x.edp = right->edp;
-    return pl_layout_equal(&x, right);
+    layout.world = right->world;
+    layout.dp = right->dp;
+    layout.edp = right->edp;
+    return pl_layout_equal(&layout, right);
 }
 
 static bool same_machine(const struct pl_observation *a, const struct pl_observation *b)

@@ -31,8 +31,8 @@ struct stem {
 };
 
 struct ranking {
-    const struct pl_space *s;
-    const struct pl_problem *p;
+    const struct pl_space *space;
+    const struct pl_problem *problem;
     const struct pl_patience *patience;
     struct pl_cost_ctx *cost;
     struct pl_memory_ctx *memory;
@@ -169,7 +169,7 @@ static bool consider(void *arg, const struct pl_layout *layout)
 
 static void unpack(struct pl_layout *ret, const struct ranking *ranking, const struct stem *stem)
 {
-    pl_layout_default(ret, ranking->p->workload);
+    pl_layout_default(ret, ranking->problem->workload);
     for (size_t i = 0; i < STEM_KEYS; i++)
         pl_layout_set(ret, &pl_layout_keys[pl_space_order[i]], stem->value[i]);
     pl_layout_derive(ret);
@@ -211,13 +211,13 @@ static void narrow(struct pl_space *space)
                          *scope = &space->axis[PL_KEY_ZERO_SCOPE];
 
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
-        struct pl_space_axis *a = &space->axis[key];
+        struct pl_space_axis *axis = &space->axis[key];
         bool flag = pl_layout_keys[key].part == PL_LEAF && pl_layout_keys[key].max == 1;
 
         if (!flag && key != PL_KEY_THREADS)
             continue;
-        a->value[0] = a->value[a->n - 1];
-        a->n = 1;
+        axis->value[0] = axis->value[axis->n - 1];
+        axis->n = 1;
     }
     if (zero->n > 2) {
         zero->value[1] = zero->value[zero->n - 1];
@@ -258,15 +258,15 @@ static void try_stems(struct ranking *ranking)
 {
     AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
 
-    *few = *ranking->s;
+    *few = *ranking->space;
     narrow(few);
     qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), by_hash);
     for (size_t i = 0; i < ranking->n && (i % ASKED || share_gone(ranking) < TRYING); i++) {
-        struct pl_layout l;
+        struct pl_layout layout;
 
         ranking->best = 0;
-        unpack(&l, ranking, &ranking->stem[i]);
-        pl_space_leaves(few, ranking->p, &l, try_leaf, ranking);
+        unpack(&layout, ranking, &ranking->stem[i]);
+        pl_space_leaves(few, ranking->problem, &layout, try_leaf, ranking);
         ranking->stem[i].rate = (float)ranking->best;
     }
     qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), by_rate);
@@ -277,24 +277,26 @@ static bool consider_other(void *arg, const struct pl_layout *layout)
 {
     struct ranking *r = arg;
 
-    return rng_mix(r->number++) <= r->bound || pl_space_leaves(r->s, r->p, layout, consider, r);
+    return rng_mix(r->number++) <= r->bound ||
+           pl_space_leaves(r->space, r->problem, layout, consider, r);
 }
 
 static void look_by_stems(struct ranking *ranking)
 {
-    bool all = pl_space_stems(NULL, ranking->s, ranking->p, ranking->patience, keep, ranking);
+    bool all =
+        pl_space_stems(NULL, ranking->space, ranking->problem, ranking->patience, keep, ranking);
 
     try_stems(ranking);
     for (size_t i = 0; i < ranking->n && !ranking->over; i++) {
-        struct pl_layout l;
+        struct pl_layout layout;
 
-        unpack(&l, ranking, &ranking->stem[i]);
-        pl_space_leaves(ranking->s, ranking->p, &l, consider, ranking);
+        unpack(&layout, ranking, &ranking->stem[i]);
+        pl_space_leaves(ranking->space, ranking->problem, &layout, consider, ranking);
     }
     ranking->number = 0;
     if (!ranking->over && all && ranking->bound != UINT64_MAX)
-        all = pl_space_stems(NULL, ranking->s, ranking->p, ranking->patience, consider_other,
-                             ranking);
+        all = pl_space_stems(NULL, ranking->space, ranking->problem, ranking->patience,
+                             consider_other, ranking);
     ranking->plan->exact = all && !ranking->over;
     free(ranking->stem);
 }
@@ -326,7 +328,7 @@ static struct family members_of(struct ranking *ranking, const struct pl_layout 
     AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
     struct family f = {.r = ranking};
 
-    *few = *ranking->s;
+    *few = *ranking->space;
     for (int key = 0; key < PL_LAYOUT_KEYS; key++) {
         struct pl_space_axis *axis = &few->axis[key];
 
@@ -335,7 +337,7 @@ static struct family members_of(struct ranking *ranking, const struct pl_layout 
         axis->value[0] = pl_layout_get(head, &pl_layout_keys[key]);
         axis->n = 1;
     }
-    pl_space_enumerate(few, ranking->p, count_member, &f);
+    pl_space_enumerate(few, ranking->problem, count_member, &f);
     return f;
 }
 
@@ -406,10 +408,10 @@ static void sample_rest(struct shortlist *shortlist, const struct ranking *ranki
 
     shortlist->bound = share < 1 ? (uint64_t)(share * 0x1p64) : UINT64_MAX;
     for (size_t i = first; i < ranking->n && shortlist->n < shortlist->most; i++) {
-        struct pl_layout l;
+        struct pl_layout layout;
 
-        unpack(&l, ranking, &ranking->stem[i]);
-        pl_space_leaves(ranking->s, ranking->p, &l, take_leaf, shortlist);
+        unpack(&layout, ranking, &ranking->stem[i]);
+        pl_space_leaves(ranking->space, ranking->problem, &layout, take_leaf, shortlist);
     }
 }
 
@@ -418,8 +420,8 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
                       double headroom, bool per_device, const struct pl_patience *patience,
                       struct err *error)
 {
-    struct ranking r = {.s = space,
-                        .p = problem,
+    struct ranking r = {.space = space,
+                        .problem = problem,
                         .limit = pl_memory_offered(problem->cluster, headroom),
                         .per_device = per_device,
                         .bound = UINT64_MAX};
@@ -434,10 +436,10 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     else
         qsort(r.stem, r.n, sizeof(*r.stem), by_hash);
     for (; first < r.n && x.n < x.most && !pl_patience_over(patience); first++) {
-        struct pl_layout l;
+        struct pl_layout layout;
 
-        unpack(&l, &r, &r.stem[first]);
-        pl_space_leaves(space, problem, &l, take_leaf, &x);
+        unpack(&layout, &r, &r.stem[first]);
+        pl_space_leaves(space, problem, &layout, take_leaf, &x);
     }
     x.most = most;
     sample_rest(&x, &r, first);
@@ -504,12 +506,12 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     ranking->room = ranking->fold && top ? room_for(top) : top;
     ranking->bound = UINT64_MAX;
     plan.at = mem_alloc((ranking->room ? ranking->room : 1) * sizeof(*plan.at));
-    ranking->cost = pl_cost_ctx_new(ranking->p, NULL);
-    ranking->memory = pl_memory_ctx_new(ranking->p);
+    ranking->cost = pl_cost_ctx_new(ranking->problem, NULL);
+    ranking->memory = pl_memory_ctx_new(ranking->problem);
     if (patience) {
         look_by_stems(ranking);
     } else {
-        pl_space_enumerate(ranking->s, ranking->p, consider, ranking);
+        pl_space_enumerate(ranking->space, ranking->problem, consider, ranking);
         plan.exact = true;
     }
     if (ranking->fold)
@@ -525,8 +527,8 @@ void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
                   const struct pl_problem *problem, size_t top, double headroom, bool per_device,
                   const struct pl_patience *patience)
 {
-    struct ranking r = {.s = space,
-                        .p = problem,
+    struct ranking r = {.space = space,
+                        .problem = problem,
                         .limit = pl_memory_offered(problem->cluster, headroom),
                         .per_device = per_device};
 
@@ -537,8 +539,8 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                       const struct pl_problem *problem, size_t top, double headroom,
                       bool per_device, const struct pl_patience *patience)
 {
-    struct ranking r = {.s = space,
-                        .p = problem,
+    struct ranking r = {.space = space,
+                        .problem = problem,
                         .fold = true,
                         .limit = pl_memory_offered(problem->cluster, headroom),
                         .per_device = per_device};

@@ -92,28 +92,29 @@ static void cpu_rates(struct pl_rates *rates, const struct pl_device *device, in
 void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
                  const struct pl_problem *problem, int precision, int threads)
 {
-    const struct pl_device *d = &problem->cluster->device;
+    const struct pl_device *device = &problem->cluster->device;
     const struct pl_trainer *trainer = problem->trainer;
-    double sustained = d->sustained > 0 ? d->sustained : 1;
+    double sustained = device->sustained > 0 ? device->sustained : 1;
 
     *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2,
                              .attention = constants->attention};
-    if (d->cpu) {
-        cpu_rates(ret, d, threads);
+    if (device->cpu) {
+        cpu_rates(ret, device, threads);
         return;
     }
-    ret->flops = sustained * matrix_flops(d, precision);
-    ret->half_flops = precision == PL_FP8 ? sustained * matrix_flops(d, PL_BF16) : ret->flops;
+    ret->flops = sustained * matrix_flops(device, precision);
+    ret->half_flops = precision == PL_FP8 ? sustained * matrix_flops(device, PL_BF16) : ret->flops;
     ret->cast_once = trainer->fp8_delayed || trainer->fp8_current;
     ret->current = precision == PL_FP8 && trainer->fp8_current;
     if (precision == PL_FP8)
         ret->cast = trainer->fp8_current   ? FP8_CAST_CURRENT
                     : trainer->fp8_delayed ? FP8_CAST_DELAYED
                                            : FP8_CAST;
-    ret->vector = d->tflops_fp32 > 0 ? BEST_OF_PEAK * d->tflops_fp32 * 1e12 : ret->flops / 16;
-    ret->memory = constants->memory * d->memory_gbs * 1e9;
+    ret->vector =
+        device->tflops_fp32 > 0 ? BEST_OF_PEAK * device->tflops_fp32 * 1e12 : ret->flops / 16;
+    ret->memory = constants->memory * device->memory_gbs * 1e9;
     ret->passes = 1;
-    ret->units = d->tflops_fp8 > 0 ? 3 : 2;
+    ret->units = device->tflops_fp8 > 0 ? 3 : 2;
     ret->tail = TILE * TILE * UNITS;
     ret->kernel_s = constants->kernel_us * 1e-6;
     ret->collective_s = constants->collective_us * 1e-6;

@@ -14,7 +14,7 @@
 #include "base/base.h"
 
 struct sim {
-    const struct pl_pipe *p;
+    const struct pl_pipe *pipe;
     struct pl_step *step; /* of all stages, each at its stage's first */
     size_t *first;        /* of stage s; first[pp] is the end */
     size_t *next;
@@ -37,12 +37,12 @@ static void sim_done(struct sim *sim)
 
 static void prepare(struct sim *sim)
 {
-    const struct pl_pipe *p = sim->p;
-    size_t cells = (size_t)p->pp * (size_t)p->vp * (size_t)p->microbatches, n = 0;
+    const struct pl_pipe *pipe = sim->pipe;
+    size_t cells = (size_t)pipe->pp * (size_t)pipe->vp * (size_t)pipe->microbatches, n = 0;
 
-    sim->first = mem_alloc(((size_t)p->pp + 1) * sizeof(*sim->first));
-    sim->next = mem_alloc((size_t)p->pp * sizeof(*sim->next));
-    sim->clock = mem_alloc((size_t)p->pp * sizeof(*sim->clock));
+    sim->first = mem_alloc(((size_t)pipe->pp + 1) * sizeof(*sim->first));
+    sim->next = mem_alloc((size_t)pipe->pp * sizeof(*sim->next));
+    sim->clock = mem_alloc((size_t)pipe->pp * sizeof(*sim->clock));
     sim->step = mem_alloc(3 * cells * sizeof(*sim->step));
     sim->span = mem_alloc(3 * cells * sizeof(*sim->span));
     for (int i = 0; i < 2; i++) {
@@ -50,24 +50,24 @@ static void prepare(struct sim *sim)
         for (size_t j = 0; j < cells; j++)
             sim->done[i][j] = -1;
     }
-    for (int s = 0; s < p->pp; s++) {
+    for (int s = 0; s < pipe->pp; s++) {
         sim->first[s] = sim->next[s] = n;
-        n +=
-            (size_t)pl_schedule_steps(sim->step + n, p->schedule, s, p->pp, p->vp, p->microbatches);
+        n += (size_t)pl_schedule_steps(sim->step + n, pipe->schedule, s, pipe->pp, pipe->vp,
+                                       pipe->microbatches);
     }
-    sim->first[p->pp] = n;
+    sim->first[pipe->pp] = n;
 }
 
 static double *cell(const struct sim *sim, bool backward, int virtual, int mb)
 {
-    return &sim->done[backward][(size_t) virtual * (size_t)sim->p->microbatches + (size_t)mb];
+    return &sim->done[backward][(size_t) virtual * (size_t)sim->pipe->microbatches + (size_t)mb];
 }
 
 /* When the step of STAGE may start; negative: not yet known. */
 static double start_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
-    const struct pl_pipe *p = sim->p;
-    int at = step->chunk * p->pp + stage, last = p->pp * p->vp - 1;
+    const struct pl_pipe *pipe = sim->pipe;
+    int at = step->chunk * pipe->pp + stage, last = pipe->pp * pipe->vp - 1;
     bool backward = step->op != PL_FORWARD, crosses;
     double need, now = sim->clock[stage];
 
@@ -82,15 +82,15 @@ static double start_of(const struct sim *sim, int stage, const struct pl_step *s
                : *cell(sim, false, at - 1, step->mb);
     if (need < 0)
         return -1;
-    crosses = p->pp > 1 && !(backward && at == last);
-    if (crosses && p->overlap)
-        need += p->message_s;
-    return (need > now ? need : now) + (crosses && !p->overlap ? p->message_s : 0);
+    crosses = pipe->pp > 1 && !(backward && at == last);
+    if (crosses && pipe->overlap)
+        need += pipe->message_s;
+    return (need > now ? need : now) + (crosses && !pipe->overlap ? pipe->message_s : 0);
 }
 
 static double length_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
-    const struct pl_stage_time *t = &sim->p->at[step->chunk * sim->p->pp + stage];
+    const struct pl_stage_time *t = &sim->pipe->at[step->chunk * sim->pipe->pp + stage];
 
     switch (step->op) {
     case PL_FORWARD:
@@ -108,23 +108,23 @@ static double length_of(const struct sim *sim, int stage, const struct pl_step *
 static bool advance(struct sim *sim, int stage)
 {
     size_t i = sim->next[stage];
-    const struct pl_step *s = &sim->step[i];
+    const struct pl_step *step = &sim->step[i];
     double start, end;
 
-    if (i == sim->first[stage + 1] || (start = start_of(sim, stage, s)) < 0)
+    if (i == sim->first[stage + 1] || (start = start_of(sim, stage, step)) < 0)
         return false;
-    end = start + length_of(sim, stage, s);
-    sim->span[i] = (struct pl_span){start, end, stage, s->chunk, s->mb, s->op};
+    end = start + length_of(sim, stage, step);
+    sim->span[i] = (struct pl_span){start, end, stage, step->chunk, step->mb, step->op};
     sim->clock[stage] = end;
     sim->next[stage]++;
-    if (s->op != PL_BACKWARD_WEIGHT)
-        *cell(sim, s->op != PL_FORWARD, s->chunk * sim->p->pp + stage, s->mb) = end;
+    if (step->op != PL_BACKWARD_WEIGHT)
+        *cell(sim, step->op != PL_FORWARD, step->chunk * sim->pipe->pp + stage, step->mb) = end;
     return true;
 }
 
 int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *pipe, struct err *error)
 {
-    struct sim m = {.p = pipe};
+    struct sim m = {.pipe = pipe};
     double total = 0, busy = 0;
     bool moved = true;
     size_t ran = 0, all;
@@ -173,9 +173,9 @@ json_t *pl_timeline_trace(const struct pl_timeline *timeline)
     int named = 0;
 
     for (size_t i = 0; i < timeline->n; i++) {
-        const struct pl_span *s = &timeline->span[i];
+        const struct pl_span *span = &timeline->span[i];
 
-        for (; named <= s->stage; named++) {
+        for (; named <= span->stage; named++) {
             char stage[24];
 
             snprintf(stage, sizeof(stage), "stage %d", named);
@@ -184,10 +184,10 @@ json_t *pl_timeline_trace(const struct pl_timeline *timeline)
                                                   "args", "name", stage));
         }
         json_array_append_new(list, json_pack("{s:s s:s s:s s:i s:i s:f s:f s:{s:i s:i}}", "name",
-                                              ops[s->op], "cat", "pipeline", "ph", "X", "pid", 0,
-                                              "tid", s->stage, "ts", 1e6 * s->start, "dur",
-                                              1e6 * (s->end - s->start), "args", "micro_batch",
-                                              s->mb, "chunk", s->chunk));
+                                              ops[span->op], "cat", "pipeline", "ph", "X", "pid", 0,
+                                              "tid", span->stage, "ts", 1e6 * span->start, "dur",
+                                              1e6 * (span->end - span->start), "args",
+                                              "micro_batch", span->mb, "chunk", span->chunk));
     }
     return json_pack("{s:s s:o}", "displayTimeUnit", "ms", "traceEvents", list);
 }

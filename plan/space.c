@@ -65,9 +65,9 @@ static void add_upto(struct pl_space_axis *axis, int first, int last)
 
 static int largest_world(const struct pl_space *space)
 {
-    const struct pl_space_axis *a = &space->axis[PL_KEY_WORLD];
+    const struct pl_space_axis *axis = &space->axis[PL_KEY_WORLD];
 
-    return a->n ? a->value[a->n - 1] : 1;
+    return axis->n ? axis->value[axis->n - 1] : 1;
 }
 
 /* From here on attention and its activations outgrow a device's share of a long sequence, and
@@ -82,37 +82,37 @@ bool pl_long_sequences(const struct pl_problem *problem)
 
 static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
-    const struct pl_model *m = problem->model;
-    const struct pl_trainer *t = problem->trainer;
-    struct pl_space_axis *a = &space->axis[key];
+    const struct pl_model *model = problem->model;
+    const struct pl_trainer *trainer = problem->trainer;
+    struct pl_space_axis *axis = &space->axis[key];
     int world = largest_world(space);
-    bool takes = pl_trainer_takes(t, key, 2);
+    bool takes = pl_trainer_takes(trainer, key, 2);
 
     switch (key) {
     case PL_KEY_TP:
-        add_divisors(a, m->kv_heads, world); /* kv_heads divides heads */
+        add_divisors(axis, model->kv_heads, world); /* kv_heads divides heads */
         break;
     case PL_KEY_CP:
-        add_divisors(a, takes ? problem->workload->seq : 1, world);
+        add_divisors(axis, takes ? problem->workload->seq : 1, world);
         break;
     case PL_KEY_PP:
-        add(a, 1);
+        add(axis, 1);
         for (int i = 0; takes && i < space->axis[PL_KEY_WORLD].n; i++)
-            add_divisors(a, space->axis[PL_KEY_WORLD].value[i], m->layers);
+            add_divisors(axis, space->axis[PL_KEY_WORLD].value[i], model->layers);
         break;
     case PL_KEY_VP:
-        add_divisors(a, m->layers, takes ? m->layers / 2 : 1);
-        if (takes && t->uneven_layers) /* embedding and loss counted as a layer each */
-            add_divisors(a, m->layers + 2, m->layers / 2);
-        add(a, 1);
+        add_divisors(axis, model->layers, takes ? model->layers / 2 : 1);
+        if (takes && trainer->uneven_layers) /* embedding and loss counted as a layer each */
+            add_divisors(axis, model->layers + 2, model->layers / 2);
+        add(axis, 1);
         break;
     case PL_KEY_EP:
-        add_divisors(a, m->moe.experts ? m->moe.experts : 1, world);
+        add_divisors(axis, model->moe.experts ? model->moe.experts : 1, world);
         break;
     case PL_KEY_ETP:
-        add(a, 1);
-        for (int i = 0; m->moe.experts && takes && i < space->axis[PL_KEY_TP].n; i++)
-            add(a, space->axis[PL_KEY_TP].value[i]);
+        add(axis, 1);
+        for (int i = 0; model->moe.experts && takes && i < space->axis[PL_KEY_TP].n; i++)
+            add(axis, space->axis[PL_KEY_TP].value[i]);
         break;
     default:
         break;
@@ -129,22 +129,22 @@ static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_t
 
 void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
-    const struct pl_trainer *t = problem->trainer;
-    struct pl_space_axis *a = &space->axis[key];
+    const struct pl_trainer *trainer = problem->trainer;
+    struct pl_space_axis *axis = &space->axis[key];
 
-    *a = (struct pl_space_axis){.given = a->given};
+    *axis = (struct pl_space_axis){.given = axis->given};
     switch (key) {
     case PL_KEY_WORLD:
         for (int n = 1; n < pl_cluster_devices(problem->cluster); n *= 2)
-            add(a, n);
-        add(a, pl_cluster_devices(problem->cluster));
+            add(axis, n);
+        add(axis, pl_cluster_devices(problem->cluster));
         break;
     case PL_KEY_MICRO_BATCH:
-        add_divisors(a, problem->workload->global_batch, problem->workload->global_batch);
+        add_divisors(axis, problem->workload->global_batch, problem->workload->global_batch);
         break;
     case PL_KEY_THREADS:
-        add_upto(a, 1,
-                 pl_trainer_takes(t, key, 2) && problem->cluster->device.cpu
+        add_upto(axis, 1,
+                 pl_trainer_takes(trainer, key, 2) && problem->cluster->device.cpu
                      ? problem->cluster->devices_per_node
                      : 1);
         break;
@@ -152,7 +152,7 @@ void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_pro
         if (pl_layout_keys[key].log2)
             add_degrees(space, key, problem);
         else
-            add_taken(space, key, t);
+            add_taken(space, key, trainer);
     }
 }
 
@@ -214,7 +214,7 @@ static int parse_axis(struct pl_space *space, enum pl_key key, const json_t *sai
 {
     const struct pl_layout_key *k = &pl_layout_keys[key];
     const json_t *json = json_object_get(said, k->name);
-    struct pl_space_axis *a = &space->axis[key];
+    struct pl_space_axis *axis = &space->axis[key];
     int value, r;
 
     if (!json || json_is_null(json)) {
@@ -225,32 +225,32 @@ static int parse_axis(struct pl_space *space, enum pl_key key, const json_t *sai
         pl_space_widen(space, key, problem);
         return 0;
     }
-    a->given = true;
+    axis->given = true;
     if (json_is_array(json))
-        return parse_values(a, k, json, error);
+        return parse_values(axis, k, json, error);
     if ((r = pl_layout_word(&value, k, json, error)) < 0)
         return r;
-    add(a, value);
+    add(axis, value);
     return 0;
 }
 
 int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_problem *problem,
                    struct err *error)
 {
-    AUTO_FREE struct pl_space *s = mem_alloc(sizeof(*s));
+    AUTO_FREE struct pl_space *space = mem_alloc(sizeof(*space));
     int r;
 
     if (json && !json_is_null(json) && (r = jx_keys(json, pl_layout_key_names, error)) < 0)
         return r;
     /* The walk's order: what follows from world and tp comes after them. */
     for (size_t i = 0; i < PL_WALK_KEYS; i++)
-        if ((r = parse_axis(s, pl_space_order[i], json, problem, error)) < 0)
+        if ((r = parse_axis(space, pl_space_order[i], json, problem, error)) < 0)
             return r;
     for (int key = PL_KEY_DP; key <= PL_KEY_EDP; key++)
         if (!is_auto(json_object_get(json, pl_layout_keys[key].name)) &&
-            (r = parse_axis(s, (enum pl_key)key, json, problem, error)) < 0)
+            (r = parse_axis(space, (enum pl_key)key, json, problem, error)) < 0)
             return r;
-    *ret = *s;
+    *ret = *space;
     return 0;
 }
 
@@ -285,15 +285,15 @@ const struct pl_space_axis *pl_space_axis(const struct pl_space *space, const ch
 /* ---- the walk ------------------------------------------------------------ */
 
 struct walk {
-    const struct pl_space *s;
-    const struct pl_problem *p;
+    const struct pl_space *space;
+    const struct pl_problem *problem;
     pl_space_visit *visit;
     void *arg;
     const struct pl_patience *patience; /* or NULL */
     bool legal_only;
     size_t end; /* keys of what is visited */
     size_t count, steps;
-    struct pl_layout l;
+    struct pl_layout layout;
 };
 
 static bool has(const struct pl_space_axis *axis, int value)
@@ -336,29 +336,35 @@ bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_
 /* False where no legal layout follows from the keys fixed so far, KEY being the last of them. */
 static bool may_go_on(struct walk *walk, enum pl_key key)
 {
-    struct pl_layout *l = &walk->l;
-    const struct pl_model *m = walk->p->model;
-    int64_t dense = (int64_t)l->tp * l->cp * l->pp;
+    struct pl_layout *layout = &walk->layout;
+    const struct pl_model *model = walk->problem->model;
+    int64_t dense = (int64_t)layout->tp * layout->cp * layout->pp;
 
     switch (key) {
     case PL_KEY_TP:
-        return m->kv_heads % l->tp == 0 && l->world % l->tp == 0;
+        return model->kv_heads % layout->tp == 0 && layout->world % layout->tp == 0;
     case PL_KEY_PP:
-        return l->world % dense == 0 && m->layers >= l->pp &&
-               walk->p->workload->global_batch % (l->world / dense) == 0;
+        return layout->world % dense == 0 && model->layers >= layout->pp &&
+               walk->problem->workload->global_batch % (layout->world / dense) == 0;
     case PL_KEY_VP:
-        return (l->vp == 1 || l->pp > 1) && (int64_t)l->pp * l->vp <= m->layers &&
-               (walk->p->trainer->uneven_layers || m->layers % (l->pp * l->vp) == 0);
+        return (layout->vp == 1 || layout->pp > 1) &&
+               (int64_t)layout->pp * layout->vp <= model->layers &&
+               (walk->problem->trainer->uneven_layers ||
+                model->layers % (layout->pp * layout->vp) == 0);
     case PL_KEY_ETP:
-        return pl_layout_derive(l) && (l->etp == 1 || l->etp == l->tp) &&
-               !(walk->p->trainer->experts_follow_tp && m->moe.experts &&
-                 l->etp != (l->ep == 1 ? l->tp : 1)) &&
-               (!walk->s->axis[PL_KEY_DP].n || has(&walk->s->axis[PL_KEY_DP], l->dp)) &&
-               (!walk->s->axis[PL_KEY_EDP].n || has(&walk->s->axis[PL_KEY_EDP], l->edp));
+        return pl_layout_derive(layout) && (layout->etp == 1 || layout->etp == layout->tp) &&
+               !(walk->problem->trainer->experts_follow_tp && model->moe.experts &&
+                 layout->etp != (layout->ep == 1 ? layout->tp : 1)) &&
+               (!walk->space->axis[PL_KEY_DP].n ||
+                has(&walk->space->axis[PL_KEY_DP], layout->dp)) &&
+               (!walk->space->axis[PL_KEY_EDP].n ||
+                has(&walk->space->axis[PL_KEY_EDP], layout->edp));
     case PL_KEY_MICRO_BATCH:
-        return walk->p->workload->global_batch % ((int64_t)l->micro_batch * l->dp) == 0;
+        return walk->problem->workload->global_batch %
+                   ((int64_t)layout->micro_batch * layout->dp) ==
+               0;
     case PL_KEY_SCHEDULE:
-        return l->pp == 1 || (l->vp > 1) == (l->schedule == PL_INTERLEAVED);
+        return layout->pp == 1 || (layout->vp > 1) == (layout->schedule == PL_INTERLEAVED);
     default:
         return true;
     }
@@ -367,7 +373,7 @@ static bool may_go_on(struct walk *walk, enum pl_key key)
 static bool arrive(struct walk *walk)
 {
     walk->count++;
-    return !walk->visit || walk->visit(walk->arg, &walk->l);
+    return !walk->visit || walk->visit(walk->arg, &walk->layout);
 }
 
 /* What rules there are to ask when the keys before LEVEL are fixed. */
@@ -375,7 +381,7 @@ static bool is_sound(const struct walk *walk, size_t level)
 {
     if (!walk->legal_only || (level != STEM && level != PL_WALK_KEYS))
         return true;
-    return pl_layout_check_part(walk->p, &walk->l, level == STEM);
+    return pl_layout_check_part(walk->problem, &walk->layout, level == STEM);
 }
 
 bool pl_patience_over(const struct pl_patience *patience)
@@ -387,7 +393,7 @@ bool pl_patience_over(const struct pl_patience *patience)
 static bool descend(struct walk *walk, size_t level)
 {
     enum pl_key key;
-    const struct pl_space_axis *a;
+    const struct pl_space_axis *axis;
     int only;
     bool chosen;
 
@@ -398,16 +404,16 @@ static bool descend(struct walk *walk, size_t level)
     if (level == walk->end)
         return arrive(walk);
     key = pl_space_order[level];
-    a = &walk->s->axis[key];
-    chosen = pl_space_applies(&only, &walk->l, walk->p->model, key);
-    for (int i = 0; i < (chosen ? a->n : 1); i++) {
-        int value = chosen ? a->value[i] : only;
+    axis = &walk->space->axis[key];
+    chosen = pl_space_applies(&only, &walk->layout, walk->problem->model, key);
+    for (int i = 0; i < (chosen ? axis->n : 1); i++) {
+        int value = chosen ? axis->value[i] : only;
 
         if (key == PL_KEY_ZERO_SCOPE && chosen && value == PL_SCOPE_NONE)
             continue; /* says nothing where the scope matters */
-        pl_layout_set(&walk->l, &pl_layout_keys[key], value);
+        pl_layout_set(&walk->layout, &pl_layout_keys[key], value);
         if (key == PL_KEY_ETP)
-            pl_layout_derive(&walk->l);
+            pl_layout_derive(&walk->layout);
         if ((level >= STEM || !walk->legal_only || may_go_on(walk, key)) &&
             !descend(walk, level + 1))
             return false;
@@ -421,9 +427,9 @@ static bool walk(size_t *ret_count, const struct pl_space *space, const struct p
     struct walk k = *how;
     bool whole;
 
-    k.s = space;
-    k.p = problem;
-    pl_layout_default(&k.l, problem->workload);
+    k.space = space;
+    k.problem = problem;
+    pl_layout_default(&k.layout, problem->workload);
     whole = descend(&k, 0);
     if (ret_count)
         *ret_count = k.count;
@@ -473,13 +479,13 @@ bool pl_space_stems(size_t *ret_count, const struct pl_space *space,
 bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *problem,
                      const struct pl_layout *stem, pl_space_visit *visit, void *arg)
 {
-    struct walk k = {.s = space,
-                     .p = problem,
+    struct walk k = {.space = space,
+                     .problem = problem,
                      .visit = visit,
                      .arg = arg,
                      .legal_only = true,
                      .end = PL_WALK_KEYS,
-                     .l = *stem};
+                     .layout = *stem};
 
     return descend(&k, STEM);
 }

@@ -162,21 +162,21 @@ int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct 
                       const struct pl_trainer *trainer, struct err *error)
 {
     static const char *const keys[] = {"global_batch", "seq", "precision", "data", NULL};
-    struct pl_workload w = {.seq = model->seq, .data = "synthetic"};
+    struct pl_workload workload = {.seq = model->seq, .data = "synthetic"};
     int r, precision = trainer->bundled ? PL_FP32 : PL_BF16;
 
     if ((r = jx_keys(json, keys, error)) < 0 || (r = jx_need(json, "global_batch", error)) < 0 ||
-        (r = jx_get_int(&w.global_batch, json, "global_batch", 1, 1 << 24, error)) < 0 ||
-        (r = jx_get_int(&w.seq, json, "seq", 1, 1 << 24, error)) < 0 ||
+        (r = jx_get_int(&workload.global_batch, json, "global_batch", 1, 1 << 24, error)) < 0 ||
+        (r = jx_get_int(&workload.seq, json, "seq", 1, 1 << 24, error)) < 0 ||
         (r = jx_get_enum(&precision, json, "precision", pl_precision_names, error)) < 0 ||
-        (r = jx_copy_str(w.data, sizeof(w.data), json, "data", error)) < 0)
+        (r = jx_copy_str(workload.data, sizeof(workload.data), json, "data", error)) < 0)
         return r;
-    if (model->positions == PL_LEARNED && w.seq > model->seq)
+    if (model->positions == PL_LEARNED && workload.seq > model->seq)
         return err_at(error, -ERANGE, "/seq",
-                      "seq %d is longer than the %d positions that the model learned", w.seq,
+                      "seq %d is longer than the %d positions that the model learned", workload.seq,
                       model->seq);
-    w.precision = (enum pl_precision)precision;
-    *ret = w;
+    workload.precision = (enum pl_precision)precision;
+    *ret = workload;
     return 0;
 }
 
