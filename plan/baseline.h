@@ -31,8 +31,9 @@ enum { PL_BASELINE_NOTE = 160 };
  * the smallest tp * pp (the smaller pp of two) that fits, then with recomputation, then with
  * experts spread.
  *
- * What is looked at is bounded, to a few tenths of a second, by counting it: the same problem has
- * the same baseline on any machine. Beyond it the best so far is taken, and RET_NOTE says so.
+ * The search is bounded to a few tenths of a second by counting its work, so that the same problem
+ * has the same baseline on any machine. At the bound the best so far is taken, and RET_NOTE says
+ * so.
  *
  * Returns 0, -ENOENT where nothing legal fits, or -E2BIG where nothing did before the bound.
  */

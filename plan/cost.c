@@ -5,7 +5,7 @@
  * a direct-mapped table over (tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads,
  * ...): a space of 10^6 layouts holds a few thousand such shapes, and the rest of a layout costs
  * tens of operations. Most of those go into the stages of the pipeline, on which zero and the
- * overlap flags of the optimizer and of messages have no bearing: neighbours of a walk share them.
+ * overlap flags of the optimizer and of messages have no bearing: neighbors of a walk share them.
  */
 #include "plan/cost_parts.h"
 #include "plan/memory_parts.h"
@@ -65,7 +65,7 @@ struct body {
     double message_s;
 };
 
-/* By recompute, overlap_moe_a2a and precision, which take turns in a walk. */
+/* By recompute, overlap_moe_a2a and precision, which alternate in a walk. */
 enum { BODIES = (PL_RECOMPUTE_FULL + 1) * 2 * (PL_FP8 + 1) };
 
 struct pl_cost_ctx {
@@ -128,8 +128,8 @@ static uint64_t hash_of(const struct shape *shape)
 
 static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
-    /* A group that waits while its members share cores pays turns of the scheduler: 17 us for two
-     * ranks a core, 0.8 ms for four (an 8-byte all-reduce with yielding waits, measured). */
+    /* A group that waits while its members share cores pays for the scheduler: 17 us for two ranks
+     * a core, 0.8 ms for four (an 8-byte all-reduce with yielding waits, measured). */
     static const double TWO_A_CORE_S = 17e-6, GROWTH = 5.5;
     struct shape key = {layout->tp,
                         layout->sp,
@@ -242,7 +242,7 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
 
 /* ---- data parallel ------------------------------------------------------- */
 
-/* A collective that runs beside COMPUTE seconds of work: what shows. */
+/* The exposed part of a collective that overlaps COMPUTE seconds of work. */
 static double exposed(const struct pl_op_ctx *op, bool overlapped, double comm, double compute)
 {
     double hidden = comm < compute ? comm : compute;
@@ -286,10 +286,10 @@ static double sharded_weights(const struct pl_op_ctx *op, const struct sync *syn
             exposed(op, layout->overlap_grad_reduce, bwd, stage->bwd + stage->re));
 }
 
-/* Passes of one micro-batch beside which gradients are reduced and weights gathered: the last and
- * the first. Interleaved, a chunk sees its last micro-batch pp steps before the next chunk does,
- * and its first likewise, so that all but the outermost chunk have pp passes. */
-static double beside_of(const struct pl_layout *layout, double micro)
+/* Passes of one micro-batch that the reduction of gradients and the gathering of weights overlap:
+ * the last and the first. Interleaved, a chunk sees its last micro-batch pp steps before the next
+ * chunk does, and its first likewise, so that all but the outermost chunk have pp passes. */
+static double overlapped_passes(const struct pl_layout *layout, double micro)
 {
     return layout->schedule == PL_INTERLEAVED && layout->vp > 1
                ? (micro < layout->pp ? micro : layout->pp)
@@ -303,7 +303,8 @@ static double gradient_element(const struct pl_op_ctx *op, const struct pl_layou
 }
 
 /* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
- * a step: two ranks half the job or more apart, beside no work (docs/explanation/trainer.md). */
+ * a step: two ranks half the job or more apart, with no work to overlap
+ * (docs/explanation/trainer.md). */
 static double tied_embedding(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
     struct pl_group pair;
@@ -320,7 +321,7 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
 {
     double grad = gradient_element(op, layout);
     struct sync s = {.dense_bytes = held->dense, .expert_bytes = held->expert};
-    double reduce, gather, each, beside;
+    double reduce, gather, each, passes;
 
     pl_group_of(&s.dense, op, layout->dp * layout->cp, layout->tp);
     pl_group_of(&s.expert, op, layout->edp, layout->etp * layout->ep);
@@ -330,17 +331,17 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
         return sharded_weights(op, &s, layout, stage, micro, grad);
     if (layout->zero == 0)
         return exposed(op, layout->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
-                       stage->bwd * beside_of(layout, micro));
+                       stage->bwd * overlapped_passes(layout, micro));
     /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
     each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
-    beside = each > 1 ? each : beside_of(layout, micro);
+    passes = each > 1 ? each : overlapped_passes(layout, micro);
     reduce = both(&s, pl_gather_s, grad) * each;
     gather = both(&s, pl_gather_s, op->rates.element);
     if (layout->zero_scope ==
         PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
         reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, held->dense * grad) : 0;
-    return exposed(op, layout->overlap_grad_reduce, reduce, stage->bwd * beside) +
-           exposed(op, layout->overlap_param_gather, gather, stage->fwd * beside);
+    return exposed(op, layout->overlap_grad_reduce, reduce, stage->bwd * passes) +
+           exposed(op, layout->overlap_param_gather, gather, stage->fwd * passes);
 }
 
 /* Adam reads gradient, master weight and two moments, and writes all but the gradient; the clipping

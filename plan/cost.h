@@ -61,7 +61,7 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
 struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *ctx);
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout);
 
-/* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
+/* Model FLOP utilization of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
 double pl_mfu(const struct pl_problem *problem, const struct pl_layout *layout,
               double tokens_per_s);
 

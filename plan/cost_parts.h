@@ -20,7 +20,7 @@ struct pl_rates {
                           head */
     double cast;       /* bytes moved to cast one element of an operand, under fp8 */
     bool cast_once;    /* fp8: weights once a step, other operands once for all their products */
-    bool current;      /* and with scales of the moment */
+    bool current;      /* and with per-tensor current scaling */
     double attention;  /* share of HALF_FLOPS that streaming attention reaches */
     int units;         /* generation of the matrix units; 0: not one that kernels are written for */
     double collective_s; /* start of one collective */

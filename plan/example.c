@@ -1,5 +1,5 @@
 /*
- * Worked examples: published studies, asked again of the cost model.
+ * Worked examples: published studies, reproduced by the cost model.
  *
  * An example is a file in examples/: a model, a space of layouts and rows of (cluster, global
  * batch), with what was published of each row where something was. For each row the whole space is

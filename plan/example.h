@@ -1,4 +1,4 @@
-/* Worked examples: published studies that the cost model is asked again. Part of plan.h. */
+/* Worked examples: published studies, reproduced by the cost model. Part of plan.h. */
 #ifndef PLAN_EXAMPLE_H
 #define PLAN_EXAMPLE_H
 
@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-/* Names of published studies that the cost model can be asked again, NULL-terminated. */
+/* Names of the published studies, NULL-terminated. */
 const char *const *pl_examples(void);
 /* {"name", "title", "source", "rows": [{"devices", "global_batch", "layout", "text", "seconds",
  * "tokens_per_s", "mfu", "memory_bytes", "efficiency", "published", "published_layout"}]}: the best

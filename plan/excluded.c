@@ -26,7 +26,7 @@ static int choices(const struct pl_space *space, const struct pl_problem *proble
 
     if (!pl_space_applies(&only, layout, problem->model, key))
         return 1;
-    /* where the scope matters, no scope is none of its values */
+    /* where the scope matters, "none" is not one of its values */
     return axis->n - (key == PL_KEY_ZERO_SCOPE && axis->n > 0 && axis->value[0] == PL_SCOPE_NONE);
 }
 

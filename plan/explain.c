@@ -8,7 +8,7 @@
 enum {
     LOOKED_AT = 20000, /* candidates whose broken rules are counted */
     ADMITTED = 200000, /* layouts that a wider space is asked for the nearest of */
-    BATCHES = 256,     /* neighbouring global batches that are tried */
+    BATCHES = 256,     /* neighboring global batches that are tried */
     SHOWN = 8,         /* values of a key that a change names */
     MAX_RULES = 32
 };

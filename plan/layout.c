@@ -312,7 +312,7 @@ char *pl_layout_text(char buf[160], const struct pl_layout *layout)
         if (pl_layout_keys[key].log2)
             add_told(&s, layout, key, &prefix);
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
-        if (key == PL_KEY_RECOMPUTE) /* the two that trade memory for time stand together */
+        if (key == PL_KEY_RECOMPUTE) /* the two that trade memory for time are neighbors */
             add_told(&s, layout, PL_KEY_SCHEDULE, &prefix);
         if (!pl_layout_keys[key].log2 && key != PL_KEY_SCHEDULE)
             add_told(&s, layout, key, &prefix);

@@ -94,8 +94,8 @@ int pl_layout_expert_replicas(const struct pl_layout *layout);
  * whether the layout is legal, pl_layout_check says. */
 int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_problem *problem,
                     struct err *error);
-/* Keys that JSON, which LAYOUT was read from, does not say and the trainer leaves no choice about:
- * as the trainer does them (pl_layout_settle). */
+/* Set the keys that are absent from JSON, from which LAYOUT was read, and about which the trainer
+ * leaves no choice, to what the trainer does (pl_layout_settle). */
 void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
                       const struct pl_problem *problem);
 json_t *pl_layout_json(const struct pl_layout *layout); /* canonical order, derived keys too */

@@ -1,7 +1,7 @@
 /*
- * The legality engine. One function for each rule; a rule speaks only when it is broken, with the
- * numbers. Rules that divide by dp are silent where dp could not be derived: world-dense has said
- * why.
+ * The legality engine. One function for each rule; a rule reports only when it is broken, with the
+ * numbers. Rules that divide by dp report nothing where dp could not be derived: world-dense has
+ * said why.
  */
 #include "plan/legal.h"
 #include "plan/space_walk.h"

@@ -19,8 +19,8 @@
 
 #include "base/base.h"
 
-/* What the device context, the communication library and fragmentation take beside the plan; of the
- * order that NVIDIA's tools show on A100 and H100 with NCCL. */
+/* What the device context, the communication library and fragmentation take on top of the plan; of
+ * the order that NVIDIA's tools show on A100 and H100 with NCCL. */
 static const double OVERHEAD_BYTES = 2.0 * (1 << 30);
 
 /* The rank with the most tokens decides in a dropless MoE layer; a balanced router stays within

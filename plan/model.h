@@ -61,8 +61,9 @@ json_t *pl_model_json(const struct pl_model *model); /* complete object, new ref
 
 bool pl_model_is_moe(const struct pl_model *model);
 bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
-/* The coefficient that presses on the routers of MODEL (it has experts) under definition AS as
- * hard as its own does under its own: where the experts are used evenly the gradients are equal. */
+/* The coefficient with which definition AS pulls on the routers of MODEL (which has experts) as
+ * strongly as the model's own coefficient does under its own definition: the gradients are equal
+ * where the experts are used evenly. */
 double pl_aux_loss_coef(const struct pl_model *model, enum pl_aux_loss as);
 uint64_t pl_model_params(const struct pl_model *model);        /* all parameters */
 uint64_t pl_model_active_params(const struct pl_model *model); /* those that one token meets */

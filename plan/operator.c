@@ -74,9 +74,8 @@ static void add_half_product(struct pl_layer_time *layer, const struct pl_rates 
     add_three(layer, rates, rates->half_flops, m, n, k);
 }
 
-/* Under fp8 operands are cast. With scales of the moment for each product anew. Where weights are
- * cast after the optimizer's step, input and output's gradient are cast once, each in both orders.
- */
+/* Under fp8 operands are cast for each product, unless weights are cast after the optimizer's step:
+ * then input and output's gradient are cast once, each in both orders. */
 static void add_product(struct pl_layer_time *layer, const struct pl_rates *rates, double m,
                         double n, double k)
 {
@@ -104,7 +103,7 @@ static double tokens_of(const struct pl_op_ctx *op, const struct pl_layout *layo
 /*
  * Softmax(Q K^T) V. Streaming: causal half of the products, no scores in memory, 2.5 x in the
  * backward pass (scores again, then four products; Dao 2022). Otherwise all of T x T, and the
- * scores cross the memory: written, scaled and masked and normalised, dropped out, read: 13 bytes
+ * scores cross the memory: written, scaled and masked and normalized, dropped out, read: 13 bytes
  * an element in half precision, twice that backward.
  */
 static void add_attention(struct pl_layer_time *layer, double *core, const struct pl_op_ctx *op,
@@ -212,8 +211,8 @@ static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     add_product(layer, &op->rates, tokens, h, ffn / layout->tp);
 }
 
-/* Experts are quantized one by one where scales are of the moment and weights are cast once a step:
- * a kernel for the largest element, one for the cast, of each product's operand in both passes. */
+/* With current scaling and weights cast once a step, experts are quantized one by one: a kernel for
+ * the largest element, one for the cast, of each product's operand in both passes. */
 static void add_expert_casts(struct pl_layer_time *layer, const struct pl_rates *rates,
                              double local)
 {
@@ -273,8 +272,8 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     return exchange;
 }
 
-/* Overlapped, the exchange of one micro-batch runs beside the other pass of its neighbour, and
- * hides behind no more than what a layer computes in both. */
+/* The exchange of one micro-batch overlaps the other pass of its neighbor, and hides behind no more
+ * than what a layer computes in both. */
 static void hide_exchange(struct pl_layer_time *layer, double exchange, const struct pl_op_ctx *op)
 {
     double compute = layer->fwd + layer->bwd_input + layer->bwd_weight;

@@ -2,8 +2,8 @@
  * The parameter table of the bundled trainer.
  *
  * Order of the flat buffers: dense matrices (embedding, layers chunk by chunk, output), then norms
- * and routers, then experts layer by layer. q, k and v are neighbours, and gate and up are, so that
- * one GEMM serves each group; the three matrices of an expert are neighbours and experts follow
+ * and routers, then experts layer by layer. q, k and v are neighbors, and gate and up are, so that
+ * one GEMM serves each group; the three matrices of an expert are neighbors and experts follow
  * each other at a constant stride, as the grouped GEMM wants.
  *
  * A walk emits the parameters in that order. Building the table keeps them; counting keeps the last

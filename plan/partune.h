@@ -135,8 +135,8 @@ struct pl_step {
 
 /*
  * The steps of one stage for MICROBATCHES micro-batches, in order, into RET (NULL: count only).
- * Returns how many: at most 3 x vp x microbatches. Before a forward step of a virtual stage that is
- * not the first comes the receipt of its input from the virtual stage before, and so on; each
+ * Returns how many: at most 3 x vp x microbatches. A forward step of any virtual stage but the
+ * first is preceded by the receipt of its input from the previous virtual stage, and so on; each
  * virtual stage handles micro-batches in ascending order in every pass, so the n-th message between
  * two of them belongs to the n-th micro-batch.
  */

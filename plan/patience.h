@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* How long work over a whole space may take: SPENT says which share of it is gone, and is asked
- * every millisecond or so; at 1 the work ends with what it has. NULL is patience without end. */
+/* How long work over a whole space may take: SPENT returns the share that is used up, and is called
+ * about every millisecond; at 1 the work ends with what it has. A NULL patience has no limit. */
 struct pl_patience {
     double (*spent)(void *arg);
     void *arg;

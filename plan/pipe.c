@@ -8,9 +8,9 @@
  * equal stages, but for interleaved schedules without overlap (within 4 pp).
  *
  * Where a message blocks its receiver, a stage in the middle waits for two a micro-batch and chunk;
- * one that travels beside compute shows only while the pipeline fills and drains. 1F1B is the
- * exception: its steady state is a chain of dependences around the pipeline, and messages on it
- * show whether or not they travel beside compute.
+ * one that overlaps compute shows only while the pipeline fills and drains. 1F1B is the exception:
+ * its steady state is a chain of dependences around the pipeline, and messages on it show whether
+ * or not they overlap compute.
  */
 double pl_messages(int schedule, int pp, int vp, double micro, bool overlap)
 {

@@ -13,7 +13,7 @@
 #include "plan/layout.h"
 
 /* Seconds of one micro-batch on one stage's chunk; backward includes what is computed again. Of a
- * split backward pass (zero-bubble), `weight` is the part that nobody waits for. */
+ * split backward pass (zero-bubble), `weight` is the part that nothing waits for. */
 struct pl_stage_time {
     double forward, backward, weight;
 };
@@ -44,7 +44,7 @@ void pl_timeline_done(struct pl_timeline *timeline);
 /* The pipeline of a legal layout as the cost model sees it; the caller frees *STORE, its times. */
 void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *ctx,
                 const struct pl_layout *layout);
-/* What the closed form says of the same pipeline: steady state, bubble and messages. */
+/* Seconds of the same pipeline in closed form: steady state, bubble and messages. */
 double pl_pipe_seconds(const struct pl_pipe *pipe);
 /* As a Chrome trace: a lane for each stage, microseconds. */
 json_t *pl_timeline_trace(const struct pl_timeline *timeline);

@@ -31,18 +31,19 @@ json_t *pl_workload_json(const struct pl_workload *workload);
 
 struct pl_check;
 
-/* What a trainer can do; the rule trainer-supports speaks from it. A trainer's space is what its
- * own exporter writes without loss. */
+/* What a trainer can do; the rule trainer-supports reads it. A trainer's space is what its own
+ * exporter writes without loss. */
 struct pl_trainer {
     const char *name;
     unsigned by;                                   /* its PL_BY_ bit in plan/keys.def */
     bool bundled;                                  /* partune-train: its memory plan is exact */
     bool gelu, layernorm, learned, tied, capacity; /* of the model, as are these: */
     bool shared_expert, moe_every, dense_layers;
-    /* Of the layout, beside the column of plan/keys.def: values of keys that have several. */
+    /* Of the layout, in addition to the column `trainers` of plan/keys.def: values of keys that
+     * have several. */
     bool gpipe, zero_bubble, selective, full, bf16, fp8;
     bool uneven_layers;     /* layers need not divide by pp * vp */
-    int min_zero, max_zero; /* stages of sharding beside 0; 0, 0: none */
+    int min_zero, max_zero; /* ZeRO stages other than 0; 0, 0: none */
     /* What it does by itself: no layout can say otherwise. */
     bool always_overlaps;   /* reduction of gradients, and the gathers of zero 2 and 3 */
     bool pair_overlaps;     /* pipeline sends of two interleaved stages */
@@ -50,10 +51,10 @@ struct pl_trainer {
     void (*limits)(
         struct pl_check *check); /* what depends on several keys (plan/supports.c), or NULL */
     /* How it runs, for the cost and memory models. */
-    bool tp_overlap;    /* tensor-parallel collectives run in pieces beside the products */
-    bool tp_async;      /* those of the backward pass run beside the weight gradient's product */
+    bool tp_overlap;    /* tensor-parallel collectives in pieces that overlap the products */
+    bool tp_async;      /* those of the backward pass overlap the weight gradient's product */
     bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
-    bool summed_grads;  /* and summed over micro-batches in fp32 besides */
+    bool summed_grads;  /* and also summed over micro-batches in fp32 */
     bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
     bool eager; /* each operation a kernel of its own: what lies between products crosses memory
                    twice */
@@ -64,8 +65,8 @@ struct pl_trainer {
                          Ampere (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper
                          (FlashAttention-3, cuDNN 9); 0: whatever the device has */
     bool eager_loss;  /* PyTorch's cross entropy as it is, of logits in fp32 */
-    bool fp8_delayed; /* fp8 scales come from earlier steps; weights are cast once a step */
-    bool fp8_current; /* fp8 scales are of the moment, one a tensor; weights are cast once a step */
+    bool fp8_delayed; /* delayed scaling; weights are cast once a step */
+    bool fp8_current; /* per-tensor current scaling; weights are cast once a step */
     bool weighs_rows; /* router's weights meet the experts' hidden rows, not their outputs */
     bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
 };

@@ -66,8 +66,8 @@ struct pl_calibration;
 
 enum { PL_MAX_OBSERVATIONS = 400 };
 
-/* Learn from COUNT trials, at most PL_MAX_OBSERVATIONS; none is allowed. They are copied. TRANSFER
- * is pl_transfer_published where it is NULL. */
+/* Learn from the first PL_MAX_OBSERVATIONS of COUNT trials; COUNT may be 0. They are copied.
+ * TRANSFER is pl_transfer_published where it is NULL. */
 struct pl_calibration *pl_calibration_new(const struct pl_observation *at, int count,
                                           const struct pl_transfer *transfer);
 struct pl_calibration *pl_calibration_free(struct pl_calibration *calibration);

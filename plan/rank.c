@@ -68,8 +68,8 @@ static bool before(const struct ranking *ranking, const struct pl_plan_entry *le
 }
 
 /* Layouts that differ in a key that changes nothing here, such as selective recompute where
- * attention keeps no scores: to the model they are one. */
-static bool is_twin(const struct pl_plan_entry *left, const struct pl_plan_entry *right)
+ * attention keeps no scores: the model cannot tell them apart. */
+static bool is_equivalent(const struct pl_plan_entry *left, const struct pl_plan_entry *right)
 {
     return !(left->cost.total < right->cost.total) && !(left->cost.total > right->cost.total) &&
            !(left->memory.total < right->memory.total) &&
@@ -91,13 +91,13 @@ static bool is_family(const struct pl_plan_entry *left, const struct pl_plan_ent
     return true;
 }
 
-/* The listed entry that stands for ONE, too; the end of the list where there is none. */
+/* The listed entry that also represents ONE; the end of the list where there is none. */
 static size_t like(const struct ranking *ranking, const struct pl_plan_entry *one)
 {
     size_t i = 0;
 
     while (i < ranking->plan->n && !(ranking->fold ? is_family(&ranking->plan->at[i], one)
-                                                   : is_twin(&ranking->plan->at[i], one)))
+                                                   : is_equivalent(&ranking->plan->at[i], one)))
         i++;
     return i;
 }
@@ -353,7 +353,7 @@ static void settle_families(struct ranking *ranking, size_t top)
         struct family f;
         size_t k = 0;
 
-        while (k < n && !is_twin(&plan->at[k], one))
+        while (k < n && !is_equivalent(&plan->at[k], one))
             k++;
         if (k == n && n == top)
             break;

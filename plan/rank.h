@@ -18,7 +18,8 @@ struct pl_plan_entry {
     struct pl_cost cost;
     struct pl_memory memory; /* of the worst rank */
     char why[200]; /* why it comes after the first: where the seconds go; "" for the first */
-    /* Layouts that are left out, since to the model each is this one: same seconds, same memory. */
+    /* Layouts left out because the model cannot tell them from this one: same seconds, same
+     * memory. */
     size_t equivalents;
     /* Of a plan of families: further layouts of its family that fit, and their least tokens/s. */
     size_t variants;
@@ -33,14 +34,14 @@ struct pl_plan {
     bool exact;     /* they are all that the space has; else it has more, perhaps better ones */
     bool families;  /* each entry is the best of its family */
     struct pl_layout smallest; /* of those that do not fit, the one that needs least */
-    double smallest_bytes;     /* 0: there is none */
+    double smallest_bytes;     /* 0: none was too large */
 };
 
 /*
  * The TOP best layouts of the space by the cost model, among those that fit in memory less the
  * share HEADROOM. PER_DEVICE ranks by tokens/s a device instead of the whole job's. Of layouts that
- * are one to the model (they differ in a key that changes nothing here) the first is listed. The
- * caller calls pl_plan_done, which accepts a zeroed struct.
+ * the model cannot tell apart (they differ in a key that changes nothing here) only the first is
+ * listed. The caller calls pl_plan_done, which accepts a zeroed struct.
  *
  * When PATIENCE (may be NULL) is over the list is of what was looked at so far: first the shapes
  * (degrees, micro_batch, schedule) evenly, each by a few of its layouts, then all layouts of the

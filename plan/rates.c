@@ -48,8 +48,8 @@ const struct pl_constant_name pl_constant_names[] = {
 /* Peaks of the arithmetic units where no product was measured reach this share (A100 0.87, H100
  * 0.80). */
 static const double BEST_OF_PEAK = 0.80;
-/* fp8 with scales of the moment: an operand is read for its largest element, read again and written
- * as one byte. With delayed scales it is read once and written in both orders; with current ones
+/* fp8, cast for each product: an operand is read for its largest element, read again and written as
+ * one byte. With delayed scaling it is read once and written in both orders, with current scaling
  * read twice and written in both orders. */
 static const double FP8_CAST = 2 + 2 + 1, FP8_CAST_DELAYED = 2 + 1 + 1,
                     FP8_CAST_CURRENT = 2 + 2 + 2;

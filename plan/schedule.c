@@ -9,8 +9,8 @@
  *                (Narayanan et al. 2021): the bubble shrinks by vp, more messages, more live
  *                activations.
  *   zero-bubble  ZB-H1 (Qi et al. 2023): 1f1b whose backward is cut in two; the gradient of the
- *                weights, on which nobody waits, is put off by `stage` micro-batches and fills the
- *                drain. At most pp micro-batches live on any stage.
+ *                weights, for which nothing waits, is put off by `stage` micro-batches and fills
+ *                the drain. At most pp micro-batches live on any stage.
  */
 #include "base/base.h"
 #include "plan/plan.h"

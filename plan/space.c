@@ -1,11 +1,11 @@
 /*
  * Spaces: the values that each key may take, and a walk over the legal layouts of their product.
  *
- * The walk fixes one key after another in the order below. A key that has no meaning where the walk
- * stands (sp with tp = 1, zero_scope with zero = 0, overlap of what does not happen) takes its
- * canonical value whatever the list says, so that each layout appears once. Partial layouts that
- * can no longer become legal are left at once. The rules of legal.c stay the only judge: those that
- * read the first ten keys only are asked once for each stem, the others for each layout.
+ * The walk fixes one key after another in the order below. A key that has no meaning with the keys
+ * fixed so far (sp with tp = 1, zero_scope with zero = 0, overlap of what does not happen) takes
+ * its canonical value whatever the list says, so that each layout appears once. Partial layouts
+ * that can no longer become legal are left at once. The rules of legal.c stay the only judge: those
+ * that read the first ten keys only are asked once for each stem, the others for each layout.
  */
 #include "plan/space_walk.h"
 
@@ -26,7 +26,7 @@ const enum pl_key pl_space_order[] = {
 };
 
 _Static_assert(ARRAY_LEN(pl_space_order) == PL_WALK_KEYS,
-               "every STEM of plan/keys.def stands here");
+               "every STEM of plan/keys.def is in this list");
 
 enum {
     STEM = 10,   /* keys of a stem */
@@ -334,7 +334,7 @@ bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_
 }
 
 /* False where no legal layout follows from the keys fixed so far, KEY being the last of them. */
-static bool may_go_on(struct walk *walk, enum pl_key key)
+static bool may_continue(struct walk *walk, enum pl_key key)
 {
     struct pl_layout *layout = &walk->layout;
     const struct pl_model *model = walk->problem->model;
@@ -414,7 +414,7 @@ static bool descend(struct walk *walk, size_t level)
         pl_layout_set(&walk->layout, &pl_layout_keys[key], value);
         if (key == PL_KEY_ETP)
             pl_layout_derive(&walk->layout);
-        if ((level >= STEM || !walk->legal_only || may_go_on(walk, key)) &&
+        if ((level >= STEM || !walk->legal_only || may_continue(walk, key)) &&
             !descend(walk, level + 1))
             return false;
     }

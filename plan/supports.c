@@ -2,8 +2,8 @@
  * What a trainer can run of what our words can say: the rule trainer-supports.
  *
  * A trainer's space is what its own exporter writes without loss, so these are also the gaps of
- * that exporter (tn_gap_trainer in tuner/export/table.c asks for them): a fact about a trainer
- * stands here once. Single keys are columns of the table in trainer.c; what depends on several of
+ * that exporter (tn_gap_trainer in tuner/export/gaps.c asks for them): a fact about a trainer is
+ * written here once. Single keys are columns of the table in trainer.c; what depends on several of
  * them is a function of the trainer below. The sources are those that the exporters name.
  */
 #include "plan/legal.h"
