@@ -10,6 +10,7 @@
  */
 #include "plan/space_walk.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -534,6 +535,7 @@ int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
     struct pick pick = {0};
     bool found;
 
+    assert(max_world >= 0);
     if (!takes_model(&s, error))
         return -ENOENT;
     s.cost = pl_cost_ctx_new(problem, NULL);

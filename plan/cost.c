@@ -10,6 +10,7 @@
 #include "plan/cost_parts.h"
 #include "plan/memory_parts.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/base.h"
@@ -82,6 +83,7 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
     struct pl_cost_ctx *ctx = mem_alloc(sizeof(*ctx));
     int n = problem->model->layers;
 
+    assert(problem->model && problem->cluster && problem->workload && problem->trainer);
     ctx->op.constants = constants ? constants : &pl_default_constants;
     ctx->op.problem = *problem;
     ctx->moe_before = mem_alloc(((size_t)n + 1) * sizeof(*ctx->moe_before));

@@ -1,5 +1,6 @@
 #include "plan/plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 
@@ -66,6 +67,7 @@ void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workl
 
 void pl_layout_replicas(struct pl_layout *ret, int world)
 {
+    assert(world >= 1);
     pl_layout_default(ret, &(struct pl_workload){.precision = PL_FP32});
     ret->world = world;
     pl_layout_derive(ret);
@@ -163,6 +165,7 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_p
     struct pl_layout layout, said;
     int r;
 
+    assert(problem->cluster && problem->workload);
     pl_layout_default(&layout, problem->workload);
     if ((r = jx_keys(json, pl_layout_key_names, error)) < 0)
         return r;

@@ -6,6 +6,7 @@
 #include "plan/legal.h"
 #include "plan/space_walk.h"
 
+#include <assert.h>
 #include <stdarg.h>
 
 #include "base/base.h"
@@ -315,6 +316,7 @@ bool pl_layout_check(struct pl_verdict *ret, const struct pl_problem *problem,
     struct pl_layout derived = *layout;
     struct pl_check k = {.problem = problem, .layout = &derived, .verdict = ret};
 
+    assert(problem->model && problem->cluster && problem->workload && problem->trainer);
     if (ret)
         ret->count = 0;
     if (!in_range(&k))

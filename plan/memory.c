@@ -1,5 +1,7 @@
 #include "plan/memory_parts.h"
 
+#include <assert.h>
+
 #include "base/base.h"
 
 const char *const pl_mem_class_names[PL_MEM_CLASSES + 1] = {"weights",   "gradients",   "master",
@@ -22,6 +24,7 @@ struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *problem)
 {
     struct pl_memory_ctx *ctx = mem_alloc(sizeof(*ctx));
 
+    assert(problem->model && problem->workload && problem->trainer);
     ctx->problem = *problem;
     return ctx;
 }
@@ -47,6 +50,7 @@ static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
 void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
                     const struct pl_layout *layout, int rank)
 {
+    assert(rank >= 0 && rank < layout->world);
     plan_stage(ret, problem, layout, pl_axis_coord(layout, PL_PP, rank), NULL);
     ret->rank = rank;
 }
@@ -114,6 +118,7 @@ void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct
 
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom)
 {
+    assert(headroom >= 0 && headroom < 1);
     return cluster->device.memory_gib * (double)(1 << 30) * (1 - headroom);
 }
 

@@ -10,6 +10,8 @@
 #include "base/base.h"
 #include "plan/memory_parts.h"
 
+#include <assert.h>
+
 const char *const pl_buf_names[PL_BUFS] = {
     "weight",   "grad",     "master",    "moment1",  "moment2", "slot",       "grad_slot",
     "act_in",   "act_out",  "grad_ring", "scratch",  "gather",  "partial",    "dh",
@@ -253,6 +255,7 @@ uint64_t pl_coll_scratch(int members)
 
 uint64_t pl_coll_piece(int members)
 {
+    assert(members > 1);
     return pl_coll_scratch(members) / PL_COLL_AHEAD / ((uint64_t)members - 1) / 16 * 16;
 }
 
@@ -363,6 +366,7 @@ void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *model,
                       .workload = workload,
                       .stage = pl_axis_coord(layout, PL_PP, rank)};
 
+    assert(rank >= 0 && rank < layout->world);
     *ret = (struct pl_buffers){0};
     build_all(&b);
 }

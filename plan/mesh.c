@@ -1,5 +1,7 @@
 #include "plan/plan.h"
 
+#include <assert.h>
+
 int pl_axis_size(const struct pl_layout *layout, enum pl_axis axis)
 {
     switch (axis) {
@@ -48,6 +50,7 @@ int pl_axis_coord(const struct pl_layout *layout, enum pl_axis axis, int rank)
 
 int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, int coord)
 {
+    assert(coord >= 0 && coord < pl_axis_size(layout, axis));
     return rank + (coord - pl_axis_coord(layout, axis, rank)) * pl_axis_stride(layout, axis);
 }
 
@@ -64,6 +67,7 @@ int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, 
 
 int pl_gcd(int left, int right)
 {
+    assert(left >= 0 && right >= 0 && (left || right));
     while (right) {
         int r = left % right;
 

@@ -352,6 +352,7 @@ static void walk_all(struct pl_params *ret, const struct pl_model *model,
 void pl_params_build(struct pl_params *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int rank)
 {
+    assert(rank >= 0 && rank < layout->world);
     walk_all(ret, model, layout, rank, false);
     for (int i = 0; i < ret->n; i++)
         param_name(&ret->p[i]);
@@ -362,6 +363,7 @@ void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struc
 {
     struct pl_params params;
 
+    assert(stage >= 0 && stage < layout->pp);
     walk_all(&params, model, layout, stage * pl_axis_stride(layout, PL_PP), true);
     *ret_count = params.count;
     *ret_state_count = params.state_count;

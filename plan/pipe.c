@@ -1,6 +1,8 @@
 /* A pipeline's seconds in closed form, from the times of its stages. */
 #include "plan/cost_parts.h"
 
+#include <assert.h>
+
 #include "base/base.h"
 
 /*
@@ -62,6 +64,7 @@ double pl_pipe_seconds(const struct pl_pipe *pipe)
     double *t = mem_alloc((size_t)pipe->pp * sizeof(*t)), sum = 0, idle = 0, slow_idle = 0, seconds;
     int slow = 0;
 
+    assert(pipe->pp >= 1 && pipe->vp >= 1 && pipe->microbatches >= 1);
     for (int s = 0; s < pipe->pp; s++) {
         double weight = 0;
 

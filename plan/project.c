@@ -1,4 +1,5 @@
 /* Projection from trials to other scales; the model is stated in project.h. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -110,6 +111,7 @@ struct pl_calibration *pl_calibration_new(const struct pl_observation *at, int c
     struct pl_calibration *c = mem_alloc(sizeof(*c));
     double square = 0;
 
+    assert(count >= 0);
     count = count < PL_MAX_OBSERVATIONS ? count : PL_MAX_OBSERVATIONS;
     *c = (struct pl_calibration){.n = count, .variance = 1, .degrees = prior_degrees};
     c->transfer = transfer ? *transfer : pl_transfer_published;
@@ -181,6 +183,7 @@ void pl_project(struct pl_projected *ret, const struct pl_calibration *calibrati
     struct pl_observation to = {.layout = *layout, .machine = machine};
     double mean = 0, within, between = 0, half;
 
+    assert(expected_s > 0);
     *ret =
         (struct pl_projected){.transferred = calibration->n > 0, .degrees = calibration->degrees};
     for (int i = 0; i < calibration->n; i++)

@@ -9,6 +9,7 @@
  */
 #include "plan/space_walk.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -429,6 +430,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     bool whole = pl_space_stems(NULL, space, problem, patience, keep, &r);
     size_t first = 0;
 
+    assert(best >= 0 && best <= 1);
     r.cost = pl_cost_ctx_new(problem, NULL);
     r.memory = pl_memory_ctx_new(problem);
     if (best > 0)

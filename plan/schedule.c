@@ -99,6 +99,7 @@ int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage,
 {
     struct out o = {.step = ret};
 
+    assert(stage >= 0 && stage < pp && vp >= 1 && microbatches >= 1);
     if (vp > 1)
         interleaved(&o, stage, pp, vp, microbatches);
     else if (schedule == PL_GPIPE)
@@ -146,6 +147,7 @@ static int interleaved_live(int stage, int pp, int vp, int mbs, int chunk)
 int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
                      int chunk)
 {
+    assert(stage >= 0 && stage < pp && chunk >= 0 && chunk < vp);
     if (vp > 1)
         return interleaved_live(stage, pp, vp, microbatches, chunk);
     if (schedule == PL_GPIPE)

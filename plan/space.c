@@ -9,6 +9,7 @@
  */
 #include "plan/space_walk.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "base/base.h"
@@ -240,6 +241,7 @@ int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_pro
     AUTO_FREE struct pl_space *space = mem_alloc(sizeof(*space));
     int r;
 
+    assert(problem->model && problem->cluster && problem->workload && problem->trainer);
     if (json && !json_is_null(json) && (r = jx_keys(json, pl_layout_key_names, error)) < 0)
         return r;
     /* The walk's order: what follows from world and tp comes after them. */
