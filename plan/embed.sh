@@ -1,8 +1,9 @@
 #!/bin/sh
-# embed.sh SRCDIR FILE...: write the C tables of plan/preset.h from presets/{models,clusters}/*.json and examples/*.json.
-# A file's name without .json is the preset's name.
+# embed.sh SRCDIR: write the C tables of plan/preset.h from presets/{models,clusters}/*.json and examples/*.json, in the order
+# of their names. A file's name without .json is the preset's name.
 set -e
-src=$1; shift
+cd "$1/plan"
+export LC_ALL=C # order
 
 table() # kind FILE...
 {
@@ -11,7 +12,7 @@ table() # kind FILE...
     for f; do
         name=${f##*/}
         printf '    {"%s",\n' "${name%.json}"
-        sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/     "&\\n"/' "$src/$f"
+        sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/     "&\\n"/' "$f"
         echo '    },'
     done
     echo '    {0, 0}};'
@@ -23,16 +24,8 @@ table() # kind FILE...
     echo '    0};'
 }
 
-models=; clusters=; examples=
-for f; do
-    case $f in
-    *models/*) models="$models $f" ;;
-    *examples/*) examples="$examples $f" ;;
-    *) clusters="$clusters $f" ;;
-    esac
-done
 echo '/* Made by embed.sh from presets/: do not edit. */'
 echo '#include "plan/preset.h"'
-table model $models
-table cluster $clusters
-table example $examples
+table model presets/models/*.json
+table cluster presets/clusters/*.json
+table example examples/*.json
