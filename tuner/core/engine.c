@@ -83,28 +83,6 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial)
         en->ids = search_id;
 }
 
-bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial)
-{
-    static const enum se_status learned[] = {
-#define STATE(NAME, name, life, tries, pauses, learns, ...) SE_##learns,
-#include "db/states.def"
-    };
-    int state = db_state_find(trial->state);
-
-    *ret = (struct se_outcome){.status = state < 0 ? SE_DISCARD : learned[state]};
-    if (ret->status == SE_OK) {
-        ret->tokens_per_s = trial->tokens_per_s;
-        ret->tokens_per_s_se = trial->tokens_per_s_se > 0 ? trial->tokens_per_s_se : 0;
-        ret->peak_memory_bytes = trial->memory > 0 ? trial->memory : 0;
-    }
-    if (ret->status == SE_CENSORED) {
-        ret->tokens_per_s_max = trial->tokens_per_s_max;
-        if (!(trial->tokens_per_s_max > 0))
-            ret->status = SE_DISCARD;
-    }
-    return true;
-}
-
 int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
                      struct err *error)
 {
@@ -129,8 +107,10 @@ static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct
     if (r < 0)
         return err_wrap(error, "trial %lld", (long long)trial->n);
     tn_engine_name(en, (int)trial->search_id, trial->n);
-    if (db_trial_final(trial->state) && tn_outcome_of(&o, trial))
+    if (db_trial_final(trial->state)) {
+        tn_outcome_of(&o, trial);
         r = se_tell(en->search, (int)trial->search_id, &o, error);
+    }
     return r;
 }
 

@@ -42,8 +42,8 @@ struct tn_tell {
     int id;
     struct se_outcome outcome;
 };
-/* What a settled trial teaches; false: nothing at all (it was cancelled). */
-bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial);
+/* What a settled trial teaches (outcome.c); SE_DISCARD: nothing. */
+void tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial);
 
 /* What is known of a campaign's space: LEGAL and FITTING layouts, at least so many unless EXACT. */
 struct tn_space {

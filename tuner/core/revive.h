@@ -1,12 +1,14 @@
 /*
- * Stored campaigns come back to work (revive.c); all of them and all attempts, after a restart
- * (recover.c). Owns the searches that are being built.
+ * Stored campaigns come back to work (revive.c) with their attempts (readopt.c); all of them after
+ * a restart (recover.c). Owns the searches that are being built.
  */
 #ifndef TUNER_REVIVE_H
 #define TUNER_REVIVE_H
 
 #include "db/db.h"
 #include "tuner/core/engine.h"
+
+/* ---- revive.c ------------------------------------------------------------ */
 
 /* Bring a stored campaign back to work, at once or (0, and it is not in memory yet) a while later.
  */
@@ -24,9 +26,15 @@ int tn_reviving(const struct tn_service *svc,
 void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
                          const struct err *why);
 
-/* Those attempts of a campaign that have not ended: adopted, settled, or ended if it is not back.
- */
+/* ---- readopt.c ----------------------------------------------------------- */
+
+/* The attempt AT, which has not ended: adopted, settled, or ended if its campaign is not back. */
+void tn_recover_attempt(struct tn_service *svc, const struct db_attempt *at);
+/* Those of campaign ID. */
 void tn_recover_attempts(struct tn_service *svc, const char *id);
+
+/* ---- recover.c ----------------------------------------------------------- */
+
 /* After a restart: all campaigns that are not over, and all attempts that have not ended. */
 int tn_recover(struct tn_service *svc, struct err *error);
 

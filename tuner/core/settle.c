@@ -391,8 +391,9 @@ static void teach(struct settlement *settlement)
 
     if (strcmp(settlement->a->trial->kind, "verify") != 0)
         c->open--;
-    if (settlement->a->trial->search_id == DB_NULL || !tn_outcome_of(&o, &settlement->t))
+    if (settlement->a->trial->search_id == DB_NULL)
         return;
+    tn_outcome_of(&o, &settlement->t);
     tell = mem_alloc(sizeof(*tell));
     *tell = (struct tn_tell){.id = (int)settlement->a->trial->search_id, .outcome = o};
     while (*at)

@@ -17,13 +17,10 @@
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
 #include "tuner/core/launcher.h"
-#include "tuner/core/revive.h"
 #include "tuner/core/verify.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
-
-enum { MAX_PAIRS = 50 };
 
 /* Of COUNT logarithms' mean, at a variance of SHARE times theirs. */
 static void log_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *values,
@@ -65,7 +62,8 @@ const char *tn_verdict(double lo, double hi, bool same)
 /* What the complete pairs of successes gave. */
 struct pairs {
     int n;
-    double ratio[MAX_PAIRS], winner[MAX_PAIRS]; /* winner / baseline; tokens/s of the winner */
+    double ratio[TN_MAX_PAIRS],
+        winner[TN_MAX_PAIRS]; /* winner / baseline; tokens/s of the winner */
 };
 
 /* {"tokens_per_s", "lo", "hi"} of the next run of the winner, or null where one run says nothing.
@@ -136,7 +134,7 @@ static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
                      struct tn_campaign *campaign, struct err *error)
 {
     struct db_trial before = {.n = campaign->verify.first_n - 1};
-    struct db_filter f = {.kind = "verify", .limit = (int64_t)2 * MAX_PAIRS};
+    struct db_filter f = {.kind = "verify", .limit = (int64_t)2 * TN_MAX_PAIRS};
     int64_t total;
 
     f.after = db_trial_position(arena, &f, &before);
@@ -241,7 +239,7 @@ int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *ro
 
     *ve = (struct tn_verify){0}; /* of one before, which was paused */
     if (r == 0)
-        r = jx_get_int(&ve->pairs, v, "pairs", 1, MAX_PAIRS, error);
+        r = jx_get_int(&ve->pairs, v, "pairs", 1, TN_MAX_PAIRS, error);
     if (r == 0)
         r = jx_get_int(&ve->steps, v, "steps", 0, 10000, error);
     ve->winner_n = json_integer_value(json_object_get(v, "winner"));
@@ -262,77 +260,12 @@ int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *ro
     return r;
 }
 
-static int begin(struct tn_service *svc, const struct db_campaign *row,
-                 const struct tn_verify *verify, struct err *error)
+int tn_verify_begin(struct tn_service *svc, const struct db_campaign *row,
+                    const struct tn_verify *verify, struct err *error)
 {
     AUTO_FREE char *text = record(verify, "running", &(struct pairs){.n = 0});
     struct change ch = {row->id, text, "done cancelled paused running", DB_VERIFYING,
                         "verification"};
 
     return tn_write(svc, change_job, &ch, error);
-}
-
-static int parse_wish(struct tn_verify *verify, const json_t *body, struct err *error)
-{
-    static const char *const keys[] = {"pairs", "steps", NULL};
-    int r = body ? jx_keys(body, keys, error) : 0;
-
-    *verify = (struct tn_verify){.pairs = 5};
-    if (r == 0 && body)
-        r = jx_get_int(&verify->pairs, body, "pairs", 1, MAX_PAIRS, error);
-    if (r == 0 && body)
-        r = jx_get_int(&verify->steps, body, "steps", PL_LIMIT_STEPS_MIN, PL_LIMIT_STEPS_MAX,
-                       error);
-    return r;
-}
-
-static int start_verify(struct tn_service *svc, const struct db_campaign *row,
-                        struct tn_verify *verify, struct err *error)
-{
-    struct arena a = {0};
-    struct tn_measure best, baseline;
-    struct db_campaign now;
-    int r = tn_measure_best(&best, NULL, svc->db, &a, row, error);
-
-    if (r == 0)
-        r = tn_measure_get(&baseline, svc->db, &a, row->id, TN_BASELINE, error);
-    if (r == -ENOENT)
-        r = err_set(error, -ESTALE, "winner and baseline must both have succeeded");
-    if (r == 0) {
-        verify->winner_n = best.n;
-        verify->baseline_n = baseline.n;
-        verify->first_n =
-            row->trials + 1; /* verification trials have higher numbers than all so far */
-        r = db_trial_next(&verify->first_n, svc->db, row->id, error);
-    }
-    if (r == 0)
-        r = begin(svc, row, verify, error);
-    if (r == 0)
-        r = db_campaign_get(&now, svc->db, &a, row->id, error);
-    if (r == 0 && (r = tn_campaign_revive(svc, &now, false, error)) < 0)
-        tn_campaign_give_up(svc, &now, error);
-    arena_done(&a);
-    return r;
-}
-
-int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
-                       struct err *error)
-{
-    struct tn_campaign *c = tn_campaign_find(svc, id);
-    struct arena a = {0};
-    struct db_campaign row;
-    struct tn_verify v;
-    int r = parse_wish(&v, body, error);
-
-    if (r == 0)
-        r = tn_campaign_is_back(svc, id, error);
-    if (r == 0)
-        r = db_campaign_get(&row, svc->db, &a, id, error);
-    if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||
-                   (c && c->running > 0)))
-        r = err_set(error, -ESTALE, "campaign %s is at work (%s)", id, row.state);
-    if (r == 0)
-        r = start_verify(svc, &row, &v, error);
-    arena_done(&a);
-    return r < 0 ? r : tn_campaign_get(ret, svc, id, error);
 }

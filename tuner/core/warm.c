@@ -43,7 +43,10 @@ static int trials_of(json_t **ret, struct db *db, const char *id, struct err *er
         struct se_outcome o;
         json_t *layout = NULL;
 
-        if (!db_trial_final(t[i].state) || !tn_outcome_of(&o, &t[i]) || o.status == SE_DISCARD)
+        if (!db_trial_final(t[i].state))
+            continue;
+        tn_outcome_of(&o, &t[i]);
+        if (o.status == SE_DISCARD)
             continue;
         r = jx_parse(&layout, t[i].layout, strlen(t[i].layout), error);
         if (r == 0)
