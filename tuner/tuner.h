@@ -89,9 +89,9 @@ struct tn_service *tn_service_close(struct tn_service *svc);
 
 const char *tn_data_dir(const struct tn_service *svc);
 const char *tn_instance(const struct tn_service *svc);
-struct db *tn_db(struct tn_service *svc); /* for reading, loop thread */
+struct db *tn_db(const struct tn_service *svc); /* for reading, loop thread */
 struct db_writer *
-tn_writer(struct tn_service *svc); /* for rows of the HTTP side (answers, tokens, audit) */
+tn_writer(const struct tn_service *svc); /* for rows of the HTTP side (answers, tokens, audit) */
 const struct pl_cluster *
 tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL */
 /* May a campaign's trials run trainer NAME here: the bundled one, or one of the configuration? */

@@ -3,19 +3,22 @@
  * again after a restart. */
 #include "tuner/core/spec.h"
 #include "tuner/launch/launch.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/slots.h"
-#include "tuner/state/state.h"
+#include "tuner/state/service.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tn_service svc = {.data_dir = mem_strdup("/nonexistent"), .kinds = &tn_kinds};
+    struct tn_machine machine = {0};
+    struct tn_service svc = {
+        .data_dir = mem_strdup("/nonexistent"), .kinds = &tn_kinds, .machine = &machine};
     AUTO_JSON *v = NULL, *rules = NULL;
     struct tn_spec *s = NULL, *again = NULL;
     struct err e = {0};
 
-    tn_slots_init(&svc.slots, 0);
+    tn_slots_init(&machine.slots, 0);
     if (jx_parse(&v, (const char *)data, size, &e) == 0) {
         if (tn_spec_parse(&s, &rules, &svc, v, &e) < 0) {
             if (!e.text[0])

@@ -5,7 +5,7 @@
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
 #include "tuner/output/observe.h"
-#include "tuner/state/state.h"
+#include "tuner/state/service.h"
 #include "tuner/trainers/log.h"
 #include "tuner/trainers/trainers.h"
 

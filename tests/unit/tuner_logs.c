@@ -18,7 +18,7 @@
 #include "tuner/machine/proc.h"
 #include "tuner/output/observe.h"
 #include "tuner/output/trouble.h"
-#include "tuner/state/state.h"
+#include "tuner/state/service.h"
 #include "tuner/trainers/trainers.h"
 
 /* The value of KEY=VALUE in LINE, OTHERWISE if it is not there. */

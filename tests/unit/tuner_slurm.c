@@ -7,7 +7,7 @@
 
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/machine/argv.h"
-#include "tuner/state/state.h"
+#include "tuner/state/service.h"
 #include "tuner/tuner.h"
 
 static void lines_of_squeue_are_read(void **state)

@@ -18,6 +18,7 @@
 #include "tuner/core/launcher.h"
 #include "tuner/core/spec.h"
 #include "tuner/core/trainer.h"
+#include "tuner/core/work.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/output/observe.h"
@@ -176,14 +177,14 @@ void tn_attempt_read(struct tn_attempt *attempt)
         read_stream(attempt, TN_STDERR, "stderr");
     }
     if (attempt->batch)
-        db_writer_post(attempt->svc->writer, batch_job, TAKE(attempt->batch), batch_free);
+        db_writer_post(tn_writer(attempt->svc), batch_job, TAKE(attempt->batch), batch_free);
 }
 
 /* ---- life of the struct -------------------------------------------------- */
 
 static void attempt_free(struct tn_attempt *attempt)
 {
-    struct tn_attempt **at = &attempt->svc->attempts;
+    struct tn_attempt **at = &tn_work(attempt->svc)->attempts;
 
     while (*at && *at != attempt)
         at = &(*at)->next;
@@ -242,8 +243,8 @@ static struct tn_attempt *attempt_new(struct tn_trial *trial, int64_t number)
         a->limits.min_steps = a->limits.max_steps = c->verify.steps;
     a->relative =
         mem_printf("campaigns/%s/trials/%lld/%lld", c->id, (long long)trial->n, (long long)number);
-    a->folder = mem_printf("%s/%s", c->svc->data_dir, a->relative);
-    snprintf(a->mark, sizeof(a->mark), "%s/%s/%lld/%lld", c->svc->instance, c->id,
+    a->folder = mem_printf("%s/%s", tn_data_dir(c->svc), a->relative);
+    snprintf(a->mark, sizeof(a->mark), "%s/%s/%lld/%lld", tn_instance(c->svc), c->id,
              (long long)trial->n, (long long)number);
     a->bound = NAN;
     a->launch = mem_alloc(s->launcher->state ? s->launcher->state : 1);
@@ -276,8 +277,9 @@ static double bound_so_far(const struct tn_attempt *attempt)
 
 static void check_silence(struct tn_attempt *attempt, uint64_t now)
 {
+    const struct tn_config *settings = tn_settings(attempt->svc);
     double median = tn_seen_median_ms(&attempt->seen);
-    double allowed = 1000.0 * (attempt->svc->config.hang_s > 0 ? attempt->svc->config.hang_s : 60);
+    double allowed = 1000.0 * (settings->hang_s > 0 ? settings->hang_s : 60);
 
     bool failing =
         attempt->seen.error || attempt->log.suspect; /* one rank has died, the others wait for it */
@@ -369,12 +371,13 @@ void tn_attempt_tick_in(struct tn_attempt *attempt, uint64_t ms)
 
 static void watch(struct tn_attempt *attempt)
 {
-    uv_timer_init(attempt->svc->loop, &attempt->tick);
+    struct tn_work *work = tn_work(attempt->svc);
+    uv_timer_init(tn_loop(attempt->svc), &attempt->tick);
     attempt->tick.data = attempt;
     attempt->handles++;
     uv_timer_start(&attempt->tick, on_tick, TICK_MS, TICK_MS);
-    attempt->next = attempt->svc->attempts;
-    attempt->svc->attempts = attempt;
+    attempt->next = work->attempts;
+    work->attempts = attempt;
     attempt->campaign->running++;
 }
 
@@ -397,7 +400,7 @@ void tn_attempt_ended(struct tn_attempt *attempt)
     if (attempt->ended)
         return;
     attempt->ended = true;
-    attempt->svc->last_end = clock_mono_ns() / 1000;
+    tn_work(attempt->svc)->last_end = clock_mono_ns() / 1000;
     tn_attempt_read(attempt);
     if (attempt->trainer->finish)
         attempt->trainer->finish(attempt);
@@ -474,22 +477,23 @@ void tn_attempt_runs(struct tn_attempt *attempt)
 
 static void note_overhead(struct tn_service *svc)
 {
+    struct tn_work *work = tn_work(svc);
     double ms;
 
-    if (!svc->last_end)
+    if (!work->last_end)
         return;
-    ms = (double)(clock_mono_ns() / 1000 - svc->last_end) / 1000.0;
-    svc->last_end = 0;
-    svc->stats.overhead_ms_last = ms;
-    if (ms > svc->stats.overhead_ms_max)
-        svc->stats.overhead_ms_max = ms;
+    ms = (double)(clock_mono_ns() / 1000 - work->last_end) / 1000.0;
+    work->last_end = 0;
+    work->stats.overhead_ms_last = ms;
+    if (ms > work->stats.overhead_ms_max)
+        work->stats.overhead_ms_max = ms;
     log_debug("overhead between trials ms=%.1f", ms);
 }
 
 static int prepare(struct tn_attempt *attempt, struct err *error)
 {
     /* Another user gets to the folder, which becomes its own, and sees nothing on the way. */
-    unsigned mode = attempt->svc->config.trial_user ? 0711 : 0700;
+    unsigned mode = tn_settings(attempt->svc)->trial_user ? 0711 : 0700;
     int r = file_remove_tree(attempt->folder,
                              error); /* a former daemon died before it committed this attempt */
 
@@ -541,8 +545,8 @@ int tn_attempt_start(struct tn_trial *trial, struct err *error)
     watch(a);
     note_overhead(a->svc);
     r = a->launcher->start(a, error);
-    a->svc->stats.all.attempts_started++;
-    a->svc->stats.simulated.attempts_started += tn_is_simulated(a->launcher->name);
+    tn_work(a->svc)->stats.all.attempts_started++;
+    tn_work(a->svc)->stats.simulated.attempts_started += tn_is_simulated(a->launcher->name);
     if (r < 0) {
         never_ran(a, error);
         return 0;
@@ -572,7 +576,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
         tn_attempt_ended(attempt);
         return 0;
     }
-    attempt->svc->stats.adopted++;
+    tn_work(attempt->svc)->stats.adopted++;
     if (row->state && !strcmp(row->state, "starting") && !attempt->waits)
         commit_run(attempt);
     tn_attempt_read(attempt);
@@ -599,7 +603,8 @@ static void on_adopt(uv_timer_t *timer)
     struct arena arena = {0};
     struct db_attempt row;
     struct err e = {0};
-    int r = db_attempt_get(&row, a->svc->db, &arena, a->campaign->id, a->trial->n, a->number, &e);
+    int r =
+        db_attempt_get(&row, tn_db(a->svc), &arena, a->campaign->id, a->trial->n, a->number, &e);
 
     uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
     if (r == 0)

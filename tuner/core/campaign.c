@@ -7,6 +7,7 @@
 #include "tuner/core/launcher.h"
 #include "tuner/core/revive.h"
 #include "tuner/core/spec.h"
+#include "tuner/core/work.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -17,10 +18,10 @@ int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct
 {
     struct arena a = {0};
     struct db_campaign c;
-    int r = db_campaign_get(&c, svc->db, &a, id, error);
+    int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
-        r = tn_campaign_view(ret, svc->db, &c, true, error);
+        r = tn_campaign_view(ret, tn_db(svc), &c, true, error);
     arena_done(&a);
     return r;
 }
@@ -29,15 +30,16 @@ int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct
 int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id,
                      struct err *error)
 {
+    struct tn_work *work = tn_work(svc);
     enum { CACHED = 256 };
-    json_t *entry = json_object_get(svc->texts, id);
+    json_t *entry = json_object_get(work->texts, id);
     int64_t rev = -1, now = clock_wall_ms();
     AUTO_JSON *v = NULL;
     char *text;
-    int r = db_campaign_rev(&rev, svc->db, id, error);
+    int r = db_campaign_rev(&rev, tn_db(svc), id, error);
 
     if (r < 0) {
-        json_object_del(svc->texts, id);
+        json_object_del(work->texts, id);
         return r;
     }
     if (!entry || json_integer_value(json_array_get(entry, 0)) != rev ||
@@ -45,12 +47,12 @@ int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc,
         r = tn_campaign_get(&v, svc, id, error);
         if (r < 0)
             return r;
-        if (json_object_size(svc->texts) >= CACHED)
-            json_object_clear(svc->texts);
+        if (json_object_size(work->texts) >= CACHED)
+            json_object_clear(work->texts);
         text = jx_dump(v);
         entry = json_pack("[I, I, s]", (json_int_t)rev, (json_int_t)now, text);
         free(text);
-        json_object_set_new(svc->texts, id, entry);
+        json_object_set_new(work->texts, id, entry);
     }
     *ret = json_string_value(json_array_get(entry, 2));
     *ret_size = json_string_length(json_array_get(entry, 2));
@@ -67,7 +69,7 @@ int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_
     int r;
 
     more.limit++;
-    r = db_campaign_list(&c, &n, ret_total, svc->db, arena, &more, error);
+    r = db_campaign_list(&c, &n, ret_total, tn_db(svc), arena, &more, error);
     if (r < 0)
         return r;
     *ret_next = n > filter->limit ? db_campaign_position(arena, filter, &c[--n - 1]) : NULL;
@@ -75,7 +77,7 @@ int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_
         AUTO_JSON *v = NULL;
         AUTO_FREE char *text = NULL;
 
-        r = tn_campaign_view(&v, svc->db, &c[i], false, error);
+        r = tn_campaign_view(&v, tn_db(svc), &c[i], false, error);
         if (r < 0)
             return r;
         text = jx_dump(v);
@@ -155,7 +157,7 @@ static int delete_job(struct db *writer, void *arg, struct err *error)
 int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *error)
 {
     struct tn_campaign *c = tn_campaign_find(svc, id);
-    AUTO_FREE char *folder = mem_printf("%s/campaigns/%s", svc->data_dir, id);
+    AUTO_FREE char *folder = mem_printf("%s/campaigns/%s", tn_data_dir(svc), id);
     AUTO_FREE char *key = mem_strdup(id);
     int r;
 
@@ -169,7 +171,7 @@ int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *error
         return r;
     if (c)
         c->state = DB_CANCELLED;
-    json_object_del(svc->texts, id);
+    json_object_del(tn_work(svc)->texts, id);
     tn_campaign_unload_idle(svc);
     log_info("campaign %s deleted", id);
     r = tn_trash(svc, folder, error);
@@ -189,7 +191,7 @@ static int bring_back(struct tn_service *svc, const char *id, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(&row, svc->db, &a, id, error);
+    int r = db_campaign_get(&row, tn_db(svc), &a, id, error);
 
     if (r == 0 && !strcmp(row.state, DB_PAUSED) && !tn_campaign_reviving(svc, id))
         r = tn_campaign_revive(svc, &row, false, error);
@@ -264,7 +266,7 @@ int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, str
         tn_campaign_set_state(c, DB_CANCELLED);
         tn_campaign_clear_queue(c);
     }
-    for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+    for (struct tn_attempt *a = tn_work(svc)->attempts; a; a = a->next)
         if (a->campaign == c)
             tn_attempt_stop(a, TN_STOP_CANCEL);
     tn_changed(svc);
@@ -277,7 +279,7 @@ int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id,
     struct arena a = {0};
     struct db_campaign c;
     json_t *spec = NULL;
-    int r = db_campaign_get(&c, svc->db, &a, id, error);
+    int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0 && body && !json_is_object(body))
         r = err_set(error, -EINVAL, "the changes must be an object");

@@ -319,8 +319,8 @@ int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draf
     int r;
 
     random_id(id);
-    r = svc->stopping ? err_set(error, -EAGAIN, "the daemon is stopping")
-                      : insert(ret, svc, owned_d, id, owner, once, error);
+    r = tn_phase(svc)->stopping ? err_set(error, -EAGAIN, "the daemon is stopping")
+                                : insert(ret, svc, owned_d, id, owner, once, error);
     tn_draft_free(owned_d);
     return r;
 }

@@ -4,12 +4,13 @@
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
 #include "tuner/core/launcher.h"
+#include "tuner/core/work.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
 struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id)
 {
-    for (struct tn_campaign *c = svc->campaigns; c; c = c->next)
+    for (struct tn_campaign *c = tn_work(svc)->campaigns; c; c = c->next)
         if (!strcmp(c->id, id))
             return c;
     return NULL;
@@ -39,7 +40,7 @@ static void join_share(struct tn_campaign *campaign)
 {
     double least = INFINITY;
 
-    for (const struct tn_campaign *o = campaign->svc->campaigns; o; o = o->next)
+    for (const struct tn_campaign *o = tn_work(campaign->svc)->campaigns; o; o = o->next)
         if (o != campaign && o->active_since && o->share < least)
             least = o->share;
     if (least < INFINITY && least > campaign->share)
@@ -96,8 +97,8 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
     c->priority = row->priority;
     join_share(c);
     c->asked = (int)row->trials;
-    c->next = svc->campaigns;
-    svc->campaigns = c;
+    c->next = tn_work(svc)->campaigns;
+    tn_work(svc)->campaigns = c;
     return c;
 }
 
@@ -126,14 +127,14 @@ static void free_campaign(struct tn_campaign *campaign)
 
 void tn_campaign_unload_idle(struct tn_service *svc)
 {
-    struct tn_campaign **at = &svc->campaigns;
+    struct tn_campaign **at = &tn_work(svc)->campaigns;
 
     while (*at) {
         struct tn_campaign *c = *at;
         bool over = strcmp(c->state, DB_RUNNING) != 0 && strcmp(c->state, DB_VERIFYING) != 0 &&
                     strcmp(c->state, DB_PAUSED) != 0;
 
-        if ((over || svc->closing) && c->running == 0 && !c->asking && !c->refitting) {
+        if ((over || tn_phase(svc)->closing) && c->running == 0 && !c->asking && !c->refitting) {
             *at = c->next;
             free_campaign(c);
         } else {

@@ -23,12 +23,14 @@ static bool is_name(const char *name)
 
 static const char *configured(const struct tn_service *svc, const char *name)
 {
-    return svc->config.conf ? conf_get(svc->config.conf, "dataset", name, "path") : NULL;
+    const struct tn_config *settings = tn_settings(svc);
+
+    return settings->conf ? conf_get(settings->conf, "dataset", name, "path") : NULL;
 }
 
 static void add_names(struct str *out, const struct tn_service *svc)
 {
-    AUTO_FREE char *path = mem_printf("%s/datasets", svc->data_dir);
+    AUTO_FREE char *path = mem_printf("%s/datasets", tn_data_dir(svc));
     DIR *d = opendir(path);
     struct dirent *entry;
 
@@ -49,7 +51,7 @@ int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, 
         *ret = NULL;
         return 0;
     }
-    found = path ? mem_strdup(path) : mem_printf("%s/datasets/%s", svc->data_dir, name);
+    found = path ? mem_strdup(path) : mem_printf("%s/datasets/%s", tn_data_dir(svc), name);
     if ((path || is_name(name)) && file_exists(found)) {
         *ret = found;
         return 0;
@@ -102,7 +104,8 @@ static json_t *describe(const char *name, const char *path)
 
 json_t *tn_datasets_json(struct tn_service *svc)
 {
-    AUTO_FREE char *path = mem_printf("%s/datasets", svc->data_dir);
+    const struct tn_config *settings = tn_settings(svc);
+    AUTO_FREE char *path = mem_printf("%s/datasets", tn_data_dir(svc));
     json_t *items = json_array();
     DIR *d = opendir(path);
     struct dirent *entry;
@@ -117,8 +120,8 @@ json_t *tn_datasets_json(struct tn_service *svc)
         }
     if (d)
         closedir(d);
-    for (size_t i = 0; svc->config.conf && i < svc->config.conf->count; i++) {
-        const struct conf_entry *c = &svc->config.conf->entry[i];
+    for (size_t i = 0; settings->conf && i < settings->conf->count; i++) {
+        const struct conf_entry *c = &settings->conf->entry[i];
 
         if (!strcmp(c->section, "dataset") && !strcmp(c->key, "path"))
             json_array_append_new(items, describe(c->name, c->value));

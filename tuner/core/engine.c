@@ -171,7 +171,7 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
     arena_done(&a);
     if (r == 0) {
         spec->se.async_refit &= at_work;
-        tn_patience_start(&patience, 0, &svc->ending);
+        tn_patience_start(&patience, 0, &tn_phase(svc)->ending);
         r = tn_engine_new(&en, &spec, &patience.plan, error);
         tn_spec_free(spec);
     }
@@ -188,7 +188,7 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
 int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
                              bool at_work, struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_FREE char *path = mem_printf("%s/partune.db", tn_data_dir(svc));
     AUTO_DB *db = NULL;
     int r = db_open(&db, path, DB_READ, error);
 

@@ -6,7 +6,7 @@
 
 const struct tn_launcher *tn_launcher_find(const struct tn_service *svc, const char *name)
 {
-    for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++)
+    for (const struct tn_launcher *const *l = tn_kinds_of(svc)->launchers; *l; l++)
         if (!strcmp((*l)->name, name))
             return *l;
     return NULL;
@@ -16,8 +16,8 @@ void tn_launcher_names(const char *ret[TN_MAX_LAUNCHERS + 1], const struct tn_se
 {
     int n = 0;
 
-    while (n < TN_MAX_LAUNCHERS && svc->kinds->launchers[n]) {
-        ret[n] = svc->kinds->launchers[n]->name;
+    while (n < TN_MAX_LAUNCHERS && tn_kinds_of(svc)->launchers[n]) {
+        ret[n] = tn_kinds_of(svc)->launchers[n]->name;
         n++;
     }
     ret[n] = NULL;
@@ -25,7 +25,7 @@ void tn_launcher_names(const char *ret[TN_MAX_LAUNCHERS + 1], const struct tn_se
 
 const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name)
 {
-    const struct tn_kinds *kinds = svc->kinds;
+    const struct tn_kinds *kinds = tn_kinds_of(svc);
 
     return !strcmp(name, kinds->bundled->name) ? kinds->bundled : kinds->trainer(svc, name);
 }
@@ -37,5 +37,5 @@ bool tn_trainer_known(const struct tn_service *svc, const char *name)
 
 const char *tn_trainer_rules(const struct tn_service *svc, const char *name)
 {
-    return svc->kinds->rules(svc, name);
+    return tn_kinds_of(svc)->rules(svc, name);
 }

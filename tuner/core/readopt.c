@@ -44,14 +44,14 @@ static int ending_job(struct db *writer, void *arg, struct err *error)
 /* Nobody would watch it, so it must not run. */
 static int end_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *error)
 {
-    AUTO_FREE char *folder = mem_printf("%s/%s", svc->data_dir, at->folder);
-    AUTO_FREE char *mark = mem_printf("%s/%s/%lld/%lld", svc->instance, at->campaign,
+    AUTO_FREE char *folder = mem_printf("%s/%s", tn_data_dir(svc), at->folder);
+    AUTO_FREE char *mark = mem_printf("%s/%s/%lld/%lld", tn_instance(svc), at->campaign,
                                       (long long)at->n, (long long)at->attempt);
     struct ending en = {at, clock_wall_ms()};
     struct arena a = {0};
     const struct tn_launcher *l;
     struct db_campaign c;
-    int r = db_campaign_get(&c, svc->db, &a, at->campaign, error);
+    int r = db_campaign_get(&c, tn_db(svc), &a, at->campaign, error);
 
     if (r == 0) {
         l = tn_launcher_find(svc, c.launcher);
@@ -76,7 +76,7 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
 
     if (!c)
         return end_attempt(svc, at, error);
-    r = db_trial_get(&row, svc->db, &a, at->campaign, at->n, error);
+    r = db_trial_get(&row, tn_db(svc), &a, at->campaign, at->n, error);
     if (r == 0)
         r = tn_engine_layout(&l, c->engine, row.layout, error);
     if (r == 0)
@@ -100,7 +100,7 @@ void tn_recover_attempts(struct tn_service *svc, const char *id)
     struct err e = {0};
     int n = 0;
 
-    if (db_attempt_open_list(&at, &n, svc->db, &a, &e) < 0)
+    if (db_attempt_open_list(&at, &n, tn_db(svc), &a, &e) < 0)
         log_error("campaign %s: %s", id, e.text);
     for (int i = 0; i < n; i++)
         if (!strcmp(at[i].campaign, id))

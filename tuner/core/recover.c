@@ -26,7 +26,7 @@ static int revive_state(struct tn_service *svc, const char *state, const struct 
     struct db_campaign *c = NULL;
     int n = 0;
     int64_t total;
-    int r = db_campaign_list(&c, &n, &total, svc->db, &a, &f, error);
+    int r = db_campaign_list(&c, &n, &total, tn_db(svc), &a, &f, error);
 
     for (int i = 0; r == 0 && i < n; i++) {
         struct err why = {0};
@@ -47,7 +47,7 @@ int tn_recover(struct tn_service *svc, struct err *error)
     struct arena a = {0};
     struct db_attempt *at = NULL;
     int n = 0;
-    int r = db_attempt_open_list(&at, &n, svc->db, &a, error);
+    int r = db_attempt_open_list(&at, &n, tn_db(svc), &a, error);
 
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(live); i++)
         r = revive_state(svc, live[i], at, n, false, error);

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "tuner/core/keep.h"
+#include "tuner/core/work.h"
 #include "tuner/state/state.h"
 
 enum { PAUSE_MS = 5, RETRY_MS = 1000, KEEP_EVENTS = 200000 };
@@ -41,7 +42,7 @@ static void piece_done(void *arg)
 static void on_timer(uv_timer_t *timer)
 {
     struct tn_service *svc = timer->data;
-    struct tn_removal *m = svc->removal;
+    struct tn_removal *m = tn_work(svc)->removal;
     int result = atomic_load(&m->result);
 
     if (atomic_load(&m->posted))
@@ -53,27 +54,30 @@ static void on_timer(uv_timer_t *timer)
     uv_timer_set_repeat(timer, result < 0 ? RETRY_MS : PAUSE_MS);
     atomic_store(&m->result, -EIO); /* stays where not even a transaction can begin */
     atomic_store(&m->posted, true);
-    db_writer_post(svc->writer, piece_job, m, piece_done);
+    db_writer_post(tn_writer(svc), piece_job, m, piece_done);
 }
 
 void tn_removal_go(struct tn_service *svc)
 {
-    atomic_store(&svc->removal->result, 1);
-    uv_timer_start(&svc->removal->timer, on_timer, PAUSE_MS, PAUSE_MS);
+    struct tn_work *work = tn_work(svc);
+
+    atomic_store(&work->removal->result, 1);
+    uv_timer_start(&work->removal->timer, on_timer, PAUSE_MS, PAUSE_MS);
 }
 
 int tn_removal_open(struct tn_service *svc, struct err *error)
 {
+    struct tn_work *work = tn_work(svc);
     struct arena a = {0};
     const char **ids = NULL;
     int n = 0, r;
 
-    svc->removal = mem_alloc(sizeof(*svc->removal));
-    uv_timer_init(svc->loop, &svc->removal->timer);
-    svc->removal->timer.data = svc;
-    r = db_removal_list(&ids, &n, svc->db, &a, error);
+    work->removal = mem_alloc(sizeof(*work->removal));
+    uv_timer_init(tn_loop(svc), &work->removal->timer);
+    work->removal->timer.data = svc;
+    r = db_removal_list(&ids, &n, tn_db(svc), &a, error);
     for (int i = 0; r == 0 && i < n; i++) { /* killed before its folder went */
-        AUTO_FREE char *folder = mem_printf("%s/campaigns/%s", svc->data_dir, ids[i]);
+        AUTO_FREE char *folder = mem_printf("%s/campaigns/%s", tn_data_dir(svc), ids[i]);
 
         r = tn_trash(svc, folder, error);
     }
@@ -85,6 +89,8 @@ int tn_removal_open(struct tn_service *svc, struct err *error)
 
 void tn_removal_close(struct tn_service *svc)
 {
-    if (svc->removal)
-        uv_close((uv_handle_t *)&svc->removal->timer, NULL);
+    struct tn_work *work = tn_work(svc);
+
+    if (work->removal)
+        uv_close((uv_handle_t *)&work->removal->timer, NULL);
 }

@@ -18,6 +18,7 @@
 #include "tuner/core/campaign.h"
 #include "tuner/core/keep.h"
 #include "tuner/core/revive.h"
+#include "tuner/core/work.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
@@ -27,19 +28,21 @@ enum { ROUND_MS = 5000, AT_A_TIME = 1000, SHARE = 100 };
 
 static void drop_old(struct tn_service *svc)
 {
-    int64_t before = clock_wall_ms() - (int64_t)(svc->config.retain_days * 86400e3);
+    struct tn_work *work = tn_work(svc);
+    const struct tn_config *settings = tn_settings(svc);
+    int64_t before = clock_wall_ms() - (int64_t)(settings->retain_days * 86400e3);
     struct arena a = {0};
     const char **ids = NULL;
     struct err e = {0};
     int n = 0;
 
     /* One a round, so that a thousand of them do not hold the loop up. */
-    if (db_campaign_ended(&ids, &n, svc->db, &a, before, 1, &e) == 0 && n == 1) {
+    if (db_campaign_ended(&ids, &n, tn_db(svc), &a, before, 1, &e) == 0 && n == 1) {
         if (tn_campaign_delete(svc, ids[0], &e) == 0) {
             log_info("campaign %s ended more than %g days ago and is removed", ids[0],
-                     svc->config.retain_days);
-            svc->retain->removed++;
-            svc->retain->next = 0;
+                     settings->retain_days);
+            work->retain->removed++;
+            work->retain->next = 0;
         } else if (e.code != -EBUSY && e.code != -EAGAIN) {
             log_warn("campaign %s cannot be removed: %s", ids[0], e.text);
         }
@@ -90,19 +93,19 @@ static void drop_files(struct measuring *measuring, int index)
     log_info("quota: files of campaign %s removed bytes=%lld", measuring->ids[index],
              (long long)measuring->bytes[index]);
     measuring->used -= measuring->bytes[index];
-    measuring->svc->retain->dropped++;
+    tn_work(measuring->svc)->retain->dropped++;
 }
 
 static void measure_done(uv_work_t *work, int status)
 {
     struct measuring *m = work->data;
     struct tn_service *svc = m->svc;
-    struct tn_retain *k = svc->retain;
-    int64_t quota = (int64_t)svc->config.quota;
+    struct tn_retain *k = tn_work(svc)->retain;
+    int64_t quota = (int64_t)tn_settings(svc)->quota;
     bool full;
 
     (void)status;
-    for (int i = 0; !svc->closing && i < m->count && m->used > quota; i++)
+    for (int i = 0; !tn_phase(svc)->closing && i < m->count && m->used > quota; i++)
         if (m->bytes[i] > 0)
             drop_files(m, i);
     full = m->used > quota;
@@ -113,7 +116,7 @@ static void measure_done(uv_work_t *work, int status)
     k->used = m->used;
     k->at_work = false;
     k->next = tn_now_ms() + ROUND_MS + m->took_ms * SHARE;
-    svc->works--;
+    tn_phase(svc)->works--;
     arena_done(&m->arena);
     free(m->folder);
     free(m->bytes);
@@ -127,26 +130,27 @@ static void measure(struct tn_service *svc)
 
     m->svc = svc;
     m->work.data = m;
-    m->folder = mem_printf("%s/campaigns", svc->data_dir);
-    if (db_campaign_ended(&m->ids, &m->count, svc->db, &m->arena, INT64_MAX, AT_A_TIME, &e) < 0)
+    m->folder = mem_printf("%s/campaigns", tn_data_dir(svc));
+    if (db_campaign_ended(&m->ids, &m->count, tn_db(svc), &m->arena, INT64_MAX, AT_A_TIME, &e) < 0)
         m->count = 0;
     m->bytes = mem_alloc(sizeof(*m->bytes) * (size_t)(m->count + 1));
-    svc->retain->at_work = true;
-    svc->works++;
-    uv_queue_work(svc->loop, &m->work, measure_work, measure_done);
+    tn_work(svc)->retain->at_work = true;
+    tn_phase(svc)->works++;
+    uv_queue_work(tn_loop(svc), &m->work, measure_work, measure_done);
 }
 
 /* ---- the clock ----------------------------------------------------------- */
 
 void tn_retain_tick(struct tn_service *svc)
 {
-    struct tn_retain *k = svc->retain;
+    const struct tn_config *settings = tn_settings(svc);
+    struct tn_retain *k = tn_work(svc)->retain;
 
-    if (svc->stopping || k->at_work || tn_now_ms() < k->next)
+    if (tn_phase(svc)->stopping || k->at_work || tn_now_ms() < k->next)
         return;
     k->next = tn_now_ms() + ROUND_MS;
-    if (svc->config.retain_days > 0)
+    if (settings->retain_days > 0)
         drop_old(svc);
-    if (svc->config.quota > 0)
+    if (settings->quota > 0)
         measure(svc);
 }

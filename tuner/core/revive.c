@@ -24,6 +24,7 @@
 #include "tuner/core/revive.h"
 #include "tuner/core/spec.h"
 #include "tuner/core/verify.h"
+#include "tuner/core/work.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -52,7 +53,7 @@ static const double COUNT_S = 5;
 
 bool tn_campaign_reviving(const struct tn_service *svc, const char *id)
 {
-    for (const struct tn_revival *v = svc->revivals; v; v = v->next)
+    for (const struct tn_revival *v = tn_work(svc)->revivals; v; v = v->next)
         if (!strcmp(v->id, id))
             return true;
     return false;
@@ -62,7 +63,7 @@ int tn_reviving(const struct tn_service *svc, bool at_start)
 {
     int n = 0;
 
-    for (const struct tn_revival *v = svc->revivals; v; v = v->next)
+    for (const struct tn_revival *v = tn_work(svc)->revivals; v; v = v->next)
         n += !at_start || v->at_start;
     return n;
 }
@@ -83,7 +84,7 @@ static int take_trials(struct tn_campaign *campaign, const char *state, bool que
     struct db_trial *t = NULL;
     int n = 0;
     int64_t total;
-    int r = db_trial_list(&t, &n, &total, campaign->svc->db, &a, campaign->id, &f, error);
+    int r = db_trial_list(&t, &n, &total, tn_db(campaign->svc), &a, campaign->id, &f, error);
 
     for (int i = 0; r == 0 && i < n; i++) {
         struct pl_layout l;
@@ -152,7 +153,7 @@ static void count_space(struct tn_revival *revival)
     struct tn_patience patience;
     struct pl_plan plan;
 
-    tn_patience_start(&patience, COUNT_S, &revival->svc->ending);
+    tn_patience_start(&patience, COUNT_S, &tn_phase(revival->svc)->ending);
     pl_plan_look(&plan, spec->se.space, &p, 0, spec->se.memory_headroom, false, &patience.plan);
     if (plan.exact || plan.legal > revival->space.legal)
         revival->space =
@@ -210,7 +211,7 @@ static void come_back(struct tn_revival *revival)
     struct tn_service *svc = revival->svc;
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(&row, svc->db, &a, revival->id, &revival->why);
+    int r = db_campaign_get(&row, tn_db(svc), &a, revival->id, &revival->why);
 
     if (r == 0 && revival->engine) {
         r = say_prepared(revival, &row, revival->engine->spec, &revival->why);
@@ -225,8 +226,9 @@ static void come_back(struct tn_revival *revival)
     }
     arena_done(&a);
     tn_recover_attempts(svc, revival->id);
-    for (struct tn_attempt *at = svc->attempts; svc->stopping && at; at = at->next)
-        if (svc->stop_how == TN_STOP_REQUEUE && !strcmp(at->campaign->id, revival->id))
+    for (struct tn_attempt *at = tn_work(svc)->attempts; tn_phase(svc)->stopping && at;
+         at = at->next)
+        if (tn_phase(svc)->stop_how == TN_STOP_REQUEUE && !strcmp(at->campaign->id, revival->id))
             tn_attempt_stop(at, TN_STOP_SERVICE);
 }
 
@@ -237,7 +239,7 @@ static void begin_next(struct tn_service *svc)
     sigset_t all, before;
     int busy = 0;
 
-    for (struct tn_revival *v = svc->revivals; v; v = v->next) {
+    for (struct tn_revival *v = tn_work(svc)->revivals; v; v = v->next) {
         busy += v->begun;
         if (!v->begun)
             oldest = v; /* new ones are put first */
@@ -259,13 +261,13 @@ static void on_closed(uv_handle_t *handle)
     struct tn_service *svc = v->svc;
 
     free(v);
-    svc->works--;
+    tn_phase(svc)->works--;
     tn_changed(svc);
 }
 
 static void on_built(uv_async_t *handle)
 {
-    struct tn_revival *v = handle->data, **at = &v->svc->revivals;
+    struct tn_revival *v = handle->data, **at = &tn_work(v->svc)->revivals;
     struct tn_service *svc = v->svc;
 
     if (!v->joined)
@@ -273,7 +275,7 @@ static void on_built(uv_async_t *handle)
     while (*at != v)
         at = &(*at)->next;
     *at = v->next;
-    if (!svc->closing && (v->engine || !atomic_load(&svc->ending)))
+    if (!tn_phase(svc)->closing && (v->engine || !atomic_load(&tn_phase(svc)->ending)))
         come_back(v);
     tn_engine_unref(v->engine);
     uv_close((uv_handle_t *)handle, on_closed);
@@ -287,12 +289,12 @@ static void revive_beside(struct tn_service *svc, const char *id, struct tn_spac
     struct tn_revival *v = mem_alloc(sizeof(*v));
 
     *v = (struct tn_revival){
-        .next = svc->revivals, .svc = svc, .space = space, .at_start = at_start};
+        .next = tn_work(svc)->revivals, .svc = svc, .space = space, .at_start = at_start};
     v->built.data = v;
     snprintf(v->id, sizeof(v->id), "%s", id);
-    svc->revivals = v;
-    svc->works++;
-    uv_async_init(svc->loop, &v->built, on_built);
+    tn_work(svc)->revivals = v;
+    tn_phase(svc)->works++;
+    uv_async_init(tn_loop(svc), &v->built, on_built);
     begin_next(svc);
 }
 
@@ -325,7 +327,7 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bo
     if (c) {
         tn_campaign_set_state(c, row->state);
     } else {
-        r = tn_engine_rebuild(&en, svc, svc->db, row->id, true, error);
+        r = tn_engine_rebuild(&en, svc, tn_db(svc), row->id, true, error);
         if (r == 0)
             r = join(svc, row, en, error);
     }

@@ -21,6 +21,7 @@
 #include "tuner/core/revive.h"
 #include "tuner/core/scheduler.h"
 #include "tuner/core/verify.h"
+#include "tuner/core/work.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
@@ -195,7 +196,7 @@ static void refit_done(uv_work_t *work, int status)
 
     (void)status;
     f->c->refitting = false;
-    svc->works--;
+    tn_phase(svc)->works--;
     tn_engine_unref(f->engine);
     free(f);
     tn_changed(svc);
@@ -209,8 +210,8 @@ static void start_refit(struct tn_campaign *campaign)
     f->c = campaign;
     f->engine = tn_engine_ref(campaign->engine);
     campaign->refitting = true;
-    campaign->svc->works++;
-    uv_queue_work(campaign->svc->loop, &f->work, refit_work, refit_done);
+    tn_phase(campaign->svc)->works++;
+    uv_queue_work(tn_loop(campaign->svc), &f->work, refit_work, refit_done);
 }
 
 static void ask_done(uv_work_t *work, int status)
@@ -221,14 +222,14 @@ static void ask_done(uv_work_t *work, int status)
 
     (void)status;
     c->asking = c->wanting = false;
-    svc->works--;
+    tn_phase(svc)->works--;
     if (k->want)
         take_answer(c, k);
-    if (k->refit_due && !c->refitting && !svc->closing)
+    if (k->refit_due && !c->refitting && !tn_phase(svc)->closing)
         start_refit(c);
     tn_engine_unref(k->engine);
     free(k);
-    if (svc->closing)
+    if (tn_phase(svc)->closing)
         return;
     tn_sched_run(svc); /* now, not on the next turn: the machine is idle */
 }
@@ -247,8 +248,8 @@ static void start_ask(struct tn_campaign *campaign, bool want)
     campaign->wanting = want;
     if (k->tells)
         campaign->waiting = false;
-    campaign->svc->works++;
-    uv_queue_work(campaign->svc->loop, &k->work, ask_work, ask_done);
+    tn_phase(campaign->svc)->works++;
+    uv_queue_work(tn_loop(campaign->svc), &k->work, ask_work, ask_done);
 }
 
 /* ---- turns --------------------------------------------------------------- */
@@ -278,8 +279,8 @@ static bool must_wait(const struct tn_campaign *campaign)
 {
     const struct tn_launcher *l = campaign->engine->spec->launcher;
 
-    for (const struct tn_campaign *o = campaign->svc->campaigns; l->shared && o != campaign;
-         o = o->next)
+    for (const struct tn_campaign *o = tn_work(campaign->svc)->campaigns;
+         l->shared && o != campaign; o = o->next)
         if (o->engine->spec->launcher == l && claims(o))
             return true;
     return false;
@@ -381,32 +382,34 @@ static bool before(const struct tn_campaign *left, const struct tn_campaign *rig
 
 static void sort(struct tn_service *svc)
 {
+    struct tn_work *work = tn_work(svc);
     struct tn_campaign *sorted = NULL;
 
-    while (svc->campaigns) {
-        struct tn_campaign *c = svc->campaigns, **at = &sorted;
+    while (work->campaigns) {
+        struct tn_campaign *c = work->campaigns, **at = &sorted;
 
-        svc->campaigns = c->next;
+        work->campaigns = c->next;
         while (*at && !before(c, *at))
             at = &(*at)->next;
         c->next = *at;
         *at = c;
     }
-    svc->campaigns = sorted;
+    work->campaigns = sorted;
 }
 
 void tn_sched_run(struct tn_service *svc)
 {
+    struct tn_phase *phase = tn_phase(svc);
     bool again = true;
 
-    svc->kicked = false;
-    if (svc->stopping || svc->closing || tn_reviving(svc, true) > 0)
+    phase->kicked = false;
+    if (phase->stopping || phase->closing || tn_reviving(svc, true) > 0)
         return;
     tn_campaign_unload_idle(svc);
     for (int turns = 0; again && turns < 10000; turns++) {
         again = false;
         sort(svc);
-        for (struct tn_campaign *c = svc->campaigns; c && !again; c = c->next)
+        for (struct tn_campaign *c = tn_work(svc)->campaigns; c && !again; c = c->next)
             again = step(c);
     }
     tn_campaign_unload_idle(svc);

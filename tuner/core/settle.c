@@ -13,6 +13,7 @@
 #include "tuner/core/engine.h"
 #include "tuner/core/launcher.h"
 #include "tuner/core/spec.h"
+#include "tuner/core/work.h"
 #include "tuner/output/observe.h"
 #include "tuner/output/trouble.h"
 #include "tuner/results/view.h"
@@ -442,8 +443,8 @@ static void apply(struct settlement *settlement)
     }
     if (settlement->final) {
         teach(settlement);
-        c->svc->stats.all.trials_settled++;
-        c->svc->stats.simulated.trials_settled += tn_is_simulated(a->launcher->name);
+        tn_work(c->svc)->stats.all.trials_settled++;
+        tn_work(c->svc)->stats.simulated.trials_settled += tn_is_simulated(a->launcher->name);
     } else {
         /* A pause before the next attempt, so that a broken machine is not hammered. */
         a->trial->not_before = settlement->row->pauses == DB_AT_ONCE ? 0 : tn_now_ms() + 200;
@@ -462,8 +463,8 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
 
     if (cause->outcome != DB_STATE_OK || !strcmp(attempt->trial->kind, "verify"))
         return false;
-    if (db_campaign_get(&row, attempt->svc->db, &arena, attempt->campaign->id, NULL) == 0 &&
-        tn_measure_best(&m, NULL, attempt->svc->db, &arena, &row, NULL) == 0)
+    if (db_campaign_get(&row, tn_db(attempt->svc), &arena, attempt->campaign->id, NULL) == 0 &&
+        tn_measure_best(&m, NULL, tn_db(attempt->svc), &arena, &row, NULL) == 0)
         better = attempt->seen.tokens_per_s >= m.mean || m.n == attempt->trial->n;
     arena_done(&arena);
     return better;

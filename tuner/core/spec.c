@@ -52,13 +52,13 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
         r = jx_get_enum(&kind, v, "kind", kinds, error);
     if (r < 0)
         return err_under(error, "/launcher");
-    spec->launcher = svc->kinds->launchers[kind];
+    spec->launcher = tn_kinds_of(svc)->launchers[kind];
     if ((r = jx_get_str(&trainer, spec->body, "trainer", sizeof(spec->trainer_name) - 1, error)) <
         0)
         return r;
     spec->trainer = tn_trainer_find(svc, trainer);
     if (!spec->trainer && spec->launcher->elsewhere && pl_trainer_find(trainer))
-        spec->trainer = svc->kinds->bundled; /* nothing of it is run */
+        spec->trainer = tn_kinds_of(svc)->bundled; /* nothing of it is run */
     if (!spec->trainer)
         return err_at(error, -EINVAL, "/trainer",
                       "no trainer \"%s\": the bundled one is \"partune\", others are [trainer "
@@ -119,7 +119,7 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
     if (r < 0)
         return r;
     add_rules(spec->resolved, svc);
-    if ((r = se_spec_parse(&spec->se, spec->resolved, svc->local, error)) < 0)
+    if ((r = se_spec_parse(&spec->se, spec->resolved, tn_local_cluster(svc), error)) < 0)
         return r;
     if ((r = jx_need(spec->body, "name", error)) < 0 ||
         (r = jx_get_str(&name, spec->body, "name", sizeof(spec->name) - 1, error)) < 0 ||
@@ -128,7 +128,7 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
         (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0)
         return r;
     snprintf(spec->name, sizeof(spec->name), "%s", name);
-    if (spec->trainer == svc->kinds->bundled && !spec->launcher->elsewhere &&
+    if (spec->trainer == tn_kinds_of(svc)->bundled && !spec->launcher->elsewhere &&
         !str_eq(spec->se.workload.data, "synthetic")) {
         r = tn_dataset_path(&spec->data_path, svc, spec->se.workload.data, &why);
         if (r < 0)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "tuner/core/keep.h"
+#include "tuner/core/work.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
@@ -32,7 +33,7 @@ static void empty_done(uv_work_t *work, int status)
     struct emptying *t = work->data;
 
     (void)status;
-    t->svc->works--;
+    tn_phase(t->svc)->works--;
     free(t->path);
     free(t);
 }
@@ -43,15 +44,15 @@ static void remove_beside(struct tn_service *svc, char *owned_path)
 
     *t = (struct emptying){.svc = svc, .path = owned_path};
     t->work.data = t;
-    svc->works++;
-    uv_queue_work(svc->loop, &t->work, empty_work, empty_done);
+    tn_phase(svc)->works++;
+    uv_queue_work(tn_loop(svc), &t->work, empty_work, empty_done);
 }
 
 int tn_trash(struct tn_service *svc, const char *path, struct err *error)
 {
-    AUTO_FREE char *folder = mem_printf("%s/trash", svc->data_dir);
-    char *to =
-        mem_printf("%s/%lld.%u", folder, (long long)clock_wall_ms(), svc->retain->trash_count++);
+    AUTO_FREE char *folder = mem_printf("%s/trash", tn_data_dir(svc));
+    char *to = mem_printf("%s/%lld.%u", folder, (long long)clock_wall_ms(),
+                          tn_work(svc)->retain->trash_count++);
     int r = file_mkdirs(folder, 0700, error);
 
     if (r == 0 && rename(path, to) < 0 && errno != ENOENT)
@@ -66,29 +67,33 @@ int tn_trash(struct tn_service *svc, const char *path, struct err *error)
 
 void tn_retain_open(struct tn_service *svc)
 {
-    AUTO_FREE char *trash = mem_printf("%s/trash", svc->data_dir);
+    struct tn_work *work = tn_work(svc);
+    AUTO_FREE char *trash = mem_printf("%s/trash", tn_data_dir(svc));
 
-    svc->retain = mem_alloc(sizeof(*svc->retain));
-    svc->retain->used = -1;
+    work->retain = mem_alloc(sizeof(*work->retain));
+    work->retain->used = -1;
     if (file_exists(trash))
         remove_beside(svc, mem_strdup(trash));
 }
 
 int tn_retain_room(const struct tn_service *svc, struct err *error)
 {
+    struct tn_work *work = tn_work(svc);
     char used[24], quota[24];
 
-    if (!svc->retain->full)
+    if (!work->retain->full)
         return 0;
     return err_set(error, -EDQUOT,
                    "the quota for files is used up (%s of %s): delete campaigns, or raise --quota",
-                   str_human_bytes(used, (double)svc->retain->used),
-                   str_human_bytes(quota, (double)svc->config.quota));
+                   str_human_bytes(used, (double)work->retain->used),
+                   str_human_bytes(quota, (double)tn_settings(svc)->quota));
 }
 
 void tn_retain_stats(struct tn_stats *ret, const struct tn_service *svc)
 {
-    ret->files_bytes = svc->retain->used;
-    ret->files_dropped = svc->retain->dropped;
-    ret->campaigns_removed = svc->retain->removed;
+    struct tn_work *work = tn_work(svc);
+
+    ret->files_bytes = work->retain->used;
+    ret->files_dropped = work->retain->dropped;
+    ret->campaigns_removed = work->retain->removed;
 }

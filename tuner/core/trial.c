@@ -12,10 +12,10 @@ int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t t
     struct arena a = {0};
     struct db_trial t;
     bool simulated;
-    int r = db_trial_get(&t, svc->db, &a, id, trial, error);
+    int r = db_trial_get(&t, tn_db(svc), &a, id, trial, error);
 
     if (r == 0)
-        r = tn_simulated(&simulated, svc->db, id, error);
+        r = tn_simulated(&simulated, tn_db(svc), id, error);
     if (r == 0)
         *ret = tn_trial_view(&t, simulated);
     arena_done(&a);
@@ -27,7 +27,7 @@ static int known(struct tn_service *svc, const char *id, struct err *error)
 {
     int64_t rev;
 
-    return db_campaign_rev(&rev, svc->db, id, error);
+    return db_campaign_rev(&rev, tn_db(svc), id, error);
 }
 
 int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
@@ -42,9 +42,9 @@ int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_tot
 
     more.limit++;
     if (r == 0)
-        r = tn_simulated(&simulated, svc->db, id, error);
+        r = tn_simulated(&simulated, tn_db(svc), id, error);
     if (r == 0)
-        r = db_trial_list(&t, &n, ret_total, svc->db, arena, id, &more, error);
+        r = db_trial_list(&t, &n, ret_total, tn_db(svc), arena, id, &more, error);
     if (r < 0)
         return r;
     *ret_next = n > filter->limit ? db_trial_position(arena, filter, &t[--n - 1]) : NULL;
@@ -61,7 +61,7 @@ static int known_trial(struct tn_service *svc, struct db_trial *row, struct aren
 {
     int r = known(svc, id, error);
 
-    return r < 0 ? r : db_trial_get(row, svc->db, arena, id, trial, error);
+    return r < 0 ? r : db_trial_get(row, tn_db(svc), arena, id, trial, error);
 }
 
 int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
@@ -75,9 +75,9 @@ int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
     int r = known_trial(svc, &t, &a, id, trial, error);
 
     if (r == 0)
-        r = tn_simulated(&simulated, svc->db, id, error);
+        r = tn_simulated(&simulated, tn_db(svc), id, error);
     if (r == 0)
-        r = db_step_list(&s, &count, ret_total, svc->db, &a, id, trial, offset, limit, error);
+        r = db_step_list(&s, &count, ret_total, tn_db(svc), &a, id, trial, offset, limit, error);
     if (r == 0) {
         *ret_items = json_array();
         for (int i = 0; i < count; i++) {
@@ -104,7 +104,7 @@ int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t tr
     if (r == 0 && t.attempts < 1)
         r = err_set(error, -ENOENT, "trial %lld has not been started", (long long)trial);
     if (r == 0) /* ID is one of the database: no path leads out of the data directory */
-        *ret = mem_printf("%s/campaigns/%s/trials/%lld/%lld/%s", svc->data_dir, id,
+        *ret = mem_printf("%s/campaigns/%s/trials/%lld/%lld/%s", tn_data_dir(svc), id,
                           (long long)trial, (long long)t.attempts, names[which]);
     arena_done(&a);
     return r;

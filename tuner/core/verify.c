@@ -138,7 +138,8 @@ static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
     int64_t total;
 
     f.after = db_trial_position(arena, &f, &before);
-    return db_trial_list(ret, ret_count, &total, campaign->svc->db, arena, campaign->id, &f, error);
+    return db_trial_list(ret, ret_count, &total, tn_db(campaign->svc), arena, campaign->id, &f,
+                         error);
 }
 
 /* Each complete pair of successes, from the trials in their order. */
@@ -246,9 +247,9 @@ int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *ro
     ve->baseline_n = json_integer_value(json_object_get(v, "baseline"));
     ve->first_n = json_integer_value(json_object_get(v, "first"));
     if (r == 0)
-        r = db_trial_get(&winner, campaign->svc->db, &a, campaign->id, ve->winner_n, error);
+        r = db_trial_get(&winner, tn_db(campaign->svc), &a, campaign->id, ve->winner_n, error);
     if (r == 0)
-        r = db_trial_get(&baseline, campaign->svc->db, &a, campaign->id, ve->baseline_n, error);
+        r = db_trial_get(&baseline, tn_db(campaign->svc), &a, campaign->id, ve->baseline_n, error);
     if (r == 0)
         r = tn_engine_layout(&ve->winner, campaign->engine, winner.layout, error);
     if (r == 0)

@@ -27,10 +27,10 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row,
     struct arena a = {0};
     struct tn_measure best, baseline;
     struct db_campaign now;
-    int r = tn_measure_best(&best, NULL, svc->db, &a, row, error);
+    int r = tn_measure_best(&best, NULL, tn_db(svc), &a, row, error);
 
     if (r == 0)
-        r = tn_measure_get(&baseline, svc->db, &a, row->id, TN_BASELINE, error);
+        r = tn_measure_get(&baseline, tn_db(svc), &a, row->id, TN_BASELINE, error);
     if (r == -ENOENT)
         r = err_set(error, -ESTALE, "winner and baseline must both have succeeded");
     if (r == 0) {
@@ -38,12 +38,12 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row,
         verify->baseline_n = baseline.n;
         verify->first_n =
             row->trials + 1; /* verification trials have higher numbers than all so far */
-        r = db_trial_next(&verify->first_n, svc->db, row->id, error);
+        r = db_trial_next(&verify->first_n, tn_db(svc), row->id, error);
     }
     if (r == 0)
         r = tn_verify_begin(svc, row, verify, error);
     if (r == 0)
-        r = db_campaign_get(&now, svc->db, &a, row->id, error);
+        r = db_campaign_get(&now, tn_db(svc), &a, row->id, error);
     if (r == 0 && (r = tn_campaign_revive(svc, &now, false, error)) < 0)
         tn_campaign_give_up(svc, &now, error);
     arena_done(&a);
@@ -62,7 +62,7 @@ int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, con
     if (r == 0)
         r = tn_campaign_is_back(svc, id, error);
     if (r == 0)
-        r = db_campaign_get(&row, svc->db, &a, id, error);
+        r = db_campaign_get(&row, tn_db(svc), &a, id, error);
     if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||
                    (c && c->running > 0)))
         r = err_set(error, -ESTALE, "campaign %s is at work (%s)", id, row.state);

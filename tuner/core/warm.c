@@ -95,7 +95,7 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *er
 
 static int replace_ids(json_t *list, const struct tn_service *svc, struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_FREE char *path = mem_printf("%s/partune.db", tn_data_dir(svc));
     AUTO_DB *db = NULL;
     json_t *v;
     size_t i;

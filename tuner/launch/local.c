@@ -10,22 +10,25 @@
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/hosts.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/state/state.h"
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
+    struct tn_machine *machine = tn_machine(svc);
+
     (void)spec;
-    if (!svc->mpiexec || !file_exists(svc->mpiexec)) {
-        free(svc->mpiexec);
-        svc->mpiexec = tn_find_program(svc->config.mpiexec, "mpiexec");
+    if (!machine->mpiexec || !file_exists(machine->mpiexec)) {
+        free(machine->mpiexec);
+        machine->mpiexec = tn_find_program(tn_settings(svc)->mpiexec, "mpiexec");
     }
-    if (!svc->mpiexec)
+    if (!machine->mpiexec)
         return err_set(
             error, -ENOENT,
             "mpiexec was not found: install mpich (apt-get install mpich), or give --mpiexec PATH");
-    if (!svc->supervisor)
+    if (!machine->supervisor)
         return err_set(error, -ENOENT, "partune-run was not found beside partuned");
     return 0;
 }
@@ -41,7 +44,7 @@ static struct tn_shape shape_of(const struct tn_attempt *attempt)
 
 static int admit_hosts(const struct tn_service *svc, const struct pl_cluster *cl, struct err *error)
 {
-    int hosts = tn_hosts_suiting(svc->hosts, cl->devices_per_node, cl->oversubscribe);
+    int hosts = tn_hosts_suiting(tn_machine(svc)->hosts, cl->devices_per_node, cl->oversubscribe);
 
     if (cl->nodes <= hosts)
         return 0;
@@ -55,25 +58,26 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
 {
     int devices = pl_cluster_devices(&spec->se.cluster);
 
-    if (svc->hosts)
+    if (tn_machine(svc)->hosts)
         return admit_hosts(svc, &spec->se.cluster, error);
-    if (spec->se.cluster.oversubscribe || devices <= svc->slots.count)
+    if (spec->se.cluster.oversubscribe || devices <= tn_machine(svc)->slots.count)
         return 0;
     return err_at(
         error, -EINVAL, "/cluster",
         "the cluster has %d devices and this machine %d cores: name a smaller cluster, set its "
         "\"oversubscribe\", or choose the launcher \"simulated\"",
-        devices, svc->slots.count);
+        devices, tn_machine(svc)->slots.count);
 }
 
 static bool reserve(struct tn_attempt *attempt)
 {
-    struct tn_slots *slots = &attempt->svc->slots;
+    struct tn_machine *machine = tn_machine(attempt->svc);
+    struct tn_slots *slots = &machine->slots;
     struct tn_shape shape = shape_of(attempt);
     int need = shape.ranks * shape.threads;
 
-    if (attempt->svc->hosts) {
-        attempt->ncpus = tn_hosts_take(attempt->cpus, attempt->svc->hosts, slots, &shape);
+    if (machine->hosts) {
+        attempt->ncpus = tn_hosts_take(attempt->cpus, machine->hosts, slots, &shape);
         return attempt->ncpus > 0;
     }
     if (need > slots->count)
@@ -86,7 +90,7 @@ static bool reserve(struct tn_attempt *attempt)
 
 static void release(struct tn_attempt *attempt)
 {
-    tn_slots_give(&attempt->svc->slots, attempt->cpus, attempt->ncpus);
+    tn_slots_give(&tn_machine(attempt->svc)->slots, attempt->cpus, attempt->ncpus);
     attempt->ncpus = 0;
 }
 
@@ -112,7 +116,7 @@ static void add_hosts(struct tn_argv *argv, const struct tn_attempt *attempt)
     struct tn_shape shape = shape_of(attempt);
     AUTO_STR hosts = {0};
 
-    tn_hosts_text(&hosts, attempt->svc->hosts, attempt->cpus, attempt->ncpus, &shape);
+    tn_hosts_text(&hosts, tn_machine(attempt->svc)->hosts, attempt->cpus, attempt->ncpus, &shape);
     tn_argv_add(argv, "-hosts");
     tn_argv_add(argv, hosts.text);
 }
@@ -120,7 +124,8 @@ static void add_hosts(struct tn_argv *argv, const struct tn_attempt *attempt)
 static int build(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
 {
     const struct tn_service *svc = attempt->svc;
-    bool here = !svc->hosts && attempt->ncpus > 0; /* what we hold are cores of this machine */
+    bool here =
+        !tn_machine(svc)->hosts && attempt->ncpus > 0; /* what we hold are cores of this machine */
     char cpus[4 * TN_MAX_CORES];
 
     tn_supervised_argv(argv, attempt,
@@ -128,8 +133,8 @@ static int build(struct tn_argv *argv, struct tn_attempt *attempt, struct err *e
                             : NULL);
     if (attempt->trainer->direct && attempt->trainer->direct(attempt))
         return attempt->trainer->prepare(attempt, argv, error);
-    tn_argv_add(argv, svc->mpiexec);
-    if (svc->hosts)
+    tn_argv_add(argv, tn_machine(svc)->mpiexec);
+    if (tn_machine(svc)->hosts)
         add_hosts(argv, attempt);
     else
         add_binding(argv, attempt);
@@ -154,7 +159,7 @@ static int start(struct tn_attempt *attempt, struct err *error)
 static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error)
 {
     (void)row;
-    tn_slots_take_list(&attempt->svc->slots, attempt->cpus, attempt->ncpus);
+    tn_slots_take_list(&tn_machine(attempt->svc)->slots, attempt->cpus, attempt->ncpus);
     return tn_supervised_adopt(attempt, error);
 }
 

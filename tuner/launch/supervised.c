@@ -16,6 +16,7 @@
 #include "tuner/core/trainer.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/proc.h"
 #include "tuner/state/state.h"
 
@@ -28,29 +29,33 @@ static struct tn_supervised *of(const struct tn_attempt *attempt)
 
 static int grace_ms(const struct tn_attempt *attempt)
 {
-    return attempt->svc->config.grace_ms > 0 ? attempt->svc->config.grace_ms : 2000;
+    const struct tn_config *settings = tn_settings(attempt->svc);
+
+    return settings->grace_ms > 0 ? settings->grace_ms : 2000;
 }
 
 /* ---- the command line ---------------------------------------------------- */
 
 void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, const char *cpus)
 {
-    tn_argv_add(argv, attempt->svc->supervisor);
+    const struct tn_config *settings = tn_settings(attempt->svc);
+
+    tn_argv_add(argv, tn_machine(attempt->svc)->supervisor);
     tn_argv_add(argv, "--folder");
     tn_argv_add(argv, attempt->folder);
     tn_argv_add(argv, "--grace");
     tn_argv_addf(argv, "%d", grace_ms(attempt));
-    if (attempt->svc->config.log_limit) {
+    if (settings->log_limit) {
         tn_argv_add(argv, "--log-limit");
-        tn_argv_addf(argv, "%llu", (unsigned long long)attempt->svc->config.log_limit);
+        tn_argv_addf(argv, "%llu", (unsigned long long)settings->log_limit);
     }
-    if (attempt->svc->config.trial_limits) {
+    if (settings->trial_limits) {
         tn_argv_add(argv, "--limits");
-        tn_argv_add(argv, attempt->svc->config.trial_limits);
+        tn_argv_add(argv, settings->trial_limits);
     }
-    if (attempt->svc->config.trial_user && attempt->launcher->sets_user) {
+    if (settings->trial_user && attempt->launcher->sets_user) {
         tn_argv_add(argv, "--user"); /* under Slurm it is Slurm that chooses the user */
-        tn_argv_add(argv, attempt->svc->config.trial_user);
+        tn_argv_add(argv, settings->trial_user);
     }
     if (cpus) {
         tn_argv_add(argv, "--cpus");
@@ -114,8 +119,8 @@ static void clean_done(uv_work_t *work, int status)
     struct cleaning *cl = work->data;
 
     (void)status;
-    cl->svc->works--;
-    if (!cl->svc->closing)
+    tn_phase(cl->svc)->works--;
+    if (!tn_phase(cl->svc)->closing)
         last_gone(cl->a);
     free(cl);
 }
@@ -141,8 +146,8 @@ static void gone(struct tn_attempt *attempt)
     cl->svc = attempt->svc;
     cl->a = attempt;
     snprintf(cl->mark, sizeof(cl->mark), "%s", attempt->mark);
-    attempt->svc->works++;
-    uv_queue_work(attempt->svc->loop, &cl->work, clean_work, clean_done);
+    tn_phase(attempt->svc)->works++;
+    uv_queue_work(tn_loop(attempt->svc), &cl->work, clean_work, clean_done);
 }
 
 static void on_pidfd(uv_poll_t *poll, int status, int events)
@@ -159,7 +164,7 @@ static int watch(struct tn_attempt *attempt, int pid)
     sv->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (sv->pidfd < 0)
         return -errno;
-    uv_poll_init(attempt->svc->loop, &sv->poll, sv->pidfd);
+    uv_poll_init(tn_loop(attempt->svc), &sv->poll, sv->pidfd);
     sv->poll.data = attempt;
     sv->watched = true;
     attempt->handles++;
@@ -187,7 +192,7 @@ void tn_process_closed(uv_handle_t *handle)
 {
     struct tn_service *svc = handle->data;
 
-    svc->processes--;
+    tn_machine(svc)->processes--;
     free(handle);
 }
 
@@ -218,8 +223,8 @@ int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, str
         o.cwd = directory;
 
     p->data = attempt->svc;
-    r = uv_spawn(attempt->svc->loop, p, &o);
-    attempt->svc->processes++;
+    r = uv_spawn(tn_loop(attempt->svc), p, &o);
+    tn_machine(attempt->svc)->processes++;
     if (r < 0) {
         uv_close((uv_handle_t *)p, tn_process_closed);
         return err_set(error, r, "cannot start %s: %s", argv[0], uv_strerror(r));
@@ -313,7 +318,8 @@ void tn_supervised_tick(struct tn_attempt *attempt)
 
 void tn_supervised_end(struct tn_service *svc, const char *folder, const char *mark)
 {
-    int grace = svc->config.grace_ms > 0 ? svc->config.grace_ms : 2000;
+    const struct tn_config *settings = tn_settings(svc);
+    int grace = settings->grace_ms > 0 ? settings->grace_ms : 2000;
     uint64_t until = tn_now_ms() + (uint64_t)grace + OBEY_MS;
     struct tn_proc p;
 

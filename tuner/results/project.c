@@ -446,11 +446,11 @@ static int answer(json_t **ret, struct study *st, const struct asked *asked,
 
 int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_FREE char *path = mem_printf("%s/partune.db", tn_data_dir(svc));
     AUTO_DB *db = NULL;
     AUTO_JSON *resolved = NULL;
     struct arena a = {0};
-    struct study st = {.a = &a, .local = svc->local};
+    struct study st = {.a = &a, .local = tn_local_cluster(svc)};
     struct db_campaign c;
     struct asked q;
     int r = parse(&q, body, error);
@@ -462,7 +462,7 @@ int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct 
     r = db_campaign_get(&c, db, &a, q.campaign, error);
     if (r == 0)
         r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);
-    if (r == 0 && (r = se_spec_parse(&st.spec, resolved, svc->local, error)) == 0) {
+    if (r == 0 && (r = se_spec_parse(&st.spec, resolved, tn_local_cluster(svc), error)) == 0) {
         st.space = st.spec.space;
         r = open_study(&st, &q, &c, error);
         if (r == 0)

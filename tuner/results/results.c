@@ -10,7 +10,7 @@
 int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error)
 {
     bool simulated;
-    int r = tn_simulated(&simulated, svc->db, id, error);
+    int r = tn_simulated(&simulated, tn_db(svc), id, error);
 
     if (r == 0)
         json_object_set_new(view, "simulated", json_boolean(simulated));
@@ -23,12 +23,12 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *er
     struct db_campaign c;
     struct tn_measure m, baseline = {.mean = NAN};
     json_t *tied = NULL;
-    int r = db_campaign_get(&c, svc->db, &a, id, error);
+    int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
-        r = tn_measure_best(&m, &tied, svc->db, &a, &c, error);
+        r = tn_measure_best(&m, &tied, tn_db(svc), &a, &c, error);
     if (r == 0) {
-        r = tn_measure_get(&baseline, svc->db, &a, id, TN_BASELINE, error);
+        r = tn_measure_get(&baseline, tn_db(svc), &a, id, TN_BASELINE, error);
         r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
     if (r == 0) {
@@ -45,10 +45,10 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     struct arena a = {0};
     struct db_campaign c;
     struct tn_measure m;
-    int r = db_campaign_get(&c, svc->db, &a, id, error);
+    int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
-        r = tn_measure_get(&m, svc->db, &a, id, TN_BASELINE, error);
+        r = tn_measure_get(&m, tn_db(svc), &a, id, TN_BASELINE, error);
     if (r == 0) {
         *ret = tn_measure_json(&m, m.mean, tn_is_simulated(c.launcher));
         json_object_set_new(*ret, "tied_with", json_array());
@@ -69,10 +69,10 @@ static int each_ok(struct tn_service *svc, const char *id,
     struct db_trial *t = NULL;
     int n = 0;
     int64_t total;
-    int r = db_campaign_get(&c, svc->db, &a, id, error);
+    int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
-        r = db_trial_list(&t, &n, &total, svc->db, &a, id, &f, error);
+        r = db_trial_list(&t, &n, &total, tn_db(svc), &a, id, &f, error);
     for (int i = 0; r == 0 && i < n; i++)
         if (strcmp(t[i].kind, "verify") != 0)
             fn(ctx, &t[i], tn_is_simulated(c.launcher));
@@ -167,16 +167,16 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
     AUTO_JSON *body = NULL, *layout = NULL;
     struct se_spec spec;
     struct pl_problem p;
-    int r = db_campaign_get(&c, svc->db, &a, id, error);
+    int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
-        r = trial > 0 ? tn_measure_get(&m, svc->db, &a, id, trial, error)
-                      : tn_measure_best(&m, NULL, svc->db, &a, &c, error);
+        r = trial > 0 ? tn_measure_get(&m, tn_db(svc), &a, id, trial, error)
+                      : tn_measure_best(&m, NULL, tn_db(svc), &a, &c, error);
     if (r == 0)
         r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
     if (r == 0)
         r = jx_parse(&layout, m.layout, strlen(m.layout), error);
-    if (r == 0 && (r = se_spec_parse(&spec, body, svc->local, error)) == 0) {
+    if (r == 0 && (r = se_spec_parse(&spec, body, tn_local_cluster(svc), error)) == 0) {
         w = (struct tn_winner){.model = spec.model,
                                .cluster = spec.cluster,
                                .workload = spec.workload,

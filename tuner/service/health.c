@@ -6,7 +6,9 @@
 #include "tuner/core/attempt.h"
 #include "tuner/core/keep.h"
 #include "tuner/core/launcher.h"
+#include "tuner/core/work.h"
 #include "tuner/launch/launch.h"
+#include "tuner/machine/machine.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -33,32 +35,33 @@ static bool check_disk(json_t *checks, const struct tn_service *svc)
     char human[24];
     double bytes;
 
-    if (statvfs(svc->data_dir, &v) < 0)
-        return add(checks, "disk", false, "look at the data directory", "%s: %s", svc->data_dir,
+    if (statvfs(tn_data_dir(svc), &v) < 0)
+        return add(checks, "disk", false, "look at the data directory", "%s: %s", tn_data_dir(svc),
                    strerror(errno));
     bytes = (double)v.f_bavail * (double)v.f_frsize;
     return add(checks, "disk", bytes > 256e6, "make room, or move the data directory",
-               "%s free below %s", str_human_bytes(human, bytes), svc->data_dir);
+               "%s free below %s", str_human_bytes(human, bytes), tn_data_dir(svc));
 }
 
 static bool check_quota(json_t *checks, const struct tn_service *svc)
 {
+    const struct tn_config *settings = tn_settings(svc);
     struct tn_stats t = {0};
     char used[24], quota[24];
     struct err e;
 
-    if (svc->config.quota == 0)
+    if (settings->quota == 0)
         return true;
     tn_retain_stats(&t, svc);
     return add(checks, "quota", tn_retain_room(svc, &e) == 0, "delete campaigns, or raise --quota",
                "%s of %s", str_human_bytes(used, t.files_bytes < 0 ? 0 : (double)t.files_bytes),
-               str_human_bytes(quota, (double)svc->config.quota));
+               str_human_bytes(quota, (double)settings->quota));
 }
 
 /* The daemon serves without them: other launchers do not need them. */
 static void check_launchers(json_t *checks, const struct tn_service *svc)
 {
-    for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++) {
+    for (const struct tn_launcher *const *l = tn_kinds_of(svc)->launchers; *l; l++) {
         struct err e = {0};
         int r = (*l)->health ? (*l)->health(svc, &e) : -ENOTSUP;
 
@@ -76,51 +79,55 @@ static bool check_program(json_t *checks, const char *name, const char *path, co
 
 json_t *tn_health_json(struct tn_service *svc)
 {
+    struct tn_machine *machine = tn_machine(svc);
     json_t *checks = json_array();
-    int64_t rows = db_count(svc->db, "campaign");
+    int64_t rows = db_count(tn_db(svc), "campaign");
     int coming = tn_campaigns_coming(svc);
     struct err e = {0};
     bool ready;
 
     tn_launcher_local.ready(svc, NULL, &e);
     ready = add(checks, "database", rows >= 0, "restore a backup", "schema %d, %lld campaigns",
-                db_version(svc->db), (long long)rows);
+                db_version(tn_db(svc)), (long long)rows);
     if (coming)
         ready &=
             add(checks, "campaigns", false, "wait a moment", "%d are being brought back", coming);
-    ready &= add(checks, "data directory", access(svc->data_dir, W_OK) == 0, "make it writable",
-                 "%s", svc->data_dir);
+    ready &= add(checks, "data directory", access(tn_data_dir(svc), W_OK) == 0, "make it writable",
+                 "%s", tn_data_dir(svc));
     ready &= check_disk(checks, svc);
     ready &= check_quota(checks, svc);
-    check_program(checks, "mpiexec", svc->mpiexec, "apt-get install mpich");
-    check_program(checks, "partune-train", svc->train,
+    check_program(checks, "mpiexec", machine->mpiexec, "apt-get install mpich");
+    check_program(checks, "partune-train", machine->train,
                   "build the trainer: install libmpich-dev and configure again");
-    ready &= check_program(checks, "partune-run", svc->supervisor, "install it beside partuned");
+    ready &=
+        check_program(checks, "partune-run", machine->supervisor, "install it beside partuned");
     check_launchers(checks, svc);
-    ready &= add(checks, "cores", svc->slots.count > 0, "give the daemon cores", "%d, %d free",
-                 svc->slots.count, svc->slots.free);
-    return json_pack("{s:b, s:o}", "ready", ready && !svc->stopping, "checks", checks);
+    ready &= add(checks, "cores", machine->slots.count > 0, "give the daemon cores", "%d, %d free",
+                 machine->slots.count, machine->slots.free);
+    return json_pack("{s:b, s:o}", "ready", ready && !tn_phase(svc)->stopping, "checks", checks);
 }
 
 const char *const tn_delivery_states[TN_DELIVERY_STATES] = {"pending", "delivered", "failed"};
 
 void tn_stats(struct tn_stats *ret, struct tn_service *svc)
 {
+    struct tn_work *work = tn_work(svc);
+    struct tn_machine *machine = tn_machine(svc);
     static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
                                          DB_DONE,    DB_CANCELLED, DB_FAILED};
 
-    *ret = svc->stats;
+    *ret = work->stats;
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
         db_campaign_count(&ret->all.campaigns_by_state[i], &ret->simulated.campaigns_by_state[i],
-                          svc->db, states[i], TN_SIMULATED);
-    for (const struct tn_attempt *a = svc->attempts; a; a = a->next) {
+                          tn_db(svc), states[i], TN_SIMULATED);
+    for (const struct tn_attempt *a = work->attempts; a; a = a->next) {
         ret->all.running_attempts += !a->ended;
         ret->simulated.running_attempts += !a->ended && tn_is_simulated(a->launcher->name);
     }
-    ret->cores = svc->slots.count;
-    ret->free_cores = svc->slots.free;
-    ret->events_last_id = db_event_last(svc->db);
+    ret->cores = machine->slots.count;
+    ret->free_cores = machine->slots.free;
+    ret->events_last_id = db_event_last(tn_db(svc));
     tn_retain_stats(ret, svc);
     for (size_t i = 0; i < ARRAY_LEN(tn_delivery_states); i++)
-        db_delivery_count(&ret->deliveries[i], svc->db, tn_delivery_states[i]);
+        db_delivery_count(&ret->deliveries[i], tn_db(svc), tn_delivery_states[i]);
 }

@@ -10,15 +10,17 @@
 #include "tuner/core/keep.h"
 #include "tuner/core/revive.h"
 #include "tuner/core/scheduler.h"
+#include "tuner/core/work.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/command.h"
 #include "tuner/machine/hosts.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/rlimits.h"
 #include "tuner/machine/slots.h"
 #include "tuner/service/webhooks.h"
-#include "tuner/state/state.h"
+#include "tuner/state/service.h"
 #include "tuner/tuner.h"
 
 enum { CLOCK_MS = 250, TRIM_MS = 3600 * 1000 };
@@ -35,12 +37,12 @@ static void turn_launchers(struct tn_service *svc)
 /* Is there nothing left that a stop waits for? */
 static void check_stopped(struct tn_service *svc)
 {
-    if (!svc->stopping || !svc->stopped)
+    if (!svc->phase->stopping || !svc->stopped)
         return;
-    if (svc->stop_how == TN_STOP_REQUEUE && tn_reviving(svc, false) > 0)
+    if (svc->phase->stop_how == TN_STOP_REQUEUE && tn_reviving(svc, false) > 0)
         return;
-    if (svc->stop_how == TN_STOP_REQUEUE)
-        for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+    if (svc->phase->stop_how == TN_STOP_REQUEUE)
+        for (struct tn_attempt *a = svc->work->attempts; a; a = a->next)
             if (!a->ended && !a->unadopted)
                 return;
     svc->stopped(svc->stopped_arg);
@@ -51,10 +53,10 @@ static void on_wake(uv_async_t *handle)
 {
     struct tn_service *svc = handle->data;
 
-    if (svc->closing)
+    if (svc->phase->closing)
         return;
     tn_events_deliver(svc);
-    if (svc->kicked)
+    if (svc->phase->kicked)
         turn_launchers(svc);
     tn_sched_run(svc);
     check_stopped(svc); /* the last: whoever waits for it may close everything */
@@ -224,18 +226,18 @@ static void copy_config(struct tn_service *svc, const struct tn_config *config)
     svc->config.hosts = mem_strdup(config->hosts);
     svc->config.trial_user = mem_strdup(config->trial_user);
     svc->config.trial_limits = mem_strdup(config->trial_limits);
-    svc->mpiexec = tn_find_program(config->mpiexec, "mpiexec");
-    svc->train = tn_find_program(config->train, "partune-train");
-    svc->supervisor = tn_find_program(config->supervisor, "partune-run");
-    tn_slots_init(&svc->slots, config->cores);
+    svc->machine->mpiexec = tn_find_program(config->mpiexec, "mpiexec");
+    svc->machine->train = tn_find_program(config->train, "partune-train");
+    svc->machine->supervisor = tn_find_program(config->supervisor, "partune-run");
+    tn_slots_init(&svc->machine->slots, config->cores);
 }
 
 static int read_hosts(struct tn_service *svc, struct err *error)
 {
-    int r = svc->config.hosts ? tn_hosts_read(&svc->hosts, svc->config.hosts, error) : 0;
+    int r = svc->config.hosts ? tn_hosts_read(&svc->machine->hosts, svc->config.hosts, error) : 0;
 
-    if (svc->hosts)
-        tn_hosts_slots(&svc->slots, svc->hosts);
+    if (svc->machine->hosts)
+        tn_hosts_slots(&svc->machine->slots, svc->machine->hosts);
     return r;
 }
 
@@ -254,10 +256,14 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
     struct tn_service *svc = mem_alloc(sizeof(*svc));
     int r;
 
-    svc->loop = svc->commands.loop = loop;
+    svc->phase = mem_alloc(sizeof(*svc->phase));
+    svc->machine = mem_alloc(sizeof(*svc->machine));
+    svc->work = mem_alloc(sizeof(*svc->work));
+    svc->launching = mem_alloc(sizeof(*svc->launching));
+    svc->loop = svc->machine->commands.loop = loop;
     svc->kinds = &tn_kinds;
     svc->lock_fd = -1;
-    svc->texts = json_object();
+    svc->work->texts = json_object();
     copy_config(svc, config);
     start_handles(svc);
     r = make_dir(svc, config->data_dir, error);
@@ -294,14 +300,14 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
 
 void tn_service_stop(struct tn_service *svc, enum tn_stop how, void (*done)(void *arg), void *arg)
 {
-    svc->stopping = true;
+    svc->phase->stopping = true;
     if (how == TN_STOP_LEAVE)
-        atomic_store(&svc->ending, true);
-    svc->stop_how = how;
+        atomic_store(&svc->phase->ending, true);
+    svc->phase->stop_how = how;
     svc->stopped = done;
     svc->stopped_arg = arg;
     if (how == TN_STOP_REQUEUE)
-        for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+        for (struct tn_attempt *a = svc->work->attempts; a; a = a->next)
             tn_attempt_stop(a, TN_STOP_SERVICE);
     check_stopped(svc);
 }
@@ -310,7 +316,7 @@ static void close_attempts(struct tn_service *svc)
 {
     struct tn_attempt *next;
 
-    for (struct tn_attempt *a = svc->attempts; a; a = next) {
+    for (struct tn_attempt *a = svc->work->attempts; a; a = next) {
         next = a->next;
         tn_attempt_abandon(a);
     }
@@ -327,8 +333,8 @@ struct tn_service *tn_service_close(struct tn_service *svc)
 {
     if (!svc)
         return NULL;
-    svc->closing = true;
-    atomic_store(&svc->ending, true);
+    svc->phase->closing = true;
+    atomic_store(&svc->phase->ending, true);
     uv_close((uv_handle_t *)&svc->clock, NULL);
     tn_removal_close(svc);
     if (svc->writer)
@@ -336,16 +342,16 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++)
         if ((*l)->closed)
             (*l)->closed(svc);
-    tn_command_forget_all(&svc->commands);
+    tn_command_forget_all(&svc->machine->commands);
     tn_webhooks_close(svc);
-    while (svc->works > 0 || svc->attempts || svc->commands.first)
+    while (svc->phase->works > 0 || svc->work->attempts || svc->machine->commands.first)
         uv_run(svc->loop, UV_RUN_ONCE);
     db_writer_stop(svc->writer);
     uv_close((uv_handle_t *)&svc->wake, NULL);
     uv_walk(svc->loop, close_process, svc);
-    for (int i = 0; i < 4 || svc->processes > 0; i++)
+    for (int i = 0; i < 4 || svc->machine->processes > 0; i++)
         uv_run(svc->loop, UV_RUN_NOWAIT);
-    for (struct tn_campaign *c = svc->campaigns; c; c = c->next)
+    for (struct tn_campaign *c = svc->work->campaigns; c; c = c->next)
         c->running = 0;
     tn_campaign_unload_idle(svc);
     while (svc->subscriptions)
@@ -353,19 +359,23 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     db_close(svc->db);
     if (svc->lock_fd >= 0)
         close(svc->lock_fd);
-    json_decref(svc->texts);
+    json_decref(svc->work->texts);
     free((char *)svc->config.mpiexec);
     free((char *)svc->config.train);
     free((char *)svc->config.supervisor);
     free((char *)svc->config.hosts);
     free((char *)svc->config.trial_user);
     free((char *)svc->config.trial_limits);
-    free(svc->retain);
-    free(svc->removal);
-    tn_hosts_free(svc->hosts);
-    free(svc->mpiexec);
-    free(svc->train);
-    free(svc->supervisor);
+    free(svc->work->retain);
+    free(svc->work->removal);
+    tn_hosts_free(svc->machine->hosts);
+    free(svc->machine->mpiexec);
+    free(svc->machine->train);
+    free(svc->machine->supervisor);
+    free(svc->phase);
+    free(svc->machine);
+    free(svc->work);
+    free(svc->launching);
     free(svc->local);
     free(svc->data_dir);
     free(svc->instance);

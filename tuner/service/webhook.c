@@ -13,7 +13,7 @@
 #include "tuner/results/view.h"
 #include "tuner/service/webhook.h"
 #include "tuner/service/webhooks.h"
-#include "tuner/state/state.h"
+#include "tuner/state/service.h"
 #include "tuner/tuner.h"
 
 enum {
@@ -313,7 +313,7 @@ void tn_webhooks_tick(struct tn_service *svc)
     int64_t now = clock_wall_ms();
     int n = 0;
 
-    if (!w || !w->sender || svc->stopping)
+    if (!w || !w->sender || svc->phase->stopping)
         return;
     if (now - w->trimmed > 3600000 || now < w->trimmed) {
         w->trimmed = now;

@@ -1,5 +1,5 @@
 /* What the daemon has only once: its store, its events, its clock. */
-#include "tuner/state/state.h"
+#include "tuner/state/service.h"
 #include "tuner/tuner.h"
 
 uint64_t tn_now_ms(void)
@@ -70,9 +70,9 @@ void tn_events_ready(struct tn_service *svc)
 /* Told of what has happened, the loop lets the scheduler look. */
 void tn_changed(struct tn_service *svc)
 {
-    if (svc->kicked || svc->closing)
+    if (svc->phase->kicked || svc->phase->closing)
         return;
-    svc->kicked = true;
+    svc->phase->kicked = true;
     uv_async_send(&svc->wake);
 }
 
@@ -99,12 +99,12 @@ const char *tn_instance(const struct tn_service *svc)
     return svc->instance;
 }
 
-struct db *tn_db(struct tn_service *svc)
+struct db *tn_db(const struct tn_service *svc)
 {
     return svc->db;
 }
 
-struct db_writer *tn_writer(struct tn_service *svc)
+struct db_writer *tn_writer(const struct tn_service *svc)
 {
     return svc->writer;
 }
@@ -112,4 +112,39 @@ struct db_writer *tn_writer(struct tn_service *svc)
 const struct pl_cluster *tn_local_cluster(const struct tn_service *svc)
 {
     return svc->local;
+}
+
+struct tn_phase *tn_phase(const struct tn_service *svc)
+{
+    return svc->phase;
+}
+
+struct tn_machine *tn_machine(const struct tn_service *svc)
+{
+    return svc->machine;
+}
+
+struct tn_work *tn_work(const struct tn_service *svc)
+{
+    return svc->work;
+}
+
+struct tn_launching *tn_launching(const struct tn_service *svc)
+{
+    return svc->launching;
+}
+
+const struct tn_kinds *tn_kinds_of(const struct tn_service *svc)
+{
+    return svc->kinds;
+}
+
+const struct tn_config *tn_settings(const struct tn_service *svc)
+{
+    return &svc->config;
+}
+
+uv_loop_t *tn_loop(const struct tn_service *svc)
+{
+    return svc->loop;
 }

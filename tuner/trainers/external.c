@@ -45,7 +45,9 @@
 static const char *conf_of(const struct tn_service *svc, const struct tn_spec *spec,
                            const char *key)
 {
-    return svc->config.conf ? conf_get(svc->config.conf, "trainer", spec->trainer_name, key) : NULL;
+    const struct tn_config *settings = tn_settings(svc);
+
+    return settings->conf ? conf_get(settings->conf, "trainer", spec->trainer_name, key) : NULL;
 }
 
 static const struct tn_spec *spec_of(const struct tn_attempt *attempt)
@@ -270,7 +272,7 @@ static bool next_word(struct str *out, const char **pos)
 
 const char *tn_trainer_external_rules(const struct tn_service *svc, const char *name)
 {
-    const struct conf *conf = svc->config.conf;
+    const struct conf *conf = tn_settings(svc)->conf;
     const char *command = conf && name ? conf_get(conf, "trainer", name, "command") : NULL;
     const char *rules = command ? conf_get(conf, "trainer", name, "rules") : NULL;
 
@@ -338,15 +340,14 @@ static bool direct(const struct tn_attempt *attempt)
 static void environment(const struct tn_attempt *attempt, struct tn_argv *env)
 {
     const struct tn_spec *s = spec_of(attempt);
-    const struct conf *c = attempt->svc->config.conf;
+    const struct conf *c = tn_settings(attempt->svc)->conf;
 
     tn_argv_addf(env, "PARTUNE_TRIAL_CONFIG=%s/config.json", attempt->folder);
     tn_argv_addf(env, "PARTUNE_TRIAL_EVENTS=%s/%s", attempt->folder,
                  results_file(attempt->svc, s, "events"));
     tn_argv_addf(env, "PARTUNE_TRIAL_DATA=%s", data_of(s));
     for (size_t i = 0; i < c->count; i++)
-        if (!strcmp(c->entry[i].section, "trainer") &&
-            !strcmp(c->entry[i].name, s->trainer_name) &&
+        if (!strcmp(c->entry[i].section, "trainer") && !strcmp(c->entry[i].name, s->trainer_name) &&
             !strcmp(c->entry[i].key, "env"))
             tn_argv_add(env, c->entry[i].value);
 }
@@ -462,12 +463,13 @@ static const struct tn_trainer external[] = {
 
 const struct tn_trainer *tn_trainer_external(const struct tn_service *svc, const char *name)
 {
+    const struct tn_config *settings = tn_settings(svc);
     const char *parser, *command;
 
-    if (!svc->config.conf)
+    if (!settings->conf)
         return NULL;
-    command = conf_get(svc->config.conf, "trainer", name, "command");
-    parser = conf_get(svc->config.conf, "trainer", name, "parser");
+    command = conf_get(settings->conf, "trainer", name, "command");
+    parser = conf_get(settings->conf, "trainer", name, "parser");
     for (size_t i = 0; command && i < ARRAY_LEN(external); i++)
         if (!strcmp(external[i].name, parser ? parser : "jsonl"))
             return &external[i];

@@ -6,6 +6,7 @@
 #include "tuner/core/engine.h"
 #include "tuner/core/spec.h"
 #include "tuner/machine/argv.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/proc.h"
 #include "tuner/output/observe.h"
 #include "tuner/state/state.h"
@@ -13,11 +14,13 @@
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
-    if (!svc->train || !file_exists(svc->train)) {
-        free(svc->train);
-        svc->train = tn_find_program(svc->config.train, "partune-train");
+    struct tn_machine *machine = tn_machine(svc);
+
+    if (!machine->train || !file_exists(machine->train)) {
+        free(machine->train);
+        machine->train = tn_find_program(tn_settings(svc)->train, "partune-train");
     }
-    if (!svc->train)
+    if (!machine->train)
         return err_set(error, -ENOENT,
                        "partune-train was not found: build it with MPICH (libmpich-dev), or give "
                        "--train PATH");
@@ -49,7 +52,7 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
 
     if (r < 0)
         return r;
-    tn_argv_add(argv, attempt->svc->train);
+    tn_argv_add(argv, tn_machine(attempt->svc)->train);
     tn_argv_add(argv, "--config");
     tn_argv_add(argv, path);
     tn_argv_add(argv, "--events");
@@ -57,7 +60,7 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
     tn_argv_add(argv, "--timeline");
     tn_argv_addf(argv, "%s/%s", attempt->folder, TN_TIMELINE_FILE);
     tn_argv_add(argv, "--data-dir");
-    tn_argv_add(argv, attempt->svc->data_dir);
+    tn_argv_add(argv, tn_data_dir(attempt->svc));
     if (attempt->campaign->engine->spec
             ->data_path) { /* which an administrator may have put anywhere */
         tn_argv_add(argv, "--data");

@@ -1,6 +1,7 @@
 /* Workers that wait for a trial, the longest first, and those heard of in the last day. */
 #include "tuner/core/campaign.h"
 #include "tuner/core/revive.h"
+#include "tuner/launch/launch.h"
 #include "tuner/launch/remote/remote.h"
 #include "tuner/state/state.h"
 
@@ -10,7 +11,7 @@ enum { MAX_WORKERS = 1024, FORGET_MS = 24 * 3600 * 1000 };
 
 static struct tn_worker *find_worker(struct tn_service *svc, const char *name)
 {
-    struct tn_worker *w = svc->workers;
+    struct tn_worker *w = tn_launching(svc)->workers;
 
     while (w && strcmp(w->name, name) != 0)
         w = w->next;
@@ -19,7 +20,7 @@ static struct tn_worker *find_worker(struct tn_service *svc, const char *name)
 
 static void forget_old(struct tn_service *svc, int64_t now)
 {
-    struct tn_worker **at = &svc->workers;
+    struct tn_worker **at = &tn_launching(svc)->workers;
 
     for (int count = 0; *at; count++) {
         struct tn_worker *w = *at;
@@ -35,6 +36,7 @@ static void forget_old(struct tn_service *svc, int64_t now)
 
 struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name)
 {
+    struct tn_launching *launching = tn_launching(svc);
     struct tn_worker *w = find_worker(svc, name);
     int64_t now = clock_wall_ms();
 
@@ -42,8 +44,8 @@ struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name)
         forget_old(svc, now);
         w = mem_alloc(sizeof(*w));
         snprintf(w->name, sizeof(w->name), "%s", name);
-        w->next = svc->workers;
-        svc->workers = w;
+        w->next = launching->workers;
+        launching->workers = w;
     }
     w->seen = now;
     return w;
@@ -51,10 +53,12 @@ struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name)
 
 void tn_workers_free(struct tn_service *svc)
 {
-    while (svc->workers) {
-        struct tn_worker *w = svc->workers;
+    struct tn_launching *launching = tn_launching(svc);
 
-        svc->workers = w->next;
+    while (launching->workers) {
+        struct tn_worker *w = launching->workers;
+
+        launching->workers = w->next;
         free(w);
     }
 }
@@ -64,7 +68,7 @@ void tn_workers_free(struct tn_service *svc)
 void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_t *owned_answer,
                    const struct err *error)
 {
-    struct tn_ask **at = &svc->asks;
+    struct tn_ask **at = &tn_launching(svc)->asks;
 
     while (*at && *at != ask)
         at = &(*at)->next;
@@ -91,7 +95,7 @@ json_t *tn_ask_early(struct tn_service *svc, const char *id, bool late)
     if (tn_campaign_reviving(svc, id) ||
         (c && (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))))
         return late ? tn_ask_no_trial("wait", NULL) : NULL;
-    if (db_campaign_get(&row, svc->db, &a, id, NULL) < 0)
+    if (db_campaign_get(&row, tn_db(svc), &a, id, NULL) < 0)
         answer = tn_ask_no_trial("done", "the campaign was deleted");
     else if (strcmp(row.state, DB_PAUSED) != 0)
         answer = tn_ask_no_trial("done", row.reason);
@@ -105,7 +109,7 @@ void tn_asks_tick(struct tn_service *svc)
 {
     struct tn_ask *next;
 
-    for (struct tn_ask *k = svc->asks; k; k = next) {
+    for (struct tn_ask *k = tn_launching(svc)->asks; k; k = next) {
         json_t *answer = tn_ask_early(svc, k->campaign, tn_now_ms() >= k->until);
 
         next = k->next;
@@ -118,9 +122,10 @@ void tn_asks_tick(struct tn_service *svc)
 
 void tn_asks_drop(struct tn_service *svc)
 {
+    struct tn_launching *launching = tn_launching(svc);
     struct err e;
 
     err_set(&e, -EAGAIN, "the daemon is stopping");
-    while (svc->asks)
-        tn_ask_answer(svc, svc->asks, -EAGAIN, NULL, &e);
+    while (launching->asks)
+        tn_ask_answer(svc, launching->asks, -EAGAIN, NULL, &e);
 }

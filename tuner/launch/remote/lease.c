@@ -110,7 +110,7 @@ static bool suits(const struct tn_ask *ask, const struct tn_campaign *campaign,
  * better. */
 static bool wanted(const struct tn_campaign *campaign)
 {
-    for (const struct tn_ask *k = campaign->svc->asks; k; k = k->next)
+    for (const struct tn_ask *k = tn_launching(campaign->svc)->asks; k; k = k->next)
         if (suits(k, campaign, NULL))
             return true;
     return false;
@@ -122,7 +122,7 @@ static bool reserve(struct tn_attempt *attempt)
     unsigned char bytes[16];
     char hex[33];
 
-    for (struct tn_ask *k = attempt->svc->asks; k && !lease->ask; k = k->next)
+    for (struct tn_ask *k = tn_launching(attempt->svc)->asks; k && !lease->ask; k = k->next)
         if (suits(k, attempt->campaign, &attempt->trial->layout))
             lease->ask = k;
     if (!lease->ask)

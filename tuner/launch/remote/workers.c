@@ -15,6 +15,7 @@
 #include "tuner/core/attempt.h"
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
+#include "tuner/core/work.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/remote/remote.h"
 #include "tuner/output/observe.h"
@@ -28,7 +29,7 @@ enum { MAX_EVENTS = 10000, LOST_MS = 120000 };
 
 static struct tn_attempt *held_by(struct tn_service *svc, const char *worker, const char *campaign)
 {
-    for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+    for (struct tn_attempt *a = tn_work(svc)->attempts; a; a = a->next)
         if (a->launcher == &tn_launcher_remote && !a->ended && a->stop == TN_STOP_NONE &&
             a->job[0] && !strcmp(tn_lease_worker(a->job), worker) &&
             (!campaign || !strcmp(a->campaign->id, campaign)))
@@ -42,7 +43,7 @@ static json_t *worker_json(struct tn_service *svc, const struct tn_worker *worke
     const char *state = clock_wall_ms() - worker->seen > LOST_MS ? "lost" : "idle";
     bool waits = false;
 
-    for (const struct tn_ask *k = svc->asks; k; k = k->next)
+    for (const struct tn_ask *k = tn_launching(svc)->asks; k; k = k->next)
         waits |= !strcmp(k->worker, worker->name);
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:I}", "name", worker->name, "state",
                      a       ? "running"
@@ -57,7 +58,7 @@ json_t *tn_workers_json(struct tn_service *svc)
 {
     json_t *list = json_array();
 
-    for (const struct tn_worker *w = svc->workers; w; w = w->next)
+    for (const struct tn_worker *w = tn_launching(svc)->workers; w; w = w->next)
         json_array_append_new(list, worker_json(svc, w));
     return list;
 }
@@ -77,7 +78,7 @@ static void supersede(struct tn_service *svc, const char *worker, const char *id
 {
     struct tn_ask *next;
 
-    for (struct tn_ask *k = svc->asks; k; k = next) {
+    for (struct tn_ask *k = tn_launching(svc)->asks; k; k = next) {
         next = k->next;
         if (!strcmp(k->worker, worker) && !strcmp(k->campaign, id) && !k->given)
             tn_ask_answer(svc, k, 0, tn_ask_no_trial("wait", "asked again"), NULL);
@@ -88,7 +89,7 @@ static int check_launcher(struct tn_service *svc, const char *id, struct err *er
 {
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(&row, svc->db, &a, id, error);
+    int r = db_campaign_get(&row, tn_db(svc), &a, id, error);
 
     if (r == 0 && strcmp(row.launcher, tn_launcher_remote.name) != 0)
         r = err_set(error, -ESTALE, "campaign %s gives no trials to workers: its launcher is %s",
@@ -124,7 +125,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
         (r = jx_get_int(&devices, body, "devices", 0, 1 << 24, error)) < 0 ||
         (r = check_launcher(svc, id, error)) < 0)
         return r;
-    if (svc->stopping)
+    if (tn_phase(svc)->stopping)
         return err_set(error, -EAGAIN, "the daemon is stopping");
     tn_worker_seen(svc, worker)->devices = devices;
     supersede(svc, worker, id);
@@ -141,7 +142,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
         .devices = devices, .until = tn_now_ms() + (uint64_t)(1000 * wait_s), .fn = fn, .ctx = ctx};
     snprintf(k->campaign, sizeof(k->campaign), "%s", id);
     snprintf(k->worker, sizeof(k->worker), "%s", worker);
-    for (struct tn_ask **at = &svc->asks;; at = &(*at)->next)
+    for (struct tn_ask **at = &tn_launching(svc)->asks;; at = &(*at)->next)
         if (!*at) {
             *at = k; /* whoever waits longest is served first */
             break;
@@ -162,15 +163,15 @@ static struct tn_attempt *find_lease(bool *ret_counted, struct tn_service *svc, 
     struct db_trial t;
 
     *ret_counted = false;
-    for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+    for (struct tn_attempt *a = tn_work(svc)->attempts; a; a = a->next)
         if (a->trial && a->trial->n == trial && !strcmp(a->campaign->id, id) &&
             a->launcher == &tn_launcher_remote && !a->ended && a->stop == TN_STOP_NONE &&
             same_lease(a->job, lease))
             return a;
-    if (db_trial_get(&t, svc->db, &arena, id, trial, error) == 0) {
+    if (db_trial_get(&t, tn_db(svc), &arena, id, trial, error) == 0) {
         int64_t number = strtoll(lease, NULL, 10);
 
-        if (db_attempt_get(&row, svc->db, &arena, id, trial, number, NULL) < 0 ||
+        if (db_attempt_get(&row, tn_db(svc), &arena, id, trial, number, NULL) < 0 ||
             !same_lease(row.job, lease)) {
             err_set(error, -ESTALE, "trial %lld has no such lease", (long long)trial);
         } else if (strcmp(row.state, "ended") != 0) {

@@ -13,9 +13,12 @@
 
 #include "tuner/core/campaign.h"
 #include "tuner/core/revive.h"
+#include "tuner/core/work.h"
+#include "tuner/launch/launch.h"
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/command.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/state/state.h"
@@ -46,7 +49,7 @@ static void name_of(char name[160], const struct tn_slurm_alloc *al)
 {
     char mark[TN_MARK_TEXT];
 
-    snprintf(mark, sizeof(mark), "%s/%s", al->slurm->svc->instance, al->campaign);
+    snprintf(mark, sizeof(mark), "%s/%s", tn_instance(al->slurm->svc), al->campaign);
     tn_slurm_name(name, mark);
 }
 
@@ -76,7 +79,7 @@ void tn_slurm_cancel(struct tn_service *svc, const char *id, const char *option)
         tn_argv_add(&v, "--batch");
     }
     tn_argv_add(&v, id);
-    tn_command_run(&svc->commands, &v, NULL, COMMAND_MS, nothing, NULL);
+    tn_command_run(&tn_machine(svc)->commands, &v, NULL, COMMAND_MS, nothing, NULL);
     tn_argv_done(&v);
 }
 
@@ -170,7 +173,7 @@ static void submit(struct tn_slurm_alloc *al)
     tn_argv_add(&v, "--chdir=/");
     tn_argv_add(&v, "--wrap=exec sleep infinity");
     al->busy = true;
-    tn_command_run(&svc->commands, &v, NULL, COMMAND_MS, on_submitted, al);
+    tn_command_run(&tn_machine(svc)->commands, &v, NULL, COMMAND_MS, on_submitted, al);
     tn_argv_done(&v);
 }
 
@@ -230,7 +233,7 @@ static void look(struct tn_slurm_alloc *al)
     tn_argv_addf(&v, "--name=%s", name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
     al->busy = true;
-    tn_command_run(&svc->commands, &v, NULL, COMMAND_MS, on_looked, al);
+    tn_command_run(&tn_machine(svc)->commands, &v, NULL, COMMAND_MS, on_looked, al);
     tn_argv_done(&v);
 }
 
@@ -277,7 +280,7 @@ static int choose(const struct tn_slurm_alloc *al, const struct tn_slurm_shape *
 
 static struct tn_slurm_alloc *alloc_of(struct tn_attempt *attempt)
 {
-    struct tn_slurm *sl = attempt->svc->slurm;
+    struct tn_slurm *sl = tn_launching(attempt->svc)->slurm;
     struct tn_slurm_alloc *al;
 
     assert(sl);
@@ -392,7 +395,7 @@ static void hear(struct tn_slurm *sl, const char *answer, bool unknown)
         if (al->id[0] && al->campaign[0])
             take_state(al, &j);
     }
-    for (struct tn_attempt *a = sl->svc->attempts, *next; a; a = next) {
+    for (struct tn_attempt *a = tn_work(sl->svc)->attempts, *next; a; a = next) {
         struct tn_slurm_job j = {.phase = SLURM_ABSENT}, one;
         const char *id = sl->trials->asks(a), *p = unknown ? "" : answer;
 
@@ -421,14 +424,15 @@ static void on_answer(void *arg, int status, const char *out, const char *error)
 
 int tn_slurm_health(const struct tn_service *svc, struct err *error)
 {
+    struct tn_launching *launching = tn_launching(svc);
     const char *bin = tn_slurm_option(svc, "bin");
     AUTO_FREE char *given = bin ? mem_printf("%s/sbatch", bin) : NULL;
     AUTO_FREE char *sbatch = tn_find_program(given, "sbatch");
 
     if (!sbatch || access(sbatch, X_OK) < 0)
         return err_set(error, -ENOENT, "%s was not found", given ? given : "sbatch");
-    if (svc->slurm && svc->slurm->trouble[0])
-        return err_set(error, -EIO, "%s", svc->slurm->trouble);
+    if (launching->slurm && launching->slurm->trouble[0])
+        return err_set(error, -EIO, "%s", launching->slurm->trouble);
     return 0;
 }
 
@@ -440,7 +444,7 @@ static void ask(struct tn_slurm *sl)
     for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
         if (al->id[0] && al->campaign[0])
             str_addf(&ids, ",%s", al->id);
-    for (struct tn_attempt *a = sl->svc->attempts; a; a = a->next)
+    for (struct tn_attempt *a = tn_work(sl->svc)->attempts; a; a = a->next)
         if (sl->trials->asks(a))
             str_addf(&ids, ",%s", sl->trials->asks(a));
     if (!ids.len)
@@ -451,7 +455,7 @@ static void ask(struct tn_slurm *sl)
     tn_argv_addf(&v, "--jobs=%s", ids.text + 1);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
     sl->asking = true;
-    tn_command_run(&sl->svc->commands, &v, NULL, COMMAND_MS, on_answer, sl);
+    tn_command_run(&tn_machine(sl->svc)->commands, &v, NULL, COMMAND_MS, on_answer, sl);
     tn_argv_done(&v);
 }
 
@@ -460,20 +464,21 @@ static void ask(struct tn_slurm *sl)
 /* Does an attempt or a live campaign of ours still want that job? A campaign has one allocation. */
 static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *job)
 {
+    struct tn_work *work = tn_work(sl->svc);
     char mine[160], mark[TN_MARK_TEXT];
 
     for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
         if (!strcmp(al->id, job->id))
             return true;
-    for (struct tn_attempt *a = sl->svc->attempts; a; a = a->next) {
+    for (struct tn_attempt *a = work->attempts; a; a = a->next) {
         tn_slurm_name(mine, a->mark);
         if (!strcmp(mine, job->name) || !strcmp(a->job, job->id))
             return true;
     }
-    for (struct tn_campaign *c = sl->svc->campaigns; c; c = c->next) {
+    for (struct tn_campaign *c = work->campaigns; c; c = c->next) {
         const struct tn_slurm_alloc *al = find(sl, c->id);
 
-        snprintf(mark, sizeof(mark), "%s/%s", sl->svc->instance, c->id);
+        snprintf(mark, sizeof(mark), "%s/%s", tn_instance(sl->svc), c->id);
         tn_slurm_name(mine, mark);
         if (!strcmp(mine, job->name) && (!al || !al->id[0]) &&
             (c->running > 0 || !strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)))
@@ -485,7 +490,7 @@ static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *job)
 static void on_sweep(void *arg, int status, const char *out, const char *error)
 {
     struct tn_slurm *sl = arg;
-    AUTO_FREE char *ours = mem_printf("partune-%s-", sl->svc->instance);
+    AUTO_FREE char *ours = mem_printf("partune-%s-", tn_instance(sl->svc));
     struct tn_slurm_job j;
 
     (void)error;
@@ -510,7 +515,7 @@ static void sweep(struct tn_slurm *sl)
     tn_argv_add(&v, "--noheader");
     tn_argv_addf(&v, "--user=%s", pw->pw_name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
-    tn_command_run(&sl->svc->commands, &v, NULL, COMMAND_MS, on_sweep, sl);
+    tn_command_run(&tn_machine(sl->svc)->commands, &v, NULL, COMMAND_MS, on_sweep, sl);
     tn_argv_done(&v);
 }
 
@@ -534,14 +539,14 @@ void tn_slurm_watch(struct tn_service *svc, const struct tn_slurm_trials *trials
     struct tn_slurm *sl;
     uint64_t ms = (uint64_t)(1000 * number(svc, "poll", 5));
 
-    if (svc->slurm)
+    if (tn_launching(svc)->slurm)
         return;
     sl = mem_alloc(sizeof(*sl));
     sl->svc = svc;
     sl->trials = trials;
     sl->idle_ms = (uint64_t)(1000 * number(svc, "idle", 60));
-    svc->slurm = sl;
-    uv_timer_init(svc->loop, &sl->timer);
+    tn_launching(svc)->slurm = sl;
+    uv_timer_init(tn_loop(svc), &sl->timer);
     sl->timer.data = sl;
     uv_timer_start(&sl->timer, on_timer, ms < 100 ? 100 : ms, ms < 100 ? 100 : ms);
 }
@@ -557,12 +562,13 @@ static void on_closed(uv_handle_t *handle)
 
 void tn_slurm_close(struct tn_service *svc)
 {
-    struct tn_slurm *sl = TAKE(svc->slurm);
+    struct tn_phase *phase = tn_phase(svc);
+    struct tn_slurm *sl = TAKE(tn_launching(svc)->slurm);
 
     if (!sl)
         return;
     /* Where trials were ended, nothing needs the allocations: scancel goes on without us. */
-    if (svc->stopping && svc->stop_how == TN_STOP_REQUEUE)
+    if (phase->stopping && phase->stop_how == TN_STOP_REQUEUE)
         for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
             if (al->id[0] && al->campaign[0])
                 tn_slurm_cancel(svc, al->id, NULL);

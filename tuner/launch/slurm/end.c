@@ -12,6 +12,7 @@
 #include "tuner/launch/slurm/trial.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/command.h"
+#include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
@@ -107,7 +108,8 @@ static void account(struct tn_slurm_trial *trial)
     tn_argv_add(&v, "--format=JobIDRaw,State");
     tn_argv_addf(&v, "--jobs=%s", trial->a->job);
     trial->busy = true;
-    tn_command_run(&trial->a->svc->commands, &v, NULL, SLURM_COMMAND_MS, on_accounted, trial);
+    tn_command_run(&tn_machine(trial->a->svc)->commands, &v, NULL, SLURM_COMMAND_MS, on_accounted,
+                   trial);
     tn_argv_done(&v);
 }
 
@@ -149,7 +151,8 @@ void tn_slurm_ask_why(struct tn_slurm_trial *trial)
     tn_argv_add(&v, "job");
     tn_argv_add(&v, trial->a->job);
     trial->busy = true;
-    tn_command_run(&trial->a->svc->commands, &v, NULL, SLURM_COMMAND_MS, on_shown, trial);
+    tn_command_run(&tn_machine(trial->a->svc)->commands, &v, NULL, SLURM_COMMAND_MS, on_shown,
+                   trial);
     tn_argv_done(&v);
 }
 
@@ -199,7 +202,8 @@ void tn_slurm_clean_steps(struct tn_slurm_trial *trial)
     tn_argv_addf(&v, "--jobs=%s", trial->a->job);
     tn_argv_add(&v, "--format=%i|%j");
     trial->busy = true;
-    tn_command_run(&trial->a->svc->commands, &v, NULL, SLURM_COMMAND_MS, on_steps, trial);
+    tn_command_run(&tn_machine(trial->a->svc)->commands, &v, NULL, SLURM_COMMAND_MS, on_steps,
+                   trial);
     tn_argv_done(&v);
 }
 

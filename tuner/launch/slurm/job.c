@@ -11,6 +11,7 @@
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/command.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/proc.h"
 #include "tuner/state/state.h"
 
@@ -26,9 +27,10 @@ void tn_slurm_cancel_job(struct tn_slurm_trial *trial)
 
     /* The supervisor gets TERM and ends its trial in order; a job that waits just goes. */
     tn_slurm_cancel(a->svc, a->job, trial->ran ? "TERM" : NULL);
-    trial->kill_at = tn_now_ms() +
-                     (uint64_t)(a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000) +
-                     OBEY_MS;
+    trial->kill_at =
+        tn_now_ms() +
+        (uint64_t)(tn_settings(a->svc)->grace_ms > 0 ? tn_settings(a->svc)->grace_ms : 2000) +
+        OBEY_MS;
 }
 
 static void has_job(struct tn_slurm_trial *trial, const char *id, int count)
@@ -91,7 +93,7 @@ int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error)
     if (r == 0) {
         trial->busy = true;
         trial->phase = TRIAL_SUBMIT;
-        tn_command_run(&a->svc->commands, &v, &env, SLURM_COMMAND_MS, on_sbatch, trial);
+        tn_command_run(&tn_machine(a->svc)->commands, &v, &env, SLURM_COMMAND_MS, on_sbatch, trial);
     }
     tn_argv_done(&v);
     tn_argv_done(&env);
@@ -150,7 +152,8 @@ void tn_slurm_look(struct tn_slurm_trial *trial)
     tn_argv_addf(&v, "--name=%s", trial->name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
     trial->busy = true;
-    tn_command_run(&trial->a->svc->commands, &v, NULL, SLURM_COMMAND_MS, on_found, trial);
+    tn_command_run(&tn_machine(trial->a->svc)->commands, &v, NULL, SLURM_COMMAND_MS, on_found,
+                   trial);
     tn_argv_done(&v);
 }
 

@@ -17,6 +17,7 @@
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/command.h"
+#include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
 
 /* The id of the job that ATTEMPT is, which is to be asked for; NULL: none now. */
@@ -51,20 +52,21 @@ static struct tn_slurm_trial *trial_new(struct tn_attempt *attempt)
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     (void)spec;
-    if (!svc->supervisor)
+    if (!tn_machine(svc)->supervisor)
         return err_set(error, -ENOENT, "partune-run was not found beside partuned");
-    if (!svc->config.conf)
+    if (!tn_settings(svc)->conf)
         return err_set(error, -ENOENT, "the daemon's configuration has no [slurm]");
     return 0;
 }
 
 static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
+    const struct tn_config *settings = tn_settings(svc);
     static const char *const modes[] = {"steps", "jobs", NULL};
     json_t *v = json_object_get(spec->body, "launcher");
     int mode, devices = pl_cluster_devices(&spec->se.cluster), r;
 
-    if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
+    if (!settings->conf || !conf_has(settings->conf, "slurm"))
         return err_at(error, -EINVAL, "/launcher/kind",
                       "this daemon's configuration has no section [slurm]");
     r = jx_get_enum(&mode, v, "mode", modes, error);
@@ -194,20 +196,24 @@ static void forget(struct tn_service *svc, const char *folder, const char *mark)
     tn_argv_add(&v, "--noheader");
     tn_argv_addf(&v, "--name=%s", name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
-    tn_command_run(&svc->commands, &v, NULL, SLURM_COMMAND_MS, on_forgotten, svc);
+    tn_command_run(&tn_machine(svc)->commands, &v, NULL, SLURM_COMMAND_MS, on_forgotten, svc);
     tn_argv_done(&v);
 }
 
 /* A former daemon may have left jobs that nobody wants. */
 static void opened(struct tn_service *svc)
 {
-    if (svc->config.conf && conf_has(svc->config.conf, "slurm"))
+    const struct tn_config *settings = tn_settings(svc);
+
+    if (settings->conf && conf_has(settings->conf, "slurm"))
         watch(svc);
 }
 
 static int health(const struct tn_service *svc, struct err *error)
 {
-    if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
+    const struct tn_config *settings = tn_settings(svc);
+
+    if (!settings->conf || !conf_has(settings->conf, "slurm"))
         return -ENOTSUP;
     return tn_slurm_health(svc, error);
 }

@@ -200,7 +200,9 @@ bool tn_slurm_transient(const char *error)
 
 const char *tn_slurm_option(const struct tn_service *svc, const char *key)
 {
-    return svc->config.conf ? conf_get(svc->config.conf, "slurm", "", key) : NULL;
+    const struct tn_config *settings = tn_settings(svc);
+
+    return settings->conf ? conf_get(settings->conf, "slurm", "", key) : NULL;
 }
 
 enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *spec)
@@ -264,7 +266,7 @@ int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node)
 
 static void add_all(struct tn_argv *argv, const struct tn_service *svc, const char *key)
 {
-    const struct conf *c = svc->config.conf;
+    const struct conf *c = tn_settings(svc)->conf;
 
     for (size_t i = 0; i < c->count; i++)
         if (!strcmp(c->entry[i].section, "slurm") && !strcmp(c->entry[i].key, key))

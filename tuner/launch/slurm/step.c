@@ -8,17 +8,19 @@
 #include "tuner/launch/slurm/trial.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
+#include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
 
 /* What is run under the supervisor. */
 int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
 {
+    struct tn_machine *machine = tn_machine(attempt->svc);
     const struct tn_slurm_trial *t = attempt->launch;
     struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
     bool direct = attempt->trainer->direct && attempt->trainer->direct(attempt);
 
     if (tn_slurm_uses_mpiexec(attempt->svc) && !direct) {
-        tn_argv_add(argv, attempt->svc->mpiexec ? attempt->svc->mpiexec : "mpiexec");
+        tn_argv_add(argv, machine->mpiexec ? machine->mpiexec : "mpiexec");
         tn_argv_add(argv, "-ppn");
         tn_argv_addf(argv, "%d", s.tasks_per_node);
         tn_argv_add(argv, "-n");
