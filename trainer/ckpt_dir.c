@@ -246,9 +246,10 @@ static int none_whole(const struct resume *resume, const struct tr_team *team, s
         r = err_set(error, -EBADMSG, "no checkpoint in %s is whole: %s", resume->dir,
                     resume->first.text);
     else if (tr_team_is_root(team) && resume->list.aside[0])
-        r = err_set(error, -EBADMSG,
-                    "no checkpoint in %s is whole: %s is damaged; move it away to start afresh",
-                    resume->dir, resume->list.aside);
+        r = err_set(
+            error, -EBADMSG,
+            "no checkpoint in %s is whole: %s is damaged; move it away to start from the beginning",
+            resume->dir, resume->list.aside);
     return tr_team_agree(team, r, error);
 }
 

@@ -202,7 +202,7 @@ static int take_model(struct tr_config *config, const json_t *root, struct err *
 
     if (!v && !config->init)
         return err_at(error, -EINVAL, "/model",
-                      "no model: say --model NAME, or --config FILE with one");
+                      "no model: give --model NAME, or --config FILE with one");
     r = v ? pl_model_parse(&config->model, v, error)
           : tr_hf_model_load(&config->model, config->init, error);
     if (r < 0)
@@ -273,8 +273,8 @@ static int refuse_layout(const struct pl_verdict *verdict, struct err *error)
     for (int i = 0; i < verdict->count; i++)
         if (i == 0 || strcmp(verdict->v[i].rule, verdict->v[i - 1].rule) != 0)
             str_addf(&names, "%s%s", i ? ", " : "", verdict->v[i].rule);
-    return err_at(error, -EINVAL, "/layout", "illegal layout by the rules %s; %s: %s",
-                  str_text(&names), verdict->v[0].rule, verdict->v[0].text);
+    return err_at(error, -EINVAL, "/layout", "illegal layout, rules %s; %s: %s", str_text(&names),
+                  verdict->v[0].rule, verdict->v[0].text);
 }
 
 static int check_layout(const struct tr_config *config, const struct tr_launch *launch,

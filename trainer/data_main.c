@@ -117,11 +117,12 @@ static int kind_of_ids(struct tr_prepare *prepare, const struct values *values, 
     prepare->json_key = values->json_key ? values->json_key : "text";
     prepare->any_json = values->json_key != NULL;
     if (values->ids && values->json_key)
-        return err_set(error, -EINVAL, "--json-key is of text, --ids of numbers: one of them");
+        return err_set(error, -EINVAL,
+                       "--json-key (text) and --ids (token ids) exclude each other");
     if (!values->ids) {
         if (values->vocab)
             return err_set(error, -EINVAL,
-                           "--vocab goes with --ids: the vocabulary of text is its 256 bytes");
+                           "--vocab needs --ids: the vocabulary of text is its 256 bytes");
         return 0;
     }
     if (str_eq(values->ids, "u16"))
@@ -131,7 +132,7 @@ static int kind_of_ids(struct tr_prepare *prepare, const struct values *values, 
     else
         return err_set(error, -EINVAL, "--ids is u16 or u32, not `%.40s`", values->ids);
     if (values->vocab == 0)
-        return err_set(error, -EINVAL, "--ids needs --vocab N: how many different ids there are");
+        return err_set(error, -EINVAL, "--ids needs --vocab N, the number of different ids");
     if (prepare->id == TR_ID_U16 && values->vocab > 65536)
         return err_set(error, -EINVAL, "--vocab %d does not fit into u16", values->vocab);
     prepare->vocab = values->vocab;
@@ -172,7 +173,7 @@ static int prepare(const struct values *values, const char *const *path, int cou
     if (r < 0)
         return fail(&e);
     printf("%s: %" PRIu64 " tokens to train on, %" PRIu64 " to validate, from %" PRId64
-           " files (%" PRId64 " skipped as no text), %" PRId64 " documents\n",
+           " files (%" PRId64 " skipped as not text), %" PRId64 " documents\n",
            folder, done.tokens[TR_SPLIT_TRAIN], done.tokens[TR_SPLIT_VALIDATION], done.files,
            done.skipped, done.documents);
     if (done.json_as_text)
@@ -190,7 +191,7 @@ static int verify(const struct values *values, const char *const *name, int coun
     if (count == 0) {
         struct err e = {0};
 
-        err_set(&e, -EINVAL, "verify what? partune-data verify NAME|FOLDER...");
+        err_set(&e, -EINVAL, "no data set given: partune-data verify NAME|FOLDER...");
         return fail(&e);
     }
     for (int i = 0; i < count; i++) {

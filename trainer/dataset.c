@@ -124,7 +124,7 @@ static int open_split(struct tr_stream *stream, const char *folder, int split, e
     int r = tr_stream_map(stream, bin, id, tokens, error);
 
     if (r == 0 && stream->tokens != tokens) /* an empty split with something in its file */
-        r = err_set(error, -EBADMSG, "%s is too long: %zu bytes where none belong", bin,
+        r = err_set(error, -EBADMSG, "%s is too long: it has %zu bytes and must be empty", bin,
                     stream->bytes);
     return r < 0 ? r : read_sums(stream, sum, crc, error);
 }

@@ -28,8 +28,8 @@ static int open_indexed(struct tr_archive *archive, const char *folder, const ch
         const char *name = json_string_value(file);
 
         if (!name || strchr(name, '/'))
-            return err_set(error, -EINVAL, "%s: tensor %.100s is in no file of the folder", index,
-                           tensor);
+            return err_set(error, -EINVAL, "%s: the file of tensor %.100s is not in the folder",
+                           index, tensor);
         if (json_object_get(seen, name))
             continue;
         json_object_set_new(seen, name, json_true());

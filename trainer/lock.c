@@ -110,7 +110,7 @@ static int busy(int fd, const char *dir, struct err *error)
     struct holder h;
 
     if (!read_record(&h, fd))
-        return err_set(error, -EBUSY, "another run, which has not said who it is, writes to %s",
+        return err_set(error, -EBUSY, "another run, which left no record of itself, writes to %s",
                        dir);
     return err_set(
         error, -EBUSY,

@@ -80,7 +80,7 @@ static int check_launch(const struct tr_config *config, struct err *error)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (provided < MPI_THREAD_FUNNELED)
         return err_set(error, -ENOSYS,
-                       "this MPI does not allow threads beside the one that calls it");
+                       "this MPI does not support other threads (MPI_THREAD_FUNNELED)");
     if (size != config->layout.world)
         return err_set(error, -EINVAL, "the layout has %d ranks, the launcher started %d",
                        config->layout.world, size);

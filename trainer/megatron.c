@@ -35,14 +35,17 @@ static int read_head(struct tr_megatron_index *index, const unsigned char *bytes
     uint64_t rest;
 
     if (len < HEAD)
-        return err_set(error, -EBADMSG, "%s is truncated: %zu bytes are no header", path, len);
+        return err_set(error, -EBADMSG, "%s is truncated: %zu bytes are less than a header", path,
+                       len);
     if (memcmp(bytes, "MMIDIDX\0\0", 9) != 0)
-        return err_set(error, -EBADMSG, "%s does not begin as a Megatron index", path);
+        return err_set(error, -EBADMSG,
+                       "%s is not a Megatron index: it does not begin with MMIDIDX", path);
     if (le64(bytes + 9) != 1)
         return err_set(error, -EBADMSG, "%s has version %" PRIu64 ", not 1", path, le64(bytes + 9));
     code = bytes[17];
     if (code >= ARRAY_LEN(ids) || ids[code] < 0)
-        return err_set(error, -EBADMSG, "%s: type code %u is not one of token ids", path, code);
+        return err_set(error, -EBADMSG, "%s: type code %u is not an integer type of token ids",
+                       path, code);
     index->id = (enum tr_id)ids[code];
     index->sequences = le64(bytes + 18);
     index->documents = le64(bytes + 26);

@@ -157,7 +157,7 @@ static int add_file(struct work *work, const char *path, struct err *error)
     gzerror(f, &code);
     closed = gzclose(f);
     if (r == 0 && !skip && !full(work) && (code == Z_BUF_ERROR || closed == Z_BUF_ERROR))
-        r = err_set(error, -EIO, "%s ends in the middle of its packed data", path);
+        r = err_set(error, -EIO, "%s is truncated: its gzip data are incomplete", path);
     if (skip)
         work->done.skipped++;
     else
@@ -222,7 +222,7 @@ static int add_all(struct work *work, struct err *error)
         r = add_path(work, work->p->path[i], true, error);
     if (r == 0 && tr_dataset_written(work->w, TR_SPLIT_TRAIN) == 0)
         r = err_set(error, -ENODATA,
-                    "nothing to train on: %" PRId64 " files read, %" PRId64 " skipped as no text",
+                    "nothing to train on: %" PRId64 " files read, %" PRId64 " skipped as not text",
                     work->done.files, work->done.skipped);
     return r;
 }

@@ -18,10 +18,11 @@ static void keep_horizon(struct tr_events *events, const struct tr_config *confi
     if (config->mode != TR_MODE_TRAIN || state->step >= t->steps)
         return;
     if (!had && !t->lr_decay_steps)
-        snprintf(text, sizeof(text),
-                 "the checkpoint does not say at which step its learning rate is to reach min_lr; "
-                 "taken is --steps %d (--lr-decay-steps says another)",
-                 t->steps);
+        snprintf(
+            text, sizeof(text),
+            "the checkpoint does not say at which step its learning rate reaches min_lr: using "
+            "--steps %d (--lr-decay-steps sets another)",
+            t->steps);
     else if (had && t->lr_decay_steps && t->lr_decay_steps != had)
         snprintf(text, sizeof(text),
                  "the checkpoint was trained with --lr-decay-steps %d, this run has %d: step %d "
@@ -49,13 +50,14 @@ void tr_resumed(struct tr_events *events, const struct tr_config *config,
                          "position would not be noticed");
     if (state->seed != config->train.seed) {
         snprintf(text, sizeof(text),
-                 "the checkpoint was trained with the seed %lld; samples go on in the order of %d",
+                 "the checkpoint was trained with the seed %lld; samples continue in the order of "
+                 "seed %d",
                  (long long)state->seed, config->train.seed);
         tr_event_warning(events, "other-seed", text);
     }
     if (!str_eq(state->data, config->workload.data)) {
         snprintf(text, sizeof(text),
-                 "the checkpoint was trained on %.63s; its data position goes on in %.63s",
+                 "the checkpoint was trained on %.63s; its data position continues in %.63s",
                  state->data, config->workload.data);
         tr_event_warning(events, "other-data", text);
     }

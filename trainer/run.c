@@ -85,7 +85,7 @@ static int same_tokens(const struct run *run, struct err *error)
         n[i] = first[i] = tr_tokens_samples(run->tokens, i);
     run->team.share(run->team.ctx, first, sizeof(first));
     if (memcmp(n, first, sizeof(n)) != 0) {
-        err_set(error, -ESTALE, "%s has other samples here", run->c->data);
+        err_set(error, -ESTALE, "%s has another number of samples here", run->c->data);
         r = tr_team_stale(&run->team, "the data set", error);
     }
     return tr_team_agree(&run->team, r, error);
@@ -372,11 +372,12 @@ static void check_validation(struct run *run)
     if (!run->c->train.validate_every || have == (uint64_t)run->c->train.validate_samples)
         return;
     if (have == 0)
-        snprintf(text, sizeof(text), "the data set has no validation split: none will be made");
+        snprintf(text, sizeof(text),
+                 "the data set has no validation split: no validation will run");
     else
         snprintf(text, sizeof(text),
-                 "the validation split has %llu samples of %d tokens, not the %d of "
-                 "--validate-samples: each of them counts once",
+                 "the validation split has only %llu samples of %d tokens, --validate-samples is "
+                 "%d: a validation uses each of them once",
                  (unsigned long long)have, run->c->workload.seq, run->c->train.validate_samples);
     tr_event_warning(run->events, "validation", text);
 }

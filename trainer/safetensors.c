@@ -101,7 +101,8 @@ static int parse_shape(struct tr_st_tensor *tensor, const char *path, const json
 
         if (!json_is_integer(json_array_get(json, i)) || d < 0 ||
             (d > 0 && elements > INT64_MAX / 8 / d))
-            return err_set(error, -EINVAL, "%s: tensor %s: shape has an impossible size", path,
+            return err_set(error, -EINVAL,
+                           "%s: tensor %s: a size in shape is negative or too large", path,
                            tensor->name);
         tensor->shape[i] = d;
         elements *= d;
@@ -175,7 +176,7 @@ static int check_tiling(struct tr_st *file, struct err *error)
             return err_set(error, -EINVAL, "%s: tensor %s overlaps tensor %s", file->path, t->name,
                            t[-1].name);
         if (t->begin > at)
-            return err_set(error, -EINVAL, "%s: a hole of %" PRIu64 " bytes before tensor %s",
+            return err_set(error, -EINVAL, "%s: a gap of %" PRIu64 " bytes before tensor %s",
                            file->path, t->begin - at, t->name);
         at = t->end;
     }

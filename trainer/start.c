@@ -105,18 +105,20 @@ static int compare(const json_t *theirs, json_t *ours, struct err *error)
             AUTO_FREE char *a = jx_canonical(v), *b = w ? jx_canonical(w) : mem_strdup("absent");
 
             if (!str_eq(a, b))
-                return err_set(error, -EINVAL,
-                               "another configuration than rank 0's: /%s/%s is %.80s, not %.80s",
-                               name, key, a, b);
+                return err_set(
+                    error, -EINVAL,
+                    "the configuration differs from rank 0's: /%s/%s is %.80s, not %.80s", name,
+                    key, a, b);
         }
         if (json_object_size(other) != json_object_size(section))
-            return err_set(error, -EINVAL, "another configuration than rank 0's: /%s lacks a key",
+            return err_set(error, -EINVAL,
+                           "the configuration differs from rank 0's: a key of /%s is missing",
                            name);
     }
     return json_object_size(theirs) == json_object_size(ours)
                ? 0
                : err_set(error, -EINVAL,
-                         "another configuration than rank 0's: a section is missing");
+                         "the configuration differs from rank 0's: a section is missing");
 }
 
 int tr_start_same(const struct tr_config *config, struct err *error)

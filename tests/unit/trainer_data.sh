@@ -54,7 +54,7 @@ lines() { # name, expected exit, expected text, what the file holds, options...
     check "$name" "$code" "$text" "$tool" prepare --name lines --data "$data" --validation 0 --force "$@" "$data/c.jsonl"
 }
 same() { [ "$(ids lines)" = "$(spelt "$1")" ] || { ids lines; spelt "$1"; return 1; }; }
-lines "JSON lines are read for their text" 0 "10 tokens to train on, 0 to validate, from 1 files (0 skipped as no text), 2 documents" \
+lines "JSON lines are read for their text" 0 "10 tokens to train on, 0 to validate, from 1 files (0 skipped as not text), 2 documents" \
     '{"id": 7, "text": "ab\\u00e9\\n", "meta": {"text": "no"}}\n\n{"text":"xyz"}'
 check "and each line is a document" 0 "" same 'ab\0303\0251\n\000xyz\000'
 lines "a NUL in a text ends no document" 0 "4 tokens" '{"text": "a\\u0000bc"}\r\n'
