@@ -331,7 +331,7 @@ static void the_interval_of_a_ratio_is_that_of_its_logarithms(void **state)
     tn_ratio_interval(&mean, &lo, &hi, ratio, 1);
     assert_true(mean == 1 && lo == 0 && isinf(hi));
     /* One more run scatters by itself as well: the variance is s^2 (1 + 1/3), not s^2 / 3. */
-    tn_promise_interval(&mean, &lo, &hi, ratio, 3);
+    tn_prediction_interval(&mean, &lo, &hi, ratio, 3);
     assert_true(fabs(mean - 2) < 1e-12);
     assert_true(fabs(log(hi) - (log(2) + 2 * half)) < 1e-12);
     assert_true(fabs(log(lo) - (log(2) - 2 * half)) < 1e-12);
@@ -402,7 +402,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(reading_goes_on_at_an_offset),
     cmocka_unit_test(the_golden_files_are_understood),
     cmocka_unit_test(a_program_may_say_that_it_ends_itself),
-        cmocka_unit_test(what_is_no_event_of_ours_decides_nothing),
+    cmocka_unit_test(what_is_no_event_of_ours_decides_nothing),
     cmocka_unit_test(the_first_error_is_the_cause),
     cmocka_unit_test(an_attempt_is_claimed_once),
     cmocka_unit_test(a_zombie_does_not_live),

@@ -276,7 +276,7 @@ static bool is_ready(struct fixture *f)
 
 /* Fitting earlier campaigns takes seconds: the daemon answers meanwhile, and says that it is not
  * ready. */
-static void an_informed_campaign_comes_back_beside_the_loop(void **state)
+static void an_informed_campaign_comes_back_in_the_background(void **state)
 {
     struct fixture f;
     char source[32], id[32];
@@ -363,7 +363,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_clock_that_jumps_ends_no_trial),
     cmocka_unit_test(a_log_that_is_no_file_tells_nothing),
     cmocka_unit_test(a_verification_begins_anew),
-    cmocka_unit_test(an_informed_campaign_comes_back_beside_the_loop),
+    cmocka_unit_test(an_informed_campaign_comes_back_in_the_background),
     cmocka_unit_test(a_stop_ends_what_is_coming_back),
 };
 

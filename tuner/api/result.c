@@ -49,11 +49,11 @@ void tn_api_predictions(struct web_request *rq)
 
 /* ---- what the search believes: computed on another thread ---------------- */
 
-enum belief { IMPORTANCE, SURFACE, DIAGNOSIS };
+enum posterior { IMPORTANCE, SURFACE, DIAGNOSIS };
 
 struct question {
     struct tn_service *svc;
-    enum belief what;
+    enum posterior what;
     const char *id, *x, *y;
     json_t *answer;
     struct err e;
@@ -84,7 +84,7 @@ static void answered(struct web_request *rq, void *arg)
     tn_api_answer(rq, q->r, 200, q->answer, &q->e);
 }
 
-static void believe(struct web_request *rq, enum belief what)
+static void answer_posterior(struct web_request *rq, enum posterior what)
 {
     struct question *q = arena_alloc(web_arena(rq), sizeof(*q));
 
@@ -97,12 +97,12 @@ static void believe(struct web_request *rq, enum belief what)
 
 void tn_api_importance(struct web_request *rq)
 {
-    believe(rq, IMPORTANCE);
+    answer_posterior(rq, IMPORTANCE);
 }
 
 void tn_api_diagnosis(struct web_request *rq)
 {
-    believe(rq, DIAGNOSIS);
+    answer_posterior(rq, DIAGNOSIS);
 }
 
 void tn_api_surface(struct web_request *rq)
@@ -117,7 +117,7 @@ void tn_api_surface(struct web_request *rq)
         tn_api_bad_query(rq, &e);
         return;
     }
-    believe(rq, SURFACE);
+    answer_posterior(rq, SURFACE);
 }
 
 /* ---- export -------------------------------------------------------------- */
@@ -218,7 +218,7 @@ static const char *data_folder(struct web_request *rq, const char *name)
 
 /* What the verification measured of the winner stands in place of what the search did: the search
  * picked the fastest of many, and its number is too high on average. */
-static void promise(struct tn_export_in *in, const json_t *interval)
+static void set_prediction(struct tn_export_in *in, const json_t *interval)
 {
     double lo = number_at(interval, "lo"), hi = number_at(interval, "hi");
 
@@ -247,7 +247,7 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
         in->ratio = number_at(verify, "ratio");
         in->ratio_lo = number_at(verify, "lo");
         in->ratio_hi = number_at(verify, "hi");
-        promise(in, json_object_get(verify, "promise"));
+        set_prediction(in, json_object_get(verify, "promise"));
     }
     if (tn_trial_get(&trial, tn_api_svc(rq), id, number, NULL) == 0)
         ended = json_string_value(json_object_get(trial, "ended"));

@@ -145,8 +145,8 @@ static void check_programs(struct report *report)
     if (slash)
         *slash = '\0';
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
-        AUTO_FREE char *beside = mem_printf("%s/%s", self, programs[i].name);
-        bool here = access(beside, X_OK) == 0;
+        AUTO_FREE char *sibling = mem_printf("%s/%s", self, programs[i].name);
+        bool here = access(sibling, X_OK) == 0;
 
         finding(report, here, programs[i].name, here ? "found" : "not found beside this program",
                 programs[i].fix);

@@ -185,8 +185,8 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
     return 0;
 }
 
-int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
-                             bool at_work, struct err *error)
+int tn_engine_rebuild_from_file(struct tn_engine **ret, const struct tn_service *svc,
+                                const char *id, bool at_work, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/partune.db", tn_data_dir(svc));
     AUTO_DB *db = NULL;
@@ -199,7 +199,7 @@ int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *sv
 static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id,
                    struct err *error)
 {
-    return tn_engine_rebuild_beside(ret, svc, id, false, error);
+    return tn_engine_rebuild_from_file(ret, svc, id, false, error);
 }
 
 int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *error)

@@ -1,5 +1,5 @@
 /*
- * The search of one campaign, its lock and its work beside the loop. Owns the search and its spec.
+ * The search of one campaign, its lock and its work on other threads. Owns the search and its spec.
  */
 #ifndef TUNER_ENGINE_H
 #define TUNER_ENGINE_H
@@ -34,8 +34,8 @@ int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const ch
  * its own. AT_WORK: it is to go on, not to be asked only. */
 int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
                       const char *id, bool at_work, struct err *error);
-int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
-                             bool at_work, struct err *error);
+int tn_engine_rebuild_from_file(struct tn_engine **ret, const struct tn_service *svc,
+                                const char *id, bool at_work, struct err *error);
 
 struct tn_tell {
     struct tn_tell *next;

@@ -43,7 +43,7 @@ struct tn_revival {
     struct err why;        /* there is none */
 };
 
-/* Searches over more layouts are built beside the loop. */
+/* Searches over more layouts are built in the background. */
 enum { MANY = 5000 };
 
 enum { BUILDERS = 4, NICE = 10 };
@@ -130,7 +130,7 @@ void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
         log_error("campaign %s: %s", row->id, e.text);
 }
 
-/* ---- beside the loop ----------------------------------------------------- */
+/* ---- in the background --------------------------------------------------- */
 
 /* What the campaign's row says of its space. */
 static struct tn_space known_space(const struct db_campaign *row)
@@ -165,13 +165,14 @@ static void *build(void *arg)
 {
     struct tn_revival *v = arg;
 
-    if (tn_engine_rebuild_beside(&v->engine, v->svc, v->id, true, &v->why) == 0 && !v->space.exact)
+    if (tn_engine_rebuild_from_file(&v->engine, v->svc, v->id, true, &v->why) == 0 &&
+        !v->space.exact)
         count_space(v);
     uv_async_send(&v->built);
     return NULL;
 }
 
-static void *build_beside(void *arg)
+static void *build_main(void *arg)
 {
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* Linux: of this thread */
     return build(arg);
@@ -249,7 +250,7 @@ static void begin_next(struct tn_service *svc)
     oldest->begun = true;
     sigfillset(&all); /* signals are the loop's */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    oldest->joined = pthread_create(&oldest->thread, NULL, build_beside, oldest) != 0;
+    oldest->joined = pthread_create(&oldest->thread, NULL, build_main, oldest) != 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (oldest->joined)
         build(oldest); /* no more threads to be had */
@@ -283,8 +284,8 @@ static void on_built(uv_async_t *handle)
     tn_changed(svc);
 }
 
-static void revive_beside(struct tn_service *svc, const char *id, struct tn_space space,
-                          bool at_start)
+static void revive_async(struct tn_service *svc, const char *id, struct tn_space space,
+                         bool at_start)
 {
     struct tn_revival *v = mem_alloc(sizeof(*v));
 
@@ -300,10 +301,10 @@ static void revive_beside(struct tn_service *svc, const char *id, struct tn_spac
 
 void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space space)
 {
-    revive_beside(svc, id, space, false);
+    revive_async(svc, id, space, false);
 }
 
-/* ---- at once, or beside -------------------------------------------------- */
+/* ---- at once, or in the background --------------------------------------- */
 
 static bool is_informed(const struct db_campaign *row)
 {
@@ -321,7 +322,7 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bo
     int r = 0;
 
     if (!c && (is_informed(row) || space.legal > MANY || !space.exact)) {
-        revive_beside(svc, row->id, space, at_start);
+        revive_async(svc, row->id, space, at_start);
         return 0;
     }
     if (c) {

@@ -167,7 +167,7 @@ static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
     campaign->asked++;
 }
 
-/* ---- refitting beside it ------------------------------------------------- */
+/* ---- asynchronous refits ------------------------------------------------- */
 
 struct refit {
     uv_work_t work;

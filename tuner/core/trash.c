@@ -38,7 +38,7 @@ static void empty_done(uv_work_t *work, int status)
     free(t);
 }
 
-static void remove_beside(struct tn_service *svc, char *owned_path)
+static void remove_async(struct tn_service *svc, char *owned_path)
 {
     struct emptying *t = mem_alloc(sizeof(*t));
 
@@ -58,7 +58,7 @@ int tn_trash(struct tn_service *svc, const char *path, struct err *error)
     if (r == 0 && rename(path, to) < 0 && errno != ENOENT)
         r = err_set(error, -errno, "remove %s: %s", path, strerror(errno));
     if (r == 0)
-        remove_beside(svc, TAKE(to));
+        remove_async(svc, TAKE(to));
     free(to);
     return r;
 }
@@ -73,7 +73,7 @@ void tn_retain_open(struct tn_service *svc)
     work->retain = mem_alloc(sizeof(*work->retain));
     work->retain->used = -1;
     if (file_exists(trash))
-        remove_beside(svc, mem_strdup(trash));
+        remove_async(svc, mem_strdup(trash));
 }
 
 int tn_retain_room(const struct tn_service *svc, struct err *error)

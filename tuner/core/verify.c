@@ -8,7 +8,7 @@
  *
  * The winner's own k throughputs say what to expect of it. Its trial in the search was chosen for
  * being the fastest seen, so it is too high on average; these runs were chosen by nothing. The
- * promise is their geometric mean, with the interval in which one more run will be, 95 in 100
+ * prediction is their geometric mean, with the interval in which one more run will be, 95 in 100
  * times: exp(m +- t s sqrt(1 + 1/k)).
  */
 #include <errno.h>
@@ -44,8 +44,8 @@ void tn_ratio_interval(double *ret_mean, double *ret_lo, double *ret_hi, const d
     log_interval(ret_mean, ret_lo, ret_hi, ratio, count, 1.0 / count);
 }
 
-void tn_promise_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *rate,
-                         int count)
+void tn_prediction_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *rate,
+                            int count)
 {
     log_interval(ret_mean, ret_lo, ret_hi, rate, count, 1.0 + 1.0 / count);
 }
@@ -68,13 +68,13 @@ struct pairs {
 
 /* {"tokens_per_s", "lo", "hi"} of the next run of the winner, or null where one run says nothing.
  */
-static json_t *promise(const struct pairs *interval)
+static json_t *prediction(const struct pairs *interval)
 {
     double mean, lo, hi;
 
     if (interval->n < 2)
         return json_null();
-    tn_promise_interval(&mean, &lo, &hi, interval->winner, interval->n);
+    tn_prediction_interval(&mean, &lo, &hi, interval->winner, interval->n);
     return json_pack("{s:o, s:o, s:o}", "tokens_per_s", tn_number(mean), "lo", tn_number(lo), "hi",
                      tn_number(hi));
 }
@@ -97,7 +97,7 @@ static char *record(const struct tn_verify *verify, const char *state, const str
     json_object_set_new(r, "ratio", tn_number(mean));
     json_object_set_new(r, "lo", tn_number(lo));
     json_object_set_new(r, "hi", tn_number(hi));
-    json_object_set_new(r, "promise", promise(pairs));
+    json_object_set_new(r, "promise", prediction(pairs));
     json_object_set_new(
         r, "verdict",
         strcmp(state, "done") || n == 0

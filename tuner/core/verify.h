@@ -25,8 +25,8 @@ const char *tn_verdict(double lo, double hi, bool same);
 void tn_ratio_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *ratio,
                        int count);
 /* Geometric mean of throughputs and the 95 % interval of one more; infinite for COUNT = 1. */
-void tn_promise_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *rate,
-                         int count);
+void tn_prediction_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *rate,
+                            int count);
 
 /* After a restart: what the verification in ROW had done. */
 int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *row,

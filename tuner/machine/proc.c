@@ -348,7 +348,7 @@ void tn_exit_read(struct tn_exit *ret, const char *folder)
 
 /* ---- programs ------------------------------------------------------------ */
 
-static char *beside(const char *exe, const char *below, const char *name)
+static char *sibling(const char *exe, const char *below, const char *name)
 {
     char *path = mem_printf("%.*s/%s%s", (int)(strrchr(exe, '/') - exe), exe, below, name);
 
@@ -386,7 +386,7 @@ char *tn_find_program(const char *given, const char *name)
     if (n > 0) {
         exe[n] = '\0';
         for (size_t i = 0; i < ARRAY_LEN(places) && !found; i++)
-            found = beside(exe, places[i], given ? given : name);
+            found = sibling(exe, places[i], given ? given : name);
     }
     return found ? found : in_path(given ? given : name);
 }
