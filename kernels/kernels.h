@@ -87,6 +87,12 @@ struct kn_backend; /* backend.h */
  * start of a program or between runs: a pool and the memory it is used with have one backend. */
 void kn_backend_use(const struct kn_backend *backend);
 
+struct err; /* base/base.h */
+/* Load the CUDA backend in the shared library PATH for GPU INDEX. Driver, library and GPU are
+ * checked in this order; the error says what is missing or too old, and what is needed. */
+int kn_plugin_load(const struct kn_backend **ret_backend, const char *path, int index,
+                   struct err *error);
+
 /* ---- matrix multiplication ----------------------------------------------- */
 
 /*

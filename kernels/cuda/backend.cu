@@ -1,7 +1,7 @@
 /* The backend as a whole: its table, and its streams as pools. */
 #include "kernels/cuda/backend.cuh"
 
-static const struct cu_host *host;
+static const struct kn_plugin_host *host;
 
 cu_stream *cu_stream_of(const struct kn_pool *pool)
 {
@@ -40,8 +40,10 @@ static void backend_wait(struct kn_pool *pool)
 
 static struct kn_backend backend;
 
-const struct kn_backend *cu_backend(const struct cu_host *asked)
+const struct kn_backend *cu_backend(const struct kn_plugin_host *asked, int index)
 {
+    if (!cu_device(index))
+        return NULL;
     host = asked;
     backend.name = "cuda";
     backend.open = backend_open;

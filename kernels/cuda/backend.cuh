@@ -4,13 +4,11 @@
 
 #include "kernels/cuda/ops.cuh"
 
-/* What the backend, which may be a plug-in, needs of the program. */
-struct cu_host {
-    void (*pool_set_stream)(struct kn_pool *pool, void *stream);
-    void *(*pool_stream)(const struct kn_pool *pool);
-};
+extern "C" {
+#include "kernels/plugin.h"
+}
 
-/* Operations go to HOST from here on. */
-const struct kn_backend *cu_backend(const struct cu_host *host);
+/* The backend of GPU INDEX, or NULL if the device refuses; its pools are HOST's. */
+const struct kn_backend *cu_backend(const struct kn_plugin_host *host, int index);
 
 #endif

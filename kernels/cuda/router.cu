@@ -97,13 +97,13 @@ extern "C" void cu_router_fwd(struct kn_pool *pool, float *probs, int32_t *idx, 
 
 /* The gradient of the row's probability of expert E. */
 static __device__ __forceinline__ float
-dprob(const float *dw, const float *dprobs, const int32_t *idx, int k, int e, float mean, float sum)
+dprob(const float *dw, const float *dprobs, const int32_t *idx, int k, int e, float mean, float by)
 {
     float dp = dprobs ? dprobs[e] : 0.0f;
 
     for (int j = 0; j < k; j++)
         if (idx[j] == e)
-            dp += (dw[j] - mean) / sum;
+            dp += (dw[j] - mean) * by;
     return dp;
 }
 
@@ -115,7 +115,7 @@ static __global__ void CU_BOUNDS(WARPS *LANES)
 {
     size_t row = row_of_warp();
     int lane = (int)threadIdx.x % LANES;
-    float sum = 0, mean = 0, inner = 0;
+    float sum = 0, mean = 0, inner = 0, by;
 
     if (row >= rows)
         return;
@@ -130,15 +130,13 @@ static __global__ void CU_BOUNDS(WARPS *LANES)
         sum += probs[idx[j]];
         mean += dw[j] * w[j];
     }
-    if (!renorm) {
-        sum = 1;
-        mean = 0;
-    }
+    by = renorm ? 1.0f / sum : 1.0f;
+    mean = renorm ? mean : 0.0f;
     for (int e = lane; e < experts; e += LANES)
-        inner += probs[e] * dprob(dw, dprobs, idx, k, e, mean, sum);
+        inner += probs[e] * dprob(dw, dprobs, idx, k, e, mean, by);
     inner = cu_warp_sum(inner);
     for (int e = lane; e < experts; e += LANES)
-        dlogits[e] = probs[e] * (dprob(dw, dprobs, idx, k, e, mean, sum) - inner);
+        dlogits[e] = probs[e] * (dprob(dw, dprobs, idx, k, e, mean, by) - inner);
 }
 
 extern "C" void cu_router_bwd(struct kn_pool *pool, float *dlogits, const float *dw,

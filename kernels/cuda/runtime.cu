@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct cu_stream {
     cudaStream_t handle;
@@ -19,6 +20,17 @@ static void must(cudaError_t error, const char *what)
     fprintf(stderr, "cuda: %s: %s (%s)\n", what, cudaGetErrorString(error),
             cudaGetErrorName(error));
     abort();
+}
+
+bool cu_device(int index)
+{
+    cudaError_t error = cudaSetDevice(index);
+
+    if (error == cudaSuccess)
+        error = cudaFree(NULL); /* makes the context */
+    if (error != cudaSuccess)
+        fprintf(stderr, "cuda: GPU %d: %s\n", index, cudaGetErrorString(error));
+    return error == cudaSuccess;
 }
 
 cu_stream *cu_stream_open(void)
@@ -73,33 +85,15 @@ void *cu_alloc(size_t bytes)
 {
     void *memory = NULL;
 
-    if (cudaMalloc(&memory, bytes + !bytes) != cudaSuccess) {
-        (void)cudaGetLastError(); /* the error is reported by the NULL, not by the next launch */
-        return NULL;
-    }
-    must(cudaMemset(memory, 0, bytes), "zeros");
-    must(cudaDeviceSynchronize(), "zeros");
-    return memory;
-}
-
-void cu_free(void *memory)
-{
-    must(cudaFree(memory), "free");
-}
-
-void *cu_stage_alloc(size_t bytes)
-{
-    void *memory = NULL;
-
     if (cudaHostAlloc(&memory, bytes + !bytes, cudaHostAllocPortable) != cudaSuccess) {
-        (void)cudaGetLastError();
+        (void)cudaGetLastError(); /* the error is reported by the NULL, not by the next launch */
         return NULL;
     }
     memset(memory, 0, bytes);
     return memory;
 }
 
-void cu_stage_free(void *memory, size_t)
+void cu_free(void *memory)
 {
     must(cudaFreeHost(memory), "free");
 }

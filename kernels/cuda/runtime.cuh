@@ -10,7 +10,18 @@
 /* Memory of the device that each stream keeps for sums in stages. */
 enum { CU_SCRATCH_BYTES = 32 << 20 };
 
+/* The version of the runtime library, and the lowest compute capability that has code. */
+#ifdef CUDART_VERSION
+#define CU_RUNTIME_VERSION CUDART_VERSION
+#else
+#define CU_RUNTIME_VERSION 13000
+#endif
+#define CU_OLDEST_GPU 80
+
 struct cu_stream;
+
+/* Use GPU INDEX from here on; false: it refuses, the reason is on stderr. */
+bool cu_device(int index);
 
 /* NULL: the device refuses; the reason is on stderr. */
 cu_stream *cu_stream_open(void);
@@ -21,10 +32,11 @@ void *cu_stream_scratch(const cu_stream *stream);
 double *cu_stream_result(const cu_stream *stream);
 void cu_stream_wait(cu_stream *stream);
 
-void *cu_alloc(size_t bytes); /* of the device: zeros; NULL if there is no room */
+/* Zeros; NULL if there is no room. Host and device reach it, as backend.h demands of a backend's
+ * memory: pinned memory of the host, through the bus. Right but slow, until the trainer no longer
+ * looks into tensors and this can be memory of the device. */
+void *cu_alloc(size_t bytes);
 void cu_free(void *memory);
-void *cu_stage_alloc(size_t bytes); /* of the host, seen by both: zeros; NULL if there is no room */
-void cu_stage_free(void *memory, size_t bytes);
 void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes);
 void cu_clear(cu_stream *stream, void *to, size_t bytes);
 

@@ -255,11 +255,13 @@ static void bwd_run(struct check *c)
                              .lddq = g.dq->ld,
                              .lddk = g.dk->ld,
                              .lddv = g.dv->ld};
-    void *work = mem_alloc(kn_attn_bwd_bytes(&a) + 1);
+    size_t bytes = kn_attn_bwd_bytes(&a) + 1;
+    void *work = kc_memory(bytes);
 
     kc_begin(c);
     kn_attn_bwd(c->pool, &a, &d, work);
-    free(work);
+    kn_wait(c->pool);
+    kn_free(work, bytes);
 }
 
 const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d", CASES(attn_cases), true,

@@ -15,6 +15,7 @@ static struct {
     bool fault, list, verbose, aligned, reverse;
     uint64_t most;                    /* of a case: the product of its dimensions */
     const struct kn_backend *backend; /* NULL: the host's */
+    const char *plugin;               /* the library that has it */
     const char *volatile running;     /* for the crash report */
     char what[160];
     int tests, failed;
@@ -26,6 +27,15 @@ static struct {
 static size_t width(const struct arr *a)
 {
     return a->is_int ? 4 : kn_type_size(a->t);
+}
+
+void *kc_memory(size_t bytes)
+{
+    void *memory = kn_alloc(bytes);
+
+    if (!memory)
+        abort();
+    return memory;
 }
 
 static void *elem(const struct arr *a, size_t i, size_t j)
@@ -45,7 +55,7 @@ static struct arr *make(struct check *c, const char *name, enum role role, bool 
         .name = name, .role = role, .is_int = is_int, .t = t, .rows = rows, .cols = cols};
     a->ld = cols;
     a->bytes = (rows * a->ld + 2 * GUARD + 1) * w;
-    a->base = mem_alloc(a->bytes + 4);
+    a->base = kc_memory(a->bytes + 4);
     for (size_t i = 0; i < a->bytes; i += 4)
         memcpy(a->base + i, &canary, 4);
     a->at = a->base + (GUARD + (run.aligned ? 0 : 1)) * w;
@@ -188,7 +198,7 @@ void kc_begin(struct check *c)
 static void release(struct check *c)
 {
     for (size_t i = 0; i < c->narr; i++) {
-        free(c->arr[i].base);
+        kn_free(c->arr[i].base, c->arr[i].bytes + 4);
         free(c->arr[i].want);
         free(c->arr[i].bound);
         free(c->arr[i].before);
@@ -386,6 +396,7 @@ static void start_case(struct check *c, const struct kc_op *op, const size_t *di
     rng_seed(&c->rng, run.seed ^ str_hash(op->name, strlen(op->name), 0));
     describe(run.what, sizeof(run.what), op, c);
     op->run(c);
+    kn_wait(c->pool);
 }
 
 static bool chosen(const size_t *dim)
@@ -488,6 +499,7 @@ static int usage(int code)
             "  --most=N     only cases whose dimensions, but 0, multiply to at most N\n"
             "  --seed=N     seed of the inputs\n"
             "  --aligned    arrays on multiples of 16 bytes\n"
+            "  --plugin=FILE the backend in a library, on the first GPU\n"
             "  --reverse    threads of a simulated device from the last to the first\n"
             "  --fault      seed faults into the results and check that they are noticed\n"
             "  --list       names of the operations\n"
@@ -512,6 +524,8 @@ static int parse(int argc, char **argv)
             run.most = (uint64_t)value;
         else if (str_eq(a, "--fault"))
             run.fault = true;
+        else if (str_starts(a, "--plugin="))
+            run.plugin = a + 9;
         else if (str_eq(a, "--aligned"))
             run.aligned = true;
         else if (str_eq(a, "--reverse"))
@@ -552,6 +566,7 @@ static void each_op(void)
 
 int main(int argc, char **argv)
 {
+    struct err e = {0};
     int r = parse(argc, argv);
 
     if (r >= 0)
@@ -563,6 +578,10 @@ int main(int argc, char **argv)
     signal(SIGFPE, on_crash);
     signal(SIGABRT, on_crash);
     run.backend = kc_backend(run.reverse);
+    if (run.plugin && kn_plugin_load(&run.backend, run.plugin, 0, &e) < 0) {
+        fprintf(stderr, "kncheck: %s\n", e.text);
+        return 1;
+    }
     kn_backend_use(run.backend);
     run.pools[0] = kn_pool_new(1);
     run.pools[1] = kn_pool_new(3);

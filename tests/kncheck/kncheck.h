@@ -106,6 +106,9 @@ void kc_exact(struct arr *a, size_t i, size_t j, double value);
 /* V rounded to bf16, to nearest even, without the library under test. */
 double kc_round_bf16(double v);
 
+/* Memory of the backend, which the host may read and write; to be freed by kn_free. */
+void *kc_memory(size_t bytes);
+
 /* Use the candidate's instruction set from here on. */
 void kc_begin(struct check *c);
 

@@ -3,8 +3,8 @@
 
 extern "C" const struct kn_backend *kc_backend(bool reverse)
 {
-    static const struct cu_host host = {kn_pool_set_stream, kn_pool_stream};
+    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream};
 
     shim_reverse(reverse);
-    return cu_backend(&host);
+    return cu_backend(&host, 0);
 }

@@ -1,0 +1,65 @@
+/* A driver of CUDA for tests without a GPU: it answers what the environment says. */
+#include <stdio.h>
+#include <stdlib.h>
+
+static int said(const char *name, int otherwise)
+{
+    const char *value = getenv(name);
+
+    return value ? atoi(value) : otherwise;
+}
+
+int cuInit(unsigned flags);
+int cuDriverGetVersion(int *ret);
+int cuDeviceGetCount(int *ret);
+int cuDeviceGet(int *ret, int index);
+int cuDeviceGetAttribute(int *ret, int attribute, int device);
+int cuDeviceGetName(char *ret, int size, int device);
+
+int cuInit(unsigned flags)
+{
+    return flags ? 1 : said("STANDIN_INIT", 0);
+}
+
+int cuDriverGetVersion(int *ret)
+{
+    *ret = said("STANDIN_DRIVER", 13010);
+    return 0;
+}
+
+int cuDeviceGetCount(int *ret)
+{
+    *ret = said("STANDIN_GPUS", 1);
+    return 0;
+}
+
+int cuDeviceGet(int *ret, int index)
+{
+    *ret = index;
+    return 0;
+}
+
+int cuDeviceGetAttribute(int *ret, int attribute, int device)
+{
+    int capability = said("STANDIN_CAPABILITY", 90);
+
+    (void)device;
+    *ret = attribute == 75 ? capability / 10 : capability % 10;
+    return attribute == 75 || attribute == 76 ? 0 : 1;
+}
+
+int cuDeviceGetName(char *ret, int size, int device)
+{
+    snprintf(ret, (size_t)size, "Stand-in %d", device);
+    return 0;
+}
+
+#ifndef WITHOUT_ERROR_TEXT
+int cuGetErrorString(int code, const char **ret);
+
+int cuGetErrorString(int code, const char **ret)
+{
+    *ret = code == 100 ? "no CUDA-capable device is detected" : NULL;
+    return *ret ? 0 : 1;
+}
+#endif
