@@ -67,6 +67,7 @@ struct tr_config {
     struct tr_checkpointing checkpoint;
     struct tr_interval promised;
     uint64_t device_memory; /* budget of one rank in bytes; never 0 */
+    const char *device;     /* NULL: the CPU; backend.h */
     const char *data;       /* data set: a name, or a path; workload.data is its last part */
     const char *data_dir;   /* holds datasets/ and profiles/ */
     const char *events;     /* event file */

@@ -1,5 +1,6 @@
 /* partune-train: options, launch, exit code. Everything is checked before the first step. */
 #include "base/base.h"
+#include "trainer/backend.h"
 #include "trainer/calibrate.h"
 #include "trainer/config.h"
 #include "trainer/events.h"
@@ -117,12 +118,14 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
     return code;
 }
 
-/* The exit code that this rank asks for: memory and the event file. */
+/* The exit code that this rank asks for: memory, the device and the event file. */
 static int prepare(struct tr_events **ret, const struct tr_config *config,
                    const struct tr_launch *at, struct shortage *shortage, struct err *error)
 {
     if (tr_run_check_memory(&shortage->rank, &shortage->cls, &shortage->asked, config, error) < 0)
         return TR_EXIT_OOM;
+    if (tr_backend_use(config->device, error) < 0)
+        return TR_EXIT_USAGE;
     if (at->rank == 0 &&
         tr_events_open(ret, config->events, config->quiet ? NULL : stdout, error) < 0)
         return TR_EXIT_IO;

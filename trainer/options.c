@@ -77,6 +77,9 @@ const struct tr_setting tr_settings[] = {
         "data directory: datasets/ and profiles/"),
     ROW("device-memory", "run", "device_memory", OPT_BYTES, device_memory, 0, 0, "0", NULL, "SIZE",
         "memory of a rank (0: its share of the machine)"),
+    STR("device", "run", "device", device, "WORD",
+        "where to compute: cpu, cuda (the GPU of the rank's number on its host) or cuda:N "
+        "(default: cpu)"),
     STR("data", "run", "data", data, "NAME", "data set or path (default: synthetic)"),
     STR("events", NULL, NULL, events, "FILE", "write events to FILE"),
     STR("init", "run", "init", init, "FOLDER",

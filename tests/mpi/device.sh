@@ -1,0 +1,68 @@
+#!/bin/sh
+# --device: partune-train on the CUDA backend, which the host runs here (tests/kncheck/cuda-shim.so), trains like the CPU;
+# what is missing is named before the first step.
+dir="${PT_BUILD:?}/tests/run/device.$$"
+mkdir -p "$dir" || exit 99
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 99
+export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
+shim=$PT_BUILD/tests/kncheck/cuda-shim.so
+n=0
+
+ok() { # condition's exit status, name
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        tail -5 out | sed 's/^/#   /'
+    fi
+}
+run() { # ranks, options...
+    ranks=$1
+    shift
+    LD_LIBRARY_PATH=$PT_BUILD/tests/kncheck/standin STANDIN_GPUS=2 PARTUNE_CUDA=${library-$shim} \
+        mpiexec -n "$ranks" "$PT_BUILD/partune-train" --data-dir "$dir" --steps 4 --quiet "$@" >out 2>&1
+}
+# Each loss within 2 % of the other's: bf16 rounds differently, a wrong kernel is further off; fp32 within 1e-5.
+same() { # model, precision, tolerance, ranks, options...
+    model=$1 precision=$2 tolerance=$3 ranks=$4
+    shift 4
+    for device in cpu cuda; do
+        rm -f $device
+        run "$ranks" --model "./$model.json" --precision "$precision" --lr 0.01 -b 4 --device $device --metrics $device "$@" || return 1
+    done
+    [ "$(wc -l <cuda)" = 4 ] || return 1
+    sed -n 's/.*"loss":\([^,}]*\).*/\1/p' cpu >a
+    sed -n 's/.*"loss":\([^,}]*\).*/\1/p' cuda | paste a - | awk -v tol="$tolerance" '
+        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= tol)) bad = 1 }
+        END { exit bad || NR != 4 }'
+}
+refused() { # name, text, options...
+    name=$1 text=$2
+    shift 2
+    run 1 --model ./dense.json "$@"
+    [ $? = 2 ] && grep -qF "partune-train: $text" out
+    ok $? "$name"
+}
+
+cat >dense.json <<"END"
+{"name":"dense","layers":2,"hidden":256,"heads":4,"kv_heads":2,"ffn":64,"vocab":128,"seq":32}
+END
+cat >experts.json <<"END"
+{"name":"experts","layers":1,"hidden":32,"heads":2,"vocab":128,"seq":16,"moe":{"experts":4,"top_k":2,"expert_ffn":32}}
+END
+
+# Heads of 64 in bf16 take the matrix instructions.
+same dense fp32 1e-5 1
+ok $? "a dense model in fp32"
+same dense bf16 0.02 1
+ok $? "a dense model in bf16"
+same dense fp32 1e-5 2 --tp 2 --sp 1
+ok $? "two ranks with tensor parallelism"
+same experts fp32 1e-5 2 --ep 2
+ok $? "experts on two ranks"
+refused "an unknown device" 'unknown device "gpu" (cpu, cuda, cuda:N)' --device gpu
+refused "a GPU that is not there" "--device=cuda:3: GPU 3 was asked for; the driver has 2" --device cuda:3
+library=/nonexistent.so refused "no library" "--device=cuda: no CUDA backend: /nonexistent.so: " --device cuda
+echo "1..$n"
