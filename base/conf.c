@@ -213,7 +213,7 @@ int conf_load(struct conf **ret, const char *path, struct err *error)
     if (r < 0)
         return r;
     if (strlen(text) != n)
-        return err_set(error, -EINVAL, "%s holds a NUL byte", path);
+        return err_set(error, -EINVAL, "%s contains a NUL byte", path);
     return conf_parse(ret, text, path, error);
 }
 

@@ -71,7 +71,7 @@ int jx_parse(json_t **ret, const char *text, size_t len, struct err *error)
         return err_set(error, -EINVAL, "not JSON: the text is not UTF-8");
     if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
         return err_set(error, -EINVAL,
-                       "not JSON: the text begins with a byte order mark; leave it out");
+                       "not JSON: the text begins with a byte order mark; remove it");
     v = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!v)
         return err_set(error, -EINVAL, "not JSON: line %d column %d: %s", je.line, je.column,
@@ -224,7 +224,7 @@ int jx_get_str(const char **ret, const json_t *object, const char *key, size_t m
         return fail_key(error, -ERANGE, key, "is %zu bytes long, more than %zu", n, max_len);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)s[i] < ' ' || s[i] == 0x7f)
-            return fail_key(error, -EINVAL, key, "holds a control character");
+            return fail_key(error, -EINVAL, key, "contains a control character");
     *ret = s;
     return 0;
 }

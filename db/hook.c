@@ -75,7 +75,7 @@ int db_delivery_try(struct db *writer, int64_t id, const char *body, int64_t due
 
     if (r < 0)
         return r;
-    return r == 0 ? err_set(error, -ESTALE, "the delivery is over") : 0;
+    return r == 0 ? err_set(error, -ESTALE, "the delivery has ended") : 0;
 }
 
 int db_delivery_end(struct db *writer, int64_t id, const char *status, const char *detail,

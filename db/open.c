@@ -68,7 +68,7 @@ static int refuse_network(const char *path, struct err *error)
         return 0;
     return err_set(
         error, -EOPNOTSUPP,
-        "%s is on %s, where SQLite's WAL can lose data; choose a local folder with --data", path,
+        "%s is on %s, where SQLite's WAL can lose data; choose a local directory with --data", path,
         fs);
 }
 

@@ -104,7 +104,7 @@ int db_bind_position(sqlite3_stmt *st, const char *after, enum db_type key, stru
         return 0;
     if (!value || bind_value(st, value + 1) < 0 ||
         (key == DB_INT && str_to_i64(&n, text, INT64_MIN, INT64_MAX) < 0))
-        return err_set(error, -EINVAL, "no position in a list: %.80s", after);
+        return err_set(error, -EINVAL, "not a position in a list: %.80s", after);
     if (key == DB_INT)
         sqlite3_bind_int64(st, 9, n);
     else

@@ -23,7 +23,7 @@ int db_campaign_delete(struct db *writer, const char *id, struct err *error)
     if (r != 0)
         return r < 0 ? r : 0;
     r = db_campaign_rev(&rev, writer, id, error);
-    return r < 0 ? r : err_set(error, -EBUSY, "campaign %s is at work: cancel it first", id);
+    return r < 0 ? r : err_set(error, -EBUSY, "campaign %s is not finished: cancel it first", id);
 }
 
 int db_removal_list(const char ***ret, int *ret_count, struct db *db, struct arena *arena,

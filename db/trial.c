@@ -257,7 +257,7 @@ int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err 
     int r;
 
     if (!db_trial_final(trial->state))
-        return err_set(error, -EINVAL, "%s is no final state", trial->state);
+        return err_set(error, -EINVAL, "%s is not a final state", trial->state);
     r = db_do(writer, error, sql, "sisrrrrrrrrsssrrrsi", trial->campaign, trial->n, trial->state,
               trial->tokens_per_s, trial->tokens_per_s_se, trial->tokens_per_s_max, trial->mfu,
               trial->step_ms, trial->step_ms_p10, trial->step_ms_p90, trial->step_ms_ci95,

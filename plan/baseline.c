@@ -512,13 +512,15 @@ static void note_of(char note[PL_BASELINE_NOTE], const struct search *search,
 
     if (pick->layout.world < search->max_world)
         str_addf(&text, "on %d of %d devices: %s", pick->layout.world, search->max_world,
-                 pick->on_all ? "what fits on all of them is slower"
+                 pick->on_all ? "layouts that fit on all of them are slower"
                               : "no legal layout that fits uses all of them");
     if (pick->layout.recompute)
         str_addf(&text, "%swith recomputation: %s", text.len ? "; " : "",
-                 pick->plain ? "what fits without it is slower" : "nothing fits without it");
+                 pick->plain ? "layouts that fit without it are slower"
+                             : "nothing fits without it");
     if (*search->left <= 0)
-        str_addf(&text, "%sof too many to compare all", text.len ? "; " : "");
+        str_addf(&text, "%sthe best of those compared: too many to compare all",
+                 text.len ? "; " : "");
     snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&text));
 }
 

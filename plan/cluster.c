@@ -17,8 +17,8 @@ static int get_tflops(double *ret, const json_t *json, const char *key, struct e
     if (r < 0 || *ret == 0.0 || *ret >= least)
         return r;
     snprintf(pointer, sizeof(pointer), "/%s", key);
-    return err_at(error, -ERANGE, pointer, "\"%s\" is %g, less than the %g of any device", key,
-                  *ret, least);
+    return err_at(error, -ERANGE, pointer, "\"%s\" is %g, less than the least, %g", key, *ret,
+                  least);
 }
 
 static int parse_device(struct pl_device *device, const json_t *json, struct err *error)
@@ -204,7 +204,7 @@ static int from_profile(struct pl_cluster *cluster, const char *name,
     if (!text) {
         offer(&offered, name);
         return err_set(error, -EINVAL,
-                       "no cluster profile \"%.64s\"%.120s (partune presets clusters)", name,
+                       "unknown cluster profile \"%.64s\"%.120s (partune presets clusters)", name,
                        str_text(&offered));
     }
     if ((r = jx_parse(&v, text, strlen(text), error)) < 0)
@@ -250,7 +250,7 @@ int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl
         r = parse_reference(&cluster, json, local, error);
     if (r == 0 && (int64_t)cluster.nodes * cluster.devices_per_node > INT_MAX / 4)
         r = err_at(error, -ERANGE, "/nodes",
-                   "%d nodes of %d devices are more than this tool counts", cluster.nodes,
+                   "%d nodes of %d devices are more than partune can count", cluster.nodes,
                    cluster.devices_per_node);
     if (r == 0)
         *ret = cluster;

@@ -209,7 +209,7 @@ int pl_example_json(json_t **ret, const char *name, struct err *error)
     int r;
 
     if (!text)
-        return err_set(error, -ENOENT, "there is no example \"%.64s\"", name);
+        return err_set(error, -ENOENT, "unknown example \"%.64s\"", name);
     r = jx_parse(&example, text, strlen(text), error);
     if (r < 0)
         return r;

@@ -209,8 +209,8 @@ static void say_change(struct str *out, const struct pl_space *space,
         two_keys(out, space, problem, patience))
         return;
     str_add(out, pl_patience_over(patience)
-                     ? "not found in the time that there was"
-                     : "none in one or two keys; drop \"space\" and start from the model's own");
+                     ? "not found within the time limit"
+                     : "no change of one or two keys helps; omit \"space\" for the model's own");
 }
 
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,

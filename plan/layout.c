@@ -182,7 +182,7 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_p
         int64_t world = (int64_t)layout.tp * layout.cp * layout.pp * layout.dp;
 
         if (world > INT_MAX)
-            return err_at(error, -ERANGE, "/dp", "dp %d is absurd", layout.dp);
+            return err_at(error, -ERANGE, "/dp", "dp %d is too large", layout.dp);
         layout.world = given(json, "dp") ? (int)world : pl_cluster_devices(problem->cluster);
     }
     if (!given(json, "schedule") && layout.vp > 1 && layout.pp > 1)

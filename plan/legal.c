@@ -218,9 +218,9 @@ static void zero_needs_dp(struct pl_check *check)
     if (layout->zero_scope == PL_SCOPE_PLAIN)
         dense /= pl_layout_expert_replicas(layout);
     if (dense <= 1 && !(model->moe.experts && layout->edp > 1))
-        pl_breaks(check, "zero", "zero %d%s shards over %lld rank (dp %d x cp %d)", layout->zero,
-                  layout->zero_scope == PL_SCOPE_PLAIN ? " plain" : "", (long long)dense,
-                  layout->dp, layout->cp);
+        pl_breaks(check, "zero", "zero %d%s has only %lld rank to shard over (dp %d x cp %d)",
+                  layout->zero, layout->zero_scope == PL_SCOPE_PLAIN ? " plain" : "",
+                  (long long)dense, layout->dp, layout->cp);
 }
 
 static void threads_fit(struct pl_check *check)
@@ -257,10 +257,11 @@ static void canonical(struct pl_check *check)
         if (got == want || spoken || key->part == PL_DERIVED)
             continue;
         if (key->names)
-            pl_breaks(check, key->name, "%s %s is written %s here", key->name, key->names[got],
-                      key->names[want]);
+            pl_breaks(check, key->name, "%s %s is not canonical here: use %s", key->name,
+                      key->names[got], key->names[want]);
         else
-            pl_breaks(check, key->name, "%s %d is written %d here", key->name, got, want);
+            pl_breaks(check, key->name, "%s %d is not canonical here: use %d", key->name, got,
+                      want);
     }
 }
 

@@ -64,7 +64,7 @@ static int complete(struct pl_model *model, const json_t *json, struct err *erro
         model->head_dim = model->hidden / model->heads;
     if (model->positions == PL_ROPE && model->head_dim % 2)
         return err_at(error, -EINVAL, "/head_dim",
-                      "head_dim %d is odd: rotary positions turn pairs", model->head_dim);
+                      "head_dim %d is odd: rotary positions need pairs", model->head_dim);
     if (!model->ffn && (!model->moe.experts || has_dense_layer(model)))
         return jx_need(json, "ffn", error);
     if (!model->ffn)
@@ -126,7 +126,7 @@ int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error)
             const char *near = str_nearest(name, pl_model_presets());
 
             return err_set(error, -EINVAL,
-                           "no model preset \"%.64s\"%s%s%s (partune presets models)", name,
+                           "unknown model preset \"%.64s\"%s%s%s (partune presets models)", name,
                            near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
         }
         if ((r = jx_parse(&preset, text, strlen(text), error)) < 0)

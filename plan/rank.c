@@ -451,7 +451,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     free(r.stem);
     if (!whole || pl_patience_over(patience)) {
         free(x.at);
-        return err_set(error, -ECANCELED, "there was not enough time for the space");
+        return err_set(error, -ECANCELED, "the space is too large for the time limit");
     }
     *ret = x.at;
     *ret_count = x.n;
@@ -569,11 +569,11 @@ int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
         return err_set(error, -ENOENT,
                        "none of %zu legal layouts%s fits: the smallest, %s, needs %.3g "
                        "of %.3g GiB%s",
-                       plan->legal, plan->exact ? "" : " that were looked at",
+                       plan->legal, plan->exact ? "" : " that were examined",
                        pl_layout_text(text, &plan->smallest), plan->smallest_bytes / GIB,
                        pl_memory_offered(problem->cluster, headroom) / GIB, stages);
     if (!plan->exact || !pl_space_explain(text, sizeof(text), space, problem, patience))
-        snprintf(text, sizeof(text), "no legal layout was found in the time that there was");
+        snprintf(text, sizeof(text), "no legal layout was found within the time limit");
     return err_set(error, -ENOENT, "%s", text);
 }
 

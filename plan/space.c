@@ -191,7 +191,7 @@ static int parse_values(struct pl_space_axis *axis, const struct pl_layout_key *
     }
     for (size_t i = 0; i < json_array_size(json); i++) {
         int value = 0, before = axis->n;
-        struct err why = {.text = "null is no value"};
+        struct err why = {.text = "null is not a value"};
 
         snprintf(at, sizeof(at), "/%s/%zu", key->name, i);
         if (json_is_null(json_array_get(json, i)) ||
@@ -530,8 +530,8 @@ int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
     if (!pl_space_visit_all(&n, space, problem, patience, append, &x)) {
         free(x.at);
         if (n > max)
-            return err_set(error, -E2BIG, "the space holds more than %zu legal layouts", max);
-        return err_set(error, -ECANCELED, "there was not enough time for the space");
+            return err_set(error, -E2BIG, "the space has more than %zu legal layouts", max);
+        return err_set(error, -ECANCELED, "the space is too large for the time limit");
     }
     *ret = x.at;
     *ret_count = x.n;

@@ -129,7 +129,7 @@ void pl_torchtitan_limits(struct pl_check *check)
     if (tokens % parts)
         pl_breaks(check, "tp",
                   "trainer torchtitan does not support %lld tokens a micro-batch with tp %d and cp "
-                  "%d: they are no multiple of %d",
+                  "%d: not a multiple of %d",
                   (long long)tokens, layout->tp, layout->cp, parts);
     /* torch.distributed.pipelining since January 2026: of its schedules for one stage a rank, 1F1B
      * asks for as many micro-batches as stages, GPipe no longer. */
@@ -137,7 +137,7 @@ void pl_torchtitan_limits(struct pl_check *check)
         micro_batches(check) < layout->pp)
         pl_breaks(check, "micro_batch",
                   "trainer torchtitan does not support %d micro-batches with pp %d: schedule 1f1b "
-                  "needs as many as stages, gpipe does not",
+                  "needs at least one a stage, gpipe does not",
                   micro_batches(check), layout->pp);
     torchtitan_mesh(check);
 }
@@ -159,12 +159,12 @@ void pl_deepspeed_limits(struct pl_check *check)
     if (layout->zero == 3 && layout->overlap_param_gather != layout->overlap_grad_reduce)
         pl_breaks(check, "overlap_param_gather",
                   "trainer deepspeed does not support overlap_param_gather %d with "
-                  "overlap_grad_reduce %d: at zero 3 one switch is for both",
+                  "overlap_grad_reduce %d: at zero 3 one switch sets both",
                   layout->overlap_param_gather, layout->overlap_grad_reduce);
     if (layout->ep > 1 && !known)
         pl_breaks(check, "ep",
                   "trainer deepspeed does not support ep > 1 for a model of this shape: AutoEP "
-                  "knows swiglu, rmsnorm and rope");
+                  "supports swiglu, rmsnorm and rope only");
     if (layout->tp > 1 && layout->ep > 1 && layout->zero == 3)
         pl_breaks(check, "zero", "trainer deepspeed does not support zero 3 with tp %d and ep %d",
                   layout->tp, layout->ep);
@@ -193,7 +193,7 @@ static void by_itself(struct pl_check *check)
 
     if (trainer->experts_follow_tp && model->moe.experts && layout->etp != experts_tp(layout))
         pl_breaks(check, "etp",
-                  "trainer %s does not support etp %d with ep %d and tp %d: it is %d there",
+                  "trainer %s does not support etp %d with ep %d and tp %d: it uses %d",
                   trainer->name, layout->etp, layout->ep, layout->tp, experts_tp(layout));
     if (overlaps && !layout->overlap_grad_reduce)
         pl_breaks(check, "overlap_grad_reduce",
@@ -275,8 +275,7 @@ static void of_the_layout(struct pl_check *check)
         if (pl_trainer_takes(trainer, key, value))
             continue;
         if (key == PL_KEY_ZERO && value < trainer->min_zero)
-            pl_breaks(check, "zero",
-                      "trainer %s does not support zero 1: gradients are sharded, too",
+            pl_breaks(check, "zero", "trainer %s does not support zero 1: it shards gradients too",
                       trainer->name);
         /* vp is the interleaved schedule's; zero above all stages is told last. */
         if (key != PL_KEY_VP && key != PL_KEY_ZERO && (key != PL_KEY_SCHEDULE || layout->pp > 1))

@@ -173,7 +173,7 @@ int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct 
         return r;
     if (model->positions == PL_LEARNED && workload.seq > model->seq)
         return err_at(error, -ERANGE, "/seq",
-                      "seq %d is longer than the %d positions that the model learned", workload.seq,
+                      "seq %d is longer than the model's %d learned positions", workload.seq,
                       model->seq);
     workload.precision = (enum pl_precision)precision;
     *ret = workload;

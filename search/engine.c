@@ -58,7 +58,7 @@ int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
 
     if (count > SE_MAX_LAYOUTS)
         return err_at(error, -E2BIG, "/space",
-                      "%zu legal layouts are more than the %d that a search takes", count,
+                      "%zu legal layouts are more than the %d that a search can hold", count,
                       SE_MAX_LAYOUTS);
     se_num_setup();
     s->spec = *spec;
@@ -147,7 +147,7 @@ int se_restore(struct se_search *search, int id, const struct pl_layout *layout,
     long index = se_table_find(search->table, layout);
 
     if (id < 1 || se_record_find(search, id))
-        return err_at(error, -EINVAL, "/id", "trial %d is not a new id", id);
+        return err_at(error, -EINVAL, "/id", "trial id %d is not new", id);
     if (index < 0)
         return err_at(error, -EINVAL, "/layout", "the layout is not one of the %zu of the space",
                       search->table->n);
@@ -265,7 +265,7 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
     if (!r)
         return err_at(error, -ENOENT, "/id", "trial %d is unknown", id);
     if (r->settled)
-        return err_at(error, -ENOENT, "/id", "trial %d was told already", id);
+        return err_at(error, -ENOENT, "/id", "trial %d was already told", id);
     rc = check_outcome(outcome, error);
     if (rc < 0)
         return rc;
@@ -389,7 +389,7 @@ static enum se_answer ask_control(struct se_trial *ret, struct se_search *search
         if (search->closed[i] || pick-- > 0)
             continue;
         snprintf(ret->why, sizeof(ret->why),
-                 search->spec.method == SE_RANDOM ? "drawn at random" : "next of the grid");
+                 search->spec.method == SE_RANDOM ? "random choice" : "next in the grid");
         return hand_out(ret, search, i, 0);
     }
     return finish(search, "exhausted");

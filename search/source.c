@@ -36,7 +36,7 @@ static int parse_trials(struct se_source *source, const json_t *list, struct err
     char at[32];
 
     if (!json_is_array(list) || n == 0 || n > SE_MAX_SOURCE_TRIALS)
-        return err_at(error, -EINVAL, "/trials", "an array of 1 to %d trials is needed",
+        return err_at(error, -EINVAL, "/trials", "must be an array of 1 to %d trials",
                       SE_MAX_SOURCE_TRIALS);
     source->trial = mem_alloc(n * sizeof(*source->trial));
     for (; (size_t)source->n < n; source->n++) {
@@ -58,7 +58,7 @@ static int parse_source(struct se_source *source, const json_t *json,
     int r;
 
     if (!json_is_object(json))
-        return err_at(error, -EINVAL, "", "an earlier campaign is an object");
+        return err_at(error, -EINVAL, "", "an earlier campaign must be an object");
     if ((r = jx_keys(json, source_keys, error)) < 0)
         return r;
     campaign = json_copy((json_t *)json);
@@ -78,7 +78,7 @@ int se_sources_parse(struct se_spec *spec, const json_t *list, const struct pl_c
     char at[32];
 
     if (!json_is_array(list) || n > SE_MAX_SOURCES)
-        return err_at(error, -EINVAL, "", "an array of at most %d earlier campaigns is needed",
+        return err_at(error, -EINVAL, "", "must be an array of at most %d earlier campaigns",
                       SE_MAX_SOURCES);
     spec->source = mem_alloc((n + 1) * sizeof(*spec->source));
     for (size_t i = 0; i < n; i++) {

@@ -456,7 +456,7 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
         set_lin(table, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
         set_lin(table, SE_MEMORY, i, p.log_memory - log_capacity, p.memory_share);
         if (i % 1024 == 1023 && pl_patience_over(spec->patience))
-            r = err_set(error, -ECANCELED, "there was not enough time for %zu layouts", table->n);
+            r = err_set(error, -ECANCELED, "%zu layouts are too many for the time limit", table->n);
     }
     source_done(&x);
     if (r < 0)

@@ -86,14 +86,14 @@ static void add_header(json_t *list, const char *name, const char *help)
 static void add_headers(json_t *list, const struct web_route *route)
 {
     if (has_etag(route))
-        add_header(list, "If-None-Match", "ETag of what the client has: 304 while it is so");
+        add_header(list, "If-None-Match", "ETag of the client's copy: 304 while it is current");
     else if (!strcmp(route->method, "GET"))
         add_header(list, "Last-Event-ID", "resume after this event");
     if (!strcmp(route->method, "POST"))
         add_header(list, "Idempotency-Key",
-                   "1 to 128 characters: the same request again has the same answer");
+                   "1 to 128 characters: repeating the request gets the same answer");
     if (route->guarded)
-        add_header(list, "If-Match", "ETag of the resource as it must still be, else 412");
+        add_header(list, "If-Match", "ETag that the resource must still have, else 412");
 }
 
 static json_t *problem(const char *why)
@@ -114,11 +114,11 @@ static json_t *responses(const struct web_route *route)
     if (route->query)
         json_object_set_new(all, "400", problem("a query parameter is unknown or out of bounds"));
     if (route->scope > WEB_PUBLIC) {
-        json_object_set_new(all, "401", problem("no token, or one that is not known"));
-        json_object_set_new(all, "403", problem("the token's scope does not reach so far"));
+        json_object_set_new(all, "401", problem("no token, or an unknown one"));
+        json_object_set_new(all, "403", problem("the token's scope is too narrow"));
     }
     if (strchr(route->path, '{'))
-        json_object_set_new(all, "404", problem("there is no such resource"));
+        json_object_set_new(all, "404", problem("no such resource"));
     if (route->max_body) {
         json_object_set_new(all, "400", problem("not JSON"));
         json_object_set_new(all, "413", problem("the body is too long"));
@@ -126,11 +126,10 @@ static json_t *responses(const struct web_route *route)
         json_object_set_new(all, "422", problem("JSON that breaks the schema or a rule"));
     }
     if (has_etag(route))
-        json_object_set_new(all, "304",
-                            json_pack("{s:s}", "description", "it is as If-None-Match says"));
+        json_object_set_new(all, "304", json_pack("{s:s}", "description", "not modified"));
     if (route->guarded) {
-        json_object_set_new(all, "409", problem("its state does not allow that"));
-        json_object_set_new(all, "412", problem("it is not as If-Match says"));
+        json_object_set_new(all, "409", problem("not possible in its state"));
+        json_object_set_new(all, "412", problem("it has changed since If-Match"));
     }
     json_object_set_new(all, "default", problem("any other failure"));
     return all;

@@ -10,7 +10,7 @@ const char *web_param(const struct web_request *rq, const char *name)
     for (int i = 0; i < rq->match.nparams; i++)
         if (!strcmp(rq->match.param[i].name, name))
             return rq->match.param[i].value;
-    assert(!"the route has no such parameter");
+    assert(!"the route does not have this parameter");
     return "";
 }
 

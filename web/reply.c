@@ -136,7 +136,7 @@ static void send_owned(struct web_request *rq, int status, const char *type, voi
 
     if (size > SMALL && web_hold(rq, size) < 0) {
         static const char busy[] = "{\"title\":\"Service Unavailable\",\"status\":503,\"detail\":"
-                                   "\"too many answers wait to be taken\"}";
+                                   "\"too many answers are unread\"}";
 
         free(owned_body);
         web_reply_header(rq, "Retry-After", "2");

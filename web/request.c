@@ -117,7 +117,7 @@ static bool check_framing(struct web_request *rq, const struct head *head)
     if (head->lengths + head->codings <= 1 && !head->unknown)
         return true;
     refuse(rq, 400, -EINVAL, "%s",
-           head->unknown ? "the only Transfer-Encoding that is known is chunked"
+           head->unknown ? "the only supported Transfer-Encoding is chunked"
                          : "the length of the body is given more than once");
     return false;
 }
@@ -196,12 +196,12 @@ static bool check_route(struct web_request *rq)
         if (options(rq, allow))
             return false;
         web_reply_header(rq, "Allow", allow);
-        refuse(rq, 405, r, "%.16s is not possible here, only %s", rq->method, allow);
+        refuse(rq, 405, r, "%.16s is not allowed here, only %s", rq->method, allow);
         return false;
     }
     if (web_asset_reply(rq))
         return false;
-    refuse(rq, 404, r, "there is nothing at %.256s", rq->target.path);
+    refuse(rq, 404, r, "no such resource: %.256s", rq->target.path);
     return false;
 }
 
@@ -233,7 +233,7 @@ static bool check_auth(struct web_request *rq)
         web_reply_header(rq, "WWW-Authenticate", "Bearer realm=\"partune\"");
         refuse(rq, 401, -EPERM,
                result == WEB_AUTH_MISSING ? "this needs a token: Authorization: Bearer TOKEN"
-                                          : "the token is not known");
+                                          : "unknown token");
         return false;
     }
     rq->principal = arena_strdup(&rq->arena, t->name);
@@ -417,7 +417,7 @@ static bool replay(struct web_request *rq)
     web_hex(rq->idem_hash, hash, sizeof(hash));
     for (struct web_request *d = rq->server->deferred; d; d = d->next_deferred) {
         if (str_eq(d->idem_key, rq->idem_key)) {
-            refuse(rq, 409, -EBUSY, "a request with this Idempotency-Key is still in work");
+            refuse(rq, 409, -EBUSY, "a request with this Idempotency-Key is still running");
             return true;
         }
     }

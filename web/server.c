@@ -266,7 +266,7 @@ static int load_tls(struct web_server *server, struct err *error)
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
         return err_set(error, -ENOTSUP, "this libmicrohttpd was built without TLS");
     if (stat(server->config.tls_key, &st) == 0 && (st.st_mode & S_IRWXO))
-        return err_set(error, -EPERM, "%s: a private key that everybody can read; chmod o= it",
+        return err_set(error, -EPERM, "%s: a private key that others can read; chmod o= it",
                        server->config.tls_key);
     r = file_read_all(&server->tls_cert, NULL, server->config.tls_cert, 1 << 20, error);
     if (r == 0)
@@ -330,8 +330,8 @@ static int check_tokens(const struct web_server *server, const struct listener *
         configured |= !t->local;
     if (listener->public && !configured)
         return err_set(error, -EPERM,
-                       "%s can be reached from other machines and no token is configured: make "
-                       "one by `partuned token add NAME`, or listen on 127.0.0.1",
+                       "other machines can reach %s and no token is configured: create "
+                       "one with `partuned token add NAME`, or listen on 127.0.0.1",
                        address);
     if (listener->tcp && !server->auth.tokens)
         return err_set(error, -EPERM,

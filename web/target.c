@@ -39,7 +39,7 @@ static int decode(const char **ret, const char *raw, size_t size, bool plus, str
             c = ' ';
         }
         if (c < ' ' || c == 0x7f)
-            return err_set(error, -EINVAL, "the request target holds a control character");
+            return err_set(error, -EINVAL, "the request target contains a control character");
         out[len++] = (char)c;
     }
     if (!str_is_utf8(out, len))

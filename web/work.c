@@ -226,9 +226,7 @@ static bool refuse(struct web_request *rq)
     struct err e;
 
     err_set(&e, -EBUSY,
-            "%d requests of this token are in work or wait for their turn; wait until "
-            "one is answered",
-            WAITING);
+            "%d requests of this token are running or queued; wait until one is answered", WAITING);
     web_reply_header(rq, "Retry-After", "2");
     web_reply_problem(rq, 429, &e, NULL);
     return false;

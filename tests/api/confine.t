@@ -7,10 +7,10 @@ cd "$run" || exit 99
 command -v mpiexec >/dev/null || { echo "1..0 # SKIP no MPI"; exit 0; }
 
 refused() { "$PT_BUILD/partuned" --data none --listen 127.0.0.1:0 "$@" 2>&1; }
-has "an unknown limit is refused at the start" "$(refused --trial-limits data=1g,memory=1g)" 'trial-limits: unknown limit "memory"; there are: core, data'
-has "one without a size" "$(refused --trial-limits data)" 'limit data wants a size'
-has "one that is no number" "$(refused --trial-limits nofile=many)" 'limit nofile wants a number'
-has "an unknown user" "$(refused --trial-user nobody-of-that-name)" 'trial-user: there is no user "nobody-of-that-name"'
+has "an unknown limit is refused at the start" "$(refused --trial-limits data=1g,memory=1g)" 'trial-limits: unknown limit "memory" \(core, data'
+has "one without a size" "$(refused --trial-limits data)" 'limit data must be a size'
+has "one that is no number" "$(refused --trial-limits nofile=many)" 'limit nofile must be a number'
+has "an unknown user" "$(refused --trial-user nobody-of-that-name)" 'trial-user: unknown user "nobody-of-that-name"'
 has "root is no user for trials" "$(refused --trial-user root)" 'would be root'
 
 # Programs and data where another user gets at them.
@@ -58,7 +58,7 @@ stop
 
 if [ "$(id -u)" != 0 ]; then
     echo "# not root: trials as another user were not tried"
-    has "another user is refused" "$(refused --trial-user nobody)" 'only root can run trials as another user|would be root|there is no user'
+    has "another user is refused" "$(refused --trial-user nobody)" 'only root can run trials as another user|would be root|unknown user'
     finish
     exit
 fi

@@ -59,11 +59,11 @@ ok "files of the one that ended first go" wait_for 30 files
 ok "those of the last one stay" test -s "data/campaigns/$third/trials/1/1/stdout"
 is "its results are kept" "$(call "/v1/campaigns/$first/trials/1" | grep -o '"state":"ok"')" '"state":"ok"'
 is "its log is answered by 404" "$(code "/v1/campaigns/$first/trials/1/log")" 404
-has "which says why" "$(cat body)" 'not kept'
+has "which says why" "$(cat body)" 'has been deleted'
 has "the health tells of the quota" "$(call /readyz)" '"name":"quota","ok":true'
 large=$(submit large 40)
 ok "where a running campaign takes it all, it pauses" wait_for 60 is_in "$large" paused
-has "with the reason" "$(call "/v1/campaigns/$large")" 'quota for files is used up'
+has "with the reason" "$(call "/v1/campaigns/$large")" 'disk quota for attempt files is used up'
 is "it cannot be resumed so" "$(code "/v1/campaigns/$large:resume" -X POST -d '{}')" 409
 is "the daemon is not ready" "$(code /readyz)" 503
 stop

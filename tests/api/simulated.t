@@ -104,7 +104,7 @@ ok "verify --wait" sh -c '"$0" verify "$1" --pairs 2 --wait >out 2>&1; grep -q s
 real=$(call /v1/campaigns -d "$(campaign real '"remote"' '{}')" | id_of)
 has "a real campaign is not simulated" "$(call "/v1/campaigns/$real")" '"simulated":false'
 has "side by side they are told apart" "$(call /v1/compare -d '{"campaigns": ["'"$id"'", "'"$real"'"]}')" '"simulated":true,"mixed":true'
-has "by the client, too" "$("$partune" compare "$id" "$real")" 'do not compare'
+has "by the client, too" "$("$partune" compare "$id" "$real")" 'cannot be compared'
 has "metrics count both" "$(call /metrics)" 'partune_campaigns\{state="done",simulated="true"\} 4$'
 has "each for itself" "$(call /metrics)" 'partune_campaigns\{state="running",simulated="false"\} 1$'
 finish

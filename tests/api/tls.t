@@ -63,7 +63,7 @@ is "and good under its own" "$(status --cacert elsewhere.pem --connect-to "local
 stop
 refused() { timeout 20 "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 "$@" 2>&1; echo "exit $?"; }
 chmod 644 other.key
-has "a key that everybody can read is refused by name" "$(refused --tls-cert other.pem --tls-key other.key)" 'other.key.*everybody'
+has "a key that everybody can read is refused by name" "$(refused --tls-cert other.pem --tls-key other.key)" 'other.key.*others can read'
 chmod 600 other.key
 has "a key of another certificate is refused at the start" "$(refused --tls-cert mine.pem --tls-key other.key)" 'exit [12]'
 has "a certificate alone is refused" "$(refused --tls-cert mine.pem)" 'both a certificate and a key'

@@ -32,7 +32,7 @@ has "and name" "$(cat body)" 'no campaign zzzzzzzz'
 is "a campaign waits for workers" "$(code /v1/campaigns -d "$(campaign waits llama-8b 32 '{"kind": "remote"}' '{}')")" 201
 waits=$(id_of <body)
 is "it has no result, so it is refused" "$(code /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$waits"'"]}')")" 422
-has "with the reason" "$(cat body)" 'no trial that ended'
+has "with the reason" "$(cat body)" 'no trial with a result'
 is "random search has no use of it" "$(code /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"method": "random", "warm_start": ["'"$source"'"]}')")" 422
 has "and says so" "$(cat body)" '"/search/warm_start"'
 is "a dry run of the request answers, too" "$(code '/v1/campaigns?dry_run=true' -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'"]}')")" 200

@@ -80,9 +80,9 @@ is "given up after so many attempts" "$(judged never | wc -l)" 3
 is "and the store says so" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'never'")" "failed 3 503"
 ok "nothing goes to a private address" test ! -e private
 has "by default, which is said" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'private'")" \
-    '^failed 1 127.0.0.1 is no public address'
+    '^failed 1 127.0.0.1 is not a public address'
 has "nor by a name that resolves to one" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'named'")" \
-    '^failed 1 (127.0.0.1|::1) is no public address'
+    '^failed 1 (127.0.0.1|::1) is not a public address'
 has "the audit has each attempt" "$(sql "SELECT result FROM audit WHERE who = 'webhook flaky' ORDER BY id" | tr '\n' ' ')" \
     '^500 307 200 $'
 is "a secret is nowhere in the database" "$(cat data/partune.db* | grep -ac "$secret")" 0

@@ -63,10 +63,10 @@ expect "the cluster, with its nodes"               0 '"cluster": {"profile": "dg
 expect "whose trainer is one for GPUs"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
 expect "the trainer, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own
 expect "a wrong model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b
-expect "another device is not offered for a name"  2 'no cluster profile "gb200"; describe the machine' "$partune" new - --cluster gb200
+expect "another device is not offered for a name"  2 'unknown cluster profile "gb200"; describe the machine' "$partune" new - --cluster gb200
 expect "a device without its machine offers them"  2 'did you mean "dgx-h100"' "$partune" new - --cluster h100
 expect "a wrong launcher names the right ones"     2 '(local, slurm, remote, simulated)' "$partune" new - --launcher k8s
-expect "this machine has no nodes"                 2 'goes with --cluster' "$partune" new - --nodes 4
+expect "this machine has no nodes"                 2 'needs --cluster' "$partune" new - --nodes 4
 expect "a wrong address is told from an absent daemon" 3 "http://HOST:PORT" "$partune" --server ftp://x ls
 expect "a wrong priority names its bounds"         2 "from -100 to 100" "$partune" edit x --priority 1000
 expect "there are many commands"                   0 "" test "$(echo "$verbs" | wc -l)" -gt 30

@@ -107,7 +107,7 @@ openapi get /openapi.json
 campaign edit $id --notes=x --tags=a,b
 EOF
 ok "a name filters the list" text "$id" "$partune" ls --name Im
-ok "what nothing is like is said" text "no campaign is like that" "$partune" ls --name nothing
+ok "what nothing is like is said" text "no campaign matches" "$partune" ls --name nothing
 ok "the priority is changed" sh -c '"$0" edit "$1" --priority -7 && "$0" --json show "$1" | grep -q "\"priority\": -7"' "$partune" "$id"
 # Part of a character, an escape sequence, more than one answer holds, and no end of line.
 out=$(ls -d data/campaigns/"$id"/trials/1/*/ | tail -n 1)stdout
@@ -127,7 +127,7 @@ ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -
 ok "an import gives a layout" text '"tp": 2' "$partune" import megatron m.args --model gpt-1.4B --world 8
 ok "a token is made" sh -c '"$0" token-add ci --scope read >token && "$0" tokens | grep -q " ci "' "$partune"
 PARTUNE_TOKEN=$(cat token) ok "and may read, not more (5)" exits 5 "$partune" --token "$(cat token)" cancel "$id"
-has "and what is missing is said" "$(cat err.text)" "token of a wider scope"
+has "and what is missing is said" "$(cat err.text)" "token with a wider scope"
 ok "a token is revoked" sh -c '"$0" --json tokens | sed -n "s/.*\"id\": \"\([^\"]*\)\".*/\1/p" | while read -r t; do "$0" token-rm "$t"; done' "$partune"
 ok "no access is exit 5" exits 5 "$partune" --token pt_wrong ls
 ok "what does not exist is exit 4" exits 4 "$partune" show zzzzzzzz

@@ -68,7 +68,7 @@ has "a prefix that is no path" "$(printf '[http]\nallow-host = x\nprefix = partu
 has "an option that is none" "$(printf '[partuned]\nretian = 3\n' | refused)" '^2 .*wrong.conf:2: .*retain'
 has "a trainer without a command" "$(printf '[trainer "x"]\nparser = jsonl\n' | refused)" '^2 .*wrong.conf:2: \[trainer "x"\] has no command'
 has "a parser that is none" "$(printf '[trainer "x"]\nparser = json\ncommand = x\n' | refused)" '^2 .*wrong.conf:2: parser is megatron or'
-has "an environment that is none" "$(printf '[trainer "x"]\ncommand = x\nenv = A\n' | refused)" '^2 .*wrong.conf:3: env is KEY=VALUE'
+has "an environment that is none" "$(printf '[trainer "x"]\ncommand = x\nenv = A\n' | refused)" '^2 .*wrong.conf:3: env must be KEY=VALUE'
 has "a section that lacks its name" "$(printf '[trainer]\ncommand = x\n' | refused)" '^2 .*needs a name'
 has "a section with a name too many" "$(printf '[slurm "x"]\nmode = jobs\n' | refused)" '^2 .*has no name'
 has "a number that is none" "$(printf '[slurm]\npoll = soon\n' | refused)" '^2 .*wrong.conf:2: poll must be a number'

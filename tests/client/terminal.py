@@ -290,7 +290,7 @@ def new_asks_at_a_terminal_and_asks_again_where_the_answer_is_wrong():
     t.press(b"dgx-a100\n")
     t.shows(r"nodes \[")
     t.press(b"none\n")
-    t.shows(r"a number from 1")
+    t.shows(r"nodes must be 1 or more")
     t.press(b"4\n")
     t.shows(r"trainer \[megatron\]:")
     t.press(b"\n")

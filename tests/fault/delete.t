@@ -86,7 +86,7 @@ killed
 start
 ok "and the one after it, to the end" wait_for 300 removed
 stop
-is "in order" $? 0
+is "the daemon ends in order" $? 0
 is "the database is whole" "$("$PT_BUILD/partuned" --data data check 2>&1 | grep -cE '^ok +database')" 1
 
 # ---- killed at any instant around the request: whole, or gone

@@ -249,7 +249,7 @@ static void bad_input_is_refused_by_pointer(void **state)
         {parse_cluster, "'b200'", "", "\"b200\"; describe the machine"},
         {parse_cluster, "'frontier-mi250'", "", "describe the machine"},
         {parse_cluster, "'something-else'", "", "describe the machine"},
-        {parse_cluster, "{'profile':'dgx'}", "/profile", "no cluster profile"},
+        {parse_cluster, "{'profile':'dgx'}", "/profile", "unknown cluster profile"},
         {parse_cluster, "{'profile':'dgx-a100','nodes':0}", "/nodes", "outside 1.."},
         {parse_cluster, "{'profile':'dgx-a100','node':1}", "/node", "did you mean \"nodes\"?"},
         {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10}}",
@@ -286,7 +286,7 @@ static void bad_input_is_refused_by_pointer(void **state)
          "/links/1", "ascending"},
         {parse_workload, "{}", "/global_batch", "is missing"},
         {parse_workload, "{'global_batch':-4}", "/global_batch", "outside 1.."},
-        {parse_workload, "{'global_batch':4,'seq':4096}", "/seq", "longer than the 2048 positions"},
+        {parse_workload, "{'global_batch':4,'seq':4096}", "/seq", "2048 learned positions"},
         {parse_workload, "{'global_batch':4,'precision':'fp64'}", "/precision", "fp"},
     };
 

@@ -41,13 +41,13 @@ static void what_is_no_host_file_is_refused_with_its_line(void **state)
         const char *text, *says;
     } bad[] = {{"", "names no host"},
                {"# nothing\n", "names no host"},
-               {"a:2\nb:0\n", ":2: after the colon"},
-               {"a:two\n", ":1: after the colon"},
-               {"a:2\na:2\n", ":2: \"a\" is there twice"},
+               {"a:2\nb:0\n", ":2: the number of cores"},
+               {"a:two\n", ":1: the number of cores"},
+               {"a:2\na:2\n", ":2: \"a\" is listed twice"},
                {"a:2 user=bob\n", ":1: \"user=bob\""},
-               {"\n-x\n", ":2: \"-x\" is no name"},
-               {"a,b:1\n", ":1: \"a,b\" is no name"},
-               {"fe80::1\n", ":1: \"fe80:\" is no name"},
+               {"\n-x\n", ":2: \"-x\" is not a valid"},
+               {"a,b:1\n", ":1: \"a,b\" is not a valid"},
+               {"fe80::1\n", ":1: \"fe80:\" is not a valid"},
                {"a:1024\nb:1\n", ":2: more than 1024"}};
 
     (void)state;

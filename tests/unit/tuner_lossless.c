@@ -264,16 +264,16 @@ static void what_a_trainer_cannot_run_is_refused_by_key_and_trainer(void **state
          "trainer megatron does not support overlap_p2p 0 with pp 2 and vp 2: it always overlaps "
          "there"},
         {"torchtitan", "llama-8b", "{'zero':1,'micro_batch':1,'overlap_grad_reduce':1}", "zero",
-         "trainer torchtitan does not support zero 1: gradients are sharded, too"},
+         "trainer torchtitan does not support zero 1: it shards gradients too"},
         {"torchtitan", "llama-8b", "{'pp':2,'schedule':'zero-bubble','micro_batch':1}", "schedule",
          "trainer torchtitan does not support schedule zero-bubble"},
         {"torchtitan", "llama-8b", "{'micro_batch':1}", "overlap_grad_reduce",
          "trainer torchtitan does not support overlap_grad_reduce 0: FSDP always overlaps"},
         {"torchtitan", "mixtral-8x7b", "{'tp':2,'sp':1,'zero':2,'micro_batch':1}", "etp",
-         "trainer torchtitan does not support etp 1 with ep 1 and tp 2: it is 2 there"},
+         "trainer torchtitan does not support etp 1 with ep 1 and tp 2: it uses 2"},
         {"torchtitan", "llama-8b", "{'world':4,'pp':4,'micro_batch':48}", "micro_batch",
-         "trainer torchtitan does not support 2 micro-batches with pp 4: schedule 1f1b needs as "
-         "many as stages, gpipe does not"},
+         "trainer torchtitan does not support 2 micro-batches with pp 4: schedule 1f1b needs at "
+         "least one a stage, gpipe does not"},
         {"deepspeed", "llama-8b", "{'pp':2,'micro_batch':1}", "pp",
          "trainer deepspeed does not support pp > 1"},
         {"deepspeed", "llama-8b", "{'tp':2,'sp':1,'micro_batch':1}", "sp",

@@ -247,7 +247,7 @@ static void a_campaign_that_cannot_be_brought_back_leaves_nothing_running(void *
     assert_int_equal(fixture_processes(&f), 0);
     assert_int_equal(tn_campaign_get(&c, f.svc, id, &e), 0);
     assert_string_equal(text_at(c, "state"), "paused");
-    assert_non_null(strstr(text_at(c, "reason"), "no trainer \"other\""));
+    assert_non_null(strstr(text_at(c, "reason"), "unknown trainer \"other\""));
     json_decref(c);
     fixture_expect_trial(&f, id, 1, "queued", 0);
     assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), -ESTALE);

@@ -34,7 +34,7 @@ void tn_api_answer(struct web_request *rq, int result, int status, json_t *owned
 
 int tn_api_unwanted(struct err *error)
 {
-    return err_set(error, -ECANCELED, "nobody waits for this answer any more");
+    return err_set(error, -ECANCELED, "the client has disconnected");
 }
 
 void tn_api_whole(struct web_request *rq, json_t *owned_all)

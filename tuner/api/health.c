@@ -76,19 +76,19 @@ static void add_service(struct str *out, struct tn_service *svc)
 
     tn_stats(&t, svc);
     add_campaigns(out, &t);
-    split_metric(out, "running_attempts", "gauge", "attempts that run now", t.all.running_attempts,
+    split_metric(out, "running_attempts", "gauge", "running attempts", t.all.running_attempts,
                  t.simulated.running_attempts);
     metric(out, "cores", "gauge", "cores for trials", (double)t.cores);
-    metric(out, "free_cores", "gauge", "cores that no trial holds", (double)t.free_cores);
+    metric(out, "free_cores", "gauge", "cores that are free", (double)t.free_cores);
     split_metric(out, "trials_settled_total", "counter", "trials that ended since the start",
                  t.all.trials_settled, t.simulated.trials_settled);
     split_metric(out, "attempts_started_total", "counter", "attempts launched since the start",
                  t.all.attempts_started, t.simulated.attempts_started);
-    metric(out, "attempts_adopted_total", "counter", "attempts taken over from a former daemon",
+    metric(out, "attempts_adopted_total", "counter", "attempts adopted from a previous daemon",
            (double)t.adopted);
     metric(out, "trial_overhead_seconds_last", "gauge",
-           "from the end of a trial to the next launch", t.overhead_ms_last / 1e3);
-    metric(out, "trial_overhead_seconds_max", "gauge", "the longest of these since the start",
+           "time from the end of a trial to the next launch", t.overhead_ms_last / 1e3);
+    metric(out, "trial_overhead_seconds_max", "gauge", "longest such time since the start",
            t.overhead_ms_max / 1e3);
     str_add(out, "# HELP partune_webhook_deliveries deliveries of the last 30 days by state\n"
                  "# TYPE partune_webhook_deliveries gauge\n");
@@ -96,7 +96,7 @@ static void add_service(struct str *out, struct tn_service *svc)
         str_addf(out, "partune_webhook_deliveries{state=\"%s\"} %lld\n", tn_delivery_states[i],
                  (long long)t.deliveries[i]);
     if (t.files_bytes >= 0)
-        metric(out, "files_bytes", "gauge", "files of attempts on the disk", (double)t.files_bytes);
+        metric(out, "files_bytes", "gauge", "size of attempt files", (double)t.files_bytes);
     metric(out, "campaigns_files_dropped_total", "counter",
            "campaigns whose files were removed for the quota", (double)t.files_dropped);
     metric(out, "campaigns_removed_total", "counter", "campaigns removed because of their age",
@@ -113,12 +113,12 @@ void tn_api_metrics(struct web_request *rq)
     web_server_stats(&w, h->web);
     add_service(&s, h->svc);
     metric(&s, "http_requests_total", "counter", "requests answered", (double)w.requests);
-    str_add(&s, "# HELP partune_http_responses_total answers by class\n"
+    str_add(&s, "# HELP partune_http_responses_total responses by class\n"
                 "# TYPE partune_http_responses_total counter\n");
     for (int i = 1; i < 6; i++)
         str_addf(&s, "partune_http_responses_total{class=\"%dxx\"} %llu\n", i,
                  (unsigned long long)w.by_class[i]);
-    metric(&s, "http_bytes_total", "counter", "bytes of answers", (double)w.bytes_out);
+    metric(&s, "http_bytes_total", "counter", "bytes of responses", (double)w.bytes_out);
     metric(&s, "http_connections", "gauge", "open connections", w.connections);
     metric(&s, "http_streams", "gauge", "readers of event streams", w.streams);
     metric(&s, "http_auth_failures_total", "counter", "wrong tokens", (double)w.auth_failures);

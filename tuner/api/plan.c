@@ -36,7 +36,7 @@ static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_
     if (!ret->trainer && tn_trainer_known(svc, trainer)) /* the administrator's, as in a campaign */
         ret->trainer = pl_trainer_find("any");
     if (!ret->trainer)
-        return err_at(error, -EINVAL, "/trainer", "there is no trainer \"%s\"", trainer);
+        return err_at(error, -EINVAL, "/trainer", "unknown trainer \"%s\"", trainer);
     r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,
                           ret->trainer, error);
     return r < 0 ? err_under(error, "/workload") : 0;
@@ -169,7 +169,7 @@ static json_t *excluded(uint64_t *ret_candidates, const struct plan *search,
         snprintf(text, sizeof(text),
                  "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
                  100.0 * (double)unfit / (double)plan->legal,
-                 plan->exact ? "" : " that were looked at",
+                 plan->exact ? "" : " that were examined",
                  pl_memory_offered(problem->cluster, headroom(search->job.trainer)) / (1 << 30));
         json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", "memory", "count",
                                               (json_int_t)unfit, "sentence", text));
@@ -333,7 +333,7 @@ static void one_preset(struct web_request *rq, bool model)
         web_reply_json(rq, 200, v);
         return;
     }
-    err_set(&e, -ENOENT, "there is no preset %.64s", name);
+    err_set(&e, -ENOENT, "unknown preset %.64s", name);
     web_reply_error(rq, &e);
 }
 
@@ -378,7 +378,7 @@ void tn_api_import(struct web_request *rq)
     while (tn_importers()[known] && strcmp(tn_importers()[known], source))
         known++;
     if (!tn_importers()[known]) {
-        err_set(&e, -ENOENT, "nothing is imported from %.64s", source);
+        err_set(&e, -ENOENT, "no importer for %.64s", source);
         web_reply_error(rq, &e);
         return;
     }

@@ -161,7 +161,7 @@ static const char *fingerprint(struct arena *arena, const json_t *said)
     const char *build = json_string_value(json_object_get(said, "build"));
 
     if (!program)
-        return "not known; seen by partune " PACKAGE_VERSION;
+        return "unknown; read by partune " PACKAGE_VERSION;
     return arena_printf(arena, "%s%s%s%s%s%s", program, version ? " " : "", version ? version : "",
                         build ? " (" : "", build ? build : "", build ? ")" : "");
 }
@@ -269,7 +269,7 @@ static void refuse_simulated(struct web_request *rq, const struct tn_export_in *
 
     err_set(&e, -EINVAL,
             "campaign %s is simulated: no training job has run the layout of trial %d; "
-            "allow_simulated=true (partune export --allow-simulated) writes the file all the same",
+            "allow_simulated=true (partune export --allow-simulated) writes the file anyway",
             in->campaign, in->trial);
     tn_api_rules(rq, &e, rules);
 }
@@ -433,7 +433,7 @@ static int add_campaign(json_t *items, json_t *layouts, struct web_request *rq, 
     int r;
 
     if (!json_is_string(id))
-        return err_at(error, -EINVAL, "", "must be the id of a campaign");
+        return err_at(error, -EINVAL, "", "must be a campaign id");
     r = tn_campaign_get(&v, tn_api_svc(rq), json_string_value(id), error);
     if (r < 0)
         return r;
@@ -470,7 +470,7 @@ void tn_api_compare(struct web_request *rq)
         r = jx_get_array(&list, body, key, 5, &e);
     if (r == 0 && json_array_size(list) < 2)
         r = err_at(&e, -EINVAL, arena_printf(web_arena(rq), "/%s", key),
-                   "two to five are compared");
+                   "must have two to five items");
     json_array_foreach(list, i, v) {
         if (r == 0) {
             r = *key == 't' ? add_trial(items, layouts, rq, v, &e)

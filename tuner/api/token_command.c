@@ -14,7 +14,7 @@ static int add(struct db *writer, const char *name, const char *scope, struct er
     while (web_scope_names[known] && strcmp(web_scope_names[known], scope))
         known++;
     if (!web_scope_names[known])
-        return err_set(error, -EINVAL, "the scope of a token is read, submit or admin, not %s",
+        return err_set(error, -EINVAL, "a token's scope must be read, submit or admin, not %s",
                        scope);
     r = web_token_make(token, hash, error);
     if (r < 0)
@@ -58,7 +58,7 @@ int tn_token_command(const char *data_dir, int argc, char **argv, struct err *er
 
     if (!adds && !lists && !drops)
         return err_set(error, -EINVAL,
-                       "use: token add NAME [read|submit|admin], token list, token drop ID");
+                       "usage: token add NAME [read|submit|admin], token list, token drop ID");
     r = file_mkdirs(data_dir, 0700, error);
     if (r == 0)
         r = db_open(&w, path, DB_WRITE, error);

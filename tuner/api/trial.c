@@ -82,7 +82,7 @@ static int read_part(char **ret, size_t *ret_n, int64_t *ret_size, const char *p
 
     if (fd < 0)
         return errno == ENOENT
-                   ? err_set(error, -ENOENT, "it was not written, or is not kept any more")
+                   ? err_set(error, -ENOENT, "it was never written, or has been deleted")
                    : err_set(error, -EIO, "%s: %m", path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         close(fd);

@@ -218,7 +218,7 @@ int cl_ls(struct cl *client)
     if (t.rows)
         cl_table_print(client, &t, stdout);
     else if (client->args.state || client->args.tag || client->args.name)
-        puts("no campaign is like that; `partune ls` lists all");
+        puts("no campaign matches; `partune ls` lists all");
     else
         puts("no campaign yet; start one with: partune new my.json, then partune submit my.json");
     if (cl_number(v, "total") > t.rows)

@@ -148,7 +148,7 @@ static void check_programs(struct report *report)
         AUTO_FREE char *sibling = mem_printf("%s/%s", self, programs[i].name);
         bool here = access(sibling, X_OK) == 0;
 
-        finding(report, here, programs[i].name, here ? "found" : "not found beside this program",
+        finding(report, here, programs[i].name, here ? "found" : "not found next to this program",
                 programs[i].fix);
     }
 }

@@ -76,21 +76,23 @@ static CURL *open_curl(char **ret_url, const struct cl *client, const char *path
 /* What to do about each kind of silence. */
 static int say_no_server(const struct cl *client, CURLcode rc, bool connected)
 {
-    const char *hint = "start one with `partuned`, or name it by --server URL or $PARTUNE_SERVER";
+    const char *hint =
+        "start one with `partuned`, or give its address with --server URL or $PARTUNE_SERVER";
 
     if (rc == CURLE_OPERATION_TIMEDOUT && connected) {
         fprintf(stderr,
-                "partune: the daemon at %s took the request and has not answered it in %d s\n"
-                "  it may still be at work on it: `partune doctor` and its log say what it does\n",
+                "partune: the daemon at %s accepted the request but has not answered in %d s\n"
+                "  it may still be working on it: see `partune doctor` and its log\n",
                 client->args.server, ANSWER_S);
         return CL_NO_SERVER;
     }
     if (rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL)
-        hint = "--server and $PARTUNE_SERVER are http://HOST:PORT, https://HOST:PORT or unix:PATH";
+        hint =
+            "--server and $PARTUNE_SERVER must be http://HOST:PORT, https://HOST:PORT or unix:PATH";
     else if (rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CACERT_BADFILE)
-        hint = "name the certificate that it goes back to by --cacert FILE or $PARTUNE_CACERT";
+        hint = "name its CA certificate with --cacert FILE or $PARTUNE_CACERT";
     else if (rc == CURLE_OPERATION_TIMEDOUT)
-        hint = "nothing took the connection: is the address right, is a firewall between?";
+        hint = "the connection timed out: check the address and firewalls";
     fprintf(stderr, "partune: no daemon answers at %s: %s\n  %s\n", client->args.server,
             curl_easy_strerror(rc), hint);
     return CL_NO_SERVER;
@@ -116,16 +118,17 @@ static const struct {
     const char *text;
 } hints[] = {
     {401, NULL,
-     "give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon on this machine"},
+     "give a token with --token or $PARTUNE_TOKEN, or --data DIR of a daemon on this machine"},
     {403, NULL,
-     "this needs a token of a wider scope: an administrator makes one by `partune token-add`"},
+     "this needs a token with a wider scope: an administrator creates one with `partune "
+     "token-add`"},
     {404, "has succeeded yet", "`partune watch ID` follows it until one has"},
-    {404, "there is nothing at", "`partune get /openapi.json` lists what there is"},
+    {404, "no such resource:", "`partune get /openapi.json` lists the resources"},
     {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
     {409, NULL, "`partune show ID` says what state it is in and why"},
-    {422, NULL, "correct the file; `partune check FILE` looks at it without starting anything"},
-    {429, "wait for their turn", "wait until one of them is answered, or end it"},
-    {429, NULL, "wait a minute before the next try: too many wrong tokens came from here"},
+    {422, NULL, "correct the file; `partune check FILE` checks it without starting anything"},
+    {429, "are running or queued", "wait for one of them, or stop it"},
+    {429, NULL, "too many wrong tokens from this address: wait a minute and try again"},
     {503, NULL, "the daemon is busy or stopping: try again in a moment"},
 };
 
@@ -212,7 +215,7 @@ int cl_call(json_t **ret, struct cl *client, const char *method, const char *pat
 
     *ret = NULL;
     if (code == CL_OK && a.text.len && jx_parse(ret, a.text.text, a.text.len, &e) < 0) {
-        fprintf(stderr, "partune: the answer of %s is %s\n", client->args.server, e.text);
+        fprintf(stderr, "partune: bad answer from %s: %s\n", client->args.server, e.text);
         code = CL_FAILED;
     }
     if (!client->args.json)

@@ -23,7 +23,7 @@ static const struct opt options[] = {
     {"config", 0, OPT_STR, OPT_AT(config), 0, 0, NULL, "PARTUNE_CONFIG", "FILE",
      "configuration file"},
     {"json", 'j', OPT_FLAG, OPT_AT(json), 0, 0, NULL, NULL, NULL, "print the server's JSON"},
-    {"no-color", 0, OPT_FLAG, OPT_AT(no_color), 0, 0, NULL, NULL, NULL, "no colour on a terminal"},
+    {"no-color", 0, OPT_FLAG, OPT_AT(no_color), 0, 0, NULL, NULL, NULL, "no color on a terminal"},
     {"help", 'h', OPT_FLAG, OPT_AT(help), 0, 0, NULL, NULL, NULL,
      "this text; after a command, its options"},
     {"version", 0, OPT_FLAG, OPT_AT(version), 0, 0, NULL, NULL, NULL, "print the version"},

@@ -190,7 +190,7 @@ int cl_manual(struct cl *client)
          "it submits campaigns that look for the fastest parallel layout of a training job, shows "
          "them while they run, and\n"
          "exports the winner. `last` in place of an ID is the newest campaign. With \\-\\-json "
-         "every command prints the server's own answer.");
+         "every command prints the daemon's answer.");
     puts(".SH COMMANDS");
     for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++) {
         printf(".TP\n.B %s ", cmd->name);
@@ -207,8 +207,8 @@ int cl_manual(struct cl *client)
         opt_roff_option(o, stdout);
     puts(".SH EXIT STATUS\n0 done, 1 refused by the server, 2 wrong usage, 3 no daemon answers, 4 "
          "not found, 5 no access,\n"
-         "6 the campaign that was watched or verified did not end well, or a local file failed. "
-         "Ctrl\\-C ends by its signal (130 to a shell), but for watch and events, where it only "
+         "6 the watched or verified campaign failed, or a local file could not be read or written. "
+         "Ctrl\\-C ends it by its signal (130 in a shell), except watch and events, where it only "
          "leaves the view.");
     puts(".SH FILES\n.TP\n.I $XDG_CONFIG_HOME/partune/config\nOptions in a section [client], one a "
          "line: server = URL.");

@@ -59,7 +59,7 @@ static int check_trainer(const char *name, struct err *error)
     if (*name && !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                     "-_.")])
         return 0;
-    return err_set(error, -EINVAL, "\"%.64s\" is no name of a trainer: letters, digits, - _ .",
+    return err_set(error, -EINVAL, "\"%.64s\" is not a valid trainer name: letters, digits, - _ .",
                    name);
 }
 
@@ -73,7 +73,7 @@ static int check_launcher(const char *name, struct err *error)
             return 0;
         str_addf(&all, "%s%s", i ? ", " : "", launcher_names[i]);
     }
-    return err_set(error, -EINVAL, "no launcher \"%.64s\"%s%s%s (%s)", name,
+    return err_set(error, -EINVAL, "unknown launcher \"%.64s\"%s%s%s (%s)", name,
                    near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
                    str_text(&all));
 }
@@ -183,7 +183,7 @@ static bool ask_nodes(struct wish *wish)
             wish->nodes = (int)n;
             return true;
         }
-        printf("  nodes is a number from 1\n");
+        printf("  nodes must be 1 or more\n");
     }
 }
 
@@ -214,7 +214,7 @@ static int choose(struct wish *wish, bool asking)
         *name = wish->answer[i];
     }
     if (wish->nodes && is_local(wish)) {
-        fprintf(stderr, "partune: --nodes goes with --cluster PROFILE: local is this machine\n");
+        fprintf(stderr, "partune: --nodes needs --cluster PROFILE: local is this machine\n");
         return CL_USAGE;
     }
     return CL_OK;

@@ -185,7 +185,7 @@ static void print_left_out(const struct cl *client, double equivalents)
     if (!client->args.unfold)
         puts("variants differ in sp, zero_scope and overlap flags\n(--unfold lists each)");
     if (equivalents > 0)
-        printf("%.0f equivalent layouts are left out\n(the same seconds and memory as one that is "
+        printf("%.0f equivalent layouts are omitted\n(the same seconds and memory as one that is "
                "listed)\n",
                equivalents);
 }
@@ -237,7 +237,7 @@ int cl_plan(struct cl *client)
         equivalents += cl_number(it, "equivalents");
     }
     if (json_is_false(json_object_get(v, "exact")))
-        printf("%.0f legal layouts were looked at in the time that a plan may take, the likeliest "
+        printf("%.0f legal layouts were examined within the time limit, the most promising "
                "first; the space has more\n",
                cl_number(v, "legal"));
     printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"),
@@ -309,8 +309,8 @@ int cl_import(struct cl *client)
     int code;
 
     if (!client->args.model || !client->args.world) {
-        fprintf(stderr, "partune: import needs --model NAME and --world RANKS: the file does not "
-                        "say them\n");
+        fprintf(stderr, "partune: import needs --model NAME and --world RANKS, which the file does "
+                        "not have\n");
         return CL_USAGE;
     }
     if (file_read_all(&text, &n, str_eq(file, "-") ? "/dev/stdin" : file, 1 << 20, &e) < 0) {

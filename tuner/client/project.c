@@ -77,7 +77,7 @@ static void print_past(struct cl *client, const json_t *reply)
         cl_table_add(&t, 6, "%s", cl_string(it, "measured_by"));
     }
     if (t.rows) {
-        puts("\nearlier projections that were measured since:");
+        puts("\nearlier projections that have been measured:");
         cl_table_print(client, &t, stdout);
     } else {
         puts("\nno trial has tested an earlier projection yet");

@@ -208,7 +208,7 @@ int cl_importance(struct cl *client)
     if (t.rows)
         cl_table_print(client, &t, stdout);
     else
-        puts("nothing can be said yet: too few trials have succeeded");
+        puts("too few trials have succeeded so far");
     if (*cl_simulated_word(v))
         puts("of simulated trials");
     cl_table_done(&t);
@@ -363,6 +363,6 @@ int cl_compare(struct cl *client)
     cl_table_print(client, &t, stdout);
     cl_table_done(&t);
     if (json_is_true(json_object_get(v, "mixed")))
-        puts("simulated numbers are the simulator's: they do not compare with measured ones");
+        puts("simulated numbers cannot be compared with measured ones");
     return CL_OK;
 }

@@ -34,7 +34,7 @@ int cl_tokens(struct cl *client)
     if (t.rows)
         cl_table_print(client, &t, stdout);
     else
-        puts("no token was made; the daemon uses the one in its data directory");
+        puts("no token was created; the daemon uses the one in its data directory");
     cl_table_done(&t);
     return CL_OK;
 }

@@ -165,7 +165,7 @@ static void draw(struct watch *watch)
             cl_simulated_mark(watch->campaign), paint, state, *paint ? "\033[0m" : "",
             *reason ? ": " : "", reason);
     fprintf(out, "%s%s\n\n", progress,
-            watch->lost ? " - the daemon does not answer, trying on" : "");
+            watch->lost ? " - the daemon does not answer, retrying" : "");
     draw_trials(watch, out, lines - AROUND);
     fputc('\n', out);
     cl_print_result(out, "best", json_object_get(watch->campaign, "best"));

@@ -62,7 +62,7 @@ static int add_data(struct cl *client, const json_t *config, char **argv, int ar
     if (!data || str_eq(data, "synthetic"))
         return argc;
     if (strchr(data, '/') || data[0] == '.')
-        return err_set(error, -EINVAL, "data set \"%.64s\" is no name", data);
+        return err_set(error, -EINVAL, "invalid data set name \"%.64s\"", data);
     argv[argc++] = mem_strdup("--data");
     argv[argc++] = mem_printf("%s/datasets/%s", client->args.data, data);
     return argc;

@@ -354,7 +354,7 @@ static void on_tick(uv_timer_t *timer)
         return;
     now = tn_now_ms();
     if ((double)(now - a->started) > 1000.0 * a->limits.timeout_s) {
-        snprintf(a->trouble, sizeof(a->trouble), "not done after %.1f s", a->limits.timeout_s);
+        snprintf(a->trouble, sizeof(a->trouble), "not finished after %.1f s", a->limits.timeout_s);
         a->bound = bound_so_far(a);
         tn_attempt_stop(a, TN_STOP_TIMEOUT);
         return;
@@ -390,7 +390,7 @@ void tn_attempt_stop(struct tn_attempt *attempt, enum tn_stop_reason why)
              tn_simulated_mark(attempt->launcher->name), (long long)attempt->trial->n,
              attempt->trouble[0]     ? attempt->trouble
              : why == TN_STOP_CANCEL ? "cancelled"
-                                     : "the daemon ends");
+                                     : "the daemon is stopping");
     if (!attempt->unadopted)
         attempt->launcher->stop(attempt);
 }
@@ -592,7 +592,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
  */
 static void adopt_later(struct tn_attempt *attempt, const struct err *error)
 {
-    log_error("campaign %s: trial %lld cannot be taken over: %s", attempt->campaign->id,
+    log_error("campaign %s: trial %lld cannot be adopted: %s", attempt->campaign->id,
               (long long)attempt->trial->n, error->text);
     uv_timer_start(&attempt->tick, on_adopt, 1000, 0);
 }

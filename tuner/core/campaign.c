@@ -115,7 +115,7 @@ static int check_tags(const json_t *tags, struct err *error)
         return err_at(error, -EINVAL, "/tags", "at most 32 tags");
     json_array_foreach(tags, i, tag)
         if (!json_is_string(tag) || json_string_length(tag) == 0 || json_string_length(tag) > 64)
-            return err_at(error, -EINVAL, "/tags", "tag %zu must be a text of 1 to 64 bytes", i);
+            return err_at(error, -EINVAL, "/tags", "tag %zu must be a string of 1 to 64 bytes", i);
     return 0;
 }
 
@@ -136,7 +136,7 @@ int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, cons
         (r = jx_get_array(&tags, body, "tags", 32, error)) < 0 || (r = check_tags(tags, error)) < 0)
         return r;
     if (notes && (!json_is_string(notes) || json_string_length(notes) > 10000))
-        return err_at(error, -EINVAL, "/notes", "notes must be a text of at most 10000 bytes");
+        return err_at(error, -EINVAL, "/notes", "notes must be a string of at most 10000 bytes");
     d.notes = json_string_value(notes);
     d.tags = tags ? jx_dump(tags) : NULL;
     r = tn_write(svc, describe_job, &d, error);

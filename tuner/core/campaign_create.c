@@ -70,7 +70,7 @@ static int count_space(struct tn_draft *draft, const atomic_bool *unwanted, stru
     }
     pl_plan_done(&plan);
     return unwanted && atomic_load(unwanted)
-               ? err_set(error, -ECANCELED, "nobody waits for this campaign any more")
+               ? err_set(error, -ECANCELED, "the client has disconnected")
                : r;
 }
 

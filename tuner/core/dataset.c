@@ -61,7 +61,7 @@ int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, 
     add_names(&have, svc);
     return err_set(
         error, -ENOENT,
-        "no data set \"%.60s\" (there are: %.200s); partune-data prepare --name NAME makes one",
+        "unknown data set \"%.60s\" (known: %.200s); partune-data prepare --name NAME creates one",
         name, have.text);
 }
 

@@ -61,7 +61,7 @@ static int end_attempt(struct tn_service *svc, const struct db_attempt *at, stru
     }
     arena_done(&a);
     if (r == 0)
-        log_warn("trial %lld of campaign %s was ended, and is queued again", (long long)at->n,
+        log_warn("trial %lld of campaign %s was stopped and requeued", (long long)at->n,
                  at->campaign);
     return r;
 }

@@ -72,7 +72,7 @@ int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err
 {
     if (!tn_campaign_reviving(svc, id))
         return 0;
-    return err_set(error, -EAGAIN, "campaign %s is being brought back; try again in a moment", id);
+    return err_set(error, -EAGAIN, "campaign %s is being restored; try again in a moment", id);
 }
 
 /* Queued trials join the queue; open ones are counted. */
@@ -124,7 +124,7 @@ void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
 {
     struct err e = {0};
 
-    log_error("campaign %s cannot be brought back: %s", row->id, why->text);
+    log_error("campaign %s cannot be restored: %s", row->id, why->text);
     if (strcmp(row->state, DB_PAUSED) != 0 &&
         tn_campaign_change(svc, row->id, "running verifying", DB_PAUSED, why->text, &e) < 0)
         log_error("campaign %s: %s", row->id, e.text);

@@ -101,7 +101,7 @@ static void by_exit(struct cause *cause, const struct tn_attempt *left)
     if (!x->known)
         say(cause, DB_STATE_CRASH, "the supervisor was killed%s%s", tail[0] ? ": " : "", tail);
     else if (x->proxy_lost)
-        say(cause, DB_STATE_CRASH, "the process manager's proxy died, its ranks lived on");
+        say(cause, DB_STATE_CRASH, "the process manager's proxy died and its ranks kept running");
     else if (x->signal)
         say(cause, DB_STATE_CRASH, "the launcher was killed by signal %d (%s)", x->signal,
             strsignal(x->signal));
@@ -156,7 +156,7 @@ static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
         return false;
     attempt->bound = rate / share;
     say(cause, DB_STATE_IMPLAUSIBLE,
-        "%.6g tokens/s are %.1f %% MFU, %.4g TFLOP/s a device at the least, above its %s peak of "
+        "%.6g tokens/s are %.1f %% MFU, %.4g TFLOP/s a device at least, above its %s peak of "
         "%.4g: not counted. Likely causes: a rate of another unit or scope in the log, a smaller "
         "model or batch in the trainer's command, a faster precision (fp8, TF32) than the layout "
         "says, a wrong peak in the cluster",
@@ -415,7 +415,7 @@ static void log_end(const struct settlement *settlement)
     else
         log_info("campaign %s%s: trial %lld (%s) %s%s: %s", a->campaign->id, mark,
                  (long long)a->trial->n, text, settlement->row->name,
-                 settlement->final ? "" : ", to be tried again", settlement->cause.detail);
+                 settlement->final ? "" : ", to be retried", settlement->cause.detail);
     if (settlement->cause.outcome == DB_STATE_IMPLAUSIBLE)
         log_warn("campaign %s: trial %lld is not counted", a->campaign->id, (long long)a->trial->n);
     if (settlement->cause.outcome == DB_STATE_ILLEGAL)

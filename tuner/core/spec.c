@@ -30,12 +30,12 @@ static int check_text(const json_t *body, struct err *error)
     size_t i;
 
     if (tags && (!json_is_array(tags) || json_array_size(tags) > 32))
-        return err_at(error, -EINVAL, "/tags", "tags must be an array of at most 32 texts");
+        return err_at(error, -EINVAL, "/tags", "tags must be an array of at most 32 strings");
     json_array_foreach(tags, i, tag)
         if (!json_is_string(tag) || json_string_length(tag) == 0 || json_string_length(tag) > 64)
-            return err_at(error, -EINVAL, "/tags", "tag %zu must be a text of 1 to 64 bytes", i);
+            return err_at(error, -EINVAL, "/tags", "tag %zu must be a string of 1 to 64 bytes", i);
     if (notes && (!json_is_string(notes) || json_string_length(notes) > 10000))
-        return err_at(error, -EINVAL, "/notes", "notes must be a text of at most 10000 bytes");
+        return err_at(error, -EINVAL, "/notes", "notes must be a string of at most 10000 bytes");
     return 0;
 }
 
@@ -61,7 +61,7 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
         spec->trainer = tn_kinds_of(svc)->bundled; /* nothing of it is run */
     if (!spec->trainer)
         return err_at(error, -EINVAL, "/trainer",
-                      "no trainer \"%s\": the bundled one is \"partune\", others are [trainer "
+                      "unknown trainer \"%s\": the bundled one is \"partune\", others are [trainer "
                       "\"NAME\"] sections of the daemon's configuration",
                       trainer);
     snprintf(spec->trainer_name, sizeof(spec->trainer_name), "%s", trainer);
@@ -154,7 +154,7 @@ int tn_spec_parse(struct tn_spec **ret, json_t **ret_rules, const struct tn_serv
     int r;
 
     if (!json_is_object(body))
-        return err_at(error, -EINVAL, "", "a campaign is an object");
+        return err_at(error, -EINVAL, "", "a campaign must be an object");
     s->body = json_deep_copy(body);
     r = parse(ret_rules, s, svc, error);
     if (r < 0 &&

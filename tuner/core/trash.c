@@ -84,7 +84,8 @@ int tn_retain_room(const struct tn_service *svc, struct err *error)
     if (!work->retain->full)
         return 0;
     return err_set(error, -EDQUOT,
-                   "the quota for files is used up (%s of %s): delete campaigns, or raise --quota",
+                   "the disk quota for attempt files is used up (%s of %s): delete campaigns, or "
+                   "raise --quota",
                    str_human_bytes(used, (double)work->retain->used),
                    str_human_bytes(quota, (double)tn_settings(svc)->quota));
 }

@@ -65,7 +65,7 @@ int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, con
         r = db_campaign_get(&row, tn_db(svc), &a, id, error);
     if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||
                    (c && c->running > 0)))
-        r = err_set(error, -ESTALE, "campaign %s is at work (%s)", id, row.state);
+        r = err_set(error, -ESTALE, "campaign %s is busy (%s)", id, row.state);
     if (r == 0)
         r = start_verify(svc, &row, &v, error);
     arena_done(&a);

@@ -74,13 +74,13 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *er
     int r = db_campaign_get(&c, db, &a, id, error);
 
     if (r == -ENOENT)
-        err_at(error, r, "", "there is no campaign %s", id);
+        err_at(error, r, "", "no campaign %s", id);
     if (r == 0)
         r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);
     if (r == 0)
         r = trials_of(&trials, db, id, error);
     if (r == 0 && json_array_size(trials) == 0)
-        r = err_at(error, -EINVAL, "", "campaign %s has no trial that ended with a result yet", id);
+        r = err_at(error, -EINVAL, "", "campaign %s has no trial with a result yet", id);
     if (r == 0) {
         v = json_pack("{s:s, s:s, s:b, s:O}", "campaign", id, "trainer", c.trainer, "simulated",
                       tn_is_simulated(c.launcher), "trials", trials);

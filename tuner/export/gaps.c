@@ -146,7 +146,7 @@ void tn_gap_split_experts(struct tn_findings *findings, const struct tn_export_i
     const struct pl_layout *l = in->layout;
 
     if (pl_model_is_moe(in->model) && l->tp > 1 && l->ep == 1 && l->etp == 1)
-        tn_finding_add(findings, "etp", "without expert parallelism %s splits experts by tp, too",
+        tn_finding_add(findings, "etp", "without expert parallelism %s splits experts by tp too",
                        target);
 }
 

@@ -57,7 +57,7 @@ int tn_import(struct tn_imported *ret, const char *source, const char *text, int
     else if (str_eq(source, "torchtitan"))
         r = tn_import_torchtitan(&out, text, model, error);
     else
-        return err_set(error, -ENOENT, "there is no import source \"%.64s\"", source);
+        return err_set(error, -ENOENT, "unknown import source \"%.64s\"", source);
     if (r < 0)
         return r;
     if (l->zero)

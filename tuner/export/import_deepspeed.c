@@ -21,7 +21,7 @@ static int refuse_degree(const char *name, const json_t *value, struct err *erro
 
     if (text && !numbers_no_degree(name) && tn_import_is_degree(dot ? dot + 1 : name, text))
         return err_set(error, -EINVAL,
-                       "`%.80s`: %.20s looks like a degree, but is not read here: say it by "
+                       "`%.80s`: %.20s looks like a degree, but is unknown here: use "
                        "tensor_parallel, expert_parallel or sequence_parallel_size",
                        name, text);
     json_object_foreach((json_t *)(uintptr_t)value, key, inner) {
@@ -110,7 +110,7 @@ static int batch_of_file(struct tn_imported *out, int batch, int micro, int step
                            "train_batch_size %d is not a multiple of %d accumulation steps x %d "
                            "replicas%s",
                            batch, once, (int)counted,
-                           l->tp > 1 ? " (DeepSpeed counts the ranks of tp, too)" : "");
+                           l->tp > 1 ? " (DeepSpeed counts the ranks of tp too)" : "");
         micro = (int)(batch / (once * counted));
     }
     l->micro_batch = micro ? micro : 1;

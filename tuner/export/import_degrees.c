@@ -25,7 +25,7 @@ int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, str
     int64_t all = (int64_t)micro * replicas;
 
     if (all > 1 << 24)
-        return err_set(error, -EINVAL, "%d sequences on each of %d replicas are absurd", micro,
+        return err_set(error, -EINVAL, "%d sequences on each of %d replicas are too many", micro,
                        replicas);
     out->global_batch = (int)all;
     return 0;

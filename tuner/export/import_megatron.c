@@ -233,8 +233,8 @@ static void compare_stages(struct megatron *import)
         if (n == want)
             continue;
         tn_finding_add(&import->out->ignored, "--pipeline-model-parallel-layout",
-                       "stage %d holds %d layers there; stages are equally long here, it holds %d",
-                       run, n, want);
+                       "stage %d has %d layers there; here stages are equal, it has %d", run, n,
+                       want);
         return;
     }
 }
@@ -250,7 +250,7 @@ static int balancing(bool *ret_known, struct megatron *import, const char *flag,
     *ret_known = !strcmp(flag, "--moe-aux-loss-coeff");
     if (*ret_known &&
         (!value || str_to_f64(&import->aux_coeff, value) < 0 || import->aux_coeff < 0))
-        return err_set(error, -EINVAL, "%s is a number that is not negative, not `%.40s`", flag,
+        return err_set(error, -EINVAL, "%s must be a number of 0 or more, not `%.40s`", flag,
                        value ? value : "");
     return 0;
 }
@@ -274,7 +274,7 @@ static void compare_balancing(struct megatron *import)
         return;
     if (!none && !sequence && *import->balancing && !str_eq(import->balancing, "aux_loss"))
         tn_finding_add(&import->out->ignored, "--moe-router-load-balancing-type",
-                       "%s: moe.aux_loss of a model has no such word", import->balancing);
+                       "%s: moe.aux_loss has no such value", import->balancing);
     else if (as != import->m->moe.aux_loss || fabs(ours - theirs.moe.aux_loss_coef) > 1e-6 * ours)
         tn_finding_add(&import->out->ignored, "--moe-aux-loss-coeff",
                        "this is aux_loss \"%s\" with aux_loss_coef %.6g, but %s has \"%s\" with "
@@ -300,7 +300,7 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
         return whole_layout(import, value ? value : "", error);
     if (!strcmp(flag, "--recompute-granularity")) {
         if (!str_eq(value, "full") && !str_eq(value, "selective"))
-            return err_set(error, -EINVAL, "%s is `full` or `selective`, not `%.40s`", flag,
+            return err_set(error, -EINVAL, "%s must be `full` or `selective`, not `%.40s`", flag,
                            value ? value : "");
         import->l->recompute = str_eq(value, "full") ? PL_RECOMPUTE_FULL : PL_RECOMPUTE_SELECTIVE;
         return 0;
@@ -326,7 +326,8 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
         int64_t stage;
 
         if (!value || str_to_i64(&stage, value, 0, 3) < 0)
-            return err_set(error, -EINVAL, "%s is 0 to 3, not `%.40s`", flag, value ? value : "");
+            return err_set(error, -EINVAL, "%s must be 0 to 3, not `%.40s`", flag,
+                           value ? value : "");
         import->zero_stage = (int)stage;
         return 0;
     }
@@ -334,7 +335,7 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
         return recompute_modules(import, value);
     if (!strcmp(flag, "--recompute-method")) {
         if (!str_eq(value, "uniform") && !str_eq(value, "block"))
-            return err_set(error, -EINVAL, "%s is `uniform` or `block`, not `%.40s`", flag,
+            return err_set(error, -EINVAL, "%s must be `uniform` or `block`, not `%.40s`", flag,
                            value ? value : "");
         import->recompute_method = true;
         import->recompute_block = str_eq(value, "block");
@@ -397,7 +398,7 @@ static void recompute_form(struct megatron *import)
                        "block recomputes %d layers of a stage: taken as all of them", n ? n : 1);
     else if (n > 1)
         tn_finding_add(&import->out->ignored, "--recompute-num-layers",
-                       "layers are recomputed one by one here, not %d at a time", n);
+                       "layers are recomputed one at a time here, not %d", n);
 }
 
 static void sharding(struct megatron *import)
@@ -411,8 +412,7 @@ static void sharding(struct megatron *import)
     else if (import->zero_stage > 0)
         tn_finding_add(&import->out->ignored, "--zero-stage", "counts with --deepspeed only");
     if (import->deepspeed && import->zero_stage < 0)
-        tn_finding_add(&import->out->ignored, "--deepspeed",
-                       "what its configuration sets is not known here");
+        tn_finding_add(&import->out->ignored, "--deepspeed", "its configuration is unknown here");
     if (import->ulysses > 1) {
         import->l->cp = import->ulysses;
         tn_finding_add(&import->out->ignored, "--ds-sequence-parallel-size", TN_ULYSSES);
@@ -480,19 +480,17 @@ static int not_known(const struct tn_word *word, struct err *error)
         return err_set(error, -EINVAL, "`%.64s` is not set in this text: add a line that sets it",
                        what);
     case TN_WORD_GIVEN:
-        return err_set(
-            error, -EINVAL,
-            "`%.64s` is given to the script when it is run: write its value in its place", what);
+        return err_set(error, -EINVAL,
+                       "`%.64s` is an argument of the script: replace it by its value", what);
     case TN_WORD_MAYBE:
-        return err_set(
-            error, -EINVAL,
-            "`%.64s` stands under a condition: write what holds for your job in its place", what);
+        return err_set(error, -EINVAL,
+                       "`%.64s` is set under a condition: replace it by its value in your job",
+                       what);
     case TN_WORD_WRONG:
         return err_set(error, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits",
                        what);
     default:
-        return err_set(error, -EINVAL,
-                       "`%.64s` is for a shell to work out: write its value in its place", what);
+        return err_set(error, -EINVAL, "`%.64s` needs a shell: replace it by its value", what);
     }
 }
 
@@ -582,8 +580,7 @@ static int check_program(const struct megatron *import, struct err *error)
         import->layout_said)
         return 0;
     return err_set(error, -EINVAL,
-                   "%.64s is given no setting of a layout that Megatron-LM knows: is it another "
-                   "program?",
+                   "%.64s has no layout setting that Megatron-LM knows: is it another program?",
                    import->words.program);
 }
 
@@ -598,7 +595,7 @@ static int arguments(struct megatron *import, struct err *error)
             r = argument(import, w, error);
         else if (str_eq(w->unknown, "$@") || str_eq(w->unknown, "$*"))
             tn_finding_add(&import->out->ignored, w->unknown,
-                           "what the script is given when it is run is not known here");
+                           "the script's own arguments are unknown here");
         else if (w->why)
             r = not_known(w, error);
         else

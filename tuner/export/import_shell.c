@@ -277,11 +277,11 @@ static void take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size
         shell->r =
             str_eq(shell->program, name)
                 ? err_set(shell->e, -EINVAL,
-                          "the script starts %.64s twice, with different arguments: leave the "
+                          "the script starts %.64s twice, with different arguments: keep the "
                           "one that trains",
                           name)
                 : err_set(shell->e, -EINVAL,
-                          "the script starts both %s and %.64s: leave the one that trains",
+                          "the script starts both %s and %.64s: keep the one that trains",
                           shell->program, name);
     if (shell->r == 0 && (!shell->program[0] || rank > rank_of(shell->program, &shell->args))) {
         snprintf(shell->program, sizeof(shell->program), "%s", name);
@@ -353,7 +353,7 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
         for (size_t i = 1; i < cmd->n; i++)
             tn_sh_forget(shell, cmd->v[i]);
     } else if (cmd->n > 1 && (str_eq(cmd->v[0], "source") || str_eq(cmd->v[0], "."))) {
-        tn_finding_add(shell->ignored, cmd->v[0], "what %.100s sets is not known here", cmd->v[1]);
+        tn_finding_add(shell->ignored, cmd->v[0], "what %.100s sets is unknown here", cmd->v[1]);
     }
 out:
     tn_sh_list_done(cmd);

@@ -101,7 +101,7 @@ static int checkpointing(struct titan *import, const char *path, const char *val
         return r;
     import->checkpointing_said = true;
     if (which == 3)
-        tn_finding_add(&import->out->ignored, path, "a memory budget has no word here");
+        tn_finding_add(&import->out->ignored, path, "a memory budget has no layout key");
     else
         import->out->layout.recompute = which == 2   ? PL_RECOMPUTE_FULL
                                         : which == 1 ? PL_RECOMPUTE_SELECTIVE
@@ -126,8 +126,9 @@ static int module_parts(struct titan *import, const char *path, const char *valu
 {
     import->parts = 0;
     if (*value != '[')
-        return str_eq(value, "None") ? 0
-                                     : err_set(error, -EINVAL, "%s is no list: %.40s", path, value);
+        return str_eq(value, "None")
+                   ? 0
+                   : err_set(error, -EINVAL, "%s is not a list: %.40s", path, value);
     for (const char *p = value + 1; *p; p++) {
         if (*p == '[' && import->parts == MAX_PARTS)
             return err_set(error, -EINVAL, "%s has more than %d parts", path, MAX_PARTS);
@@ -263,7 +264,7 @@ static int titan_pipeline(struct titan *import, const struct pl_model *model, st
     else if (!strcasecmp(import->schedule, "Interleaved1F1B"))
         l->schedule = PL_INTERLEAVED;
     else if (import->schedule[0] && strcasecmp(import->schedule, "1F1B"))
-        return err_set(error, -EINVAL, "pipeline_parallel_schedule \"%s\" has no word here",
+        return err_set(error, -EINVAL, "pipeline_parallel_schedule \"%s\" is unsupported",
                        import->schedule);
     return titan_stages(import, model, error);
 }
@@ -276,19 +277,20 @@ static int token_batch(struct titan *import, int dp, struct err *error)
         count = import->out->layout.pp > 1 && import->pp_microbatches ? import->pp_microbatches : 1;
 
     if (micro % seq || micro / seq > 1 << 24)
-        return err_set(
-            error, -EINVAL,
-            "num_tokens_per_microbatch_per_dp_rank %lld is no number of sequences of %d tokens",
-            (long long)micro, seq);
+        return err_set(error, -EINVAL,
+                       "num_tokens_per_microbatch_per_dp_rank %lld is not a whole number of "
+                       "sequences of %d tokens",
+                       (long long)micro, seq);
     import->out->layout.micro_batch = (int)(micro / seq);
     local = micro / seq * count;
     step = import->step_tokens > 0 ? import->step_tokens / seq : local * dp;
     if (step > 1 << 24 ||
         (import->step_tokens > 0 && (import->step_tokens % seq || step % (local * dp))))
-        return err_set(error, -EINVAL,
-                       "num_tokens_per_train_step %lld is no multiple of %d micro-batches of %lld "
-                       "tokens on %d replicas",
-                       (long long)import->step_tokens, count, (long long)micro, dp);
+        return err_set(
+            error, -EINVAL,
+            "num_tokens_per_train_step %lld is not a multiple of %d micro-batches of %lld "
+            "tokens on %d replicas",
+            (long long)import->step_tokens, count, (long long)micro, dp);
     import->out->global_batch = (int)step;
     if (import->out->layout.pp > 1 && step > local * dp)
         tn_finding_add(&import->out->ignored, "training.num_tokens_per_train_step",
@@ -308,7 +310,7 @@ static int titan_batch(struct titan *import, int dp, struct err *error)
     if (import->pp_microbatches && l->pp > 1)
         return err_set(error, -EINVAL,
                        "num_pp_microbatches needs num_tokens_per_microbatch_per_dp_rank: what "
-                       "local_batch_size means beside it changed from version to version");
+                       "local_batch_size means with it changed from version to version");
     if (l->pp > 1 && import->pp_microbatch)
         micro = import->pp_microbatch;
     else if (l->pp > 1 && (import->old_batch || import->old_microbatches))
@@ -317,7 +319,8 @@ static int titan_batch(struct titan *import, int dp, struct err *error)
         micro = 1;
     if (!micro || local % micro)
         return err_set(error, -EINVAL,
-                       "a local batch of %d sequences is no number of micro-batches", local);
+                       "a local batch of %d sequences is not a whole number of micro-batches",
+                       local);
     l->micro_batch = micro;
     if (import->out->global_batch <= 0)
         return tn_import_global_batch(import->out, local, dp, error);
@@ -351,7 +354,7 @@ static int titan_finish(struct titan *import, const struct pl_model *model, stru
                        import->every_layers);
     if (import->replicate > 1 && (int64_t)import->shard * l->cp > 1)
         tn_finding_add(&import->out->ignored, "parallelism.data_parallel_replicate_degree",
-                       "hybrid sharding has no word here: taken as full sharding");
+                       "hybrid sharding has no layout key: taken as full sharding");
     l->zero =
         (int64_t)import->shard * l->cp > 1 /* over both */
             ? (str_eq(import->reshard, "never") || (l->pp > 1 && !str_eq(import->reshard, "always"))
@@ -383,15 +386,16 @@ static int unknown_setting(struct titan *import, const char *path, const char *v
 
     if (!tn_import_is_degree(dot ? dot + 1 : path, value)) {
         tn_finding_add(&import->out->ignored, path,
-                       *value ? "not a setting of the layout" : "what it sets is not known here");
+                       *value ? "not a setting of the layout" : "what it sets is unknown here");
         return 0;
     }
     for (size_t i = 0; i < ARRAY_LEN(base_settings); i++)
         names[i] = base_settings[i].path;
     near = str_nearest(path, names);
-    return err_set(error, -EINVAL,
-                   "line %d: %.80s %.20s looks like a degree, but is no setting of torchtitan%s%s",
-                   line, path, value, near ? "; did you mean " : "", near ? near : "");
+    return err_set(
+        error, -EINVAL,
+        "line %d: %.80s %.20s looks like a degree, but is not a setting of torchtitan%s%s", line,
+        path, value, near ? "; did you mean " : "", near ? near : "");
 }
 
 static int titan_set(void *arg, const char *path, const char *value, int line, struct err *error)
@@ -454,7 +458,7 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
     r = python ? tn_python_read(text, titan_set, &s, error)
                : tn_toml_read(text, titan_set, &s, error);
     if (r == 0 && python && !s.checkpointing_said)
-        tn_finding_add(&out->ignored, "activation_checkpoint", "not said: taken as selective");
+        tn_finding_add(&out->ignored, "activation_checkpoint", "not given: taken as selective");
     if (r == 0)
         r = base_is_covered(&s, model, error);
     return r < 0 ? r : titan_finish(&s, model, error);

@@ -118,7 +118,8 @@ int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *v
                        flag);
     if (strchr(flag, ':'))
         return err_set(error, -EINVAL,
-                       "`%.64s` is no argument; a YAML file has them below `MODEL_ARGS:`", flag);
+                       "`%.64s` is not an argument; a YAML file has them below `MODEL_ARGS:`",
+                       flag);
     if (near)
         return err_set(error, -EINVAL, "Megatron-LM has no argument `%.64s`; did you mean `%s`?",
                        flag, near);
@@ -129,7 +130,7 @@ int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *v
     }
     near = meant(flag, false);
     return err_set(error, -EINVAL,
-                   "`%.64s %.40s` looks like a degree, but is no argument of Megatron-LM that is "
-                   "read here%s%s%s",
+                   "`%.64s %.40s` looks like a degree, but is not a known argument of "
+                   "Megatron-LM%s%s%s",
                    flag, value, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 }

@@ -150,10 +150,9 @@ static bool speaks(const char *path)
 static int say(struct python *parser, const char *path, const char *value)
 {
     if (speaks(path) && parser->under >= 0)
-        return err_set(parser->e, -EINVAL, "line %d: %s stands under a condition", parser->line,
-                       path);
+        return err_set(parser->e, -EINVAL, "line %d: %s is under a condition", parser->line, path);
     if (speaks(path) && parser->spoken && !str_eq(parser->speaker, parser->function))
-        return err_set(parser->e, -EINVAL, "both %s and %s set %s: leave the one of your job",
+        return err_set(parser->e, -EINVAL, "both %s and %s set %s: keep the one for your job",
                        *parser->speaker ? parser->speaker : "the module",
                        *parser->function ? parser->function : "the module", path);
     if (speaks(path) && !parser->spoken) {
@@ -488,7 +487,7 @@ static int statement(struct python *parser)
 
             if (r == 0 && whole && parser->spoken)
                 r = err_set(parser->e, -EINVAL,
-                            "line %d: %s replaces settings that stand above: leave those that hold",
+                            "line %d: %s replaces settings above: keep those that apply",
                             parser->line, path);
 
             return r < 0 ? r : value(parser, path, false);

@@ -47,9 +47,9 @@ static void common_gaps(struct tn_findings *findings, const struct tn_export_in 
     const struct pl_layout *l = in->layout;
 
     if (l->pp > 1)
-        tn_finding_add(findings, "pp", "there is no pipeline parallelism");
+        tn_finding_add(findings, "pp", "the target has no pipeline parallelism");
     if (l->vp > 1)
-        tn_finding_add(findings, "vp", "there is no pipeline parallelism");
+        tn_finding_add(findings, "vp", "the target has no pipeline parallelism");
     if (l->etp > 1)
         tn_finding_add(findings, "etp", "experts are not split by tensor parallelism");
     if (l->tp > 1 && !l->sp)
@@ -77,7 +77,7 @@ static void smp_gaps(struct tn_findings *findings, const struct tn_export_in *in
     common_gaps(findings, in);
     if ((l->zero == 1 || l->zero == 2) && shard_degree(l) > 1)
         tn_finding_add(findings, "zero",
-                       "hybrid_shard_degree above 1 shards parameters and gradients, too: zero 3");
+                       "hybrid_shard_degree above 1 shards parameters and gradients too: zero 3");
     tn_finding_add(findings, "micro_batch",
                    "the batch of %d sequences is set in the script, not in the JSON",
                    l->micro_batch);

@@ -95,7 +95,7 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
 
     *ret_findings = (struct tn_findings){0};
     if (!x)
-        return err_set(error, -ENOENT, "there is no export target \"%.64s\"", target);
+        return err_set(error, -ENOENT, "unknown export target \"%.64s\"", target);
     if (x->rules)
         x->rules(&broken, in);
     if (x->even_nodes || (wrapper && !x->by_rank))

@@ -29,7 +29,7 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
             error, -ENOENT,
             "mpiexec was not found: install mpich (apt-get install mpich), or give --mpiexec PATH");
     if (!machine->supervisor)
-        return err_set(error, -ENOENT, "partune-run was not found beside partuned");
+        return err_set(error, -ENOENT, "partune-run was not found next to partuned");
     return 0;
 }
 

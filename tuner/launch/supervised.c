@@ -330,5 +330,5 @@ void tn_supervised_end(struct tn_service *svc, const char *folder, const char *m
         while (tn_proc_alive(&p) && tn_now_ms() < until)
             usleep(20000);
     if (tn_mark_kill_all(mark, 20000) < 0)
-        log_error("processes of %s do not die", mark);
+        log_error("processes of %s cannot be killed", mark);
 }

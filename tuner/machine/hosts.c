@@ -25,14 +25,15 @@ static int add_host(struct tn_hosts *hosts, char *word, const char *path, int li
     if (colon) {
         *colon = '\0';
         if (str_to_i64(&slots, colon + 1, 1, TN_MAX_CORES) < 0)
-            return err_set(error, -EINVAL, "%s:%d: after the colon is the number of cores, 1 to %d",
-                           path, line, TN_MAX_CORES);
+            return err_set(error, -EINVAL,
+                           "%s:%d: the number of cores after the colon must be 1 to %d", path, line,
+                           TN_MAX_CORES);
     }
     if (!*word || *word == '-' || word[strcspn(word, ",:/")])
-        return err_set(error, -EINVAL, "%s:%d: \"%s\" is no name of a host", path, line, word);
+        return err_set(error, -EINVAL, "%s:%d: \"%s\" is not a valid host name", path, line, word);
     for (int i = 0; i < hosts->count; i++)
         if (!strcmp(hosts->host[i].name, word))
-            return err_set(error, -EINVAL, "%s:%d: \"%s\" is there twice", path, line, word);
+            return err_set(error, -EINVAL, "%s:%d: \"%s\" is listed twice", path, line, word);
     if (hosts->slots + slots > TN_MAX_CORES)
         return err_set(error, -EINVAL, "%s:%d: more than %d cores in all", path, line,
                        TN_MAX_CORES);
@@ -54,7 +55,7 @@ static int add_line(struct tn_hosts *hosts, char *text, const char *path, int li
         return 0;
     more = strtok_r(NULL, " \t", &save);
     if (more)
-        return err_set(error, -EINVAL, "%s:%d: \"%s\": a line is HOST or HOST:CORES", path, line,
+        return err_set(error, -EINVAL, "%s:%d: \"%s\" must be HOST or HOST:CORES", path, line,
                        more);
     return add_host(hosts, word, path, line, error);
 }

@@ -34,15 +34,14 @@ static int parse_one(struct tn_rlimits *limits, char *word, struct err *error)
             : known[i].bytes ? str_to_bytes(&v, eq + 1)
                              : str_to_i64(&count, eq + 1, 0, INT64_MAX);
         if (r < 0)
-            return err_set(error, -EINVAL, "limit %s wants %s: %s=N", word,
+            return err_set(error, -EINVAL, "limit %s must be %s: %s=N", word,
                            known[i].bytes ? "a size" : "a number", word);
         limits->set[i] = true;
         limits->value[i] = (rlim_t)(known[i].bytes ? v : (uint64_t)count);
         return 0;
     }
     return err_set(error, -EINVAL,
-                   "unknown limit \"%.40s\"; there are: core, data, fsize, nofile, nproc, cpu",
-                   word);
+                   "unknown limit \"%.40s\" (core, data, fsize, nofile, nproc, cpu)", word);
 }
 
 int tn_rlimits_parse(struct tn_rlimits *ret, const char *text, struct err *error)
@@ -82,7 +81,7 @@ int tn_user_find(struct tn_user *ret, const char *name, struct err *error)
     errno = 0;
     p = getpwnam(name);
     if (!p)
-        return err_set(error, -ENOENT, "there is no user \"%.64s\"", name);
+        return err_set(error, -ENOENT, "unknown user \"%.64s\"", name);
     if (p->pw_uid == 0)
         return err_set(error, -EINVAL, "trials as user \"%.64s\" would be root", name);
     if (geteuid() != 0 && geteuid() != p->pw_uid)

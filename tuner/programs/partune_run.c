@@ -44,17 +44,17 @@ struct values {
 
 static const struct opt table[] = {
     {"folder", 'f', OPT_STR, offsetof(struct values, folder), 0, 0, NULL, NULL, "DIR",
-     "folder of the attempt"},
+     "attempt directory"},
     {"cpus", 'c', OPT_STR, offsetof(struct values, cpus), 0, 0, NULL, NULL, "LIST",
-     "cores that it may use"},
+     "cores for PROGRAM"},
     {"grace", 'g', OPT_INT, offsetof(struct values, grace), 0, 600000, "2000", NULL, "MS",
      "milliseconds between TERM and KILL"},
     {"log-limit", 'l', OPT_BYTES, offsetof(struct values, log_limit), 0, 0, "16m", NULL, "BYTES",
-     "size of stdout and of stderr beyond which only their last 64 KiB are kept"},
+     "keep this much of stdout and stderr, and their last 64 KiB"},
     {"limits", 0, OPT_STR, offsetof(struct values, limits), 0, 0, NULL, NULL, "LIST",
      "resource limits of PROGRAM: core, data, fsize, nofile, nproc, cpu"},
     {"user", 'u', OPT_STR, offsetof(struct values, user), 0, 0, NULL, NULL, "NAME",
-     "start PROGRAM as this user, who gets the folder"},
+     "run PROGRAM as this user, who will own the directory"},
     {"help", 'h', OPT_FLAG, offsetof(struct values, help), 0, 0, NULL, NULL, NULL, "this text"},
     {"manual", 0, OPT_FLAG, offsetof(struct values, manual), 0, 0, NULL, NULL, NULL,
      "the manual page, as roff"},
@@ -67,15 +67,15 @@ static const struct opt_manual manual = {
     .summary = "the supervisor of one attempt of a trial",
     .description =
         "Started by\n.BR partuned (8),\nwhich sets PARTUNE_TRIAL, the mark of the attempt. It "
-        "starts "
-        "PROGRAM, keeps its output in files of a bounded size, and when PROGRAM and all that "
-        "carries the mark is gone it writes how that ended to exit.json. TERM stops the attempt: "
-        "PROGRAM first, after the grace everything that is left. It needs no daemon: a restarted "
-        "one finds it and reads on.",
-    .more = ".SH EXIT STATUS\n0 the end is written, however PROGRAM ended; 2 wrong usage; 111 "
-            "somebody else has the attempt; 112 it could not be set up.\n"
-            ".SH FILES\n.I run.json\nwho supervises,\n.I stdout\nand\n.I stderr\nof PROGRAM,\n"
-            ".I exit.json\nhow it ended: all in the folder.\n"
+        "starts PROGRAM, keeps its output in files of a bounded size, and writes exit.json when "
+        "PROGRAM and all processes with the mark have ended. TERM stops the attempt: PROGRAM "
+        "first, after the grace time everything that is left. It needs no daemon: a restarted one "
+        "finds it and reads on.",
+    .more = ".SH EXIT STATUS\n0 exit.json is written, however PROGRAM ended; 2 wrong usage; 111 "
+            "another process owns the attempt; 112 it could not be set up.\n"
+            ".SH FILES\n.I run.json\nthe owner of the attempt,\n.I stdout\nand\n.I stderr\nof "
+            "PROGRAM,\n"
+            ".I exit.json\nhow it ended: all in the attempt directory.\n"
             ".SH SEE ALSO\n.BR partuned (8)\n",
 };
 
@@ -270,7 +270,7 @@ static void clear_leftovers(struct run *run)
     while (remains(run, SIGKILL) > 0) {
         turn(run, 5);
         if (now_ms() > warn_at) {
-            log_warn("processes of %s do not die; trying on", run->mark);
+            log_warn("processes of %s cannot be killed; retrying", run->mark);
             warn_at = now_ms() + WARN_MS;
         }
     }
@@ -355,7 +355,7 @@ static int fail(const struct err *error, int status)
 static int check(const struct values *values, int operands, struct err *error)
 {
     if (!values->folder)
-        return err_set(error, -EINVAL, "--folder is needed");
+        return err_set(error, -EINVAL, "--folder is required");
     if (operands == 0)
         return err_set(error, -EINVAL, "which program?");
     if (!getenv(TN_MARK_ENV))

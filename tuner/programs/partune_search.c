@@ -1,5 +1,5 @@
 /*
- * partune-search CAMPAIGN.json: the optimiser alone, as JSON lines on stdin and stdout.
+ * partune-search CAMPAIGN.json: the search engine alone, as JSON lines on stdin and stdout.
  *
  * One request a line, one answer a line, in order; docs/reference/protocol.md has them. What is
  * refused is answered with
@@ -51,15 +51,15 @@ static const struct opt option_table[] = {
 
 static const struct opt_manual manual = {
     .section = 1,
-    .summary = "the optimiser alone, as JSON lines",
+    .summary = "the search engine alone, as JSON lines",
     .description = "Reads one request a line from standard input and writes one answer a line: "
-                   "what to try next, what came of it, the best so far. So anything can be tuned "
-                   "by any program, without the daemon. A request is\n"
+                   "what to try next, what it gave, the best so far. So any program can tune "
+                   "anything, without the daemon. A request is\n"
                    ".nf\n{\"op\":\"ask\"}\n"
                    "{\"op\":\"tell\",\"id\":1,\"status\":\"ok\",\"tokens_per_s\":51200}\n"
                    "{\"op\":\"best\"}\n{\"op\":\"importance\"}\n.fi\n"
-                   "and reference/protocol.md among the installed documents has all of it. What is "
-                   "refused is answered by an error and changes nothing.",
+                   "and reference/protocol.md among the installed documents explains all. An "
+                   "invalid request gets an error and changes nothing.",
     .more =
         ".SH EXIT STATUS\n0 end of input, 2 wrong usage, 65 the campaign cannot be searched, 70 "
         "an answer could not be written.\n"
@@ -317,7 +317,8 @@ int main(int argc, char **argv)
     if (opt_from_argv(&operands, &set, argc, argv, 0, &e) == 0 && told(&set, &o)) {
         status = EX_OK;
     } else if (e.text[0] || operands != 1) {
-        fprintf(stderr, "partune-search: %s\n", e.text[0] ? e.text : "one campaign file is needed");
+        fprintf(stderr, "partune-search: %s\n",
+                e.text[0] ? e.text : "one campaign file is required");
         status = EX_USAGE;
     } else if (open_search(&s, argv[1], &o, &e) < 0) {
         fprintf(stderr, "partune-search: %s%s%s\n", e.pointer, e.pointer[0] ? ": " : "", e.text);

@@ -80,19 +80,19 @@ static const struct opt_manual manual = {
         ".SH COMMANDS\n"
         ".TP\n.B backup \\fIFILE\\fR\nWrite a consistent copy of the database, also while a daemon "
         "serves.\n"
-        ".TP\n.B check\nSay whether everything is there that campaigns need, and what to do if "
-        "not; no daemon may serve the directory meanwhile.\n"
-        ".TP\n.B check\\-config\nRead the configuration file as a start would, and nothing else.\n"
-        ".TP\n.B token add \\fINAME\\fR [read|submit|admin]\nMake a token and print it; without a "
-        "scope it may read.\n"
+        ".TP\n.B check\nCheck that everything is there that campaigns need, and print a fix for "
+        "each problem; no daemon may be using the directory.\n"
+        ".TP\n.B check\\-config\nRead the configuration file as at a start, and nothing else.\n"
+        ".TP\n.B token add \\fINAME\\fR [read|submit|admin]\nCreate a token and print it; the "
+        "default scope is read.\n"
         ".TP\n.B token list\n.TP\n.B token drop \\fIID\\fR\n"
         ".SH CONFIGURATION\nA file in git's dialect of INI. Each option above but config, help, "
         "manual and version is a key of its section [partuned]; the command line overrides the "
         "environment, which overrides the file. Further sections are [http], [dataset "
-        "\"NAME\"], [trainer \"NAME\"], [slurm] and [webhook \"NAME\"]; whatever is not known is "
-        "refused by its line. reference/configuration.md among the installed documents explains "
+        "\"NAME\"], [trainer \"NAME\"], [slurm] and [webhook \"NAME\"]; an unknown key is "
+        "refused with its line. reference/configuration.md among the installed documents explains "
         "them.\n"
-        ".SH EXIT STATUS\n0 ended as asked, 1 it could not be done, 2 wrong usage or "
+        ".SH EXIT STATUS\n0 success or stopped as asked, 1 failure, 2 wrong usage or "
         "configuration.\n"
         ".SH FILES\n.TP\n.I partune.db\nin the data directory: all campaigns, trials, tokens.\n"
         ".TP\n.I token\nin the data directory: the token of the loopback listener.\n"
@@ -372,7 +372,7 @@ static int dispatch(const struct opt_set *set, const struct values *values, cons
         return 0;
     }
     if (strcmp(values->stop, "leave") != 0 && strcmp(values->stop, "requeue") != 0)
-        return err_set(error, -EINVAL, "--stop is leave or requeue, not %s", values->stop);
+        return err_set(error, -EINVAL, "--stop must be leave or requeue, not %s", values->stop);
     if (operands == 0)
         return serve(values, conf, error);
     if (operands == 2 && !strcmp(argv[1], "backup"))
@@ -383,8 +383,7 @@ static int dispatch(const struct opt_set *set, const struct values *values, cons
         return check_config(values, error);
     if (!strcmp(argv[1], "token"))
         return tn_token_command(values->data, operands - 1, argv + 2, error);
-    return err_set(error, -EINVAL,
-                   "unknown command %s; there are: backup FILE, check, check-config, token",
+    return err_set(error, -EINVAL, "unknown command %s (backup FILE, check, check-config, token)",
                    argv[1]);
 }
 
@@ -408,7 +407,7 @@ int main(int argc, char **argv)
     if (configure(&conf, &operands, &set, &v, argc, argv, &e) < 0) {
         r = fail(&e, 2);
     } else if (log_level_parse(&level, v.log) < 0) {
-        r = fail(&(struct err){.text = "--log is error, warn, info or debug"}, 2);
+        r = fail(&(struct err){.text = "--log must be error, warn, info or debug"}, 2);
     } else {
         log_setup("partuned", level);
         if (!v.data)

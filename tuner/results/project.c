@@ -34,11 +34,11 @@ static int parse_devices(struct asked *asked, const json_t *body, struct err *er
     int r = jx_get_array(&list, body, "devices", SIZES, error);
 
     if (r == 0 && json_array_size(list) == 0)
-        r = err_at(error, -EINVAL, "/devices", "names no number of devices");
+        r = err_at(error, -EINVAL, "/devices", "must name at least one device count");
     json_array_foreach(list, i, v) {
         if (r == 0 &&
             (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20))
-            r = err_at(error, -EINVAL, "/devices", "must hold whole numbers from 1 to 1048576");
+            r = err_at(error, -EINVAL, "/devices", "must be whole numbers from 1 to 1048576");
         if (r == 0)
             asked->devices[asked->n++] = (int)json_integer_value(v);
     }
@@ -53,7 +53,8 @@ static int parse_word(bool *ret, const json_t *body, const char *key, const char
     int r = jx_get_str(&word, body, key, 16, error);
 
     if (r == 0 && strcmp(word, no) && strcmp(word, yes))
-        return err_at(error, -EINVAL, pointer, "is \"%s\" or \"%s\", not \"%.40s\"", no, yes, word);
+        return err_at(error, -EINVAL, pointer, "must be \"%s\" or \"%s\", not \"%.40s\"", no, yes,
+                      word);
     *ret = r == 0 && !strcmp(word, yes);
     return r;
 }
@@ -191,7 +192,7 @@ static int open_study(struct study *st, const struct asked *asked,
     json_array_foreach(asked->with, i, id) {
         if (r == 0)
             r = json_is_string(id) ? learn_also(st, json_string_value(id), error)
-                                   : err_set(error, -EINVAL, "\"with\" holds ids of campaigns");
+                                   : err_set(error, -EINVAL, "\"with\" must be campaign ids");
         if (r < 0)
             err_under(error, "/with");
     }

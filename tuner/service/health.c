@@ -36,10 +36,10 @@ static bool check_disk(json_t *checks, const struct tn_service *svc)
     double bytes;
 
     if (statvfs(tn_data_dir(svc), &v) < 0)
-        return add(checks, "disk", false, "look at the data directory", "%s: %s", tn_data_dir(svc),
+        return add(checks, "disk", false, "check the data directory", "%s: %s", tn_data_dir(svc),
                    strerror(errno));
     bytes = (double)v.f_bavail * (double)v.f_frsize;
-    return add(checks, "disk", bytes > 256e6, "make room, or move the data directory",
+    return add(checks, "disk", bytes > 256e6, "free disk space, or move the data directory",
                "%s free below %s", str_human_bytes(human, bytes), tn_data_dir(svc));
 }
 
@@ -67,7 +67,7 @@ static void check_launchers(json_t *checks, const struct tn_service *svc)
 
         if (r != -ENOTSUP)
             add(checks, (*l)->name, r == 0, (*l)->health_fix, "%s",
-                r == 0 ? "its commands are there" : e.text);
+                r == 0 ? "its commands were found" : e.text);
     }
 }
 
@@ -90,8 +90,7 @@ json_t *tn_health_json(struct tn_service *svc)
     ready = add(checks, "database", rows >= 0, "restore a backup", "schema %d, %lld campaigns",
                 db_version(tn_db(svc)), (long long)rows);
     if (coming)
-        ready &=
-            add(checks, "campaigns", false, "wait a moment", "%d are being brought back", coming);
+        ready &= add(checks, "campaigns", false, "wait a moment", "%d are being restored", coming);
     ready &= add(checks, "data directory", access(tn_data_dir(svc), W_OK) == 0, "make it writable",
                  "%s", tn_data_dir(svc));
     ready &= check_disk(checks, svc);
@@ -100,10 +99,10 @@ json_t *tn_health_json(struct tn_service *svc)
     check_program(checks, "partune-train", machine->train,
                   "build the trainer: install libmpich-dev and configure again");
     ready &=
-        check_program(checks, "partune-run", machine->supervisor, "install it beside partuned");
+        check_program(checks, "partune-run", machine->supervisor, "install it next to partuned");
     check_launchers(checks, svc);
-    ready &= add(checks, "cores", machine->slots.count > 0, "give the daemon cores", "%d, %d free",
-                 machine->slots.count, machine->slots.free);
+    ready &= add(checks, "cores", machine->slots.count > 0, "allow the daemon some cores (--cores)",
+                 "%d, %d free", machine->slots.count, machine->slots.free);
     return json_pack("{s:b, s:o}", "ready", ready && !tn_phase(svc)->stopping, "checks", checks);
 }
 

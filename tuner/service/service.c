@@ -70,7 +70,7 @@ static void on_clock(uv_timer_t *timer)
     struct err e = {0};
 
     if (db_writer_failure(svc->writer, &e) < 0)
-        log_error("the store cannot be written: %s", e.text);
+        log_error("the database cannot be written: %s", e.text);
     if (tn_now_ms() >= svc->trim_at) {
         svc->trim_at = tn_now_ms() + TRIM_MS;
         tn_removal_go(svc);

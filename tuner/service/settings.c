@@ -67,7 +67,7 @@ static int check_trainers(const struct conf *conf, struct err *error)
             return err_set(error, -EINVAL, "%s:%d: [trainer \"%.60s\"] has no command", conf->path,
                            it->line, it->name);
         if (!strcmp(it->key, "env") && (*it->value == '=' || !strchr(it->value, '=')))
-            return err_set(error, -EINVAL, "%s:%d: env is KEY=VALUE, not `%.80s`", conf->path,
+            return err_set(error, -EINVAL, "%s:%d: env must be KEY=VALUE, not `%.80s`", conf->path,
                            it->line, it->value);
     }
     return 0;

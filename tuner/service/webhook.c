@@ -77,7 +77,7 @@ static int read_events(struct hook *hook, const char *text, struct err *error)
         const char *near = str_nearest(p, events);
 
         if (!among(p, events))
-            return err_set(error, -EINVAL, "[webhook \"%.60s\"] events has no %.60s%s%s",
+            return err_set(error, -EINVAL, "[webhook \"%.60s\"] events: unknown %.60s%s%s",
                            hook->name, p, near ? "; did you mean " : "", near ? near : "");
         str_addf(&s, "%s%s", s.len ? " " : "", p);
     }
@@ -97,7 +97,7 @@ static int read_secret(const struct conf *conf, struct hook *hook, struct err *e
     hook->secret[strcspn(hook->secret, "\r\n")] = '\0';
     if (strlen(hook->secret) < SHORTEST_KEY)
         return wrong(hook, error, file ? "secret-file" : "secret",
-                     "must have 16 bytes or more: receivers know by it who posts");
+                     "must have at least 16 bytes: receivers authenticate the sender by it");
     return 0;
 }
 
@@ -110,7 +110,7 @@ static int read_bool(const struct conf *conf, struct hook *hook, struct err *err
     hook->allow_private = text && among(text, yes);
     return !text || hook->allow_private || among(text, no)
                ? 0
-               : wrong(hook, error, "allow-private", "is yes or no");
+               : wrong(hook, error, "allow-private", "must be yes or no");
 }
 
 static int read_hook(const struct conf *conf, struct hook *hook, struct err *error)
@@ -126,7 +126,7 @@ static int read_hook(const struct conf *conf, struct hook *hook, struct err *err
         return wrong(hook, error, "url", "must begin with https:// or http://");
     if (retry &&
         (str_to_f64(&hook->retry_s, retry) < 0 || !(hook->retry_s >= 0.1 && hook->retry_s <= 3600)))
-        return wrong(hook, error, "retry", "is 0.1 to 3600 seconds");
+        return wrong(hook, error, "retry", "must be 0.1 to 3600 seconds");
     if (attempts && str_to_i64(&hook->attempts, attempts, 1, 100) < 0)
         return wrong(hook, error, "attempts", "is 1 to 100");
     if ((r = read_bool(conf, hook, error)) < 0 ||

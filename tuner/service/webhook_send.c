@@ -242,7 +242,7 @@ static void judge(struct tn_sender *sender, struct request *request, CURLcode co
         request->p->refused = request->forbidden[0] != '\0' && code == CURLE_COULDNT_CONNECT;
         request->p->problem =
             request->p->refused
-                ? mem_printf("%s is no public address; allow-private would permit it",
+                ? mem_printf("%s is not a public address; allow-private = yes permits it",
                              request->forbidden)
                 : mem_strdup(request->error[0] ? request->error : curl->easy_strerror(code));
     }

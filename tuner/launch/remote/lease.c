@@ -211,9 +211,8 @@ static void tick(struct tn_attempt *attempt)
     if (attempt->stop == TN_STOP_NONE && tn_now_ms() <= lease->until)
         return;
     if (attempt->stop == TN_STOP_NONE) {
-        snprintf(attempt->trouble, sizeof(attempt->trouble),
-                 "worker %.80s was not heard of for %.0f s", tn_lease_worker(attempt->job),
-                 tn_lease_seconds(attempt->campaign->engine->spec));
+        snprintf(attempt->trouble, sizeof(attempt->trouble), "worker %.80s was silent for %.0f s",
+                 tn_lease_worker(attempt->job), tn_lease_seconds(attempt->campaign->engine->spec));
         attempt->machine_lost = true;
     }
     tn_attempt_ended(attempt);

@@ -103,7 +103,7 @@ static int check_worker(const char *name, struct err *error)
     if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "._:-") != strlen(name))
         return err_at(error, -EINVAL, "/worker",
-                      "a worker's name is made of letters, digits and the marks . _ : -");
+                      "a worker's name must be of letters, digits and . _ : -");
     return 0;
 }
 
@@ -194,7 +194,7 @@ static int add_line(struct str *out, const json_t *event, size_t index, struct e
 
     if (!json_is_object(event) || !json_is_string(json_object_get(event, "event")))
         return err_at(error, -EINVAL, "/events",
-                      "event %zu is no event: see docs/reference/protocol.md", index);
+                      "event %zu is invalid: see docs/reference/protocol.md", index);
     text = jx_dump(event);
     if (strlen(text) >= TN_MAX_LINE)
         return err_at(error, -EINVAL, "/events", "event %zu is longer than %d bytes", index,
@@ -239,7 +239,7 @@ static int take_events(int64_t *ret_count, struct tn_attempt *attempt, const jso
         (r = jx_get_i64(&from, body, "from", 0, INT64_MAX / 2, error)) < 0)
         return r;
     if (from > held->lines)
-        return err_at(error, -EINVAL, "/from", "events from %lld on, but only %lld are here",
+        return err_at(error, -EINVAL, "/from", "events start at %lld, but only %lld have arrived",
                       (long long)from, (long long)held->lines);
     json_array_foreach(events, i, event) {
         if (from + (int64_t)i < held->lines)
@@ -312,7 +312,8 @@ static int take_text(const char **ret, const json_t *body, const char *key, size
 
     snprintf(pointer, sizeof(pointer), "/%s", key);
     if (v && (!json_is_string(v) || json_string_length(v) > max))
-        return err_at(error, -EINVAL, pointer, "%s must be a text of at most %zu bytes", key, max);
+        return err_at(error, -EINVAL, pointer, "%s must be a string of at most %zu bytes", key,
+                      max);
     *ret = json_string_value(v);
     return 0;
 }
@@ -359,7 +360,7 @@ static int parse_report(struct report *report, const json_t *body, struct err *e
         return r;
     if (report->state == DB_STATE_OK && !(report->rate > 0) &&
         !json_array_size(json_object_get(body, "events")))
-        return err_at(error, -EINVAL, "/tokens_per_s", "a trial that is ok has a throughput");
+        return err_at(error, -EINVAL, "/tokens_per_s", "status ok needs a throughput");
     return 0;
 }
 

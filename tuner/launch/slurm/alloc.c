@@ -498,7 +498,7 @@ static void on_sweep(void *arg, int status, const char *out, const char *error)
         sl->sweep_at = 0;
     while (status == 0 && tn_slurm_line(&j, &out))
         if (str_starts(j.name, ours) && !is_known(sl, &j)) {
-            log_info("job %s (%s) is of no use any more", j.id, j.name);
+            log_info("job %s (%s) is no longer needed", j.id, j.name);
             tn_slurm_cancel(sl->svc, j.id, NULL);
         }
 }

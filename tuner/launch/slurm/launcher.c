@@ -53,7 +53,7 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
 {
     (void)spec;
     if (!tn_machine(svc)->supervisor)
-        return err_set(error, -ENOENT, "partune-run was not found beside partuned");
+        return err_set(error, -ENOENT, "partune-run was not found next to partuned");
     if (!tn_settings(svc)->conf)
         return err_set(error, -ENOENT, "the daemon's configuration has no [slurm]");
     return 0;
@@ -74,7 +74,7 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
         return err_under(error, "/launcher");
     if (tn_slurm_mode(svc, spec) != SLURM_JOBS && devices > TN_MAX_CORES)
         return err_at(error, -EINVAL, "/cluster",
-                      "an allocation is shared for up to %d devices; take \"mode\": \"jobs\"",
+                      "a shared allocation has at most %d devices; use \"mode\": \"jobs\"",
                       TN_MAX_CORES);
     return 0;
 }
@@ -235,5 +235,5 @@ const struct tn_launcher tn_launcher_slurm = {
     .opened = opened,
     .closed = tn_slurm_close,
     .health = health,
-    .health_fix = "look at [slurm] bin, and ask the controller: scontrol ping",
+    .health_fix = "check [slurm] bin and the controller (scontrol ping)",
 };

@@ -209,7 +209,7 @@ export function meshView(layout, cluster) {
 
     function redraw() {
         const more = draw(svg, layout, select.value, cluster?.devices_per_node);
-        note.textContent = `Ranks of one colour form one ${select.value} group. ${more}`;
+        note.textContent = `Ranks of one color form one ${select.value} group. ${more}`;
     }
     redraw();
     const view = h(

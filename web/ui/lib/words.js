@@ -82,7 +82,7 @@ export const PHASE_HELP = {
     tp: "waiting for tensor-parallel collectives",
     cp: "waiting for context-parallel exchange",
     ep: "waiting for expert all-to-all",
-    pp_wait: "waiting for the neighbouring stage",
+    pp_wait: "waiting for the neighboring stage",
     pp: "sending between stages",
     bubble: "pipeline bubble",
     dp: "waiting for gradient reduction",

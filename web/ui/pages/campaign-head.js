@@ -105,7 +105,7 @@ function summaryTiles() {
         gain: tile("Gain", "throughput of the best over the baseline"),
         mfu: tile(
             "MFU",
-            "model FLOP utilisation of the best: 3 × forward, no recompute, over the peak of all devices",
+            "model FLOP utilization of the best: 3 × forward, no recompute, over the peak of all devices",
         ),
         trials: tile("Trials"),
         clock: tile("Time", "time spent running"),

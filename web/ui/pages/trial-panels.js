@@ -55,7 +55,7 @@ export function trialTiles() {
     );
     const mfu = tile(
         "MFU",
-        "model FLOP utilisation: 3 × forward, no recompute, over the peak of all devices",
+        "model FLOP utilization: 3 × forward, no recompute, over the peak of all devices",
     );
     const memory = tile(
         "Memory of the worst rank",
