@@ -14,66 +14,66 @@ spec='"model":"nano-moe","workload":{"global_batch":8},"space":{"world":[1],"mic
       "trial":{"warmup_steps":1,"min_steps":3,"max_steps":6}'
 is "create" "$(status -D head -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns")" 201
 id=$(sed -n 's/.*"id":"\([^"]*\)","name".*/\1/p' body)
-has "201 says where" "$(cat head)" "^Location: /v1/campaigns/$id"
+has "201 has the Location" "$(cat head)" "^Location: /v1/campaigns/$id"
 timeout 60 curl -sN -H "$A" -H 'Last-Event-ID: 0' "$url/v1/campaigns/$id/events" >live &
 pids="$pids $!"
-is "the same again, by its key" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns")" 201
-has "is the same campaign" "$(cat body)" "^{\"id\":\"$id\""
-ok "it ends" wait_for 60 state_is done
-is "all trials" "$(code "/v1/campaigns/$id/trials" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 3"
-is "the last first, one at a time" "$(code "/v1/campaigns/$id/trials?page_size=1&sort=-n" && grep -c '"n":3' body)" "2001"
-is "none ran out of memory" "$(code "/v1/campaigns/$id/trials?state=oom" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
-ok "the stream has seen its end" wait_for 5 grep -q '"state":"done"' live
+is "the same request with its Idempotency-Key" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns")" 201
+has "gets the same campaign" "$(cat body)" "^{\"id\":\"$id\""
+ok "the campaign ends" wait_for 60 state_is done
+is "all trials are listed" "$(code "/v1/campaigns/$id/trials" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 3"
+is "paged, newest first" "$(code "/v1/campaigns/$id/trials?page_size=1&sort=-n" && grep -c '"n":3' body)" "2001"
+is "no trial ran out of memory" "$(code "/v1/campaigns/$id/trials?state=oom" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+ok "the stream reports its end" wait_for 5 grep -q '"state":"done"' live
 has "steps were streamed" "$(cat live)" '^event: step'
-has "and the best" "$(cat live)" '^event: best'
+has "and so was the best" "$(cat live)" '^event: best'
 
 etag=$($C -I -H "$A" "$url/v1/campaigns/$id" | sed -n 's/^ETag: \(.*\)\r$/\1/p')
-is "unchanged: 304" "$(status -H "$A" -H "If-None-Match: $etag" "$url/v1/campaigns/$id")" 304
-is "notes" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"<b>n</b>","tags":["x","y"]}' "$url/v1/campaigns/$id")" 200
-is "notes over an old state: 412" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"m"}' "$url/v1/campaigns/$id")" 412
+is "If-None-Match unchanged: 304" "$(status -H "$A" -H "If-None-Match: $etag" "$url/v1/campaigns/$id")" 304
+is "change the notes" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"<b>n</b>","tags":["x","y"]}' "$url/v1/campaigns/$id")" 200
+is "notes with an old ETag: 412" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"m"}' "$url/v1/campaigns/$id")" 412
 is "found by its tag" "$(code '/v1/campaigns?tag=x' && grep -c "$id" body)" "2001"
 is "found by a part of its name" "$(code '/v1/campaigns?name=IRS' && grep -c "$id" body)" "2001"
-is "not by what is no part of it" "$(code '/v1/campaigns?name=first2' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
-is "not by another" "$(code '/v1/campaigns?tag=a' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
-is "a state of trials that is none: 400" "$(code "/v1/campaigns/$id/trials?state=done")" 400
-is "nor is this a kind" "$(code "/v1/campaigns/$id/trials?kind=best")" 400
-is "a verb over an old state: 412" "$(status -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{}' "$url/v1/campaigns/$id:cancel")" 412
-is "a clone of no object: 422" "$(post "/v1/campaigns/$id:clone" '[]')" 422
-is "pause what has ended: 409" "$(post "/v1/campaigns/$id:pause" '{}')" 409
+is "not by other text" "$(code '/v1/campaigns?name=first2' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "not by another tag" "$(code '/v1/campaigns?tag=a' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "an unknown state of trials: 400" "$(code "/v1/campaigns/$id/trials?state=done")" 400
+is "an unknown kind: 400" "$(code "/v1/campaigns/$id/trials?kind=best")" 400
+is "a verb with an old ETag: 412" "$(status -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{}' "$url/v1/campaigns/$id:cancel")" 412
+is "a clone with a body that is not an object: 422" "$(post "/v1/campaigns/$id:clone" '[]')" 422
+is "pause an ended campaign: 409" "$(post "/v1/campaigns/$id:pause" '{}')" 409
 for what in best baseline importance pareto predictions diagnosis trials/1 trials/1/steps trials/1/log 'surface?x=micro_batch&y=recompute'; do
     is "GET $what" "$(code "/v1/campaigns/$id/$what")" 200
 done
 rule='"name":"rule","model":"mixtral-8x22b","cluster":{"profile":"dgx-h100","nodes":64},"workload":{"global_batch":1024},"launcher":{"kind":"simulated"},"trainer":"megatron","space":{"tp":[2],"pp":[8],"micro_batch":[1]}'
 is "a baseline is chosen by rule" "$(post "/v1/campaigns?dry_run=true" "{$rule}")" 200
-has "that of an engineer, unless the campaign says" "$(cat body)" '"baseline_rule": *"default"'
-has "on all devices, experts spread" "$(tr -d ' ' <body)" '"baseline":{"world":512,.*"ep":8,'
-is "or naively" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"naive\"}")" 200
-has "which the answer says" "$(cat body)" '"baseline_rule": *"naive"'
-has "and is what it was" "$(tr -d ' ' <body)" '"baseline":{"world":448,.*"ep":1,'
-is "another word is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"person\"}")" 422
-has "by its field" "$(cat body)" '/baseline'
-has "a campaign says who chose" "$(code "/v1/campaigns/$id" && cat body)" '"baseline_rule": *"default"'
-has "and its baseline, too" "$(code "/v1/campaigns/$id/baseline" && cat body)" '"baseline_rule": *"default"'
+has "the default baseline, unless the campaign names one" "$(cat body)" '"baseline_rule": *"default"'
+has "uses all devices and spreads experts" "$(tr -d ' ' <body)" '"baseline":{"world":512,.*"ep":8,'
+is "or the naive baseline" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"naive\"}")" 200
+has "the answer names the rule" "$(cat body)" '"baseline_rule": *"naive"'
+has "and the baseline is unchanged" "$(tr -d ' ' <body)" '"baseline":{"world":448,.*"ep":1,'
+is "an unknown rule is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"person\"}")" 422
+has "with its field" "$(cat body)" '/baseline'
+has "a campaign says which rule chose" "$(code "/v1/campaigns/$id" && cat body)" '"baseline_rule": *"default"'
+has "and has its baseline" "$(code "/v1/campaigns/$id/baseline" && cat body)" '"baseline_rule": *"default"'
 is "surface of one key: 400" "$(code "/v1/campaigns/$id/surface?x=tp")" 400
-is "a log from its middle" "$(code "/v1/campaigns/$id/trials/1/log?offset=3&limit=7" && wc -c <body | tr -d ' ')" "2007"
+is "read a log from its middle" "$(code "/v1/campaigns/$id/trials/1/log?offset=3&limit=7" && wc -c <body | tr -d ' ')" "2007"
 is "export" "$(code "/v1/campaigns/$id/export/partune")" 200
-has "carries its provenance" "$(cat body)" "$id"
+has "it has its provenance" "$(cat body)" "$id"
 job="/v1/campaigns/$id/export/mpijob+partune"
-is "a job around it" "$(status -D head -H "$A" "$url$job")" 200
-has "with a name that says what it is" "$(cat head)" "filename=\"$id-partune\.yaml\""
+is "export a job script" "$(status -D head -H "$A" "$url$job")" 200
+has "with a telling file name" "$(cat head)" "filename=\"$id-partune\.yaml\""
 for e in "data/campaigns/$id"/trials/*/1/events; do mv "$e" "$e.kept" && mkfifo "$e"; done
-is "export, where a trial has left a pipe for its events" "$(code "/v1/campaigns/$id/export/partune")" 200
+is "export when a trial has left a pipe as its event file" "$(code "/v1/campaigns/$id/export/partune")" 200
 for e in "data/campaigns/$id"/trials/*/1/events; do mv "$e.kept" "$e"; done
-is "export to nothing known: 404" "$(code "/v1/campaigns/$id/export/nothing")" 404
+is "export to an unknown target: 404" "$(code "/v1/campaigns/$id/export/nothing")" 404
 is "compare trials" "$(post /v1/compare "{\"trials\":[{\"campaign\":\"$id\",\"n\":1},{\"campaign\":\"$id\",\"n\":2}]}")" 200
-has "says in what they differ" "$(cat body)" '"differs":\["'
-is "compare one: 422" "$(post /v1/compare "{\"campaigns\":[\"$id\"]}")" 422
+has "says where they differ" "$(cat body)" '"differs":\["'
+is "compare only one: 422" "$(post /v1/compare "{\"campaigns\":[\"$id\"]}")" 422
 if command -v sqlite3 >/dev/null; then # what cannot be remembered is not made, so a kill between the two cannot make it twice
     twice() { status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: two' -d "{\"name\":\"twice\",$spec,\"budget\":{\"trials\":1}}" "$url/v1/campaigns"; }
     sqlite3 -cmd '.timeout 5000' data/partune.db "CREATE TRIGGER forgetful BEFORE INSERT ON answer BEGIN SELECT RAISE(ABORT, 'no room'); END"
-    has "an answer that cannot be kept is not given" "$(twice)" '^[45]'
+    has "an answer that cannot be stored is not sent" "$(twice)" '^[45]'
     sqlite3 -cmd '.timeout 5000' data/partune.db "DROP TRIGGER forgetful"
-    is "the next time it is" "$(twice)" 201
+    is "a repetition succeeds" "$(twice)" 201
     is "and there is one campaign" "$(code '/v1/campaigns?name=twice' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 1"
 fi
 is "clone with changes" "$(post "/v1/campaigns/$id:clone" '{"name":"second","budget":{"trials":200},"space":{"world":[1,2]}}')" 201
@@ -88,22 +88,22 @@ timeout 20 curl -sN -H "$A" -H "Last-Event-ID: $last" "$url/v1/events" >resumed 
 pids="$pids $!"
 timeout 20 curl -sN -H "$A" -H "Last-Event-ID: 999999999" "$url/v1/events" >future &
 pids="$pids $!"
-ok "events go on after kill -9" wait_for 10 grep -q "\"campaign\":\"$second\"" resumed
-is "with the id after the last" "$(sed -n 's/^id: //p' resumed | head -1)" "$((last + 1))"
-ok "an id of a later database hears what happens now" wait_for 10 grep -q "\"campaign\":\"$second\"" future
-is "no id twice" "$(sed -n 's/^id: //p' resumed | sort | uniq -d | wc -l | tr -d ' ')" 0
-is "the key is remembered, too" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns" && grep -c "^{\"id\":\"$id\"" body)" "2011"
+ok "events resume after kill -9" wait_for 10 grep -q "\"campaign\":\"$second\"" resumed
+is "with the next id" "$(sed -n 's/^id: //p' resumed | head -1)" "$((last + 1))"
+ok "an id from the future gets new events" wait_for 10 grep -q "\"campaign\":\"$second\"" future
+is "no id is repeated" "$(sed -n 's/^id: //p' resumed | sort | uniq -d | wc -l | tr -d ' ')" 0
+is "the Idempotency-Key is remembered" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns" && grep -c "^{\"id\":\"$id\"" body)" "2011"
 is "pause" "$(post "/v1/campaigns/$second:pause" '{}')" 200
 is "resume" "$(post "/v1/campaigns/$second:resume" '{}')" 200
-is "delete what runs: 409" "$(status -X DELETE -H "$A" "$url/v1/campaigns/$second")" 409
+is "delete a running campaign: 409" "$(status -X DELETE -H "$A" "$url/v1/campaigns/$second")" 409
 is "cancel" "$(post "/v1/campaigns/$second:cancel" '{}')" 200
 ok "it is cancelled" wait_for 20 state_is_second
 "$PT_BUILD/tests/api/openapi_check" "$url" "$(cat data/token)" "$id" 1 >walk
 ok "the description agrees with the server on all $(grep -c '^ok' walk) points" sh -c '! grep -A2 "^not ok" walk'
 deleted() { [ "$(status -X DELETE -H "$A" "$url/v1/campaigns/$second")" = 204 ]; }
-ok "delete, when its trials are stopped" wait_for 10 deleted
+ok "delete it once its trials have stopped" wait_for 10 deleted
 is "it is gone" "$(code "/v1/campaigns/$second")" 404
 kill -TERM "$pid"
 wait "$pid"
-is "a graceful end" $? 0
+is "the daemon exits cleanly" $? 0
 finish

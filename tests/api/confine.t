@@ -8,10 +8,10 @@ command -v mpiexec >/dev/null || { echo "1..0 # SKIP no MPI"; exit 0; }
 
 refused() { "$PT_BUILD/partuned" --data none --listen 127.0.0.1:0 "$@" 2>&1; }
 has "an unknown limit is refused at the start" "$(refused --trial-limits data=1g,memory=1g)" 'trial-limits: unknown limit "memory" \(core, data'
-has "one without a size" "$(refused --trial-limits data)" 'limit data must be a size'
-has "one that is no number" "$(refused --trial-limits nofile=many)" 'limit nofile must be a number'
+has "a limit without a size" "$(refused --trial-limits data)" 'limit data must be a size'
+has "a limit that is not a number" "$(refused --trial-limits nofile=many)" 'limit nofile must be a number'
 has "an unknown user" "$(refused --trial-user nobody-of-that-name)" 'trial-user: unknown user "nobody-of-that-name"'
-has "root is no user for trials" "$(refused --trial-user root)" 'would be root'
+has "root is refused as the trials' user" "$(refused --trial-user root)" 'would be root'
 
 # Programs and data where another user gets at them.
 public=$(mktemp -d "${TMPDIR:-/tmp}/pt.XXXXXX") || exit 99
@@ -69,18 +69,18 @@ ok "a campaign as another user ends" wait_for 60 is_in "$id" done
 has "its trial succeeds" "$(call "/v1/campaigns/$id/trials/1")" '"state":"ok"'
 is "it ran as that user" "$(seen 1)" "$(id -u nobody)"
 is "with that user's groups" "$(seen 2)" "$(id -G nobody)"
-has "with no way to more privileges" "$(seen 6)" '1$'
-is "with a home of its own" "$(seen 7)" "HOME=$(getent passwd nobody | cut -d: -f6)"
+has "and cannot gain privileges" "$(seen 6)" '1$'
+is "with its own home" "$(seen 7)" "HOME=$(getent passwd nobody | cut -d: -f6)"
 is "it could not read the token or the database" "$(grep -c readable "$public/data/campaigns/$id/trials/1/1/seen")" 0
 is "nor look into the data directory" "$(grep -c listed "$public/data/campaigns/$id/trials/1/1/seen")" 0
 is "nor kill its supervisor" "$(grep -c killed "$public/data/campaigns/$id/trials/1/1/seen")" 0
 is "a link for the exit file led nowhere" "$(cat "$public/precious")" precious
-ok "and the exit file is one" grep -q '"code":0' "$public/data/campaigns/$id/trials/1/1/exit.json"
+ok "and exit.json is a regular file" grep -q '"code":0' "$public/data/campaigns/$id/trials/1/1/exit.json"
 is "a link for a timeline is not followed" "$($C -o body -w '%{http_code}' -H "$A" "$url/v1/campaigns/$id/trials/1/timeline" && grep -c precious body)" "5030"
 is "delete it" "$($C -o body -w '%{http_code}' -X DELETE -H "$A" "$url/v1/campaigns/$id")" 204
 removed() { [ -z "$(ls -A "$public/data/trash" "$public/data/campaigns" | grep -v :)" ]; }
-ok "with all that it made" wait_for 20 removed
-ok "but not what its links named" test -s "$public/precious"
+ok "with all its files" wait_for 20 removed
+ok "but not the targets of its links" test -s "$public/precious"
 stop
-is "it ends in order" $? 0
+is "the daemon exits cleanly" $? 0
 finish

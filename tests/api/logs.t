@@ -75,12 +75,12 @@ is "each step is stored once" "$(call "/v1/campaigns/$id/trials/1/steps" | grep 
 has "memory in use is read" "$t" '"measured":\{"total":1610612736'
 t=$(trial oom)
 has "an exception on the other stream is the cause" "$t" '"state":"oom"'
-has "and is quoted" "$t" 'Tried to allocate 2.00 GiB'
+has "with its text" "$t" 'Tried to allocate 2.00 GiB'
 t=$(trial silent)
-has "so it is where the other ranks wait for ever" "$t" '"state":"oom".*OUT_OF_DEVICE_MEMORY'
-has "a warning that mentions memory is no cause" "$(trial crash)" '"state":"crash"'
+has "also when the other ranks wait forever" "$t" '"state":"oom".*OUT_OF_DEVICE_MEMORY'
+has "a warning about memory is not a cause" "$(trial crash)" '"state":"crash"'
 t=$(trial nan)
-has "a loss that is no number is numeric" "$t" '"state":"numeric"'
+has "a loss that is not a number is numeric" "$t" '"state":"numeric"'
 has "and ends the trial" "$t" 'loss: *nan'
 has "a program with events is stopped when the trial's limits are reached" "$(trial other)" '"state":"ok".*"tokens_per_s":5120\.0'
 has "one that says that it ends itself is not" "$(trial ends_itself)" '"state":"ok".*"tokens_per_s":7777'

@@ -32,16 +32,16 @@ simulated='"launcher":{"kind":"simulated","speed":1000000}'
 # ---- plans
 before=$(cpu)
 is "a plan without a trainer" "$(post /v1/plan "{$llama}")" 200
-ok "costs a moment" test $(($(cpu) - before)) -lt 300
-is "and is of the whole space" "$(whole /v1/plan "{$llama}") $(field exact)" "200 true"
-ok "of thousands of layouts" test "$(field legal)" -gt 10000
-is "a plan over a space without end" "$(post /v1/plan "{$huge}")" 200
-is "says that it is not" "$(field exact)" false
+ok "takes a moment" test $(($(cpu) - before)) -lt 300
+is "and covers the whole space" "$(whole /v1/plan "{$llama}") $(field exact)" "200 true"
+ok "with thousands of layouts" test "$(field legal)" -gt 10000
+is "a plan over an enormous space" "$(post /v1/plan "{$huge}")" 200
+is "says that it is not exact" "$(field exact)" false
 ok "how far it came" test "$(field legal)" -gt 1000
 has "and lists layouts" "$(cat body)" '"tokens_per_s"'
 
 for i in 1 2; do post /v1/plan "{$llama,\"top\":$i}" -H 'Idempotency-Key: one' >status.$i; done
-is "a question is not kept for its Idempotency-Key" "$(cat status.1 status.2)" 200200
+is "a plan is not stored under its Idempotency-Key" "$(cat status.1 status.2)" 200200
 
 # ---- one answer
 whole /v1/plan "{$mixtral}" >/dev/null
@@ -60,7 +60,7 @@ has "and promises no trials but the baseline" "$(cat body)" '"expected_trials":1
 "$PT_BUILD/partune" --server "$url" --data data submit --dry-run - >out 2>&1 <<EOF
 {"name":"a",$none,$baseline,$simulated}
 EOF
-has "which the client says, too" "$(cat out)" "^none of $legal legal layouts fits"
+has "and so says the client" "$(cat out)" "^none of $legal legal layouts fits"
 
 # ---- the largest spaces of presets, and a model with more choices than anybody would wait for
 # By the daemon's processor time: the clock is shared with whatever else runs.
@@ -70,7 +70,7 @@ costs() { # name, path, body, statuses
     took=$(($(cpu) - before))
     echo "# $1: $status, $took hundredths of a second"
     ok "$1: answered" expr "$status" : "$4\$"
-    ok "$1: costs no more than it may take" test "$took" -lt 250
+    ok "$1: stays within its time limit" test "$took" -lt 250
 }
 for case in "mula-220b-a10b partune 8192" "mula-220b-a10b partune 512" "deepseek-v3-like torchtitan 8192" "mula-100b-a7b megatron 8192" "mula-20b-a2b deepspeed 8192"; do
     # shellcheck disable=SC2086
@@ -84,19 +84,19 @@ costs "a dry run with a baseline among too many layouts" '/v1/campaigns?dry_run=
 has "names the field" "$(cat body)" '"pointer":"/baseline"'
 
 # ---- campaigns
-is "a campaign without space and trainer is taken" "$(post /v1/campaigns "{\"name\":\"a\",$mixtral,$simulated,\"budget\":{\"trials\":3}}")" 201
+is "a campaign without space and trainer is accepted" "$(post /v1/campaigns "{\"name\":\"a\",$mixtral,$simulated,\"budget\":{\"trials\":3}}")" 201
 id=$(field id | tr -d '"')
 state() { $C -H "$A" "$url/v1/campaigns/$1" >"state"; grep -q "$2" state; }
 ok "and ends" wait_for 60 state "$id" '"state":"done"'
-is "one over a space without end is taken" "$(post /v1/campaigns "{\"name\":\"b\",$huge,$simulated,\"budget\":{\"trials\":3}}")" 201
+is "one over an enormous space is accepted" "$(post /v1/campaigns "{\"name\":\"b\",$huge,$simulated,\"budget\":{\"trials\":3}}")" 201
 id=$(field id | tr -d '"')
-has "with at least so many layouts" "$(cat body)" '"legal":[0-9]+,"fitting":[0-9]+,"exact":false'
-has "and what it waits for" "$(cat body)" '"reason":"preparing the space"'
+has "with a lower bound of its layouts" "$(cat body)" '"legal":[0-9]+,"fitting":[0-9]+,"exact":false'
+has "and the reason why it waits" "$(cat body)" '"reason":"preparing the space"'
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null
 start
 ok "a kill in between loses nothing" wait_for 120 state "$id" '"state":"done"'
-has "and the reason goes" "$(cat state)" '"reason":"budget"'
+has "and the reason disappears" "$(cat state)" '"reason":"budget"'
 
 # ---- who asks pays
 a=$(token a read) b=$(token b read)
@@ -105,15 +105,15 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
     pids="$pids $!"
 done
 some() { cat flood.* | grep -q 429; }
-ok "a token has a few plans in work, and is told to wait" wait_for 20 some
-has "how long" "$(cat head.*)" 'Retry-After: [0-9]'
-is "another one's plan is served meanwhile" "$(as="Authorization: Bearer $b"; post /v1/plan "{$llama}")" 200
+ok "a token with several plans is told to wait" wait_for 20 some
+has "and for how long" "$(cat head.*)" 'Retry-After: [0-9]'
+is "another token's plan is served meanwhile" "$(as="Authorization: Bearer $b"; post /v1/plan "{$llama}")" 200
 i=0
 while [ $i -lt 100 ]; do
     i=$((i + 1))
     curl -s -m 10 -o /dev/null -w '%{http_code} %{time_total}\n' -H "$A" "$url/v1/campaigns"
 done | sort -k 2 -n >gets
-is "and all of a hundred other requests" "$(grep -c '^200' gets)" 100
+is "and a hundred other requests" "$(grep -c '^200' gets)" 100
 echo "# seconds of a GET meanwhile: median $(sed -n '50s/200 //p' gets), 99 of 100 under $(sed -n '99s/200 //p' gets)"
 ok "soon" awk 'NR == 99 { exit !($2 < 1) }' gets
 left() { [ "$(cat flood.* | wc -l)" -eq 16 ]; }
@@ -126,7 +126,7 @@ for i in 1 2 3 4 5 6 7 8; do
 done
 wait $hung
 free() { [ "$(as="Authorization: Bearer $a"; post /v1/plan "{$mixtral}")" = 200 ]; }
-ok "what nobody waits for gives its place back" wait_for 10 free
+ok "a plan of a disconnected client is dropped" wait_for 10 free
 before=$(cpu)
 sleep 1
 ok "and takes no more time" test $(($(cpu) - before)) -lt 40
@@ -145,7 +145,7 @@ wait_for 20 grep -q flooding flood.log
 from=$(date +%s)
 kill -TERM "$pid"
 wait "$pid"
-is "a stop in the middle of all that ends in order" $? 0
+is "a stop in the middle of it exits cleanly" $? 0
 took=$(($(date +%s) - from))
 echo "# it took $took s"
 ok "at once" test "$took" -le 6

@@ -44,8 +44,8 @@ is "on the campaign's own cluster nothing changed" "$(see 't["changed"], row["tr
 own=$(see "$width")
 while IFS='|' read -r what target changed; do
     project "$target"
-    is "$what: it says what changed" "$(see 't["changed"], row["transferred"]')" "$changed True"
-    is "$what: the interval is wider by what transfers err" "$(see "$width > $own and $width >= $least")" True
+    is "$what: transfer.changed names it" "$(see 't["changed"], row["transferred"]')" "$changed True"
+    is "$what: the interval includes the transfer's error" "$(see "$width > $own and $width >= $least")" True
 done <<END
 another kind of device|"dgx-h100"|['device', 'links']
 other links|"a100-opa"|['links']
@@ -55,7 +55,7 @@ other memory under the same name|$(cluster alike)|['device']
 a device that nobody named|$(cluster unnamed)|['device']
 END
 project "$(cluster renamed)"
-is "the same machine under another name, with more nodes, is no change" "$(see 't["changed"], row["transferred"]')" "[] False"
+is "another name and more nodes are the same machine" "$(see 't["changed"], row["transferred"]')" "[] False"
 
 # ---- trials there
 project '"dgx-h100"'
@@ -65,7 +65,7 @@ is "trials on the other machine narrow the interval" "$(see "$width < $far / 2, 
 is "of two campaigns" "$(see 'v["calibration"]["trials"] > 8')" True
 is "which still says that the machine changed" "$(see 't["changed"]')" "['device', 'links']"
 other=$(campaign software dgx-a100 deepspeed)
-has "trials of another trainer do not count" "$(call /v1/project -d '{"campaign": "'"$a100"'", "devices": [8], "with": ["'"$other"'"]}')" 'ran deepspeed, not megatron'
+has "trials of another trainer are refused" "$(call /v1/project -d '{"campaign": "'"$a100"'", "devices": [8], "with": ["'"$other"'"]}')" 'ran deepspeed, not megatron'
 
 # ---- the client
 "$partune" project "$a100" --sizes 8 --on dgx-h100 >out 2>&1

@@ -15,12 +15,12 @@ port=${url##*:}
 
 said=$(try "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0)
 has "a second daemon on one directory is refused" "$said" "exit 1"
-has "with the holder named" "$said" "$pid"
+has "naming the holder" "$said" "$pid"
 said=$(try "$PT_BUILD/partuned" --data other --listen "127.0.0.1:$port")
 has "a busy port is refused" "$said" "exit 1"
 has "with the address" "$said" "127.0.0.1:$port"
 has "as in use" "$said" "in use"
-is "the first daemon goes on" "$($C -o /dev/null -w '%{http_code}' "$url/healthz")" 200
+is "the first daemon keeps running" "$($C -o /dev/null -w '%{http_code}' "$url/healthz")" 200
 said=$(try "$PT_BUILD/partuned" --data other --listen 0.0.0.0:0)
 has "an open address without tokens is refused" "$said" "exit [12]"
 has "and says why" "$said" "token"
@@ -40,17 +40,17 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
     said=$(try setpriv --reuid=65534 --regid=65534 --clear-groups env -u PARTUNE_DATA "$public/partuned" --data "$public/data" --listen 127.0.0.1:0)
     rm -rf "$public"
     has "a data directory that cannot be written is named" "$said" "$public/data.*[Pp]ermission denied"
-    has "and ends the daemon" "$said" "exit 1"
+    has "and the daemon exits" "$said" "exit 1"
 else
     said=$(try "$PT_BUILD/partuned" --data /proc/partune --listen 127.0.0.1:0)
     has "a data directory that cannot be made is named" "$said" "/proc/partune"
-    has "and ends the daemon" "$said" "exit 1"
+    has "and the daemon exits" "$said" "exit 1"
 fi
 
 mkdir broken
 head -c 8192 /dev/zero | tr '\0' 'x' >broken/partune.db
 said=$(try "$PT_BUILD/partuned" --data broken --listen 127.0.0.1:0)
-has "a file that is no database is named" "$said" "partune.db"
+has "a file that is not a database is named" "$said" "partune.db"
 is "and left as it was" "$(tr -d x <broken/partune.db | wc -c)" 0
 
 # Without an MPI launcher the daemon serves; a campaign waits with the reason, and loses nothing.

@@ -45,11 +45,11 @@ done
 grep -E '^[0-9]+ .* [0-9,-]+$' bound | sort -u | awk '{ print "# " $2, "core", $3 }' | sort -u | head -8
 ok "ranks were seen on their cores" grep -qE ' [0-9]+$' bound
 is "each on a single one" "$(awk 'NF == 3 && $3 !~ /^[0-9]+$/' bound)" ""
-ok "two trials ran side by side" test "$(sql "SELECT count(*) FROM attempt x JOIN attempt y ON (x.campaign, x.n) < (y.campaign, y.n)
+ok "two trials ran concurrently" test "$(sql "SELECT count(*) FROM attempt x JOIN attempt y ON (x.campaign, x.n) < (y.campaign, y.n)
     AND x.started < y.ended AND y.started < x.ended")" -gt 0
 # Not: two processes of one trial. A sanitizer's search for leaks, when a rank ends, is one more.
-is "and never on one core" "$(awk '/^--/ { split("", seen); next } NF == 3 { n += $3 in seen && seen[$3] != $2; seen[$3] = $2 } END { print n + 0 }' bound)" 0
-is "no core was held twice, says the store" "$(sql "SELECT count(*) FROM attempt x JOIN attempt y ON x.cpus = y.cpus
+is "and never on the same core" "$(awk '/^--/ { split("", seen); next } NF == 3 { n += $3 in seen && seen[$3] != $2; seen[$3] = $2 } END { print n + 0 }' bound)" 0
+is "by the database, no core was held twice" "$(sql "SELECT count(*) FROM attempt x JOIN attempt y ON x.cpus = y.cpus
     AND (x.campaign, x.n) < (y.campaign, y.n) AND x.started < y.ended - 50 AND y.started < x.ended - 50")" 0
 stop
 
@@ -70,7 +70,7 @@ short=$(submit short model 1 24 1 "")
 ok "both end" wait_for 180 over
 sql "SELECT '# ' || name, trials, round(device_s, 1) FROM campaign WHERE id IN ('$long', '$short')"
 # While both had trials to run, their device-seconds differ by about one long trial at most.
-is "both got about the same time while both were there" "$(sql "WITH both(t) AS (SELECT min(m) FROM (SELECT max(ended) AS m FROM attempt WHERE campaign IN ('$long', '$short') GROUP BY campaign)),
+is "both got about the same time while both ran" "$(sql "WITH both(t) AS (SELECT min(m) FROM (SELECT max(ended) AS m FROM attempt WHERE campaign IN ('$long', '$short') GROUP BY campaign)),
     used AS (SELECT campaign, sum((min(ended, t) - started) / 1000.0) AS s FROM attempt, both WHERE campaign IN ('$long', '$short') AND started < t GROUP BY campaign)
     SELECT CASE WHEN max(s) - min(s) < 2 * (SELECT max(ended - started) / 1000.0 FROM attempt WHERE campaign = '$long') THEN 'even' ELSE group_concat(s) END FROM used")" even
 stop
@@ -83,7 +83,7 @@ ok "narrow trials run" wait_for 60 running
 wide=$(submit wide model 2 1 1 "")
 ended() { [ "$(sql "SELECT state FROM campaign WHERE id = '$wide'")" = done ]; }
 ok "a wide one gets its turn" wait_for 90 ended
-is "while the narrow ones are not through" "$(sql "SELECT state FROM campaign WHERE id = '$narrow'")" running
+is "before the narrow ones are done" "$(sql "SELECT state FROM campaign WHERE id = '$narrow'")" running
 stop
-is "it ends in order" $? 0
+is "the daemon exits cleanly" $? 0
 finish

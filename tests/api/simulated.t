@@ -30,7 +30,7 @@ call "/v1/campaigns/$id:verify" -d '{"pairs": 3}' >/dev/null
 verified() { call "/v1/campaigns/$id" | grep -q '"verdict":"[a-z]'; }
 ok "its verification ends" wait_for 120 verified
 later=$(call /v1/campaigns -d "$(campaign later "$fast" '{"warm_start": ["'"$id"'"]}')" | id_of)
-ok "one that it informs ends" wait_for 120 is_in "$later" done
+ok "a campaign warm-started from it ends" wait_for 120 is_in "$later" done
 has "and says that this was simulated" "$(call "/v1/campaigns/$later")" '"warm_start":\{"campaigns":1,"trials":([1-9][0-9]*),"simulated":\1\}'
 
 # ---- every route, event, export, webhook and metric
@@ -50,7 +50,7 @@ grep '^#' walk
 # ---- the daemon's log
 is "no line of the log calls it measured" "$(grep -cE 'measured|verified' err)" 0
 has "a settled trial is simulated in the log" "$(cat err)" "campaign $id \(simulated\): trial 1 "
-has "so is the end of the campaign" "$(cat err)" "campaign $id \(simulated\) is done"
+has "and so is the campaign's end" "$(cat err)" "campaign $id \(simulated\) is done"
 
 # ---- the client
 said() { # command...: its output says simulated, and nothing of a measurement
@@ -91,20 +91,20 @@ END
 ok "check of a campaign" sh -c '"$0" check - | grep -q simulated' "$partune" <<END
 $(campaign third "$fast" '{}')
 END
-ok "watch of a campaign at work" sh -c '"$0" submit --watch - >watched && ! grep -qwE "measured|saved" watched &&
+ok "watch of a running campaign" sh -c '"$0" submit --watch - >watched && ! grep -qwE "measured|saved" watched &&
     [ "$(grep -c "simulated tokens/s" watched)" -gt 3 ]' "$partune" <<END
 $(campaign fourth "$fast" '{}')
 END
 "$partune" export "$id" --to megatron --allow-loss >out 2>&1
-is "an export needs leave" $? 1
-has "which the refusal names" "$(cat out)" 'is simulated: .*--allow-simulated'
+is "an export needs a flag" $? 1
+has "and the refusal names it" "$(cat out)" 'is simulated: .*--allow-simulated'
 ok "verify --wait" sh -c '"$0" verify "$1" --pairs 2 --wait >out 2>&1; grep -q simulated out && ! grep -qwE "measured|verified" out' "$partune" "$id"
 
 # ---- beside a campaign that is not
 real=$(call /v1/campaigns -d "$(campaign real '"remote"' '{}')" | id_of)
 has "a real campaign is not simulated" "$(call "/v1/campaigns/$real")" '"simulated":false'
 has "side by side they are told apart" "$(call /v1/compare -d '{"campaigns": ["'"$id"'", "'"$real"'"]}')" '"simulated":true,"mixed":true'
-has "by the client, too" "$("$partune" compare "$id" "$real")" 'cannot be compared'
+has "also by the client" "$("$partune" compare "$id" "$real")" 'cannot be compared'
 has "metrics count both" "$(call /metrics)" 'partune_campaigns\{state="done",simulated="true"\} 4$'
-has "each for itself" "$(call /metrics)" 'partune_campaigns\{state="running",simulated="false"\} 1$'
+has "separately" "$(call /metrics)" 'partune_campaigns\{state="running",simulated="false"\} 1$'
 finish

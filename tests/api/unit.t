@@ -6,8 +6,8 @@
 options='--train "$run/train"'
 cd "$run" || exit 99
 unit="$PT_BUILD/tuner/programs/partuned.service"
-ok "the unit is made" test -s "$unit"
-is "no path is left open in it" "$(grep -c '@' "$unit")" 0
+ok "the unit file is made" test -s "$unit"
+is "no placeholder is left in it" "$(grep -c '@' "$unit")" 0
 has "a restart ends the daemon alone" "$(cat "$unit")" '^KillMode=process$'
 if command -v systemd-analyze >/dev/null; then
     # The programs and pages need not be installed here: a unit whose program is one that is there is checked for all the rest.
@@ -29,9 +29,9 @@ id=$($C -H "$A" -H 'Content-Type: application/json' -d '{"name":"u","model":"nan
 ok "a trial runs" wait_for 60 runs
 kill -TERM "$pid"
 wait "$pid"
-is "the daemon ends in order" $? 0
+is "the daemon exits cleanly" $? 0
 start
 has "the next one adopts the trial" "$(call /metrics)" 'attempts_adopted_total 1$'
-ok "which comes to its end" wait_for 90 is_in "$id" done
+ok "and it completes" wait_for 90 is_in "$id" done
 has "in its first attempt" "$(call "/v1/campaigns/$id/trials/1")" '"attempts":1'
 finish

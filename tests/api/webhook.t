@@ -65,12 +65,12 @@ secret = $secret
 END
 start
 campaign first
-ok "the campaign is made" test -n "$id"
-ok "everything that was asked for arrives" wait_for 60 sh -c 'test "$(grep -c campaign.done all)" -ge 1 && test "$(grep -c trial.ended all)" -ge 2'
-ok "deliveries come to an end" wait_for 60 over
+ok "the campaign is created" test -n "$id"
+ok "all requested events arrive" wait_for 60 sh -c 'test "$(grep -c campaign.done all)" -ge 1 && test "$(grep -c trial.ended all)" -ge 2'
+ok "deliveries finish" wait_for 60 over
 has "the end of the campaign, signed" "$(judged all)" '/in campaign.done [0-9]+ 200 done None signed'
 has "the end of a trial, signed" "$(judged all)" '/in trial.ended [0-9]+ 200 [a-z]+ 1 signed'
-is "nothing that is not signed" "$(judged all | grep -c WRONG)" 0
+is "every delivery is signed" "$(judged all | grep -c WRONG)" 0
 is "each once" "$(sql "SELECT count(*) FROM delivery WHERE hook = 'all' AND attempts <> 1")" 0
 is "tried again after 500 and 307, under the same id, no redirect followed" "$(judged flaky)" \
     "/hook campaign.done 1 200 done None signed
@@ -79,13 +79,13 @@ is "tried again after 500 and 307, under the same id, no redirect followed" "$(j
 is "given up after so many attempts" "$(judged never | wc -l)" 3
 is "and the store says so" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'never'")" "failed 3 503"
 ok "nothing goes to a private address" test ! -e private
-has "by default, which is said" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'private'")" \
+has "by default, and the delivery has the reason" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'private'")" \
     '^failed 1 127.0.0.1 is not a public address'
 has "nor by a name that resolves to one" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'named'")" \
     '^failed 1 (127.0.0.1|::1) is not a public address'
 has "the audit has each attempt" "$(sql "SELECT result FROM audit WHERE who = 'webhook flaky' ORDER BY id" | tr '\n' ' ')" \
     '^500 307 200 $'
-is "a secret is nowhere in the database" "$(cat data/partune.db* | grep -ac "$secret")" 0
+is "no secret is in the database" "$(cat data/partune.db* | grep -ac "$secret")" 0
 
 # Nobody listens, the daemon is killed, another one delivers.
 kill -KILL "$pid"
@@ -101,7 +101,7 @@ END
 start
 campaign second
 tried() { [ "$(sql "SELECT count(*) FROM delivery WHERE hook = 'late' AND attempts > 0")" = 1 ]; }
-ok "a receiver that does not listen is tried" wait_for 60 tried
+ok "a closed receiver is tried" wait_for 60 tried
 first=$(sql "SELECT uuid FROM delivery WHERE hook = 'late'")
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null
@@ -109,18 +109,18 @@ receiver late 200
 sed -i "s|127.0.0.1:1/|127.0.0.1:$port/|" conf
 start
 ok "the next daemon delivers" wait_for 60 lines late 1
-ok "and has done with it" wait_for 20 over
+ok "and finishes the delivery" wait_for 20 over
 is "under the same id" "$(grep -c "\"partune-delivery\": \"$first\"" late)" 1
 has "signed" "$(judged late)" '/ campaign.done 1 200 done None signed'
 kill -TERM "$pid"
 wait "$pid"
 
 printf '[webhook "x"]\nurl = ftp://example.org/\nsecret = %s\n' "$secret" >conf
-ok "no url but http and https" refused 'url must begin'
+ok "a url other than http and https is refused" refused 'url must begin'
 printf '[webhook "x"]\nurl = https://example.org/\nsecret = short\n' >conf
-ok "no short secret" refused '16 bytes'
+ok "a short secret is refused" refused '16 bytes'
 printf '[webhook "x"]\nurl = https://example.org/\nsecret = %s\nevents = campaign.don\n' "$secret" >conf
-ok "no unknown event" refused 'did you mean campaign.done'
+ok "an unknown event is refused" refused 'did you mean campaign.done'
 printf '[webhook "x"]\nurl = https://example.org/\nsecrte = %s\n' "$secret" >conf
-ok "no unknown key" refused 'conf:3: .webhook. has no key secrte; did you mean secret?'
+ok "an unknown key is refused" refused 'conf:3: .webhook. has no key secrte; did you mean secret?'
 finish

@@ -50,11 +50,11 @@ code "/v1/campaigns/$id/trials/1" >/dev/null
 ok "the killed worker's trial had another attempt" test "$(number attempts)" -ge 2
 wait "$one" "$two"
 is "workers end with the campaign" $? 0
-is "both have worked" "$(grep -l '^trial' one.out two.out | wc -l | tr -d ' ')" 2
+is "both ran trials" "$(grep -l '^trial' one.out two.out | wc -l | tr -d ' ')" 2
 code /v1/workers >/dev/null
-is "workers are listed" "$(number total)" 3
+is "the workers are listed" "$(number total)" 3
 has "by the client, too" "$("$PT_BUILD/partune" workers --server "$url" --data data)" '^two +idle'
-is "its log is here" "$(code "/v1/campaigns/$id/trials/2/log?stream=events" && grep -c '"event": *"summary"' body)" 2001
+is "the trial's log is stored" "$(code "/v1/campaigns/$id/trials/2/log?stream=events" && grep -c '"event": *"summary"' body)" 2001
 
 # ---- a program of one's own, by partune worker: it is told where its files are by arguments and by the environment
 cat >own <<'END'
@@ -72,43 +72,43 @@ has "with its number" "$(cat body)" '"tokens_per_s":4321'
 given() { sed -n 's/.*"state":"trial","trial":\([0-9]*\),.*/\1/p' body; }
 lease() { sed -n 's/.*"lease":"\([^"]*\)".*/\1/p' body; }
 submit mine 3600 4 >/dev/null
-is "ask" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}')" 200
+is "a worker asks" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}')" 200
 l=$(lease)
-has "a trial with its layout" "$(cat body)" '"state":"trial".*"layout":\{"world":1.*"config":\{'
-is "asked again, the same trial" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine"}' && lease)" "200$l"
-is "steps" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\",\"from\":0,\"events\":[{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":10.5,\"warmup\":true},{\"v\":1,\"event\":\"step\",\"n\":2,\"ms\":10.0}]}")" 200
+has "and gets a trial with its layout" "$(cat body)" '"state":"trial".*"layout":\{"world":1.*"config":\{'
+is "asking again gets the same trial" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine"}' && lease)" "200$l"
+is "steps are accepted" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\",\"from\":0,\"events\":[{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":10.5,\"warmup\":true},{\"v\":1,\"event\":\"step\",\"n\":2,\"ms\":10.0}]}")" 200
 is "sent twice, counted once" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\",\"from\":0,\"events\":[{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":10.5,\"warmup\":true},{\"v\":1,\"event\":\"step\",\"n\":2,\"ms\":10.0}]}" && number events)" "2002"
 is "with a gap: 422" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\",\"from\":7,\"events\":[]}")" 422
-is "a lease that nobody gave: 409" "$(post "/v1/campaigns/$id/trials/1:heartbeat" '{"lease":"1-00"}')" 409
-is "what is no event: 422" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\",\"events\":[3]}")" 422
+is "an unknown lease: 409" "$(post "/v1/campaigns/$id/trials/1:heartbeat" '{"lease":"1-00"}')" 409
+is "an invalid event: 422" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\",\"events\":[3]}")" 422
 kill -9 "$pid"
 wait "$pid" 2>/dev/null
 start --listen "127.0.0.1:$port"
-is "a killed daemon knows the lease" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\"}" && number events)" "2002"
+is "a restarted daemon knows the lease" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\"}" && number events)" "2002"
 is "ok without a throughput: 422" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\"}")" 422
-is "complete" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":12345,\"tokens_per_s_se\":10,\"peak_memory_bytes\":1000000}")" 200
-has "the trial is ok, with what was told" "$(cat body)" '"state":"ok".*"tokens_per_s":12345'
+is "complete the trial" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":12345,\"tokens_per_s_se\":10,\"peak_memory_bytes\":1000000}")" 200
+has "the trial is ok, with the reported throughput" "$(cat body)" '"state":"ok".*"tokens_per_s":12345'
 is "complete again: the same answer" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":99999}" && grep -c '"tokens_per_s":12345' body)" "2001"
 is "a heartbeat after the end: 409" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\"}")" 409
-is "out of memory" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}' && l=$(lease) && post "/v1/campaigns/$id/trials/$(given):complete" "{\"lease\":\"$(lease)\",\"status\":\"oom\",\"detail\":\"too much\"}")" "200200"
-has "is the trial's end" "$(cat body)" '"state":"oom".*"detail":"too much"'
+is "complete with oom" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}' && l=$(lease) && post "/v1/campaigns/$id/trials/$(given):complete" "{\"lease\":\"$(lease)\",\"status\":\"oom\",\"detail\":\"too much\"}")" "200200"
+has "the trial is oom" "$(cat body)" '"state":"oom".*"detail":"too much"'
 l=$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}' >/dev/null && lease)
 is "a long text is cut" "$(post "/v1/campaigns/$id/trials/$(given):complete" "{\"lease\":\"$l\",\"status\":\"illegal\",\"detail\":\"$(printf 'é%.0s' $(seq 300))\"}")" 200
-has "between its letters" "$(cat body)" '"detail":"(é)+"'
-is "nothing for a worker with too few devices" "$(post "/v1/campaigns/$id:suggest" '{"worker":"","wait_s":1}')" 422
+has "between characters" "$(cat body)" '"detail":"(é)+"'
+is "a worker with too few devices gets nothing" "$(post "/v1/campaigns/$id:suggest" '{"worker":"","wait_s":1}')" 422
 post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}' >/dev/null
 l=$(lease)
 n3=$(given)
 is "cancel" "$(post "/v1/campaigns/$id:cancel" '{}')" 200
 ok "its trial ends" wait_for 60 trial_is "$n3" cancelled
-is "late: 409" "$(post "/v1/campaigns/$id/trials/$n3:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":1}")" 409
+is "a late report: 409" "$(post "/v1/campaigns/$id/trials/$n3:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":1}")" 409
 has "with the reason" "$(field detail)" 'has ended \(cancelled\); the trial is cancelled'
-is "and there is nothing more to do" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine"}' && field state)" "200done"
+is "and the worker is done" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine"}' && field state)" "200done"
 
 # ---- nothing to give
 submit single 3600 1 >/dev/null
-is "the only trial is given" "$(post "/v1/campaigns/$id:suggest" '{"worker":"first","wait_s":20}' && given)" "2001"
-is "who asks next is told to wait when it has waited, though nothing else happens" \
+is "one worker gets the only trial" "$(post "/v1/campaigns/$id:suggest" '{"worker":"first","wait_s":20}' && given)" "2001"
+is "the next waits for wait_s and is told to wait" \
     "$(post "/v1/campaigns/$id:suggest" '{"worker":"second","wait_s":0.5}' && field state)" "200wait"
 post "/v1/campaigns/$id:cancel" '{}' >/dev/null
 
@@ -116,13 +116,13 @@ post "/v1/campaigns/$id:cancel" '{}' >/dev/null
 submit late 1 2 >/dev/null
 post "/v1/campaigns/$id:suggest" '{"worker":"slow","wait_s":20}' >/dev/null
 l=$(lease)
-ok "not heard of for its lease, its trial is queued again" wait_for 60 trial_is 1 queued
-is "late: 409" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":1}")" 409
+ok "a trial whose lease expires is requeued" wait_for 60 trial_is 1 queued
+is "a late report: 409" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":1}")" 409
 has "with the reason" "$(field detail)" 'has ended \(node_fail\); the trial is queued'
-is "the other one gets it" "$(post "/v1/campaigns/$id:suggest" '{"worker":"fast","wait_s":20}' && given)" "2001"
+is "the other worker gets it" "$(post "/v1/campaigns/$id:suggest" '{"worker":"fast","wait_s":20}' && given)" "2001"
 is "and completes it" "$(post "/v1/campaigns/$id/trials/1:complete" "{\"lease\":\"$(lease)\",\"status\":\"ok\",\"tokens_per_s\":7}" && number attempts)" "2002"
-is "no trials for workers where the launcher is another: 409" "$(post /v1/campaigns '{"name":"x","model":"nano-moe","workload":{"global_batch":8},"launcher":{"kind":"simulated"},"budget":{"trials":1}}' >/dev/null; id=$(id_of <body); post "/v1/campaigns/$id:suggest" '{"worker":"w"}')" 409
+is "a campaign with another launcher has no trials for workers: 409" "$(post /v1/campaigns '{"name":"x","model":"nano-moe","workload":{"global_batch":8},"launcher":{"kind":"simulated"},"budget":{"trials":1}}' >/dev/null; id=$(id_of <body); post "/v1/campaigns/$id:suggest" '{"worker":"w"}')" 409
 kill -TERM "$pid"
 wait "$pid"
-is "a graceful end" $? 0
+is "the daemon exits cleanly" $? 0
 finish

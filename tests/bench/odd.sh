@@ -97,18 +97,18 @@ profile() # name, nodes
     echo '[1,2]'
 } >"$dir/rows.jsonl"
 
-is "rows that can be used are" "$plan" -v --no-fit --no-speed "$dir/rows.jsonl"
+is "usable rows are used" "$plan" -v --no-fit --no-speed "$dir/rows.jsonl"
 "$plan" -v --no-fit --no-speed "$dir/rows.jsonl" >"$dir/out" 2>"$dir/err"
 for id in a100-40 h200 fine mqa mi250x pvc gb200 nulls; do
     is "$id: within a factor of two of 40 % of its peak" sane "$id"
 done
-is "null is as absent" same nulls absent
-is "an id may hold anything" same 'an \"odd\" id\\' absent
-is "no number is none" sh -c "! grep -qiE '[:,-](nan|inf)' '$dir/out'"
+is "null counts as absent" same nulls absent
+is "an id may have any characters" same 'an \"odd\" id\\' absent
+is "every number is finite" sh -c "! grep -qiE '[:,-](nan|inf)' '$dir/out'"
 is "a row that ran out of memory is predicted" grep -q '"case":"out-of-memory rows predicted","value":1,' "$dir/out"
-is "what was left out is counted" grep -q '"case":"lines left out","value":17,' "$dir/out"
-is "and each line named once" [ "$(grep -c 'left out: ' "$dir/err")" = 17 ]
-is "a torn line has its number" grep -q "rows.jsonl:12 .*left out: not JSON" "$dir/err"
+is "skipped rows are counted" grep -q '"case":"lines left out","value":17,' "$dir/out"
+is "and each is named once" [ "$(grep -c 'left out: ' "$dir/err")" = 17 ]
+is "an incomplete line is named by number" grep -q "rows.jsonl:12 .*left out: not JSON" "$dir/err"
 line=13
 for key in /cluster/profile /layout/tpp /layout/precision /model/experts /model/kv_heads /seconds_per_iteration \
     /seconds_per_iteration /devices /global_batch /layout /layout/pp /layout/ep /layout/micro_batch /type /model; do
@@ -153,5 +153,5 @@ for t in few-columns one ties; do
 done
 is "a table in which nothing ran is refused" refused none "/rows: .*no legal layout"
 is "a system without a profile is named" refused system '/system: .*"c64"'
-is "a part of a node is refused" refused gpus "/gpus: .*12 devices"
+is "part of a node is refused" refused gpus "/gpus: .*12 devices"
 echo "1..$n"

@@ -28,16 +28,16 @@ inode() { stat -c %i-%Y "$1"; }
 
 echo cmocka >"$run/hidden"
 ok "configure without cmocka" "../$(realpath --relative-to="$run" "$PT_SRC")/configure" PKG_CONFIG="$tools/pkg-config" --without-mpi
-ok "builds all that needs none" built base/libbase.a
+ok "builds everything that does not need it" built base/libbase.a
 make tests/unit/base_text >out 2>&1
 is "a unit test is not even compiled" "$(ls tests/unit/*.o 2>/dev/null)" ""
 has "and make names the package" "$(cat out)" 'the tests need cmocka: install libcmocka-dev'
 
 : >"$run/hidden"
-ok "cmocka is installed: the same command goes through" built tests/unit/base_text
+ok "cmocka is installed: the same command succeeds" built tests/unit/base_text
 ok "and the test runs" ./tests/unit/base_text
 before=$(inode config.status)
-ok "make with nothing new" built Makefile base/libbase.a
+ok "make without changes" built Makefile base/libbase.a
 is "does not configure again" "$(inode config.status)" "$before"
 
 echo cmocka >"$run/hidden"

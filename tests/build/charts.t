@@ -35,22 +35,22 @@ mkdir first
 first=$!
 pids="$pids $first"
 
-ok "a closed port: the build ends well" build http://127.0.0.1:1/
+ok "a closed port: the build succeeds" build http://127.0.0.1:1/
 is "and says so in one line" "$(wc -l <out)" 1
 has "with the reason" "$(cat out)" '^dashboard: tables in place of charts; the next make tries again \(.*ECONNREFUSED'
-has "what it wrote is a module without charts" "$(cat "$vendor")" '^export const init = null;'
+has "it wrote a module without charts" "$(cat "$vendor")" '^export const init = null;'
 is "which is older than its sources" "$(find "$vendor" -newer "$ui/package.json")" ""
-ok "makes below the same make do not try again" build http://127.0.0.1:1/ tried
-is "and say nothing" "$(cat out)" ""
+ok "sub-makes do not try again" build http://127.0.0.1:1/ tried
+is "and print nothing" "$(cat out)" ""
 
-ok "a registry that never answers: the next build ends well, too" build "http://127.0.0.1:$(cat port)/"
+ok "a registry that never answers: the next build succeeds" build "http://127.0.0.1:$(cat port)/"
 has "and says why" "$(cat out)" '^dashboard: tables in place of charts; .*timeout'
 
 if timeout 200 sh "$ui/build-vendor.sh" "$ui" "$vendor" >out 2>&1 && [ "$(wc -c <"$vendor")" -gt 100000 ]; then
-    ok "the next build that reaches its registry has the charts" grep -q 'Apache ECharts' "$vendor"
+    ok "the next build that reaches a registry has the charts" grep -q 'Apache ECharts' "$vendor"
     touch -t 200001010000 "$vendor"
-    ok "a library that is there stays, where a later build cannot make it again" build http://127.0.0.1:1/
-    ok "whole" grep -q 'Apache ECharts' "$vendor"
+    ok "an existing library stays when it cannot be built again" build http://127.0.0.1:1/
+    ok "and is intact" grep -q 'Apache ECharts' "$vendor"
 else
     n=$((n + 1))
     echo "ok $n - the next build that reaches its registry has the charts # SKIP npm reaches none here: $(tail -n 1 out)"

@@ -24,15 +24,15 @@ expect() { # name, exit code, pattern, command...
 verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
 echo "1..$((38 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
-expect "help is help"                              0 "submit FILE" "$partune" --help
-expect "a wrong command offers the nearest"        2 "did you mean .submit" "$partune" submti x
-expect "a wrong option offers the nearest"         2 "did you mean .state" "$partune" ls --sate=ok
+expect "--help prints help"                              0 "submit FILE" "$partune" --help
+expect "an unknown command offers the nearest"        2 "did you mean .submit" "$partune" submti x
+expect "an unknown option offers the nearest"         2 "did you mean .state" "$partune" ls --sate=ok
 expect "an option of another command is refused"   2 "unknown option" "$partune" ls --pairs 3
 expect "a missing operand shows the usage"         2 "usage: partune show" "$partune" show
-expect "one operand too many is named"             2 "too many: .extra" "$partune" ls extra
-expect "a file that cannot be made is named"       6 "create $dir/none/x.json:" "$partune" new "$dir/none/x.json"
+expect "an extra operand is named"             2 "too many: .extra" "$partune" ls extra
+expect "a file that cannot be created is named"       6 "create $dir/none/x.json:" "$partune" new "$dir/none/x.json"
 expect "a bound is named"                          2 "2..100" "$partune" verify x --pairs 1
-expect "nobody answers is exit 3 with a fix"       3 "start one with .partuned" "$partune" ls
+expect "no daemon: exit 3 with a fix"       3 "start one with .partuned" "$partune" ls
 expect "a missing file is named"                   6 "no.json" "$partune" submit "$dir/no.json"
 printf '{"model": "tiny-moe",' >"$dir/bad.json"
 expect "broken JSON says where"                    6 "line 1" "$partune" submit "$dir/bad.json"
@@ -41,7 +41,7 @@ expect "new does not overwrite"                    6 "exists" "$partune" new "$d
 expect "a commented campaign is read"              3 "no daemon" "$partune" submit "$dir/c.json"
 expect "a wrong configuration file names the line" 2 "config:2" env XDG_CONFIG_HOME="$dir" \
     sh -c 'mkdir -p "$0/partune"; printf "[client]\nsevrer = x\n" >"$0/partune/config"; exec "$1" ls' "$dir" "$partune"
-expect "options may stand before the command"      3 "127.0.0.1:7" "$partune" --server http://127.0.0.1:7 ls
+expect "options may come before the command"      3 "127.0.0.1:7" "$partune" --server http://127.0.0.1:7 ls
 
 # Completion and manual hold whatever the program knows.
 completion=$("$partune" completion bash)
@@ -53,21 +53,21 @@ complete() { # words...: what the last one may become
 expect "commands are completed"                    0 "^<pareto>$" complete "$partune" pare
 expect "after options, too"                        0 "^<show>$" complete "$partune" --server http://x:1 --json sho
 expect "the value of an option is completed"       0 "^<stdout stderr events>$" complete "$partune" log x 1 --stream ""
-expect "an operand that is one of a few is"        0 "^<clusters>$" complete "$partune" presets c
-expect "so is a file"                              0 "c.json>$" complete "$partune" check "$dir/c"
+expect "an operand with few values is completed"        0 "^<clusters>$" complete "$partune" presets c
+expect "a file name is completed"                              0 "c.json>$" complete "$partune" check "$dir/c"
 expect "new writes to standard output"             0 "^  // The model" "$partune" new -
-expect "its trainer and its launcher are written"  0 '^  "trainer": "partune",$' "$partune" new -
-expect "and may be chosen: the launcher"           0 '"launcher": {"kind": "simulated"}' "$partune" new - --launcher simulated
-expect "the model"                                 0 '"model": "mixtral-8x7b"' "$partune" new - --model mixtral-8x7b
-expect "the cluster, with its nodes"               0 '"cluster": {"profile": "dgx-h100", "nodes": 12}' "$partune" new - --cluster dgx-h100 --nodes 12
-expect "whose trainer is one for GPUs"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
-expect "the trainer, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own
-expect "a wrong model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b
-expect "another device is not offered for a name"  2 'unknown cluster profile "gb200"; describe the machine' "$partune" new - --cluster gb200
-expect "a device without its machine offers them"  2 'did you mean "dgx-h100"' "$partune" new - --cluster h100
-expect "a wrong launcher names the right ones"     2 '(local, slurm, remote, simulated)' "$partune" new - --launcher k8s
-expect "this machine has no nodes"                 2 'needs --cluster' "$partune" new - --nodes 4
-expect "a wrong address is told from an absent daemon" 3 "http://HOST:PORT" "$partune" --server ftp://x ls
+expect "with trainer and launcher"  0 '^  "trainer": "partune",$' "$partune" new -
+expect "the launcher can be chosen"           0 '"launcher": {"kind": "simulated"}' "$partune" new - --launcher simulated
+expect "the model can be chosen"                                 0 '"model": "mixtral-8x7b"' "$partune" new - --model mixtral-8x7b
+expect "the cluster and its nodes can be chosen"               0 '"cluster": {"profile": "dgx-h100", "nodes": 12}' "$partune" new - --cluster dgx-h100 --nodes 12
+expect "which gets a GPU trainer"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
+expect "the trainer can be chosen, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own
+expect "an unknown model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b
+expect "an unknown device offers no other device"  2 'unknown cluster profile "gb200"; describe the machine' "$partune" new - --cluster gb200
+expect "a device name offers its machine"  2 'did you mean "dgx-h100"' "$partune" new - --cluster h100
+expect "an unknown launcher lists the known ones"     2 '(local, slurm, remote, simulated)' "$partune" new - --launcher k8s
+expect "--nodes is refused for this machine"                 2 'needs --cluster' "$partune" new - --nodes 4
+expect "an invalid address is not reported as an absent daemon" 3 "http://HOST:PORT" "$partune" --server ftp://x ls
 expect "a wrong priority names its bounds"         2 "from -100 to 100" "$partune" edit x --priority 1000
 expect "there are many commands"                   0 "" test "$(echo "$verbs" | wc -l)" -gt 30
 for verb in $verbs; do

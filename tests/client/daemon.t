@@ -36,18 +36,18 @@ for trainer in megatron torchtitan deepspeed; do
 done
 printf '{"name": "x", "model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "megatron",
  "space": {"zero": [3], "tp": [2], "pp": [2], "micro_batch": [1], "recompute": ["none"]}, "budget": {"trials": 3}}' >zero.json
-ok "what a trainer lacks is answered by what it has" text '"zero": \[1\] instead of \[3\];' "$partune" plan zero.json
+ok "an unsupported value gets the nearest supported one" text '"zero": \[1\] instead of \[3\];' "$partune" plan zero.json
 sed 's/"zero": \[3\]/"zero": [1]/' zero.json >one.json
-ok "and that is right" text '^ *1  .*tp2' "$partune" plan one.json
+ok "and it is right" text '^ *1  .*tp2' "$partune" plan one.json
 printf '{"model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "megatron",
  "space": {"tp": [1, 2, 4], "pp": [1, 2, 4]}}' >fold.json
 families() { # options: different ones among the first eight layouts, without the flags that make variants
     "$partune" plan --top 8 "$@" fold.json | sed -n 's/^ *[1-8]  \(.* bf16\) .*/\1/p' | sed -E 's/ (sp|overlap-[a-z0-9-]+)( |$)/\2/g' | sort -u | wc -l
 }
 is "a plan lists one layout of each family" "$(families)" 8
-ok "and all of them where that is asked for" sh -c 'test "$1" -gt 0 && test "$1" -lt 8' - "$(families --unfold)"
+ok "and all of them with --unfold" sh -c 'test "$1" -gt 0 && test "$1" -lt 8' - "$(families --unfold)"
 printf '{"name": "x", "modle": "llama-8b", "budgte": 3, "workload": {"global_batch": 64}}' >odd.json
-ok "a key of neither is refused" exits 1 "$partune" plan odd.json
+ok "an unknown key is refused" exits 1 "$partune" plan odd.json
 cat >c.json <<EOF
 {"name": "sim", "model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 16},
  "trainer": "megatron", "launcher": {"kind": "simulated", "speed": 100000}, "budget": {"trials": 6},
@@ -64,7 +64,7 @@ is "a line for each trial" "$(grep -c '^trial ' out)" 6
 has "which knows the best so far" "$(cat out)" '^trial .* simulated tokens/s  best [0-9,]* \([0-9.]* x baseline\)  trial [1-6] of 6'
 sed 's/"trials": 6/"trials": 1/' c.json >single.json
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do "$partune" submit --watch single.json; done >singles
-is "a trial that ends at once has its line, too, and the campaign's best is its own" \
+is "a trial that ends at once has its line, with the best of that time" \
     "$(grep -cE '^trial   1 .* ([0-9,]+) simulated tokens/s  best \1 \(1.00 x baseline\)' singles) of $(grep -c '^campaign .*: done' singles)" "12 of 12"
 "$partune" submit --watch c.json >out
 id=$(sed -n 's/^campaign \([^ ]*\) (.*/\1/p' out)
@@ -107,12 +107,12 @@ openapi get /openapi.json
 campaign edit $id --notes=x --tags=a,b
 EOF
 ok "a name filters the list" text "$id" "$partune" ls --name Im
-ok "what nothing is like is said" text "no campaign matches" "$partune" ls --name nothing
+ok "no match is reported" text "no campaign matches" "$partune" ls --name nothing
 ok "the priority is changed" sh -c '"$0" edit "$1" --priority -7 && "$0" --json show "$1" | grep -q "\"priority\": -7"' "$partune" "$id"
 # Part of a character, an escape sequence, more than one answer holds, and no end of line.
 out=$(ls -d data/campaigns/"$id"/trials/1/*/ | tail -n 1)stdout
 { printf '\303 \033[31m'; seq 200000; printf 'the end'; } >"$out"
-ok "a log is one JSON object, whatever is in it" sh -c '"$0" --json log "$1" 1 | python3 -c "import json,sys; t = json.load(sys.stdin)[\"text\"]; assert t.startswith(\"? \") and t.endswith(\"200000\\nthe end\"), t[:9]"' "$partune" "$id"
+ok "any log is one JSON object" sh -c '"$0" --json log "$1" 1 | python3 -c "import json,sys; t = json.load(sys.stdin)[\"text\"]; assert t.startswith(\"? \") and t.endswith(\"200000\\nthe end\"), t[:9]"' "$partune" "$id"
 for command in "ls" "trials $id" "compare $id/1 $id/2" "presets models" "workers" "steps $id 1" "pareto $id" "predictions $id" \
     "importance $id"; do
     # shellcheck disable=SC2086 # words are meant
@@ -127,24 +127,24 @@ ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -
 ok "an import gives a layout" text '"tp": 2' "$partune" import megatron m.args --model gpt-1.4B --world 8
 ok "a token is made" sh -c '"$0" token-add ci --scope read >token && "$0" tokens | grep -q " ci "' "$partune"
 PARTUNE_TOKEN=$(cat token) ok "and may read, not more (5)" exits 5 "$partune" --token "$(cat token)" cancel "$id"
-has "and what is missing is said" "$(cat err.text)" "token with a wider scope"
+has "and the missing scope is named" "$(cat err.text)" "token with a wider scope"
 ok "a token is revoked" sh -c '"$0" --json tokens | sed -n "s/.*\"id\": \"\([^\"]*\)\".*/\1/p" | while read -r t; do "$0" token-rm "$t"; done' "$partune"
 ok "no access is exit 5" exits 5 "$partune" --token pt_wrong ls
 ok "what does not exist is exit 4" exits 4 "$partune" show zzzzzzzz
 has "with the command that lists them" "$(cat err.text)" "partune ls"
-ok "a path that is none is exit 4" exits 4 "$partune" get /v1/nothing
-has "with where the others are listed" "$(cat err.text)" "openapi.json"
+ok "an unknown path is exit 4" exits 4 "$partune" get /v1/nothing
+has "with where all paths are listed" "$(cat err.text)" "openapi.json"
 ok "so is a trial without a number" exits 4 "$partune" trial "$id" abc
-has "in words" "$(cat err.text)" "is not a valid"
+has "with a message" "$(cat err.text)" "is not a valid"
 ok "a refusal is exit 1" exits 1 "$partune" pause "$id"
-has "with what to do" "$(cat err.text)" "partune show"
+has "with a fix" "$(cat err.text)" "partune show"
 ok "a campaign that breaks the schema is exit 1" exits 1 "$partune" check bad.json
 has "and the field is named" "$(cat err.text)" "/workload/global_batch"
 ok "a layout that breaks a rule is exit 1" exits 1 "$partune" check layout.json
 has "by the rule's name" "$(cat out)" "heads-tp"
 ok "a cancelled campaign that is watched is exit 6" sh -c '"$0" submit slow.json && "$0" cancel last && { "$0" watch last; [ $? = 6 ]; }' "$partune"
 ok "delete" text "deleted" "$partune" rm "$id"
-ok "and it is gone" exits 4 "$partune" show "$id"
+ok "and it is deleted" exits 4 "$partune" show "$id"
 
 # Every resource of the API has its command in the manual of commands.
 "$partune" get /openapi.json | python3 -c 'import json,sys

@@ -26,13 +26,13 @@ for program in $programs; do
     page=$(ls "$pages/$program".[18])
     help_of "$program" >"$run/help" 2>&1
     is "$program: the page has the options of --help, and no others" "$(described "$page")" "$(listed <"$run/help")"
-    has "$program: there are some" "$(listed <"$run/help" | wc -l)" '^[3-9]|^[1-9][0-9]'
-    has "$program: it is named, with what it is" "$(sed -n '/^\.SH NAME/{n;p;}' "$page" | sed 's/\\-/-/g')" "^$program - .{20}"
+    has "$program: it has options" "$(listed <"$run/help" | wc -l)" '^[3-9]|^[1-9][0-9]'
+    has "$program: NAME has a summary" "$(sed -n '/^\.SH NAME/{n;p;}' "$page" | sed 's/\\-/-/g')" "^$program - .{20}"
     for section in SYNOPSIS DESCRIPTION 'EXIT STATUS' 'SEE ALSO'; do
         has "$program: $section" "$(cat "$page")" "^\\.SH $section\$"
     done
     if command -v groff >/dev/null; then
-        is "$program: groff has nothing to say against it" "$(groff -man -Tutf8 -ww -z "$page" 2>&1)" ""
+        is "$program: groff has no complaints" "$(groff -man -Tutf8 -ww -z "$page" 2>&1)" ""
     fi
     is "$program: --version" "$("./$program" --version | sed 's/ [0-9].*//')" "$program"
 done
@@ -48,30 +48,30 @@ done
 cd "$run" || exit 99
 example="$PT_SRC/docs/examples/partuned.conf"
 understood() { "$PT_BUILD/partuned" --config "$1" check-config; }
-ok "the example configuration is understood" understood "$example"
+ok "the example configuration is accepted" understood "$example"
 sed 's/^#\([a-z\[]\)/\1/' "$example" >all
 printf 'a secret of more than 16 bytes\n' >secret
 sed "s|^secret-file = .*|secret-file = $run/secret|" all >all.conf
-ok "also with all of it in force" understood all.conf
-is "which is more" "$(grep -c '^\[' all.conf)" "$(($(grep -c '^\[' "$example") + $(grep -c '^#\[' "$example")))"
+ok "also with every line uncommented" understood all.conf
+is "with every section of it" "$(grep -c '^\[' all.conf)" "$(($(grep -c '^\[' "$example") + $(grep -c '^#\[' "$example")))"
 [ "$(grep -c '^#\[' "$example")" -gt 0 ]
-is "and there is something more" $? 0
-ok "nothing was made of it" test ! -e "$run/data"
+is "of which some are commented out" $? 0
+ok "nothing was created" test ! -e "$run/data"
 refused() { # pattern: of line 2, in a file of standard input
     cat >wrong.conf
     "$PT_BUILD/partuned" --config wrong.conf check-config >said 2>&1
     echo "$? $(cat said)"
 }
-has "a section that is none" "$(printf '[partuned]\n[trianer "x"]\ncommand = x\n' | refused)" '^2 .*wrong.conf:3: the file has no section trianer; did you mean trainer'
-has "a key that is none" "$(printf '[http]\nallow-hosts = x\n' | refused)" '^2 .*wrong.conf:2: \[http\] has no key allow-hosts; did you mean allow-host'
-has "a prefix that is no path" "$(printf '[http]\nallow-host = x\nprefix = partune/\n' | refused)" '^2 .*wrong.conf:3: prefix "partune/" must be a path like /partune'
-has "an option that is none" "$(printf '[partuned]\nretian = 3\n' | refused)" '^2 .*wrong.conf:2: .*retain'
+has "an unknown section" "$(printf '[partuned]\n[trianer "x"]\ncommand = x\n' | refused)" '^2 .*wrong.conf:3: the file has no section trianer; did you mean trainer'
+has "an unknown key" "$(printf '[http]\nallow-hosts = x\n' | refused)" '^2 .*wrong.conf:2: \[http\] has no key allow-hosts; did you mean allow-host'
+has "a prefix that is not a path" "$(printf '[http]\nallow-host = x\nprefix = partune/\n' | refused)" '^2 .*wrong.conf:3: prefix "partune/" must be a path like /partune'
+has "an unknown option" "$(printf '[partuned]\nretian = 3\n' | refused)" '^2 .*wrong.conf:2: .*retain'
 has "a trainer without a command" "$(printf '[trainer "x"]\nparser = jsonl\n' | refused)" '^2 .*wrong.conf:2: \[trainer "x"\] has no command'
-has "a parser that is none" "$(printf '[trainer "x"]\nparser = json\ncommand = x\n' | refused)" '^2 .*wrong.conf:2: parser is megatron or'
-has "an environment that is none" "$(printf '[trainer "x"]\ncommand = x\nenv = A\n' | refused)" '^2 .*wrong.conf:3: env must be KEY=VALUE'
-has "a section that lacks its name" "$(printf '[trainer]\ncommand = x\n' | refused)" '^2 .*needs a name'
-has "a section with a name too many" "$(printf '[slurm "x"]\nmode = jobs\n' | refused)" '^2 .*has no name'
-has "a number that is none" "$(printf '[slurm]\npoll = soon\n' | refused)" '^2 .*wrong.conf:2: poll must be a number'
-has "what a start refuses it refuses, too" "$("$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --config wrong.conf 2>&1; echo $?)" 'poll must be a number'
-has "no file at all" "$(env -u PARTUNE_CONFIG "$PT_BUILD/partuned" check-config 2>&1; echo "$?")" '--config FILE'
+has "an unknown parser" "$(printf '[trainer "x"]\nparser = json\ncommand = x\n' | refused)" '^2 .*wrong.conf:2: parser is megatron or'
+has "an invalid env" "$(printf '[trainer "x"]\ncommand = x\nenv = A\n' | refused)" '^2 .*wrong.conf:3: env must be KEY=VALUE'
+has "a section without a name" "$(printf '[trainer]\ncommand = x\n' | refused)" '^2 .*needs a name'
+has "a section with an unexpected name" "$(printf '[slurm "x"]\nmode = jobs\n' | refused)" '^2 .*has no name'
+has "an invalid number" "$(printf '[slurm]\npoll = soon\n' | refused)" '^2 .*wrong.conf:2: poll must be a number'
+has "check-config refuses what a start refuses" "$("$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --config wrong.conf 2>&1; echo $?)" 'poll must be a number'
+has "a missing file" "$(env -u PARTUNE_CONFIG "$PT_BUILD/partuned" check-config 2>&1; echo "$?")" '--config FILE'
 finish

@@ -149,7 +149,7 @@ echo "1..$((2 + $# + running))"
 
 form "$@" >"$work/form.log"
 [ ! -s "$work/form.log" ]
-result $? "every command stands in a block that is run or checked" "$work/form.log"
+result $? "every command is in a block that is run or checked" "$work/form.log"
 for page; do
     elsewhere "$page" >"$work/elsewhere.log" 2>&1
     result $? "commands of $(title "$page") for elsewhere are shell, with options that exist" "$work/elsewhere.log"

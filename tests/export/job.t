@@ -43,24 +43,24 @@ echo 1..38
 # left yet; an earlier start's event is not this one's.
 for kind in slurm pbs; do
     file=$(first $kind)
-    is "$kind: 0 of a run that stopped is a stop" "$(job "$file" stopped:0)" "75 1"
-    is "$kind: and so are killed ranks" "$(job "$file" stopped:137)" "75 1"
-    is "$kind: and 0 of one that ended is an end" "$(job "$file" 0)" "0 1"
-    is "$kind: killed ranks of a run that has too little memory are no lost ranks" "$(job "$file" 137 oom:137 0)" "66 2"
-    is "$kind: nor of one that is illegal" "$(job "$file" illegal:143 0)" "65 1"
-    is "$kind: nor of one whose data are wrong or whose numbers are not finite" "$(job "$file" data:137) $(job "$file" numeric:3)" "68 1 67 1"
-    is "$kind: those of a lost connection are" "$(job "$file" comm:137 0)" "0 2"
+    is "$kind: 0 from a stopped run is a stop" "$(job "$file" stopped:0)" "75 1"
+    is "$kind: and so are ranks killed with it" "$(job "$file" stopped:137)" "75 1"
+    is "$kind: 0 from a finished run is success" "$(job "$file" 0)" "0 1"
+    is "$kind: ranks killed after oom are not lost ranks" "$(job "$file" 137 oom:137 0)" "66 2"
+    is "$kind: nor after illegal" "$(job "$file" illegal:143 0)" "65 1"
+    is "$kind: nor after data or numeric" "$(job "$file" data:137) $(job "$file" numeric:3)" "68 1 67 1"
+    is "$kind: after a lost connection they are" "$(job "$file" comm:137 0)" "0 2"
 done
 for kind in slurm pbs mpijob; do
     file=$(first $kind)
     [ $kind = mpijob ] && file=mpijob.sh
-    is "$kind: a run that ends well ends the job" "$(job "$file" 0)" "0 1"
-    is "$kind: a lost rank is a new start" "$(job "$file" 1 137 0)" "0 3"
-    is "$kind: a stop by signal after a checkpoint is none" "$(job "$file" 75)" "75 1"
-    is "$kind: nor is what would fail again" "$(job "$file" 9 66)" "66 2"
-    is "$kind: nor an end with an error of files that comes again at once" "$(job "$file" 70 70 70 70 70 70 0)" "70 5"
-    is "$kind: which one that goes away does not" "$(job "$file" 70 70 70 137 0)" "0 5"
-    is "$kind: nor a program that is not there" "$(job "$file" vanish 0)" "127 1"
+    is "$kind: success ends the job" "$(job "$file" 0)" "0 1"
+    is "$kind: a lost rank restarts the job" "$(job "$file" 1 137 0)" "0 3"
+    is "$kind: a stop by signal does not" "$(job "$file" 75)" "75 1"
+    is "$kind: nor does an error that would recur" "$(job "$file" 9 66)" "66 2"
+    is "$kind: nor an I/O error that recurs at once" "$(job "$file" 70 70 70 70 70 70 0)" "70 5"
+    is "$kind: an I/O error that goes away restarts it" "$(job "$file" 70 70 70 137 0)" "0 5"
+    is "$kind: a missing program does not" "$(job "$file" vanish 0)" "127 1"
     job "$file" 9 66 >again
     # As the daemon starts a trial: a rank that may move to another's core makes both of them wait.
     is "$kind: every start binds ranks to cores" "$(grep -c -- '-bind-to core \|--cpu-bind=cores ' starts)" 2

@@ -19,10 +19,10 @@ is() { # name got want
 # shellcheck disable=SC2016
 say='echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR"'
 echo 1..4
-is "ranks are tasks, and meet on the first host" "$(task 3 sh -c "$say")" "9 1 16 n1"
+is "ranks are tasks and rendezvous on the first host" "$(task 3 sh -c "$say")" "9 1 16 n1"
 # shellcheck disable=SC2016
-is "steps that share an allocation meet at ports of their own" \
+is "steps of one allocation have different ports" \
     "$(for s in 0 1 2; do task $s sh -c 'echo "$MASTER_PORT"'; done | sort -u | wc -l | tr -d ' ')" 3
-is "arguments arrive as they are" "$(task 0 printf '%s|' 'a b' '*' '')" "a b|*||"
+is "arguments arrive unchanged" "$(task 0 printf '%s|' 'a b' '*' '')" "a b|*||"
 task 0 sh -c 'exit 7'
-is "the end of the program is the task's" $? 7
+is "the program's exit code is the task's" $? 7

@@ -58,17 +58,17 @@ is "its events" "$(code "/v1/campaigns/$id/events")" 404
 is "it is not in the list" "$(code /v1/campaigns; grep -o '"total":[0-9]*' body)" '200"total":0'
 is "delete it again" "$(code "/v1/campaigns/$id" -X DELETE)" 404
 is "change it" "$(code "/v1/campaigns/$id" -X PATCH -d '{"notes": "x"}')" 404
-is "bring it back" "$(code "/v1/campaigns/$id:resume" -X POST -d '{}')" 404
+is "resume it" "$(code "/v1/campaigns/$id:resume" -X POST -d '{}')" 404
 is "clone it" "$(code "/v1/campaigns/$id:clone" -X POST -d '{}')" 404
-ok "its folder is gone" test ! -e "data/campaigns/$id"
+ok "its directory is gone" test ! -e "data/campaigns/$id"
 left=$(rows)
-ok "all that while rows were there: $left" test "$left" -gt 0
+ok "all this while rows remained: $left" test "$left" -gt 0
 other=$(submit other)
-ok "others run meanwhile" wait_for 60 is_done "$other"
-ok "its rows go" wait_for 300 removed
+ok "other campaigns run meanwhile" wait_for 60 is_done "$other"
+ok "its rows are deleted" wait_for 300 removed
 ok "and nothing else" is_done "$other"
 stop
-is "the daemon ends in order" $? 0
+is "the daemon exits cleanly" $? 0
 
 # ---- killed in the middle, twice
 rm -rf data && cp -R pristine data
@@ -79,15 +79,15 @@ killed
 left=$(rows)
 ok "killed with rows left: $left of $all" test "$left" -gt 0 -a "$left" -lt "$all"
 start
-is "the next daemon does not know it" "$(code "/v1/campaigns/$id")" 404
+is "the next daemon does not show it" "$(code "/v1/campaigns/$id")" 404
 fewer() { [ "$(rows)" -lt "$left" ]; }
-ok "it goes on" wait_for 60 fewer
+ok "it continues the deletion" wait_for 60 fewer
 killed
 start
-ok "and the one after it, to the end" wait_for 300 removed
+ok "and the one after it completes it" wait_for 300 removed
 stop
-is "the daemon ends in order" $? 0
-is "the database is whole" "$("$PT_BUILD/partuned" --data data check 2>&1 | grep -cE '^ok +database')" 1
+is "the daemon exits cleanly" $? 0
+is "the database is intact" "$("$PT_BUILD/partuned" --data data check 2>&1 | grep -cE '^ok +database')" 1
 
 # ---- killed at any instant around the request: whole, or gone
 for delay in 0 0.005 0.01 0.02 0.05; do
@@ -101,7 +101,7 @@ for delay in 0 0.005 0.01 0.02 0.05; do
     case $(code "/v1/campaigns/$id") in
     200) ok "killed after $delay s: it is whole" whole ;;
     404) ok "killed after $delay s: it goes to the end" wait_for 300 removed
-         ok "with its folder" wait_for 20 folders ;;
+         ok "with its directory" wait_for 20 folders ;;
     *) is "killed after $delay s" "$(cat body)" "200 or 404" ;;
     esac
     stop
@@ -110,8 +110,8 @@ done
 # ---- by age
 rm -rf data && cp -R pristine data
 start --retain 0.000001
-ok "a campaign that is kept too long goes the same way" wait_for 300 removed
-ok "with its folder" wait_for 20 folders
+ok "a campaign past --retain is deleted the same way" wait_for 300 removed
+ok "with its directory" wait_for 20 folders
 stop
-is "in order at last" $? 0
+is "the last daemon exits cleanly" $? 0
 finish

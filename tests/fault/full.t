@@ -16,14 +16,14 @@ PARTUNE_TRIAL=full/test/1/1 "$PT_BUILD/partune-run" --folder small/a -- \
     sh -c 'head -c 1000000 /dev/zero >small/ballast 2>/dev/null; echo "last words"; exit 3' &
 pid=$!
 pids="$pid"
-ok "the trial has begun" wait_for 20 test -s small/a/run.json
+ok "the trial runs" wait_for 20 test -s small/a/run.json
 is_over() { ! pgrep -P "$pid" >/dev/null; }
 ok "it fills the disk, and ends" wait_for 20 is_over
 sleep 1
 ok "its supervisor waits for room" kill -0 "$pid"
-ok "nothing is said of its end yet" test ! -e small/a/exit.json
+ok "its end is not recorded yet" test ! -e small/a/exit.json
 rm small/ballast
 wait "$pid"
-is "with room it ends in order" $? 0
-has "and how the trial ended is there" "$(cat small/a/exit.json)" '"code":3'
+is "with free space the supervisor exits" $? 0
+has "and exit.json is complete" "$(cat small/a/exit.json)" '"code":3'
 finish

@@ -97,18 +97,18 @@ for id in $ids; do
     ok "campaign $id ends" wait_for 120 over
     get "/v1/campaigns/$id" >body
     trials=$(sed -n 's/.*"progress":{[^}]*"trials":\([0-9]*\),.*/\1/p' body)
-    is "its budget is used, no more" "$trials" 8
-    is "its trials are that many" "$(get "/v1/campaigns/$id/trials?page_size=1" | sed -n 's/.*"total":\([0-9]*\).*/\1/p')" 8
+    is "exactly its budget is used" "$trials" 8
+    is "it has that many trials" "$(get "/v1/campaigns/$id/trials?page_size=1" | sed -n 's/.*"total":\([0-9]*\).*/\1/p')" 8
     counts=$(sed -n 's/.*"by_state":{\([^}]*\)}.*/\1/p' body)
     echo "# $counts"
-    is "each is in one final state" "$(echo "$counts" | tr ',' '\n' | grep -vE '"(queued|starting|running)"' |
+    is "each has one final state" "$(echo "$counts" | tr ',' '\n' | grep -vE '"(queued|starting|running)"' |
                                        sed 's/.*://' | awk '{ s += $1 } END { print s }')" 8
 done
 is "no process is left" "$(marked)" ""
 kill -TERM "$pid"
 wait "$pid"
-is "the daemon stops in order" "$?" 0
+is "the daemon exits cleanly" "$?" 0
 "$PT_BUILD/partuned" --data data check >check 2>&1
-has "the database is whole" "$(cat check)" '^ok +database'
+has "the database is intact" "$(cat check)" '^ok +database'
 ok "and can be backed up" "$PT_BUILD/partuned" --data data backup copy.db
 finish

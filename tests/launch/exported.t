@@ -21,12 +21,12 @@ ok "a campaign ends" grep -q ': done' submit.out
 ok "its winner is exported as a job" partune export last --to slurm+partune --output job.sbatch
 # How long to train is for the user to say; all else is run as it was exported.
 sed -i 's/partune-train --config/partune-train --steps 3 --config/' job.sbatch
-ok "Slurm runs it to its end" sbatch -p low --wait -o job.out job.sbatch
+ok "Slurm runs it to completion" sbatch -p low --wait -o job.out job.sbatch
 has "it trains" "$(cat job.out)" '^step +3 .* loss '
 has "and leaves a checkpoint" "$(cat job.out)" 'checkpoint .*/step-00000003'
 sed -i 's/--steps 3/--steps 5/' job.sbatch
 ok "a second job" sbatch -p low --wait -o again.out job.sbatch
 has "resumes where the first ended" "$(cat again.out)" '^step +3  resumes from .*/step-00000003'
-has "to its own end" "$(cat again.out)" '^step +5 .* loss '
+has "and completes" "$(cat again.out)" '^step +5 .* loss '
 is "and repeats none of its steps" "$(grep -c '^step *[123] .* loss ' again.out)" 0
 finish

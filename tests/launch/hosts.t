@@ -48,7 +48,7 @@ trials() { # layouts, trials and trials that neither ran nor were pruned as hope
 }
 campaign() { # as submit, then waits for its end
     submit "$@"
-    ok "$1: it ends" wait_for 300 over
+    ok "$1: the campaign ends" wait_for 300 over
     has "$1: every trial ran" "$(trials)" '[|]0$'
     sql "SELECT '# ' || n, kind, layout_text, round(tokens_per_s), round(tokens_per_s_se), round(seconds, 1), state
         FROM trial WHERE campaign = '$id' ORDER BY tokens_per_s DESC"
@@ -82,8 +82,8 @@ has "ranks ran on both hosts" "$(cat two/campaigns/"$id"/trials/1/*/events)" '"h
 if [ -n "${PT_LONG:-}" ]; then
     campaign "sweep" 2 1 0.025 grid 1000
     has "the sweep has tried every layout" "$(call "/v1/campaigns/$id")" '"reason":"exhausted"'
-    is "and its winner is the campaign's" "$two" "$(family "$(winner)")"
-    ok "not what is best on one host ($one)" [ "$one" != "$two" ]
+    is "and the campaign found its winner" "$two" "$(family "$(winner)")"
+    ok "which is not the best on one host ($one)" [ "$one" != "$two" ]
 else
     is "its winner is the fastest of them" "$(call "/v1/campaigns/$id/best" | sed -n 's/.*"text":"\([^"]*\)".*/\1/p')" \
         "$(sql "SELECT layout_text FROM trial WHERE campaign = '$id' AND state = 'ok' GROUP BY 1 ORDER BY avg(tokens_per_s) DESC LIMIT 1")"
@@ -96,7 +96,7 @@ has "a cluster of three nodes is refused" "$refused" '"detail":"the cluster has 
 stop
 echo '10.111.0.1:none' >hosts
 if (hosts_exec "$PT_BUILD/partuned" --data three --listen "unix:$short/sock" --hosts hosts) >err 2>&1; then ended=0; else ended=$?; fi
-is "a damaged host file: the daemon does not start" "$ended" 2
+is "an invalid host file: the daemon does not start" "$ended" 2
 has "and names the line" "$(cat err)" 'hosts:1: after the colon'
 is "no process is left" "$(grep -lsz "^HYDRA_LAUNCHER_EXEC=$short/launch" /proc/[0-9]*/environ |
     while read -r e; do cat "$e" 2>/dev/null | tr '\0' '\n' | grep '^PARTUNE_TRIAL='; done)" ""

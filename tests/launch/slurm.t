@@ -51,7 +51,7 @@ why() { sqlite3 data/partune.db "SELECT failure FROM attempt WHERE campaign = '$
 running() { call "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"' && grep -q '"step"' "data/campaigns/$id/trials/1/$1/events"; }
 job_of() { sqlite3 data/partune.db "SELECT job FROM attempt WHERE campaign = '$id' AND n = 1 AND attempt = $1"; }
 done_ok() { # what
-    ok "$1: it ends" wait_for ${PT_WAIT:-60} over
+    ok "$1: the campaign ends" wait_for ${PT_WAIT:-60} over
     is "$1: done" "$(state)" done
 }
 
@@ -66,11 +66,11 @@ stop KILL
 # As if sbatch of the daemon that was killed had arrived after the next one's.
 double=$(sbatch --parsable -p low -N1 -n1 -J "$(squeue -h -j "$allocation" -o %j)" -o /dev/null --wrap 'exec sleep 600')
 start
-ok "steps: a second allocation of that name is given back" wait_for 20 sh -c "! squeue -h -t running,pending -o %A | grep -qx $double"
+ok "steps: a second allocation of that name is released" wait_for 20 sh -c "! squeue -h -t running,pending -o %A | grep -qx $double"
 done_ok "steps after kill -9 of the daemon"
 has "steps: every trial is ok" "$(by_state)" '"ok":3'
 is "steps: in one allocation" "$(sqlite3 data/partune.db "SELECT DISTINCT job FROM attempt WHERE campaign = '$id'")" "$allocation"
-ok "steps: which is given back" wait_for 20 sh -c "! squeue -h -t running,pending -o %A | grep -qx $allocation"
+ok "steps: which is released" wait_for 20 sh -c "! squeue -h -t running,pending -o %A | grep -qx $allocation"
 
 # ---- one job a trial, found again while it runs
 submit jobs jobs "$few"
@@ -79,7 +79,7 @@ stop KILL
 start
 done_ok "jobs after kill -9 of the daemon"
 has "jobs: every trial is ok" "$(by_state)" '"ok":3'
-is "jobs: one each" "$(sqlite3 data/partune.db "SELECT count(DISTINCT job), count(*) FROM attempt WHERE campaign = '$id'")" "3|3"
+is "jobs: each in its own job" "$(sqlite3 data/partune.db "SELECT count(DISTINCT job), count(*) FROM attempt WHERE campaign = '$id'")" "3|3"
 
 # ---- what happens to a trial from outside: it is tried again and ends well
 submit scancel jobs "$program"
@@ -92,7 +92,7 @@ victim=$(job_of 1)
 high=$(sbatch --parsable -p high -N2 -n4 -o /dev/null --wrap 'sleep 1')
 second=$id id=$first
 done_ok "scancel"
-is "scancel: one attempt was ended, the next is good" "$(outcomes)" "preempted ok"
+is "scancel: one attempt ended, the next succeeds" "$(outcomes)" "preempted ok"
 has "scancel: and says why" "$(why 1)" 'CANCELLED'
 id=$second
 done_ok "preemption"
@@ -113,7 +113,7 @@ submit cancel steps "$program"
 ok "cancel: it runs" wait_for 30 running 1
 $C -o answer -H "$A" -H 'Content-Type: application/json' -X POST "$url/v1/campaigns/$id:cancel"
 ok "cancel: no step is left" wait_for 20 sh -c "! squeue -h -s -o %j | grep -q $id"
-ok "cancel: nor a process" wait_for 20 sh -c "! grep -qsz '^PARTUNE_TRIAL=[^/]*/$id/' /proc/[0-9]*/environ"
+ok "cancel: no process is left" wait_for 20 sh -c "! grep -qsz '^PARTUNE_TRIAL=[^/]*/$id/' /proc/[0-9]*/environ"
 submit supervisor steps "$program"
 ok "kill -9 of the supervisor: it runs" wait_for 30 running 1
 kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "data/campaigns/$id/trials/1/1/run.json")"
@@ -141,7 +141,7 @@ stop
 configure 'partition = nowhere'
 start
 submit partition steps "$few"
-ok "no such partition: the campaign pauses" wait_for 20 over
+ok "an unknown partition: the campaign pauses" wait_for 20 over
 has "with sbatch's reason" "$(call "/v1/campaigns/$id")" '"reason":"sbatch: [^"]*[Ii]nvalid partition'
 stop
 if [ -n "${PT_LONG:-}" ]; then
@@ -150,10 +150,10 @@ if [ -n "${PT_LONG:-}" ]; then
     printf '[partuned]\nhang = 63\n' >>partuned.conf
     start
     submit race steps "$program"
-    ok "end of time and hang: it runs" wait_for 30 running 1
+    ok "time limit and hang: it runs" wait_for 30 running 1
     scontrol update jobid="$(job_of 1)" TimeLimit=1
-    ok "end of time and hang: the trial ends" wait_for 300 over
-    has "end of time and hang: in the next allocation" "$(outcomes)" '^(hang|preempted) (preempted )*ok$'
+    ok "time limit and hang: the trial ends" wait_for 300 over
+    has "time limit and hang: in the next allocation" "$(outcomes)" '^(hang|preempted) (preempted )*ok$'
     stop
     configure
     printf '[partuned]\nhang = 600\n' >>partuned.conf # so that Slurm ends it first
@@ -168,7 +168,7 @@ if [ -n "${PT_LONG:-}" ]; then
     scontrol update jobid="$(job_of 1)" TimeLimit=1
     ok "allocation over: the trial ends" wait_for 300 over
     is "allocation over: in the next one" "$(outcomes)" "preempted ok"
-    ok "allocation over: which is given back" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'
+    ok "allocation over: which is released" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'
     stop
 fi
 ok "no job is left" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'

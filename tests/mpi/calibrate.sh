@@ -40,8 +40,8 @@ share() { # of a busy machine, 0 to 1
 echo 1..7
 check "two ranks calibrate" mpiexec -n 2 "$train" --calibrate "$profile"
 check "every rate is positive" positive
-check "it says CPU, build and date" grep -cE '"(cpu|build|date)": ".+"' "$profile"
-check "the blocking of the kernels is kept" grep -A5 '"blocking"' "$profile"
-check "it says how busy the machine was" share
-check "the trainer takes it as the local cluster" used
-check "one rank alone is told how" refused
+check "the profile has CPU, build and date" grep -cE '"(cpu|build|date)": ".+"' "$profile"
+check "the kernels' blocking is stored" grep -A5 '"blocking"' "$profile"
+check "it has the busy share of the machine" share
+check "the trainer uses it as the local cluster" used
+check "a single rank is told how to start it" refused

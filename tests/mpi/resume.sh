@@ -46,10 +46,10 @@ cp -r a whole
 grep -q '"samples": 24' a/step-00000006/trainer.json
 ok $? "six steps with three checkpoints"
 sed -i 's/"samples": 24/"samples": 52/' a/step-00000006/trainer.json
-refused "a changed data position is an error by its name" data 'step-00000006/trainer.json key samples' \
+refused "a changed data position is an error with its name" data 'step-00000006/trainer.json key samples' \
     job --steps 8 --global-batch 4 --resume-from a/step-00000006
 sed -i '/"samples"/d' a/step-00000006/trainer.json
-refused "and so is one that was taken away" data 'trainer.json samples missing' job --steps 8 --global-batch 4 --resume-from a/step-00000006
+refused "and so is a missing one" data 'trainer.json samples missing' job --steps 8 --global-batch 4 --resume-from a/step-00000006
 
 # ---- falling back
 rm -f ev
@@ -57,30 +57,30 @@ job --checkpoint a --resume --steps 8 --global-batch 4 --events ev && event ev w
     event ev resumed step-00000004
 ok $? "--resume falls back to the newest whole one and says so"
 [ -f a/step-00000006.damaged/trainer.json ] && [ "$(cat a/latest)" = step-00000008 ]
-ok $? "and keeps the damaged one aside"
+ok $? "and sets the damaged one aside"
 rm -rf a && cp -r whole a
 flip a/step-00000006/optimizer.safetensors 40000
 rm -f ev
 job --checkpoint a --resume --steps 7 --global-batch 4 --events ev && event ev warning optimizer.safetensors && event ev resumed step-00000004
-ok $? "one changed byte of a tensor does not keep the run down"
+ok $? "one changed byte of a tensor does not stop the job"
 rm -rf a && cp -r whole a
 for step in 2 4 6; do flip a/step-0000000$step/model.safetensors 20000; done
-refused "where none is whole the run does not start afresh" data 'whole step-00000006 tensor' \
+refused "if none is whole, the run does not start afresh" data 'whole step-00000006 tensor' \
     job --checkpoint a --resume --steps 7 --global-batch 4
 [ -d a/step-00000006 ] && [ -d a/step-00000002 ]
-ok $? "and all are as they were"
+ok $? "and all are unchanged"
 rm -rf a && cp -r whole a
 rm -rf a/step-00000004 a/step-00000002
 flip a/step-00000006/model.safetensors 20000
 mv a/step-00000006 a/step-00000006.damaged
-refused "nor where the only one was set aside" data step-00000006.damaged job --checkpoint a --resume --steps 7 --global-batch 4
+refused "nor if the only one was set aside" data step-00000006.damaged job --checkpoint a --resume --steps 7 --global-batch 4
 rm -rf a && cp -r whole a
 sed -i -e '/"sums_crc"/,$d' -e 's/"v": 2/"v": 1/' a/step-00000006/trainer.json
 sed -i '$s/,$//' a/step-00000006/trainer.json
 echo '}' >>a/step-00000006/trainer.json
 rm -f ev
 job --checkpoint a --resume --steps 7 --global-batch 4 --events ev && event ev warning old-checkpoint && event ev resumed step-00000006
-ok $? "the format before is read, with a warning"
+ok $? "the previous format is read, with a warning"
 
 # ---- two runs, one folder
 try=0 bad=0
@@ -103,21 +103,21 @@ while [ $try -lt 10 ]; do
     for run in x y; do echo "# try $try, $run: $(cat $run.code) $(tail -1 $run.ev | cut -c1-250)"; done
 done
 [ $bad = 0 ]
-ok $? "of two runs with one folder the second is refused and told of the first, ten times of ten"
+ok $? "of two runs with one directory the second is refused and told of the first, ten times of ten"
 job --checkpoint shared --resume --steps 41 --global-batch 4
-ok $? "the checkpoint of the first is whole"
+ok $? "the first's checkpoint is whole"
 rm -rf shared x.ev
 PARTUNE_TRIAL="resume-sh-$$" mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --quiet --steps 1000000 --global-batch 4 --checkpoint shared \
     --checkpoint-every 1 --checkpoint-keep 2 --events x.ev >x.out 2>&1 &
 pid=$!
 i=0
 while [ $i -lt 300 ] && ! grep -q '"n":3,' x.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
-refused "a third one, too" io "another since" job --checkpoint shared --resume --steps 41 --global-batch 4
+refused "so is a third run" io "another since" job --checkpoint shared --resume --steps 41 --global-batch 4
 killed resume-sh
 wait $pid
 rm -f ev
 job --checkpoint shared --resume --trial --max-steps 3 --min-steps 2 --global-batch 4 --events ev && event ev resumed step-
-ok $? "a run that is killed leaves no lock"
+ok $? "a killed run leaves no lock"
 
 # ---- two runs, one folder of weights
 # The first is in the middle of its training, so only what was claimed at its start can keep the second out.
@@ -127,18 +127,18 @@ PARTUNE_TRIAL="resume-hf-$$" mpiexec -n 2 "$train" --data-dir "$dir" --model nan
 pid=$!
 i=0
 while [ $i -lt 300 ] && ! grep -q '"n":3,' x.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
-refused "a second run with one folder of weights is refused and told of the first" io \
+refused "a second run with the same weights directory is refused and told of the first" io \
     "another weights process $(sed -n 's/.*"event":"hello".*"pid":\([0-9]*\).*/\1/p' x.ev) $host since" job --save-hf weights/ --steps 1 --global-batch 4
 [ ! -e weights ]
 ok $? "and writes nothing there"
 rm -f ev
 job --save-hf others --steps 1 --global-batch 4
 [ -f others/config.json ]
-ok $? "while one with a folder of its own saves"
+ok $? "while a run with its own directory saves"
 killed resume-hf
 wait $pid
 job --save-hf weights --steps 1 --global-batch 4 && [ -f weights/config.json ]
-ok $? "a run that is killed leaves no lock there either"
+ok $? "a killed run leaves no lock there either"
 
 # ---- ranks that do not see the same
 two() { # folder of rank 0, of rank 1, options...
@@ -152,16 +152,16 @@ rm -rf b/step-00000006 b/step-00000004
 echo step-00000002 >b/latest
 for resume in --resume ''; do
     # shellcheck disable=SC2086
-    refused "a rank with an older folder is named, with its host: ${resume:-a fresh start}" io "rank 1 host $host folder b" two a b $resume --steps 8
+    refused "a rank that sees an older directory is named, with its host: ${resume:-a fresh start}" io "rank 1 host $host folder b" two a b $resume --steps 8
     # shellcheck disable=SC2086
-    refused "and so is one with an empty one: ${resume:-a fresh start}" io "rank 1 host $host folder c" two a c $resume --steps 8
+    refused "and so is one that sees an empty one: ${resume:-a fresh start}" io "rank 1 host $host folder c" two a c $resume --steps 8
 done
 refused "also where rank 0 has the empty one" io "rank 1 host $host folder a" two c a --resume --steps 8
 apart() { # as two, with the weights' folder instead of checkpoints
     timeout -k 2 60 mpiexec -n 1 "$train" --data-dir "$dir" --model nano-llama --quiet --steps 1 --save-hf c/hf "$@" : \
         -n 1 "$train" --data-dir "$dir" --model nano-llama --quiet --steps 1 --save-hf b/hf "$@" >out 2>&1
 }
-refused "weights that would be saved into two folders" io "rank 1 host $host" apart
+refused "weights that would be saved into two directories" io "rank 1 host $host" apart
 one_of() { # as two, --resume-from
     timeout -k 2 60 mpiexec -n 1 "$train" --data-dir "$dir" --model nano-llama --quiet --global-batch 4 --steps 7 --resume-from "$first" "$@" : \
         -n 1 "$train" --data-dir "$dir" --model nano-llama --quiet --global-batch 4 --steps 7 --resume-from "$second" "$@" >out 2>&1
@@ -169,9 +169,9 @@ one_of() { # as two, --resume-from
 first=whole/step-00000006 second=whole/step-00000004
 refused "--resume-from two checkpoints" io "rank 1 host $host step-00000004" one_of
 second=nowhere/step-00000006
-refused "--resume-from where one rank has none" io "rank 1 host $host nowhere/step-00000006" one_of
+refused "--resume-from that one rank lacks" io "rank 1 host $host nowhere/step-00000006" one_of
 cp -r whole copy
 second=copy/step-00000006
 one_of
-ok $? "--resume-from copies that are equal"
+ok $? "--resume-from equal copies"
 echo "1..$n"

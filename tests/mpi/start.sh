@@ -42,15 +42,15 @@ refused() { # name, code, texts (one word each) in its reason, options of rank 0
 
 refused "another number of steps" 2 "1 $host /train/steps 8 4" "--steps 4" "--steps 8"
 refused "another batch" 2 "1 $host global_batch" "" "--global-batch 8" --steps 4
-refused "a trial beside a training" 2 "1 $host" "" "--trial" --steps 4
+refused "a trial next to a training run" 2 "1 $host" "" "--trial" --steps 4
 refused "weights saved by one only" 2 "1 $host save_hf" "--save-hf hf" "" --steps 1
 refused "a timeline of one only" 2 "1 $host timeline" "" "--timeline t.json" --steps 4
 refused "checkpoints of one only" 2 "1 $host checkpoint" "--checkpoint c" "" --steps 1
 refused "a resume of one only" 2 "1 $host resume" "" "--resume" --steps 1 --checkpoint c
-refused "a configuration that one does not have" 2 "1 $host nothing.json" "" "--config nothing.json" --steps 1
+refused "a configuration that one lacks" 2 "1 $host nothing.json" "" "--config nothing.json" --steps 1
 refused "an option that one does not know" 2 "1 $host no-such" "" "--no-such" --steps 1
-refused "memory that does not suffice on one" 66 "1 $host budget" "" "--device-memory 1M" --steps 1
-refused "an event file that rank 0 cannot make" 70 "nowhere" "--events nowhere/ev" "--events ev" --steps 1
-refused "a data set that one does not have" 68 "lines" "--data-dir here" "--data-dir empty" --steps 1 --data lines
-refused "a data set that is another one" 70 "1 $host lines" "--data-dir here" "--data-dir there" --steps 1 --data lines --validate-every 1
+refused "too little memory on one" 66 "1 $host budget" "" "--device-memory 1M" --steps 1
+refused "an event file that rank 0 cannot create" 70 "nowhere" "--events nowhere/ev" "--events ev" --steps 1
+refused "a data set that one lacks" 68 "lines" "--data-dir here" "--data-dir empty" --steps 1 --data lines
+refused "a data set that differs" 70 "1 $host lines" "--data-dir here" "--data-dir there" --steps 1 --data lines --validate-every 1
 echo "1..$n"

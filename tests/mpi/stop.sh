@@ -70,7 +70,7 @@ for rank in 1 0; do
     while [ $i -lt 1000 ] && ! ls -d c/.saving* >/dev/null 2>&1; do i=$((i + 1)); done
     kill -STOP "$(ranks $rank)"
     stop
-    ok $? "a job whose rank $rank does not answer about where it saves ends"
+    ok $? "a job whose rank $rank does not answer in a save ends"
     rm -f ev
     env "$mark" timeout -k 2 60 mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --quiet --global-batch 4 --events ev --checkpoint c --resume \
         --trial --max-steps 3 --min-steps 2 --steps 1000000 >out 2>&1 && grep -q '"event":"resumed"' ev
@@ -103,7 +103,7 @@ start --steps 1000000 --data hangs
 until_true '[ "$(ranks | wc -l)" = 2 ]'
 sleep 1
 stop
-ok $? "ranks that a file does not let go end"
+ok $? "ranks blocked on a file end"
 
 # One rank alone is there, with a model whose checkpoint it reads for long enough to be asked in between.
 rm -rf c
@@ -113,5 +113,5 @@ env "$mark" mpiexec -n 1 "$train" --data-dir "$dir" --model tiny-llama --quiet -
 pid=$!
 until_true '[ -s ev ]'
 stop && { [ $code = 75 ] || [ $code = 0 ]; } && said_stopped
-ok $? "a rank alone ends with 75 while it reads its checkpoint, or soon after"
+ok $? "a single rank exits with 75 during or soon after reading its checkpoint"
 echo "1..$n"

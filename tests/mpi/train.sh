@@ -84,7 +84,7 @@ run 2 --model nano-moe --ep 2 --data lines --steps 8 --lr 3e-3 --lr-warmup 2 --c
 ok $? "a run resumes"
 cmp a/step-00000008/model.safetensors b/step-00000008/model.safetensors &&
     cmp a/step-00000008/optimizer.safetensors b/step-00000008/optimizer.safetensors
-ok $? "under the same layout bit for bit"
+ok $? "bit for bit under the same layout"
 for layout in "1" "2 --tp 2" "2 --zero 1" "2 --pp 2" "4 --tp 2 --ep 2 --zero 1"; do
     # shellcheck disable=SC2086
     set -- $layout
@@ -94,16 +94,16 @@ for layout in "1" "2 --tp 2" "2 --zero 1" "2 --pp 2" "4 --tp 2 --ep 2 --zero 1";
     run "$ranks" --model nano-moe "$@" --data lines --steps 8 --lr 3e-3 --lr-warmup 2 --checkpoint c --resume --events c.ev
     losses c.ev >c.losses
     near a.losses c.losses 1e-4
-    ok $? "under another layout to the same losses: $layout"
+    ok $? "with the same losses under another layout: $layout"
 done
 run 1 --model nano-moe --data lines --steps 8 --checkpoint c --resume --events d.ev && grep -q '"event":"summary"' d.ev
-ok $? "a run that is already there ends at once"
+ok $? "a finished run ends at once"
 run 1 --model nano-moe --steps 5 --seed 5 --resume-from a/step-00000004 --events o.ev &&
     grep '"what":"other-data"' o.ev | grep -q "trained on lines" && grep '"what":"other-seed"' o.ev | grep -q "seed 1;"
-ok $? "a resume on other data, or in another order, is said"
+ok $? "a resume on other data, or in another order, is reported"
 "$PT_BUILD/partune-data" prepare --name whole --data "$dir" --validation 0 text >out 2>&1 &&
     run 1 --model nano-llama --data whole --steps 1 --validate-every 1 --events w.ev && grep -q '"what":"validation"' w.ev
-ok $? "and so is a validation that has no data"
+ok $? "and so is a validation without data"
 rm -rf c && run 1 --model nano-moe --data lines --steps 2 --checkpoint c --checkpoint-every 1 --checkpoint-keep 1 --resume &&
     [ "$(ls -d c/step-* | wc -l)" = 1 ]
 ok $? "a resume without a checkpoint starts afresh; old ones are not kept"
@@ -128,10 +128,10 @@ for each in "$have 100000" "5 5"; do
     done >v.losses
     [ "$(wc -l <v.losses)" = 6 ] && head -1 v.losses >v.first && [ "$(wc -w <v.losses)" = 12 ] &&
         awk -v want="$(cut -d' ' -f2 v.first)" '{ d = $2 / want - 1; if (!(d < 1e-6 && d > -1e-6)) bad = 1 } END { exit bad }' v.losses
-    ok $? "validation on $count samples where $asked are asked for is the same in every layout"
+    ok $? "validation on $count of $asked samples is the same in every layout"
     grep '"what":"validation"' v.ev | grep -q "has $have samples of $seq tokens, not the $asked"
     [ $? = $((count == asked)) ]
-    ok $? "and says when there are fewer"
+    ok $? "and warns when there are fewer"
 done
 
 # ---- the learning rate's horizon
@@ -146,13 +146,13 @@ nano() { # events, options...
 nano h.ev --steps 6 --checkpoint h && nano i.ev --steps 12 --checkpoint h --resume &&
     rates i.ev | awk '{ if ($2 > 2.001e-4) bad = 1; n++ } END { exit bad || n != 6 }' &&
     grep '"what":"other-horizon"' i.ev | grep -q 'with --lr-decay-steps 6, and --steps is 12'
-ok $? "a run that is made longer keeps its horizon, and says so"
+ok $? "a prolonged run keeps its horizon, and warns"
 nano j.ev --steps 12 --lr-decay-steps 14 --resume-from h/step-00000006 &&
     grep '"what":"other-horizon"' j.ev | grep -q 'with --lr-decay-steps 6, this run has 14: step 7 has the learning rate 0.00133.* instead of 0.0002'
-ok $? "another horizon is said, with both"
+ok $? "another horizon is reported, with both"
 nano k.ev --steps 12 && nano l.ev --steps 6 --lr-decay-steps 12 --checkpoint l && nano m.ev --steps 12 --checkpoint l --resume &&
     rates k.ev >k.rates && { rates l.ev && rates m.ev; } | cmp - k.rates && ! grep -q other-horizon m.ev
-ok $? "a run in pieces has the rates of a run in one"
+ok $? "a run in pieces has the learning rates of a whole one"
 
 # ---- Hugging Face folders
 run 2 --init a.hf --tp 2 --data lines --steps 1 --events e.ev --seq 32 && losses e.ev >e.losses &&
@@ -160,11 +160,11 @@ run 2 --init a.hf --tp 2 --data lines --steps 1 --events e.ev --seq 32 && losses
 e=$(losses e.ev | cut -d' ' -f2)
 f=$(losses f.ev | head -1 | cut -d' ' -f2)
 awk -v e="$e" -v f="$f" 'BEGIN { d = e / f - 1; exit !(d < 0.05 && d > -0.05 && e < 5) }'
-ok $? "--init takes what --save-hf wrote, without a model named"
+ok $? "--init reads what --save-hf wrote, without --model"
 
 run 1 --init a.hf --precision bf16 --data lines --seq 32 --steps 1 --lr 0 --min-lr 0 --save-hf same.hf/ &&
     cmp a.hf/model.safetensors same.hf/model.safetensors
-ok $? "under bf16 the masters are the folder's own weights, not rounded ones"
+ok $? "in bf16 the masters are the directory's weights, not rounded"
 
 run 2 --model nano-moe --pp 2 --trial --min-steps 2 --max-steps 3 --timeline t.json --events t.ev && tail -1 t.ev | grep -q '"ended":"\(max_steps\|ci\)"'
 ok $? "a trial ends by itself"
@@ -186,7 +186,7 @@ code=$?
 ok $? "SIGTERM stops it"
 step=$(sed -n 's/.*"event":"stopped".*"n":\([0-9]*\),.*/\1/p' g.ev)
 [ -n "$step" ] && [ -f "g/$(cat g/latest)/trainer.json" ] && [ "$(cat g/latest)" = "$(printf 'step-%08d' "$step")" ]
-ok $? "after a checkpoint of that very step"
+ok $? "after a checkpoint of that step"
 rm -rf g g.ev
 PARTUNE_TRIAL="train-sh-$$" mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --steps 1000000 --quiet --checkpoint g \
     --checkpoint-every 2 --checkpoint-keep 2 --events g.ev >out 2>&1 &
@@ -198,7 +198,7 @@ rank=$(rank_one)
 i=0
 while [ $i -lt 200 ] && kill -0 $pid 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
 ! kill -0 $pid 2>/dev/null
-ok $? "a rank that is killed takes the job down"
+ok $? "a killed rank ends the job"
 wait $pid
 [ $? != 0 ]
 ok $? "with an error code"
@@ -223,37 +223,37 @@ done
 kill -TERM $pid
 wait $pid
 grep '"what":"straggler"' s.ev | grep -q "rank 1 was busy"
-ok $? "a rank that is slowed is named as a straggler"
+ok $? "a slowed rank is named as straggler"
 
 # ---- what is wrong
 refused "an illegal layout" 65 illegal "heads-tp" 3 --model nano-llama --tp 3 --steps 1
-refused "memory that does not suffice" 66 oom "oom" 1 --model nano-llama --steps 1 --device-memory 1M
+refused "too little memory" 66 oom "oom" 1 --model nano-llama --steps 1 --device-memory 1M
 refused "numbers that overflow" 67 numeric "loss" 1 --model nano-llama --steps 60 --lr 900 --min-lr 900 --clip 0 --lr-warmup 0 --weight-decay 900
-refused "a data set that is not there" 68 data "nothing" 1 --model nano-llama --data nothing --steps 1
+refused "a missing data set" 68 data "nothing" 1 --model nano-llama --data nothing --steps 1
 refused "a vocabulary that is too small" 68 data "vocabulary" 1 --model small.json --data lines --steps 1
 printf 'X' | dd of=a/step-00000008/model.safetensors bs=1 seek=300000 conv=notrunc 2>/dev/null
 rm -f ev
 run 4 --model nano-llama --data nothing --steps 1 --events ev
 [ "$(grep -c '"event":"error"' ev)" = 1 ] && [ "$(grep -c '^partune-train: rank' out)" = 1 ]
-ok $? "what all ranks miss is said once"
+ok $? "what all ranks miss is reported once"
 refused "a damaged checkpoint, by tensor" 68 data "tensor model.layers." 2 --model nano-moe --ep 2 --data lines --steps 9 --resume-from a/step-00000008
 refused "a checkpoint of another model" 68 data "where this run's has" 1 --model nano-llama --resume-from a/step-00000004 --steps 9
 printf '%0100d' 0 >>a/step-00000004/checksums.bin
-refused "a checkpoint whose sums do not end" 68 data "checksums.bin is larger" 2 --model nano-moe --ep 2 --data lines --steps 9 --resume-from a/step-00000004
+refused "a checkpoint with truncated sums" 68 data "checksums.bin is larger" 2 --model nano-moe --ep 2 --data lines --steps 9 --resume-from a/step-00000004
 printf 'X' | dd of=datasets/lines/train.bin bs=1 seek=100 conv=notrunc 2>/dev/null
 refused "a damaged data set, by offset" 68 data "offset 0" 1 --model nano-llama --data lines --steps 9
-refused "a place for checkpoints that is a file" 70 io "text" 1 --model nano-llama --steps 1 --checkpoint text
-refused "a folder for weights that holds something else" 70 io "is not a model" 1 --model nano-llama --steps 1 --save-hf datasets
+refused "a checkpoint directory that is a file" 70 io "text" 1 --model nano-llama --steps 1 --checkpoint text
+refused "a weights directory with other files" 70 io "is not a model" 1 --model nano-llama --steps 1 --save-hf datasets
 ! grep -q '"event":"step"' ev
-ok $? "which is known before the training"
+ok $? "found before the training"
 # Not even for root, who may write wherever there are permissions only.
-refused "a place for weights where nothing can be made" 70 io "write to folder /proc: " 1 --model nano-llama --steps 1 --save-hf /proc/weights
+refused "a weights directory that cannot be created" 70 io "write to folder /proc: " 1 --model nano-llama --steps 1 --save-hf /proc/weights
 ! grep -q '"event":"step"' ev
-ok $? "which is known before it, too"
+ok $? "also found before it"
 run 1 --model nano-llama --steps 1 --events nowhere/ev
 [ $? = 70 ] && grep -q "nowhere/ev" out
-ok $? "an event file that cannot be made"
+ok $? "an event file that cannot be created"
 run 1 --model mixtral.json --save-hf x --steps 1
 [ $? = 2 ] && grep -q "shared_ffn" out
-ok $? "a model that Hugging Face has no class for, before it is trained"
+ok $? "a model without a Hugging Face class, before it is trained"
 echo "1..$n"

@@ -124,10 +124,10 @@ drawn() { # pictures: XML, with a title for who cannot see them and colors for a
 linked=$(mktemp) || exit 99
 trap 'rm -f "$linked"' EXIT
 echo "1..7"
-say "every relative link and anchor of the documents is there" "$(broken)"
-say "every document named in the sources is there" "$(named)"
-say "every path in backticks is there" "$(quoted)"
+say "every relative link and anchor of the documents exists" "$(broken)"
+say "every document named in the sources exists" "$(named)"
+say "every path in backticks exists" "$(quoted)"
 say "every page is linked from another" "$(apart)"
 say "every page is installed" "$(left_out)"
-say "every row of a table has as many cells as its head" "$(ragged)"
+say "every table row has as many cells as its header" "$(ragged)"
 say "every picture is SVG with a title, for light and dark" "$(drawn)"

@@ -18,8 +18,8 @@ say "no tab" "$(echo "$code" | xargs grep -nP '\t' | cut -c1-100)"
 say "no trailing blank" "$(echo "$code" | xargs grep -nE ' +$' | cut -c1-100)"
 say "no line of C over the formatter's $columns columns" "$(echo "$c" | xargs grep -nE "^.{$((columns + 1)),}" | cut -c1-100)"
 say "no other line over 120 columns" "$(echo "$code" | grep '\.js$\|\.css$' | xargs grep -nE '^.{121,}' | cut -c1-100)"
-say "no rule between sections over more than one line" "$(echo "$c" | xargs grep -nE '^/\* ----' | grep -v '\*/$' | cut -c1-100)"
-say "no unfinished mark" "$(echo "$code" | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b' | cut -c1-100)"
+say "no section separator over more than one line" "$(echo "$c" | xargs grep -nE '^/\* ----' | grep -v '\*/$' | cut -c1-100)"
+say "no mark of unfinished work" "$(echo "$code" | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b' | cut -c1-100)"
 say "no source file over 700 lines" "$(echo "$product" | xargs wc -l | awk '$2 != "total" && $1 > 700 { print $2 ": " $1 " lines" }')"
 say "no function of C over 80 lines" "$(echo "$product_c" | xargs awk '
     FNR == 1 { start = 0 }

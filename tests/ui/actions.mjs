@@ -46,7 +46,7 @@ async function saved(click) {
     return fs.readFileSync(await download.path());
 }
 
-test("the list of campaigns is sorted and filtered by the service, and the address keeps the filter", async () => {
+test("the service sorts and filters the list of campaigns, and the address keeps the filter", async () => {
     await visit("/campaigns");
     const names = () => page.locator("tbody th a").allTextContents();
     await until(async () => (await names()).length === 2, "both campaigns");
@@ -129,7 +129,7 @@ test("dragging along an axis selects layouts, and says which are the fastest", a
     );
 });
 
-test("values are picked from lists where nobody can drag", async () => {
+test("values can be picked from lists instead of dragging", async () => {
     await visit(`/campaigns/${one}?tab=space`);
     await drawn("Layouts, parallel coordinates");
     const place = panel("Layouts, parallel coordinates");
@@ -227,7 +227,7 @@ test("trials are picked from the table for a comparison", async () => {
     await page.waitForSelector("[aria-label='trials side by side'] thead a:text-is('trial 2')");
 });
 
-test("a table that is drawn anew keeps the focus, and says when it could not be", async () => {
+test("a redrawn table keeps the focus, and reports when it could not be loaded", async () => {
     await visit(`/campaigns/${one}`);
     const table = page.locator("section[aria-label=Trials]");
     const first = () => table.locator("tbody tr:first-child th").textContent();
@@ -248,7 +248,7 @@ test("a table that is drawn anew keeps the focus, and says when it could not be"
     await until(async () => (await first()) !== was, "the order that was asked for");
 });
 
-test("who changes notes that somebody else has changed meanwhile is shown theirs first", async () => {
+test("a change of notes that another user has changed shows theirs first", async () => {
     await visit(`/campaigns/${two}?tab=settings`);
     const field = (name) => page.locator(`label.field:has-text("${name}")`).locator("input, textarea");
     const noted = async () => (await daemon.api("GET", `v1/campaigns/${two}`)).notes;
@@ -364,7 +364,7 @@ const everyPage = () => [
     `/compare?trials=${one}/1,${one}/2`,
 ];
 
-test("with the keyboard alone one gets past the navigation and to every control, and sees where one is", async () => {
+test("the keyboard alone can skip the navigation and reach every control, with visible focus", async () => {
     const p = await openPage(browser, daemon.url);
     await visitIn(p, `/campaigns/${one}`);
     await p.waitForSelector("section[aria-label=Trials] tbody tr");
@@ -402,7 +402,7 @@ test("with the keyboard alone one gets past the navigation and to every control,
     await p.context().close();
 });
 
-test("what is pressed by key keeps the focus, or leaves it where the page goes on", async () => {
+test("a control pressed by key keeps the focus, or moves it to where the page continues", async () => {
     const p = await openPage(browser, daemon.url);
     const focused = () =>
         p.evaluate(() => document.activeElement.textContent.slice(0, 40) || document.activeElement.tagName);
@@ -441,7 +441,7 @@ test("what is pressed by key keeps the focus, or leaves it where the page goes o
     await p.context().close();
 });
 
-test("who asks for less motion sees none", async () => {
+test("reduced motion means no motion", async () => {
     const p = await openPage(browser, daemon.url);
     await p.emulateMedia({ reducedMotion: "reduce" });
     const moves = (reducedMotion) =>
@@ -467,7 +467,7 @@ test("who asks for less motion sees none", async () => {
     await p.context().close();
 });
 
-test("a failure is said where it happened, and trying again helps", async () => {
+test("a failure is reported where it happened, and retrying helps", async () => {
     await page.route("**/v1/exporters*", (route) =>
         route.fulfill({ status: 500, json: { title: "made to fail" } }),
     );
@@ -479,7 +479,7 @@ test("a failure is said where it happened, and trying again helps", async () => 
     await page.waitForSelector("h1:text-is('Export')");
 });
 
-test("a chart whose library does not come says so, and comes when it is asked for again", async () => {
+test("a chart without its library says so, and appears on retry", async () => {
     const p = await openPage(browser, daemon.url);
     await p.route("**/vendor/*", (route) => route.abort());
     await visitIn(p, `/campaigns/${one}`);
@@ -493,7 +493,7 @@ test("a chart whose library does not come says so, and comes when it is asked fo
     await p.context().close();
 });
 
-test("a browser that keeps nothing shows the pages all the same", async () => {
+test("a browser without storage shows the pages anyway", async () => {
     const p = await openPage(browser, daemon.url);
     await p.addInitScript(() => {
         for (const name of ["localStorage", "sessionStorage"])
@@ -527,7 +527,7 @@ test("the theme is the system's until it is changed, and again when it is change
     await p.context().close();
 });
 
-test("where the service takes a token back, the page asks for another", async () => {
+test("when a token is revoked, the page asks for another", async () => {
     const p = await openPage(browser, daemon.url);
     await visitIn(p, `/campaigns/${one}`);
     await p.waitForSelector(".live-on");
@@ -545,7 +545,7 @@ test("where the service takes a token back, the page asks for another", async ()
     await p.context().close();
 });
 
-test("a campaign that is deleted while it is watched is said to be gone", async () => {
+test("a campaign deleted while watched is reported as gone", async () => {
     await visit(`/campaigns/${two}`);
     await page.waitForSelector(".live-on");
     await daemon.api("DELETE", `v1/campaigns/${two}`);
@@ -556,7 +556,7 @@ test("a campaign that is deleted while it is watched is said to be gone", async 
     assert.equal(await page.textContent("h1"), "the second");
 });
 
-test("the page of a campaign, too, asks for a token where the one in the address is wrong", async () => {
+test("a campaign's page asks for a token when the address has a wrong one", async () => {
     const p = await openPage(browser, daemon.url);
     await p.goto(`${daemon.url}#token=pt_wrong&to=/campaigns/${one}`);
     await p.waitForSelector("#token");
@@ -568,7 +568,7 @@ test("the page of a campaign, too, asks for a token where the one in the address
     await p.context().close();
 });
 
-test("the last choice of an export is shown, though the answer to an earlier one comes later", async () => {
+test("the last choice of an export is shown, even if an earlier answer arrives later", async () => {
     await visit(`/campaigns/${one}/export?to=partune`);
     await page.waitForSelector("main .panel h2:text-is('partune')");
     let answer;
@@ -591,7 +591,7 @@ test("the last choice of an export is shown, though the answer to an earlier one
     await page.waitForFunction(() => /in=slurm/.test(location.hash)); // the address has all of the choice
 });
 
-test("who leaves a page with a question open has not answered it", async () => {
+test("leaving a page with an open dialog cancels it", async () => {
     await visit(`/campaigns/${one}`);
     await page.click("main button:text-is('Delete')");
     await page.waitForSelector("dialog[open]");
@@ -601,7 +601,7 @@ test("who leaves a page with a question open has not answered it", async () => {
     assert.equal((await daemon.api("GET", `v1/campaigns/${one}`)).name, "first");
 });
 
-test("a campaign that runs: rows come into a filtered table, what was submitted stays, focus and clock keep going", async () => {
+test("a running campaign: rows enter a filtered table, the submitted text stays, focus and clock continue", async () => {
     const c = await daemon.api(
         "POST",
         "v1/campaigns",
@@ -624,7 +624,7 @@ test("a campaign that runs: rows come into a filtered table, what was submitted 
     await until(async () => (await rows.count()) === ok, `${ok} rows`);
 });
 
-test("dialogs, tables behind charts and notices are accessible, too", async () => {
+test("dialogs, tables behind charts and notices are accessible", async () => {
     for (const theme of ["light", "dark"]) {
         const p = await openPage(browser, daemon.url, { theme, bypassCSP: true });
         await visitIn(p, `/campaigns/${one}`);
@@ -640,7 +640,7 @@ test("dialogs, tables behind charts and notices are accessible, too", async () =
     }
 });
 
-test("nothing went wrong behind the scenes", async () => {
+test("no error, refusal or foreign request in the background", async () => {
     assert.deepEqual(page.faults, []);
 });
 

@@ -109,7 +109,7 @@ test("a name of ten kilobytes of markup is text, on every page that shows it", a
     }
 });
 
-test("the page is accessible with all of it", async () => {
+test("the page is accessible at that size", async () => {
     const p = await openPage(browser, daemon.url, { bypassCSP: true });
     await p.goto(daemon.link("/campaigns/huge0001"));
     await p.waitForSelector("tbody tr");
@@ -117,7 +117,7 @@ test("the page is accessible with all of it", async () => {
     await p.context().close();
 });
 
-test("nothing went wrong behind the scenes", async () => {
+test("no error, refusal or foreign request in the background", async () => {
     assert.deepEqual(page.faults, []);
 });
 

@@ -42,7 +42,7 @@ for (const files of [
         assert.deepEqual(results.flatMap(said), []);
     });
 
-test("what breaks a rule is found", async () => {
+test("a broken rule is found", async () => {
     const long = `export function long() {\n${"    window.name += 1;\n".repeat(80)}}\n`;
     assert.deepEqual(await rulesBroken(long), new Set(["max-lines-per-function"]));
     const letter = "export function twice(a) {\n    const b = a;\n    return b + b;\n}\n";

@@ -73,7 +73,7 @@ test("numbers carry their unit and unknown ones are a dash", () => {
     assert.equal(format.deviceTime(7200), "2.00 device-h");
 });
 
-test("what a view holds is let go when the next takes its place, or at once if it comes too late", () => {
+test("a view's resources are released when the next replaces it, or at once if it comes too late", () => {
     const page = turn();
     const next = turns(page);
     const gone = [];
@@ -109,7 +109,7 @@ test("thinning keeps every extreme, the ends, and the order", () => {
     assert.equal(thin(points.slice(0, 2000), 2000, (p) => p.y).length, 2000);
 });
 
-test("an event stream is read the same however it is cut", () => {
+test("an event stream parses the same however it is split", () => {
     const text =
         ': hello\n\nevent: trial\nid: 7\ndata: {"a":1}\n\nevent: step\r\nid: 8\r\ndata: {"b":\r\ndata: 2}\r\n\r\ndata: last\n\nevent: torn';
     const want = [
@@ -251,7 +251,7 @@ test("trials share a slot exactly when they do not overlap", () => {
     );
 });
 
-test("joined bars lose no failure", () => {
+test("merged bars hide no failure", () => {
     const bars = Array.from({ length: 5000 }, (_, i) => ({
         t: { n: i + 1, state: i % 100 === 50 ? "oom" : "ok" },
         slot: 0,
@@ -285,7 +285,7 @@ test("errors and rank correlation of predictions", () => {
     assert.equal(model.rankCorrelation(swapped), -1);
 });
 
-test("the front holds exactly the trials that none beats in both", () => {
+test("the Pareto front is exactly the trials that no other beats in both", () => {
     const t = (n, measured_bytes, tokens_per_s, state = "ok") => ({
         n,
         measured_bytes,
@@ -427,7 +427,7 @@ test("busy times of all ranks become cells: every rank a row, the longest of eve
     assert.deepEqual(trial.busyCells([{ n: 1, ranks: { max: 3 } }], 4).cells, []);
 });
 
-test("a trial that is watched for days keeps a bounded number of its steps, the longest among them", () => {
+test("a trial watched for days keeps a bounded number of steps, the longest among them", () => {
     const store = stepStore();
     for (let n = 1; n <= 50_000; n++) store.put([{ n, ms: n === 4321 ? 900 : 10 + (n % 7) }]);
     const all = store.all();
@@ -440,7 +440,7 @@ test("a trial that is watched for days keeps a bounded number of its steps, the 
     assert.ok(!store.thinned() && store.all().length === 1);
 });
 
-test("phases that occur together have colours of their own, the same in every chart", () => {
+test("phases that occur together have different colors, the same in every chart", () => {
     const names = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
     assert.equal(new Set(names.map((n) => words.phaseColour(n, 8))).size, 8);
 });
@@ -470,7 +470,7 @@ test("a form writes one object, and a refusal finds its field", () => {
     );
 });
 
-test("trials to compare are read leniently and bounded", () => {
+test("trials to compare are parsed leniently, up to a limit", () => {
     assert.deepEqual(parseTrials("a/1, b/2,broken,c/x"), [
         ["a", "1"],
         ["b", "2"],
@@ -501,7 +501,7 @@ const assets = fs
     .match(/%D%\/\S+/g)
     .map((f) => f.slice(4));
 
-test("every import and every link of the pages is among the served files", () => {
+test("every import and link of the pages is served", () => {
     const made = ["vendor/echarts.min.js", "lib/layout-keys.js", "lib/trial-states.js"];
     const served = new Set([...assets, ...made]);
     for (const file of assets.filter((f) => /\.(js|html)$/.test(f))) {
@@ -538,7 +538,7 @@ test("the lock file names no registry", () => {
     assert.ok(packages.length > 4 && packages.every(([, p]) => p.integrity && p.version));
 });
 
-test("every memory class that the planner has is explained, and no other is", () => {
+test("exactly the planner's memory classes are explained", () => {
     const planner = fs.readFileSync(path.join(source, "..", "..", "plan", "memory.c"), "utf8");
     const [, list] = planner.match(/pl_mem_class_names\[[^\]]*\] = \{([^}]*)\}/);
     const names = [...list.matchAll(/"(\w+)"/g)].map(([, name]) => name);
@@ -547,7 +547,7 @@ test("every memory class that the planner has is explained, and no other is", ()
     assert.ok(names.every((name) => words.MEMORY_HELP[name]));
 });
 
-test("a value that is picked is a brush that holds it alone, and a brush of one value is that value", () => {
+test("a picked value is a brush of that value alone, and the reverse", () => {
     const key = { key: "tp", values: [1, 2, 4, 8] };
     assert.deepEqual(space.brushOf(key, "4"), [[2, 2]]);
     assert.deepEqual(space.brushOf(key, ""), []);
@@ -562,13 +562,13 @@ test("a value that is picked is a brush that holds it alone, and a brush of one 
     );
 });
 
-test("a timeline has the unit in which its numbers are handy", () => {
+test("a timeline has a handy unit", () => {
     assert.deepEqual(gantt.spanUnit(90), ["seconds", 1]);
     assert.deepEqual(gantt.spanUnit(3000), ["minutes", 60]);
     assert.deepEqual(gantt.spanUnit(90_000), ["hours", 3600]);
 });
 
-test("what is kept is kept without a browser's leave, too", async () => {
+test("settings last for the page without browser storage", async () => {
     const { local } = await load("lib/store.js");
     Object.defineProperty(globalThis, "localStorage", {
         configurable: true,

@@ -57,7 +57,7 @@ test("the printed link signs in and its token leaves the address", async () => {
     await page.waitForSelector(".live-on");
 });
 
-test("the form of a new campaign shows a refusal at the field that it is about", async () => {
+test("the form of a new campaign shows a refusal at its field", async () => {
     await visit("/new");
     const data = page.locator("label.field", { hasText: "Global batch" });
     await data.locator("input").fill("-3");
@@ -108,7 +108,7 @@ test("trials appear and settle without a reload", async () => {
     await drawn("Best so far");
 });
 
-test("a page that watches comes back after kill -9 and a restart of the daemon, and misses nothing", async () => {
+test("a live page recovers after kill -9 and a restart of the daemon, and misses nothing", async () => {
     const before = await page.locator("tbody tr").count();
     await daemon.kill("SIGKILL");
     await page.waitForSelector(".live-lost");
@@ -204,7 +204,7 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
     assert.match(await page.textContent("dl.tiles"), /tokens\/s[\s\S]*ms[\s\S]*MiB/);
 });
 
-test("a trial that lost shows where the best one was quicker, and how it is run again", async () => {
+test("a losing trial shows where the best one was faster, and how to rerun it", async () => {
     const { best } = await daemon.api("GET", `v1/campaigns/${id}`);
     const lost = (await daemon.api("GET", `v1/campaigns/${id}/trials?state=ok`)).items.find(
         (t) => t.n !== best.trial && t.phases_ms,
@@ -232,7 +232,7 @@ test("the keyboard goes to the next trial and the one before", async () => {
     await page.waitForSelector("h1:text-is('Trial 1')");
 });
 
-test("there is no way to a trial before the first or after the newest", async () => {
+test("there is no link before the first or after the newest trial", async () => {
     const trials = `v1/campaigns/${id}/trials?sort=-n&page_size=1`;
     const last = (await daemon.api("GET", trials)).items[0].n;
     await visit(`/campaigns/${id}/trials/${last}`);
@@ -269,7 +269,7 @@ test("the tabs of a campaign are reached by the arrow keys, have addresses, and 
     );
 });
 
-test("a view that was put aside is out of sight and reach, and stands up when the browser's search finds a word in it", async () => {
+test("a hidden view is out of sight and reach, and opens when the browser's search finds a word in it", async () => {
     await visit(`/campaigns/${id}`);
     const trials = page.locator("section[aria-label=Trials]");
     await trials.locator("tbody tr").first().waitFor();
@@ -286,7 +286,7 @@ test("a view that was put aside is out of sight and reach, and stands up when th
     assert.doesNotMatch(await page.evaluate(() => location.hash), /tab=/);
 });
 
-test("a chart is a table, a CSV file and a picture, too", async () => {
+test("a chart is also a table, a CSV file and a picture", async () => {
     await visit(`/campaigns/${id}`);
     await drawn("Best so far");
     const place = panel("Best so far");
@@ -329,7 +329,7 @@ test("the list of campaigns filters, and shows a hostile name as text", async ()
     await page.waitForSelector("text=No campaign matches");
 });
 
-test("an export is shown, and what the target cannot express is said", async () => {
+test("an export is shown, with what the target cannot express", async () => {
     await visit(`/campaigns/${id}/export`);
     const targets = (await daemon.api("GET", "v1/exporters")).items.map((t) => t.name ?? t);
     assert.ok(targets.includes("megatron") && targets.includes("partune"));
@@ -344,7 +344,7 @@ test("an export is shown, and what the target cannot express is said", async () 
     await page.waitForSelector("pre.code:has-text('--tensor-model-parallel-size')");
 });
 
-test("the winner and the baseline are measured again, in turn, and the verdict is shown", async () => {
+test("winner and baseline are measured again, interleaved, and the verdict is shown", async () => {
     await visit(`/campaigns/${id}`);
     await page.click("main button:text-is('Verify')");
     await state("verifying");
@@ -359,7 +359,7 @@ test("the winner and the baseline are measured again, in turn, and the verdict i
         await page.waitForSelector(`.tile:has-text("Gain"):has-text("${verify.verdict}")`);
 });
 
-test("all of it works below a path, behind a reverse proxy", async () => {
+test("everything works below a path, behind a reverse proxy", async () => {
     const proxy = await startProxy(daemon.url, "/tools/tuner/");
     const p = await openPage(browser, proxy.url);
     await p.goto(
@@ -418,7 +418,7 @@ test("what each rule excludes is shown as the service counts it", async () => {
     await page.unroute("**/v1/plan");
 });
 
-test("a campaign is carried to other scales, with tables, plots and the errors of earlier projections", async () => {
+test("a campaign is projected to other scales, with tables, plots and errors of earlier projections", async () => {
     await visit(`/campaigns/${id}`);
     await page.click("main a:text-is('Project')");
     await page.waitForSelector("h1:text-is('Projection')");
@@ -484,7 +484,7 @@ test("a clone starts from what was submitted", async () => {
     assert.match(spec.name, /again$/);
 });
 
-test("what does not exist is said to be missing", async () => {
+test("a missing page says so", async () => {
     await page.goto("about:blank");
     await page.goto(daemon.link("/campaigns/zzzzzzzz"));
     await page.waitForSelector(".notice.bad");
@@ -554,7 +554,7 @@ for (const theme of ["light", "dark"])
         await p.context().close();
     });
 
-test("nothing went wrong behind the scenes: no error, no refusal by the content policy, no other host", async () => {
+test("no error, no refusal by the content policy and no other host in the background", async () => {
     assert.deepEqual(page.faults, []);
 });
 

@@ -92,7 +92,7 @@ async function unknownShares() {
 let id = "";
 let later = "";
 
-test("a simulated campaign is run and run again for a verdict, and informs another", async () => {
+test("a simulated campaign runs, is verified, and warm-starts another", async () => {
     id = await dry("dry one");
     await daemon.api("POST", `v1/campaigns/${id}:verify`, { pairs: 3 });
     await until(
@@ -121,7 +121,7 @@ for (const tab of ["overview", "space", "model", "timeline", "settings"])
         if (tab === "space") assert.deepEqual(await unknownShares(), [], "shares of other than layout keys");
     });
 
-test("one that was informed by simulated trials says so", async () => {
+test("a campaign warm-started from simulated trials says so", async () => {
     await visit(`/campaigns/${later}`);
     assert.match(await look("campaign-later"), /informed by \d+ trials .*, \d+ of them simulated/);
 });
@@ -137,7 +137,7 @@ test("a trial", async () => {
     await look("trial-export");
 });
 
-test("an export is written only for those who know that it is simulated", async () => {
+test("a simulated export asks first", async () => {
     await visit(`/campaigns/${id}/export?to=megatron`);
     await page.waitForSelector("text=no training job has run this layout");
     assert.equal(await page.locator("pre.code").count(), 0);
@@ -156,7 +156,7 @@ test("trials and campaigns side by side", async () => {
     await look("compare-campaigns");
 });
 
-test("a simulated and a real one side by side are told apart", async () => {
+test("a simulated and a real one are told apart in a comparison", async () => {
     const real = await daemon.api("POST", "v1/campaigns", {
         ...campaign("real one"),
         launcher: { kind: "remote" },
@@ -174,7 +174,7 @@ test("a projection", async () => {
     assert.match(text, /Calibrated on \d+ trials \(all simulated\)/);
 });
 
-test("nothing went wrong in any page", () => {
+test("no error in any page", () => {
     assert.deepEqual(page.faults, []);
 });
 

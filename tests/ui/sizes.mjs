@@ -194,7 +194,7 @@ test("on a phone each trial and campaign shows its throughput without scrolling 
     await p.context().close();
 });
 
-test("what is pressed by a finger is large enough for one", async () => {
+test("touch targets are large enough", async () => {
     const p = await openPage(browser, daemon.url, {
         width: 360,
         height: 800,
@@ -219,7 +219,7 @@ test("what is pressed by a finger is large enough for one", async () => {
     await p.context().close();
 });
 
-test("a finger that begins on a chart scrolls the page", async () => {
+test("a swipe that begins on a chart scrolls the page", async () => {
     const p = await openPage(browser, daemon.url, {
         width: 360,
         height: 800,
@@ -247,7 +247,7 @@ test("a finger that begins on a chart scrolls the page", async () => {
     await p.context().close();
 });
 
-test("in the colours that a system forces, charts have them, and what is chosen is marked", async () => {
+test("charts use forced colors, and selections stay marked", async () => {
     for (const colorScheme of ["light", "dark"]) {
         const p = await openPage(browser, daemon.url, {
             theme: colorScheme,
@@ -289,7 +289,7 @@ test("in the colours that a system forces, charts have them, and what is chosen 
     }
 });
 
-test("the best trial is marked in the table by a word", async () => {
+test("the table marks the best trial by a word", async () => {
     const p = await openPage(browser, daemon.url);
     await visit(p, `/campaigns/${id}`);
     const row = p.locator("tr.winner");

@@ -48,7 +48,7 @@ async function accessible() {
     assert.deepEqual(await violations(page), []);
 }
 
-test("a build whose npm reaches no registry writes a module without charts", () => {
+test("a build without npm's registry writes a module without charts", () => {
     const said = execFileSync("sh", [path.join(ui, "build-vendor.sh"), ui, standIn], {
         env: { ...process.env, npm_config_registry: "http://127.0.0.1:1/" },
         encoding: "utf8",
@@ -149,7 +149,7 @@ test("a plan, a projection and a comparison are tables", async () => {
     await rowsOf("Phases of the median step");
 });
 
-test("nothing went wrong in the page", () => {
+test("no error in the page", () => {
     assert.deepEqual(page.faults, []);
 });
 
