@@ -45,7 +45,8 @@ def declare(name, fields, base, total):
     tail = "" if total else ", total=False"
     if any(keyword.iskeyword(key) for key in fields):
         rows = "".join(f'        "{key}": {kind!r},\n' for key, kind in fields.items())
-        return f'{name} = TypedDict(\n    "{name}",\n    {{\n{rows}    }},\n    total={total},\n)\n'
+        head = f'{name} = TypedDict(\n    "{name}",\n'
+        return f"{head}    {{\n{rows}    }},\n    total={total},\n)\n"
     rows = "".join(f"    {key}: {kind}\n" for key, kind in fields.items()) or "    pass\n"
     return f"class {name}({base}{tail}):\n{rows}"
 

@@ -22,7 +22,7 @@ def finite(tree):
 
 
 class Events:
-    """Appends to PATH; None: nothing is written. A rank that is SILENT writes only what is forced."""
+    """Appends to PATH; None: nothing is written. A SILENT rank writes only what is forced."""
 
     def __init__(self, path, silent=False):
         self._path = path

@@ -25,7 +25,8 @@ class Problem(Exception):
     def __init__(self, status, body):
         self.status = status
         self.body = body
-        self.detail = body.get("detail") or body.get("title") or http.client.responses.get(status, "")
+        title = body.get("title") or http.client.responses.get(status, "")
+        self.detail = body.get("detail") or title
         self.pointer = body.get("pointer")
         self.rules = body.get("rules") or []
         where = f" ({self.pointer})" if self.pointer else ""

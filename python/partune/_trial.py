@@ -43,7 +43,7 @@ class _TooFewSteps(_Agreed, RuntimeError):
 
 
 class Step:
-    """One step of the loop. Set `loss` (a number or a tensor), and `grad_norm` and `lr` if known."""
+    """One step. Set `loss` (a number or a tensor), and `grad_norm` and `lr` where known."""
 
     def __init__(self, trial, tokens):
         self.tokens = tokens
@@ -61,7 +61,7 @@ class Step:
 
 
 class Stopwatch:
-    """Milliseconds of this rank: CUDA events where there are any, else the clock after a barrier."""
+    """Milliseconds of this rank: by CUDA events, without CUDA by the clock after a barrier."""
 
     def start(self):
         self._cuda = _ranks.cuda()
@@ -216,7 +216,7 @@ class Trial:
             raise _BadLoss(f"loss is {loss} in step {self.n}")
 
     def _ends(self):
-        """Why the trial ends with this step, as the bundled trainer decides it; None: it goes on."""
+        """Why the trial ends with this step, by the rule of the bundled trainer; None: not yet."""
         alone = _ranks.world() > 1 and not _ranks.distributed()  # others would decide otherwise
         if len(self._ms) >= self.limits.max_steps:
             return "max_steps"

@@ -121,7 +121,8 @@ class Results(WithDaemon):
     def test_an_export_is_text_and_a_file(self):
         path = os.path.join(self.folder.name, "out.json")
         text = self.campaign.export("partune", allow_simulated=True, allow_loss=True, output=path)
-        self.assertEqual(json.loads(text)["layout"]["world"], self.campaign.best()["layout"]["world"])
+        world = self.campaign.best()["layout"]["world"]
+        self.assertEqual(json.loads(text)["layout"]["world"], world)
         with open(path, encoding="utf-8") as file:
             self.assertEqual(file.read(), text)
 

@@ -1,4 +1,5 @@
 """Parts of partune without a trial around them: statistics, the event file, exceptions."""
+import ast
 import errno
 import json
 import os
@@ -143,6 +144,15 @@ class Failure(unittest.TestCase):
         self.assertEqual(_failure.detail(ValueError("a\n b")), "ValueError: a b")
         self.assertEqual(_failure.detail(IllegalLayout("tp 3")), "tp 3")
         self.assertLess(len(_failure.detail(ValueError("x" * 1000))), 400)
+
+
+class Source(unittest.TestCase):
+    def test_every_module_is_python_3_9(self):
+        folder = os.path.join(os.environ["PT_SRC"], "python", "partune")
+        for name in os.listdir(folder):
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    ast.parse(file.read(), name, feature_version=(3, 9))
 
 
 class Settings(unittest.TestCase):

@@ -19,7 +19,8 @@ LOOP = """
     import torch, torch.distributed as dist
     import partune
     with partune.trial() as trial:
-        dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=trial.rank, world_size=2)
+        meet = "file://" + sys.argv[1]
+        dist.init_process_group("gloo", init_method=meet, rank=trial.rank, world_size=2)
         rank, n = trial.rank, 0
         while not trial.done and n < 50:
             n += 1

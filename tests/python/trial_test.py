@@ -20,7 +20,8 @@ CONFIG = {
 LOOP = """
     import os, signal, sys, time
     import partune
-    with partune.trial(layout={"micro_batch": 4, "zero": 1}, workload={"global_batch": 4, "seq": 2}) as trial:
+    plain = {"micro_batch": 4, "zero": 1}
+    with partune.trial(layout=plain, workload={"global_batch": 4, "seq": 2}) as trial:
         n = 0
         while n < 50:
             n += 1
@@ -31,6 +32,38 @@ LOOP = """
             if trial.done:
                 break
         print("steps", n, trial.layout.micro_batch, trial.micro_batches, trial.layout.zero)
+"""
+
+# A device on which each step takes 12.5 ms, in place of torch.
+CUDA = """
+import atexit, sys, types
+
+class Event:
+    made = synchronized = 0
+    def __init__(self, enable_timing):
+        assert enable_timing
+    def record(self):
+        Event.made += 1
+        self.at = 12.5 * (Event.made // 2)
+    def synchronize(self):
+        Event.synchronized += 1
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+torch = types.ModuleType("torch")
+torch.__version__ = "2.9"
+torch.OutOfMemoryError = OutOfMemoryError
+torch.cuda = types.SimpleNamespace(
+    is_available=lambda: True,
+    is_initialized=lambda: True,
+    max_memory_allocated=lambda: 123456,
+    Event=Event,
+)
+sys.modules["torch"] = torch
+atexit.register(lambda: print("synchronized", Event.synchronized))
 """
 
 
@@ -197,6 +230,19 @@ class Trial(unittest.TestCase):
         code, out, err = self.run_script(LOOP % "", PARTUNE_TRIAL_EVENTS="/dev/full")
         self.assertEqual(code, 70)
         self.assertIn("No space left", err)
+
+    def test_with_cuda_a_step_is_measured_by_events_on_the_device(self):
+        code, out, err = self.run_script(CUDA + textwrap.dedent(LOOP % ""))
+        self.assertEqual(code, 0, err)
+        steps = [e for e in self.events() if e["event"] == "step"]
+        self.assertEqual([e["ms"] for e in steps], [12.5] * 4)
+        self.assertEqual(self.events()[-1]["memory"]["measured"], {"total": 123456, "rank": 0})
+        self.assertIn("synchronized 4", out)
+
+    def test_memory_that_cuda_lacks_is_oom_with_the_bytes_asked_for(self):
+        bad = "if n == 3: raise torch.OutOfMemoryError('Tried to allocate 3.00 GiB')"
+        error = self.last(66, CUDA + textwrap.dedent(LOOP % bad))
+        self.assertEqual((error["class"], error["asked"]), ("oom", 3 << 30))
 
     def test_torch_is_not_imported(self):
         code, out, err = self.run_script((LOOP % "") + "    print('torch' in sys.modules)")
