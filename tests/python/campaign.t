@@ -1,6 +1,7 @@
 #!/bin/sh
 # A campaign over the PyTorch script of the documents: trials under torchrun, a winner that is verified, failures by name.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 . "$PT_SRC/tests/python/python.sh"
 with_torch
 cd "$run" || exit 99
@@ -25,14 +26,11 @@ END
 trainer pytorch "$examples/train.py" >partuned.conf
 trainer fails "$run/fails.py" | grep -v '^#' >>partuned.conf
 
-"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --config partuned.conf --cores 2 2>err &
-pid=$!
-pids="$pids $pid"
-wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
-PARTUNE_SERVER=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err) PARTUNE_DATA=$run/data
+start --config partuned.conf --cores 2
+PARTUNE_SERVER=$url PARTUNE_DATA=$run/data
 export PARTUNE_SERVER PARTUNE_DATA
 partune() { "$PT_BUILD/partune" "$@"; }
-call() { $C -H "Authorization: Bearer $(cat data/token)" "$PARTUNE_SERVER/v1/campaigns/$id$1"; }
+call() { $C -H "$A" "$PARTUNE_SERVER/v1/campaigns/$id$1"; }
 
 # The example, with three layouts and few steps.
 sed -e 's/"micro_batch": \[1, 2, 4, 8\]/"micro_batch": [1, 2, 8]/; s/"recompute": \["none", "full"\]/"recompute": ["none"]/' \
@@ -67,6 +65,5 @@ t=$(first 16)
 has "an allocation that fails on another rank is oom" "$t" '"state":"oom"'
 has "of that rank, with its words" "$t" '"detail":"RuntimeError: .*[Mm]emory.*"rank":1'
 has "a loss that is no number is numeric" "$(sed -i 's/trial.rank == 1/False/' fails.py; first 2)" '"state":"numeric".*loss is nan in step 4'
-kill -TERM "$pid"
-wait "$pid"
+stop
 finish
