@@ -9,6 +9,7 @@ import sys
 
 RANK = ("RANK", "SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+KEPT = {}
 DEVICE = {"nccl": "cuda", "xccl": "xpu"}  # backends that take no tensors of the CPU
 
 
@@ -55,11 +56,26 @@ def exchange(row):
     dist = distributed()
     if not dist or dist.get_world_size() == 1:
         return [list(row)]
-    torch = sys.modules["torch"]
-    mine = torch.tensor(row, dtype=torch.float64, device=device())
-    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    mine, rows = buffers(len(row), dist.get_world_size())
+    mine.copy_(sys.modules["torch"].tensor(row, dtype=mine.dtype))
     dist.all_gather(rows, mine)
     return [other.tolist() for other in rows]
+
+
+def buffers(count, ranks):
+    """Tensors for COUNT numbers of this rank, and of all; made once and never freed.
+
+    If the last reference to a tensor went in a thread of gloo while the main thread destroys the
+    process group, both would wait for each other: the one for the interpreter's lock, the other
+    for the thread (seen in torch 1.13).
+    """
+    key = (count, ranks, device())
+    if key not in KEPT:
+        torch = sys.modules["torch"]
+        KEPT[key] = [
+            torch.zeros(count, dtype=torch.float64, device=device()) for _ in range(ranks + 1)
+        ]
+    return KEPT[key][0], KEPT[key][1:]
 
 
 def barrier():
