@@ -48,8 +48,10 @@ while [ $i -lt 12 ]; do
     say "\"step\",\"n\":$i,\"ms\":100,\"tokens\":512,\"warmup\":$([ $i = 1 ] && echo true || echo false)" "" "$3"
 done
 say '"summary","steps":11,"tokens_per_s":7777,"tokens_per_s_se":1' "" "$3"
+[ "$4" != stays ] || exec sleep 600
 END
 chmod +x own
+printf '[trainer "stays"]\nparser = jsonl\ncommand = \"%s/own\" ends_itself {config} {events} stays\n' "$run" >>partuned.conf
 for word in ends_itself other; do
     printf '[trainer "%s"]\nparser = jsonl\ncommand = \"%s/own\" %s {config} {events}\n' $word "$run" $word
 done >>partuned.conf
@@ -83,6 +85,7 @@ t=$(trial nan)
 has "a loss that is not a number is numeric" "$t" '"state":"numeric"'
 has "and ends the trial" "$t" 'loss: *nan'
 has "a program with events is stopped when the trial's limits are reached" "$(trial other)" '"state":"ok".*"tokens_per_s":5120\.0'
+has "one that does not end after its summary is ended, and its result counts" "$(trial stays)" '"state":"ok".*"tokens_per_s":7777'
 has "one that says that it ends itself is not" "$(trial ends_itself)" '"state":"ok".*"tokens_per_s":7777'
 kill -TERM "$pid"
 wait "$pid"

@@ -417,10 +417,18 @@ static void summarise(struct tn_attempt *attempt)
     s->tokens_per_s_se = s->tokens_per_s * error / median;
 }
 
+enum { LEAVE_MS = 10000 }; /* for a program to end after its summary: libraries may hang then */
+
 static void tick(struct tn_attempt *attempt)
 {
     const struct tn_seen *s = &attempt->seen;
 
+    if (s->summary && attempt->stop == TN_STOP_NONE &&
+        tn_now_ms() - attempt->last_event > LEAVE_MS) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble), "still there after its summary");
+        tn_attempt_stop(attempt, TN_STOP_MEASURED);
+        return;
+    }
     /* A loss that is no number: more steps would tell no more. A program with events ends itself.
      */
     if (s->error && !s->summary && attempt->trainer->line == tn_log_line) {
