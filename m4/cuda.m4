@@ -1,6 +1,5 @@
-# A C++ compiler, for the kernels of kernels/cuda/ on the host (their tests) and as nvcc's. Nothing else needs it.
+# Whether CXX serves for the kernels of kernels/cuda/ on the host (their tests) and as nvcc's. Nothing else needs it.
 AC_DEFUN([PT_CXX], [
-  AS_CASE([$CC], [*clang*], [AC_PROG_CXX([clang++ g++ c++])], [AC_PROG_CXX([g++ c++ clang++])])
   AC_LANG_PUSH([C++])
   pt_save_CXXFLAGS=$CXXFLAGS
   CU_CXXFLAGS="-std=gnu++20 -Wall -Wextra -Wno-missing-field-initializers"
