@@ -97,7 +97,7 @@ stop
 echo '10.111.0.1:none' >hosts
 if (hosts_exec "$PT_BUILD/partuned" --data three --listen "unix:$short/sock" --hosts hosts) >err 2>&1; then ended=0; else ended=$?; fi
 is "an invalid host file: the daemon does not start" "$ended" 2
-has "and names the line" "$(cat err)" 'hosts:1: after the colon'
+has "and names the line" "$(cat err)" 'hosts:1: the number of cores after the colon'
 is "no process is left" "$(grep -lsz "^HYDRA_LAUNCHER_EXEC=$short/launch" /proc/[0-9]*/environ |
     while read -r e; do cat "$e" 2>/dev/null | tr '\0' '\n' | grep '^PARTUNE_TRIAL='; done)" ""
 finish

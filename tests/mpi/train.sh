@@ -129,7 +129,7 @@ for each in "$have 100000" "5 5"; do
     [ "$(wc -l <v.losses)" = 6 ] && head -1 v.losses >v.first && [ "$(wc -w <v.losses)" = 12 ] &&
         awk -v want="$(cut -d' ' -f2 v.first)" '{ d = $2 / want - 1; if (!(d < 1e-6 && d > -1e-6)) bad = 1 } END { exit bad }' v.losses
     ok $? "validation on $count of $asked samples is the same in every layout"
-    grep '"what":"validation"' v.ev | grep -q "has $have samples of $seq tokens, not the $asked"
+    grep '"what":"validation"' v.ev | grep -q "only $have samples of $seq tokens, --validate-samples is $asked"
     [ $? = $((count == asked)) ]
     ok $? "and warns when there are fewer"
 done
