@@ -9,7 +9,7 @@ examples=$PT_SRC/docs/examples/pytorch
 
 # The example's section with its paths. Options -r and -t only because torch 1.13 fails without them under Python 3.11.
 trainer() { # name, script
-    sed -n "s|^command = torchrun|command = \"$python\" -m torch.distributed.run -r 2 -t 2 --log_dir {folder}|; s|/opt/train/train.py|\"$2\"|
+    sed -n "s|^command = torchrun|command = '$python' -m torch.distributed.run -r 2 -t 2 --log_dir {folder}|; s|/opt/train/train.py|'$2'|
         s|\"pytorch\"|\"$1\"|; p" "$examples/partuned.conf"
     printf 'env = PYTHONPATH=%s/python\nenv = PYTHONDONTWRITEBYTECODE=1\nenv = GLOO_SOCKET_IFNAME=lo\n' "$PT_SRC"
 }
@@ -23,7 +23,8 @@ with partune.trial() as trial:
                 torch.empty(1 << 60)
             step.loss = float("nan") if trial.workload.global_batch == 2 and trial.n == 3 else 1.0
 END
-trainer pytorch "$examples/train.py" >partuned.conf
+mkdir "a folder" && cp "$examples/train.py" "a folder/"
+trainer pytorch "$run/a folder/train.py" >partuned.conf
 trainer fails "$run/fails.py" | grep -v '^#' >>partuned.conf
 
 start --config partuned.conf --cores 2

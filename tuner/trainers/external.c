@@ -253,18 +253,19 @@ static char *export_target(const char *word)
                : NULL;
 }
 
-/* Next word of the template into OUT; false at its end. Quotes keep blanks together. */
+/* Next word of the template into OUT; false at its end. Single and double quotes keep blanks
+ * together; double ones must be escaped in a configuration file, whose own quotes they are. */
 static bool next_word(struct str *out, const char **pos)
 {
-    bool quoted = false;
+    char quote = 0;
 
     while (isspace((unsigned char)**pos))
         (*pos)++;
     if (!**pos)
         return false;
-    for (; **pos && (quoted || !isspace((unsigned char)**pos)); (*pos)++)
-        if (**pos == '"')
-            quoted = !quoted;
+    for (; **pos && (quote || !isspace((unsigned char)**pos)); (*pos)++)
+        if (quote ? **pos == quote : **pos == '"' || **pos == '\'')
+            quote = quote ? 0 : **pos;
         else
             str_addc(out, **pos);
     return true;
