@@ -1,7 +1,6 @@
 #!/bin/sh
-# What a header states and code relies on is asserted: at least so many asserts in 1,000 lines of the numerics. Asserts in
+# What a header states and code relies on is asserted: at least so many asserts in 1,000 lines of each folder. Asserts in
 # loops over elements (kernels/simd and the folders of instruction sets) are not asked for, and not counted.
-least=5
 src=${PT_SRC:?}
 cd "$src" || exit 99
 
@@ -15,11 +14,13 @@ measure() { # name, files: density times ten on stdout, a remark behind it
 }
 
 n=0
-echo "1..4"
-for folder in search trainer kernels; do
+echo "1..5"
+for bar in search/1:5 trainer/1:5 kernels/1:5 tuner/3:3; do # folder/depth:asserts
     n=$((n + 1))
+    folder=${bar%%/*} depth=${bar#*/} least=${bar##*:}
+    depth=${depth%:*}
     # shellcheck disable=SC2046 # names of sources have no blanks
-    set -- $(measure "$folder/" $(find "$folder" -maxdepth 1 -name '*.[ch]' | sort))
+    set -- $(measure "$folder/" $(find "$folder" -maxdepth "$depth" -name '*.[ch]' | sort))
     tenths=$1
     shift
     if [ "$tenths" -ge $((10 * least)) ]; then echo "ok $n - at least $least asserts in 1,000 lines of $folder/"
@@ -28,5 +29,5 @@ for folder in search trainer kernels; do
 done
 off=$(grep -rnE '(-D|# *define +)NDEBUG' configure.ac Makefile.am m4 ./*/Makemodule.am base db kernels plan search trainer tuner web |
       grep -v '/node_modules/')
-if [ -z "$off" ]; then echo "ok 4 - no build switches them off"
-else echo "not ok 4 - no build switches them off"; echo "$off" | sed 's/^/#   /'; fi
+if [ -z "$off" ]; then echo "ok 5 - no build switches them off"
+else echo "not ok 5 - no build switches them off"; echo "$off" | sed 's/^/#   /'; fi

@@ -1,4 +1,5 @@
 /* What all handlers share: the service behind a request, answers, problems, lists and filters. */
+#include <assert.h>
 #include <errno.h>
 
 #include "tuner/api/api.h"
@@ -86,6 +87,7 @@ bool tn_api_filter(struct db_filter *ret, struct web_request *rq, const char *co
         tn_api_bad_query(rq, &e);
         return false;
     }
+    assert(page.size > 0);
     *ret = (struct db_filter){
         .state = web_query(rq, "state"),
         .tag = web_query(rq, "tag"),

@@ -7,6 +7,7 @@
  * Nothing is launched before the commit, and a former daemon's attempt is taken over or settled, so
  * an attempt that was committed is settled exactly once, by whichever daemon lives then.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>
@@ -186,6 +187,7 @@ static void attempt_free(struct tn_attempt *attempt)
 {
     struct tn_attempt **at = &tn_work(attempt->svc)->attempts;
 
+    assert(attempt->handles == 0);
     while (*at && *at != attempt)
         at = &(*at)->next;
     if (*at)
@@ -204,6 +206,7 @@ void tn_attempt_closed(uv_handle_t *handle)
 {
     struct tn_attempt *a = handle->data;
 
+    assert(a->handles > 0);
     if (--a->handles == 0)
         attempt_free(a);
 }
@@ -232,6 +235,8 @@ static struct tn_attempt *attempt_new(struct tn_trial *trial, int64_t number)
     struct tn_spec *s = c->engine->spec;
     struct tn_attempt *a = mem_alloc(sizeof(*a));
 
+    assert(number > 0);
+    assert(trial->n > 0);
     a->svc = c->svc;
     a->campaign = c;
     a->trial = trial;
@@ -372,6 +377,8 @@ void tn_attempt_tick_in(struct tn_attempt *attempt, uint64_t ms)
 static void watch(struct tn_attempt *attempt)
 {
     struct tn_work *work = tn_work(attempt->svc);
+
+    assert(attempt->handles == 0 && !attempt->ended);
     uv_timer_init(tn_loop(attempt->svc), &attempt->tick);
     attempt->tick.data = attempt;
     attempt->handles++;
@@ -383,6 +390,7 @@ static void watch(struct tn_attempt *attempt)
 
 void tn_attempt_stop(struct tn_attempt *attempt, enum tn_stop_reason why)
 {
+    assert(why != TN_STOP_NONE);
     if (attempt->ended || attempt->stop != TN_STOP_NONE)
         return;
     attempt->stop = why;
@@ -470,6 +478,7 @@ static void commit_run(struct tn_attempt *attempt)
 
 void tn_attempt_runs(struct tn_attempt *attempt)
 {
+    assert(attempt->waits);
     attempt->waits = false;
     attempt->started = attempt->last_event = tn_now_ms();
     commit_run(attempt);
@@ -520,6 +529,7 @@ int tn_attempt_start(struct tn_trial *trial, struct err *error)
     struct tn_attempt *a;
     int r = s->launcher->ready(trial->campaign->svc, s, error);
 
+    assert(!trial->next);
     if (r == 0 && !s->launcher->elsewhere)
         r = tn_retain_room(trial->campaign->svc, error);
     if (r == 0 && !s->launcher->elsewhere)
@@ -532,6 +542,7 @@ int tn_attempt_start(struct tn_trial *trial, struct err *error)
         attempt_free(a);
         return -EBUSY;
     }
+    assert(a->ncpus >= 0 && a->ncpus <= TN_MAX_CORES);
     r = prepare(a, error);
     if (r == 0)
         r = commit_start(a, error);
@@ -627,6 +638,7 @@ int tn_attempt_recover(struct tn_campaign *campaign, struct tn_trial *trial,
         a->ncpus = tn_cpus_parse(a->cpus, TN_MAX_CORES, row->cpus);
     if (a->ncpus < 0)
         a->ncpus = 0;
+    assert(a->ncpus <= TN_MAX_CORES);
     if (row->started != DB_NULL || row->created != DB_NULL) { /* its time goes on where it was */
         int64_t age = clock_wall_ms() - (row->started != DB_NULL ? row->started : row->created);
 

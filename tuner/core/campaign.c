@@ -1,4 +1,5 @@
 /* Campaigns: shown, described, paused, resumed, cancelled, cloned, deleted. */
+#include <assert.h>
 #include <errno.h>
 
 #include "tuner/core/attempt.h"
@@ -54,6 +55,7 @@ int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc,
         free(text);
         json_object_set_new(work->texts, id, entry);
     }
+    assert(json_array_size(entry) == 3);
     *ret = json_string_value(json_array_get(entry, 2));
     *ret_size = json_string_length(json_array_get(entry, 2));
     return 0;

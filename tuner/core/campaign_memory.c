@@ -1,4 +1,5 @@
 /* Those campaigns that are in memory: at work, paused, or with trials that still run. */
+#include <assert.h>
 #include <math.h>
 
 #include "tuner/core/campaign.h"
@@ -26,6 +27,7 @@ void tn_campaign_set_state(struct tn_campaign *campaign, const char *state)
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (!strcmp(known[i], state))
             campaign->state = known[i];
+    assert(campaign->state && !strcmp(campaign->state, state));
     if (campaign->active_since) {
         campaign->active_s += (double)(now - campaign->active_since) / 1000.0;
         campaign->active_since = 0;
@@ -86,6 +88,7 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
     struct tn_campaign *c = mem_alloc(sizeof(*c));
     int64_t now = clock_wall_ms();
 
+    assert(!tn_campaign_find(svc, row->id));
     c->svc = svc;
     c->engine = owned_en;
     snprintf(c->id, sizeof(c->id), "%s", row->id);
@@ -114,6 +117,7 @@ void tn_campaign_clear_queue(struct tn_campaign *campaign)
 
 static void free_campaign(struct tn_campaign *campaign)
 {
+    assert(campaign->running == 0 && !campaign->asking && !campaign->refitting);
     tn_campaign_clear_queue(campaign);
     while (campaign->tells) {
         struct tn_tell *t = campaign->tells;
@@ -149,6 +153,7 @@ void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial)
 
     while (*at && (*at)->n < trial->n)
         at = &(*at)->next;
+    assert(!*at || (*at)->n > trial->n);
     trial->campaign = campaign;
     trial->next = *at;
     *at = trial;
@@ -159,6 +164,7 @@ struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout
 {
     struct tn_trial *t = mem_alloc(sizeof(*t));
 
+    assert(row->n > 0);
     t->n = row->n;
     t->search_id = row->search_id;
     t->attempts = row->attempts;

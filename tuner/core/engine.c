@@ -4,6 +4,7 @@
  * Asking and telling run in libuv's pool (scheduler.c), answers for the HTTP side in whatever
  * thread asks; the lock lets one of them in at a time. The loop itself never takes it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -53,6 +54,8 @@ struct tn_engine *tn_engine_ref(struct tn_engine *en)
 {
     atomic_fetch_add(&en->refs, 1);
     return en;
+
+    assert(atomic_load(&en->refs) > 0);
 }
 
 struct tn_engine *tn_engine_unref(struct tn_engine *en)
@@ -78,6 +81,7 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial)
         memset(en->n_of + en->cap, 0, (size_t)(cap - en->cap) * sizeof(en->n_of[0]));
         en->cap = cap;
     }
+    assert(search_id < en->cap && en->ids < en->cap);
     en->n_of[search_id] = trial;
     if (search_id > en->ids)
         en->ids = search_id;
@@ -107,6 +111,7 @@ static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct
     if (r < 0)
         return err_wrap(error, "trial %lld", (long long)trial->n);
     tn_engine_name(en, (int)trial->search_id, trial->n);
+    assert(trial->search_id <= en->ids);
     if (db_trial_final(trial->state)) {
         tn_outcome_of(&o, trial);
         r = se_tell(en->search, (int)trial->search_id, &o, error);

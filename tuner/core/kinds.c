@@ -1,4 +1,6 @@
 /* Launchers and trainers by their names. */
+#include <assert.h>
+
 #include "tuner/core/kinds.h"
 #include "tuner/core/launcher.h"
 #include "tuner/state/state.h"
@@ -20,6 +22,7 @@ void tn_launcher_names(const char *ret[TN_MAX_LAUNCHERS + 1], const struct tn_se
         ret[n] = tn_kinds_of(svc)->launchers[n]->name;
         n++;
     }
+    assert(!tn_kinds_of(svc)->launchers[n]);
     ret[n] = NULL;
 }
 

@@ -11,6 +11,7 @@
  * pool, and at the start of the daemon for one that was killed meanwhile. Folders are measured
  * there, too; a round of that takes 1 % of the time at most.
  */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -104,6 +105,7 @@ static void measure_done(uv_work_t *work, int status)
     int64_t quota = (int64_t)tn_settings(svc)->quota;
     bool full;
 
+    assert(k->at_work && tn_phase(svc)->works > 0);
     (void)status;
     for (int i = 0; !tn_phase(svc)->closing && i < m->count && m->used > quota; i++)
         if (m->bytes[i] > 0)

@@ -11,6 +11,7 @@
  * row says and not in memory; requests that need it there are refused for the moment. At the start
  * nothing is launched until all are back, since they may hold cores, and /readyz says so.
  */
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -153,6 +154,7 @@ static void count_space(struct tn_revival *revival)
     struct tn_patience patience;
     struct pl_plan plan;
 
+    assert(!revival->space.exact);
     tn_patience_start(&patience, COUNT_S, &tn_phase(revival->svc)->ending);
     pl_plan_look(&plan, spec->se.space, &p, 0, spec->se.memory_headroom, false, &patience.plan);
     if (plan.exact || plan.legal > revival->space.legal)
@@ -247,6 +249,7 @@ static void begin_next(struct tn_service *svc)
     }
     if (!oldest || busy >= BUILDERS)
         return;
+    assert(busy < BUILDERS && !oldest->begun);
     oldest->begun = true;
     sigfillset(&all); /* signals are the loop's */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -261,6 +264,7 @@ static void on_closed(uv_handle_t *handle)
     struct tn_revival *v = handle->data;
     struct tn_service *svc = v->svc;
 
+    assert(tn_phase(svc)->works > 0);
     free(v);
     tn_phase(svc)->works--;
     tn_changed(svc);
@@ -289,6 +293,7 @@ static void revive_async(struct tn_service *svc, const char *id, struct tn_space
 {
     struct tn_revival *v = mem_alloc(sizeof(*v));
 
+    assert(!tn_campaign_reviving(svc, id));
     *v = (struct tn_revival){
         .next = tn_work(svc)->revivals, .svc = svc, .space = space, .at_start = at_start};
     v->built.data = v;

@@ -11,6 +11,7 @@
  * launcher until it has its cores. They also wait while it asks its search for the trial that it
  * will start, else the end of each of its trials would give their cores to whoever is next.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -48,6 +49,7 @@ static void finish(struct tn_campaign *campaign)
     struct finish f = {campaign->id, campaign->done};
     struct err e = {0};
 
+    assert(campaign->done && campaign->running == 0);
     if (tn_write(campaign->svc, finish_job, &f, &e) < 0) {
         log_error("campaign %s cannot end: %s", campaign->id, e.text);
         campaign->retry_at = tn_now_ms() + 1000;
@@ -155,6 +157,7 @@ static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
                                                            : "exhausted";
         return;
     }
+    assert(ask->answer == SE_TRIAL && ask->trial.id > 0);
     if (tn_trial_add_chosen(&n, campaign, &ask->trial, ask->repeat_of,
                             ask->repeat_of == DB_NULL ? "search" : "repeat", &e) < 0) {
         give_back(campaign, &ask->trial, &e);
@@ -194,6 +197,8 @@ static void refit_done(uv_work_t *work, int status)
     struct refit *f = work->data;
     struct tn_service *svc = f->c->svc;
 
+    assert(tn_phase(svc)->works > 0);
+    assert(f->c->refitting);
     (void)status;
     f->c->refitting = false;
     tn_phase(svc)->works--;
@@ -206,6 +211,7 @@ static void start_refit(struct tn_campaign *campaign)
 {
     struct refit *f = mem_alloc(sizeof(*f));
 
+    assert(!campaign->refitting);
     f->work.data = f;
     f->c = campaign;
     f->engine = tn_engine_ref(campaign->engine);
@@ -220,6 +226,8 @@ static void ask_done(uv_work_t *work, int status)
     struct tn_campaign *c = k->c;
     struct tn_service *svc = c->svc;
 
+    assert(tn_phase(svc)->works > 0);
+    assert(c->asking);
     (void)status;
     c->asking = c->wanting = false;
     tn_phase(svc)->works--;
@@ -238,6 +246,7 @@ static void start_ask(struct tn_campaign *campaign, bool want)
 {
     struct ask *k = mem_alloc(sizeof(*k));
 
+    assert(!campaign->asking);
     k->work.data = k;
     k->c = campaign;
     k->engine = tn_engine_ref(campaign->engine);
@@ -294,6 +303,7 @@ static bool start_head(struct tn_campaign *campaign)
     uint64_t waited;
     int r;
 
+    assert(t->campaign == campaign);
     if (t->not_before > tn_now_ms() || must_wait(campaign))
         return false;
     campaign->queue =

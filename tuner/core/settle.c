@@ -4,6 +4,7 @@
  * Outcomes are rows of db_states: whether one settles its trial, after how many attempts, and
  * whether it pauses the campaign.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -75,6 +76,7 @@ static void by_stop(struct cause *cause, const struct tn_attempt *left)
         [TN_STOP_HANG] = DB_STATE_HANG,        [TN_STOP_PRUNED] = DB_STATE_PRUNED,
         [TN_STOP_SERVICE] = DB_STATE_REQUEUED, [TN_STOP_MEASURED] = DB_STATE_CRASH};
 
+    assert(left->stop > TN_STOP_NONE && left->stop < ARRAY_LEN(outcomes));
     say(cause, outcomes[left->stop], "%s",
         left->trouble[0]               ? left->trouble
         : left->stop == TN_STOP_CANCEL ? "on request"
@@ -217,6 +219,7 @@ static char *failure_text(const struct cause *cause, const struct tn_attempt *at
                   attempt->exit.known && attempt->exit.signal ? json_integer(attempt->exit.signal)
                                                               : json_null());
 
+    assert(cause->outcome != DB_STATE_OK);
     return v ? jx_dump(v)
              : mem_printf("{\"class\":\"%s\",\"detail\":null}", db_states[cause->outcome].name);
 }
@@ -430,6 +433,7 @@ static void apply(struct settlement *settlement)
     double seconds = (double)(tn_now_ms() - a->started) / 1000.0 * a->trial->layout.world *
                      a->trial->layout.threads;
 
+    assert(c->running > 0);
     c->running--;
     c->device_s += seconds;
     c->share += seconds;
@@ -475,6 +479,7 @@ int tn_settle(struct tn_attempt *attempt, struct err *error)
     struct settlement s = {.a = attempt};
     int r;
 
+    assert(attempt->ended && attempt->trial);
     find_cause(&s.cause, attempt);
     s.row = &db_states[s.cause.outcome];
     s.best = beats(attempt, &s.cause);

@@ -1,4 +1,5 @@
 /* A campaign's JSON: checked as a whole, completed, and refused with the field that is wrong. */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -165,6 +166,8 @@ int tn_spec_parse(struct tn_spec **ret, json_t **ret_rules, const struct tn_serv
     }
     if (r < 0)
         return r;
+    assert(s->launcher && s->trainer && s->resolved);
+    assert(s->priority >= -TN_MAX_PRIORITY && s->priority <= TN_MAX_PRIORITY);
     *ret = TAKE(s);
     return 0;
 }

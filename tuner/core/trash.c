@@ -4,6 +4,7 @@
  * A folder that goes is renamed into trash/, which is emptied in libuv's pool, and at the start of
  * the daemon for one that was killed meanwhile.
  */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ static void empty_done(uv_work_t *work, int status)
 {
     struct emptying *t = work->data;
 
+    assert(tn_phase(t->svc)->works > 0);
     (void)status;
     tn_phase(t->svc)->works--;
     free(t->path);

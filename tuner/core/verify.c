@@ -11,6 +11,7 @@
  * prediction is their geometric mean, with the interval in which one more run will be, 95 in 100
  * times: exp(m +- t s sqrt(1 + 1/k)).
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -28,6 +29,7 @@ static void log_interval(double *ret_mean, double *ret_lo, double *ret_hi, const
 {
     double m = 0, s = 0, half;
 
+    assert(count > 0 && share > 0);
     for (int i = 0; i < count; i++)
         m += log(values[i]) / count;
     for (int i = 0; i < count; i++)
@@ -52,6 +54,7 @@ void tn_prediction_interval(double *ret_mean, double *ret_lo, double *ret_hi, co
 
 const char *tn_verdict(double lo, double hi, bool same)
 {
+    assert(!(lo > hi));
     if (same)
         return "same";
     return lo > 1 ? "holds" : hi < 1 ? "does not hold" : "within noise";
@@ -160,6 +163,7 @@ static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct er
             ret->winner[ret->n++] = w ? a1 : a2;
         }
     }
+    assert(ret->n <= TN_MAX_PAIRS);
     arena_done(&a);
     return r;
 }

@@ -4,6 +4,7 @@
  * What their trials said when it was submitted becomes part of its completed text, so that the
  * search is the same after a restart, and after they were deleted.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -58,6 +59,7 @@ static int trials_of(json_t **ret, struct db *db, const char *id, struct err *er
     *ret = json_array();
     known = json_array_size(all);
     kept = known < SE_MAX_SOURCE_TRIALS ? known : SE_MAX_SOURCE_TRIALS;
+    assert(kept <= SE_MAX_SOURCE_TRIALS && kept <= known);
     for (size_t i = 0; i < kept; i++)
         json_array_append(*ret, json_array_get(all, i * known / kept));
     return 0;

@@ -1,6 +1,8 @@
 /* What several targets share: findings, how a layout is placed on nodes, gaps of the same kind. */
 #include "tuner/export/internal.h"
 
+#include <assert.h>
+
 /* What was cut in the middle of a letter would be no text for JSON. */
 static void mend(char *text)
 {
@@ -22,6 +24,7 @@ void tn_finding_add(struct tn_findings *findings, const char *setting, const cha
     struct tn_finding *it;
     va_list ap;
 
+    assert(findings->count >= 0 && findings->count <= TN_MAX_FINDINGS);
     if (findings->count == TN_MAX_FINDINGS) {
         it = &findings->v[findings->count - 1];
         findings->more += findings->more ? 1 : 2; /* the first time it takes another one's place */
@@ -40,6 +43,7 @@ void tn_finding_add(struct tn_findings *findings, const char *setting, const cha
 
 int tn_microbatches(const struct tn_export_in *in)
 {
+    assert(in->workload->global_batch % (in->layout->micro_batch * in->layout->dp) == 0);
     return in->workload->global_batch / (in->layout->micro_batch * in->layout->dp);
 }
 
@@ -49,6 +53,7 @@ int tn_ranks_per_node(const struct tn_export_in *in)
 
     if (world > pl_cluster_devices(in->cluster)) /* legal where the cluster oversubscribes */
         per = (world + in->cluster->nodes - 1) / in->cluster->nodes;
+    assert(world > 0 && per > 0);
     return world < per ? world : per;
 }
 

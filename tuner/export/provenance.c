@@ -1,6 +1,7 @@
 /* Where a file comes from: as JSON for formats that carry metadata, as comments for the others. */
 #include "tuner/export/internal.h"
 
+#include <assert.h>
 #include <math.h>
 
 static bool has_ratio(const struct tn_export_in *in)
@@ -119,6 +120,7 @@ void tn_export_comments(struct str *out, const struct tn_exporter *exporter,
 {
     const char *mark = exporter->comment;
 
+    assert(mark);
     str_addf(out, "%s %s, for %s\n", mark, exporter->title, exporter->version);
     str_addf(out, "%s made by partune " PACKAGE_VERSION " on %s from campaign %s (", mark, in->date,
              in->campaign);

@@ -5,6 +5,8 @@
  */
 #include "tuner/export/shell.h"
 
+#include <assert.h>
+
 struct expression {
     struct tn_sh *s;
     const char *p;
@@ -175,6 +177,7 @@ enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *sh
         x.state = TN_SH_UNKNOWN;
     if (x.state == TN_SH_SUM)
         *ret = v;
+    assert(x.state != TN_SH_UNSET || x.unset);
     *ret_unset = x.unset;
     return x.state;
 }

@@ -1,6 +1,7 @@
 /* The table of targets, and how one of them writes its file: rules, gaps, comments, body. */
 #include "tuner/export/internal.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static const struct tn_exporter *const exporters[] = {
@@ -106,6 +107,7 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
     }
     if (x->gaps)
         x->gaps(&gaps, in);
+    assert(gaps.count <= TN_MAX_FINDINGS);
     tn_gap_uncarried(&gaps, in, x);
     *ret_findings = gaps;
     if (gaps.count && !allow_loss)

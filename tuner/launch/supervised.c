@@ -4,6 +4,7 @@
  * The supervisor is watched by its pidfd, so a child and an adopted process of a former daemon are
  * the same case.
  */
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -118,6 +119,7 @@ static void clean_done(uv_work_t *work, int status)
 {
     struct cleaning *cl = work->data;
 
+    assert(tn_phase(cl->svc)->works > 0);
     (void)status;
     tn_phase(cl->svc)->works--;
     if (!tn_phase(cl->svc)->closing)
@@ -131,6 +133,7 @@ static void gone(struct tn_attempt *attempt)
     struct tn_supervised *sv = of(attempt);
     struct cleaning *cl;
 
+    assert(attempt->handles > 0);
     if (sv->watched)
         uv_poll_stop(&sv->poll);
     if (attempt->ended || sv->killing)
@@ -161,6 +164,7 @@ static int watch(struct tn_attempt *attempt, int pid)
 {
     struct tn_supervised *sv = of(attempt);
 
+    assert(!sv->watched);
     sv->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (sv->pidfd < 0)
         return -errno;
@@ -192,6 +196,7 @@ void tn_process_closed(uv_handle_t *handle)
 {
     struct tn_service *svc = handle->data;
 
+    assert(tn_machine(svc)->processes > 0);
     tn_machine(svc)->processes--;
     free(handle);
 }
@@ -219,6 +224,7 @@ int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, str
         attempt->trainer->directory ? attempt->trainer->directory(attempt) : NULL;
     int r;
 
+    assert(attempt->launcher->close == tn_supervised_close);
     if (directory)
         o.cwd = directory;
 
@@ -268,6 +274,7 @@ int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error)
     uint64_t age;
     int r;
 
+    assert(attempt->launcher->close == tn_supervised_close);
     /* Was it started at all? If nobody claimed it, we do, and then nobody will. */
     r = file_exists(attempt->folder) ? tn_run_claim(attempt->folder, NULL, attempt->mark, NULL) : 0;
     if (r == 0)
@@ -296,6 +303,7 @@ void tn_supervised_stop(struct tn_attempt *attempt)
 {
     struct tn_supervised *sv = of(attempt);
 
+    assert(attempt->launcher->close == tn_supervised_close);
     if (sv->watched)
         syscall(SYS_pidfd_send_signal, sv->pidfd, SIGTERM, NULL, 0);
     sv->kill_at = tn_now_ms() + (uint64_t)grace_ms(attempt) + OBEY_MS;

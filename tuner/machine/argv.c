@@ -1,10 +1,12 @@
 /* A command line as a list of owned strings. */
+#include <assert.h>
 #include <stdarg.h>
 
 #include "tuner/machine/argv.h"
 
 void tn_argv_add(struct tn_argv *argv, const char *text)
 {
+    assert(argv->n == 0 || !argv->v[argv->n]);
     if (argv->n + 1 >= argv->cap) {
         argv->cap = argv->cap ? 2 * argv->cap : 32;
         argv->v = mem_realloc(argv->v, (size_t)argv->cap * sizeof(argv->v[0]));

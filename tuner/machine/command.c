@@ -4,6 +4,7 @@
  * Each has a time limit and answers once, from the loop; a service that closes forgets what is
  * still on its way, and no callback comes then.
  */
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 
@@ -45,6 +46,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct tn_command *c = handle->data;
 
+    assert(c->handles > 0);
     if (--c->handles > 0)
         return;
     unlink_command(c);
@@ -66,6 +68,7 @@ static void part_done(struct tn_command *command, uv_handle_t *handle)
 {
     if (uv_is_closing(handle))
         return;
+    assert(command->open > 0);
     close_one(handle);
     if (--command->open == 0)
         close_one((uv_handle_t *)&command->limit);
@@ -135,6 +138,8 @@ void tn_command_run(struct tn_commands *commands, const struct tn_argv *argv,
                               .stdio = io,
                               .stdio_count = 3};
 
+    assert(argv->n > 0 && !argv->v[argv->n]);
+    assert(timeout_ms > 0);
     *c = (struct tn_command){.next = commands->first, .commands = commands, .fn = fn, .arg = arg};
     commands->first = c;
     for (int i = 0; i < 2; i++) {

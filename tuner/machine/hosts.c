@@ -7,6 +7,7 @@
  * stay free for those that span several; these get hosts that nothing else uses, since what runs
  * beside them would share their links.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "tuner/machine/hosts.h"
@@ -41,6 +42,7 @@ static int add_host(struct tn_hosts *hosts, char *word, const char *path, int li
     new = &hosts->host[hosts->count++];
     *new = (struct tn_host){mem_strdup(word), hosts->slots, (int)slots};
     hosts->slots += (int)slots;
+    assert(hosts->slots <= TN_MAX_CORES);
     return 0;
 }
 
@@ -94,6 +96,7 @@ void tn_hosts_free(struct tn_hosts *hosts)
 
 void tn_hosts_slots(struct tn_slots *ret, const struct tn_hosts *hosts)
 {
+    assert(hosts->slots <= TN_MAX_CORES);
     memset(ret, 0, sizeof(*ret));
     for (ret->count = 0; ret->count < hosts->slots; ret->count++)
         ret->core[ret->count] = ret->count;
@@ -119,6 +122,7 @@ static int free_on(const struct tn_host *host, const struct tn_slots *slots)
 {
     int n = 0;
 
+    assert(host->first >= 0 && host->first + host->slots <= slots->count);
     for (int i = 0; i < host->slots; i++)
         n += !slots->taken[host->first + i];
     return n;
@@ -133,6 +137,7 @@ static int append(int *cpus, int count, const struct tn_host *host, const struct
             cpus[count++] = host->first + i;
             want--;
         }
+    assert(count <= TN_MAX_CORES);
     return count;
 }
 
@@ -186,6 +191,7 @@ int tn_hosts_take(int *ret_cpus, const struct tn_hosts *hosts, struct tn_slots *
     int n = shape->ranks <= shape->per_host ? list_one(ret_cpus, hosts, slots, shape)
                                             : list_many(ret_cpus, hosts, slots, shape);
 
+    assert(n >= 0 && n <= slots->free);
     tn_slots_take_list(slots, ret_cpus, n);
     return n;
 }

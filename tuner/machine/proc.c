@@ -1,5 +1,6 @@
 #include "tuner/machine/proc.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -176,6 +177,7 @@ int tn_mark_kill_all(const char *mark, int timeout_ms)
 {
     uint64_t until = clock_mono_ns() + (uint64_t)timeout_ms * 1000000;
 
+    assert(timeout_ms > 0);
     while (tn_mark_signal(mark, SIGKILL) > 0) {
         if (clock_mono_ns() > until)
             return -ETIMEDOUT;
@@ -228,6 +230,7 @@ char *tn_cpus_text(char *buf, size_t size, const int *cpus, int count)
 {
     size_t len = 0;
 
+    assert(size > 0);
     buf[0] = '\0';
     for (int i = 0; i < count && len < size; i++)
         len += (size_t)snprintf(buf + len, size - len, "%s%d", i ? "," : "", cpus[i]);

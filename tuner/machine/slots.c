@@ -1,10 +1,12 @@
 /* Cores for trials: each belongs to one attempt at a time. */
+#include <assert.h>
 #include <sched.h>
 
 #include "tuner/machine/slots.h"
 
 void tn_slots_init(struct tn_slots *slots, int limit)
 {
+    assert(limit >= 0);
     cpu_set_t set;
 
     memset(slots, 0, sizeof(*slots));
@@ -33,6 +35,8 @@ bool tn_slots_take(int *ret_cpus, struct tn_slots *slots, int count)
 {
     int from = free_run(slots, count), got = 0;
 
+    assert(count >= 0);
+    assert(slots->free >= 0 && slots->free <= slots->count);
     if (count > slots->free)
         return false;
     for (int i = from < 0 ? 0 : from; i < slots->count && got < count; i++)
@@ -40,6 +44,7 @@ bool tn_slots_take(int *ret_cpus, struct tn_slots *slots, int count)
             slots->taken[i] = true;
             ret_cpus[got++] = slots->core[i];
         }
+    assert(got == count);
     slots->free -= got;
     return true;
 }
@@ -51,6 +56,7 @@ void tn_slots_take_list(struct tn_slots *slots, const int *cpus, int count)
             if (slots->core[i] == cpus[k] && !slots->taken[i]) {
                 slots->taken[i] = true;
                 slots->free--;
+                assert(slots->free >= 0);
             }
 }
 
@@ -61,5 +67,6 @@ void tn_slots_give(struct tn_slots *slots, const int *cpus, int count)
             if (slots->core[i] == cpus[k] && slots->taken[i]) {
                 slots->taken[i] = false;
                 slots->free++;
+                assert(slots->free <= slots->count);
             }
 }

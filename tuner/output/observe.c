@@ -1,5 +1,6 @@
 /* The trainer's events (docs/reference/protocol.md): whole lines of a growing file, and what they
  * decide. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -35,6 +36,7 @@ char *tn_file_piece(size_t *ret_n, const char *path, size_t max, bool last)
     struct stat st;
     ssize_t n = -1;
 
+    assert(max > 0);
     if (fd < 0)
         return NULL;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
@@ -92,6 +94,7 @@ static void hand_out(struct tn_reader *reader,
 bool tn_reader_poll(struct tn_reader *reader, const char *path, size_t budget,
                     void (*line)(void *ctx, const char *text, size_t len, int64_t end), void *ctx)
 {
+    assert(budget > 0 && reader->len <= reader->cap);
     if (reader->fd < 0) {
         struct stat st;
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -165,6 +168,7 @@ static void keep_object(json_t **keep, json_t *value)
 
 void tn_seen_step(struct tn_seen *seen, double ms, double loss, bool warmup)
 {
+    assert(seen->measured <= seen->steps);
     seen->steps++;
     if (isnan(seen->loss_first))
         seen->loss_first = loss;

@@ -4,6 +4,7 @@
  * How much runs of one layout differ is estimated over all repeats of the campaign (search.h,
  * "pooling repeats"), since two runs alone hardly say it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -14,6 +15,7 @@ static struct se_measured *measured(struct arena *arena, const struct db_trial *
 {
     struct se_measured *m = arena_alloc(arena, (size_t)(count + 1) * sizeof(*m));
 
+    assert(count >= 0);
     for (int i = 0; i < count; i++)
         m[i] = (struct se_measured){trial[i].repeat_of == DB_NULL ? trial[i].n : trial[i].repeat_of,
                                     trial[i].tokens_per_s,
@@ -86,6 +88,7 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
 
     if (r == 0)
         r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id, each, error);
+    assert(n <= LEADERS);
     for (int i = 0; r == 0 && i < n; i++) {
         r = measure(&m[i], db, arena, campaign->id, leader[i], spread, error);
         if (r == 0 && (best < 0 || m[i].mean / (each ? world_of(&m[i]) : 1) >
@@ -96,6 +99,7 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
         return r;
     if (best < 0)
         return err_set(error, -ENOENT, "no trial of campaign %s has succeeded yet", campaign->id);
+    assert(best < n);
     *ret = m[best];
     if (ret_tied) {
         double scale = each ? world_of(&m[best]) : 1;

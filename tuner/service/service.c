@@ -1,4 +1,5 @@
 /* The service as a whole: its data directory, its loop handles, its events. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/random.h>
@@ -354,6 +355,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     for (struct tn_campaign *c = svc->work->campaigns; c; c = c->next)
         c->running = 0;
     tn_campaign_unload_idle(svc);
+    assert(!svc->work->campaigns && !svc->work->attempts);
     while (svc->subscriptions)
         tn_unsubscribe(svc->subscriptions);
     db_close(svc->db);

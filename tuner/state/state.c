@@ -1,4 +1,6 @@
 /* What the daemon has only once: its store, its events, its clock. */
+#include <assert.h>
+
 #include "tuner/state/service.h"
 #include "tuner/tuner.h"
 
@@ -20,6 +22,7 @@ struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, vo
 {
     struct tn_subscription *s = mem_alloc(sizeof(*s));
 
+    assert(fn);
     if (!svc->subscriptions)
         svc->delivered = db_event_last(svc->db);
     *s = (struct tn_subscription){svc->subscriptions, svc, fn, ctx};
@@ -46,6 +49,7 @@ static bool deliver(void *ctx, const struct db_event *ev)
     struct tn_service *svc = ctx;
     struct tn_subscription *next;
 
+    assert(ev->id > svc->delivered);
     svc->delivered = ev->id;
     for (struct tn_subscription *s = svc->subscriptions; s; s = next) {
         next = s->next;

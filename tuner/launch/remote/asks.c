@@ -1,4 +1,6 @@
 /* Workers that wait for a trial, the longest first, and those heard of in the last day. */
+#include <assert.h>
+
 #include "tuner/core/campaign.h"
 #include "tuner/core/revive.h"
 #include "tuner/launch/launch.h"
@@ -80,6 +82,7 @@ void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_
 
 json_t *tn_ask_no_trial(const char *state, const char *reason)
 {
+    assert(!strcmp(state, "wait") || !strcmp(state, "done"));
     return json_pack("{s:s, s:s?, s:f}", "state", state, "reason", reason, "retry_s",
                      !strcmp(state, "wait") ? 1.0 : 0.0);
 }

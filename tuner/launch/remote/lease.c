@@ -14,6 +14,7 @@
  * machine would have written them, and is read from there. So pruning, hangs, steps and summaries
  * are the same for all launchers, and nothing that was answered is lost by a kill.
  */
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -122,6 +123,7 @@ static bool reserve(struct tn_attempt *attempt)
     unsigned char bytes[16];
     char hex[33];
 
+    assert(!lease->ask);
     for (struct tn_ask *k = tn_launching(attempt->svc)->asks; k && !lease->ask; k = k->next)
         if (suits(k, attempt->campaign, &attempt->trial->layout))
             lease->ask = k;
@@ -153,6 +155,7 @@ static int start(struct tn_attempt *attempt, struct err *error)
 
     (void)error;
     attempt->trainer = &tn_trainer_partune; /* whatever runs there, it reports in our events */
+    assert(k && k->given);
     lease->ask = NULL;
     tn_lease_renew(attempt);
     tn_ask_answer(attempt->svc, k, 0, tn_lease_json(attempt), NULL);

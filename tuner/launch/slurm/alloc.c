@@ -98,6 +98,7 @@ static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_cam
     const struct pl_cluster *cluster = &campaign->engine->spec->se.cluster;
     struct tn_slurm_alloc *al = mem_alloc(sizeof(*al));
 
+    assert(cluster->nodes * cluster->devices_per_node <= TN_MAX_CORES);
     al->slurm = sl;
     al->per_node = cluster->devices_per_node;
     al->slots.count = al->slots.free = cluster->nodes * cluster->devices_per_node;
@@ -167,6 +168,7 @@ static void submit(struct tn_slurm_alloc *al)
     struct tn_argv v = {0};
     char name[160];
 
+    assert(al->phase == ALLOC_SUBMIT && !al->busy);
     name_of(name, al);
     tn_slurm_sbatch(&v, svc, &s, name, tn_slurm_option(svc, "time"));
     tn_argv_add(&v, "--output=/dev/null");
@@ -227,6 +229,7 @@ static void look(struct tn_slurm_alloc *al)
     struct tn_argv v = {0};
     char name[160];
 
+    assert(al->phase == ALLOC_LOOK && !al->busy);
     name_of(name, al);
     tn_slurm_program(&v, svc, "squeue");
     tn_argv_add(&v, "--noheader");
@@ -264,6 +267,7 @@ static int choose(const struct tn_slurm_alloc *al, const struct tn_slurm_shape *
 {
     int nodes = al->slots.count / al->per_node, best = -1, best_free = 0, run = 0;
 
+    assert(al->slots.count % al->per_node == 0);
     for (int k = 0; k < nodes; k++) {
         int free_here = node_free(al, k);
 
@@ -305,6 +309,7 @@ struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt, const struct tn
         look(al);
     if (al->phase != ALLOC_READY || al->closed)
         return NULL;
+    assert(attempt->ncpus == 0);
     need = tn_slurm_uses_mpiexec(attempt->svc) ? al->slots.count
                                                : tn_slurm_devices(shape, al->per_node);
     if (tn_slurm_uses_mpiexec(
@@ -317,6 +322,7 @@ struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt, const struct tn
     for (int i = first * al->per_node; i < al->slots.count && attempt->ncpus < need; i++)
         if (!al->slots.taken[i])
             attempt->cpus[attempt->ncpus++] = i;
+    assert(attempt->ncpus == need);
     tn_slots_take_list(&al->slots, attempt->cpus, attempt->ncpus);
     al->users++;
     al->idle_since = 0;
@@ -340,6 +346,7 @@ struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *attempt, const cha
 
 void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *attempt)
 {
+    assert(al->users > 0);
     tn_slots_give(&al->slots, attempt->cpus, attempt->ncpus);
     attempt->ncpus = 0;
     al->users--;

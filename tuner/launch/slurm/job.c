@@ -2,6 +2,7 @@
  * One Slurm job a trial: sbatch runs partune-run on the job's first node. The exit file in the
  * attempt's folder, which all nodes see, says how it ended, and squeue until it is there.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "tuner/core/attempt.h"
@@ -37,6 +38,7 @@ static void has_job(struct tn_slurm_trial *trial, const char *id, int count)
 {
     struct tn_attempt *a = trial->a;
 
+    assert(count > 0);
     snprintf(a->job, sizeof(a->job), "%.*s", count, id);
     trial->phase = TRIAL_WATCH;
     trial->missed = 0;
@@ -80,6 +82,7 @@ int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error)
     const char *time = tn_slurm_option(a->svc, "time");
     int r = file_write_atomic(path, script, strlen(script), 0700, error);
 
+    assert(trial->jobs && !trial->busy);
     tn_slurm_sbatch(&v, a->svc, &s, trial->name, time ? time : limit);
     tn_argv_addf(&v, "--output=%s/slurm.out", a->folder);
     tn_argv_addf(&v, "--chdir=%s",

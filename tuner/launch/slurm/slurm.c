@@ -5,6 +5,7 @@
 #include "tuner/machine/argv.h"
 #include "tuner/state/state.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -249,6 +250,7 @@ struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt)
     /* Ranks that share a node are as many as the cost model and the cluster's links suppose. */
     if (fit > tasks)
         fit = tasks;
+    assert(fit > 0 && fit <= tasks);
     if (attempt->trainer->direct && attempt->trainer->direct(attempt)) {
         int nodes = (tasks + fit - 1) / fit;
 
@@ -261,6 +263,7 @@ int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node)
 {
     int one = shape->tasks * shape->devices_per_task;
 
+    assert(shape->nodes > 0 && shape->tasks >= shape->nodes && per_node > 0);
     return shape->nodes > 1 ? shape->nodes * per_node : one < per_node ? one : per_node;
 }
 

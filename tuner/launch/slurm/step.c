@@ -1,6 +1,8 @@
 /*
  * Command lines of a trial: what the supervisor runs, and a step in a shared allocation.
  */
+#include <assert.h>
+
 #include "tuner/core/attempt.h"
 #include "tuner/core/engine.h"
 #include "tuner/core/trainer.h"
@@ -39,6 +41,7 @@ static void add_hydra(struct tn_argv *env, const struct tn_slurm_trial *trial)
     const struct tn_slurm_alloc *al = trial->alloc;
     int nodes = al->slots.count / al->per_node;
 
+    assert(al->slots.count % al->per_node == 0);
     tn_argv_addf(env, "SLURM_JOB_ID=%s", al->id);
     tn_argv_addf(env, "SLURM_JOBID=%s", al->id);
     tn_argv_addf(env, "SLURM_NODELIST=%s", al->nodes);
@@ -56,6 +59,7 @@ int tn_slurm_start_step(struct tn_attempt *attempt, struct err *error)
     struct tn_argv v = {0}, env = {0};
     int r;
 
+    assert(t->alloc && t->alloc->id[0]);
     snprintf(attempt->job, sizeof(attempt->job), "%s", t->alloc->id);
     tn_supervised_argv(&v, attempt, NULL);
     r = tn_slurm_add_program(&v, attempt, error);
