@@ -7,17 +7,8 @@ trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 99
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
 shim=$PT_BUILD/tests/kncheck/cuda-shim.so
-n=0
+. "${PT_SRC:?}/tests/mpi/ok.sh"
 
-ok() { # condition's exit status, name
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        tail -5 out | sed 's/^/#   /'
-    fi
-}
 run() { # ranks, options...
     ranks=$1
     shift
