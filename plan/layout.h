@@ -45,7 +45,7 @@ enum {
     PL_BY_ALL = 15
 };
 
-enum pl_part { PL_STEM, PL_LEAF, PL_DERIVED };
+enum pl_part { PL_STEM, PL_LEAF, PL_OPTION, PL_DERIVED };
 enum { PL_NO_STANDARD = -1 };
 
 struct pl_layout_key {

@@ -16,6 +16,7 @@
 
 #define WALKED_STEM(key)
 #define WALKED_LEAF(key) key,
+#define WALKED_OPTION(key) key,
 #define WALKED_DERIVED(key)
 
 /* Degrees first, since most of what cannot become legal is left there. */
@@ -173,6 +174,8 @@ static void fill_default(struct pl_space *space, enum pl_key key, const struct p
         add(&space->axis[key], 1);
     else if (key == PL_KEY_PRECISION)
         add(&space->axis[key], (int)problem->workload->precision);
+    else if (pl_layout_keys[key].part == PL_OPTION)
+        add(&space->axis[key], pl_layout_keys[key].standard);
     else if (pl_layout_keys[key].part != PL_DERIVED)
         pl_space_widen(space, key, problem);
 }
