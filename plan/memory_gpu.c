@@ -34,7 +34,7 @@ static double min(double left, double right)
 
 static double matrices(const struct pl_model *model)
 {
-    return model->mlp == PL_SWIGLU ? 3 : 2;
+    return pl_mlp_is_gated(model->mlp) ? 3 : 2;
 }
 
 static double layer_dense_params(const struct pl_model *model, const struct pl_layout *layout,
@@ -138,7 +138,7 @@ static double chunks_in_flight(const struct pl_layout *layout, int microbatches,
 /* Bytes of one token in the feed-forward of width FFN: fc1 input is counted by the caller. */
 static double ffn_bytes(const struct pl_model *model, double ffn)
 {
-    return (model->mlp == PL_SWIGLU ? 6 : 4) * ffn;
+    return (pl_mlp_is_gated(model->mlp) ? 6 : 4) * ffn;
 }
 
 /* Dropout came with learned positions and went with them. */

@@ -4,10 +4,12 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "plan/model_words.h"
+#include "plan/shape.h"
 
-static const char *const mlp_names[] = {"swiglu", "gelu", NULL};
+static const char *const mlp_names[] = {"swiglu", "gelu", "geglu", "relu2", "swiglu-clamped", NULL};
 static const char *const norm_names[] = {"rmsnorm", "layernorm", NULL};
-static const char *const position_names[] = {"rope", "learned", NULL};
+static const char *const position_names[] = {"rope", "learned", "none", NULL};
 
 const char *const pl_aux_loss_names[] = {"sequence", "huggingface", "megatron", NULL};
 
@@ -17,10 +19,13 @@ enum { MAX_LAYERS = 4096, MAX_WIDTH = 1 << 20, MAX_SEQ = 1 << 24, MAX_VOCAB = 1 
 static int parse_moe(struct pl_moe *moe, const json_t *json, const struct pl_model *model,
                      struct err *error)
 {
-    static const char *const keys[] = {
+    static const char *const plain[] = {
         "experts",         "top_k",      "expert_ffn", "aux_loss",     "aux_loss_coef",
         "capacity_factor", "shared_ffn", "every",      "dense_layers", NULL};
+    const char *keys[PL_MOST_WORDS];
     int r, aux_loss = PL_AUX_SEQUENCE;
+
+    pl_words_names(keys, PL_OF_MOE, plain);
 
     moe->aux_loss_coef = 0.01;
     moe->every = 1;
@@ -43,7 +48,7 @@ static int parse_moe(struct pl_moe *moe, const json_t *json, const struct pl_mod
 static bool has_dense_layer(const struct pl_model *model)
 {
     for (int l = 0; l < model->layers; l++)
-        if (!pl_layer_is_moe(model, l))
+        if (model->pattern[0] ? model->pattern[l] == '-' : !pl_layer_is_moe(model, l))
             return true;
     return false;
 }
@@ -51,8 +56,12 @@ static bool has_dense_layer(const struct pl_model *model)
 /* What depends on more than one field. */
 static int complete(struct pl_model *model, const json_t *json, struct err *error)
 {
+    int r;
+
     if (!model->kv_heads)
         model->kv_heads = model->heads;
+    if (model->mla.kv_lora_rank && !model->head_dim)
+        model->head_dim = model->mla.qk_nope_head_dim + model->mla.qk_rope_head_dim;
     if (model->heads % model->kv_heads)
         return err_at(error, -EINVAL, "/kv_heads", "kv_heads %d does not divide heads %d",
                       model->kv_heads, model->heads);
@@ -65,6 +74,8 @@ static int complete(struct pl_model *model, const json_t *json, struct err *erro
     if (model->positions == PL_ROPE && model->head_dim % 2)
         return err_at(error, -EINVAL, "/head_dim",
                       "head_dim %d is odd: rotary positions need pairs", model->head_dim);
+    if ((r = pl_words_check(model, error)) < 0)
+        return r;
     if (!model->ffn && (!model->moe.experts || has_dense_layer(model)))
         return jx_need(json, "ffn", error);
     if (!model->ffn)
@@ -74,13 +85,15 @@ static int complete(struct pl_model *model, const json_t *json, struct err *erro
 
 static int parse_object(struct pl_model *model, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {
+    static const char *const plain[] = {
         "name", "layers", "hidden",    "heads",      "kv_heads", "head_dim", "ffn",  "vocab", "seq",
         "mlp",  "norm",   "positions", "rope_theta", "norm_eps", "init_std", "tied", "moe",   NULL};
     static const char *const needed[] = {"layers", "hidden", "heads", "vocab", "seq", NULL};
+    const char *keys[PL_MOST_WORDS];
     json_t *moe = NULL;
     int r, mlp = 0, norm = 0, positions = 0;
 
+    pl_words_names(keys, PL_OF_MODEL, plain);
     if ((r = jx_keys(json, keys, error)) < 0)
         return r;
     for (int i = 0; needed[i]; i++)
@@ -108,7 +121,12 @@ static int parse_object(struct pl_model *model, const json_t *json, struct err *
     model->mlp = (enum pl_mlp)mlp;
     model->norm = (enum pl_norm)norm;
     model->positions = (enum pl_positions)positions;
-    if (moe && (r = parse_moe(&model->moe, moe, model, error)) < 0)
+    pl_words_default(model);
+    if ((r = pl_words_parse(model, PL_OF_MODEL, json, error)) < 0 ||
+        (r = pl_words_parse_objects(model, json, error)) < 0)
+        return r;
+    if (moe && ((r = parse_moe(&model->moe, moe, model, error)) < 0 ||
+                (r = pl_words_parse(model, PL_OF_MOE, moe, error)) < 0))
         return err_under(error, "/moe");
     return complete(model, json, error);
 }
@@ -139,8 +157,9 @@ int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error)
     return r;
 }
 
-static json_t *moe_json(const struct pl_moe *moe)
+static json_t *moe_json(const struct pl_model *model)
 {
+    const struct pl_moe *moe = &model->moe;
     json_t *v = json_pack("{s:i s:i s:i s:f}", "experts", moe->experts, "top_k", moe->top_k,
                           "expert_ffn", moe->expert_ffn, "aux_loss_coef", moe->aux_loss_coef);
 
@@ -153,6 +172,7 @@ static json_t *moe_json(const struct pl_moe *moe)
     json_object_set_new(v, "shared_ffn", json_integer(moe->shared_ffn));
     json_object_set_new(v, "every", json_integer(moe->every));
     json_object_set_new(v, "dense_layers", json_integer(moe->dense_layers));
+    pl_words_json(v, model, PL_OF_MOE);
     return v;
 }
 
@@ -166,8 +186,10 @@ json_t *pl_model_json(const struct pl_model *model)
         "positions", position_names[model->positions], "rope_theta", model->rope_theta, "norm_eps",
         model->norm_eps, "init_std", model->init_std, "tied", (int)model->tied);
 
+    pl_words_json(v, model, PL_OF_MODEL);
+    pl_words_objects_json(v, model);
     if (model->moe.experts)
-        json_object_set_new(v, "moe", moe_json(&model->moe));
+        json_object_set_new(v, "moe", moe_json(model));
     return v;
 }
 
@@ -176,25 +198,10 @@ bool pl_model_is_moe(const struct pl_model *model)
     return model->moe.experts > 0;
 }
 
-bool pl_layer_is_moe(const struct pl_model *model, int layer)
-{
-    return model->moe.experts > 0 && layer >= model->moe.dense_layers &&
-           (layer + 1) % model->moe.every == 0;
-}
-
 bool pl_model_is_mixed(const struct pl_model *model)
 {
-    return model->moe.experts && (model->moe.every > 1 || model->moe.dense_layers > 0);
-}
-
-/* how many are */
-static int count_moe_layers(const struct pl_model *model)
-{
-    int n = 0;
-
-    for (int l = 0; l < model->layers; l++)
-        n += pl_layer_is_moe(model, l);
-    return n;
+    return model->moe.experts &&
+           (model->moe.every > 1 || model->moe.dense_layers > 0 || model->pattern[0]);
 }
 
 /* Gradient by a router's probability of one token, with the experts evenly used (f_e = top_k / E),
@@ -202,91 +209,13 @@ static int count_moe_layers(const struct pl_model *model)
  * by top_k and adds up the layers. */
 static double aux_loss_pressure(const struct pl_model *model, enum pl_aux_loss as)
 {
-    return as == PL_AUX_MEGATRON ? 1.0 : (double)model->moe.top_k / count_moe_layers(model);
+    return as == PL_AUX_MEGATRON ? 1.0 : (double)model->moe.top_k / pl_moe_layers(model);
 }
 
 double pl_aux_loss_coef(const struct pl_model *model, enum pl_aux_loss as)
 {
-    if (as == model->moe.aux_loss || count_moe_layers(model) == 0)
+    if (as == model->moe.aux_loss || pl_moe_layers(model) == 0)
         return model->moe.aux_loss_coef;
     return model->moe.aux_loss_coef * aux_loss_pressure(model, model->moe.aux_loss) /
            aux_loss_pressure(model, as);
-}
-
-/* Layernorm models are of the GPT-2 line and carry biases in every projection; the others have
- * none. */
-static uint64_t biases(const struct pl_model *model, uint64_t count)
-{
-    return model->norm == PL_LAYERNORM ? count : 0;
-}
-
-static uint64_t mlp_params(const struct pl_model *model, uint64_t width)
-{
-    uint64_t matrices = model->mlp == PL_SWIGLU ? 3 : 2;
-
-    return matrices * (uint64_t)model->hidden * width +
-           biases(model, (matrices - 1) * width + (uint64_t)model->hidden);
-}
-
-static uint64_t attention_params(const struct pl_model *model)
-{
-    uint64_t q = (uint64_t)model->heads * (uint64_t)model->head_dim;
-    uint64_t kv = (uint64_t)model->kv_heads * (uint64_t)model->head_dim;
-    uint64_t h = (uint64_t)model->hidden;
-
-    return h * (2 * q + 2 * kv) + biases(model, q + 2 * kv + h);
-}
-
-/* Parameters with EXPERTS experts in each MoE layer. */
-static uint64_t count_params(const struct pl_model *model, int experts)
-{
-    uint64_t h = (uint64_t)model->hidden, norm = model->norm == PL_LAYERNORM ? 2 * h : h;
-    uint64_t n = (uint64_t)model->vocab * h * (model->tied ? 1 : 2) + norm;
-
-    if (model->positions == PL_LEARNED)
-        n += (uint64_t)model->seq * h;
-    for (int l = 0; l < model->layers; l++) {
-        n += attention_params(model) + 2 * norm;
-        if (!pl_layer_is_moe(model, l)) {
-            n += mlp_params(model, (uint64_t)model->ffn);
-            continue;
-        }
-        n += (uint64_t)experts * mlp_params(model, (uint64_t)model->moe.expert_ffn);
-        n += h * (uint64_t)model->moe.experts;
-        if (model->moe.shared_ffn)
-            n += mlp_params(model, (uint64_t)model->moe.shared_ffn);
-    }
-    return n;
-}
-
-uint64_t pl_model_params(const struct pl_model *model)
-{
-    return count_params(model, model->moe.experts);
-}
-
-uint64_t pl_model_active_params(const struct pl_model *model)
-{
-    return count_params(model, model->moe.top_k);
-}
-
-double pl_model_flops_per_token(const struct pl_model *model, int seq)
-{
-    double h = model->hidden, d = model->head_dim, mats = model->mlp == PL_SWIGLU ? 3 : 2;
-    double attn =
-        2 * h * d * (2.0 * model->heads + 2.0 * model->kv_heads) + 4.0 * seq * model->heads * d;
-    double moe_layers = count_moe_layers(model), dense_layers = model->layers - moe_layers;
-    double moe =
-        2 * mats * h * ((double)model->moe.top_k * model->moe.expert_ffn + model->moe.shared_ffn) +
-        2 * h * model->moe.experts;
-    double forward = model->layers * attn + dense_layers * 2 * mats * h * model->ffn +
-                     moe_layers * moe + 2 * h * model->vocab;
-
-    return 3 * forward;
-}
-
-double pl_model_hardware_flops_per_token(const struct pl_model *model, int seq)
-{
-    double flops = pl_model_flops_per_token(model, seq), head = 2.0 * model->hidden * model->vocab;
-
-    return flops + (flops / 3 - head);
 }

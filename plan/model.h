@@ -10,9 +10,21 @@
 
 #include "base/err.h"
 
-enum pl_mlp { PL_SWIGLU, PL_GELU };
+/* swiglu and geglu are gated: three matrices, not two. swiglu-clamped is GPT-OSS's: both inputs are
+ * clamped to 7, the gate is x sigmoid(1.702 x), and one is added to the other. */
+enum pl_mlp { PL_SWIGLU, PL_GELU, PL_GEGLU, PL_RELU2, PL_SWIGLU_CLAMPED };
 enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
-enum pl_positions { PL_ROPE, PL_LEARNED };
+enum pl_positions { PL_ROPE, PL_LEARNED, PL_NO_POSITIONS };
+
+/* RMSNorm of queries and keys before rotation: with one weight vector for all heads (Qwen3), or
+ * over all heads together (OLMoE). */
+enum pl_qk_norm { PL_QK_NONE, PL_QK_HEAD, PL_QK_FULL };
+
+/* How a router scores experts: by a softmax over all, or each by a sigmoid (DeepSeek-V3). */
+enum pl_router { PL_ROUTER_SOFTMAX, PL_ROUTER_SIGMOID };
+
+/* Rotary positions stretched beyond the lengths that a model was trained with. */
+enum pl_rope_kind { PL_ROPE_PLAIN, PL_ROPE_LINEAR, PL_ROPE_LLAMA3, PL_ROPE_YARN };
 
 /*
  * The load-balancing loss, of which aux_loss_coef times is added to the cross-entropy. Over a pool
@@ -40,7 +52,42 @@ struct pl_moe {
     int shared_ffn;            /* width of the experts that every token visits; 0: none */
     int every;                 /* layer l is MoE if (l + 1) % every == 0; 1 unless said */
     int dense_layers;          /* the first ones are dense whatever `every` says */
+    enum pl_router router;
+    bool topk_norm;    /* weights of a token's experts are divided by their sum; true unless said */
+    bool balance_bias; /* bias of the choice that balances the load without a loss (DeepSeek-V3) */
+    double scaling;    /* factor of the experts' sum; 1 unless said */
+    int n_group;       /* experts in so many groups, of which a token meets ... */
+    int topk_group;    /* ... the best so many; both 1 unless said */
+    bool router_bias;  /* the router's product has a bias (GPT-OSS) */
+    bool shared_gate;  /* the shared expert's output has a sigmoid gate (Qwen2-MoE) */
+    bool force_balance; /* tokens are dealt evenly whatever the router says: benchmarks */
 };
+
+/* Multi-head latent attention, by DeepSeek's names. kv_lora_rank 0: not used. */
+struct pl_mla {
+    int q_lora_rank; /* 0: queries are not compressed */
+    int kv_lora_rank;
+    int qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+};
+
+/* Mamba-2's mixer (Dao and Gu 2024). heads 0: no layer has one. */
+struct pl_mamba {
+    int heads, head_dim;
+    int state;  /* of one head */
+    int groups; /* heads of one group share B and C; 8 unless said */
+    int conv;   /* width of the causal convolution; 4 unless said */
+};
+
+struct pl_rope_scaling {
+    enum pl_rope_kind kind;
+    double factor;
+    int original_seq;                         /* positions before scaling; llama3 and yarn */
+    double low_freq_factor, high_freq_factor; /* llama3; 1 and 4 unless said */
+    double beta_fast, beta_slow;              /* yarn; 32 and 1 unless said */
+    double mscale, mscale_all_dim;            /* yarn, of attention's scale; 0: the plain rule */
+};
+
+enum { PL_MAX_PATTERN = 255 };
 
 struct pl_model {
     char name[64];
@@ -50,6 +97,29 @@ struct pl_model {
     enum pl_positions positions;
     double rope_theta, norm_eps, init_std;
     bool tied; /* output projection shares the embedding */
+    /* Biases of the products of q, k and v; of attention's output; of the feed-forward, experts
+     * included. Models with layernorm have them unless they say otherwise, others have none. */
+    bool qkv_bias, out_bias, mlp_bias;
+    enum pl_qk_norm qk_norm;
+    bool parallel_block; /* attention and feed-forward both read the layer's input (GPT-NeoX) */
+    bool post_norms;     /* their outputs are normalized, too (Gemma 2) */
+    bool attn_sinks;     /* a learned logit for each head in the softmax's sum (GPT-OSS) */
+    double attn_softcap, logit_softcap; /* logits are c tanh(x / c); 0: as they are */
+    double attn_scale;                  /* factor of the scores; 0: 1 / sqrt(width of a key) */
+    bool embed_scale;                   /* embeddings are multiplied by sqrt(hidden) (Gemma) */
+    /* Tokens that a query sees, itself included; 0: all before it. Layers global_every, 2
+     * global_every, ... see all; 0: none does. */
+    int sliding_window, global_every;
+    double partial_rotary_factor; /* share of a head that is rotated; 1 unless said */
+    double rope_theta_local;      /* rope_theta of layers with a window; 0: the same */
+    struct pl_rope_scaling rope_scaling;
+    struct pl_mla mla;
+    int mtp;              /* depth of multi-token prediction (DeepSeek-V3); 0: none */
+    double mtp_loss_coef; /* of its loss; 0.1 unless said */
+    /* Of a hybrid, a letter a layer: M Mamba-2, * attention, - feed-forward, E experts, each with
+     * one norm. "": every layer is attention and feed-forward. */
+    char pattern[PL_MAX_PATTERN + 1];
+    struct pl_mamba mamba;
     struct pl_moe moe;
 };
 
@@ -59,8 +129,12 @@ struct pl_model {
 int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error);
 json_t *pl_model_json(const struct pl_model *model); /* complete object, new reference */
 
+bool pl_mlp_is_gated(enum pl_mlp mlp);
+bool pl_model_is_mla(const struct pl_model *model);
+bool pl_layer_has_window(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
 bool pl_model_is_moe(const struct pl_model *model);
 bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
+int pl_moe_layers(const struct pl_model *model);               /* how many are */
 /* The coefficient with which definition AS pulls on the routers of MODEL (which has experts) as
  * strongly as the model's own coefficient does under its own definition: the gradients are equal
  * where the experts are used evenly. */
@@ -69,7 +143,8 @@ uint64_t pl_model_params(const struct pl_model *model);        /* all parameters
 uint64_t pl_model_active_params(const struct pl_model *model); /* those that one token meets */
 
 /* Model FLOPs of one token in a sequence of SEQ tokens, forward and backward: 3 x forward, full T x
- * T attention, no recompute (Megatron's convention). */
+ * T attention, no recompute (Megatron's convention). A layer with a window counts twice what its
+ * causal mask leaves, as full attention does. */
 double pl_model_flops_per_token(const struct pl_model *model, int seq);
 
 /* The same with the forward pass of every layer done again, the head's not: what "hardware FLOPs"

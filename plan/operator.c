@@ -145,7 +145,7 @@ static double inner_bytes(const struct pl_model *model, double elem, double ffn)
 {
     double qkv = (double)(model->heads + 2 * model->kv_heads) * model->head_dim;
 
-    return elem * (2 * qkv + (model->mlp == PL_SWIGLU ? 3 : 2) * ffn);
+    return elem * (2 * qkv + (pl_mlp_is_gated(model->mlp) ? 3 : 2) * ffn);
 }
 
 static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *op,
@@ -205,7 +205,7 @@ static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, double ffn)
 {
     double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
-           up = op->problem.model->mlp == PL_SWIGLU ? 2 : 1;
+           up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
 
     add_product(layer, &op->rates, tokens, up * ffn / layout->tp, h);
     add_product(layer, &op->rates, tokens, h, ffn / layout->tp);
@@ -239,7 +239,7 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     double full = moe->capacity_factor > 0 ? moe->capacity_factor : BALANCED;
     double copies = own * moe->top_k * (layout->ep > 1 || moe->capacity_factor > 0 ? full : 1);
     double rows = copies * layout->etp / local, width = (double)moe->expert_ffn / layout->etp;
-    double up = op->problem.model->mlp == PL_SWIGLU ? 2 : 1;
+    double up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
     struct pl_layer_time one = {0};
     struct pl_rates grouped = op->rates;
     struct pl_group ep, etp;

@@ -231,6 +231,7 @@ static void of_the_model(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
     const struct pl_trainer *trainer = check->problem->trainer;
+    const bool all = trainer->by == PL_BY_ALL;
     const struct {
         bool wanted, able;
         const char *key, *what;
@@ -246,6 +247,8 @@ static void of_the_model(struct pl_check *check)
         {model->moe.experts && model->moe.every > 1, trainer->moe_every, "every", "> 1"},
         {model->moe.experts && model->moe.dense_layers > 0, trainer->dense_layers, "dense_layers",
          "> 0"},
+#define FEATURE(key, what, trainers, wanted) {wanted, all || ((trainers)&trainer->by), key, what},
+#include "plan/features.def"
     };
 
     for (size_t i = 0; i < ARRAY_LEN(need); i++)

@@ -283,6 +283,28 @@ class MadeToken(TypedDict):
     token: str
 
 
+class _Mamba(TypedDict):
+    heads: int
+    head_dim: int
+    state: int
+
+
+class Mamba(_Mamba, total=False):
+    groups: int
+    conv: int
+
+
+class _Mla(TypedDict):
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+class Mla(_Mla, total=False):
+    q_lora_rank: int
+
+
 class _Model(TypedDict):
     name: str
     layers: int
@@ -296,13 +318,34 @@ class _Model(TypedDict):
 class Model(_Model, total=False):
     kv_heads: int
     head_dim: int
-    mlp: Literal["swiglu", "gelu"]
+    mlp: Literal["swiglu", "gelu", "geglu", "relu2", "swiglu-clamped"]
     norm: Literal["rmsnorm", "layernorm"]
-    positions: Literal["rope", "learned"]
+    positions: Literal["rope", "learned", "none"]
     rope_theta: float
     norm_eps: float
     init_std: float
     tied: bool
+    qkv_bias: bool
+    out_bias: bool
+    mlp_bias: bool
+    qk_norm: Literal["none", "head", "full"]
+    parallel_block: bool
+    post_norms: bool
+    attn_sinks: bool
+    attn_softcap: float
+    logit_softcap: float
+    attn_scale: float
+    embed_scale: bool
+    sliding_window: int
+    global_every: int
+    partial_rotary_factor: float
+    rope_theta_local: float
+    mtp: int
+    mtp_loss_coef: float
+    pattern: str
+    mla: Mla
+    mamba: Mamba
+    rope_scaling: RopeScaling
     moe: Optional[Moe]
 
 
@@ -319,6 +362,15 @@ class Moe(_Moe, total=False):
     shared_ffn: int
     every: int
     dense_layers: int
+    router: Literal["softmax", "sigmoid"]
+    topk_norm: bool
+    balance_bias: bool
+    scaling: float
+    n_group: int
+    topk_group: int
+    router_bias: bool
+    shared_gate: bool
+    force_balance: bool
 
 
 class _NewToken(TypedDict):
@@ -431,6 +483,21 @@ class Projection(_Projection, total=False):
 class Ready(TypedDict):
     ready: bool
     checks: List[Dict[str, Any]]
+
+
+class _RopeScaling(TypedDict):
+    kind: Literal["plain", "linear", "llama3", "yarn"]
+    factor: float
+
+
+class RopeScaling(_RopeScaling, total=False):
+    original_seq: int
+    low_freq_factor: float
+    high_freq_factor: float
+    beta_fast: float
+    beta_slow: float
+    mscale: float
+    mscale_all_dim: float
 
 
 class Rule(TypedDict):

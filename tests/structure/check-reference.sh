@@ -39,7 +39,8 @@ named "layout key" layout.md "$(sed -n 's/^KEY([A-Z0-9_]*, \([a-z0-9_]*\),.*/\1/
 named "rule" layout.md "$(sed -n 's/^ *{"\([a-z-]*\)", [a-z_]*, \(true\|false\)},$/\1/p' plan/legal.c)"
 named "key of a campaign" campaign.md "$(words search/spec.c '(campaign|constraint|budget|search)_keys[[][]] = ')"
 named "limit of a trial" campaign.md "$(words plan/limits.c 'const keys[[][]] = ')"
-named "key of a model" campaign.md "$(words plan/model.c 'const keys[[][]] = ')"
+named "key of a model" campaign.md "$(words plan/model.c 'const plain[[][]] = '
+                                    sed -n 's/^ *{PL_OF_[A-Z]*, "\([a-z_]*\)",.*/\1/p' plan/model_words.c)"
 named "key of a cluster" campaign.md "$(words plan/cluster.c 'const (keys|peaks|kinds)[[][]] = ' | grep -vx stamp)"
 named "key of a section" configuration.md \
     "$(words "$(grep -rl 'struct conf_key slurm' tuner)" 'struct conf_key (http|dataset|trainer|slurm|webhook)[[][]] = ')"

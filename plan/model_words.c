@@ -1,0 +1,344 @@
+/*
+ * The optional words of a model. A word is a row: its place in JSON and in struct pl_model, its
+ * bounds, and the default under which it is left out of JSON.
+ */
+#include "plan/model_words.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static const char *const qk_norm_names[] = {"none", "head", "full", NULL};
+static const char *const router_names[] = {"softmax", "sigmoid", NULL};
+static const char *const rope_names[] = {"plain", "linear", "llama3", "yarn", NULL};
+
+enum { MAX_SIZE = 1 << 20, MAX_TOKENS = 1 << 24, MAX_EXPERTS = 1 << 16, MAX_DEPTH = 64 };
+
+/* BIAS is a FLAG whose default follows from the norm. */
+enum kind { WHOLE, NUMBER, FLAG, BIAS, NAME };
+
+struct word {
+    enum pl_section section;
+    const char *name;
+    enum kind kind;
+    size_t offset; /* in struct pl_model */
+    double low, high, standard;
+    const char *const *names;
+    bool needed; /* wherever its section is written */
+};
+
+#define AT(field) offsetof(struct pl_model, field)
+
+/* clang-format off */
+static const struct word words[] = {
+    {PL_OF_MODEL, "qkv_bias", BIAS, AT(qkv_bias), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "out_bias", BIAS, AT(out_bias), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "mlp_bias", BIAS, AT(mlp_bias), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "qk_norm", NAME, AT(qk_norm), 0, 0, PL_QK_NONE, qk_norm_names, false},
+    {PL_OF_MODEL, "parallel_block", FLAG, AT(parallel_block), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "post_norms", FLAG, AT(post_norms), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "attn_sinks", FLAG, AT(attn_sinks), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "attn_softcap", NUMBER, AT(attn_softcap), 0, 1e6, 0, NULL, false},
+    {PL_OF_MODEL, "logit_softcap", NUMBER, AT(logit_softcap), 0, 1e6, 0, NULL, false},
+    {PL_OF_MODEL, "attn_scale", NUMBER, AT(attn_scale), 0, 1e6, 0, NULL, false},
+    {PL_OF_MODEL, "embed_scale", FLAG, AT(embed_scale), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "sliding_window", WHOLE, AT(sliding_window), 0, MAX_TOKENS, 0, NULL, false},
+    {PL_OF_MODEL, "global_every", WHOLE, AT(global_every), 0, 4096, 0, NULL, false},
+    {PL_OF_MODEL, "partial_rotary_factor", NUMBER, AT(partial_rotary_factor), 0.001, 1, 1, NULL,
+     false},
+    {PL_OF_MODEL, "rope_theta_local", NUMBER, AT(rope_theta_local), 0, 1e12, 0, NULL, false},
+    {PL_OF_MODEL, "mtp", WHOLE, AT(mtp), 0, MAX_DEPTH, 0, NULL, false},
+    {PL_OF_MODEL, "mtp_loss_coef", NUMBER, AT(mtp_loss_coef), 0, 1e3, 0.1, NULL, false},
+    {PL_OF_MOE, "router", NAME, AT(moe.router), 0, 0, PL_ROUTER_SOFTMAX, router_names, false},
+    {PL_OF_MOE, "topk_norm", FLAG, AT(moe.topk_norm), 0, 1, 1, NULL, false},
+    {PL_OF_MOE, "balance_bias", FLAG, AT(moe.balance_bias), 0, 1, 0, NULL, false},
+    {PL_OF_MOE, "scaling", NUMBER, AT(moe.scaling), 1e-6, 1e6, 1, NULL, false},
+    {PL_OF_MOE, "n_group", WHOLE, AT(moe.n_group), 1, MAX_EXPERTS, 1, NULL, false},
+    {PL_OF_MOE, "topk_group", WHOLE, AT(moe.topk_group), 1, MAX_EXPERTS, 1, NULL, false},
+    {PL_OF_MOE, "router_bias", FLAG, AT(moe.router_bias), 0, 1, 0, NULL, false},
+    {PL_OF_MOE, "shared_gate", FLAG, AT(moe.shared_gate), 0, 1, 0, NULL, false},
+    {PL_OF_MOE, "force_balance", FLAG, AT(moe.force_balance), 0, 1, 0, NULL, false},
+    {PL_OF_MLA, "q_lora_rank", WHOLE, AT(mla.q_lora_rank), 0, MAX_SIZE, 0, NULL, false},
+    {PL_OF_MLA, "kv_lora_rank", WHOLE, AT(mla.kv_lora_rank), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_MLA, "qk_nope_head_dim", WHOLE, AT(mla.qk_nope_head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_MLA, "qk_rope_head_dim", WHOLE, AT(mla.qk_rope_head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_MLA, "v_head_dim", WHOLE, AT(mla.v_head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_MAMBA, "heads", WHOLE, AT(mamba.heads), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_MAMBA, "head_dim", WHOLE, AT(mamba.head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_MAMBA, "state", WHOLE, AT(mamba.state), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_MAMBA, "groups", WHOLE, AT(mamba.groups), 1, MAX_SIZE, 8, NULL, false},
+    {PL_OF_MAMBA, "conv", WHOLE, AT(mamba.conv), 1, 64, 4, NULL, false},
+    {PL_OF_ROPE, "kind", NAME, AT(rope_scaling.kind), 0, 0, PL_ROPE_PLAIN, rope_names, true},
+    {PL_OF_ROPE, "factor", NUMBER, AT(rope_scaling.factor), 1, 1e6, 0, NULL, true},
+    {PL_OF_ROPE, "original_seq", WHOLE, AT(rope_scaling.original_seq), 0, MAX_TOKENS, 0, NULL,
+     false},
+    {PL_OF_ROPE, "low_freq_factor", NUMBER, AT(rope_scaling.low_freq_factor), 0, 1e6, 1, NULL,
+     false},
+    {PL_OF_ROPE, "high_freq_factor", NUMBER, AT(rope_scaling.high_freq_factor), 0, 1e6, 4, NULL,
+     false},
+    {PL_OF_ROPE, "beta_fast", NUMBER, AT(rope_scaling.beta_fast), 0, 1e6, 32, NULL, false},
+    {PL_OF_ROPE, "beta_slow", NUMBER, AT(rope_scaling.beta_slow), 0, 1e6, 1, NULL, false},
+    {PL_OF_ROPE, "mscale", NUMBER, AT(rope_scaling.mscale), 0, 1e6, 0, NULL, false},
+    {PL_OF_ROPE, "mscale_all_dim", NUMBER, AT(rope_scaling.mscale_all_dim), 0, 1e6, 0, NULL, false},
+};
+/* clang-format on */
+
+static const struct {
+    const char *name;
+    enum pl_section section;
+} objects[] = {{"mla", PL_OF_MLA}, {"mamba", PL_OF_MAMBA}, {"rope_scaling", PL_OF_ROPE}};
+
+void pl_words_names(const char **ret, enum pl_section section, const char *const *plain)
+{
+    int n = 0;
+
+    for (; plain && plain[n]; n++)
+        ret[n] = plain[n];
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (words[i].section == section)
+            ret[n++] = words[i].name;
+    for (size_t i = 0; i < ARRAY_LEN(objects) && section == PL_OF_MODEL; i++)
+        ret[n++] = objects[i].name;
+    if (section == PL_OF_MODEL)
+        ret[n++] = "pattern";
+    assert(n < PL_MOST_WORDS);
+    ret[n] = NULL;
+}
+
+static double standard(const struct pl_model *model, const struct word *word)
+{
+    return word->kind == BIAS ? model->norm == PL_LAYERNORM : word->standard;
+}
+
+static double get(const struct pl_model *model, const struct word *word)
+{
+    const char *at = (const char *)model + word->offset;
+
+    if (word->kind == NUMBER)
+        return *(const double *)at;
+    return word->kind == FLAG || word->kind == BIAS ? *(const bool *)at : *(const int *)at;
+}
+
+static void set(struct pl_model *model, const struct word *word, double value)
+{
+    char *at = (char *)model + word->offset;
+
+    if (word->kind == NUMBER)
+        *(double *)at = value;
+    else if (word->kind == FLAG || word->kind == BIAS)
+        *(bool *)at = value != 0;
+    else
+        *(int *)at = (int)value;
+}
+
+void pl_words_default(struct pl_model *model)
+{
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        set(model, &words[i], standard(model, &words[i]));
+}
+
+static int parse_word(struct pl_model *model, const struct word *word, const json_t *json,
+                      struct err *error)
+{
+    double number = get(model, word);
+    int whole = word->kind == NUMBER ? 0 : (int)number, r;
+    bool flag = number != 0;
+
+    switch (word->kind) {
+    case NUMBER:
+        r = jx_get_f64(&number, json, word->name, word->low, word->high, error);
+        break;
+    case WHOLE:
+        r = jx_get_int(&whole, json, word->name, (int)word->low, (int)word->high, error);
+        number = whole;
+        break;
+    case NAME:
+        r = jx_get_enum(&whole, json, word->name, word->names, error);
+        number = whole;
+        break;
+    default:
+        r = jx_get_bool(&flag, json, word->name, error);
+        number = flag;
+    }
+    if (r == 0)
+        set(model, word, number);
+    return r;
+}
+
+int pl_words_parse(struct pl_model *model, enum pl_section section, const json_t *json,
+                   struct err *error)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(words) && r == 0; i++) {
+        if (words[i].section != section)
+            continue;
+        if (words[i].needed)
+            r = jx_need(json, words[i].name, error);
+        if (r == 0)
+            r = parse_word(model, &words[i], json, error);
+    }
+    return r;
+}
+
+int pl_words_parse_objects(struct pl_model *model, const json_t *json, struct err *error)
+{
+    for (size_t i = 0; i < ARRAY_LEN(objects); i++) {
+        const char *names[PL_MOST_WORDS];
+        json_t *object = NULL;
+        int r = jx_get_object(&object, json, objects[i].name, error);
+
+        if (r < 0)
+            return r;
+        if (!object)
+            continue;
+        pl_words_names(names, objects[i].section, NULL);
+        if ((r = jx_keys(object, names, error)) < 0 ||
+            (r = pl_words_parse(model, objects[i].section, object, error)) < 0) {
+            AUTO_FREE char *under = mem_printf("/%s", objects[i].name);
+
+            return err_under(error, under);
+        }
+    }
+    return jx_copy_str(model->pattern, sizeof(model->pattern), json, "pattern", error);
+}
+
+static json_t *word_json(const struct word *word, double value)
+{
+    switch (word->kind) {
+    case NUMBER:
+        return json_real(value);
+    case WHOLE:
+        return json_integer((json_int_t)value);
+    case NAME:
+        return json_string(word->names[(int)value]);
+    default:
+        return json_boolean(value != 0);
+    }
+}
+
+void pl_words_json(json_t *json, const struct pl_model *model, enum pl_section section)
+{
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        double value = get(model, &words[i]);
+
+        if (words[i].section == section && (words[i].needed || value < standard(model, &words[i]) ||
+                                            value > standard(model, &words[i])))
+            json_object_set_new(json, words[i].name, word_json(&words[i], value));
+    }
+}
+
+static bool has_object(const struct pl_model *model, enum pl_section section)
+{
+    return section == PL_OF_MLA     ? pl_model_is_mla(model)
+           : section == PL_OF_MAMBA ? model->mamba.heads > 0
+                                    : model->rope_scaling.kind != PL_ROPE_PLAIN;
+}
+
+void pl_words_objects_json(json_t *json, const struct pl_model *model)
+{
+    for (size_t i = 0; i < ARRAY_LEN(objects); i++)
+        if (has_object(model, objects[i].section)) {
+            json_t *object = json_object();
+
+            pl_words_json(object, model, objects[i].section);
+            json_object_set_new(json, objects[i].name, object);
+        }
+    if (model->pattern[0])
+        json_object_set_new(json, "pattern", json_string(model->pattern));
+}
+
+static int check_pattern(const struct pl_model *model, struct err *error)
+{
+    const char *pattern = model->pattern;
+    size_t odd = strspn(pattern, "M*-E");
+
+    if (!*pattern)
+        return model->mamba.heads ? err_at(error, -EINVAL, "/pattern",
+                                           "mamba needs a pattern that names its layers")
+                                  : 0;
+    if (pattern[odd])
+        return err_at(
+            error, -EINVAL, "/pattern",
+            "layer %zu is '%c'; letters are M (Mamba-2), * (attention), - (feed-forward), "
+            "E (experts)",
+            odd, pattern[odd]);
+    if ((int)strlen(pattern) != model->layers)
+        return err_at(error, -EINVAL, "/pattern", "%zu letters for layers %d", strlen(pattern),
+                      model->layers);
+    if (strchr(pattern, 'M') && !model->mamba.heads)
+        return err_at(error, -EINVAL, "/mamba", "mamba is missing: the pattern has M layers");
+    if (!strchr(pattern, 'E') != !model->moe.experts)
+        return err_at(error, -EINVAL, "/pattern", "%s",
+                      model->moe.experts ? "moe needs E layers in the pattern"
+                                         : "E layers need moe");
+    if (model->moe.experts && (model->moe.every > 1 || model->moe.dense_layers))
+        return err_at(
+            error, -EINVAL, "/moe",
+            "every and dense_layers contradict a pattern, which names layers with experts");
+    if (model->mtp)
+        return err_at(error, -EINVAL, "/mtp", "mtp and a pattern do not go together");
+    if (model->mamba.heads && model->mamba.heads % model->mamba.groups)
+        return err_at(error, -EINVAL, "/mamba/groups", "groups %d does not divide heads %d",
+                      model->mamba.groups, model->mamba.heads);
+    return 0;
+}
+
+static int check_moe(const struct pl_moe *moe, struct err *error)
+{
+    if (!moe->experts)
+        return 0;
+    if (moe->experts % moe->n_group)
+        return err_at(error, -EINVAL, "/moe/n_group", "n_group %d does not divide experts %d",
+                      moe->n_group, moe->experts);
+    if (moe->topk_group > moe->n_group)
+        return err_at(error, -EINVAL, "/moe/topk_group", "topk_group %d is more than n_group %d",
+                      moe->topk_group, moe->n_group);
+    if (moe->top_k > moe->experts / moe->n_group * moe->topk_group)
+        return err_at(error, -EINVAL, "/moe/topk_group",
+                      "top_k %d is more than the experts of topk_group %d groups", moe->top_k,
+                      moe->topk_group);
+    if (moe->shared_gate && !moe->shared_ffn)
+        return err_at(error, -EINVAL, "/moe/shared_gate", "shared_gate needs shared_ffn");
+    return 0;
+}
+
+static int check_mla(const struct pl_model *model, struct err *error)
+{
+    int key = model->mla.qk_nope_head_dim + model->mla.qk_rope_head_dim;
+
+    if (!pl_model_is_mla(model))
+        return 0;
+    if (model->kv_heads != model->heads)
+        return err_at(error, -EINVAL, "/kv_heads",
+                      "kv_heads %d with mla: every head has its own keys (heads %d)",
+                      model->kv_heads, model->heads);
+    if (model->head_dim != key)
+        return err_at(error, -EINVAL, "/head_dim",
+                      "head_dim %d is not mla's qk_nope_head_dim %d + qk_rope_head_dim %d",
+                      model->head_dim, model->mla.qk_nope_head_dim, model->mla.qk_rope_head_dim);
+    if (model->qk_norm != PL_QK_NONE)
+        return err_at(error, -EINVAL, "/qk_norm", "mla has norms of its own, qk_norm must be none");
+    return 0;
+}
+
+int pl_words_check(struct pl_model *model, struct err *error)
+{
+    int r;
+
+    if (model->global_every && !model->sliding_window)
+        return err_at(error, -EINVAL, "/global_every", "global_every needs sliding_window");
+    if (model->rope_theta_local > 0 && !model->sliding_window)
+        return err_at(error, -EINVAL, "/rope_theta_local", "rope_theta_local needs sliding_window");
+    if ((model->rope_scaling.kind == PL_ROPE_LLAMA3 || model->rope_scaling.kind == PL_ROPE_YARN) &&
+        !model->rope_scaling.original_seq)
+        return err_at(error, -EINVAL, "/rope_scaling/original_seq", "original_seq is missing");
+    if (model->rope_scaling.kind != PL_ROPE_PLAIN && model->positions != PL_ROPE)
+        return err_at(error, -EINVAL, "/rope_scaling", "rope_scaling needs positions rope");
+    if ((r = check_mla(model, error)) < 0 || (r = check_moe(&model->moe, error)) < 0)
+        return r;
+    return check_pattern(model, error);
+}

@@ -1,0 +1,154 @@
+/*
+ * What a layer consists of.
+ *
+ * Multi-head latent attention: DeepSeek-AI, "DeepSeek-V2" (2024), section 2.1. Mamba-2: Dao and Gu,
+ * "Transformers are SSMs" (2024); its FLOPs as Megatron-LM counts them (mamba_layer_flops() in
+ * megatron/training/training.py). Multi-token prediction: DeepSeek-AI, "DeepSeek-V3" (2024),
+ * section 2.2.
+ */
+#include "plan/shape.h"
+
+#include "base/base.h"
+
+bool pl_mlp_is_gated(enum pl_mlp mlp)
+{
+    return mlp == PL_SWIGLU || mlp == PL_GEGLU || mlp == PL_SWIGLU_CLAMPED;
+}
+
+bool pl_model_is_mla(const struct pl_model *model)
+{
+    return model->mla.kv_lora_rank > 0;
+}
+
+bool pl_layer_has_window(const struct pl_model *model, int layer)
+{
+    return model->sliding_window > 0 &&
+           (!model->global_every || (layer + 1) % model->global_every != 0);
+}
+
+bool pl_layer_is_moe(const struct pl_model *model, int layer)
+{
+    if (model->pattern[0])
+        return model->pattern[layer] == 'E';
+    return model->moe.experts > 0 && layer >= model->moe.dense_layers &&
+           (layer + 1) % model->moe.every == 0;
+}
+
+int pl_moe_layers(const struct pl_model *model)
+{
+    int n = 0;
+
+    for (int l = 0; l < model->layers; l++)
+        n += pl_layer_is_moe(model, l);
+    return n;
+}
+
+static int latent_products(struct pl_product *ret, const struct pl_model *model)
+{
+    const struct pl_mla *mla = &model->mla;
+    double h = model->hidden, heads = model->heads;
+    int n = 0;
+
+    if (mla->q_lora_rank) {
+        ret[n++] = (struct pl_product){h, mla->q_lora_rank, PL_SPLIT_NONE, model->qkv_bias};
+        ret[n++] =
+            (struct pl_product){mla->q_lora_rank, heads * model->head_dim, PL_SPLIT_OUT, false};
+    } else {
+        ret[n++] = (struct pl_product){h, heads * model->head_dim, PL_SPLIT_OUT, false};
+    }
+    ret[n++] = (struct pl_product){h, mla->kv_lora_rank + mla->qk_rope_head_dim, PL_SPLIT_NONE,
+                                   model->qkv_bias};
+    ret[n++] = (struct pl_product){
+        mla->kv_lora_rank, heads * (mla->qk_nope_head_dim + mla->v_head_dim), PL_SPLIT_OUT, false};
+    ret[n++] = (struct pl_product){heads * mla->v_head_dim, h, PL_SPLIT_IN, model->out_bias};
+    return n;
+}
+
+int pl_attention_products(struct pl_product *ret, const struct pl_model *model)
+{
+    double q = (double)model->heads * model->head_dim,
+           kv = (double)model->kv_heads * model->head_dim;
+
+    if (pl_model_is_mla(model))
+        return latent_products(ret, model);
+    ret[0] = (struct pl_product){model->hidden, q + 2 * kv, PL_SPLIT_OUT, model->qkv_bias};
+    ret[1] = (struct pl_product){q, model->hidden, PL_SPLIT_IN, model->out_bias};
+    return 2;
+}
+
+double pl_attention_matrices(const struct pl_model *model, int tp)
+{
+    struct pl_product product[PL_MOST_PRODUCTS];
+    int many = pl_attention_products(product, model);
+    double n = 0;
+
+    for (int i = 0; i < many; i++)
+        n += product[i].in * product[i].out / (product[i].split == PL_SPLIT_NONE ? 1 : tp);
+    return n;
+}
+
+double pl_attention_vectors(const struct pl_model *model)
+{
+    double d = model->head_dim, n = model->attn_sinks ? model->heads : 0;
+
+    if (model->qk_norm == PL_QK_HEAD)
+        n += 2 * d;
+    if (model->qk_norm == PL_QK_FULL)
+        n += d * (model->heads + model->kv_heads);
+    return n + model->mla.q_lora_rank + model->mla.kv_lora_rank;
+}
+
+double pl_key_dim(const struct pl_model *model)
+{
+    return model->head_dim;
+}
+
+double pl_value_dim(const struct pl_model *model)
+{
+    return pl_model_is_mla(model) ? model->mla.v_head_dim : model->head_dim;
+}
+
+double pl_span(const struct pl_model *model, double seq)
+{
+    double window = model->sliding_window, narrow = 0;
+
+    if (model->sliding_window <= 0 || window >= seq)
+        return seq;
+    for (int l = 0; l < model->layers; l++)
+        narrow += pl_layer_has_window(model, l);
+    /* Queries 1 .. window see as many keys as their number, the others see `window`. */
+    return seq - narrow / model->layers * (seq - window * (2 - window / seq));
+}
+
+double pl_mlp_matrices(const struct pl_model *model)
+{
+    return pl_mlp_is_gated(model->mlp) ? 3 : 2;
+}
+
+double pl_mamba_inner(const struct pl_model *model)
+{
+    return (double)model->mamba.heads * model->mamba.head_dim;
+}
+
+/* Input and gate, B and C of the groups, and a step for each head. */
+double pl_mamba_in(const struct pl_model *model)
+{
+    return 2 * pl_mamba_inner(model) + 2.0 * model->mamba.groups * model->mamba.state +
+           model->mamba.heads;
+}
+
+double pl_mamba_params(const struct pl_model *model)
+{
+    double inner = pl_mamba_inner(model), h = model->hidden;
+    double convolved = inner + 2.0 * model->mamba.groups * model->mamba.state;
+
+    /* convolution with its bias; A, D and the step's bias of each head; the norm before the output
+     */
+    return h * pl_mamba_in(model) + convolved * (model->mamba.conv + 1) + 3.0 * model->mamba.heads +
+           inner + inner * h;
+}
+
+double pl_mamba_scan_flops(const struct pl_model *model)
+{
+    return 7 * pl_mamba_inner(model) * model->mamba.state;
+}

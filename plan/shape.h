@@ -1,0 +1,46 @@
+/*
+ * Private to plan/: what a layer consists of, counted once for parameters, FLOPs, bytes and
+ * seconds. Counts are doubles, exact below 2^53.
+ */
+#ifndef PLAN_SHAPE_H
+#define PLAN_SHAPE_H
+
+#include "plan/model.h"
+
+/* Y(tokens, out) = X(tokens, in) W, and what tensor parallelism splits: the outputs, the inputs, or
+ * nothing. */
+enum pl_split { PL_SPLIT_NONE, PL_SPLIT_OUT, PL_SPLIT_IN };
+
+struct pl_product {
+    double in, out;
+    enum pl_split split;
+    bool bias;
+};
+
+enum { PL_MOST_PRODUCTS = 5 };
+
+/* Products of one attention: their number. q, k and v are one product, or those of the latents. */
+int pl_attention_products(struct pl_product *ret, const struct pl_model *model);
+/* Elements of one of TP slices of its matrices. */
+double pl_attention_matrices(const struct pl_model *model, int tp);
+/* Parameters of the norms of queries, keys and latents, and of sinks. */
+double pl_attention_vectors(const struct pl_model *model);
+/* Widths of a head's key and value. */
+double pl_key_dim(const struct pl_model *model);
+double pl_value_dim(const struct pl_model *model);
+
+/* Keys that a query meets, as the convention of full T x T attention counts them: twice the mean of
+ * a causal mask, over the layers of the model. SEQ where no layer has a window. */
+double pl_span(const struct pl_model *model, double seq);
+
+/* Matrices of a feed-forward: 3 where it is gated, else 2. */
+double pl_mlp_matrices(const struct pl_model *model);
+
+/* Mamba-2: elements of the matrices of its two products, all its parameters, and FLOPs of its scan
+ * and convolution for one token. */
+double pl_mamba_inner(const struct pl_model *model); /* heads x head_dim */
+double pl_mamba_in(const struct pl_model *model);    /* outputs of the first product */
+double pl_mamba_params(const struct pl_model *model);
+double pl_mamba_scan_flops(const struct pl_model *model);
+
+#endif
