@@ -183,6 +183,36 @@ void kn_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, 
                     const void *x /* (rows, dim) */, const void *w /* (dim) */,
                     const float *rrms /* (rows) */, size_t rows, size_t dim, bool add);
 
+/* The same for each of HEADS heads of a row, which follow each other and share w (Henry et al.,
+ * "Query-key normalization for transformers", 2020; with RMSNorm as in Qwen 3). y may be x. */
+void kn_headnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
+                     float *rrms /* (rows, heads) */, const void *x /* (rows, ldx) */, size_t ldx,
+                     const void *w /* (dim) */, size_t rows, size_t heads, size_t dim, float eps);
+/* dx = the gradient of x; dw is added to. dx may be dy, with the same ld. */
+void kn_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, lddx) */,
+                     size_t lddx, float *dw /* (dim) */, const void *dy /* (rows, lddy) */,
+                     size_t lddy, const void *x /* (rows, ldx) */, size_t ldx,
+                     const void *w /* (dim) */, const float *rrms /* (rows, heads) */, size_t rows,
+                     size_t heads, size_t dim);
+
+/* ---- LayerNorm ----------------------------------------------------------- */
+
+/* y = (x - mean) rstd w + b, rstd = 1 / sqrt(mean((x - mean)^2) + eps); mean and rstd of each row
+ * are kept in STATS for the backward pass. y may be x. */
+void kn_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
+                      float *stats /* (rows, 2) */, const void *x /* (rows, dim) */,
+                      const void *w /* (dim) */, const void *b /* (dim) */, size_t rows, size_t dim,
+                      float eps);
+
+/* With n = (x - mean) rstd and g = dy w:
+ *   dx = [dx +] rstd (g - mean(g) - n mean(g n));  dw += sum of dy n;  db += sum of dy
+ * ADD as in kn_rmsnorm_bwd. dx may be dy. */
+void kn_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, dim) */,
+                      float *dw /* (dim) */, float *db /* (dim) */,
+                      const void *dy /* (rows, dim) */, const void *x /* (rows, dim) */,
+                      const void *w /* (dim) */, const float *stats /* (rows, 2) */, size_t rows,
+                      size_t dim, bool add);
+
 /* ---- rotary positions ---------------------------------------------------- */
 
 /* Fill the tables: angle = pos theta^(-2 i / dim), i < dim / 2, computed in double. */
@@ -191,14 +221,16 @@ void kn_rope_tables(float *cos_t /* (positions, dim / 2) */,
                     double theta);
 
 /*
- * Rotate in place the first HEADS heads of each row of x, each of width dim (even): rotate-half as
- * in Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with the halves x1, x2 of
- * a head. Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD rotates by the
- * negative angle, which is the gradient.
+ * Rotate in place the first TURNED elements (even) of each of the first HEADS heads of each row of
+ * x, each of width dim: rotate-half as in Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2
+ * cos + x1 sin) with the halves x1, x2 of what is rotated; the tables are (positions, turned / 2).
+ * Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD rotates by the negative angle,
+ * which is the gradient.
  */
 void kn_rope(struct kn_pool *pool, enum kn_type type, void *x /* (rows, ldx) */, size_t ldx,
-             size_t rows, size_t heads, size_t dim, const float *cos_t, const float *sin_t,
-             const int32_t *pos /* (rows) or NULL */, size_t seq, bool backward);
+             size_t rows, size_t heads, size_t dim, size_t turned, const float *cos_t,
+             const float *sin_t, const int32_t *pos /* (rows) or NULL */, size_t seq,
+             bool backward);
 
 /* ---- attention ----------------------------------------------------------- */
 
@@ -290,6 +322,36 @@ void kn_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows
                    const void *dy /* (rows, lddy) */, size_t lddy, const void *gate, size_t ldg,
                    const void *up, size_t ldu, size_t rows, size_t ffn);
 
+/* ---- GELU and biases ----------------------------------------------------- */
+
+/*
+ * Hendrycks and Gimpel, "Gaussian error linear units", 2016, with P the normal distribution:
+ *
+ *   KN_GELU_ERF   x P(x), P by the error function. Hugging Face's "gelu": GPT-NeoX
+ *   KN_GELU_TANH  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, the approximation in the same
+ *                 paper. Hugging Face's "gelu_new" and "gelu_pytorch_tanh": GPT-2
+ */
+enum kn_gelu { KN_GELU_ERF, KN_GELU_TANH };
+
+/* y = gelu(x + bias); bias NULL: none. y may be x, with the same ld. */
+void kn_gelu_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
+                 const void *x /* (rows, ldx) */, size_t ldx, const void *bias /* (ffn) or NULL */,
+                 size_t rows, size_t ffn, enum kn_gelu form);
+/* dx = dy gelu'(x + bias);  dbias, unless NULL, += sum over rows of dx, before it is rounded. dx
+ * may be x or dy, with the same ld. */
+void kn_gelu_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, lddx) */, size_t lddx,
+                 float *dbias /* (ffn) or NULL */, const void *dy /* (rows, lddy) */, size_t lddy,
+                 const void *x /* (rows, ldx) */, size_t ldx, const void *bias /* (ffn) or NULL */,
+                 size_t rows, size_t ffn, enum kn_gelu form);
+
+/* y = x + bias in every row; y may be x. */
+void kn_bias_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
+                 const void *x /* (rows, dim) */, const void *bias /* (dim) */, size_t rows,
+                 size_t dim);
+/* dbias += sum over rows of dy. */
+void kn_bias_bwd(struct kn_pool *pool, enum kn_type type, float *dbias /* (dim) */,
+                 const void *dy /* (rows, dim) */, size_t rows, size_t dim);
+
 /* ---- router -------------------------------------------------------------- */
 
 /*
@@ -374,7 +436,8 @@ void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_b
     X(gemm) X(gemm_grouped) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(attn_fwd) X(attn_bwd)          \
     X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
     X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
-    X(zero) X(convert) X(add) X(sumsq) X(adamw)
+    X(zero) X(convert) X(add) X(sumsq) X(adamw) X(headnorm_fwd) X(headnorm_bwd) X(layernorm_fwd)   \
+    X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd) X(bias_bwd)
 /* clang-format on */
 
 #endif

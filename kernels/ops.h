@@ -40,8 +40,16 @@ struct kn_ops {
                          float eps); /* rrms */
     void (*rmsnorm_bwd)(float *dx, float *dw, const float *dy, const float *x, const float *w,
                         const float *rrms, size_t rows, size_t dim, bool add);
-    void (*rope_row)(float *x, size_t heads, size_t dim, const float *c, const float *s,
-                     bool backward);
+    void (*layernorm_row)(float *y, float stats[2], const float *x, const float *w, const float *b,
+                          size_t dim, float eps);
+    void (*layernorm_bwd)(float *dx, float *dw, float *db, const float *dy, const float *x,
+                          const float *w, const float *stats, size_t rows, size_t dim, bool add);
+    void (*rope_row)(float *x, size_t heads, size_t dim, size_t turned, const float *c,
+                     const float *s, bool backward);
+    /* bias and dbias may be NULL */
+    void (*gelu_row)(float *y, const float *x, const float *bias, size_t count, enum kn_gelu form);
+    void (*gelu_bwd_row)(float *dx, float *dbias, const float *dy, const float *x,
+                         const float *bias, size_t count, enum kn_gelu form);
     void (*swiglu_row)(float *y, const float *gate, const float *up, size_t count);
     void (*swiglu_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
                            const float *up, size_t count);
@@ -93,7 +101,8 @@ struct kn_ops {
 #define KN_REF_OPS(X)                                                                              \
     X(gemm) X(rmsnorm_row) X(rmsnorm_bwd) X(rope_row) X(swiglu_row) X(swiglu_bwd_row) X(max_row)   \
     X(sumexp_row) X(softmax_row) X(dot) X(attn_fwd) X(attn_bwd) X(router_fwd) X(router_bwd)        \
-    X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(fma_loop)
+    X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(fma_loop)          \
+    X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)
 /* clang-format on */
 
 void kn_ops_ref(struct kn_ops *ops);

@@ -40,8 +40,8 @@ static struct kn_attn problem(const struct tr_rank *rank, const char *qkv)
 static void rope(struct tr_rank *rank, void *qkv, bool backward)
 {
     kn_rope(rank->pool, rank->type, qkv, rank->d.qkv, rank->d.rows,
-            rank->d.heads + rank->d.kv_heads, rank->d.head_dim, rank->work.rope_cos,
-            rank->work.rope_sin, NULL, (size_t)rank->workload.seq, backward);
+            rank->d.heads + rank->d.kv_heads, rank->d.head_dim, rank->d.head_dim,
+            rank->work.rope_cos, rank->work.rope_sin, NULL, (size_t)rank->workload.seq, backward);
 }
 
 void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)

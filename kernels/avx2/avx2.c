@@ -7,6 +7,7 @@ void kn_ops_avx2(struct kn_ops *ops)
     ops->gemm_isa = &kn_avx2_gemm;
     kn_avx2_fill_rows(ops);
     kn_avx2_fill_attn(ops);
+    kn_avx2_fill_gpt(ops);
 #else
     (void)ops;
 #endif

@@ -8,5 +8,6 @@ extern const struct kn_gemm_isa kn_avx2_gemm;
 
 void kn_avx2_fill_rows(struct kn_ops *ops);
 void kn_avx2_fill_attn(struct kn_ops *ops);
+void kn_avx2_fill_gpt(struct kn_ops *ops);
 
 #endif

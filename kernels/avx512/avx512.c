@@ -7,6 +7,7 @@ void kn_ops_avx512(struct kn_ops *ops)
     ops->gemm_isa = &kn_avx512_gemm;
     kn_avx512_fill_rows(ops);
     kn_avx512_fill_attn(ops);
+    kn_avx512_fill_gpt(ops);
 #else
     (void)ops;
 #endif

@@ -107,9 +107,8 @@ static __global__ void CU_BOUNDS(ROW_THREADS)
             part[blockIdx.x * dim + i + j] = dw[i + j];
 }
 
-/* y[i] += sum over p of part[p][i], in the order of p. */
 static __global__ void CU_BOUNDS(ROW_THREADS)
-    add_parts(float *y, const float *part, size_t parts, size_t dim)
+    add_parts(float *y, const float *part, size_t parts, size_t dim, size_t ld)
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
@@ -117,8 +116,15 @@ static __global__ void CU_BOUNDS(ROW_THREADS)
     if (i >= dim)
         return;
     for (size_t p = 0; p < parts; p++)
-        sum += part[p * dim + i];
+        sum += part[p * ld + i];
     y[i] += sum;
+}
+
+void cu_add_parts(cu_stream *stream, float *y, const float *part, size_t parts, size_t dim,
+                  size_t ld)
+{
+    CU_LAUNCH(add_parts, (unsigned)cu_blocks(dim, ROW_THREADS), ROW_THREADS, 0, stream, y, part,
+              parts, dim, ld);
 }
 
 extern "C" void cu_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw,
@@ -146,6 +152,5 @@ extern "C" void cu_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx
                   (const T *)dy, (const T *)x, (const T *)w, rrms, rows, dim, add);
     });
     if (dw)
-        CU_LAUNCH(add_parts, (unsigned)cu_blocks(dim, ROW_THREADS), ROW_THREADS, 0, stream, dw,
-                  part, blocks, dim);
+        cu_add_parts(stream, dw, part, blocks, dim, dim);
 }

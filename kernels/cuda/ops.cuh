@@ -19,6 +19,10 @@ KN_BACKEND_OPS(CU_OP)
 /* The stream that POOL is. */
 cu_stream *cu_stream_of(const struct kn_pool *pool);
 
+/* y[i] += sum over p of part[p ld + i], i < dim, in the order of p < PARTS. */
+void cu_add_parts(cu_stream *stream, float *y, const float *part, size_t parts, size_t dim,
+                  size_t ld);
+
 /* C = beta C + op(A) op(B) without a library, in fp32 arithmetic: for what the library refuses. */
 void cu_gemm_plain(cu_stream *stream, const struct kn_gemm *gemm);
 /* Attention: any width and type by the definition (plain); bf16 with d 64 or 128, all on multiples

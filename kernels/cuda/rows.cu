@@ -8,10 +8,10 @@ static constexpr unsigned THREADS = 256;
 /* A block for each row, a thread for V pairs of each head. */
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
-    rope(T *x, size_t ldx, size_t heads, size_t dim, const float *cos_t, const float *sin_t,
-         const int32_t *pos, size_t seq, bool backward)
+    rope(T *x, size_t ldx, size_t heads, size_t dim, size_t turned, const float *cos_t,
+         const float *sin_t, const int32_t *pos, size_t seq, bool backward)
 {
-    size_t row = blockIdx.x, half = dim / 2, packs = half / V;
+    size_t row = blockIdx.x, half = turned / 2, packs = half / V;
     size_t at = (pos ? (size_t)pos[row] : row % seq) * half;
 
     x += row * ldx;
@@ -36,22 +36,22 @@ static __global__ void CU_BOUNDS(THREADS)
 }
 
 extern "C" void cu_rope(struct kn_pool *pool, enum kn_type type, void *x, size_t ldx, size_t rows,
-                        size_t heads, size_t dim, const float *cos_t, const float *sin_t,
-                        const int32_t *pos, size_t seq, bool backward)
+                        size_t heads, size_t dim, size_t turned, const float *cos_t,
+                        const float *sin_t, const int32_t *pos, size_t seq, bool backward)
 {
     size_t elem = kn_type_size(type);
-    bool wide = cu_on16(cu_addr(x) | ldx * elem | dim / 2 * elem);
+    bool wide = cu_on16(cu_addr(x) | ldx * elem | dim * elem | turned / 2 * elem);
 
-    assert(dim % 2 == 0 && (pos || seq > 0));
-    if (rows == 0)
+    assert(turned % 2 == 0 && turned <= dim && (pos || seq > 0));
+    if (rows == 0 || turned == 0)
         return;
     cu_typed(type, wide, [&](auto form) {
         typedef typename decltype(form)::T T;
         constexpr int V = decltype(form)::V;
-        unsigned threads = cu_threads(heads * (dim / 2 / V), THREADS);
+        unsigned threads = cu_threads(heads * (turned / 2 / V), THREADS);
 
         CU_LAUNCH((rope<T, V>), (unsigned)rows, threads, 0, cu_stream_of(pool), (T *)x, ldx, heads,
-                  dim, cos_t, sin_t, pos, seq, backward);
+                  dim, turned, cos_t, sin_t, pos, seq, backward);
     });
 }
 

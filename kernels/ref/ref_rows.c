@@ -1,4 +1,4 @@
-/* Operations on rows: normalisation, rotary positions, SwiGLU, softmax. */
+/* Operations on rows: normalisation, rotary positions, SwiGLU, GELU, softmax. */
 #include "kernels/ref/ref.h"
 
 float kn_ref_rmsnorm_row(float *y, const float *x, const float *w, size_t dim, float eps)
@@ -35,10 +35,54 @@ void kn_ref_rmsnorm_bwd(float *dx, float *dw, const float *dy, const float *x, c
     }
 }
 
-void kn_ref_rope_row(float *x, size_t heads, size_t dim, const float *c, const float *s,
-                     bool backward)
+void kn_ref_layernorm_row(float *y, float stats[2], const float *x, const float *w, const float *b,
+                          size_t dim, float eps)
 {
-    size_t half = dim / 2;
+    double mean = 0, ss = 0, r;
+
+    for (size_t i = 0; i < dim; i++)
+        mean += (double)x[i] / (double)dim;
+    for (size_t i = 0; i < dim; i++)
+        ss += (x[i] - mean) * (x[i] - mean);
+    r = 1 / sqrt(ss / (double)dim + (double)eps);
+    for (size_t i = 0; i < dim; i++)
+        y[i] = (float)((x[i] - mean) * r * w[i] + b[i]);
+    stats[0] = (float)mean;
+    stats[1] = (float)r;
+}
+
+void kn_ref_layernorm_bwd(float *dx, float *dw, float *db, const float *dy, const float *x,
+                          const float *w, const float *stats, size_t rows, size_t dim, bool add)
+{
+    for (size_t i = 0; i < dim; i++) {
+        double scale = dw[i], shift = db[i];
+
+        for (size_t r = 0; r < rows; r++) {
+            double n = ((double)x[r * dim + i] - stats[2 * r]) * stats[2 * r + 1];
+
+            scale += dy[r * dim + i] * n;
+            shift += dy[r * dim + i];
+        }
+        dw[i] = (float)scale;
+        db[i] = (float)shift;
+    }
+    for (size_t r = 0; r < rows; r++, dx += dim, dy += dim, x += dim, stats += 2) {
+        double m = stats[0], s = stats[1], all = 0, along = 0;
+
+        for (size_t i = 0; i < dim; i++) {
+            all += (double)dy[i] * w[i] / (double)dim;
+            along += (double)dy[i] * w[i] * (x[i] - m) * s / (double)dim;
+        }
+        for (size_t i = 0; i < dim; i++)
+            dx[i] = (float)((add ? (double)dx[i] : 0) +
+                            s * ((double)dy[i] * w[i] - all - ((double)x[i] - m) * s * along));
+    }
+}
+
+void kn_ref_rope_row(float *x, size_t heads, size_t dim, size_t turned, const float *c,
+                     const float *s, bool backward)
+{
+    size_t half = turned / 2;
 
     for (size_t h = 0; h < heads; h++, x += dim) {
         for (size_t i = 0; i < half; i++) {
@@ -70,6 +114,44 @@ void kn_ref_swiglu_bwd_row(float *dgate, float *dup, const float *dy, const floa
 
         dgate[i] = (float)(dy[i] * u * s * (1 + g * (1 - s)));
         dup[i] = (float)(dy[i] * g * s);
+    }
+}
+
+static const double TANH_SLOPE = 0.79788456080286535588, TANH_CUBE = 0.044715; /* sqrt(2 / pi) */
+
+static double gelu(double x, enum kn_gelu form)
+{
+    if (form == KN_GELU_ERF)
+        return x * erfc(-x * M_SQRT1_2) / 2;
+    return x * sigmoid(2 * TANH_SLOPE * (x + TANH_CUBE * x * x * x));
+}
+
+/* P + x p with the density p; or s + x s (1 - s) 2u' with s = sigmoid(2u). */
+static double gelu_slope(double x, enum kn_gelu form)
+{
+    double s;
+
+    if (form == KN_GELU_ERF)
+        return erfc(-x * M_SQRT1_2) / 2 + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+    s = sigmoid(2 * TANH_SLOPE * (x + TANH_CUBE * x * x * x));
+    return s + x * s * (1 - s) * 2 * TANH_SLOPE * (1 + 3 * TANH_CUBE * x * x);
+}
+
+void kn_ref_gelu_row(float *y, const float *x, const float *bias, size_t count, enum kn_gelu form)
+{
+    for (size_t i = 0; i < count; i++)
+        y[i] = (float)gelu((double)x[i] + (bias ? (double)bias[i] : 0), form);
+}
+
+void kn_ref_gelu_bwd_row(float *dx, float *dbias, const float *dy, const float *x,
+                         const float *bias, size_t count, enum kn_gelu form)
+{
+    for (size_t i = 0; i < count; i++) {
+        double d = dy[i] * gelu_slope((double)x[i] + (bias ? (double)bias[i] : 0), form);
+
+        dx[i] = (float)d;
+        if (dbias)
+            dbias[i] = (float)(dbias[i] + d);
     }
 }
 

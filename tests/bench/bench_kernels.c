@@ -492,7 +492,8 @@ static void w_rmsnorm_bwd(void *p)
 static void w_rope(void *p)
 {
     struct arrays *a = p;
-    kn_rope(opt.pool, KN_F32, a->x, D, TOKENS, D / HEAD, HEAD, a->vec, a->vec + D, NULL, 32, false);
+    kn_rope(opt.pool, KN_F32, a->x, D, TOKENS, D / HEAD, HEAD, HEAD, a->vec, a->vec + D, NULL, 32,
+            false);
 }
 
 static void w_swiglu_fwd(void *p)

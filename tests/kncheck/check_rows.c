@@ -84,15 +84,18 @@ static void rmsnorm_bwd_run(struct check *c)
 const struct kc_op kc_rmsnorm_bwd = {"rmsnorm_bwd", "rows d", CASES(row_cases), true,
                                      rmsnorm_bwd_run};
 
-/* rows, heads, d, seq (0: positions given), backward */
+/* rows, heads, d, seq (0: positions given), backward, elements of a head that do not turn */
 static const size_t rope_cases[][MAX_DIMS] = {
-    {0, 1, 2, 4, 0},  {1, 1, 2, 1, 0},  {5, 2, 6, 3, 0},   {5, 3, 6, 0, 1},   {7, 1, 32, 4, 0},
-    {7, 2, 34, 0, 0}, {6, 2, 64, 3, 1}, {40, 4, 30, 8, 0}, {3, 5, 128, 2, 1}, {33, 1, 62, 40, 1},
+    {0, 1, 2, 4, 0},      {1, 1, 2, 1, 0},       {5, 2, 6, 3, 0},    {5, 3, 6, 0, 1},
+    {7, 1, 32, 4, 0},     {7, 2, 34, 0, 0},      {6, 2, 64, 3, 1},   {40, 4, 30, 8, 0},
+    {3, 5, 128, 2, 1},    {33, 1, 62, 40, 1},    {5, 3, 7, 4, 0, 1}, {6, 2, 64, 3, 0, 48},
+    {9, 2, 96, 0, 1, 64}, {4, 1, 128, 4, 1, 96}, {3, 2, 8, 3, 0, 8},
 };
 
 static void rope_run(struct check *c)
 {
-    size_t rows = c->dim[0], heads = c->dim[1], d = c->dim[2], seq = c->dim[3], half = d / 2;
+    size_t rows = c->dim[0], heads = c->dim[1], d = c->dim[2], seq = c->dim[3];
+    size_t turned = d - c->dim[5], half = turned / 2;
     bool back = c->dim[4];
     struct arr *x = kc_wide(c, "x", INOUT, c->t, rows, heads * d, d),
                *pos = kc_int(c, "pos", IN, rows, 1);
@@ -103,6 +106,9 @@ static void rope_run(struct check *c)
         size_t at = seq ? r % seq : rng_below(&c->rng, 64);
 
         kc_seti(pos, r, 0, (int32_t)at);
+        for (size_t k = 0; k < heads * d; k++)
+            if (k % d >= turned)
+                kc_exact(x, r, k, AT(x, r, k));
         for (size_t k = 0; k < heads * half; k++) {
             size_t h = k / half, i = k % half;
             double a = AT(x, r, h * d + i), b = AT(x, r, h * d + half + i);
@@ -113,11 +119,11 @@ static void rope_run(struct check *c)
         }
     }
     kc_begin(c);
-    kn_rope(c->pool, c->t, x->at, x->ld, rows, heads, d, ct->at, st->at, seq ? NULL : pos->at, seq,
-            back);
+    kn_rope(c->pool, c->t, x->at, x->ld, rows, heads, d, turned, ct->at, st->at,
+            seq ? NULL : pos->at, seq, back);
 }
 
-const struct kc_op kc_rope = {"rope", "rows heads d seq backward", CASES(rope_cases), true,
+const struct kc_op kc_rope = {"rope", "rows heads d seq backward still", CASES(rope_cases), true,
                               rope_run};
 
 /* Some gates at the ends, where the exponential over- and underflows. */

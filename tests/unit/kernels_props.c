@@ -70,9 +70,9 @@ static void turning_back_undoes_the_rotation(void **state)
     assert_true(fabsf(c[D / 2] - cosf(1)) < 0x1p-23 && fabsf(s[D / 2] - sinf(1)) < 0x1p-23);
     fill(x, ROWS * D, 4);
     memcpy(y, x, sizeof(x));
-    kn_rope(NULL, KN_F32, y, D, ROWS, 1, D, c, s, NULL, ROWS, false);
+    kn_rope(NULL, KN_F32, y, D, ROWS, 1, D, D, c, s, NULL, ROWS, false);
     assert_true(y[D] != x[D]);
-    kn_rope(NULL, KN_F32, y, D, ROWS, 1, D, c, s, NULL, ROWS, true);
+    kn_rope(NULL, KN_F32, y, D, ROWS, 1, D, D, c, s, NULL, ROWS, true);
     for (size_t i = 0; i < ROWS * D;
          i++) /* six roundings each way of magnitudes of at most 2 |x| */
         assert_true(fabsf(y[i] - x[i]) <= 12 * 0x1p-24f * 8);

@@ -1,0 +1,112 @@
+/* LayerNorm over rows. Ba, Kiros and Hinton, "Layer normalization", 2016. */
+#include "kernels/ops.h"
+#include "kernels/backend.h"
+
+enum { GRAIN = 16, BWD_ROWS = 15 };
+
+struct fwd {
+    enum kn_type t;
+    void *y;
+    float *stats;
+    const void *x, *w, *b;
+    size_t d;
+    float eps;
+};
+
+static void fwd_rows(void *arg, const struct kn_share *share)
+{
+    const struct fwd *f = arg;
+    float *bx = share->scratch, *by = bx + f->d;
+    const float *w = kn_in(f->t, f->w, by + f->d, f->d),
+                *b = kn_in(f->t, f->b, by + 2 * f->d, f->d);
+
+    for (size_t r = share->lo; r < share->hi; r++) {
+        const float *x = kn_in(f->t, kn_ptr(f->t, f->x, r * f->d), bx, f->d);
+        void *to = kn_ptr(f->t, f->y, r * f->d);
+        float *y = kn_out(f->t, to, by);
+
+        kn_ops()->layernorm_row(y, f->stats + 2 * r, x, w, b, f->d, f->eps);
+        kn_out_done(f->t, to, y, f->d);
+        kn_row_done(share, r);
+    }
+}
+
+void kn_host_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, float *stats,
+                           const void *x, const void *w, const void *b, size_t rows, size_t dim,
+                           float eps)
+{
+    struct fwd f = {
+        .t = type, .y = y, .stats = stats, .x = x, .w = w, .b = b, .d = dim, .eps = eps};
+
+    assert(4 * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &f);
+}
+
+struct bwd {
+    enum kn_type t;
+    void *dx;
+    float *dw, *db;
+    const void *dy, *x, *w;
+    const float *stats;
+    size_t d;
+    bool add;
+    unsigned char used[256]; /* threads that left partial sums at the start of their scratch */
+};
+
+static void bwd_rows(void *arg, const struct kn_share *share)
+{
+    struct bwd *b = arg;
+    size_t d = b->d;
+    float *part = share->scratch, *bw = part + 2 * d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
+          *bx = bdy + BWD_ROWS * d;
+    const float *w = kn_in(b->t, b->w, bw, d);
+    /* Thread 0 adds straight to dw and db, the others to partial sums of their own. */
+    float *dw = share->thread == 0 ? b->dw : part, *db = share->thread == 0 ? b->db : part + d;
+
+    if (share->thread > 0) {
+        assert(share->thread < (int)sizeof(b->used));
+        b->used[share->thread] = 1;
+        memset(part, 0, 2 * d * sizeof(float));
+    }
+    for (size_t r = share->lo; r < share->hi; r += BWD_ROWS) {
+        size_t rows = kn_min(BWD_ROWS, share->hi - r), n = rows * d;
+        const float *dy = kn_in(b->t, kn_ptr(b->t, b->dy, r * d), bdy, n);
+        const float *x = kn_in(b->t, kn_ptr(b->t, b->x, r * d), bx, n);
+        void *to = kn_ptr(b->t, b->dx, r * d);
+        float *dx = kn_out(b->t, to, bdx);
+
+        if (b->t != KN_F32 && b->add)
+            kn_ops()->to_f32(dx, to, n);
+        kn_ops()->layernorm_bwd(dx, dw, db, dy, x, w, b->stats + 2 * r, rows, d, b->add);
+        kn_out_done(b->t, to, dx, n);
+        kn_pool_poll(share->pool, share->thread);
+    }
+}
+
+void kn_host_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw, float *db,
+                           const void *dy, const void *x, const void *w, const float *stats,
+                           size_t rows, size_t dim, bool add)
+{
+    struct bwd b = {.t = type,
+                    .dx = dx,
+                    .dw = dw,
+                    .db = db,
+                    .dy = dy,
+                    .x = x,
+                    .w = w,
+                    .stats = stats,
+                    .d = dim,
+                    .add = add};
+    struct kn_pool *q;
+
+    assert((3 + 3 * BWD_ROWS) * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(kn_pool_threads(pool) <= (int)sizeof(b.used));
+    kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &b);
+    q = kn_pool_acquire(pool);
+    for (int i = 1; i < kn_pool_threads(q) && i < (int)sizeof(b.used); i++)
+        if (b.used[i]) {
+            kn_ops()->add(dw, dw, kn_pool_scratch(q, i), dim);
+            kn_ops()->add(db, db, kn_pool_scratch(q, i) + dim, dim);
+        }
+    kn_pool_release(pool);
+}
