@@ -5,8 +5,8 @@ slurm_missing() { # prints the first program that is not there
         command -v "$p" >/dev/null || [ -x "/usr/sbin/$p" ] || { echo "$p"; return; }
     done
 }
-free_ports() { # prints $1 neighbours that nobody listens on
-    p=$((20000 + $$ % 20000))
+free_ports() { # prints $1 neighbors that nobody listens on
+    p=$((20000 + $$ % 12000)) # below those that outgoing connections take
     while [ "$(ss -Htln "sport >= :$p and sport <= :$((p + $1))" 2>/dev/null | wc -l)" != 0 ]; do p=$((p + 17)); done
     echo "$p"
 }

@@ -9,7 +9,11 @@ hosts_missing() { # prints why two hosts cannot be made here
     for p in ip tc unshare; do
         command -v "$p" >/dev/null || { echo "$p is missing (Debian: iproute2, util-linux)"; return; }
     done
-    ip netns add "$host_a" 2>/dev/null || echo "the kernel allows no network namespaces"
+    if ! ip netns add "$host_a" 2>/dev/null; then
+        echo "the kernel allows no network namespaces"
+    elif ! ip netns exec "$host_a" true 2>/dev/null; then
+        echo "no process can enter a network namespace (in a chroot: its root must be a mount point)"
+    fi
     ip netns del "$host_a" 2>/dev/null
 }
 
