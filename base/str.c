@@ -155,7 +155,7 @@ int str_to_bytes(uint64_t *ret, const char *text)
 
 enum { NEAR_LEN = 63 };
 
-/* Edits between two short strings, by rows: insertion, deletion, substitution, and two neighbours
+/* Edits between two short strings, by rows: insertion, deletion, substitution, and two neighbors
  * exchanged, which fingers do as often (optimal string alignment). */
 static int distance(const char *left, const char *right)
 {

@@ -84,7 +84,7 @@ size_t kn_attn_bwd_bytes(const struct kn_attn *attn)
     return attn->batch * attn->seq * (attn->heads + sums) * sizeof(float);
 }
 
-/* delta = sum over d of o d_o, the term that the softmax's normalisation adds to every score's
+/* delta = sum over d of o d_o, the term that the softmax's normalization adds to every score's
  * gradient; for queries [q0, q1). */
 static void delta_of_head(const struct bwd *bwd, size_t sample, size_t head, size_t q0, size_t q1)
 {

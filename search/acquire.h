@@ -1,6 +1,6 @@
 /*
  * The acquisition function: expected improvement over the noisy incumbent, times the probability
- * that the layout runs, per device-second, maximised over every layout of the table.
+ * that the layout runs, per device-second, maximized over every layout of the table.
  *
  *     score(x) = log sum_h w_h EI_h(x) + 2 log [P(fits) P(does not crash)] - log cost(x)
  *     EI_h     = sigma_h (phi(z) + z Phi(z)), z = (mean_h(x) - incumbent) / sigma_h

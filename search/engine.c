@@ -2,7 +2,7 @@
  * Asking and telling.
  *
  * An ask conditions the surrogates on fantasies of the outstanding trials (each at its own mean:
- * the kriging believer of Ginsbourger et al. 2010), maximises the acquisition over all layouts, and
+ * the kriging believer of Ginsbourger et al. 2010), maximizes the acquisition over all layouts, and
  * takes the fantasies back. A tell turns the outcome into observations: what it says of throughput,
  * of memory (a bound where there is no figure), and of crashing.
  */

@@ -3,7 +3,7 @@
  *
  * A measurement of layout i is y_ij = mu_i + b_ij + e_ij in log throughput: e is what the steps of
  * one run show (its own standard error s_ij), b what differs from run to run (placement,
- * neighbours, clocks), with one variance tau^2 for the whole campaign. Two runs of one layout
+ * neighbors, clocks), with one variance tau^2 for the whole campaign. Two runs of one layout
  * hardly say how much runs differ (Student's t with one degree of freedom is 12.7), all repeats of
  * a campaign together do:
  *

@@ -1,5 +1,5 @@
 /*
- * search - Bayesian optimisation of the layout: which one to try next.
+ * search - Bayesian optimization of the layout: which one to try next.
  *
  * It has all legal layouts, a prior for each of them from plan/ (throughput and memory), and the
  * measurements so far; an ask returns the next trial. docs/explanation/search.md has the method

@@ -134,7 +134,7 @@ void se_surrogate_init(struct se_surrogate *surrogate, const struct se_table *ta
     add_hyp(surrogate, table, false, throughput ? SE_LIN_SHARE : SE_LIN_PRIOR,
             1.0 - PRIOR_MEAN_WEIGHT);
     if (throughput)
-        surrogate->hyp[SE_PRIOR_FREE].level = table->centre[quantity];
+        surrogate->hyp[SE_PRIOR_FREE].level = table->center[quantity];
     if (unfused > 0.0) {
         surrogate->unfused = surrogate->nhyps;
         add_hyp(surrogate, table, true, nlin, PRIOR_MEAN_WEIGHT * unfused)->unfused = true;
@@ -445,7 +445,7 @@ static double value(unsigned dims, const double *theta, double *grad, void *arg)
     return se_gp_evidence(g) + log_hyper(o->h);
 }
 
-static void maximise(struct objective *objective)
+static void maximize(struct objective *objective)
 {
     struct se_hyp *h = objective->h;
     int n = se_kernel_ntheta(&h->gp.kern);
@@ -485,7 +485,7 @@ static void fit_hyp(struct se_surrogate *surrogate, struct se_hyp *hyp)
         }
         if (round > 0 && !sided)
             break;
-        maximise(&o);
+        maximize(&o);
     }
     scratch_done(&o.s);
     free(o.site_var);

@@ -3,8 +3,8 @@
  * processes.
  *
  * Two models, weighted by their evidence:
- *     prior-mean   f = prior + c + b (prior - centre) + sum theta_c share_c + g   small deviations
- *     prior-free   f = level + c + b (prior - centre) + g                         large ones
+ *     prior-mean   f = prior + c + b (prior - center) + sum theta_c share_c + g   small deviations
+ *     prior-free   f = level + c + b (prior - center) + g                         large ones
  * In the prior-free model b has mean 0, so the data decide how much the prior counts; a prior that
  * ranks layouts in reverse is detected and then used. (Without a prior, and for memory, b is 0.)
  * Hyper-parameters of each model are maximum a posteriori. Memory has two prior-mean models, since

@@ -427,12 +427,12 @@ static void set_centre(struct se_table *table, bool all_fit)
     for (size_t i = 0; i < table->n; i++)
         if (all_fit || table->prior[SE_MEMORY][i] <= 0.0F)
             best = fmax(best, table->prior[SE_THROUGHPUT][i]);
-    table->centre[SE_THROUGHPUT] = isfinite(best) ? best : table->prior[SE_THROUGHPUT][0];
-    table->centre[SE_MEMORY] = 0.0;
+    table->center[SE_THROUGHPUT] = isfinite(best) ? best : table->prior[SE_THROUGHPUT][0];
+    table->center[SE_MEMORY] = 0.0;
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (size_t i = 0; i < table->n; i++)
             table->lin[q][i * SE_MAX_LIN + SE_LIN_PRIOR] =
-                table->prior[q][i] - (float)table->centre[q];
+                table->prior[q][i] - (float)table->center[q];
 }
 
 int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struct err *error)

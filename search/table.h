@@ -23,7 +23,7 @@ struct se_table {
     float *lin[SE_QUANTITIES];    /* (n, SE_MAX_LIN): linear features, zeros after the last */
     int nlin[SE_QUANTITIES];      /* features in use */
     float *log_world;             /* (n) log of the devices */
-    double centre[SE_QUANTITIES]; /* of the prior: where slopes are 0 */
+    double center[SE_QUANTITIES]; /* of the prior: where slopes are 0 */
     uint8_t *first;               /* (n): first active key that differs from the row before */
     size_t changes[SE_MAX_DIMS];  /* rows whose first such key is this */
     uint32_t *hash;               /* (hash_size) index + 1, or 0 */

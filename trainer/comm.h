@@ -57,7 +57,7 @@ struct tr_comms {
     struct tr_group shard; /* replicas of dense state that share it (zero 1) ... */
     struct tr_group outer; /* ... and those that repeat it: plain scope only */
     struct tr_group tied;  /* this rank's peers on the first stage and the last, if it is on one */
-    int stage, prev, next; /* pipeline stage, and world ranks of its neighbours, cyclic */
+    int stage, prev, next; /* pipeline stage, and world ranks of its neighbors, cyclic */
 };
 
 /* FAIL gets one line of reason and does not return. It is shared by all ranks' handlers of the

@@ -81,7 +81,7 @@ static void update(struct tr_rank *rank, const struct kn_adamw *hyper, uint64_t 
     kn_adamw(rank->pool, hyper, w, low, t->m + state, t->v + state, t->grad + first, count);
 }
 
-/* Parameters [from, end) of the table; neighbours with the same decay are updated by one call. */
+/* Parameters [from, end) of the table; neighbors with the same decay are updated by one call. */
 static void update_some(struct tr_rank *rank, const struct tr_optim *optim, struct kn_adamw *hyper,
                         int from, int end)
 {

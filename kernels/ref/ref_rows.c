@@ -1,4 +1,4 @@
-/* Operations on rows: normalisation, rotary positions, SwiGLU, GELU, softmax. */
+/* Operations on rows: normalization, rotary positions, SwiGLU, GELU, softmax. */
 #include "kernels/ref/ref.h"
 
 float kn_ref_rmsnorm_row(float *y, const float *x, const float *w, size_t dim, float eps)

@@ -23,7 +23,7 @@ def number(names, standard):
 
 
 def distributed():
-    """torch.distributed once the script has initialised it, else None."""
+    """torch.distributed once the script has initialized it, else None."""
     module = sys.modules.get("torch.distributed")
     ready = module and module.is_available() and module.is_initialized()
     return module if ready else None

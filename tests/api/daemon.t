@@ -32,7 +32,7 @@ is "nor its events" "$(code /v1/campaigns/nothing/events)" 404
 is "an unknown state: 400" "$(code '/v1/campaigns?state=runing')" 400
 is "an empty state: 400" "$(code '/v1/campaigns?state=')" 400
 is "an invalid event id: 400" "$(code '/v1/events?last_event_id=abc')" 400
-is "sort by an unknown key: 400" "$(code '/v1/campaigns?sort=colour')" 400
+is "sort by an unknown key: 400" "$(code '/v1/campaigns?sort=color')" 400
 
 job='"model":"tiny-moe","workload":{"global_batch":8}'
 is "check a legal layout" "$(post /v1/check "{$job,\"layout\":{\"world\":1}}")" 200

@@ -4,7 +4,7 @@
  * last lines, on the error output, name the bars that are missed.
  *
  * A kernel and what it is compared with run alternately in one process, so that both meet the same
- * machine; value is the median of the kernel, ratio the median of the quotients of neighbours.
+ * machine; value is the median of the kernel, ratio the median of the quotients of neighbors.
  * References: oneDNN for GEMM, the dense GEMM for the grouped one, the measured multiply-add peak
  * of one core for attention, and for what is bound by memory the rate of a STREAM triad over arrays
  * larger than the caches. Bytes are those that must move (each input once, each output once, no
@@ -80,7 +80,7 @@ static int calibrate(work_fn *fn, void *arg)
 
 struct result {
     double kernel;   /* seconds, median */
-    double quotient; /* reference's seconds over the kernel's, median of neighbours */
+    double quotient; /* reference's seconds over the kernel's, median of neighbors */
 };
 
 static struct result measure(work_fn *kernel, work_fn *reference, void *arg, void *ref_arg)

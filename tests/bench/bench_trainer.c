@@ -15,7 +15,7 @@
  *   allocations      of the trainer's own code in the steps above
  *
  * Both sides of a comparison take turns; value is the median of the first side, ratio the median of
- * the quotients of neighbours. Every number is wall time of the slowest rank, the optimizer
+ * the quotients of neighbors. Every number is wall time of the slowest rank, the optimizer
  * included.
  *
  * Options: --bench=GLOB, --repeats=N.
@@ -160,7 +160,7 @@ static void bench_one(void)
 struct pair {
     double seconds;  /* of the first side, median */
     double bound;    /* of the first side, with pp or ep */
-    double quotient; /* the second side's seconds over the first's, median of neighbours */
+    double quotient; /* the second side's seconds over the first's, median of neighbors */
     double computes; /* seconds of the first side's rank that computes longest, in one step */
     double talks;    /* seconds that its ranks exchange data or wait for others, mean */
 };

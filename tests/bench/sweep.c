@@ -130,7 +130,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void summarise(json_t *row)
+static void summarize(json_t *row)
 {
     json_t *list = json_object_get(row, "repeats");
     size_t n = json_array_size(list);
@@ -226,7 +226,7 @@ static int measure(const struct options *o, const struct se_spec *s, const struc
         return err_set(e, -EIO, "%s said nothing of %s (status %d)", o->train,
                        pl_layout_text(text, l), status);
     json_array_append_new(json_object_get(row, "repeats"), got);
-    summarise(row);
+    summarize(row);
     return 0;
 }
 

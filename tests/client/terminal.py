@@ -28,7 +28,7 @@ class Screen:
         self.cursor = True
         self.overrun = 0  # characters that did not fit into their line, since the last frame began
         self.whole = []  # of each frame that was drawn to its end: how many did not fit
-        self.colours = set()
+        self.colors = set()
         self.rest = ""
 
     def resize(self, columns, rows):
@@ -67,7 +67,7 @@ class Screen:
             for y in range(self.y + 1, self.rows):
                 self.cell[y] = [" "] * self.columns
         elif letter == "m":
-            self.colours.add(number)
+            self.colors.add(number)
         elif number == "?1049":
             self.other = letter == "h"
         elif number == "?25":
@@ -318,27 +318,27 @@ def new_asks_only_what_is_not_given_and_writes_nothing_where_answers_end():
 
 
 @test
-def states_are_coloured_and_said():
+def states_are_colored_and_said():
     t = Terminal(["watch", LIVE])
     t.shows("running")
-    assert {"34", "1"} <= t.screen.colours
+    assert {"34", "1"} <= t.screen.colors
     t.press(b"q")
     t.end()
     for more in (["--no-color"], []):
         t = Terminal(["watch", LIVE, *more], **({} if more else {"NO_COLOR": "1"}))
         t.shows("running")
-        assert t.screen.colours == set()
+        assert t.screen.colors == set()
         t.press(b"q")
         t.end()
 
 
 @test
-def a_warning_state_has_a_colour_of_its_own():
+def a_warning_state_has_a_color_of_its_own():
     assert partune("pause", LIVE).returncode == 0
     t = Terminal(["ls"])
     t.shows("paused")
     t.end()
-    assert "33" in t.screen.colours
+    assert "33" in t.screen.colors
     assert partune("resume", LIVE).returncode == 0
 
 

@@ -288,7 +288,7 @@ static const char *const fault_names[FAULTS] = {
     "one element off by more than rounding",
 };
 
-/* A fault that changes nothing (the sign of 0, a row equal to its neighbour) is no fault. */
+/* A fault that changes nothing (the sign of 0, a row equal to its neighbor) is no fault. */
 static bool put_if_new(const struct arr *a, size_t i, size_t j, const void *value)
 {
     size_t e = i * a->cols + j;

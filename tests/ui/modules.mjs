@@ -442,7 +442,7 @@ test("a trial watched for days keeps a bounded number of steps, the longest amon
 
 test("phases that occur together have different colors, the same in every chart", () => {
     const names = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
-    assert.equal(new Set(names.map((n) => words.phaseColour(n, 8))).size, 8);
+    assert.equal(new Set(names.map((n) => words.phaseColor(n, 8))).size, 8);
 });
 
 test("a form writes one object, and a refusal finds its field", () => {

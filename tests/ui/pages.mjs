@@ -543,7 +543,7 @@ for (const theme of ["light", "dark"])
             await p.goto(daemon.link(route));
             await p.waitForSelector("main h1");
             await scrollThrough(p);
-            // Only colours differ between the themes.
+            // Only colors differ between the themes.
             found.push(
                 ...(await violations(p, theme === "dark" ? ["color-contrast"] : undefined)).map(
                     (v) => `${route}: ${v}`,

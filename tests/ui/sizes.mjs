@@ -1,5 +1,5 @@
 // Every page on every size of screen: nothing wider than the window, nothing cut off, nothing too small for a finger,
-// and legible in the colours that a system forces. A real campaign is the material, and one with a hostile name.
+// and legible in the colors that a system forces. A real campaign is the material, and one with a hostile name.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
@@ -146,7 +146,7 @@ for (const route of ROUTES)
         assert.deepEqual(shown.faults, []);
     });
 
-// pages.mjs has both themes at another size; names change no colour or label.
+// pages.mjs has both themes at another size; names change no color or label.
 for (const theme of LONG ? ["light", "dark"] : ["light"])
     test(`on the smallest screen no page has a serious violation in the ${theme} theme`, async () => {
         const p = await openPage(browser, daemon.url, {
@@ -160,7 +160,7 @@ for (const theme of LONG ? ["light", "dark"] : ["light"])
             await visit(p, route);
             await ASK[route]?.(p);
             if (theme === "light") await scrollThrough(p);
-            else await settled(p); // only colours differ
+            else await settled(p); // only colors differ
             const rules = theme === "dark" ? ["color-contrast"] : undefined;
             found.push(...(await violations(p, rules)).map((v) => `${route}: ${v}`));
         }
@@ -267,7 +267,7 @@ test("charts use forced colors, and selections stay marked", async () => {
             return { text, chosen: border(tabs[0]), other: border(tabs[1]) };
         });
         assert.notEqual(seen.chosen, seen.other);
-        // The axis' words: pixels of the system's colour of text.
+        // The axis' words: pixels of the system's color of text.
         const [r, g, b] = seen.text.match(/\d+/g).map(Number);
         const found = await canvas.evaluate(
             (c, want) => {

@@ -258,7 +258,7 @@ static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
     pl_group_of(&g, &op, 32, 1); /* all: eight interfaces a node */
     assert_true(fabs(pl_gather_s(&g, BYTES) - BYTES * 31 / 32 / 200e9) < 1e-9);
     assert_true(fabs(pl_all_to_all_s(&g, BYTES) - BYTES * 24 / 32 / 25e9) < 1e-9);
-    pl_group_of(&g, &op, 2, 1); /* to the neighbour: all of one's own link */
+    pl_group_of(&g, &op, 2, 1); /* to the neighbor: all of one's own link */
     assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 300e9) < 1e-9);
     pl_group_of(&g, &op, 8, 1);
     assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 300e9) < 1e-9);

@@ -108,7 +108,7 @@ static bool compare_alone(void *arg, const struct pl_layout *l)
     return true;
 }
 
-static void neighbours_of_a_walk_share_nothing_that_differs(void **state)
+static void neighbors_of_a_walk_share_nothing_that_differs(void **state)
 {
     (void)state;
     for (const char *const *t = pl_trainer_names(); *t; t++) {
@@ -420,7 +420,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_of_the_bundled_trainer_is_the_sum_of_its_buffers),
-        cmocka_unit_test(neighbours_of_a_walk_share_nothing_that_differs),
+        cmocka_unit_test(neighbors_of_a_walk_share_nothing_that_differs),
         cmocka_unit_test(stems_and_their_leaves_are_the_walk),
         cmocka_unit_test(a_bounded_list_is_near_the_exact_one),
         cmocka_unit_test(patience_of_any_length_gives_an_answer),

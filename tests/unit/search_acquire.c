@@ -128,7 +128,7 @@ static void setup_init(struct setup *s, int n, uint64_t seed, bool fit)
                                      .crash = &s->crash,
                                      .closed = s->closed,
                                      .improving = true,
-                                     .incumbent = s->table->centre[SE_THROUGHPUT] - 0.2,
+                                     .incumbent = s->table->center[SE_THROUGHPUT] - 0.2,
                                      .widen = 1.0,
                                      .step_log_tokens = log(64.0 * 1024.0),
                                      .steps = 10,
@@ -295,7 +295,7 @@ static void vector_bounds_are_close_from_above(void **state)
         s.acquire.improving = k > 0;
         s.acquire.per_device = k % 2;
         s.acquire.widen = k % 3 ? 1.0 : 2.5;
-        s.acquire.incumbent = s.table->centre[SE_THROUGHPUT] + 0.4 * (k - 8);
+        s.acquire.incumbent = s.table->center[SE_THROUGHPUT] + 0.4 * (k - 8);
         se_score_bounds(bound, &s.acquire, row, n, mean, var);
         for (size_t i = 0; i < n; i++) {
             struct se_candidate c;

@@ -307,7 +307,7 @@ static void weights_follow_the_evidence(void **state)
         o.var = 1e-4;
         o.value = o.prior + 0.02 * (double)(i % 3);
         se_surrogate_add(&good, &o);
-        o.value = t->centre[SE_THROUGHPUT] - 4.0 * (o.prior - t->centre[SE_THROUGHPUT]) - 3.0;
+        o.value = t->center[SE_THROUGHPUT] - 4.0 * (o.prior - t->center[SE_THROUGHPUT]) - 3.0;
         se_surrogate_add(&bad, &o);
     }
     se_surrogate_fit(&good);

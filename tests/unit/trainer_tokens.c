@@ -44,7 +44,7 @@ static void the_order_is_a_permutation(void **state)
     }
 }
 
-/* Neighbours of a random permutation of n are n / 3 apart on average; within 5 standard errors of n
+/* Neighbors of a random permutation of n are n / 3 apart on average; within 5 standard errors of n
  * / sqrt(18 n). */
 static void the_order_looks_random(void **state)
 {

@@ -280,7 +280,7 @@ static void cores_belong_to_one_trial_at_a_time(void **state)
     assert_false(tn_slots_take(c, &s, 2));
     assert_true(a[0] == 4 && b[0] == 5 && b[1] == 6 && s.free == 1);
     tn_slots_give(&s, a, 1);
-    assert_true(tn_slots_take(c, &s, 2)); /* no neighbours are left: any will do */
+    assert_true(tn_slots_take(c, &s, 2)); /* no neighbors are left: any will do */
     assert_int_equal(s.free, 0);
     tn_slots_give(&s, b, 2);
     tn_slots_give(&s, b, 2); /* giving twice does no harm */

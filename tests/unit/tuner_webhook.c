@@ -16,7 +16,7 @@ static bool is_public(const char *text)
     return tn_address_public((const struct sockaddr *)(const void *)&v6);
 }
 
-/* First and last address of each block, and their neighbours outside. */
+/* First and last address of each block, and their neighbors outside. */
 static void special_addresses_are_not_public(void **state)
 {
     static const char *const no[] = {"0.0.0.0",

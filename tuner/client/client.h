@@ -89,7 +89,7 @@ struct cl_column {
     enum cl_align align;
     bool shrink; /* gives way first when the terminal is narrow */
     int drop;    /* then those go that have this, the largest first; 0 stays */
-    bool state;  /* its cells are states, which have a colour */
+    bool state;  /* its cells are states, which have a color */
 };
 
 struct cl_table {
@@ -106,7 +106,7 @@ void cl_table_done(struct cl_table *table);
 int cl_columns(const char *text);                 /* that TEXT needs on a terminal */
 size_t cl_fitting(const char *text, int columns); /* bytes of TEXT that fit */
 const char *cl_paint(const struct cl *client,
-                     const char *state); /* colour of a state, "" for none */
+                     const char *state); /* color of a state, "" for none */
 
 /* ---- screen.c ------------------------------------------------------------ */
 

@@ -136,7 +136,7 @@ void cl_terminal_size(int *ret_columns, int *ret_lines)
         *ret_lines = size.ws_row;
 }
 
-/* LINE cut at COLUMNS; colours take no room. */
+/* LINE cut at COLUMNS; colors take no room. */
 static void add_line(struct str *out, const char *line, int columns)
 {
     bool painted = false;

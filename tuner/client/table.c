@@ -187,7 +187,7 @@ static const char *tone_of(const char *state)
     return trial < 0 ? NULL : db_states[trial].tone;
 }
 
-/* A state is a word; its colour only repeats it. */
+/* A state is a word; its color only repeats it. */
 const char *cl_paint(const struct cl *client, const char *state)
 {
     static const struct {

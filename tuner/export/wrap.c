@@ -21,7 +21,7 @@ static bool bound(const struct tn_export_in *in)
     return tn_cores_suffice(in) && !(in->binding && !*in->binding);
 }
 
-/* Each rank on as many neighbouring cores as it has threads, in the words of MPICH's mpiexec. */
+/* Each rank on as many neighboring cores as it has threads, in the words of MPICH's mpiexec. */
 static void add_binding(struct str *out, const struct tn_export_in *in)
 {
     if (!bound(in))

@@ -34,7 +34,7 @@ struct tn_curl {
 #undef TN_CURL_MEMBER
 };
 
-/* Loaded and initialised, the same at each call, for the rest of the program; NULL, and ERROR is
+/* Loaded and initialized, the same at each call, for the rest of the program; NULL, and ERROR is
  * set, if it is not installed or lacks a function. Not for several threads at once. */
 const struct tn_curl *tn_curl_load(struct err *error);
 

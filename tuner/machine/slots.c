@@ -18,7 +18,7 @@ void tn_slots_init(struct tn_slots *slots, int limit)
     slots->free = slots->count;
 }
 
-/* First index of COUNT free neighbours, or -1. */
+/* First index of COUNT free neighbors, or -1. */
 static int free_run(const struct tn_slots *slots, int count)
 {
     int run = 0;

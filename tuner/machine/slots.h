@@ -16,7 +16,7 @@ struct tn_slots {
 
 void tn_slots_init(struct tn_slots *slots,
                    int limit); /* cores that this process may use, LIMIT at most (0: all) */
-/* COUNT free cores into RET_CPUS: neighbours if there are; false, none taken, when there are
+/* COUNT free cores into RET_CPUS: neighbors if there are; false, none taken, when there are
  * fewer. */
 bool tn_slots_take(int *ret_cpus, struct tn_slots *slots, int count);
 /* Take these very cores (adoption); those that are unknown or taken are skipped. */

@@ -402,7 +402,7 @@ static double median_error(const struct tn_seen *seen)
     return 1.2533 * sqrt((variance > 0 ? variance : 0) / seen->measured);
 }
 
-static void summarise(struct tn_attempt *attempt)
+static void summarize(struct tn_attempt *attempt)
 {
     struct tn_seen *s = &attempt->seen;
     const struct pl_workload *workload = &spec_of(attempt)->se.workload;
@@ -442,7 +442,7 @@ static void tick(struct tn_attempt *attempt)
     if (s->measured < attempt->limits.max_steps &&
         1.96 * median_error(s) > attempt->limits.ci * tn_seen_median_ms(s))
         return;
-    summarise(attempt);
+    summarize(attempt);
     snprintf(attempt->trouble, sizeof(attempt->trouble), "measured");
     tn_attempt_stop(attempt, TN_STOP_MEASURED);
 }
@@ -452,7 +452,7 @@ static void finish(struct tn_attempt *attempt)
     tn_log_end(attempt);
     if (attempt->exit.known && attempt->exit.code == 0 &&
         attempt->seen.measured >= attempt->limits.min_steps)
-        summarise(attempt);
+        summarize(attempt);
     tn_log_blame(attempt);
 }
 

@@ -303,7 +303,7 @@ struct report {
 
 enum { MAX_STREAM = 256 << 10 };
 
-/* Any text: what programs print has lines and colours. */
+/* Any text: what programs print has lines and colors. */
 static int take_text(const char **ret, const json_t *body, const char *key, size_t max,
                      struct err *error)
 {

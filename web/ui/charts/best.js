@@ -139,7 +139,7 @@ const scatter = (few, name, more) => ({
 });
 
 function expectedSeries({ expected, few, ceiling }, palette) {
-    const colour = palette.series[7];
+    const color = palette.series[7];
     const point = ({ n, predicted }) =>
         predicted.tokens_per_s <= ceiling
             ? [n, predicted.tokens_per_s]
@@ -148,8 +148,8 @@ function expectedSeries({ expected, few, ceiling }, palette) {
         symbol: few ? "diamond" : "circle",
         symbolSize: few ? 8 : 2,
         itemStyle: {
-            color: few ? "transparent" : colour,
-            borderColor: colour,
+            color: few ? "transparent" : color,
+            borderColor: color,
             borderWidth: few ? 1.2 : 0,
         },
         data: expected.map(point),

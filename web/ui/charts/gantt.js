@@ -33,7 +33,7 @@ export function spanUnit(span) {
 const MAX_BARS = 2000;
 
 /**
- * With more than MAX_BARS bars, neighbours in one slot that ended alike become one bar: a failure between them keeps
+ * With more than MAX_BARS bars, neighbors in one slot that ended alike become one bar: a failure between them keeps
  * its own, so that nothing which stands out is lost.
  */
 export function joined(bars) {

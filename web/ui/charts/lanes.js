@@ -1,7 +1,7 @@
 // The pipeline of one step as swim lanes, from a Chrome trace: one lane for each process and thread of the trace.
 
 import { counted, ms } from "../lib/format.js";
-import { PHASES, ordered, phaseColour } from "../lib/words.js";
+import { PHASES, ordered, phaseColor } from "../lib/words.js";
 import { axes, insideZoom, legend, short, tip, tooltip } from "./options.js";
 
 /** Complete events ("ph": "X", microseconds) as {lane, name, kind, from, to} in milliseconds since the first. */
@@ -68,7 +68,7 @@ export const lanes = {
         if (!bars.length) return null;
         const rows = [...new Set(bars.map((b) => b.lane))];
         const kinds = ordered(Object.fromEntries(bars.map((b) => [b.kind, 1])), PHASES);
-        const colour = (k) => palette.series[phaseColour(k, palette.series.length)];
+        const color = (k) => palette.series[phaseColor(k, palette.series.length)];
         const last = bars.reduce((most, b) => Math.max(most, b.to), 0);
         return {
             ...axes(palette, {
@@ -107,7 +107,7 @@ export const lanes = {
                 encode: { x: [0, 1], y: 2 },
                 clip: true,
                 progressive: 0,
-                itemStyle: { color: colour(k) },
+                itemStyle: { color: color(k) },
                 data: bars
                     .filter((b) => b.kind === k)
                     .map((b) => ({ value: [b.from, b.to, rows.indexOf(b.lane)], bar: b })),

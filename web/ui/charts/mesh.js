@@ -23,7 +23,7 @@ const AXES = {
 
 const size = (layout, axis) => layout[axis] ?? 1;
 
-/** Distance in rank numbers between neighbours along AXIS. */
+/** Distance in rank numbers between neighbors along AXIS. */
 export function stride(layout, axis) {
     const order = ["etp", "ep", "edp"].includes(axis)
         ? ["etp", "ep", "edp", "pp"]
@@ -93,7 +93,7 @@ export function meshRows(layout, cluster) {
         });
 }
 
-function colours(count) {
+function colors(count) {
     const style = getComputedStyle(document.documentElement);
     return (i) => style.getPropertyValue(`--series-${1 + (i % Math.min(8, count))}`).trim();
 }
@@ -110,14 +110,14 @@ function drawingOf({ tp = 1, cp = 1, dp = 1, pp = 1 }) {
     return { rows, allRows, stageWidth, left };
 }
 
-function rankBox(rank, x, y, { layout, axis, perNode, colour }) {
+function rankBox(rank, x, y, { layout, axis, perNode, color }) {
     const { group, place } = groupOf(layout, axis, rank);
     const node = perNode ? `, node ${Math.floor(rank / perNode)}` : "";
     const box = { x, y, width: CELL, height: CELL, rx: 4 };
     return [
         s(
             "rect",
-            { class: "rank", ...box, fill: colour(group), "fill-opacity": 0.35 },
+            { class: "rank", ...box, fill: color(group), "fill-opacity": 0.35 },
             s("title", {}, `rank ${rank}, ${axis} group ${group}, position ${place}${node}`),
         ),
         s("text", { class: "rank-text", x: x + CELL / 2, y: y + CELL / 2 }, String(rank)),
@@ -150,7 +150,7 @@ function stageNodes(stage, drawing, what) {
 function draw(svg, layout, axis, perNode) {
     const { pp = 1 } = layout;
     const drawing = drawingOf(layout);
-    const what = { layout, axis, perNode, colour: colours(layout.world / size(layout, axis)) };
+    const what = { layout, axis, perNode, color: colors(layout.world / size(layout, axis)) };
     const stages = Array.from({ length: pp }, (_, stage) => stageNodes(stage, drawing, what));
     const width = drawing.left(pp) + 2;
     const height = HEAD + 10 + drawing.rows * ROW;

@@ -55,7 +55,7 @@ export function onlyValue(key, intervals) {
     return inside.length === 1 ? String(inside[0]) : "";
 }
 
-/** The colours of low, middle and high values: distinguishable without hue, and in both themes. */
+/** The colors of low, middle and high values: distinguishable without hue, and in both themes. */
 function ramp(palette) {
     return [palette.line, palette.series[5], palette.series[2]];
 }
@@ -277,7 +277,7 @@ function heatSeries(palette, { unit, cells, label, strong, labelled }) {
             show: labelled,
             fontSize: 11,
             formatter: cellLabel,
-            // Readable on the colour of its cell, in both themes.
+            // Readable on the color of its cell, in both themes.
             rich: { strong: { color: palette.surface }, weak: { color: palette.text } },
         },
     };

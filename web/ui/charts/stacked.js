@@ -42,14 +42,14 @@ function barsTable(bars, { order, of = "", unit, scale, raw = [unit, scale] }) {
  *   unit, scale      of the axis, and how many of the parts' unit one of it is
  *   of, raw          what a bar is, and [unit, scale] of the table where they differ
  *   show(value)      a part in its own unit, for the tooltip
- *   colour(name, i)  which colour of the series the i-th part has; the i-th where it is absent
+ *   color(name, i)  which color of the series the i-th part has; the i-th where it is absent
  *   most             how many bars are drawn; all, where it is absent
  *   names(width)     of the bars: {whole, left, label}: in full or by their labels, the room for them in pixels, and
  *                    options of the axis's labels
  */
 export function stackedBars(spec) {
     const { order, unit, scale, show, most = Infinity } = spec;
-    const colour = spec.colour ?? ((_, i) => i);
+    const color = spec.color ?? ((_, i) => i);
     const titleOf = (bar) => bar.title ?? bar.name;
 
     function option(data, palette, width) {
@@ -76,7 +76,7 @@ export function stackedBars(spec) {
                 type: "bar",
                 stack: "all",
                 barMaxWidth: 40,
-                itemStyle: { color: palette.series[colour(name, i) % palette.series.length] },
+                itemStyle: { color: palette.series[color(name, i) % palette.series.length] },
                 data: bars.map((bar) => (bar.parts?.[name] ?? 0) / scale),
             })),
         };

@@ -1,18 +1,18 @@
-// The colours of the present theme for charts, which are drawn on a canvas.
+// The colors of the present theme for charts, which are drawn on a canvas.
 
 import { h } from "../lib/dom.js";
 
-let colours = null; // of the present theme
+let colors = null; // of the present theme
 
-/** The colours of the present theme, for a canvas, which knows no variables and not the system's names of colours. */
+/** The colors of the present theme, for a canvas, which knows no variables and not the system's names of colors. */
 export function palette() {
-    if (!colours) document.addEventListener("themechange", forget, { once: true });
-    colours ??= readPalette();
-    return colours;
+    if (!colors) document.addEventListener("themechange", forget, { once: true });
+    colors ??= readPalette();
+    return colors;
 }
 
 function forget() {
-    colours = null;
+    colors = null;
 }
 
 function readPalette() {
@@ -20,25 +20,25 @@ function readPalette() {
     const probe = h("span", { class: "probe" });
     document.body.append(probe);
     const style = getComputedStyle(probe);
-    const colour = (name) => {
+    const color = (name) => {
         probe.style.setProperty("color", `var(--${name})`);
         return style.color;
     };
     const found = {
-        text: colour("text"),
-        soft: colour("text-soft"),
-        line: colour("line"),
-        strong: colour("line-strong"),
-        surface: colour("surface"),
-        raised: colour("raised"),
-        sunken: colour("sunken"),
-        accent: colour("accent"),
-        good: colour("good"),
-        bad: colour("bad"),
-        warn: colour("warn"),
-        wait: colour("wait"),
-        run: colour("run"),
-        series: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => colour(`series-${i}`)),
+        text: color("text"),
+        soft: color("text-soft"),
+        line: color("line"),
+        strong: color("line-strong"),
+        surface: color("surface"),
+        raised: color("raised"),
+        sunken: color("sunken"),
+        accent: color("accent"),
+        good: color("good"),
+        bad: color("bad"),
+        warn: color("warn"),
+        wait: color("wait"),
+        run: color("run"),
+        series: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => color(`series-${i}`)),
         sans: root.getPropertyValue("--sans").trim(),
     };
     probe.remove();

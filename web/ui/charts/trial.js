@@ -1,7 +1,7 @@
 // Charts of one trial: step times, phases, spread over ranks, memory.
 
 import { bytes, counted, ms, significant } from "../lib/format.js";
-import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered, phaseColour } from "../lib/words.js";
+import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered, phaseColor } from "../lib/words.js";
 import { axes, insideZoom, legend, tip, tooltip } from "./options.js";
 import { thin } from "./thin.js";
 
@@ -187,7 +187,7 @@ export const phaseStack = {
                 type: "bar",
                 stack: "step",
                 barCategoryGap: bars.length > 60 ? "0%" : "15%",
-                itemStyle: { color: palette.series[phaseColour(k, palette.series.length)] },
+                itemStyle: { color: palette.series[phaseColor(k, palette.series.length)] },
                 data: bars.map((b) => b.values[i]),
             })),
         };

@@ -1,4 +1,4 @@
-// What the words of the service mean, for people. A state is never told by colour alone: it has a sign and a name.
+// What the words of the service mean, for people. A state is never told by color alone: it has a sign and a name.
 
 export { FAILED_TRIAL, LIVE_TRIAL, STOPPED_TRIAL, TRIAL_STATES } from "./trial-states.js";
 
@@ -66,14 +66,14 @@ export const PHASES = [
     "other",
 ];
 
-/** The same phase has the same colour in every chart: its place in the series of COUNT colours. */
-export function phaseColour(name, count) {
-    const at = COLOURED.indexOf(name);
-    return (at >= 0 ? at : COLOURED.length) % count;
+/** The same phase has the same color in every chart: its place in the series of COUNT colors. */
+export function phaseColor(name, count) {
+    const at = COLORED.indexOf(name);
+    return (at >= 0 ? at : COLORED.length) % count;
 }
 
-// Those that occur together come first, so that no two of them share a colour.
-const COLOURED = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
+// Those that occur together come first, so that no two of them share a color.
+const COLORED = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
 
 export const PHASE_HELP = {
     forward: "forward pass",

@@ -17,7 +17,7 @@ import {
 } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
-import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, phaseColour } from "../lib/words.js";
+import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, phaseColor } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
 import { axes, legend, narrow, short, tip, tooltip } from "../charts/options.js";
 import { chartPanel } from "../charts/panel.js";
@@ -137,7 +137,7 @@ const phasesChart = {
     unit: "ms",
     scale: 1,
     show: ms,
-    colour: (name) => phaseColour(name, 8),
+    color: (name) => phaseColor(name, 8),
 };
 const memoryChart = {
     title: "Memory measured",

@@ -20,7 +20,7 @@ const contrast = matchMedia("(prefers-contrast: more)");
 
 const systemTheme = () => (dark.matches ? "dark" : "light");
 
-// Where the system forces its colours, the theme is the one that goes with them.
+// Where the system forces its colors, the theme is the one that goes with them.
 function preferredTheme() {
     const kept = local.get(THEME);
     return !forced.matches && (kept === "light" || kept === "dark") ? kept : systemTheme();
