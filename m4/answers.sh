@@ -4,7 +4,7 @@
 # A question is a module of pkg-config (answered by its version) or a header of C (NAME.h). FILE is written only where its
 # content changes. PKG_CONFIG, CC and CPPFLAGS are those of configure.
 set -eu
-file=$1
+file=$1 new=$1.$$ # two that run at once (make all check) do not share it
 shift
 
 # An empty search path would not be the default one.
@@ -19,5 +19,5 @@ for question; do
     *) answer=$($PKG_CONFIG --modversion "$question" 2>/dev/null) || answer=missing ;;
     esac
     echo "$question $answer"
-done >"$file.tmp"
-if cmp -s "$file.tmp" "$file"; then rm -f "$file.tmp"; else mv -f "$file.tmp" "$file"; fi
+done >"$new"
+if cmp -s "$new" "$file"; then rm -f "$new"; else mv -f "$new" "$file"; fi
