@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include "base/base.h"
 
@@ -64,6 +65,9 @@ static void heads_tp(struct pl_check *check)
 
     if (model->heads % layout->tp)
         pl_breaks(check, "tp", "heads %d is not a multiple of tp %d", model->heads, layout->tp);
+    if (model->mamba.heads && model->mamba.groups % layout->tp)
+        pl_breaks(check, "tp", "mamba.groups %d is not a multiple of tp %d", model->mamba.groups,
+                  layout->tp);
 }
 
 static void kv_heads_tp(struct pl_check *check)
@@ -80,7 +84,9 @@ static void ffn_tp(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
     const struct pl_layout *layout = check->layout;
-    bool dense = !model->moe.experts || model->moe.every > 1 || model->moe.dense_layers > 0;
+    bool dense = model->pattern[0]
+                     ? strchr(model->pattern, '-') != NULL
+                     : !model->moe.experts || model->moe.every > 1 || model->moe.dense_layers > 0;
 
     if (dense && model->ffn % layout->tp)
         pl_breaks(check, "tp", "ffn %d is not a multiple of tp %d", model->ffn, layout->tp);

@@ -18,6 +18,7 @@
 #include "plan/memory_parts.h"
 
 #include "base/base.h"
+#include "plan/shape.h"
 
 /* What the device context, the communication library and fragmentation take on top of the plan; of
  * the order that NVIDIA's tools show on A100 and H100 with NCCL. */
@@ -32,21 +33,21 @@ static double min(double left, double right)
     return left < right ? left : right;
 }
 
-static double matrices(const struct pl_model *model)
-{
-    return pl_mlp_is_gated(model->mlp) ? 3 : 2;
-}
-
 static double layer_dense_params(const struct pl_model *model, const struct pl_layout *layout,
                                  bool moe)
 {
-    double h = model->hidden, q = (double)model->heads * model->head_dim,
-           kv = (double)model->kv_heads * model->head_dim;
-    double n = h * (2 * q + 2 * kv) / layout->tp + (model->norm == PL_LAYERNORM ? 4 : 2) * h;
+    double h = model->hidden, n;
+    struct pl_mix mix;
 
+    pl_mix_of(&mix, model, moe);
+    n = mix.attention * (pl_attention_matrices(model, layout->tp) + pl_attention_vectors(model)) +
+        mix.norms * h * (model->norm == PL_LAYERNORM ? 2 : 1);
+    if (mix.mamba > 0)
+        n += mix.mamba * pl_mamba_params(model) / layout->tp;
     if (!moe)
-        return n + matrices(model) * h * model->ffn / layout->tp;
-    return n + matrices(model) * h * model->moe.shared_ffn / layout->tp + h * model->moe.experts;
+        return n + mix.ffn * pl_mlp_matrices(model) * h * model->ffn / layout->tp;
+    return n + pl_mlp_matrices(model) * h * model->moe.shared_ffn / layout->tp +
+           h * model->moe.experts;
 }
 
 static double layer_expert_params(const struct pl_model *model, const struct pl_layout *layout,
@@ -54,7 +55,7 @@ static double layer_expert_params(const struct pl_model *model, const struct pl_
 {
     if (!moe)
         return 0;
-    return matrices(model) * model->hidden * model->moe.expert_ffn * model->moe.experts /
+    return pl_mlp_matrices(model) * model->hidden * model->moe.expert_ffn * model->moe.experts /
            ((double)layout->ep * layout->etp);
 }
 
@@ -83,6 +84,19 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
     return ret;
 }
 
+/* Modules of multi-token prediction, of which the last stage has an embedding of its own. */
+static void add_mtp(struct pl_held *held, const struct pl_model *model,
+                    const struct pl_layout *layout)
+{
+    double h = model->hidden, table = (double)model->vocab * h / layout->tp;
+    bool moe = pl_layer_is_moe(model, model->layers - 1);
+
+    held->dense +=
+        model->mtp * (layer_dense_params(model, layout, moe) + 2 * h * h / layout->tp + 3 * h) +
+        (layout->pp > 1 && !model->tied ? table : 0);
+    held->expert += model->mtp * layer_expert_params(model, layout, moe);
+}
+
 void pl_held_params(struct pl_held *ret, const struct pl_model *model,
                     const struct pl_layout *layout, int stage)
 {
@@ -105,6 +119,8 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
         ret->dense += table + (model->positions == PL_LEARNED ? (double)model->seq * h : 0);
     if (stage == layout->pp - 1)
         ret->dense += h + (model->tied && layout->pp == 1 ? 0 : table);
+    if (stage == layout->pp - 1 && model->mtp)
+        add_mtp(ret, model, layout);
 }
 
 double pl_dense_shards(const struct pl_layout *layout)
@@ -138,7 +154,7 @@ static double chunks_in_flight(const struct pl_layout *layout, int microbatches,
 /* Bytes of one token in the feed-forward of width FFN: fc1 input is counted by the caller. */
 static double ffn_bytes(const struct pl_model *model, double ffn)
 {
-    return (pl_mlp_is_gated(model->mlp) ? 6 : 4) * ffn;
+    return 2 * pl_mlp_matrices(model) * ffn;
 }
 
 /* Dropout came with learned positions and went with them. */
@@ -153,7 +169,7 @@ static double saved_products(const struct pl_model *model, double share)
 {
     double q = (double)model->heads * model->head_dim,
            kv = (double)model->kv_heads * model->head_dim;
-    double outputs = q + 2 * kv + 2 * model->hidden + (matrices(model) - 1) * model->ffn;
+    double outputs = q + 2 * kv + 2 * model->hidden + (pl_mlp_matrices(model) - 1) * model->ffn;
 
     return 2 * q + 2 * (1 - share) * outputs;
 }
@@ -169,14 +185,19 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
     const struct pl_model *model = problem->model;
     const struct pl_trainer *trainer = problem->trainer;
     double tokens = tokens_of(problem, layout), h = model->hidden, tp = layout->tp;
-    double q = (double)model->heads * model->head_dim,
-           kv = (double)model->kv_heads * model->head_dim;
     double wide = layout->precision == PL_FP32 ? 2 : 1; /* formulas count 2-byte elements */
-    double outside = 2 * 2 * h + 2 * h;                 /* norm inputs, input of qkv */
-    double inside = 2 * q + 4 * kv + 2 * q;        /* q, k, v, input of the output projection */
+    struct pl_mix mix;
+    double outside, inside;
     double masks = has_dropout(model) ? 2 * h : 0; /* one byte an element */
     double scores = 0;
 
+    pl_mix_of(&mix, model, moe);
+    /* norm inputs, input of qkv */
+    outside = mix.norms * 2 * h + (mix.attention + mix.mamba) * 2 * h +
+              mix.attention * pl_latents_kept(model);
+    inside = mix.attention * pl_attention_kept(model);
+    if (mix.mamba > 0)
+        inside += mix.mamba * pl_mamba_kept(model);
     if (layout->recompute == PL_RECOMPUTE_FULL)
         return wide * 2 * tokens * h / (layout->sp ? tp : 1);
     if (layout->recompute == PL_RECOMPUTE_SELECTIVE && trainer->selective_share > 0 && !moe)
@@ -187,7 +208,9 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
         scores = 5.0 * model->heads * problem->workload->seq / layout->cp /
                  tp; /* softmax, its mask and its dropout */
     if (moe) {
-        double routed = model->moe.capacity_factor > 0 ? model->moe.capacity_factor : MOE_IMBALANCE;
+        double routed = model->moe.capacity_factor > 0 ? model->moe.capacity_factor
+                        : model->moe.force_balance     ? 1
+                                                       : MOE_IMBALANCE;
         double copies = routed * model->moe.top_k / tp; /* of a token on one rank */
         /* Inputs of the experts are kept as gathered over etp, for the weights' gradient; outputs
          * as scattered again, for the router's, which needs only the hidden rows where those are
@@ -199,8 +222,8 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
                (outside / (layout->sp ? tp : 1) + inside / tp + scores +
                 copies * (layout->etp * 2 * h + outputs + ffn_bytes(model, model->moe.expert_ffn)));
     }
-    inside += ffn_bytes(model, model->ffn);
-    outside += 2 * h; /* input of fc1 */
+    inside += mix.ffn * ffn_bytes(model, model->ffn);
+    outside += mix.ffn * 2 * h; /* input of fc1 */
     return tokens * (wide * ((outside) / (layout->sp ? tp : 1) + inside / tp + scores) +
                      masks / (layout->sp ? tp : 1));
 }
@@ -218,6 +241,12 @@ static double activations(const struct pl_problem *problem, const struct pl_layo
         chunk += n.dense * pl_layer_activation_bytes(problem, layout, false) / layout->vp;
     if (n.moe)
         chunk += n.moe * pl_layer_activation_bytes(problem, layout, true) / layout->vp;
+    if (model->mtp && stage == layout->pp - 1) /* with hidden row, embedding, and both side by side
+                                                */
+        chunk +=
+            model->mtp *
+            (pl_layer_activation_bytes(problem, layout, pl_layer_is_moe(model, model->layers - 1)) +
+             tokens_of(problem, layout) * 2 * 4 * model->hidden / (layout->sp ? layout->tp : 1));
     if (layout->recompute == PL_RECOMPUTE_FULL) {
         struct pl_layout one = *layout;
 
@@ -282,8 +311,9 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
             4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);
     if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits in fp32 */
         ret->bytes[PL_MEM_LOGITS] =
-            4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
-            (trainer->eager_loss ? 12 : 4) * tokens * model->vocab / layout->tp;
+            (1 + model->mtp) *
+            (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
+             (trainer->eager_loss ? 12 : 4) * tokens * model->vocab / layout->tp);
     ret->bytes[PL_MEM_WORKSPACE] = OVERHEAD_BYTES;
     if (layout->zero >= 3 && trainer->whole_start)
         whole_start(ret, weight * all);

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "plan/shape.h"
 
 /* Kernels of a layer's forward pass besides products: norms, rotation, activation, residuals,
  * casts. */
@@ -110,8 +111,9 @@ static void add_attention(struct pl_layer_time *layer, double *core, const struc
                           const struct pl_layout *layout)
 {
     double tokens = tokens_of(op, layout), heads = (double)op->problem.model->heads / layout->tp,
-           d = op->problem.model->head_dim;
-    double flops = 4 * tokens * op->problem.workload->seq * heads * d,
+           d = pl_key_dim(op->problem.model), value = pl_value_dim(op->problem.model);
+    double span = pl_span(op->problem.model, op->problem.workload->seq);
+    double flops = 2 * tokens * span * heads * (d + value),
            scores = tokens * op->problem.workload->seq * heads;
     bool odd = !op->rates.cpu && fmod(d, ALIGNED) != 0;
     double rate = odd ? op->rates.vector : op->rates.half_flops;
@@ -143,9 +145,12 @@ static double row_bytes(const struct pl_model *model, double elem)
 
 static double inner_bytes(const struct pl_model *model, double elem, double ffn)
 {
-    double qkv = (double)(model->heads + 2 * model->kv_heads) * model->head_dim;
+    double qkv = model->heads * pl_key_dim(model) +
+                 model->kv_heads * (pl_key_dim(model) + pl_value_dim(model));
 
-    return elem * (2 * qkv + (pl_mlp_is_gated(model->mlp) ? 3 : 2) * ffn);
+    if (model->qk_norm != PL_QK_NONE) /* read and written once more */
+        qkv += (double)(model->heads + model->kv_heads) * model->head_dim;
+    return elem * (2 * qkv + pl_mlp_matrices(model) * ffn);
 }
 
 static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *op,
@@ -189,8 +194,9 @@ static void add_cp(struct pl_layer_time *layer, double core, const struct pl_op_
                    const struct pl_layout *layout)
 {
     struct pl_group g;
-    double bytes = tokens_of(op, layout) * 2 * op->problem.model->kv_heads *
-                   op->problem.model->head_dim / layout->tp * op->rates.element;
+    double bytes = tokens_of(op, layout) * op->problem.model->kv_heads *
+                   (pl_key_dim(op->problem.model) + pl_value_dim(op->problem.model)) / layout->tp *
+                   op->rates.element;
     double step;
 
     if (layout->cp == 1)
@@ -236,7 +242,9 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     const struct pl_moe *moe = &op->problem.model->moe;
     double own = tokens_of(op, layout) / layout->tp, h = op->problem.model->hidden,
            local = (double)moe->experts / layout->ep;
-    double full = moe->capacity_factor > 0 ? moe->capacity_factor : BALANCED;
+    double full = moe->capacity_factor > 0 ? moe->capacity_factor
+                  : moe->force_balance     ? 1
+                                           : BALANCED;
     double copies = own * moe->top_k * (layout->ep > 1 || moe->capacity_factor > 0 ? full : 1);
     double rows = copies * layout->etp / local, width = (double)moe->expert_ffn / layout->etp;
     double up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
@@ -318,20 +326,93 @@ static void add_recompute(struct pl_layer_time *layer, double core, const struct
     }
 }
 
-void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
-                      const struct pl_layout *layout, bool moe)
+/* Products and core of attention; CORE gets the seconds of the latter. */
+static void add_attention_part(struct pl_layer_time *layer, double *core,
+                               const struct pl_op_ctx *op, const struct pl_layout *layout)
+{
+    struct pl_product product[PL_MOST_PRODUCTS];
+    int many = pl_attention_products(product, op->problem.model);
+    double tokens = tokens_of(op, layout);
+
+    for (int i = 0; i < many; i++) {
+        double in = product[i].in / (product[i].split == PL_SPLIT_IN ? layout->tp : 1),
+               out = product[i].out / (product[i].split == PL_SPLIT_OUT ? layout->tp : 1);
+
+        add_product(layer, &op->rates, tokens, out, in);
+    }
+    add_attention(layer, core, op, layout);
+}
+
+static void scale(struct pl_layer_time *layer, double share)
+{
+    layer->fwd *= share;
+    layer->bwd_input *= share;
+    layer->bwd_weight *= share;
+}
+
+static void add_part(struct pl_layer_time *layer, struct pl_layer_time *part, double share)
+{
+    scale(part, share);
+    layer->fwd += part->fwd;
+    layer->bwd_input += part->bwd_input;
+    layer->bwd_weight += part->bwd_weight;
+}
+
+/* Mamba-2: two products; scan and convolution stream what they keep, and the scan's arithmetic runs
+ * on the matrix units in chunks, whose products are small: as attention's. */
+static void mamba_part(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                       const struct pl_layout *layout)
 {
     const struct pl_model *model = op->problem.model;
-    double q = (double)model->heads * model->head_dim / layout->tp,
-           kv = (double)model->kv_heads * model->head_dim / layout->tp;
-    double tokens = tokens_of(op, layout), core = 0, exchange = 0;
+    double tokens = tokens_of(op, layout), inner = pl_mamba_inner(model) / layout->tp;
+    double scan =
+        tokens * pl_mamba_scan_flops(model) / layout->tp /
+            (op->rates.half_flops * op->rates.attention) +
+        streamed(&op->rates, tokens * pl_mamba_kept(model) / layout->tp * op->rates.element, 6);
 
-    *ret = (struct pl_layer_time){0};
-    add_product(ret, &op->rates, tokens, q + 2 * kv, model->hidden);
-    add_product(ret, &op->rates, tokens, model->hidden, q);
-    add_attention(ret, &core, op, layout);
+    add_product(layer, &op->rates, tokens, pl_mamba_in(model) / layout->tp, model->hidden);
+    add_product(layer, &op->rates, tokens, model->hidden, inner);
+    layer->fwd += scan;
+    layer->bwd_input += 2 * scan;
+}
+
+/* The mean layer of a hybrid without experts, or its layer with experts: one part and one norm
+ * each. */
+static void hybrid_layer(struct pl_layer_time *ret, double *core, double *exchange,
+                         const struct pl_op_ctx *op, const struct pl_layout *layout, bool moe)
+{
+    const struct pl_model *model = op->problem.model;
+    struct pl_layer_time attention = {0}, mamba = {0}, ffn = {0};
+    struct pl_mix mix;
+
+    pl_mix_of(&mix, model, moe);
+    if (mix.attention > 0)
+        add_attention_part(&attention, core, op, layout);
+    if (mix.mamba > 0)
+        mamba_part(&mamba, op, layout);
+    if (moe)
+        *exchange = moe_mlp(ret, op, layout);
+    if (moe ? model->moe.shared_ffn : mix.ffn > 0)
+        dense_mlp(&ffn, op, layout, moe ? model->moe.shared_ffn : model->ffn);
+    *core *= mix.attention;
+    add_part(ret, &attention, mix.attention);
+    add_part(ret, &mamba, mix.mamba);
+    add_part(ret, &ffn, mix.ffn);
+    attention = (struct pl_layer_time){0};
+    add_elementwise(&attention, op, layout, moe ? model->moe.shared_ffn : mix.ffn * model->ffn);
+    add_part(ret, &attention, 0.5);
+    add_tp(ret, op, layout, 0.5);
+    add_cp(ret, *core, op, layout);
+}
+
+static void whole_layer(struct pl_layer_time *ret, double *core, double *exchange,
+                        const struct pl_op_ctx *op, const struct pl_layout *layout, bool moe)
+{
+    const struct pl_model *model = op->problem.model;
+
+    add_attention_part(ret, core, op, layout);
     if (moe) {
-        exchange = moe_mlp(ret, op, layout);
+        *exchange = moe_mlp(ret, op, layout);
         if (model->moe.shared_ffn)
             dense_mlp(ret, op, layout, model->moe.shared_ffn);
     } else {
@@ -339,7 +420,19 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
     }
     add_elementwise(ret, op, layout, moe ? model->moe.shared_ffn : model->ffn);
     add_tp(ret, op, layout, !moe || model->moe.shared_ffn ? 1 : 0.5);
-    add_cp(ret, core, op, layout);
+    add_cp(ret, *core, op, layout);
+}
+
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
+                      const struct pl_layout *layout, bool moe)
+{
+    double core = 0, exchange = 0;
+
+    *ret = (struct pl_layer_time){0};
+    if (op->problem.model->pattern[0])
+        hybrid_layer(ret, &core, &exchange, op, layout, moe);
+    else
+        whole_layer(ret, &core, &exchange, op, layout, moe);
     if (layout->overlap_moe_a2a)
         hide_exchange(ret, exchange, op);
     add_recompute(ret, core, op, layout, moe);
@@ -351,6 +444,25 @@ static double padded_vocab(const struct pl_op_ctx *op, const struct pl_layout *l
     double grain = op->rates.cpu ? 1 : 128;
 
     return ceil(op->problem.model->vocab / (grain * layout->tp)) * grain;
+}
+
+/* Multi-token prediction on the last stage, with its collectives: each module an embedding, the
+ * product that joins it with the hidden row, a layer like the last, and the head again. */
+static void add_mtp(struct pl_ends_time *ends, const struct pl_op_ctx *op,
+                    const struct pl_layout *layout)
+{
+    const struct pl_model *model = op->problem.model;
+    double modules = model->mtp, h = model->hidden;
+    struct pl_layer_time layer, join = {0};
+
+    pl_layer_time_of(&layer, op, layout, pl_layer_is_moe(model, model->layers - 1));
+    add_product(&join, &op->rates, tokens_of(op, layout), h / layout->tp, 2 * h);
+    ends->head_fwd += modules * (ends->head_fwd + ends->embed_fwd + join.fwd + layer.fwd +
+                                 layer.tp_fwd + layer.cp_fwd + layer.ep_fwd);
+    ends->head_bwd +=
+        modules * (ends->head_bwd + ends->embed_bwd + join.bwd_input + join.bwd_weight +
+                   layer.bwd_input + layer.bwd_weight + layer.tp_bwd + layer.cp_bwd + layer.ep_bwd);
+    ends->tp_head += modules * ends->tp_head;
 }
 
 /* Embedding: rows read, written and, backward, added; head: a product, and logits that cross memory
@@ -375,4 +487,6 @@ void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
         pl_group_of(&g, op, layout->tp, 1);
         ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * op->rates.element);
     }
+    if (op->problem.model->mtp)
+        add_mtp(ret, op, layout);
 }

@@ -125,6 +125,63 @@ double pl_mlp_matrices(const struct pl_model *model)
     return pl_mlp_is_gated(model->mlp) ? 3 : 2;
 }
 
+static int count(const char *pattern, char letter)
+{
+    int n = 0;
+
+    for (; *pattern; pattern++)
+        n += *pattern == letter;
+    return n;
+}
+
+void pl_mix_of(struct pl_mix *ret, const struct pl_model *model, bool moe)
+{
+    const char *pattern = model->pattern;
+
+    if (!*pattern) {
+        *ret = (struct pl_mix){
+            .attention = 1, .mamba = 0, .ffn = 1, .norms = model->post_norms ? 4 : 2};
+    } else if (moe) {
+        *ret = (struct pl_mix){.ffn = 1, .norms = 1};
+    } else {
+        double all = model->layers - count(pattern, 'E');
+
+        *ret = (struct pl_mix){.norms = 1};
+        if (all > 0) {
+            ret->attention = count(pattern, '*') / all;
+            ret->mamba = count(pattern, 'M') / all;
+            ret->ffn = count(pattern, '-') / all;
+        }
+    }
+}
+
+/* q, k and v, and the input of the output projection; q and k also before their norm. */
+double pl_attention_kept(const struct pl_model *model)
+{
+    double key = pl_key_dim(model), value = pl_value_dim(model);
+    double n = 2 * (model->heads + model->kv_heads) * (key + value);
+
+    return model->qk_norm == PL_QK_NONE ? n : n + 2 * (model->heads + model->kv_heads) * key;
+}
+
+/* The latents of queries and of keys with values, before and after their norms, are whole on each
+ * tp rank. */
+double pl_latents_kept(const struct pl_model *model)
+{
+    return 2.0 * (2 * model->mla.q_lora_rank + 2 * model->mla.kv_lora_rank +
+                  (pl_model_is_mla(model) ? model->mla.qk_rope_head_dim : 0));
+}
+
+/* Outputs of the first product and of the convolution, of the scan, of the norm; the state between
+ * chunks of 128 tokens in fp32. */
+double pl_mamba_kept(const struct pl_model *model)
+{
+    double inner = pl_mamba_inner(model), state = model->mamba.state;
+
+    return 2 * (pl_mamba_in(model) + (inner + 2.0 * model->mamba.groups * state) + 2 * inner) +
+           4 * inner * state / 128;
+}
+
 double pl_mamba_inner(const struct pl_model *model)
 {
     return (double)model->mamba.heads * model->mamba.head_dim;

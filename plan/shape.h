@@ -36,6 +36,20 @@ double pl_span(const struct pl_model *model, double seq);
 /* Matrices of a feed-forward: 3 where it is gated, else 2. */
 double pl_mlp_matrices(const struct pl_model *model);
 
+/* Parts of the mean layer with experts, or without: of a hybrid, shares. */
+struct pl_mix {
+    double attention, mamba, ffn;
+    double norms; /* of the hidden width */
+};
+
+void pl_mix_of(struct pl_mix *ret, const struct pl_model *model, bool moe);
+
+/* Bytes of one token that a layer keeps for the backward pass with elements of 2 bytes: of
+ * attention inside a tp slice (the sum over all slices) and outside; of Mamba-2 (the sum). */
+double pl_attention_kept(const struct pl_model *model);
+double pl_latents_kept(const struct pl_model *model);
+double pl_mamba_kept(const struct pl_model *model);
+
 /* Mamba-2: elements of the matrices of its two products, all its parameters, and FLOPs of its scan
  * and convolution for one token. */
 double pl_mamba_inner(const struct pl_model *model); /* heads x head_dim */

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "plan/memory_parts.h"
+
 static struct pl_model model_of(const char *text)
 {
     AUTO_JSON *v = unit_json(text);
@@ -21,6 +23,15 @@ static struct pl_model model_of(const char *text)
     "'v_head_dim':128},'moe':{'experts':256,'top_k':8,'expert_ffn':2048,'shared_ffn':2048,"        \
     "'dense_layers':3,'router':'sigmoid','balance_bias':true,'scaling':2.5,'n_group':8,"           \
     "'topk_group':4}"
+
+/* Nemotron 3 Nano's layers. */
+#define NANO                                                                                       \
+    "{'layers':52,'hidden':2688,'heads':32,'kv_heads':2,'head_dim':128,'ffn':1856,"                \
+    "'vocab':131072,'seq':8192,'mlp':'relu2','positions':'none',"                                  \
+    "'pattern':'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME',"                            \
+    "'mamba':{'heads':64,'head_dim':64,'state':128},"                                              \
+    "'moe':{'experts':128,'top_k':6,'expert_ffn':1856,'shared_ffn':3712,'router':'sigmoid',"       \
+    "'balance_bias':true,'scaling':2.5}}"
 
 /* Published counts in 10^9, of all parameters and of those that a token meets; 0: not published. */
 static void parameters_are_those_published(void **state)
@@ -93,14 +104,7 @@ static void parameters_are_those_published(void **state)
          "'qk_norm':'head','sliding_window':1024,'global_every':6,'embed_scale':true}",
          27.016, 0, 0.001, 0},
         /* arXiv 2512.20848: Nemotron 3 Nano has 31.6B, 3.6B active with embeddings. */
-        {"Nemotron 3 Nano 30B-A3B",
-         "{'layers':52,'hidden':2688,'heads':32,'kv_heads':2,'head_dim':128,'ffn':1856,"
-         "'vocab':131072,'seq':8192,'mlp':'relu2','positions':'none',"
-         "'pattern':'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME',"
-         "'mamba':{'heads':64,'head_dim':64,'state':128},"
-         "'moe':{'experts':128,'top_k':6,'expert_ffn':1856,'shared_ffn':3712,"
-         "'router':'sigmoid','balance_bias':true,'scaling':2.5}}",
-         31.6, 3.6, 0.005, 0.02},
+        {"Nemotron 3 Nano 30B-A3B", NANO, 31.6, 3.6, 0.005, 0.02},
     };
 
     (void)state;
@@ -171,6 +175,71 @@ static void latent_attention_counts_its_own_products(void **state)
     assert_true(fabs(pl_model_flops_per_token(&m, 4096) /
                          (3 * (attention + dense + experts + 2 * h * 129280)) -
                      1) < 1e-12);
+}
+
+/* What the stages of a pipeline hold adds up to the model: all but biases, and with modules of
+ * prediction the last stage's own embedding. */
+static void stages_hold_the_whole_model(void **state)
+{
+    static const struct {
+        const char *json;
+        int pp;
+        double copies; /* of the embedding */
+    } row[] = {
+        {V3 "}", 1, 0},
+        {V3 ",'mtp':1}", 1, 0},
+        {NANO, 4, 0},
+        {"{'layers':8,'hidden':64,'heads':4,'ffn':96,'vocab':64,'seq':64,'qk_norm':'full',"
+         "'post_norms':true,'mtp':2}",
+         4, 1},
+    };
+    struct world x = world_cpu("nano-llama", 1, 1, "any");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct pl_layout l = layout_of(&x, "{'world':1}");
+        double all = 0;
+
+        x.m = model_of(row[i].json);
+        l.pp = l.world = row[i].pp;
+        pl_layout_derive(&l);
+        for (int stage = 0; stage < l.pp; stage++) {
+            struct pl_held held;
+
+            pl_held_params(&held, &x.m, &l, stage);
+            all += held.dense + held.expert;
+        }
+        all -= row[i].copies * x.m.vocab * x.m.hidden;
+        if (fabs(all / (double)pl_model_params(&x.m) - 1) > 1e-4)
+            fail_msg("%zu: %.0f of %.0f", i, all, (double)pl_model_params(&x.m));
+    }
+}
+
+static double seconds_of(const char *json)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    struct pl_layout l;
+    struct pl_cost cost;
+
+    x.m = model_of(json);
+    x.w.seq = x.m.seq;
+    l = layout_of(&x, "{'world':8,'zero':1}");
+    pl_cost(&cost, problem_of(&x), &l);
+    return cost.total;
+}
+
+static void seconds_follow_the_words(void **state)
+{
+#define LONG                                                                                       \
+    "{'layers':8,'hidden':4096,'heads':32,'kv_heads':8,'ffn':14336,'vocab':32000,'seq':32768"
+    double full = seconds_of(LONG "}"), narrow = seconds_of(LONG ",'sliding_window':4096}"),
+           mixed = seconds_of(LONG ",'sliding_window':4096,'global_every':4}"),
+           further = seconds_of(LONG ",'mtp':1}"), normed = seconds_of(LONG ",'qk_norm':'head'}");
+
+    (void)state;
+    assert_true(narrow < mixed && mixed < full);
+    assert_true(full < normed && normed < further);
+    assert_true(further < 1.5 * full); /* nine layers and two heads for eight and one */
 }
 
 static void words_survive_their_json_and_defaults_are_left_out(void **state)
@@ -283,6 +352,8 @@ int main(void)
         cmocka_unit_test(a_prediction_module_adds_a_layer),
         cmocka_unit_test(a_window_leaves_its_share_of_attention),
         cmocka_unit_test(latent_attention_counts_its_own_products),
+        cmocka_unit_test(stages_hold_the_whole_model),
+        cmocka_unit_test(seconds_follow_the_words),
         cmocka_unit_test(words_survive_their_json_and_defaults_are_left_out),
         cmocka_unit_test(contradictions_are_refused_by_pointer),
         cmocka_unit_test(a_trainer_refuses_what_it_lacks_by_key),
