@@ -36,6 +36,14 @@ has "and make names the package" "$(cat out)" 'the tests need cmocka: install li
 : >"$run/hidden"
 ok "cmocka is installed: the same command succeeds" built tests/unit/base_text
 ok "and the test runs" ./tests/unit/base_text
+eight_at_once() {
+    for _ in 1 2 3 4 5 6 7 8; do
+        make configure.answers >/dev/null 2>&1 &
+        pids="${pids:-} $!"
+    done
+    for pid in $pids; do wait "$pid" || return 1; done
+}
+ok "eight of make at once ask the same questions" eight_at_once
 before=$(inode config.status)
 ok "make without changes" built Makefile base/libbase.a
 is "does not configure again" "$(inode config.status)" "$before"
