@@ -82,7 +82,7 @@ function byImportance(keys, shares) {
     return [...keys].sort((a, b) => weight(b) - weight(a));
 }
 
-/** How many trials the brushes select, and the fastest of them: {element, show(list, all)}. */
+/** How many trials the brushes select, and the fastest of them: {element, show(list, all, chosen)}. */
 function selection(page) {
     const element = h("div", { class: "panel-note", role: "status" });
     const line = ({ n, text, tokens_per_s: speed }, i) => [
@@ -92,13 +92,13 @@ function selection(page) {
     ];
     return {
         element,
-        show(list, all) {
+        show(list, all, chosen) {
             const best = list
                 .filter((trial) => trial.tokens_per_s)
                 .sort((a, b) => b.tokens_per_s - a.tokens_per_s)
                 .slice(0, MOST_LISTED);
             const text = `${list.length} of ${all} selected. Fastest: `;
-            fill(element, list.length === all ? "" : [text, best.map(line)]);
+            fill(element, chosen ? [text, best.map(line)] : "");
         },
     };
 }
@@ -139,7 +139,8 @@ function linesPanel(page) {
         const measured = page.store
             .all()
             .filter((trial) => trial.state === "ok" && trial.tokens_per_s !== null);
-        picked.show(brushed(measured, keys, brush), measured.length);
+        const chosen = Object.values(brush).some((intervals) => intervals.length > 0);
+        picked.show(brushed(measured, keys, brush), measured.length, chosen);
     }
     chart.element.append(picked.element, values.element);
     return {
