@@ -102,7 +102,7 @@ static bool try_share(const struct search *search, struct pl_layout *layout, int
     const struct pl_trainer *trainer = search->problem->trainer;
     const int stage[] = {0, trainer->min_zero};
 
-    for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= trainer->max_zero; i++)
+    for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= pl_usual_zero(trainer); i++)
         for (int pp = 1; pp <= share && pp <= model->layers && spend(search, STEP); pp++) {
             if (share % pp || model->kv_heads % (share / pp) || !stages_may_be(search, pp))
                 continue;
@@ -410,7 +410,7 @@ static bool good(const struct search *search, const struct pick *pick)
 
 static bool try_levels(const struct search *search, struct pick *pick, const struct reach *reach)
 {
-    for (int zero = 1; zero <= search->problem->trainer->max_zero; zero++)
+    for (int zero = 1; zero <= pl_usual_zero(search->problem->trainer); zero++)
         try_level(search, pick, reach, zero);
     return good(search, pick);
 }

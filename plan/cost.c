@@ -55,8 +55,8 @@ struct pipeline {
                             time */
 };
 
-/* What a layout shares with those that differ from it in zero, zero_scope, overlap_grad_reduce,
- * overlap_param_gather and overlap_p2p. */
+/* What a layout shares with those that differ from it in zero, zero_scope, shard,
+ * overlap_grad_reduce, overlap_param_gather and overlap_p2p. */
 struct body {
     bool full;
     struct pl_layout key;
@@ -253,9 +253,34 @@ static double exposed(const struct pl_op_ctx *op, bool overlapped, double comm, 
 }
 
 struct sync {
-    struct pl_group dense, expert;
-    double dense_bytes, expert_bytes; /* parameters of this rank */
+    struct pl_group dense, expert;               /* that share one copy of the state */
+    struct pl_group dense_copies, expert_copies; /* members of one rank's shard in all copies */
+    double dense_bytes, expert_bytes;            /* parameters of this rank */
 };
+
+static void sync_of(struct sync *ret, const struct pl_op_ctx *op, const struct pl_layout *layout,
+                    const struct pl_held *held)
+{
+    int copies = pl_shard_copies(layout);
+    int dense = layout->dp * layout->cp / copies,
+        expert = layout->edp > copies ? layout->edp / copies : 1;
+
+    *ret = (struct sync){.dense_bytes = held->dense, .expert_bytes = held->expert};
+    pl_group_of(&ret->dense, op, dense, layout->tp);
+    pl_group_of(&ret->expert, op, expert, layout->etp * layout->ep);
+    pl_group_of(&ret->dense_copies, op, copies, layout->tp * dense);
+    pl_group_of(&ret->expert_copies, op, copies, layout->etp * layout->ep * expert);
+}
+
+/* Gradients of a rank's shard meet those of the other copies. */
+static double across_copies(const struct sync *sync, double each)
+{
+    double dense = sync->dense_bytes * each / sync->dense.size,
+           expert = sync->expert_bytes * each / sync->expert.size;
+
+    return pl_all_reduce_s(&sync->dense_copies, dense) +
+           (sync->expert_bytes > 0 ? pl_all_reduce_s(&sync->expert_copies, expert) : 0);
+}
 
 static double both(const struct sync *sync, double (*seconds_of)(const struct pl_group *, double),
                    double each)
@@ -322,22 +347,24 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
                             const struct stage *stage, const struct pl_held *held, double micro)
 {
     double grad = gradient_element(op, layout);
-    struct sync s = {.dense_bytes = held->dense, .expert_bytes = held->expert};
-    double reduce, gather, each, passes;
+    struct sync s;
+    double reduce, gather, each, passes, across;
 
-    pl_group_of(&s.dense, op, layout->dp * layout->cp, layout->tp);
-    pl_group_of(&s.expert, op, layout->edp, layout->etp * layout->ep);
+    sync_of(&s, op, layout, held);
+    across = across_copies(&s, grad) *
+             (op->problem.trainer->copies_meet_often && layout->pp == 1 ? micro : 1);
     if (layout->zero == 3 &&
         layout->pp == 1) /* under a pipeline weights stay gathered from one micro-batch
                                        to the next, as with zero 2 */
-        return sharded_weights(op, &s, layout, stage, micro, grad);
+        return sharded_weights(op, &s, layout, stage, micro, grad) +
+               exposed(op, layout->overlap_grad_reduce, across, stage->bwd);
     if (layout->zero == 0)
         return exposed(op, layout->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
                        stage->bwd * overlapped_passes(layout, micro));
     /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
     each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
     passes = each > 1 ? each : overlapped_passes(layout, micro);
-    reduce = both(&s, pl_gather_s, grad) * each;
+    reduce = both(&s, pl_gather_s, grad) * each + across;
     gather = both(&s, pl_gather_s, op->rates.element);
     if (layout->zero_scope ==
         PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
@@ -427,7 +454,7 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
     const struct shape_time *y;
     struct pl_layout key = *layout;
 
-    key.zero = key.zero_scope = 0;
+    key.zero = key.zero_scope = key.shard = 0;
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_p2p = 0;
     if (b->full && pl_layout_equal(&b->key, &key)) {
         ctx->op.rates = b->rates;

@@ -113,6 +113,8 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
         layout->zero_scope = PL_SCOPE_NONE;
     else if (layout->zero_scope == PL_SCOPE_NONE || !scope_matters(layout))
         layout->zero_scope = PL_SCOPE_EP_AWARE;
+    if (layout->zero == 0 || layout->shard == (int64_t)layout->dp * layout->cp)
+        layout->shard = 0;
     if (!has_replicas(layout, model))
         layout->overlap_grad_reduce = layout->overlap_param_gather = 0;
     if (layout->zero == 0)
@@ -210,9 +212,15 @@ void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
 }
 
 /* Where nothing is sharded JSON has no scope. */
-static bool is_absent(const struct pl_layout_key *key, int value)
+static bool is_no_scope(const struct pl_layout_key *key, int value)
 {
     return key == &pl_layout_keys[PL_KEY_ZERO_SCOPE] && value == PL_SCOPE_NONE;
+}
+
+/* An option that is not used is not written: most layouts do without. */
+static bool is_absent(const struct pl_layout_key *key, int value)
+{
+    return is_no_scope(key, value) || (key->part == PL_OPTION && value == key->standard);
 }
 
 static json_t *value_json(const struct pl_layout_key *key, int value)
@@ -242,7 +250,7 @@ static json_t *key_schema(const struct pl_layout_key *key)
         json_t *words = json_array();
 
         for (int i = key->min; i <= key->max; i++)
-            if (!is_absent(key, i))
+            if (!is_no_scope(key, i))
                 json_array_append_new(words, value_json(key, i));
         json_object_set_new(v, "enum", words);
     } else { /* a size that does not come out even is 0 */

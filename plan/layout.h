@@ -98,7 +98,8 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_p
  * leaves no choice, to what the trainer does (pl_layout_settle). */
 void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
                       const struct pl_problem *problem);
-json_t *pl_layout_json(const struct pl_layout *layout); /* canonical order, derived keys too */
+/* In canonical order, derived keys too, without options (PL_OPTION) that have their standard. */
+json_t *pl_layout_json(const struct pl_layout *layout);
 
 /* The JSON schema of what pl_layout_json returns: type, bounds or words, default and meaning of
  * each key. New reference. */

@@ -229,6 +229,27 @@ static void zero_needs_dp(struct pl_check *check)
                   (long long)dense, layout->dp, layout->cp);
 }
 
+/* Groups of SHARD ranks hold a copy each, of the dense state and, in as many groups, of the
+ * experts'. */
+static void shard_divides(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    int64_t replicas = (int64_t)layout->dp * layout->cp;
+
+    if (!layout->shard || !layout->zero || !layout->dp || !layout->edp)
+        return;
+    if (layout->shard == 1)
+        pl_breaks(check, "shard", "shard 1 shards nothing: use zero 0");
+    else if (replicas % layout->shard)
+        pl_breaks(check, "shard", "dp %d x cp %d is not a multiple of shard %d", layout->dp,
+                  layout->cp, layout->shard);
+    else if (check->problem->model->moe.experts && layout->edp % (replicas / layout->shard))
+        pl_breaks(check, "shard", "edp %d is not a multiple of the %lld copies of shard %d",
+                  layout->edp, (long long)(replicas / layout->shard), layout->shard);
+    if (layout->zero_scope == PL_SCOPE_PLAIN)
+        pl_breaks(check, "shard", "shard %d needs zero_scope ep-aware", layout->shard);
+}
+
 static void threads_fit(struct pl_check *check)
 {
     const struct pl_cluster *cluster = check->problem->cluster;
@@ -296,6 +317,7 @@ static const struct {
     {"seq-sp", seq_sp, true},
     {"seq-cp", seq_cp, true},
     {"zero-needs-dp", zero_needs_dp, false},
+    {"shard-divides", shard_divides, false},
     {"threads-fit", threads_fit, false},
     {"trainer-supports", pl_trainer_supports, false},
     {"canonical", canonical, false},

@@ -125,7 +125,7 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
 
 double pl_dense_shards(const struct pl_layout *layout)
 {
-    double group = (double)layout->dp * layout->cp;
+    double group = (double)layout->dp * layout->cp / pl_shard_copies(layout);
 
     if (!layout->zero)
         return 1;
@@ -134,7 +134,7 @@ double pl_dense_shards(const struct pl_layout *layout)
 
 double pl_expert_shards(const struct pl_layout *layout)
 {
-    return layout->zero ? layout->edp : 1;
+    return layout->zero ? (double)layout->edp / pl_shard_copies(layout) : 1;
 }
 
 /* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */

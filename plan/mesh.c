@@ -84,3 +84,10 @@ int pl_layout_expert_replicas(const struct pl_layout *layout)
 {
     return layout->etp == layout->tp ? layout->ep : layout->ep / pl_gcd(layout->ep, layout->tp);
 }
+
+int pl_shard_copies(const struct pl_layout *layout)
+{
+    int64_t replicas = (int64_t)layout->dp * layout->cp;
+
+    return layout->shard > 0 && replicas > layout->shard ? (int)(replicas / layout->shard) : 1;
+}

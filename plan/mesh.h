@@ -24,4 +24,7 @@ int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, in
 int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
                     int chunk);
 
+/* Copies of what zero shards: groups of `shard` ranks hold one each. 1 where shard is 0. */
+int pl_shard_copies(const struct pl_layout *layout);
+
 #endif

@@ -44,8 +44,10 @@ struct pl_trainer {
     bool gpipe, zero_bubble, selective, full, bf16, fp8;
     bool uneven_layers;     /* layers need not divide by pp * vp */
     int min_zero, max_zero; /* ZeRO stages other than 0; 0, 0: none */
+    int usual_zero;         /* largest of a space and a baseline that do not name it; 0: max_zero */
     /* What it does by itself: no layout can say otherwise. */
     bool always_overlaps;   /* reduction of gradients, and the gathers of zero 2 and 3 */
+    bool fsdp_overlaps;     /* reduction of gradients of zero 2 and 3, and the gathers of zero 3 */
     bool pair_overlaps;     /* pipeline sends of two interleaved stages */
     bool experts_follow_tp; /* etp is tp where ep is 1, and 1 elsewhere */
     void (*limits)(
@@ -56,6 +58,7 @@ struct pl_trainer {
     bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
     bool summed_grads;  /* and also summed over micro-batches in fp32 */
     bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
+    bool copies_meet_often; /* with shard, each micro-batch's gradients are added over the copies */
     bool eager; /* each operation a kernel of its own: what lies between products crosses memory
                    twice */
     double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:
@@ -70,6 +73,9 @@ struct pl_trainer {
     bool weighs_rows; /* router's weights meet the experts' hidden rows, not their outputs */
     bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
 };
+
+/* The largest ZeRO stage of a space and of a baseline that do not name one. */
+int pl_usual_zero(const struct pl_trainer *trainer);
 
 /* "partune", "megatron", "torchtitan", "deepspeed", "any"; NULL if unknown. */
 const struct pl_trainer *pl_trainer_find(const char *name);

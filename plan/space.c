@@ -129,6 +129,19 @@ static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_t
             add(&space->axis[key], value);
 }
 
+/* All replicas, or a divisor of them, which divides the world. */
+static void add_shards(struct pl_space *space, const struct pl_trainer *trainer)
+{
+    const struct pl_space_axis *world = &space->axis[PL_KEY_WORLD];
+    struct pl_space_axis *axis = &space->axis[PL_KEY_SHARD];
+
+    add(axis, 0);
+    for (int i = 0; pl_trainer_takes(trainer, PL_KEY_SHARD, 2) && i < world->n; i++)
+        for (int size = 2; size <= world->value[i] / 2; size++)
+            if (world->value[i] % size == 0)
+                add(axis, size);
+}
+
 void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
     const struct pl_trainer *trainer = problem->trainer;
@@ -150,6 +163,9 @@ void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_pro
                      ? problem->cluster->devices_per_node
                      : 1);
         break;
+    case PL_KEY_SHARD:
+        add_shards(space, trainer);
+        break;
     default:
         if (pl_layout_keys[key].log2)
             add_degrees(space, key, problem);
@@ -164,6 +180,13 @@ static void add_powers(struct pl_space_axis *axis, int max)
         add(axis, v);
 }
 
+static void add_usual_zero(struct pl_space_axis *axis, const struct pl_trainer *trainer)
+{
+    for (int value = 0; value <= pl_usual_zero(trainer); value++)
+        if (pl_trainer_takes(trainer, PL_KEY_ZERO, value))
+            add(axis, value);
+}
+
 static void fill_default(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
     if (key == PL_KEY_WORLD)
@@ -174,6 +197,8 @@ static void fill_default(struct pl_space *space, enum pl_key key, const struct p
         add(&space->axis[key], 1);
     else if (key == PL_KEY_PRECISION)
         add(&space->axis[key], (int)problem->workload->precision);
+    else if (key == PL_KEY_ZERO)
+        add_usual_zero(&space->axis[key], problem->trainer);
     else if (pl_layout_keys[key].part == PL_OPTION)
         add(&space->axis[key], pl_layout_keys[key].standard);
     else if (pl_layout_keys[key].part != PL_DERIVED)
@@ -325,6 +350,8 @@ bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_
         *ret = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
         return layout->zero && (int64_t)layout->dp * layout->cp > 1 &&
                pl_layout_expert_replicas(layout) > 1;
+    case PL_KEY_SHARD:
+        return layout->zero && (int64_t)layout->dp * layout->cp > 1;
     case PL_KEY_OVERLAP_GRAD:
         return replicas;
     case PL_KEY_OVERLAP_PARAM:

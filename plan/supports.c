@@ -62,6 +62,20 @@ void pl_partune_limits(struct pl_check *check)
     bundled_limits(check);
 }
 
+/* Its mesh has no axis for a pipeline (megatron/core/distributed/fsdp/mcore_fsdp_adapter.py of
+ * August 2026, _get_dp_tp_mesh: replicas x ep x tp is the world). */
+static void megatron_fsdp(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+
+    if (layout->zero >= 2 && layout->pp > 1)
+        pl_breaks(
+            check, "zero",
+            "trainer megatron does not support zero %d with pp %d: Megatron-FSDP runs without "
+            "a pipeline",
+            layout->zero, layout->pp);
+}
+
 /* Megatron's flags come with conditions of their own. */
 void pl_megatron_limits(struct pl_check *check)
 {
@@ -92,6 +106,7 @@ void pl_megatron_limits(struct pl_check *check)
     if (layout->overlap_moe_a2a && lacks)
         pl_breaks(check, "overlap_moe_a2a",
                   "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);
+    megatron_fsdp(check);
 }
 
 /* Its mesh: dp_replicate x dp_shard x cp x tp, and dp_shard x cp x tp = efsdp x ep for experts.
@@ -110,6 +125,11 @@ static void torchtitan_mesh(struct pl_check *check)
                   "trainer torchtitan does not support ep %d with zero 0 and tp %d: unsharded "
                   "experts spread over tp",
                   layout->ep, layout->tp);
+    if (layout->shard % layout->cp)
+        pl_breaks(check, "shard",
+                  "trainer torchtitan does not support shard %d with cp %d: FSDP shards over whole "
+                  "cp groups",
+                  layout->shard, layout->cp);
 }
 
 void pl_torchtitan_limits(struct pl_check *check)
@@ -142,6 +162,20 @@ void pl_torchtitan_limits(struct pl_check *check)
     torchtitan_mesh(check);
 }
 
+/* MiCS: groups of consecutive ranks of the job (deepspeed/runtime/zero/mics_utils.py), of zero 3,
+ * and not with AutoEP (engine.py). */
+static void deepspeed_copies(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    const char *lacks = layout->zero < 3 ? "zero below 3" : layout->tp > 1 ? "tp > 1" : NULL;
+
+    if (layout->ep > 1)
+        lacks = "ep > 1";
+    if (layout->shard && layout->zero && lacks)
+        pl_breaks(check, "shard", "trainer deepspeed does not support shard %d with %s: it is MiCS",
+                  layout->shard, lacks);
+}
+
 void pl_deepspeed_limits(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
@@ -168,6 +202,7 @@ void pl_deepspeed_limits(struct pl_check *check)
     if (layout->tp > 1 && layout->ep > 1 && layout->zero == 3)
         pl_breaks(check, "zero", "trainer deepspeed does not support zero 3 with tp %d and ep %d",
                   layout->tp, layout->ep);
+    deepspeed_copies(check);
 }
 
 /* Experts that are not placed are split like every other matrix, placed ones are whole: there is no
@@ -183,23 +218,35 @@ static bool replicated(const struct pl_layout *layout, const struct pl_model *mo
     return (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
 }
 
+/* Does TRAINER overlap the reduction of LAYOUT's gradients, or its gathers, whatever it is told? */
+static bool reduces_beside(const struct pl_trainer *trainer, const struct pl_layout *layout)
+{
+    return trainer->always_overlaps || (trainer->fsdp_overlaps && layout->zero >= 2);
+}
+
+static bool gathers_ahead(const struct pl_trainer *trainer, const struct pl_layout *layout)
+{
+    return (trainer->always_overlaps && layout->zero >= 2) ||
+           (trainer->fsdp_overlaps && layout->zero >= 3);
+}
+
 /* What the trainer does by itself, and cannot be told to leave. */
 static void by_itself(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
     const struct pl_layout *layout = check->layout;
     const struct pl_trainer *trainer = check->problem->trainer;
-    bool overlaps = trainer->always_overlaps && replicated(layout, model);
+    bool overlaps = replicated(layout, model);
 
     if (trainer->experts_follow_tp && model->moe.experts && layout->etp != experts_tp(layout))
         pl_breaks(check, "etp",
                   "trainer %s does not support etp %d with ep %d and tp %d: it uses %d",
                   trainer->name, layout->etp, layout->ep, layout->tp, experts_tp(layout));
-    if (overlaps && !layout->overlap_grad_reduce)
+    if (overlaps && reduces_beside(trainer, layout) && !layout->overlap_grad_reduce)
         pl_breaks(check, "overlap_grad_reduce",
                   "trainer %s does not support overlap_grad_reduce 0: FSDP always overlaps",
                   trainer->name);
-    if (overlaps && layout->zero >= 2 && !layout->overlap_param_gather)
+    if (overlaps && gathers_ahead(trainer, layout) && !layout->overlap_param_gather)
         pl_breaks(check, "overlap_param_gather",
                   "trainer %s does not support overlap_param_gather 0: FSDP always gathers ahead",
                   trainer->name);
@@ -219,10 +266,12 @@ void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem
     if (trainer->experts_follow_tp && model->moe.experts)
         layout->etp = experts_tp(layout);
     pl_layout_canonical(layout, model);
-    if (trainer->always_overlaps) {
+    if (reduces_beside(trainer, layout))
         layout->overlap_grad_reduce = replicated(layout, model);
-        layout->overlap_param_gather = layout->overlap_grad_reduce && layout->zero >= 2;
-    }
+    if (trainer->always_overlaps)
+        layout->overlap_param_gather = 0;
+    if (gathers_ahead(trainer, layout))
+        layout->overlap_param_gather = replicated(layout, model);
     if (trainer->pair_overlaps && layout->vp > 1 && layout->pp == 2)
         layout->overlap_p2p = 1;
 }
@@ -264,7 +313,8 @@ static void unsupported(struct pl_check *check, const struct pl_layout_key *key,
     pl_breaks(check, key->name, "trainer %s does not support %s %s", trainer->name, key->name,
               key->names      ? key->names[value]
               : key->max == 1 ? "1"
-                              : "> 1");
+              : key->min      ? "> 1"
+                              : "> 0");
 }
 
 static void of_the_layout(struct pl_check *check)

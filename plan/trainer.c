@@ -43,11 +43,13 @@ static const struct pl_trainer trainers[] = {
         .fp8 = true,
         .shared_expert = true,
         .moe_every = true,
-        .max_zero = 1,
+        .max_zero = 3,
+        .usual_zero = 1, /* Megatron-FSDP is another program than what most of its users run */
         .full = true,
         .dense_layers = true,
         .min_zero = 1,
         .pair_overlaps = true,
+        .fsdp_overlaps = true,
         .limits = pl_megatron_limits,
     },
     {
@@ -68,6 +70,7 @@ static const struct pl_trainer trainers[] = {
         .dense_layers = true,
         .min_zero = 2, /* FSDP shards gradients, too */
         .always_overlaps = true,
+        .copies_meet_often = true,
         .experts_follow_tp = true,
         .limits = pl_torchtitan_limits,
     },
@@ -154,6 +157,11 @@ bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int val
     default:
         return row->trainers & trainer->by;
     }
+}
+
+int pl_usual_zero(const struct pl_trainer *trainer)
+{
+    return trainer->usual_zero ? trainer->usual_zero : trainer->max_zero;
 }
 
 const char *const pl_precision_names[] = {"fp32", "bf16", "fp8", NULL};

@@ -224,7 +224,9 @@ def megatron_rules(v, f):
     assert tp > 1 or "--sequence-parallel" not in v
     assert "--overlap-param-gather" not in v or "--overlap-grad-reduce" in v and (
         "--use-distributed-optimizer" in v or "--use-megatron-fsdp" in v)
-    assert "--use-megatron-fsdp" not in v or v["--ckpt-format"] == "fsdp_dtensor"
+    assert "--use-megatron-fsdp" not in v or v["--ckpt-format"] == "fsdp_dtensor" and pp == 1
+    divides(n("num-distributed-optimizer-instances"), f["layout"]["dp"] * f["layout"]["cp"], "copies")
+    assert n("num-distributed-optimizer-instances") == 1 or "--use-distributed-optimizer" in v
     assert "--use-megatron-fsdp" not in v or "--use-distributed-optimizer" in v
     assert ("--use-megatron-fsdp" in v) == ("--init-model-with-meta-device" in v), "built whole on every device"
     granularity = v.get("--recompute-granularity")
@@ -246,7 +248,11 @@ def bridge_rules(c, f):
     sharded = c.ddp.use_distributed_optimizer or c.optimizer.use_distributed_optimizer
     fsdp = c.ddp.use_megatron_fsdp or c.dist.use_megatron_fsdp
     strategy = {"no_shard": int(sharded), "optim_grads": 2, "optim_grads_params": 3}[c.ddp.data_parallel_sharding_strategy]
-    assert l["zero"] == strategy and fsdp == (strategy >= 2) and (not fsdp or sharded)
+    assert strategy == (min(l["zero"], 1) if pp > 1 else l["zero"]), "Megatron-FSDP has no pipeline: zero 2 is a gap"
+    assert fsdp == (strategy >= 2) and (not fsdp or sharded)
+    copies = c.ddp.num_distributed_optimizer_instances
+    divides(copies, l["dp"] * l["cp"], "copies")
+    assert l.get("shard", 0) == (l["dp"] * l["cp"] // copies if copies > 1 else 0)
     assert m.init_model_with_meta_device == fsdp and (c.checkpoint.ckpt_format == "fsdp_dtensor") == fsdp
     assert not fsdp or c.env_vars.get("CUDA_DEVICE_MAX_CONNECTIONS") is None and not c.ddp.average_in_collective
     assert fsdp or (tp == 1 and m.context_parallel_size == 1) or c.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] == 1

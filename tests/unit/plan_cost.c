@@ -368,6 +368,30 @@ static void zero_2_scatters_once_under_a_pipeline(void **state)
 }
 
 /* Fully sharded stages gather once a step, not for each of many micro-batches. */
+/* Gathers stay in a group of `shard` ranks, gradients are added over the groups: once a step, or
+ * with each micro-batch. */
+static void copies_gather_inside_and_add_up_outside(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 4, 64, "megatron"), often;
+    struct pl_trainer trainer = *x.t;
+    const char *whole = "{'zero':3,'overlap_grad_reduce':1,'overlap_param_gather':1}",
+               *node = "{'zero':3,'shard':8,'overlap_grad_reduce':1,'overlap_param_gather':1}",
+               *one = "{'zero':3,'shard':8,'micro_batch':2,'overlap_grad_reduce':1,"
+                      "'overlap_param_gather':1}";
+
+    (void)state;
+    trainer.copies_meet_often = true;
+    x.c.link[x.c.nlinks - 1].gbs /= 8; /* one interface a node */
+    often = x;
+    often.t = &trainer;
+    assert_true(cost_of(&often, node).seconds[PL_COST_DP] > /* two micro-batches */
+                1.2 * cost_of(&x, node).seconds[PL_COST_DP]);
+    assert_true(cost_of(&x, node).seconds[PL_COST_DP] < cost_of(&x, whole).seconds[PL_COST_DP]);
+    assert_true(
+        fabs(cost_of(&often, one).seconds[PL_COST_DP] / cost_of(&x, one).seconds[PL_COST_DP] - 1) <
+        1e-9);
+}
+
 static void zero_3_gathers_once_under_a_pipeline(void **state)
 {
     struct world x = world_of("llama-8b", "dgx-h100", 4, 64, "torchtitan");
@@ -535,6 +559,7 @@ int main(void)
         cmocka_unit_test(an_exchange_uses_every_pair_of_a_full_mesh),
         cmocka_unit_test(attention_is_as_fast_as_the_units_that_it_was_written_for),
         cmocka_unit_test(zero_2_scatters_once_under_a_pipeline),
+        cmocka_unit_test(copies_gather_inside_and_add_up_outside),
         cmocka_unit_test(zero_3_gathers_once_under_a_pipeline),
         cmocka_unit_test(tokens_of_a_dropless_layer_need_no_alignment),
         cmocka_unit_test(delayed_scales_cast_less),

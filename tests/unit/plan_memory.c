@@ -246,6 +246,28 @@ static double total_of(const struct world *x, struct pl_layout l)
 
 /* However short the stages and few the micro-batches: who computes more again, or shards more,
  * keeps no more. */
+/* A copy for each group of `shard` ranks; experts in as many copies. */
+static void groups_of_ranks_share_a_copy(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any"),
+                 moe = world_of("mixtral-8x7b", "dgx-h100", 2, 16, "any");
+    struct pl_layout group = layout_of(&x, "{'world':8,'zero':1,'shard':2,'precision':'bf16'}");
+    struct pl_layout all = layout_of(&moe, "{'world':16,'ep':2,'zero':1,'precision':'bf16'}");
+    struct pl_layout half = layout_of(&moe, "{'world':16,'ep':2,'zero':1,'shard':8,"
+                                            "'precision':'bf16'}");
+    struct pl_memory of_group, of_all, of_half;
+
+    (void)state;
+    assert_true(pl_layout_check(NULL, problem_of(&x), &group));
+    assert_true(pl_layout_check(NULL, problem_of(&moe), &half));
+    pl_memory_worst(&of_group, problem_of(&x), &group);
+    pl_memory_worst(&of_all, problem_of(&moe), &all);
+    pl_memory_worst(&of_half, problem_of(&moe), &half);
+    assert_true(fabs(of_group.bytes[PL_MEM_OPTIMIZER] / (4.0 * (double)pl_model_params(&x.m)) - 1) <
+                1e-9);
+    assert_true(fabs(of_half.bytes[PL_MEM_MASTER] / of_all.bytes[PL_MEM_MASTER] - 2) < 1e-9);
+}
+
 static void less_is_kept_with_more_recompute_and_more_sharding(void **state)
 {
     static const char *const model[] = {"gpt-22B", "llama-8b", "mixtral-8x7b"};
@@ -288,6 +310,7 @@ int main(void)
         cmocka_unit_test(a_gpt_layer_keeps_what_korthikanti_counts),
         cmocka_unit_test(activations_of_whole_models_are_within_five_percent_of_those_printed),
         cmocka_unit_test(zero_shards_what_its_stage_says),
+        cmocka_unit_test(groups_of_ranks_share_a_copy),
         cmocka_unit_test(less_is_kept_with_more_recompute_and_more_sharding),
         cmocka_unit_test(weighted_rows_keep_no_outputs_of_experts),
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),

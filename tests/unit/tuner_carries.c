@@ -225,6 +225,7 @@ static void a_target_that_carries_nothing_names_every_key(void **state)
                                .edp = 4,
                                .zero = 1,
                                .zero_scope = PL_SCOPE_PLAIN,
+                               .shard = 2,
                                .micro_batch = 2,
                                .recompute = PL_RECOMPUTE_FULL,
                                .overlap_grad_reduce = 1,

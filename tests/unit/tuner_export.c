@@ -521,6 +521,8 @@ static void layouts_with_context_parallelism_come_back(void **state)
         "{'cp':32,'zero':2,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
         "{'cp':32,'zero':3,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
         "{'cp':4,'zero':3,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
+        ("{'cp':4,'zero':3,'shard':8,'overlap_grad_reduce':1,'overlap_param_gather':1,"
+         "'precision':'bf16'}"),
         ("{'tp':2,'sp':1,'cp':4,'pp':4,'zero':2,'overlap_grad_reduce':1,'overlap_param_gather':1,"
          "'precision':'bf16'}"),
     };
@@ -540,6 +542,8 @@ static void layouts_with_context_parallelism_come_back(void **state)
         struct err e = {0};
 
         parse_layout(&l, &w, layouts[i / 2]);
+        if (l.pp > 1 && str_eq(source, "megatron")) /* Megatron-FSDP has no pipeline */
+            continue;
         in = input(&w, &l);
         if (tn_export(&text, &type, &f, target, &in, false, &e) < 0)
             fail_msg("%s %s: %s", target, layouts[i / 2], e.text);

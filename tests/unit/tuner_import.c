@@ -143,6 +143,13 @@ static void imports_fill_in_the_sources_defaults(void **state)
         {"megatron", "--use-megatron-fsdp", "zero", 3},
         {"megatron", "--use-megatron-fsdp --data-parallel-sharding-strategy optim", "zero", 1},
         {"megatron", "--data-parallel-sharding-strategy optim", "zero", 0},
+        {"megatron", "--use-megatron-fsdp", "overlap_param_gather", 1},
+        {"megatron",
+         "--use-distributed-optimizer --num-distributed-optimizer-instances 4 "
+         "--tensor-model-parallel-size 2",
+         "shard", 4},
+        {"megatron", "--use-distributed-optimizer --num-distributed-optimizer-instances 32", "zero",
+         0},
         {"megatron", "--fp8-format hybrid --bf16", "precision", PL_FP8},
         {"megatron", "--fp16", "precision", PL_BF16},
         {"megatron",
@@ -166,6 +173,9 @@ static void imports_fill_in_the_sources_defaults(void **state)
          "[parallelism]\ndata_parallel_replicate_degree = 16\ncontext_parallel_degree = 2\n"
          "data_parallel_shard_degree = 1",
          "zero", 3}, /* shards lie over dp_shard x cp */
+        {"torchtitan", "[parallelism]\ndata_parallel_replicate_degree = 4", "shard", 8},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":3,\"mics_shard_size\":8}}", "shard", 8},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":3,\"mics_shard_size\":-1}}", "shard", 0},
         {"torchtitan",
          "[parallelism]\ncontext_parallel_degree = 32\ndata_parallel_shard_degree = 1",
          "overlap_grad_reduce", 1},
@@ -602,6 +612,8 @@ static void words_that_the_source_does_not_know_are_refused(void **state)
          "data_parallel_shard_degree"},
         {"torchtitan", "[parallelism]\ndata_parallel_replicate_degree = 3\n",
          "data_parallel_replicate_degree"},
+        {"megatron", "--use-distributed-optimizer --num-distributed-optimizer-instances 3",
+         "--num-distributed-optimizer-instances 3 does not divide dp x cp 32"},
     };
     struct pl_model m = llama();
     struct tn_imported out;

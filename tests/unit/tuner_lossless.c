@@ -91,6 +91,23 @@ static int sometimes(struct rng *r, int max)
     return rng_below(r, 2) ? (int)rng_below(r, (uint64_t)max + 1) : 0;
 }
 
+/* Options, each in one of four layouts; sizes divide the replicas. */
+static void draw_options(struct pl_layout *l, struct rng *r)
+{
+    int replicas = l->world / (l->tp * l->pp);
+
+    for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
+        const struct pl_layout_key *row = &pl_layout_keys[key];
+        int few = row->max - row->min + 1;
+
+        pl_layout_set(l, row, row->part != PL_OPTION ? pl_layout_get(l, row) : row->standard);
+        if (row->part == PL_OPTION && rng_below(r, 4) == 0)
+            pl_layout_set(l, row,
+                          few < 16 ? row->min + (int)rng_below(r, (uint64_t)few)
+                                   : divisor(r, replicas));
+    }
+}
+
 /* Every key from its whole range; degrees divide what they must, or nothing would be legal. Half of
  * the layouts are then written canonically. */
 static void draw(struct pl_layout *l, const struct world *x, struct rng *r)
@@ -120,6 +137,7 @@ static void draw(struct pl_layout *l, const struct world *x, struct rng *r)
         l->pp = l->vp = 1;
     l->etp = rng_below(r, 2) ? l->tp : 1;
     l->world = l->tp * l->cp * l->pp * divisor(r, x->w.global_batch);
+    draw_options(l, r);
     if (rng_below(r, 4))
         pl_layout_canonical(l, &x->m);
     pl_layout_derive(l);
@@ -246,6 +264,10 @@ static void every_legal_layout_is_exported_without_loss(void **state)
         assert_true(met(&seen, "tp") > 2 && met(&seen, "ep") > 2 && met(&seen, "micro_batch") > 2);
         assert_int_equal(met(&seen, "precision"), own[o].trainer[0] == 'm' || o == 2 ? 3 : 2);
         assert_int_equal(met(&seen, "overlap_grad_reduce"), 2);
+        for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) /* options among them */
+            if (pl_layout_keys[key].part == PL_OPTION &&
+                pl_trainer_takes(pl_trainer_find(own[o].trainer), key, 2))
+                assert_true(met(&seen, pl_layout_keys[key].name) > 1);
     }
 }
 

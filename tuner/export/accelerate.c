@@ -17,6 +17,7 @@ static const char *const carries[] = {
     "dp",
     "edp",
     "zero",
+    "shard",
     "recompute",
     "precision",
     "overlap_grad_reduce",
@@ -37,6 +38,17 @@ static bool needs_megatron(const struct tn_export_in *in)
 static bool plain(const struct tn_export_in *in)
 {
     return in->layout->zero == 0 && !needs_megatron(in);
+}
+
+/* FSDP shards over cp, too, and beside cp or tp over more than that. */
+static bool says_shard(const struct pl_layout *layout)
+{
+    return layout->shard % layout->cp == 0 && layout->shard > layout->cp;
+}
+
+static int replicate_size(const struct pl_layout *layout)
+{
+    return !layout->zero ? layout->dp : says_shard(layout) ? pl_shard_copies(layout) : 1;
 }
 
 static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
@@ -61,7 +73,12 @@ static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
     if (megatron) {
         tn_gap_flag(findings, in, "overlap_grad_reduce", l->overlap_grad_reduce, "Accelerate");
         tn_gap_flag(findings, in, "overlap_param_gather", l->overlap_param_gather, "Accelerate");
+        if (l->shard)
+            tn_finding_add(findings, "shard", "with Megatron-LM all replicas share one copy");
     } else {
+        if (l->shard && !says_shard(l))
+            tn_finding_add(findings, "shard", "FSDP shards over several whole groups of cp %d",
+                           l->cp);
         tn_gap_fsdp_overlap(findings, in, plain(in) ? "DDP" : "FSDP");
         tn_gap_global_batch(findings, in);
     }
@@ -118,9 +135,9 @@ static void write_fsdp(struct str *out, const struct tn_export_in *in)
         l->recompute == PL_RECOMPUTE_FULL ? "true" : "false");
     str_add(out, "  fsdp_offload_params: false\n");
     str_addf(out, "parallelism_config:\n  parallelism_config_dp_replicate_size: %d\n",
-             l->zero ? 1 : l->dp);
+             replicate_size(l));
     str_addf(out, "  parallelism_config_dp_shard_size: %d\n  parallelism_config_tp_size: %d\n",
-             l->zero ? l->dp : 1, l->tp);
+             l->dp / replicate_size(l), l->tp);
     str_addf(out, "  parallelism_config_cp_size: %d\n", l->cp);
 }
 

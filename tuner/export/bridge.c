@@ -123,9 +123,9 @@ static void write_model(struct str *out, const struct tn_export_in *in)
         flag(out, "moe_grouped_gemm", l->precision != PL_FP32); /* its kernels know no fp32 */
         flag(out, "moe_shared_expert_overlap", false);
     }
-    if (l->zero >= 2) /* FSDP; else the recipe's own kernels decide */
+    if (tn_megatron_fsdp(l)) /* else the recipe's own kernels decide */
         flag(out, "gradient_accumulation_fusion", false);
-    flag(out, "init_model_with_meta_device", l->zero >= 2);
+    flag(out, "init_model_with_meta_device", tn_megatron_fsdp(l));
     text(out, "mtp_num_layers", NULL);
     text(out, "cuda_graph_impl", "none");
     flag(out, "cpu_offloading", false);
@@ -135,7 +135,7 @@ static void write_model(struct str *out, const struct tn_export_in *in)
 
 static void write_sharding(struct str *out, const struct pl_layout *layout)
 {
-    bool fsdp = layout->zero >= 2;
+    bool fsdp = tn_megatron_fsdp(layout);
 
     put(out, "ddp");
     flag(out, "use_distributed_optimizer", layout->zero > 0);
@@ -144,7 +144,7 @@ static void write_sharding(struct str *out, const struct pl_layout *layout)
          !fsdp               ? "no_shard"
          : layout->zero == 2 ? "optim_grads"
                              : "optim_grads_params");
-    number(out, "num_distributed_optimizer_instances", 1);
+    number(out, "num_distributed_optimizer_instances", pl_shard_copies(layout));
     flag(out, "overlap_grad_reduce", layout->overlap_grad_reduce);
     flag(out, "overlap_param_gather", tn_megatron_gathers(layout));
     flag(out, "align_param_gather", layout->vp > 1 && tn_megatron_gathers(layout));
@@ -180,7 +180,7 @@ static void write_environment(struct str *out, const struct tn_export_in *in)
     str_add(out, "    environment = dict(config.env_vars)\n");
     if (tn_megatron_one_connection(in))
         str_add(out, "    environment[\"CUDA_DEVICE_MAX_CONNECTIONS\"] = 1  # before Blackwell\n");
-    else if (in->layout->zero >= 2)
+    else if (tn_megatron_fsdp(in->layout))
         str_add(out, "    environment.pop(\"CUDA_DEVICE_MAX_CONNECTIONS\", None)\n");
     str_add(out, "    put(config, env_vars=environment)\n");
 }
@@ -257,7 +257,7 @@ static void write_python(struct str *out, const struct tn_export_in *in,
 /* The model's own sizes are the recipe's. */
 static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const but[] = {"zero", "rope_theta", NULL};
+    static const char *const but[] = {"rope_theta", NULL};
 
     tn_gap_trainer(findings, in, "megatron", but);
 }

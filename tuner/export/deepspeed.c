@@ -16,6 +16,7 @@ static const char *const carries[] = {
     "dp",
     "edp",
     "zero",
+    "shard",
     "micro_batch",
     "precision",
     "overlap_grad_reduce",
@@ -90,6 +91,8 @@ static json_t *zero_json(const struct pl_layout *layout)
         json_object_set_new(z, "contiguous_gradients", json_true());
         json_object_set_new(z, "reduce_scatter", json_true());
     }
+    if (layout->shard && layout->zero == 3 && layout->tp == 1 && layout->ep == 1)
+        json_object_set_new(z, "mics_shard_size", json_integer(layout->shard));
     return z;
 }
 

@@ -181,6 +181,22 @@ static int deepspeed_sections(struct deepspeed *import, json_t *json, struct err
     return 0;
 }
 
+/* MiCS. -1, the default, is off. */
+static int mics(struct pl_layout *layout, const json_t *zero, struct tn_imported *out,
+                struct err *error)
+{
+    int size = -1, r = jx_get_int(&size, zero, "mics_shard_size", -1, 1 << 16, error);
+
+    if (r < 0)
+        return r;
+    if (size > 0 && layout->zero == 3)
+        layout->shard = size;
+    else if (size > 0)
+        tn_finding_add(&out->ignored, "zero_optimization.mics_shard_size",
+                       "counts with stage 3 only");
+    return 0;
+}
+
 static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *import,
                              struct err *error)
 {
@@ -190,6 +206,8 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *im
 
     if (import->zero && (r = number_or_auto(&l->zero, out, import->zero, "zero_optimization.stage",
                                             0, 3, error)) < 0)
+        return r;
+    if (import->zero && (r = mics(l, import->zero, out, error)) < 0)
         return r;
     overlap = l->zero == 3; /* the default of overlap_comm */
     if ((r = switch_or_auto(&overlap, out, import->zero, "zero_optimization.overlap_comm", error)) <
@@ -230,8 +248,8 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
                                         "fp16",
                                         "_partune",
                                         NULL};
-    static const char *const zero[] = {"stage", "overlap_comm", "contiguous_gradients",
-                                       "reduce_scatter", NULL};
+    static const char *const zero[] = {"stage",          "overlap_comm",    "contiguous_gradients",
+                                       "reduce_scatter", "mics_shard_size", NULL};
     static const char *const tp[] = {"autotp_size", "tp", "preset_model", NULL};
     static const char *const ep[] = {"enabled", "autoep_size", "expert_tensor_parallel_size",
                                      "preset_model", NULL};

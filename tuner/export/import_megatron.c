@@ -32,6 +32,7 @@ struct megatron {
     int recompute_layers;
     int ulysses, zero_stage; /* of Megatron-DeepSpeed, 0 and -1: not said */
     bool recompute_method, recompute_block;
+    int instances; /* of the distributed optimizer */
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     char balancing[24]; /* --moe-router-load-balancing-type */
     double aux_coeff;   /* --moe-aux-loss-coeff; negative: not said */
@@ -56,6 +57,7 @@ static int *megatron_number(struct megatron *import, const char *flag)
         {"--micro-batch-size", &import->l->micro_batch},
         {"--global-batch-size", &import->out->global_batch},
         {"--seq-length", &import->out->seq},
+        {"--num-distributed-optimizer-instances", &import->instances},
         {"--num-layers-per-virtual-pipeline-stage", &import->layers_per_virtual},
         {"--num-virtual-stages-per-pipeline-rank", &import->virtual_stages},
         {"--recompute-num-layers", &import->recompute_layers},
@@ -401,10 +403,40 @@ static void recompute_form(struct megatron *import)
                        "layers are recomputed one at a time here, not %d", n);
 }
 
+/* Each instance of the distributed optimizer has a copy of what is sharded. */
+static int copies(struct megatron *import, struct err *error)
+{
+    struct pl_layout *l = import->l;
+    int replicas = l->world / (l->tp * l->pp);
+
+    if (import->instances <= 1)
+        return 0;
+    if (replicas % import->instances)
+        return err_set(error, -EINVAL,
+                       "--num-distributed-optimizer-instances %d does not divide dp x cp %d",
+                       import->instances, replicas);
+    if (!l->zero)
+        tn_finding_add(&import->out->ignored, "--num-distributed-optimizer-instances",
+                       "counts with --use-distributed-optimizer only");
+    else if (replicas > import->instances)
+        l->shard = replicas / import->instances;
+    else
+        l->zero = 0; /* every rank has a copy */
+    return 0;
+}
+
+/* FSDP overlaps without being told. */
+static void fsdp(struct pl_layout *layout, int zero)
+{
+    layout->zero = zero;
+    layout->overlap_grad_reduce |= zero >= 2;
+    layout->overlap_param_gather |= zero >= 3;
+}
+
 static void sharding(struct megatron *import)
 {
     if (import->fsdp)
-        import->l->zero = import->fsdp_zero;
+        fsdp(import->l, import->fsdp_zero);
     else if (import->torch_fsdp)
         import->l->zero = import->torch_fsdp_keeps ? 2 : 3;
     if (import->deepspeed && import->zero_stage >= 0)
@@ -436,6 +468,8 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     recompute_form(import);
     compare_balancing(import);
     r = tn_import_degrees(l, error);
+    if (r == 0)
+        r = copies(import, error);
     if (r == 0)
         r = virtual_stages(import, model, error);
     if (r == 0 && !import->out->global_batch) /* the default again */

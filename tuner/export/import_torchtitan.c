@@ -353,8 +353,7 @@ static int titan_finish(struct titan *import, const struct pl_model *model, stru
                        "selective is of operators here, not of one layer in %d",
                        import->every_layers);
     if (import->replicate > 1 && (int64_t)import->shard * l->cp > 1)
-        tn_finding_add(&import->out->ignored, "parallelism.data_parallel_replicate_degree",
-                       "hybrid sharding has no layout key: taken as full sharding");
+        l->shard = import->shard * l->cp;
     l->zero =
         (int64_t)import->shard * l->cp > 1 /* over both */
             ? (str_eq(import->reshard, "never") || (l->pp > 1 && !str_eq(import->reshard, "always"))

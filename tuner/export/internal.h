@@ -59,6 +59,7 @@ bool tn_megatron_even(const struct tn_export_in *in);
 bool tn_megatron_gathers(const struct pl_layout *layout);
 bool tn_megatron_overlaps_experts(const struct pl_layout *layout);
 bool tn_megatron_overlaps_p2p(const struct pl_layout *layout);
+bool tn_megatron_fsdp(const struct pl_layout *layout);
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in);
 /* It needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
  * refuses it. */

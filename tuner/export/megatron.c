@@ -22,6 +22,7 @@ const char *const tn_megatron_carries[] = {
     "dp",
     "edp",
     "zero",
+    "shard",
     "schedule",
     "micro_batch",
     "recompute",
@@ -56,12 +57,15 @@ bool tn_megatron_overlaps_p2p(const struct pl_layout *layout)
     return layout->vp > 1 && (layout->overlap_p2p || layout->pp == 2);
 }
 
-/* Zero 2 and 3 are FSDP, which the target can say and the trainer's space does without. */
+/* Under a pipeline there is the distributed optimizer only: a gap of zero 2 and 3. */
+bool tn_megatron_fsdp(const struct pl_layout *layout)
+{
+    return layout->zero >= 2 && layout->pp == 1;
+}
+
 static void megatron_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const but[] = {"zero", NULL};
-
-    tn_gap_trainer(findings, in, "megatron", but);
+    tn_gap_trainer(findings, in, "megatron", NULL);
 }
 
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in)
@@ -148,14 +152,16 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
     number(out, "--micro-batch-size", l->micro_batch);
     number(out, "--global-batch-size", in->workload->global_batch);
     number(out, "--seq-length", in->workload->seq);
-    if (l->zero == 1)
+    if (l->zero && !tn_megatron_fsdp(l))
         flag(out, "--use-distributed-optimizer");
-    if (l->zero >= 2) /* its optimizer is the distributed one, which is not implied */
+    if (tn_megatron_fsdp(l)) /* its optimizer is the distributed one, which is not implied */
         str_addf(out,
                  "--use-megatron-fsdp\n--data-parallel-sharding-strategy %s\n"
                  "--use-distributed-optimizer\n--no-gradient-accumulation-fusion\n"
                  "--init-model-with-meta-device\n--ckpt-format fsdp_dtensor\n",
                  l->zero == 2 ? "optim_grads" : "optim_grads_params");
+    if (l->shard)
+        number(out, "--num-distributed-optimizer-instances", pl_shard_copies(l));
     if (l->overlap_grad_reduce)
         flag(out, "--overlap-grad-reduce");
     if (tn_megatron_gathers(l))
@@ -237,7 +243,7 @@ static void write_model(struct str *out, const struct tn_export_in *in)
 
 bool tn_megatron_one_connection(const struct tn_export_in *in)
 {
-    return (in->layout->tp > 1 || in->layout->cp > 1) && in->layout->zero < 2;
+    return (in->layout->tp > 1 || in->layout->cp > 1) && !tn_megatron_fsdp(in->layout);
 }
 
 static void write_arguments(struct str *out, const struct tn_export_in *in)

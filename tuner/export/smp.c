@@ -17,6 +17,7 @@ static const char *const carries_smp[] = {"world",
                                           "dp",
                                           "edp",
                                           "zero",
+                                          "shard",
                                           "overlap_grad_reduce",
                                           "overlap_param_gather",
                                           NULL};
@@ -29,6 +30,7 @@ static const char *const carries_hyperpod[] = {
     "dp",
     "edp",
     "zero",
+    "shard",
     "micro_batch",
     "recompute",
     "precision",
@@ -39,7 +41,9 @@ static const char *const carries_hyperpod[] = {
 
 static int shard_degree(const struct pl_layout *layout)
 {
-    return layout->zero ? layout->dp * layout->cp / (layout->ep > 1 ? layout->ep : 1) : 1;
+    int dense = layout->dp * layout->cp / pl_shard_copies(layout);
+
+    return layout->zero ? dense / (layout->ep > 1 ? layout->ep : 1) : 1;
 }
 
 static void common_gaps(struct tn_findings *findings, const struct tn_export_in *in)
@@ -169,9 +173,9 @@ static const char *strategy(const struct pl_layout *layout)
     case 0:
         return "no_shard";
     case 3:
-        return "full_shard";
+        return layout->shard ? "hybrid_shard" : "full_shard";
     default:
-        return "shard_grad_op";
+        return layout->shard ? "_hybrid_shard_zero2" : "shard_grad_op";
     }
 }
 

@@ -28,6 +28,7 @@ static const char *const carries[] = {
     "dp",
     "edp",
     "zero",
+    "shard",
     "micro_batch",
     "recompute",
     "precision",
@@ -53,6 +54,8 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
     tn_gap_fsdp_overlap(findings, in, "torchtitan");
     tn_gap_precision(findings, in);
     tn_gap_scope(findings, in);
+    if (l->shard % l->cp)
+        tn_finding_add(findings, "shard", "FSDP shards over whole groups of cp %d", l->cp);
     tn_gap_flag(findings, in, "overlap_p2p", l->overlap_p2p, "torchtitan");
     tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a,
                 "torchtitan outside DualPipeV");
@@ -81,7 +84,15 @@ static void python_gaps(struct tn_findings *findings, const struct tn_export_in 
 
 static int shard_degree(const struct pl_layout *layout)
 {
-    return layout->zero ? layout->dp : 1;
+    int copies = layout->shard % layout->cp ? 1 : pl_shard_copies(layout);
+
+    return layout->zero ? layout->dp / copies : 1;
+}
+
+/* What is not sharded is replicated. */
+static int replicate_degree(const struct pl_layout *layout)
+{
+    return layout->dp / shard_degree(layout);
 }
 
 /* Layers a stage as both forms take them, stages being then ceil(layers / this); 0 where no number
@@ -168,7 +179,7 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
     str_addf(
         out,
         "[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\n",
-        l->zero ? 1 : l->dp, shard_degree(l));
+        replicate_degree(l), shard_degree(l));
     str_addf(out, "fsdp_reshard_after_forward = \"%s\"\n", reshard(l));
     str_addf(out, "tensor_parallel_degree = %d\ncontext_parallel_degree = %d\n", l->tp, l->cp);
     str_addf(out, "expert_parallel_degree = %d\nexpert_tensor_parallel_degree = %d\n", l->ep,
@@ -282,7 +293,7 @@ static void set_parallelism(struct str *out, const struct tn_export_in *in)
     str_addf(out,
              "    parallelism.data_parallel_replicate_degree = %d\n    "
              "parallelism.data_parallel_shard_degree = %d\n",
-             l->zero ? 1 : l->dp, shard_degree(l));
+             replicate_degree(l), shard_degree(l));
     str_addf(out, "    parallelism.fsdp_reshard_after_forward = \"%s\"\n", reshard(l));
     str_addf(out,
              "    parallelism.tensor_parallel_degree = %d\n    "
