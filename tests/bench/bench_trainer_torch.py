@@ -1,6 +1,9 @@
 """The model of train_step_1 in plain PyTorch on one thread: prints seconds a step, median."""
+import os
 import statistics
 import time
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # Debian's PyTorch multiplies by OpenBLAS, which has threads of its own
 
 import torch
 import torch.nn.functional as F
