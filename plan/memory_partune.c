@@ -13,11 +13,12 @@
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",   "grad",     "master",    "moment1",  "moment2", "slot",       "grad_slot",
-    "act_in",   "act_out",  "grad_ring", "scratch",  "gather",  "partial",    "dh",
-    "dao",      "dqkv",     "attn",      "xf",       "hf",      "rrmsf",      "xent",
-    "logits",   "moe_send", "moe_recv",  "moe_part", "moe_dea", "moe_router", "moe_stats",
-    "moe_pool", "tokens",   "rope",      "coll_tp",  "coll_dp", "coll_edp",   "kernel",
+    "weight",    "grad",     "master",    "moment1",  "moment2",   "slot",    "grad_slot",
+    "act_in",    "act_out",  "grad_ring", "scratch",  "gather",    "partial", "dh",
+    "dx2",       "dao",      "dqkv",      "attn",     "xf",        "hf",      "rrmsf",
+    "xent",      "logits",   "moe_send",  "moe_recv", "moe_part",  "moe_dea", "moe_router",
+    "moe_stats", "moe_pool", "tokens",    "rope",     "positions", "coll_tp", "coll_dp",
+    "coll_edp",  "kernel",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -58,6 +59,9 @@ void pl_dims(struct pl_dims *ret, const struct pl_model *model, const struct pl_
                             .microbatches = pl_microbatches(layout, workload)};
     ret->local_rows = layout->sp ? ret->rows / tp : ret->rows;
     ret->qkv = (ret->heads + 2 * ret->kv_heads) * ret->head_dim;
+    ret->qk = (ret->heads + ret->kv_heads) * ret->head_dim;
+    ret->gates = pl_mlp_is_gated(model->mlp) ? 2 : 1;
+    ret->stats = model->norm == PL_LAYERNORM ? 2 : 1;
     ret->attn = ret->heads * ret->head_dim;
     if (pl_model_is_moe(model))
         dims_moe(ret, &model->moe, layout);
@@ -101,14 +105,17 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
     uint64_t ffn = moe ? dims->shared_ffn : dims->ffn;
     uint64_t *b = ret->bytes;
 
-    (void)model;
     *ret = (struct pl_acts){0};
     b[PL_ACT_X] = b[PL_ACT_H1] = b[PL_ACT_X2] = b[PL_ACT_H2] = lh;
-    b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = dims->local_rows * 4;
+    b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = dims->local_rows * dims->stats * 4;
     b[PL_ACT_QKV] = dims->rows * dims->qkv * e;
+    if (model->qk_norm == PL_QK_HEAD) {
+        b[PL_ACT_QK] = dims->rows * dims->qk * e;
+        b[PL_ACT_QKRRMS] = dims->rows * (dims->heads + dims->kv_heads) * 4;
+    }
     b[PL_ACT_LSE] = dims->rows * dims->heads * 4;
     b[PL_ACT_O] = dims->rows * dims->attn * e;
-    b[PL_ACT_GU] = dims->rows * 2 * ffn * e;
+    b[PL_ACT_GU] = dims->rows * dims->gates * ffn * e;
     b[PL_ACT_A] = dims->rows * ffn * e;
     if (moe)
         acts_moe(b, layout, dims);
@@ -306,7 +313,7 @@ static void build_head(struct build *build)
         return;
     add1(build, PL_BUF_XF, PL_MEM_LOGITS, lh);
     add1(build, PL_BUF_HF, PL_MEM_LOGITS, lh);
-    add1(build, PL_BUF_RRMSF, PL_MEM_LOGITS, dims->local_rows * 4);
+    add1(build, PL_BUF_RRMSF, PL_MEM_LOGITS, dims->local_rows * dims->stats * 4);
     add1(build, PL_BUF_XENT, PL_MEM_LOGITS, dims->rows * 12);
     add1(build, PL_BUF_LOGITS, PL_MEM_LOGITS, dims->rows * dims->vocab * dims->elem);
 }
@@ -322,6 +329,8 @@ static void build_workspace(struct build *build)
     if (layout->sp || (layout->tp > 1 && e == 2))
         add1(build, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, dims->rows * dims->hidden * 4);
     add1(build, PL_BUF_DH, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
+    if (build->model->parallel_block)
+        add1(build, PL_BUF_DX2, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
     add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
          dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);
     add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE, dims->rows * dims->qkv * e);
@@ -340,7 +349,11 @@ static void build_workspace(struct build *build)
     }
     add1(build, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
          (2 * (uint64_t)dims->microbatches * dims->rows + (uint64_t)build->workload->seq + 1) * 4);
-    add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE, (uint64_t)build->workload->seq * dims->head_dim * 4);
+    if (build->model->positions == PL_ROPE)
+        add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
+             (uint64_t)build->workload->seq * (uint64_t)pl_rotary_dim(build->model) * 4);
+    else if (build->stage == 0)
+        add1(build, PL_BUF_POSITIONS, PL_MEM_WORKSPACE, dims->rows * 4);
     add1(build, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)layout->threads * PL_KERNEL_SCRATCH);
 }
 

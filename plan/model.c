@@ -7,7 +7,8 @@
 #include "plan/model_words.h"
 #include "plan/shape.h"
 
-static const char *const mlp_names[] = {"swiglu", "gelu", "geglu", "relu2", "swiglu-clamped", NULL};
+static const char *const mlp_names[] = {"swiglu",         "gelu",      "geglu", "relu2",
+                                        "swiglu-clamped", "gelu-tanh", NULL};
 static const char *const norm_names[] = {"rmsnorm", "layernorm", NULL};
 static const char *const position_names[] = {"rope", "learned", "none", NULL};
 
@@ -74,6 +75,11 @@ static int complete(struct pl_model *model, const json_t *json, struct err *erro
     if (model->positions == PL_ROPE && model->head_dim % 2)
         return err_at(error, -EINVAL, "/head_dim",
                       "head_dim %d is odd: rotary positions need pairs", model->head_dim);
+    if (model->positions == PL_ROPE && pl_rotary_dim(model) % 2)
+        return err_at(error, -EINVAL, "/partial_rotary_factor",
+                      "partial_rotary_factor %.10g turns %d elements of a head: rotary positions "
+                      "need pairs",
+                      model->partial_rotary_factor, pl_rotary_dim(model));
     if ((r = pl_words_check(model, error)) < 0)
         return r;
     if (!model->ffn && (!model->moe.experts || has_dense_layer(model)))

@@ -11,8 +11,9 @@
 #include "base/err.h"
 
 /* swiglu and geglu are gated: three matrices, not two. swiglu-clamped is GPT-OSS's: both inputs are
- * clamped to 7, the gate is x sigmoid(1.702 x), and one is added to the other. */
-enum pl_mlp { PL_SWIGLU, PL_GELU, PL_GEGLU, PL_RELU2, PL_SWIGLU_CLAMPED };
+ * clamped to 7, the gate is x sigmoid(1.702 x), and one is added to the other. gelu is by the error
+ * function (GPT-NeoX), gelu-tanh the approximation by tanh (GPT-2, "gelu_new"). */
+enum pl_mlp { PL_SWIGLU, PL_GELU, PL_GEGLU, PL_RELU2, PL_SWIGLU_CLAMPED, PL_GELU_TANH };
 enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
 enum pl_positions { PL_ROPE, PL_LEARNED, PL_NO_POSITIONS };
 
@@ -130,6 +131,8 @@ int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error);
 json_t *pl_model_json(const struct pl_model *model); /* complete object, new reference */
 
 bool pl_mlp_is_gated(enum pl_mlp mlp);
+/* Elements of a head that rotary positions turn: the first ones. */
+int pl_rotary_dim(const struct pl_model *model);
 bool pl_model_is_mla(const struct pl_model *model);
 bool pl_layer_has_window(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
 bool pl_model_is_moe(const struct pl_model *model);

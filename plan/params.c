@@ -3,7 +3,7 @@
  *
  * Order of the flat buffers: dense matrices (embedding, layers chunk by chunk, output), then norms
  * and routers, then experts layer by layer. q, k and v are neighbors, and gate and up are, so that
- * one GEMM serves each group; the three matrices of an expert are neighbors and experts follow
+ * one GEMM serves each group, and so are their biases, which follow; the three matrices of an expert are neighbors and experts follow
  * each other at a constant stride, as the grouped GEMM wants.
  *
  * A walk emits the parameters in that order. Building the table keeps them; counting keeps the last
@@ -34,6 +34,11 @@ struct walk {
 int pl_vocab_padded(const struct pl_model *model, const struct pl_layout *layout)
 {
     return (model->vocab + layout->tp - 1) / layout->tp * layout->tp;
+}
+
+bool pl_bucket_is_small(const struct pl_bucket *bucket)
+{
+    return bucket->kind == PL_BUCKET_SMALL || bucket->kind == PL_BUCKET_HEADS;
 }
 
 /* Ranks of one stage are i = tp_c + tp * dp_c (cp is 1); the expert coordinate is (i / etp) % ep.
@@ -183,16 +188,26 @@ static void walk_dense_layer(struct walk *walk, int layer)
 {
     const struct pl_model *model = walk->model;
     int hd = model->head_dim;
-    bool moe = pl_layer_is_moe(model, layer);
+    bool moe = pl_layer_is_moe(model, layer), gated = pl_mlp_is_gated(model->mlp);
     int ffn = moe ? model->moe.shared_ffn : model->ffn;
 
     split(walk, PL_T_Q, layer, model->heads * hd, model->hidden, 0);
     split(walk, PL_T_K, layer, model->kv_heads * hd, model->hidden, 0);
     split(walk, PL_T_V, layer, model->kv_heads * hd, model->hidden, 0);
+    if (model->qkv_bias) {
+        split(walk, PL_T_Q_BIAS, layer, model->heads * hd, 0, 0);
+        split(walk, PL_T_K_BIAS, layer, model->kv_heads * hd, 0, 0);
+        split(walk, PL_T_V_BIAS, layer, model->kv_heads * hd, 0, 0);
+    }
     split(walk, PL_T_O, layer, model->hidden, model->heads * hd, 1);
     if (ffn) {
-        split(walk, PL_T_GATE, layer, ffn, model->hidden, 0);
+        if (gated)
+            split(walk, PL_T_GATE, layer, ffn, model->hidden, 0);
         split(walk, PL_T_UP, layer, ffn, model->hidden, 0);
+        if (model->mlp_bias && gated)
+            split(walk, PL_T_GATE_BIAS, layer, ffn, 0, 0);
+        if (model->mlp_bias)
+            split(walk, PL_T_UP_BIAS, layer, ffn, 0, 0);
         split(walk, PL_T_DOWN, layer, model->hidden, ffn, 1);
     }
 }
@@ -260,7 +275,26 @@ static void walk_dense(struct walk *walk)
     }
 }
 
-/* Norms, then routers: so weight decay covers one run of elements. */
+/* What is added to whole rows or scales them. */
+static void walk_vectors(struct walk *walk, int layer)
+{
+    const struct pl_model *model = walk->model;
+    uint64_t h = (uint64_t)model->hidden;
+    bool shifted = model->norm == PL_LAYERNORM;
+
+    emit(walk, PL_T_NORM1, layer, -1, h, 0);
+    if (shifted)
+        emit(walk, PL_T_NORM1_BIAS, layer, -1, h, 0);
+    if (model->out_bias)
+        emit(walk, PL_T_O_BIAS, layer, -1, h, 0);
+    emit(walk, PL_T_NORM2, layer, -1, h, 0);
+    if (shifted)
+        emit(walk, PL_T_NORM2_BIAS, layer, -1, h, 0);
+    if (model->mlp_bias)
+        emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
+}
+
+/* Norms and biases, then routers and positions: so weight decay covers one run of elements. */
 static void walk_small(struct walk *walk)
 {
     const struct pl_model *model = walk->model;
@@ -271,17 +305,39 @@ static void walk_small(struct walk *walk)
     for (int c = 0; c < walk->layout->vp; c++) {
         n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
         for (int i = first; i < first + n; i++) {
-            emit(walk, PL_T_NORM1, i, -1, h, 0);
-            emit(walk, PL_T_NORM2, i, -1, h, 0);
+            walk_vectors(walk, i);
         }
     }
-    if (holds_last(walk))
+    if (holds_last(walk)) {
         emit(walk, PL_T_FINAL_NORM, -1, -1, h, 0);
+        if (model->norm == PL_LAYERNORM)
+            emit(walk, PL_T_FINAL_NORM_BIAS, -1, -1, h, 0);
+    }
     for (int c = 0; c < walk->layout->vp; c++) {
         n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
         for (int i = first; i < first + n; i++)
             if (pl_layer_is_moe(model, i))
                 emit(walk, PL_T_ROUTER, i, -1, (uint64_t)model->moe.experts, h);
+    }
+    if (holds_first(walk) && model->positions == PL_LEARNED)
+        emit(walk, PL_T_POSITIONS, -1, -1, (uint64_t)model->seq, h);
+    bucket_close(walk);
+}
+
+static void walk_heads(struct walk *walk)
+{
+    const struct pl_model *model = walk->model;
+    int first, n;
+
+    if (model->qk_norm != PL_QK_HEAD)
+        return;
+    bucket_open(walk, PL_BUCKET_HEADS, 0, -1);
+    for (int c = 0; c < walk->layout->vp; c++) {
+        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
+        for (int i = first; i < first + n; i++) {
+            emit(walk, PL_T_Q_NORM, i, -1, (uint64_t)model->head_dim, 0);
+            emit(walk, PL_T_K_NORM, i, -1, (uint64_t)model->head_dim, 0);
+        }
     }
     bucket_close(walk);
 }
@@ -304,16 +360,39 @@ static void walk_all_experts(struct walk *walk)
     bucket_close(walk);
 }
 
+/* Names as Hugging Face's Llama, and Qwen 3 for the norms of heads, would have them. */
 static void param_name(struct pl_param *param)
 {
     static const char *const tail[] = {
-        [PL_T_NORM1] = "input_layernorm", [PL_T_Q] = "self_attn.q_proj",
-        [PL_T_K] = "self_attn.k_proj",    [PL_T_V] = "self_attn.v_proj",
-        [PL_T_O] = "self_attn.o_proj",    [PL_T_NORM2] = "post_attention_layernorm",
-        [PL_T_GATE] = "mlp.gate_proj",    [PL_T_UP] = "mlp.up_proj",
-        [PL_T_DOWN] = "mlp.down_proj",    [PL_T_ROUTER] = "block_sparse_moe.gate",
-        [PL_T_EXPERT_GATE] = "w1",        [PL_T_EXPERT_UP] = "w3",
+        [PL_T_NORM1] = "input_layernorm.weight",
+        [PL_T_NORM1_BIAS] = "input_layernorm.bias",
+        [PL_T_Q] = "self_attn.q_proj.weight",
+        [PL_T_K] = "self_attn.k_proj.weight",
+        [PL_T_V] = "self_attn.v_proj.weight",
+        [PL_T_O] = "self_attn.o_proj.weight",
+        [PL_T_Q_BIAS] = "self_attn.q_proj.bias",
+        [PL_T_K_BIAS] = "self_attn.k_proj.bias",
+        [PL_T_V_BIAS] = "self_attn.v_proj.bias",
+        [PL_T_O_BIAS] = "self_attn.o_proj.bias",
+        [PL_T_Q_NORM] = "self_attn.q_norm.weight",
+        [PL_T_K_NORM] = "self_attn.k_norm.weight",
+        [PL_T_NORM2] = "post_attention_layernorm.weight",
+        [PL_T_NORM2_BIAS] = "post_attention_layernorm.bias",
+        [PL_T_GATE] = "mlp.gate_proj.weight",
+        [PL_T_UP] = "mlp.up_proj.weight",
+        [PL_T_DOWN] = "mlp.down_proj.weight",
+        [PL_T_GATE_BIAS] = "mlp.gate_proj.bias",
+        [PL_T_UP_BIAS] = "mlp.up_proj.bias",
+        [PL_T_DOWN_BIAS] = "mlp.down_proj.bias",
+        [PL_T_ROUTER] = "block_sparse_moe.gate.weight",
+        [PL_T_EXPERT_GATE] = "w1",
+        [PL_T_EXPERT_UP] = "w3",
         [PL_T_EXPERT_DOWN] = "w2",
+        [PL_T_EMBED] = "model.embed_tokens.weight",
+        [PL_T_POSITIONS] = "model.embed_positions.weight",
+        [PL_T_FINAL_NORM] = "model.norm.weight",
+        [PL_T_FINAL_NORM_BIAS] = "model.norm.bias",
+        [PL_T_HEAD] = "lm_head.weight",
     };
     size_t n = sizeof(param->name);
 
@@ -321,12 +400,9 @@ static void param_name(struct pl_param *param)
         snprintf(param->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight",
                  param->layer, param->expert, tail[param->tensor]);
     else if (param->layer >= 0)
-        snprintf(param->name, n, "model.layers.%d.%s.weight", param->layer, tail[param->tensor]);
+        snprintf(param->name, n, "model.layers.%d.%s", param->layer, tail[param->tensor]);
     else
-        snprintf(param->name, n, "%s",
-                 param->tensor == PL_T_EMBED  ? "model.embed_tokens.weight"
-                 : param->tensor == PL_T_HEAD ? "lm_head.weight"
-                                              : "model.norm.weight");
+        snprintf(param->name, n, "%s", tail[param->tensor]);
 }
 
 static void walk_all(struct pl_params *ret, const struct pl_model *model,
@@ -346,6 +422,7 @@ static void walk_all(struct pl_params *ret, const struct pl_model *model,
     *ret = (struct pl_params){.bucket = counting ? &w.bucket : NULL};
     walk_dense(&w);
     walk_small(&w);
+    walk_heads(&w);
     walk_all_experts(&w);
 }
 

@@ -35,7 +35,20 @@ enum pl_tensor {
     PL_T_EXPERT_UP,   /* w3 */
     PL_T_EXPERT_DOWN, /* w2 */
     PL_T_FINAL_NORM,
-    PL_T_HEAD
+    PL_T_HEAD,
+    PL_T_POSITIONS,  /* learned, a row for each position */
+    PL_T_NORM1_BIAS, /* biases: of layernorm */
+    PL_T_NORM2_BIAS,
+    PL_T_FINAL_NORM_BIAS,
+    PL_T_Q_BIAS, /* of products */
+    PL_T_K_BIAS,
+    PL_T_V_BIAS,
+    PL_T_O_BIAS,
+    PL_T_GATE_BIAS,
+    PL_T_UP_BIAS,
+    PL_T_DOWN_BIAS,
+    PL_T_Q_NORM, /* of each head of the queries, of the keys */
+    PL_T_K_NORM
 };
 
 /*
@@ -68,11 +81,14 @@ struct pl_param {
  * [shard_first, shard_first + shard_count).
  */
 enum pl_bucket_kind {
-    /* matrices of the dense mesh; replicas are the dp group */
+    /* matrices of the dense mesh, and biases that are cut with them; replicas are the dp group */
     PL_BUCKET_DENSE,
-    /* norms and routers, whole on every tp rank; with sp their gradients are partial sums over tp,
-     * too */
+    /* norms, biases of whole rows, routers and learned positions, whole on every tp rank; with sp
+     * their gradients are partial sums over tp, too */
     PL_BUCKET_SMALL,
+    /* norms of queries and keys, whole on every tp rank, which sees its own heads: their gradients
+     * are always partial sums over tp */
+    PL_BUCKET_HEADS,
     /* experts; replicas are the edp group */
     PL_BUCKET_EXPERT,
     /* the embedding of a model whose output projection shares it, where pp > 1: the first stage and
@@ -106,6 +122,9 @@ void pl_params_done(struct pl_params *params);
 /* The table's count and state_count for any rank of STAGE, without the table. */
 void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *model,
                      const struct pl_layout *layout, int stage);
+
+/* Whole on every tp rank, and needed from the start of a step: SMALL and HEADS. */
+bool pl_bucket_is_small(const struct pl_bucket *bucket);
 
 /* Index of the whole tensor's element that the slice's element INDEX is, or -1 for padding. */
 int64_t pl_param_global(const struct pl_param *param, uint64_t index);
@@ -165,8 +184,11 @@ struct pl_dims {
     uint64_t hidden, head_dim;
     uint64_t heads, kv_heads;             /* of this tp rank */
     uint64_t qkv;                         /* (heads + 2 kv_heads) head_dim */
+    uint64_t qk;                          /* (heads + kv_heads) head_dim */
     uint64_t attn;                        /* heads x head_dim */
     uint64_t ffn, shared_ffn, expert_ffn; /* of this tp (etp) rank */
+    uint64_t gates;                       /* products before the activation: 2 if gated, else 1 */
+    uint64_t stats;                       /* floats that a norm keeps of a row */
     uint64_t vocab;                       /* padded, of this tp rank */
     uint64_t experts, local_experts, top_k;
     uint64_t choices;     /* local_rows x top_k: rows that this rank sends to experts */
@@ -183,15 +205,17 @@ void pl_dims(struct pl_dims *ret, const struct pl_model *model, const struct pl_
 /* What a layer's forward pass leaves for its backward pass. */
 enum pl_act {
     PL_ACT_X,      /* (local_rows, hidden) input of the layer */
-    PL_ACT_RRMS1,  /* (local_rows) float */
+    PL_ACT_RRMS1,  /* (local_rows, stats) float */
     PL_ACT_H1,     /* (local_rows, hidden) after the first norm */
-    PL_ACT_QKV,    /* (rows, qkv) after the rotation */
+    PL_ACT_QKV,    /* (rows, qkv) after the rotation, with norms of queries and keys before both */
+    PL_ACT_QK,     /* (rows, qk) queries and keys after their norms and the rotation */
+    PL_ACT_QKRRMS, /* (rows, heads), then (rows, kv_heads) float */
     PL_ACT_LSE,    /* (heads x rows) float */
     PL_ACT_O,      /* (rows, attn) */
     PL_ACT_X2,     /* (local_rows, hidden) after attention */
-    PL_ACT_RRMS2,  /* (local_rows) float */
+    PL_ACT_RRMS2,  /* (local_rows, stats) float */
     PL_ACT_H2,     /* (local_rows, hidden) */
-    PL_ACT_GU,     /* (rows, 2 ffn) gate and up, of the dense MLP or the shared expert */
+    PL_ACT_GU,     /* (rows, gates ffn) gate and up, of the dense MLP or the shared expert */
     PL_ACT_A,      /* (rows, ffn) */
     PL_ACT_PROBS,  /* (local_rows, experts) float */
     PL_ACT_IDX,    /* (local_rows, top_k) int32 */
@@ -251,12 +275,13 @@ enum pl_buf {
     PL_BUF_GATHER,     /* (rows, hidden), with sp */
     PL_BUF_PARTIAL,    /* (rows, hidden) float, with sp, and with tp in bf16 */
     PL_BUF_DH,         /* (local_rows, hidden) */
+    PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block */
     PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
     PL_BUF_DQKV,       /* (rows, qkv) */
     PL_BUF_ATTN,       /* workspace of the attention's backward pass */
     PL_BUF_XF,         /* (local_rows, hidden) input of the final norm, last stage */
     PL_BUF_HF,         /* (local_rows, hidden) its output */
-    PL_BUF_RRMSF,      /* (local_rows) float */
+    PL_BUF_RRMSF,      /* (local_rows, stats) float */
     PL_BUF_XENT,       /* 3 x (rows) float: max, sum, target */
     PL_BUF_LOGITS,     /* (rows, vocab) */
     PL_BUF_MOE_SEND,   /* (choices, hidden) */
@@ -267,7 +292,8 @@ enum pl_buf {
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */
     PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
-    PL_BUF_ROPE,       /* 2 x (seq, head_dim / 2) float */
+    PL_BUF_ROPE,       /* 2 x (seq, rotated elements of a head / 2) float */
+    PL_BUF_POSITIONS,  /* (rows) int32, with learned positions, first stage */
     PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,
     PL_BUF_COLL_EDP,

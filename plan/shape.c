@@ -15,6 +15,11 @@ bool pl_mlp_is_gated(enum pl_mlp mlp)
     return mlp == PL_SWIGLU || mlp == PL_GEGLU || mlp == PL_SWIGLU_CLAMPED;
 }
 
+int pl_rotary_dim(const struct pl_model *model)
+{
+    return (int)(model->head_dim * model->partial_rotary_factor);
+}
+
 bool pl_model_is_mla(const struct pl_model *model)
 {
     return model->mla.kv_lora_rank > 0;

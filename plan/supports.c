@@ -59,6 +59,12 @@ void pl_partune_limits(struct pl_check *check)
         layout->recompute == PL_RECOMPUTE_FULL)
         pl_breaks(check, "recompute",
                   "trainer partune does not support recompute full with schedule zero-bubble");
+    if (check->problem->model->moe.experts && check->problem->model->mlp != PL_SWIGLU)
+        pl_breaks(check, "mlp",
+                  "trainer partune does not support experts of another mlp than "
+                  "swiglu");
+    if (check->problem->model->moe.experts && check->problem->model->mlp_bias)
+        pl_breaks(check, "mlp_bias", "trainer partune does not support mlp_bias true with experts");
     bundled_limits(check);
 }
 

@@ -69,8 +69,9 @@ void tr_async_reduce(struct tr_rank *rank, int index)
 
     assert(!rank->async.asked[index]); /* a second sum would count every replica twice */
     rank->async.asked[index] = true;
-    /* With sp a norm or router has seen this tp rank's rows only. */
-    if (b->kind == PL_BUCKET_SMALL && rank->layout.sp)
+    /* With sp a norm or router has seen this tp rank's rows only; the norms of heads have always
+     * seen its heads only. */
+    if ((b->kind == PL_BUCKET_SMALL && rank->layout.sp) || b->kind == PL_BUCKET_HEADS)
         tr_all_reduce(&rank->comms.tp, KN_F32, g, b->count);
     /* The first stage has looked words up in it, the last has projected with it. */
     if (b->kind == PL_BUCKET_TIED)
@@ -167,7 +168,7 @@ void tr_async_wait(struct tr_rank *rank, int chunk, int layer)
         const struct pl_bucket *b = bucket(rank, i);
         bool before = b->chunk < chunk || (b->chunk == chunk && b->layer <= layer);
 
-        while ((before || b->kind == PL_BUCKET_SMALL) && rank->async.pending[i] > 0)
+        while ((before || pl_bucket_is_small(b)) && rank->async.pending[i] > 0)
             finish_one(rank, &rank->async.lane[expert(b)]);
     }
     tr_phase(&rank->clock, was);

@@ -1,6 +1,9 @@
 /*
- * x2 = x + attention(norm(x)) W_o^T. The q, k, v projection is divided over tp by heads, W_o by its
- * columns, so the block ends in one sum over tp.
+ * x2 = x + attention(norm(x)) W_o^T + b_o. The q, k, v projection is divided over tp by heads, W_o
+ * by its columns, so the block ends in one sum over tp, after which b_o is added.
+ *
+ * Queries and keys that have norms of their own are kept twice: in QKV as projected, for the norms'
+ * backward pass, and in QK as attention reads them.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -10,15 +13,17 @@
 
 static void norm(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
-    kn_rmsnorm_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_H1),
-                   tr_act(rank, layer, slot, PL_ACT_RRMS1), tr_act(rank, layer, slot, PL_ACT_X),
-                   layer->norm1.w, rank->d.local_rows, rank->d.hidden, (float)rank->model.norm_eps);
+    tr_norm_fwd(rank, &layer->norm1, tr_act(rank, layer, slot, PL_ACT_H1),
+                tr_act(rank, layer, slot, PL_ACT_RRMS1), tr_act(rank, layer, slot, PL_ACT_X));
 }
 
-static struct kn_attn problem(const struct tr_rank *rank, const char *qkv)
+static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     const struct pl_dims *d = &rank->d;
     size_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+    const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
+    const char *qk = layer->q_norm.w ? tr_act(rank, layer, slot, PL_ACT_QK) : qkv;
+    size_t ld = layer->q_norm.w ? d->qk : d->qkv;
 
     assert(d->qkv == q + 2 * kv && d->attn == q && d->heads % d->kv_heads == 0);
     assert(d->rows == (uint64_t)rank->layout.micro_batch * (uint64_t)rank->workload.seq);
@@ -29,57 +34,96 @@ static struct kn_attn problem(const struct tr_rank *rank, const char *qkv)
                             .d = d->head_dim,
                             .scale = 1.0f / sqrtf((float)d->head_dim),
                             .type = rank->type,
-                            .q = qkv,
-                            .k = qkv + q * d->elem,
+                            .q = qk,
+                            .k = qk + q * d->elem,
                             .v = qkv + (q + kv) * d->elem,
-                            .ldq = d->qkv,
-                            .ldk = d->qkv,
+                            .ldq = ld,
+                            .ldk = ld,
                             .ldv = d->qkv};
 }
 
-static void rope(struct tr_rank *rank, void *qkv, bool backward)
+/* Queries, then keys, in rows of LD elements. */
+static void rope(struct tr_rank *rank, void *qk, size_t ld, bool backward)
 {
-    kn_rope(rank->pool, rank->type, qkv, rank->d.qkv, rank->d.rows,
-            rank->d.heads + rank->d.kv_heads, rank->d.head_dim, rank->d.head_dim,
-            rank->work.rope_cos, rank->work.rope_sin, NULL, (size_t)rank->workload.seq, backward);
+    if (rank->model.positions == PL_ROPE)
+        kn_rope(rank->pool, rank->type, qk, ld, rank->d.rows, rank->d.heads + rank->d.kv_heads,
+                rank->d.head_dim, (size_t)pl_rotary_dim(&rank->model), rank->work.rope_cos,
+                rank->work.rope_sin, NULL, (size_t)rank->workload.seq, backward);
+}
+
+/* QKV -> QK. */
+static void heads_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+{
+    const struct pl_dims *d = &rank->d;
+    const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
+    char *qk = tr_act(rank, layer, slot, PL_ACT_QK);
+    float *rrms = tr_act(rank, layer, slot, PL_ACT_QKRRMS), eps = (float)rank->model.norm_eps;
+    size_t keys = d->heads * d->head_dim * d->elem; /* where they begin */
+
+    kn_headnorm_fwd(rank->pool, rank->type, qk, d->qk, rrms, qkv, d->qkv, layer->q_norm.w, d->rows,
+                    d->heads, d->head_dim, eps);
+    kn_headnorm_fwd(rank->pool, rank->type, qk + keys, d->qk, rrms + d->rows * d->heads, qkv + keys,
+                    d->qkv, layer->k_norm.w, d->rows, d->kv_heads, d->head_dim, eps);
+}
+
+/* DQKV, the gradient of QK and of the values, becomes that of QKV. */
+static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+{
+    const struct pl_dims *d = &rank->d;
+    const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
+    const float *rrms = tr_act(rank, layer, slot, PL_ACT_QKRRMS);
+    size_t keys = d->heads * d->head_dim * d->elem;
+
+    kn_headnorm_bwd(rank->pool, rank->type, dqkv, d->qkv, layer->q_norm.g, dqkv, d->qkv, qkv,
+                    d->qkv, layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim);
+    kn_headnorm_bwd(rank->pool, rank->type, dqkv + keys, d->qkv, layer->k_norm.g, dqkv + keys,
+                    d->qkv, qkv + keys, d->qkv, layer->k_norm.w, rrms + d->rows * d->heads, d->rows,
+                    d->kv_heads, d->head_dim);
 }
 
 void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     const struct pl_dims *d = &rank->d;
     void *qkv = tr_act(rank, layer, slot, PL_ACT_QKV), *o = tr_act(rank, layer, slot, PL_ACT_O);
-    struct kn_attn a = problem(rank, qkv);
+    void *x2 = tr_act(rank, layer, slot, PL_ACT_X2);
+    struct kn_attn a = problem(rank, layer, slot);
 
     norm(rank, layer, slot);
     tr_linear(rank, qkv, tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), layer->qkv.w,
               d->rows, d->hidden, d->qkv);
-    rope(rank, qkv, false);
+    tr_bias_fwd(rank, &layer->qkv_bias, qkv, d->rows, d->qkv);
+    if (layer->q_norm.w)
+        heads_fwd(rank, layer, slot);
+    rope(rank, (void *)a.q, a.ldq, false);
     kn_attn_fwd(rank->pool, &a, o, d->attn, tr_act(rank, layer, slot, PL_ACT_LSE));
     tr_linear_partial(rank, o, layer->o.w, d->rows, d->attn, d->hidden);
-    kn_add(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_X2),
-           tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank), d->local_rows * d->hidden);
+    kn_add(rank->pool, rank->type, x2, tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank),
+           d->local_rows * d->hidden);
+    tr_bias_fwd(rank, &layer->o_bias, x2, d->local_rows, d->hidden);
 }
 
 static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
 {
     const struct pl_dims *d = &rank->d;
-    struct kn_attn a = problem(rank, tr_act(rank, layer, slot, PL_ACT_QKV));
-    struct kn_attn da = problem(rank, dqkv);
+    struct kn_attn a = problem(rank, layer, slot);
+    size_t q = d->heads * d->head_dim * d->elem, kv = d->kv_heads * d->head_dim * d->elem;
     struct kn_attn_grad g = {.o = tr_act(rank, layer, slot, PL_ACT_O),
                              .d_o = rank->work.dao,
                              .ldo = d->attn,
                              .lddo = d->attn,
                              .lse = tr_act(rank, layer, slot, PL_ACT_LSE),
                              .dq = dqkv,
-                             .dk = dqkv + ((const char *)da.k - (const char *)da.q),
-                             .dv = dqkv + ((const char *)da.v - (const char *)da.q),
+                             .dk = dqkv + q,
+                             .dv = dqkv + q + kv,
                              .lddq = d->qkv,
                              .lddk = d->qkv,
                              .lddv = d->qkv};
 
     assert(kn_attn_bwd_bytes(&a) <= rank->attn_bytes);
     kn_attn_bwd(rank->pool, &a, &g, rank->work.attn);
-    rope(rank, dqkv, true);
+    rope(rank, dqkv, d->qkv, true);
+    if (layer->q_norm.w)
+        heads_bwd(rank, layer, slot, dqkv);
 }
 
 static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const void *dy)
@@ -95,6 +139,7 @@ static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     tr_linear_dw(rank, layer->qkv.g, dqkv,
                  tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), rank->d.rows,
                  rank->d.hidden, rank->d.qkv);
+    tr_bias_bwd(rank, &layer->qkv_bias, dqkv, rank->d.rows, rank->d.qkv);
 }
 
 void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
@@ -104,6 +149,7 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     const void *dy = tr_gather_rows(rank, grad), *dh;
     char *dqkv = keep ? keep + layer->keep.dqkv : rank->work.dqkv;
 
+    tr_bias_bwd(rank, &layer->o_bias, grad, z->local_rows, z->hidden);
     tr_linear_dx(rank, rank->work.dao, dy, layer->o.w, z->rows, z->attn, z->hidden);
     if (keep)
         kn_copy(rank->pool, keep + layer->keep.d2, grad, z->local_rows * z->hidden * z->elem);
@@ -114,9 +160,8 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     dh = tr_reduce_rows(rank);
     if (!keep)
         dw_qkv(rank, layer, slot, dqkv);
-    kn_rmsnorm_bwd(rank->pool, rank->type, grad, layer->norm1.g, dh,
-                   tr_act(rank, layer, slot, PL_ACT_X), layer->norm1.w,
-                   tr_act(rank, layer, slot, PL_ACT_RRMS1), z->local_rows, z->hidden, true);
+    tr_norm_bwd(rank, &layer->norm1, grad, dh, tr_act(rank, layer, slot, PL_ACT_X),
+                tr_act(rank, layer, slot, PL_ACT_RRMS1), true);
 }
 
 void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)

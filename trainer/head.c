@@ -26,6 +26,24 @@ static uint64_t vocab_valid(const struct tr_rank *rank)
     return v <= v0 ? 0 : v - v0 < rank->d.vocab ? v - v0 : rank->d.vocab;
 }
 
+/* The learned positions of this rank's rows. */
+static const int32_t *positions(const struct tr_rank *rank)
+{
+    size_t first = rank->layout.sp ? rank->d.local_rows * (size_t)rank->comms.tp.rank : 0;
+
+    assert(first + rank->d.local_rows <= rank->d.rows);
+    return rank->work.positions + first;
+}
+
+static void add_positions(struct tr_rank *rank, void *out)
+{
+    const struct pl_dims *d = &rank->d;
+
+    kn_embed_fwd(rank->pool, rank->type, rank->work.dh, rank->positions.w, positions(rank),
+                 d->local_rows, d->hidden, 0, (size_t)rank->model.seq);
+    kn_add(rank->pool, rank->type, out, out, rank->work.dh, d->local_rows * d->hidden);
+}
+
 void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
 {
     const struct pl_dims *d = &rank->d;
@@ -38,6 +56,8 @@ void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
     if (to != out) /* one term of each sum is not zero: exact in every type */
         kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type),
                 d->local_rows * d->hidden * d->elem);
+    if (rank->positions.w)
+        add_positions(rank, out);
 }
 
 void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
@@ -47,6 +67,9 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
     assert(mb >= 0 && mb < rank->d.microbatches);
     kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
                  rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
+    if (rank->positions.w)
+        kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank),
+                     rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq);
 }
 
 /* Cross-entropy of the logits; they become its gradient when GRAD. */
@@ -84,8 +107,7 @@ void tr_head(struct tr_rank *rank, void *dx, int mb)
     const void *h;
     enum tr_phase was;
 
-    kn_rmsnorm_fwd(rank->pool, rank->type, w->hf, w->rrmsf, w->xf, rank->final_norm.w,
-                   d->local_rows, d->hidden, (float)rank->model.norm_eps);
+    tr_norm_fwd(rank, &rank->final_norm, w->hf, w->rrmsf, w->xf);
     h = tr_gather_rows(rank,
                        w->hf); /* stays gathered: nothing gathers again before the gradient below */
     tr_linear(rank, w->logits, h, rank->head.w, d->rows, d->hidden, d->vocab);
@@ -95,7 +117,6 @@ void tr_head(struct tr_rank *rank, void *dx, int mb)
     was = tr_phase(&rank->clock, TR_PHASE_BACKWARD);
     tr_linear_dw(rank, rank->head.g, w->logits, h, d->rows, d->hidden, d->vocab);
     tr_linear_dx_partial(rank, w->logits, rank->head.w, d->rows, d->hidden, d->vocab);
-    kn_rmsnorm_bwd(rank->pool, rank->type, dx, rank->final_norm.g, tr_reduce_rows(rank), w->xf,
-                   rank->final_norm.w, w->rrmsf, d->local_rows, d->hidden, false);
+    tr_norm_bwd(rank, &rank->final_norm, dx, tr_reduce_rows(rank), w->xf, w->rrmsf, false);
     tr_phase(&rank->clock, was);
 }

@@ -30,6 +30,9 @@ void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot
     else
         tr_mlp_bwd(rank, layer, slot, keep, grad);
     tr_attention_bwd(rank, layer, slot, keep, grad);
+    if (rank->model.parallel_block)
+        kn_add(rank->pool, rank->type, grad, grad, rank->work.dx2,
+               rank->d.local_rows * rank->d.hidden);
 }
 
 void tr_layer_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)

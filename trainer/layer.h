@@ -41,6 +41,27 @@ const void *tr_reduce_rows(struct tr_rank *rank);
 /* The same for any buffer (rows, hidden) of TYPE; the sum stays in BUF. */
 const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type);
 
+/* ---- norm.c -------------------------------------------------------------- */
+
+/* Y, which may be X, and STATS (local_rows, stats) from X (local_rows, hidden). */
+void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, float *stats,
+                 const void *x);
+/* DX = [DX +] the gradient of X from DY; ADD: with what is there. */
+void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, const void *dy,
+                 const void *x, const float *stats, bool add);
+/* X2 -> H2; X -> H2 in a parallel block. */
+void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+/* From DH, the gradient of H2: GRAD += that of X2. In a parallel block that of X is left in
+ * work.dx2, since attention needs GRAD as it is; tr_layer_bwd() adds it. */
+void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *grad,
+                  const void *dh);
+
+/* Y (rows, dim) += BIAS in every row, and BIAS's gradient; nothing where there is no bias. */
+void tr_bias_fwd(struct tr_rank *rank, const struct tr_weight *bias, void *y, uint64_t rows,
+                 uint64_t dim);
+void tr_bias_bwd(struct tr_rank *rank, const struct tr_weight *bias, const void *dy, uint64_t rows,
+                 uint64_t dim);
+
 /* ---- attention.c, mlp.c, moe.c ------------------------------------------- */
 
 void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X -> X2 */
@@ -66,7 +87,6 @@ const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
                        uint64_t ffn, const void *grad);
 void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                uint64_t ffn);
-void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X2 -> H2 */
 
 void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
 void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,

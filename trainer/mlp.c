@@ -1,30 +1,54 @@
 /*
- * out = x2 + swiglu(norm(x2) W_gu^T) W_down^T, divided over tp by the inner width f. Shared experts
- * are the same product, next to the routed ones.
+ * out = x2 + act(norm(x2) W_gu^T + b_gu) W_down^T + b_down, divided over tp by the inner width f,
+ * with act SwiGLU of gate and up, or GELU. b_gu is cut like f; b_down is added after the sum over
+ * tp. Shared experts are the same product, without biases, next to the routed ones.
+ *
+ * GU holds gate and up with their biases, and for GELU, which adds it in the same pass, without.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
 
 #include <assert.h>
 
-void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
-{
-    kn_rmsnorm_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_H2),
-                   tr_act(rank, layer, slot, PL_ACT_RRMS2), tr_act(rank, layer, slot, PL_ACT_X2),
-                   layer->norm2.w, rank->d.local_rows, rank->d.hidden, (float)rank->model.norm_eps);
-}
-
 static bool selective(const struct tr_rank *rank)
 {
     return rank->layout.recompute == PL_RECOMPUTE_SELECTIVE;
 }
 
-static void swiglu(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
+static enum kn_gelu gelu_form(const struct tr_rank *rank)
+{
+    assert(rank->model.mlp == PL_GELU || rank->model.mlp == PL_GELU_TANH);
+    return rank->model.mlp == PL_GELU ? KN_GELU_ERF : KN_GELU_TANH;
+}
+
+static void activation(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
 {
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU);
 
+    if (rank->d.gates == 1) {
+        kn_gelu_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn, gu, ffn,
+                    layer->gu_bias.w, rank->d.rows, ffn, gelu_form(rank));
+        return;
+    }
     kn_swiglu_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn, gu, 2 * ffn,
                   gu + ffn * rank->d.elem, 2 * ffn, rank->d.rows, ffn);
+}
+
+/* The gradients of gate and up overwrite them: the activations are not read again. */
+static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                           uint64_t ffn)
+{
+    const struct pl_dims *d = &rank->d;
+    char *gu = tr_act(rank, layer, slot, PL_ACT_GU), *dy = rank->work.dao;
+
+    if (d->gates == 1) {
+        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, layer->gu_bias.g, dy, ffn, gu, ffn,
+                    layer->gu_bias.w, d->rows, ffn, gelu_form(rank));
+        return;
+    }
+    kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * ffn, gu + ffn * d->elem, 2 * ffn, dy, ffn, gu,
+                  2 * ffn, gu + ffn * d->elem, 2 * ffn, d->rows, ffn);
+    tr_bias_bwd(rank, &layer->gu_bias, gu, d->rows, 2 * ffn);
 }
 
 const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
@@ -35,8 +59,10 @@ const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char 
     assert(ffn == (layer->moe ? d->shared_ffn : d->ffn)); /* the widths that GU and A are for */
     tr_linear(rank, tr_act(rank, layer, slot, PL_ACT_GU),
               tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H2)), layer->gu.w, d->rows,
-              d->hidden, 2 * ffn);
-    swiglu(rank, layer, slot, ffn);
+              d->hidden, d->gates * ffn);
+    if (d->gates == 2)
+        tr_bias_fwd(rank, &layer->gu_bias, tr_act(rank, layer, slot, PL_ACT_GU), d->rows, 2 * ffn);
+    activation(rank, layer, slot, ffn);
     if (!all)
         return NULL;
     tr_linear_partial(rank, tr_act(rank, layer, slot, PL_ACT_A), layer->down.w, d->rows, ffn,
@@ -50,9 +76,11 @@ void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
 
     tr_norm2(rank, layer, slot);
     sum = tr_ffn_fwd(rank, layer, slot, rank->d.ffn, out != NULL);
-    if (out)
-        kn_add(rank->pool, rank->type, out, tr_act(rank, layer, slot, PL_ACT_X2), sum,
-               rank->d.local_rows * rank->d.hidden);
+    if (!out)
+        return;
+    kn_add(rank->pool, rank->type, out, tr_act(rank, layer, slot, PL_ACT_X2), sum,
+           rank->d.local_rows * rank->d.hidden);
+    tr_bias_fwd(rank, &layer->down_bias, out, rank->d.local_rows, rank->d.hidden);
 }
 
 static void dw_down(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
@@ -68,28 +96,26 @@ static void dw_gu(struct tr_rank *rank, const struct tr_layer *layer, char *slot
         tr_norm2(rank, layer, slot);
     tr_linear_dw(rank, layer->gu.g, tr_act(rank, layer, slot, PL_ACT_GU),
                  tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H2)), rank->d.rows,
-                 rank->d.hidden, 2 * ffn);
+                 rank->d.hidden, rank->d.gates * ffn);
 }
 
 const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                        uint64_t ffn, const void *grad)
 {
     const struct pl_dims *z = &rank->d;
-    char *gu = tr_act(rank, layer, slot, PL_ACT_GU);
     const void *dy = tr_gather_rows(rank, grad), *dh;
 
     assert(ffn == (layer->moe ? z->shared_ffn : z->ffn));
     if (selective(rank) && !keep)
-        swiglu(rank, layer, slot, ffn);
+        activation(rank, layer, slot, ffn);
     tr_linear_dx(rank, rank->work.dao, dy, layer->down.w, z->rows, ffn, z->hidden);
     if (keep)
         kn_copy(rank->pool, keep + layer->keep.dy, grad, z->local_rows * z->hidden * z->elem);
     else
         dw_down(rank, layer, slot, ffn, dy);
-    /* The gradients of gate and up overwrite them: the activations are not read again. */
-    kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * ffn, gu + ffn * z->elem, 2 * ffn, rank->work.dao,
-                  ffn, gu, 2 * ffn, gu + ffn * z->elem, 2 * ffn, z->rows, ffn);
-    tr_linear_dx_partial(rank, gu, layer->gu.w, z->rows, z->hidden, 2 * ffn);
+    activation_bwd(rank, layer, slot, ffn);
+    tr_linear_dx_partial(rank, tr_act(rank, layer, slot, PL_ACT_GU), layer->gu.w, z->rows,
+                         z->hidden, z->gates * ffn);
     dh = tr_reduce_rows(rank);
     if (!keep)
         dw_gu(rank, layer, slot, ffn);
@@ -108,10 +134,8 @@ void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
 {
     const void *dh = tr_ffn_bwd(rank, layer, slot, keep, rank->d.ffn, grad);
 
-    kn_rmsnorm_bwd(rank->pool, rank->type, grad, layer->norm2.g, dh,
-                   tr_act(rank, layer, slot, PL_ACT_X2), layer->norm2.w,
-                   tr_act(rank, layer, slot, PL_ACT_RRMS2), rank->d.local_rows, rank->d.hidden,
-                   true);
+    tr_bias_bwd(rank, &layer->down_bias, grad, rank->d.local_rows, rank->d.hidden);
+    tr_norm2_bwd(rank, layer, slot, grad, dh);
 }
 
 void tr_mlp_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)

@@ -271,9 +271,7 @@ void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
             kn_copy(rank->pool, rank->work.dh, dh, z->local_rows * z->hidden * z->elem);
     }
     routed_bwd(rank, layer, slot, keep, grad, z->shared_ffn > 0);
-    kn_rmsnorm_bwd(rank->pool, rank->type, grad, layer->norm2.g, rank->work.dh,
-                   tr_act(rank, layer, slot, PL_ACT_X2), layer->norm2.w,
-                   tr_act(rank, layer, slot, PL_ACT_RRMS2), z->local_rows, z->hidden, true);
+    tr_norm2_bwd(rank, layer, slot, grad, rank->work.dh);
 }
 
 void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)

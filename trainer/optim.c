@@ -35,7 +35,7 @@ static double bucket_sumsq(struct tr_rank *rank, const struct pl_bucket *bucket)
     const struct tr_group *g = replicas(rank, bucket);
     uint64_t lo = bucket->shard_first, hi = lo + bucket->shard_count;
 
-    if ((bucket->kind == PL_BUCKET_SMALL && rank->comms.tp.rank != 0) ||
+    if ((pl_bucket_is_small(bucket) && rank->comms.tp.rank != 0) ||
         (bucket->kind == PL_BUCKET_TIED && rank->comms.tied.rank != 0))
         return 0.0;
     if (rank->layout.zero == 0) {
@@ -125,7 +125,7 @@ static void update_buckets(struct tr_rank *rank, const struct tr_optim *optim,
 
         for (end = i + 1; end < t->n && t->p[end].bucket == b;)
             end++;
-        if ((t->bucket[b].kind == PL_BUCKET_SMALL) != small)
+        if (pl_bucket_is_small(&t->bucket[b]) != small)
             continue;
         update_some(rank, optim, hyper, i, end);
         if (rank->layout.zero >= 1)

@@ -3,6 +3,7 @@
 #include "trainer/stop.h"
 
 #include <assert.h>
+#include <math.h>
 
 static uint64_t hash_name(const char *name)
 {
@@ -62,6 +63,20 @@ uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct t
     return hi - lo;
 }
 
+static bool is_scale(enum pl_tensor tensor)
+{
+    return tensor == PL_T_NORM1 || tensor == PL_T_NORM2 || tensor == PL_T_FINAL_NORM ||
+           tensor == PL_T_Q_NORM || tensor == PL_T_K_NORM;
+}
+
+static double spread(const struct pl_param *param, const struct pl_model *model)
+{
+    bool residual = param->tensor == PL_T_O || param->tensor == PL_T_DOWN;
+    bool gelu = model->mlp == PL_GELU || model->mlp == PL_GELU_TANH;
+
+    return model->init_std / (residual && gelu ? sqrt(2.0 * model->layers) : 1.0);
+}
+
 static float initial(const struct pl_param *param, const struct pl_model *model, uint64_t key,
                      uint64_t index)
 {
@@ -69,7 +84,9 @@ static float initial(const struct pl_param *param, const struct pl_model *model,
 
     if (g < 0)
         return 0.0f;
-    return param->decay ? (float)(model->init_std * rng_normal_at(key, (uint64_t)g)) : 1.0f;
+    if (param->decay)
+        return (float)(spread(param, model) * rng_normal_at(key, (uint64_t)g));
+    return is_scale(param->tensor) ? 1.0f : 0.0f;
 }
 
 static void init_one(struct tr_params *params, int index, const struct pl_model *model,

@@ -42,8 +42,11 @@ int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int lay
 uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct tr_params *params,
                         int index);
 
-/* Initial weights: norms 1, all else normal with the model's init_std; a pure function of (seed,
- * name, index in the whole tensor), the same in every layout. Padding is 0. Moments become 0. */
+/* Initial weights: norms 1, biases 0, all else normal with the model's init_std; in models with
+ * GELU the projections into the residual stream with init_std / sqrt(2 layers), as Radford et al.
+ * 2019 have it ("scale the weights of residual layers by 1 / sqrt(N)", of which a layer has two). A
+ * pure function of (seed, name, index in the whole tensor), the same in every layout. Padding is 0.
+ * Moments become 0. */
 void tr_params_init(struct tr_params *params, const struct pl_model *model, uint64_t seed);
 
 /* After WEIGHT was written from outside (a checkpoint, an import) without master weights: copy this

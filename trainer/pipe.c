@@ -225,7 +225,7 @@ static void forward(struct run *run, int step)
 /* Norms belong to all layers; a tied embedding waits for the other stage that holds it. */
 static bool at_a_layer(const struct pl_bucket *bucket)
 {
-    return bucket->kind != PL_BUCKET_SMALL && bucket->kind != PL_BUCKET_TIED;
+    return !pl_bucket_is_small(bucket) && bucket->kind != PL_BUCKET_TIED;
 }
 
 /* Gradients of the buckets whose lowest layer is LAYER of CHUNK are complete. */

@@ -42,7 +42,9 @@ static void params_init(struct tr_rank *rank)
     assert((t->master != NULL) == (rank->type == KN_BF16));
     rank->embed = weight(t, PL_T_EMBED, -1, -1);
     rank->head = weight(t, rank->model.tied ? PL_T_EMBED : PL_T_HEAD, -1, -1);
-    rank->final_norm = weight(t, PL_T_FINAL_NORM, -1, -1);
+    rank->positions = weight(t, PL_T_POSITIONS, -1, -1);
+    rank->final_norm.scale = weight(t, PL_T_FINAL_NORM, -1, -1);
+    rank->final_norm.bias = weight(t, PL_T_FINAL_NORM_BIAS, -1, -1);
 }
 
 static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
@@ -50,15 +52,25 @@ static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
     const struct tr_params *t = &rank->params;
     int first_expert = pl_axis_coord(&rank->layout, PL_EP, rank->rank) * (int)rank->d.local_experts;
 
+    bool gated = pl_mlp_is_gated(rank->model.mlp);
+
     layer->global = global;
     layer->moe = pl_layer_is_moe(&rank->model, global);
     layer->acts = &rank->acts[layer->moe];
-    layer->norm1 = weight(t, PL_T_NORM1, global, -1);
-    layer->norm2 = weight(t, PL_T_NORM2, global, -1);
+    layer->norm1.scale = weight(t, PL_T_NORM1, global, -1);
+    layer->norm1.bias = weight(t, PL_T_NORM1_BIAS, global, -1);
+    layer->norm2.scale = weight(t, PL_T_NORM2, global, -1);
+    layer->norm2.bias = weight(t, PL_T_NORM2_BIAS, global, -1);
     layer->qkv = weight(t, PL_T_Q, global, -1);
+    layer->qkv_bias = weight(t, PL_T_Q_BIAS, global, -1);
+    layer->q_norm = weight(t, PL_T_Q_NORM, global, -1);
+    layer->k_norm = weight(t, PL_T_K_NORM, global, -1);
     layer->o = weight(t, PL_T_O, global, -1);
-    layer->gu = weight(t, PL_T_GATE, global, -1);
+    layer->o_bias = weight(t, PL_T_O_BIAS, global, -1);
+    layer->gu = weight(t, gated ? PL_T_GATE : PL_T_UP, global, -1);
+    layer->gu_bias = weight(t, gated ? PL_T_GATE_BIAS : PL_T_UP_BIAS, global, -1);
     layer->down = weight(t, PL_T_DOWN, global, -1);
+    layer->down_bias = weight(t, PL_T_DOWN_BIAS, global, -1);
     layer->router = weight(t, PL_T_ROUTER, global, -1);
     if (layer->moe)
         layer->expert = weight(t, PL_T_EXPERT_GATE, global, first_expert);
@@ -100,6 +112,26 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     }
 }
 
+/* Tables of the rotation, or the number of each row's position. */
+static void positions_init(struct tr_rank *rank)
+{
+    size_t seq = (size_t)rank->workload.seq, turned = (size_t)pl_rotary_dim(&rank->model);
+    const struct tr_device *d = &rank->device;
+    struct tr_work *w = &rank->work;
+
+    if (rank->model.positions == PL_ROPE) {
+        assert(tr_device_bytes(d, PL_BUF_ROPE) >= seq * turned * sizeof(*w->rope_cos));
+        w->rope_cos = tr_device_get(d, PL_BUF_ROPE, 0, 0);
+        w->rope_sin = w->rope_cos + seq * turned / 2;
+        kn_rope_tables(w->rope_cos, w->rope_sin, seq, turned, rank->model.rope_theta);
+        return;
+    }
+    w->positions = tr_device_get(d, PL_BUF_POSITIONS, 0, 0);
+    assert(rank->model.seq >= rank->workload.seq && (rank->positions.w == NULL) == !w->positions);
+    for (size_t r = 0; w->positions && r < rank->d.rows; r++)
+        w->positions[r] = (int32_t)(r % seq);
+}
+
 static void work_init(struct tr_rank *rank)
 {
     const struct tr_device *d = &rank->device;
@@ -110,6 +142,7 @@ static void work_init(struct tr_rank *rank)
     w->gather = tr_device_get(d, PL_BUF_GATHER, 0, 0);
     w->partial = tr_device_get(d, PL_BUF_PARTIAL, 0, 0);
     w->dh = tr_device_get(d, PL_BUF_DH, 0, 0);
+    w->dx2 = tr_device_get(d, PL_BUF_DX2, 0, 0);
     w->dao = tr_device_get(d, PL_BUF_DAO, 0, 0);
     w->dqkv = tr_device_get(d, PL_BUF_DQKV, 0, 0);
     w->attn = tr_device_get(d, PL_BUF_ATTN, 0, 0);
@@ -137,12 +170,7 @@ static void work_init(struct tr_rank *rank)
     w->sample = w->targets + tokens;
     assert(tr_device_bytes(d, PL_BUF_TOKENS) >=
            (2 * tokens + (size_t)rank->workload.seq + 1) * sizeof(*w->ids));
-    assert(tr_device_bytes(d, PL_BUF_ROPE) >=
-           (size_t)rank->workload.seq * rank->d.head_dim * sizeof(*w->rope_cos));
-    w->rope_cos = tr_device_get(d, PL_BUF_ROPE, 0, 0);
-    w->rope_sin = w->rope_cos + (size_t)rank->workload.seq * rank->d.head_dim / 2;
-    kn_rope_tables(w->rope_cos, w->rope_sin, (size_t)rank->workload.seq, rank->d.head_dim,
-                   rank->model.rope_theta);
+    positions_init(rank);
 }
 
 /* A group's collectives find their scratch as large as they take it to be (comm.h). */

@@ -22,18 +22,25 @@ struct tr_weight {
     float *g; /* gradient */
 };
 
+struct tr_norm {
+    struct tr_weight scale; /* (hidden) */
+    struct tr_weight bias;  /* (hidden); NULL: RMSNorm */
+};
+
 struct tr_layer {
     int global; /* number in the model */
     bool moe;
     const struct pl_acts *acts;
-    uint64_t at;                   /* of the layer's saved activations in a slot, bytes */
-    struct pl_grad_acts keep;      /* of the layer's gradients in a gradient slot */
-    struct tr_weight norm1, norm2; /* (hidden) */
-    struct tr_weight qkv;          /* (qkv, hidden): q, k, v rows one after the other */
-    struct tr_weight o;            /* (hidden, attn) */
-    struct tr_weight gu;           /* (2 ffn, hidden): gate rows, then up rows */
-    struct tr_weight down;         /* (hidden, ffn) */
-    struct tr_weight router;       /* (experts, hidden) */
+    uint64_t at;              /* of the layer's saved activations in a slot, bytes */
+    struct pl_grad_acts keep; /* of the layer's gradients in a gradient slot */
+    struct tr_norm norm1, norm2;
+    struct tr_weight qkv;  /* (qkv, hidden): q, k, v rows one after the other */
+    struct tr_weight o;    /* (hidden, attn) */
+    struct tr_weight gu;   /* (gates ffn, hidden): gate rows, if gated, then up rows */
+    struct tr_weight down; /* (hidden, ffn) */
+    struct tr_weight qkv_bias, o_bias, gu_bias, down_bias; /* NULL: none */
+    struct tr_weight q_norm, k_norm;                       /* (head_dim); NULL: none */
+    struct tr_weight router;                               /* (experts, hidden) */
     struct tr_weight expert; /* local_experts x (w1 (f, hidden), w3 (f, hidden), w2 (hidden, f)) */
 };
 
@@ -50,13 +57,14 @@ struct tr_chunk {
 };
 
 struct tr_work { /* buffers by their names in enum pl_buf */
-    char *scratch, *gather, *partial, *dh, *dao, *dqkv, *attn, *xf, *hf, *logits;
+    char *scratch, *gather, *partial, *dh, *dx2, *dao, *dqkv, *attn, *xf, *hf, *logits;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
     float *rrmsf, *xent, *moe_router, *moe_stats;
     double *moe_pool; /* NULL but for the "huggingface" loss */
     char *act_out[PL_ACT_OUTS], *act_in[PL_ACT_INS], *grad_ring[PL_GRAD_RINGS];
     int32_t *ids, *targets; /* (microbatches, rows) */
     int32_t *sample;        /* (seq + 1) */
+    int32_t *positions;     /* (rows); NULL without learned positions, and but on the first stage */
     float *rope_cos, *rope_sin;
 };
 
@@ -77,7 +85,8 @@ struct tr_rank {
     MPI_Request *watch;     /* a receive that runs behind computation, or NULL */
     uint64_t visit_ns;      /* transfers are looked after by the next visit after this time */
     struct tr_chunk *chunk; /* (vp) */
-    struct tr_weight embed, head, final_norm;
+    struct tr_weight embed, positions, head;
+    struct tr_norm final_norm;
     struct tr_work work;
     struct pl_step *steps; /* the schedule */
     int nsteps;

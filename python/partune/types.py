@@ -318,7 +318,7 @@ class _Model(TypedDict):
 class Model(_Model, total=False):
     kv_heads: int
     head_dim: int
-    mlp: Literal["swiglu", "gelu", "geglu", "relu2", "swiglu-clamped"]
+    mlp: Literal["swiglu", "gelu", "geglu", "relu2", "swiglu-clamped", "gelu-tanh"]
     norm: Literal["rmsnorm", "layernorm"]
     positions: Literal["rope", "learned", "none"]
     rope_theta: float

@@ -26,6 +26,36 @@ static json_t *draw_moe(struct rng *r, int layers, const char *aux_loss)
                      "aux_loss_coef", 0.02 * between(r, 0, 2), "aux_loss", aux_loss);
 }
 
+static void flag(json_t *model, struct rng *r, const char *key, int one_in)
+{
+    if (between(r, 1, one_in) == 1)
+        json_object_set_new(model, key, json_true());
+}
+
+/* What the GPT line and its heirs have; every fourth model is a plain Llama or Mixtral. */
+static void draw_family(json_t *model, struct rng *r, bool experts)
+{
+    static const char *const mlps[] = {"swiglu", "gelu", "gelu-tanh"};
+    static const double turned[] = {1, 0.5, 0.25};
+    int dim = (int)json_integer_value(json_object_get(model, "head_dim"));
+
+    if (between(r, 0, 3) == 0)
+        return;
+    json_object_set_new(model, "mlp", json_string(experts ? "swiglu" : mlps[between(r, 0, 2)]));
+    if (between(r, 0, 1))
+        json_object_set_new(model, "norm", json_string("layernorm"));
+    json_object_set_new(model, "mlp_bias", json_boolean(!experts && between(r, 0, 1)));
+    flag(model, r, "qkv_bias", 2);
+    flag(model, r, "out_bias", 2);
+    flag(model, r, "parallel_block", 3);
+    if (between(r, 0, 2) == 0)
+        json_object_set_new(model, "qk_norm", json_string("head"));
+    if (between(r, 0, 2) == 0)
+        json_object_set_new(model, "positions", json_string("learned"));
+    else if (dim % 8 == 0)
+        json_object_set_new(model, "partial_rotary_factor", json_real(turned[between(r, 0, 2)]));
+}
+
 json_t *draw_model(int *ret_batch, uint64_t seed)
 {
     static const int counts[] = {1, 2, 3, 4, 4, 6}, batches[] = {1, 2, 3, 4, 6, DRAW_BATCH};
@@ -46,5 +76,6 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     if (seed % 2)
         json_object_set_new(v, "moe", draw_moe(&r, layers, pl_aux_loss_names[seed / 2 % 3]));
     json_object_set_new(v, "tied", json_boolean(between(&r, 0, 2) == 0));
+    draw_family(v, &r, seed % 2);
     return v;
 }

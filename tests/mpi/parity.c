@@ -77,6 +77,12 @@ static const struct {
     {"{\"name\":\"shared\"," TINY ",\"ffn\":48,\"tied\":true,\"moe\":{\"experts\":4,\"top_k\":1,"
      "\"expert_ffn\":24,\"shared_ffn\":16,\"every\":2,\"aux_loss\":\"megatron\"}}",
      4},
+    {"{\"name\":\"gpt2\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"gelu-tanh\","
+     "\"norm\":\"layernorm\",\"positions\":\"learned\"}",
+     4},
+    {"{\"name\":\"neox\"," TINY ",\"ffn\":48,\"mlp\":\"gelu\",\"norm\":\"layernorm\","
+     "\"parallel_block\":true,\"partial_rotary_factor\":0.25,\"qk_norm\":\"head\"}",
+     4},
     {"{\"name\":\"six\"," SIX ",\"ffn\":48,\"tied\":true}", 6},
     {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
 };

@@ -16,6 +16,13 @@ static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
         [PL_T_GATE] = {FFN, HIDDEN},         [PL_T_EXPERT_GATE] = {FFN, HIDDEN},
         [PL_T_UP] = {FFN, HIDDEN},           [PL_T_EXPERT_UP] = {FFN, HIDDEN},
         [PL_T_DOWN] = {HIDDEN, FFN},         [PL_T_EXPERT_DOWN] = {HIDDEN, FFN},
+        [PL_T_POSITIONS] = {FIXED, HIDDEN},  [PL_T_FINAL_NORM_BIAS] = {HIDDEN, FIXED},
+        [PL_T_NORM1_BIAS] = {HIDDEN, FIXED}, [PL_T_NORM2_BIAS] = {HIDDEN, FIXED},
+        [PL_T_Q_BIAS] = {HEADS, FIXED},      [PL_T_K_BIAS] = {KV_HEADS, FIXED},
+        [PL_T_V_BIAS] = {KV_HEADS, FIXED},   [PL_T_O_BIAS] = {HIDDEN, FIXED},
+        [PL_T_GATE_BIAS] = {FFN, FIXED},     [PL_T_UP_BIAS] = {FFN, FIXED},
+        [PL_T_DOWN_BIAS] = {HIDDEN, FIXED},  [PL_T_Q_NORM] = {FIXED, FIXED},
+        [PL_T_K_NORM] = {FIXED, FIXED},
     };
 
     *rows = of[t][0];

@@ -413,7 +413,7 @@ static void the_default_baseline_says_where_it_gives_way(void **state)
 {
     struct world odd = world_of("llama-8b", "dgx-h100", 3, 16, "megatron");
     struct world tight = world_of("llama-70b", "dgx-a100", 2, 64, "megatron");
-    struct world none = world_of("gpt-22B", "dgx-a100", 2, 64, "partune");
+    struct world none = world_of("gpt-22B", "dgx-a100", 2, 64, "torchtitan");
     struct pl_problem p = world_problem(&none);
     struct err e = {0};
     struct pl_layout l;

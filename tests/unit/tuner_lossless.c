@@ -45,7 +45,7 @@ static const char *const models[] = {
 static const struct {
     const char *trainer, *cluster, *target[3], *without[5];
 } own[] = {
-    {"partune", "local", {"partune"}, {"gpt-22B", "gpt-175B", "gelu-moe", "capacity"}},
+    {"partune", "local", {"partune"}, {"gelu-moe", "capacity"}},
     {"megatron", "dgx-h100", {"megatron", "megatron-bridge"}, {"theta"}},
     {"torchtitan", "dgx-h100", {"torchtitan"}, {"gpt-22B", "gpt-175B", "gelu-moe", "capacity"}},
     {"deepspeed", "dgx-h100", {"deepspeed"}, {NULL}},

@@ -1,0 +1,66 @@
+/* A norm of rows by the model's kind: RMSNorm, or LayerNorm where it has a bias. */
+#include "trainer/layer.h"
+
+#include <assert.h>
+
+void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, float *stats,
+                 const void *x)
+{
+    const struct pl_dims *d = &rank->d;
+    float eps = (float)rank->model.norm_eps;
+
+    assert((norm->bias.w != NULL) == (d->stats == 2));
+    if (norm->bias.w)
+        kn_layernorm_fwd(rank->pool, rank->type, y, stats, x, norm->scale.w, norm->bias.w,
+                         d->local_rows, d->hidden, eps);
+    else
+        kn_rmsnorm_fwd(rank->pool, rank->type, y, stats, x, norm->scale.w, d->local_rows, d->hidden,
+                       eps);
+}
+
+void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, const void *dy,
+                 const void *x, const float *stats, bool add)
+{
+    const struct pl_dims *d = &rank->d;
+
+    if (norm->bias.w)
+        kn_layernorm_bwd(rank->pool, rank->type, dx, norm->scale.g, norm->bias.g, dy, x,
+                         norm->scale.w, stats, d->local_rows, d->hidden, add);
+    else
+        kn_rmsnorm_bwd(rank->pool, rank->type, dx, norm->scale.g, dy, x, norm->scale.w, stats,
+                       d->local_rows, d->hidden, add);
+}
+
+static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+{
+    return tr_act(rank, layer, slot, rank->model.parallel_block ? PL_ACT_X : PL_ACT_X2);
+}
+
+void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+{
+    tr_norm_fwd(rank, &layer->norm2, tr_act(rank, layer, slot, PL_ACT_H2),
+                tr_act(rank, layer, slot, PL_ACT_RRMS2), norm2_input(rank, layer, slot));
+}
+
+void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *grad,
+                  const void *dh)
+{
+    bool parallel = rank->model.parallel_block;
+
+    tr_norm_bwd(rank, &layer->norm2, parallel ? rank->work.dx2 : grad, dh,
+                norm2_input(rank, layer, slot), tr_act(rank, layer, slot, PL_ACT_RRMS2), !parallel);
+}
+
+void tr_bias_fwd(struct tr_rank *rank, const struct tr_weight *bias, void *y, uint64_t rows,
+                 uint64_t dim)
+{
+    if (bias->w)
+        kn_bias_fwd(rank->pool, rank->type, y, y, bias->w, rows, dim);
+}
+
+void tr_bias_bwd(struct tr_rank *rank, const struct tr_weight *bias, const void *dy, uint64_t rows,
+                 uint64_t dim)
+{
+    if (bias->w)
+        kn_bias_bwd(rank->pool, rank->type, bias->g, dy, rows, dim);
+}
