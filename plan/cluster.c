@@ -25,7 +25,7 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
 {
     static const char *const keys[] = {"name",      "kind",       "peak_tflops", "gemm_tflops",
                                        "sustained", "memory_gib", "memory_gbs",  NULL};
-    static const char *const peaks[] = {"fp32", "bf16", "fp8", NULL};
+    static const char *const peaks[] = {"fp32", "bf16", "fp8", "fp4", NULL};
     static const char *const kinds[] = {"gpu", "cpu", NULL};
     json_t *peak = NULL;
     int r, kind = 0;
@@ -46,7 +46,8 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
     if (peak && ((r = jx_keys(peak, peaks, error)) < 0 ||
                  (r = get_tflops(&device->tflops_fp32, peak, "fp32", error)) < 0 ||
                  (r = get_tflops(&device->tflops_bf16, peak, "bf16", error)) < 0 ||
-                 (r = get_tflops(&device->tflops_fp8, peak, "fp8", error)) < 0))
+                 (r = get_tflops(&device->tflops_fp8, peak, "fp8", error)) < 0 ||
+                 (r = get_tflops(&device->tflops_fp4, peak, "fp4", error)) < 0))
         return err_under(error, "/peak_tflops");
     if (device->tflops_fp32 <= 0 && device->tflops_bf16 <= 0 && device->gemm_tflops <= 0)
         return err_at(error, -EINVAL, "/peak_tflops",
@@ -269,6 +270,8 @@ static json_t *device_json(const struct pl_device *device)
         json_object_set_new(peak, "bf16", json_real(device->tflops_bf16));
     if (device->tflops_fp8 > 0)
         json_object_set_new(peak, "fp8", json_real(device->tflops_fp8));
+    if (device->tflops_fp4 > 0)
+        json_object_set_new(peak, "fp4", json_real(device->tflops_fp4));
     json_object_set_new(v, "peak_tflops", peak);
     if (device->gemm_tflops > 0)
         json_object_set_new(v, "gemm_tflops", json_real(device->gemm_tflops));

@@ -22,7 +22,7 @@ struct pl_link {
 
 struct pl_device {
     char name[64];
-    double tflops_fp32, tflops_bf16, tflops_fp8; /* dense peaks; 0: unknown */
+    double tflops_fp32, tflops_bf16, tflops_fp8, tflops_fp4; /* dense peaks; 0: unknown */
     double gemm_tflops; /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
     double
         sustained; /* share of that under the load of a long run (clocks, power); 0.9 unless said */

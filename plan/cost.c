@@ -9,6 +9,7 @@
  */
 #include "plan/cost_parts.h"
 #include "plan/memory_parts.h"
+#include "plan/precision.h"
 
 #include <assert.h>
 #include <math.h>
@@ -67,7 +68,7 @@ struct body {
 };
 
 /* By recompute, overlap_moe_a2a and precision, which alternate in a walk. */
-enum { BODIES = (PL_RECOMPUTE_FULL + 1) * 2 * (PL_FP8 + 1) };
+enum { BODIES = (PL_RECOMPUTE_FULL + 1) * 2 * PL_PRECISIONS };
 
 struct pl_cost_ctx {
     struct pl_op_ctx op;
@@ -343,6 +344,19 @@ static double tied_embedding(const struct pl_op_ctx *op, const struct pl_layout 
                                       op->problem.model->hidden * gradient_element(op, layout));
 }
 
+/* Bytes of one of the parameters HELD as ranks gather them. */
+static double gathered_element(const struct pl_op_ctx *op, const struct pl_layout *layout,
+                               const struct pl_held *held)
+{
+    double all = held->dense + held->expert;
+    struct pl_operands operands;
+
+    if (!layout->fp8_param_gather || all <= 0)
+        return op->rates.element;
+    pl_operands_of(&operands, op->problem.trainer, layout->precision);
+    return op->rates.element + (operands.gathered - op->rates.element) * held->narrow / all;
+}
+
 static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *layout,
                             const struct stage *stage, const struct pl_held *held, double micro)
 {
@@ -365,7 +379,7 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
     each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
     passes = each > 1 ? each : overlapped_passes(layout, micro);
     reduce = both(&s, pl_gather_s, grad) * each + across;
-    gather = both(&s, pl_gather_s, op->rates.element);
+    gather = both(&s, pl_gather_s, gathered_element(op, layout, held));
     if (layout->zero_scope ==
         PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
         reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, held->dense * grad) : 0;
@@ -449,7 +463,7 @@ static double slowest(const struct pl_op_ctx *op, const struct pl_layout *layout
 /* The machine's rates for LAYOUT are in CTX afterwards. */
 static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
-    struct body *b = &ctx->body[(layout->recompute * 2 + layout->overlap_moe_a2a) * (PL_FP8 + 1) +
+    struct body *b = &ctx->body[(layout->recompute * 2 + layout->overlap_moe_a2a) * PL_PRECISIONS +
                                 layout->precision];
     const struct shape_time *y;
     struct pl_layout key = *layout;
@@ -514,15 +528,6 @@ json_t *pl_cost_json(const struct pl_cost *cost)
     for (int i = 0; i < PL_COST_CLASSES; i++)
         json_object_set_new(v, pl_cost_class_names[i], json_real(cost->seconds[i]));
     return v;
-}
-
-double pl_device_peak(const struct pl_device *device, int precision)
-{
-    double peak = precision == PL_FP8    ? device->tflops_fp8
-                  : precision == PL_BF16 ? device->tflops_bf16
-                                         : device->tflops_fp32;
-
-    return peak > 0 ? peak : 0;
 }
 
 /* Share of the peak of LAYOUT's devices that FLOPS a token at TOKENS_PER_S are; negative:

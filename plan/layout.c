@@ -123,6 +123,8 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
         layout->overlap_p2p = 0;
     if (!model->moe.experts || layout->ep == 1)
         layout->overlap_moe_a2a = 0;
+    if (layout->precision < PL_FP8 || layout->zero == 0)
+        layout->fp8_param_gather = 0;
 }
 
 bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right)

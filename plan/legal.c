@@ -4,6 +4,7 @@
  * said why.
  */
 #include "plan/legal.h"
+#include "plan/precision.h"
 #include "plan/space_walk.h"
 
 #include <assert.h>
@@ -211,6 +212,32 @@ static void seq_cp(struct pl_check *check)
         pl_breaks(check, "cp", "seq %d is not a multiple of 2 x cp %d", workload->seq, layout->cp);
 }
 
+/* Scales are of whole blocks of the dimensions of a product: its tokens, and its two widths. */
+static void scale_blocks(struct pl_check *check)
+{
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    int block = pl_scale_block(layout->precision);
+    const struct {
+        const char *name;
+        int64_t size;
+    } dims[] = {
+        {"tokens a micro-batch",
+         (int64_t)layout->micro_batch * check->problem->workload->seq / layout->cp},
+        {"hidden", model->hidden},
+        {"heads x head_dim / tp", (int64_t)model->heads * model->head_dim / layout->tp},
+        {"ffn / tp", model->ffn / layout->tp},
+        {"expert_ffn / etp", model->moe.expert_ffn / layout->etp},
+        {"shared_ffn / tp", model->moe.shared_ffn / layout->tp},
+    };
+
+    for (size_t i = 0; block > 1 && i < ARRAY_LEN(dims); i++)
+        if (dims[i].size % block)
+            pl_breaks(check, "precision", "%s %lld is not a multiple of %d, as %s needs",
+                      dims[i].name, (long long)dims[i].size, block,
+                      pl_precision_names[layout->precision]);
+}
+
 /* Something must be sharded: dense state over dp x cp ranks (less the expert replicas when plain),
  * expert state over edp. */
 static void zero_needs_dp(struct pl_check *check)
@@ -319,6 +346,7 @@ static const struct {
     {"zero-needs-dp", zero_needs_dp, false},
     {"shard-divides", shard_divides, false},
     {"threads-fit", threads_fit, false},
+    {"scale-blocks", scale_blocks, false},
     {"trainer-supports", pl_trainer_supports, false},
     {"canonical", canonical, false},
 };

@@ -16,7 +16,7 @@ struct pl_memory_ctx {
         bool full;
         struct pl_layout layout; /* without the keys that take no memory */
         struct pl_memory worst;
-    } last[2 * (PL_FP8 + 1)]; /* by precision and overlap_p2p, which alternate in a walk */
+    } last[2 * PL_PRECISIONS]; /* by precision and overlap_p2p, which alternate in a walk */
     struct pl_param_counts counts[PL_COUNTS];
 };
 

@@ -16,6 +16,7 @@
  * 5 a s / h), over tp as in the paper.
  */
 #include "plan/memory_parts.h"
+#include "plan/precision.h"
 
 #include "base/base.h"
 #include "plan/shape.h"
@@ -59,6 +60,23 @@ static double layer_expert_params(const struct pl_model *model, const struct pl_
            ((double)layout->ep * layout->etp);
 }
 
+/* Of both those of products that read narrow operands in such a precision. */
+static double layer_narrow_params(const struct pl_model *model, const struct pl_layout *layout,
+                                  bool moe)
+{
+    double h = model->hidden, tp = layout->tp, n;
+    struct pl_mix mix;
+
+    pl_mix_of(&mix, model, moe);
+    n = mix.attention * pl_attention_matrices(model, layout->tp);
+    if (mix.mamba > 0)
+        n += mix.mamba * h * (pl_mamba_in(model) + pl_mamba_inner(model)) / tp;
+    if (!moe)
+        return n + mix.ffn * pl_mlp_matrices(model) * h * model->ffn / tp;
+    return n + pl_mlp_matrices(model) * h * model->moe.shared_ffn / tp +
+           layer_expert_params(model, layout, true);
+}
+
 struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct pl_layout *layout,
                                      int stage)
 {
@@ -95,6 +113,7 @@ static void add_mtp(struct pl_held *held, const struct pl_model *model,
         model->mtp * (layer_dense_params(model, layout, moe) + 2 * h * h / layout->tp + 3 * h) +
         (layout->pp > 1 && !model->tied ? table : 0);
     held->expert += model->mtp * layer_expert_params(model, layout, moe);
+    held->narrow += model->mtp * layer_narrow_params(model, layout, moe);
 }
 
 void pl_held_params(struct pl_held *ret, const struct pl_model *model,
@@ -105,13 +124,16 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
     struct pl_layer_count n = pl_stage_count(model, layout, stage);
     double plain = layer_dense_params(model, layout, false);
 
-    *ret = (struct pl_held){.dense = n.dense * plain, .layer = n.dense ? plain : 0};
+    *ret = (struct pl_held){.dense = n.dense * plain,
+                            .layer = n.dense ? plain : 0,
+                            .narrow = n.dense * layer_narrow_params(model, layout, false)};
     if (n.moe) {
         double dense = layer_dense_params(model, layout, true),
                expert = layer_expert_params(model, layout, true);
 
         ret->dense += n.moe * dense;
         ret->expert = n.moe * expert;
+        ret->narrow += n.moe * layer_narrow_params(model, layout, true);
         if (dense + expert > ret->layer)
             ret->layer = dense + expert;
     }
@@ -151,10 +173,11 @@ static double chunks_in_flight(const struct pl_layout *layout, int microbatches,
     }
 }
 
-/* Bytes of one token in the feed-forward of width FFN: fc1 input is counted by the caller. */
-static double ffn_bytes(const struct pl_model *model, double ffn)
+/* Bytes of one token in the feed-forward of width FFN, of which an element of fc2's input takes
+ * KEPT: fc1's input is counted by the caller. */
+static double ffn_bytes(const struct pl_model *model, double ffn, double kept)
 {
-    return 2 * pl_mlp_matrices(model) * ffn;
+    return (2 * (pl_mlp_matrices(model) - 1) + kept) * ffn;
 }
 
 /* Dropout came with learned positions and went with them. */
@@ -186,18 +209,24 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
     const struct pl_trainer *trainer = problem->trainer;
     double tokens = tokens_of(problem, layout), h = model->hidden, tp = layout->tp;
     double wide = layout->precision == PL_FP32 ? 2 : 1; /* formulas count 2-byte elements */
+    struct pl_operands operands;
     struct pl_mix mix;
-    double outside, inside;
+    double outside, inside, copied;
     double masks = has_dropout(model) ? 2 * h : 0; /* one byte an element */
     double scores = 0;
 
     pl_mix_of(&mix, model, moe);
-    /* norm inputs, input of qkv */
-    outside = mix.norms * 2 * h + (mix.attention + mix.mamba) * 2 * h +
-              mix.attention * pl_latents_kept(model);
-    inside = mix.attention * pl_attention_kept(model);
+    pl_operands_of(&operands, trainer, layout->precision);
+    copied = operands.quantized ? operands.kept : 0; /* beside what other operations keep */
+    /* norm inputs, input of qkv or of the latents' first products, latents */
+    outside =
+        mix.norms * 2 * h + (mix.attention + mix.mamba) * operands.kept * h +
+        mix.attention * (pl_latents_kept(model) -
+                         (2 - operands.kept) * (model->mla.q_lora_rank + model->mla.kv_lora_rank));
+    inside =
+        mix.attention * (pl_attention_kept(model) + copied * model->heads * pl_value_dim(model));
     if (mix.mamba > 0)
-        inside += mix.mamba * pl_mamba_kept(model);
+        inside += mix.mamba * (pl_mamba_kept(model) - (2 - operands.kept) * pl_mamba_inner(model));
     if (layout->recompute == PL_RECOMPUTE_FULL)
         return wide * 2 * tokens * h / (layout->sp ? tp : 1);
     if (layout->recompute == PL_RECOMPUTE_SELECTIVE && trainer->selective_share > 0 && !moe)
@@ -217,13 +246,16 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
          * weighted. */
         double outputs = trainer->weighs_rows ? 0 : 2 * h;
 
-        inside += 2 * h + ffn_bytes(model, model->moe.shared_ffn);
+        /* the router keeps the second norm's output, too */
+        inside += 2 * h + ffn_bytes(model, model->moe.shared_ffn, operands.kept) +
+                  (model->moe.shared_ffn ? copied * h : 0);
         return wide * tokens *
                (outside / (layout->sp ? tp : 1) + inside / tp + scores +
-                copies * (layout->etp * 2 * h + outputs + ffn_bytes(model, model->moe.expert_ffn)));
+                copies * (layout->etp * operands.kept * h + outputs +
+                          ffn_bytes(model, model->moe.expert_ffn, operands.kept)));
     }
-    inside += mix.ffn * ffn_bytes(model, model->ffn);
-    outside += mix.ffn * 2 * h; /* input of fc1 */
+    inside += mix.ffn * ffn_bytes(model, model->ffn, operands.kept);
+    outside += mix.ffn * operands.kept * h; /* input of fc1 */
     return tokens * (wide * ((outside) / (layout->sp ? tp : 1) + inside / tp + scores) +
                      masks / (layout->sp ? tp : 1));
 }
@@ -284,6 +316,18 @@ static double gradients(const struct pl_trainer *trainer, bool fp32, double held
     return trainer->summed_grads ? (2 + 4) * held : 2 * held + 4 * split;
 }
 
+/* Of NARROW weights what is held beyond two bytes each, in bf16. */
+static double narrow_weights(const struct pl_trainer *trainer, const struct pl_layout *layout,
+                             double narrow)
+{
+    struct pl_operands operands;
+
+    pl_operands_of(&operands, trainer, layout->precision);
+    if (!operands.quantized)
+        return 0;
+    return (layout->fp8_param_gather ? operands.weight - 2 : operands.weight) * narrow;
+}
+
 void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
                         const struct pl_layout *layout, int rank)
 {
@@ -299,8 +343,10 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     pl_held_params(&p, model, layout, stage);
     all = p.dense + p.expert;
     split = p.dense / pl_dense_shards(layout) + p.expert / pl_expert_shards(layout);
-    ret->bytes[PL_MEM_WEIGHTS] =
-        weight * (layout->zero >= 3 && layout->pp == 1 ? split + p.layer : all);
+    if (layout->zero >= 3 && layout->pp == 1)
+        ret->bytes[PL_MEM_WEIGHTS] = weight * (split + p.layer);
+    else
+        ret->bytes[PL_MEM_WEIGHTS] = weight * all + narrow_weights(trainer, layout, p.narrow);
     ret->bytes[PL_MEM_GRADS] =
         gradients(trainer, fp32, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;

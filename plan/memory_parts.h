@@ -10,6 +10,8 @@ struct pl_held {
                       feed-forward, embeddings */
     double expert; /* replicated over edp */
     double layer;  /* of the largest layer, both kinds together: what zero 3 gathers at a time */
+    double narrow; /* of both kinds those of products that a narrow precision reads: the layers'
+                      matrices without the routers */
 };
 
 void pl_held_params(struct pl_held *ret, const struct pl_model *model,

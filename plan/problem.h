@@ -12,7 +12,18 @@
 #include "plan/cluster.h"
 #include "plan/model.h"
 
-enum pl_precision { PL_FP32, PL_BF16, PL_FP8 };
+/* From PL_FP8 on products read narrow operands (plan/precision.c). PL_FP8 scales them as the
+ * trainer does unless told otherwise. */
+enum pl_precision {
+    PL_FP32,
+    PL_BF16,
+    PL_FP8,
+    PL_FP8_CURRENT,
+    PL_FP8_BLOCKWISE,
+    PL_MXFP8,
+    PL_NVFP4,
+    PL_PRECISIONS
+};
 
 extern const char *const pl_precision_names[]; /* "fp32" …, NULL */
 
@@ -42,6 +53,8 @@ struct pl_trainer {
     /* Of the layout, in addition to the column `trainers` of plan/keys.def: values of keys that
      * have several. */
     bool gpipe, zero_bubble, selective, full, bf16, fp8;
+    bool fp8_recipes;       /* fp8-current and fp8-blockwise */
+    bool mxfp8, nvfp4;
     bool uneven_layers;     /* layers need not divide by pp * vp */
     int min_zero, max_zero; /* ZeRO stages other than 0; 0, 0: none */
     int usual_zero;         /* largest of a space and a baseline that do not name it; 0: max_zero */

@@ -1,5 +1,6 @@
 /* What the constants of a cluster's profile and of the software give for one rank. */
 #include "plan/cost_parts.h"
+#include "plan/precision.h"
 
 #include <math.h>
 
@@ -48,11 +49,6 @@ const struct pl_constant_name pl_constant_names[] = {
 /* Peaks of the arithmetic units where no product was measured reach this share (A100 0.87, H100
  * 0.80). */
 static const double BEST_OF_PEAK = 0.80;
-/* fp8, cast for each product: an operand is read for its largest element, read again and written as
- * one byte. With delayed scaling it is read once and written in both orders, with current scaling
- * read twice and written in both orders. */
-static const double FP8_CAST = 2 + 2 + 1, FP8_CAST_DELAYED = 2 + 1 + 1,
-                    FP8_CAST_CURRENT = 2 + 2 + 2;
 static const double TILE = 128,
                     UNITS = 120;         /* output tile of a product; multiprocessors of a GPU */
 static const double CORE_CACHE_GAIN = 4; /* operands of a core's products come from its cache */
@@ -64,8 +60,12 @@ static double matrix_flops(const struct pl_device *device, int precision)
     double bf16 =
         device->gemm_tflops > 0 ? device->gemm_tflops : BEST_OF_PEAK * device->tflops_bf16;
 
-    if (precision == PL_FP8 && device->tflops_fp8 > 0 && device->tflops_bf16 > 0)
-        return bf16 * device->tflops_fp8 / device->tflops_bf16 * 1e12;
+    double narrow = precision >= PL_FP8 ? pl_device_peak(device, precision) : 0;
+
+    if (precision == PL_NVFP4 && narrow <= 0) /* its products are done in what is twice as wide */
+        narrow = device->tflops_fp8;
+    if (narrow > 0 && device->tflops_bf16 > 0)
+        return bf16 * narrow / device->tflops_bf16 * 1e12;
     if (precision != PL_FP32 && bf16 > 0) /* without units for fp8, it is cast for those of bf16 */
         return bf16 * 1e12;
     if (device->tflops_fp32 > 0)
@@ -93,7 +93,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
                  const struct pl_problem *problem, int precision, int threads)
 {
     const struct pl_device *device = &problem->cluster->device;
-    const struct pl_trainer *trainer = problem->trainer;
+    struct pl_operands operands;
     double sustained = device->sustained > 0 ? device->sustained : 1;
 
     *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2,
@@ -103,13 +103,11 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
         return;
     }
     ret->flops = sustained * matrix_flops(device, precision);
-    ret->half_flops = precision == PL_FP8 ? sustained * matrix_flops(device, PL_BF16) : ret->flops;
-    ret->cast_once = trainer->fp8_delayed || trainer->fp8_current;
-    ret->current = precision == PL_FP8 && trainer->fp8_current;
-    if (precision == PL_FP8)
-        ret->cast = trainer->fp8_current   ? FP8_CAST_CURRENT
-                    : trainer->fp8_delayed ? FP8_CAST_DELAYED
-                                           : FP8_CAST;
+    ret->half_flops = precision >= PL_FP8 ? sustained * matrix_flops(device, PL_BF16) : ret->flops;
+    pl_operands_of(&operands, problem->trainer, precision);
+    ret->cast = operands.cast;
+    ret->cast_once = operands.cast_once;
+    ret->current = operands.current;
     ret->vector =
         device->tflops_fp32 > 0 ? BEST_OF_PEAK * device->tflops_fp32 * 1e12 : ret->flops / 16;
     ret->memory = constants->memory * device->memory_gbs * 1e9;

@@ -290,6 +290,7 @@ json_t *pl_space_json(const struct pl_space *space)
 
     for (int i = 0; i < PL_LAYOUT_KEYS; i++) {
         const struct pl_layout_key *k = &pl_layout_keys[i];
+        bool only_standard = space->axis[i].n == 1 && space->axis[i].value[0] == k->standard;
         json_t *list = json_array();
 
         for (int j = 0; j < space->axis[i].n; j++) {
@@ -298,7 +299,7 @@ json_t *pl_space_json(const struct pl_space *space)
             json_array_append_new(list,
                                   k->names ? json_string(k->names[value]) : json_integer(value));
         }
-        if (space->axis[i].n)
+        if (space->axis[i].n && !(k->part == PL_OPTION && only_standard))
             json_object_set(v, k->name, list);
         json_decref(list);
     }
@@ -360,6 +361,8 @@ bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_
         return layout->pp > 1;
     case PL_KEY_OVERLAP_MOE:
         return model->moe.experts && layout->ep > 1;
+    case PL_KEY_FP8_PARAMS:
+        return layout->precision >= PL_FP8 && layout->zero;
     default:
         return true;
     }

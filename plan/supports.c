@@ -138,6 +138,26 @@ static void torchtitan_mesh(struct pl_check *check)
                   layout->shard, layout->cp);
 }
 
+/* Its products in nvfp4 take whole tiles of a rank's rows and columns. */
+static void torchtitan_nvfp4(struct pl_check *check)
+{
+    enum { TILE = 128 };
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    const int64_t widths[] = {model->hidden, (int64_t)model->heads * model->head_dim / layout->tp,
+                              (int64_t)model->kv_heads * model->head_dim / layout->tp,
+                              model->ffn / layout->tp};
+
+    for (size_t i = 0; i < ARRAY_LEN(widths); i++)
+        if (widths[i] % TILE) {
+            pl_breaks(check, "precision",
+                      "trainer torchtitan does not support precision nvfp4 with products %lld "
+                      "wide: not a multiple of %d",
+                      (long long)widths[i], TILE);
+            return;
+        }
+}
+
 void pl_torchtitan_limits(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
@@ -149,9 +169,12 @@ void pl_torchtitan_limits(struct pl_check *check)
     if (model->tied && layout->pp > 1)
         pl_breaks(check, "tied", "trainer torchtitan does not support tied true with pp %d",
                   layout->pp);
-    if (model->moe.experts && layout->precision == PL_FP8)
+    if (model->moe.experts && layout->precision >= PL_FP8)
         pl_breaks(check, "precision",
-                  "trainer torchtitan does not support precision fp8 with experts");
+                  "trainer torchtitan does not support precision %s with experts",
+                  pl_precision_names[layout->precision]);
+    if (layout->precision == PL_NVFP4)
+        torchtitan_nvfp4(check);
     if (tokens % parts)
         pl_breaks(check, "tp",
                   "trainer torchtitan does not support %lld tokens a micro-batch with tp %d and cp "

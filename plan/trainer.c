@@ -44,6 +44,9 @@ static const struct pl_trainer trainers[] = {
         .selective = true,
         .bf16 = true,
         .fp8 = true,
+        .fp8_recipes = true,
+        .mxfp8 = true,
+        .nvfp4 = true,
         .shared_expert = true,
         .moe_every = true,
         .max_zero = 3,
@@ -66,6 +69,8 @@ static const struct pl_trainer trainers[] = {
         .selective = true,
         .bf16 = true,
         .fp8 = true,
+        .mxfp8 = true,
+        .nvfp4 = true,
         .shared_expert = true,
         .uneven_layers = true,
         .max_zero = 3,
@@ -112,6 +117,9 @@ static const struct pl_trainer trainers[] = {
         .selective = true,
         .bf16 = true,
         .fp8 = true,
+        .fp8_recipes = true,
+        .mxfp8 = true,
+        .nvfp4 = true,
         .shared_expert = true,
         .moe_every = true,
         .uneven_layers = true,
@@ -138,6 +146,24 @@ const char *const *pl_trainer_names(void)
     return names;
 }
 
+static bool takes_precision(const struct pl_trainer *trainer, int value)
+{
+    switch (value) {
+    case PL_FP32:
+        return true;
+    case PL_BF16:
+        return trainer->bf16;
+    case PL_FP8:
+        return trainer->fp8;
+    case PL_MXFP8:
+        return trainer->mxfp8;
+    case PL_NVFP4:
+        return trainer->nvfp4;
+    default:
+        return trainer->fp8_recipes;
+    }
+}
+
 bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int value)
 {
     const struct pl_layout_key *row = &pl_layout_keys[key];
@@ -156,7 +182,7 @@ bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int val
     case PL_KEY_RECOMPUTE:
         return value == PL_RECOMPUTE_FULL ? trainer->full : trainer->selective;
     case PL_KEY_PRECISION:
-        return value == PL_FP32 || (value == PL_BF16 ? trainer->bf16 : trainer->fp8);
+        return takes_precision(trainer, value);
     default:
         return row->trainers & trainer->by;
     }
@@ -167,7 +193,8 @@ int pl_usual_zero(const struct pl_trainer *trainer)
     return trainer->usual_zero ? trainer->usual_zero : trainer->max_zero;
 }
 
-const char *const pl_precision_names[] = {"fp32", "bf16", "fp8", NULL};
+const char *const pl_precision_names[] = {"fp32",          "bf16",  "fp8",   "fp8-current",
+                                          "fp8-blockwise", "mxfp8", "nvfp4", NULL};
 
 int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct pl_model *model,
                       const struct pl_trainer *trainer, struct err *error)

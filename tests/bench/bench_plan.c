@@ -215,7 +215,7 @@ static void say_errors(const char *bench, const char *suffix, const struct rows 
     }
     for (size_t i = 0; i < rows->n; i++)
         if (row_is_timed(&rows->at[i]))
-            bench_sum_add(&kind[rows->at[i].layout.precision == PL_FP8 ? 2 : rows->at[i].moe],
+            bench_sum_add(&kind[rows->at[i].layout.precision >= PL_FP8 ? 2 : rows->at[i].moe],
                           error_of(&rows->at[i], &p[i]));
     say_sum(bench, "dense", suffix, &kind[0]);
     say_sum(bench, "moe", suffix, &kind[1]);

@@ -117,11 +117,12 @@ def python(text, facts):
     other = dict(facts, model=dict(facts["model"], layers=facts["model"]["layers"] + 1))
     raises(ValueError, lambda: run(text, standins.titan_modules(other, standins.titan_recipe(other, [])),
                                    {"TORCHTITAN_RECIPE": "made_up:a_recipe"}, lambda scope: scope["partune_layout"]()))
-    fp8 = facts["layout"]["precision"] == "fp8"
-    assert plain.model_spec.model.quantized == (["fp8"] if fp8 else [])
-    assert fp8 or not quantized.model_spec.model.quantized
+    precision = facts["layout"]["precision"]
+    narrow, fp8 = precision not in ("fp32", "bf16"), precision.startswith("fp8")  # it has one recipe for fp8
+    assert plain.model_spec.model.quantized == (["fp8"] if fp8 else [precision] if narrow else [])
+    assert quantized.model_spec.model.quantized == (["mx"] if fp8 else [precision] if narrow else [])
     assert quantized.model_spec.flavor == "9B" and not plain.compile.enable_async_tensor_parallel
-    assert plain.compile.enable if fp8 else True
+    assert plain.compile.enable if narrow else True
     return plain
 
 
@@ -236,6 +237,20 @@ def megatron_rules(v, f):
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
 
 
+def bridge_precision(mixed, layout):
+    names = {"fp8": "fp8_delayed_scaling", "fp8-current": "fp8_current_scaling", "fp8-blockwise": "fp8_subchannel_scaling",
+             "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+    if layout["precision"] == "bf16":
+        assert mixed == "bf16_mixed"
+    elif layout["precision"] == "fp32":
+        assert mixed.params_dtype == "torch.float32"
+    else:
+        gathers = mixed.fp4_param_gather if layout["precision"] == "nvfp4" else mixed.fp8_param_gather
+        assert mixed.name == f"bf16_with_{names[layout['precision']]}_mixed"
+        assert gathers == bool(layout.get("fp8_param_gather")) and mixed.first_last_layers_bf16 is False
+        assert layout["precision"] != "mxfp8" or mixed.reuse_grad_buf_for_mxfp8_param_ag == gathers
+
+
 def bridge_rules(c, f):
     """What Megatron-Bridge makes of the configuration is the layout: of two switches for the distributed optimizer one is
     enough, and comm_overlap would go over the rest."""
@@ -278,8 +293,7 @@ def bridge_rules(c, f):
            "defer_embedding_wgrad_compute", "mtp_num_layers", "cpu_offloading", "fine_grained_activation_offloading")
     assert not any(getattr(m, name) for name in off) and m.cuda_graph_impl == "none"
     assert not c.dist.use_torch_fsdp2 and not c.optimizer.optimizer_cpu_offload
-    precision = {"bf16": "bf16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed"}.get(l["precision"])
-    assert c.mixed_precision == precision if precision else c.mixed_precision.params_dtype == "torch.float32"
+    bridge_precision(c.mixed_precision, l)
 
 
 def deepspeed_rules(v, f):

@@ -48,6 +48,8 @@ Dist = record("DistributedInitConfig", use_megatron_fsdp=True, use_torch_fsdp2=T
 Checkpoint = record("CheckpointConfig", ckpt_format="fsdp_dtensor", save=None)
 Train = record("TrainingConfig", micro_batch_size=9, global_batch_size=9, train_iters=9)
 Dataset = record("GPTDatasetConfig", seq_length=1)
+Mixed = record("MixedPrecisionConfig", name=None, fp8_param_gather="the recipe's", fp4_param_gather="the recipe's",
+               first_last_layers_bf16="the recipe's", reuse_grad_buf_for_mxfp8_param_ag="the recipe's")
 Container = record("ConfigContainer", model=None, ddp=None, optimizer=None, dist=None, checkpoint=None, train=None, dataset=None,
                    comm_overlap="the recipe's", mixed_precision="bf16_with_mxfp8_mixed",
                    env_vars=None)
@@ -66,6 +68,7 @@ def bridge_modules():
     torch.bfloat16, torch.float32 = "torch.bfloat16", "torch.float32"
     mixed = types.ModuleType("megatron.bridge.training.mixed_precision")
     mixed.MixedPrecisionConfig = lambda **k: types.SimpleNamespace(**k)
+    mixed.get_mixed_precision_config = lambda name: Mixed(name=name)
     return {"torch": torch, "megatron": types.ModuleType("megatron"), "megatron.bridge": types.ModuleType("megatron.bridge"),
             "megatron.bridge.training": types.ModuleType("megatron.bridge.training"), mixed.__name__: mixed}
 
@@ -103,13 +106,15 @@ def titan_modules(facts, recipe):
         return again
 
     policy = lambda kind: type(kind, (), {"Config": staticmethod(lambda: kind)})
-    fp8 = type("Float8LinearConverter", (), {"Config": staticmethod(lambda **k: types.SimpleNamespace(kind="fp8", **k))})
+    converter = lambda name, kind: type(name, (), {"Config": staticmethod(lambda **k: types.SimpleNamespace(kind=kind, **k))})
     made = {}
     for name in ("torchtitan", "torchtitan.components", "torchtitan.distributed", "torchtitan.models"):
         module(name)
     module("torchtitan.trainer", Trainer=type("Trainer", (), {"Config": Trainer}))
     module("torchtitan.distributed.activation_checkpoint", FullAC=policy("full"), SelectiveAC=policy("selective"))
-    module("torchtitan.components.quantization", Float8LinearConverter=fp8)
+    module("torchtitan.components.quantization", Float8LinearConverter=converter("Float8LinearConverter", "fp8"),
+           MXFP8LinearConverter=converter("MXFP8LinearConverter", "mxfp8"),
+           NVFP4LinearConverter=converter("NVFP4LinearConverter", "nvfp4"))
     module("torchtitan.components.quantization.utils", has_quantization=lambda m: bool(m.quantized))
     module("torchtitan.models.made_up", model_registry=registry)
     module("torchtitan.models.made_up.config_registry", a_recipe=lambda: recipe)

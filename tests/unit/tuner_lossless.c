@@ -130,7 +130,7 @@ static void draw(struct pl_layout *l, const struct world *x, struct rng *r)
         .overlap_param_gather = (int)rng_below(r, 2),
         .overlap_p2p = sometimes(r, 1),
         .overlap_moe_a2a = sometimes(r, 1),
-        .precision = (int)rng_below(r, PL_FP8 + 1),
+        .precision = (int)rng_below(r, PL_PRECISIONS),
         .threads = 1 + (rng_below(r, 4) == 0),
     };
     if (rng_below(r, 3) == 0) /* no pipeline */
@@ -262,7 +262,10 @@ static void every_legal_layout_is_exported_without_loss(void **state)
         print_message("# %s: %d layouts\n", own[o].trainer, layouts);
         /* what every one of these trainers can do was met */
         assert_true(met(&seen, "tp") > 2 && met(&seen, "ep") > 2 && met(&seen, "micro_batch") > 2);
-        assert_int_equal(met(&seen, "precision"), own[o].trainer[0] == 'm' || o == 2 ? 3 : 2);
+        for (int i = 0; i < PL_PRECISIONS; i++)
+            assert_int_equal(
+                seen.value[PL_KEY_PRECISION][i],
+                pl_trainer_takes(pl_trainer_find(own[o].trainer), PL_KEY_PRECISION, i));
         assert_int_equal(met(&seen, "overlap_grad_reduce"), 2);
         for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) /* options among them */
             if (pl_layout_keys[key].part == PL_OPTION &&

@@ -146,8 +146,6 @@ static bool did_other_work(struct cause *cause, const struct tn_attempt *attempt
  */
 static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
 {
-    static const char *const precisions[] = {
-        [PL_FP32] = "fp32", [PL_BF16] = "bf16", [PL_FP8] = "fp8"};
     struct pl_problem p = tn_spec_problem(attempt->campaign->engine->spec);
     const struct pl_layout *l = &attempt->trial->layout;
     double rate = attempt->seen.tokens_per_s,
@@ -162,7 +160,7 @@ static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
         "%.4g: not counted. Likely causes: a rate of another unit or scope in the log, a smaller "
         "model or batch in the trainer's command, a faster precision (fp8, TF32) than the layout "
         "says, a wrong peak in the cluster",
-        rate, 100 * pl_mfu(&p, l, rate), share * peak, precisions[l->precision], peak);
+        rate, 100 * pl_mfu(&p, l, rate), share * peak, pl_precision_names[l->precision], peak);
     return true;
 }
 

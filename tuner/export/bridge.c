@@ -162,15 +162,36 @@ static void write_sharding(struct str *out, const struct pl_layout *layout)
              fsdp ? "fsdp_dtensor" : "torch_dist");
 }
 
+/* Its recipes gather narrow weights, and keep layers at the ends in bf16, unless told otherwise. */
+static void write_narrow(struct str *out, const struct pl_layout *layout)
+{
+    static const char *const recipes[PL_PRECISIONS] = {
+        [PL_FP8] = "fp8_delayed_scaling",
+        [PL_FP8_CURRENT] = "fp8_current_scaling",
+        [PL_FP8_BLOCKWISE] = "fp8_subchannel_scaling",
+        [PL_MXFP8] = "mxfp8",
+        [PL_NVFP4] = "nvfp4",
+    };
+    const char *gather = layout->fp8_param_gather ? "True" : "False";
+
+    str_addf(out,
+             "    mixed_precision = get_mixed_precision_config(\"bf16_with_%s_mixed\")\n"
+             "    put(mixed_precision, %s_param_gather=%s, first_last_layers_bf16=False",
+             recipes[layout->precision], layout->precision == PL_NVFP4 ? "fp4" : "fp8", gather);
+    if (layout->precision == PL_MXFP8)
+        str_addf(out, ", reuse_grad_buf_for_mxfp8_param_ag=%s", gather);
+    str_add(out, ")\n");
+}
+
 static void write_precision(struct str *out, const struct pl_layout *layout)
 {
     if (layout->precision == PL_FP32)
         str_add(out, "    mixed_precision = MixedPrecisionConfig(\n"
                      "        params_dtype=torch.float32, pipeline_dtype=torch.float32)\n");
+    else if (layout->precision == PL_BF16)
+        str_add(out, "    mixed_precision = \"bf16_mixed\"\n");
     else
-        str_addf(out, "    mixed_precision = \"%s\"\n",
-                 layout->precision == PL_FP8 ? "bf16_with_fp8_delayed_scaling_mixed"
-                                             : "bf16_mixed");
+        write_narrow(out, layout);
     str_add(out, "    put(config, mixed_precision=mixed_precision)\n");
 }
 
@@ -237,6 +258,9 @@ static void write_python(struct str *out, const struct tn_export_in *in,
         str_add(out, "\nimport torch\n");
     if (in->layout->precision == PL_FP32)
         str_add(out, "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n");
+    if (in->layout->precision >= PL_FP8)
+        str_add(out, "\nfrom megatron.bridge.training.mixed_precision import "
+                     "get_mixed_precision_config\n");
     write_function(out, in);
     str_add(out, "\n\nif __name__ == \"__main__\":\n"
                  "    from megatron.bridge import recipes\n"

@@ -140,9 +140,10 @@ void tn_gap_scope(struct tn_findings *findings, const struct tn_export_in *in)
 
 void tn_gap_precision(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    if (in->layout->precision == PL_FP8)
+    if (in->layout->precision >= PL_FP8)
         tn_finding_add(findings, "precision",
-                       "fp8 needs a recipe of the target's own: bf16 is written");
+                       "%s needs a recipe of the target's own: bf16 is written",
+                       pl_precision_names[in->layout->precision]);
 }
 
 void tn_gap_split_experts(struct tn_findings *findings, const struct tn_export_in *in,

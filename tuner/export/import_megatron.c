@@ -39,7 +39,8 @@ struct megatron {
     struct tn_words words;
     size_t at; /* the next word */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
-    bool deepspeed, layout_said;
+    bool deepspeed, layout_said, reuse;
+    struct tn_narrow narrow;
 };
 
 /* Flags with an integer that lands in a field. */
@@ -117,6 +118,8 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         {"--overlap-grad-reduce", &import->l->overlap_grad_reduce, 1},
         {"--overlap-param-gather", &import->l->overlap_param_gather, 1},
         {"--overlap-moe-expert-parallel-comm", &import->l->overlap_moe_a2a, 1},
+        {"--fp8-param-gather", &import->l->fp8_param_gather, 1},
+        {"--fp4-param-gather", &import->l->fp8_param_gather, 1},
         {"--recompute-activations", &import->l->recompute, PL_RECOMPUTE_SELECTIVE},
     };
     const struct {
@@ -130,6 +133,7 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         {"--use-torch-fsdp2", &import->torch_fsdp},
         {"--torch-fsdp2-no-reshard-after-forward", &import->torch_fsdp_keeps},
         {"--deepspeed", &import->deepspeed},
+        {"--reuse-grad-buf-for-mxfp8-param-ag", &import->reuse}, /* goes with gathering mxfp8 */
     };
 
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
@@ -320,10 +324,6 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
         }
         return err_set(error, -EINVAL, "unknown %s `%.40s`", flag, value ? value : "");
     }
-    if (!strcmp(flag, "--fp8-format")) {
-        import->l->precision = PL_FP8;
-        return 0;
-    }
     if (!strcmp(flag, "--zero-stage")) {
         int64_t stage;
 
@@ -345,6 +345,11 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
     }
     if (!strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor"))
         return 0; /* it follows from the sharding */
+    if (tn_megatron_narrow(ret_known, &import->narrow, flag, value, error) < 0)
+        return -EINVAL;
+    if (*ret_known)
+        return 0;
+    *ret_known = true;
     return balancing(ret_known, import, flag, value, error);
 }
 
@@ -467,7 +472,9 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     sharding(import);
     recompute_form(import);
     compare_balancing(import);
-    r = tn_import_degrees(l, error);
+    r = tn_megatron_precision(l, &import->narrow, error);
+    if (r == 0)
+        r = tn_import_degrees(l, error);
     if (r == 0)
         r = copies(import, error);
     if (r == 0)
@@ -488,6 +495,9 @@ static enum takes takes(struct megatron *import, const char *flag)
                                         "--recompute-method",
                                         "--data-parallel-sharding-strategy",
                                         "--fp8-format",
+                                        "--fp8-recipe",
+                                        "--fp4-format",
+                                        "--fp4-recipe",
                                         "--zero-stage",
                                         NULL};
 

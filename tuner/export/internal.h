@@ -125,6 +125,18 @@ int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *v
 /* Would FLAG be a degree if its value were a number? */
 bool tn_megatron_may_be_degree(const char *flag);
 
+/* What arguments of Megatron-LM say of narrow products, as far as they were read. */
+struct tn_narrow {
+    bool fp8, fp4;   /* a format is given */
+    char recipe[24]; /* of fp8; empty: the default */
+};
+/* Is FLAG one of them, with VALUE or NULL? Notes what it says. */
+int tn_megatron_narrow(bool *ret_known, struct tn_narrow *narrow, const char *flag,
+                       const char *value, struct err *error);
+/* All of them together as LAYOUT's precision, once all were read. */
+int tn_megatron_precision(struct pl_layout *layout, const struct tn_narrow *narrow,
+                          struct err *error);
+
 /* Why a word of a shell script is not known. */
 enum tn_word_why {
     TN_WORD_KNOWN,

@@ -27,6 +27,7 @@ const char *const tn_megatron_carries[] = {
     "micro_batch",
     "recompute",
     "precision",
+    "fp8_param_gather",
     "overlap_grad_reduce",
     "overlap_param_gather",
     "overlap_p2p",
@@ -145,6 +146,26 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
         flag(out, "--overlap-moe-expert-parallel-comm");
 }
 
+/* What products read, and whether weights are kept so. */
+static void write_narrow(struct str *out, const struct pl_layout *layout)
+{
+    static const char *const flags[PL_PRECISIONS] = {
+        [PL_FP8] = "--fp8-format hybrid\n", /* its default recipe is the delayed one */
+        [PL_FP8_CURRENT] = "--fp8-format hybrid\n--fp8-recipe tensorwise\n",
+        [PL_FP8_BLOCKWISE] = "--fp8-format hybrid\n--fp8-recipe blockwise\n",
+        [PL_MXFP8] = "--fp8-format e4m3\n--fp8-recipe mxfp8\n",
+        [PL_NVFP4] = "--fp4-format e2m1\n--fp4-recipe nvfp4\n",
+    };
+
+    if (layout->precision < PL_FP8)
+        return;
+    str_add(out, flags[layout->precision]);
+    if (layout->fp8_param_gather)
+        flag(out, layout->precision == PL_NVFP4 ? "--fp4-param-gather" : "--fp8-param-gather");
+    if (layout->fp8_param_gather && layout->precision == PL_MXFP8 && layout->zero < 2)
+        flag(out, "--reuse-grad-buf-for-mxfp8-param-ag");
+}
+
 static void write_batch_and_memory(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -174,8 +195,7 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
         str_add(out, "--recompute-granularity selective\n--recompute-modules core_attn\n");
     if (l->precision != PL_FP32)
         flag(out, "--bf16");
-    if (l->precision == PL_FP8)
-        str_add(out, "--fp8-format hybrid\n");
+    write_narrow(out, l);
 }
 
 /* Its seq_aux_loss is ours of a sequence, its aux_loss is the one named after it and the nearest to

@@ -318,24 +318,38 @@ static void set_recompute(struct str *out, const struct pl_layout *layout)
         str_addf(out, "    config.activation_checkpoint = %s.Config()\n", kind);
 }
 
-/* A recipe's linear layers may be quantized already: its model is made anew, as the layout has it.
- */
+/* What makes the linear layers of a model narrow; those of the layers alone, not the head. */
+static const char *converter(int precision)
+{
+    return precision == PL_NVFP4   ? "NVFP4LinearConverter"
+           : precision == PL_MXFP8 ? "MXFP8LinearConverter"
+                                   : "Float8LinearConverter";
+}
+
+/* A recipe's linear layers may be quantized already: unless that is fp8, its model is made anew, as
+ * the layout has it. */
 static void set_precision(struct str *out, const struct pl_layout *layout)
 {
-    bool fp8 = layout->precision == PL_FP8;
+    bool narrow = layout->precision >= PL_FP8, always = layout->precision >= PL_MXFP8;
+    const char *indent = always ? "    " : "        ";
 
-    if (fp8)
+    if (narrow)
         str_add(out, "    config.compile.enable = True\n"
                      "    config.compile.components = [\"model\", \"loss\"]\n");
     str_add(out, "    config.compile.enable_async_tensor_parallel = False\n");
-    str_addf(out, "    if %shas_quantization(config.model_spec.model):\n", fp8 ? "not " : "");
-    str_add(out, "        models = importlib.import_module(f\"torchtitan.models."
-                 "{config.model_spec.name}\")\n");
-    if (fp8)
-        str_add(out, "        fp8 = Float8LinearConverter.Config(filter_fqns=[\"lm_head\"], "
-                     "model_compile_enabled=True)\n");
-    str_addf(out, "        config.model_spec = models.model_registry(config.model_spec.flavor%s)\n",
-             fp8 ? ", converters=[fp8]" : "");
+    if (!always)
+        str_addf(out, "    if %shas_quantization(config.model_spec.model):\n",
+                 narrow ? "not " : "");
+    str_addf(out,
+             "%smodels = importlib.import_module(f\"torchtitan.models."
+             "{config.model_spec.name}\")\n",
+             indent);
+    if (narrow)
+        str_addf(out, "%snarrow = %s.Config(%s, model_compile_enabled=True)\n", indent,
+                 converter(layout->precision),
+                 always ? "fqns=[\"layers.\"]" : "filter_fqns=[\"lm_head\"]");
+    str_addf(out, "%sconfig.model_spec = models.model_registry(config.model_spec.flavor", indent);
+    str_add(out, narrow ? ", converters=[narrow])\n" : ")\n");
 }
 
 /* A shipped recipe of a model of these sizes, or "". */
@@ -362,9 +376,11 @@ static const char *recipe(const struct pl_model *model)
 static void write_imports(struct str *out, const struct pl_layout *layout)
 {
     str_add(out, "\nimport importlib\nimport os\n\n");
-    if (layout->precision == PL_FP8)
-        str_add(out, "from torchtitan.components.quantization import Float8LinearConverter\n");
-    str_add(out, "from torchtitan.components.quantization.utils import has_quantization\n");
+    if (layout->precision >= PL_FP8)
+        str_addf(out, "from torchtitan.components.quantization import %s\n",
+                 converter(layout->precision));
+    if (layout->precision < PL_MXFP8)
+        str_add(out, "from torchtitan.components.quantization.utils import has_quantization\n");
     if (layout->recompute != PL_RECOMPUTE_NONE)
         str_addf(out, "from torchtitan.distributed.activation_checkpoint import %s\n",
                  layout->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC");

@@ -5,6 +5,7 @@
 
 import { get } from "../lib/api.js";
 import { h, uniqueId } from "../lib/dom.js";
+import { WORD_ORDER } from "../lib/words.js";
 import { session } from "../lib/store.js";
 import { field } from "./parts.js";
 
@@ -36,9 +37,7 @@ export function put(object, pointer, value) {
 /** Options of a field for the precision of a workload. */
 export const PRECISIONS = [
     ["", "default"],
-    ["fp32", "fp32"],
-    ["bf16", "bf16"],
-    ["fp8", "fp8"],
+    ...WORD_ORDER.precision.map((word) => [word, word]),
 ];
 
 const TYPES = {

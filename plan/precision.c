@@ -1,0 +1,82 @@
+/*
+ * The narrow precisions: products read operands of 8 or 4 bits, all else stays in half precision.
+ *
+ * precision      scales                                 bytes an element, with its scales
+ * fp8            one a tensor: in Transformer Engine    1
+ *                delayed, in torchao of its rows
+ * fp8-current    one a tensor, of this very tensor      1
+ * fp8-blockwise  1 x 128, of weights 128 x 128          1 + 4/128, of weights 1
+ * mxfp8          1 x 32, one byte each                  1 + 1/32
+ * nvfp4          1 x 16, one byte each, one a tensor    1/2 + 1/16
+ *
+ * Transformer Engine casts an input once, in the two orders that its products need, keeps the one
+ * for the weight's gradient instead of the input, and keeps weights in both orders for all
+ * micro-batches of a step: beside the bf16 weight, or with fp8_param_gather in its place. torchao
+ * keeps inputs and weights as they were, and casts both for each product.
+ */
+#include "plan/precision.h"
+
+#include <assert.h>
+
+enum { HALF = 2 };
+
+/* Bytes of an element as products read it; scales of a weight's blocks are fewer. */
+static double narrow_bytes(int precision, bool weight)
+{
+    switch (precision) {
+    case PL_FP8_BLOCKWISE:
+        return weight ? 1 : 1 + 4 / 128.0;
+    case PL_MXFP8:
+        return 1 + 1 / 32.0;
+    case PL_NVFP4:
+        return 0.5 + 1 / 16.0;
+    default:
+        return 1;
+    }
+}
+
+/* Times that the operand is read before it is written: once more for the largest element of the
+ * whole tensor, unless that of steps before stands for it. */
+static int reads(int precision, bool delayed)
+{
+    bool per_tensor = precision == PL_FP8 || precision == PL_FP8_CURRENT || precision == PL_NVFP4;
+
+    return per_tensor && !delayed ? 2 : 1;
+}
+
+void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, int precision)
+{
+    bool engine = trainer->fp8_delayed || trainer->fp8_current;
+    bool delayed = precision == PL_FP8 && trainer->fp8_delayed && !trainer->fp8_current;
+    double input = narrow_bytes(precision, false), weight = narrow_bytes(precision, true);
+
+    assert(precision >= PL_FP32 && precision < PL_PRECISIONS);
+    *ret = (struct pl_operands){.kept = HALF, .weight = HALF, .gathered = HALF};
+    if (precision < PL_FP8)
+        return;
+    if (!engine) {
+        ret->cast = reads(precision, false) * HALF + input;
+        return;
+    }
+    ret->kept = input;
+    ret->weight = 2 * weight;
+    ret->gathered = precision == PL_MXFP8 ? HALF : weight; /* both its orders come from bf16 */
+    ret->cast = reads(precision, delayed) * HALF + 2 * input;
+    ret->quantized = ret->cast_once = true;
+    ret->current = precision == PL_FP8_CURRENT || (precision == PL_FP8 && trainer->fp8_current);
+}
+
+int pl_scale_block(int precision)
+{
+    return precision == PL_MXFP8 ? 32 : precision == PL_NVFP4 ? 16 : 1;
+}
+
+double pl_device_peak(const struct pl_device *device, int precision)
+{
+    double peak = precision == PL_NVFP4  ? device->tflops_fp4
+                  : precision >= PL_FP8  ? device->tflops_fp8
+                  : precision == PL_BF16 ? device->tflops_bf16
+                                         : device->tflops_fp32;
+
+    return peak > 0 ? peak : 0;
+}

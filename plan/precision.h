@@ -1,0 +1,23 @@
+/* Private to plan/: what the narrow precisions do to the operands of products. */
+#ifndef PLAN_PRECISION_H
+#define PLAN_PRECISION_H
+
+#include "plan/plan.h"
+
+struct pl_operands {
+    double kept;     /* bytes an element of an input that waits for its weight's gradient */
+    double weight;   /* bytes a weight, in all copies that products read */
+    double gathered; /* bytes a weight as ranks gather it with fp8_param_gather */
+    double cast;     /* bytes moved to cast one element of an operand; 0: nothing is cast */
+    bool quantized;  /* inputs are kept as they were cast, next to what other operations keep */
+    bool cast_once;  /* weights once a step, other operands once for all their products */
+    bool current;    /* per-tensor scales of this very operand, for experts one by one */
+};
+
+/* Of PRECISION in TRAINER. */
+void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, int precision);
+
+/* Elements of a dimension that share a scale: sizes of products are multiples of it; 1: any. */
+int pl_scale_block(int precision);
+
+#endif

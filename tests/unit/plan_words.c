@@ -1,0 +1,178 @@
+/* Narrow precisions: what is kept, gathered and computed, by formula. */
+#include "tests/unit/plan_world.h"
+
+#include <math.h>
+
+#include "plan/cost_parts.h"
+#include "plan/memory_parts.h"
+
+enum { GIB = 1 << 30 };
+
+/* NVIDIA's recipe of Llama 3 70B on 64 H100 (Megatron-Bridge of September 2025 to April 2026). */
+#define LLAMA_70B "{'tp':4,'sp':1,'pp':8,'vp':5,'zero':1,'micro_batch':1"
+
+/* A token of one layer, tp 1: both norms' inputs (2 x 2h), the inputs of qkv and of fc1 in fp8
+ * (2h), q, k, v and attention's output in bf16 (4q + 4kv), that output in fp8 (q), fc1's output in
+ * bf16 (4f), and fc2's input in fp8 (f). In bf16: 8h + 4q + 4kv + 6f. */
+static void inputs_of_products_are_kept_as_they_were_cast(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    double h = x.m.hidden, q = (double)x.m.heads * x.m.head_dim,
+           kv = (double)x.m.kv_heads * x.m.head_dim, f = x.m.ffn, tokens = x.w.seq;
+    static const struct {
+        const char *precision;
+        double kept, copied; /* of an input; of one that is kept in bf16 as well */
+    } row[] = {
+        {"bf16", 2, 0},
+        {"fp8", 1, 1},
+        {"fp8-current", 1, 1},
+        {"fp8-blockwise", 1 + 1 / 32.0, 1 + 1 / 32.0},
+        {"mxfp8", 1 + 1 / 32.0, 1 + 1 / 32.0},
+        {"nvfp4", 9 / 16.0, 9 / 16.0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct pl_layout l = layout_of(&x, "{'world':64}");
+        double want = 4 * h + 2 * row[i].kept * h + 4 * q + 4 * kv + row[i].copied * q + 4 * f +
+                      row[i].kept * f;
+
+        while (strcmp(pl_precision_names[l.precision], row[i].precision) != 0)
+            l.precision = (l.precision + 1) % PL_PRECISIONS;
+        if (fabs(pl_layer_activation_bytes(problem_of(&x), &l, false) / (tokens * want) - 1) >
+            1e-12)
+            fail_msg("%s: %.0f bytes, not %.0f", row[i].precision,
+                     pl_layer_activation_bytes(problem_of(&x), &l, false), tokens * want);
+    }
+    x.t = pl_trainer_find("torchtitan"); /* torchao casts for each product and keeps bf16 */
+    struct pl_layout wide = layout_of(&x, "{'world':64,'precision':'bf16'}"),
+                     narrow = layout_of(&x, "{'world':64,'precision':'fp8'}");
+
+    assert_true(pl_layer_activation_bytes(problem_of(&x), &wide, false) ==
+                pl_layer_activation_bytes(problem_of(&x), &narrow, false));
+}
+
+/* Weights in bf16 and, in both orders, as products read them; or only so. */
+static void weights_are_kept_twice_unless_they_are_gathered_narrow(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    struct pl_layout l = layout_of(&x, LLAMA_70B ",'precision':'bf16'}");
+    double matrices = x.m.hidden *
+                      (2.0 * (x.m.heads + x.m.kv_heads) * x.m.head_dim + 3.0 * x.m.ffn) *
+                      x.m.layers / 32;
+    static const struct {
+        int precision;
+        double beside, instead; /* bytes a weight beyond those of bf16 */
+    } row[] = {
+        {PL_FP8_CURRENT, 2, 0}, {PL_MXFP8, 2 + 2 / 32.0, 2 / 32.0}, {PL_NVFP4, 9 / 8.0, -7 / 8.0}};
+    struct pl_memory bf16, beside, instead;
+
+    (void)state;
+    pl_memory_rank(&bf16, problem_of(&x), &l, 8); /* a stage between the ends */
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        l.precision = row[i].precision;
+        l.fp8_param_gather = 0;
+        pl_memory_rank(&beside, problem_of(&x), &l, 8);
+        l.fp8_param_gather = 1;
+        pl_memory_rank(&instead, problem_of(&x), &l, 8);
+        assert_true(fabs((beside.bytes[PL_MEM_WEIGHTS] - bf16.bytes[PL_MEM_WEIGHTS]) / matrices -
+                         row[i].beside) < 1e-9);
+        assert_true(fabs((instead.bytes[PL_MEM_WEIGHTS] - bf16.bytes[PL_MEM_WEIGHTS]) / matrices -
+                         row[i].instead) < 1e-9);
+        assert_true(instead.bytes[PL_MEM_MASTER] == bf16.bytes[PL_MEM_MASTER] &&
+                    instead.bytes[PL_MEM_GRADS] == bf16.bytes[PL_MEM_GRADS]);
+    }
+}
+
+static void the_published_recipe_of_llama_70b_in_fp8_fits(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    struct pl_layout l = layout_of(&x, LLAMA_70B ",'precision':'fp8-current','fp8_param_gather':1,"
+                                                 "'overlap_grad_reduce':1,'overlap_param_gather':1,"
+                                                 "'overlap_p2p':1}");
+    struct pl_memory worst;
+    struct pl_verdict verdict;
+    char text[512];
+
+    (void)state;
+    if (!pl_layout_check(&verdict, problem_of(&x), &l))
+        fail_msg("%s", pl_verdict_text(text, sizeof(text), &verdict));
+    pl_memory_worst(&worst, problem_of(&x), &l);
+    print_message("# %.1f GiB of %.1f\n", worst.total / GIB, pl_memory_offered(&x.c, 0) / GIB);
+    assert_true(pl_fits(problem_of(&x), &l, 0.05));
+}
+
+static double seconds_of(const struct world *x, const char *precision, int gather)
+{
+    char text[256];
+    struct pl_layout l;
+    struct pl_cost cost;
+
+    snprintf(text, sizeof(text), LLAMA_70B ",'precision':'%s','fp8_param_gather':%d}", precision,
+             gather);
+    l = layout_of(x, text);
+    pl_cost(&cost, problem_of(x), &l);
+    return cost.total;
+}
+
+/* The word says the recipe; fp8 alone is the trainer's. */
+static void a_recipe_costs_its_casts(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+
+    (void)state;
+    assert_true(seconds_of(&x, "fp8", 0) < seconds_of(&x, "fp8-blockwise", 0));
+    assert_true(seconds_of(&x, "mxfp8", 0) < seconds_of(&x, "fp8-current", 0));
+    assert_true(seconds_of(&x, "fp8-current", 0) < seconds_of(&x, "bf16", 0));
+    x.c.device.tflops_fp4 = 4 * x.c.device.tflops_bf16; /* a made-up device with such units */
+    assert_true(seconds_of(&x, "nvfp4", 0) < seconds_of(&x, "fp8", 0));
+}
+
+static void narrow_weights_are_gathered_in_half_the_bytes(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    double wide = seconds_of(&x, "fp8-current", 0);
+
+    (void)state;
+    assert_true(seconds_of(&x, "fp8-current", 1) < wide);
+    assert_true(seconds_of(&x, "mxfp8", 1) == seconds_of(&x, "mxfp8", 0)); /* in bf16 */
+    assert_true(wide - seconds_of(&x, "nvfp4", 1) > wide - seconds_of(&x, "nvfp4", 0));
+}
+
+/* An OPTION is in a default space with its standard, under "auto" with all that the trainer takes.
+ */
+static void options_take_part_where_a_space_names_them(void **state)
+{
+    static const char *const spaces[] = {"{}", "{'fp8_param_gather':'auto','precision':'fp8'}"};
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 64, "megatron");
+    size_t values[2] = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(spaces); i++) {
+        AUTO_JSON *v = unit_json(spaces[i]);
+        AUTO_FREE struct pl_space *space = mem_alloc(sizeof(*space));
+        struct err e = {0};
+
+        assert_int_equal(pl_space_parse(space, v, problem_of(&x), &e), 0);
+        values[i] = (size_t)pl_space_axis(space, "fp8_param_gather")->n;
+        for (enum pl_key key = 0; i == 0 && key < PL_LAYOUT_KEYS; key++)
+            if (pl_layout_keys[key].part == PL_OPTION)
+                assert_true(space->axis[key].n == 1 &&
+                            space->axis[key].value[0] == pl_layout_keys[key].standard);
+    }
+    assert_true(values[0] == 1 && values[1] == 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(inputs_of_products_are_kept_as_they_were_cast),
+        cmocka_unit_test(weights_are_kept_twice_unless_they_are_gathered_narrow),
+        cmocka_unit_test(the_published_recipe_of_llama_70b_in_fp8_fits),
+        cmocka_unit_test(a_recipe_costs_its_casts),
+        cmocka_unit_test(narrow_weights_are_gathered_in_half_the_bytes),
+        cmocka_unit_test(options_take_part_where_a_space_names_them),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
