@@ -48,6 +48,8 @@ void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int
     ret->far_bps = far->gbs * 1e9 * share_of(far, rates, op->constants->far) * ret->per_node;
     if (ret->per_node == size)
         ret->far_bps = ret->near_bps;
+    else if (op->constants->spread > 0)
+        ret->far_bps *= pow((double)size / ret->per_node, -op->constants->spread);
     ret->near_s = near->latency_us * 1e-6;
     ret->far_s = far->latency_us * 1e-6;
     ret->start_s = rates->collective_s;

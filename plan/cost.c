@@ -85,7 +85,7 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
     int n = problem->model->layers;
 
     assert(problem->model && problem->cluster && problem->workload && problem->trainer);
-    ctx->op.constants = constants ? constants : &pl_default_constants;
+    ctx->op.constants = constants ? constants : pl_constants_of(problem->trainer);
     ctx->op.problem = *problem;
     ctx->moe_before = mem_alloc(((size_t)n + 1) * sizeof(*ctx->moe_before));
     for (int i = 0; i < n; i++)
@@ -405,6 +405,7 @@ static double message_s(const struct pl_op_ctx *op, const struct pl_layout *layo
     struct pl_group g;
     double bytes = (double)op->problem.workload->seq / layout->cp * layout->micro_batch *
                    op->problem.model->hidden * op->rates.element;
+    double host = op->constants->message_us * 1e-6;
     int stride = pl_axis_stride(layout, PL_PP);
 
     if (layout->pp == 1)
@@ -416,9 +417,9 @@ static double message_s(const struct pl_op_ctx *op, const struct pl_layout *layo
         struct pl_group tp;
 
         pl_group_of(&tp, op, layout->tp, 1);
-        return pl_send_s(&g, bytes / layout->tp) + pl_gather_s(&tp, bytes);
+        return host + pl_send_s(&g, bytes / layout->tp) + pl_gather_s(&tp, bytes);
     }
-    return pl_send_s(&g, bytes / layout->tp);
+    return host + pl_send_s(&g, bytes / layout->tp);
 }
 
 /* Seconds beyond the slowest stage's own work; pipe.c has the formulas. */
@@ -458,6 +459,15 @@ static double crowded(const struct pl_op_ctx *op, const struct pl_layout *layout
 static double slowest(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
     return op->rates.cpu ? 0 : op->constants->jitter * sqrt(2 * log(layout->world));
+}
+
+/* Each step of a pipeline waits for the host or link that a rare pause hits: the more devices, the
+ * likelier there is one. */
+static double stalled(const struct pl_op_ctx *op, const struct pl_layout *layout, double micro)
+{
+    return layout->pp == 1
+               ? 0
+               : (micro + layout->pp - 1) * op->constants->stall_us * 1e-6 * layout->world;
 }
 
 /* The machine's rates for LAYOUT are in CTX afterwards. */
@@ -502,8 +512,9 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
         b->message_s;
     ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->pipeline, layout, micro);
     pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
-    ret->seconds[PL_COST_OTHER] =
-        crowded(&ctx->op, layout, &b->pipeline, micro, pace) + slowest(&ctx->op, layout) * pace;
+    ret->seconds[PL_COST_OTHER] = crowded(&ctx->op, layout, &b->pipeline, micro, pace) +
+                                  slowest(&ctx->op, layout) * pace +
+                                  stalled(&ctx->op, layout, micro);
     ret->seconds[PL_COST_DP] =
         data_parallel(&ctx->op, layout, slow, &b->held, micro) + tied_embedding(&ctx->op, layout);
     ret->seconds[PL_COST_OPTIMIZER] = optimizer(&ctx->op, layout, &b->held);

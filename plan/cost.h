@@ -34,27 +34,12 @@ struct pl_cost {
     double tokens_per_s;          /* of the whole job */
 };
 
-/* Constants of machines and software that no profile holds (docs/explanation/cost-model.md). */
-struct pl_constants {
-    double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert,
-        jitter;
-};
-
-struct pl_constant_name {
-    const char *name;
-    size_t offset;   /* of the double in struct pl_constants */
-    double min, max; /* what physics leaves open */
-};
-
-extern const struct pl_constants pl_default_constants;
-extern const struct pl_constant_name pl_constant_names[]; /* ends with a NULL name */
-
 /* Expected seconds of one iteration of a legal layout. */
 void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct pl_layout *layout);
 json_t *pl_cost_json(const struct pl_cost *cost);
 
 /* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
- * to and CONSTANTS (may be NULL: the default ones) must outlive the context. Not thread-safe. */
+ * to and CONSTANTS (may be NULL: those of the problem's stack) must outlive the context. Not thread-safe. */
 struct pl_cost_ctx;
 struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
                                     const struct pl_constants *constants);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# embed.sh SRCDIR: write the C tables of plan/preset.h from presets/{models,clusters}/*.json and examples/*.json, in the order
+# embed.sh SRCDIR: write the C tables of plan/preset.h from presets/{models,clusters,stacks}/*.json and examples/*.json, in the order
 # of their names. A file's name without .json is the preset's name.
 set -e
 cd "$1/plan"
@@ -28,4 +28,5 @@ echo '/* Made by embed.sh from presets/: do not edit. */'
 echo '#include "plan/preset.h"'
 table model presets/models/*.json
 table cluster presets/clusters/*.json
+table stack presets/stacks/*.json
 table example examples/*.json

@@ -21,10 +21,6 @@
 #include "base/base.h"
 #include "plan/shape.h"
 
-/* What the device context, the communication library and fragmentation take on top of the plan; of
- * the order that NVIDIA's tools show on A100 and H100 with NCCL. */
-static const double OVERHEAD_BYTES = 2.0 * (1 << 30);
-
 /* The rank with the most tokens decides in a dropless MoE layer; a balanced router stays within
  * this share. */
 static const double MOE_IMBALANCE = 1.1;
@@ -296,14 +292,14 @@ static double activations(const struct pl_problem *problem, const struct pl_layo
 
 /* A model that is built before it is sharded is whole on the device at first: if that is the peak,
  * the weights are what it consists of. */
-static void whole_start(struct pl_memory *memory, double whole)
+static void whole_start(struct pl_memory *memory, double whole, double reserve)
 {
     double later = 0;
 
     for (int i = 0; i < PL_MEM_CLASSES; i++)
         later += memory->bytes[i];
-    if (whole + OVERHEAD_BYTES > later)
-        memory->bytes[PL_MEM_WEIGHTS] += whole + OVERHEAD_BYTES - later;
+    if (whole + reserve > later)
+        memory->bytes[PL_MEM_WEIGHTS] += whole + reserve - later;
 }
 
 /* Of HELD parameters' gradients and of SPLIT parameters that this rank updates. Half-precision
@@ -337,6 +333,8 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     int stage = pl_axis_coord(layout, PL_PP, rank);
     double tokens = tokens_of(problem, layout);
     double weight = fp32 ? 4 : 2, master = fp32 ? 0 : 4;
+    const struct pl_constants *constants = pl_constants_of(trainer);
+    double reserve = constants->reserve_gib * (1 << 30);
     struct pl_held p;
     double all, split;
 
@@ -348,19 +346,20 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     else
         ret->bytes[PL_MEM_WEIGHTS] = weight * all + narrow_weights(trainer, layout, p.narrow);
     ret->bytes[PL_MEM_GRADS] =
+        constants->gradients *
         gradients(trainer, fp32, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 8 * split;
-    ret->bytes[PL_MEM_ACTIVATIONS] = activations(problem, layout, stage);
+    ret->bytes[PL_MEM_ACTIVATIONS] = constants->activation * activations(problem, layout, stage);
     if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] =
             4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);
     if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits in fp32 */
         ret->bytes[PL_MEM_LOGITS] =
-            (1 + model->mtp) *
-            (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
-             (trainer->eager_loss ? 12 : 4) * tokens * model->vocab / layout->tp);
-    ret->bytes[PL_MEM_WORKSPACE] = OVERHEAD_BYTES;
+            (1 + model->mtp) * (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
+                                constants->logits * (trainer->eager_loss ? 12 : 4) * tokens *
+                                    model->vocab / layout->tp);
+    ret->bytes[PL_MEM_WORKSPACE] = reserve;
     if (layout->zero >= 3 && trainer->whole_start)
-        whole_start(ret, weight * all);
+        whole_start(ret, weight * all, reserve);
 }

@@ -423,6 +423,30 @@ static void whole_layer(struct pl_layer_time *ret, double *core, double *exchang
     add_cp(ret, *core, op, layout);
 }
 
+/* Seconds by which a host that takes HOST to issue the kernels holds up a device that takes DEVICE
+ * to run them: the slower of both, and something more where they are close. */
+static double held_up(double device, double host)
+{
+    double share = host / device;
+
+    return device > 0 ? device * (sqrt(sqrt(1 + share * share * share * share)) - 1) : host;
+}
+
+/* The host issues products, attention and what lies between them, and a tp group's collectives;
+ * twice as many in the backward pass. */
+static void add_host(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                     const struct pl_layout *layout, bool moe)
+{
+    const double products = 5, collectives = layout->tp > 1 ? 4 : 0;
+    double kernels = LAYER_KERNELS + products + collectives + (moe ? MOE_KERNELS : 0);
+    double host = kernels * op->constants->issue_us * 1e-6;
+
+    layer->fwd += held_up(layer->fwd + layer->tp_fwd + layer->cp_fwd + layer->ep_fwd, host);
+    layer->bwd_input += held_up(layer->bwd_input + layer->bwd_weight + layer->tp_bwd +
+                                    layer->cp_bwd + layer->ep_bwd,
+                                2 * host);
+}
+
 void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, bool moe)
 {
@@ -435,6 +459,8 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
         whole_layer(ret, &core, &exchange, op, layout, moe);
     if (layout->overlap_moe_a2a)
         hide_exchange(ret, exchange, op);
+    if (op->constants->issue_us > 0)
+        add_host(ret, op, layout, moe);
     add_recompute(ret, core, op, layout, moe);
 }
 

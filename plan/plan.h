@@ -25,6 +25,7 @@
 #include "plan/cost.h"
 #include "plan/example.h"
 #include "plan/layout.h"
+#include "plan/learn.h"
 #include "plan/limits.h"
 #include "plan/memory.h"
 #include "plan/mesh.h"
@@ -37,5 +38,6 @@
 #include "plan/rank.h"
 #include "plan/rules.h"
 #include "plan/space.h"
+#include "plan/stack.h"
 
 #endif

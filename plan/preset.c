@@ -31,3 +31,13 @@ const char *pl_cluster_preset(const char *name)
 {
     return find(pl_cluster_preset_table, name);
 }
+
+const char *const *pl_stack_presets(void)
+{
+    return pl_stack_preset_names;
+}
+
+const char *pl_stack_preset(const char *name)
+{
+    return find(pl_stack_preset_table, name);
+}

@@ -8,8 +8,9 @@ struct pl_preset {
 };
 
 extern const struct pl_preset pl_model_preset_table[], pl_cluster_preset_table[],
-    pl_example_preset_table[];
+    pl_example_preset_table[], pl_stack_preset_table[];
 extern const char *const pl_model_preset_names[], *const pl_cluster_preset_names[],
-                                                      *const pl_example_preset_names[];
+                                                      *const pl_example_preset_names[],
+                                                          *const pl_stack_preset_names[];
 
 #endif

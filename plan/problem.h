@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "plan/cluster.h"
 #include "plan/model.h"
+#include "plan/stack.h"
 
 /* From PL_FP8 on products read narrow operands (plan/precision.c). PL_FP8 scales them as the
  * trainer does unless told otherwise. */
@@ -77,14 +78,15 @@ struct pl_trainer {
     double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:
                                attention's core */
     bool flash;             /* attention keeps no T x T matrix for the backward pass */
-    int flash_units;  /* generation of matrix units that its kernels were written for: 1 before
+    int flash_units;       /* generation of matrix units that its kernels were written for: 1 before
                          Ampere (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper
                          (FlashAttention-3, cuDNN 9); 0: whatever the device has */
-    bool eager_loss;  /* PyTorch's cross entropy as it is, of logits in fp32 */
-    bool fp8_delayed; /* delayed scaling; weights are cast once a step */
-    bool fp8_current; /* per-tensor current scaling; weights are cast once a step */
-    bool weighs_rows; /* router's weights meet the experts' hidden rows, not their outputs */
-    bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
+    bool eager_loss;       /* PyTorch's cross entropy as it is, of logits in fp32 */
+    bool fp8_delayed;      /* delayed scaling; weights are cast once a step */
+    bool fp8_current;      /* per-tensor current scaling; weights are cast once a step */
+    bool weighs_rows;      /* router's weights meet the experts' hidden rows, not their outputs */
+    bool whole_start;      /* zero 3: the model is built whole on the device before it is sharded */
+    struct pl_stack stack; /* how well it runs; no name: the shipped constants */
 };
 
 /* The largest ZeRO stage of a space and of a baseline that do not name one. */

@@ -6,46 +6,6 @@
 
 #include "base/base.h"
 
-/*
- * Few, of a machine class or of all software, never of a row or a model.
- *
- * memory     share of the memory's bandwidth that streaming kernels reach
- * near, far  share of a link's bandwidth that a collective reaches inside a node, between nodes
- * attention  share of the matrix rate that streaming attention reaches
- * kernel_us  gap that each kernel leaves: launch, drain
- * collective_us  start of a collective
- * hidden     share of an overlapped collective that really hides behind compute
- * tp_hidden  the same for tensor-parallel collectives cut into pieces
- * expert     share of the matrix rate that grouped products of experts reach
- * jitter     standard deviation of a device's step time over its mean
- */
-const struct pl_constants pl_default_constants = {
-    .memory = 0.87,
-    .near = 0.76,
-    .far = 0.78,
-    .attention = 0.69,
-    .kernel_us = 3.9,
-    .collective_us = 20,
-    .hidden = 0.65,
-    .tp_hidden = 0.44,
-    .expert = 0.93,
-    .jitter = 0.0097,
-};
-
-const struct pl_constant_name pl_constant_names[] = {
-    {"memory", offsetof(struct pl_constants, memory), 0.4, 1},
-    {"near", offsetof(struct pl_constants, near), 0.3, 1},
-    {"far", offsetof(struct pl_constants, far), 0.2, 1},
-    {"attention", offsetof(struct pl_constants, attention), 0.2, 1},
-    {"kernel_us", offsetof(struct pl_constants, kernel_us), 1, 40},
-    {"collective_us", offsetof(struct pl_constants, collective_us), 5, 100},
-    {"hidden", offsetof(struct pl_constants, hidden), 0, 1},
-    {"tp_hidden", offsetof(struct pl_constants, tp_hidden), 0, 1},
-    {"expert", offsetof(struct pl_constants, expert), 0.3, 1},
-    {"jitter", offsetof(struct pl_constants, jitter), 0.002, 0.05},
-    {NULL, 0, 0, 0},
-};
-
 /* Peaks of the arithmetic units where no product was measured reach this share (A100 0.87, H100
  * 0.80). */
 static const double BEST_OF_PEAK = 0.80;
@@ -102,6 +62,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
         cpu_rates(ret, device, threads);
         return;
     }
+    sustained *= constants->matrix;
     ret->flops = sustained * matrix_flops(device, precision);
     ret->half_flops = precision >= PL_FP8 ? sustained * matrix_flops(device, PL_BF16) : ret->flops;
     pl_operands_of(&operands, problem->trainer, precision);

@@ -122,20 +122,6 @@ void predict(struct guess *ret, const struct row *r, const struct tuning *t)
 
 /* ---- what was known beforehand ------------------------------------------- */
 
-/*
- * Each constant with the width to which sources outside this collection know it;
- * docs/explanation/cost-model.md names them. A constant that no source bounds has a wide prior.
- */
-static const struct prior {
-    const char *name;
-    double value, width;
-} priors[] = {
-    {"memory", 0.85, 0.06},    {"near", 0.76, 0.05},    {"far", 0.80, 0.10},
-    {"attention", 0.60, 0.25}, {"kernel_us", 4, 0.3},   {"collective_us", 20, 0.3},
-    {"hidden", 0.80, 0.25},    {"tp_hidden", 0.5, 0.4}, {"expert", 0.9, 0.1},
-    {"jitter", 0.01, 0.5},
-};
-
 /* Of a device's best product under the load of a long run; and of one that is held to 500 of its
  * 700 W, whose clock falls about as the cube root of the power. */
 static const double SUSTAINED = 0.92, SUSTAINED_500W = 0.82, SUSTAINED_WIDTH = 0.08;
@@ -146,16 +132,12 @@ static double device_prior(const char *name)
     return strstr(name, "500 W") ? SUSTAINED_500W : SUSTAINED;
 }
 
-static double *constant(struct pl_constants *k, const struct pl_constant_name *n)
-{
-    return (double *)(void *)((char *)k + n->offset);
-}
-
+/* Those that are fitted: the first of the table. */
 static size_t constants(void)
 {
     size_t n = 0;
 
-    while (pl_constant_names[n].name)
+    while (pl_constant_names[n].name && pl_constant_names[n].width > 0)
         n++;
     return n;
 }
@@ -174,12 +156,9 @@ double *tuning_value(struct tuning *t, size_t i, const char **ret_name, double *
         return &t->device[i - n].sustained;
     }
     *ret_name = pl_constant_names[i].name;
-    for (size_t j = 0; j < ARRAY_LEN(priors); j++)
-        if (str_eq(priors[j].name, *ret_name)) {
-            *ret_prior = priors[j].value;
-            *ret_width = priors[j].width;
-        }
-    return constant(&t->k, &pl_constant_names[i]);
+    *ret_prior = pl_constant_names[i].prior;
+    *ret_width = pl_constant_names[i].width;
+    return pl_constant(&t->k, &pl_constant_names[i]);
 }
 
 void tuning_shipped(struct tuning *ret, const struct rows *rows)

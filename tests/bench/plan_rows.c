@@ -4,77 +4,41 @@
 
 /*
  * Software by the family of rows that it made, or by words of their source where a family is a
- * mixture (fp8) or is not listed: how a trainer of that time and kind runs. A stack is a release,
- * not a row: all its rows share it.
+ * mixture (fp8) or is not listed: a stack of plan/presets/stacks/, and what it does that layouts and
+ * models of rows do not say. A stack is a release, not a row: all its rows share it.
  */
-enum { UNFUSED, FLASH_1, FLASH_2, FLASH_3 };
-
-struct stack {
+struct software {
     const char *families[4], *words[5];
-    bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_start, fp8_delayed,
-        fp8_current, weighs_rows, balanced, eager_loss, far_a2a_overlap;
-    int attention; /* UNFUSED, or the generation of units that its kernels were written for */
-    double selective_share;
+    const char *stack;
+    bool overlap, balanced, far_a2a_overlap;
     double network; /* share of the network's bandwidth that its authors measured */
 };
 
-static const struct stack stacks[] = {
-    /* Megatron-LM and DeepSpeed of 2020-21 on Selene. The paper states its effective bandwidth:
-     * 12.9 TB/s bisection of the all-reduce on 3072 devices, whose links add up to 38.4. */
-    {.families = {"sc21"}, .half_grads = true, .tensor_gather = true, .network = 0.34},
-    /* Megatron-LM of 2022: the input gradient's all-reduce runs beside the weight gradient. */
-    {.families = {"korth", "megascale"}, .half_grads = true, .tp_async = true},
-    /* Megatron-DeepSpeed of 2021 (BigScience) and, after Megatron 3.0 was merged, of 2023. */
-    {.families = {"bloom"}, .words = {"BigScience", "DeepSpeed"}, .half_grads = true},
-    {.families = {"vtrain"}, .half_grads = true, .tp_async = true},
-    /* Megatron-Core with Transformer Engine, tp's collectives cut into pieces. */
-    {.families = {"mcore"},
-     .words = {"Megatron-Core"},
-     .overlap = true,
-     .tp_async = true,
-     .tp_overlap = true,
-     .fp8_delayed = true,
-     .attention = FLASH_3},
-    /* Megatron-Bridge's recipes: as NeMo's below, with fp8 of current scales (FP8_CS), and the
-     * exchange of experts beside the other micro-batch's compute where it leaves the node
-     * (overlap_moe_expert_parallel_comm for Qwen3 235B and DeepSeek-V3 on H100, not for 30B). */
+static const struct software software[] = {
+    /* The paper states its effective bandwidth: 12.9 TB/s bisection of the all-reduce on 3072
+     * devices, whose links add up to 38.4. */
+    {.families = {"sc21"}, .stack = "megatron-2021", .network = 0.34},
+    {.families = {"korth", "megascale"}, .stack = "megatron-2022"},
+    {.families = {"bloom"}, .words = {"BigScience", "DeepSpeed"}, .stack = "megatron-deepspeed"},
+    {.families = {"vtrain"}, .stack = "megatron-2022"},
+    {.families = {"mcore"}, .words = {"Megatron-Core"}, .stack = "megatron-core", .overlap = true},
+    /* The exchange of experts overlaps the other micro-batch's compute where it leaves the node
+     * (overlap_moe_expert_parallel_comm for Qwen3 235B and DeepSeek-V3 on H100, not for 30B), and
+     * each expert is sent as many tokens as any other (moe_router_force_load_balancing). */
     {.words = {"Megatron-Bridge"},
+     .stack = "megatron-bridge",
      .overlap = true,
-     .tp_async = true,
-     .tp_overlap = true,
-     .half_grads = true,
-     .fp8_current = true,
-     .weighs_rows = true,
      .far_a2a_overlap = true,
-     .balanced = true,
-     .attention = FLASH_3},
-    /* NeMo's recipes of it keep gradients in half precision (grad_reduce_in_fp32 off,
-     * grad_sync_dtype bf16), and send each expert as many tokens as any other
-     * (moe_router_force_load_balancing). */
+     .balanced = true},
     {.families = {"dgxc"},
      .words = {"NeMo", "DGX"},
+     .stack = "nemo",
      .overlap = true,
-     .tp_async = true,
-     .tp_overlap = true,
-     .half_grads = true,
-     .fp8_delayed = true,
-     .balanced = true,
-     .attention = FLASH_3},
-    /* The same with experts, whose recipes do not; its FSDP wraps a model that was built whole. */
-    {.families = {"pfold"},
-     .overlap = true,
-     .tp_async = true,
-     .whole_start = true,
-     .attention = FLASH_3},
-    /* PyTorch FSDP with the first FlashAttention's Triton kernels. */
-    {.families = {"foundry"}, .words = {"foundry"}, .overlap = true, .attention = FLASH_1},
-    /* torchtitan: FSDP2, PyTorch's attention, every second product saved in "selective". */
-    {.families = {"torchtitan"},
-     .words = {"torchtitan"},
-     .overlap = true,
-     .attention = FLASH_2,
-     .eager_loss = true,
-     .selective_share = 0.5},
+     .balanced = true},
+    /* The same with experts, whose recipes do not. */
+    {.families = {"pfold"}, .stack = "megatron-folding", .overlap = true},
+    {.families = {"foundry"}, .words = {"foundry"}, .stack = "fsdp1-triton", .overlap = true},
+    {.families = {"torchtitan"}, .words = {"torchtitan"}, .stack = "torchtitan", .overlap = true},
 };
 
 static bool is_one_of(const char *const *names, size_t n, const char *name)
@@ -98,12 +62,11 @@ static bool has_one_of(const char *const *words, size_t n, const char *text)
  * by tp or pp and computes all of its forward pass again keeps scores, since streaming attention
  * ended that, and is Megatron of 2022; anything else is today's Megatron.
  */
-static const struct stack *stack_by_look(const struct row *r)
+static const struct software *software_by_look(const struct row *r)
 {
-    static const struct stack sharded = {.overlap = true, .attention = FLASH_2};
-    static const struct stack other = {
-        .overlap = true, .tp_async = true, .fp8_delayed = true, .attention = FLASH_3};
-    static const struct stack unfused = {.half_grads = true, .tp_async = true};
+    static const struct software sharded = {.stack = "fsdp2", .overlap = true},
+                                 other = {.stack = "transformer-engine", .overlap = true},
+                                 unfused = {.stack = "megatron-2022"};
     const json_t *layout = json_object_get(r->doc, "layout");
     const char *recompute = json_string_value(json_object_get(layout, "recompute"));
 
@@ -112,17 +75,17 @@ static const struct stack *stack_by_look(const struct row *r)
     return recompute && !strcmp(recompute, "full") ? &unfused : &other;
 }
 
-static const struct stack *stack_of(const struct row *r)
+static const struct software *software_of(const struct row *r)
 {
     const char *source = json_string_value(json_object_get(r->doc, "source"));
 
-    for (size_t i = 0; i < ARRAY_LEN(stacks); i++)
-        if (is_one_of(stacks[i].families, ARRAY_LEN(stacks[i].families), r->family))
-            return &stacks[i];
-    for (size_t i = 0; source && i < ARRAY_LEN(stacks); i++)
-        if (has_one_of(stacks[i].words, ARRAY_LEN(stacks[i].words), source))
-            return &stacks[i];
-    return stack_by_look(r);
+    for (size_t i = 0; i < ARRAY_LEN(software); i++)
+        if (is_one_of(software[i].families, ARRAY_LEN(software[i].families), r->family))
+            return &software[i];
+    for (size_t i = 0; source && i < ARRAY_LEN(software); i++)
+        if (has_one_of(software[i].words, ARRAY_LEN(software[i].words), source))
+            return &software[i];
+    return software_by_look(r);
 }
 
 /* Words by which a row says how its software ran, in its name or its note. */
@@ -133,28 +96,24 @@ static bool says(const struct row *r, const char *word)
     return strstr(r->id, word) || (note && strstr(note, word));
 }
 
-static void set_trainer(struct row *r)
+/* The stack that the row names, or that its software is; and what the row says of itself. */
+static int set_trainer(struct row *r, struct err *e)
 {
-    const struct stack *f = stack_of(r);
+    json_t *named = json_object_get(r->doc, "stack");
+    AUTO_JSON *stack = named ? json_incref(named) : json_string(software_of(r)->stack);
 
-    r->trainer = *pl_trainer_find("any");
-    r->trainer.flash = f->attention != UNFUSED;
-    r->trainer.flash_units = f->attention;
-    /* recipes with experts do not cut tp's collectives */
-    r->trainer.tp_overlap = (f->tp_overlap && !r->moe) || says(r, "async TP");
-    r->trainer.tp_async = f->tp_async;
-    r->trainer.half_grads = f->half_grads;
+    if (pl_stack_parse(&r->trainer, stack, pl_trainer_find("any"), e) < 0)
+        return err_under(e, "/stack");
+    if (r->moe) /* recipes with experts do not cut tp's collectives */
+        r->trainer.tp_overlap = false;
+    if (says(r, "async TP"))
+        r->trainer.tp_overlap = true;
     /* from that day on the log's runs add up gradients in fp32 */
     r->trainer.summed_grads = str_starts(r->id, "bloom-02-28");
-    /* its tables of H200 are of a release that compiles the loss */
-    r->trainer.eager_loss = f->eager_loss && !says(r, "h200");
-    r->trainer.tensor_gather = f->tensor_gather;
-    r->trainer.eager = says(r, "-eager");
-    r->trainer.whole_start = f->whole_start;
-    r->trainer.fp8_delayed = f->fp8_delayed;
-    r->trainer.fp8_current = f->fp8_current;
-    r->trainer.weighs_rows = f->weighs_rows;
-    r->trainer.selective_share = f->selective_share;
+    if (says(r, "h200")) /* its tables of H200 are of a release that compiles the loss */
+        r->trainer.eager_loss = false;
+    r->trainer.eager |= says(r, "-eager");
+    return 0;
 }
 
 /* The row's model has sizes only; what GPT models of these papers share is added. */
@@ -178,7 +137,7 @@ struct pl_problem row_problem(const struct row *row)
 
 static int parse_layout(struct row *r, const json_t *v, int devices, struct err *e)
 {
-    const struct stack *f = stack_of(r);
+    const struct software *f = software_of(r);
     struct pl_problem problem = row_problem(r);
     AUTO_JSON *l = json_deep_copy(v);
     const char *precision = json_string_value(json_object_get(l, "precision"));
@@ -327,6 +286,26 @@ static int parse_size(struct row *r, int *ret_devices, const json_t *v, struct e
     return 0;
 }
 
+/* Put what lines before this one define under a name where the row has the name. */
+static void expand(json_t *v, const json_t *defs)
+{
+    json_t *cluster = json_object_get(v, "cluster"), *it;
+    const char *model = json_string_value(json_object_get(v, "model")),
+               *profile = json_string_value(json_object_get(cluster, "profile"));
+
+    it = json_object_get(json_object_get(defs, "model"), model ? model : "");
+    if (it)
+        json_object_set(v, "model", json_object_get(it, "model"));
+    it = json_object_get(json_object_get(defs, "cluster"), profile ? profile : "");
+    if (it) {
+        json_t *whole = json_copy(it);
+
+        json_object_del(whole, "type");
+        json_object_set(whole, "nodes", json_object_get(cluster, "nodes"));
+        json_object_set_new(v, "cluster", whole);
+    }
+}
+
 static int parse_row(struct row *r, json_t *v, struct err *e)
 {
     int rc, devices;
@@ -337,13 +316,13 @@ static int parse_row(struct row *r, json_t *v, struct err *e)
     if (!json_object_get(v, "model")) /* microbenchmarks have no model, some no cluster */
         return json_object_get(v, "cluster") ? parse_cluster(r, v, e) : 0;
     if ((rc = parse_model(r, json_object_get(v, "model"), e)) < 0 ||
-        (rc = parse_cluster(r, v, e)) < 0 || (rc = parse_size(r, &devices, v, e)) < 0)
+        (rc = parse_cluster(r, v, e)) < 0 || (rc = parse_size(r, &devices, v, e)) < 0 ||
+        (rc = set_trainer(r, e)) < 0)
         return rc;
-    set_trainer(r);
-    if (stack_of(r)->balanced && r->moe && r->model.moe.capacity_factor <= 0)
+    if (software_of(r)->balanced && r->moe && r->model.moe.capacity_factor <= 0)
         r->model.moe.capacity_factor = 1; /* dropless and even */
-    if (stack_of(r)->network > 0 && r->cluster.nlinks)
-        r->cluster.link[r->cluster.nlinks - 1].share = stack_of(r)->network;
+    if (software_of(r)->network > 0 && r->cluster.nlinks)
+        r->cluster.link[r->cluster.nlinks - 1].share = software_of(r)->network;
     if ((rc = parse_layout(r, json_object_get(v, "layout"), devices, e)) < 0 ||
         (rc = check_layout(r, e)) < 0)
         return rc;
@@ -372,8 +351,30 @@ static void drop_nulls(json_t *v)
     }
 }
 
+/* A line that defines a cluster or a model for the rows after it. */
+static bool is_definition(json_t *defs, json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type")),
+               *name = json_string_value(json_object_get(v, "name"));
+
+    if (!type || !name || (!str_eq(type, "cluster") && !str_eq(type, "model")))
+        return false;
+    if (!json_object_get(defs, type))
+        json_object_set_new(defs, type, json_object());
+    json_object_set(json_object_get(defs, type), name, v);
+    return true;
+}
+
+static void leave_out(struct rows *ret, struct row *row, const char *where, const struct err *e)
+{
+    fprintf(stderr, "bench_plan: %s %s: left out: %s%s%s\n", where, row->id, e->pointer,
+            e->pointer[0] ? ": " : "", e->text);
+    json_decref(row->doc);
+    ret->left_out++;
+}
+
 /* One line of the file; what is no row is said and left out, and the others stand. */
-static void load_line(struct rows *ret, const char *line, const char *path, int number)
+static void load_line(struct rows *ret, const char *line, const char *where, json_t *defs)
 {
     AUTO_JSON *v = NULL;
     struct row row = {0};
@@ -383,13 +384,13 @@ static void load_line(struct rows *ret, const char *line, const char *path, int 
 
     if (r == 0) {
         drop_nulls(v);
+        if (is_definition(defs, v))
+            return;
+        expand(v, defs);
         r = parse_row(&row, v, &e);
     }
     if (r < 0) {
-        fprintf(stderr, "bench_plan: %s:%d %s: left out: %s%s%s\n", path, number, row.id, e.pointer,
-                e.pointer[0] ? ": " : "", e.text);
-        json_decref(row.doc);
-        ret->left_out++;
+        leave_out(ret, &row, where, &e);
         return;
     }
     MEM_GROW(ret->at, ret->n, ret->cap);
@@ -399,7 +400,8 @@ static void load_line(struct rows *ret, const char *line, const char *path, int 
 int rows_load(struct rows *ret, const char *path, struct err *e)
 {
     AUTO_FREE char *text = NULL;
-    char *line, *next;
+    AUTO_JSON *defs = json_object();
+    char *line, *next, where[256];
     size_t before = ret->n;
     int r, number = 0;
 
@@ -410,8 +412,9 @@ int rows_load(struct rows *ret, const char *path, struct err *e)
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
+        snprintf(where, sizeof(where), "%s:%d", path, number);
         if (line[strspn(line, " \t\r")])
-            load_line(ret, line, path, number);
+            load_line(ret, line, where, defs);
     }
     return ret->n > before ? 0 : err_set(e, -EINVAL, "%s: not one row can be used", path);
 }

@@ -1,0 +1,44 @@
+/*
+ * Learning a stack: its constants from a handful of measured runs. A part of plan.h.
+ */
+#ifndef PLAN_LEARN_H
+#define PLAN_LEARN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "plan/cost.h"
+#include "plan/layout.h"
+#include "plan/problem.h"
+
+/* One run. The model, cluster and workload are borrowed. */
+struct pl_sample {
+    const struct pl_model *model;
+    const struct pl_cluster *cluster;
+    const struct pl_workload *workload;
+    struct pl_layout layout;
+    double seconds; /* of an iteration; 0: not measured */
+    double bytes;   /* that the fullest device held; 0: not measured */
+    bool oom;       /* it ran out of memory: seconds and bytes are 0 */
+};
+
+struct pl_learned {
+    struct pl_trainer trainer; /* BASE's row with the learned stack */
+    double noise;              /* deviation of log(measured seconds) about the learned model */
+    double memory_noise;       /* the same of bytes */
+};
+
+/*
+ * The constants that SAMPLES of one stack make likeliest. Each has a log-normal prior: the median
+ * and deviation of BASE's stack where that has a deviation, else what any software may have (start
+ * and other of pl_constant_names). BASE says how the stack runs. COUNT may be 0: the prior.
+ * Samples must be layouts that exist (dp > 0); they need not fit.
+ */
+void pl_learn(struct pl_learned *ret, const struct pl_trainer *base,
+              const struct pl_sample *samples, size_t count, const char *name);
+
+/* What TRAINER's stack says of a sample; either result may be NULL. */
+void pl_sample_predict(double *ret_seconds, double *ret_bytes, const struct pl_trainer *trainer,
+                       const struct pl_sample *sample);
+
+#endif
