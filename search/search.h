@@ -71,7 +71,8 @@ struct se_spec {
     struct pl_cluster cluster;
     struct pl_workload workload;
     const struct pl_trainer *trainer;
-    struct pl_space *space; /* owned */
+    struct pl_trainer stacked; /* TRAINER as the campaign's stack runs it; no name: as by itself */
+    struct pl_space *space;    /* owned */
     enum se_objective objective;
     enum se_method method;
     bool use_prior;        /* search.prior is "model" */
@@ -97,7 +98,7 @@ struct se_spec {
 };
 
 /*
- * Read model, cluster, workload, trainer, rules, space, baseline, objective, constraints, budget,
+ * Read model, cluster, workload, trainer, rules, stack, space, baseline, objective, constraints, budget,
  * trial and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Other keys of a
  * campaign are skipped, unknown ones are errors. LOCAL as in pl_cluster_parse(). Every error has a
  * JSON pointer.
@@ -190,7 +191,7 @@ int se_tell_json(struct se_search *search, const json_t *tell, struct err *error
  * An earlier campaign whose trials inform this search (docs/explanation/search.md, Warm start): its
  * model, cluster, workload and trainer in SPEC (no space), and its trials. In a campaign's "search"
  * it is a member of "warm_start":
- *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "constraints"?,
+ *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "stack"?, "constraints"?,
  *      "trials": [{"layout", "status", "tokens_per_s", ...}]}
  * A trial has a layout and the keys of a tell.
  */

@@ -8,7 +8,7 @@
 /* "simulated" says where its trials come from; the search weighs them all alike. */
 static const char *const source_keys[] = {"campaign", "model",       "cluster",   "workload",
                                           "trainer",  "constraints", "simulated", "trials",
-                                          "rules",    NULL};
+                                          "rules",    "stack",  NULL};
 static const char *const past_keys[] = {
     "layout",           "status", "tokens_per_s", "tokens_per_s_se", "peak_memory_bytes",
     "tokens_per_s_max", NULL};

@@ -9,9 +9,9 @@ const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
 const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
 
 static const char *const campaign_keys[] = {
-    "name",      "model",       "cluster", "workload", "space",  "baseline",
-    "objective", "constraints", "budget",  "trial",    "search", "launcher",
-    "trainer",   "tags",        "notes",   "priority", "rules",  NULL,
+    "name",        "model",    "cluster", "workload", "space",    "baseline", "objective",
+    "constraints", "budget",   "trial",   "search",   "launcher", "trainer",  "tags",
+    "notes",       "priority", "rules",   "stack",    NULL,
 };
 static const char *const constraint_keys[] = {"memory_headroom", NULL};
 static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
@@ -132,6 +132,22 @@ static int parse_trainer(const struct pl_trainer **ret, const json_t *campaign, 
     return 0;
 }
 
+/* How the trainer runs, where the campaign says so. */
+static int parse_stack(struct se_spec *spec, const json_t *campaign, struct err *error)
+{
+    const json_t *stack = json_object_get(campaign, "stack");
+
+    if (!stack || json_is_null(stack))
+        return 0;
+    if (spec->trainer->bundled)
+        return err_at(error, -EINVAL, "/stack",
+                      "trainer %s runs as it does: \"stack\" is for trainers on GPUs",
+                      spec->trainer->name);
+    return pl_stack_parse(&spec->stacked, stack, spec->trainer, error) < 0
+               ? err_under(error, "/stack")
+               : 0;
+}
+
 static int parse_problem(struct se_spec *spec, const json_t *campaign,
                          const struct pl_cluster *local, struct err *error)
 {
@@ -146,6 +162,7 @@ static int parse_problem(struct se_spec *spec, const json_t *campaign,
         0)
         return err_under(error, "/cluster");
     if ((r = parse_trainer(&spec->trainer, campaign, error)) < 0 ||
+        (r = parse_stack(spec, campaign, error)) < 0 ||
         (r = jx_get_enum(&objective, campaign, "objective", se_objective_names, error)) < 0)
         return r;
     spec->objective = (enum se_objective)objective;
@@ -157,7 +174,8 @@ static int parse_problem(struct se_spec *spec, const json_t *campaign,
 
 struct pl_problem se_spec_problem(const struct se_spec *spec)
 {
-    return (struct pl_problem){&spec->model, &spec->cluster, &spec->workload, spec->trainer};
+    return (struct pl_problem){&spec->model, &spec->cluster, &spec->workload,
+                               spec->stacked.name ? &spec->stacked : spec->trainer};
 }
 
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error)

@@ -327,7 +327,7 @@ static double layer_matrices(const struct pl_model *model, const struct pl_workl
 static double unfused(const struct se_spec *spec, const struct pl_layout *layout, double total)
 {
     struct pl_problem problem = se_spec_problem(spec);
-    struct pl_trainer other = *spec->trainer;
+    struct pl_trainer other = *problem.trainer;
     struct pl_memory memory;
 
     if (!other.flash || other.bundled)

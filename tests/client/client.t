@@ -22,7 +22,7 @@ expect() { # name, exit code, pattern, command...
 }
 
 verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
-echo "1..$((38 + $(echo "$verbs" | wc -l)))"
+echo "1..$((43 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "--help prints help"                              0 "submit FILE" "$partune" --help
 expect "an unknown command offers the nearest"        2 "did you mean .submit" "$partune" submti x
@@ -69,6 +69,19 @@ expect "an unknown launcher lists the known ones"     2 '(local, slurm, remote, 
 expect "--nodes is refused for this machine"                 2 'needs --cluster' "$partune" new - --nodes 4
 expect "an invalid address is not reported as an absent daemon" 3 "http://HOST:PORT" "$partune" --server ftp://x ls
 expect "a wrong priority names its bounds"         2 "from -100 to 100" "$partune" edit x --priority 1000
+cat >"$dir/rows.json" <<'EOF'
+{"model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 4}, "workload": {"global_batch": 256}, "trainer": "megatron",
+ "rows": [{"layout": {"world": 32, "tp": 2, "micro_batch": 1, "zero": 1}, "seconds": 8.1, "memory_gib": 55},
+          {"layout": {"world": 32, "tp": 4, "micro_batch": 2, "zero": 1}, "seconds": 9.3},
+          {"layout": {"world": 32, "tp": 1, "micro_batch": 2, "zero": 1}, "oom": true}]}
+EOF
+expect "a stack is learned from rows"                   0 "learned from the other rows" "$partune" calibrate-stack "$dir/rows.json"
+expect "a learned stack is a stack"                     0 '"deviation"' sh -c '"$0" calibrate-stack "$1" --output "$2" && cat "$2"' "$partune" "$dir/rows.json" "$dir/stack.json"
+sed 's/"seconds": 9.3/"secs": 9.3/' "$dir/rows.json" >"$dir/odd.json"
+expect "a bad row is named by pointer"                  1 "/rows/1/secs" "$partune" calibrate-stack "$dir/odd.json"
+sed 's/"megatron"/"partune"/' "$dir/rows.json" >"$dir/own.json"
+expect "the bundled trainer has no stack to learn"      1 "/trainer" "$partune" calibrate-stack "$dir/own.json"
+expect "bundled stacks are listed"                      0 "nanotron" "$partune" presets stacks
 expect "there are many commands"                   0 "" test "$(echo "$verbs" | wc -l)" -gt 30
 for verb in $verbs; do
     n=$((n + 1))

@@ -669,6 +669,8 @@ static void bad_campaigns_are_refused_by_pointer(void **state)
         {", 'constraints': {'memory_headroom': 2}", "/constraints/memory_headroom"},
         {", 'serach': {}", "/serach"},
         {", 'objective': 'fun'", "/objective"},
+        {", 'stack': 'nanotron'", "/stack"}, /* the bundled trainer's is its own */
+        {", 'rules': 'megatron', 'trainer': 'site', 'stack': 'nanotro'", "/stack"},
         {", 'baseline': {'tp': 'x'}", "/baseline/tp"},
     };
 

@@ -50,12 +50,13 @@ bool tn_api_filter(struct db_filter *ret, struct web_request *rq, const char *co
 
 /* ---- plan.c -------------------------------------------------------------- */
 
-/* Model, cluster, workload and trainer of a body that describes a job. */
+/* Model, cluster, workload, trainer and stack of a body that describes a job. */
 struct tn_api_job {
     struct pl_model model;
     struct pl_cluster cluster;
     struct pl_workload workload;
     const struct pl_trainer *trainer;
+    struct pl_trainer stacked; /* TRAINER as the body's stack runs it; no name: as by itself */
 };
 
 /* ---- tokens, answers, audit: token.c; events: event.c -------------------- */

@@ -13,6 +13,21 @@ static double headroom(const struct pl_trainer *trainer)
     return trainer->bundled ? 0 : 0.05;
 }
 
+/* How the trainer runs, where the body says so. */
+static int parse_stack(struct tn_api_job *ret, const json_t *stack, struct err *error)
+{
+    ret->stacked = (struct pl_trainer){0};
+    if (!stack || json_is_null(stack))
+        return 0;
+    if (ret->trainer->bundled)
+        return err_at(error, -EINVAL, "/stack",
+                      "trainer %s runs as it does: \"stack\" is for trainers on GPUs",
+                      ret->trainer->name);
+    return pl_stack_parse(&ret->stacked, stack, ret->trainer, error) < 0
+               ? err_under(error, "/stack")
+               : 0;
+}
+
 static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error)
 {
@@ -37,6 +52,8 @@ static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_
         ret->trainer = pl_trainer_find("any");
     if (!ret->trainer)
         return err_at(error, -EINVAL, "/trainer", "unknown trainer \"%s\"", trainer);
+    if ((r = parse_stack(ret, json_object_get(body, "stack"), error)) < 0)
+        return r;
     r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,
                           ret->trainer, error);
     return r < 0 ? err_under(error, "/workload") : 0;
@@ -44,7 +61,8 @@ static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_
 
 static struct pl_problem problem_of(const struct tn_api_job *job)
 {
-    return (struct pl_problem){&job->model, &job->cluster, &job->workload, job->trainer};
+    return (struct pl_problem){&job->model, &job->cluster, &job->workload,
+                               job->stacked.name ? &job->stacked : job->trainer};
 }
 
 /* ---- check --------------------------------------------------------------- */
@@ -87,7 +105,8 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
 
 void tn_api_check(struct web_request *rq)
 {
-    static const char *const keys[] = {"model", "cluster", "layout", "workload", "trainer", NULL};
+    static const char *const keys[] = {"model",   "cluster", "layout", "workload",
+                                       "trainer", "stack",   NULL};
     struct tn_api_job j;
     struct pl_problem p;
     struct pl_layout l;
@@ -221,8 +240,8 @@ static void plan_done(struct web_request *rq, void *arg)
 
 void tn_api_plan(struct web_request *rq)
 {
-    static const char *const keys[] = {"model",   "cluster", "workload", "space",
-                                       "trainer", "top",     "fold",     NULL};
+    static const char *const keys[] = {"model", "cluster", "workload", "space", "trainer",
+                                       "stack", "top",     "fold",     NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
     struct pl_problem p;

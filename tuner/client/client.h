@@ -221,6 +221,7 @@ int cl_presets(struct cl *client);
 int cl_project(struct cl *client);
 int cl_datasets(struct cl *client);
 int cl_exporters(struct cl *client);
+int cl_calibrate_stack(struct cl *client);
 int cl_doctor(struct cl *client);
 int cl_completion(struct cl *client);
 int cl_manual(struct cl *client);

@@ -1,4 +1,5 @@
 /* Commands without a campaign: check, plan, presets, datasets, exporters. */
+#include "plan/plan.h"
 #include "tuner/client/client.h"
 
 #include <errno.h>
@@ -275,12 +276,33 @@ static int print_names(struct cl *client, const char *path)
     return CL_OK;
 }
 
+/* Stacks are part of this program: no daemon is asked. */
+static int print_stacks(const struct cl *client)
+{
+    AUTO_JSON *list = json_array();
+
+    for (const char *const *name = pl_stack_presets(); *name; name++) {
+        AUTO_JSON *stack = NULL;
+        struct err e = {0};
+
+        if (jx_parse(&stack, pl_stack_preset(*name), strlen(pl_stack_preset(*name)), &e) == 0)
+            json_array_append(list, stack);
+        if (!client->args.json)
+            puts(*name);
+    }
+    if (client->args.json)
+        cl_print_json(list);
+    return CL_OK;
+}
+
 int cl_presets(struct cl *client)
 {
     const char *kind = client->operand[0];
 
+    if (str_eq(kind, "stacks"))
+        return print_stacks(client);
     if (strcmp(kind, "models") && strcmp(kind, "clusters")) {
-        fprintf(stderr, "partune: presets are `models` or `clusters`, not `%s`\n", kind);
+        fprintf(stderr, "partune: presets are `models`, `clusters` or `stacks`, not `%s`\n", kind);
         return CL_USAGE;
     }
     return print_names(client,

@@ -97,6 +97,8 @@ static void resolve(struct tn_spec *spec)
     json_object_set_new(spec->resolved, "workload", pl_workload_json(&spec->se.workload));
     json_object_set_new(spec->resolved, "baseline", pl_layout_json(&spec->se.baseline));
     json_object_set_new(spec->resolved, "trial", pl_trial_limits_json(&spec->se.limits));
+    if (spec->se.stacked.name) /* presets change from release to release */
+        json_object_set_new(spec->resolved, "stack", pl_stack_json(&spec->se.stacked));
 }
 
 /* Whose rules hold for a trainer of the configuration becomes part of the completed text, so that

@@ -252,7 +252,7 @@ static json_t *row(const struct study *st, int devices, const struct asked *aske
 {
     struct pl_cluster there = st->there;
     struct pl_workload w = st->spec.workload;
-    struct pl_problem p = {&st->spec.model, &there, &w, st->spec.trainer};
+    struct pl_problem p = se_spec_problem(&st->spec);
     double rate, mfu, tokens;
     struct pl_projected to;
     struct pl_layout l;
@@ -260,6 +260,8 @@ static json_t *row(const struct study *st, int devices, const struct asked *aske
     char text[160];
     struct err e = {0};
 
+    p.cluster = &there;
+    p.workload = &w;
     there.nodes = (devices + there.devices_per_node - 1) / there.devices_per_node;
     if (asked->weak)
         w.global_batch =
