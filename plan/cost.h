@@ -39,7 +39,8 @@ void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct
 json_t *pl_cost_json(const struct pl_cost *cost);
 
 /* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
- * to and CONSTANTS (may be NULL: those of the problem's stack) must outlive the context. Not thread-safe. */
+ * to and CONSTANTS (may be NULL: those of the problem's stack) must outlive the context. Not
+ * thread-safe. */
 struct pl_cost_ctx;
 struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
                                     const struct pl_constants *constants);

@@ -46,8 +46,10 @@ struct residual {
 void pl_sample_predict(double *ret_seconds, double *ret_bytes, const struct pl_trainer *trainer,
                        const struct pl_sample *sample)
 {
-    struct pl_problem problem = {sample->model, sample->cluster, sample->workload, trainer};
+    struct pl_trainer runs = sample->runs ? *sample->runs : *trainer;
+    struct pl_problem problem = {sample->model, sample->cluster, sample->workload, &runs};
 
+    runs.stack = trainer->stack;
     if (ret_seconds) {
         struct pl_cost cost;
 

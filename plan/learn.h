@@ -11,7 +11,7 @@
 #include "plan/layout.h"
 #include "plan/problem.h"
 
-/* One run. The model, cluster and workload are borrowed. */
+/* One run. What it points to is borrowed. */
 struct pl_sample {
     const struct pl_model *model;
     const struct pl_cluster *cluster;
@@ -20,6 +20,7 @@ struct pl_sample {
     double seconds; /* of an iteration; 0: not measured */
     double bytes;   /* that the fullest device held; 0: not measured */
     bool oom;       /* it ran out of memory: seconds and bytes are 0 */
+    const struct pl_trainer *runs; /* facts of this run; NULL: those of the trainer at hand */
 };
 
 struct pl_learned {

@@ -98,10 +98,10 @@ struct se_spec {
 };
 
 /*
- * Read model, cluster, workload, trainer, rules, stack, space, baseline, objective, constraints, budget,
- * trial and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Other keys of a
- * campaign are skipped, unknown ones are errors. LOCAL as in pl_cluster_parse(). Every error has a
- * JSON pointer.
+ * Read model, cluster, workload, trainer, rules, stack, space, baseline, objective, constraints,
+ * budget, trial and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Other
+ * keys of a campaign are skipped, unknown ones are errors. LOCAL as in pl_cluster_parse(). Every
+ * error has a JSON pointer.
  */
 int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
                   struct err *error);
@@ -191,8 +191,8 @@ int se_tell_json(struct se_search *search, const json_t *tell, struct err *error
  * An earlier campaign whose trials inform this search (docs/explanation/search.md, Warm start): its
  * model, cluster, workload and trainer in SPEC (no space), and its trials. In a campaign's "search"
  * it is a member of "warm_start":
- *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "stack"?, "constraints"?,
- *      "trials": [{"layout", "status", "tokens_per_s", ...}]}
+ *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "stack"?,
+ *      "constraints"?, "trials": [{"layout", "status", "tokens_per_s", ...}]}
  * A trial has a layout and the keys of a tell.
  */
 enum { SE_MAX_SOURCES = 8, SE_MAX_SOURCE_TRIALS = 200 };

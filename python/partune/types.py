@@ -64,6 +64,7 @@ class CampaignSpec(_CampaignSpec, total=False):
     launcher: Dict[str, Any]
     trainer: str
     rules: Literal["partune", "megatron", "torchtitan", "deepspeed", "any"]
+    stack: Union[str, Dict[str, Any]]
     tags: List[str]
     notes: str
     priority: int
@@ -117,6 +118,7 @@ class _CheckRequest(TypedDict):
 class CheckRequest(_CheckRequest, total=False):
     cluster: ClusterOrName
     trainer: str
+    stack: Union[str, Dict[str, Any]]
 
 
 class _Cluster(TypedDict):
@@ -254,6 +256,7 @@ class Layout(TypedDict, total=False):
     edp: int
     zero: int
     zero_scope: Literal["ep-aware", "plain"]
+    shard: int
     micro_batch: int
     recompute: Literal["none", "selective", "full"]
     overlap_grad_reduce: int
@@ -414,6 +417,7 @@ class _PlanRequest(TypedDict):
 class PlanRequest(_PlanRequest, total=False):
     cluster: ClusterOrName
     trainer: str
+    stack: Union[str, Dict[str, Any]]
     space: Dict[str, Any]
     fold: bool
     top: int

@@ -1,5 +1,5 @@
 /*
- * bench_plan [-v] [--no-fit] [--no-speed] FILE.jsonl... [LANDSCAPE.json...]
+ * bench_plan [-v] [--no-fit] [--no-speed] [--learn] FILE.jsonl... [LANDSCAPE.json...]
  *            [--as NAME FILE.jsonl...]...
  * The cost and memory models against published measurements, and the memory plan's boundary against
  * tables of throughputs. Files after --as are a set of their own, to which nothing is ever fitted;
@@ -11,6 +11,8 @@
  * constants fitted to all other families, so that nothing of the family judged is in them. One JSON
  * object a line; -v adds one for each row.
  *
+ * --learn: what is learned of the stack of each family of 40 rows or more from 8 of them.
+ *
  * What a row does not give is chosen by one rule for all: the fastest legal value that fits in
  * memory, by the model itself, of micro_batch, vp, sp, zero and recompute (full only in software
  * without streaming attention).
@@ -18,6 +20,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "tests/bench/plan_learn.h"
 #include "tests/bench/plan_parts.h"
 #include "tests/bench/plan_predict.h"
 
@@ -364,7 +367,7 @@ struct sets {
     struct rows rows[MAX_SETS];
     char suffix[MAX_SETS][48];
     size_t n;
-    bool verbose, refit, speed;
+    bool verbose, refit, speed, learn;
 };
 
 static int set_named(struct sets *s, const char *name, struct err *e)
@@ -387,6 +390,8 @@ static int read_arguments(struct sets *s, int argc, char **argv, struct err *e)
             s->refit = false;
         else if (!strcmp(argv[i], "--no-speed"))
             s->speed = false;
+        else if (!strcmp(argv[i], "--learn"))
+            s->learn = true;
         else if (!strcmp(argv[i], "--as"))
             r = set_named(s, argv[++i], e);
         else if (str_ends(argv[i], ".json"))
@@ -395,9 +400,10 @@ static int read_arguments(struct sets *s, int argc, char **argv, struct err *e)
             r = rows_load(&s->rows[s->n - 1], argv[i], e);
     }
     if (r == 0 && !s->rows[0].n)
-        r = err_set(e, -EINVAL,
-                    "usage: bench_plan [-v] [--no-fit] [--no-speed] FILE.jsonl... [--as NAME "
-                    "FILE...]");
+        r = err_set(
+            e, -EINVAL,
+            "usage: bench_plan [-v] [--no-fit] [--no-speed] [--learn] FILE.jsonl... [--as NAME "
+            "FILE...]");
     return r;
 }
 
@@ -412,6 +418,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; r == 0 && i < s.n; i++)
         if (s.rows[i].n)
             say_set(s.suffix[i], &s.rows[i], s.verbose);
+    for (size_t i = 0; r == 0 && s.learn && i < s.n; i++)
+        bench_learn(&s.rows[i]);
     if (r == 0)
         bench_parts(&s.rows[0], s.verbose);
     if (r == 0 && s.speed)

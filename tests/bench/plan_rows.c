@@ -4,8 +4,8 @@
 
 /*
  * Software by the family of rows that it made, or by words of their source where a family is a
- * mixture (fp8) or is not listed: a stack of plan/presets/stacks/, and what it does that layouts and
- * models of rows do not say. A stack is a release, not a row: all its rows share it.
+ * mixture (fp8) or is not listed: a stack of plan/presets/stacks/, and what it does that layouts
+ * and models of rows do not say. A stack is a release, not a row: all its rows share it.
  */
 struct software {
     const char *families[4], *words[5];

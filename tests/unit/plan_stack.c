@@ -143,7 +143,7 @@ static size_t runs_of(struct pl_sample *to, const struct world *x, const struct 
             continue;
         snprintf(text, sizeof(text), "{'world':64,'tp':%d,'pp':%d,'micro_batch':%d,'zero':1}",
                  tp[i % 4], pp[i / 4 % 3], mb[i / 12]);
-        to[n] = (struct pl_sample){&x->m, &x->c, &x->w, layout_of(x, text), 0, 0, false};
+        to[n] = (struct pl_sample){&x->m, &x->c, &x->w, layout_of(x, text), 0, 0, false, NULL};
         pl_sample_predict(&to[n].seconds, &to[n].bytes, truth, &to[n]);
         n++;
     }
@@ -206,8 +206,11 @@ static void runs_narrow_what_they_depend_on(void **state)
 static void a_run_without_memory_swells_what_is_held(void **state)
 {
     struct world x = world_of("llama-8b", "dgx-h100", 1, 64, "any");
-    struct pl_sample run = {
-        &x.m, &x.c, &x.w, layout_of(&x, "{'world':8,'tp':4,'micro_batch':2,'zero':1}"), 0, 0, true};
+    struct pl_sample run = {.model = &x.m,
+                            .cluster = &x.c,
+                            .workload = &x.w,
+                            .layout = layout_of(&x, "{'world':8,'tp':4,'micro_batch':2,'zero':1}"),
+                            .oom = true};
     struct pl_learned learned;
     double planned, now;
 

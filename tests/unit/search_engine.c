@@ -615,6 +615,25 @@ static void proposals_are_legal_and_new_over_random_spaces(void **state)
         run_random_space(seed);
 }
 
+static void a_stack_is_part_of_the_problem(void **state)
+{
+    AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, ", 'stack': {'constants': {'matrix': 0.5}}");
+    AUTO_JSON *campaign = unit_json(text);
+    struct se_spec spec;
+    struct pl_problem problem;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(se_spec_parse(&spec, campaign, NULL, &e), 0);
+    problem = se_spec_problem(&spec);
+    assert_float_equal(pl_constants_of(problem.trainer)->matrix, 0.5, 0);
+    assert_float_equal(pl_constants_of(spec.trainer)->matrix, 1, 0);
+    se_spec_done(&spec);
+    json_object_set_new(campaign, "trainer", json_string("partune"));
+    assert_true(se_spec_parse(&spec, campaign, NULL, &e) < 0);
+    assert_string_equal(e.pointer, "/stack"); /* the bundled trainer has none */
+}
+
 static void an_impossible_space_says_why(void **state)
 {
     struct se_search *s = NULL;
@@ -669,8 +688,8 @@ static void bad_campaigns_are_refused_by_pointer(void **state)
         {", 'constraints': {'memory_headroom': 2}", "/constraints/memory_headroom"},
         {", 'serach': {}", "/serach"},
         {", 'objective': 'fun'", "/objective"},
-        {", 'stack': 'nanotron'", "/stack"}, /* the bundled trainer's is its own */
-        {", 'rules': 'megatron', 'trainer': 'site', 'stack': 'nanotro'", "/stack"},
+        {", 'stack': 'nanotro'", "/stack"},
+        {", 'stack': {'constants': {'near': 2}}", "/stack/constants/near"},
         {", 'baseline': {'tp': 'x'}", "/baseline/tp"},
     };
 
@@ -812,6 +831,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(importance_adds_up_and_finds_the_key_that_matters),
     cmocka_unit_test(answers_have_their_shape),
     cmocka_unit_test(proposals_are_legal_and_new_over_random_spaces),
+    cmocka_unit_test(a_stack_is_part_of_the_problem),
     cmocka_unit_test(an_impossible_space_says_why),
     cmocka_unit_test(a_key_of_too_many_values_is_named),
     cmocka_unit_test(bad_campaigns_are_refused_by_pointer),

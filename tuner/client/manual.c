@@ -56,7 +56,7 @@ static const struct {
 #include "tuner/launch/launchers.def"
      , NULL, NULL},
     {"ID", "last", "ls --limit 50 2>/dev/null | awk 'NR > 1 && NF > 2 { print $1 }'", NULL},
-    {"models|clusters", "models clusters", NULL, NULL},
+    {"models|clusters|stacks", "models clusters stacks", NULL, NULL},
     {"bash", "bash", NULL, NULL},
     {"TARGET", NULL, "exporters 2>/dev/null | cut -d' ' -f1", NULL},
 };

@@ -68,7 +68,8 @@ static int trials_of(json_t **ret, struct db *db, const char *id, struct err *er
 /* Campaign ID as an earlier one: what it was about, and its trials. */
 static int source_of(json_t **ret, struct db *db, const char *id, struct err *error)
 {
-    static const char *const kept[] = {"model", "cluster", "workload", "constraints", "rules", "stack"};
+    static const char *const kept[] = {"model",       "cluster", "workload",
+                                       "constraints", "rules",   "stack"};
     struct arena a = {0};
     struct db_campaign c;
     AUTO_JSON *resolved = NULL, *trials = NULL;
