@@ -11,13 +11,24 @@ enum { Q_BLOCK = KN_ATTN_TILE, MAX_ROWS = 4096 /* blocks of queries that threads
 
 struct fwd {
     const struct kn_attn *a;
+    const struct kn_attn_part *part;
+    bool sums;
     void *o;
     size_t ldo, blocks;
     float *lse;
 };
 
-static void check(const struct kn_attn *attn)
+/* All keys of causal attention. */
+static struct kn_attn_part whole(const struct kn_attn *attn)
 {
+    return (struct kn_attn_part){
+        .keys = attn->seq, .q_rows = attn->seq, .k_rows = attn->seq, .causal = true};
+}
+
+static void check(const struct kn_attn *attn, const struct kn_attn_part *part)
+{
+    assert(part->q_rows >= attn->seq && part->k_rows >= part->keys &&
+           (part->causal ? part->keys == attn->seq : part->keys > 0 || attn->seq == 0));
     assert(attn->d > 0 && attn->d <= KN_MAX_HEAD_DIM && attn->scale > 0 && attn->kv_heads > 0 &&
            attn->heads % attn->kv_heads == 0);
     assert(attn->ldq >= attn->heads * attn->d && attn->ldk >= attn->kv_heads * attn->d &&
@@ -34,6 +45,8 @@ static void fwd_units(void *arg, const struct kn_share *share)
     for (size_t u = share->lo; u < share->hi; u++) {
         size_t sh = u / pairs, first = u % pairs, last = f->blocks - 1 - first;
         struct kn_attn_job j = {.a = f->a,
+                                .part = f->part,
+                                .sums = f->sums,
                                 .sample = sh / f->a->heads,
                                 .head = sh % f->a->heads,
                                 .scratch = share->scratch,
@@ -52,19 +65,35 @@ static void fwd_units(void *arg, const struct kn_share *share)
     }
 }
 
+static void forward(struct kn_pool *pool, struct fwd *fwd)
+{
+    const struct kn_attn *attn = fwd->a;
+
+    check(attn, fwd->part);
+    assert(fwd->ldo >= attn->heads * attn->d);
+    fwd->blocks = (attn->seq + Q_BLOCK - 1) / Q_BLOCK;
+    kn_parallel(pool, attn->batch * attn->heads * ((fwd->blocks + 1) / 2), 1, 1, fwd_units, fwd);
+}
+
 void kn_host_attn_fwd(struct kn_pool *pool, const struct kn_attn *attn, void *out, size_t ldo,
                       float *lse)
 {
-    struct fwd f = {.a = attn, .o = out, .ldo = ldo, .lse = lse};
+    struct kn_attn_part all = whole(attn);
 
-    check(attn);
-    assert(ldo >= attn->heads * attn->d);
-    f.blocks = (attn->seq + Q_BLOCK - 1) / Q_BLOCK;
-    kn_parallel(pool, attn->batch * attn->heads * ((f.blocks + 1) / 2), 1, 1, fwd_units, &f);
+    forward(pool, &(struct fwd){.a = attn, .part = &all, .o = out, .ldo = ldo, .lse = lse});
+}
+
+void kn_host_attn_part_fwd(struct kn_pool *pool, const struct kn_attn *attn,
+                           const struct kn_attn_part *part, float *out, size_t ldo, float *lse)
+{
+    forward(pool,
+            &(struct fwd){.a = attn, .part = part, .sums = true, .o = out, .ldo = ldo, .lse = lse});
 }
 
 struct bwd {
     const struct kn_attn *a;
+    const struct kn_attn_part *part;
+    bool sums_out; /* kn_attn_part_bwd's */
     const struct kn_attn_grad *g;
     float *delta; /* (batch, heads, seq) */
     float *sums;  /* (batch, kv_heads, 2, seq, d), with bf16 storage */
@@ -93,7 +122,7 @@ static void delta_of_head(const struct bwd *bwd, size_t sample, size_t head, siz
     float bo[KN_MAX_HEAD_DIM], bd[KN_MAX_HEAD_DIM];
 
     for (size_t t = q0; t < q1; t++) {
-        size_t row = sample * a->seq + t;
+        size_t row = sample * bwd->part->q_rows + t;
         const void *o = kn_ptr(a->type, bwd->g->o, row * bwd->g->ldo + head * a->d);
         const void *d_o = kn_ptr(a->type, bwd->g->d_o, row * bwd->g->lddo + head * a->d);
 
@@ -106,6 +135,8 @@ static struct kn_attn_job job_of_unit(const struct bwd *bwd, size_t unit, struct
                                       int thread, float *scratch)
 {
     return (struct kn_attn_job){.a = bwd->a,
+                                .part = bwd->part,
+                                .sums = bwd->sums_out,
                                 .sample = unit / bwd->a->kv_heads,
                                 .head = unit % bwd->a->kv_heads,
                                 .q0 = 0,
@@ -153,8 +184,10 @@ static void bwd_shared_rows(void *arg, int thread, int threads)
     while ((r = atomic_fetch_add(&b->next, 1)) < rows) {
         size_t u = b->first + r % b->count, row = r / b->count;
         struct kn_attn_job j = job_of_unit(b, u, b->pool, thread, kn_pool_scratch(b->pool, thread));
-        struct kn_attn_order order = {
-            .done = b->done + r % b->count, .blocks = b->blocks, .stride = b->count};
+        struct kn_attn_order order = {.done = b->done + r % b->count,
+                                      .blocks = b->blocks,
+                                      .causal = b->part->causal,
+                                      .stride = b->count};
         size_t q0 = row % b->blocks * Q_BLOCK;
 
         delta_of_head(b, j.sample, j.head * group + row / b->blocks, q0,
@@ -188,17 +221,20 @@ static void bwd_shared(struct kn_pool *pool, struct bwd *bwd)
     kn_parallel(pool, bwd->count, 1, 1, bwd_shared_end, bwd);
 }
 
-void kn_host_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn,
-                      const struct kn_attn_grad *grad, void *workspace)
+static void backward(struct kn_pool *pool, const struct kn_attn *attn,
+                     const struct kn_attn_part *part, bool sums, const struct kn_attn_grad *grad,
+                     void *workspace)
 {
     size_t units = attn->batch * attn->kv_heads, threads = (size_t)kn_pool_threads(pool);
     struct bwd b;
 
-    check(attn);
+    check(attn, part);
     assert(grad->ldo >= attn->heads * attn->d && grad->lddo >= attn->heads * attn->d);
     assert(grad->lddq >= attn->heads * attn->d && grad->lddk >= attn->kv_heads * attn->d &&
            grad->lddv >= attn->kv_heads * attn->d);
     b.a = attn;
+    b.part = part;
+    b.sums_out = sums;
     b.g = grad;
     b.delta = workspace;
     b.sums = b.delta + attn->batch * attn->heads * attn->seq;
@@ -211,4 +247,19 @@ void kn_host_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn,
     kn_parallel(pool, b.first, 1, 1, bwd_units, &b);
     if (b.count > 0)
         bwd_shared(pool, &b);
+}
+
+void kn_host_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn,
+                      const struct kn_attn_grad *grad, void *workspace)
+{
+    struct kn_attn_part all = whole(attn);
+
+    backward(pool, attn, &all, false, grad, workspace);
+}
+
+void kn_host_attn_part_bwd(struct kn_pool *pool, const struct kn_attn *attn,
+                           const struct kn_attn_part *part, const struct kn_attn_grad *grad,
+                           void *workspace)
+{
+    backward(pool, attn, part, true, grad, workspace);
 }

@@ -26,6 +26,7 @@ void kn_attn_tiled_bwd(const struct kn_attn_job *job, const struct kn_attn_grad 
 struct kn_attn_order {
     atomic_uint *done; /* key blocks that a row (q head in the group, block) has added to */
     size_t blocks;     /* of queries in a head */
+    bool causal;       /* block q sees key blocks 0 to q only */
     size_t stride;     /* row r of this key/value head is done[r stride] */
 };
 

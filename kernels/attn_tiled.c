@@ -10,8 +10,9 @@
  *   forward    S^T = K Q^T    O^T += V^T P^T
  *   backward   S^T = K Q^T    dP^T = V dO^T    dV += P^T dO    dK += dS^T Q    dQ += dS K
  *
- * Causality: key k0 + a may see query q0 + b only if a + diag <= b, diag = k0 - q0. Parts of a
- * product that lie wholly in the masked triangle are left out.
+ * Causality: query q0 + b may see key k0 + a only if a + diag <= b, diag = k0 - q0; without it diag
+ * is so low that every query sees every key. Parts of a product that lie wholly in the masked
+ * triangle are left out.
  */
 #include "kernels/attn.h"
 
@@ -154,22 +155,43 @@ static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const
     multiply(isa, &p);
 }
 
+static ptrdiff_t diag_of(const struct kn_attn_job *job, size_t k0, size_t q0)
+{
+    return job->part->causal ? (ptrdiff_t)k0 - (ptrdiff_t)q0 : -(ptrdiff_t)TILE;
+}
+
 /* ---- forward ------------------------------------------------------------- */
+
+/* ROW = ROW / SUM, merged with OUT, which *LSE belongs to; *LSE of both. */
+static void merge_row(float *row, float *lse, const float *out, float max, float sum, size_t dim)
+{
+    float mine = max + logf(sum), top = fmaxf(mine, *lse), before = expf(*lse - top),
+          now = expf(mine - top);
+    float both = before + now;
+
+    kn_ops()->combine(row, now / both / sum, row, before / both, out, dim);
+    *lse = top + logf(both);
+}
 
 static void write_out(const struct kn_attn_job *job, struct scratch *scratch, size_t queries,
                       void *out, size_t ldo, float *lse)
 {
     const struct kn_attn *a = job->a;
+    size_t to = kn_attn_q_row(job) + job->q0;
 
     kn_ops()->gemm_isa->transpose[KN_F32](scratch->out, a->d, a->d, scratch->ot, LD, queries);
     for (size_t q = 0; q < queries; q++) {
-        float *row = scratch->out + q * a->d;
+        float *row = scratch->out + q * a->d, max = scratch->max[q] * (float)M_LN2;
 
-        lse[q] = scratch->max[q] * (float)M_LN2 + logf(scratch->sum[q]);
+        if (job->part->merge) {
+            merge_row(row, &lse[q], (const float *)out + (to + q) * ldo + job->head * a->d, max,
+                      scratch->sum[q], a->d);
+            continue;
+        }
+        lse[q] = max + logf(scratch->sum[q]);
         kn_ops()->scale(row, row, 1 / scratch->sum[q], a->d);
     }
-    put_rows(a->type, out, ldo, job->sample * a->seq + job->q0, job->head * a->d, queries, a->d,
-             scratch->out);
+    put_rows(kn_attn_out_type(job), out, ldo, to, job->head * a->d, queries, a->d, scratch->out);
 }
 
 void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float *lse)
@@ -177,10 +199,10 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
     const struct kn_gemm_isa *isa = kn_ops()->gemm_isa;
     const struct kn_attn *a = job->a;
     struct scratch *w = (struct scratch *)(void *)job->scratch;
-    size_t row = job->sample * a->seq, queries = job->q1 - job->q0,
-           kvh = job->head / (a->heads / a->kv_heads);
-    struct rows q =
-        rows_of(a->type, a->q, a->ldq, row + job->q0, job->head * a->d, queries, a->d, w->q);
+    size_t row = kn_attn_k_row(job), queries = job->q1 - job->q0,
+           seen = kn_attn_seen(job, job->q1 - 1), kvh = job->head / (a->heads / a->kv_heads);
+    struct rows q = rows_of(a->type, a->q, a->ldq, kn_attn_q_row(job) + job->q0, job->head * a->d,
+                            queries, a->d, w->q);
 
     assert(queries <= TILE && job->q1 <= a->seq && job->head < a->heads);
     isa->transpose[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
@@ -189,9 +211,9 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
         w->max[i] = -HUGE_VALF;
         w->sum[i] = 0;
     }
-    for (size_t k0 = 0; k0 < job->q1; k0 += TILE) {
-        size_t keys = kn_min(TILE, job->q1 - k0);
-        ptrdiff_t diag = (ptrdiff_t)k0 - (ptrdiff_t)job->q0;
+    for (size_t k0 = 0; k0 < seen; k0 += TILE) {
+        size_t keys = kn_min(TILE, seen - k0);
+        ptrdiff_t diag = diag_of(job, k0, job->q0);
         struct rows k = rows_of(a->type, a->k, a->ldk, row + k0, kvh * a->d, keys, a->d, w->k);
         struct rows v = rows_of(a->type, a->v, a->ldv, row + k0, kvh * a->d, keys, a->d, w->v);
 
@@ -214,8 +236,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
         kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->d);
         multiply(isa, &p);
     }
-    write_out(job, w, queries, out, ldo,
-              lse + (job->sample * a->heads + job->head) * a->seq + job->q0);
+    write_out(job, w, queries, out, ldo, lse + kn_attn_lse(job, job->head) + job->q0);
 }
 
 /* ---- backward ------------------------------------------------------------ */
@@ -237,7 +258,7 @@ struct tile {
 /* The last row before ROW that adds to key block K, or -1. */
 static ptrdiff_t row_before(const struct kn_attn_order *order, size_t row, size_t k)
 {
-    if (row % order->blocks > k)
+    if (!order->causal || row % order->blocks > k)
         return (ptrdiff_t)row - 1;
     return (ptrdiff_t)(row / order->blocks * order->blocks) -
            1; /* the last block of the head before */
@@ -320,7 +341,8 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
     const struct kn_gemm_isa *isa = kn_ops()->gemm_isa;
     const struct kn_attn *a = job->a;
     struct scratch *w = tile->w;
-    size_t row = job->sample * a->seq, q1 = kn_min(a->seq, q0 + TILE);
+    size_t row = kn_attn_q_row(job), krow = kn_attn_k_row(job), q1 = kn_min(a->seq, q0 + TILE),
+           seen = kn_attn_seen(job, q1 - 1);
     float *dk = tile->dk, *dv = tile->dv;
     bool first_head = head % (a->heads / a->kv_heads) == 0;
 
@@ -330,17 +352,17 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
         rows_of(a->type, grad->d_o, grad->lddo, row + q0, head * a->d, tile->queries, a->d, w->d_o);
     isa->transpose[KN_F32](w->qt, isa->nr, tile->queries, tile->q.p, tile->q.ld, a->d);
     isa->transpose[KN_F32](w->dot, isa->nr, tile->queries, tile->d_o.p, tile->d_o.ld, a->d);
-    memcpy(w->lse, grad->lse + (job->sample * a->heads + head) * a->seq + q0,
-           tile->queries * sizeof(float));
+    memcpy(w->lse, grad->lse + kn_attn_lse(job, head) + q0, tile->queries * sizeof(float));
     memcpy(w->delta, delta + head * a->seq + q0, tile->queries * sizeof(float));
-    for (size_t k0 = 0; k0 < q1; k0 += TILE) {
-        tile->keys = kn_min(TILE, q1 - k0);
-        tile->diag = (ptrdiff_t)k0 - (ptrdiff_t)q0;
+    for (size_t k0 = 0; k0 < seen; k0 += TILE) {
+        tile->keys = kn_min(TILE, seen - k0);
+        tile->diag = diag_of(job, k0, q0);
         tile->k =
-            rows_of(a->type, a->k, a->ldk, row + k0, job->head * a->d, tile->keys, a->d, w->k);
+            rows_of(a->type, a->k, a->ldk, krow + k0, job->head * a->d, tile->keys, a->d, w->k);
         tile->v =
-            rows_of(a->type, a->v, a->ldv, row + k0, job->head * a->d, tile->keys, a->d, w->v);
-        tile->first = first_head && k0 == q0; /* earlier blocks of queries do not see these keys */
+            rows_of(a->type, a->v, a->ldv, krow + k0, job->head * a->d, tile->keys, a->d, w->v);
+        /* earlier blocks of queries do not see these keys */
+        tile->first = first_head && k0 == q0 && !job->sums;
         tile->begun = k0 > 0;
         tile->dk = dk + k0 * tile->lddk;
         tile->dv = dv + k0 * tile->lddv;
@@ -348,7 +370,11 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
     }
     tile->dk = dk;
     tile->dv = dv;
-    put_rows(a->type, grad->dq, grad->lddq, row + q0, head * a->d, tile->queries, a->d, w->out);
+    for (size_t i = 0; i < tile->queries && job->sums; i++)
+        kn_ops()->add(w->out + i * a->d, w->out + i * a->d,
+                      (const float *)grad->dq + (row + q0 + i) * grad->lddq + head * a->d, a->d);
+    put_rows(kn_attn_out_type(job), grad->dq, grad->lddq, row + q0, head * a->d, tile->queries,
+             a->d, w->out);
 }
 
 /* Where JOB's key/value head adds up dk and dv. */
@@ -356,10 +382,10 @@ static struct tile sums_of(const struct kn_attn_job *job, const struct kn_attn_g
                            float *sums)
 {
     const struct kn_attn *a = job->a;
-    size_t row = job->sample * a->seq;
+    size_t row = kn_attn_k_row(job);
     struct tile t = {.w = (struct scratch *)(void *)job->scratch, .d = a->d};
 
-    if (a->type == KN_F32) {
+    if (kn_attn_out_type(job) == KN_F32) {
         t.dk = (float *)grad->dk + row * grad->lddk + job->head * a->d;
         t.dv = (float *)grad->dv + row * grad->lddv + job->head * a->d;
         t.lddk = grad->lddk;
@@ -393,7 +419,7 @@ void kn_attn_tiled_bwd_end(const struct kn_attn_job *job, const struct kn_attn_g
     const struct kn_attn *a = job->a;
     size_t row = job->sample * a->seq;
 
-    if (a->type == KN_F32)
+    if (kn_attn_out_type(job) == KN_F32)
         return;
     put_rows(a->type, grad->dk, grad->lddk, row, job->head * a->d, a->seq, a->d, sums);
     put_rows(a->type, grad->dv, grad->lddv, row, job->head * a->d, a->seq, a->d,

@@ -61,6 +61,41 @@ void kn_host_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum kn_typ
     kn_parallel(pool, count, UNIT, GRAIN, convert_span, &f);
 }
 
+struct convert_rows {
+    enum kn_type yt, xt;
+    void *y;
+    const void *x;
+    size_t ldy, ldx, cols;
+};
+
+static void convert_some_rows(void *arg, const struct kn_share *share)
+{
+    const struct convert_rows *c = arg;
+
+    for (size_t i = share->lo; i < share->hi; i++) {
+        void *y = kn_ptr(c->yt, c->y, i * c->ldy);
+        const void *x = kn_ptr(c->xt, c->x, i * c->ldx);
+
+        if (c->yt == c->xt)
+            memcpy(y, x, c->cols * kn_type_size(c->yt));
+        else if (c->yt == KN_F32)
+            kn_ops()->to_f32(y, x, c->cols);
+        else
+            kn_ops()->to_bf16(y, x, c->cols);
+        kn_row_done(share, i);
+    }
+}
+
+void kn_host_convert_rows(struct kn_pool *pool, enum kn_type yt, void *y, size_t ldy,
+                          enum kn_type xt, const void *x, size_t ldx, size_t rows, size_t cols)
+{
+    struct convert_rows c = {
+        .yt = yt, .xt = xt, .y = y, .x = x, .ldy = ldy, .ldx = ldx, .cols = cols};
+
+    assert(ldy >= cols && ldx >= cols);
+    kn_parallel(pool, rows, 1, cols ? kn_max(1, GRAIN / cols) : GRAIN, convert_some_rows, &c);
+}
+
 static void add_span(void *arg, const struct kn_share *share)
 {
     const struct flat *f = arg;

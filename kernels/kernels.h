@@ -269,6 +269,29 @@ size_t kn_attn_bwd_bytes(const struct kn_attn *attn);
 void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct kn_attn_grad *grad,
                  void *workspace);
 
+/*
+ * A part of the same: queries against some of the keys that they see, as ring attention meets them.
+ * All results are fp32 and added to, so that the parts in any order make the whole. SEQ of the
+ * struct kn_attn are the queries of a sample, `keys` its keys; with `causal` query t sees keys 0 to
+ * t (keys is seq), else every query sees every key. A sample may be a piece of a longer one: sample
+ * b begins at row b q_rows of q and whatever has a row for each query, and at row b k_rows of k, v,
+ * dk and dv; lse is (batch, heads, q_rows).
+ */
+struct kn_attn_part {
+    size_t keys, q_rows, k_rows;
+    bool causal;
+    bool merge; /* out and lse hold the attention over other keys, to be merged; else overwritten */
+};
+
+void kn_attn_part_fwd(struct kn_pool *pool, const struct kn_attn *attn,
+                      const struct kn_attn_part *part, float *out /* (batch q_rows, ldo) */,
+                      size_t ldo, float *lse /* (batch, heads, q_rows) */);
+/* dq, dk and dv are fp32 and added to; lse is that of the whole attention, and so is o, in the type
+ * of the struct kn_attn. WORKSPACE: batch heads seq floats. */
+void kn_attn_part_bwd(struct kn_pool *pool, const struct kn_attn *attn,
+                      const struct kn_attn_part *part, const struct kn_attn_grad *grad,
+                      void *workspace);
+
 /* ---- embedding and loss -------------------------------------------------- */
 
 enum { KN_IGNORE = -1 }; /* a target without loss */
@@ -405,6 +428,10 @@ void kn_zero(struct kn_pool *pool, void *to, size_t bytes);
 /* y = x with conversion, round to nearest even. Equal types copy. */
 void kn_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum kn_type xt, const void *x,
                 size_t count);
+/* The same for COLS columns of a matrix. */
+void kn_convert_rows(struct kn_pool *pool, enum kn_type yt, void *y /* (rows, ldy) */, size_t ldy,
+                     enum kn_type xt, const void *x /* (rows, ldx) */, size_t ldx, size_t rows,
+                     size_t cols);
 /* y = a + b; y may be a or b. */
 void kn_add(struct kn_pool *pool, enum kn_type type, void *y, const void *a, const void *b,
             size_t count);
@@ -434,6 +461,7 @@ void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_b
 /* clang-format off */
 #define KN_BACKEND_OPS(X)                                                                          \
     X(gemm) X(gemm_grouped) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(attn_fwd) X(attn_bwd)          \
+    X(attn_part_fwd) X(attn_part_bwd) X(convert_rows)                                              \
     X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
     X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
     X(zero) X(convert) X(add) X(sumsq) X(adamw) X(headnorm_fwd) X(headnorm_bwd) X(layernorm_fwd)   \

@@ -22,6 +22,8 @@
 /* One pass of attention over query rows [q0, q1) of one head of one sample. */
 struct kn_attn_job {
     const struct kn_attn *a;
+    const struct kn_attn_part *part; /* of all keys: seq, causal, not merged */
+    bool sums; /* out, dq, dk and dv are fp32, and the gradients are added to */
     size_t sample, head, q0, q1;
     float *scratch;       /* KN_SCRATCH_BYTES */
     struct kn_pool *pool; /* to poll */
@@ -59,7 +61,8 @@ struct kn_ops {
                         float factor); /* exp(x - max) factor */
     float (*dot)(const float *x, const float *y, size_t count);
 
-    /* Attention by its definition. delta (heads, seq) of the sample: sum over d of o d_o. */
+    /* Attention by its definition. delta (heads, seq) of the sample: sum over d of o d_o. With
+     * job->sums dq, dk and dv are added to. */
     void (*attn_fwd)(const struct kn_attn_job *job, void *out, size_t ldo, float *lse);
     void (*attn_bwd)(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                      const float *delta);
@@ -95,6 +98,34 @@ struct kn_ops {
     /* ROUNDS rounds of independent multiply-adds; returns how many FLOPs that is. */
     double (*fma_loop)(size_t rounds);
 };
+
+/* First row of the job's sample in q and in k, the first query's place in lse for HEAD, and how
+ * many keys query T sees, which are the first. */
+static inline size_t kn_attn_q_row(const struct kn_attn_job *job)
+{
+    return job->sample * job->part->q_rows;
+}
+
+static inline size_t kn_attn_k_row(const struct kn_attn_job *job)
+{
+    return job->sample * job->part->k_rows;
+}
+
+static inline size_t kn_attn_lse(const struct kn_attn_job *job, size_t head)
+{
+    return (job->sample * job->a->heads + head) * job->part->q_rows;
+}
+
+static inline size_t kn_attn_seen(const struct kn_attn_job *job, size_t t)
+{
+    return job->part->causal ? t + 1 : job->part->keys;
+}
+
+/* Of out, dq, dk and dv. */
+static inline enum kn_type kn_attn_out_type(const struct kn_attn_job *job)
+{
+    return job->sums ? KN_F32 : job->a->type;
+}
 
 /* The members that the reference has, each as kn_ref_NAME. */
 /* clang-format off */

@@ -1,4 +1,5 @@
-/* Which attention runs: in tiles where matrix instructions take it, else by the definition. */
+/* Which attention runs: in tiles where matrix instructions take it, else by the definition, as parts
+ * of it always are. */
 #include "kernels/cuda/ops.cuh"
 
 static bool tiled(const struct kn_attn *a)
@@ -33,9 +34,30 @@ extern "C" void cu_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn,
 
     if (attn->batch == 0 || attn->seq == 0)
         return;
-    cu_attn_delta(stream, attn, grad, delta);
+    cu_attn_delta(stream, attn, attn->seq, grad, delta);
     if (tiled(attn) && cu_on16(bits))
         cu_attn_bwd_tiled(stream, attn, grad, delta);
     else
         cu_attn_bwd_plain(stream, attn, grad, delta);
+}
+
+extern "C" void cu_attn_part_fwd(struct kn_pool *pool, const struct kn_attn *attn,
+                                 const struct kn_attn_part *part, float *out, size_t ldo,
+                                 float *lse)
+{
+    assert(attn->d <= KN_MAX_HEAD_DIM && attn->heads % attn->kv_heads == 0);
+    if (attn->batch && attn->seq)
+        cu_attn_part_fwd_plain(cu_stream_of(pool), attn, part, out, ldo, lse);
+}
+
+extern "C" void cu_attn_part_bwd(struct kn_pool *pool, const struct kn_attn *attn,
+                                 const struct kn_attn_part *part, const struct kn_attn_grad *grad,
+                                 void *workspace)
+{
+    cu_stream *stream = cu_stream_of(pool);
+
+    if (attn->batch == 0 || attn->seq == 0)
+        return;
+    cu_attn_delta(stream, attn, part->q_rows, grad, (float *)workspace);
+    cu_attn_part_bwd_plain(stream, attn, part, grad, (const float *)workspace);
 }

@@ -7,13 +7,14 @@
 
 static constexpr unsigned WARPS = 4, THREADS = WARPS * CU_WARP, MOST = KN_MAX_HEAD_DIM / CU_WARP;
 
-/* Where a warp is: token AT of sample B, head H of HEADS. */
+/* Where a warp is: token AT of SEQ of sample B, whose samples begin every ROWS rows, head H of HEADS.
+ */
 struct spot {
     size_t b, h, at, row;
     bool in;
 };
 
-static __device__ __forceinline__ spot spot_of(size_t batch, size_t heads, size_t seq)
+static __device__ __forceinline__ spot spot_of(size_t batch, size_t heads, size_t seq, size_t rows)
 {
     size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / CU_WARP;
     spot s;
@@ -21,7 +22,7 @@ static __device__ __forceinline__ spot spot_of(size_t batch, size_t heads, size_
     s.at = i % seq;
     s.h = i / seq % heads;
     s.b = i / seq / heads;
-    s.row = s.b * seq + s.at;
+    s.row = s.b * rows + s.at;
     s.in = s.b < batch;
     return s;
 }
@@ -73,17 +74,43 @@ static __device__ __forceinline__ void axpy(float (&y)[MOST], float a, const flo
         y[j] += a * x[j];
 }
 
-template <typename T>
-static __global__ void CU_BOUNDS(THREADS) fwd(kn_attn a, void *out, size_t ldo, float *lse)
+/* What a row holds, plus Y. */
+static __device__ __forceinline__ void add_to(void *x, size_t ld, size_t row, size_t h, size_t d,
+                                              float (&y)[MOST])
 {
-    spot s = spot_of(a.batch, a.heads, a.seq);
-    size_t first = s.row - s.at, kv = s.h / (a.heads / a.kv_heads);
+    float was[MOST];
+
+    get<float>(was, x, ld, row, h, d);
+    axpy(y, 1, was);
+    put<float>(x, ld, row, h, d, y);
+}
+
+/* Keys that query T sees. */
+static __device__ __forceinline__ size_t seen(const kn_attn_part &p, size_t t)
+{
+    return p.causal ? t + 1 : p.keys;
+}
+
+/* Y: type of out. A merge continues with a key whose score is the lse of the others and whose value
+ * is their output. */
+template <typename T, typename Y>
+static __global__ void CU_BOUNDS(THREADS)
+    fwd(kn_attn a, kn_attn_part part, void *out, size_t ldo, float *lse)
+{
+    spot s = spot_of(a.batch, a.heads, a.seq, part.q_rows);
+    size_t first = s.b * part.k_rows, kv = s.h / (a.heads / a.kv_heads), end = seen(part, s.at);
+    size_t at = (s.b * a.heads + s.h) * part.q_rows + s.at;
     float q[MOST], k[MOST], v[MOST], o[MOST] = {}, max = -INFINITY, sum = 0;
 
     if (!s.in)
         return;
+    if (part.merge) {
+        get<Y>(o, out, ldo, s.row, s.h, a.d);
+        max = lse[at];
+        sum = 1;
+    }
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
-    for (size_t l = 0; l <= s.at; l++) {
+    for (size_t l = 0; l < end; l++) {
         float x, top, keep, p;
 
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
@@ -101,16 +128,17 @@ static __global__ void CU_BOUNDS(THREADS) fwd(kn_attn a, void *out, size_t ldo, 
     CU_UNROLL
     for (unsigned j = 0; j < MOST; j++)
         o[j] /= sum;
-    put<T>(out, ldo, s.row, s.h, a.d, o);
+    put<Y>(out, ldo, s.row, s.h, a.d, o);
     if (threadIdx.x % CU_WARP == 0)
-        lse[(s.b * a.heads + s.h) * a.seq + s.at] = max + logf(sum);
+        lse[at] = max + logf(sum);
 }
 
 /* delta (batch, heads, seq) = sum over d of o d_o; for attn_tiled.cu, too. */
 template <typename T>
-static __global__ void CU_BOUNDS(THREADS) dots(kn_attn a, kn_attn_grad g, float *delta)
+static __global__ void CU_BOUNDS(THREADS)
+    dots(kn_attn a, size_t q_rows, kn_attn_grad g, float *delta)
 {
-    spot s = spot_of(a.batch, a.heads, a.seq);
+    spot s = spot_of(a.batch, a.heads, a.seq, q_rows);
     float o[MOST], y[MOST], sum;
 
     if (!s.in)
@@ -123,30 +151,36 @@ static __global__ void CU_BOUNDS(THREADS) dots(kn_attn a, kn_attn_grad g, float 
 }
 
 template <typename T>
-static __global__ void CU_BOUNDS(THREADS) grad_q(kn_attn a, kn_attn_grad g, const float *delta)
+static __global__ void CU_BOUNDS(THREADS)
+    grad_q(kn_attn a, kn_attn_part part, bool sums, kn_attn_grad g, const float *delta)
 {
-    spot s = spot_of(a.batch, a.heads, a.seq);
-    size_t first = s.row - s.at, kv = s.h / (a.heads / a.kv_heads);
+    spot s = spot_of(a.batch, a.heads, a.seq, part.q_rows);
+    size_t first = s.b * part.k_rows, kv = s.h / (a.heads / a.kv_heads), end = seen(part, s.at);
     size_t at = (s.b * a.heads + s.h) * a.seq + s.at;
+    size_t lse = (s.b * a.heads + s.h) * part.q_rows + s.at;
     float q[MOST], k[MOST], v[MOST], y[MOST], dq[MOST] = {};
 
     if (!s.in)
         return;
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
     get<T>(y, g.d_o, g.lddo, s.row, s.h, a.d);
-    for (size_t l = 0; l <= s.at; l++) {
+    for (size_t l = 0; l < end; l++) {
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
         get<T>(v, a.v, a.ldv, first + l, kv, a.d);
-        axpy(dq, a.scale * expf(a.scale * dot(q, k) - g.lse[at]) * (dot(y, v) - delta[at]), k);
+        axpy(dq, a.scale * expf(a.scale * dot(q, k) - g.lse[lse]) * (dot(y, v) - delta[at]), k);
     }
-    put<T>(g.dq, g.lddq, s.row, s.h, a.d, dq);
+    if (sums)
+        add_to(g.dq, g.lddq, s.row, s.h, a.d, dq);
+    else
+        put<T>(g.dq, g.lddq, s.row, s.h, a.d, dq);
 }
 
 template <typename T>
-static __global__ void CU_BOUNDS(THREADS) grad_kv(kn_attn a, kn_attn_grad g, const float *delta)
+static __global__ void CU_BOUNDS(THREADS)
+    grad_kv(kn_attn a, kn_attn_part part, bool sums, kn_attn_grad g, const float *delta)
 {
-    spot s = spot_of(a.batch, a.kv_heads, a.seq);
-    size_t first = s.row - s.at, group = a.heads / a.kv_heads;
+    spot s = spot_of(a.batch, a.kv_heads, part.keys, part.k_rows);
+    size_t first = s.b * part.q_rows, group = a.heads / a.kv_heads;
     float q[MOST], k[MOST], v[MOST], y[MOST], dk[MOST] = {}, dv[MOST] = {};
 
     if (!s.in)
@@ -154,24 +188,35 @@ static __global__ void CU_BOUNDS(THREADS) grad_kv(kn_attn a, kn_attn_grad g, con
     get<T>(k, a.k, a.ldk, s.row, s.h, a.d);
     get<T>(v, a.v, a.ldv, s.row, s.h, a.d);
     for (size_t h = s.h * group; h < (s.h + 1) * group; h++) {
-        for (size_t t = s.at; t < a.seq; t++) {
+        for (size_t t = part.causal ? s.at : 0; t < a.seq; t++) {
             size_t at = (s.b * a.heads + h) * a.seq + t;
             float p;
 
             get<T>(q, a.q, a.ldq, first + t, h, a.d);
             get<T>(y, g.d_o, g.lddo, first + t, h, a.d);
-            p = expf(a.scale * dot(q, k) - g.lse[at]);
+            p = expf(a.scale * dot(q, k) - g.lse[(s.b * a.heads + h) * part.q_rows + t]);
             axpy(dv, p, y);
             axpy(dk, a.scale * p * (dot(y, v) - delta[at]), q);
         }
     }
-    put<T>(g.dk, g.lddk, s.row, s.h, a.d, dk);
-    put<T>(g.dv, g.lddv, s.row, s.h, a.d, dv);
+    if (sums) {
+        add_to(g.dk, g.lddk, s.row, s.h, a.d, dk);
+        add_to(g.dv, g.lddv, s.row, s.h, a.d, dv);
+    } else {
+        put<T>(g.dk, g.lddk, s.row, s.h, a.d, dk);
+        put<T>(g.dv, g.lddv, s.row, s.h, a.d, dv);
+    }
 }
 
-static unsigned blocks_of(const struct kn_attn *attn, size_t heads)
+/* For SEQ tokens of each sample. */
+static unsigned blocks_of(const struct kn_attn *attn, size_t heads, size_t seq)
 {
-    return (unsigned)cu_blocks(attn->batch * attn->seq * heads, WARPS);
+    return (unsigned)cu_blocks(attn->batch * seq * heads, WARPS);
+}
+
+static kn_attn_part whole(const kn_attn &a)
+{
+    return {a.seq, a.seq, a.seq, true, false};
 }
 
 void cu_attn_fwd_plain(cu_stream *stream, const struct kn_attn *attn, void *out, size_t ldo,
@@ -182,12 +227,27 @@ void cu_attn_fwd_plain(cu_stream *stream, const struct kn_attn *attn, void *out,
     cu_typed(a.type, false, [&](auto form) {
         typedef typename decltype(form)::T T;
 
-        CU_LAUNCH((fwd<T>), blocks_of(attn, a.heads), THREADS, 0, stream, a, out, ldo, lse);
+        CU_LAUNCH((fwd<T, T>), blocks_of(attn, a.heads, a.seq), THREADS, 0, stream, a, whole(a),
+                  out, ldo, lse);
     });
 }
 
-void cu_attn_delta(cu_stream *stream, const struct kn_attn *attn, const struct kn_attn_grad *grad,
-                   float *delta)
+void cu_attn_part_fwd_plain(cu_stream *stream, const struct kn_attn *attn,
+                            const struct kn_attn_part *part, float *out, size_t ldo, float *lse)
+{
+    kn_attn a = *attn;
+    kn_attn_part p = *part;
+
+    cu_typed(a.type, false, [&](auto form) {
+        typedef typename decltype(form)::T T;
+
+        CU_LAUNCH((fwd<T, float>), blocks_of(attn, a.heads, a.seq), THREADS, 0, stream, a, p, out,
+                  ldo, lse);
+    });
+}
+
+void cu_attn_delta(cu_stream *stream, const struct kn_attn *attn, size_t q_rows,
+                   const struct kn_attn_grad *grad, float *delta)
 {
     kn_attn a = *attn;
     kn_attn_grad g = *grad;
@@ -195,20 +255,33 @@ void cu_attn_delta(cu_stream *stream, const struct kn_attn *attn, const struct k
     cu_typed(a.type, false, [&](auto form) {
         typedef typename decltype(form)::T T;
 
-        CU_LAUNCH((dots<T>), blocks_of(attn, a.heads), THREADS, 0, stream, a, g, delta);
+        CU_LAUNCH((dots<T>), blocks_of(attn, a.heads, a.seq), THREADS, 0, stream, a, q_rows, g,
+                  delta);
+    });
+}
+
+static void backward(cu_stream *stream, const kn_attn &a, const kn_attn_part &p, bool sums,
+                     const kn_attn_grad &g, const float *delta)
+{
+    cu_typed(a.type, false, [&](auto form) {
+        typedef typename decltype(form)::T T;
+
+        CU_LAUNCH((grad_q<T>), blocks_of(&a, a.heads, a.seq), THREADS, 0, stream, a, p, sums, g,
+                  delta);
+        CU_LAUNCH((grad_kv<T>), blocks_of(&a, a.kv_heads, p.keys), THREADS, 0, stream, a, p, sums,
+                  g, delta);
     });
 }
 
 void cu_attn_bwd_plain(cu_stream *stream, const struct kn_attn *attn,
                        const struct kn_attn_grad *grad, const float *delta)
 {
-    kn_attn a = *attn;
-    kn_attn_grad g = *grad;
+    backward(stream, *attn, whole(*attn), false, *grad, delta);
+}
 
-    cu_typed(a.type, false, [&](auto form) {
-        typedef typename decltype(form)::T T;
-
-        CU_LAUNCH((grad_q<T>), blocks_of(attn, a.heads), THREADS, 0, stream, a, g, delta);
-        CU_LAUNCH((grad_kv<T>), blocks_of(attn, a.kv_heads), THREADS, 0, stream, a, g, delta);
-    });
+void cu_attn_part_bwd_plain(cu_stream *stream, const struct kn_attn *attn,
+                            const struct kn_attn_part *part, const struct kn_attn_grad *grad,
+                            const float *delta)
+{
+    backward(stream, *attn, *part, true, *grad, delta);
 }

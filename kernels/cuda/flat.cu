@@ -93,6 +93,36 @@ extern "C" void cu_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum 
         launch_convert<bf16, float>(pool, y, x, count);
 }
 
+template <typename Y, typename X>
+static __global__ void CU_BOUNDS(THREADS)
+    convert_rows(Y *y, size_t ldy, const X *x, size_t ldx, size_t cols, size_t count)
+{
+    for (EACH(i, count, 1)) {
+        size_t row = i / cols, col = i % cols;
+
+        y[row * ldy + col] = cu_round<Y>(cu_float(x[row * ldx + col]));
+    }
+}
+
+extern "C" void cu_convert_rows(struct kn_pool *pool, enum kn_type yt, void *y, size_t ldy,
+                                enum kn_type xt, const void *x, size_t ldx, size_t rows,
+                                size_t cols)
+{
+    size_t count = rows * cols;
+
+    if (count == 0)
+        return;
+    cu_typed(xt, false, [&](auto from) {
+        cu_typed(yt, false, [&](auto to) {
+            typedef typename decltype(from)::T X;
+            typedef typename decltype(to)::T Y;
+
+            CU_LAUNCH((convert_rows<Y, X>), blocks_for(count), THREADS, 0, cu_stream_of(pool),
+                      (Y *)y, ldy, (const X *)x, ldx, cols, count);
+        });
+    });
+}
+
 /* ---- sums over an array -------------------------------------------------- */
 
 /* part[b] = this block's share of the sum. */

@@ -27,12 +27,17 @@ void cu_add_parts(cu_stream *stream, float *y, const float *part, size_t parts, 
 void cu_gemm_plain(cu_stream *stream, const struct kn_gemm *gemm);
 /* Attention: any width and type by the definition (plain); bf16 with d 64 or 128, all on multiples
  * of 16 bytes, by matrix instructions (tiled). delta (batch, heads, seq): sum over d of o d_o. */
-void cu_attn_delta(cu_stream *stream, const struct kn_attn *attn, const struct kn_attn_grad *grad,
-                   float *delta);
+void cu_attn_delta(cu_stream *stream, const struct kn_attn *attn, size_t q_rows,
+                   const struct kn_attn_grad *grad, float *delta);
 void cu_attn_fwd_plain(cu_stream *stream, const struct kn_attn *attn, void *out, size_t ldo,
                        float *lse);
 void cu_attn_bwd_plain(cu_stream *stream, const struct kn_attn *attn,
                        const struct kn_attn_grad *grad, const float *delta);
+void cu_attn_part_fwd_plain(cu_stream *stream, const struct kn_attn *attn,
+                            const struct kn_attn_part *part, float *out, size_t ldo, float *lse);
+void cu_attn_part_bwd_plain(cu_stream *stream, const struct kn_attn *attn,
+                            const struct kn_attn_part *part, const struct kn_attn_grad *grad,
+                            const float *delta);
 void cu_attn_fwd_tiled(cu_stream *stream, const struct kn_attn *attn, void *out, size_t ldo,
                        float *lse);
 void cu_attn_bwd_tiled(cu_stream *stream, const struct kn_attn *attn,

@@ -1,14 +1,27 @@
 /*
- * Causal attention by its definition, one query row at a time; scores are computed again in each
- * pass instead of being stored.
+ * Attention by its definition, one query row at a time; scores are computed again in each pass
+ * instead of being stored.
  */
 #include "kernels/ref/ref.h"
 
-/* Row T of HEAD of the job's sample in a matrix of leading dimension LD: index of its first
- * element. */
-static size_t row_of(const struct kn_attn_job *job, size_t t, size_t ld, size_t head)
+/* Query T of HEAD, or key T, in a matrix of leading dimension LD: index of its first element. */
+static size_t query_of(const struct kn_attn_job *job, size_t t, size_t ld, size_t head)
 {
-    return (job->sample * job->a->seq + t) * ld + head * job->a->d;
+    return (kn_attn_q_row(job) + t) * ld + head * job->a->d;
+}
+
+static size_t key_of(const struct kn_attn_job *job, size_t t, size_t ld, size_t head)
+{
+    return (kn_attn_k_row(job) + t) * ld + head * job->a->d;
+}
+
+/* ARRAY[AT] = VALUE, or with job->sums += VALUE. */
+static void add_to(const struct kn_attn_job *job, void *array, size_t at, double value)
+{
+    if (job->sums)
+        ((float *)array)[at] = (float)((double)((float *)array)[at] + value);
+    else
+        kn_put(job->a->type, array, at, (float)value);
 }
 
 static double dot_at(enum kn_type type, const void *x, size_t ix, const void *y, size_t iy,
@@ -26,30 +39,41 @@ static double score(const struct kn_attn_job *job, size_t head, size_t qi, size_
     const struct kn_attn *a = job->a;
     size_t kvh = head / (a->heads / a->kv_heads);
 
-    return (double)a->scale * dot_at(a->type, a->q, row_of(job, qi, a->ldq, head), a->k,
-                                     row_of(job, ki, a->ldk, kvh), a->d);
+    return (double)a->scale * dot_at(a->type, a->q, query_of(job, qi, a->ldq, head), a->k,
+                                     key_of(job, ki, a->ldk, kvh), a->d);
 }
 
 void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float *lse)
 {
     const struct kn_attn *a = job->a;
+    enum kn_type type = kn_attn_out_type(job);
     size_t kvh = job->head / (a->heads / a->kv_heads);
 
     for (size_t i = job->q0; i < job->q1; i++) {
-        double max = -INFINITY, sum = 0, acc[KN_MAX_HEAD_DIM] = {0};
+        size_t seen = kn_attn_seen(job, i), to = query_of(job, i, ldo, job->head);
+        float *at = &lse[kn_attn_lse(job, job->head) + i];
+        double before = job->part->merge ? (double)*at : -INFINITY;
+        double max = before, sum = 0, acc[KN_MAX_HEAD_DIM] = {0};
 
-        for (size_t l = 0; l <= i; l++)
+        for (size_t l = 0; l < seen; l++)
             max = fmax(max, score(job, job->head, i, l));
-        for (size_t l = 0; l <= i; l++) {
+        for (size_t l = 0; l < seen; l++) {
             double p = exp(score(job, job->head, i, l) - max);
 
             sum += p;
             for (size_t c = 0; c < a->d; c++)
-                acc[c] += p * (double)kn_at(a->type, a->v, row_of(job, l, a->ldv, kvh) + c);
+                acc[c] += p * (double)kn_at(a->type, a->v, key_of(job, l, a->ldv, kvh) + c);
+        }
+        if (job->part->merge) { /* OUT is a mean whose weights add up to this */
+            double p = exp(before - max);
+
+            sum += p;
+            for (size_t c = 0; c < a->d; c++)
+                acc[c] += p * (double)kn_at(type, out, to + c);
         }
         for (size_t c = 0; c < a->d; c++)
-            kn_put(a->type, out, row_of(job, i, ldo, job->head) + c, (float)(acc[c] / sum));
-        lse[(job->sample * a->heads + job->head) * a->seq + i] = (float)(max + log(sum));
+            kn_put(type, out, to + c, (float)(acc[c] / sum));
+        *at = (float)(max + log(sum));
     }
 }
 
@@ -60,9 +84,9 @@ static void grad_at(double *ret_p, double *ret_ds, const struct kn_attn_job *job
 {
     const struct kn_attn *a = job->a;
     size_t kvh = head / (a->heads / a->kv_heads);
-    double lse = grad->lse[(job->sample * a->heads + head) * a->seq + i];
-    double dp = dot_at(a->type, grad->d_o, row_of(job, i, grad->lddo, head), a->v,
-                       row_of(job, l, a->ldv, kvh), a->d);
+    double lse = grad->lse[kn_attn_lse(job, head) + i];
+    double dp = dot_at(a->type, grad->d_o, query_of(job, i, grad->lddo, head), a->v,
+                       key_of(job, l, a->ldv, kvh), a->d);
 
     *ret_p = exp(score(job, head, i, l) - lse);
     *ret_ds = *ret_p * (dp - (double)delta[head * a->seq + i]);
@@ -75,14 +99,14 @@ static void dq_row(const struct kn_attn_job *job, const struct kn_attn_grad *gra
     size_t kvh = head / (a->heads / a->kv_heads);
     double acc[KN_MAX_HEAD_DIM] = {0}, p, ds;
 
-    for (size_t l = 0; l <= i; l++) {
+    for (size_t l = 0; l < kn_attn_seen(job, i); l++) {
         grad_at(&p, &ds, job, grad, delta, head, i, l);
         for (size_t c = 0; c < a->d; c++)
             acc[c] += ds * (double)a->scale *
-                      (double)kn_at(a->type, a->k, row_of(job, l, a->ldk, kvh) + c);
+                      (double)kn_at(a->type, a->k, key_of(job, l, a->ldk, kvh) + c);
     }
     for (size_t c = 0; c < a->d; c++)
-        kn_put(a->type, grad->dq, row_of(job, i, grad->lddq, head) + c, (float)acc[c]);
+        add_to(job, grad->dq, query_of(job, i, grad->lddq, head) + c, acc[c]);
 }
 
 static void dkv_row(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
@@ -93,18 +117,18 @@ static void dkv_row(const struct kn_attn_job *job, const struct kn_attn_grad *gr
     double dk[KN_MAX_HEAD_DIM] = {0}, dv[KN_MAX_HEAD_DIM] = {0}, p, ds;
 
     for (size_t h = kvh * group; h < (kvh + 1) * group; h++) {
-        for (size_t i = l; i < a->seq; i++) {
+        for (size_t i = job->part->causal ? l : 0; i < a->seq; i++) {
             grad_at(&p, &ds, job, grad, delta, h, i, l);
             for (size_t c = 0; c < a->d; c++) {
                 dk[c] += ds * (double)a->scale *
-                         (double)kn_at(a->type, a->q, row_of(job, i, a->ldq, h) + c);
-                dv[c] += p * (double)kn_at(a->type, grad->d_o, row_of(job, i, grad->lddo, h) + c);
+                         (double)kn_at(a->type, a->q, query_of(job, i, a->ldq, h) + c);
+                dv[c] += p * (double)kn_at(a->type, grad->d_o, query_of(job, i, grad->lddo, h) + c);
             }
         }
     }
     for (size_t c = 0; c < a->d; c++) {
-        kn_put(a->type, grad->dk, row_of(job, l, grad->lddk, kvh) + c, (float)dk[c]);
-        kn_put(a->type, grad->dv, row_of(job, l, grad->lddv, kvh) + c, (float)dv[c]);
+        add_to(job, grad->dk, key_of(job, l, grad->lddk, kvh) + c, dk[c]);
+        add_to(job, grad->dv, key_of(job, l, grad->lddv, kvh) + c, dv[c]);
     }
 }
 
@@ -118,6 +142,6 @@ void kn_ref_attn_bwd(const struct kn_attn_job *job, const struct kn_attn_grad *g
     for (size_t h = job->head * group; h < (job->head + 1) * group; h++)
         for (size_t i = 0; i < a->seq; i++)
             dq_row(job, grad, delta, h, i);
-    for (size_t l = 0; l < a->seq; l++)
+    for (size_t l = 0; l < job->part->keys; l++)
         dkv_row(job, grad, delta, job->head, l);
 }

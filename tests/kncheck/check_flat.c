@@ -45,6 +45,29 @@ static void convert_run(struct check *c)
 
 const struct kc_op kc_convert = {"convert", "n", CASES(flat_cases), true, convert_run};
 
+/* rows, columns, and elements between the rows of y and of x */
+static const size_t row_cases[][MAX_DIMS] = {
+    {0, 4, 0, 0}, {1, 1, 0, 0}, {3, 7, 2, 0}, {5, 64, 0, 3}, {40, 33, 5, 1}, {300, 96, 32, 160},
+};
+
+/* With an odd number of columns between equal types. */
+static void convert_rows_run(struct check *c)
+{
+    size_t rows = c->dim[0], cols = c->dim[1];
+    enum kn_type from = c->t, to = cols % 2 ? from : from == KN_F32 ? KN_BF16 : KN_F32;
+    struct arr *x = kc_wide(c, "x", IN, from, rows, cols, c->dim[3]);
+    struct arr *y = kc_wide(c, "y", OUT, to, rows, cols, c->dim[2]);
+
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            kc_exact(y, i, j, to == KN_F32 ? AT(x, i, j) : kc_round_bf16(AT(x, i, j)));
+    kc_begin(c);
+    kn_convert_rows(c->pool, to, y->at, y->ld, from, x->at, x->ld, rows, cols);
+}
+
+const struct kc_op kc_convert_rows = {"convert_rows", "rows cols ygap xgap", CASES(row_cases), true,
+                                      convert_rows_run};
+
 static void add_run(struct check *c)
 {
     size_t n = c->dim[0];

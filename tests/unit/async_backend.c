@@ -143,6 +143,50 @@ void async_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_
                  sizeof(struct attn_bwd_args));
 }
 
+struct attn_part_fwd_args {
+    struct kn_attn a;
+    struct kn_attn_part part;
+    float *o;
+    size_t ldo;
+    float *lse;
+};
+
+static void run_attn_part_fwd(const void *args)
+{
+    const struct attn_part_fwd_args *c = args;
+
+    kn_host_attn_part_fwd(NULL, &c->a, &c->part, c->o, c->ldo, c->lse);
+}
+
+void async_attn_part_fwd(struct kn_pool *p, const struct kn_attn *a,
+                         const struct kn_attn_part *part, float *o, size_t ldo, float *lse)
+{
+    async_launch(p, run_attn_part_fwd, &(struct attn_part_fwd_args){*a, *part, o, ldo, lse},
+                 sizeof(struct attn_part_fwd_args));
+}
+
+struct attn_part_bwd_args {
+    struct kn_attn a;
+    struct kn_attn_part part;
+    struct kn_attn_grad g;
+    void *workspace;
+};
+
+static void run_attn_part_bwd(const void *args)
+{
+    const struct attn_part_bwd_args *c = args;
+
+    kn_host_attn_part_bwd(NULL, &c->a, &c->part, &c->g, c->workspace);
+}
+
+void async_attn_part_bwd(struct kn_pool *p, const struct kn_attn *a,
+                         const struct kn_attn_part *part, const struct kn_attn_grad *g,
+                         void *workspace)
+{
+    async_launch(p, run_attn_part_bwd, &(struct attn_part_bwd_args){*a, *part, *g, workspace},
+                 sizeof(struct attn_part_bwd_args));
+}
+
 struct adamw_args {
     struct kn_adamw h;
     float *w;
