@@ -4,7 +4,8 @@
 
 enum { GRAIN = 16 };
 
-void kn_rope_tables(float *cos_t, float *sin_t, size_t positions, size_t dim, double theta)
+void kn_rope_tables(float *cos_t, float *sin_t, size_t first, size_t positions, size_t dim,
+                    double theta)
 {
     size_t half = dim / 2;
 
@@ -13,8 +14,8 @@ void kn_rope_tables(float *cos_t, float *sin_t, size_t positions, size_t dim, do
         double f = pow(theta, -2.0 * (double)i / (double)dim);
 
         for (size_t pos = 0; pos < positions; pos++) {
-            cos_t[pos * half + i] = (float)cos((double)pos * f);
-            sin_t[pos * half + i] = (float)sin((double)pos * f);
+            cos_t[pos * half + i] = (float)cos((double)(first + pos) * f);
+            sin_t[pos * half + i] = (float)sin((double)(first + pos) * f);
         }
     }
 }

@@ -46,9 +46,10 @@ static void dims_moe(struct pl_dims *dims, const struct pl_moe *moe, const struc
 void pl_dims(struct pl_dims *ret, const struct pl_model *model, const struct pl_layout *layout,
              const struct pl_workload *workload)
 {
-    uint64_t tp = (uint64_t)layout->tp;
+    uint64_t tp = (uint64_t)layout->tp, seq = (uint64_t)(workload->seq / layout->cp);
 
-    *ret = (struct pl_dims){.rows = (uint64_t)layout->micro_batch * (uint64_t)workload->seq,
+    *ret = (struct pl_dims){.seq = seq,
+                            .rows = (uint64_t)layout->micro_batch * seq,
                             .hidden = (uint64_t)model->hidden,
                             .head_dim = (uint64_t)model->head_dim,
                             .heads = (uint64_t)model->heads / tp,
@@ -180,8 +181,8 @@ static struct pl_param_counts counts_of(const struct build *build)
 {
     const struct pl_layout *layout = build->layout;
     struct pl_param_counts x = {.key = {layout->tp, layout->pp, layout->vp, layout->ep, layout->etp,
-                                        layout->dp, layout->edp, layout->zero, layout->zero_scope,
-                                        build->stage}};
+                                        pl_axis_size(layout, PL_DP_CP), layout->edp, layout->zero,
+                                        layout->zero_scope, build->stage}};
     struct pl_param_counts *known;
     uint64_t hash = 0;
 
@@ -266,15 +267,32 @@ uint64_t pl_coll_piece(int members)
     return pl_coll_scratch(members) / PL_COLL_AHEAD / ((uint64_t)members - 1) / 16 * 16;
 }
 
-/* The first and the last stage add up the gradient of a tied embedding in the scratch of tp: both
- * kinds of sums are waited for, so they never meet. */
+/* The first and the last stage add up the gradient of a tied embedding in the scratch of tp, and cp
+ * its sums of routers: all three are waited for, so they never meet. */
 static int tp_members(const struct build *build)
 {
     const struct pl_layout *layout = build->layout;
     bool pair = build->model->tied && layout->pp > 1 &&
                 (build->stage == 0 || build->stage == layout->pp - 1);
+    int cp = pl_model_is_moe(build->model) ? layout->cp : 1, most = layout->tp;
 
-    return layout->tp == 1 && pair ? 2 : layout->tp;
+    if (pair && most < 2)
+        most = 2;
+    return most < cp ? cp : most;
+}
+
+/* Keys and values, and their gradients, on their way round the ranks of cp. */
+static void build_ring(struct build *build)
+{
+    const struct pl_dims *dims = &build->dims;
+    uint64_t kv = dims->rows * 2 * dims->kv_heads * dims->head_dim;
+
+    if (build->layout->cp == 1)
+        return;
+    add(build, PL_BUF_RING_KV, 0, PL_RING_KVS, PL_MEM_COMM, kv * dims->elem);
+    add(build, PL_BUF_RING_DKV, 0, PL_RING_DKVS, PL_MEM_COMM, kv * 4);
+    if (dims->elem == 2)
+        add1(build, PL_BUF_RING_SUM, PL_MEM_WORKSPACE, dims->rows * dims->attn * 4);
 }
 
 static void build_comm(struct build *build)
@@ -289,7 +307,8 @@ static void build_comm(struct build *build)
         add(build, PL_BUF_GRAD_RING, 0, PL_GRAD_RINGS, PL_MEM_COMM, lh);
     }
     add1(build, PL_BUF_COLL_TP, PL_MEM_COMM, pl_coll_scratch(tp_members(build)) * sizeof(float));
-    add1(build, PL_BUF_COLL_DP, PL_MEM_COMM, pl_coll_scratch(layout->dp) * sizeof(float));
+    add1(build, PL_BUF_COLL_DP, PL_MEM_COMM,
+         pl_coll_scratch(pl_axis_size(layout, PL_DP_CP)) * sizeof(float));
     if (pl_model_is_moe(build->model)) {
         add1(build, PL_BUF_COLL_EDP, PL_MEM_COMM, pl_coll_scratch(layout->edp) * sizeof(float));
         add1(build, PL_BUF_MOE_SEND, PL_MEM_COMM,
@@ -334,9 +353,11 @@ static void build_workspace(struct build *build)
     add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
          dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);
     add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE, dims->rows * dims->qkv * e);
-    /* bf16: the gradients of keys and values are summed in fp32 */
+    /* bf16: the gradients of keys and values are summed in fp32, with cp in the ring's buffers */
     add1(build, PL_BUF_ATTN, PL_MEM_WORKSPACE,
-         dims->rows * (dims->heads + (e == 2 ? 2 * dims->kv_heads * dims->head_dim : 0)) * 4);
+         dims->rows *
+             (dims->heads + (e == 2 && layout->cp == 1 ? 2 * dims->kv_heads * dims->head_dim : 0)) *
+             4);
     if (pl_model_is_moe(build->model)) {
         add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, dims->expert_rows * dims->expert_ffn * e);
         add1(build, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
@@ -351,7 +372,7 @@ static void build_workspace(struct build *build)
          (2 * (uint64_t)dims->microbatches * dims->rows + (uint64_t)build->workload->seq + 1) * 4);
     if (build->model->positions == PL_ROPE)
         add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
-             (uint64_t)build->workload->seq * (uint64_t)pl_rotary_dim(build->model) * 4);
+             dims->seq * (uint64_t)pl_rotary_dim(build->model) * 4);
     else if (build->stage == 0)
         add1(build, PL_BUF_POSITIONS, PL_MEM_WORKSPACE, dims->rows * 4);
     add1(build, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)layout->threads * PL_KERNEL_SCRATCH);
@@ -366,6 +387,7 @@ static void build_all(struct build *build)
     build_state(build);
     build_slots(build);
     build_comm(build);
+    build_ring(build);
     build_head(build);
     build_workspace(build);
 }

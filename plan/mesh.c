@@ -19,6 +19,8 @@ int pl_axis_size(const struct pl_layout *layout, enum pl_axis axis)
         return layout->ep;
     case PL_EDP:
         return layout->edp;
+    case PL_DP_CP:
+        return layout->dp * layout->cp;
     default:
         return 1;
     }
@@ -29,6 +31,7 @@ int pl_axis_stride(const struct pl_layout *layout, enum pl_axis axis)
 {
     switch (axis) {
     case PL_CP:
+    case PL_DP_CP:
         return layout->tp;
     case PL_DP:
         return layout->tp * layout->cp;

@@ -10,8 +10,9 @@
 int pl_gcd(int left, int right);
 
 /* Ranks are numbered with tp fastest and pp slowest (Megatron's tp-cp-ep-dp-pp); the expert mesh
- * (etp, ep, edp, pp) is a second numbering of the same ranks. */
-enum pl_axis { PL_TP, PL_CP, PL_DP, PL_PP, PL_ETP, PL_EP, PL_EDP, PL_AXES };
+ * (etp, ep, edp, pp) is a second numbering of the same ranks. PL_DP_CP is cp and dp as one axis, cp
+ * fastest: the ranks that hold the same dense state. */
+enum pl_axis { PL_TP, PL_CP, PL_DP, PL_PP, PL_ETP, PL_EP, PL_EDP, PL_DP_CP, PL_AXES };
 
 int pl_axis_size(const struct pl_layout *layout, enum pl_axis axis);
 int pl_axis_stride(const struct pl_layout *layout, enum pl_axis axis);

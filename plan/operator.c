@@ -197,14 +197,17 @@ static void add_cp(struct pl_layer_time *layer, double core, const struct pl_op_
     double bytes = tokens_of(op, layout) * op->problem.model->kv_heads *
                    (pl_key_dim(op->problem.model) + pl_value_dim(op->problem.model)) / layout->tp *
                    op->rates.element;
-    double step;
+    double step, back;
 
     if (layout->cp == 1)
         return;
     pl_group_of(&g, op, layout->cp, layout->tp);
     step = pl_send_s(&g, bytes);
+    back = 2 * step;
+    if (op->problem.trainer->bundled) /* gradients travel in fp32 */
+        back = step + pl_send_s(&g, bytes / op->rates.element * 4);
     layer->cp_fwd = (layout->cp - 1) * max(0, step - core / layout->cp);
-    layer->cp_bwd = (layout->cp - 1) * max(0, 2 * step - 2.5 * core / layout->cp);
+    layer->cp_bwd = (layout->cp - 1) * max(0, back - 2.5 * core / layout->cp);
 }
 
 static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,

@@ -41,8 +41,9 @@ bool pl_bucket_is_small(const struct pl_bucket *bucket)
     return bucket->kind == PL_BUCKET_SMALL || bucket->kind == PL_BUCKET_HEADS;
 }
 
-/* Ranks of one stage are i = tp_c + tp * dp_c (cp is 1); the expert coordinate is (i / etp) % ep.
- * With etp = tp it is dp_c % ep; with etp = 1 it recurs in dp every ep / gcd(tp, ep). */
+/* Ranks of one stage are i = tp_c + tp * c, c the coordinate on PL_DP_CP; the expert coordinate is
+ * (i / etp) % ep. With etp = tp it is c % ep; with etp = 1 it recurs in c every ep / gcd(tp, ep).
+ */
 int pl_zero_period(const struct pl_layout *layout)
 {
     if (layout->zero == 0 || layout->zero_scope != PL_SCOPE_PLAIN)
@@ -91,8 +92,8 @@ static void bucket_shards(const struct walk *walk, struct pl_bucket *bucket)
         bucket->shards = layout->edp;
         bucket->shard = pl_axis_coord(layout, PL_EDP, walk->rank);
     } else {
-        bucket->shards = layout->dp / period;
-        bucket->shard = pl_axis_coord(layout, PL_DP, walk->rank) / period;
+        bucket->shards = pl_axis_size(layout, PL_DP_CP) / period;
+        bucket->shard = pl_axis_coord(layout, PL_DP_CP, walk->rank) / period;
     }
 }
 

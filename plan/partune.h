@@ -81,7 +81,8 @@ struct pl_param {
  * [shard_first, shard_first + shard_count).
  */
 enum pl_bucket_kind {
-    /* matrices of the dense mesh, and biases that are cut with them; replicas are the dp group */
+    /* matrices of the dense mesh, and biases that are cut with them; replicas are the
+     * dp x cp ranks */
     PL_BUCKET_DENSE,
     /* norms, biases of whole rows, routers and learned positions, whole on every tp rank; with sp
      * their gradients are partial sums over tp, too */
@@ -134,9 +135,9 @@ int64_t pl_param_global(const struct pl_param *param, uint64_t index);
 int pl_vocab_padded(const struct pl_model *model, const struct pl_layout *layout);
 
 /*
- * With zero_scope plain the replica group of a dense parameter (dp ranks) is cut into groups that
- * share the rank's expert coordinate. Members of one group are PERIOD apart in dp; PERIOD is 1
- * where the two scopes coincide, and always with ep-aware.
+ * With zero_scope plain the replica group of a dense parameter (dp x cp ranks) is cut into groups
+ * that share the rank's expert coordinate. Members of one group are PERIOD apart on PL_DP_CP, and
+ * PERIOD is 1 where the two scopes coincide, and always with ep-aware.
  */
 int pl_zero_period(const struct pl_layout *layout);
 
@@ -179,7 +180,8 @@ int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *wo
  * and the MLP, and with sequence parallelism only this tp rank's share between them.
  */
 struct pl_dims {
-    uint64_t rows;       /* micro_batch x seq */
+    uint64_t seq;        /* tokens of a sequence on this rank: seq / cp */
+    uint64_t rows;       /* micro_batch x those */
     uint64_t local_rows; /* rows / tp with sp, else rows */
     uint64_t hidden, head_dim;
     uint64_t heads, kv_heads;             /* of this tp rank */
@@ -279,6 +281,9 @@ enum pl_buf {
     PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
     PL_BUF_DQKV,       /* (rows, qkv) */
     PL_BUF_ATTN,       /* workspace of the attention's backward pass */
+    PL_BUF_RING_KV,    /* (0, i): (rows, 2 kv_heads head_dim) keys and values under way, with cp */
+    PL_BUF_RING_DKV,   /* (0, i): the same in float, their gradients */
+    PL_BUF_RING_SUM,   /* (rows, attn) float: outputs, then queries' gradients; cp in bf16 */
     PL_BUF_XF,         /* (local_rows, hidden) input of the final norm, last stage */
     PL_BUF_HF,         /* (local_rows, hidden) its output */
     PL_BUF_RRMSF,      /* (local_rows, stats) float */
@@ -292,7 +297,7 @@ enum pl_buf {
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */
     PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
-    PL_BUF_ROPE,       /* 2 x (seq, rotated elements of a head / 2) float */
+    PL_BUF_ROPE,       /* 2 x (seq / cp, rotated elements of a head / 2) float */
     PL_BUF_POSITIONS,  /* (rows) int32, with learned positions, first stage */
     PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,
@@ -304,6 +309,8 @@ enum pl_buf {
 extern const char *const pl_buf_names[PL_BUFS];
 
 enum {
+    PL_RING_KVS = 2,  /* in use and being sent, and arriving */
+    PL_RING_DKVS = 3, /* being sent, arriving, and being computed */
     PL_ACT_INS = 2,
     PL_ACT_OUTS = 2,
     PL_GRAD_RINGS = 3,

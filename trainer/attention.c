@@ -7,6 +7,7 @@
  */
 #include "base/base.h"
 #include "trainer/layer.h"
+#include "trainer/ring.h"
 
 #include <assert.h>
 #include <math.h>
@@ -26,9 +27,9 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
     size_t ld = layer->q_norm.w ? d->qk : d->qkv;
 
     assert(d->qkv == q + 2 * kv && d->attn == q && d->heads % d->kv_heads == 0);
-    assert(d->rows == (uint64_t)rank->layout.micro_batch * (uint64_t)rank->workload.seq);
+    assert(d->rows == (uint64_t)rank->layout.micro_batch * d->seq);
     return (struct kn_attn){.batch = (size_t)rank->layout.micro_batch,
-                            .seq = (size_t)rank->workload.seq,
+                            .seq = d->seq,
                             .heads = d->heads,
                             .kv_heads = d->kv_heads,
                             .d = d->head_dim,
@@ -48,7 +49,7 @@ static void rope(struct tr_rank *rank, void *qk, size_t ld, bool backward)
     if (rank->model.positions == PL_ROPE)
         kn_rope(rank->pool, rank->type, qk, ld, rank->d.rows, rank->d.heads + rank->d.kv_heads,
                 rank->d.head_dim, (size_t)pl_rotary_dim(&rank->model), rank->work.rope_cos,
-                rank->work.rope_sin, NULL, (size_t)rank->workload.seq, backward);
+                rank->work.rope_sin, NULL, rank->d.seq, backward);
 }
 
 /* QKV -> QK. */
@@ -95,7 +96,10 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     if (layer->q_norm.w)
         heads_fwd(rank, layer, slot);
     rope(rank, (void *)a.q, a.ldq, false);
-    kn_attn_fwd(rank->pool, &a, o, d->attn, tr_act(rank, layer, slot, PL_ACT_LSE));
+    if (rank->comms.cp.size > 1)
+        tr_ring_fwd(rank, &a, o, tr_act(rank, layer, slot, PL_ACT_LSE));
+    else
+        kn_attn_fwd(rank->pool, &a, o, d->attn, tr_act(rank, layer, slot, PL_ACT_LSE));
     tr_linear_partial(rank, o, layer->o.w, d->rows, d->attn, d->hidden);
     kn_add(rank->pool, rank->type, x2, tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank),
            d->local_rows * d->hidden);
@@ -119,8 +123,12 @@ static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
                              .lddk = d->qkv,
                              .lddv = d->qkv};
 
-    assert(kn_attn_bwd_bytes(&a) <= rank->attn_bytes);
-    kn_attn_bwd(rank->pool, &a, &g, rank->work.attn);
+    if (rank->comms.cp.size > 1) {
+        tr_ring_bwd(rank, &a, &g);
+    } else {
+        assert(kn_attn_bwd_bytes(&a) <= rank->attn_bytes);
+        kn_attn_bwd(rank->pool, &a, &g, rank->work.attn);
+    }
     rope(rank, dqkv, d->qkv, true);
     if (layer->q_norm.w)
         heads_bwd(rank, layer, slot, dqkv);
@@ -150,6 +158,11 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     char *dqkv = keep ? keep + layer->keep.dqkv : rank->work.dqkv;
 
     tr_bias_bwd(rank, &layer->o_bias, grad, z->local_rows, z->hidden);
+    if (rank->comms.cp.size > 1) {
+        struct kn_attn a = problem(rank, layer, slot);
+
+        tr_ring_ahead(rank, &a);
+    }
     tr_linear_dx(rank, rank->work.dao, dy, layer->o.w, z->rows, z->attn, z->hidden);
     if (keep)
         kn_copy(rank->pool, keep + layer->keep.d2, grad, z->local_rows * z->hidden * z->elem);

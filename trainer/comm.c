@@ -154,15 +154,16 @@ static void moe_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layo
 static void shard_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layout *layout,
                        int rank, int id)
 {
-    int period = pl_zero_period(layout), dp = pl_axis_coord(layout, PL_DP, rank);
+    int period = pl_zero_period(layout), copies = pl_axis_size(layout, PL_DP_CP),
+        at = pl_axis_coord(layout, PL_DP_CP, rank);
 
-    assert(layout->dp % period == 0);
-    group_init(&comms->shard, comms, comm, id, layout->dp / period, dp / period);
+    assert(copies % period == 0);
+    group_init(&comms->shard, comms, comm, id, copies / period, at / period);
     for (int i = 0; i < comms->shard.size; i++)
-        comms->shard.member[i] = pl_axis_peer(layout, PL_DP, rank, i * period + dp % period);
-    group_init(&comms->outer, comms, comm, id + 1, period, dp % period);
+        comms->shard.member[i] = pl_axis_peer(layout, PL_DP_CP, rank, i * period + at % period);
+    group_init(&comms->outer, comms, comm, id + 1, period, at % period);
     for (int i = 0; i < period; i++)
-        comms->outer.member[i] = pl_axis_peer(layout, PL_DP, rank, dp / period * period + i);
+        comms->outer.member[i] = pl_axis_peer(layout, PL_DP_CP, rank, at / period * period + i);
     assert(comms->shard.member[comms->shard.rank] == rank);
     assert(comms->outer.member[comms->outer.rank] == rank);
 }
@@ -243,8 +244,8 @@ static uint64_t place(struct tr_group *group, const uint64_t *host)
 
 void tr_comms_place(struct tr_comms *comms, const uint64_t *host)
 {
-    struct tr_group *g[] = {&comms->world, &comms->tp,    &comms->dp,   &comms->edp,
-                            &comms->moe,   &comms->shard, &comms->outer};
+    struct tr_group *g[] = {&comms->world, &comms->tp,  &comms->cp,    &comms->dp,
+                            &comms->edp,   &comms->moe, &comms->shard, &comms->outer};
     uint64_t way[2 * ARRAY_LEN(g)], most[2 * ARRAY_LEN(g)];
     MPI_Request req;
 
@@ -306,11 +307,13 @@ void tr_comms_init(struct tr_comms *comms, MPI_Comm parent, const struct pl_layo
     for (int i = 0; i < layout->world; i++)
         comms->world.member[i] = i;
     axis_init(&comms->tp, comms, parent, layout, PL_TP, rank, 1);
-    axis_init(&comms->dp, comms, parent, layout, PL_DP, rank, 2);
+    axis_init(&comms->dp, comms, parent, layout, PL_DP_CP, rank, 2);
     axis_init(&comms->edp, comms, parent, layout, PL_EDP, rank, 3);
     moe_init(comms, parent, layout, rank, 4);
     shard_init(comms, parent, layout, rank, 5);
     tied_init(comms, parent, layout, rank, 7);
+    /* the number of `tied`: no two ranks are in both, which lie along a stage and across stages */
+    axis_init(&comms->cp, comms, parent, layout, PL_CP, rank, 7);
     comms->stage = pl_axis_coord(layout, PL_PP, rank);
     comms->prev = pl_axis_peer(layout, PL_PP, rank, (comms->stage + layout->pp - 1) % layout->pp);
     comms->next = pl_axis_peer(layout, PL_PP, rank, (comms->stage + 1) % layout->pp);
@@ -328,6 +331,7 @@ static void group_done(struct tr_group *group)
 
 void tr_comms_done(struct tr_comms *comms)
 {
+    group_done(&comms->cp);
     group_done(&comms->tied);
     group_done(&comms->outer);
     group_done(&comms->shard);

@@ -52,7 +52,8 @@ struct tr_group {
 
 struct tr_comms {
     struct tr_progress progress;
-    struct tr_group world, tp, dp, edp;
+    struct tr_group world, tp, cp, edp;
+    struct tr_group dp;    /* the dp x cp replicas of dense state */
     struct tr_group moe;   /* the ep x etp ranks among which tokens travel, etp fastest */
     struct tr_group shard; /* replicas of dense state that share it (zero 1) ... */
     struct tr_group outer; /* ... and those that repeat it: plain scope only */
@@ -95,6 +96,7 @@ enum {
     TR_TAG_GRAD = 512,      /* + chunk: their gradients */
     TR_TAG_POOL_BACK = 768, /* + chunk: the whole pool, on its way back */
     TR_TAG_MOE = 1024,      /* + expert + 1 */
+    TR_TAG_RING = 4032,     /* + 0, 1: keys and values, their gradients, between ranks of cp */
     TR_TAG_COLL = 4096, /* x group id, from 1 to TR_GROUPS, + a running number below TR_TAG_COLL */
     TR_GROUPS = 7,
     TR_TAG_MAX = (TR_GROUPS + 1) * TR_TAG_COLL - 1, /* 32767, which every MPI allows */

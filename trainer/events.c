@@ -23,7 +23,7 @@ struct tr_events {
 };
 
 const char *const tr_phase_names[TR_PHASES + 1] = {
-    "forward", "backward", "tp", "ep", "pp_wait", "dp", "optimizer", "other", NULL,
+    "forward", "backward", "tp", "cp", "ep", "pp_wait", "dp", "optimizer", "other", NULL,
 };
 
 const char *const tr_error_names[TR_ERRORS + 1] = {

@@ -61,6 +61,7 @@ enum tr_phase {
     TR_PHASE_FORWARD,
     TR_PHASE_BACKWARD,
     TR_PHASE_TP,
+    TR_PHASE_CP,
     TR_PHASE_EP,
     TR_PHASE_PP_WAIT,
     TR_PHASE_DP,

@@ -43,7 +43,7 @@ static bool saves_slice(const struct pl_param *param, enum pl_bucket_kind kind,
 /* Coordinate among the ranks that hold the same slice. */
 static int replica(enum pl_bucket_kind kind, const struct pl_layout *layout, int rank)
 {
-    return pl_axis_coord(layout, kind == PL_BUCKET_EXPERT ? PL_EDP : PL_DP, rank);
+    return pl_axis_coord(layout, kind == PL_BUCKET_EXPERT ? PL_EDP : PL_DP_CP, rank);
 }
 
 /* The same of one shard of the state: with several shards the copies are those of zero_scope plain.

@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "trainer/rank.h"
+#include "trainer/ring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,7 +12,7 @@ _Static_assert(TR_TAG_POOL + PL_MAX_CHUNKS <= TR_TAG_ACT &&
                    TR_TAG_ACT + PL_MAX_CHUNKS <= TR_TAG_GRAD &&
                    TR_TAG_GRAD + PL_MAX_CHUNKS <= TR_TAG_POOL_BACK &&
                    TR_TAG_POOL_BACK + PL_MAX_CHUNKS <= TR_TAG_MOE &&
-                   TR_TAG_MOE + PL_MAX_EXPERTS < TR_TAG_COLL,
+                   TR_TAG_MOE + PL_MAX_EXPERTS < TR_TAG_RING && TR_TAG_RING + 2 <= TR_TAG_COLL,
                "tags differ");
 
 static struct tr_weight weight(const struct tr_params *params, enum pl_tensor tensor, int layer,
@@ -115,7 +116,7 @@ static void chunk_init(struct tr_rank *rank, int chunk)
 /* Tables of the rotation, or the number of each row's position. */
 static void positions_init(struct tr_rank *rank)
 {
-    size_t seq = (size_t)rank->workload.seq, turned = (size_t)pl_rotary_dim(&rank->model);
+    size_t seq = rank->d.seq, turned = (size_t)pl_rotary_dim(&rank->model), run;
     const struct tr_device *d = &rank->device;
     struct tr_work *w = &rank->work;
 
@@ -123,13 +124,18 @@ static void positions_init(struct tr_rank *rank)
         assert(tr_device_bytes(d, PL_BUF_ROPE) >= seq * turned * sizeof(*w->rope_cos));
         w->rope_cos = tr_device_get(d, PL_BUF_ROPE, 0, 0);
         w->rope_sin = w->rope_cos + seq * turned / 2;
-        kn_rope_tables(w->rope_cos, w->rope_sin, seq, turned, rank->model.rope_theta);
+        for (size_t i = 0; i < seq; i += run) {
+            size_t first = tr_ring_position(&run, rank, i), at = i * turned / 2;
+
+            kn_rope_tables(w->rope_cos + at, w->rope_sin + at, first, run, turned,
+                           rank->model.rope_theta);
+        }
         return;
     }
     w->positions = tr_device_get(d, PL_BUF_POSITIONS, 0, 0);
     assert(rank->model.seq >= rank->workload.seq && (rank->positions.w == NULL) == !w->positions);
     for (size_t r = 0; w->positions && r < rank->d.rows; r++)
-        w->positions[r] = (int32_t)(r % seq);
+        w->positions[r] = (int32_t)tr_ring_position(&run, rank, r % seq);
 }
 
 static void work_init(struct tr_rank *rank)
@@ -147,6 +153,11 @@ static void work_init(struct tr_rank *rank)
     w->dqkv = tr_device_get(d, PL_BUF_DQKV, 0, 0);
     w->attn = tr_device_get(d, PL_BUF_ATTN, 0, 0);
     rank->attn_bytes = tr_device_bytes(d, PL_BUF_ATTN);
+    for (int i = 0; i < PL_RING_KVS; i++)
+        w->ring_kv[i] = tr_device_get(d, PL_BUF_RING_KV, 0, i);
+    for (int i = 0; i < PL_RING_DKVS; i++)
+        w->ring_dkv[i] = tr_device_get(d, PL_BUF_RING_DKV, 0, i);
+    w->ring_sum = tr_device_get(d, PL_BUF_RING_SUM, 0, 0);
     w->xf = tr_device_get(d, PL_BUF_XF, 0, 0);
     w->hf = tr_device_get(d, PL_BUF_HF, 0, 0);
     w->rrmsf = tr_device_get(d, PL_BUF_RRMSF, 0, 0);
@@ -187,10 +198,13 @@ static void comm_init(struct tr_rank *rank)
 
     assert(has_scratch(d, PL_BUF_COLL_TP, &c->tp) && has_scratch(d, PL_BUF_COLL_DP, &c->dp));
     assert(!rank->model.tied || has_scratch(d, PL_BUF_COLL_TP, &c->tied));
+    assert(!rank->moe_layers || has_scratch(d, PL_BUF_COLL_TP, &c->cp));
     assert(!rank->moe_layers || has_scratch(d, PL_BUF_COLL_EDP, &c->edp));
-    c->tp.scratch = c->tied.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
+    c->tp.scratch = c->tied.scratch = c->cp.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
     c->dp.scratch = c->shard.scratch = c->outer.scratch = tr_device_get(d, PL_BUF_COLL_DP, 0, 0);
     c->edp.scratch = tr_device_get(d, PL_BUF_COLL_EDP, 0, 0);
+    for (size_t i = 0; i < ARRAY_LEN(rank->ring_req); i++)
+        rank->ring_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_ACT_OUTS; i++)
         rank->act_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_GRAD_RINGS; i++)
@@ -255,6 +269,8 @@ static bool visit_once(struct tr_rank *rank)
         open |= drive(rank->moe_req, rank->moe_nreq);
     if (rank->layout.overlap_p2p)
         open |= drive_stages(rank);
+    if (rank->comms.cp.size > 1)
+        open |= drive(rank->ring_req, (int)ARRAY_LEN(rank->ring_req));
     return open;
 }
 
@@ -273,7 +289,8 @@ static void visit_init(struct tr_rank *rank)
 {
     const struct pl_layout *l = &rank->layout;
 
-    if (l->overlap_grad_reduce || l->overlap_param_gather || l->overlap_p2p || l->overlap_moe_a2a)
+    if (l->overlap_grad_reduce || l->overlap_param_gather || l->overlap_p2p || l->overlap_moe_a2a ||
+        l->cp > 1)
         kn_pool_set_poll(rank->pool, visit, rank);
 }
 

@@ -58,6 +58,8 @@ struct tr_chunk {
 
 struct tr_work { /* buffers by their names in enum pl_buf */
     char *scratch, *gather, *partial, *dh, *dx2, *dao, *dqkv, *attn, *xf, *hf, *logits;
+    char *ring_kv[PL_RING_KVS];
+    float *ring_dkv[PL_RING_DKVS], *ring_sum;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
     float *rrmsf, *xent, *moe_router, *moe_stats;
     double *moe_pool; /* NULL but for the "huggingface" loss */
@@ -91,8 +93,9 @@ struct tr_rank {
     struct pl_step *steps; /* the schedule */
     int nsteps;
     MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
-    MPI_Request *pool_req; /* (microbatches): the send of that part of work.moe_pool */
-    int mb;                /* micro-batch of the current forward or backward pass */
+    MPI_Request ring_req[4]; /* of keys and values, of their gradients: send, receive */
+    MPI_Request *pool_req;   /* (microbatches): the send of that part of work.moe_pool */
+    int mb;                  /* micro-batch of the current forward or backward pass */
     /* For tests: called with the choices (local_rows, top_k) of each layer with experts, once a
      * forward pass. */
     void (*routed)(void *arg, const struct tr_rank *rank, int layer, const int32_t *idx);

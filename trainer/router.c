@@ -4,22 +4,21 @@
  *
  * Choices are not differentiated, so the gradient by the probability of expert e of one token is
  * the same for all tokens of a pool: scale() x the pool's choices of e. A pool lies in one
- * micro-batch; under sequence parallelism that is spread over the tp ranks and its sums are
- * exchanged, and a pool over layers gathers them from stage to stage (trainer/pipe.c). So the loss
- * depends on the layout by its micro-batch alone, and "sequence" not even by that.
+ * micro-batch; under sequence and context parallelism that is spread over the tp and cp ranks and
+ * its sums are exchanged, and a pool over layers gathers them from stage to stage (trainer/pipe.c).
+ * So the loss depends on the layout by its micro-batch alone, and "sequence" not even by that.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
 
 #include <assert.h>
 
-/* Choices and probabilities by sequence, over this rank's rows, then over tp. */
+/* Choices and probabilities by sequence, over this rank's rows, then over tp and cp. */
 static void stats(struct tr_rank *rank, const float *probs, const int32_t *idx, float *count,
                   float *psum)
 {
     const struct pl_dims *d = &rank->d;
-    uint64_t e = d->experts, seq = (uint64_t)rank->workload.seq;
-    uint64_t n = (uint64_t)rank->layout.micro_batch * e;
+    uint64_t e = d->experts, seq = d->seq, n = (uint64_t)rank->layout.micro_batch * e;
     uint64_t row0 = rank->layout.sp ? d->local_rows * (uint64_t)rank->comms.tp.rank : 0;
     enum tr_phase was;
 
@@ -34,10 +33,12 @@ static void stats(struct tr_rank *rank, const float *probs, const int32_t *idx, 
         for (uint64_t j = 0; j < e; j++)
             psum[s * e + j] += probs[i * e + j];
     }
-    if (!rank->layout.sp)
-        return;
     was = tr_phase(&rank->clock, TR_PHASE_TP);
-    tr_all_reduce(&rank->comms.tp, KN_F32, count, 2 * n);
+    if (rank->layout.sp)
+        tr_all_reduce(&rank->comms.tp, KN_F32, count, 2 * n);
+    tr_phase(&rank->clock, TR_PHASE_CP);
+    if (rank->comms.cp.size > 1)
+        tr_all_reduce(&rank->comms.cp, KN_F32, count, 2 * n);
     tr_phase(&rank->clock, was);
 }
 
@@ -160,7 +161,7 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
 /* Gradient of the load-balancing loss by the probabilities (local_rows, experts). */
 static void balance_bwd(struct tr_rank *rank, float *dprobs, const float *freq)
 {
-    uint64_t e = rank->d.experts, seq = (uint64_t)rank->workload.seq;
+    uint64_t e = rank->d.experts, seq = rank->d.seq;
     uint64_t row0 = rank->layout.sp ? rank->d.local_rows * (uint64_t)rank->comms.tp.rank : 0;
     const double *whole = tr_router_pool(rank, rank->mb);
     double each = rank->model.moe.aux_loss_coef * scale(rank) / tr_router_pools(rank);

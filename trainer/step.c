@@ -1,6 +1,7 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 #include "trainer/pipe.h"
+#include "trainer/ring.h"
 #include "trainer/step.h"
 
 #include <assert.h>
@@ -18,30 +19,35 @@ uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k)
 
 void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample)
 {
-    size_t seq = (size_t)rank->workload.seq, at = (size_t)mb * rank->d.rows + (size_t)k * seq;
+    size_t seq = rank->d.seq, at = (size_t)mb * rank->d.rows + (size_t)k * seq, run;
 
     assert(at + seq <= (size_t)rank->d.microbatches * rank->d.rows);
-    memcpy(rank->work.ids + at, sample, seq * sizeof(*sample));
-    memcpy(rank->work.targets + at, sample + 1, seq * sizeof(*sample));
+    for (size_t i = 0; i < seq; i += run) {
+        const int32_t *from = sample + tr_ring_position(&run, rank, i);
+
+        memcpy(rank->work.ids + at + i, from, run * sizeof(*from));
+        memcpy(rank->work.targets + at + i, from + 1, run * sizeof(*from));
+    }
 }
 
 void tr_sample_ignore(struct tr_rank *rank, int mb, int k)
 {
     int32_t *targets = rank->work.targets + (size_t)mb * rank->d.rows;
-    size_t seq = (size_t)rank->workload.seq;
+    size_t seq = rank->d.seq;
 
     assert(mb < rank->d.microbatches && (size_t)(k + 1) * seq <= rank->d.rows);
     for (size_t i = (size_t)k * seq; i < (size_t)(k + 1) * seq; i++)
         targets[i] = KN_IGNORE;
 }
 
-/* All ranks of a tp group have the same sums, so one of them contributes. */
+/* All ranks of a tp group have the same sums, so one of them contributes; ranks of a cp group have
+ * the losses of their own tokens, and the load-balancing loss of all. */
 static void totals(struct tr_rank *rank, double sums[2])
 {
     bool speaks = rank->comms.tp.rank == 0;
 
     sums[0] = speaks ? rank->loss_sum : 0.0;
-    sums[1] = speaks ? rank->aux_sum : 0.0;
+    sums[1] = speaks && rank->comms.cp.rank == 0 ? rank->aux_sum : 0.0;
 }
 
 static void result(struct tr_result *ret, const struct tr_rank *rank, const double sums[2])

@@ -85,21 +85,22 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
     pl_layout_default(&l, w);
     l.world = world;
     for (l.tp = 1; l.tp <= world; l.tp++)
-        for (l.pp = 1; l.tp * l.pp <= world; l.pp++)
-            for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
-                for (l.ep = 1; l.ep <= (pl_model_is_moe(m) ? world : 1); l.ep++)
-                    for (l.etp = 1; l.etp <= l.tp; l.etp += l.tp == 1 ? 1 : l.tp - 1)
-                        if (world % (l.tp * l.pp) == 0)
-                            ways(c, &l, m, w, &here, overlaps);
+        for (l.cp = 1; l.tp * l.cp <= world; l.cp++)
+            for (l.pp = 1; l.tp * l.cp * l.pp <= world; l.pp++)
+                for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
+                    for (l.ep = 1; l.ep <= (pl_model_is_moe(m) ? world : 1); l.ep++)
+                        for (l.etp = 1; l.etp <= l.tp; l.etp += l.tp == 1 ? 1 : l.tp - 1)
+                            if (world % (l.tp * l.cp * l.pp) == 0)
+                                ways(c, &l, m, w, &here, overlaps);
 }
 
 /* ---- what a layout meets ------------------------------------------------- */
 
-enum { AXES = 10, VALUES = 4, MESHES = 512 };
+enum { AXES = 11, VALUES = 4, MESHES = 1024, DEGREES = 6 };
 
 struct met {
     bool pair[AXES * VALUES][AXES * VALUES];
-    int mesh[MESHES][5];
+    int mesh[MESHES][DEGREES];
     int meshes;
 };
 
@@ -114,16 +115,25 @@ static void values(int *v, const struct pl_layout *l)
                          l->overlap_param_gather,
                          l->overlap_p2p,
                          l->overlap_moe_a2a,
-                         l->precision};
+                         l->precision,
+                         l->cp > 1};
 
     for (int i = 0; i < AXES; i++)
         v[i] = i * VALUES + x[i];
 }
 
+static void degrees(int *key, const struct pl_layout *l)
+{
+    const int x[DEGREES] = {l->world, l->tp, l->cp, l->pp, l->ep, l->etp};
+
+    memcpy(key, x, sizeof(x));
+}
+
 static bool mesh_met(const struct met *t, const struct pl_layout *l)
 {
-    const int key[5] = {l->world, l->tp, l->pp, l->ep, l->etp};
+    int key[DEGREES];
 
+    degrees(key, l);
     for (int i = 0; i < t->meshes; i++)
         if (!memcmp(t->mesh[i], key, sizeof(key)))
             return true;
@@ -143,9 +153,9 @@ static int new_pairs(const struct met *t, const struct pl_layout *l)
 
 static void meet(struct met *t, const struct pl_layout *l)
 {
-    const int key[5] = {l->world, l->tp, l->pp, l->ep, l->etp};
-    int v[AXES];
+    int key[DEGREES], v[AXES];
 
+    degrees(key, l);
     if (!mesh_met(t, l) && t->meshes < MESHES)
         memcpy(t->mesh[t->meshes++], key, sizeof(key));
     values(v, l);
@@ -156,8 +166,11 @@ static void meet(struct met *t, const struct pl_layout *l)
 
 static bool same_mesh(const struct pl_layout *a, const struct pl_layout *b)
 {
-    return a->world == b->world && a->tp == b->tp && a->pp == b->pp && a->ep == b->ep &&
-           a->etp == b->etp;
+    int x[DEGREES], y[DEGREES];
+
+    degrees(x, a);
+    degrees(y, b);
+    return !memcmp(x, y, sizeof(x));
 }
 
 /* The layout with most new pairs, of the mesh of OF or of any (NULL); -1: none has a new one. */

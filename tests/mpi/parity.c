@@ -27,6 +27,7 @@
 #include "tests/mpi/draw.h"
 #include "tests/mpi/reorder.h"
 #include "tests/unit/async_backend.h"
+#include "trainer/ring.h"
 #include "trainer/step.h"
 
 #include <float.h>
@@ -152,13 +153,14 @@ static bool among(const int32_t *set, int k, int32_t x)
 static void on_routed(void *arg, const struct tr_rank *r, int layer, const int32_t *idx)
 {
     struct watch *w = arg;
-    int k = (int)r->d.top_k, seq = r->workload.seq;
+    int k = (int)r->d.top_k, seq = (int)r->d.seq;
     int row0 = r->layout.sp ? (int)r->d.local_rows * r->comms.tp.rank : 0;
 
     if (w->off)
         return;
     for (int i = 0; i < (int)r->d.local_rows; i++) {
-        int sample = (int)tr_sample_index(r, r->mb, (row0 + i) / seq), t = (row0 + i) % seq;
+        int sample = (int)tr_sample_index(r, r->mb, (row0 + i) / seq);
+        size_t run, t = tr_ring_position(&run, r, (size_t)((row0 + i) % seq));
 
         for (int j = 0; j < k; j++) {
             if (!w->want) {

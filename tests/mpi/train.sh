@@ -85,7 +85,7 @@ ok $? "a run resumes"
 cmp a/step-00000008/model.safetensors b/step-00000008/model.safetensors &&
     cmp a/step-00000008/optimizer.safetensors b/step-00000008/optimizer.safetensors
 ok $? "bit for bit under the same layout"
-for layout in "1" "2 --tp 2" "2 --zero 1" "2 --pp 2" "4 --tp 2 --ep 2 --zero 1"; do
+for layout in "1" "2 --tp 2" "2 --cp 2" "2 --zero 1" "2 --pp 2" "4 --tp 2 --ep 2 --zero 1" "4 --cp 2 --ep 2 --zero 1"; do
     # shellcheck disable=SC2086
     set -- $layout
     rm -rf c c.ev && mkdir c && cp -r a/step-00000004 c/

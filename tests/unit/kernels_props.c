@@ -65,7 +65,7 @@ static void turning_back_undoes_the_rotation(void **state)
     static float c[64 * D / 2], s[64 * D / 2], x[ROWS * D], y[ROWS * D];
 
     (void)state;
-    kn_rope_tables(c, s, 64, D, 10000);
+    kn_rope_tables(c, s, 0, 64, D, 10000);
     assert_true(c[0] == 1 && s[0] == 0);
     assert_true(fabsf(c[D / 2] - cosf(1)) < 0x1p-23 && fabsf(s[D / 2] - sinf(1)) < 0x1p-23);
     fill(x, ROWS * D, 4);

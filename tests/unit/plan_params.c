@@ -17,6 +17,19 @@ static const char experts[] = "{'name':'m','layers':4,'hidden':16,'heads':4,'kv_
 static const char tied[] = "{'name':'t','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,"
                            "'vocab':37,'seq':8,'tied':true}";
 
+/* FN of the layout of these degrees, if it is legal. */
+static bool one_layout(const struct pl_problem *problem, struct pl_layout l,
+                       void (*fn)(const struct pl_model *, const struct pl_layout *))
+{
+    l.world = l.tp * l.cp * l.pp * l.dp;
+    l.sp = l.tp > 1;
+    l.zero = l.zero_scope > 0;
+    if (!pl_layout_derive(&l) || !pl_layout_check(NULL, problem, &l))
+        return false;
+    fn(problem->model, &l);
+    return true;
+}
+
 static void each_layout(const char *text,
                         void (*fn)(const struct pl_model *, const struct pl_layout *))
 {
@@ -26,34 +39,26 @@ static void each_layout(const char *text,
     struct pl_model m;
     struct pl_problem problem = {&m, &c, &w, pl_trainer_find("partune")};
     struct err e;
+    struct pl_layout l;
     int seen = 0;
 
+    pl_layout_default(&l, &w);
     assert_int_equal(pl_model_parse(&m, v, &e), 0);
     json_decref(v);
     pl_cluster_here(&c);
     c.oversubscribe = true;
-    for (int tp = 1; tp <= 4; tp *= 2)
-        for (int pp = 1; pp <= 4; pp *= 2)
-            for (int dp = 1; dp <= 4; dp *= 2)
-                for (int ep = 1; ep <= 4; ep *= 2)
-                    for (int etp = 0; etp <= 1; etp++)
-                        for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++) {
-                            struct pl_layout l;
-
-                            pl_layout_default(&l, &w);
-                            l.world = tp * pp * dp;
-                            l.tp = tp;
-                            l.sp = tp > 1;
-                            l.pp = pp;
-                            l.ep = ep;
-                            l.etp = etp ? tp : 1;
-                            l.zero = scope > 0;
-                            l.zero_scope = scope;
-                            if (!pl_layout_derive(&l) || !pl_layout_check(NULL, &problem, &l))
-                                continue;
-                            fn(&m, &l);
-                            seen++;
-                        }
+    for (l.tp = 1; l.tp <= 4; l.tp *= 2)
+        for (l.cp = 1; l.cp <= 2; l.cp *= 2)
+            for (l.pp = 1; l.pp <= 4; l.pp *= 2)
+                for (int dp = 1; dp <= 4; dp *= 2)
+                    for (l.ep = 1; l.ep <= 4; l.ep *= 2)
+                        for (int etp = 0; etp <= 1; etp++)
+                            for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++) {
+                                l.dp = dp;
+                                l.etp = etp ? l.tp : 1;
+                                l.zero_scope = scope;
+                                seen += one_layout(&problem, l, fn);
+                            }
     assert_true(seen > 20);
 }
 
@@ -64,7 +69,7 @@ static int copies(const struct pl_model *m, const struct pl_layout *l, const str
 
     if (p->expert >= 0)
         return l->edp;
-    return (p->split < 0 ? l->tp * l->dp : l->dp) * (twice ? 2 : 1);
+    return (p->split < 0 ? l->tp : 1) * l->dp * l->cp * (twice ? 2 : 1);
 }
 
 static void check_tiling(const struct pl_model *m, const struct pl_layout *l)
@@ -191,8 +196,8 @@ static void a_tied_embedding_is_alike_on_the_stages_that_hold_it(void **state)
     each_layout(tied, check_tied);
 }
 
-/* Ranks that share a dense bucket's state: with the ep-aware scope all dp ranks, with the plain one
- * those of the same expert coordinate; together their shards are the bucket. */
+/* Ranks that share a dense bucket's state: with the ep-aware scope all dp x cp ranks, with the
+ * plain one those of the same expert coordinate; together their shards are the bucket. */
 static void check_scope(const struct pl_model *m, const struct pl_layout *l)
 {
     int seen[64] = {0}, shards = 0;

@@ -11,7 +11,7 @@
 #include "tuner/tuner.h"
 
 const char *const tn_phase_names[TN_PHASES + 1] = {
-    "forward", "backward", "tp", "ep", "pp_wait", "dp", "optimizer", "other", NULL,
+    "forward", "backward", "tp", "cp", "ep", "pp_wait", "dp", "optimizer", "other", NULL,
 };
 
 /* ---- lines --------------------------------------------------------------- */

@@ -14,7 +14,7 @@ enum tn_line { TN_LINE_NOTHING, TN_LINE_STEP, TN_LINE_OTHER };
 /* Files of an attempt's folder that are followed. */
 enum tn_stream { TN_EVENTS, TN_STDOUT, TN_STDERR, TN_STREAMS };
 
-enum { TN_PHASES = 8, TN_RECENT = 64, TN_MAX_STEPS = 20000 };
+enum { TN_PHASES = 9, TN_RECENT = 64, TN_MAX_STEPS = 20000 };
 
 extern const char *const tn_phase_names[TN_PHASES + 1];
 

@@ -68,11 +68,12 @@ export const PHASES = [
 
 /** The same phase has the same color in every chart: its place in the series of COUNT colors. */
 export function phaseColor(name, count) {
-    const at = COLORED.indexOf(name);
+    const at = COLORED.indexOf(name === "cp" ? "ep" : name);
     return (at >= 0 ? at : COLORED.length) % count;
 }
 
-// Those that occur together come first, so that no two of them share a color.
+// Those that occur together come first, so that no two of them share a color. There are eight: cp
+// has that of ep, for a model with experts seldom has sequences that are long enough.
 const COLORED = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
 
 export const PHASE_HELP = {

@@ -1,0 +1,199 @@
+/* Ring attention; ring.h has the algorithm. */
+#include "trainer/ring.h"
+
+#include "base/base.h"
+
+#include <assert.h>
+
+/* Of rank->ring_req: the first of a send and a receive; their tags are TR_TAG_RING + half of it. */
+enum way { KV = 0, DKV = 2 };
+
+size_t tr_ring_position(size_t *ret_run, const struct tr_rank *rank, size_t token)
+{
+    size_t chunk = rank->d.seq / 2, cp = (size_t)rank->comms.cp.size,
+           me = (size_t)rank->comms.cp.rank;
+
+    assert(token < rank->d.seq);
+    if (cp == 1) {
+        *ret_run = rank->d.seq - token;
+        return token;
+    }
+    if (token < chunk) {
+        *ret_run = chunk - token;
+        return me * chunk + token;
+    }
+    *ret_run = rank->d.seq - token;
+    return (2 * cp - 1 - me) * chunk + token - chunk;
+}
+
+/* ARRAY + INDEX elements. */
+static void *at(enum kn_type type, const void *array, size_t index)
+{
+    return (char *)(uintptr_t)array + index * kn_type_size(type);
+}
+
+/* Keys and values travel as (rows, 2 kv_heads d). */
+static size_t width(const struct kn_attn *attn)
+{
+    return 2 * attn->kv_heads * attn->d;
+}
+
+static size_t rows(const struct kn_attn *attn)
+{
+    return attn->batch * attn->seq;
+}
+
+/* Send SEND to the next rank, receive RECV from the one before. */
+static void start(struct tr_rank *rank, enum way way, const void *send, void *recv, size_t bytes)
+{
+    struct tr_group *cp = &rank->comms.cp;
+    int next = (cp->rank + 1) % cp->size, prev = (cp->rank + cp->size - 1) % cp->size,
+        tag = TR_TAG_RING + way / 2;
+    MPI_Request *req = rank->ring_req + way;
+
+    assert(req[0] == MPI_REQUEST_NULL && req[1] == MPI_REQUEST_NULL);
+    tr_irecv(&req[1], cp, recv, bytes, prev, tag);
+    tr_isend(&req[0], cp, send, bytes, next, tag);
+}
+
+static void finish(struct tr_rank *rank, enum way way)
+{
+    enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_CP);
+
+    tr_wait(&rank->comms.progress, rank->ring_req + way, 2);
+    tr_phase(&rank->clock, was);
+}
+
+static void pass_on(struct tr_rank *rank, const struct kn_attn *attn, int step)
+{
+    start(rank, KV, rank->work.ring_kv[step % PL_RING_KVS],
+          rank->work.ring_kv[(step + 1) % PL_RING_KVS],
+          rows(attn) * width(attn) * kn_type_size(attn->type));
+}
+
+void tr_ring_ahead(struct tr_rank *rank, const struct kn_attn *attn)
+{
+    size_t kv = attn->kv_heads * attn->d;
+
+    kn_convert_rows(rank->pool, attn->type, rank->work.ring_kv[0], 2 * kv, attn->type, attn->k,
+                    attn->ldk, rows(attn), kv);
+    kn_convert_rows(rank->pool, attn->type, at(attn->type, rank->work.ring_kv[0], kv), 2 * kv,
+                    attn->type, attn->v, attn->ldv, rows(attn), kv);
+    pass_on(rank, attn, 0);
+}
+
+/* Wait for the keys and values of step STEP, and send them on. */
+static void receive(struct tr_rank *rank, const struct kn_attn *attn, int step)
+{
+    finish(rank, KV);
+    if (step + 1 < rank->comms.cp.size)
+        pass_on(rank, attn, step);
+}
+
+/* The queries that see something of step STEP, and what: `skip` queries of a sample see nothing. */
+struct meeting {
+    struct kn_attn a;
+    struct kn_attn_part part;
+    size_t skip;
+};
+
+static struct meeting meeting_of(const struct tr_rank *rank, const struct kn_attn *attn, int step)
+{
+    struct meeting m = {.a = *attn,
+                        .part = {.keys = attn->seq,
+                                 .q_rows = attn->seq,
+                                 .k_rows = attn->seq,
+                                 .causal = step == 0,
+                                 .merge = step > 0}};
+    size_t chunk = attn->seq / 2;
+    char *kv = rank->work.ring_kv[step % PL_RING_KVS];
+
+    if (step == 0)
+        return m;
+    m.a.k = kv;
+    m.a.v = kv + width(attn) / 2 * kn_type_size(attn->type);
+    m.a.ldk = m.a.ldv = width(attn);
+    if (step <= rank->comms.cp.rank) {
+        m.part.keys = chunk;
+    } else {
+        m.skip = m.a.seq = chunk;
+        m.a.q = at(attn->type, attn->q, m.skip * attn->ldq);
+    }
+    return m;
+}
+
+/* ---- forward ------------------------------------------------------------- */
+
+void tr_ring_fwd(struct tr_rank *rank, const struct kn_attn *attn, void *out, float *lse)
+{
+    size_t wide = attn->heads * attn->d;
+    float *sum = attn->type == KN_F32 ? out : rank->work.ring_sum;
+
+    tr_ring_ahead(rank, attn);
+    for (int step = 0; step < rank->comms.cp.size; step++) {
+        struct meeting m = meeting_of(rank, attn, step);
+
+        if (step > 0)
+            receive(rank, attn, step);
+        kn_attn_part_fwd(rank->pool, &m.a, &m.part, sum + m.skip * wide, wide, lse + m.skip);
+    }
+    if (attn->type != KN_F32)
+        kn_convert(rank->pool, attn->type, out, KN_F32, sum, rows(attn) * wide);
+}
+
+/* ---- backward ------------------------------------------------------------ */
+
+/* DKV = what the queries here add to the gradients of the keys and values of STEP; theirs are added
+ * to DQ (rows, LDDQ). */
+static void gradients(struct tr_rank *rank, const struct kn_attn *attn,
+                      const struct kn_attn_grad *grad, int step, float *dq, size_t lddq, float *dkv)
+{
+    struct meeting m = meeting_of(rank, attn, step);
+    struct kn_attn_grad g = {.o = at(attn->type, grad->o, m.skip * grad->ldo),
+                             .d_o = at(attn->type, grad->d_o, m.skip * grad->lddo),
+                             .ldo = grad->ldo,
+                             .lddo = grad->lddo,
+                             .lse = grad->lse + m.skip,
+                             .dq = dq + m.skip * lddq,
+                             .dk = dkv,
+                             .dv = dkv + width(attn) / 2,
+                             .lddq = lddq,
+                             .lddk = width(attn),
+                             .lddv = width(attn)};
+
+    assert(attn->batch * attn->heads * m.a.seq * sizeof(float) <= rank->attn_bytes);
+    kn_zero(rank->pool, dkv, rows(attn) * width(attn) * sizeof(*dkv));
+    kn_attn_part_bwd(rank->pool, &m.a, &m.part, &g, rank->work.attn);
+}
+
+void tr_ring_bwd(struct tr_rank *rank, const struct kn_attn *attn, const struct kn_attn_grad *grad)
+{
+    size_t count = rows(attn) * width(attn), wide = attn->heads * attn->d;
+    bool f32 = attn->type == KN_F32;
+    float *const *dkv = rank->work.ring_dkv, *mine = dkv[PL_RING_DKVS - 1];
+    float *dq = f32 ? grad->dq : rank->work.ring_sum, *sum = NULL;
+    size_t lddq = f32 ? grad->lddq : wide;
+
+    kn_zero(rank->pool, dq,
+            rows(attn) * lddq * sizeof(*dq)); /* in fp32 dk and dv are zeroed, too */
+    for (int step = 1; step < rank->comms.cp.size; step++) {
+        receive(rank, attn, step);
+        sum = dkv[(step - 1) % 2];
+        gradients(rank, attn, grad, step, dq, lddq, step == 1 ? sum : mine);
+        if (step > 1) {
+            finish(rank, DKV);
+            kn_add(rank->pool, KN_F32, sum, sum, mine, count);
+        }
+        start(rank, DKV, sum, dkv[step % 2], count * sizeof(*sum));
+    }
+    gradients(rank, attn, grad, 0, dq, lddq, mine);
+    finish(rank, DKV);
+    sum = dkv[(rank->comms.cp.size - 1) % 2];
+    kn_add(rank->pool, KN_F32, sum, sum, mine, count);
+    assert(grad->lddk == grad->lddv && grad->dv == at(attn->type, grad->dk, width(attn) / 2));
+    kn_convert_rows(rank->pool, attn->type, grad->dk, grad->lddk, KN_F32, sum, width(attn),
+                    rows(attn), width(attn));
+    if (!f32)
+        kn_convert_rows(rank->pool, attn->type, grad->dq, grad->lddq, KN_F32, dq, wide, rows(attn),
+                        wide);
+}
