@@ -7,8 +7,9 @@
  *   train_step_1     one rank: share of the multiply-add peak of one core
  *   train_step_2     two ranks on two cores over one, same global batch; pp as a share of what its
  *                    schedule allows two stages of these layers; ep beside what the rows of the
- *                    busier rank allow. Beside each: where one more step's time went; before
- *                    them, what the machine gives to two ranks that share nothing
+ *                    busier rank allow; cp with one sequence of 16,384 tokens. Beside each: where
+ *                    one more step's time went; before them, what the machine gives to two ranks
+ *                    that share nothing
  *   oversubscribed   eight ranks on two cores over two ranks, same global batch
  *   overlap          with 2 ranks, meant to be on two hosts with a slow link: overlap on against
  *                    off, and how much of the communication that shows without it it hides
@@ -35,6 +36,9 @@ static const char dense[] = "{\"name\":\"dense 8x512\",\"layers\":8,\"hidden\":5
 static const char experts[] =
     "{\"name\":\"experts 8x512\",\"layers\":8,\"hidden\":512,\"heads\":8,\"kv_heads\":8,"
     "\"vocab\":4096,\"seq\":256,\"moe\":{\"experts\":8,\"top_k\":2,\"expert_ffn\":768}}";
+/* Nine tenths of its step are attention. */
+static const char longer[] = "{\"name\":\"long 1x256\",\"layers\":1,\"hidden\":256,\"heads\":4,"
+                             "\"kv_heads\":2,\"ffn\":256,\"vocab\":256,\"seq\":16384}";
 static const char one_rank[] = "{\"world\":1,\"micro_batch\":4}";
 
 static struct {
@@ -226,7 +230,8 @@ static void on_routed(void *arg, const struct tr_rank *r, int layer, const int32
 /* One more step, with a look at its clock and at where its tokens went. */
 static void look(struct side *s, struct pair *ret)
 {
-    static const enum tr_phase talk[] = {TR_PHASE_TP, TR_PHASE_EP, TR_PHASE_PP_WAIT, TR_PHASE_DP};
+    static const enum tr_phase talk[] = {TR_PHASE_TP, TR_PHASE_CP, TR_PHASE_EP, TR_PHASE_PP_WAIT,
+                                         TR_PHASE_DP};
     static const enum tr_phase compute[] = {TR_PHASE_FORWARD, TR_PHASE_BACKWARD,
                                             TR_PHASE_OPTIMIZER};
     uint64_t talks = 0, computes = 0;
@@ -273,14 +278,14 @@ static double rows_bound(const struct side *s)
     return s->layout.world * s->flops / (s->flops + uneven * (busiest / mean - 1));
 }
 
-static struct pair compare(const char *model, const char *first, const char *second)
+static struct pair compare(const char *model, const char *first, const char *second, int batch)
 {
     struct side a, b;
     struct pair r;
     double t[MAX_REPEATS], q[MAX_REPEATS];
 
-    side_open(&a, model, first, BATCH);
-    side_open(&b, model, second, BATCH);
+    side_open(&a, model, first, batch);
+    side_open(&b, model, second, batch);
     step(&a, false);
     step(&b, false);
     for (int i = 0; i < opt.repeats; i++) {
@@ -339,23 +344,28 @@ static void bench_two(void)
     static const struct {
         const char *name, *model, *layout;
         double least;
+        int batch;
     } cases[] = {
-        {"train_step_2 dp", dense, "{\"world\":2,\"dp\":2,\"zero\":1,\"micro_batch\":4}", 1.9},
+        {"train_step_2 dp", dense, "{\"world\":2,\"dp\":2,\"zero\":1,\"micro_batch\":4}", 1.9,
+         BATCH},
         {"train_step_2 ep", experts,
-         "{\"world\":2,\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}", 1.8},
-        {"train_step_2 tp", dense, "{\"world\":2,\"tp\":2,\"sp\":1,\"micro_batch\":4}", 1.75},
-        {"train_step_2 pp", dense, "{\"world\":2,\"pp\":2,\"micro_batch\":2}", 0.93},
+         "{\"world\":2,\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}", 1.8, BATCH},
+        {"train_step_2 tp", dense, "{\"world\":2,\"tp\":2,\"sp\":1,\"micro_batch\":4}", 1.75,
+         BATCH},
+        {"train_step_2 pp", dense, "{\"world\":2,\"pp\":2,\"micro_batch\":2}", 0.93, BATCH},
+        {"train_step_2 cp", longer, "{\"world\":2,\"cp\":2}", 1.85, 1},
     };
 
     if (wanted("train_step_2"))
         bench_machine();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pair p;
-        bool pp = i == 3;
+        bool pp = strstr(cases[i].layout, "pp") != NULL;
+        const char *one = cases[i].batch == BATCH ? one_rank : "{\"world\":1}";
 
         if (!wanted("train_step_2") && !wanted(cases[i].name))
             continue;
-        p = compare(cases[i].model, cases[i].layout, one_rank);
+        p = compare(cases[i].model, cases[i].layout, one, cases[i].batch);
         print_bar("train_step_2", cases[i].name + strlen("train_step_2 "), p.seconds * 1e3, "ms",
                   pp ? "bound of its schedule" : "one rank", p.quotient / (pp ? p.bound : 1),
                   AT_LEAST(cases[i].least));
@@ -380,7 +390,7 @@ static void bench_oversubscribed(void)
 
         if (!wanted("oversubscribed") && !wanted(cases[i].name))
             continue;
-        p = compare(cases[i].model, cases[i].layout, two);
+        p = compare(cases[i].model, cases[i].layout, two, BATCH);
         print_bar("oversubscribed", cases[i].name + strlen("oversubscribed "), p.seconds * 1e3,
                   "ms", "two ranks, dp2", 1 / p.quotient, AT_MOST(1.3));
     }
