@@ -435,13 +435,13 @@ static int fast_link(const struct pl_cluster *cluster)
     return all ? cluster->devices_per_node : cluster->link[0].span;
 }
 
-/* First tp inside the fastest link and experts inside the node; then tp up to the node; then
- * experts over as few nodes as need be. */
+/* First tp inside the fastest link and experts inside the fast domain, which is a node or several;
+ * then tp up to the domain; then experts over as few domains as need be. */
 static bool try_recompute(const struct search *search, struct pick *pick, int recompute, bool idle)
 {
     int fast = fast_link(search->problem->cluster),
-        node = search->problem->cluster->devices_per_node;
-    int wide = fast > node ? fast : node, most = experts_of(search);
+        domain = pl_cluster_domain(search->problem->cluster);
+    int wide = fast > domain ? fast : domain, most = experts_of(search);
     struct reach reach = {.recompute = recompute, .idle = idle, .tp = fast, .ep = wide, .etp = 1};
 
     if (try_reach(search, pick, &reach))

@@ -113,13 +113,14 @@ static int parse_links(struct pl_cluster *cluster, const json_t *links, struct e
     return 0;
 }
 
-/* "stamp" is where a measured profile comes from: for people and the trainer, not for the model. */
+/* "stamp" is where a measured profile comes from, "source" where the facts of a copied one do, of
+ * which "assumed" lists those without one: for people and the trainer, not for the model. */
 static int parse_object(struct pl_cluster *cluster, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {"name",     "nodes", "devices_per_node",
-                                       "device",   "links", "oversubscribe",
-                                       "measured", "stamp", NULL};
-    json_t *device = NULL, *links = NULL;
+    static const char *const keys[] = {
+        "name",     "nodes", "devices_per_node", "device",  "links", "oversubscribe",
+        "measured", "stamp", "source",           "assumed", NULL};
+    json_t *device = NULL, *links = NULL, *texts = NULL;
     int r;
 
     snprintf(cluster->name, sizeof(cluster->name), "custom");
@@ -134,6 +135,8 @@ static int parse_object(struct pl_cluster *cluster, const json_t *json, struct e
         (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0 ||
         (r = jx_get_bool(&cluster->measured, json, "measured", error)) < 0 ||
         (r = jx_get_object(&device, json, "device", error)) < 0 ||
+        (r = jx_get_array(&texts, json, "source", 16, error)) < 0 ||
+        (r = jx_get_array(&texts, json, "assumed", 16, error)) < 0 ||
         (r = jx_get_array(&links, json, "links", PL_MAX_LINKS, error)) < 0)
         return r;
     if (parse_device(&cluster->device, device, error) < 0)
@@ -155,26 +158,53 @@ static bool has_part(const char *name, const char *word, size_t len)
     }
 }
 
-/* What to offer for NAME, which is no profile. A profile of the device that it names, if it names
- * one; for a device without a profile nothing, however alike two names look (gb200, h200); else the
+/* Does the part of LEN bytes at PART name a device, as "dgx" does not? */
+static bool names_device(const char *part, size_t len)
+{
+    static const char *const families[] = {"tpu", "gaudi", "trainium", NULL};
+
+    if (strcspn(part, "0123456789") < len)
+        return true;
+    for (const char *const *family = families; *family; family++)
+        if (strlen(*family) == len && !strncasecmp(*family, part, len))
+            return true;
+    return false;
+}
+
+/* What its makers and its renters call it besides, and the profile. */
+static const char *alias_of(const char *part, size_t len)
+{
+    static const char *const names[][2] = {{"trn2", "trainium2"},
+                                           {"ironwood", "tpu7x"},
+                                           {"trillium", "tpu-v6e"},
+                                           {"max1550", "aurora-pvc"},
+                                           {"mi250", "frontier-mi250x"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strlen(names[i][0]) == len && !strncasecmp(names[i][0], part, len))
+            return names[i][1];
+    return NULL;
+}
+
+/* What to offer for NAME, which is no profile. Profiles of the device that it names, if it names
+ * one; for a device without a profile nothing, however alike two names look (b100, b200); else the
  * nearest spelling. */
 static void offer(struct str *out, const char *name)
 {
     static const char *const others[] = {
-        "a800",   "b100",   "b200",   "b300",   "gb200",  "gb300",  "gh200", "h20",     "h800",
-        "l4",     "l40",    "l40s",   "p100",   "t4",     "v100",   "mi100", "mi210",   "mi250",
-        "mi300a", "mi300x", "mi325x", "mi350x", "mi355x", "gaudi2", "trn1",  "gaudi3",  "trn2",
-        "tpu",    "v4",     "v5e",    "v5p",    "v6e",    "ponte",  "max",   "max1550", NULL};
+        "a800",  "b100",  "gh200",  "vr200",  "l4",   "l40", "l40s", "p100",  "t4",  "v100",
+        "mi100", "mi210", "mi300a", "gaudi2", "trn1", "v4",  "v5e",  "ponte", "max", NULL};
     const char *const *presets = pl_cluster_presets();
     const char *near = str_nearest(name, presets);
     int found = 0;
 
     for (const char *part = name; *part; part += *part != '\0') {
         size_t n = strcspn(part, "-_ ");
-        bool model = strcspn(part, "0123456789") < n; /* names a device, as "dgx" does not */
+        const char *alias = alias_of(part, n);
+        bool device = names_device(part, n);
 
-        for (const char *const *preset = presets; model && *preset; preset++)
-            if (has_part(*preset, part, n))
+        for (const char *const *preset = presets; *preset; preset++)
+            if (alias ? str_eq(alias, *preset) : device && has_part(*preset, part, n))
                 str_addf(out, found++ ? ", \"%s\"" : "; did you mean \"%s\"", *preset);
         for (const char *const *other = others; *other; other++)
             if (has_part(*other, part, n))
@@ -213,6 +243,23 @@ static int from_profile(struct pl_cluster *cluster, const char *name,
     return parse_object(cluster, v, error);
 }
 
+/* A smaller node than the profile's cuts the links inside it; those that join nodes, be it to a
+ * domain larger than a node, stay. */
+static void shrink_node(struct pl_cluster *cluster, int before)
+{
+    int now = cluster->devices_per_node, kept = 0;
+
+    for (int i = 0; i < cluster->nlinks; i++) {
+        struct pl_link link = cluster->link[i];
+
+        if (link.span <= before && link.span > now)
+            link.span = now;
+        if (link.span > (kept ? cluster->link[kept - 1].span : 1))
+            cluster->link[kept++] = link;
+    }
+    cluster->nlinks = kept;
+}
+
 /* {"profile": name} with the size and the flags that may differ from site to site. */
 static int parse_reference(struct pl_cluster *cluster, const json_t *json,
                            const struct pl_cluster *local, struct err *error)
@@ -220,18 +267,21 @@ static int parse_reference(struct pl_cluster *cluster, const json_t *json,
     static const char *const keys[] = {"profile", "nodes", "devices_per_node", "oversubscribe",
                                        NULL};
     const char *name = NULL;
-    int r;
+    int r, before;
 
     if ((r = jx_keys(json, keys, error)) < 0 ||
         (r = jx_get_str(&name, json, "profile", 64, error)) < 0)
         return r;
     if (from_profile(cluster, name ? name : "local", local, error) < 0)
         return err_under(error, "/profile");
+    before = cluster->devices_per_node;
     if ((r = jx_get_int(&cluster->nodes, json, "nodes", 1, MAX_NODES, error)) < 0 ||
         (r = jx_get_int(&cluster->devices_per_node, json, "devices_per_node", 1, MAX_PER_NODE,
                         error)) < 0 ||
         (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0)
         return r;
+    if (cluster->devices_per_node < before)
+        shrink_node(cluster, before);
     return 0;
 }
 
@@ -329,4 +379,11 @@ const struct pl_link *pl_cluster_link(const struct pl_cluster *cluster, int size
         if (extent <= cluster->link[i].span)
             return &cluster->link[i];
     return cluster->nlinks ? &cluster->link[cluster->nlinks - 1] : &none;
+}
+
+int pl_cluster_domain(const struct pl_cluster *cluster)
+{
+    int node = cluster->devices_per_node, span = pl_cluster_link(cluster, node, 1)->span;
+
+    return span > node && span < INT_MAX ? span : node;
 }

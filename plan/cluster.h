@@ -58,6 +58,10 @@ void pl_cluster_here(struct pl_cluster *ret);
 /* Slowest link that a group of SIZE ranks with stride STRIDE crosses. */
 const struct pl_link *pl_cluster_link(const struct pl_cluster *cluster, int size, int stride);
 
+/* Devices of one fast domain: those that the link of a node's devices joins, which may be many
+ * nodes (NVL72); devices_per_node where that link joins the whole cluster. */
+int pl_cluster_domain(const struct pl_cluster *cluster);
+
 /* Names of profiles, NULL-terminated, and the JSON text of one (NULL if unknown). */
 const char *const *pl_cluster_presets(void);
 const char *pl_cluster_preset(const char *name);

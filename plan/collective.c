@@ -3,9 +3,10 @@
  *
  * A ring over a group passes (n - 1) / n of the tensor through each member for a gather or a
  * scatter, twice that for an all-reduce, in as many steps as it has members. Where the group has
- * several members on each node, a ring runs through each of their network interfaces: the node's
- * traffic is shared by all of them, so that a group with r members a node sees r interfaces (and 8
- * / r such groups share the node's 8). Where every pair of devices has a link of its own
+ * several members in each fast domain (a node, or the nodes that share its link, as in an NVL72),
+ * a ring runs through each of their network interfaces: the domain's traffic is shared by all of
+ * them, so that a group with r members a domain sees r interfaces (and in a node of 8 devices,
+ * 8 / r such groups share the node's 8). Where every pair of devices has a link of its own
  * (per_pair), members exchange with all others at once: an all-to-all by definition, gathers and
  * reductions because each member can fetch every other's part itself. An all-reduce over many
  * nodes runs as a tree, whose latency grows with the logarithm (NCCL 2.4); gathers and scatters
@@ -22,6 +23,11 @@ static double min(double left, double right)
     return left < right ? left : right;
 }
 
+static double max(double left, double right)
+{
+    return left > right ? left : right;
+}
+
 /* A core moves what it reduces: a copy in and a copy out by the processor that also computes. */
 static const double CPU_SHARE = 0.5;
 
@@ -30,17 +36,29 @@ static double share_of(const struct pl_link *link, const struct pl_rates *rates,
     return link->share > 0 ? link->share : rates->cpu ? CPU_SHARE : usual;
 }
 
+/* Members of a group that lie in one domain. In one of many nodes all domains hold equally many:
+ * jobs are placed in equal segments, of 64 devices of 72 for groups of powers of two. */
+static int members_inside(const struct pl_cluster *cluster, int size, int stride)
+{
+    int domain = pl_cluster_domain(cluster), inside = domain / stride;
+
+    if (inside < 1)
+        return 1;
+    if (inside >= size)
+        return size;
+    while (domain > cluster->devices_per_node && size % inside)
+        inside--;
+    return inside;
+}
+
 void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride)
 {
     const struct pl_cluster *cluster = op->problem.cluster;
     const struct pl_rates *rates = &op->rates;
-    int inside = cluster->devices_per_node / stride;
     const struct pl_link *near, *far;
 
-    if (inside < 1)
-        inside = 1;
-    ret->size = size;
-    ret->per_node = inside < size ? inside : size;
+    *ret = (struct pl_group){.size = size};
+    ret->per_node = members_inside(cluster, size, stride);
     near = pl_cluster_link(cluster, ret->per_node, ret->per_node > 1 ? stride : 1);
     far = pl_cluster_link(cluster, size, stride);
     ret->pairs = near->per_pair && ret->per_node > 1 ? ret->per_node - 1 : 1;
@@ -99,12 +117,12 @@ double pl_all_to_all_s(const struct pl_group *group, double bytes)
            outside = bytes * (n - group->per_node) / n;
     double far_one =
         group->far_bps / group->per_node; /* every member sends: each has its own interface */
-    double near = inside / group->near_bps, far = outside / far_one;
 
     if (group->size <= 1)
         return 0;
     return group->start_s + group->near_s * (group->per_node - 1) +
-           (outside > 0 ? group->far_s * (n - group->per_node) : 0) + (near > far ? near : far);
+           (outside > 0 ? group->far_s * (n - group->per_node) : 0) +
+           max(inside / group->near_bps, outside / far_one);
 }
 
 double pl_send_s(const struct pl_group *group, double bytes)

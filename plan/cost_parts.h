@@ -40,10 +40,10 @@ struct pl_op_ctx {
 
 /* A group of SIZE ranks STRIDE apart, with what its members see of the links. */
 struct pl_group {
-    int size, per_node; /* members; members that share a node */
-    int pairs;          /* links that one rank uses inside a node at once: 1, or all its pairs */
+    int size, per_node; /* members; members that share a fast domain: a node, or several */
+    int pairs;          /* links that one rank uses inside it at once: 1, or all its pairs */
     double near_bps,
-        far_bps; /* bytes/s of one rank inside a node; of all members of a node to others */
+        far_bps; /* bytes/s of one rank inside a domain; of all members of a domain to others */
     double near_s, far_s; /* latency of a hop */
     double start_s;
 };

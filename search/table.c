@@ -358,21 +358,21 @@ static void memory_shares(struct se_prior *ret, const struct pl_memory *memory,
     ret->memory_share[SE_MEMORY_UNFUSED] = unfused(spec, layout, memory->total);
 }
 
-/* Beyond a node a group of tp rings through as many interfaces as it has members on a node, if
+/* Beyond a fast domain a group of tp rings through as many interfaces as it has members in one, if
  * software and wiring let it; or through one. */
 static void cost_shares(struct se_prior *ret, const struct pl_cost *cost,
                         const struct se_spec *spec, const struct pl_layout *layout)
 {
-    double node = spec->cluster.devices_per_node, share;
+    double domain = pl_cluster_domain(&spec->cluster), share;
 
     for (int c = 0; c < PL_COST_CLASSES; c++)
         ret->cost_share[c] = cost->seconds[c] / cost->total;
-    if (layout->tp <= node)
+    if (layout->tp <= domain)
         return;
     share = ret->cost_share[PL_COST_TP];
     ret->cost_share[PL_COST_TP] = 0.0;
     ret->cost_share[SE_COST_TP_FAR] = share;
-    ret->cost_share[SE_COST_ONE_LINK] = -YES_OR_NO * log1p(share * (node - 1.0));
+    ret->cost_share[SE_COST_ONE_LINK] = -YES_OR_NO * log1p(share * (domain - 1.0));
 }
 
 static void prior_of(struct se_prior *ret, struct source *source, const struct pl_layout *layout)

@@ -125,7 +125,7 @@ class _Cluster(TypedDict):
     name: str
     nodes: int
     devices_per_node: int
-    device: Dict[str, Any]
+    device: Device
 
 
 class Cluster(_Cluster, total=False):
@@ -169,6 +169,19 @@ CompleteRequest = TypedDict(
 
 class Dataset(TypedDict):
     name: str
+
+
+class _Device(TypedDict):
+    memory_gib: float
+    memory_gbs: float
+
+
+class Device(_Device, total=False):
+    name: str
+    kind: Literal["gpu", "cpu"]
+    peak_tflops: Dict[str, Any]
+    gemm_tflops: float
+    sustained: float
 
 
 class Diagnosis(TypedDict):

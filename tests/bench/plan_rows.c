@@ -22,7 +22,7 @@ static const struct software software[] = {
     {.families = {"bloom"}, .words = {"BigScience", "DeepSpeed"}, .stack = "megatron-deepspeed"},
     {.families = {"vtrain"}, .stack = "megatron-2022"},
     {.families = {"mcore"}, .words = {"Megatron-Core"}, .stack = "megatron-core", .overlap = true},
-    /* The exchange of experts overlaps the other micro-batch's compute where it leaves the node
+    /* The exchange of experts overlaps the other micro-batch's compute where it leaves the domain
      * (overlap_moe_expert_parallel_comm for Qwen3 235B and DeepSeek-V3 on H100, not for 30B), and
      * each expert is sent as many tokens as any other (moe_router_force_load_balancing). */
     {.words = {"Megatron-Bridge"},
@@ -164,7 +164,7 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
         r->layout.vp = 1; /* one stage has no chunks */
     r->layout.overlap_grad_reduce = r->layout.overlap_param_gather = f->overlap;
     r->layout.overlap_p2p = f->overlap;
-    if (f->far_a2a_overlap && r->layout.ep * r->layout.etp > r->cluster.devices_per_node)
+    if (f->far_a2a_overlap && r->layout.ep * r->layout.etp > pl_cluster_domain(&r->cluster))
         r->layout.overlap_moe_a2a = 1;
     pl_layout_canonical(&r->layout, &r->model);
     return 0;

@@ -63,7 +63,7 @@ expect "the cluster and its nodes can be chosen"               0 '"cluster": {"p
 expect "which gets a GPU trainer"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
 expect "the trainer can be chosen, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own
 expect "an unknown model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b
-expect "an unknown device offers no other device"  2 'unknown cluster profile "gb200"; describe the machine' "$partune" new - --cluster gb200
+expect "an unknown device offers no other device"  2 'unknown cluster profile "gh200"; describe the machine' "$partune" new - --cluster gh200
 expect "a device name offers its machine"  2 'did you mean "dgx-h100"' "$partune" new - --cluster h100
 expect "an unknown launcher lists the known ones"     2 '(local, slurm, remote, simulated)' "$partune" new - --launcher k8s
 expect "--nodes is refused for this machine"                 2 'needs --cluster' "$partune" new - --nodes 4

@@ -285,7 +285,7 @@ def new_asks_at_a_terminal_and_asks_again_where_the_answer_is_wrong():
     t.shows(r'did you mean "mixtral-8x7b"')
     t.press(b"mixtral-8x7b\n")
     t.shows(r"local a100[\s\S]*cluster \[dgx-h100\]:")
-    t.press(b"gb200\n")
+    t.press(b"gh200\n")
     t.shows(r"describe the machine")
     t.press(b"dgx-a100\n")
     t.shows(r"nodes \[")
