@@ -76,8 +76,9 @@ static int parse_span(int *ret, const json_t *json, struct err *error)
 
 static int parse_link(struct pl_link *link, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {"span",       "gbs",  "share", "per_pair",
-                                       "latency_us", "kind", NULL};
+    static const char *const keys[] = {
+        "span",  "gbs",        "share", "per_pair", "oversubscription",
+        "rails", "latency_us", "kind",  NULL};
     int r;
 
     link->latency_us = 10;
@@ -86,6 +87,8 @@ static int parse_link(struct pl_link *link, const json_t *json, struct err *erro
         (r = jx_get_f64(&link->gbs, json, "gbs", 1e-4, 1e5, error)) < 0 ||
         (r = jx_get_f64(&link->share, json, "share", 0, 1, error)) < 0 ||
         (r = jx_get_bool(&link->per_pair, json, "per_pair", error)) < 0 ||
+        (r = jx_get_f64(&link->oversubscription, json, "oversubscription", 1, 1e3, error)) < 0 ||
+        (r = jx_get_bool(&link->rails, json, "rails", error)) < 0 ||
         (r = jx_get_f64(&link->latency_us, json, "latency_us", 0, 1e6, error)) < 0 ||
         (r = jx_copy_str(link->kind, sizeof(link->kind), json, "kind", error)) < 0)
         return r;
@@ -348,6 +351,10 @@ json_t *pl_cluster_json(const struct pl_cluster *cluster)
             json_object_set_new(one, "share", json_real(k->share));
         if (k->per_pair)
             json_object_set_new(one, "per_pair", json_true());
+        if (k->oversubscription > 1)
+            json_object_set_new(one, "oversubscription", json_real(k->oversubscription));
+        if (k->rails)
+            json_object_set_new(one, "rails", json_true());
         if (k->kind[0])
             json_object_set_new(one, "kind", json_string(k->kind));
         json_array_append_new(links, one);

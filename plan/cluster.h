@@ -16,6 +16,9 @@ struct pl_link {
     double gbs;    /* each way per device */
     double share;  /* of gbs that collectives reach, where it was measured; 0: the usual share */
     bool per_pair; /* gbs is of one pair: a device sends to all others of the span at once */
+    double oversubscription; /* what the devices of one block (the span below) could send out of it,
+                                over what its uplinks carry; up to 1: all of it */
+    bool rails; /* devices of equal rank in their nodes reach each other without the uplinks */
     double latency_us;
     char kind[48];
 };

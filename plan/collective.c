@@ -11,6 +11,14 @@
  * reductions because each member can fetch every other's part itself. An all-reduce over many
  * nodes runs as a tree, whose latency grows with the logarithm (NCCL 2.4); gathers and scatters
  * have no tree and pay each step.
+ *
+ * Oversubscription: S devices (the span below) share uplinks of S g / o, where g is a device's
+ * interface and o the ratio. A ring enters and leaves a block once, however many members it has
+ * there; of groups with stride t there are min(t, S) in a block, each with r rings of rate g. So
+ * they share S / (o min(t r, S)) of g each, or all of it. An exchange sends what is for members
+ * beyond the block at g / o. With rails the members of one rank in their nodes do not need the
+ * uplinks: rings and messages pass beside them, and of an exchange what is for other ranks either
+ * crosses them, or first changes to the right rank inside the domain (NCCL's PXN).
  */
 #include "plan/cost_parts.h"
 
@@ -51,6 +59,27 @@ static int members_inside(const struct pl_cluster *cluster, int size, int stride
     return inside;
 }
 
+/* The uplinks that a group crosses by its link FAR. */
+static void spine_of(struct pl_group *group, const struct pl_cluster *cluster,
+                     const struct pl_link *far, int stride)
+{
+    int block = pl_cluster_domain(cluster), apart;
+    double rings;
+
+    group->rings = group->oversubscription = 1;
+    if (far->oversubscription <= 1 || group->per_node == group->size)
+        return;
+    for (int i = 0; i < cluster->nlinks && &cluster->link[i] != far; i++)
+        block = cluster->link[i].span;
+    group->oversubscription = far->oversubscription;
+    group->rails = far->rails;
+    apart = block / stride < 1 ? 1 : block / stride;
+    group->beyond = apart < group->size ? 1 - (double)apart / group->size : 0;
+    rings = min((double)stride * group->per_node, block);
+    if (!far->rails)
+        group->rings = min(1, block / (far->oversubscription * rings));
+}
+
 void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride)
 {
     const struct pl_cluster *cluster = op->problem.cluster;
@@ -61,6 +90,7 @@ void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int
     ret->per_node = members_inside(cluster, size, stride);
     near = pl_cluster_link(cluster, ret->per_node, ret->per_node > 1 ? stride : 1);
     far = pl_cluster_link(cluster, size, stride);
+    spine_of(ret, cluster, far, stride);
     ret->pairs = near->per_pair && ret->per_node > 1 ? ret->per_node - 1 : 1;
     ret->near_bps = near->gbs * 1e9 * share_of(near, rates, op->constants->near) * ret->pairs;
     ret->far_bps = far->gbs * 1e9 * share_of(far, rates, op->constants->far) * ret->per_node;
@@ -75,7 +105,7 @@ void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int
 
 static double ring_bps(const struct pl_group *group)
 {
-    return min(group->near_bps, group->far_bps);
+    return min(group->near_bps, group->far_bps * group->rings);
 }
 
 static double nodes(const struct pl_group *group)
@@ -111,24 +141,36 @@ double pl_all_reduce_s(const struct pl_group *group, double bytes)
            2 * bytes * (n - 1) / n / ring_bps(group);
 }
 
+/* Seconds of an exchange between domains, of which OUTSIDE bytes leave each rank by its own
+ * interface, while INSIDE bytes go to members of its domain. */
+static double exchange_s(const struct pl_group *group, double inside, double outside, double bytes)
+{
+    double own = group->far_bps / group->per_node, direct = outside / own;
+    double other = outside * (group->per_node - 1) / group->per_node; /* for ranks of other rails */
+    double near = inside / group->near_bps, relayed;
+
+    if (!group->rails)
+        return max(near, max(direct, bytes * group->beyond * group->oversubscription / own));
+    relayed = max((inside + other) / group->near_bps, direct);
+    return min(relayed, max(near, max(direct, other * group->oversubscription / own)));
+}
+
 double pl_all_to_all_s(const struct pl_group *group, double bytes)
 {
     double n = group->size, inside = bytes * (group->per_node - 1) / n,
            outside = bytes * (n - group->per_node) / n;
-    double far_one =
-        group->far_bps / group->per_node; /* every member sends: each has its own interface */
 
     if (group->size <= 1)
         return 0;
     return group->start_s + group->near_s * (group->per_node - 1) +
            (outside > 0 ? group->far_s * (n - group->per_node) : 0) +
-           max(inside / group->near_bps, outside / far_one);
+           exchange_s(group, inside, outside, bytes);
 }
 
 double pl_send_s(const struct pl_group *group, double bytes)
 {
     double own = group->per_node == group->size ? group->near_bps / group->pairs
-                                                : group->far_bps / group->per_node;
+                                                : group->far_bps / group->per_node * group->rings;
 
     return group->size <= 1 ? 0 : group->start_s + group->far_s + bytes / own;
 }

@@ -46,6 +46,11 @@ struct pl_group {
         far_bps; /* bytes/s of one rank inside a domain; of all members of a domain to others */
     double near_s, far_s; /* latency of a hop */
     double start_s;
+    /* Uplinks that it shares with the groups next to it: */
+    double oversubscription; /* 1: none */
+    double rings;            /* share of far_bps that rings and messages keep */
+    double beyond;           /* share of an exchange that crosses them */
+    bool rails;              /* what stays on one rank of the nodes does not */
 };
 
 void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride);

@@ -237,7 +237,8 @@ static bool other_links(const struct pl_cluster *left, const struct pl_cluster *
         const struct pl_link *x = &left->link[i], *y = &right->link[i];
 
         other = x->span != y->span || x->per_pair != y->per_pair || differs(x->gbs, y->gbs) ||
-                differs(x->share, y->share) || differs(x->latency_us, y->latency_us);
+                differs(x->share, y->share) || differs(x->latency_us, y->latency_us) ||
+                differs(x->oversubscription, y->oversubscription) || x->rails != y->rails;
     }
     return other;
 }

@@ -289,6 +289,8 @@ class _Link(TypedDict):
 class Link(_Link, total=False):
     share: float
     per_pair: bool
+    oversubscription: float
+    rails: bool
     latency_us: float
     kind: str
 

@@ -237,6 +237,128 @@ static void a_mesh_uses_as_many_links_as_a_group_has_pairs(void **state)
     near_to(pl_gather_s(&g, bytes), bytes * 15 / 16 / 400e9);
 }
 
+/* ---- uplinks ------------------------------------------------------------- */
+
+/* dgx-h100 in blocks of 64 devices whose uplinks carry a quarter; with rails if so. */
+static struct world tapered(bool rails)
+{
+    struct world x = world_of("gpt-22B", "dgx-h100", 64, 512, "any");
+    struct pl_link far = x.c.link[1];
+
+    x.c.link[1].span = 64;
+    far.oversubscription = 4;
+    far.rails = rails;
+    x.c.link[x.c.nlinks++] = far;
+    return x;
+}
+
+static void a_ring_passes_an_oversubscribed_uplink_at_full_rate(void **state)
+{
+    struct world x = tapered(false);
+    struct pl_constants k;
+    struct pl_op_ctx op;
+    struct pl_group g;
+    const double bytes = 1e9;
+
+    (void)state;
+    ideal(&x, &op, &k);
+    pl_group_of(&g, &op, 512, 1); /* one ring per interface leaves each block of eight nodes once */
+    near_to(pl_gather_s(&g, bytes), bytes * 511 / 512 / 400e9);
+    pl_group_of(&g, &op, 64, 8); /* eight groups, each with one */
+    near_to(pl_gather_s(&g, bytes), bytes * 63 / 64 / 50e9);
+    /* 32 groups of 16, two members of each in a block: 32 rings want the 16 devices' worth */
+    pl_group_of(&g, &op, 16, 32);
+    near_to(pl_gather_s(&g, bytes), bytes * 15 / 16 / 25e9);
+    /* messages of all ranks of a stage cross at once */
+    pl_group_of(&g, &op, 2, 64);
+    near_to(pl_send_s(&g, bytes), bytes / 12.5e9);
+    pl_group_of(&g, &op, 2, 256);
+    near_to(pl_send_s(&g, bytes), bytes / 12.5e9);
+    pl_group_of(&g, &op, 2, 16); /* inside a block they do not */
+    near_to(pl_send_s(&g, bytes), bytes / 50e9);
+}
+
+static void an_exchange_waits_for_the_uplink(void **state)
+{
+    struct world x = tapered(false);
+    struct pl_constants k;
+    struct pl_op_ctx op;
+    struct pl_group g;
+    const double bytes = 1e9;
+
+    (void)state;
+    ideal(&x, &op, &k);
+    pl_group_of(&g, &op, 64, 1);
+    near_to(pl_all_to_all_s(&g, bytes), bytes * 56 / 64 / 50e9);
+    pl_group_of(&g, &op, 128, 1); /* half of it is for the other block */
+    near_to(pl_all_to_all_s(&g, bytes), bytes / 2 / 12.5e9);
+    x.c.link[2].oversubscription = 1.5; /* an uplink that is no narrower than half */
+    pl_group_of(&g, &op, 128, 1);
+    near_to(pl_all_to_all_s(&g, bytes), bytes * 120 / 128 / 50e9);
+}
+
+/* On rails an exchange changes to the right rank inside the node, and rings need no uplink. */
+static void rails_pass_beside_the_uplink(void **state)
+{
+    struct world x = tapered(true);
+    struct pl_constants k;
+    struct pl_op_ctx op;
+    struct pl_group g;
+    const double bytes = 1e9;
+
+    (void)state;
+    ideal(&x, &op, &k);
+    pl_group_of(&g, &op, 2, 256);
+    near_to(pl_send_s(&g, bytes), bytes / 50e9);
+    pl_group_of(&g, &op, 16, 32);
+    near_to(pl_gather_s(&g, bytes), bytes * 15 / 16 / 50e9);
+    pl_group_of(&g, &op, 128, 1);
+    near_to(pl_all_to_all_s(&g, bytes), bytes * 120 / 128 / 50e9);
+    x.c.link[0].gbs = 20; /* a slow node: what it relays takes longer than the uplink would */
+    pl_group_of(&g, &op, 128, 1);
+    near_to(pl_all_to_all_s(&g, bytes), bytes * (7 + 105) / 128 / 20e9);
+    x.c.link[2].oversubscription = 1.2;
+    pl_group_of(&g, &op, 128, 1);
+    near_to(pl_all_to_all_s(&g, bytes), bytes * 105 / 128 * 1.2 / 50e9);
+}
+
+static void uplinks_survive_json(void **state)
+{
+    struct world x = tapered(true);
+    AUTO_JSON *v = pl_cluster_json(&x.c);
+    struct pl_cluster back;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_cluster_parse(&back, v, NULL, &e), 0);
+    assert_true(back.link[2].oversubscription == 4 && back.link[2].rails);
+    assert_false(back.link[1].oversubscription > 1 || back.link[1].rails);
+    assert_int_equal(pl_machine_changes(&x.c, &back), 0);
+    back.link[2].oversubscription = 2;
+    assert_int_equal(pl_machine_changes(&x.c, &back), PL_OTHER_LINKS);
+}
+
+/* A ratio of one is no ratio. */
+static void an_even_uplink_changes_no_prediction(void **state)
+{
+    static const char *const layout[] = {
+        "{'tp':8,'sp':1,'pp':2,'zero':1,'precision':'bf16'}",
+        "{'tp':2,'pp':4,'vp':2,'precision':'bf16','recompute':'full'}",
+        "{'zero':3,'precision':'bf16'}"};
+    struct world x = world_of("gpt-22B", "dgx-h100", 64, 512, "any"), y = tapered(false);
+
+    (void)state;
+    y.c.link[2].oversubscription = 1;
+    for (size_t i = 0; i < ARRAY_LEN(layout); i++) {
+        struct pl_layout l = layout_of(&x, layout[i]);
+        struct pl_cost a, b;
+
+        pl_cost(&a, problem_of(&x), &l);
+        pl_cost(&b, problem_of(&y), &l);
+        assert_true(a.total == b.total);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_profile_says_where_its_facts_are_from),
     cmocka_unit_test(peaks_of_narrow_formats_survive_json),
@@ -247,6 +369,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(experts_spread_over_a_domain_as_inside_a_node),
     cmocka_unit_test(a_baseline_spreads_experts_over_the_domain),
     cmocka_unit_test(a_mesh_uses_as_many_links_as_a_group_has_pairs),
+    cmocka_unit_test(a_ring_passes_an_oversubscribed_uplink_at_full_rate),
+    cmocka_unit_test(an_exchange_waits_for_the_uplink),
+    cmocka_unit_test(rails_pass_beside_the_uplink),
+    cmocka_unit_test(uplinks_survive_json),
+    cmocka_unit_test(an_even_uplink_changes_no_prediction),
 };
 
 UNIT_MAIN(tests)

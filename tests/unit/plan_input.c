@@ -149,7 +149,8 @@ static void a_group_uses_the_slowest_link_that_it_crosses(void **state)
     assert_int_equal(pl_cluster_link(&x.c, 2, 1)->span, 2);
     assert_int_equal(pl_cluster_link(&x.c, 2, 2)->span, 8);
     assert_int_equal(pl_cluster_link(&x.c, 8, 1)->span, 8);
-    assert_int_equal(pl_cluster_link(&x.c, 4, 8)->span, INT_MAX);
+    assert_int_equal(pl_cluster_link(&x.c, 4, 8)->span, 1024);
+    assert_int_equal(pl_cluster_link(&x.c, 2, 1024)->span, INT_MAX);
 }
 
 static void this_machine_is_a_cluster_of_cores_with_its_memory(void **state)
@@ -282,6 +283,10 @@ static void bad_input_is_refused_by_pointer(void **state)
         {parse_cluster,
          "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':1,'per_pairs':true}]}",
          "/links/0/per_pairs", "did you mean \"per_pair\"?"},
+        {parse_cluster,
+         "{'devices_per_node':2," DEVICE
+         ",'links':[{'span':'all','gbs':1,'oversubscription':0.5}]}",
+         "/links/0/oversubscription", "outside 1.."},
         {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'half','gbs':1}]}",
          "/links/0/span", "\"all\""},
         {parse_cluster,
