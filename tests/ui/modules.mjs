@@ -233,6 +233,27 @@ test("a group's link is the one of the smallest block that holds all of it", () 
     assert.equal(mesh.linkOf(layout, "pp", cluster), null);
 });
 
+test("a domain of several nodes holds each group that is short enough, and a row says its link", () => {
+    const cluster = {
+        devices_per_node: 4,
+        links: [
+            { span: 72, kind: "nvlink5", gbs: 900, latency_us: 4 },
+            { span: "all", kind: "uplinks", gbs: 50, latency_us: 10, oversubscription: 7 },
+        ],
+    };
+    const layout = { world: 128, tp: 8, cp: 1, pp: 1, dp: 16, etp: 1, ep: 64, edp: 2 };
+    assert.equal(mesh.linkOf(layout, "ep", cluster).kind, "nvlink5");
+    const text = Object.fromEntries(mesh.meshRows(layout, cluster).map((row) => [row[0], row[5]]));
+    assert.equal(text.ep, "nvlink5 (900 GB/s, 4.0 µs)");
+    assert.equal(text.edp, text.dp);
+    assert.equal(text.dp, "uplinks (50.0 GB/s, 10 µs, 7:1 oversubscribed)");
+    const mesh4 = { links: [{ span: 4, kind: "xgmi", gbs: 64, latency_us: 4, per_pair: true }] };
+    assert.equal(
+        mesh.meshRows({ world: 4, tp: 4 }, mesh4)[0][5],
+        "xgmi (64.0 GB/s a pair, 4.0 µs)",
+    );
+});
+
 test("trials share a slot exactly when they do not overlap", () => {
     const at = (s) => new Date(1e12 + s * 1000).toISOString();
     const trials = [

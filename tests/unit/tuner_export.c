@@ -613,6 +613,43 @@ static void ranks_moved(struct world *w, struct tn_export_in *in)
     in->binding = "";
 }
 
+/* A rack of 18 hosts of four that NVLink joins. */
+static void nvl72(struct world *w, struct tn_export_in *in)
+{
+    (void)in;
+    w->c.nodes = 64;
+    w->c.devices_per_node = 4;
+    w->c.link[0].span = 72;
+}
+
+/* Groups of ranks lie inside a domain only if Slurm places them so. */
+static void slurm_jobs_are_placed_in_segments_of_a_domain(void **state)
+{
+    static const struct {
+        const char *layout;
+        void (*change)(struct world *w, struct tn_export_in *in);
+        const char *segment;
+    } rows[] = {
+        {"{'world':128,'micro_batch':1}", nvl72, "#SBATCH --segment=16\n"},
+        {"{'world':64,'micro_batch':1}", nvl72, "#SBATCH --segment=16\n"},
+        {"{'world':8,'micro_batch':1}", nvl72, "#SBATCH --segment=2\n"},
+        {"{'world':16,'micro_batch':1}", nothing, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct err e = {0};
+        AUTO_FREE char *text =
+            export_changed(1, "slurm+megatron", rows[i].layout, true, rows[i].change, &e);
+
+        if (!text)
+            fail_msg("%s: %s", rows[i].layout, e.text);
+        if (!strstr(text, rows[i].segment ? rows[i].segment : "#SBATCH") ||
+            (!rows[i].segment && strstr(text, "--segment")))
+            fail_msg("%s: %.400s", rows[i].layout, text);
+    }
+}
+
 /* A production run is bound as the trial was: each rank to as many cores as it has threads. */
 static void jobs_bind_the_bundled_trainers_ranks(void **state)
 {
@@ -849,6 +886,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(layouts_with_context_parallelism_come_back),
     cmocka_unit_test(names_stay_where_they_are_written),
     cmocka_unit_test(jobs_bind_the_bundled_trainers_ranks),
+    cmocka_unit_test(slurm_jobs_are_placed_in_segments_of_a_domain),
     cmocka_unit_test(unknown_targets_are_not_found),
     cmocka_unit_test(golden_files_match_to_the_letter),
     cmocka_unit_test(the_load_balancing_loss_presses_as_hard_there),

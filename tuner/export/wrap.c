@@ -110,6 +110,20 @@ static struct tn_place in_folder(char *ret_file, size_t size, const struct tn_ex
     return (struct tn_place){.file = ret_file, .folder = "$PWD", .module = "\"$job\"", .mpi = mpi};
 }
 
+/* Nodes of one segment: where a fast domain is several nodes (NVL72), Slurm's block topology places
+ * equal segments inside domains, as the cost model expects; 0: a domain is a node. */
+static int segment(const struct tn_export_in *in)
+{
+    int domain = pl_cluster_domain(in->cluster) / in->cluster->devices_per_node;
+    int nodes = tn_nodes(in), each = domain < nodes ? domain : nodes;
+
+    if (domain <= 1)
+        return 0;
+    while (nodes % each)
+        each--;
+    return each;
+}
+
 static void slurm_head(struct str *out, const struct tn_export_in *in, bool mpi)
 {
     char name[48];
@@ -125,6 +139,8 @@ static void slurm_head(struct str *out, const struct tn_export_in *in, bool mpi)
         str_add(out, "#SBATCH --overcommit\n");
     else
         str_addf(out, "#SBATCH --gpus-per-node=%d\n", tn_ranks_per_node(in));
+    if (segment(in))
+        str_addf(out, "#SBATCH --segment=%d\n", segment(in));
     if (mpi) /* after a lost node Slurm itself starts the job again */
         str_add(out, "#SBATCH --requeue\n");
     str_add(out, "#SBATCH --exclusive\n# Add your partition, account and time limit: sbatch -p "

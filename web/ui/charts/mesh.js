@@ -54,13 +54,16 @@ export function linkOf(layout, axis, cluster) {
     const n = size(layout, axis);
     if (n === 1 || !links.length) return null;
     const reach = stride(layout, axis) * (n - 1);
+    const node = cluster.devices_per_node ?? Infinity;
+    // Jobs are placed in segments inside what joins several nodes: a group that is short enough fits there.
+    const holds = (span, first) =>
+        (span > node && stride(layout, axis) * n <= span) ||
+        Math.floor(first / span) === Math.floor((first + reach) / span);
     let worst = 0;
     for (let rank = 0; rank < layout.world; rank++) {
         const { place, first } = groupOf(layout, axis, rank);
         if (place !== 0) continue;
-        let i = links.findIndex(
-            (l) => Math.floor(first / spanOf(l)) === Math.floor((first + reach) / spanOf(l)),
-        );
+        let i = links.findIndex((l) => holds(spanOf(l), first));
         if (i < 0) i = links.length - 1;
         worst = Math.max(worst, i);
     }
@@ -72,6 +75,14 @@ function groupText(layout, axis) {
     const n = size(layout, axis);
     const ranks = Array.from({ length: Math.min(n, 4) }, (_, i) => i * step).join(", ");
     return `${ranks}${n > 4 ? ` … ${(n - 1) * step}` : ""}`;
+}
+
+/** "nvlink4 (450 GB/s, 4 µs)" */
+function linkText(link) {
+    const { kind = "link", gbs, latency_us: latency, oversubscription } = link;
+    const rate = `${significant(gbs, 3)} GB/s${link.per_pair ? " a pair" : ""}`;
+    const shared = oversubscription > 1 ? `, ${oversubscription}:1 oversubscribed` : "";
+    return `${kind} (${rate}, ${significant(latency, 2)} µs${shared})`;
 }
 
 /** Every axis with its size, one of its groups and its link, as rows. */
@@ -86,9 +97,7 @@ export function meshRows(layout, cluster) {
                 size(layout, axis),
                 (layout.world ?? 1) / size(layout, axis),
                 groupText(layout, axis),
-                link
-                    ? `${link.kind} (${significant(link.gbs, 3)} GB/s, ${significant(link.latency_us, 2)} µs)`
-                    : "–",
+                link ? linkText(link) : "–",
             ];
         });
 }
