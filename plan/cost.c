@@ -27,7 +27,8 @@ enum { SHAPES = 4096 };
 enum { LAYER_TENSORS = 12 };
 
 struct shape {
-    int tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads, overlap_moe, crowd;
+    int tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads, overlap_moe, crowd,
+        cp_comm;
 };
 
 struct shape_time {
@@ -144,7 +145,8 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
                         layout->precision,
                         layout->threads,
                         layout->overlap_moe_a2a,
-                        crowd_of(ctx->op.problem.cluster, layout)};
+                        crowd_of(ctx->op.problem.cluster, layout),
+                        layout->cp_comm};
     struct shape_time *s = &ctx->table[hash_of(&key) % SHAPES];
 
     if (s->full && !memcmp(&s->key, &key, sizeof(key))) {

@@ -8,6 +8,7 @@
 
 static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 static const char *const scope_names[] = {"none", "ep-aware", "plain", NULL};
+static const char *const cp_comm_names[] = {"p2p", "all-gather", "a2a", "a2a+p2p", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
 
 #define KEY(name_, field, part_, text_, words, scale, min_, max_, standard_, trainers_, means_)    \
@@ -115,6 +116,8 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
         layout->zero_scope = PL_SCOPE_EP_AWARE;
     if (layout->zero == 0 || layout->shard == (int64_t)layout->dp * layout->cp)
         layout->shard = 0;
+    if (layout->cp == 1)
+        layout->cp_comm = PL_CP_P2P;
     if (!has_replicas(layout, model))
         layout->overlap_grad_reduce = layout->overlap_param_gather = 0;
     if (layout->zero == 0)

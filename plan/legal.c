@@ -238,6 +238,25 @@ static void scale_blocks(struct pl_check *check)
                       pl_precision_names[layout->precision]);
 }
 
+/* Who exchanges heads for sequence has whole heads afterwards, of keys and values, too. */
+static void cp_comm_heads(struct pl_check *check)
+{
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    int64_t parts = (int64_t)layout->tp * layout->cp;
+
+    if (layout->cp_comm == PL_CP_A2A && (model->heads % parts || model->kv_heads % parts))
+        pl_breaks(check, "cp_comm",
+                  "cp_comm a2a needs heads %d and kv_heads %d that are multiples of tp %d x cp %d",
+                  model->heads, model->kv_heads, layout->tp, layout->cp);
+    if (layout->cp_comm == PL_CP_A2A_P2P && layout->cp > 1 &&
+        pl_cp_inner(layout, model, check->problem->cluster) == 1)
+        pl_breaks(check, "cp_comm",
+                  "cp_comm a2a+p2p needs a part of cp %d that fits a node beside tp %d and divides "
+                  "kv_heads %d",
+                  layout->cp, layout->tp, model->kv_heads);
+}
+
 /* Something must be sharded: dense state over dp x cp ranks (less the expert replicas when plain),
  * expert state over edp. */
 static void zero_needs_dp(struct pl_check *check)
@@ -343,6 +362,7 @@ static const struct {
     {"moe-tp-needs-sp", moe_tp_needs_sp, true},
     {"seq-sp", seq_sp, true},
     {"seq-cp", seq_cp, true},
+    {"cp-comm-heads", cp_comm_heads, false},
     {"zero-needs-dp", zero_needs_dp, false},
     {"shard-divides", shard_divides, false},
     {"threads-fit", threads_fit, false},

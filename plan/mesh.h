@@ -6,6 +6,8 @@
 
 #include "plan/layout.h"
 
+struct pl_cluster;
+
 /* The greatest common divisor; LEFT and RIGHT are not negative and not both 0. */
 int pl_gcd(int left, int right);
 
@@ -24,6 +26,11 @@ int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, in
  * of stage s is the (c * pp + s)-th of pp * vp runs, equal or the first ones a layer longer. */
 int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
                     int chunk);
+
+/* Neighbors among which cp_comm a2a+p2p exchanges heads: the largest part of cp, below all of it,
+ * that fits a node beside tp and leaves whole heads; 1 where there is none. */
+int pl_cp_inner(const struct pl_layout *layout, const struct pl_model *model,
+                const struct pl_cluster *cluster);
 
 /* Copies of what zero shards: groups of `shard` ranks hold one each. 1 where shard is 0. */
 int pl_shard_copies(const struct pl_layout *layout);

@@ -31,11 +31,6 @@ static const double OLD_UNITS = 0.57;
 static const double LOGIT_FWD = 6 + 8, LOGIT_BWD = 12 + 6;
 static const double BALANCED = 1.1; /* tokens of the fullest expert rank over the mean, dropless */
 
-static double max(double left, double right)
-{
-    return left > right ? left : right;
-}
-
 static double min(double left, double right)
 {
     return left < right ? left : right;
@@ -186,28 +181,6 @@ static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     layer->tp_fwd += 2 * share * once;
     layer->tp_bwd +=
         2 * share * once * (op->problem.trainer->tp_async ? 1 - op->constants->hidden : 1);
-}
-
-/* Keys and values go round the ring while the rank's own queries meet them: only the excess shows.
- */
-static void add_cp(struct pl_layer_time *layer, double core, const struct pl_op_ctx *op,
-                   const struct pl_layout *layout)
-{
-    struct pl_group g;
-    double bytes = tokens_of(op, layout) * op->problem.model->kv_heads *
-                   (pl_key_dim(op->problem.model) + pl_value_dim(op->problem.model)) / layout->tp *
-                   op->rates.element;
-    double step, back;
-
-    if (layout->cp == 1)
-        return;
-    pl_group_of(&g, op, layout->cp, layout->tp);
-    step = pl_send_s(&g, bytes);
-    back = 2 * step;
-    if (op->problem.trainer->bundled) /* gradients travel in fp32 */
-        back = step + pl_send_s(&g, bytes / op->rates.element * 4);
-    layer->cp_fwd = (layout->cp - 1) * max(0, step - core / layout->cp);
-    layer->cp_bwd = (layout->cp - 1) * max(0, back - 2.5 * core / layout->cp);
 }
 
 static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
@@ -405,7 +378,7 @@ static void hybrid_layer(struct pl_layer_time *ret, double *core, double *exchan
     add_elementwise(&attention, op, layout, moe ? model->moe.shared_ffn : mix.ffn * model->ffn);
     add_part(ret, &attention, 0.5);
     add_tp(ret, op, layout, 0.5);
-    add_cp(ret, *core, op, layout);
+    pl_add_context(ret, *core, op, layout);
 }
 
 static void whole_layer(struct pl_layer_time *ret, double *core, double *exchange,
@@ -423,7 +396,7 @@ static void whole_layer(struct pl_layer_time *ret, double *core, double *exchang
     }
     add_elementwise(ret, op, layout, moe ? model->moe.shared_ffn : model->ffn);
     add_tp(ret, op, layout, !moe || model->moe.shared_ffn ? 1 : 0.5);
-    add_cp(ret, *core, op, layout);
+    pl_add_context(ret, *core, op, layout);
 }
 
 /* Seconds by which a host that takes HOST to issue the kernels holds up a device that takes DEVICE

@@ -344,6 +344,8 @@ bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_
     switch (key) {
     case PL_KEY_SP:
         return layout->tp > 1;
+    case PL_KEY_CP_COMM:
+        return layout->cp > 1;
     case PL_KEY_SCHEDULE:
         *ret = PL_1F1B;
         return layout->pp > 1;

@@ -260,6 +260,7 @@ class Layout(TypedDict, total=False):
     tp: int
     sp: int
     cp: int
+    cp_comm: Literal["p2p", "all-gather", "a2a", "a2a+p2p"]
     pp: int
     vp: int
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]

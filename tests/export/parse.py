@@ -229,6 +229,9 @@ def megatron_rules(v, f):
     divides(n("num-distributed-optimizer-instances"), f["layout"]["dp"] * f["layout"]["cp"], "copies")
     assert n("num-distributed-optimizer-instances") == 1 or "--use-distributed-optimizer" in v
     assert "--use-megatron-fsdp" not in v or "--use-distributed-optimizer" in v
+    sizes = v.get("--hierarchical-context-parallel-sizes", "").split()
+    assert (len(sizes) == 2) == (v.get("--cp-comm-type") == "a2a+p2p")
+    assert not sizes or int(sizes[0]) * int(sizes[1]) == n("context-parallel-size") and "1" not in sizes
     assert ("--use-megatron-fsdp" in v) == ("--init-model-with-meta-device" in v), "built whole on every device"
     granularity = v.get("--recompute-granularity")
     assert (granularity == "full") == ("--recompute-method" in v) == ("--recompute-num-layers" in v)

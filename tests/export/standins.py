@@ -12,7 +12,7 @@ def record(title, slots=False, **fields):
 # ---- Megatron-Bridge ----
 
 PARALLEL = dict(tensor_model_parallel_size=8, pipeline_model_parallel_size=4, virtual_pipeline_model_parallel_size=5,
-                context_parallel_size=2, expert_model_parallel_size=4, expert_tensor_parallel_size=2, sequence_parallel=False,
+                context_parallel_size=2, cp_comm_type="a2a", hierarchical_context_parallel_sizes=[2, 1], expert_model_parallel_size=4, expert_tensor_parallel_size=2, sequence_parallel=False,
                 pipeline_dtype="the recipe's", pipeline_model_parallel_layout="Et|tL", num_layers_in_first_pipeline_stage=3,
                 num_layers_in_last_pipeline_stage=2, account_for_embedding_in_pipeline_split=True,
                 account_for_loss_in_pipeline_split=True, microbatch_group_size_per_vp_stage=7)

@@ -392,6 +392,32 @@ static void copies_gather_inside_and_add_up_outside(void **state)
         1e-9);
 }
 
+/* A ring hides behind attention, a gather does not; heads for sequence send less where ranks are
+ * many; by level they stay in the node. Short sequences: attention hides little. */
+static void context_ranks_exchange_in_four_ways(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 4, 64, "megatron");
+    double gather = cost_of(&x, "{'cp':8,'cp_comm':'all-gather'}").seconds[PL_COST_CP],
+           heads = cost_of(&x, "{'cp':8,'cp_comm':'a2a'}").seconds[PL_COST_CP],
+           ring = cost_of(&x, "{'cp':16}").seconds[PL_COST_CP],
+           levels = cost_of(&x, "{'cp':16,'cp_comm':'a2a+p2p'}").seconds[PL_COST_CP];
+    struct pl_layout l = layout_of(&x, "{'cp':16,'cp_comm':'a2a+p2p'}");
+    struct pl_memory p2p, all;
+
+    (void)state;
+    assert_true(pl_layout_check(NULL, problem_of(&x), &l));
+    assert_int_equal(pl_cp_inner(&l, &x.m, &x.c), 8);
+    assert_true(heads > 0 && gather > heads);
+    assert_true(ring > 0 && levels > 0 && levels < ring);
+    l.cp_comm = PL_CP_P2P;
+    pl_memory_worst(&p2p, problem_of(&x), &l);
+    l.cp_comm = PL_CP_ALL_GATHER;
+    pl_memory_worst(&all, problem_of(&x), &l);
+    /* keys and values of all 8,192 tokens, and their gradients, in half precision */
+    assert_true(
+        fabs(all.bytes[PL_MEM_COMM] - p2p.bytes[PL_MEM_COMM] - 2.0 * 8192 * 2 * 8 * 128 * 2) < 1);
+}
+
 static void zero_3_gathers_once_under_a_pipeline(void **state)
 {
     struct world x = world_of("llama-8b", "dgx-h100", 4, 64, "torchtitan");
@@ -560,6 +586,7 @@ int main(void)
         cmocka_unit_test(attention_is_as_fast_as_the_units_that_it_was_written_for),
         cmocka_unit_test(zero_2_scatters_once_under_a_pipeline),
         cmocka_unit_test(copies_gather_inside_and_add_up_outside),
+        cmocka_unit_test(context_ranks_exchange_in_four_ways),
         cmocka_unit_test(zero_3_gathers_once_under_a_pipeline),
         cmocka_unit_test(tokens_of_a_dropless_layer_need_no_alignment),
         cmocka_unit_test(delayed_scales_cast_less),

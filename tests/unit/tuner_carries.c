@@ -216,6 +216,7 @@ static void a_target_that_carries_nothing_names_every_key(void **state)
                                .tp = 2,
                                .sp = 1,
                                .cp = 2,
+                               .cp_comm = PL_CP_A2A,
                                .pp = 4,
                                .vp = 2,
                                .schedule = PL_INTERLEAVED,

@@ -143,6 +143,13 @@ static void imports_fill_in_the_sources_defaults(void **state)
         {"megatron", "--use-megatron-fsdp", "zero", 3},
         {"megatron", "--use-megatron-fsdp --data-parallel-sharding-strategy optim", "zero", 1},
         {"megatron", "--data-parallel-sharding-strategy optim", "zero", 0},
+        {"megatron", "--context-parallel-size 4 --cp-comm-type all_gather", "cp_comm",
+         PL_CP_ALL_GATHER},
+        {"megatron", "--context-parallel-size 4 --cp-comm-type allgather", "cp_comm",
+         PL_CP_ALL_GATHER},
+        {"megatron", "--context-parallel-size 4 --cp-comm-type a2a+p2p --bf16", "cp_comm",
+         PL_CP_A2A_P2P},
+        {"megatron", "--cp-comm-type a2a a2a --context-parallel-size 4", "cp_comm", PL_CP_A2A},
         {"megatron", "--use-megatron-fsdp", "overlap_param_gather", 1},
         {"megatron",
          "--use-distributed-optimizer --num-distributed-optimizer-instances 4 "
@@ -620,6 +627,7 @@ static void words_that_the_source_does_not_know_are_refused(void **state)
          "data_parallel_shard_degree"},
         {"torchtitan", "[parallelism]\ndata_parallel_replicate_degree = 3\n",
          "data_parallel_replicate_degree"},
+        {"megatron", "--cp-comm-type ring", "--cp-comm-type must be"},
         {"megatron", "--use-distributed-optimizer --num-distributed-optimizer-instances 3",
          "--num-distributed-optimizer-instances 3 does not divide dp x cp 32"},
     };

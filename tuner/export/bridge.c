@@ -65,6 +65,13 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
     number(out, "tensor_model_parallel_size", l->tp);
     flag(out, "sequence_parallel", l->sp);
     number(out, "context_parallel_size", l->cp);
+    if (l->cp > 1)
+        text(out, "cp_comm_type", tn_megatron_cp_comm(l));
+    if (l->cp_comm == PL_CP_A2A_P2P)
+        str_addf(out, "        hierarchical_context_parallel_sizes=[%d, %d],\n", tn_cp_inner(in),
+                 l->cp / tn_cp_inner(in));
+    else if (l->cp > 1)
+        text(out, "hierarchical_context_parallel_sizes", NULL);
     number(out, "pipeline_model_parallel_size", l->pp);
     if (l->vp > 1)
         number(out, "virtual_pipeline_model_parallel_size", l->vp);

@@ -304,6 +304,8 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
     *ret_known = true;
     if (!strcmp(flag, "--pipeline-model-parallel-layout"))
         return whole_layout(import, value ? value : "", error);
+    if (!strcmp(flag, "--cp-comm-type"))
+        return tn_import_cp_comm(import->out, value, error);
     if (!strcmp(flag, "--recompute-granularity")) {
         if (!str_eq(value, "full") && !str_eq(value, "selective"))
             return err_set(error, -EINVAL, "%s must be `full` or `selective`, not `%.40s`", flag,

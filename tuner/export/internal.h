@@ -60,6 +60,8 @@ bool tn_megatron_gathers(const struct pl_layout *layout);
 bool tn_megatron_overlaps_experts(const struct pl_layout *layout);
 bool tn_megatron_overlaps_p2p(const struct pl_layout *layout);
 bool tn_megatron_fsdp(const struct pl_layout *layout);
+const char *tn_megatron_cp_comm(const struct pl_layout *layout); /* as both spell it; static */
+int tn_cp_inner(const struct tn_export_in *in);                  /* pl_cp_inner */
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in);
 /* It needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
  * refuses it. */
@@ -107,6 +109,9 @@ int tn_import_degrees(const struct pl_layout *layout, struct err *error);
 /* MICRO sequences of every one of REPLICAS, where the source says no global batch; -EINVAL where
  * that is absurd. */
 int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, struct err *error);
+
+/* Megatron's --cp-comm-type; -EINVAL where VALUE is no word of it. */
+int tn_import_cp_comm(struct tn_imported *out, const char *value, struct err *error);
 
 /* Where experts are not placed by expert parallelism, the source's tp splits them: etp says so. */
 void tn_import_split_experts(struct pl_layout *layout, const struct pl_model *model);

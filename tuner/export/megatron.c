@@ -15,6 +15,7 @@ const char *const tn_megatron_carries[] = {
     "tp",
     "sp",
     "cp",
+    "cp_comm",
     "pp",
     "vp",
     "ep",
@@ -95,6 +96,18 @@ void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *
                        tn_microbatches(in), l->pp);
 }
 
+const char *tn_megatron_cp_comm(const struct pl_layout *layout)
+{
+    static const char *const names[] = {"p2p", "all_gather", "a2a", "a2a+p2p"};
+
+    return names[layout->cp_comm];
+}
+
+int tn_cp_inner(const struct tn_export_in *in)
+{
+    return pl_cp_inner(in->layout, in->model, in->cluster);
+}
+
 static void flag(struct str *out, const char *name)
 {
     str_addf(out, "%s\n", name);
@@ -134,6 +147,11 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
     else if (l->vp > 1)
         number(out, "--num-layers-per-virtual-pipeline-stage", in->model->layers / (l->pp * l->vp));
     number(out, "--context-parallel-size", l->cp);
+    if (l->cp_comm != PL_CP_P2P)
+        str_addf(out, "--cp-comm-type %s\n", tn_megatron_cp_comm(l));
+    if (l->cp_comm == PL_CP_A2A_P2P)
+        str_addf(out, "--hierarchical-context-parallel-sizes %d %d\n", tn_cp_inner(in),
+                 l->cp / tn_cp_inner(in));
     if (pl_model_is_moe(in->model))
         number(out, "--expert-model-parallel-size", l->ep);
     if (pl_model_is_moe(in->model))
