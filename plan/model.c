@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "plan/hf.h"
 #include "plan/model_words.h"
 #include "plan/shape.h"
 
@@ -137,30 +138,36 @@ static int parse_object(struct pl_model *model, const json_t *json, struct err *
     return complete(model, json, error);
 }
 
+static int unknown_preset(const char *name, struct err *error)
+{
+    const char *near =
+        str_nearest(name, strchr(name, '/') ? pl_model_repositories() : pl_model_presets());
+
+    return err_set(error, -EINVAL, "unknown model preset \"%.64s\"%s%s%s (partune presets models)",
+                   name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
 int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error)
 {
     struct pl_model model = {.rope_theta = 10000, .norm_eps = 1e-5, .init_std = 0.02};
-    AUTO_JSON *preset = NULL;
-    int r;
+    AUTO_JSON *words = NULL;
+    bool config = pl_hf_is_config(json);
+    int r = 0;
 
     if (json_is_string(json)) {
         const char *name = json_string_value(json), *text = pl_model_preset(name);
 
-        if (!text) {
-            const char *near = str_nearest(name, pl_model_presets());
-
-            return err_set(error, -EINVAL,
-                           "unknown model preset \"%.64s\"%s%s%s (partune presets models)", name,
-                           near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
-        }
-        if ((r = jx_parse(&preset, text, strlen(text), error)) < 0)
-            return r;
-        json = preset;
+        if (!text)
+            return unknown_preset(name, error);
+        r = jx_parse(&words, text, strlen(text), error);
+    } else if (config) {
+        r = pl_hf_words(&words, json, error);
     }
-    r = parse_object(&model, json, error);
+    if (r == 0)
+        r = parse_object(&model, words ? words : json, error);
     if (r == 0)
         *ret = model;
-    return r;
+    return r < 0 && config ? err_wrap(error, "config.json") : r;
 }
 
 static json_t *moe_json(const struct pl_model *model)

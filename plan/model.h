@@ -124,7 +124,8 @@ struct pl_model {
     struct pl_moe moe;
 };
 
-/* JSON is an object or the name of a preset. Unset fields get their defaults (kv_heads = heads,
+/* JSON is an object, the name of a preset or of its repository at Hugging Face, or a config.json of
+ * Hugging Face (plan/hf.h). Unset fields get their defaults (kv_heads = heads,
  * head_dim = hidden / heads, the design's constants). Refused by pointer: unknown keys, absent or
  * absurd sizes. */
 int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error);
@@ -154,8 +155,10 @@ double pl_model_flops_per_token(const struct pl_model *model, int seq);
  * count under full recomputation (Narayanan et al. 2021, equation 3; Megatron-DeepSpeed's log). */
 double pl_model_hardware_flops_per_token(const struct pl_model *model, int seq);
 
-/* Names of presets, NULL-terminated, and the JSON text of one (NULL if unknown). */
+/* Names of presets and of the repositories of Hugging Face that they are, NULL-terminated, and the
+ * JSON text of one by either (NULL if unknown). */
 const char *const *pl_model_presets(void);
+const char *const *pl_model_repositories(void);
 const char *pl_model_preset(const char *name);
 
 #endif

@@ -10,7 +10,7 @@
  *
  * Other folders include this file; its parts, one idea each, follow from top to bottom:
  *
- *   model, cluster, problem   what is trained, where, and by what
+ *   model, cluster, problem   what is trained, where, and by what; hf reads others' models
  *   layout, mesh, rules       how it is split, and which splits are legal
  *   memory, cost, pipe        bytes of a rank, seconds of an iteration
  *   space, rank, baseline     sets of layouts, the best of them, the one to compare with
@@ -24,6 +24,7 @@
 #include "plan/cluster.h"
 #include "plan/cost.h"
 #include "plan/example.h"
+#include "plan/hf.h"
 #include "plan/layout.h"
 #include "plan/learn.h"
 #include "plan/limits.h"

@@ -22,8 +22,28 @@ const char *const *pl_cluster_presets(void)
     return pl_cluster_preset_names;
 }
 
+const char *const *pl_model_repositories(void)
+{
+    static const char *const names[] = {
+#define REPOSITORY(name, preset) name,
+#include "plan/repositories.def"
+        NULL};
+
+    return names;
+}
+
 const char *pl_model_preset(const char *name)
 {
+    static const struct {
+        const char *name, *preset;
+    } repository[] = {
+#define REPOSITORY(name, preset) {name, preset},
+#include "plan/repositories.def"
+    };
+
+    for (size_t i = 0; i < sizeof(repository) / sizeof(*repository); i++)
+        if (name && !strcmp(repository[i].name, name))
+            name = repository[i].preset;
     return find(pl_model_preset_table, name);
 }
 

@@ -1,6 +1,6 @@
 /*
- * config.json both ways. Source: the published configuration classes of Llama and Mixtral; what
- * they default to where a key is absent is in one table.
+ * config.json both ways. Reading is plan/hf.c's, for every family that it knows; here are the two
+ * whose weights we read and write.
  */
 #include "trainer/hf.h"
 
@@ -8,8 +8,42 @@
 
 #include <errno.h>
 
+/* Words of a model, and of its experts, that the two classes have. A word that has its default is
+ * not in a model's JSON. */
+static const char *const model_words[] = {
+    "name", "layers", "hidden",    "heads",      "kv_heads", "head_dim", "ffn",  "vocab", "seq",
+    "mlp",  "norm",   "positions", "rope_theta", "norm_eps", "init_std", "tied", "moe",   NULL};
+static const char *const moe_words[] = {
+    "experts",         "top_k",      "expert_ffn", "aux_loss",     "aux_loss_coef",
+    "capacity_factor", "shared_ffn", "every",      "dense_layers", NULL};
+
+static int refuse_others(const json_t *json, const char *const *words, const char *under,
+                         struct err *error)
+{
+    const char *word;
+    json_t *value;
+
+    json_object_foreach((json_t *)json, word, value) {
+        AUTO_FREE char *at = mem_printf("%s/%s", under, word);
+        const char *const *known = words;
+
+        while (*known && !str_eq(*known, word))
+            known++;
+        if (!*known)
+            return err_at(error, -ENOTSUP, at, "neither Llama nor Mixtral has %s", word);
+    }
+    return 0;
+}
+
 static int refuse_foreign(const struct pl_model *model, struct err *error)
 {
+    AUTO_JSON *json = pl_model_json(model);
+    int r = refuse_others(json, model_words, "", error);
+
+    if (r == 0)
+        r = refuse_others(json_object_get(json, "moe"), moe_words, "/moe", error);
+    if (r < 0)
+        return r;
     if (model->mlp != PL_SWIGLU)
         return err_at(error, -ENOTSUP, "/mlp",
                       "neither Llama nor Mixtral has mlp other than swiglu");
@@ -68,123 +102,24 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
     return 0;
 }
 
-static int refuse_true(const json_t *config, const char *key, struct err *error)
-{
-    AUTO_FREE char *at = mem_printf("/%s", key);
-
-    if (json_is_true(json_object_get(config, key)))
-        return err_at(error, -ENOTSUP, at, "%s is true: a model with biases is not supported", key);
-    return 0;
-}
-
-/* What would make the same weights another model than ours. */
-static int refuse_variants(const json_t *config, struct err *error)
-{
-    const json_t *scaling = json_object_get(config, "rope_scaling");
-    const char *rope =
-        json_string_value(json_object_get(json_object_get(config, "rope_parameters"), "rope_type"));
-    const char *act = "silu";
-    int window = 0, positions = 2048, r;
-
-    r = jx_get_str(&act, config, "hidden_act", 40, error);
-    if (r == 0 && !str_eq(act, "silu"))
-        r = err_at(error, -ENOTSUP, "/hidden_act", "hidden_act is %s, not silu", act);
-    if (r == 0)
-        r = refuse_true(config, "attention_bias", error);
-    if (r == 0)
-        r = refuse_true(config, "mlp_bias", error);
-    if (r == 0 && ((scaling && !json_is_null(scaling)) || (rope && !str_eq(rope, "default"))))
-        r = err_at(error, -ENOTSUP, "/rope_scaling", "scaled rotary positions are not supported");
-    if (r == 0)
-        r = jx_get_int(&positions, config, "max_position_embeddings", 1, 1 << 24, error);
-    if (r == 0)
-        r = jx_get_int(&window, config, "sliding_window", 0, 1 << 24, error);
-    if (r == 0 && window && window < positions)
-        r = err_at(error, -ENOTSUP, "/sliding_window",
-                   "a sliding window of %d tokens is not supported", window);
-    return r;
-}
-
-/* HF key -> our key, copied as it is; what is absent gets our parser's default or refusal. */
-static const struct {
-    const char *hf, *ours;
-} plain_keys[] = {
-    {"num_hidden_layers", "layers"},  {"hidden_size", "hidden"},
-    {"num_attention_heads", "heads"}, {"vocab_size", "vocab"},
-    {"rms_norm_eps", "norm_eps"},     {"initializer_range", "init_std"},
-    {"head_dim", "head_dim"},         {"num_key_value_heads", "kv_heads"},
-    {"rope_theta", "rope_theta"},     {"max_position_embeddings", "seq"},
-    {"tie_word_embeddings", "tied"},  {"intermediate_size", "ffn"},
-};
-
-static json_t *moe_keys(const json_t *config)
-{
-    json_t *moe = json_object();
-    const json_t *aux = json_object_get(config, "router_aux_loss_coef");
-    const json_t *top_k = json_object_get(config, "num_experts_per_tok");
-
-    json_object_set(moe, "experts", json_object_get(config, "num_local_experts"));
-    if (top_k)
-        json_object_set_new(moe, "top_k", json_copy((json_t *)top_k));
-    else
-        json_object_set_new(moe, "top_k", json_integer(2));
-    json_object_set(moe, "expert_ffn", json_object_get(config, "intermediate_size"));
-    json_object_set_new(moe, "aux_loss", json_string(pl_aux_loss_names[PL_AUX_HUGGINGFACE]));
-    /* The published default where config.json does not say. */
-    json_object_set_new(moe, "aux_loss_coef", aux ? json_copy((json_t *)aux) : json_real(0.001));
-    return moe;
-}
-
-/* Where a key is absent the published classes have these, which are not always our parser's
- * defaults. */
-static void published_defaults(json_t *config, bool mixtral)
-{
-    if (!json_object_get(config, "norm_eps"))
-        json_object_set_new(config, "norm_eps", json_real(mixtral ? 1e-5 : 1e-6));
-    if (!json_object_get(config, "rope_theta"))
-        json_object_set_new(config, "rope_theta", json_real(mixtral ? 1e6 : 1e4));
-    if (!json_object_get(config, "kv_heads") && mixtral)
-        json_object_set_new(config, "kv_heads", json_integer(8));
-    if (!json_object_get(config, "seq"))
-        json_object_set_new(config, "seq", json_integer(mixtral ? 4096 * 32 : 2048));
-}
-
 int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
 {
-    const json_t *rope;
+    AUTO_JSON *words = NULL;
+    struct pl_model model;
+    const char *type;
+    int r = pl_hf_words(&words, config, error);
 
-    AUTO_JSON *o = json_object();
-    const char *type = "";
-    int r;
-
-    if (!json_is_object(config))
-        return err_set(error, -EINVAL, "config.json is not an object");
-    r = jx_need(config, "model_type", error);
-    if (r == 0)
-        r = jx_get_str(&type, config, "model_type", 60, error);
     if (r < 0)
         return r;
+    type = json_string_value(json_object_get(config, "model_type"));
     if (!str_eq(type, "llama") && !str_eq(type, "mixtral"))
-        return err_at(error, -ENOTSUP, "/model_type", "model_type %s is neither llama nor mixtral",
+        return err_at(error, -ENOTSUP, "/model_type",
+                      "weights of model_type %s are not read: it is neither llama nor mixtral",
                       type);
-    r = refuse_variants(config, error);
-    if (r < 0)
-        return r;
-    json_object_set_new(o, "name", json_string(type));
-    for (size_t i = 0; i < ARRAY_LEN(plain_keys); i++) {
-        json_t *v = json_object_get(config, plain_keys[i].hf);
-
-        if (v && !json_is_null(v))
-            json_object_set(o, plain_keys[i].ours, v);
-    }
-    rope = json_object_get(config, "rope_parameters"); /* where newer releases keep it */
-    if (json_object_get(rope, "rope_theta"))
-        json_object_set(o, "rope_theta", json_object_get(rope, "rope_theta"));
-    published_defaults(o, str_eq(type, "mixtral"));
-    if (str_eq(type, "mixtral"))
-        json_object_set_new(o, "moe", moe_keys(config));
-    r = pl_model_parse(ret, o, error);
-    return r < 0 ? err_wrap(error, "config.json") : 0;
+    if ((r = pl_model_parse(&model, words, error)) < 0 || (r = refuse_foreign(&model, error)) < 0)
+        return err_wrap(error, "config.json");
+    *ret = model;
+    return 0;
 }
 
 int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *error)

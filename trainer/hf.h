@@ -18,9 +18,9 @@
  * no class for. */
 int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error);
 
-/* The model that a config.json describes; what it leaves out has the default of the published
- * classes. Refused by key: other architectures, biases, sliding windows shorter than the positions,
- * scaled RoPE, other activations. */
+/* The model that a config.json describes (plan/hf.h). Refused by key: other families, and words
+ * that tr_hf_config could not write back: biases, sliding windows shorter than the positions,
+ * scaled RoPE. */
 int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error);
 int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *error);
 

@@ -1,4 +1,5 @@
-/* Other people's config.json: refused with a reason, or a model that can be written back. */
+/* Other people's config.json: refused with a reason, or a model; of the families whose weights we
+ * read, one that can be written back. */
 #include "base/base.h"
 #include "trainer/hf.h"
 
@@ -12,6 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (jx_parse(&v, (const char *)data, size, &e) < 0)
         return 0;
+    if (pl_hf_is_config(v) && pl_model_parse(&m, v, &e) < 0 && !e.text[0])
+        abort();
     if (tr_hf_model(&m, v, &e) < 0) {
         if (!e.text[0])
             abort();

@@ -534,6 +534,10 @@ static void a_model_without_a_class_is_refused_by_key(void **state)
     }
 }
 
+#define SHAPE                                                                                      \
+    "'hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'intermediate_size':8,"        \
+    "'num_key_value_heads':2,'vocab_size':50"
+
 static void other_peoples_configurations(void **state)
 {
     static const struct {
@@ -544,14 +548,20 @@ static void other_peoples_configurations(void **state)
          "'vocab_size':50,'rope_parameters':{'rope_theta':5e5,'rope_type':'default'},'bos_token_id'"
          ":1}",
          NULL},
-        {"{'model_type':'gpt2','hidden_size':64}", "model_type"},
+        {"{'model_type':'gpt2','n_embd':64,'n_layer':2,'n_head':2,'vocab_size':50}", "model_type"},
+        {"{'model_type':'gpt-2'}", "model_type"},
         {"{'hidden_size':64}", "model_type"},
-        {"{'model_type':'llama','attention_bias':true}", "attention_bias"},
-        {"{'model_type':'llama','hidden_act':'gelu'}", "hidden_act"},
-        {"{'model_type':'llama','rope_scaling':{'type':'linear','factor':2}}", "rotary"},
-        {"{'model_type':'llama','rope_parameters':{'rope_type':'llama3'}}", "rotary"},
-        {"{'model_type':'mixtral','sliding_window':128,'max_position_embeddings':4096}",
-         "sliding window"},
+        {"{'model_type':'llama'," SHAPE ",'attention_bias':true}", "qkv_bias"},
+        {"{'model_type':'llama'," SHAPE ",'mlp_bias':true}", "mlp_bias"},
+        {"{'model_type':'llama'," SHAPE ",'hidden_act':'gelu'}", "mlp"},
+        {"{'model_type':'llama'," SHAPE ",'rope_scaling':{'type':'linear','factor':2}}",
+         "rope_scaling"},
+        {"{'model_type':'llama'," SHAPE ",'rope_parameters':{'rope_type':'dynamic'}}",
+         "rope_parameters"},
+        {"{'model_type':'llama'," SHAPE ",'residual_multiplier':2}", "residual_multiplier"},
+        {"{'model_type':'mixtral'," SHAPE ",'num_local_experts':4,'sliding_window':128,"
+         "'max_position_embeddings':4096}",
+         "sliding_window"},
         {"{'model_type':'llama','hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,"
          "'intermediate_size':9}",
          "vocab"},

@@ -1,0 +1,265 @@
+/*
+ * Families of models at Hugging Face: their keys and what holds for all their models.
+ *
+ * Sources: the configuration classes of transformers (models/FAMILY/configuration_FAMILY.py) and
+ * the config.json files that the authors publish with their weights.
+ */
+#include "plan/hf_tables.h"
+
+static const struct pl_hf_row shape_rows[] = {
+    {"num_hidden_layers", "layers"},    {"hidden_size", "hidden"},
+    {"num_attention_heads", "heads"},   {"num_key_value_heads", "kv_heads"},
+    {"head_dim", "head_dim"},           {"vocab_size", "vocab"},
+    {"max_position_embeddings", "seq"}, {"initializer_range", "init_std"},
+    {"tie_word_embeddings", "tied"},    {"rms_norm_eps", "norm_eps"},
+    {"rope_theta", "rope_theta"},       {NULL, NULL},
+};
+
+static const struct pl_hf_row dense_rows[] = {{"intermediate_size", "ffn"}, {NULL, NULL}};
+static const struct pl_hf_row mlp_bias_rows[] = {{"mlp_bias", "mlp_bias"}, {NULL, NULL}};
+
+/* The experts are the only feed-forward. */
+static const struct pl_hf_row expert_rows[] = {
+    {"intermediate_size", "moe.expert_ffn"},
+    {"num_local_experts", "moe.experts"},
+    {"num_experts", "moe.experts"},
+    {"num_experts_per_tok", "moe.top_k"},
+    {"experts_per_token", "moe.top_k"},
+    {"norm_topk_prob", "moe.topk_norm"},
+    {"router_aux_loss_coef", "moe.aux_loss_coef"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row fine_rows[] = {
+    {"intermediate_size", "ffn"},
+    {"moe_intermediate_size", "moe.expert_ffn"},
+    {"shared_expert_intermediate_size", "moe.shared_ffn"},
+    {"moe_shared_expert_intermediate_size", "moe.shared_ffn"},
+    {"num_experts", "moe.experts"},
+    {"n_routed_experts", "moe.experts"},
+    {"num_experts_per_tok", "moe.top_k"},
+    {"decoder_sparse_step", "moe.every"},
+    {"first_k_dense_replace", "moe.dense_layers"},
+    {"norm_topk_prob", "moe.topk_norm"},
+    {"router_aux_loss_coef", "moe.aux_loss_coef"},
+    {"aux_loss_alpha", "moe.aux_loss_coef"},
+    {"n_group", "moe.n_group"},
+    {"topk_group", "moe.topk_group"},
+    {"routed_scaling_factor", "moe.scaling"},
+    {"scoring_func", "moe.router"},
+    {"num_nextn_predict_layers", "mtp"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row mla_rows[] = {
+    {"q_lora_rank", "mla.q_lora_rank"},
+    {"kv_lora_rank", "mla.kv_lora_rank"},
+    {"qk_nope_head_dim", "mla.qk_nope_head_dim"},
+    {"qk_rope_head_dim", "mla.qk_rope_head_dim"},
+    {"v_head_dim", "mla.v_head_dim"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row gemma_rows[] = {
+    {"attn_logit_softcapping", "attn_softcap"},
+    {"final_logit_softcapping", "logit_softcap"},
+    {"rope_local_base_freq", "rope_theta_local"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row partial_rows[] = {
+    {"partial_rotary_factor", "partial_rotary_factor"},
+    {"rope_percent", "partial_rotary_factor"},
+    {"rotary_pct", "partial_rotary_factor"},
+    {"rotary_emb_base", "rope_theta"},
+    {"layer_norm_eps", "norm_eps"},
+    {"norm_eps", "norm_eps"},
+    {"use_parallel_residual", "parallel_block"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row gpt2_rows[] = {
+    {"n_layer", "layers"},
+    {"n_embd", "hidden"},
+    {"n_head", "heads"},
+    {"n_inner", "ffn"},
+    {"n_positions", "seq"},
+    {"vocab_size", "vocab"},
+    {"layer_norm_epsilon", "norm_eps"},
+    {"initializer_range", "init_std"},
+    {"tie_word_embeddings", "tied"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row hybrid_rows[] = {
+    {"hybrid_override_pattern", "pattern"},
+    {"attention_head_dim", "head_dim"},
+    {"mamba_num_heads", "mamba.heads"},
+    {"mamba_head_dim", "mamba.head_dim"},
+    {"ssm_state_size", "mamba.state"},
+    {"n_groups", "mamba.groups"},
+    {"conv_kernel", "mamba.conv"},
+    {"layer_norm_epsilon", "norm_eps"},
+    {"norm_eps", "norm_eps"},
+    {NULL, NULL},
+};
+
+#define MOE_AUX "'aux_loss':'huggingface','aux_loss_coef':0.001"
+#define SIGMOID_MOE                                                                                \
+    "'moe':{'aux_loss_coef':0,'router':'sigmoid','balance_bias':true,'topk_norm':true}"
+
+const struct pl_hf_family pl_hf_families[] = {
+    {"llama",
+     "{'norm_eps':1e-6,'seq':2048}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows, mlp_bias_rows}},
+    {"mistral", "{'norm_eps':1e-6,'seq':131072,'kv_heads':8}", 0, {shape_rows, dense_rows}},
+    {"mixtral",
+     "{'norm_eps':1e-5,'rope_theta':1e6,'kv_heads':8,'seq':131072,'moe':{'top_k':2," MOE_AUX "}}",
+     0,
+     {shape_rows, expert_rows}},
+    {"qwen2", "{'norm_eps':1e-6,'seq':32768,'qkv_bias':true}", 0, {shape_rows, dense_rows}},
+    {"qwen2_moe",
+     "{'norm_eps':1e-6,'seq':32768,'qkv_bias':true,'moe':{'topk_norm':false,'shared_gate':"
+     "true," MOE_AUX "}}",
+     0,
+     {shape_rows, fine_rows}},
+    {"qwen3",
+     "{'norm_eps':1e-6,'seq':32768,'head_dim':128,'qk_norm':'head'}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows}},
+    {"qwen3_moe",
+     "{'norm_eps':1e-6,'seq':32768,'qk_norm':'head','moe':{'topk_norm':false," MOE_AUX "}}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, fine_rows}},
+    {"deepseek_v2",
+     "{'norm_eps':1e-6,'seq':2048,'moe':{'topk_norm':false,'aux_loss_coef':0.001}}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, fine_rows, mla_rows}},
+    {"deepseek_v3",
+     "{'norm_eps':1e-6,'seq':4096,'mla':{}," SIGMOID_MOE "}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, fine_rows, mla_rows}},
+    {"kimi_k2",
+     "{'norm_eps':1e-6,'seq':4096,'mla':{}," SIGMOID_MOE "}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, fine_rows, mla_rows}},
+    {"glm4_moe",
+     "{'norm_eps':1e-5,'seq':131072,'partial_rotary_factor':0.5," SIGMOID_MOE "}",
+     PL_HF_QK_NORM,
+     {shape_rows, fine_rows, partial_rows}},
+    {"gpt_oss",
+     "{'norm_eps':1e-5,'rope_theta':150000,'seq':131072,'mlp':'swiglu-clamped','mlp_bias':true,"
+     "'qkv_bias':true,'out_bias':true,'attn_sinks':true,'global_every':2,'head_dim':64,"
+     "'moe':{'router_bias':true," MOE_AUX "}}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, expert_rows}},
+    {"olmoe",
+     "{'norm_eps':1e-5,'seq':4096,'qk_norm':'full','moe':{'topk_norm':false," MOE_AUX "}}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, expert_rows}},
+    {"gemma2",
+     "{'norm_eps':1e-6,'seq':8192,'head_dim':256,'tied':true,'mlp':'geglu','post_norms':true,"
+     "'embed_scale':true,'global_every':2}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows, gemma_rows}},
+    {"gemma3_text",
+     "{'norm_eps':1e-6,'rope_theta':1e6,'seq':131072,'head_dim':256,'tied':true,'mlp':'geglu',"
+     "'post_norms':true,'embed_scale':true,'qk_norm':'head','global_every':6,"
+     "'rope_theta_local':10000}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows, gemma_rows}},
+    {"gpt2",
+     "{'norm':'layernorm','positions':'learned','mlp':'gelu','tied':true,'seq':1024}",
+     0,
+     {gpt2_rows}},
+    {"gpt_neox",
+     "{'norm':'layernorm','mlp':'gelu','seq':2048,'parallel_block':true,"
+     "'partial_rotary_factor':0.25}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows, partial_rows}},
+    {"nemotron",
+     "{'norm':'layernorm','mlp':'relu2','seq':4096,'partial_rotary_factor':0.5,'qkv_bias':false,"
+     "'out_bias':false,'mlp_bias':false}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows, partial_rows, mlp_bias_rows}},
+    {"nemotron_h",
+     "{'mlp':'relu2','positions':'none','seq':4096,'mamba':{}," SIGMOID_MOE "}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, fine_rows, hybrid_rows, mlp_bias_rows}},
+    {NULL, NULL, 0, {NULL}},
+};
+
+const struct pl_hf_fixed pl_hf_fixed[] = {
+    {"add_cross_attention", "false"},
+    {"clip_qkv", "0"},
+    {"is_encoder_decoder", "false"},
+    {"mamba_hidden_act", "\"silu\""},
+    {"mamba_proj_bias", "false"},
+    {"mlp_only_layers", "[]"},
+    {"moe_layer_freq", "1"},
+    {"reorder_and_upcast_attn", "false"},
+    {"router_jitter_noise", "0"},
+    {"scale_attn_by_inverse_layer_idx", "false"},
+    {"scale_attn_weights", "true"},
+    {"seq_aux", "true"},
+    {"swiglu_limit", "7"},
+    {"use_bias", "false"},
+    {"use_bidirectional_attention", "false"},
+    {"use_conv_bias", "true"},
+    {NULL, NULL},
+};
+
+const char *const pl_hf_ignored[] = {
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "attn_implementation",
+    "attn_pdrop",
+    "auto_map",
+    "bos_token_id",
+    "cache_implementation",
+    "chunk_size",
+    "classifier_dropout",
+    "dtype",
+    "embd_pdrop",
+    "eos_token_id",
+    "ep_size",
+    "expand",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "initial_context_length",
+    "keys_to_ignore_at_inference",
+    "max_window_layers",
+    "model_type",
+    "n_ctx",
+    "num_logits_to_keep",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "pad_token_id",
+    "pretraining_tp",
+    "quantization_config",
+    "rescale_prenorm_residual",
+    "resid_pdrop",
+    "residual_in_fp32",
+    "rope_interleave",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
+    "time_step_floor",
+    "time_step_limit",
+    "time_step_max",
+    "time_step_min",
+    "time_step_rank",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "use_mamba_kernels",
+    "use_mem_eff_path",
+    NULL,
+};

@@ -1,0 +1,39 @@
+/* Private to plan/: what plan/hf.c knows of the families of models at Hugging Face. */
+#ifndef PLAN_HF_TABLES_H
+#define PLAN_HF_TABLES_H
+
+#include <stddef.h>
+
+/* A key and its word: "moe.experts" is a key of the object moe. */
+struct pl_hf_row {
+    const char *hf, *ours;
+};
+
+/* What holds for a family, under what its config.json says: BASE is an object of our words with '
+ * for ". Sets end with a row of NULLs, and the array of sets with NULL. */
+struct pl_hf_family {
+    const char *type, *base;
+    unsigned flags;
+    const struct pl_hf_row *sets[5];
+};
+
+enum {
+    PL_HF_OUT_BIAS = 1, /* attention_bias is also the output projection's */
+    PL_HF_QK_NORM = 2   /* use_qk_norm decides about qk_norm */
+};
+
+extern const struct pl_hf_family pl_hf_families[]; /* ends with type NULL */
+
+/* Keys with one value that our words mean, as JSON; another is refused. Ends with key NULL. */
+struct pl_hf_fixed {
+    const char *key, *value;
+};
+
+extern const struct pl_hf_fixed pl_hf_fixed[];
+
+/* Keys that say nothing about the shape or the pretraining of the model: files and tokens, how
+ * weights are stored and served, regularization of a later run, and what other keys repeat.
+ * NULL-terminated. */
+extern const char *const pl_hf_ignored[];
+
+#endif

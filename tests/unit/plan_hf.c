@@ -1,0 +1,299 @@
+/* Models as Hugging Face describes them: each family's shape is that of a preset, and what has no
+ * word is refused by its name. The configurations are written from the published shapes. */
+#include "tests/unit/plan_world.h"
+
+#include <errno.h>
+
+#define COMMON ",'use_cache':true,'torch_dtype':'bfloat16','bos_token_id':1,'eos_token_id':2"
+
+static const struct {
+    const char *preset, *config;
+} families[] = {
+    {"meta-llama/Llama-3.2-1B",
+     "{'architectures':['LlamaForCausalLM'],'model_type':'llama','attention_bias':false,"
+     "'head_dim':64,'hidden_act':'silu','hidden_size':2048,'initializer_range':0.02,"
+     "'intermediate_size':8192,'max_position_embeddings':8192,'mlp_bias':false,"
+     "'num_attention_heads':32,'num_hidden_layers':16,'num_key_value_heads':8,'pretraining_tp':1,"
+     "'rms_norm_eps':1e-5,'rope_scaling':{'factor':32.0,'high_freq_factor':4.0,"
+     "'low_freq_factor':1.0,'original_max_position_embeddings':8192,'rope_type':'llama3'},"
+     "'rope_theta':500000.0,'tie_word_embeddings':true,'vocab_size':128256" COMMON "}"},
+    {"mistralai/Mistral-7B-v0.1",
+     "{'model_type':'mistral','hidden_act':'silu','hidden_size':4096,'intermediate_size':14336,"
+     "'max_position_embeddings':8192,'num_attention_heads':32,'num_hidden_layers':32,"
+     "'num_key_value_heads':8,'rms_norm_eps':1e-5,'rope_theta':10000.0,'sliding_window':4096,"
+     "'tie_word_embeddings':false,'vocab_size':32000" COMMON "}"},
+    {"mixtral-8x7b",
+     "{'model_type':'mixtral','hidden_act':'silu','hidden_size':4096,'intermediate_size':14336,"
+     "'max_position_embeddings':4096,'num_attention_heads':32,'num_hidden_layers':32,"
+     "'num_key_value_heads':8,'num_experts_per_tok':2,'num_local_experts':8,'rms_norm_eps':1e-5,"
+     "'rope_theta':1e6,'router_aux_loss_coef':0.02,'sliding_window':null,'vocab_size':32000" COMMON
+     "}"},
+    {"Qwen/Qwen2.5-7B",
+     "{'model_type':'qwen2','hidden_act':'silu','hidden_size':3584,'intermediate_size':18944,"
+     "'max_position_embeddings':4096,'max_window_layers':28,'num_attention_heads':28,"
+     "'num_hidden_layers':28,'num_key_value_heads':4,'rms_norm_eps':1e-6,'rope_theta':1e6,"
+     "'sliding_window':131072,'use_mrope':null,'use_sliding_window':false,'vocab_size':"
+     "152064" COMMON "}"},
+    {"Qwen/Qwen3-8B",
+     "{'model_type':'qwen3','attention_bias':false,'head_dim':128,'hidden_act':'silu',"
+     "'hidden_size':4096,'intermediate_size':12288,'max_position_embeddings':4096,"
+     "'max_window_layers':36,'num_attention_heads':32,'num_hidden_layers':36,"
+     "'num_key_value_heads':8,'rms_norm_eps':1e-6,'rope_scaling':null,'rope_theta':1e6,"
+     "'sliding_window':null,'use_sliding_window':false,'vocab_size':151936" COMMON "}"},
+    {"Qwen/Qwen3-30B-A3B",
+     "{'model_type':'qwen3_moe','attention_bias':false,'decoder_sparse_step':1,'head_dim':128,"
+     "'hidden_act':'silu','hidden_size':2048,'intermediate_size':6144,"
+     "'max_position_embeddings':4096,'mlp_only_layers':[],'moe_intermediate_size':768,"
+     "'norm_topk_prob':true,'num_attention_heads':32,'num_experts':128,'num_experts_per_tok':8,"
+     "'num_hidden_layers':48,'num_key_value_heads':4,'output_router_logits':false,"
+     "'rms_norm_eps':1e-6,'rope_theta':1e6,'router_aux_loss_coef':0.001,'vocab_size':151936" COMMON
+     "}"},
+    {"deepseek-ai/DeepSeek-V2-Lite",
+     "{'model_type':'deepseek_v2','aux_loss_alpha':0.001,'first_k_dense_replace':1,"
+     "'hidden_act':'silu','hidden_size':2048,'intermediate_size':10944,'kv_lora_rank':512,"
+     "'max_position_embeddings':4096,'moe_intermediate_size':1408,'moe_layer_freq':1,'n_group':1,"
+     "'n_routed_experts':64,'n_shared_experts':2,'norm_topk_prob':false,'num_attention_heads':16,"
+     "'num_experts_per_tok':6,'num_hidden_layers':27,'num_key_value_heads':16,'q_lora_rank':null,"
+     "'qk_nope_head_dim':128,'qk_rope_head_dim':64,'routed_scaling_factor':1.0,"
+     "'scoring_func':'softmax','seq_aux':true,'topk_group':1,'topk_method':'greedy',"
+     "'v_head_dim':128,'vocab_size':102400" COMMON "}"},
+    {"deepseek-ai/DeepSeek-R1",
+     "{'model_type':'deepseek_v3','ep_size':1,'first_k_dense_replace':3,'hidden_act':'silu',"
+     "'hidden_size':7168,'intermediate_size':18432,'kv_lora_rank':512,"
+     "'max_position_embeddings':4096,'moe_intermediate_size':2048,'moe_layer_freq':1,'n_group':8,"
+     "'n_routed_experts':256,'n_shared_experts':1,'norm_topk_prob':true,"
+     "'num_attention_heads':128,'num_experts_per_tok':8,'num_hidden_layers':61,"
+     "'num_key_value_heads':128,'num_nextn_predict_layers':1,'q_lora_rank':1536,"
+     "'qk_nope_head_dim':128,'qk_rope_head_dim':64,'quantization_config':{'quant_method':'fp8'},"
+     "'routed_scaling_factor':2.5,'rms_norm_eps':1e-6,'scoring_func':'sigmoid','topk_group':4,"
+     "'topk_method':'noaux_tc','v_head_dim':128,'vocab_size':129280" COMMON "}"},
+    {"moonshotai/Kimi-K2-Base",
+     "{'model_type':'kimi_k2','aux_loss_alpha':0.001,'first_k_dense_replace':1,"
+     "'hidden_act':'silu','hidden_size':7168,'intermediate_size':18432,'kv_lora_rank':512,"
+     "'max_position_embeddings':4096,'moe_intermediate_size':2048,'moe_layer_freq':1,'n_group':1,"
+     "'n_routed_experts':384,'n_shared_experts':1,'norm_topk_prob':true,'num_attention_heads':64,"
+     "'num_experts_per_tok':8,'num_hidden_layers':61,'num_key_value_heads':64,"
+     "'num_nextn_predict_layers':0,'q_lora_rank':1536,'qk_nope_head_dim':128,"
+     "'qk_rope_head_dim':64,'rms_norm_eps':1e-6,'rope_theta':50000,"
+     "'routed_scaling_factor':2.827,'scoring_func':'sigmoid','seq_aux':true,'topk_group':1,"
+     "'topk_method':'noaux_tc','v_head_dim':128,'vocab_size':163840" COMMON "}"},
+    {"openai/gpt-oss-20b",
+     "{'model_type':'gpt_oss','attention_bias':true,'experts_per_token':4,'head_dim':64,"
+     "'hidden_act':'silu','hidden_size':2880,'initial_context_length':4096,"
+     "'intermediate_size':2880,'max_position_embeddings':4096,"
+     "'num_attention_heads':64,'num_experts_per_tok':4,'num_hidden_layers':24,"
+     "'num_key_value_heads':8,'num_local_experts':32,'rms_norm_eps':1e-5,"
+     "'rope_scaling':{'beta_fast':32.0,'beta_slow':1.0,'factor':32.0,"
+     "'original_max_position_embeddings':4096,'rope_type':'yarn','truncate':false},"
+     "'rope_theta':150000,'router_aux_loss_coef':0.9,'sliding_window':128,'swiglu_limit':7.0,"
+     "'vocab_size':201088" COMMON "}"},
+    {"zai-org/GLM-4.5-Air",
+     "{'model_type':'glm4_moe','attention_bias':true,'first_k_dense_replace':1,'head_dim':128,"
+     "'hidden_act':'silu','hidden_size':4096,'intermediate_size':10944,"
+     "'max_position_embeddings':4096,'moe_intermediate_size':1408,'n_group':1,"
+     "'n_routed_experts':128,'n_shared_experts':1,'norm_topk_prob':true,'num_attention_heads':96,"
+     "'num_experts_per_tok':8,'num_hidden_layers':46,'num_key_value_heads':8,"
+     "'num_nextn_predict_layers':1,'partial_rotary_factor':0.5,'rms_norm_eps':1e-5,"
+     "'rope_theta':1000000,'routed_scaling_factor':1.0,'topk_group':1,'use_qk_norm':false,"
+     "'vocab_size':151552" COMMON "}"},
+    {"allenai/OLMoE-1B-7B-0924",
+     "{'model_type':'olmoe','attention_bias':false,'clip_qkv':null,'hidden_act':'silu',"
+     "'hidden_size':2048,'intermediate_size':1024,'max_position_embeddings':4096,"
+     "'norm_topk_prob':false,'num_attention_heads':16,'num_experts':64,'num_experts_per_tok':8,"
+     "'num_hidden_layers':16,'num_key_value_heads':16,'rms_norm_eps':1e-5,'rope_theta':10000.0,"
+     "'router_aux_loss_coef':0.01,'vocab_size':50304" COMMON "}"},
+    {"google/gemma-2-27b",
+     "{'model_type':'gemma2','attention_bias':false,'attn_logit_softcapping':50.0,"
+     "'cache_implementation':'hybrid','final_logit_softcapping':30.0,'head_dim':128,"
+     "'hidden_act':'gelu_pytorch_tanh','hidden_activation':'gelu_pytorch_tanh',"
+     "'hidden_size':4608,'intermediate_size':36864,'max_position_embeddings':8192,"
+     "'num_attention_heads':32,'num_hidden_layers':46,'num_key_value_heads':16,"
+     "'query_pre_attn_scalar':144,'rms_norm_eps':1e-6,'sliding_window':4096,"
+     "'vocab_size':256000" COMMON "}"},
+    {"openai-community/gpt2-xl",
+     "{'model_type':'gpt2','activation_function':'gelu_new','attn_pdrop':0.1,'embd_pdrop':0.1,"
+     "'layer_norm_epsilon':1e-5,'n_ctx':1024,'n_embd':1600,'n_head':25,'n_inner':null,"
+     "'n_layer':48,'n_positions':1024,'resid_pdrop':0.1,'scale_attn_weights':true,"
+     "'summary_type':'cls_index','task_specific_params':{},'vocab_size':50257" COMMON "}"},
+    {"EleutherAI/gpt-neox-20b",
+     "{'model_type':'gpt_neox','hidden_act':'gelu_fast','hidden_size':6144,"
+     "'intermediate_size':24576,'layer_norm_eps':1e-5,'max_position_embeddings':2048,"
+     "'num_attention_heads':64,'num_hidden_layers':44,'rotary_emb_base':10000,'rotary_pct':0.25,"
+     "'tie_word_embeddings':false,'use_parallel_residual':true,'vocab_size':50432" COMMON "}"},
+    {"nvidia/Nemotron-4-340B-Base",
+     "{'model_type':'nemotron','attention_bias':false,'head_dim':192,'hidden_act':'relu2',"
+     "'hidden_size':18432,'intermediate_size':73728,'max_position_embeddings':4096,"
+     "'mlp_bias':false,'norm_eps':1e-5,'num_attention_heads':96,'num_hidden_layers':96,"
+     "'num_key_value_heads':8,'partial_rotary_factor':0.5,'rope_theta':10000.0,"
+     "'vocab_size':256000" COMMON "}"},
+    {"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+     "{'model_type':'nemotron_h','attention_bias':false,'chunk_size':128,'conv_kernel':4,"
+     "'expand':2,'head_dim':128,'hidden_size':2688,"
+     "'hybrid_override_pattern':'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME',"
+     "'intermediate_size':1856,'layer_norm_epsilon':1e-5,'mamba_head_dim':64,"
+     "'mamba_hidden_act':'silu','mamba_num_heads':64,'mamba_proj_bias':false,"
+     "'max_position_embeddings':8192,'mlp_bias':false,'mlp_hidden_act':'relu2',"
+     "'moe_intermediate_size':1856,'moe_shared_expert_intermediate_size':3712,'n_group':1,"
+     "'n_groups':8,'n_routed_experts':128,'n_shared_experts':1,'norm_topk_prob':true,"
+     "'num_attention_heads':32,'num_experts_per_tok':6,'num_hidden_layers':52,"
+     "'num_key_value_heads':2,'rescale_prenorm_residual':true,'residual_in_fp32':false,"
+     "'routed_scaling_factor':2.5,'ssm_state_size':128,'time_step_floor':1e-4,'topk_group':1,"
+     "'use_bias':false,'use_conv_bias':true,'use_mamba_kernels':true,'vocab_size':131072" COMMON
+     "}"},
+};
+
+/* Not of the shape, and told by few configurations. */
+static void forget(json_t *model)
+{
+    static const char *const keys[] = {"name", "init_std", "mtp_loss_coef", "ffn", NULL};
+
+    for (int i = 0; keys[i]; i++)
+        json_object_del(model, keys[i]);
+    json_object_del(json_object_get(model, "moe"), "aux_loss");
+    json_object_del(json_object_get(model, "moe"), "aux_loss_coef");
+    json_object_del(json_object_get(model, "rope_scaling"), "mscale");
+}
+
+static void each_family_reads_as_its_preset(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+        struct world x = world_cpu(families[i].preset, 1, 1, "any");
+        AUTO_JSON *v = unit_json(families[i].config);
+        AUTO_JSON *want = pl_model_json(&x.m), *got = NULL;
+        struct pl_model m;
+        struct err e = {0};
+
+        if (pl_model_parse(&m, v, &e) < 0)
+            fail_msg("%s: %s %s", families[i].preset, e.pointer, e.text);
+        assert_true(pl_model_params(&m) == pl_model_params(&x.m));
+        got = pl_model_json(&m);
+        forget(want);
+        forget(got);
+        if (!json_equal(want, got)) {
+            AUTO_FREE char *one = jx_canonical(want), *two = jx_canonical(got);
+
+            fail_msg("%s:\n%s\n%s", families[i].preset, one, two);
+        }
+    }
+}
+
+/* A key that is in no list changes what is trained, for all that we know. */
+static void every_key_is_read_or_refused_by_name(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+        AUTO_JSON *v = unit_json(families[i].config);
+        struct pl_model m;
+        struct err e = {0};
+
+        json_object_set_new(v, "residual_multiplier", json_real(0.22));
+        assert_int_equal(pl_model_parse(&m, v, &e), -ENOTSUP);
+        assert_string_equal(e.pointer, "/residual_multiplier");
+        assert_non_null(strstr(e.text, "residual_multiplier"));
+    }
+}
+
+/* Six layers, of which the third and the sixth see all; scores are divided by sqrt(24). */
+static void windows_follow_the_types_of_layers(void **state)
+{
+    AUTO_JSON *v = unit_json(
+        "{'model_type':'gemma3_text','hidden_size':64,'intermediate_size':96,'head_dim':16,"
+        "'num_attention_heads':4,'num_key_value_heads':2,'num_hidden_layers':6,'vocab_size':50,"
+        "'query_pre_attn_scalar':24,'sliding_window':8,'max_position_embeddings':64,"
+        "'rope_parameters':{'full_attention':{'rope_theta':5e5,'rope_type':'default'},"
+        "'sliding_attention':{'rope_theta':2e4,'rope_type':'default'}},"
+        "'layer_types':['sliding_attention','sliding_attention','full_attention',"
+        "'sliding_attention','sliding_attention','full_attention']}");
+    struct pl_model m;
+    struct err e = {0};
+
+    (void)state;
+    if (pl_model_parse(&m, v, &e) < 0)
+        fail_msg("%s %s", e.pointer, e.text);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(pl_layer_has_window(&m, i), i % 3 != 2);
+    assert_float_equal(m.attn_scale * m.attn_scale, 1.0 / 24, 1e-12);
+    assert_true(m.rope_theta == 5e5 && m.rope_theta_local == 2e4 && m.post_norms && m.tied);
+}
+
+static void values_without_a_word_are_refused(void **state)
+{
+#define LLAMA                                                                                      \
+    "{'model_type':'llama','hidden_size':64,'num_hidden_layers':4,'num_attention_heads':4,"        \
+    "'intermediate_size':64,'vocab_size':64,'max_position_embeddings':64"
+#define QWEN                                                                                       \
+    "{'model_type':'qwen2','hidden_size':64,'num_hidden_layers':4,'num_attention_heads':4,"        \
+    "'intermediate_size':64,'vocab_size':64,'max_position_embeddings':64"
+    static const struct {
+        const char *config, *pointer, *text;
+    } row[] = {
+        {"{'model_type':'bloom'}", "/model_type", "bloom"},
+        {"{'architectures':['X']}", "/model_type", "missing"},
+        {"{'model_type':'llama'}", "/num_hidden_layers", "missing"},
+        {"{'model_type':'gpt2'}", "/n_layer", "missing"},
+        {LLAMA ",'hidden_act':'tanh'}", "/hidden_act", "tanh"},
+        {LLAMA ",'hidden_act':7}", "/hidden_act", "word"},
+        {LLAMA ",'rope_scaling':{'type':'longrope','factor':2}}", "/rope_scaling", "longrope"},
+        {LLAMA ",'rope_scaling':{'type':'yarn','factor':2,'attention_factor':3}}", "/rope_scaling",
+         "attention_factor"},
+        {LLAMA ",'rope_scaling':{'type':'llama3','factor':2}}", "/rope_scaling/original_seq",
+         "missing"},
+        {QWEN ",'use_sliding_window':true,'sliding_window':8}", "/use_sliding_window",
+         "layer_types"},
+        {QWEN ",'sliding_window':8,'layer_types':['full_attention','sliding_attention',"
+              "'sliding_attention','full_attention']}",
+         "/layer_types", "every n-th"},
+        {QWEN ",'sliding_window':8,'layer_types':['full_attention']}", "/layer_types",
+         "as many entries"},
+        {"{'model_type':'qwen3_moe','hidden_size':64,'num_hidden_layers':4,"
+         "'num_attention_heads':4,'num_experts':8,'moe_intermediate_size':8,'vocab_size':64,"
+         "'num_experts_per_tok':2,'mlp_only_layers':[1]}",
+         "/mlp_only_layers", "[1]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_JSON *v = unit_json(row[i].config);
+        struct pl_model m;
+        struct err e = {0};
+
+        if (pl_model_parse(&m, v, &e) >= 0)
+            fail_msg("accepted: %s", row[i].config);
+        if (strcmp(e.pointer, row[i].pointer) || !strstr(e.text, row[i].text))
+            fail_msg("%s: %s %s", row[i].config, e.pointer, e.text);
+    }
+}
+
+static void every_repository_is_a_preset(void **state)
+{
+    (void)state;
+    for (const char *const *name = pl_model_repositories(); *name; name++)
+        if (!pl_model_preset(*name))
+            fail_msg("%s", *name);
+}
+
+static void a_near_repository_is_offered(void **state)
+{
+    AUTO_JSON *v = json_string("meta-llama/Llama-3.1-70");
+    struct pl_model m;
+    struct err e = {0};
+
+    (void)state;
+    assert_true(pl_model_parse(&m, v, &e) < 0);
+    assert_non_null(strstr(e.text, "\"meta-llama/Llama-3.1-70B\"?"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_family_reads_as_its_preset),
+        cmocka_unit_test(every_key_is_read_or_refused_by_name),
+        cmocka_unit_test(windows_follow_the_types_of_layers),
+        cmocka_unit_test(values_without_a_word_are_refused),
+        cmocka_unit_test(every_repository_is_a_preset),
+        cmocka_unit_test(a_near_repository_is_offered),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}
