@@ -22,7 +22,7 @@ expect() { # name, exit code, pattern, command...
 }
 
 verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
-echo "1..$((43 + $(echo "$verbs" | wc -l)))"
+echo "1..$((49 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "--help prints help"                              0 "submit FILE" "$partune" --help
 expect "an unknown command offers the nearest"        2 "did you mean .submit" "$partune" submti x
@@ -59,6 +59,18 @@ expect "new writes to standard output"             0 "^  // The model" "$partune
 expect "with trainer and launcher"  0 '^  "trainer": "partune",$' "$partune" new -
 expect "the launcher can be chosen"           0 '"launcher": {"kind": "simulated"}' "$partune" new - --launcher simulated
 expect "the model can be chosen"                                 0 '"model": "mixtral-8x7b"' "$partune" new - --model mixtral-8x7b
+expect "also by its repository"                     0 '"model": "Qwen/Qwen3-8B"' "$partune" new - --model Qwen/Qwen3-8B
+mkdir "$dir/hf"
+shape='"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 512'
+echo "{$shape, \"use_cache\": true}" >"$dir/hf/config.json"
+expect "or by a folder of Hugging Face"             0 '"model": "/.*/hf"' "$partune" new - --model "$dir/hf"
+echo '{"name": "x", "model": "hf", "workload": {"global_batch": 8}}' >"$dir/hf.json"
+expect "a campaign may name one next to it"        3 "no daemon" "$partune" submit "$dir/hf.json"
+expect "a path that is none is named"              6 "none/config.json does not exist" "$partune" check "$dir/hf.json" --model ./none/config.json
+echo "{$shape, \"residual_multiplier\": 0.22}" >"$dir/hf/config.json"
+expect "a key without a word is refused by name"  6 "residual_multiplier of model_type llama" "$partune" submit "$dir/hf.json"
+echo "[]" >"$dir/hf/config.json"
+expect "a file that is no model is refused"        6 "config.json: not an object" "$partune" submit "$dir/hf.json"
 expect "the cluster and its nodes can be chosen"               0 '"cluster": {"profile": "dgx-h100", "nodes": 12}' "$partune" new - --cluster dgx-h100 --nodes 12
 expect "which gets a GPU trainer"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
 expect "the trainer can be chosen, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own

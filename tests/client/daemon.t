@@ -28,6 +28,13 @@ json() { # command...: exit 0 and JSON
 
 ok "new writes a file that check accepts" sh -c '"$0" new first.json && "$0" check first.json | grep -q "legal layouts"' "$partune"
 has "with comments" "$(cat first.json)" '^  // '
+mkdir hf
+echo '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+ "max_position_embeddings": 64, "vocab_size": 512}' >hf/config.json
+ok "new writes a file for a folder of Hugging Face" exits 0 "$partune" new --force --model hf hf.json
+ok "which check accepts" text "legal layouts" "$partune" check hf.json
+ok "and plan" text "legal layouts, .* fit" "$partune" plan hf.json
+ok "plan takes another model by its repository" text "legal layouts" "$partune" plan hf.json --model meta-llama/Llama-2-7b-hf
 ok "plan takes a campaign file, too" text "legal layouts, .* fit" "$partune" plan first.json
 for trainer in megatron torchtitan deepspeed; do
     ok "a campaign of $trainer on another cluster is written" \

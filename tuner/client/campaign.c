@@ -92,6 +92,8 @@ int cl_load(json_t **ret, const char *path)
     if (r == 0) {
         strip_comments(text);
         r = jx_parse(ret, text, n, &e);
+        if (r == 0)
+            r = cl_model_in(*ret, str_eq(path, "-") ? NULL : path, &e);
         if (r < 0)
             err_wrap(&e, "%s", path);
     }

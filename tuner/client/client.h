@@ -226,7 +226,19 @@ int cl_doctor(struct cl *client);
 int cl_completion(struct cl *client);
 int cl_manual(struct cl *client);
 
-/* Read a campaign or layout file, "-" for standard input. Lines that begin with // are comments. */
+/* Read a campaign or layout file, "-" for standard input. Lines that begin with // are comments; a
+ * model that is a path is replaced by what is there. */
 int cl_load(json_t **ret, const char *path);
+
+/* ---- model.c ------------------------------------------------------------- */
+
+/* What a request says of the model NAME, new reference: a preset or repository stays a name, a
+ * folder or config.json of Hugging Face becomes a model. Paths are relative to the folder of the
+ * file FROM; NULL: to the working directory. */
+int cl_model_of(json_t **ret, const char *name, const char *from, struct err *error);
+/* The same for "model" of BODY. */
+int cl_model_in(json_t *body, const char *from, struct err *error);
+/* Puts the option --model, if there is one, into BODY; an exit code. */
+int cl_model_option(const struct cl *client, json_t *body);
 
 #endif

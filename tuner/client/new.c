@@ -39,10 +39,11 @@ static bool is_tiny(const char *model)
 
 static int check_model(const char *name, struct err *error)
 {
-    AUTO_JSON *v = json_string(name);
+    AUTO_JSON *v = NULL;
     struct pl_model m;
+    int r = cl_model_of(&v, name, NULL, error);
 
-    return pl_model_parse(&m, v, error);
+    return r < 0 ? r : pl_model_parse(&m, v, error);
 }
 
 static int check_cluster(const char *name, struct err *error)
@@ -246,19 +247,32 @@ static void write_cluster(struct str *out, const struct wish *wish)
         str_addf(out, "  \"cluster\": {\"profile\": \"%s\"},\n\n", wish->cluster);
 }
 
+/* A path is written whole: that in a file is relative to the file's folder. */
+static void write_model(struct str *out, const char *name)
+{
+    AUTO_FREE char *path = pl_model_preset(name) ? NULL : realpath(name, NULL);
+    AUTO_JSON *v = json_string(path ? path : name);
+    AUTO_FREE char *text = json_dumps(v, JSON_ENCODE_ANY);
+
+    str_addf(out, "  \"model\": %s,\n\n", text);
+}
+
 static void write_campaign(struct str *out, const struct wish *wish)
 {
-    str_add(out, "// A campaign for partune. Lines that begin with // are comments.\n"
-                 "// Check it:  partune check FILE     Rank its layouts by the cost model:  "
-                 "partune plan FILE\n"
-                 "// Start it:  partune submit FILE\n"
-                 "{\n"
-                 "  \"name\": \"my-first-campaign\",\n\n"
-                 "  // The model: the name of a preset (partune presets models), or an object:\n"
-                 "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": "
-                 "14336, \"vocab\": 32000, \"seq\": 4096,\n"
-                 "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n");
-    str_addf(out, "  \"model\": \"%s\",\n\n", wish->model);
+    str_add(out,
+            "// A campaign for partune. Lines that begin with // are comments.\n"
+            "// Check it:  partune check FILE     Rank its layouts by the cost model:  "
+            "partune plan FILE\n"
+            "// Start it:  partune submit FILE\n"
+            "{\n"
+            "  \"name\": \"my-first-campaign\",\n\n"
+            "  // The model: a preset (partune presets models) or its repository at Hugging Face, "
+            "a folder or config.json of\n"
+            "  // Hugging Face, or an object:\n"
+            "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": "
+            "14336, \"vocab\": 32000, \"seq\": 4096,\n"
+            "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n");
+    write_model(out, wish->model);
     write_cluster(out, wish);
     str_add(out, "  // What trials run: \"partune\" is the bundled trainer, for CPUs. Others are "
                  "[trainer \"NAME\"] sections of the\n"

@@ -41,6 +41,8 @@ int cl_check(struct cl *client)
     bool legal, fits;
     int code = cl_load(&body, client->operand[0]);
 
+    if (code == CL_OK)
+        code = cl_model_option(client, body);
     if (code != CL_OK)
         return code;
     if (!json_object_get(body, "layout"))
@@ -207,6 +209,8 @@ int cl_plan(struct cl *client)
         return CL_USAGE;
     }
     code = cl_load(&body, client->operand[0]);
+    if (code == CL_OK)
+        code = cl_model_option(client, body);
     if (code != CL_OK)
         return code;
     campaign_to_plan(body);
@@ -339,12 +343,14 @@ int cl_import(struct cl *client)
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
-    body = json_pack("{s:s, s:s, s:i}", "text", text, "model", client->args.model, "world",
-                     client->args.world);
+    body = json_pack("{s:s, s:i}", "text", text, "world", client->args.world);
     if (!body) {
         fprintf(stderr, "partune: %s is not text\n", file);
         return CL_FAILED;
     }
+    code = cl_model_option(client, body);
+    if (code != CL_OK)
+        return code;
     code = cl_call(&v, client, "POST", path, body);
     if (code != CL_OK)
         return code;
