@@ -82,6 +82,43 @@ static void megatron_fsdp(struct pl_check *check)
             layout->zero, layout->pp);
 }
 
+/* What Megatron says of models that no single row of features.def can: biases are of all products,
+ * of none, or of q, k and v; those of experts need whole experts; the router has one where they
+ * have. Constants of Llama 3's rotation are fixed. Sigmoid scores are always normalized, and a
+ * bias that balances is added to them only. Transformer Engine's ring passes no window. */
+static void megatron_model(struct pl_check *check)
+{
+    const struct pl_model *model = check->problem->model;
+    const struct pl_moe *moe = &model->moe;
+    const struct pl_rope_scaling *scaling = &model->rope_scaling;
+    const struct {
+        bool broken;
+        const char *key, *why;
+    } rule[] = {
+        {model->out_bias != model->mlp_bias, "out_bias", "out_bias that differs from mlp_bias"},
+        {model->mlp_bias && !model->qkv_bias, "qkv_bias", "qkv_bias false with mlp_bias true"},
+        {moe->experts && model->mlp_bias && check->layout->etp > 1, "etp",
+         "etp > 1 with mlp_bias true"},
+        {moe->experts && moe->router_bias && !model->mlp_bias, "router_bias",
+         "router_bias true with mlp_bias false"},
+        {moe->experts && moe->router == PL_ROUTER_SIGMOID && !moe->topk_norm, "topk_norm",
+         "topk_norm false with router sigmoid"},
+        {moe->experts && moe->balance_bias && moe->router != PL_ROUTER_SIGMOID, "balance_bias",
+         "balance_bias true with router softmax"},
+        {model->sliding_window && check->layout->cp > 1, "cp", "cp > 1 with sliding_window"},
+        {scaling->kind == PL_ROPE_YARN && pl_model_is_mla(model), "rope_scaling",
+         "rope_scaling yarn with mla"},
+        {scaling->kind == PL_ROPE_LLAMA3 &&
+             (scaling->original_seq != 8192 || fabs(scaling->low_freq_factor - 1) > 0 ||
+              fabs(scaling->high_freq_factor - 4) > 0),
+         "rope_scaling", "rope_scaling llama3 other than from 8192 tokens by factors 1 and 4"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken)
+            pl_breaks(check, rule[i].key, "trainer megatron does not support %s", rule[i].why);
+}
+
 /* Megatron's flags come with conditions of their own. */
 void pl_megatron_limits(struct pl_check *check)
 {
@@ -89,6 +126,7 @@ void pl_megatron_limits(struct pl_check *check)
     const struct pl_layout *layout = check->layout;
     const char *lacks = NULL;
 
+    megatron_model(check);
     if (model->positions == PL_ROPE && model->rope_theta != floor(model->rope_theta))
         pl_breaks(check, "rope_theta",
                   "trainer megatron does not support rope_theta %.10g: it takes a "

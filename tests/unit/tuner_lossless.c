@@ -21,6 +21,9 @@ static const char *const models[] = {
     "mixtral-8x22b",
     "mula-20b-a2b",
     "deepseek-v3-like",
+    "deepseek-v3",
+    "gpt-oss-20b",
+    "qwen3-8b",
     "tiny-llama",
     "tiny-moe",
     "nano-llama",
@@ -43,12 +46,15 @@ static const char *const models[] = {
 /* Own targets of each trainer, and the models that it cannot run in any layout: all others have
  * WANTED ones. */
 static const struct {
-    const char *trainer, *cluster, *target[3], *without[5];
+    const char *trainer, *cluster, *target[3], *without[9];
 } own[] = {
-    {"partune", "local", {"partune"}, {"gelu-moe", "capacity"}},
+    {"partune", "local", {"partune"}, {"gelu-moe", "capacity", "deepseek-v3", "gpt-oss-20b"}},
     {"megatron", "dgx-h100", {"megatron", "megatron-bridge"}, {"theta"}},
-    {"torchtitan", "dgx-h100", {"torchtitan"}, {"gpt-22B", "gpt-175B", "gelu-moe", "capacity"}},
-    {"deepspeed", "dgx-h100", {"deepspeed"}, {NULL}},
+    {"torchtitan",
+     "dgx-h100",
+     {"torchtitan"},
+     {"gpt-22B", "gpt-175B", "gelu-moe", "capacity", "deepseek-v3", "gpt-oss-20b", "qwen3-8b"}},
+    {"deepspeed", "dgx-h100", {"deepspeed"}, {"deepseek-v3"}}, /* its module of prediction */
 };
 
 enum { EACH = 50, EACH_LONG = 1000, TRIES = 40000 };

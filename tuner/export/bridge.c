@@ -133,7 +133,12 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     if (tn_megatron_fsdp(l)) /* else the recipe's own kernels decide */
         flag(out, "gradient_accumulation_fusion", false);
     flag(out, "init_model_with_meta_device", tn_megatron_fsdp(l));
-    text(out, "mtp_num_layers", NULL);
+    if (in->model->mtp)
+        number(out, "mtp_num_layers", in->model->mtp);
+    else
+        text(out, "mtp_num_layers", NULL);
+    if (in->model->moe.force_balance)
+        flag(out, "moe_router_force_load_balancing", true);
     text(out, "cuda_graph_impl", "none");
     flag(out, "cpu_offloading", false);
     flag(out, "fine_grained_activation_offloading", false);

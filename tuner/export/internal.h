@@ -69,6 +69,8 @@ bool tn_megatron_one_connection(const struct tn_export_in *in);
 /* What both call the load-balancing loss of MODEL, whose coefficient is then
  * pl_aux_loss_coef(model, PL_AUX_MEGATRON). Static. */
 const char *tn_megatron_aux_loss(const struct pl_model *model);
+/* Arguments of a model's biases, attention, rotation, router and prediction modules. */
+void tn_megatron_model(struct str *out, const struct pl_model *model);
 
 /* What the trainer that a target is for cannot run: its rule trainer-supports (plan/supports.c), so
  * that a trainer's space and what its exporter writes are one. Not the keys BUT (NULL-terminated,

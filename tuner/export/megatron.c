@@ -264,11 +264,12 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     str_addf(out, "--normalization %s\n", m->norm == PL_RMSNORM ? "RMSNorm" : "LayerNorm");
     str_addf(out, "--norm-epsilon %.10g\n", m->norm_eps);
     if (m->positions == PL_ROPE)
-        str_addf(out, "--position-embedding-type rope\n--rotary-base %.0f\n", m->rope_theta);
+        str_addf(out, "--position-embedding-type %s\n--rotary-base %.0f\n",
+                 m->rope_scaling.kind == PL_ROPE_YARN ? "yarn" : "rope", m->rope_theta);
     else
-        str_add(out, "--position-embedding-type learned_absolute\n");
-    if (m->mlp == PL_SWIGLU)
-        flag(out, "--disable-bias-linear");
+        str_addf(out, "--position-embedding-type %s\n",
+                 m->positions == PL_LEARNED ? "learned_absolute" : "none");
+    tn_megatron_model(out, m);
     if (!m->tied)
         flag(out, "--untie-embeddings-and-output-weights");
     /* Megatron's default is 0.1 for both; our models have none, and masks cost time and memory. */

@@ -1,0 +1,172 @@
+/*
+ * No word of a model is lost on the way to Megatron: each either changes its arguments or is named
+ * among what they cannot say.
+ */
+#include "tests/unit/problem.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "tuner/export/internal.h"
+
+struct world {
+    struct pl_model m;
+    struct pl_cluster c;
+    struct pl_workload w;
+};
+
+static void open_world(struct world *world, const char *model)
+{
+    AUTO_JSON *m = *model == '{' ? unit_json(model) : json_string(model);
+    AUTO_JSON *c = unit_json("{'profile':'dgx-h100','nodes':2}");
+    AUTO_JSON *w = unit_json("{'global_batch':96,'seq':64}");
+    struct err e = {0};
+
+    if (pl_model_parse(&world->m, m, &e) < 0 || pl_cluster_parse(&world->c, c, NULL, &e) < 0 ||
+        pl_workload_parse(&world->w, w, &world->m, pl_trainer_find("any"), &e) < 0)
+        fail_msg("%s: %s %s", model, e.pointer, e.text);
+}
+
+/* Megatron's arguments for the model on one device, and what they lack. */
+static void write_arguments(struct str *text, struct tn_findings *lost, const char *model)
+{
+    struct world world;
+    struct pl_layout layout;
+    struct tn_export_in in = {.model = &world.m,
+                              .cluster = &world.c,
+                              .layout = &layout,
+                              .workload = &world.w,
+                              .campaign = "k3v9qw2m",
+                              .campaign_name = "words",
+                              .tokens_per_s = NAN,
+                              .lo = NAN,
+                              .hi = NAN,
+                              .date = "2026-03-01T09:30:00.000Z"};
+
+    open_world(&world, model);
+    pl_layout_default(&layout, &world.w);
+    layout.world = 1;
+    pl_layout_canonical(&layout, &world.m);
+    tn_gap_trainer(lost, &in, "megatron", NULL);
+    tn_export_megatron.write(text, &in, lost);
+}
+
+#define SHAPE "{'layers':6,'hidden':64,'heads':4,'ffn':96,'vocab':64,'seq':64"
+#define MOE SHAPE ",'moe':{'experts':8,'top_k':2,'expert_ffn':32,'shared_ffn':32"
+
+static void every_word_is_written_or_named(void **state)
+{
+    static const struct {
+        const char *plain, *with, *key;
+    } row[] = {
+        {SHAPE "}", SHAPE ",'mlp':'geglu'}", "mlp"},
+        {SHAPE "}", SHAPE ",'mlp':'relu2'}", "mlp"},
+        {SHAPE "}", SHAPE ",'mlp':'swiglu-clamped'}", "mlp"},
+        {SHAPE "}", SHAPE ",'positions':'none'}", "positions"},
+        {SHAPE "}", SHAPE ",'qkv_bias':true}", "qkv_bias"},
+        {SHAPE "}", SHAPE ",'out_bias':true}", "out_bias"},
+        {SHAPE "}", SHAPE ",'mlp_bias':true,'qkv_bias':true,'out_bias':true}", "mlp_bias"},
+        {SHAPE ",'norm':'layernorm'}",
+         SHAPE ",'norm':'layernorm','mlp_bias':false,'out_bias':false}", "mlp_bias"},
+        {SHAPE "}", SHAPE ",'qk_norm':'head'}", "qk_norm"},
+        {SHAPE "}", SHAPE ",'qk_norm':'full'}", "qk_norm"},
+        {SHAPE "}", SHAPE ",'parallel_block':true}", "parallel_block"},
+        {SHAPE "}", SHAPE ",'post_norms':true}", "post_norms"},
+        {SHAPE "}", SHAPE ",'attn_sinks':true}", "attn_sinks"},
+        {SHAPE "}", SHAPE ",'attn_softcap':50}", "attn_softcap"},
+        {SHAPE "}", SHAPE ",'logit_softcap':30}", "logit_softcap"},
+        {SHAPE "}", SHAPE ",'attn_scale':0.1}", "attn_scale"},
+        {SHAPE "}", SHAPE ",'embed_scale':true}", "embed_scale"},
+        {SHAPE "}", SHAPE ",'sliding_window':8}", "sliding_window"},
+        {SHAPE ",'sliding_window':8}", SHAPE ",'sliding_window':8,'global_every':2}",
+         "global_every"},
+        {SHAPE ",'sliding_window':8}", SHAPE ",'sliding_window':8,'rope_theta_local':100}",
+         "rope_theta_local"},
+        {SHAPE "}", SHAPE ",'partial_rotary_factor':0.5}", "partial_rotary_factor"},
+        {SHAPE "}", SHAPE ",'rope_scaling':{'kind':'linear','factor':8}}", "rope_scaling"},
+        {SHAPE "}", SHAPE ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':8192}}",
+         "rope_scaling"},
+        {SHAPE ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':8192}}",
+         SHAPE ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':4096}}", "rope_scaling"},
+        {SHAPE "}", SHAPE ",'rope_scaling':{'kind':'yarn','factor':8,'original_seq':32}}",
+         "rope_scaling"},
+        {SHAPE ",'rope_scaling':{'kind':'yarn','factor':8,'original_seq':32}}",
+         SHAPE ",'rope_scaling':{'kind':'yarn','factor':8,'original_seq':32,'beta_slow':2,"
+               "'mscale':0.7}}",
+         "rope_scaling"},
+        {SHAPE "}",
+         SHAPE ",'mla':{'kv_lora_rank':16,'qk_nope_head_dim':16,'qk_rope_head_dim':8,"
+               "'v_head_dim':16}}",
+         "mla"},
+        {SHAPE "}", SHAPE ",'mtp':1}", "mtp"},
+        {SHAPE ",'mtp':1}", SHAPE ",'mtp':1,'mtp_loss_coef':0.3}", "mtp_loss_coef"},
+        {SHAPE "}", SHAPE ",'pattern':'M*-M*-','mamba':{'heads':8,'head_dim':16,'state':16}}",
+         "pattern"},
+        {MOE "}}", MOE ",'router':'sigmoid'}}", "router"},
+        {MOE "}}", MOE ",'topk_norm':false}}", "topk_norm"},
+        {MOE ",'router':'sigmoid'}}", MOE ",'router':'sigmoid','topk_norm':false}}", "topk_norm"},
+        {MOE "}}", MOE ",'balance_bias':true}}", "balance_bias"},
+        {MOE "}}", MOE ",'scaling':2.5}}", "scaling"},
+        {MOE "}}", MOE ",'n_group':4,'topk_group':2}}", "n_group"},
+        {MOE ",'n_group':4,'topk_group':2}}", MOE ",'n_group':4,'topk_group':3}}", "topk_group"},
+        {MOE "}}", MOE ",'router_bias':true}}", "router_bias"},
+        {MOE "}}", MOE ",'shared_gate':true}}", "shared_gate"},
+        {MOE "}}", MOE ",'force_balance':true}}", "force_balance"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_STR plain = {0}, with = {0};
+        struct tn_findings before = {0}, lost = {0};
+        AUTO_FREE char *key = mem_printf("model.%s", row[i].key);
+        bool named = false;
+
+        write_arguments(&plain, &before, row[i].plain);
+        write_arguments(&with, &lost, row[i].with);
+        for (int k = 0; k < lost.count; k++)
+            named |= str_eq(lost.v[k].setting, key);
+        if (!named && str_eq(str_text(&plain), str_text(&with)))
+            fail_msg("%s: neither written nor named", row[i].with);
+    }
+}
+
+/* As in the recipe of Megatron-Bridge for DeepSeek-V3: attention, router, prediction. */
+static void deepseek_v3_is_written_whole(void **state)
+{
+    static const char *const lines[] = {"--multi-latent-attention",
+                                        "--q-lora-rank 1536",
+                                        "--kv-lora-rank 512",
+                                        "--qk-head-dim 128",
+                                        "--qk-pos-emb-head-dim 64",
+                                        "--v-head-dim 128",
+                                        "--qk-layernorm",
+                                        "--mtp-num-layers 1",
+                                        "--moe-router-score-function sigmoid",
+                                        "--moe-router-enable-expert-bias",
+                                        "--moe-router-topk-scaling-factor 2.5",
+                                        "--moe-router-num-groups 8",
+                                        "--moe-router-group-topk 4",
+                                        "--disable-bias-linear"};
+    AUTO_STR text = {0};
+    struct tn_findings lost = {0};
+
+    (void)state;
+    write_arguments(&text, &lost, "deepseek-v3");
+    assert_int_equal(lost.count, 0);
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        AUTO_FREE char *line = mem_printf("\n%s\n", lines[i]);
+
+        if (!strstr(str_text(&text), line))
+            fail_msg("no %s in:\n%s", lines[i], str_text(&text));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_word_is_written_or_named),
+        cmocka_unit_test(deepseek_v3_is_written_whole),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

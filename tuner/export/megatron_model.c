@@ -1,0 +1,107 @@
+/*
+ * Megatron-LM's arguments for what models have had since 2024: attention, rotation, routers,
+ * multi-token prediction. Names are those of megatron/training/arguments.py and of the fields of
+ * TransformerConfig and MLATransformerConfig (megatron/core/transformer/transformer_config.py),
+ * from which the rest of its arguments are made; d98e8a64. What it cannot train is in
+ * plan/features.def and pl_megatron_limits.
+ */
+#include "tuner/export/internal.h"
+
+static void number(struct str *out, const char *name, int value)
+{
+    str_addf(out, "%s %d\n", name, value);
+}
+
+static void real(struct str *out, const char *name, double value)
+{
+    str_addf(out, "%s %.10g\n", name, value);
+}
+
+/* All products have a bias, or none, or those of q, k and v. */
+static void write_biases(struct str *out, const struct pl_model *model)
+{
+    if (model->mlp_bias)
+        return;
+    str_add(out, "--disable-bias-linear\n");
+    if (model->qkv_bias)
+        str_add(out, "--add-qkv-bias\n");
+}
+
+/* Its window is the number of tokens before the query's own. */
+static void write_attention(struct str *out, const struct pl_model *model)
+{
+    if (model->qk_norm == PL_QK_HEAD || pl_model_is_mla(model)) /* mla: the norms of the latents */
+        str_add(out, "--qk-layernorm\n");
+    if (model->sliding_window)
+        str_addf(out, "--window-size %d,0\n", model->sliding_window - 1);
+    if (model->global_every)
+        number(out, "--window-attn-skip-freq", model->global_every);
+    if (model->attn_sinks)
+        str_add(out, "--softmax-type learnable\n");
+    if (!pl_model_is_mla(model))
+        return;
+    str_add(out, "--multi-latent-attention\n--rope-type rope\n");
+    if (model->mla.q_lora_rank)
+        number(out, "--q-lora-rank", model->mla.q_lora_rank);
+    number(out, "--kv-lora-rank", model->mla.kv_lora_rank);
+    number(out, "--qk-head-dim", model->mla.qk_nope_head_dim);
+    number(out, "--qk-pos-emb-head-dim", model->mla.qk_rope_head_dim);
+    number(out, "--v-head-dim", model->mla.v_head_dim);
+}
+
+static void write_rotation(struct str *out, const struct pl_model *model)
+{
+    const struct pl_rope_scaling *scaling = &model->rope_scaling;
+
+    if (model->partial_rotary_factor < 1)
+        real(out, "--rotary-percent", model->partial_rotary_factor);
+    if (scaling->kind == PL_ROPE_LLAMA3)
+        str_addf(out, "--use-rope-scaling\n--rope-scaling-factor %.10g\n", scaling->factor);
+    if (scaling->kind != PL_ROPE_YARN)
+        return;
+    real(out, "--rotary-scaling-factor", scaling->factor);
+    number(out, "--yarn-original-max-position-embeddings", scaling->original_seq);
+    real(out, "--yarn-beta-fast", scaling->beta_fast);
+    real(out, "--yarn-beta-slow", scaling->beta_slow);
+    if (scaling->mscale > 0)
+        real(out, "--mscale", scaling->mscale);
+    if (scaling->mscale_all_dim > 0)
+        real(out, "--mscale-all-dim", scaling->mscale_all_dim);
+}
+
+static void write_router(struct str *out, const struct pl_moe *moe)
+{
+    if (moe->router == PL_ROUTER_SIGMOID)
+        str_add(out, "--moe-router-score-function sigmoid\n");
+    else if (!moe->topk_norm)
+        str_add(out, "--moe-router-pre-softmax\n");
+    if (moe->balance_bias)
+        str_add(out, "--moe-router-enable-expert-bias\n");
+    if (moe->scaling < 1 || moe->scaling > 1)
+        real(out, "--moe-router-topk-scaling-factor", moe->scaling);
+    if (moe->n_group > 1) {
+        number(out, "--moe-router-num-groups", moe->n_group);
+        number(out, "--moe-router-group-topk", moe->topk_group);
+    }
+    if (moe->shared_gate)
+        str_add(out, "--moe-shared-expert-gate\n");
+    if (moe->force_balance)
+        str_add(out, "--moe-router-force-load-balancing\n");
+}
+
+void tn_megatron_model(struct str *out, const struct pl_model *model)
+{
+    write_biases(out, model);
+    if (model->mlp == PL_RELU2)
+        str_add(out, "--squared-relu\n");
+    if (model->mlp == PL_SWIGLU_CLAMPED)
+        str_add(out, "--quick-geglu\n--activation-func-clamp-value 7\n--glu-linear-offset 1\n");
+    write_attention(out, model);
+    write_rotation(out, model);
+    if (model->mtp) {
+        number(out, "--mtp-num-layers", model->mtp);
+        real(out, "--mtp-loss-scaling-factor", model->mtp_loss_coef);
+    }
+    if (pl_model_is_moe(model))
+        write_router(out, &model->moe);
+}
