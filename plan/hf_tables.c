@@ -170,7 +170,7 @@ const struct pl_hf_family pl_hf_families[] = {
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, gemma_rows}},
     {"gpt2",
-     "{'norm':'layernorm','positions':'learned','mlp':'gelu','tied':true,'seq':1024}",
+     "{'norm':'layernorm','positions':'learned','mlp':'gelu-tanh','tied':true,'seq':1024}",
      0,
      {gpt2_rows}},
     {"gpt_neox",

@@ -3,6 +3,7 @@
 #include "trainer/archive.h"
 
 #include "base/base.h"
+#include "trainer/hf_names.h"
 #include "trainer/stop.h"
 
 #include <assert.h>
@@ -85,25 +86,33 @@ static void add_param(struct tr_st *file, const struct pl_param *param, const ch
     tr_st_add(file, name, dtype, param->dims, shape);
 }
 
+void tr_archive_describe_all(struct tr_archive *archive, const char *folder, const char *base,
+                             enum tr_dtype dtype, const struct pl_params *all,
+                             const char *const *suffix, uint64_t split_bytes)
+{
+    uint64_t split = split_bytes ? split_bytes : SPLIT_BYTES;
+    struct tr_st *s;
+    int n, i = 1;
+
+    n = count_files(all, dtype, suffix, split);
+    s = next_file(archive, folder, base, i, n);
+    for (; *suffix; suffix++)
+        for (int k = 0; k < all->n; k++) {
+            if (s->data_bytes && s->data_bytes + param_bytes(&all->p[k], dtype) > split)
+                s = next_file(archive, folder, base, ++i, n);
+            add_param(s, &all->p[k], *suffix, dtype);
+        }
+    assert(i == n); /* the names say how many files there are */
+}
+
 void tr_archive_describe(struct tr_archive *archive, const char *folder, const char *base,
                          enum tr_dtype dtype, const struct pl_model *model,
                          const char *const *suffix, uint64_t split_bytes)
 {
     struct pl_params all;
-    uint64_t split = split_bytes ? split_bytes : SPLIT_BYTES;
-    struct tr_st *s;
-    int n, i = 1;
 
     tr_archive_whole(&all, model);
-    n = count_files(&all, dtype, suffix, split);
-    s = next_file(archive, folder, base, i, n);
-    for (; *suffix; suffix++)
-        for (int k = 0; k < all.n; k++) {
-            if (s->data_bytes && s->data_bytes + param_bytes(&all.p[k], dtype) > split)
-                s = next_file(archive, folder, base, ++i, n);
-            add_param(s, &all.p[k], *suffix, dtype);
-        }
-    assert(i == n); /* the names say how many files there are */
+    tr_archive_describe_all(archive, folder, base, dtype, &all, suffix, split_bytes);
     pl_params_done(&all);
 }
 
@@ -302,11 +311,12 @@ int tr_archive_put(const struct tr_archive *archive, const char *name, const str
     return 0;
 }
 
-int tr_archive_get(const struct tr_archive *archive, const char *name, const struct tr_part *part,
-                   const uint64_t shape[2], struct err *error)
+/* The file and tensor of NAME, which has the SHAPE that the model needs. */
+static int find_shaped(const struct tr_st **ret_file, const struct tr_st_tensor **ret_tensor,
+                       const struct tr_archive *archive, const char *name, const uint64_t shape[2],
+                       struct err *error)
 {
-    const struct tr_st *s;
-    const struct tr_st_tensor *t = find(&s, archive, name);
+    const struct tr_st_tensor *t = find(ret_file, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is missing", name);
@@ -315,16 +325,93 @@ int tr_archive_get(const struct tr_archive *archive, const char *name, const str
         return err_set(error, -EINVAL,
                        "%s: tensor %s is %" PRId64 " x %" PRId64 " where the model needs %" PRIu64
                        " x %" PRIu64,
-                       s->path, name, t->ndim ? t->shape[0] : 0, columns(t), shape[0], shape[1]);
-    for (int64_t k = 0; k < part->count;) {
-        struct run run = run_at(part, k, t->shape[0], columns(t));
-        int r = get_run(s, t, part, run, error);
+                       (*ret_file)->path, name, t->ndim ? t->shape[0] : 0, columns(t), shape[0],
+                       shape[1]);
+    *ret_tensor = t;
+    return 0;
+}
 
-        if (r < 0)
-            return r;
+int tr_archive_get(const struct tr_archive *archive, const char *name, const struct tr_part *part,
+                   const uint64_t shape[2], struct err *error)
+{
+    const struct tr_st *s;
+    const struct tr_st_tensor *t;
+    int r = find_shaped(&s, &t, archive, name, shape, error);
+
+    for (int64_t k = 0; r == 0 && k < part->count;) {
+        struct run run = run_at(part, k, t->shape[0], columns(t));
+
+        r = get_run(s, t, part, run, error);
         k += run.n;
     }
-    return 0;
+    return r;
+}
+
+/* ---- parts at other places ----------------------------------------------- */
+
+/* Columns of the folder's tensor are our rows: ROW of it, from our column COLUMN, by way of WIDE. */
+static int move_column(const struct tr_st *file, const struct tr_st_tensor *tensor,
+                       const struct tr_hf_place *place, const struct tr_part *part, int64_t column,
+                       float *wide, bool put, struct err *error)
+{
+    uint64_t at = (uint64_t)(part->col0 + column) * (uint64_t)columns(tensor) + place->base +
+                  (uint64_t)part->row0;
+    int r = put ? 0 : tr_st_read(wide, file, tensor, at, (size_t)part->rows, error);
+
+    for (int64_t i = 0; i < part->rows && r == 0; i++) {
+        int64_t k = i * part->cols + column;
+        uint16_t *narrow = (uint16_t *)part->data + k;
+        float *exact = (float *)part->data + k;
+
+        if (put && part->dtype == TR_F32)
+            wide[i] = *exact;
+        else if (put)
+            tr_bf16_to_f32(&wide[i], narrow, 1);
+        else if (part->dtype == TR_F32)
+            *exact = wide[i];
+        else
+            tr_f32_to_bf16(narrow, &wide[i], 1);
+    }
+    return put ? tr_st_write(file, tensor, at, (size_t)part->rows, wide, error) : r;
+}
+
+static int move_part(const struct tr_archive *archive, const struct tr_hf_place *place,
+                     const struct tr_part *part, bool put, struct err *error)
+{
+    const struct tr_st *file;
+    const struct tr_st_tensor *tensor;
+    int r = find_shaped(&file, &tensor, archive, place->name, place->shape, error);
+
+    assert(part->first == 0 && part->count == part->rows * part->cols);
+    if (r == 0 && place->transposed) {
+        AUTO_FREE float *wide = mem_alloc(sizeof(*wide) * (size_t)(part->rows + 1));
+
+        for (int64_t c = 0; c < part->cols && r == 0; c++)
+            r = move_column(file, tensor, place, part, c, wide, put, error);
+        return r;
+    }
+    for (int64_t i = 0; r == 0 && i < part->rows; i++) {
+        uint64_t row = (uint64_t)(part->row0 + i),
+                 there = place->base + row / place->block * place->group + row % place->block;
+        struct run run = {.at = there * (uint64_t)columns(tensor) + (uint64_t)part->col0,
+                          .from = i * part->cols,
+                          .n = part->cols};
+
+        r = put ? put_run(file, tensor, part, run, error) : get_run(file, tensor, part, run, error);
+    }
+    return r;
+}
+
+int tr_archive_put_at(const struct tr_archive *archive, const struct tr_hf_place *place,
+                      const struct tr_part *part, struct err *error)
+{
+    return move_part(archive, place, part, true, error);
+}
+
+int tr_archive_get_at(const struct tr_archive *archive, const struct tr_hf_place *place,
+                      const struct tr_part *part, struct err *error)
+{
+    return move_part(archive, place, part, false, error);
 }
 
 /* ---- checksums ----------------------------------------------------------- */

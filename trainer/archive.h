@@ -26,6 +26,10 @@ const struct pl_param *tr_archive_param(const struct pl_params *all,
 void tr_archive_describe(struct tr_archive *archive, const char *folder, const char *base,
                          enum tr_dtype dtype, const struct pl_model *model,
                          const char *const *suffix, uint64_t split_bytes);
+/* The same of the tensors in the rows of ALL. */
+void tr_archive_describe_all(struct tr_archive *archive, const char *folder, const char *base,
+                             enum tr_dtype dtype, const struct pl_params *all,
+                             const char *const *suffix, uint64_t split_bytes);
 int tr_archive_create(struct tr_archive *archive, struct err *error); /* one rank, then */
 int tr_archive_attach(struct tr_archive *archive, struct err *error); /* the others */
 int tr_archive_sync(const struct tr_archive *archive, struct err *error);
@@ -43,6 +47,13 @@ int tr_archive_put(const struct tr_archive *archive, const char *name, const str
                    struct err *error);
 int tr_archive_get(const struct tr_archive *archive, const char *name, const struct tr_part *part,
                    const uint64_t shape[2], struct err *error);
+
+/* The same where the part's tensor lies at PLACE, for a part that has all of its elements. */
+struct tr_hf_place;
+int tr_archive_put_at(const struct tr_archive *archive, const struct tr_hf_place *place,
+                      const struct tr_part *part, struct err *error);
+int tr_archive_get_at(const struct tr_archive *archive, const struct tr_hf_place *place,
+                      const struct tr_part *part, struct err *error);
 
 /*
  * Checksums by piece: the header of each file, then each tensor in runs of at most 1 MiB, never

@@ -105,7 +105,8 @@ struct tr_ckpt_what {
     const struct pl_model *model;
     const struct tr_part *part;
     size_t count;
-    bool state; /* the optimizer's moments are among the parts (of all ranks) */
+    bool foreign; /* in a folder of Hugging Face's: names and places by trainer/hf_names.h */
+    bool state;   /* the optimizer's moments are among the parts (of all ranks) */
     uint64_t
         split_bytes; /* 0: 5 GB; larger sets of tensors are divided into files of at most this */
 };

@@ -8,6 +8,7 @@
 #include "trainer/folder.h"
 
 #include "base/base.h"
+#include "trainer/hf_names.h"
 #include "trainer/stop.h"
 
 #include <assert.h>
@@ -70,24 +71,49 @@ int tr_team_stale(const struct tr_team *team, const char *what, struct err *erro
     return err_wrap(error, "rank %d on host %s does not see %s of rank 0", team->rank, host, what);
 }
 
+/* ---- moving parts -------------------------------------------------------- */
+
+/* One part into ARCHIVE or out of it, in the folder's own form. */
+static int move_foreign(const struct tr_archive *archive, const struct tr_ckpt_what *what,
+                        const struct pl_param *whole, const struct tr_part *part, bool put,
+                        struct err *error)
+{
+    enum tr_hf_family family;
+    struct tr_hf_place place;
+    int r = tr_hf_family_of(&family, what->model, error);
+
+    if (r < 0)
+        return r;
+    tr_hf_place(&place, family, what->model, whole);
+    if (!tr_hf_place_is_plain(&place, whole))
+        return put ? tr_archive_put_at(archive, &place, part, error)
+                   : tr_archive_get_at(archive, &place, part, error);
+    return put ? tr_archive_put(archive, place.name, part, error)
+               : tr_archive_get(archive, place.name, part, whole->shape, error);
+}
+
 /* ---- writing the tensors ------------------------------------------------- */
 
 static int put_parts(const struct tr_archive *archive, const struct tr_ckpt_what *what,
                      bool weights_only, struct err *error)
 {
-    for (size_t i = 0; i < what->count; i++) {
+    struct pl_params all;
+    int r = 0;
+
+    tr_archive_whole(&all, what->model);
+    for (size_t i = 0; i < what->count && r == 0; i++) {
         const struct tr_part *p = &what->part[i];
         char name[TR_ST_NAME + 16];
-        int r;
 
         if (!p->save || (weights_only && p->kind != TR_PART_WEIGHT))
             continue;
         snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
-        r = tr_archive_put(archive, name, p, error);
-        if (r < 0)
-            return r;
+        r = what->foreign
+                ? move_foreign(archive, what, tr_archive_param(&all, p->name), p, true, error)
+                : tr_archive_put(archive, name, p, error);
     }
-    return tr_archive_sync(archive, error);
+    pl_params_done(&all);
+    return r < 0 ? r : tr_archive_sync(archive, error);
 }
 
 /* model.safetensors.index.json, where the weights are in several files: all files but optimizer's.
@@ -269,8 +295,11 @@ int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *w
             continue;
         snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
         tr_stop_check();
-        r = whole ? tr_archive_get(archive, name, p, whole->shape, error)
-                  : err_set(error, -EINVAL, "tensor %s is not part of the model", p->name);
+        if (whole && what->foreign)
+            r = move_foreign(archive, what, whole, p, false, error);
+        else
+            r = whole ? tr_archive_get(archive, name, p, whole->shape, error)
+                      : err_set(error, -EINVAL, "tensor %s is not part of the model", p->name);
     }
     pl_params_done(&all);
     return r;

@@ -1,18 +1,40 @@
 /*
- * config.json both ways. Reading is plan/hf.c's, for every family that it knows; here are the two
+ * config.json both ways. Reading is plan/hf.c's, for every family that it knows; here are those
  * whose weights we read and write.
  */
 #include "trainer/hf.h"
 
 #include "base/base.h"
+#include "trainer/hf_names.h"
 
 #include <errno.h>
 
-/* Words of a model, and of its experts, that the two classes have. A word that has its default is
- * not in a model's JSON. */
-static const char *const model_words[] = {
-    "name", "layers", "hidden",    "heads",      "kv_heads", "head_dim", "ffn",  "vocab", "seq",
-    "mlp",  "norm",   "positions", "rope_theta", "norm_eps", "init_std", "tied", "moe",   NULL};
+/* Words of a model, and of its experts, that some family here has (hf_names.c says which has what).
+ * A word that has its default is not in a model's JSON. */
+static const char *const model_words[] = {"name",
+                                          "layers",
+                                          "hidden",
+                                          "heads",
+                                          "kv_heads",
+                                          "head_dim",
+                                          "ffn",
+                                          "vocab",
+                                          "seq",
+                                          "mlp",
+                                          "norm",
+                                          "positions",
+                                          "rope_theta",
+                                          "norm_eps",
+                                          "init_std",
+                                          "tied",
+                                          "moe",
+                                          "qkv_bias",
+                                          "out_bias",
+                                          "mlp_bias",
+                                          "qk_norm",
+                                          "parallel_block",
+                                          "partial_rotary_factor",
+                                          NULL};
 static const char *const moe_words[] = {
     "experts",         "top_k",      "expert_ffn", "aux_loss",     "aux_loss_coef",
     "capacity_factor", "shared_ffn", "every",      "dense_layers", NULL};
@@ -30,74 +52,109 @@ static int refuse_others(const json_t *json, const char *const *words, const cha
         while (*known && !str_eq(*known, word))
             known++;
         if (!*known)
-            return err_at(error, -ENOTSUP, at, "neither Llama nor Mixtral has %s", word);
+            return err_at(error, -ENOTSUP, at, "folders of models with %s are not supported", word);
     }
     return 0;
 }
 
-static int refuse_foreign(const struct pl_model *model, struct err *error)
+/* The family of MODEL, if folders can hold it. */
+static int family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
     AUTO_JSON *json = pl_model_json(model);
     int r = refuse_others(json, model_words, "", error);
 
     if (r == 0)
         r = refuse_others(json_object_get(json, "moe"), moe_words, "/moe", error);
-    if (r < 0)
-        return r;
-    if (model->mlp != PL_SWIGLU)
-        return err_at(error, -ENOTSUP, "/mlp",
-                      "neither Llama nor Mixtral has mlp other than swiglu");
-    if (model->norm != PL_RMSNORM)
-        return err_at(error, -ENOTSUP, "/norm",
-                      "neither Llama nor Mixtral has norm other than rmsnorm");
-    if (model->positions != PL_ROPE)
-        return err_at(error, -ENOTSUP, "/positions",
-                      "neither Llama nor Mixtral has positions other than rope");
-    if (!pl_model_is_moe(model))
-        return 0;
-    if (model->moe.shared_ffn)
-        return err_at(error, -ENOTSUP, "/moe/shared_ffn", "Mixtral has no shared_ffn (%d)",
-                      model->moe.shared_ffn);
-    if (model->moe.every > 1)
-        return err_at(error, -ENOTSUP, "/moe/every",
-                      "Mixtral has experts in every layer, not every %d", model->moe.every);
-    if (model->moe.dense_layers)
-        return err_at(error, -ENOTSUP, "/moe/dense_layers", "Mixtral has no dense_layers (%d)",
-                      model->moe.dense_layers);
-    return 0;
+    return r < 0 ? r : tr_hf_family_of(ret, model, error);
+}
+
+static const struct {
+    const char *class, *type;
+} families[] = {
+    [TR_HF_LLAMA] = {"LlamaForCausalLM", "llama"},
+    [TR_HF_QWEN2] = {"Qwen2ForCausalLM", "qwen2"},
+    [TR_HF_QWEN3] = {"Qwen3ForCausalLM", "qwen3"},
+    [TR_HF_MIXTRAL] = {"MixtralForCausalLM", "mixtral"},
+    [TR_HF_GPT2] = {"GPT2LMHeadModel", "gpt2"},
+    [TR_HF_NEOX] = {"GPTNeoXForCausalLM", "gpt_neox"},
+};
+
+static const char *gelu_name(const struct pl_model *model, const char *tanh_name)
+{
+    return model->mlp == PL_GELU_TANH ? tanh_name : "gelu";
+}
+
+static json_t *gpt2_config(const struct pl_model *model)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:s, s:b, s:f, s:f, s:f}",
+                     "n_layer", model->layers, "n_embd", model->hidden, "n_head", model->heads,
+                     "n_inner", model->ffn, "n_positions", model->seq, "vocab_size", model->vocab,
+                     "layer_norm_epsilon", model->norm_eps, "initializer_range", model->init_std,
+                     "tie_word_embeddings", (int)model->tied, "activation_function",
+                     gelu_name(model, "gelu_new"), "scale_attn_weights", 1, "attn_pdrop", 0.0,
+                     "embd_pdrop", 0.0, "resid_pdrop", 0.0);
+}
+
+static json_t *neox_config(const struct pl_model *model)
+{
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:b, s:b, s:b, s:s, s:f, s:f}",
+        "num_hidden_layers", model->layers, "hidden_size", model->hidden, "num_attention_heads",
+        model->heads, "intermediate_size", model->ffn, "vocab_size", model->vocab,
+        "max_position_embeddings", model->seq, "layer_norm_eps", model->norm_eps,
+        "initializer_range", model->init_std, "rotary_pct", model->partial_rotary_factor,
+        "rotary_emb_base", model->rope_theta, "tie_word_embeddings", (int)model->tied,
+        "use_parallel_residual", (int)model->parallel_block, "attention_bias", (int)model->qkv_bias,
+        "hidden_act", gelu_name(model, "gelu_new"), "attention_dropout", 0.0, "hidden_dropout",
+        0.0);
+}
+
+static json_t *llama_config(const struct pl_model *model, enum tr_hf_family family)
+{
+    bool moe = family == TR_HF_MIXTRAL;
+    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, s:f}",
+                          "hidden_act", "silu", "hidden_size", model->hidden, "intermediate_size",
+                          moe ? model->moe.expert_ffn : model->ffn, "num_hidden_layers",
+                          model->layers, "num_attention_heads", model->heads, "num_key_value_heads",
+                          model->kv_heads, "head_dim", model->head_dim, "vocab_size", model->vocab,
+                          "max_position_embeddings", model->seq, "rms_norm_eps", model->norm_eps,
+                          "rope_theta", model->rope_theta, "initializer_range", model->init_std,
+                          "tie_word_embeddings", (int)model->tied, "attention_dropout", 0.0);
+
+    if (family == TR_HF_QWEN2 || family == TR_HF_QWEN3)
+        json_object_set_new(o, "use_sliding_window", json_false());
+    if (family == TR_HF_QWEN3 || family == TR_HF_LLAMA)
+        json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
+    if (family == TR_HF_LLAMA) {
+        json_object_set_new(o, "mlp_bias", json_boolean(model->mlp_bias));
+        json_object_set_new(o, "pretraining_tp", json_integer(1));
+    }
+    if (!moe)
+        return o;
+    json_object_set_new(o, "num_local_experts", json_integer(model->moe.experts));
+    json_object_set_new(o, "num_experts_per_tok", json_integer(model->moe.top_k));
+    json_object_set_new(o, "router_aux_loss_coef",
+                        json_real(pl_aux_loss_coef(model, PL_AUX_HUGGINGFACE)));
+    json_object_set_new(o, "output_router_logits", json_true());
+    json_object_set_new(o, "sliding_window", json_null());
+    return o;
 }
 
 int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 {
-    bool moe = pl_model_is_moe(model);
+    enum tr_hf_family family;
     json_t *o;
-    int r = refuse_foreign(model, error);
+    int r = family_of(&family, model, error);
 
     if (r < 0)
         return r;
-    o = json_pack("{s:[s], s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, "
-                  "s:b, s:f, s:s}",
-                  "architectures", moe ? "MixtralForCausalLM" : "LlamaForCausalLM", "model_type",
-                  moe ? "mixtral" : "llama", "hidden_act", "silu", "hidden_size", model->hidden,
-                  "intermediate_size", moe ? model->moe.expert_ffn : model->ffn,
-                  "num_hidden_layers", model->layers, "num_attention_heads", model->heads,
-                  "num_key_value_heads", model->kv_heads, "head_dim", model->head_dim, "vocab_size",
-                  model->vocab, "max_position_embeddings", model->seq, "rms_norm_eps",
-                  model->norm_eps, "rope_theta", model->rope_theta, "initializer_range",
-                  model->init_std, "tie_word_embeddings", (int)model->tied, "use_cache", 1,
-                  "attention_dropout", 0.0, "torch_dtype", "float32");
-    if (moe) {
-        json_object_set_new(o, "num_local_experts", json_integer(model->moe.experts));
-        json_object_set_new(o, "num_experts_per_tok", json_integer(model->moe.top_k));
-        json_object_set_new(o, "router_aux_loss_coef",
-                            json_real(pl_aux_loss_coef(model, PL_AUX_HUGGINGFACE)));
-        json_object_set_new(o, "output_router_logits", json_true());
-        json_object_set_new(o, "sliding_window", json_null());
-    } else {
-        json_object_set_new(o, "attention_bias", json_false());
-        json_object_set_new(o, "mlp_bias", json_false());
-        json_object_set_new(o, "pretraining_tp", json_integer(1));
-    }
+    o = family == TR_HF_GPT2   ? gpt2_config(model)
+        : family == TR_HF_NEOX ? neox_config(model)
+                               : llama_config(model, family);
+    json_object_set_new(o, "architectures", json_pack("[s]", families[family].class));
+    json_object_set_new(o, "model_type", json_string(families[family].type));
+    json_object_set_new(o, "use_cache", json_true());
+    json_object_set_new(o, "torch_dtype", json_string("float32"));
     *ret = o;
     return 0;
 }
@@ -105,18 +162,24 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
 {
     AUTO_JSON *words = NULL;
+    enum tr_hf_family family;
     struct pl_model model;
     const char *type;
+    size_t known = 0;
     int r = pl_hf_words(&words, config, error);
 
     if (r < 0)
         return r;
     type = json_string_value(json_object_get(config, "model_type"));
-    if (!str_eq(type, "llama") && !str_eq(type, "mixtral"))
+    while (known < ARRAY_LEN(families) && !str_eq(families[known].type, type))
+        known++;
+    if (known == ARRAY_LEN(families))
         return err_at(error, -ENOTSUP, "/model_type",
-                      "weights of model_type %s are not read: it is neither llama nor mixtral",
+                      "weights of model_type %s are not read: it is none of llama, qwen2, qwen3, "
+                      "mixtral, gpt2, gpt_neox",
                       type);
-    if ((r = pl_model_parse(&model, words, error)) < 0 || (r = refuse_foreign(&model, error)) < 0)
+    if ((r = pl_model_parse(&model, words, error)) < 0 ||
+        (r = family_of(&family, &model, error)) < 0)
         return err_wrap(error, "config.json");
     *ret = model;
     return 0;

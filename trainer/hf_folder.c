@@ -5,6 +5,7 @@
 #include "trainer/archive.h"
 #include "trainer/folder.h"
 #include "trainer/hf.h"
+#include "trainer/hf_names.h"
 
 #include <errno.h>
 
@@ -41,19 +42,18 @@ static int open_indexed(struct tr_archive *archive, const char *folder, const ch
 }
 
 /* A tensor that our model lacks would be a part of theirs that we leave out. */
-static int refuse_extra(const struct tr_archive *archive, const struct pl_model *model,
-                        struct err *error)
+static int refuse_extra(const struct tr_archive *archive, enum tr_hf_family family,
+                        const struct pl_model *model, struct err *error)
 {
     struct pl_params all;
     int r = 0;
 
-    tr_archive_whole(&all, model);
+    tr_hf_tensors(&all, family, model);
     for (size_t i = 0; i < archive->count && r == 0; i++)
         for (size_t k = 0; k < archive->file[i]->count && r == 0; k++) {
             const char *name = archive->file[i]->tensor[k].name;
 
-            if (!tr_archive_param(&all, name) && !str_ends(name, "rotary_emb.inv_freq") &&
-                !(model->tied && str_eq(name, "lm_head.weight")))
+            if (!tr_archive_param(&all, name) && !tr_hf_ignorable(family, name, model->tied))
                 r = err_set(error, -EINVAL, "%s: tensor %s is not part of the model",
                             archive->file[i]->path, name);
         }
@@ -64,17 +64,22 @@ static int refuse_extra(const struct tr_archive *archive, const struct pl_model 
 static int hf_load_mine(const char *folder, const struct tr_ckpt_what *what, struct err *error)
 {
     AUTO_FREE char *index = mem_printf("%s/model.safetensors.index.json", folder);
+    struct tr_ckpt_what foreign = *what;
     struct tr_archive a = {0};
-    int r;
+    enum tr_hf_family family;
+    int r = tr_hf_family_of(&family, what->model, error);
 
+    if (r < 0)
+        return r;
+    foreign.foreign = true;
     if (file_exists(index))
         r = open_indexed(&a, folder, index, error);
     else
         r = tr_archive_open(&a, folder, "model.safetensors", error);
     if (r == 0)
-        r = refuse_extra(&a, what->model, error);
+        r = refuse_extra(&a, family, what->model, error);
     if (r == 0)
-        r = tr_folder_get(&a, what, true, error);
+        r = tr_folder_get(&a, &foreign, true, error);
     tr_archive_done(&a);
     return r;
 }
@@ -176,9 +181,14 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
     AUTO_FREE char *folder = plain(path), *prefix = mem_printf("%s.saving", folder);
     AUTO_FREE char *saving = tr_folder_temporary(prefix, team);
     AUTO_JSON *config = NULL;
+    struct tr_ckpt_what foreign = *what;
+    struct pl_params tensors;
     struct tr_archive a = {0};
+    enum tr_hf_family family = TR_HF_LLAMA;
     int r = tr_hf_config(&config, what->model, error);
 
+    if (r == 0)
+        r = tr_hf_family_of(&family, what->model, error);
     if (r == 0)
         r = may_replace(folder, error);
     r = tr_team_agree(team, r, error);
@@ -188,8 +198,11 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
                         json_string(dtype == TR_BF16  ? "bfloat16"
                                     : dtype == TR_F16 ? "float16"
                                                       : "float32"));
-    tr_archive_describe(&a, saving, "model", dtype, what->model, weight_suffix, what->split_bytes);
-    r = tr_team_agree(team, tr_folder_fill(&a, prefix, saving, what, true, team, error), error);
+    foreign.foreign = true;
+    tr_hf_tensors(&tensors, family, what->model);
+    tr_archive_describe_all(&a, saving, "model", dtype, &tensors, weight_suffix, what->split_bytes);
+    pl_params_done(&tensors);
+    r = tr_team_agree(team, tr_folder_fill(&a, prefix, saving, &foreign, true, team, error), error);
     if (r == 0)
         r = tr_team_agree(
             team, tr_team_is_root(team) ? hf_finish(&a, saving, folder, config, error) : 0, error);

@@ -35,11 +35,40 @@ CASES = {
     "mixtral-one": dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=4, head_dim=6, intermediate_size=33,
                         vocab_size=29, num_hidden_layers=1, rope_theta=10000.0, num_local_experts=4,
                         num_experts_per_tok=3, router_aux_loss_coef=0.5, samples=1, length=37),
+    # Norms of queries and keys, a head_dim that is not hidden / heads.
+    "qwen3": dict(model_type="qwen3", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=10,
+                  intermediate_size=33, vocab_size=37, num_hidden_layers=2, rope_theta=1000000.0, samples=2, length=19),
+    # Biases of q, k and v alone.
+    "qwen2": dict(model_type="qwen2", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
+                  intermediate_size=31, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=15),
+    "gpt2": dict(model_type="gpt2", n_embd=36, n_head=4, n_inner=52, n_layer=3, vocab_size=43, n_positions=24,
+                 activation_function="gelu_new", tie_word_embeddings=True, samples=3, length=18),
+    # In parallel, a quarter of each head rotated, GELU by the error function.
+    "neox": dict(model_type="gpt_neox", hidden_size=48, num_attention_heads=3, intermediate_size=40, vocab_size=41,
+                 num_hidden_layers=2, rotary_pct=0.25, rotary_emb_base=10000.0, use_parallel_residual=True,
+                 hidden_act="gelu", samples=2, length=21),
+    # One after the other, GELU by tanh.
+    "neox-serial": dict(model_type="gpt_neox", hidden_size=32, num_attention_heads=2, intermediate_size=24, vocab_size=31,
+                        num_hidden_layers=2, rotary_pct=0.5, rotary_emb_base=5000.0, use_parallel_residual=False,
+                        hidden_act="gelu_new", tie_word_embeddings=True, samples=2, length=16),
 }
+
+
+CLASSES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
     c = {k: v for k, v in CASES[case].items() if k not in ("samples", "length")}
+    if "model_type" in c:
+        c.update(architectures=[CLASSES[c["model_type"]]], torch_dtype="float32")
+        c.setdefault("tie_word_embeddings", False)
+        if c["model_type"] == "gpt2":
+            c.update(layer_norm_epsilon=1e-5)
+        elif c["model_type"] == "gpt_neox":
+            c.update(layer_norm_eps=1e-5, max_position_embeddings=CASES[case]["length"])
+        else:
+            c.update(hidden_act="silu", rms_norm_eps=1e-5, max_position_embeddings=CASES[case]["length"])
+        return c
     moe = "num_local_experts" in c
     c.update(architectures=["MixtralForCausalLM" if moe else "LlamaForCausalLM"], model_type="mixtral" if moe else "llama",
              hidden_act="silu", rms_norm_eps=1e-5, torch_dtype="float32", max_position_embeddings=CASES[case]["length"])
@@ -47,8 +76,36 @@ def config(case):
     return c
 
 
-def weights(c, generator):
-    """Random weights large enough that every path matters; norms are not 1."""
+def gpt2_shapes(c):
+    E, F = c["n_embd"], c["n_inner"]
+    shapes = {"transformer.wte.weight": (c["vocab_size"], E), "transformer.wpe.weight": (c["n_positions"], E)}
+    for i in range(c["n_layer"]):
+        n = "transformer.h.%d." % i
+        for norm in ("ln_1", "ln_2"):
+            shapes[n + norm + ".weight"] = shapes[n + norm + ".bias"] = (E,)
+        for name, rows, cols in (("attn.c_attn", E, 3 * E), ("attn.c_proj", E, E), ("mlp.c_fc", E, F), ("mlp.c_proj", F, E)):
+            shapes[n + name + ".weight"], shapes[n + name + ".bias"] = (rows, cols), (cols,)
+    shapes["transformer.ln_f.weight"] = shapes["transformer.ln_f.bias"] = (E,)
+    return shapes
+
+
+def neox_shapes(c):
+    E, F = c["hidden_size"], c["intermediate_size"]
+    shapes = {"gpt_neox.embed_in.weight": (c["vocab_size"], E)}
+    for i in range(c["num_hidden_layers"]):
+        n = "gpt_neox.layers.%d." % i
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            shapes[n + norm + ".weight"] = shapes[n + norm + ".bias"] = (E,)
+        for name, rows, cols in (("attention.query_key_value", 3 * E, E), ("attention.dense", E, E),
+                                 ("mlp.dense_h_to_4h", F, E), ("mlp.dense_4h_to_h", E, F)):
+            shapes[n + name + ".weight"], shapes[n + name + ".bias"] = (rows, cols), (rows,)
+    shapes["gpt_neox.final_layer_norm.weight"] = shapes["gpt_neox.final_layer_norm.bias"] = (E,)
+    if not c["tie_word_embeddings"]:
+        shapes["embed_out.weight"] = (c["vocab_size"], E)
+    return shapes
+
+
+def llama_shapes(c):
     H, F, V = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
     A, K = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
     shapes = {"model.embed_tokens.weight": (V, H)}
@@ -57,6 +114,10 @@ def weights(c, generator):
         shapes[n + "input_layernorm.weight"] = shapes[n + "post_attention_layernorm.weight"] = (H,)
         for name, rows, cols in (("q", A, H), ("k", K, H), ("v", K, H), ("o", H, A)):
             shapes[n + "self_attn.%s_proj.weight" % name] = (rows, cols)
+            if c["model_type"] == "qwen2" and name != "o":
+                shapes[n + "self_attn.%s_proj.bias" % name] = (rows,)
+        if c["model_type"] == "qwen3":
+            shapes[n + "self_attn.q_norm.weight"] = shapes[n + "self_attn.k_norm.weight"] = (c["head_dim"],)
         if c["model_type"] == "mixtral":
             shapes[n + "block_sparse_moe.gate.weight"] = (c["num_local_experts"], H)
             for e in range(c["num_local_experts"]):
@@ -68,10 +129,18 @@ def weights(c, generator):
     shapes["model.norm.weight"] = (H,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (V, H)
+    return shapes
+
+
+def weights(c, generator):
+    """Random weights large enough that every path matters; norms are not 1, biases not 0."""
+    shapes = {"gpt2": gpt2_shapes, "gpt_neox": neox_shapes}.get(c["model_type"], llama_shapes)(c)
     out = {}
     for name, shape in shapes.items():
         x = torch.randn(shape, generator=generator, dtype=torch.float32)
-        out[name] = 1 + 0.2 * x if len(shape) == 1 else x * (1.0 if "embed" in name else 1.3 / shape[1] ** 0.5)
+        table = "embed" in name or name.endswith((".wte.weight", ".wpe.weight"))
+        out[name] = 0.2 * x if name.endswith(".bias") else 1 + 0.2 * x if len(shape) == 1 \
+            else x * (1.0 if table else 1.3 / shape[1] ** 0.5)
     return out
 
 

@@ -1,4 +1,4 @@
-"""Llama and Mixtral written from their published definitions, in plain PyTorch, readable rather than quick.
+"""Llama, Qwen 3, Mixtral, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
 top_k probabilities are renormalised. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
@@ -30,9 +30,11 @@ def rope(x, theta):
 def attention(c, w, prefix, x):
     T = x.shape[0]
     H, K, D = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
-    q = rope((x @ w[prefix + "q_proj.weight"].T).view(T, H, D), c["rope_theta"])
-    k = rope((x @ w[prefix + "k_proj.weight"].T).view(T, K, D), c["rope_theta"])
-    v = (x @ w[prefix + "v_proj.weight"].T).view(T, K, D)
+    q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
+    q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
+    if c["model_type"] == "qwen3":
+        q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
+    q, k = rope(q, c["rope_theta"]), rope(k, c["rope_theta"])
     mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1)
     heads = []
     for h in range(H):
@@ -63,8 +65,73 @@ def experts(c, w, prefix, x, router):
     return y
 
 
+def layer_norm(x, w, name, eps):
+    m = x.mean(-1, keepdim=True)
+    v = ((x - m) ** 2).mean(-1, keepdim=True)
+    return (x - m) / torch.sqrt(v + eps) * w[name + ".weight"] + w[name + ".bias"]
+
+
+def gelu(c, x):
+    """By the error function, or "gelu_new" by tanh."""
+    if c.get("activation_function", c.get("hidden_act")) == "gelu":
+        return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def causal(q, k, v):
+    """q, k, v (T, heads, head_dim) to (T, heads * head_dim)."""
+    T, H, D = q.shape
+    mask = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1)
+    heads = [torch.softmax(q[:, h] @ k[:, h].T / math.sqrt(D) + mask, dim=-1) @ v[:, h] for h in range(H)]
+    return torch.stack(heads, 1).reshape(T, H * D)
+
+
+def forward_gpt2(c, w, ids):
+    """Matrices are (in, out); c_attn has q, k and v side by side."""
+    T, E, eps = len(ids), c["n_embd"], c["layer_norm_epsilon"]
+    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][:T]
+    for i in range(c["n_layer"]):
+        n = "transformer.h.%d." % i
+        h = layer_norm(x, w, n + "ln_1", eps) @ w[n + "attn.c_attn.weight"] + w[n + "attn.c_attn.bias"]
+        q, k, v = (part.view(T, c["n_head"], E // c["n_head"]) for part in h.split(E, dim=-1))
+        x = x + causal(q, k, v) @ w[n + "attn.c_proj.weight"] + w[n + "attn.c_proj.bias"]
+        h = gelu(c, layer_norm(x, w, n + "ln_2", eps) @ w[n + "mlp.c_fc.weight"] + w[n + "mlp.c_fc.bias"])
+        x = x + h @ w[n + "mlp.c_proj.weight"] + w[n + "mlp.c_proj.bias"]
+    x = layer_norm(x, w, "transformer.ln_f", eps)
+    return x @ (w["transformer.wte.weight"] if c["tie_word_embeddings"] else w["lm_head.weight"]).T, []
+
+
+def partial_rope(x, theta, share):
+    turned = int(x.shape[-1] * share)
+    return torch.cat((rope(x[..., :turned], theta), x[..., turned:]), dim=-1)
+
+
+def forward_neox(c, w, ids):
+    """query_key_value has the rows of q, k and v head by head."""
+    T, E, H, eps = len(ids), c["hidden_size"], c["num_attention_heads"], c["layer_norm_eps"]
+    x = w["gpt_neox.embed_in.weight"][ids]
+    for i in range(c["num_hidden_layers"]):
+        n = "gpt_neox.layers.%d." % i
+        a, m = n + "attention.", n + "mlp."
+        h = layer_norm(x, w, n + "input_layernorm", eps) @ w[a + "query_key_value.weight"].T + w[a + "query_key_value.bias"]
+        q, k, v = h.view(T, H, 3, E // H).unbind(2)
+        q, k = (partial_rope(y, c["rotary_emb_base"], c["rotary_pct"]) for y in (q, k))
+        attended = causal(q, k, v) @ w[a + "dense.weight"].T + w[a + "dense.bias"]
+        before = x if c["use_parallel_residual"] else x + attended
+        h = layer_norm(before, w, n + "post_attention_layernorm", eps)
+        h = gelu(c, h @ w[m + "dense_h_to_4h.weight"].T + w[m + "dense_h_to_4h.bias"])
+        x = x + attended + h @ w[m + "dense_4h_to_h.weight"].T + w[m + "dense_4h_to_h.bias"]
+    x = layer_norm(x, w, "gpt_neox.final_layer_norm", eps)
+    return x @ (w["gpt_neox.embed_in.weight"] if c["tie_word_embeddings"] else w["embed_out.weight"]).T, []
+
+
+OTHERS = {"gpt2": forward_gpt2, "gpt_neox": forward_neox}
+
+
 def forward(c, w, ids):
     """Logits of one sequence, and the router probabilities of its layers."""
+    if c["model_type"] in OTHERS:
+        return OTHERS[c["model_type"]](c, w, ids)
     x = w["model.embed_tokens.weight"][ids]
     eps, router = c["rms_norm_eps"], []
     for i in range(c["num_hidden_layers"]):

@@ -1,6 +1,6 @@
 /*
- * The model is the one it says: logits, losses and every gradient of tiny Llamas and Mixtrals,
- * these under every load-balancing loss, against PyTorch in fp64 (tests/golden/make_golden.py),
+ * The model is the one it says: logits, losses and every gradient of tiny models of each family, of
+ * Mixtral under every load-balancing loss, against PyTorch in fp64 (tests/golden/make_golden.py),
  * with weights read from a Hugging Face folder.
  *
  * Tolerance. The golden file carries for each tensor how far it moves when every weight changes by
@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "trainer/hf.h"
+#include "trainer/hf_names.h"
 #include "trainer/parts.h"
 #include "trainer/safetensors.h"
 #include "trainer/step.h"
@@ -54,20 +55,22 @@ static float *read_tensor(const struct tr_st *g, const char *name, size_t *ret_n
     return x;
 }
 
-/* The N numbers GOT against tensor NAME; returns the worst error as a share of what is allowed. */
-static double compare(const struct tr_st *g, const char *name, const float *got, size_t n)
+static double largest_of(const float *x, size_t n)
 {
-    AUTO_FREE char *noise_name = mem_printf("noise.%s", name);
-    size_t want_n, one;
-    AUTO_FREE float *want = read_tensor(g, name, &want_n),
-                    *noise = read_tensor(g, noise_name, &one);
-    double largest = 0, worst = 0, allowed;
+    double largest = 0;
 
-    if (want_n != n)
-        die(name);
     for (size_t i = 0; i < n; i++)
-        largest = fmax(largest, fabs((double)want[i]));
-    allowed = FACTOR * (double)*noise + largest * 0x1p-23;
+        largest = fmax(largest, fabs((double)x[i]));
+    return largest;
+}
+
+/* The N numbers GOT against WANT, of a tensor whose largest is LARGEST and which moves by NOISE;
+ * returns the worst error as a share of what is allowed. */
+static double judge(const float *want, double largest, float noise, const float *got, size_t n)
+{
+    double worst = 0, allowed;
+
+    allowed = FACTOR * (double)noise + largest * 0x1p-23;
     for (size_t i = 0; i < n; i++) {
         double error = fabs((double)got[i] - (double)want[i]);
 
@@ -77,6 +80,47 @@ static double compare(const struct tr_st *g, const char *name, const float *got,
     if (!(allowed <= 1e-4 * largest))
         return INFINITY;
     return isnan(worst) ? INFINITY : worst / allowed;
+}
+
+/* The same against tensor NAME. */
+static double compare(const struct tr_st *g, const char *name, const float *got, size_t n)
+{
+    AUTO_FREE char *noise_name = mem_printf("noise.%s", name);
+    size_t want_n, one;
+    AUTO_FREE float *want = read_tensor(g, name, &want_n),
+                    *noise = read_tensor(g, noise_name, &one);
+
+    if (want_n != n)
+        die(name);
+    return judge(want, largest_of(want, n), *noise, got, n);
+}
+
+/* The gradient GOT of P, which a run on one rank has whole, against the folder's tensor. */
+static double compare_gradient(const struct tr_rank *r, const struct tr_st *g,
+                               const struct pl_param *p, const float *got)
+{
+    enum tr_hf_family family;
+    struct tr_hf_place place;
+    struct err e = {0};
+
+    if (tr_hf_family_of(&family, &r->model, &e) < 0)
+        die(e.text);
+    tr_hf_place(&place, family, &r->model, p);
+
+    AUTO_FREE char *name = mem_printf("grad.%s", place.name),
+                   *noise_name = mem_printf("noise.%s", name);
+    size_t n, one;
+    AUTO_FREE float *all = read_tensor(g, name, &n), *noise = read_tensor(g, noise_name, &one),
+                    *want = mem_alloc(p->count * sizeof(*want));
+
+    for (uint64_t i = 0; i < p->count; i++) {
+        uint64_t row = i / p->shape[1], column = i % p->shape[1];
+
+        row = place.base + row / place.block * place.group + row % place.block;
+        want[i] =
+            all[place.transposed ? column * place.shape[1] + row : row * place.shape[1] + column];
+    }
+    return judge(want, largest_of(all, n), *noise, got, p->count);
 }
 
 static void check(const struct tr_st *g, const char *name, const char *what, const float *got,
@@ -121,8 +165,7 @@ static void check_gradients(struct tr_rank *r, const struct tr_st *g, const char
 
     for (int i = 0; i < r->params.table.n; i++) {
         const struct pl_param *p = &r->params.table.p[i];
-        AUTO_FREE char *what = mem_printf("grad.%s", p->name);
-        double x = compare(g, what, tr_param_grad(&r->params, i), p->count);
+        double x = compare_gradient(r, g, p, tr_param_grad(&r->params, i));
 
         if (!(x <= worst)) {
             worst = x;
@@ -282,8 +325,9 @@ static void save(const char *name, const char *parent)
 
 int main(int argc, char **argv)
 {
-    static const char *const cases[] = {"llama", "llama-mha", "llama-tied", "mixtral",
-                                        "mixtral-one"};
+    static const char *const cases[] = {"llama",       "llama-mha",  "llama-tied", "mixtral",
+                                        "mixtral-one", "qwen2",      "qwen3",      "gpt2",
+                                        "neox",        "neox-serial"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -548,11 +548,10 @@ static void other_peoples_configurations(void **state)
          "'vocab_size':50,'rope_parameters':{'rope_theta':5e5,'rope_type':'default'},'bos_token_id'"
          ":1}",
          NULL},
-        {"{'model_type':'gpt2','n_embd':64,'n_layer':2,'n_head':2,'vocab_size':50}", "model_type"},
+        {"{'model_type':'olmoe'," SHAPE ",'num_experts':4}", "model_type"},
+        {"{'model_type':'gpt_neox','hidden_act':'silu'," SHAPE "}", "hidden_act"},
         {"{'model_type':'gpt-2'}", "model_type"},
         {"{'hidden_size':64}", "model_type"},
-        {"{'model_type':'llama'," SHAPE ",'attention_bias':true}", "qkv_bias"},
-        {"{'model_type':'llama'," SHAPE ",'mlp_bias':true}", "mlp_bias"},
         {"{'model_type':'llama'," SHAPE ",'hidden_act':'gelu'}", "mlp"},
         {"{'model_type':'llama'," SHAPE ",'rope_scaling':{'type':'linear','factor':2}}",
          "rope_scaling"},

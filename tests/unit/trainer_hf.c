@@ -1,0 +1,156 @@
+/* Hugging Face folders of every family: configurations, refusals, damaged tensors. That weights and
+ * values agree is shown by tests/mpi/golden.c and save_hf.sh. */
+#include "tests/unit/trainer_world.h"
+
+#include <errno.h>
+
+#include "trainer/hf.h"
+
+#define WORDS                                                                                      \
+    "'name':'gpt2','layers':2,'hidden':32,'heads':4,'ffn':24,'vocab':50,'seq':16,'norm_eps':1e-4"
+
+/* A model's words in config.json and back. */
+static void every_family_comes_back_from_its_config(void **state)
+{
+    static const char *const models[] = {
+        "{" WORDS "}",
+        "{" WORDS ",'qkv_bias':true,'out_bias':true,'mlp_bias':true}",
+        "{" WORDS ",'qkv_bias':true}",
+        "{" WORDS ",'qk_norm':'head','qkv_bias':true,'out_bias':true}",
+        "{" WORDS ",'norm':'layernorm','mlp':'gelu-tanh','positions':'learned','tied':true}",
+        "{" WORDS ",'norm':'layernorm','mlp':'gelu','positions':'learned'}",
+        "{" WORDS ",'norm':'layernorm','mlp':'gelu','parallel_block':true,"
+        "'partial_rotary_factor':0.5}",
+        "{" WORDS ",'norm':'layernorm','mlp':'gelu-tanh','qkv_bias':false,'out_bias':false}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        AUTO_JSON *v = unit_json(models[i]);
+        AUTO_JSON *config = NULL, *ours = NULL;
+        struct pl_model m, back;
+        struct err e = {0};
+
+        assert_int_equal(pl_model_parse(&m, v, &e), 0);
+        if (tr_hf_config(&config, &m, &e) < 0 || tr_hf_model(&back, config, &e) < 0 ||
+            (ours = pl_model_json(&m), tr_same_model(ours, &back, "the config", &e)) < 0)
+            fail_msg("%s: %s", models[i], e.text);
+    }
+}
+
+/* What no class of Hugging Face has is refused by key. */
+static void words_without_a_class_are_refused_by_key(void **state)
+{
+    static const struct {
+        const char *model, *key;
+    } rows[] = {
+        {"{" WORDS ",'norm':'layernorm'}", "/mlp"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','kv_heads':2}", "/kv_heads"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','mlp_bias':false}", "/mlp_bias"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','out_bias':false}", "/out_bias"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','positions':'learned',"
+         "'parallel_block':true}",
+         "/parallel_block"},
+        {"{" WORDS ",'parallel_block':true}", "/parallel_block"},
+        {"{" WORDS ",'positions':'learned'}", "/positions"},
+        {"{" WORDS ",'qk_norm':'head','qkv_bias':true}", "/qkv_bias"},
+        {"{" WORDS ",'partial_rotary_factor':0.5}", "/partial_rotary_factor"},
+        {"{" WORDS ",'sliding_window':4}", "/sliding_window"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_JSON *v = unit_json(rows[i].model);
+        AUTO_JSON *config = NULL;
+        struct pl_model m;
+        struct err e = {0};
+
+        assert_int_equal(pl_model_parse(&m, v, &e), 0);
+        assert_int_equal(tr_hf_config(&config, &m, &e), -ENOTSUP);
+        assert_string_equal(e.pointer, rows[i].key);
+    }
+}
+
+/* The golden folder NAME loaded into a model of one rank, with the files in FOLDER. */
+static int load_golden(const char *name, const char *folder, struct err *e)
+{
+    AUTO_FREE char *golden = mem_printf("%s/tests/data/golden/%s", getenv("PT_SRC"), name);
+    struct job job;
+    struct tr_params t;
+    struct tr_ckpt_what what = {.model = &job.model};
+    AUTO_FREE struct tr_part *part = NULL;
+    int r;
+
+    assert_int_equal(tr_hf_model_load(&job.model, golden, e), 0);
+    job.layout = world_layout(&job.model, 1, "");
+    params_make(&t, &job.model, &job.layout, 0);
+    what.part = part = tr_parts(&what.count, &t, &job.layout, false);
+    r = tr_hf_load(folder ? folder : golden, &what, &tr_team_alone, e);
+    params_done(&t);
+    return r;
+}
+
+/* FOLDER/model.safetensors of the golden case NAME with tensor SPOILT renamed to AS or, where that
+ * is NULL, one row longer. */
+static void write_spoilt(const char *folder, const char *name, const char *spoilt, const char *as)
+{
+    AUTO_FREE char *from =
+        mem_printf("%s/tests/data/golden/%s/model.safetensors", getenv("PT_SRC"), name);
+    AUTO_FREE char *to = mem_printf("%s/model.safetensors", folder);
+    AUTO(tr_st) *in = NULL, *out = tr_st_new(to, NULL);
+    struct err e = {0};
+
+    assert_int_equal(tr_st_open(&in, from, &e), 0);
+    for (size_t i = 0; i < in->count; i++) {
+        const struct tr_st_tensor *t = &in->tensor[i];
+        bool this = str_eq(t->name, spoilt);
+        int64_t shape[2] = {t->shape[0] + (this && !as), t->shape[1]};
+
+        tr_st_add(out, this && as ? as : t->name, t->dtype, t->ndim, shape);
+    }
+    assert_int_equal(tr_st_create(out, &e), 0);
+}
+
+static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
+{
+    static const struct {
+        const char *golden, *tensor, *as, *says;
+    } rows[] = {
+        {"gpt2", "transformer.h.1.attn.c_attn.weight", NULL,
+         "transformer.h.1.attn.c_attn.weight is 37 x 108 where the model needs 36 x 108"},
+        {"gpt2", "transformer.h.2.mlp.c_fc.bias", "transformer.h.2.mlp.c_fc.bios",
+         "transformer.h.2.mlp.c_fc.bios is not part of the model"},
+        {"gpt2", "transformer.wpe.weight", "lm_head.weight", "transformer.wpe.weight is missing"},
+        {"neox", "gpt_neox.layers.0.attention.query_key_value.weight", NULL,
+         "query_key_value.weight is 145 x 48 where the model needs 144 x 48"},
+        {"neox", "gpt_neox.layers.1.attention.query_key_value.bias",
+         "gpt_neox.layers.1.attention.bias", "query_key_value.bias is missing"},
+        {"qwen3", "model.layers.1.self_attn.q_norm.weight", "rotary_emb.inv_freq",
+         "self_attn.q_norm.weight is missing"},
+    };
+    AUTO_FREE char *folder = unit_folder("spoilt");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct err e = {0};
+
+        if (load_golden(rows[i].golden, NULL, &e) < 0)
+            fail_msg("%s", e.text);
+        write_spoilt(folder, rows[i].golden, rows[i].tensor, rows[i].as);
+        assert_true(load_golden(rows[i].golden, folder, &e) < 0);
+        if (!strstr(e.text, rows[i].says))
+            fail_msg("%s, not: %s", e.text, rows[i].says);
+    }
+    file_remove_tree(folder, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_family_comes_back_from_its_config),
+        cmocka_unit_test(words_without_a_class_are_refused_by_key),
+        cmocka_unit_test(a_damaged_gpt_folder_is_refused_by_tensor),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

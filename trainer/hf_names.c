@@ -1,0 +1,220 @@
+/* Names, shapes and places of tensors in the folders of GPT-2 and GPT-NeoX; the others' are ours.
+ * Source: the published model classes (transformers, models/gpt2 and models/gpt_neox). */
+#include "trainer/hf_names.h"
+
+#include "base/base.h"
+#include "trainer/archive.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* ---- families ------------------------------------------------------------ */
+
+static int lacks(struct err *error, const char *key, const char *what)
+{
+    AUTO_FREE char *at = mem_printf("/%s", key);
+
+    return err_at(error, -ENOTSUP, at, "no class of Hugging Face has %s %s in such a model", key,
+                  what);
+}
+
+/* Both have heads of hidden / heads, with keys of their own, and biases everywhere. */
+static int check_gpt(const struct pl_model *model, struct err *error)
+{
+    if (model->mlp != PL_GELU && model->mlp != PL_GELU_TANH)
+        return lacks(error, "mlp", "other than gelu and gelu-tanh");
+    if (pl_model_is_moe(model))
+        return lacks(error, "moe", "with layernorm");
+    if (model->kv_heads != model->heads)
+        return lacks(error, "kv_heads", "other than heads");
+    if (model->heads * model->head_dim != model->hidden)
+        return lacks(error, "head_dim", "other than hidden / heads");
+    if (model->qk_norm != PL_QK_NONE)
+        return lacks(error, "qk_norm", "with layernorm");
+    if (!model->mlp_bias)
+        return lacks(error, "mlp_bias", "false");
+    if (model->qkv_bias != model->out_bias)
+        return lacks(error, "out_bias", "other than qkv_bias");
+    return 0;
+}
+
+static int gpt_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    int r = check_gpt(model, error);
+
+    if (r < 0)
+        return r;
+    *ret = model->positions == PL_LEARNED ? TR_HF_GPT2 : TR_HF_NEOX;
+    if (*ret == TR_HF_GPT2 && !model->qkv_bias)
+        return lacks(error, "qkv_bias", "false with learned positions");
+    if (*ret == TR_HF_GPT2 && model->parallel_block)
+        return lacks(error, "parallel_block", "true with learned positions");
+    return 0;
+}
+
+static int check_mixtral(const struct pl_model *model, struct err *error)
+{
+    if (model->moe.shared_ffn)
+        return err_at(error, -ENOTSUP, "/moe/shared_ffn", "Mixtral has no shared_ffn (%d)",
+                      model->moe.shared_ffn);
+    if (model->moe.every > 1)
+        return err_at(error, -ENOTSUP, "/moe/every",
+                      "Mixtral has experts in every layer, not every %d", model->moe.every);
+    if (model->moe.dense_layers)
+        return err_at(error, -ENOTSUP, "/moe/dense_layers", "Mixtral has no dense_layers (%d)",
+                      model->moe.dense_layers);
+    if (model->qk_norm != PL_QK_NONE)
+        return err_at(error, -ENOTSUP, "/qk_norm", "Mixtral has no qk_norm");
+    if (model->qkv_bias || model->out_bias)
+        return err_at(error, -ENOTSUP, "/qkv_bias", "Mixtral has no biases");
+    return 0;
+}
+
+static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    bool qwen3 = model->qk_norm == PL_QK_HEAD, qwen2 = model->qkv_bias && !model->out_bias;
+
+    if (model->mlp != PL_SWIGLU)
+        return lacks(error, "mlp", "other than swiglu with rmsnorm");
+    if (model->positions != PL_ROPE)
+        return lacks(error, "positions", "other than rope with rmsnorm");
+    if (model->parallel_block)
+        return lacks(error, "parallel_block", "true with rmsnorm");
+    if (pl_rotary_dim(model) != model->head_dim)
+        return lacks(error, "partial_rotary_factor", "below 1 with rmsnorm");
+    if (pl_model_is_moe(model)) {
+        *ret = TR_HF_MIXTRAL;
+        return check_mixtral(model, error);
+    }
+    if (model->out_bias && !model->qkv_bias)
+        return lacks(error, "out_bias", "true without qkv_bias");
+    if ((qwen2 || qwen3) && model->mlp_bias)
+        return lacks(error, "mlp_bias", "true with these biases and norms of attention");
+    if (qwen2 && qwen3)
+        return lacks(error, "qkv_bias", "true without out_bias next to qk_norm");
+    *ret = qwen3 ? TR_HF_QWEN3 : qwen2 ? TR_HF_QWEN2 : TR_HF_LLAMA;
+    return 0;
+}
+
+int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    return model->norm == PL_LAYERNORM ? gpt_family(ret, model, error)
+                                       : llama_family(ret, model, error);
+}
+
+/* ---- places -------------------------------------------------------------- */
+
+/* A tensor's name in a layer, or without one; FUSED: which of q, k, v it is, or -1. */
+struct row {
+    enum pl_tensor tensor;
+    const char *gpt2, *neox;
+    int fused;
+};
+
+static const struct row rows[] = {
+    {PL_T_EMBED, "transformer.wte.weight", "gpt_neox.embed_in.weight", -1},
+    {PL_T_POSITIONS, "transformer.wpe.weight", "", -1},
+    {PL_T_HEAD, "lm_head.weight", "embed_out.weight", -1},
+    {PL_T_FINAL_NORM, "transformer.ln_f.weight", "gpt_neox.final_layer_norm.weight", -1},
+    {PL_T_FINAL_NORM_BIAS, "transformer.ln_f.bias", "gpt_neox.final_layer_norm.bias", -1},
+    {PL_T_NORM1, "ln_1.weight", "input_layernorm.weight", -1},
+    {PL_T_NORM1_BIAS, "ln_1.bias", "input_layernorm.bias", -1},
+    {PL_T_NORM2, "ln_2.weight", "post_attention_layernorm.weight", -1},
+    {PL_T_NORM2_BIAS, "ln_2.bias", "post_attention_layernorm.bias", -1},
+    {PL_T_Q, "attn.c_attn.weight", "attention.query_key_value.weight", 0},
+    {PL_T_K, "attn.c_attn.weight", "attention.query_key_value.weight", 1},
+    {PL_T_V, "attn.c_attn.weight", "attention.query_key_value.weight", 2},
+    {PL_T_Q_BIAS, "attn.c_attn.bias", "attention.query_key_value.bias", 0},
+    {PL_T_K_BIAS, "attn.c_attn.bias", "attention.query_key_value.bias", 1},
+    {PL_T_V_BIAS, "attn.c_attn.bias", "attention.query_key_value.bias", 2},
+    {PL_T_O, "attn.c_proj.weight", "attention.dense.weight", -1},
+    {PL_T_O_BIAS, "attn.c_proj.bias", "attention.dense.bias", -1},
+    {PL_T_UP, "mlp.c_fc.weight", "mlp.dense_h_to_4h.weight", -1},
+    {PL_T_UP_BIAS, "mlp.c_fc.bias", "mlp.dense_h_to_4h.bias", -1},
+    {PL_T_DOWN, "mlp.c_proj.weight", "mlp.dense_4h_to_h.weight", -1},
+    {PL_T_DOWN_BIAS, "mlp.c_proj.bias", "mlp.dense_4h_to_h.bias", -1},
+};
+
+static const struct row *row_of(enum pl_tensor tensor)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (rows[i].tensor == tensor)
+            return &rows[i];
+    return NULL;
+}
+
+static bool is_gpt(enum tr_hf_family family)
+{
+    return family == TR_HF_GPT2 || family == TR_HF_NEOX;
+}
+
+void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct pl_model *model,
+                 const struct pl_param *whole)
+{
+    const struct row *row = is_gpt(family) ? row_of(whole->tensor) : NULL;
+    bool gpt2 = family == TR_HF_GPT2;
+    uint64_t hidden = (uint64_t)model->hidden, dim = (uint64_t)model->head_dim;
+
+    *ret = (struct tr_hf_place){
+        .dims = whole->dims, .shape = {whole->shape[0], whole->shape[1]}, .block = whole->shape[0]};
+    snprintf(ret->name, sizeof(ret->name), "%s", whole->name);
+    if (!is_gpt(family))
+        return;
+    assert(row); /* the family has no other tensors */
+    snprintf(ret->name, sizeof(ret->name), "%s", gpt2 ? row->gpt2 : row->neox);
+    if (whole->layer >= 0)
+        snprintf(ret->name, sizeof(ret->name), "%s.%d.%s",
+                 gpt2 ? "transformer.h" : "gpt_neox.layers", whole->layer,
+                 gpt2 ? row->gpt2 : row->neox);
+    if (row->fused >= 0) {
+        ret->shape[0] = 3 * hidden;
+        ret->base = (uint64_t)row->fused * (gpt2 ? hidden : dim);
+        ret->block = gpt2 ? hidden : dim;
+        ret->group = gpt2 ? 0 : 3 * dim;
+    }
+    if (gpt2 && whole->layer >= 0 && whole->dims == 2) {
+        uint64_t out = ret->shape[0];
+
+        ret->transposed = true;
+        ret->shape[0] = ret->shape[1];
+        ret->shape[1] = out;
+    }
+}
+
+bool tr_hf_place_is_plain(const struct tr_hf_place *place, const struct pl_param *whole)
+{
+    return !place->transposed && place->shape[0] == whole->shape[0];
+}
+
+void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct pl_model *model)
+{
+    struct pl_params all;
+    int cap = 0;
+
+    tr_archive_whole(&all, model);
+    *ret = (struct pl_params){0};
+    for (int i = 0; i < all.n; i++) {
+        struct tr_hf_place place;
+        struct pl_param *tensor;
+
+        tr_hf_place(&place, family, model, &all.p[i]);
+        if (tr_archive_param(ret, place.name)) /* a part of one that is there */
+            continue;
+        MEM_GROW(ret->p, ret->n, cap);
+        tensor = &ret->p[ret->n++];
+        *tensor = (struct pl_param){.dims = place.dims, .shape = {place.shape[0], place.shape[1]}};
+        snprintf(tensor->name, sizeof(tensor->name), "%s", place.name);
+    }
+    pl_params_done(&all);
+}
+
+bool tr_hf_ignorable(enum tr_hf_family family, const char *name, bool tied)
+{
+    if (str_ends(name, "rotary_emb.inv_freq"))
+        return true;
+    if (is_gpt(family) &&
+        (str_ends(name, ".attn.bias") || str_ends(name, ".attn.masked_bias") ||
+         str_ends(name, ".attention.bias") || str_ends(name, ".attention.masked_bias")))
+        return true;
+    return tied && str_eq(name, family == TR_HF_NEOX ? "embed_out.weight" : "lm_head.weight");
+}

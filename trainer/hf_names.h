@@ -1,0 +1,45 @@
+/*
+ * Where our tensors lie in a folder of Hugging Face's. Private to the files of folders and their
+ * tests.
+ *
+ * The names of the parameter table are those of Llama, Mixtral, Qwen 2 and Qwen 3. Two families
+ * have others, and fuse q, k and v:
+ *
+ *   GPT-2     matrices are stored (in, out); c_attn (hidden, 3 hidden) has the columns of q, then
+ *             of k, then of v
+ *   GPT-NeoX  query_key_value (3 hidden, hidden) has for each head its rows of q, of k, of v
+ */
+#ifndef TRAINER_HF_NAMES_H
+#define TRAINER_HF_NAMES_H
+
+#include "base/err.h"
+#include "plan/plan.h"
+
+enum tr_hf_family { TR_HF_LLAMA, TR_HF_QWEN2, TR_HF_QWEN3, TR_HF_MIXTRAL, TR_HF_GPT2, TR_HF_NEOX };
+
+/* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */
+int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error);
+
+/* One of our tensors in a tensor of the folder: row r of ours is row base + r / block * group + r %
+ * block of the folder's, or that column where it is transposed. */
+struct tr_hf_place {
+    char name[96]; /* as long as that of a parameter */
+    int dims;
+    uint64_t shape[2]; /* of the folder's tensor; shape[1] is 1 for a vector */
+    bool transposed;
+    uint64_t base, block, group;
+};
+
+/* WHOLE is a row of the table of a run on one rank. */
+void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct pl_model *model,
+                 const struct pl_param *whole);
+/* Our tensor is the folder's, element for element. */
+bool tr_hf_place_is_plain(const struct tr_hf_place *place, const struct pl_param *whole);
+
+/* A table whose rows are the folder's tensors: name, dims and shape alone mean something. */
+void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct pl_model *model);
+
+/* A tensor of the folder that is no parameter and may be left out: masks, tables of rotation. */
+bool tr_hf_ignorable(enum tr_hf_family family, const char *name, bool tied);
+
+#endif
