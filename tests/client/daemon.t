@@ -43,7 +43,9 @@ for trainer in megatron torchtitan deepspeed; do
 done
 printf '{"name": "x", "model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "megatron",
  "space": {"zero": [3], "tp": [2], "pp": [2], "micro_batch": [1], "recompute": ["none"]}, "budget": {"trials": 3}}' >zero.json
-ok "an unsupported value gets the nearest supported one" text '"zero": \[1\] instead of \[3\];' "$partune" plan zero.json
+ok "an unsupported combination gets the smallest change" text '"pp": \[1\] instead of \[2\];' "$partune" plan zero.json
+sed -e 's/megatron/torchtitan/' -e 's/"zero": \[3\]/"zero": [1]/' zero.json >one.json
+ok "an unsupported value gets the nearest supported one" text '"zero": \[[02]\] instead of \[1\];' "$partune" plan one.json
 sed 's/"zero": \[3\]/"zero": [1]/' zero.json >one.json
 ok "and it is right" text '^ *1  .*tp2' "$partune" plan one.json
 printf '{"model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "megatron",
