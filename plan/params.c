@@ -3,8 +3,9 @@
  *
  * Order of the flat buffers: dense matrices (embedding, layers chunk by chunk, output), then norms
  * and routers, then experts layer by layer. q, k and v are neighbors, and gate and up are, so that
- * one GEMM serves each group, and so are their biases, which follow; the three matrices of an expert are neighbors and experts follow
- * each other at a constant stride, as the grouped GEMM wants.
+ * one GEMM serves each group, and so are their biases, which follow; the three matrices of an
+ * expert are neighbors and experts follow each other at a constant stride, as the grouped GEMM
+ * wants.
  *
  * A walk emits the parameters in that order. Building the table keeps them; counting keeps the last
  * one and the open bucket only, and counts the experts of a layer, which are alike, at once.

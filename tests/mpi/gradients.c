@@ -394,8 +394,8 @@ static void compare(const struct tr_rank *r, double *w, const char *name)
             worst = fmax(worst, fabs(want - (double)grad[k]));
             largest = fmax(largest, fabs(want));
         }
-        /* Softmax does not see what is added to all keys alike, up to their rotation: terms as large
-         * as those of the queries' bias, the tensor before, cancel. */
+        /* Softmax does not see what is added to all keys alike, up to their rotation: terms as
+         * large as those of the queries' bias, the tensor before, cancel. */
         double terms = p->tensor == PL_T_K_BIAS ? fmax(largest, before) : largest;
         bool good = worst <= 1.1e-4 * terms + 1e-9 && (largest > 0 || p->expert >= 0);
 

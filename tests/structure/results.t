@@ -24,6 +24,8 @@ EXCEPTIONS = (
     ("tr_*_double", "values", "values that all ranks reduce in place"),
     ("tr_grads_reduce", "sums", "sums that all ranks reduce in place"),
     ("tr_linear_dw", "dw", "a gradient that is added to"),
+    ("tr_norm_fwd", "stats", "beside y, by the name in its formula, as in kernels/"),
+    ("tr_ring_fwd", "lse", "beside out, by the name in its formula, as in kernels/"),
     ("pl_pipe_of", "store", "room that one call keeps for the next"),
     ("tn_engine_new", "spec", "taken: NULL after success"),
     ("tn_slurm_line", "text", "a cursor, advanced"),
