@@ -10,6 +10,7 @@
 #include "plan/cost_parts.h"
 #include "plan/memory_parts.h"
 #include "plan/precision.h"
+#include "plan/recompute.h"
 
 #include <assert.h>
 #include <math.h>
@@ -28,7 +29,7 @@ enum { LAYER_TENSORS = 12 };
 
 struct shape {
     int tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads, overlap_moe, crowd,
-        cp_comm;
+        cp_comm, modules;
 };
 
 struct shape_time {
@@ -146,7 +147,8 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
                         layout->threads,
                         layout->overlap_moe_a2a,
                         crowd_of(ctx->op.problem.cluster, layout),
-                        layout->cp_comm};
+                        layout->cp_comm,
+                        (int)pl_recompute_modules(layout)};
     struct shape_time *s = &ctx->table[hash_of(&key) % SHAPES];
 
     if (s->full && !memcmp(&s->key, &key, sizeof(key))) {

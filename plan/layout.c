@@ -1,4 +1,5 @@
 #include "plan/plan.h"
+#include "plan/recompute.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -128,6 +129,7 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
         layout->overlap_moe_a2a = 0;
     if (layout->precision < PL_FP8 || layout->zero == 0)
         layout->fp8_param_gather = 0;
+    pl_recompute_canonical(layout, model);
 }
 
 bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right)

@@ -17,6 +17,7 @@
  */
 #include "plan/memory_parts.h"
 #include "plan/precision.h"
+#include "plan/recompute.h"
 
 #include "base/base.h"
 #include "plan/shape.h"
@@ -198,6 +199,13 @@ static double tokens_of(const struct pl_problem *problem, const struct pl_layout
     return (double)problem->workload->seq / layout->cp * layout->micro_batch;
 }
 
+static bool keeps_scores(const struct pl_layout *layout)
+{
+    unsigned again = pl_recompute_modules(layout);
+
+    return layout->recompute == PL_RECOMPUTE_NONE || (again && !(again & PL_RE_CORE));
+}
+
 double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
                                  bool moe)
 {
@@ -206,6 +214,7 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
     double tokens = tokens_of(problem, layout), h = model->hidden, tp = layout->tp;
     double wide = layout->precision == PL_FP32 ? 2 : 1; /* formulas count 2-byte elements */
     struct pl_operands operands;
+    struct pl_dropped dropped;
     struct pl_mix mix;
     double outside, inside, copied;
     double masks = has_dropout(model) ? 2 * h : 0; /* one byte an element */
@@ -229,9 +238,12 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
         return wide * tokens *
                (2 * h / (layout->sp ? tp : 1) +
                 saved_products(model, trainer->selective_share) / tp);
-    if (layout->recompute == PL_RECOMPUTE_NONE && !trainer->flash)
+    if (keeps_scores(layout) && !trainer->flash)
         scores = 5.0 * model->heads * problem->workload->seq / layout->cp /
                  tp; /* softmax, its mask and its dropout */
+    pl_dropped_of(&dropped, model, layout, &operands, moe);
+    outside -= dropped.outside;
+    inside -= dropped.inside;
     if (moe) {
         double routed = model->moe.capacity_factor > 0 ? model->moe.capacity_factor
                         : model->moe.force_balance     ? 1
@@ -240,15 +252,16 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
         /* Inputs of the experts are kept as gathered over etp, for the weights' gradient; outputs
          * as scattered again, for the router's, which needs only the hidden rows where those are
          * weighted. */
-        double outputs = trainer->weighs_rows ? 0 : 2 * h;
+        double outputs = trainer->weighs_rows ? 0 : 2 * h, copy;
 
         /* the router keeps the second norm's output, too */
         inside += 2 * h + ffn_bytes(model, model->moe.shared_ffn, operands.kept) +
                   (model->moe.shared_ffn ? copied * h : 0);
+        copy = layout->etp * operands.kept * h + outputs +
+               ffn_bytes(model, model->moe.expert_ffn, operands.kept) - dropped.copy;
         return wide * tokens *
                (outside / (layout->sp ? tp : 1) + inside / tp + scores +
-                copies * (layout->etp * operands.kept * h + outputs +
-                          ffn_bytes(model, model->moe.expert_ffn, operands.kept)));
+                copies * (dropped.copies ? 0 : copy));
     }
     inside += mix.ffn * ffn_bytes(model, model->ffn, operands.kept);
     outside += mix.ffn * operands.kept * h; /* input of fc1 */

@@ -8,6 +8,7 @@
  * themselves, without a table of efficiencies.
  */
 #include "plan/cost_parts.h"
+#include "plan/recompute.h"
 
 #include <math.h>
 
@@ -282,6 +283,57 @@ static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *lay
                     op->rates.element * (4 * rows * op->problem.model->hidden + 3 * inner), 3);
 }
 
+/* The forward pass of the feed-forward that the modules AGAIN make anew. */
+static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                      const struct pl_layout *layout, bool moe, unsigned again)
+{
+    const struct pl_model *model = op->problem.model;
+    double tokens = tokens_of(op, layout) / layout->tp, elem = op->rates.element, dense = 0;
+    bool whole = moe && (again & PL_RE_MOE);
+    struct pl_layer_time part = {0};
+
+    if (whole) {
+        moe_mlp(&part, op, layout);
+        layer->ep_re += layer->ep_fwd;
+    } else if (moe && (again & PL_RE_MOE_ACT)) {
+        layer->re +=
+            streamed(&op->rates, 3 * elem * tokens * model->moe.top_k * model->moe.expert_ffn, 1);
+    }
+    if (!moe && (again & PL_RE_MLP))
+        dense = model->ffn;
+    else if (whole || (moe && (again & PL_RE_SHARED)))
+        dense = model->moe.shared_ffn;
+    if (dense > 0) { /* half of the layer's collectives are the feed-forward's */
+        dense_mlp(&part, op, layout, dense);
+        layer->re += streamed(&op->rates, 3 * elem * tokens * dense, 1);
+        layer->tp_re += layer->tp_fwd / 2;
+    }
+    layer->re += part.fwd;
+}
+
+/* Module by module, in addition. */
+static void add_modules(struct pl_layer_time *layer, double core, const struct pl_op_ctx *op,
+                        const struct pl_layout *layout, bool moe)
+{
+    const struct pl_model *model = op->problem.model;
+    unsigned again = pl_recompute_modules(layout);
+    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double norm = streamed(&op->rates, 2 * op->rates.element * rows * model->hidden, 1);
+    struct pl_product product[PL_MOST_PRODUCTS];
+    struct pl_layer_time part = {0};
+    int many = (again & PL_RE_MLA) ? pl_attention_products(product, model) : 0;
+
+    for (int i = 0; i < many; i++)
+        if (product[i].in < model->hidden && product[i].split == PL_SPLIT_OUT) /* of a latent */
+            add_product(&part, &op->rates, tokens, product[i].out / layout->tp, product[i].in);
+    layer->re += part.fwd;
+    if (again & PL_RE_NORM)
+        layer->re += norm * (pl_model_is_mla(model) + moe);
+    if (again & PL_RE_CORE)
+        layer->re += core;
+    again_ffn(layer, op, layout, moe, again);
+}
+
 /* What is computed again: all of the forward pass, or what the trainer's selective mode gives up,
  * by default the core of attention where it keeps its scores. */
 static void add_recompute(struct pl_layer_time *layer, double core, const struct pl_op_ctx *op,
@@ -297,6 +349,8 @@ static void add_recompute(struct pl_layer_time *layer, double core, const struct
             layer->re = restored_s(op, layout, moe);
         else if (op->problem.trainer->selective_share > 0)
             layer->re = op->problem.trainer->selective_share * layer->fwd;
+        else if (pl_recompute_modules(layout))
+            add_modules(layer, core, op, layout, moe);
         else
             layer->re = op->problem.trainer->flash ? 0 : core;
     }

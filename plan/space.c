@@ -7,6 +7,7 @@
  * that can no longer become legal are left at once. The rules of legal.c stay the only judge: those
  * that read the first ten keys only are asked once for each stem, the others for each layout.
  */
+#include "plan/recompute.h"
 #include "plan/space_walk.h"
 
 #include <assert.h>
@@ -363,6 +364,14 @@ bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_
         return layout->pp > 1;
     case PL_KEY_OVERLAP_MOE:
         return model->moe.experts && layout->ep > 1;
+    case PL_KEY_RE_MLP:
+    case PL_KEY_RE_MOE:
+    case PL_KEY_RE_MOE_ACT:
+    case PL_KEY_RE_SHARED:
+    case PL_KEY_RE_NORM:
+    case PL_KEY_RE_MLA:
+    case PL_KEY_RE_CORE:
+        return pl_recompute_applies(layout, model, key);
     case PL_KEY_FP8_PARAMS:
         return layout->precision >= PL_FP8 && layout->zero;
     default:

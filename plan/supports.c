@@ -119,6 +119,27 @@ static void megatron_model(struct pl_check *check)
             pl_breaks(check, rule[i].key, "trainer megatron does not support %s", rule[i].why);
 }
 
+/* Of recomputation by module: delayed scales are of the first pass, and fp32 has no grouped
+ * products. */
+static void megatron_modules(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    const struct {
+        int value;
+        const char *key;
+    } narrow[] = {{layout->recompute_moe_act, "recompute_moe_act"},
+                  {layout->recompute_layernorm, "recompute_layernorm"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(narrow); i++)
+        if (narrow[i].value && layout->precision == PL_FP8)
+            pl_breaks(check, narrow[i].key,
+                      "trainer megatron does not support %s 1 with precision fp8: delayed scaling",
+                      narrow[i].key);
+    if (layout->recompute_moe_act && layout->precision == PL_FP32)
+        pl_breaks(check, "recompute_moe_act",
+                  "trainer megatron does not support recompute_moe_act 1 with precision fp32");
+}
+
 /* Megatron's flags come with conditions of their own. */
 void pl_megatron_limits(struct pl_check *check)
 {
@@ -145,8 +166,11 @@ void pl_megatron_limits(struct pl_check *check)
         lacks = "pp > 1 and vp 1";
     else if (layout->recompute == PL_RECOMPUTE_FULL)
         lacks = "recompute full";
+    else if (layout->recompute_moe)
+        lacks = "recompute_moe 1";
     else if (layout->precision == PL_FP32)
         lacks = "precision fp32";
+    megatron_modules(check);
     if (layout->overlap_moe_a2a && lacks)
         pl_breaks(check, "overlap_moe_a2a",
                   "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);

@@ -33,10 +33,10 @@ def flat(value, prefix=""):
 
 def megatron(text):
     lines = [l for l in text.splitlines() if not l.startswith("#")]
-    assert lines and all(re.fullmatch(r"--[a-z0-9-]+( [^ ]+)?", l) for l in lines), lines
+    assert lines and all(re.fullmatch(r"--recompute-modules( [a-z_]+)+|--[a-z0-9-]+( [^ ]+)?", l) for l in lines), lines
     known("megatron", (l.split()[0] for l in lines))
     assert len({l.split()[0] for l in lines}) == len(lines), "an argument twice"
-    return {l.split()[0]: l.split()[1] if " " in l else True for l in lines}
+    return {l.split()[0]: l.split(" ", 1)[1] if " " in l else True for l in lines}
 
 
 def as_json(target):

@@ -163,6 +163,62 @@ static void options_take_part_where_a_space_names_them(void **state)
     assert_true(values[0] == 1 && values[1] == 2);
 }
 
+static double kept_of(const struct world *x, const char *text, bool moe)
+{
+    struct pl_layout l = layout_of(x, text);
+    struct pl_verdict verdict;
+    char all[512];
+
+    if (!pl_layout_check(&verdict, problem_of(x), &l))
+        fail_msg("%s: %s", text, pl_verdict_text(all, sizeof(all), &verdict));
+    return pl_layer_activation_bytes(problem_of(x), &l, moe);
+}
+
+#define AGAIN "{'world':64,'ep':8,'recompute':'selective','"
+
+/* What a module keeps beyond its input is dropped: bytes a token of a layer of Mixtral, by hand. */
+static void modules_drop_what_they_keep(void **state)
+{
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 8, 256, "megatron");
+    double tokens = x.w.seq, h = x.m.hidden, f = x.m.moe.expert_ffn, copies = 1.1 * x.m.moe.top_k;
+    double plain = kept_of(&x, "{'world':64,'ep':8}", true);
+
+    (void)state;
+    x.m.moe.shared_ffn = 0;
+    assert_true(fabs(plain - kept_of(&x, AGAIN "recompute_moe_act':1}", true) -
+                     tokens * copies * 2 * f) < 1);
+    assert_true(fabs(plain - kept_of(&x, AGAIN "recompute_moe':1}", true) -
+                     tokens * copies * (2 * h + 6 * f)) < 1);
+    assert_true(fabs(plain - kept_of(&x, AGAIN "recompute_layernorm':1}", true) - tokens * 2 * h) <
+                1);
+    x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    assert_true(fabs(kept_of(&x, "{'world':64}", false) -
+                     kept_of(&x, "{'world':64,'recompute':'selective','recompute_mlp':1}", false) -
+                     x.w.seq * (2.0 * x.m.hidden + 6.0 * x.m.ffn)) < 1);
+}
+
+static double recomputed(const struct world *x, const char *text)
+{
+    struct pl_layout l = layout_of(x, text);
+    struct pl_cost cost;
+
+    pl_cost(&cost, problem_of(x), &l);
+    return cost.seconds[PL_COST_RECOMPUTE];
+}
+
+static void modules_repeat_what_they_compute(void **state)
+{
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 8, 256, "megatron");
+    double full = recomputed(&x, "{'world':64,'ep':8,'recompute':'full'}"),
+           moe = recomputed(&x, AGAIN "recompute_moe':1}"),
+           act = recomputed(&x, AGAIN "recompute_moe_act':1}"),
+           both = recomputed(&x, AGAIN "recompute_moe_act':1,'recompute_layernorm':1}");
+
+    (void)state;
+    assert_true(recomputed(&x, "{'world':64,'ep':8,'recompute':'selective'}") <= 0);
+    assert_true(act > 0 && act < both && both < moe / 4 && moe < full && moe > 0.4 * full);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +228,8 @@ int main(void)
         cmocka_unit_test(a_recipe_costs_its_casts),
         cmocka_unit_test(narrow_weights_are_gathered_in_half_the_bytes),
         cmocka_unit_test(options_take_part_where_a_space_names_them),
+        cmocka_unit_test(modules_drop_what_they_keep),
+        cmocka_unit_test(modules_repeat_what_they_compute),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,11 +278,13 @@ static void nested_settings_without_a_word_are_listed(void **state)
     assert_string_equal(out.ignored.v[0].setting, "zero_optimization.offload_optimizer");
     assert_int_equal(tn_import(&out, "megatron",
                                "--recompute-granularity selective "
-                               "--recompute-modules core_attn mlp --seed 1",
+                               "--recompute-modules core_attn mlp mhc --seed 1",
                                32, &m, &e),
                      0);
     assert_int_equal(out.ignored.count, 2);
     assert_string_equal(out.ignored.v[0].setting, "--recompute-modules");
+    assert_non_null(strstr(out.ignored.v[0].detail, "mhc"));
+    assert_true(out.layout.recompute_mlp && out.layout.recompute_core_attn);
 }
 
 /* A job as it stands in somebody's script: the launcher before it, variables set, quotes, comments.

@@ -102,10 +102,13 @@ static void write_recompute(struct str *out, const struct pl_layout *layout)
         number(out, "recompute_num_layers", 1);
     else
         text(out, "recompute_num_layers", NULL);
-    if (selective)
-        str_add(out, "        recompute_modules=[\"core_attn\"],\n");
-    else
+    if (!selective) {
         text(out, "recompute_modules", NULL);
+        return;
+    }
+    str_add(out, "        recompute_modules=[");
+    tn_megatron_modules(out, layout, ", ", "\"");
+    str_add(out, "],\n");
 }
 
 static void write_model(struct str *out, const struct tn_export_in *in)

@@ -289,12 +289,15 @@ static void compare_balancing(struct megatron *import)
                        pl_aux_loss_names[import->m->moe.aux_loss], ours);
 }
 
-/* Only attention's core has a word here. */
 static int recompute_modules(struct megatron *import, const char *value)
 {
-    if (value && strcmp(value, "core_attn"))
+    const char *unknown = NULL;
+
+    if (value)
+        tn_megatron_read_modules(&unknown, import->l, value);
+    if (unknown)
         tn_finding_add(&import->out->ignored, "--recompute-modules",
-                       "selective recomputation is of core_attn here, not of: %.100s", value);
+                       "modules without a key of the layout: %.100s", unknown);
     return 0;
 }
 

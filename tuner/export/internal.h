@@ -63,6 +63,13 @@ bool tn_megatron_fsdp(const struct pl_layout *layout);
 const char *tn_megatron_cp_comm(const struct pl_layout *layout); /* as both spell it; static */
 int tn_cp_inner(const struct tn_export_in *in);                  /* pl_cp_inner */
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in);
+/* The modules that LAYOUT computes again with recompute selective, between SEPARATOR, each with
+ * QUOTE around it. */
+void tn_megatron_modules(struct str *out, const struct pl_layout *layout, const char *separator,
+                         const char *quote);
+/* Notes a list of them, between blanks, in LAYOUT; *RET is the first that has no key, or NULL, a
+ * part of LIST. */
+void tn_megatron_read_modules(const char **ret, struct pl_layout *layout, const char *list);
 /* It needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
  * refuses it. */
 bool tn_megatron_one_connection(const struct tn_export_in *in);

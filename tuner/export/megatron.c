@@ -29,6 +29,13 @@ const char *const tn_megatron_carries[] = {
     "recompute",
     "precision",
     "fp8_param_gather",
+    "recompute_mlp",
+    "recompute_moe",
+    "recompute_moe_act",
+    "recompute_shared_experts",
+    "recompute_layernorm",
+    "recompute_mla_up_proj",
+    "recompute_core_attn",
     "overlap_grad_reduce",
     "overlap_param_gather",
     "overlap_p2p",
@@ -164,6 +171,13 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
         flag(out, "--overlap-moe-expert-parallel-comm");
 }
 
+static void write_modules(struct str *out, const struct pl_layout *layout)
+{
+    str_add(out, "--recompute-granularity selective\n--recompute-modules ");
+    tn_megatron_modules(out, layout, " ", "");
+    str_addc(out, '\n');
+}
+
 /* What products read, and whether weights are kept so. */
 static void write_narrow(struct str *out, const struct pl_layout *layout)
 {
@@ -210,7 +224,7 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
             out,
             "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n");
     if (l->recompute == PL_RECOMPUTE_SELECTIVE)
-        str_add(out, "--recompute-granularity selective\n--recompute-modules core_attn\n");
+        write_modules(out, l);
     if (l->precision != PL_FP32)
         flag(out, "--bf16");
     write_narrow(out, l);
@@ -352,11 +366,13 @@ static void write_script(struct str *out, const struct tn_export_in *in,
         end = strchr(line, '\n');
         /* Quoted: bars and brackets of a pipeline layout or a layer list mean something to a shell.
          */
-        if (line[name] == ' ')
+        bool several = str_starts(line, "--recompute-modules");
+
+        if (line[name] == ' ' && !several)
             str_addf(out, "    %.*s '%.*s'\n", name, line, (int)(end - line) - name - 1,
                      line + name + 1);
         else
-            str_addf(out, "    %.*s\n", name, line);
+            str_addf(out, "    %.*s\n", several ? (int)(end - line) : name, line);
         end++;
     }
     str_add(out, ")\n\n");
