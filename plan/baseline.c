@@ -69,11 +69,12 @@ static int experts_of(const struct search *search)
 }
 
 /* Whether a stage could hold its share of the layers; spares most calls of the rules. */
-static bool stages_may_be(const struct search *search, int runs)
+static bool stages_may_be(const struct search *search, int pp, int vp)
 {
-    int layers = search->problem->model->layers;
+    int layers = search->problem->model->layers, runs = pp * vp;
 
-    return runs <= layers && (search->problem->trainer->uneven_layers || layers % runs == 0);
+    return runs <= layers && (search->problem->trainer->uneven_layers || layers % runs == 0 ||
+                              pl_stages_auto(search->problem, pp, vp) != PL_STAGES_EVEN);
 }
 
 /* ---- naive --------------------------------------------------------------- */
@@ -104,10 +105,11 @@ static bool try_share(const struct search *search, struct pl_layout *layout, int
 
     for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= pl_usual_zero(trainer); i++)
         for (int pp = 1; pp <= share && pp <= model->layers && spend(search, STEP); pp++) {
-            if (share % pp || model->kv_heads % (share / pp) || !stages_may_be(search, pp))
+            if (share % pp || model->kv_heads % (share / pp) || !stages_may_be(search, pp, 1))
                 continue;
             *layout = start;
             layout->pp = pp;
+            layout->stages = pl_stages_auto(search->problem, pp, 1);
             layout->tp = share / pp;
             layout->sp =
                 layout->tp > 1 && model->moe.experts && pl_trainer_takes(trainer, PL_KEY_SP, 1);
@@ -311,9 +313,11 @@ static enum outcome try_stages(const struct search *search, struct pick *pick,
         int runs = layout->pp * vp;
         enum outcome got;
 
-        if (!stages_may_be(search, runs) || (vp > 1 && layers % runs && (layers + 2) % runs))
+        if (!stages_may_be(search, layout->pp, vp) ||
+            (vp > 1 && layers % runs && (layers + 2) % runs))
             continue;
         one.vp = vp;
+        one.stages = pl_stages_auto(search->problem, layout->pp, vp);
         one.schedule = vp > 1 ? PL_INTERLEAVED : PL_1F1B;
         got = try_micro_batches(search, pick, &one);
         ret = got > ret ? got : ret;
@@ -386,12 +390,13 @@ static void try_level(const struct search *search, struct pick *pick, const stru
 
                 if (!reach->larger && dominated(front, tp, cp, pp))
                     break;
-                if (!stages_may_be(search, pp))
+                if (!stages_may_be(search, pp, 1))
                     continue;
                 pl_layout_default(&layout, problem->workload);
                 layout.tp = tp;
                 layout.cp = cp;
                 layout.pp = pp;
+                layout.stages = pl_stages_auto(problem, pp, 1);
                 layout.zero = zero;
                 layout.recompute = reach->recompute;
                 if (try_degrees(search, pick, reach, &layout) &&

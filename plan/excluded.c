@@ -11,7 +11,7 @@
 
 enum {
     KEPT = 1 << 14,
-    DEGREES = 7, /* keys of the walk up to etp: whether a later one means something follows from
+    DEGREES = 8, /* keys of the walk up to etp: whether a later one means something follows from
                     them and zero */
 };
 
@@ -24,7 +24,7 @@ static int choices(const struct pl_space *space, const struct pl_problem *proble
     const struct pl_space_axis *axis = &space->axis[key];
     int only;
 
-    if (!pl_space_applies(&only, layout, problem->model, key))
+    if (!pl_space_applies(&only, space, problem, layout, key))
         return 1;
     /* where the scope matters, "none" is not one of its values */
     return axis->n - (key == PL_KEY_ZERO_SCOPE && axis->n > 0 && axis->value[0] == PL_SCOPE_NONE);
@@ -37,7 +37,7 @@ static int value_of(const struct pl_space *space, const struct pl_problem *probl
     const struct pl_space_axis *axis = &space->axis[key];
     int only;
 
-    return pl_space_applies(&only, layout, problem->model, key)
+    return pl_space_applies(&only, space, problem, layout, key)
                ? axis->value[index + axis->n - choices(space, problem, layout, level)]
                : only;
 }

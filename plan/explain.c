@@ -68,10 +68,10 @@ static bool keep_nearest(void *arg, const struct pl_layout *layout)
 
 static void add_value(struct str *out, const struct pl_layout_key *key, int value)
 {
-    if (key->names)
-        str_addf(out, "\"%s\"", key->names[value]);
-    else
-        str_addf(out, "%d", value);
+    AUTO_JSON *json = pl_layout_value_json(key, value);
+    AUTO_FREE char *text = json_dumps(json, JSON_ENCODE_ANY);
+
+    str_add(out, text);
 }
 
 /* `"tp": [4] instead of [3, 5]`: what to write, as the space is written, and what for. */

@@ -16,15 +16,16 @@ static const char *const recompute_names[] = {"none", "selective", "full", NULL}
     {.name = #field,                                                                               \
      .offset = offsetof(struct pl_layout, field),                                                  \
      .part = PL_##part_,                                                                           \
-     .text = text_,                                                                                \
+     .label = text_,                                                                               \
      .names = words,                                                                               \
-     .log2 = SCALE_##scale,                                                                        \
+     .log2 = SCALE_##scale == SCALE_LOG,                                                           \
+     .text = SCALE_##scale == SCALE_TEXT,                                                          \
      .min = min_,                                                                                  \
      .max = max_,                                                                                  \
      .standard = standard_,                                                                        \
      .trainers = trainers_,                                                                        \
      .means = means_},
-enum { SCALE_LINEAR, SCALE_LOG };
+enum { SCALE_LINEAR, SCALE_LOG, SCALE_TEXT };
 
 const struct pl_layout_key pl_layout_keys[] = {
 #include "plan/keys.def"
@@ -105,6 +106,8 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
     if (layout->tp == 1)
         layout->sp = 0;
     pl_layout_derive(layout);
+    if (layout->stages != PL_STAGES_EVEN)
+        layout->stages = pl_stages_canonical(layout, model->layers);
     if (layout->pp == 1)
         layout->schedule = PL_1F1B;
     else if (layout->vp > 1)
@@ -140,7 +143,18 @@ bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right
 int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json, struct err *error)
 {
     AUTO_JSON *box = json_pack("{s:O}", key->name, json);
+    const char *text = NULL;
+    int r;
 
+    if (key->text) {
+        struct err why = {0};
+        char at[64];
+
+        if ((r = jx_get_str(&text, box, key->name, 16 << 10, error)) < 0)
+            return r;
+        snprintf(at, sizeof(at), "/%s", key->name);
+        return (r = pl_stages_read(ret, text, &why)) < 0 ? err_at(error, r, at, "%s", why.text) : 0;
+    }
     if (key->names)
         return jx_get_enum(ret, box, key->name, key->names, error);
     return jx_get_int(ret, box, key->name, key->min, key->max, error);
@@ -224,15 +238,29 @@ static bool is_no_scope(const struct pl_layout_key *key, int value)
     return key == &pl_layout_keys[PL_KEY_ZERO_SCOPE] && value == PL_SCOPE_NONE;
 }
 
-/* An option that is not used is not written: most layouts do without. */
+/* An option that is not used is not written, as most layouts do without; nor are even stages. */
 static bool is_absent(const struct pl_layout_key *key, int value)
 {
-    return is_no_scope(key, value) || (key->part == PL_OPTION && value == key->standard);
+    return is_no_scope(key, value) ||
+           ((key->part == PL_OPTION || key->text) && value == key->standard);
 }
 
-static json_t *value_json(const struct pl_layout_key *key, int value)
+const char *pl_layout_value_text(char buf[16], const struct pl_layout_key *key, int value)
 {
-    return key->names ? json_string(key->names[value]) : json_integer(value);
+    if (key->text)
+        return pl_stages_text(value);
+    if (key->names)
+        return key->names[value];
+    snprintf(buf, 16, "%d", value);
+    return buf;
+}
+
+json_t *pl_layout_value_json(const struct pl_layout_key *key, int value)
+{
+    char digits[16];
+
+    return key->text || key->names ? json_string(pl_layout_value_text(digits, key, value))
+                                   : json_integer(value);
 }
 
 json_t *pl_layout_json(const struct pl_layout *layout)
@@ -243,29 +271,31 @@ json_t *pl_layout_json(const struct pl_layout *layout)
         int value = pl_layout_get(layout, k);
 
         if (!is_absent(k, value))
-            json_object_set_new(v, k->name, value_json(k, value));
+            json_object_set_new(v, k->name, pl_layout_value_json(k, value));
     }
     return v;
 }
 
 static json_t *key_schema(const struct pl_layout_key *key)
 {
-    json_t *v = json_pack("{s:s, s:s}", "type", key->names ? "string" : "integer", "description",
-                          key->means);
+    json_t *v = json_pack("{s:s, s:s}", "type", key->names || key->text ? "string" : "integer",
+                          "description", key->means);
 
     if (key->names) {
         json_t *words = json_array();
 
         for (int i = key->min; i <= key->max; i++)
             if (!is_no_scope(key, i))
-                json_array_append_new(words, value_json(key, i));
+                json_array_append_new(words, pl_layout_value_json(key, i));
         json_object_set_new(v, "enum", words);
+    } else if (key->text) {
+        json_object_set_new(v, "maxLength", json_integer(PL_STAGES_TEXT - 1));
     } else { /* a size that does not come out even is 0 */
         json_object_set_new(v, "minimum", json_integer(key->part == PL_DERIVED ? 0 : key->min));
         json_object_set_new(v, "maximum", json_integer(key->max));
     }
     if (key->standard != PL_NO_STANDARD)
-        json_object_set_new(v, "default", value_json(key, key->standard));
+        json_object_set_new(v, "default", pl_layout_value_json(key, key->standard));
     return v;
 }
 
@@ -304,21 +334,20 @@ static void add_told(struct str *out, const struct pl_layout *layout, enum pl_ke
 {
     const struct pl_layout_key *k = &pl_layout_keys[key];
     int value = pl_layout_get(layout, k);
-    size_t n = k->text ? strcspn(k->text, "-") : 0;
+    size_t n = k->label ? strcspn(k->label, "-") : 0;
+    char digits[16];
 
-    if (!k->text || !is_told(key, value))
+    if (!k->label || !is_told(key, value))
         return;
-    if (k->max == 1 && k->text[n] && *prefix && !strncmp(*prefix, k->text, n + 1)) {
-        str_add(out, k->text + n);
+    if (k->max == 1 && k->label[n] && *prefix && !strncmp(*prefix, k->label, n + 1)) {
+        str_add(out, k->label + n);
         return;
     }
-    str_addf(out, "%s%s", out->len ? " " : "", k->text);
-    if (k->names)
-        str_add(out, k->names[value]);
-    else if (k->max > 1)
-        str_addf(out, "%d", value);
+    str_addf(out, "%s%s", out->len ? " " : "", k->label);
+    if (k->max > 1)
+        str_add(out, pl_layout_value_text(digits, k, value));
     if (k->max == 1)
-        *prefix = k->text;
+        *prefix = k->label;
 }
 
 char *pl_layout_text(char buf[160], const struct pl_layout *layout)

@@ -53,9 +53,10 @@ struct pl_layout_key {
     const char *name;
     size_t offset;            /* of the int in struct pl_layout */
     enum pl_part part;        /* dp and edp are DERIVED */
-    const char *text;         /* before the value in pl_layout_text; NULL: not in it */
+    const char *label;        /* before the value in pl_layout_text; NULL: not in it */
     const char *const *names; /* NULL-terminated words of an enumeration, or NULL: a number */
     bool log2;                /* a power-like quantity (degrees, micro-batch) */
+    bool text;                /* a text, of which the int is the number (plan/stages.h) */
     int min, max;             /* what may be written at all; legality is another question */
     int standard;             /* where a layout does not say; PL_NO_STANDARD: that depends */
     unsigned trainers;        /* PL_BY_ bits of those that take other values */
@@ -75,6 +76,11 @@ bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int val
 /* Read one value of KEY, a number or one of its words; refused by pointer /<key>. */
 int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json,
                    struct err *error);
+
+/* A value as JSON (new reference), and as text: one of its words, its text or its digits. BUF is
+ * for digits; what is returned lives as long as it does. */
+json_t *pl_layout_value_json(const struct pl_layout_key *key, int value);
+const char *pl_layout_value_text(char buf[16], const struct pl_layout_key *key, int value);
 
 /* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
 void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workload);

@@ -113,15 +113,55 @@ static void layers_pp_vp(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
     const struct pl_layout *layout = check->layout;
-    const struct pl_trainer *trainer = check->problem->trainer;
     int64_t runs = (int64_t)layout->pp * layout->vp;
 
+    if (layout->stages != PL_STAGES_EVEN)
+        return; /* stages-fit */
     if (model->layers < runs)
         pl_breaks(check, "pp", "layers %d is less than pp %d x vp %d", model->layers, layout->pp,
                   layout->vp);
-    else if (model->layers % runs && !trainer->uneven_layers)
+    else if (model->layers % runs && !check->problem->trainer->uneven_layers)
         pl_breaks(check, "pp", "layers %d is not a multiple of pp %d x vp %d", model->layers,
                   layout->pp, layout->vp);
+}
+
+/* A virtual stage between the ends without a layer would only pass on what it gets. */
+static void no_empty_stage(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    int layers = check->problem->model->layers;
+    int64_t runs = (int64_t)layout->pp * layout->vp;
+
+    for (int run = 0; run < runs; run++) {
+        int n = pl_stage_layers(NULL, layout, layers, run % layout->pp, run / layout->pp);
+
+        if (n > 0 || (n == 0 && (run == 0 || run == runs - 1)))
+            continue;
+        pl_breaks(check, "stages", "stages %s leaves virtual stage %d of %lld without a layer",
+                  pl_stages_text(layout->stages), run, (long long)runs);
+        return;
+    }
+}
+
+static void stages_fit(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    int layers = check->problem->model->layers, listed, sum;
+    int64_t runs = (int64_t)layout->pp * layout->vp;
+
+    if (layout->stages == PL_STAGES_EVEN)
+        return;
+    listed = pl_stages_total(&sum, layout->stages);
+    if (listed && listed != runs)
+        pl_breaks(check, "stages", "stages lists %d virtual stages, not pp %d x vp %d", listed,
+                  layout->pp, layout->vp);
+    else if (listed && sum != layers)
+        pl_breaks(check, "stages", "stages lists %d layers, the model has %d", sum, layers);
+    else if (layers + 2 < runs)
+        pl_breaks(check, "stages", "stages %s: layers %d are too few for pp %d x vp %d",
+                  pl_stages_text(layout->stages), layers, layout->pp, layout->vp);
+    else
+        no_empty_stage(check);
 }
 
 static void batch_divides(struct pl_check *check)
@@ -324,17 +364,14 @@ static void canonical(struct pl_check *check)
         return;
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
         int got = pl_layout_get(layout, key), want = pl_layout_get(&form, key);
+        char is[16], should[16];
         bool spoken = key->offset == offsetof(struct pl_layout, sp) ||
                       (key->offset == offsetof(struct pl_layout, schedule) && layout->pp > 1);
 
         if (got == want || spoken || key->part == PL_DERIVED)
             continue;
-        if (key->names)
-            pl_breaks(check, key->name, "%s %s is not canonical here: use %s", key->name,
-                      key->names[got], key->names[want]);
-        else
-            pl_breaks(check, key->name, "%s %d is not canonical here: use %d", key->name, got,
-                      want);
+        pl_breaks(check, key->name, "%s %s is not canonical here: use %s", key->name,
+                  pl_layout_value_text(is, key, got), pl_layout_value_text(should, key, want));
     }
 }
 
@@ -354,6 +391,7 @@ static const struct {
     {"ffn-tp", ffn_tp, true},
     {"experts-ep", experts_ep, true},
     {"layers-pp-vp", layers_pp_vp, true},
+    {"stages-fit", stages_fit, true},
     {"batch-divides", batch_divides, true},
     {"interleave-microbatches", interleave_microbatches, true},
     {"vp-needs-pp", vp_needs_pp, true},
@@ -384,6 +422,8 @@ static bool in_range(struct pl_check *check)
             pl_breaks(check, key->name, "%s %d is outside %d..%d", key->name, value, key->min,
                       key->max);
     }
+    if (!check->broken && !pl_stages_known(layout->stages))
+        pl_breaks(check, "stages", "stages %d is no list", layout->stages);
     return !check->broken;
 }
 

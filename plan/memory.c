@@ -71,7 +71,7 @@ static int middle_of(const struct pl_layout *layout, const struct pl_workload *w
  * the logits, or neither. Of a GPU trainer the worst is the first or the last. */
 static int next_stage(const struct pl_problem *problem, const struct pl_layout *layout, int stage)
 {
-    if (pl_model_is_mixed(problem->model) || layout->pp < 3)
+    if (pl_model_is_mixed(problem->model) || layout->pp < 3 || layout->stages != PL_STAGES_EVEN)
         return stage + 1;
     if (!problem->trainer->bundled)
         return stage + layout->pp - 1;

@@ -80,7 +80,7 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
     struct pl_layer_count ret = {0};
     int runs = layout->pp * layout->vp, n = model->layers / runs * layout->vp;
 
-    if (model->layers % runs) {
+    if (layout->stages != PL_STAGES_EVEN || model->layers % runs) {
         n = 0;
         for (int c = 0; c < layout->vp; c++)
             n += pl_stage_layers(NULL, layout, model->layers, stage, c);

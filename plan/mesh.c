@@ -57,17 +57,6 @@ int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, in
     return rank + (coord - pl_axis_coord(layout, axis, rank)) * pl_axis_stride(layout, axis);
 }
 
-int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
-                    int chunk)
-{
-    int runs = layout->pp * layout->vp, run = chunk * layout->pp + stage;
-    int each = layers / runs, longer = layers % runs;
-
-    if (ret_first)
-        *ret_first = run * each + (run < longer ? run : longer);
-    return each + (run < longer);
-}
-
 int pl_gcd(int left, int right)
 {
     assert(left >= 0 && right >= 0 && (left || right));

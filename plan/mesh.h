@@ -22,11 +22,6 @@ int pl_axis_coord(const struct pl_layout *layout, enum pl_axis axis, int rank);
 /* Rank that differs from RANK on one axis only, where it has coordinate COORD. */
 int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, int coord);
 
-/* Layers [*ret_first, *ret_first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c
- * of stage s is the (c * pp + s)-th of pp * vp runs, equal or the first ones a layer longer. */
-int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
-                    int chunk);
-
 /* Neighbors among which cp_comm a2a+p2p exchanges heads: the largest part of cp, below all of it,
  * that fits a node beside tp and leaves whole heads; 1 where there is none. */
 int pl_cp_inner(const struct pl_layout *layout, const struct pl_model *model,

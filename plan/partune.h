@@ -16,6 +16,7 @@
 #include "plan/memory.h"
 #include "plan/mesh.h"
 #include "plan/problem.h"
+#include "plan/stages.h"
 
 /* ---- parameters ---------------------------------------------------------- */
 

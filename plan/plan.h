@@ -11,7 +11,8 @@
  * Other folders include this file; its parts, one idea each, follow from top to bottom:
  *
  *   model, cluster, problem   what is trained, where, and by what; hf reads others' models
- *   layout, mesh, rules       how it is split, and which splits are legal
+ *   layout, stages, mesh,     how it is split, and which splits are legal
+ *   rules
  *   memory, cost, pipe        bytes of a rank, seconds of an iteration
  *   space, rank, baseline     sets of layouts, the best of them, the one to compare with
  *   project, example          measurements carried to other sizes, published studies
@@ -40,5 +41,6 @@
 #include "plan/rules.h"
 #include "plan/space.h"
 #include "plan/stack.h"
+#include "plan/stages.h"
 
 #endif

@@ -31,12 +31,14 @@ static void print_js(void)
          "/** Values of the keys that hold words, in the order in which they are shown. */\n"
          "export const WORD_ORDER = {");
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
-        if (!k->names)
+        const char *const *words = k->text ? pl_stages_words : k->names;
+
+        if (!words)
             continue;
         printf("    %s: [", k->name);
-        for (size_t i = 0; k->names[i]; i++) {
+        for (size_t i = 0; words[i]; i++) {
             fputs(i ? ", " : "", stdout);
-            print_literal(k->names[i]);
+            print_literal(words[i]);
         }
         puts("],");
     }
@@ -75,10 +77,12 @@ static int add_values(struct str *out, enum pl_key key, const struct pl_trainer 
 
 static void print_standard(const struct pl_layout_key *key)
 {
+    char digits[16];
+
     if (key->standard == PL_NO_STANDARD)
         return;
-    if (key->names)
-        printf("`%s`", key->names[key->standard]);
+    if (key->names || key->text)
+        printf("`%s`", pl_layout_value_text(digits, key, key->standard));
     else
         printf("%d", key->standard);
 }

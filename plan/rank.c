@@ -23,11 +23,9 @@ enum { STEMS = 1 << 18, ASKED = 64 };
 /* Shares of the patience that finding the stems, and trying them, may take. */
 static const double FINDING = 0.3, TRYING = 0.6;
 
-enum { STEM_KEYS = 10 };
-
 struct stem {
     uint64_t hash;
-    int value[STEM_KEYS]; /* of the first keys of the walk */
+    int value[PL_STEM_KEYS]; /* of the first keys of the walk */
     float rate;           /* of its best layout that was tried; 0: none fits, or it was not tried */
 };
 
@@ -171,7 +169,7 @@ static bool consider(void *arg, const struct pl_layout *layout)
 static void unpack(struct pl_layout *ret, const struct ranking *ranking, const struct stem *stem)
 {
     pl_layout_default(ret, ranking->problem->workload);
-    for (size_t i = 0; i < STEM_KEYS; i++)
+    for (size_t i = 0; i < PL_STEM_KEYS; i++)
         pl_layout_set(ret, &pl_layout_keys[pl_space_order[i]], stem->value[i]);
     pl_layout_derive(ret);
 }
@@ -199,7 +197,7 @@ static bool keep(void *arg, const struct pl_layout *layout)
         MEM_GROW(r->stem, r->n, r->cap);
         stem = &r->stem[r->n++];
         *stem = (struct stem){.hash = hash};
-        for (size_t i = 0; i < STEM_KEYS; i++)
+        for (size_t i = 0; i < PL_STEM_KEYS; i++)
             stem->value[i] = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
     }
     return r->number % (ASKED * ASKED) || share_gone(r) < FINDING;
@@ -560,7 +558,8 @@ int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
     int devices = pl_cluster_devices(problem->cluster),
         most = pl_gcd(problem->model->layers, devices);
 
-    if (!problem->trainer->uneven_layers && most < problem->model->layers && most < devices)
+    if (!problem->trainer->uneven_layers && most < problem->model->layers && most < devices &&
+        !pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED))
         snprintf(stages, sizeof(stages),
                  "; layers %d divide over pp %d at most on %d devices, trainer \"any\" takes "
                  "uneven stages",

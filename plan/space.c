@@ -5,7 +5,7 @@
  * fixed so far (sp with tp = 1, zero_scope with zero = 0, overlap of what does not happen) takes
  * its canonical value whatever the list says, so that each layout appears once. Partial layouts
  * that can no longer become legal are left at once. The rules of legal.c stay the only judge: those
- * that read the first ten keys only are asked once for each stem, the others for each layout.
+ * that read the keys of a stem only are asked once for each stem, the others for each layout.
  */
 #include "plan/recompute.h"
 #include "plan/space_walk.h"
@@ -22,7 +22,7 @@
 
 /* Degrees first, since most of what cannot become legal is left there. */
 const enum pl_key pl_space_order[] = {
-    PL_KEY_WORLD, PL_KEY_TP,  PL_KEY_CP,          PL_KEY_PP,       PL_KEY_VP,
+    PL_KEY_WORLD, PL_KEY_TP,  PL_KEY_CP,          PL_KEY_PP,       PL_KEY_VP, PL_KEY_STAGES,
     PL_KEY_EP,    PL_KEY_ETP, PL_KEY_MICRO_BATCH, PL_KEY_SCHEDULE, PL_KEY_SP,
 #define KEY(name, field, part, ...) WALKED_##part(PL_KEY_##name)
 #include "plan/keys.def"
@@ -32,7 +32,6 @@ _Static_assert(ARRAY_LEN(pl_space_order) == PL_WALK_KEYS,
                "every STEM of plan/keys.def is in this list");
 
 enum {
-    STEM = 10,   /* keys of a stem */
     STEPS = 4096 /* of a walk, after which its patience is asked: less than a millisecond */
 };
 
@@ -83,6 +82,41 @@ bool pl_long_sequences(const struct pl_problem *problem)
            problem->workload->seq >= LONG_SEQUENCE;
 }
 
+/* Stages from which on a pipeline of even ones is deep enough. */
+enum { DEEP = 8 };
+
+int pl_stages_auto(const struct pl_problem *problem, int pp, int vp)
+{
+    int layers = problem->model->layers;
+
+    if (pp == 1 || problem->trainer->uneven_layers || layers % pp == 0 ||
+        (int64_t)pp * vp > layers || pl_gcd(layers, pl_cluster_devices(problem->cluster)) >= DEEP ||
+        !pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED))
+        return PL_STAGES_EVEN;
+    return PL_STAGES_BALANCED;
+}
+
+/* Chunks of stages that are balanced, as far as they are tried or named. */
+static void add_balanced(struct pl_space *space, const struct pl_problem *problem)
+{
+    const struct pl_space_axis *pp = &space->axis[PL_KEY_PP];
+    int layers = problem->model->layers;
+
+    for (int i = 0; i < pp->n; i++)
+        if (pl_stages_auto(problem, pp->value[i], 1) != PL_STAGES_EVEN)
+            add_divisors(&space->axis[PL_KEY_VP], layers + 2, layers / 2);
+}
+
+/* Of stages that are not listed, those that some pipeline is tried with. */
+static void add_stages(struct pl_space *space, const struct pl_problem *problem)
+{
+    const struct pl_space_axis *pp = &space->axis[PL_KEY_PP];
+
+    add(&space->axis[PL_KEY_STAGES], PL_STAGES_EVEN);
+    for (int i = 0; i < pp->n; i++)
+        add(&space->axis[PL_KEY_STAGES], pl_stages_auto(problem, pp->value[i], 1));
+}
+
 static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
     const struct pl_model *model = problem->model;
@@ -107,6 +141,8 @@ static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl
         add_divisors(axis, model->layers, takes ? model->layers / 2 : 1);
         if (takes && trainer->uneven_layers) /* embedding and loss counted as a layer each */
             add_divisors(axis, model->layers + 2, model->layers / 2);
+        if (takes && !trainer->uneven_layers)
+            add_balanced(space, problem);
         add(axis, 1);
         break;
     case PL_KEY_EP:
@@ -157,6 +193,14 @@ void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_pro
         break;
     case PL_KEY_MICRO_BATCH:
         add_divisors(axis, problem->workload->global_batch, problem->workload->global_batch);
+        break;
+    case PL_KEY_STAGES:
+        if (!axis->given)
+            add_stages(space, problem);
+        else
+            add_upto(axis, PL_STAGES_EVEN,
+                     pl_trainer_takes(trainer, key, PL_STAGES_BALANCED) ? PL_STAGES_WORDS - 1
+                                                                        : PL_STAGES_EVEN);
         break;
     case PL_KEY_THREADS:
         add_upto(axis, 1,
@@ -297,8 +341,7 @@ json_t *pl_space_json(const struct pl_space *space)
         for (int j = 0; j < space->axis[i].n; j++) {
             int value = space->axis[i].value[j];
 
-            json_array_append_new(list,
-                                  k->names ? json_string(k->names[value]) : json_integer(value));
+            json_array_append_new(list, pl_layout_value_json(k, value));
         }
         if (space->axis[i].n && !(k->part == PL_OPTION && only_standard))
             json_object_set(v, k->name, list);
@@ -336,9 +379,10 @@ static bool has(const struct pl_space_axis *axis, int value)
     return false;
 }
 
-bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_model *model,
-                      enum pl_key key)
+bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_problem *problem,
+                      const struct pl_layout *layout, enum pl_key key)
 {
+    const struct pl_model *model = problem->model;
     bool replicas = (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
 
     *ret = 0;
@@ -347,6 +391,10 @@ bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_
         return layout->tp > 1;
     case PL_KEY_CP_COMM:
         return layout->cp > 1;
+    case PL_KEY_STAGES:
+        if (layout->pp > 1 && !space->axis[key].given)
+            *ret = pl_stages_auto(problem, layout->pp, layout->vp);
+        return layout->pp > 1 && space->axis[key].given;
     case PL_KEY_SCHEDULE:
         *ret = PL_1F1B;
         return layout->pp > 1;
@@ -390,13 +438,16 @@ static bool may_continue(struct walk *walk, enum pl_key key)
     case PL_KEY_TP:
         return model->kv_heads % layout->tp == 0 && layout->world % layout->tp == 0;
     case PL_KEY_PP:
-        return layout->world % dense == 0 && model->layers >= layout->pp &&
+        return layout->world % dense == 0 && model->layers + 2 >= layout->pp &&
                walk->problem->workload->global_batch % (layout->world / dense) == 0;
-    case PL_KEY_VP:
+    case PL_KEY_VP: /* the ends may hold the embedding alone, and the loss */
         return (layout->vp == 1 || layout->pp > 1) &&
-               (int64_t)layout->pp * layout->vp <= model->layers &&
-               (walk->problem->trainer->uneven_layers ||
-                model->layers % (layout->pp * layout->vp) == 0);
+               (int64_t)layout->pp * layout->vp <= model->layers + 2;
+    case PL_KEY_STAGES:
+        return layout->stages != PL_STAGES_EVEN ||
+               (layout->pp * layout->vp <= model->layers &&
+                (walk->problem->trainer->uneven_layers ||
+                 model->layers % (layout->pp * layout->vp) == 0));
     case PL_KEY_ETP:
         return pl_layout_derive(layout) && (layout->etp == 1 || layout->etp == layout->tp) &&
                !(walk->problem->trainer->experts_follow_tp && model->moe.experts &&
@@ -425,9 +476,9 @@ static bool arrive(struct walk *walk)
 /* What rules there are to ask when the keys before LEVEL are fixed. */
 static bool is_sound(const struct walk *walk, size_t level)
 {
-    if (!walk->legal_only || (level != STEM && level != PL_WALK_KEYS))
+    if (!walk->legal_only || (level != PL_STEM_KEYS && level != PL_WALK_KEYS))
         return true;
-    return pl_layout_check_part(walk->problem, &walk->layout, level == STEM);
+    return pl_layout_check_part(walk->problem, &walk->layout, level == PL_STEM_KEYS);
 }
 
 bool pl_patience_over(const struct pl_patience *patience)
@@ -451,7 +502,7 @@ static bool descend(struct walk *walk, size_t level)
         return arrive(walk);
     key = pl_space_order[level];
     axis = &walk->space->axis[key];
-    chosen = pl_space_applies(&only, &walk->layout, walk->problem->model, key);
+    chosen = pl_space_applies(&only, walk->space, walk->problem, &walk->layout, key);
     for (int i = 0; i < (chosen ? axis->n : 1); i++) {
         int value = chosen ? axis->value[i] : only;
 
@@ -460,7 +511,7 @@ static bool descend(struct walk *walk, size_t level)
         pl_layout_set(&walk->layout, &pl_layout_keys[key], value);
         if (key == PL_KEY_ETP)
             pl_layout_derive(&walk->layout);
-        if ((level >= STEM || !walk->legal_only || may_continue(walk, key)) &&
+        if ((level >= PL_STEM_KEYS || !walk->legal_only || may_continue(walk, key)) &&
             !descend(walk, level + 1))
             return false;
     }
@@ -517,7 +568,7 @@ bool pl_space_stems(size_t *ret_count, const struct pl_space *space,
                     pl_space_visit *visit, void *arg)
 {
     const struct walk how = {
-        .visit = visit, .arg = arg, .patience = patience, .legal_only = true, .end = STEM};
+        .visit = visit, .arg = arg, .patience = patience, .legal_only = true, .end = PL_STEM_KEYS};
 
     return walk(ret_count, space, problem, &how);
 }
@@ -533,7 +584,7 @@ bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *prob
                      .end = PL_WALK_KEYS,
                      .layout = *stem};
 
-    return descend(&k, STEM);
+    return descend(&k, PL_STEM_KEYS);
 }
 
 int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right)
@@ -596,7 +647,7 @@ bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem
     for (size_t i = 0; i < PL_WALK_KEYS; i++) {
         int value = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
 
-        if (pl_space_applies(&only, layout, problem->model, pl_space_order[i])
+        if (pl_space_applies(&only, space, problem, layout, pl_space_order[i])
                 ? !has(&space->axis[pl_space_order[i]], value)
                 : value != only)
             return false;

@@ -15,11 +15,17 @@ enum {
 };
 extern const enum pl_key pl_space_order[PL_WALK_KEYS];
 
-/* Does KEY mean something in LAYOUT, whose earlier keys are fixed? *RET is its canonical value if
- * not.
- */
-bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_model *model,
-                      enum pl_key key);
+/* How many of them a stem has. */
+enum {
+#define KEY(name, field, part, ...) +(PL_##part == PL_STEM)
+    PL_STEM_KEYS = 0
+#include "plan/keys.def"
+};
+
+/* Is there a choice of KEY in LAYOUT, whose earlier keys are fixed? *RET is what it is if not: its
+ * canonical value where it means nothing, and for stages that SPACE does not list what is tried. */
+bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_problem *problem,
+                      const struct pl_layout *layout, enum pl_key key);
 
 /* pl_space_enumerate until PATIENCE is over: false if that, or VISIT, ended it. *RET_COUNT (may be
  * NULL) is how many were visited. */
@@ -51,6 +57,10 @@ int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right
  * that read stems only (STEM), or none of the others? */
 bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layout *layout,
                           bool stem);
+
+/* What a space that does not name stages tries: even, but balanced where even is illegal and no
+ * deep pipeline of even stages exists. */
+int pl_stages_auto(const struct pl_problem *problem, int pp, int vp);
 
 /* Sequences that are long enough to be split: then cp belongs to what is tried. */
 bool pl_long_sequences(const struct pl_problem *problem);

@@ -341,6 +341,10 @@ static void by_itself(struct pl_check *check)
         pl_breaks(check, "overlap_param_gather",
                   "trainer %s does not support overlap_param_gather 0: FSDP always gathers ahead",
                   trainer->name);
+    if (trainer->uneven_layers && layout->stages != PL_STAGES_EVEN &&
+        pl_stages_are_even(layout, model->layers))
+        pl_breaks(check, "stages", "trainer %s does not support stages %s: even is the same here",
+                  trainer->name, pl_stages_text(layout->stages));
     if (trainer->pair_overlaps && !layout->overlap_p2p && layout->vp > 1 && layout->pp == 2)
         pl_breaks(
             check, "overlap_p2p",
@@ -365,6 +369,8 @@ void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem
         layout->overlap_param_gather = replicated(layout, model);
     if (trainer->pair_overlaps && layout->vp > 1 && layout->pp == 2)
         layout->overlap_p2p = 1;
+    if (trainer->uneven_layers && pl_stages_are_even(layout, model->layers))
+        layout->stages = PL_STAGES_EVEN;
 }
 
 static void of_the_model(struct pl_check *check)
@@ -400,12 +406,13 @@ static void of_the_model(struct pl_check *check)
 static void unsupported(struct pl_check *check, const struct pl_layout_key *key, int value)
 {
     const struct pl_trainer *trainer = check->problem->trainer;
+    char digits[16];
+    bool words = key->names || key->text || key->max == 1;
 
     pl_breaks(check, key->name, "trainer %s does not support %s %s", trainer->name, key->name,
-              key->names      ? key->names[value]
-              : key->max == 1 ? "1"
-              : key->min      ? "> 1"
-                              : "> 0");
+              words      ? pl_layout_value_text(digits, key, value)
+              : key->min ? "> 1"
+                         : "> 0");
 }
 
 static void of_the_layout(struct pl_check *check)

@@ -185,7 +185,7 @@ static json_t *key_value(const struct pl_layout *layout, int key)
     const struct pl_layout_key *k = &pl_layout_keys[key];
     int v = pl_layout_get(layout, k);
 
-    return k->names ? json_string(k->names[v]) : json_integer(v);
+    return pl_layout_value_json(k, v);
 }
 
 struct surface_cell {

@@ -161,7 +161,7 @@ static struct opt layout_option(struct tr_options *options, const struct pl_layo
             str_addf(&help, "%s%s", w == key->names ? ": " : ", ", *w);
     return (struct opt){.name = tr_options_keep(options, name),
                         .type = OPT_STR,
-                        .metavar = key->names ? "WORD" : "N",
+                        .metavar = key->names || key->text ? "WORD" : "N",
                         .help = tr_options_keep(options, str_text(&help))};
 }
 

@@ -51,6 +51,10 @@ static void draw(struct pl_layout *ret, const struct world *world, struct rng *r
 
         if (row->part == PL_DERIVED || rng_below(rng, 3))
             continue;
+        if (row->text) {
+            ret->stages = (int)rng_below(rng, PL_STAGES_WORDS);
+            continue;
+        }
         pl_layout_set(ret, row,
                       few <= VALUES ? row->min + (int)rng_below(rng, (uint64_t)few)
                                     : degree[rng_below(rng, ARRAY_LEN(degree))]);
@@ -224,6 +228,7 @@ static void a_target_that_carries_nothing_names_every_key(void **state)
                                .pp = 4,
                                .vp = 2,
                                .schedule = PL_INTERLEAVED,
+                               .stages = PL_STAGES_BALANCED,
                                .ep = 2,
                                .etp = 2,
                                .dp = 4,

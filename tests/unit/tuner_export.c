@@ -333,6 +333,8 @@ static void what_a_target_carries_comes_back(void **state)
                 if (tn_import(&back, pairs[p].source, text, w->layout[k].world, &w->m, &e) < 0)
                     fail_msg("%s: %s\n%s", pairs[p].source, e.text, text);
                 assert_int_equal(back.global_batch, w->w.global_batch);
+                if (pl_stages_are_even(&back.layout, w->m.layers)) /* longer first: a list there */
+                    back.layout.stages = PL_STAGES_EVEN;
                 for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
                     int want = pl_layout_get(&w->layout[k], key),
                         got = pl_layout_get(&back.layout, key);
@@ -397,8 +399,6 @@ static void refusals_name_the_setting(void **state)
          "recompute (without sharding the script enables"},
         {1, "torchtitan", "{'cp':2,'micro_batch':1,'precision':'bf16'}",
          "zero (trainer torchtitan does not support zero 0 with cp 2: FSDP shards over cp"},
-        {1, "torchtitan-toml", "{'pp':4,'vp':3,'micro_batch':1,'precision':'bf16'}",
-         "pp (no number of layers a stage cuts 32 of them into pp 4 x vp 3"},
         {3, "torchtitan-toml",
          "{'tp':4,'sp':1,'ep':2,'etp':4,'pp':4,'zero':0,'micro_batch':1,'precision':'bf16'}",
          "ep (dp_shard x cp x tp = 4 is not a multiple of ep 2 x etp 4"},

@@ -446,8 +446,7 @@ static void job_files_are_toml(void **state)
                                           "checkpoint.async.mode",
                                           "checkpoint.async.every",
                                           "list.x",
-                                          "training.global_batch_size",
-                                          "parallelism.pipeline_parallel_*_stage_less_layers"};
+                                          "training.global_batch_size"};
     struct pl_model m = llama();
     struct tn_imported out;
     struct err e = {0};
@@ -458,6 +457,7 @@ static void job_files_are_toml(void **state)
     assert_int_equal(out.layout.tp, 2);
     assert_int_equal(out.layout.pp, 2);
     assert_int_equal(out.layout.vp, 2);
+    assert_int_equal(out.layout.stages, PL_STAGES_BALANCED); /* its default */
     assert_int_equal(out.layout.micro_batch, 2);
     assert_int_equal(out.layout.recompute, PL_RECOMPUTE_FULL);
     assert_int_equal(out.global_batch, 1024);
@@ -507,6 +507,73 @@ static void functions_of_configurations_are_read(void **state)
     }
 }
 
+/* Every way in which Megatron-LM and torchtitan say what a stage holds; llama-8b has 32 layers. */
+static void stages_come_in_by_any_of_their_forms(void **state)
+{
+    static const struct {
+        const char *source, *text;
+        int vp;
+        const char *stages; /* or the error */
+    } row[] = {
+        {"megatron", "--pipeline-model-parallel-layout Et*7|(t*9|)*2,t*7,L", 1, "7,9*2,7"},
+        {"megatron", "--pipeline-model-parallel-layout E|(t*16|)*2L", 1, "0,16*2,0"},
+        {"megatron", "--pipeline-model-parallel-layout Ettt|(t*4|)*3(t*5|)*3ttL", 2, "3,4*3,5*3,2"},
+        {"megatron", "--pipeline-model-parallel-layout Et*8|(t*8|)*2t*8L", 1, "even"},
+        {"megatron", "--decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 6",
+         1, "6,10*2,6"},
+        {"megatron", "--decoder-last-pipeline-num-layers 2", 1, "10*3,2"},
+        {"megatron",
+         "--decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 2 "
+         "--num-virtual-stages-per-pipeline-rank 2",
+         2, "3,6*2,1,3,6*2,1"},
+        {"megatron", "--decoder-first-pipeline-num-layers 7", 1, "do not divide over pp 4"},
+        {"megatron", "--decoder-first-pipeline-num-layers 8 --account-for-loss-in-pipeline-split",
+         1, "at most one of"},
+        {"megatron", "--account-for-loss-in-pipeline-split", 1, "33 layers, embedding and loss"},
+        {"torchtitan",
+         "pipeline_parallel_first_stage_less_layers = 0\n"
+         "pipeline_parallel_last_stage_less_layers = 0\n",
+         1, "even"},
+        {"torchtitan", "pipeline_parallel_first_stage_less_layers = 1\n", 1, "balanced"},
+        {"torchtitan", "pipeline_parallel_last_stage_less_layers = 3\n", 1, "8,9*2,6"},
+        {"torchtitan", "pipeline_parallel_last_stage_less_layers = 30\n", 1, "cannot have 1 less"},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        bool titan = str_eq(row[i].source, "torchtitan");
+        AUTO_FREE char *text = mem_printf("%s%s",
+                                          titan ? "[parallelism]\npipeline_parallel_degree = 4\n"
+                                                : "--pipeline-model-parallel-size 4 ",
+                                          row[i].text);
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, row[i].source, text, 32, &m, &e) < 0) {
+            if (!strstr(e.text, row[i].stages))
+                fail_msg("%s: %s", text, e.text);
+            continue;
+        }
+        assert_int_equal(out.layout.vp, row[i].vp);
+        assert_string_equal(pl_stages_text(out.layout.stages), row[i].stages);
+    }
+    m.layers = 30;
+    for (int vp = 1; vp <= 2; vp++) {
+        AUTO_FREE char *text =
+            mem_printf("--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split "
+                       "--account-for-loss-in-pipeline-split "
+                       "--num-layers-per-virtual-pipeline-stage %d",
+                       8 / vp);
+        struct tn_imported out;
+        struct err e = {0};
+
+        assert_int_equal(tn_import(&out, "megatron", text, 32, &m, &e), 0);
+        assert_int_equal(out.layout.vp, vp);
+        assert_int_equal(out.layout.stages, PL_STAGES_BALANCED);
+    }
+}
+
 /* Settings that we read, with a meaning that has no word here, or none for this model. */
 static void what_is_read_only_in_part_is_listed(void **state)
 {
@@ -529,9 +596,12 @@ static void what_is_read_only_in_part_is_listed(void **state)
         {"megatron", "--ckpt-format torch_dist", "--ckpt-format",
          "not a setting of the layout: torch_dist"},
         {"megatron",
-         "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E(t)*15|(t)*17,L",
+         "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E(t)*15|(t)*15,L",
+         "--pipeline-model-parallel-layout", "30 layers, but llama-8b has 32: another model?"},
+        {"megatron",
+         "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout E(t)*12|(t)*11|t*9m|L",
          "--pipeline-model-parallel-layout",
-         "stage 0 has 15 layers there; here stages are equal, it has 16"},
+         "m in stage 3 of 4: layers that predict further tokens are in the last one here"},
         {"megatron", "--overlap-param-gather-with-optimizer-step",
          "--overlap-param-gather-with-optimizer-step", "not a setting of the layout"},
         {"deepspeed", "{\"expert_parallel\": {\"enabled\": true, \"autoep_size\": 4}}", "ep",
@@ -659,6 +729,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_long_list_says_how_much_more_there_is),
     cmocka_unit_test(job_files_are_toml),
     cmocka_unit_test(functions_of_configurations_are_read),
+    cmocka_unit_test(stages_come_in_by_any_of_their_forms),
     cmocka_unit_test(what_is_read_only_in_part_is_listed),
     cmocka_unit_test(words_that_the_source_does_not_know_are_refused),
 };

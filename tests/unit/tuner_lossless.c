@@ -114,6 +114,26 @@ static void draw_options(struct pl_layout *l, struct rng *r)
     }
 }
 
+/* A word, or a list: the even division with some layers moved from one stage to another. */
+static int division(struct rng *r, const struct pl_layout *layout, int layers)
+{
+    int count[64], runs = layout->pp * layout->vp, ret;
+
+    if (rng_below(r, 2) || runs > (int)ARRAY_LEN(count))
+        return (int)rng_below(r, PL_STAGES_WORDS);
+    for (int run = 0; run < runs; run++)
+        count[run] = pl_stage_layers(NULL, layout, layers, run % layout->pp, run / layout->pp);
+    for (int i = 0; i < 4; i++) {
+        int from = (int)rng_below(r, (uint64_t)runs), some = sometimes(r, count[from]);
+
+        count[from] -= some;
+        count[rng_below(r, (uint64_t)runs)] += some;
+    }
+    if (pl_stages_list(&ret, count, runs, NULL) < 0)
+        fail_msg("a list of %d stages is refused", runs);
+    return ret;
+}
+
 /* Every key from its whole range; degrees divide what they must, or nothing would be legal. Half of
  * the layouts are then written canonically. */
 static void draw(struct pl_layout *l, const struct world *x, struct rng *r)
@@ -141,6 +161,8 @@ static void draw(struct pl_layout *l, const struct world *x, struct rng *r)
     };
     if (rng_below(r, 3) == 0) /* no pipeline */
         l->pp = l->vp = 1;
+    if (rng_below(r, 3) == 0)
+        l->stages = division(r, l, x->m.layers);
     l->etp = rng_below(r, 2) ? l->tp : 1;
     l->world = l->tp * l->cp * l->pp * divisor(r, x->w.global_batch);
     draw_options(l, r);
@@ -166,6 +188,24 @@ static void note(struct seen *s, const struct pl_layout *l, const struct pl_mode
 
         s->value[i][value < 7 ? value : 7] = true;
     }
+}
+
+/* Importers read the stages that the exporters write, in whatever form that was. */
+static void comes_back(const struct world *x, const struct pl_layout *l, const char *target,
+                       const char *text)
+{
+    struct tn_imported back;
+    char words[160];
+    struct err e = {0};
+
+    if (!str_eq(target, "megatron") && !str_eq(target, "torchtitan"))
+        return;
+    if (tn_import(&back, target, text, l->world, &x->m, &e) < 0)
+        fail_msg("%s of %s, %s: %s", target, x->m.name, pl_layout_text(words, l), e.text);
+    if (back.layout.pp != l->pp || back.layout.vp != l->vp || back.layout.stages != l->stages)
+        fail_msg("%s of %s, %s: pp %d vp %d stages %s come back", target, x->m.name,
+                 pl_layout_text(words, l), back.layout.pp, back.layout.vp,
+                 pl_stages_text(back.layout.stages));
 }
 
 static void export_all(const struct world *x, const struct pl_layout *l, const char *const *target)
@@ -194,6 +234,7 @@ static void export_all(const struct world *x, const struct pl_layout *l, const c
             fail_msg("trainer %s, %s, %s: %s", x->t->name, x->m.name, pl_layout_text(words, l),
                      e.text);
         assert_int_equal(lost.count, 0);
+        comes_back(x, l, *target, text);
     }
 }
 

@@ -38,13 +38,14 @@ static void text(struct str *out, const char *name, const char *value)
         str_addf(out, "        %s=None,\n", name);
 }
 
-/* The layers of every stage, where they do not divide. */
+/* The layers of every stage, where they neither divide nor are counted with embedding and loss. */
 static void stages(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
     int last = l->pp * l->vp - 1;
+    bool embedding, loss;
 
-    if (tn_megatron_even(in)) {
+    if (tn_megatron_even(in) || tn_megatron_counts(&embedding, &loss, in)) {
         text(out, "pipeline_model_parallel_layout", NULL);
         return;
     }
@@ -61,7 +62,9 @@ static void stages(struct str *out, const struct tn_export_in *in)
 static void write_parallel(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
+    bool embedding, loss;
 
+    tn_megatron_counts(&embedding, &loss, in);
     number(out, "tensor_model_parallel_size", l->tp);
     flag(out, "sequence_parallel", l->sp);
     number(out, "context_parallel_size", l->cp);
@@ -80,8 +83,8 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
     stages(out, in);
     text(out, "num_layers_in_first_pipeline_stage", NULL);
     text(out, "num_layers_in_last_pipeline_stage", NULL);
-    flag(out, "account_for_embedding_in_pipeline_split", false);
-    flag(out, "account_for_loss_in_pipeline_split", false);
+    flag(out, "account_for_embedding_in_pipeline_split", embedding);
+    flag(out, "account_for_loss_in_pipeline_split", loss);
     text(out, "microbatch_group_size_per_vp_stage", NULL);
     str_addf(out, "        pipeline_dtype=%s,\n",
              l->pp == 1                ? "None"

@@ -225,16 +225,13 @@ void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *i
     untold(&standard, in);
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         int value = pl_layout_get(in->layout, k);
+        char digits[16];
 
         if (k->part == PL_DERIVED || k == &pl_layout_keys[PL_KEY_WORLD] ||
             value == pl_layout_get(&standard, k) || listed(exporter->carries, k->name) ||
             is_named(findings, k->name))
             continue;
-        if (k->names)
-            tn_finding_add(findings, k->name, "%s has no setting for %s %s", exporter->name,
-                           k->name, k->names[value]);
-        else
-            tn_finding_add(findings, k->name, "%s has no setting for %s %d", exporter->name,
-                           k->name, value);
+        tn_finding_add(findings, k->name, "%s has no setting for %s %s", exporter->name, k->name,
+                       pl_layout_value_text(digits, k, value));
     }
 }

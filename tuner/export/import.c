@@ -17,26 +17,17 @@ const char *const *tn_importers(void)
     return names;
 }
 
-static void value_text(char buf[24], const struct pl_layout_key *key, int value)
-{
-    if (key->names)
-        snprintf(buf, 24, "%s", key->names[value]);
-    else
-        snprintf(buf, 24, "%d", value);
-}
-
 /* The canonical form says nothing of what has no effect, as expert parallelism of a dense model. */
 static void list_without_effect(struct tn_imported *out, const struct pl_layout *said)
 {
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         int was = pl_layout_get(said, k), is = pl_layout_get(&out->layout, k);
-        char a[24], b[24];
+        char a[16], b[16];
 
         if (k->part == PL_DERIVED || was == is || str_eq(k->name, "zero_scope"))
             continue;
-        value_text(a, k, was);
-        value_text(b, k, is);
-        tn_finding_add(&out->ignored, k->name, "%s has no effect here, taken as %s", a, b);
+        tn_finding_add(&out->ignored, k->name, "%s has no effect here, taken as %s",
+                       pl_layout_value_text(a, k, was), pl_layout_value_text(b, k, is));
     }
 }
 

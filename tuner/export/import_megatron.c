@@ -1,7 +1,7 @@
 /*
  * Megatron-LM's command line arguments as a layout (megatron/training/arguments.py). Virtual stages
- * may be said in three ways; expert tensor parallelism defaults to tp, sharding under FSDP to zero
- * 3, the global batch to one micro-batch of every replica.
+ * may be said in several ways (import_stages.c); expert tensor parallelism defaults to tp, sharding
+ * under FSDP to zero 3, the global batch to one micro-batch of every replica.
  *
  * The text is a shell script or a command line (import_shell.c). What only a shell could tell is an
  * error where it would have to be read, and listed everywhere else.
@@ -27,8 +27,7 @@ struct megatron {
     struct tn_imported *out;
     struct pl_layout *l;
     const struct pl_model *m;
-    int layers_per_virtual, virtual_stages;
-    struct str stages; /* a whole pipeline layout, written out; empty without one */
+    struct tn_megatron_stages stages;
     int recompute_layers;
     int ulysses, zero_stage; /* of Megatron-DeepSpeed, 0 and -1: not said */
     bool recompute_method, recompute_block;
@@ -59,8 +58,10 @@ static int *megatron_number(struct megatron *import, const char *flag)
         {"--global-batch-size", &import->out->global_batch},
         {"--seq-length", &import->out->seq},
         {"--num-distributed-optimizer-instances", &import->instances},
-        {"--num-layers-per-virtual-pipeline-stage", &import->layers_per_virtual},
-        {"--num-virtual-stages-per-pipeline-rank", &import->virtual_stages},
+        {"--num-layers-per-virtual-pipeline-stage", &import->stages.layers_per_virtual},
+        {"--num-virtual-stages-per-pipeline-rank", &import->stages.virtual_stages},
+        {"--decoder-first-pipeline-num-layers", &import->stages.first},
+        {"--decoder-last-pipeline-num-layers", &import->stages.last},
         {"--recompute-num-layers", &import->recompute_layers},
         {"--ds-sequence-parallel-size", &import->ulysses}, /* Megatron-DeepSpeed */
     };
@@ -134,6 +135,8 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         {"--torch-fsdp2-no-reshard-after-forward", &import->torch_fsdp_keeps},
         {"--deepspeed", &import->deepspeed},
         {"--reuse-grad-buf-for-mxfp8-param-ag", &import->reuse}, /* goes with gathering mxfp8 */
+        {"--account-for-embedding-in-pipeline-split", &import->stages.embedding},
+        {"--account-for-loss-in-pipeline-split", &import->stages.loss},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
@@ -156,93 +159,6 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
     if (set && !strcmp(flag, "--fp16"))
         tn_finding_add(&import->out->ignored, flag, "taken as bf16, which needs the same bytes");
     return true;
-}
-
-enum { MAX_STAGES_TEXT = 1 << 16 };
-
-/*
- * A pipeline layout such as "E|(t|)*3,m|m||L" written out: X*N and (…)*N repeat, and commas only
- * separate for the eye. *POS is left behind the group.
- */
-static int write_out(struct str *out, const char **pos, int depth, struct err *error)
-{
-    size_t last = out->len; /* where the element begins that a * would repeat */
-
-    for (; **pos && **pos != ')'; ++*pos) {
-        if (**pos == ',' || **pos == ' ')
-            continue;
-        if (**pos == '*') {
-            AUTO_FREE char *piece = mem_strdup(str_text(out) + last);
-            char *end;
-            long times = strtol(*pos + 1, &end, 10);
-
-            if (end == *pos + 1 || times < 1 || times > MAX_STAGES_TEXT)
-                return err_set(error, -EINVAL, "the pipeline layout repeats %.20s times", *pos + 1);
-            for (; times > 1 && out->len <= MAX_STAGES_TEXT; times--)
-                str_add(out, piece);
-            *pos = end - 1;
-        } else if (**pos == '(' && depth < 8) {
-            int r;
-
-            last = out->len;
-            ++*pos;
-            r = write_out(out, pos, depth + 1, error);
-            if (r < 0)
-                return r;
-            if (**pos != ')')
-                return err_set(error, -EINVAL, "a bracket of the pipeline layout does not close");
-        } else {
-            last = out->len;
-            str_addc(out, **pos);
-        }
-        if (out->len > MAX_STAGES_TEXT)
-            return err_set(error, -EINVAL, "the pipeline layout has no end");
-    }
-    return 0;
-}
-
-static int whole_layout(struct megatron *import, const char *value, struct err *error)
-{
-    int r;
-
-    str_trunc(&import->stages, 0);
-    r = write_out(&import->stages, &value, 0, error);
-    if (r == 0 && *value)
-        return err_set(error, -EINVAL, "a bracket of the pipeline layout was never opened");
-    if (r == 0 && !import->stages.len)
-        return err_set(error, -EINVAL, "--pipeline-model-parallel-layout is empty");
-    return r;
-}
-
-static int count_stages(const char *layout)
-{
-    int n = 1;
-
-    for (; *layout; layout++)
-        n += *layout == '|';
-    return n;
-}
-
-/* Ours are equally long, the first ones by one longer: another division is listed, once. */
-static void compare_stages(struct megatron *import)
-{
-    const char *p = import->stages.text;
-
-    for (int run = 0; run < import->l->pp * import->l->vp; run++) {
-        int want = pl_stage_layers(NULL, import->l, import->m->layers, run % import->l->pp,
-                                   run / import->l->pp),
-            n = 0;
-
-        for (; *p && *p != '|'; p++)
-            n += *p == 't';
-        p += *p == '|';
-        if (n == want)
-            continue;
-        tn_finding_add(&import->out->ignored, "--pipeline-model-parallel-layout",
-                       "stage %d has %d layers there; here stages are equal, it has %d", run, n,
-                       want);
-        return;
-    }
 }
 
 /* Two flags say what the load-balancing loss is; *RET_KNOWN: this is one of them. */
@@ -306,7 +222,7 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
 {
     *ret_known = true;
     if (!strcmp(flag, "--pipeline-model-parallel-layout"))
-        return whole_layout(import, value ? value : "", error);
+        return tn_megatron_layout(&import->stages.whole, value ? value : "", error);
     if (!strcmp(flag, "--cp-comm-type"))
         return tn_import_cp_comm(import->out, value, error);
     if (!strcmp(flag, "--recompute-granularity")) {
@@ -361,35 +277,13 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
 static int virtual_stages(struct megatron *import, const struct pl_model *model, struct err *error)
 {
     struct pl_layout *l = import->l;
+    int r = tn_import_megatron_stages(import->out, &import->stages, model, error);
 
-    if (!!import->layers_per_virtual + !!import->virtual_stages + !!import->stages.len > 1)
-        return err_set(error, -EINVAL,
-                       "at most one of --num-layers-per-virtual-pipeline-stage, "
-                       "--num-virtual-stages-per-pipeline-rank and "
-                       "--pipeline-model-parallel-layout can be given");
-    if (import->layers_per_virtual) {
-        if (model->layers % ((int64_t)l->pp * import->layers_per_virtual))
-            return err_set(error, -EINVAL,
-                           "%d layers are not a multiple of pp %d x %d layers a virtual stage",
-                           model->layers, l->pp, import->layers_per_virtual);
-        l->vp = model->layers / (l->pp * import->layers_per_virtual);
-    } else if (import->virtual_stages) {
-        l->vp = import->virtual_stages;
-    } else if (import->stages.len) {
-        int stages = count_stages(import->stages.text);
-
-        if (stages % l->pp)
-            return err_set(error, -EINVAL,
-                           "the pipeline layout has %d stages, not a multiple of pp %d", stages,
-                           l->pp);
-        l->vp = stages / l->pp;
-        compare_stages(import);
-    }
-    if (l->vp > 1) {
+    if (r == 0 && l->vp > 1) {
         l->schedule = PL_INTERLEAVED;
         l->overlap_p2p = !import->no_overlap_p2p;
     }
-    return 0;
+    return r;
 }
 
 /* Full recomputation is of every layer by itself here. */
@@ -674,7 +568,7 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
         r = check_program(&s, error);
     if (r == 0)
         r = megatron_finish(&s, model, error);
-    str_done(&s.stages);
+    str_done(&s.stages.whole);
     tn_words_done(&s.words);
     return r;
 }

@@ -25,7 +25,7 @@ struct titan {
     char base[64];     /* the function whose result is changed and that is not in the text, or "" */
     unsigned int said; /* bits of base_settings */
     int parts;         /* stages that are listed module by module; 0: they are cut */
-    short part_layers[MAX_PARTS]; /* of each */
+    int part_layers[MAX_PARTS]; /* of each */
 };
 
 /* What a function that is not in the text may have set: a layout is known if the text says all. */
@@ -212,23 +212,6 @@ static int *titan_number(struct titan *import, const char *path)
     return NULL;
 }
 
-/* Parts that are listed may be cut in another way than ours. */
-static void compare_parts(struct titan *import, const struct pl_model *model)
-{
-    const struct pl_layout *l = &import->out->layout;
-    int first;
-
-    for (int i = 0; i < import->parts; i++)
-        if (pl_stage_layers(&first, l, model->layers, i % l->pp, i / l->pp) !=
-            import->part_layers[i]) {
-            tn_finding_add(&import->out->ignored, "parallelism.module_fqns_per_model_part",
-                           "part %d of %d has %d layers there, %d here", i + 1, import->parts,
-                           import->part_layers[i],
-                           pl_stage_layers(&first, l, model->layers, i % l->pp, i / l->pp));
-            return;
-        }
-}
-
 /* Stages a rank. What the file does not say is torchtitan's: one, and two when interleaved. */
 static int titan_stages(struct titan *import, const struct pl_model *model, struct err *error)
 {
@@ -238,6 +221,7 @@ static int titan_stages(struct titan *import, const struct pl_model *model, stru
     int stages = import->parts ? import->parts
                  : per         ? (weight + per - 1) / per
                                : l->pp * (l->schedule == PL_INTERLEAVED ? 2 : 1);
+    int r;
 
     if (stages % l->pp || (stages == l->pp) != (l->schedule != PL_INTERLEAVED))
         return err_set(error, -EINVAL,
@@ -245,13 +229,15 @@ static int titan_stages(struct titan *import, const struct pl_model *model, stru
                        "first and last with %d and %d less), which \"%s\" cannot lay over pp %d",
                        per, stages, model->layers, import->first_less, import->last_less,
                        import->schedule[0] ? import->schedule : "1F1B", l->pp);
-    l->vp = stages / l->pp;
-    compare_parts(import, model);
-    if (!import->parts && (import->first_less || import->last_less))
-        tn_finding_add(&import->out->ignored, "parallelism.pipeline_parallel_*_stage_less_layers",
-                       "stages are equally long here, not shorter by %d and %d", import->first_less,
-                       import->last_less);
-    return 0;
+    if (import->parts)
+        r = tn_import_stages(import->out, "parallelism.module_fqns_per_model_part", model,
+                             import->part_layers, stages, error);
+    else
+        r = tn_import_weighed_stages(import->out, "parallelism.pipeline_parallel_layers_per_stage",
+                                     model, stages, import->first_less, import->last_less, error);
+    if (r == 0 && pl_stages_are_even(l, model->layers)) /* the first ones may be longer */
+        l->stages = PL_STAGES_EVEN;
+    return r;
 }
 
 static int titan_pipeline(struct titan *import, const struct pl_model *model, struct err *error)

@@ -53,9 +53,11 @@ void tn_torchrun(struct str *out, const struct tn_export_in *in);
 
 extern const char *const tn_megatron_carries[]; /* of Megatron-LM and Megatron-Bridge */
 
-/* Megatron-LM and Megatron-Bridge. Layers divide into equal stages; what is switched on of the
+/* Megatron-LM and Megatron-Bridge. Layers divide into equal stages; embedding and loss count as
+ * layers, and those divide; what is switched on of the
  * layout's overlap, where Megatron takes it; rules that the layout breaks. */
 bool tn_megatron_even(const struct tn_export_in *in);
+bool tn_megatron_counts(bool *ret_embedding, bool *ret_loss, const struct tn_export_in *in);
 bool tn_megatron_gathers(const struct pl_layout *layout);
 bool tn_megatron_overlaps_experts(const struct pl_layout *layout);
 bool tn_megatron_overlaps_p2p(const struct pl_layout *layout);
@@ -199,6 +201,28 @@ int tn_yaml_arguments(char **ret, const char *text, struct err *error);
  * text. */
 int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *error);
 bool tn_python_is(const char *text); /* rather than TOML */
+
+/* What Megatron-LM's arguments say of a pipeline; 0: not said. */
+struct tn_megatron_stages {
+    struct str whole; /* --pipeline-model-parallel-layout, written out; empty without one */
+    int layers_per_virtual, virtual_stages;
+    int first, last;      /* layers of the stages at the ends */
+    bool embedding, loss; /* counts as a layer */
+};
+
+/* VALUE of --pipeline-model-parallel-layout, its repetitions written out. */
+int tn_megatron_layout(struct str *ret, const char *value, struct err *error);
+/* Set vp and stages of OUT, whose pp is set. */
+int tn_import_megatron_stages(struct tn_imported *out, const struct tn_megatron_stages *said,
+                              const struct pl_model *model, struct err *error);
+/* The same from the layers of RUNS virtual stages, by SETTING; of another number of layers than
+ * MODEL's in all, this is listed as ignored. */
+int tn_import_stages(struct tn_imported *out, const char *setting, const struct pl_model *model,
+                     const int *layers, int runs, struct err *error);
+/* The same where the embedding counts as FIRST layers and the loss as LAST (torchtitan). */
+int tn_import_weighed_stages(struct tn_imported *out, const char *setting,
+                             const struct pl_model *model, int runs, int first, int last,
+                             struct err *error);
 
 /* One source each; see tn_import(). OUT has the defaults and the world. */
 int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *model,

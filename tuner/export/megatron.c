@@ -3,7 +3,7 @@
  *
  * Keys and rules: megatron/training/arguments.py and parallel_state.py of the version named below.
  * What differs from our words: the interleaved schedule is chosen by layers per virtual stage (or a
- * whole pipeline layout where layers do not divide), there is no schedule flag, and expert tensor
+ * whole pipeline layout where stages are uneven), there is no schedule flag, and expert tensor
  * parallelism defaults to tp, so it is always written.
  */
 #include "tuner/export/internal.h"
@@ -18,6 +18,7 @@ const char *const tn_megatron_carries[] = {
     "cp_comm",
     "pp",
     "vp",
+    "stages",
     "ep",
     "etp",
     "dp",
@@ -45,7 +46,21 @@ const char *const tn_megatron_carries[] = {
 
 bool tn_megatron_even(const struct tn_export_in *in)
 {
-    return in->model->layers % (in->layout->pp * in->layout->vp) == 0;
+    return pl_stages_equal(in->layout, in->model->layers);
+}
+
+bool tn_megatron_counts(bool *ret_embedding, bool *ret_loss, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    bool both = l->stages == PL_STAGES_BALANCED;
+
+    *ret_embedding = both || l->stages == PL_STAGES_BALANCED_EMBEDDING;
+    *ret_loss = both || l->stages == PL_STAGES_BALANCED_LOSS;
+    if ((*ret_embedding || *ret_loss) &&
+        (in->model->layers + *ret_embedding + *ret_loss) % (l->pp * l->vp) == 0)
+        return true;
+    *ret_embedding = *ret_loss = false;
+    return false;
 }
 
 /* Flags that Megatron takes only in company; without it they are left out and named as lost
@@ -143,16 +158,32 @@ static void pipeline_layout(struct str *out, const struct tn_export_in *in)
     str_add(out, "L\n");
 }
 
+static void write_stages(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    bool embedding, loss;
+
+    if (tn_megatron_counts(&embedding, &loss, in)) {
+        if (embedding)
+            flag(out, "--account-for-embedding-in-pipeline-split");
+        if (loss)
+            flag(out, "--account-for-loss-in-pipeline-split");
+        if (l->vp > 1)
+            number(out, "--num-virtual-stages-per-pipeline-rank", l->vp);
+    } else if (l->pp > 1 && !tn_megatron_even(in)) {
+        pipeline_layout(out, in);
+    } else if (l->vp > 1) {
+        number(out, "--num-layers-per-virtual-pipeline-stage", in->model->layers / (l->pp * l->vp));
+    }
+}
+
 static void write_parallel(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
     number(out, "--tensor-model-parallel-size", l->tp);
     number(out, "--pipeline-model-parallel-size", l->pp);
-    if (l->pp > 1 && !tn_megatron_even(in))
-        pipeline_layout(out, in);
-    else if (l->vp > 1)
-        number(out, "--num-layers-per-virtual-pipeline-stage", in->model->layers / (l->pp * l->vp));
+    write_stages(out, in);
     number(out, "--context-parallel-size", l->cp);
     if (l->cp_comm != PL_CP_P2P)
         str_addf(out, "--cp-comm-type %s\n", tn_megatron_cp_comm(l));

@@ -22,6 +22,7 @@ static const char *const carries[] = {
     "cp",
     "pp",
     "vp",
+    "stages",
     "schedule",
     "ep",
     "etp",
@@ -95,14 +96,44 @@ static int replicate_degree(const struct pl_layout *layout)
     return layout->dp / shard_degree(layout);
 }
 
-/* Layers a stage as both forms take them, stages being then ceil(layers / this); 0 where no number
- * comes to as many stages as ours. */
+/* Layers that the first and the last stage have less than the others. */
+static int first_less(const struct pl_layout *layout)
+{
+    return layout->stages == PL_STAGES_BALANCED || layout->stages == PL_STAGES_BALANCED_EMBEDDING;
+}
+
+static int last_less(const struct pl_layout *layout)
+{
+    return layout->stages == PL_STAGES_BALANCED || layout->stages == PL_STAGES_BALANCED_LOSS;
+}
+
+/* Layers a stage as both forms take them, stages being then ceil((layers + what the ends have less)
+ * / this); 0 where no number comes to our stages, which are listed then. */
 static int layers_per_stage(const struct tn_export_in *in)
 {
-    int stages = in->layout->pp * in->layout->vp;
-    int per = (in->model->layers + stages - 1) / stages;
+    const struct pl_layout *l = in->layout;
+    int stages = l->pp * l->vp, layers = in->model->layers + first_less(l) + last_less(l);
+    int per = (layers + stages - 1) / stages;
 
-    return (in->model->layers + per - 1) / per == stages ? per : 0;
+    return l->stages < PL_STAGES_WORDS && (layers + per - 1) / per == stages ? per : 0;
+}
+
+/* ["tok_embeddings", "layers.0", ...]: what virtual stage RUN holds. HEAD is the name of the output
+ * projection. */
+static void add_modules(struct str *out, const struct tn_export_in *in, int run, const char *head)
+{
+    const struct pl_layout *l = in->layout;
+    int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
+    bool last = run == l->pp * l->vp - 1;
+
+    str_add(out, "[");
+    if (run == 0)
+        str_addf(out, "\"tok_embeddings\"%s", n ? ", " : "");
+    for (int i = 0; i < n; i++)
+        str_addf(out, "%s\"layers.%d\"", i ? ", " : "", first + i);
+    if (last)
+        str_addf(out, "%s\"norm\", \"%s\"", n ? ", " : "", head);
+    str_add(out, "]");
 }
 
 /* ETP of the experts as the form has it: the later one has none. */
@@ -126,10 +157,6 @@ static void toml_rules(struct tn_findings *findings, const struct tn_export_in *
 
     rules(findings, in, l->etp);
     tn_rule_trainer(findings, in, "torchtitan", only);
-    if (l->pp > 1 && !layers_per_stage(in))
-        tn_finding_add(findings, "pp",
-                       "no number of layers a stage cuts %d of them into pp %d x vp %d",
-                       in->model->layers, l->pp, l->vp);
     if (in->workload->seq % ((int64_t)2 * l->tp * l->cp))
         tn_finding_add(findings, "workload.seq",
                        "%d tokens are not a multiple of 2 x tp %d x cp %d", in->workload->seq,
@@ -162,6 +189,29 @@ static const char *reshard(const struct pl_layout *layout)
     return layout->zero == 3 ? "always" : "never";
 }
 
+static void toml_pipeline(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    int per = layers_per_stage(in);
+
+    str_addf(out, "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n",
+             schedule(l), l->micro_batch);
+    if (per) {
+        str_addf(out,
+                 "pipeline_parallel_layers_per_stage = %d\n"
+                 "pipeline_parallel_first_stage_less_layers = %d\n"
+                 "pipeline_parallel_last_stage_less_layers = %d\n",
+                 per, first_less(l), last_less(l));
+        return;
+    }
+    str_add(out, "module_fqns_per_model_part = [");
+    for (int run = 0; run < l->pp * l->vp; run++) {
+        str_add(out, run ? ", " : "");
+        add_modules(out, in, run, "output");
+    }
+    str_add(out, "]\n");
+}
+
 static void write_toml(struct str *out, const struct tn_export_in *in,
                        const struct tn_findings *lost)
 {
@@ -186,12 +236,7 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
              l->etp);
     str_addf(out, "pipeline_parallel_degree = %d\n", l->pp);
     if (l->pp > 1)
-        str_addf(out,
-                 "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n"
-                 "pipeline_parallel_layers_per_stage = "
-                 "%d\npipeline_parallel_first_stage_less_layers = 0\n"
-                 "pipeline_parallel_last_stage_less_layers = 0\n",
-                 schedule(l), l->micro_batch, layers_per_stage(in));
+        toml_pipeline(out, in);
     str_addf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
              l->recompute == PL_RECOMPUTE_FULL        ? "full"
              : l->recompute == PL_RECOMPUTE_SELECTIVE ? "selective"
@@ -249,17 +294,13 @@ static void set_training(struct str *out, const struct tn_export_in *in)
 static void set_modules(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
-    int last = l->pp * l->vp - 1;
 
     str_add(out, "    parallelism.pipeline_parallel_layers_per_stage = None\n"
                  "    parallelism.module_fqns_per_model_part = [\n");
-    for (int run = 0; run <= last; run++) {
-        int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
-
-        str_addf(out, "        [%s", run ? "" : "\"tok_embeddings\", ");
-        for (int i = 0; i < n; i++)
-            str_addf(out, "%s\"layers.%d\"", i ? ", " : "", first + i);
-        str_add(out, run == last ? ", \"norm\", \"lm_head\"],\n" : "],\n");
+    for (int run = 0; run < l->pp * l->vp; run++) {
+        str_add(out, "        ");
+        add_modules(out, in, run, "lm_head");
+        str_add(out, ",\n");
     }
     str_add(out, "    ]\n");
 }
@@ -279,10 +320,10 @@ static void set_pipeline(struct str *out, const struct tn_export_in *in)
     else
         set_modules(out, in);
     str_addf(out,
-             "    parallelism.pipeline_parallel_first_stage_less_layers = 0\n"
-             "    parallelism.pipeline_parallel_last_stage_less_layers = 0\n"
+             "    parallelism.pipeline_parallel_first_stage_less_layers = %d\n"
+             "    parallelism.pipeline_parallel_last_stage_less_layers = %d\n"
              "    parallelism.num_pp_microbatches = %d\n",
-             tn_microbatches(in));
+             first_less(l), last_less(l), tn_microbatches(in));
 }
 
 static void set_parallelism(struct str *out, const struct tn_export_in *in)

@@ -95,6 +95,7 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
     const struct pl_model *m = &s->se.model;
     const struct pl_layout_key *k = pl_layout_key_find(name);
     int per_node = s->se.cluster.devices_per_node;
+    char digits[16];
     const struct word words[] = {
         {"layers", m->layers},
         {"hidden", m->hidden},
@@ -120,10 +121,8 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
             snprintf(buf, size, "%.0f", words[i].value);
             return true;
         }
-    if (k && k->names)
-        snprintf(buf, size, "%s", k->names[pl_layout_get(l, k)]);
-    else if (k)
-        snprintf(buf, size, "%d", pl_layout_get(l, k));
+    if (k)
+        snprintf(buf, size, "%s", pl_layout_value_text(digits, k, pl_layout_get(l, k)));
     else if (!strcmp(name, "folder"))
         snprintf(buf, size, "%s", fill->folder);
     else if (!strcmp(name, "config"))

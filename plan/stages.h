@@ -1,0 +1,68 @@
+/*
+ * How the layers of a model are divided over the virtual stages of a pipeline: the key `stages` of
+ * a layout. A part of plan.h.
+ *
+ * Virtual stage c * pp + s is chunk c of stage s. The first holds the embedding and the last the
+ * loss, wherever the layers are; either may hold no layer at all. A division is one of the words
+ * below or a list of numbers of layers, one for each virtual stage in order, in one canonical
+ * text: "7,8*14,7". A layout holds an int (docs/adr/0017): a word's number, or the id of a list.
+ *
+ * Lists are interned for the life of the process. An id follows from the text alone (but for two
+ * texts in 10^6 that collide), so that walks and searches are the same in every process. Ids never
+ * leave the process: JSON has the text. Every function here may be called from any thread.
+ */
+#ifndef PLAN_STAGES_H
+#define PLAN_STAGES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "plan/layout.h"
+
+/* The words. Even: as equal as can be, the first ones by a layer longer. Balanced: the same, where
+ * the embedding and the loss, or one of them, count as a layer each. */
+enum {
+    PL_STAGES_EVEN,
+    PL_STAGES_BALANCED,
+    PL_STAGES_BALANCED_EMBEDDING,
+    PL_STAGES_BALANCED_LOSS,
+    PL_STAGES_WORDS
+};
+
+enum {
+    PL_STAGES_TEXT = 128, /* bytes of a text, its end included */
+    PL_MAX_RUNS = 1024    /* virtual stages of a list */
+};
+
+extern const char *const pl_stages_words[]; /* PL_STAGES_WORDS of them, then NULL */
+
+/* Read a word or a list, in any spelling ("8,8,7" is "8*2,7"). -EINVAL: neither; -E2BIG: a text
+ * too long, or more lists than a process keeps. */
+int pl_stages_read(int *ret, const char *text, struct err *error);
+/* The list of RUNS numbers. */
+int pl_stages_list(int *ret, const int *layers, int runs, struct err *error);
+/* The canonical text of what LAYOUT holds. Never NULL; lives as long as the process. */
+const char *pl_stages_text(int stages);
+/* Is it a word's number or the id of a list? */
+bool pl_stages_known(int stages);
+
+/* Layers [*ret_first, *ret_first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. RET_FIRST
+ * may be NULL. This is the one place that says what a stage holds. */
+int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
+                    int chunk);
+
+/* How many virtual stages a list has, and *RET_LAYERS in all; 0 and 0 for a word. */
+int pl_stages_total(int *ret_layers, int stages);
+
+/* Do all virtual stages of LAYOUT hold equally many of LAYERS? */
+bool pl_stages_equal(const struct pl_layout *layout, int layers);
+
+/* Does LAYOUT's division put LAYERS where the word EVEN does? */
+bool pl_stages_are_even(const struct pl_layout *layout, int layers);
+
+/* The first word that divides LAYERS as LAYOUT does, else what LAYOUT has. `even` is one only where
+ * layers divide: elsewhere what it means is the trainer's matter. */
+int pl_stages_canonical(const struct pl_layout *layout, int layers);
+
+#endif
