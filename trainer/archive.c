@@ -349,7 +349,7 @@ int tr_archive_get(const struct tr_archive *archive, const char *name, const str
 
 /* ---- parts at other places ----------------------------------------------- */
 
-/* Columns of the folder's tensor are our rows: ROW of it, from our column COLUMN, by way of WIDE. */
+/* Columns of the folder's tensor are our rows: ROW of it, from our column COLUMN, through WIDE. */
 static int move_column(const struct tr_st *file, const struct tr_st_tensor *tensor,
                        const struct tr_hf_place *place, const struct tr_part *part, int64_t column,
                        float *wide, bool put, struct err *error)

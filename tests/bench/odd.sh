@@ -81,7 +81,7 @@ profile() # name, nodes
     echo '{"id":"torn","type":"training","fam'
     row profile training "$gpt" "$(profile dgx-a1000 4)" '"tp":2' 32 256 ',"seconds_per_iteration":1'
     row layout training "$gpt" "$(profile dgx-a100 4)" '"tp":2,"tpp":2' 32 256 ',"seconds_per_iteration":1'
-    row word training "$gpt" "$(profile dgx-a100 4)" '"tp":2,"precision":"nvfp4"' 32 256 ',"seconds_per_iteration":1'
+    row word training "$gpt" "$(profile dgx-a100 4)" '"tp":2,"precision":"int4"' 32 256 ',"seconds_per_iteration":1'
     row model training "$gpt,\"experts\":8" "$(profile dgx-a100 4)" '"tp":2' 32 256 ',"seconds_per_iteration":1'
     row kv training "$gpt,\"kv_heads\":5" "$(profile dgx-a100 4)" '"tp":2' 32 256 ',"seconds_per_iteration":1'
     row seconds training "$gpt" "$(profile dgx-a100 4)" '"tp":2' 32 256 ',"seconds_per_iteration":null'

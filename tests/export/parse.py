@@ -352,7 +352,10 @@ def toml_rules(v, f):
     dp, cp, tp, pp, _ = titan_rules(p, f, etp)
     divides(2 * tp * cp, f["workload"]["seq"], "2 x tp x cp")
     if pp > 1:
-        stages = -(-f["model"]["layers"] // p["pipeline_parallel_layers_per_stage"])
+        layers, parts = f["model"]["layers"], p.get("module_fqns_per_model_part")
+        if parts:
+            assert [n for part in parts for n in part if n.startswith("layers.")] == [f"layers.{i}" for i in range(layers)]
+        stages = len(parts) if parts else -(-layers // p["pipeline_parallel_layers_per_stage"])
         divides(pp, stages, "pp")
         assert (stages // pp >= 2) == (p["pipeline_parallel_schedule"] == "Interleaved1F1B")
     divides(t["local_batch_size"] * dp, t["global_batch_size"], "local batch x dp")

@@ -97,7 +97,6 @@ static void what_is_no_degree_is_listed(void **state)
         const char *source, *text;
     } cases[] = {
         {"megatron", "--tp-comm-overlap-cfg tp.yaml"},
-        {"megatron", "--cp-comm-type p2p"},
         {"megatron", "--hierarchical-context-parallel-sizes 2 4"},
         {"megatron", "--rl-inference-tensor-model-parallel-size 4"},
         {"megatron", "--ckpt-fully-parallel-save"},
