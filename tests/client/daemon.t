@@ -31,7 +31,7 @@ has "with comments" "$(cat first.json)" '^  // '
 mkdir hf
 echo '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
  "max_position_embeddings": 64, "vocab_size": 512}' >hf/config.json
-ok "new writes a file for a folder of Hugging Face" exits 0 "$partune" new --force --model hf hf.json
+ok "new writes a file for a folder of Hugging Face" exits 0 "$partune" new --force --model hf --launcher simulated hf.json
 ok "which check accepts" text "legal layouts" "$partune" check hf.json
 ok "and plan" text "legal layouts, .* fit" "$partune" plan hf.json
 ok "plan takes another model by its repository" text "legal layouts" "$partune" plan hf.json --model meta-llama/Llama-2-7b-hf
