@@ -13,7 +13,7 @@ url, token, campaign, hooks = sys.argv[1:5]
 # Keys of values that are null, 0 or absent unless something was measured.
 EMPTY = (None, 0, False, [], {})
 # What may stand there, in comments and in JSON.
-NOT_VERIFIED = re.compile(r'\bverified"?: "?no\b')
+NOT_VERIFIED = re.compile(r'\bverified"?: "?no\b|"measured": false')
 # They describe a machine, not the campaign's results.
 PROFILE = ("cluster",)
 
