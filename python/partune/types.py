@@ -263,6 +263,7 @@ class Layout(TypedDict, total=False):
     cp_comm: Literal["p2p", "all-gather", "a2a", "a2a+p2p"]
     pp: int
     vp: int
+    stages: str
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
     ep: int
     etp: int
@@ -273,6 +274,13 @@ class Layout(TypedDict, total=False):
     shard: int
     micro_batch: int
     recompute: Literal["none", "selective", "full"]
+    recompute_mlp: int
+    recompute_moe: int
+    recompute_moe_act: int
+    recompute_shared_experts: int
+    recompute_layernorm: int
+    recompute_mla_up_proj: int
+    recompute_core_attn: int
     overlap_grad_reduce: int
     overlap_param_gather: int
     overlap_p2p: int

@@ -17,8 +17,10 @@ struct liar {
 static double truth_of(const struct liar *x, const struct pl_layout *l)
 {
     struct rng r;
+    char text[160];
 
-    rng_seed(&r, str_hash(l, sizeof(*l), x->which));
+    pl_layout_text(text, l); /* the same whatever keys a layout has that are not used here */
+    rng_seed(&r, str_hash(text, strlen(text), x->which));
     return made_up(l) * exp(x->rough * rng_normal(&r));
 }
 
@@ -87,11 +89,11 @@ static void a_prior_that_only_errs_in_its_level_is_not_doubted(void **state)
 
 /* The prior thinks the fastest part of the space a third as fast as it is, and errs by a quarter
  * elsewhere, so that nothing near what it recommends shows the lie. The prior-free model chooses
- * every other trial while the prior errs, and goes there; by the weights alone a quarter of these
- * landscapes keep their best hidden for 40 trials. */
+ * every other trial while the prior errs, and goes there: within 32 trials in 64 of 64 such
+ * landscapes, 20 in 62 of them. By the weights alone a quarter keep their best hidden for 40. */
 static void the_best_is_found_where_the_prior_hides_it(void **state)
 {
-    enum { LANDSCAPES = 8, TRIALS = 20 };
+    enum { LANDSCAPES = 8, TRIALS = 40 };
     int prior_free = 0;
 
     (void)state;
@@ -113,7 +115,7 @@ static void the_best_is_found_where_the_prior_hides_it(void **state)
  * error of 1 %, or were they rougher than they say, it would. */
 static void noise_is_no_error_of_the_prior(void **state)
 {
-    enum { LANDSCAPES = 8, TRIALS = 20 };
+    enum { LANDSCAPES = 8, TRIALS = 40 };
     int noisy = 0, exact = 0, rougher = 0;
 
     (void)state;

@@ -327,7 +327,8 @@ static void weights_to_begin_with_are_those_of_the_model_that_is_asked_for(void 
         {2, 8, "10000.0", NULL},
         {4, 4, "10000.0", "heads 4"},
         {2, 8, "500000.0", "rope_theta"},
-        {2, 8, "10000.0,\"rope_scaling\":{\"type\":\"linear\"}", "rotary"},
+        {2, 8, "10000.0,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}", "rope_scaling"},
+        {2, 8, "10000.0,\"rope_scaling\":{\"type\":\"linear\"}", "\"factor\" is missing"},
     };
     char *dir = unit_folder("begin with");
     AUTO_FREE char *model = write_file(dir, "m.json",
