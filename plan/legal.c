@@ -375,39 +375,34 @@ static void canonical(struct pl_check *check)
     }
 }
 
-/* In the order in which they are reported; cheap and often broken ones first. A rule with `stem`
- * reads no key of a layout but those of a walk's stems (space.h), and so holds for all their leaves
- * or for none. */
 static const struct {
     const char *name;
     void (*run)(struct pl_check *check);
     bool stem;
+    const char *requires;
 } rules[] = {
-    {"world-dense", world_dense, true},
-    {"world-expert", world_expert, true},
-    {"world-fits", world_fits, true},
-    {"heads-tp", heads_tp, true},
-    {"kv-heads-tp", kv_heads_tp, true},
-    {"ffn-tp", ffn_tp, true},
-    {"experts-ep", experts_ep, true},
-    {"layers-pp-vp", layers_pp_vp, true},
-    {"stages-fit", stages_fit, true},
-    {"batch-divides", batch_divides, true},
-    {"interleave-microbatches", interleave_microbatches, true},
-    {"vp-needs-pp", vp_needs_pp, true},
-    {"schedule-vp", schedule_vp, true},
-    {"sp-needs-tp", sp_needs_tp, true},
-    {"moe-tp-needs-sp", moe_tp_needs_sp, true},
-    {"seq-sp", seq_sp, true},
-    {"seq-cp", seq_cp, true},
-    {"cp-comm-heads", cp_comm_heads, false},
-    {"zero-needs-dp", zero_needs_dp, false},
-    {"shard-divides", shard_divides, false},
-    {"threads-fit", threads_fit, false},
-    {"scale-blocks", scale_blocks, false},
-    {"trainer-supports", pl_trainer_supports, false},
-    {"canonical", canonical, false},
+#define RULE(name, run, stem, requires) {name, run, stem, requires},
+#include "plan/rules.def"
 };
+
+const char *pl_rule_requires(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+        if (str_eq(rules[i].name, name))
+    return rules[i].requires;
+    return NULL;
+}
+
+const char *const *pl_rule_names(void)
+{
+    static const char *const names[] = {
+#define RULE(name, ...) name,
+#include "plan/rules.def"
+        NULL,
+    };
+
+    return names;
+}
 
 /* A layout made in C may hold anything: no rule is asked to divide by zero. */
 static bool in_range(struct pl_check *check)
@@ -455,15 +450,6 @@ bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layo
         if (rules[i].stem == stem)
             rules[i].run(&k);
     return !k.broken;
-}
-
-const char *const *pl_rule_names(void)
-{
-    static const char *names[ARRAY_LEN(rules) + 1];
-
-    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-        names[i] = rules[i].name;
-    return names;
 }
 
 char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *verdict)

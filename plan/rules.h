@@ -23,6 +23,9 @@ struct pl_verdict {
     struct pl_violation v[PL_MAX_VIOLATIONS];
 };
 
+/* What the rule NAME requires of a layout, a sentence without a full stop; NULL: no such rule. */
+const char *pl_rule_requires(const char *name);
+
 /* The one engine: every broken rule with its numbers. Returns true if the layout is legal.
  * RET may be NULL when only the answer matters: the check then stops at the first broken rule. */
 bool pl_layout_check(struct pl_verdict *ret, const struct pl_problem *problem,

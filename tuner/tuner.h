@@ -240,6 +240,11 @@ void tn_asks_drop(struct tn_service *svc); /* the daemon stops: nobody waits any
 int tn_best(json_t **ret, struct tn_service *svc, const char *id,
             struct err *error); /* -ENOENT before the first */
 int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+/* Every trial of campaign ID as a file, added to OUT: CSV or JSON lines, see rows.c. Any thread;
+ * after a failure OUT may hold a part. -ENOENT. */
+enum tn_rows_format { TN_ROWS_CSV, TN_ROWS_JSONL };
+int tn_rows(struct str *out, struct tn_service *svc, const char *id, enum tn_rows_format format,
+            struct err *error);
 int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error);
 int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error);
 

@@ -36,7 +36,7 @@ words() { # file, what a declaration holds: the strings of the arrays that are d
 
 echo "1..8"
 named "layout key" layout.md "$(sed -n 's/^KEY([A-Z0-9_]*, \([a-z0-9_]*\),.*/\1/p' plan/keys.def)"
-named "rule" layout.md "$(sed -n 's/^ *{"\([a-z-]*\)", [a-z_]*, \(true\|false\)},$/\1/p' plan/legal.c)"
+named "rule" layout.md "$(sed -n 's/^RULE("\([a-z-]*\)", .*/\1/p' plan/rules.def)"
 named "key of a campaign" campaign.md "$(words search/spec.c '(campaign|constraint|budget|search)_keys[[][]] = ')"
 named "limit of a trial" campaign.md "$(words plan/limits.c 'const keys[[][]] = ')"
 named "key of a model" campaign.md "$(words plan/model.c 'const plain[[][]] = '

@@ -25,7 +25,6 @@ struct tn_http {
 
 extern const struct web_route tn_api_routes[];
 extern const struct web_param tn_api_params[];
-extern const char tn_api_schemas[]; /* made from schemas.json; api.c adds the rest */
 
 /* ---- answer.c ------------------------------------------------------------ */
 
@@ -78,6 +77,7 @@ web_handler tn_api_trial_list, tn_api_trial_show, tn_api_trial_steps, tn_api_tri
 web_handler tn_api_best, tn_api_baseline, tn_api_importance, tn_api_pareto, tn_api_predictions,
     tn_api_surface, tn_api_diagnosis, tn_api_export, tn_api_compare;
 web_handler tn_api_suggest, tn_api_heartbeat, tn_api_complete, tn_api_workers;
+web_handler tn_api_results_csv, tn_api_results_jsonl;
 web_handler tn_api_events;
 web_handler tn_api_check, tn_api_plan, tn_api_project, tn_api_example, tn_api_examples,
     tn_api_models, tn_api_model, tn_api_clusters, tn_api_cluster, tn_api_datasets, tn_api_exporters,

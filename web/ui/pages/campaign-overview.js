@@ -1,13 +1,14 @@
 // The first view of a campaign: best so far, why the last trial was proposed, the table of trials.
 
-import { campaignPath, get } from "../lib/api.js";
+import { campaignPath, explain, get, getText } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
+import { saveText } from "../lib/download.js";
 import { NONE, bytes, percent, rate } from "../lib/format.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES, spoken } from "../lib/words.js";
 import { bestOption, bestSummary, bestTable } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
-import { empty, field, linkButton, pairs, panel, trialBadge } from "../parts/parts.js";
+import { button, empty, field, linkButton, pairs, panel, trialBadge } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 import { chosenColumns, columnChooser, trialColumns } from "./campaign-columns.js";
 import { standing } from "./trial-model.js";
@@ -102,6 +103,24 @@ function noTrials(filter) {
         : empty("No trials yet", h("p", {}, "The baseline runs first, as soon as a slot is free."));
 }
 
+/** A button for each form in which the service gives all trials of campaign ID as a file. */
+function downloads(id) {
+    const answer = h("span", { role: "alert" });
+    const fetchFile = async (format, type) => {
+        try {
+            saveText(await getText(campaignPath(id, `/results.${format}`)), `${id}.${format}`, type);
+            fill(answer);
+        } catch (error) {
+            fill(answer, explain(error));
+        }
+    };
+    return [
+        button("CSV", () => fetchFile("csv", "text/csv"), "quiet"),
+        button("JSON lines", () => fetchFile("jsonl", "application/jsonl"), "quiet"),
+        answer,
+    ];
+}
+
 function trialTable(page) {
     const { ctx, id } = page;
     const filter = filterOf(ctx);
@@ -134,6 +153,7 @@ function trialTable(page) {
         select("Kind", Object.keys(KINDS), filter.kind, change("kind")),
         columnChooser(columns, chosen, (keys) => list.setColumns(keys)),
         picked.element,
+        ...downloads(id),
     );
     return h(
         "section",

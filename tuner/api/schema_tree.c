@@ -1,0 +1,31 @@
+/* The schemas of OpenAPI with what comes from tables of the code. */
+#include "tuner/api/schemas.h"
+
+#include "base/base.h"
+#include "db/db.h"
+#include "plan/plan.h"
+
+void tn_api_schema_words(json_t *schemas, const char *name, const char *key,
+                         const char *const *words)
+{
+    json_t *list = json_array();
+
+    for (; *words; words++)
+        json_array_append_new(list, json_string(*words));
+    json_object_set_new(
+        json_object_get(json_object_get(json_object_get(schemas, name), "properties"), key), "enum",
+        list);
+}
+
+json_t *tn_api_schema_tree(void)
+{
+    json_t *schemas = NULL;
+    const char *words[DB_STATES + 2];
+
+    if (jx_parse(&schemas, tn_api_schemas, strlen(tn_api_schemas), NULL) < 0)
+        return NULL;
+    json_object_set_new(schemas, "Layout", pl_layout_schema());
+    db_trial_state_names(words);
+    tn_api_schema_words(schemas, "Trial", "state", words);
+    return schemas;
+}
