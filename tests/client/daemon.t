@@ -67,6 +67,7 @@ printf '{"budget": {"trials": 3}}' >with.json
 printf '{"name": "bad", "model": "gpt-1.4B", "workload": {"global_batch": -1}}' >bad.json
 printf '{"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 15}, "layout": {"tp": 5}}' >layout.json
 sed 's/100000/0.001/' c.json >slow.json
+sed 's/"trials": 6/"wall_s": 1/' slow.json >none.json
 printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16' >m.args
 ok "submit --watch follows to the end" text "^campaign .*: done" "$partune" submit --watch c.json
 is "a line for each trial" "$(grep -c '^trial ' out)" 6
@@ -151,6 +152,31 @@ ok "a campaign that breaks the schema is exit 1" exits 1 "$partune" check bad.js
 has "and the field is named" "$(cat err.text)" "/workload/global_batch"
 ok "a layout that breaks a rule is exit 1" exits 1 "$partune" check layout.json
 has "by the rule's name" "$(cat out)" "heads-tp"
+ok "wait: a timeout is exit 9" sh -c '"$0" submit slow.json && { "$0" wait last --timeout 1; [ $? = 9 ]; }' "$partune"
+ok "a paused campaign is exit 8" sh -c '"$0" pause last && { "$0" wait last; [ $? = 8 ]; }' "$partune"
+"$partune" resume last >out
+"$partune" wait last >waited 2>&1 &
+waiter=$!
+ok "a cancelled campaign is exit 7" sh -c 'sleep 1; "$0" cancel last' "$partune"
+wait "$waiter"
+is "also for a client that has waited" "$?: $(grep -c '^campaign .*: cancelled' waited)" "7: 1"
+ok "a campaign that is done is exit 0, with its best" text "^best .* simulated tokens/s" "$partune" wait "$id"
+ok "wait --json prints the campaign" sh -c '"$0" --json wait "$1" | python3 -c "import json,sys; assert json.load(sys.stdin)[\"state\"] == \"done\""' "$partune" "$id"
+"$partune" submit c.json >out
+ok "the end is waited for" text "^campaign .*: done" "$partune" wait last
+ok "an unknown campaign is exit 4" exits 4 "$partune" wait zzzzzzzz
+ok "a campaign without a success is exit 6" sh -c '"$0" submit none.json && { "$0" wait last; [ $? = 6 ]; }' "$partune"
+ok "submit --watch --json prints an event a line" sh -c '"$0" --json submit --watch c.json | python3 -c "import json,sys
+events = [json.loads(l)[\"event\"] for l in sys.stdin]
+assert events[0] == \"campaign\" and \"trial\" in events, events"' "$partune"
+ok "verify --wait --json, too" sh -c '"$0" --json verify last --wait --pairs 2 --steps 5 >out; tail -n 1 out | grep -q "^{\"event\":\"verify\"" && python3 -c "import json; [json.loads(l) for l in open(\"out\")]"' "$partune"
+ok "new - --json is the campaign" sh -c '"$0" --json new - | python3 -c "import json,sys; assert json.load(sys.stdin)[\"budget\"]"' "$partune"
+"$partune" --json manual >manual.json
+is "manual --json has every command" "$(python3 -c 'import json; print(" ".join(c["name"] for c in json.load(open("manual.json"))["commands"]))')" \
+    "$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p' | xargs)"
+is "the documents have its exit codes" "$(sed -n '/^## Exit status/,/^## Commands/s/^\([0-9][0-9]*\) | \(.*\)/\1 \2/p' "$PT_SRC/docs/reference/command-line.md")" \
+    "$(python3 -c 'import json
+for e in json.load(open("manual.json"))["exit_status"]: print(e["code"], e["meaning"])')"
 ok "a cancelled campaign that is watched is exit 6" sh -c '"$0" submit slow.json && "$0" cancel last && { "$0" watch last; [ $? = 6 ]; }' "$partune"
 ok "delete" text "deleted" "$partune" rm "$id"
 ok "and it is deleted" exits 4 "$partune" show "$id"

@@ -69,8 +69,7 @@ void cl_write_text(const struct cl *client, char *text, size_t len)
     fflush(stdout);
 }
 
-/* Blank out lines whose first mark is //, so that positions in messages stay true. */
-static void strip_comments(char *text)
+void cl_strip_comments(char *text)
 {
     for (char *line = text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
@@ -90,7 +89,7 @@ int cl_load(json_t **ret, const char *path)
     int r = file_read_all(&text, &n, str_eq(path, "-") ? "/dev/stdin" : path, 8 << 20, &e);
 
     if (r == 0) {
-        strip_comments(text);
+        cl_strip_comments(text);
         r = jx_parse(ret, text, n, &e);
         if (r == 0)
             r = cl_model_in(*ret, str_eq(path, "-") ? NULL : path, &e);
@@ -151,7 +150,9 @@ int cl_submit(struct cl *client)
                    client->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns", body);
     if (code != CL_OK)
         return code;
-    if (client->args.json && !client->args.watch) {
+    if (client->args.json && client->args.watch && !client->args.dry_run) {
+        cl_print_event("campaign", v); /* events follow, a line each */
+    } else if (client->args.json) {
         cl_print_json(v);
     } else if (client->args.dry_run) {
         cl_print_dry_run(v);
@@ -433,8 +434,7 @@ int cl_log(struct cl *client)
     }
 }
 
-/* TEXT to --output, or to standard output. */
-static int deliver(const struct cl *client, char *text, size_t size)
+int cl_deliver(const struct cl *client, char *text, size_t size)
 {
     struct err e = {0};
 
@@ -457,7 +457,7 @@ int cl_timeline(struct cl *client)
     size_t n = 0;
     int code = cl_call_text(&text, &n, client, path);
 
-    return code == CL_OK ? deliver(client, text, n) : code;
+    return code == CL_OK ? cl_deliver(client, text, n) : code;
 }
 
 int cl_export(struct cl *client)
@@ -486,7 +486,7 @@ int cl_export(struct cl *client)
         cl_print_json(v);
         return CL_OK;
     }
-    return code == CL_OK ? deliver(client, text, n) : code;
+    return code == CL_OK ? cl_deliver(client, text, n) : code;
 }
 
 static int act(struct cl *client, const char *id, const char *action)
@@ -512,7 +512,9 @@ static int act(struct cl *client, const char *id, const char *action)
     code = cl_call(&v, client, "POST", path, body);
     if (code != CL_OK)
         return code;
-    if (client->args.json)
+    if (client->args.json && client->args.wait)
+        cl_print_event("campaign", v);
+    else if (client->args.json)
         cl_print_json(v);
     else
         printf("campaign %s: %s%s\n", cl_string(v, "id"), cl_string(v, "state"),
@@ -543,8 +545,17 @@ int cl_clone(struct cl *client)
 int cl_verify(struct cl *client)
 {
     AUTO_JSON *v = NULL;
-    int code = act(client, client->operand[0], "verify");
+    int code;
 
+    if (client->args.against ? client->noperands || client->args.pin : !client->noperands) {
+        fprintf(stderr, "partune: verify takes an ID, with --pin FILE if wanted, or --against "
+                        "FILE\n");
+        return CL_USAGE;
+    }
+    if (client->args.against)
+        return cl_verify_against(client);
+    client->args.wait |= client->args.pin != NULL;
+    code = act(client, client->operand[0], "verify");
     if (code != CL_OK || !client->args.wait)
         return code;
     code = cl_watch_campaign(client, client->operand[0], false);
@@ -554,7 +565,11 @@ int cl_verify(struct cl *client)
     if (code != CL_OK)
         return code;
     if (client->args.json)
-        cl_print_json(json_object_get(v, "verify"));
+        cl_print_event("verify", json_object_get(v, "verify"));
+    if (client->args.pin && (code = cl_pin(client, v)) != CL_OK)
+        return code;
+    if (client->args.pin) /* a baseline that won, too, is worth keeping */
+        return str_eq(cl_string(v, "verify.verdict"), "does not hold") ? CL_FAILED : CL_OK;
     return str_eq(cl_string(v, "verify.verdict"), "holds") ? CL_OK : CL_FAILED;
 }
 

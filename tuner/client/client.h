@@ -9,22 +9,23 @@
 #define TUNER_CLIENT_CLIENT_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #include "base/base.h"
 
-/* Exit codes; docs/reference/command-line.md lists them for scripts. */
+/* Exit codes; exits.def says what each means. */
 enum cl_exit {
-    CL_OK = 0,
-    CL_REFUSED = 1,   /* the server refused: the request, a rule, a state; or a check said no */
-    CL_USAGE = 2,     /* unknown command or option, missing operand */
-    CL_NO_SERVER = 3, /* nobody answered */
-    CL_NOT_FOUND = 4,
-    CL_NO_ACCESS = 5, /* token missing or without the scope */
-    CL_FAILED =
-        6 /* the campaign that was watched or verified did not end well; a local file failed */
+#define EXIT(NAME, code, ...) CL_##NAME = code,
+#include "tuner/client/exits.def"
 };
+
+struct cl_exit_row {
+    int code;
+    const char *word, *meaning;
+};
+extern const struct cl_exit_row cl_exit_rows[]; /* by code; ends with a NULL word */
 
 enum { CL_LEAST_WIDTH = 20 }; /* narrower tables say nothing */
 
@@ -32,12 +33,12 @@ struct cl_args {
     const char *server, *cacert, *token, *data, *config;
     bool json, help, version, no_color;
     /* options of single commands */
-    bool dry_run, watch, follow, allow_loss, allow_simulated, wait, force, unfold;
-    const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
+    bool dry_run, watch, follow, allow_submit, allow_loss, allow_simulated, wait, force, unfold;
+    const char *to, *output, *format, *state, *sort, *stream, *notes, *tags, *name, *example;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
     const char *cluster, *trainer, *launcher;
-    int pairs, steps, top, limit, trial, expires, world, devices, patience, nodes;
-    const char *sizes, *scaling, *layouts, *on, *priority;
+    int pairs, steps, top, limit, trial, expires, world, devices, patience, nodes, timeout;
+    const char *pin, *against, *sizes, *scaling, *layouts, *on, *priority;
 };
 
 struct cl {
@@ -61,6 +62,17 @@ int cl_call(json_t **ret, struct cl *client, const char *method, const char *pat
 /* The same without a word: the status, 0 when nobody answered. For whoever tries again. */
 long cl_try(json_t **ret, struct cl *client, const char *method, const char *path,
             const json_t *body);
+/* One exchange, whatever its status, without a word. RET->text is freed by the caller in any case.
+ * CL_NO_SERVER: no answer, for the reason RET->why, or UNWANTED (may be NULL) was set meanwhile.
+ * Any thread. */
+struct cl_answer {
+    struct str text;
+    long status;
+    char type[64], why[128];
+    bool connected; /* there was somebody to send the request to */
+};
+int cl_exchange(struct cl_answer *ret, const struct cl *client, const char *method,
+                const char *path, const json_t *body, const atomic_bool *unwanted);
 /* The same as cl_call() where the answer is text; *RET is freed by the caller. */
 int cl_call_text(char **ret, size_t *ret_size, struct cl *client, const char *path);
 
@@ -133,6 +145,8 @@ const char *cl_string(const json_t *json, const char *path); /* "" where absent 
 double cl_number(const json_t *json, const char *path);      /* NAN where absent */
 char *cl_rate(char buf[32], double rate);                    /* "41,000" */
 void cl_print_json(const json_t *json);
+/* {"event": EVENT, "data": DATA} on a line of its own. */
+void cl_print_event(const char *event, const json_t *data);
 /* Layout, throughput and ratio of a best or baseline object, on a line. */
 void cl_print_result(FILE *out, const char *title, const json_t *json);
 /* What stands before a unit or behind a name where JSON, a resource, says that it is simulated; ""
@@ -157,6 +171,8 @@ int cl_get_campaign(json_t **ret, struct cl *client, const char *id, const char 
 void cl_print_dry_run(const json_t *reply);
 /* "deleted ID", or {"deleted": "ID"}; CL_OK. */
 int cl_say_done(const struct cl *client, const char *done, const char *what);
+/* TEXT, which is changed, to --output, or to standard output. */
+int cl_deliver(const struct cl *client, char *text, size_t size);
 /* Foreign text to standard output; on a terminal without what steers it. TEXT is changed. */
 void cl_write_text(const struct cl *client, char *text, size_t len);
 
@@ -176,18 +192,29 @@ struct cl_tables {
     const char *common;                /* names of the options that every command takes */
 };
 
+bool cl_listed(const char *names, const char *name); /* is NAME one of NAMES, as above? */
+
 /* ---- commands ------------------------------------------------------------ */
 
 int cl_submit(struct cl *client);
 int cl_ls(struct cl *client);
 int cl_show(struct cl *client);
 int cl_trials(struct cl *client);
+int cl_results(struct cl *client);
+int cl_report(struct cl *client);
 int cl_trial(struct cl *client);
 int cl_log(struct cl *client);
 int cl_watch(struct cl *client);
 /* Follow campaign ID until it is over; in a pipe, trials that had ended before are printed only if
  * PAST. */
 int cl_watch_campaign(struct cl *client, const char *id, bool past);
+int cl_wait(struct cl *client);
+/* Wait until campaign ID has ended, as long as --timeout lets us: the exit code of its outcome, and
+ * *RET its last state, new reference; NULL where it cannot be read, which was printed. */
+int cl_wait_campaign(json_t **ret, struct cl *client, const char *id);
+/* pin.c: write --pin from a verified CAMPAIGN; run that of --against again. */
+int cl_pin(struct cl *client, const json_t *campaign);
+int cl_verify_against(struct cl *client);
 int cl_best(struct cl *client);
 int cl_baseline(struct cl *client);
 int cl_steps(struct cl *client);
@@ -223,12 +250,15 @@ int cl_datasets(struct cl *client);
 int cl_exporters(struct cl *client);
 int cl_calibrate_stack(struct cl *client);
 int cl_doctor(struct cl *client);
+int cl_mcp(struct cl *client);
 int cl_completion(struct cl *client);
 int cl_manual(struct cl *client);
 
 /* Read a campaign or layout file, "-" for standard input. Lines that begin with // are comments; a
  * model that is a path is replaced by what is there. */
 int cl_load(json_t **ret, const char *path);
+/* Blank out lines of TEXT whose first mark is //, so that positions in messages stay true. */
+void cl_strip_comments(char *text);
 
 /* ---- model.c ------------------------------------------------------------- */
 

@@ -13,16 +13,9 @@
 
 enum { MAX_ANSWER = 256 << 20, STREAM_PATIENCE_S = 30, CONNECT_S = 10, ANSWER_S = 120 };
 
-struct answer {
-    struct str text;
-    long status;
-    char type[64];
-    bool connected; /* there was somebody to send the request to */
-};
-
 static size_t on_body(char *bytes, size_t size, size_t count, void *user)
 {
-    struct answer *a = user;
+    struct cl_answer *a = user;
 
     if (a->text.len + size * count > MAX_ANSWER)
         return 0;
@@ -133,7 +126,7 @@ static const struct {
 };
 
 /* Print a problem document for a person: the reason, the field, every broken rule, and a hint. */
-static void say_problem(const struct cl *client, const struct answer *answer)
+static void say_problem(const struct cl *client, const struct cl_answer *answer)
 {
     AUTO_JSON *v = NULL;
     const char *detail, *pointer;
@@ -159,9 +152,22 @@ static void say_problem(const struct cl *client, const struct answer *answer)
         }
 }
 
+/* Asked again and again while an exchange is under way; 1 ends it. */
+static int on_progress(void *user, curl_off_t expected, curl_off_t received, curl_off_t to_send,
+                       curl_off_t sent)
+{
+    const atomic_bool *unwanted = user;
+
+    (void)expected;
+    (void)received;
+    (void)to_send;
+    (void)sent;
+    return unwanted && atomic_load(unwanted);
+}
+
 /* One exchange, whatever the status. */
 static CURLcode exchange(const struct cl *client, const char *method, const char *path,
-                         const char *body, struct answer *answer)
+                         const char *body, const atomic_bool *unwanted, struct cl_answer *answer)
 {
     AUTO_FREE char *url = NULL;
     CURL *h = open_curl(&url, client, path);
@@ -180,6 +186,11 @@ static CURLcode exchange(const struct cl *client, const char *method, const char
     curl_easy_setopt(h, CURLOPT_TIMEOUT, (long)ANSWER_S);
     if (body)
         curl_easy_setopt(h, CURLOPT_COPYPOSTFIELDS, body);
+    if (unwanted) {
+        curl_easy_setopt(h, CURLOPT_XFERINFODATA, unwanted);
+        curl_easy_setopt(h, CURLOPT_XFERINFOFUNCTION, on_progress);
+        curl_easy_setopt(h, CURLOPT_NOPROGRESS, 0L);
+    }
     rc = curl_easy_perform(h);
     curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &answer->status);
     curl_easy_getinfo(h, CURLINFO_CONTENT_TYPE, &type);
@@ -192,9 +203,9 @@ static CURLcode exchange(const struct cl *client, const char *method, const char
 }
 
 static int perform(struct cl *client, const char *method, const char *path, const char *body,
-                   struct answer *answer)
+                   struct cl_answer *answer)
 {
-    CURLcode rc = exchange(client, method, path, body, answer);
+    CURLcode rc = exchange(client, method, path, body, NULL, answer);
 
     if (rc == CURLE_FAILED_INIT)
         return CL_FAILED;
@@ -209,7 +220,7 @@ int cl_call(json_t **ret, struct cl *client, const char *method, const char *pat
             const json_t *body)
 {
     AUTO_FREE char *text = body ? jx_dump(body) : NULL;
-    struct answer a = {0};
+    struct cl_answer a = {0};
     struct err e = {0};
     int code = perform(client, method, path, text, &a);
 
@@ -228,8 +239,8 @@ long cl_try(json_t **ret, struct cl *client, const char *method, const char *pat
             const json_t *body)
 {
     AUTO_FREE char *text = body ? jx_dump(body) : NULL;
-    struct answer a = {0};
-    long status = exchange(client, method, path, text, &a) == CURLE_OK ? a.status : 0;
+    struct cl_answer a = {0};
+    long status = exchange(client, method, path, text, NULL, &a) == CURLE_OK ? a.status : 0;
 
     *ret = NULL;
     if (a.text.len)
@@ -238,9 +249,23 @@ long cl_try(json_t **ret, struct cl *client, const char *method, const char *pat
     return status;
 }
 
+int cl_exchange(struct cl_answer *ret, const struct cl *client, const char *method,
+                const char *path, const json_t *body, const atomic_bool *unwanted)
+{
+    AUTO_FREE char *text = body ? jx_dump(body) : NULL;
+    CURLcode rc;
+
+    *ret = (struct cl_answer){0};
+    rc = exchange(client, method, path, text, unwanted, ret);
+    if (rc == CURLE_OK)
+        return CL_OK;
+    snprintf(ret->why, sizeof(ret->why), "%s", curl_easy_strerror(rc));
+    return CL_NO_SERVER;
+}
+
 int cl_call_text(char **ret, size_t *ret_size, struct cl *client, const char *path)
 {
-    struct answer a = {0};
+    struct cl_answer a = {0};
     int code = perform(client, "GET", path, NULL, &a);
 
     if (code != CL_OK) {

@@ -38,11 +38,14 @@ static const struct opt options[] = {
      "export what the target can express and list what is lost"},
     {"unfold", 0, OPT_FLAG, OPT_AT(unfold), 0, 0, NULL, NULL, NULL,
      "list every layout, not only the best of each family"},
+    {"allow-submit", 0, OPT_FLAG, OPT_AT(allow_submit), 0, 0, NULL, NULL, NULL,
+     "offer the tool that starts campaigns, too"},
     {"allow-simulated", 0, OPT_FLAG, OPT_AT(allow_simulated), 0, 0, NULL, NULL, NULL,
      "export a layout that only the simulator has run"},
     {"to", 't', OPT_STR, OPT_AT(to), 0, 0, NULL, NULL, "TARGET", "export target"},
     {"output", 'o', OPT_STR, OPT_AT(output), 0, 0, NULL, NULL, "FILE",
      "write there instead of standard output"},
+    {"format", 0, OPT_STR, OPT_AT(format), 0, 0, "csv", NULL, "NAME", "csv or jsonl"},
     {"state", 0, OPT_STR, OPT_AT(state), 0, 0, NULL, NULL, "STATE", "only rows in this state"},
     {"sort", 0, OPT_STR, OPT_AT(sort), 0, 0, NULL, NULL, "KEY", "sort by KEY, -KEY for descending"},
     {"stream", 0, OPT_STR, OPT_AT(stream), 0, 0, "stdout", NULL, "NAME",
@@ -55,6 +58,10 @@ static const struct opt options[] = {
     {"tags", 0, OPT_STR, OPT_AT(tags), 0, 0, NULL, NULL, "A,B", "tags of the campaign"},
     {"pairs", 0, OPT_INT, OPT_AT(pairs), 2, 100, "5", NULL, NULL,
      "pairs of runs of winner and baseline"},
+    {"pin", 0, OPT_STR, OPT_AT(pin), 0, 0, NULL, NULL, "FILE",
+     "wait, then write the winner with the interval of its runs there"},
+    {"against", 0, OPT_STR, OPT_AT(against), 0, 0, NULL, NULL, "FILE",
+     "run the layout that --pin wrote again: is it slower than its interval?"},
     {"kind", 0, OPT_STR, OPT_AT(kind), 0, 0, NULL, NULL, "KIND",
      "only baseline, search, repeat or verify trials"},
     {"tag", 0, OPT_STR, OPT_AT(tag), 0, 0, NULL, NULL, "TAG", "only campaigns with this tag"},
@@ -99,6 +106,8 @@ static const struct opt options[] = {
      "process manager for the worker's trials"},
     {"devices", 0, OPT_INT, OPT_AT(devices), 0, 1 << 24, "0", NULL, NULL,
      "devices of this worker (0: accept any layout)"},
+    {"timeout", 0, OPT_INT, OPT_AT(timeout), 1, 1 << 30, NULL, NULL, "S",
+     "seconds to wait (default: as long as it takes)"},
     {"patience", 0, OPT_INT, OPT_AT(patience), 1, 1 << 24, "600", NULL, "S",
      "seconds a worker keeps trying to reach the daemon"},
     {NULL, 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, NULL},
@@ -116,6 +125,8 @@ static const struct cl_command commands[] = {
     {"ls", "", 0, 0, " state tag name sort limit ", cl_ls, "list campaigns"},
     {"show", "ID", 1, 1, " ", cl_show, "show a campaign"},
     {"watch", "ID", 1, 1, " ", cl_watch, "follow a campaign live"},
+    {"wait", "ID", 1, 1, " timeout ", cl_wait,
+     "wait until a campaign has ended; the exit code is its outcome"},
     {"pause", "ID", 1, 1, " ", cl_pause,
      "pause a campaign: running trials finish, no other starts"},
     {"resume", "ID", 1, 1, " ", cl_resume, "resume a paused campaign"},
@@ -127,11 +138,14 @@ static const struct cl_command commands[] = {
     {"rm", "ID", 1, 1, " ", cl_rm, "delete a campaign and its files"},
     {"best", "ID", 1, 1, " ", cl_best, "show the best layout so far"},
     {"baseline", "ID", 1, 1, " ", cl_baseline, "show the baseline layout"},
-    {"verify", "ID", 1, 1, " pairs steps wait ", cl_verify,
-     "re-run winner and baseline in interleaved pairs"},
+    {"verify", "ID | --against FILE", 0, 1, " pairs steps wait timeout pin against ", cl_verify,
+     "re-run winner and baseline in interleaved pairs, or a pinned layout"},
     {"export", "ID --to TARGET", 1, 1, " to output allow-loss allow-simulated trial ", cl_export,
      "export the winner as another trainer's configuration"},
     {"trials", "ID", 1, 1, " state kind sort limit ", cl_trials, "list the trials of a campaign"},
+    {"results", "ID", 1, 1, " format output ", cl_results, "write all trials as CSV or JSON lines"},
+    {"report", "ID", 1, 1, " output ", cl_report,
+     "write a campaign as one HTML file with charts, to read or print"},
     {"trial", "ID N", 2, 2, " ", cl_trial, "show a trial"},
     {"steps", "ID N", 2, 2, " limit ", cl_steps, "list the steps of a trial"},
     {"log", "ID N", 2, 2, " stream follow ", cl_log, "print the output of a trial"},
@@ -168,8 +182,12 @@ static const struct cl_command commands[] = {
     {"get", "PATH", 1, 1, " ", cl_get,
      "fetch a resource of the HTTP API, such as /readyz or /openapi.json"},
     {"doctor", "", 0, 0, " ", cl_doctor, "check this machine and print a fix for each problem"},
-    {"completion", "bash", 1, 1, " ", cl_completion, "print a completion script for the shell"},
-    {"manual", "", 0, 0, " ", cl_manual, "print the manual page in roff"},
+    {"mcp", "", 0, 0, " allow-submit ", cl_mcp,
+     "serve tools to agents by the Model Context Protocol on standard input and output"},
+    {"completion", "bash|zsh|fish", 1, 1, " ", cl_completion,
+     "print a completion script for the shell"},
+    {"manual", "", 0, 0, " ", cl_manual,
+     "print the manual page in roff; with --json commands, options and exit codes"},
     {NULL, NULL, 0, 0, NULL, NULL, NULL},
 };
 
@@ -187,9 +205,11 @@ static void usage(FILE *out)
     }
     fputs("\n`partune COMMAND --help` lists the options of a command.\n"
           "`last` in place of an ID is the newest campaign.\n"
-          "exit status: 0 done, 1 refused, 2 wrong usage, 3 no daemon, 4 not found, 5 no access, 6 "
-          "failed\n",
+          "exit status:",
           out);
+    for (const struct cl_exit_row *row = cl_exit_rows; row->word; row++)
+        fprintf(out, "%s %d %s", row->code ? "," : "", row->code, row->word);
+    fputc('\n', out);
 }
 
 static const struct cl_command *find_command(const char *name)

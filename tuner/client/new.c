@@ -303,6 +303,21 @@ static void write_campaign(struct str *out, const struct wish *wish)
                  "}\n");
 }
 
+static int print_without_comments(const char *text)
+{
+    AUTO_FREE char *plain = mem_strdup(text);
+    AUTO_JSON *campaign = NULL;
+    struct err e = {0};
+
+    cl_strip_comments(plain);
+    if (jx_parse(&campaign, plain, strlen(plain), &e) < 0) {
+        fprintf(stderr, "partune: %s\n", e.text);
+        return CL_FAILED;
+    }
+    cl_print_json(campaign);
+    return CL_OK;
+}
+
 int cl_new(struct cl *client)
 {
     const char *path = client->noperands ? client->operand[0] : "campaign.json";
@@ -324,6 +339,8 @@ int cl_new(struct cl *client)
     if (code != CL_OK)
         return code;
     write_campaign(&text, &wish);
+    if (out && client->args.json)
+        return print_without_comments(str_text(&text));
     if (out) {
         fputs(str_text(&text), stdout);
         return CL_OK;

@@ -94,6 +94,15 @@ void cl_print_json(const json_t *json)
     putchar('\n');
 }
 
+void cl_print_event(const char *event, const json_t *data)
+{
+    AUTO_JSON *v = json_pack("{s:s, s:O}", "event", event, "data", data);
+    AUTO_FREE char *text = jx_dump(v);
+
+    puts(text);
+    fflush(stdout);
+}
+
 /* Length of the character at TEXT that a terminal would obey, not show: C0 and DEL, C1, and the
  * marks that turn the direction of text (U+200E, 200F, 202A-202E, 2066-2069). 0: it is harmless. */
 static size_t steering(const char *text)

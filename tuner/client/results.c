@@ -83,6 +83,29 @@ int cl_trials(struct cl *client)
     return CL_OK;
 }
 
+int cl_results(struct cl *client)
+{
+    const char *format = client->args.format;
+    AUTO_FREE char *tail = mem_printf("/results.%s", format);
+    AUTO_FREE char *path = cl_path("/v1/campaigns/", client->operand[0], tail);
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    int code;
+
+    if (strcmp(format, "csv") && strcmp(format, "jsonl")) {
+        fprintf(stderr, "partune: --format is csv or jsonl, not `%s`\n", format);
+        return CL_USAGE;
+    }
+    code = cl_call_text(&text, &n, client, path);
+    if (code == CL_OK && client->args.json && !client->args.output) {
+        AUTO_JSON *v = json_pack("{s:s, s:s%}", "format", format, "text", text, n);
+
+        cl_print_json(v);
+        return CL_OK;
+    }
+    return code == CL_OK ? cl_deliver(client, text, n) : code;
+}
+
 static void add_number(struct cl_table *table, int col, int digits, double value)
 {
     char text[32] = "-";

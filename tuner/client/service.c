@@ -104,13 +104,8 @@ static void on_interrupt(int sig)
 static bool print_event(void *user, enum cl_signal what, const char *event, const json_t *data)
 {
     (void)user;
-    if (what == CL_EVENT) {
-        AUTO_JSON *v = json_pack("{s:s, s:O}", "event", event, "data", data);
-        AUTO_FREE char *text = jx_dump(v);
-
-        puts(text);
-        fflush(stdout);
-    }
+    if (what == CL_EVENT)
+        cl_print_event(event, data);
     return !interrupted && !ferror(stdout);
 }
 

@@ -245,6 +245,8 @@ static int write_stack(const struct cl *client, const struct pl_learned *learned
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
+    if (client->args.output && client->args.json)
+        return cl_say_done(client, "wrote", client->args.output);
     if (!client->args.output)
         fputs(line, stdout);
     return CL_OK;

@@ -97,15 +97,6 @@ static void print_news(struct watch *watch)
     json_array_clear(watch->news);
 }
 
-static void print_event(const char *event, const json_t *data)
-{
-    AUTO_JSON *v = json_pack("{s:s, s:O}", "event", event, "data", data);
-    AUTO_FREE char *text = jx_dump(v);
-
-    puts(text);
-    fflush(stdout);
-}
-
 /* ---- the screen ---------------------------------------------------------- */
 
 /* The rows of the table that there is room for: the newest, or those scrolled back to. */
@@ -299,7 +290,7 @@ static bool on_event(void *user, enum cl_signal what, const char *event, const j
             load_state(w);
     } else if (what == CL_EVENT) {
         if (w->c->args.json)
-            print_event(event, data);
+            cl_print_event(event, data);
         if (!strcmp(event, "campaign"))
             on_campaign(w, data);
         else if (!strcmp(event, "trial"))

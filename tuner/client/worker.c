@@ -328,6 +328,20 @@ static bool watch(struct cl *client, struct job *job)
     return ours;
 }
 
+/* Outside text: the daemon's word for the layout. */
+static void say_trial(const struct cl *client, const json_t *offer, int64_t number)
+{
+    if (client->args.json) {
+        AUTO_JSON *v = json_pack("{s:s, s:I, s:s}", "campaign", cl_string(offer, "campaign"), "n",
+                                 (json_int_t)number, "text", cl_string(offer, "text"));
+
+        cl_print_event("trial", v);
+        return;
+    }
+    printf("trial %lld: %s\n", (long long)number, cl_string(offer, "text"));
+    fflush(stdout);
+}
+
 static int run_trial(struct cl *client, const json_t *offer, const char *folder)
 {
     struct job j = {.campaign = cl_string(offer, "campaign"),
@@ -340,8 +354,7 @@ static int run_trial(struct cl *client, const json_t *offer, const char *folder)
 
     j.path = mem_printf("/v1/campaigns/%s/trials/%lld", client->operand[0], (long long)j.n);
     j.folder = mem_printf("%s/%lld-%lld", folder, (long long)j.n, (long long)j.attempt);
-    printf("trial %lld: %s\n", (long long)j.n, cl_string(offer, "text"));
-    fflush(stdout);
+    say_trial(client, offer, j.n);
     if (start(client, &j, offer, &e) < 0) {
         AUTO_JSON *body =
             json_pack("{s:s, s:s}", "status", db_states[DB_STATE_NODE_FAIL].name, "detail", e.text);
@@ -388,7 +401,10 @@ static json_t *ask(int *ret_code, struct cl *client, const char *name, uint64_t 
         if (str_eq(state, "trial"))
             return answer;
         if (str_eq(state, "done")) {
-            printf("done: %s\n", cl_string(answer, "reason"));
+            if (client->args.json)
+                cl_print_event("done", answer);
+            else
+                printf("done: %s\n", cl_string(answer, "reason"));
             *ret_code = CL_OK;
         }
     } else if (status >= 400 && status < 500) {
