@@ -123,6 +123,113 @@ static void what_is_no_degree_is_listed(void **state)
     }
 }
 
+/* Parts of a script, other programs' scripts, and arguments that a reader and a shell would see
+ * differently: their defaults are no layout. */
+static void parts_of_scripts_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *named;
+    } cases[] = {
+        {"TP=8\nPP=$((2*2))\nMBS=1\nEXTRA=\"--bf16 --seq-length 2048 --micro-batch-size $MBS\"\n"
+         ". ./submit.sh\n",
+         "`TP=8` is set"},
+        {"PP=${PP:-4}\nOPTIONS=\"--micro-batch-size 1 --global-batch-size 64\"\n", "`PP=4` is set"},
+        {"EXPERT_PARALLEL=8\nARGS=(--micro-batch-size 1)\n", "`EXPERT_PARALLEL=8` is set"},
+        {"MODEL_ARGS=\"--num-layers 32 --hidden-size 4096 --seq-length 4096 --bf16\"\n",
+         "no argument in this text says a degree"},
+        {"deepspeed --num_gpus 8 squad.py --deepspeed --fp16 --epochs 3\n",
+         "squad.py has no layout setting"},
+        {"torchrun pretrain_gpt.py --tensor-model-parallel-size 2 > log --micro-batch-size 4\n",
+         "`--micro-batch-size` is behind"},
+        {"--tensor-model-parallel-size 2 --load <PATH TO A CHECKPOINT> "
+         "--pipeline-model-parallel-size "
+         "4 --micro-batch-size 4",
+         "`--pipeline-model-parallel-size` is behind"},
+        {"set -e\nA=1\nexec other\n", "found `set -e`"},
+        {"--tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards 4",
+         "--tensor-parallel-num-weight-shards 4 is not tp 2"},
+    };
+    static const char *const fine[] = {
+        "TP=2\nWORLD_SIZE=16\nDP=8\ntorchrun pretrain_gpt.py --tensor-model-parallel-size 2 "
+        "--micro-batch-size 1 > log 2>&1\n",
+        "TP=2\nARGS=\"--tensor-model-parallel-size $TP --micro-batch-size "
+        "1\"\nWORLD_SIZE=16\nDP=8\n",
+        "--tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards 2",
+    };
+    struct pl_model m = llama();
+    struct tn_imported out;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = {0};
+
+        if (tn_import(&out, "megatron", cases[i].text, 32, &m, &e) >= 0)
+            fail_msg("`%s` was read", cases[i].text);
+        if (!strstr(e.text, cases[i].named) || strchr(e.text, '\n'))
+            fail_msg("`%s`: `%s`", cases[i].text, e.text);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(fine); i++) {
+        struct err e = {0};
+
+        if (tn_import(&out, "megatron", fine[i], 32, &m, &e) < 0)
+            fail_msg("`%s`: %s", fine[i], e.text);
+        assert_int_equal(out.layout.tp, 2);
+    }
+}
+
+/* A value below its argument, and both forms of lists. */
+static void values_in_yaml_are_read_in_every_form(void **state)
+{
+    static const char *const texts[] = {
+        "MODEL_ARGS:\n  --tensor-model-parallel-size:\n    4\n  --recompute-granularity: "
+        "selective\n"
+        "  --recompute-modules: [core_attn, mlp]\n  --bf16:\n    # on\n    true\n",
+        "MODEL_ARGS:\n  --tensor-model-parallel-size: 4\n  --recompute-modules:\n  - core_attn\n"
+        "  - mlp # both\n  --recompute-granularity:\n      selective\n  --bf16: true\nNEXT: 3\n",
+        "MODEL_ARGS:\n  --tensor-model-parallel-size: 4\n  --recompute-modules:\n    - "
+        "core_attn\n\n"
+        "    - mlp\n  --recompute-granularity: \"selective\"\n  --bf16:\n",
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "megatron", texts[i], 32, &m, &e) < 0)
+            fail_msg("`%s`: %s", texts[i], e.text);
+        assert_int_equal(out.layout.tp, 4);
+        assert_int_equal(out.layout.recompute_mlp, 1);
+        assert_int_equal(out.layout.recompute_core_attn, 1);
+        assert_int_equal(out.layout.precision, PL_BF16);
+        assert_int_equal(out.ignored.count, 0);
+    }
+}
+
+/* As it was said before selective recomputation named modules (transformer_config.py). */
+static void recomputation_of_expert_layers_is_read(void **state)
+{
+    struct pl_model m = preset("mixtral-8x7b");
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(
+        tn_import(&out, "megatron", "--micro-batch-size 1 --moe-layer-recompute", 32, &m, &e), 0);
+    assert_int_equal(out.layout.recompute, PL_RECOMPUTE_SELECTIVE);
+    assert_int_equal(out.layout.recompute_moe, 1);
+    assert_int_equal(out.layout.recompute_core_attn, 1);
+    assert_int_equal(tn_import(&out, "megatron",
+                               "--recompute-granularity selective --recompute-modules layernorm "
+                               "--moe-layer-recompute",
+                               32, &m, &e),
+                     0);
+    assert_int_equal(out.layout.recompute_moe, 1);
+    assert_int_equal(out.layout.recompute_core_attn, 0);
+    assert_int_equal(out.ignored.count, 0);
+}
+
 /* Megatron-LM's tests keep their arguments in YAML. */
 static void arguments_in_yaml_are_read(void **state)
 {
@@ -340,6 +447,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_looks_like_a_degree_is_never_ignored),
     cmocka_unit_test(what_is_no_degree_is_listed),
     cmocka_unit_test(arguments_in_yaml_are_read),
+    cmocka_unit_test(values_in_yaml_are_read_in_every_form),
+    cmocka_unit_test(parts_of_scripts_are_refused),
+    cmocka_unit_test(recomputation_of_expert_layers_is_read),
     cmocka_unit_test(deepspeeds_batch_counts_what_deepspeed_counts),
     cmocka_unit_test(megatron_deepspeeds_arguments_are_read),
     cmocka_unit_test(functions_that_change_others_are_read_with_them),

@@ -31,14 +31,17 @@ struct megatron {
     int recompute_layers;
     int ulysses, zero_stage; /* of Megatron-DeepSpeed, 0 and -1: not said */
     bool recompute_method, recompute_block;
-    int instances; /* of the distributed optimizer */
+    bool modules_said,
+        recompute_moe_layer; /* the latter as it was said before there were modules */
+    int instances;           /* of the distributed optimizer */
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     char balancing[24]; /* --moe-router-load-balancing-type */
     double aux_coeff;   /* --moe-aux-loss-coeff; negative: not said */
     struct tn_words words;
-    size_t at; /* the next word */
+    size_t at;                               /* the next word */
+    int weight_shards, expert_weight_shards; /* 0: not said, which is tp and etp */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
-    bool deepspeed, layout_said, reuse;
+    bool deepspeed, degree_said, reuse;
     struct tn_narrow narrow;
 };
 
@@ -63,6 +66,8 @@ static int *megatron_number(struct megatron *import, const char *flag)
         {"--decoder-first-pipeline-num-layers", &import->stages.first},
         {"--decoder-last-pipeline-num-layers", &import->stages.last},
         {"--recompute-num-layers", &import->recompute_layers},
+        {"--tensor-parallel-num-weight-shards", &import->weight_shards},
+        {"--expert-tensor-parallel-num-weight-shards", &import->expert_weight_shards},
         {"--ds-sequence-parallel-size", &import->ulysses}, /* Megatron-DeepSpeed */
     };
 
@@ -128,6 +133,7 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         bool *field;
     } notes[] = {
         {"--no-overlap-p2p-communication", &import->no_overlap_p2p},
+        {"--moe-layer-recompute", &import->recompute_moe_layer},
         {"--use-megatron-fsdp", &import->fsdp},
         {"--no-gradient-accumulation-fusion", &import->no_fusion}, /* which goes with it */
         {"--use-custom-fsdp", &import->fsdp},                      /* its name before */
@@ -209,6 +215,7 @@ static int recompute_modules(struct megatron *import, const char *value)
 {
     const char *unknown = NULL;
 
+    import->modules_said = true;
     if (value)
         tn_megatron_read_modules(&unknown, import->l, value);
     if (unknown)
@@ -291,6 +298,11 @@ static void recompute_form(struct megatron *import)
 {
     int n = import->recompute_layers;
 
+    if (import->recompute_moe_layer && import->l->recompute != PL_RECOMPUTE_FULL) {
+        import->l->recompute = PL_RECOMPUTE_SELECTIVE;
+        import->l->recompute_moe = 1;
+        import->l->recompute_core_attn |= !import->modules_said; /* the default of modules */
+    }
     if (import->l->recompute != PL_RECOMPUTE_FULL) {
         if (import->recompute_method)
             tn_finding_add(&import->out->ignored, "--recompute-method", "counts with full only");
@@ -361,6 +373,28 @@ static void sharding(struct megatron *import)
                        "counts with --use-torch-fsdp2 only");
 }
 
+/* Weights split over more ranks than tp are an axis of their own, which takes ranks from dp
+ * (resolve_tensor_parallel_weight_shards of megatron/core/model_parallel_config.py). */
+static int weight_shards(struct megatron *import, struct err *error)
+{
+    const struct pl_layout *l = import->l;
+
+    if (import->weight_shards && import->weight_shards != l->tp)
+        return err_set(error, -EINVAL,
+                       "--tensor-parallel-num-weight-shards %d is not tp %d: an axis that shards "
+                       "weights beside tp has no layout key",
+                       import->weight_shards, l->tp);
+    if (import->expert_weight_shards && !pl_model_is_moe(import->m))
+        tn_finding_add(&import->out->ignored, "--expert-tensor-parallel-num-weight-shards",
+                       "counts with experts only");
+    else if (import->expert_weight_shards && import->expert_weight_shards != l->etp)
+        return err_set(error, -EINVAL,
+                       "--expert-tensor-parallel-num-weight-shards %d is not etp %d: an axis that "
+                       "shards weights beside etp has no layout key",
+                       import->expert_weight_shards, l->etp);
+    return 0;
+}
+
 static int megatron_finish(struct megatron *import, const struct pl_model *model, struct err *error)
 {
     struct pl_layout *l = import->l;
@@ -372,6 +406,8 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     recompute_form(import);
     compare_balancing(import);
     r = tn_megatron_precision(l, &import->narrow, error);
+    if (r == 0)
+        r = weight_shards(import, error);
     if (r == 0)
         r = tn_import_degrees(l, error);
     if (r == 0)
@@ -495,7 +531,6 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         value = equals + 1;
     else if (read_values(&unknown, import, &text, most))
         value = str_text(&text);
-    import->layout_said |= is_setting(import, flag);
     if (unknown &&
         (is_setting(import, flag) || (unknown != word && tn_megatron_may_be_degree(flag)))) {
         r = not_known(unknown, error);
@@ -505,6 +540,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         return 0;
     if ((field = megatron_number(import, flag)) != NULL) {
         import->etp_said |= field == &import->l->etp;
+        import->degree_said |= field != &import->out->seq;
         return positive(field, flag, value, error);
     }
     if ((have = model_number(import->m, flag)) != NULL) {
@@ -515,16 +551,19 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
     return r == 0 && !known ? tn_megatron_unknown(import->out, flag, value, error) : r;
 }
 
-/* Another program's arguments would all be ignored, and the defaults of Megatron-LM be taken for
- * its layout. */
+/* A script without a degree or a batch is another program's, or not the whole: Megatron-LM does not
+ * start without --micro-batch-size, and its defaults are not what such a script runs. */
 static int check_program(const struct megatron *import, struct err *error)
 {
-    if (!*import->words.program || str_starts(import->words.program, "pretrain") ||
-        import->layout_said)
+    if (!import->words.script || import->degree_said)
         return 0;
+    if (*import->words.program)
+        return err_set(error, -EINVAL,
+                       "%.64s has no layout setting that Megatron-LM knows: is it another program?",
+                       import->words.program);
     return err_set(error, -EINVAL,
-                   "%.64s has no layout setting that Megatron-LM knows: is it another program?",
-                   import->words.program);
+                   "no argument in this text says a degree or --micro-batch-size: is this the "
+                   "whole script?");
 }
 
 static int arguments(struct megatron *import, struct err *error)

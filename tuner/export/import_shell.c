@@ -377,6 +377,17 @@ static void cut(struct tn_sh *shell, const struct tn_sh_list *cmd, const char *p
     tn_finding_add(shell->ignored, text, "the command ends here");
 }
 
+/* WORD is behind a redirection, where a shell would still take it for an argument, and a reader for
+ * none: "--load <PATH TO IT> --bf16". */
+static void refuse_behind(struct tn_sh *shell, const struct tn_sh_list *word)
+{
+    if (shell->r == 0 && shell->cut && word->n && tn_sh_argument_first(word->v[0]))
+        shell->r = err_set(shell->e, -EINVAL,
+                           "`%.64s` is behind a < or > of its command: write redirections last, "
+                           "and values for placeholders",
+                           word->v[0]);
+}
+
 /* Behind a redirection and its file; the end of a here-document is kept. */
 static const char *redirection(struct tn_sh *shell, const char *pos)
 {
@@ -394,6 +405,7 @@ static const char *redirection(struct tn_sh *shell, const char *pos)
         struct tn_sh_list file = {0};
 
         pos = tn_sh_word(shell, &file, pos, false, false);
+        refuse_behind(shell, &file);
         tn_sh_list_done(&file);
     }
     return pos;
@@ -470,6 +482,7 @@ static void commands(struct tn_sh *shell, const char *pos, int level)
             struct tn_sh_list dropped = {0};
 
             next = tn_sh_word(shell, &dropped, pos, true, false);
+            refuse_behind(shell, &dropped);
             tn_sh_list_done(&dropped);
         } else if (next == pos) {
             next = tn_sh_word(shell, &cmd, pos, true, false);
@@ -488,6 +501,24 @@ static void take_variables(struct tn_sh *shell)
         if (v->used || !v->values.n || !tn_sh_argument_first(v->values.v[0]))
             continue;
         tn_sh_words_of(shell, &shell->args, v);
+    }
+}
+
+/* Without a command: a degree that no argument has is for a part of the script that is not here. */
+static void refuse_unused_degrees(struct tn_sh *shell)
+{
+    for (size_t i = 0; i < shell->count && shell->r == 0; i++) {
+        const struct tn_sh_variable *v = &shell->vars[i];
+        const char *value = v->values.n ? v->values.v[0] : "";
+
+        /* the number of devices is the caller's, and replicas follow from it */
+        if (v->used || v->array || strcasestr(v->name, "world") || strcasestr(v->name, "dp") ||
+            !tn_import_is_degree(v->name, value))
+            continue;
+        shell->r = err_set(shell->e, -EINVAL,
+                           "`%s=%.40s` is set, but no argument in this text has it: is this the "
+                           "whole script?",
+                           v->name, value);
     }
 }
 
@@ -555,16 +586,22 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     for (size_t i = 0; i < s.here.n && s.r == 0 && !s.program[0] && !s.bare.n; i++)
         commands(&s, s.here.v[i], MAX_DEPTH - 1);
     if (s.r == 0 && !s.program[0] && !s.bare.n) {
+        const char *first = skip(clean, true);
+        size_t length = strcspn(first, "\r\n");
+
         take_variables(&s);
-        if (!s.args.n && *skip(clean, true))
+        if (!s.args.n && *first)
             s.r = err_set(error, -EINVAL,
                           "expected a command that starts a .py program, or an argument "
-                          "that begins with --, found `%.64s`",
-                          skip(clean, true));
+                          "that begins with --, found `%.*s`",
+                          length < 64 ? (int)length : 64, first);
     }
+    if (s.r == 0 && !s.program[0])
+        refuse_unused_degrees(&s);
     if (s.r == 0)
         give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare);
     snprintf(ret->program, sizeof(ret->program), "%s", s.program);
+    ret->script = !s.plain;
     for (size_t i = 0; i < s.count; i++)
         tn_sh_list_done(&s.vars[i].values);
     free(s.vars);

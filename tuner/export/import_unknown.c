@@ -11,16 +11,11 @@
 /* Arguments of Megatron's that number something of a parallelism and are not its degree. */
 static bool numbers_no_degree(const char *flag)
 {
-    static const char *const flags[] = {"--ds-sequence-parallel-fpdt-chunk-size",
-                                        "--check-weight-hash-across-dp-replicas-interval",
-                                        "--delta-offload-bytes-across-pp-ranks",
-                                        "--hierarchical-context-parallel-sizes",
-                                        "--inprocess-active-world-size",
-                                        "--max-seqlen-per-dp-cp-rank",
-                                        "--microbatch-group-size-per-vp-stage",
-                                        "--tensor-parallel-num-weight-shards",
-                                        "--expert-tensor-parallel-num-weight-shards",
-                                        NULL};
+    static const char *const flags[] = {
+        "--ds-sequence-parallel-fpdt-chunk-size", "--check-weight-hash-across-dp-replicas-interval",
+        "--delta-offload-bytes-across-pp-ranks",  "--hierarchical-context-parallel-sizes",
+        "--inprocess-active-world-size",          "--max-seqlen-per-dp-cp-rank",
+        "--microbatch-group-size-per-vp-stage",   NULL};
 
     for (int i = 0; flags[i]; i++)
         if (str_eq(flags[i], flag))

@@ -173,6 +173,7 @@ struct tn_words {
     struct tn_word *v;
     size_t n;
     char program[96]; /* that is given them; "": the text does not say */
+    bool script;      /* TEXT is more than the arguments alone */
 };
 
 /*
