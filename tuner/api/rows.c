@@ -22,7 +22,7 @@ static void done(struct web_request *rq, void *arg)
 {
     static const char *const suffixes[] = {[TN_ROWS_CSV] = "csv", [TN_ROWS_JSONL] = "jsonl"};
     static const char *const types[] = {[TN_ROWS_CSV] = "text/csv; charset=utf-8; header=present",
-                                        [TN_ROWS_JSONL] = "application/jsonl; charset=utf-8"};
+                                        [TN_ROWS_JSONL] = "application/x-ndjson; charset=utf-8"};
     struct question *q = arg;
 
     if (q->r < 0) {

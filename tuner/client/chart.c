@@ -171,7 +171,7 @@ void chart_level(const struct chart *chart, double y, const char *kind, const ch
     fprintf(chart->out,
             "<path class=\"%s\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
             "text-anchor=\"end\">",
-            kind, LEFT, y_of(chart, y), WIDTH - RIGHT, WIDTH - RIGHT - 4, y_of(chart, y) - 5);
+            kind, LEFT, y_of(chart, y), WIDTH - RIGHT, WIDTH - RIGHT - 4, y_of(chart, y) + 14);
     chart_escape(label, chart->out);
     fputs("</text>\n", chart->out);
 }

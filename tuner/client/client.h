@@ -202,6 +202,7 @@ int cl_show(struct cl *client);
 int cl_trials(struct cl *client);
 int cl_results(struct cl *client);
 int cl_report(struct cl *client);
+int cl_log_to(struct cl *client);
 int cl_trial(struct cl *client);
 int cl_log(struct cl *client);
 int cl_watch(struct cl *client);

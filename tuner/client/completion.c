@@ -39,6 +39,7 @@ const struct cl_completed cl_completed[] = {
     {"ID", "last", "ls --limit 50 2>/dev/null | awk 'NR > 1 && NF > 2 { print $1 }'", NULL},
     {"models|clusters|stacks", "models clusters stacks", NULL, NULL},
     {"bash|zsh|fish", "bash zsh fish", NULL, NULL},
+    {"tensorboard|mlflow", "tensorboard mlflow", NULL, NULL},
     {"TARGET", NULL, "exporters 2>/dev/null | cut -d' ' -f1", NULL},
     {NULL, NULL, NULL, NULL},
 };

@@ -146,6 +146,8 @@ static const struct cl_command commands[] = {
     {"results", "ID", 1, 1, " format output ", cl_results, "write all trials as CSV or JSON lines"},
     {"report", "ID", 1, 1, " output ", cl_report,
      "write a campaign as one HTML file with charts, to read or print"},
+    {"log-to", "tensorboard|mlflow DIR|URL ID", 3, 3, " ", cl_log_to,
+     "log the trials to a TensorBoard directory or an MLflow server"},
     {"trial", "ID N", 2, 2, " ", cl_trial, "show a trial"},
     {"steps", "ID N", 2, 2, " limit ", cl_steps, "list the steps of a trial"},
     {"log", "ID N", 2, 2, " stream follow ", cl_log, "print the output of a trial"},
@@ -323,15 +325,30 @@ static void find_terminal(struct cl *client)
         client->width = (int)asked;
 }
 
+/* Which operand of COMMAND is the ID of a campaign; -1: none. */
+static int id_operand(const struct cl_command *command)
+{
+    int at = 0;
+
+    for (const char *word = command->operands; *word && command->run != cl_token_rm; at++) {
+        size_t n = strcspn(word, " ");
+
+        if ((n == 2 && !memcmp(word, "ID", 2)) || (n == 4 && !memcmp(word, "[ID]", 4)))
+            return at;
+        word += n + strspn(word + n, " ");
+    }
+    return -1;
+}
+
 /* "last" in place of an ID is the newest campaign. *RET is owned by the caller. */
 static int resolve_last(char **ret, struct cl *client, const struct cl_command *cmd)
 {
+    int at = id_operand(cmd);
     AUTO_JSON *v = NULL;
     const char *id;
     int code;
 
-    if (!strstr(cmd->operands, "ID") || client->noperands == 0 ||
-        !str_eq(client->operand[0], "last") || cmd->run == cl_token_rm)
+    if (at < 0 || client->noperands <= at || !str_eq(client->operand[at], "last"))
         return CL_OK;
     code = cl_call(&v, client, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL);
     if (code != CL_OK)
@@ -342,7 +359,7 @@ static int resolve_last(char **ret, struct cl *client, const struct cl_command *
                         "one from\n");
         return CL_NOT_FOUND;
     }
-    client->operand[0] = *ret = mem_strdup(id);
+    client->operand[at] = *ret = mem_strdup(id);
     return CL_OK;
 }
 

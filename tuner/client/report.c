@@ -201,6 +201,12 @@ static void widen(double *min, double *max, double value)
     }
 }
 
+/* What the search learned from: runs of a verification are of a layout that was chosen. */
+static bool is_result(const json_t *trial)
+{
+    return str_eq(cl_string(trial, "state"), "ok") && !str_eq(cl_string(trial, "kind"), "verify");
+}
+
 static void tip(char buf[160], const json_t *trial)
 {
     snprintf(buf, 160, "trial %.0f: %s, %s", cl_number(trial, "n"), cl_string(trial, "state"),
@@ -236,7 +242,7 @@ static void progress_chart(const struct report *report)
             chart_point(&chart, cl_number(trial, "n"), rate, "ok", words);
         else
             chart_point(&chart, cl_number(trial, "n"), chart.y_min, "other", words);
-        if (str_eq(cl_string(trial, "state"), "ok") && rate > best) {
+        if (is_result(trial) && rate > best) {
             best = rate;
             x[steps] = cl_number(trial, "n");
             y[steps++] = best;
@@ -319,7 +325,7 @@ static void memory_chart(const struct report *report)
     int front = 0;
 
     json_array_foreach(report->trials, i, trial) {
-        if (!str_eq(cl_string(trial, "state"), "ok") || !isfinite(memory_of(trial)))
+        if (!is_result(trial) || !isfinite(memory_of(trial)))
             continue;
         sorted[count++] = trial;
         widen(&chart.x_min, &chart.x_max, memory_of(trial));

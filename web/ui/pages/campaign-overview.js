@@ -116,7 +116,7 @@ function downloads(id) {
     };
     return [
         button("CSV", () => fetchFile("csv", "text/csv"), "quiet"),
-        button("JSON lines", () => fetchFile("jsonl", "application/jsonl"), "quiet"),
+        button("JSON lines", () => fetchFile("jsonl", "application/x-ndjson"), "quiet"),
         answer,
     ];
 }
