@@ -443,12 +443,86 @@ static void functions_that_change_others_are_read_with_them(void **state)
     }
 }
 
+/* What a text leaves to code that is not read is refused, wherever it could set a degree. */
+static void what_only_python_could_tell_is_refused(void **state)
+{
+    static const char head[] = "def job():\n    config = Trainer.Config(training=TrainingConfig("
+                               "num_tokens_per_microbatch_per_dp_rank=8192, "
+                               "max_context_length=%s), parallelism=%s%s)\n%s    return config\n";
+    static const struct {
+        const char *seq, *parallelism, *more, *after;
+    } wrong[] = {
+        {"8192", "SHARED", "", ""},
+        {"8192", "make(8)", "", ""},
+        {"8192", "base().with_tp(8)", "", ""},
+        {"8192", "ParallelismConfig(1, 8)", "", ""},
+        {"8192", "ParallelismConfig(**SHARED)", "", ""},
+        {"8192", "ParallelismConfig(tensor_parallel_degree=int(os.environ['TP']))", "", ""},
+        {"8192", "ParallelismConfig(tensor_parallel_degree=2 if BIG else 1)", "", ""},
+        {"length(64)", "ParallelismConfig(tensor_parallel_degree=2)", "", ""},
+        {"8192", "ParallelismConfig(tensor_parallel_degree=2)", ", **MORE", ""},
+        {"8192", "ParallelismConfig(tensor_parallel_degree=2)", ", activation_checkpoint=chosen()",
+         ""},
+        {"8192", "ParallelismConfig()", "",
+         "    setattr(config.parallelism, 'tensor_parallel_degree', 2)\n"},
+        {"8192", "ParallelismConfig()", "", "    config.parallelism.update({'x': 2})\n"},
+        {"8192", "ParallelismConfig(tensor_parallel_degree=2)", "",
+         "    config.parallelism.tensor_parallel_degree *= 2\n"},
+        {"8192", "ParallelismConfig()", "",
+         "    config.parallelism.tensor_parallel_degree, x = 8, 1\n"},
+        {"8192", "ParallelismConfig()", "", "    spread(config, 8)\n"},
+    };
+    static const char *const fine[][4] = {
+        {"8192", "ParallelismConfig(tensor_parallel_degree=2)", "", "    show(config.optimizer)\n"},
+        {"8192", "ParallelismConfig(tensor_parallel_degree=2)",
+         ", activation_checkpoint=FullAC.Config(), dataloader=loader(4)", ""},
+        {"8192", "ParallelismConfig()", "",
+         "    parallelism = config.parallelism\n    parallelism.tensor_parallel_degree = 2\n"},
+    };
+    static const char whole[] =
+        "def job():\n    parallelism = ParallelismConfig(tensor_parallel_degree=2)\n"
+        "    return Trainer.Config(parallelism=parallelism)\n";
+    struct pl_model m = llama();
+    struct tn_imported out;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        AUTO_FREE char *text =
+            mem_printf(head, wrong[i].seq, wrong[i].parallelism, wrong[i].more, wrong[i].after);
+        struct err e = {0};
+
+        if (tn_import(&out, "torchtitan", text, 32, &m, &e) >= 0)
+            fail_msg("%s was read", text);
+        if (!str_starts(e.text, "line "))
+            fail_msg("%s: %s", text, e.text);
+    }
+    for (size_t i = 0; i <= ARRAY_LEN(fine); i++) {
+        const char *const *f = i < ARRAY_LEN(fine) ? fine[i] : fine[0];
+        AUTO_FREE char *text = mem_printf(head, f[0], f[1], f[2], f[3]);
+        struct err e = {0};
+
+        if (tn_import(&out, "torchtitan", i < ARRAY_LEN(fine) ? text : whole, 32, &m, &e) < 0)
+            fail_msg("%s: %s", text, e.text);
+        assert_int_equal(out.layout.tp, 2);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct err e = {0};
+
+        assert_true(tn_import(&out, "torchtitan",
+                              i ? "[project]\nname = 'x'\n"
+                                : "job = lambda: Trainer.Config(parallelism=P(tensor=8))\n",
+                              32, &m, &e) < 0);
+        assert_non_null(strstr(e.text, "no setting of torchtitan's"));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_looks_like_a_degree_is_never_ignored),
     cmocka_unit_test(what_is_no_degree_is_listed),
     cmocka_unit_test(arguments_in_yaml_are_read),
     cmocka_unit_test(values_in_yaml_are_read_in_every_form),
     cmocka_unit_test(parts_of_scripts_are_refused),
+    cmocka_unit_test(what_only_python_could_tell_is_refused),
     cmocka_unit_test(recomputation_of_expert_layers_is_read),
     cmocka_unit_test(deepspeeds_batch_counts_what_deepspeed_counts),
     cmocka_unit_test(megatron_deepspeeds_arguments_are_read),

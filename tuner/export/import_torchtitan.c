@@ -18,7 +18,7 @@ struct titan {
                                         the pipeline's micro-batches are counted, one a stage */
     int64_t micro_tokens, step_tokens; /* of a micro-batch, of a step; 0: counted in sequences */
     int pp_microbatches;               /* of a step, beside micro_tokens */
-    bool sp_off, checkpointing_said;
+    bool sp_off, checkpointing_said, any_said;
     int first_less, last_less; /* layers that the first and the last stage have less */
     int every_layers;          /* of which selective checkpointing takes one; 0: operators */
     char reshard[16], schedule[32];
@@ -398,6 +398,7 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
         return 0;
     }
     note_said(s, path);
+    s->any_said |= tokens || field;
     if (tokens) {
         int64_t least_tokens = tokens == &s->step_tokens ? -1 : 1;
 
@@ -417,6 +418,7 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
     }
     if (titan_word(&known, s, path, value, error) < 0)
         return err_wrap(error, "line %d", line);
+    s->any_said |= known;
     return known ? 0 : unknown_setting(s, path, value, line, error);
 }
 
@@ -446,5 +448,8 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
         tn_finding_add(&out->ignored, "activation_checkpoint", "not given: taken as selective");
     if (r == 0)
         r = base_is_covered(&s, model, error);
+    if (r == 0 && !s.any_said && !*s.base && (python || out->ignored.count))
+        r = err_set(error, -EINVAL,
+                    "no setting of torchtitan's training or parallelism is in this text");
     return r < 0 ? r : titan_finish(&s, model, error);
 }

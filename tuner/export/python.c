@@ -29,6 +29,7 @@ struct python {
     int made_count;
     const char *text;
     char function[MAX_NAME], speaker[MAX_NAME]; /* this one; the one that has set something */
+    char config[MAX_NAME]; /* what this function calls the configuration that it makes, or "" */
     bool spoken;
     tn_toml_fn *set;
     void *arg;
@@ -147,6 +148,22 @@ static bool speaks(const char *path)
            str_starts(path, "activation_checkpoint.");
 }
 
+/* A part of the configuration that holds settings of the layout. */
+static bool is_section(const char *path)
+{
+    return str_eq(path, "parallelism") || str_eq(path, "training");
+}
+
+static int unknown_part(struct python *parser, const char *what, const char *from, size_t len)
+{
+    size_t line = strcspn(from, "\r\n");
+
+    len = len < line ? len : line;
+    return err_set(parser->e, -EINVAL,
+                   "line %d: what %s takes from `%.*s` is unknown here: write it out", parser->line,
+                   what, len < 64 ? (int)len : 64, from);
+}
+
 static int say(struct python *parser, const char *path, const char *value)
 {
     if (speaks(path) && parser->under >= 0)
@@ -208,8 +225,8 @@ static int use_made(struct python *parser, const char *name, size_t len)
 
 static int value(struct python *parser, const char *path, bool in_call);
 
-/* The arguments of a call, P behind its bracket. */
-static int call(struct python *parser, const char *path)
+/* The arguments of a call, P behind its bracket; WHOLE: it makes the configuration or a section. */
+static int call(struct python *parser, const char *path, bool whole)
 {
     int r = 0;
 
@@ -244,6 +261,9 @@ static int call(struct python *parser, const char *path)
             r = skip_value(parser, true);
             if (r == 0 && parser->p == name)
                 r = syntax(parser, "expected an argument");
+            if (r == 0 && whole) /* **more, or by its place */
+                r = unknown_part(parser, *path ? path : "the configuration", name,
+                                 (size_t)(parser->p - name));
         }
     }
     parser->depth--;
@@ -264,7 +284,7 @@ static int checkpointing(struct python *parser, const char *path, const char *ca
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (strstr(callee, rows[i].callee))
             return say(parser, "activation_checkpoint.mode", rows[i].mode);
-    return 0;
+    return strstr(callee, "Config") ? 0 : say(parser, "activation_checkpoint.mode", callee);
 }
 
 /* A literal product ("16 * 8192") as its value: how token counts are written. */
@@ -306,15 +326,42 @@ static int say_text(struct python *parser, const char *path, const char *from)
         n--;
     known = find_name(parser, from, n);
     str_addn(&text, from, n);
+    if (known >= 0 && parser->names[known].path)
+        return 0;
+    if (is_section(path))
+        return unknown_part(parser, path, from, n);
+    if (str_eq(path, "activation_checkpoint"))
+        return say(parser, "activation_checkpoint.mode",
+                   str_eq(str_text(&text), "None") ? "none" : str_text(&text));
     if (str_eq(str_text(&text), "None"))
-        return str_eq(path, "activation_checkpoint")
-                   ? say(parser, "activation_checkpoint.mode", "none")
-                   : 0;
-    if (known >= 0 && !parser->names[known].path)
+        return 0;
+    if (known >= 0)
         return say(parser, path, parser->names[known].means);
-    if (known >= 0 || !*path || str_eq(path, str_text(&text)))
+    if (!*path || str_eq(path, str_text(&text)))
         return 0;
     return say(parser, path, product(buf, str_text(&text)) ? buf : str_text(&text));
+}
+
+/* What CALLEE returns, P at its bracket and FROM at its name, is the setting or part PATH. */
+static int call_value(struct python *parser, const char *path, const char *callee, const char *from,
+                      bool in_call)
+{
+    bool makes = strstr(callee, "Config") != NULL, section = is_section(path);
+    int r;
+
+    if (!makes && speaks(path)) { /* computed */
+        r = skip_value(parser, in_call);
+        return r == 0 ? say_text(parser, path, from) : r;
+    }
+    if (!makes && section)
+        return unknown_part(parser, path, from, strlen(callee) + 2);
+    parser->p++;
+    r = checkpointing(parser, path, callee);
+    if (r == 0 && !*path && !makes && !definition(parser, callee))
+        r = say(parser, callee, "");
+    if (r == 0)
+        r = call(parser, path, makes && (section || (!*path && strstr(callee, "Trainer"))));
+    return r == 0 ? skip_value(parser, in_call) : r;
 }
 
 static int value(struct python *parser, const char *path, bool in_call)
@@ -341,13 +388,7 @@ static int value(struct python *parser, const char *path, bool in_call)
     if (n && *parser->p == '(') {
         AUTO_FREE char *callee = mem_printf("%.*s", (int)n, from);
 
-        parser->p++;
-        r = checkpointing(parser, path, callee);
-        if (r == 0 && !*path && !strstr(callee, "Config") && !definition(parser, callee))
-            r = say(parser, callee, "");
-        if (r == 0)
-            r = call(parser, path);
-        return r == 0 ? skip_value(parser, in_call) : r;
+        return call_value(parser, path, callee, from, in_call);
     }
     parser->p = from;
     r = skip_value(parser, in_call);
@@ -366,13 +407,14 @@ static int local(struct python *parser, const char *name)
         snprintf(parser->made[parser->made_count].name, MAX_NAME, "%s", name);
         snprintf(parser->made[parser->made_count++].callee, MAX_NAME, "%.*s", (int)n, from);
     }
+    if (n && from[n] == '(' && memmem(from, n, "Trainer", 7) && memmem(from, n, "Config", 6))
+        snprintf(parser->config, MAX_NAME, "%s", name);
+    if (n && from[n] == '(' && (is_section(name) || str_eq(name, "activation_checkpoint"))) {
+        keep_name(parser, name, name, true);
+        return value(parser, name, false);
+    }
     if (n && from[n] == '(')
-        return value(parser,
-                     str_eq(name, "training") || str_eq(name, "parallelism") ||
-                             str_eq(name, "activation_checkpoint")
-                         ? name
-                         : "",
-                     false);
+        return value(parser, "", false);
     r = skip_value(parser, false);
     if (r < 0)
         return r;
@@ -435,8 +477,40 @@ static int function(struct python *parser)
         return skip_value(parser, false);
     skip(parser, false);
     parser->made_count = 0;
+    parser->config[0] = '\0';
     snprintf(parser->function, MAX_NAME, "%.*s", (int)dotted(parser->p), parser->p);
     return skip_value(parser, false);
+}
+
+/* Any other statement from FROM on, of which only what could change the layout counts: a class of
+ * settings, "x.parallelism.tp *= 2", setattr(x.parallelism, …), change(x). */
+static int other(struct python *parser, const char *from)
+{
+    static const char *const harmless[] = {"import", "from",   "assert", "raise",
+                                           "print",  "return", NULL};
+    static const char *const words[] = {"parallelism", "ParallelismConfig", "TrainingConfig",
+                                        ".training",   "parallel_degree",   NULL};
+    size_t length, config = strlen(parser->config);
+    int r;
+
+    parser->p = from;
+    r = skip_value(parser, false);
+    length = (size_t)(parser->p - from);
+    if (*from == '"' || *from == '\'' || from[strcspn(from, ".(=\n")] == '=') /* own names only */
+        return r;
+    for (int i = 0; harmless[i]; i++)
+        if (is_word(from, harmless[i]))
+            return r;
+    for (int i = 0; r == 0 && words[i]; i++)
+        if (memmem(from, length, words[i], strlen(words[i])))
+            return unknown_part(parser, "the layout", from, length);
+    for (const char *at = from + dotted(from);
+         r == 0 && config && *at == '(' && at < from + length;) {
+        at += 1 + strspn(at + 1, " \n"); /* the first argument */
+        if (is_word(at, parser->config) && at[config] != '.')
+            return unknown_part(parser, "the layout", from, length);
+    }
+    return r;
 }
 
 static int statement(struct python *parser)
@@ -448,8 +522,10 @@ static int statement(struct python *parser)
         parser->under = -1;
     if (is_word(parser->p, "def"))
         return function(parser);
-    if (is_word(parser->p, "class"))
+    if (is_word(parser->p, "class")) {
         parser->function[0] = '\0';
+        return other(parser, name);
+    }
     if (conditional(parser->p)) {
         if (parser->under < 0)
             parser->under = parser->indent;
@@ -482,7 +558,7 @@ static int statement(struct python *parser)
         skip(parser, false);
         if (strchr(target, '.')) {
             AUTO_FREE char *path = target_path(parser, target);
-            bool whole = str_eq(path, "parallelism") || str_eq(path, "training");
+            bool whole = is_section(path);
             int r = speaks(path) || whole ? use_made(parser, target, strcspn(target, ".")) : 0;
 
             if (r == 0 && whole && parser->spoken)
@@ -494,8 +570,7 @@ static int statement(struct python *parser)
         }
         return n < MAX_NAME ? local(parser, target) : skip_value(parser, false);
     }
-    parser->p = name;
-    return skip_value(parser, false);
+    return other(parser, name);
 }
 
 int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *error)
