@@ -108,7 +108,7 @@ ok("every reference of a schema is in it", all(
     for tool in tools.values() for schema in (tool["inputSchema"], tool.get("outputSchema", {})) for ref in references(schema)))
 ok("arguments are those of the API: body", {"model", "workload", "layout"} <= set(tools["check"]["inputSchema"]["required"]))
 ok("path and query", set(tools["export"]["inputSchema"]["properties"]) ==
-   {"id", "target", "allow_loss", "allow_simulated", "trial"}, tools["export"]["inputSchema"])
+   {"id", "target", "allow_loss", "allow_simulated", "explain", "trial"}, tools["export"]["inputSchema"])
 try:
     import jsonschema
     for tool in tools.values():

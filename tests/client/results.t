@@ -106,6 +106,32 @@ ok "it is one well-formed file with charts, without scripts and links" python3 l
 "$partune" cancel last >out 2>&1
 ok "a campaign without a result has one, too" sh -c '"$0" report last | grep -q "</html>"' "$partune"
 
+# ---- exports with reasons -----------------------------------------------------
+"$partune" --json exporters | python3 -c 'import json,sys
+for x in json.load(sys.stdin)["items"]: print(x["name"])' >targets
+written=0
+while read -r target; do
+    for wrap in "" slurm+; do
+        "$partune" export "$id" --to "$wrap$target" --allow-simulated --allow-loss >plain.txt 2>err.text || continue
+        "$partune" export "$id" --to "$wrap$target" --allow-simulated --allow-loss --explain >why.txt
+        written=$((written + 1))
+        sed '/[0-9]T[0-9][0-9]:[0-9]/d; s/ *$//' plain.txt >a
+        sed 's/ * <- .*//; /[0-9]T[0-9][0-9]:[0-9]/d; s/ *$//' why.txt >b
+        is "$wrap$target: the lines are those of the file" "$(cksum <b)" "$(cksum <a)"
+        is "and each has a reason" "$(grep -v '^ *$' why.txt | grep -cv ' <- .')" 0
+    done
+done <targets
+[ "$written" -ge 4 ]
+is "several targets write this layout" "$?" 0
+"$partune" export "$id" --to megatron --allow-simulated --allow-loss --explain >why.txt
+for pair in tensor-model-parallel-size:tp pipeline-model-parallel-size:pp micro-batch-size:micro_batch \
+    global-batch-size:'workload: global_batch' num-layers:'model: layers' seq-length:'workload: seq' bf16:precision; do
+    has "--${pair%%:*} is there for ${pair#*:}" "$(grep -- "^--${pair%%:*} " why.txt)" "<- ${pair#*:} "
+done
+if ! "$partune" --json best "$id" | grep -q '"ratio": 1.0,'; then
+    has "the baseline's value is named where it differs" "$(cat why.txt)" "\(baseline [^)]*\): "
+fi
+
 # ---- a pinned layout --------------------------------------------------------
 ok "verify --pin writes the winner" exits 0 "$partune" verify "$id" --pin pin.json --pairs 4 --steps 10
 cp out pinned

@@ -274,7 +274,32 @@ static void refuse_simulated(struct web_request *rq, const struct tn_export_in *
     tn_api_rules(rq, &e, rules);
 }
 
-static void reply_export(struct web_request *rq, const char *target, const struct tn_export_in *in)
+/* The baseline's layout; NULL where it has not succeeded. BASELINE lives as long as it is used. */
+static const struct pl_layout *baseline_layout(struct tn_winner *baseline, struct web_request *rq,
+                                               const char *id)
+{
+    struct err e;
+
+    return tn_winner(baseline, tn_api_svc(rq), id, 1, &e) < 0 ? NULL : &baseline->layout;
+}
+
+static void reply_explained(struct web_request *rq, const char *target,
+                            const struct tn_export_in *in, const struct pl_trainer *trainer,
+                            const char *file)
+{
+    struct tn_winner *baseline = arena_alloc(web_arena(rq), sizeof(*baseline));
+    AUTO_FREE char *text = NULL;
+    struct err e;
+
+    if (tn_export_explain(&text, target, in, trainer, baseline_layout(baseline, rq, in->campaign),
+                          file, &e) < 0)
+        web_reply_error(rq, &e);
+    else
+        web_reply_bytes(rq, 200, "text/plain; charset=utf-8", text, strlen(text));
+}
+
+static void reply_export(struct web_request *rq, const char *target, const struct tn_export_in *in,
+                         const struct pl_trainer *trainer)
 {
     const struct tn_wrapper *wrapper = NULL;
     const struct tn_exporter *x = tn_exporter_find(&wrapper, target);
@@ -282,11 +307,12 @@ static void reply_export(struct web_request *rq, const char *target, const struc
     const char *type = NULL;
     struct tn_findings f = {0};
     struct err e;
-    bool loss = false, simulated = false;
+    bool loss = false, simulated = false, explain = false;
     int r;
 
     if (web_query_bool(&loss, rq, "allow_loss", &e) < 0 ||
-        web_query_bool(&simulated, rq, "allow_simulated", &e) < 0) {
+        web_query_bool(&simulated, rq, "allow_simulated", &e) < 0 ||
+        web_query_bool(&explain, rq, "explain", &e) < 0) {
         tn_api_bad_query(rq, &e);
         return;
     }
@@ -297,6 +323,10 @@ static void reply_export(struct web_request *rq, const char *target, const struc
     r = tn_export(&text, &type, &f, target, in, loss, &e);
     if (r < 0) {
         tn_api_rules(rq, &e, r == -EINVAL ? findings(&f, "target-expresses") : NULL);
+        return;
+    }
+    if (explain) {
+        reply_explained(rq, target, in, trainer, text);
         return;
     }
     web_reply_header(rq, "Content-Disposition",
@@ -336,7 +366,7 @@ static void estimated(struct web_request *rq, void *arg)
         q->in.lo = q->lo;
         q->in.hi = q->hi;
     }
-    reply_export(rq, q->target, &q->in);
+    reply_export(rq, q->target, &q->in, q->w.trainer);
 }
 
 void tn_api_export(struct web_request *rq)
@@ -372,7 +402,7 @@ void tn_api_export(struct web_request *rq)
     provenance(&q->in, rq, id, w->n);
     q->r = -ECANCELED; /* until it is estimated */
     if (q->in.basis == TN_VERIFIED)
-        reply_export(rq, q->target, &q->in);
+        reply_export(rq, q->target, &q->in, q->w.trainer);
     else
         web_offload(rq, estimate, estimated, q);
 }

@@ -8,99 +8,9 @@
 
 #include "db/db.h"
 
-char *cl_path(const char *head, const char *name, const char *tail)
-{
-    AUTO_STR s = {0};
-
-    str_add(&s, head);
-    for (; *name; name++) {
-        if (isalnum((unsigned char)*name) || (*name && strchr("-_.", *name)))
-            str_addc(&s, *name);
-        else
-            str_addf(&s, "%%%02X", (unsigned char)*name);
-    }
-    str_add(&s, tail);
-    return str_take(&s);
-}
-
-void cl_add_query(struct str *out, const char *key, const char *value)
-{
-    AUTO_FREE char *escaped = NULL;
-    size_t n = strlen(str_text(out));
-
-    if (!value)
-        return;
-    escaped = cl_path("", value, "");
-    str_addf(out, "%s%s=%s", n && out->text[n - 1] != '?' ? "&" : "", key, escaped);
-}
-
 static char *campaign_path(const char *id, const char *tail)
 {
     return cl_path("/v1/campaigns/", id, tail);
-}
-
-int cl_get_campaign(json_t **ret, struct cl *client, const char *id, const char *tail)
-{
-    AUTO_FREE char *path = campaign_path(id, tail);
-
-    return cl_call(ret, client, "GET", path, NULL);
-}
-
-int cl_say_done(const struct cl *client, const char *done, const char *what)
-{
-    AUTO_JSON *v = NULL;
-
-    if (!client->args.json) {
-        printf("%s %s\n", done, what);
-        return CL_OK;
-    }
-    v = json_pack("{s:s}", done, what);
-    cl_print_json(v);
-    return CL_OK;
-}
-
-void cl_write_text(const struct cl *client, char *text, size_t len)
-{
-    if (client->tty) { /* as it is, an escape sequence would be obeyed */
-        cl_make_text_safe(text);
-        len = strlen(text);
-    }
-    fwrite(text, 1, len, stdout);
-    fflush(stdout);
-}
-
-void cl_strip_comments(char *text)
-{
-    for (char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        line += strspn(line, " \t");
-        if (line[0] == '/' && line[1] == '/')
-            memset(line, ' ', strcspn(line, "\n"));
-        if (!*line)
-            break;
-    }
-}
-
-int cl_load(json_t **ret, const char *path)
-{
-    AUTO_FREE char *text = NULL;
-    struct err e = {0};
-    size_t n;
-    int r = file_read_all(&text, &n, str_eq(path, "-") ? "/dev/stdin" : path, 8 << 20, &e);
-
-    if (r == 0) {
-        cl_strip_comments(text);
-        r = jx_parse(ret, text, n, &e);
-        if (r == 0)
-            r = cl_model_in(*ret, str_eq(path, "-") ? NULL : path, &e);
-        if (r < 0)
-            err_wrap(&e, "%s", path);
-    }
-    if (r < 0) {
-        fprintf(stderr, "partune: %s\n", e.text);
-        return CL_FAILED;
-    }
-    return CL_OK;
 }
 
 /* Who chose the baseline, and where the rule had to give way. */
@@ -434,21 +344,6 @@ int cl_log(struct cl *client)
     }
 }
 
-int cl_deliver(const struct cl *client, char *text, size_t size)
-{
-    struct err e = {0};
-
-    if (!client->args.output) {
-        cl_write_text(client, text, size);
-        return CL_OK;
-    }
-    if (file_write_atomic(client->args.output, text, size, 0644, &e) < 0) {
-        fprintf(stderr, "partune: %s\n", e.text);
-        return CL_FAILED;
-    }
-    return cl_say_done(client, "wrote", client->args.output);
-}
-
 int cl_timeline(struct cl *client)
 {
     AUTO_FREE char *tail = mem_printf("/trials/%s/timeline", client->operand[1]);
@@ -476,6 +371,8 @@ int cl_export(struct cl *client)
     str_add(&tail, client->args.to);
     str_addf(&tail, "?allow_loss=%s&allow_simulated=%s", client->args.allow_loss ? "true" : "false",
              client->args.allow_simulated ? "true" : "false");
+    if (client->args.explain)
+        str_add(&tail, "&explain=true");
     if (client->args.trial)
         str_addf(&tail, "&trial=%d", client->args.trial);
     path = campaign_path(client->operand[0], str_text(&tail));

@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "tuner/client/commands.h"
 
 /* Exit codes; exits.def says what each means. */
 enum cl_exit {
@@ -33,7 +34,8 @@ struct cl_args {
     const char *server, *cacert, *token, *data, *config;
     bool json, help, version, no_color;
     /* options of single commands */
-    bool dry_run, watch, follow, allow_submit, allow_loss, allow_simulated, wait, force, unfold;
+    bool dry_run, watch, follow, allow_submit, explain, allow_loss, allow_simulated, wait, force,
+        unfold;
     const char *to, *output, *format, *state, *sort, *stream, *notes, *tags, *name, *example;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
     const char *cluster, *trainer, *launcher;
@@ -159,7 +161,7 @@ enum { CL_TRIAL_COLUMNS = 8 };
 struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const json_t *first);
 void cl_trial_row(struct cl_table *table, const json_t *trial); /* one line of it */
 
-/* ---- campaign.c: what commands share ------------------------------------- */
+/* ---- shared.c: what commands share --------------------------------------- */
 
 /* HEAD + NAME + TAIL with NAME percent-encoded; caller frees. */
 char *cl_path(const char *head, const char *name, const char *tail);
@@ -167,6 +169,8 @@ char *cl_path(const char *head, const char *name, const char *tail);
 void cl_add_query(struct str *out, const char *key, const char *value);
 /* GET "/v1/campaigns/ID" + TAIL. */
 int cl_get_campaign(json_t **ret, struct cl *client, const char *id, const char *tail);
+/* Every trial of campaign ID, by number, as a new array; as the daemon says them, not made safe. */
+int cl_all_trials(json_t **ret, struct cl *client, const char *id);
 /* What a campaign would be: legal layouts, trials, time. */
 void cl_print_dry_run(const json_t *reply);
 /* "deleted ID", or {"deleted": "ID"}; CL_OK. */
@@ -193,67 +197,6 @@ struct cl_tables {
 };
 
 bool cl_listed(const char *names, const char *name); /* is NAME one of NAMES, as above? */
-
-/* ---- commands ------------------------------------------------------------ */
-
-int cl_submit(struct cl *client);
-int cl_ls(struct cl *client);
-int cl_show(struct cl *client);
-int cl_trials(struct cl *client);
-int cl_results(struct cl *client);
-int cl_report(struct cl *client);
-int cl_log_to(struct cl *client);
-int cl_trial(struct cl *client);
-int cl_log(struct cl *client);
-int cl_watch(struct cl *client);
-/* Follow campaign ID until it is over; in a pipe, trials that had ended before are printed only if
- * PAST. */
-int cl_watch_campaign(struct cl *client, const char *id, bool past);
-int cl_wait(struct cl *client);
-/* Wait until campaign ID has ended, as long as --timeout lets us: the exit code of its outcome, and
- * *RET its last state, new reference; NULL where it cannot be read, which was printed. */
-int cl_wait_campaign(json_t **ret, struct cl *client, const char *id);
-/* pin.c: write --pin from a verified CAMPAIGN; run that of --against again. */
-int cl_pin(struct cl *client, const json_t *campaign);
-int cl_verify_against(struct cl *client);
-int cl_best(struct cl *client);
-int cl_baseline(struct cl *client);
-int cl_steps(struct cl *client);
-int cl_timeline(struct cl *client);
-int cl_pareto(struct cl *client);
-int cl_predictions(struct cl *client);
-int cl_surface(struct cl *client);
-int cl_diagnosis(struct cl *client);
-int cl_compare(struct cl *client);
-int cl_import(struct cl *client);
-int cl_tokens(struct cl *client);
-int cl_token_add(struct cl *client);
-int cl_token_rm(struct cl *client);
-int cl_events(struct cl *client);
-int cl_get(struct cl *client);
-int cl_importance(struct cl *client);
-int cl_export(struct cl *client);
-int cl_check(struct cl *client);
-int cl_plan(struct cl *client);
-int cl_cancel(struct cl *client);
-int cl_pause(struct cl *client);
-int cl_resume(struct cl *client);
-int cl_clone(struct cl *client);
-int cl_verify(struct cl *client);
-int cl_worker(struct cl *client);
-int cl_workers(struct cl *client);
-int cl_edit(struct cl *client);
-int cl_rm(struct cl *client);
-int cl_new(struct cl *client);
-int cl_presets(struct cl *client);
-int cl_project(struct cl *client);
-int cl_datasets(struct cl *client);
-int cl_exporters(struct cl *client);
-int cl_calibrate_stack(struct cl *client);
-int cl_doctor(struct cl *client);
-int cl_mcp(struct cl *client);
-int cl_completion(struct cl *client);
-int cl_manual(struct cl *client);
 
 /* Read a campaign or layout file, "-" for standard input. Lines that begin with // are comments; a
  * model that is a path is replaced by what is there. */

@@ -37,63 +37,12 @@ static int read_steps(json_t **ret, struct cl *client, const char *id, const jso
     return code;
 }
 
-static json_t *read_trials(struct cl *client, const char *id)
-{
-    AUTO_FREE char *path = cl_path("/v1/campaigns/", id, "/results.jsonl");
-    AUTO_FREE char *lines = NULL;
-    json_t *trials;
-    size_t size;
-
-    if (cl_call_text(&lines, &size, client, path) != CL_OK)
-        return NULL;
-    trials = json_array();
-    for (char *line = lines, *end; (end = strchr(line, '\n')); line = end + 1) {
-        json_t *trial = NULL;
-
-        if (jx_parse(&trial, line, (size_t)(end - line), NULL) == 0)
-            json_array_append_new(trials, trial);
-    }
-    return trials;
-}
-
-const char *const log_to_results[][2] = {
-    {"tokens_per_s", "tokens_per_s"},
-    {"mfu", "mfu"},
-    {"step_ms.median", "step_ms_median"},
-    {"step_ms.p90", "step_ms_p90"},
-    {"predicted.tokens_per_s", "predicted_tokens_per_s"},
-    {"memory.measured.total", "memory_bytes"},
-    {"memory.planned.total", "memory_planned_bytes"},
-    {"loss.last", "loss_last"},
-    {NULL, NULL},
-};
-
-const char *const log_to_step[][2] = {
-    {"ms", "step_ms"}, {"loss", "loss"}, {"grad_norm", "grad_norm"}, {NULL, NULL}};
-
-int64_t log_to_started_ms(const json_t *trial)
-{
-    const char *text =
-        *cl_string(trial, "started") ? cl_string(trial, "started") : cl_string(trial, "created");
-    struct tm tm = {0};
-    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-    int64_t ms = rest ? (int64_t)timegm(&tm) * 1000 : 0;
-
-    return rest && *rest == '.' ? ms + (int64_t)(strtod(rest, NULL) * 1000 + 0.5) : ms;
-}
-
-char *log_to_value(const json_t *value)
-{
-    return json_is_string(value) ? mem_strdup(json_string_value(value))
-                                 : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-}
-
 /* Log each settled trial by ONE; how many is printed. */
 static int log_trials(struct cl *client, const json_t *campaign, log_to_fn *one, void *ctx)
 {
     const char *id = cl_string(campaign, "id");
-    AUTO_JSON *trials = read_trials(client, id);
-    int logged = 0, code = trials ? CL_OK : CL_FAILED;
+    AUTO_JSON *trials = NULL;
+    int logged = 0, code = cl_all_trials(&trials, client, id);
     json_t *trial;
     size_t i;
 

@@ -457,34 +457,16 @@ static void document(const struct report *report)
     fputs("</body></html>\n", report->out);
 }
 
-/* Every trial: the lines of results.jsonl. */
-static int read_trials(struct report *report, const char *id)
-{
-    AUTO_FREE char *path = cl_path("/v1/campaigns/", id, "/results.jsonl");
-    AUTO_FREE char *lines = NULL;
-    size_t size = 0;
-    int code = cl_call_text(&lines, &size, report->client, path);
-
-    report->trials = json_array();
-    for (char *line = lines, *end; code == CL_OK && (end = strchr(line, '\n')); line = end + 1) {
-        json_t *trial = NULL;
-
-        if (jx_parse(&trial, line, (size_t)(end - line), NULL) == 0)
-            json_array_append_new(report->trials, trial);
-    }
-    cl_make_safe(report->trials);
-    return code;
-}
-
 static int read_all(struct report *report, const char *id)
 {
     AUTO_FREE char *importance = cl_path("/v1/campaigns/", id, "/importance");
     int code = cl_get_campaign(&report->campaign, report->client, id, "");
 
     if (code == CL_OK)
-        code = read_trials(report, id);
+        code = cl_all_trials(&report->trials, report->client, id);
     if (code != CL_OK)
         return code;
+    cl_make_safe(report->trials);
     cl_make_safe(report->campaign);
     if (cl_try(&report->importance, report->client, "GET", importance, NULL) != 200) {
         json_decref(report->importance); /* too few trials have succeeded */

@@ -95,6 +95,13 @@ struct tn_exporter {
     void (*line)(struct str *out, const struct tn_export_in *in, const struct tn_place *at);
 };
 
+/* FILE, which tn_export() wrote for TARGET from IN, with a reason behind each line: the layout key
+ * or the fact of the job that it depends on, and the BASELINE's value (NULL: none) where that
+ * differs. TRAINER's rules say which other jobs may be tried. *RET: caller frees. -ENOENT. */
+int tn_export_explain(char **ret, const char *target, const struct tn_export_in *in,
+                      const struct pl_trainer *trainer, const struct pl_layout *baseline,
+                      const char *file, struct err *error);
+
 /* NULL-terminated table. */
 const struct tn_exporter *const *tn_exporters(void);
 
