@@ -1,5 +1,6 @@
 /* The host's backend, memory and waits. What calls the backend of a pool is made by calls.awk. */
 #include "kernels/backend.h"
+#include "kernels/pool.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -57,6 +58,18 @@ void kn_backend_use(const struct kn_backend *backend)
 const struct kn_backend *kn_backend(void)
 {
     return in_use ? in_use : kn_backend_host();
+}
+
+struct kn_pool *kn_pool_new(int threads)
+{
+    return kn_pool_on(kn_backend(), threads);
+}
+
+const struct kn_backend *kn_pool_backend(const struct kn_pool *pool)
+{
+    const struct kn_backend *own = pool ? kn_pool_made_on(pool) : NULL;
+
+    return own ? own : kn_backend_host(); /* the built-in pool has none */
 }
 
 void *kn_alloc(size_t bytes)

@@ -7,13 +7,12 @@ enum { GRAIN = 16, HEADS = 32 /* at a time */ };
 struct headnorm {
     enum kn_type t;
     void *y, *dx;
-    float *rrms_out, *dw;
+    float *rrms_out;
     const float *rrms;
     const void *x, *dy, *w;
     size_t ldy, ldx, lddx, lddy, heads, d;
     float eps;
-    unsigned char
-        used[256]; /* threads that left a partial sum of dw at the start of their scratch */
+    struct kn_partial dw;
 };
 
 /* Some heads of row R, from head H on. */
@@ -79,18 +78,13 @@ static void bwd_heads(const struct headnorm *head, float *buf, float *dw, const 
 static void bwd_rows(void *arg, const struct kn_share *share)
 {
     struct headnorm *head = arg;
-    float *part = share->scratch, *buf = part + 2 * head->d;
-    float *dw = share->thread == 0 ? head->dw : part; /* the others keep partial sums */
-    const float *w = kn_in(head->t, head->w, part + head->d, head->d);
+    float *dw[KN_SUMS], *bw = share->scratch + head->d;
+    const float *w = kn_in(head->t, head->w, bw, head->d);
 
-    if (share->thread > 0) {
-        assert(share->thread < (int)sizeof(head->used));
-        head->used[share->thread] = 1;
-        memset(part, 0, head->d * sizeof(float));
-    }
+    kn_partial_begin(dw, &head->dw, share);
     for (size_t r = share->lo; r < share->hi; r++) {
         for (size_t h = 0; h < head->heads; h += HEADS)
-            bwd_heads(head, buf, dw, w, r, h);
+            bwd_heads(head, bw + head->d, dw[0], w, r, h);
         kn_row_done(share, r);
     }
 }
@@ -102,7 +96,6 @@ void kn_host_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, siz
     struct headnorm h = {.t = type,
                          .dx = dx,
                          .lddx = lddx,
-                         .dw = dw,
                          .dy = dy,
                          .lddy = lddy,
                          .x = x,
@@ -110,16 +103,12 @@ void kn_host_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, siz
                          .w = w,
                          .rrms = rrms,
                          .heads = heads,
-                         .d = dim};
-    struct kn_pool *q;
+                         .d = dim,
+                         .dw = {.sum = {dw}, .count = dim}};
 
     assert((3 * HEADS + 2) * dim * sizeof(float) <= KN_SCRATCH_BYTES);
     assert(lddx >= heads * dim && lddy >= heads * dim && ldx >= heads * dim);
-    assert((dx != dy || lddx == lddy) && kn_pool_threads(pool) <= (int)sizeof(h.used));
+    assert(dx != dy || lddx == lddy);
     kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &h);
-    q = kn_pool_acquire(pool);
-    for (int i = 1; i < kn_pool_threads(q) && i < (int)sizeof(h.used); i++)
-        if (h.used[i])
-            kn_ops()->add(dw, dw, kn_pool_scratch(q, i), dim);
-    kn_pool_release(pool);
+    kn_partial_end(&h.dw, pool);
 }

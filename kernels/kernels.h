@@ -4,8 +4,9 @@
  * No function here allocates (except kn_pool_new), logs or fails: arguments outside the stated
  * domain are programming errors and assert. All matrices are row-major; a leading dimension
  * ("ld...") is the distance between rows in elements and may exceed the width. Each pointer has its
- * shape next to it. Sizes may be 0. Pointers need the alignment of their element only. Outputs do
- * not overlap inputs unless a comment says so.
+ * shape next to it; in a backward pass, arrays of the forward pass have the shapes that they had
+ * there. Sizes may be 0. Pointers need the alignment of their element only. Outputs do not overlap
+ * inputs unless a comment says so.
  *
  * Types. Activations, weights and activation gradients are fp32 or bf16 (an enum kn_type comes with
  * their `void *`); weight gradients, statistics, router values and optimizer state are always fp32.
@@ -224,14 +225,14 @@ void kn_rope_tables(float *cos_t /* (positions, dim / 2) */,
 /*
  * Rotate in place the first TURNED elements (even) of each of the first HEADS heads of each row of
  * x, each of width dim: rotate-half as in Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2
- * cos + x1 sin) with the halves x1, x2 of what is rotated; the tables are (positions, turned / 2).
- * Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD rotates by the negative angle,
- * which is the gradient.
+ * cos + x1 sin) with the halves x1, x2 of what is rotated. Row r is at position pos[r], or r % seq
+ * when pos is NULL. BACKWARD rotates by the negative angle, which is the gradient.
  */
 void kn_rope(struct kn_pool *pool, enum kn_type type, void *x /* (rows, ldx) */, size_t ldx,
-             size_t rows, size_t heads, size_t dim, size_t turned, const float *cos_t,
-             const float *sin_t, const int32_t *pos /* (rows) or NULL */, size_t seq,
-             bool backward);
+             size_t rows, size_t heads, size_t dim, size_t turned,
+             const float *cos_t /* (positions, turned / 2) */,
+             const float *sin_t /* (positions, turned / 2) */,
+             const int32_t *pos /* (rows) or NULL */, size_t seq, bool backward);
 
 /* ---- attention ----------------------------------------------------------- */
 
@@ -272,11 +273,11 @@ void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct 
 
 /*
  * A part of the same: queries against some of the keys that they see, as ring attention meets them.
- * All results are fp32 and added to, so that the parts in any order make the whole. SEQ of the
- * struct kn_attn are the queries of a sample, `keys` its keys; with `causal` query t sees keys 0 to
- * t (keys is seq), else every query sees every key. A sample may be a piece of a longer one: sample
- * b begins at row b q_rows of q and whatever has a row for each query, and at row b k_rows of k, v,
- * dk and dv; lse is (batch, heads, q_rows).
+ * Results are fp32, and the parts in any order make the whole. `seq` of struct kn_attn counts the
+ * queries of a sample, `keys` its keys; with `causal` query t sees keys 0 to t (keys is seq), else
+ * every query sees every key. A sample may be a piece of a longer one: sample b begins at row
+ * b q_rows of q and of whatever has a row for each query, and at row b k_rows of k, v, dk and dv;
+ * lse is (batch, heads, q_rows).
  */
 struct kn_attn_part {
     size_t keys, q_rows, k_rows;
@@ -327,11 +328,14 @@ void kn_xent_sum(struct kn_pool *pool, enum kn_type type, float *sum /* (rows) *
                  const int32_t *targets /* (rows) */, size_t v0);
 /* Returns the sum of the losses; *RET_COUNT is the number of rows that are not ignored. loss may be
  * NULL. */
-double kn_xent_loss(float *ret_loss /* (rows) or NULL */, size_t *ret_count, const float *max,
-                    const float *sum, const float *target, const int32_t *targets, size_t rows);
+double kn_xent_loss(float *ret_loss /* (rows) or NULL */, size_t *ret_count,
+                    const float *max /* (rows) */, const float *sum /* (rows) */,
+                    const float *target /* (rows) */, const int32_t *targets /* (rows) */,
+                    size_t rows);
 void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows, ld) */, size_t ld,
-                  size_t rows, size_t cols, size_t padded, const float *max, const float *sum,
-                  const int32_t *targets, size_t v0, float scale);
+                  size_t rows, size_t cols, size_t padded, const float *max /* (rows) */,
+                  const float *sum /* (rows) */, const int32_t *targets /* (rows) */, size_t v0,
+                  float scale);
 
 /* ---- SwiGLU -------------------------------------------------------------- */
 
@@ -425,7 +429,8 @@ void kn_unpermute_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (n, d
 
 /* ---- flat arrays --------------------------------------------------------- */
 
-void kn_zero(struct kn_pool *pool, void *to, size_t bytes);
+/* Arrays of COUNT elements, unless they say otherwise. */
+void kn_zero(struct kn_pool *pool, void *to /* (bytes) */, size_t bytes);
 /* y = x with conversion, round to nearest even. Equal types copy. */
 void kn_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum kn_type xt, const void *x,
                 size_t count);
@@ -449,7 +454,7 @@ struct kn_adamw {
     uint64_t step;
 };
 
-/* W is fp32 (master) weights; LOW, if not NULL, receives them rounded to bf16. */
+/* W is fp32 (master) weights; LOW, if not NULL, receives them rounded to bf16. All are (count). */
 void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low, float *m,
               float *v, const float *g, size_t count);
 

@@ -45,29 +45,22 @@ void kn_host_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, flo
 struct bwd {
     enum kn_type t;
     void *dx;
-    float *dw, *db;
     const void *dy, *x, *w;
     const float *stats;
     size_t d;
     bool add;
-    unsigned char used[256]; /* threads that left partial sums at the start of their scratch */
+    struct kn_partial sums; /* dw, db */
 };
 
 static void bwd_rows(void *arg, const struct kn_share *share)
 {
     struct bwd *b = arg;
     size_t d = b->d;
-    float *part = share->scratch, *bw = part + 2 * d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
-          *bx = bdy + BWD_ROWS * d;
+    float *sum[KN_SUMS], *bw = share->scratch + 2 * d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
+                         *bx = bdy + BWD_ROWS * d;
     const float *w = kn_in(b->t, b->w, bw, d);
-    /* Thread 0 adds straight to dw and db, the others to partial sums of their own. */
-    float *dw = share->thread == 0 ? b->dw : part, *db = share->thread == 0 ? b->db : part + d;
 
-    if (share->thread > 0) {
-        assert(share->thread < (int)sizeof(b->used));
-        b->used[share->thread] = 1;
-        memset(part, 0, 2 * d * sizeof(float));
-    }
+    kn_partial_begin(sum, &b->sums, share);
     for (size_t r = share->lo; r < share->hi; r += BWD_ROWS) {
         size_t rows = kn_min(BWD_ROWS, share->hi - r), n = rows * d;
         const float *dy = kn_in(b->t, kn_ptr(b->t, b->dy, r * d), bdy, n);
@@ -77,7 +70,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
 
         if (b->t != KN_F32 && b->add)
             kn_ops()->to_f32(dx, to, n);
-        kn_ops()->layernorm_bwd(dx, dw, db, dy, x, w, b->stats + 2 * r, rows, d, b->add);
+        kn_ops()->layernorm_bwd(dx, sum[0], sum[1], dy, x, w, b->stats + 2 * r, rows, d, b->add);
         kn_out_done(b->t, to, dx, n);
         kn_pool_poll(share->pool, share->thread);
     }
@@ -89,24 +82,15 @@ void kn_host_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, fl
 {
     struct bwd b = {.t = type,
                     .dx = dx,
-                    .dw = dw,
-                    .db = db,
                     .dy = dy,
                     .x = x,
                     .w = w,
                     .stats = stats,
                     .d = dim,
-                    .add = add};
-    struct kn_pool *q;
+                    .add = add,
+                    .sums = {.sum = {dw, db}, .count = dim}};
 
     assert((3 + 3 * BWD_ROWS) * dim * sizeof(float) <= KN_SCRATCH_BYTES);
-    assert(kn_pool_threads(pool) <= (int)sizeof(b.used));
     kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &b);
-    q = kn_pool_acquire(pool);
-    for (int i = 1; i < kn_pool_threads(q) && i < (int)sizeof(b.used); i++)
-        if (b.used[i]) {
-            kn_ops()->add(dw, dw, kn_pool_scratch(q, i), dim);
-            kn_ops()->add(db, db, kn_pool_scratch(q, i) + dim, dim);
-        }
-    kn_pool_release(pool);
+    kn_partial_end(&b.sums, pool);
 }

@@ -42,36 +42,23 @@ void kn_host_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, float
 struct bwd {
     enum kn_type t;
     void *dx;
-    float *dw;
     const void *dy, *x, *w;
     const float *rrms;
     size_t d;
     bool add;
-    unsigned char
-        used[256]; /* threads that left a partial sum of dw at the start of their scratch */
+    struct kn_partial dw;
 };
-
-/* Thread 0 adds straight to dw; the others to a partial sum of their own. */
-static float *partial_dw(struct bwd *bwd, const struct kn_share *share)
-{
-    if (!bwd->dw || share->thread == 0)
-        return bwd->dw;
-    assert(share->thread < (int)sizeof(bwd->used));
-    bwd->used[share->thread] = 1;
-    memset(share->scratch, 0, bwd->d * sizeof(float));
-    return share->scratch;
-}
 
 static void bwd_rows(void *arg, const struct kn_share *share)
 {
     struct bwd *b = arg;
     size_t d = b->d;
-    float *dw = partial_dw(b, share);
-    float *bw = share->scratch + d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
-          *bx = bdy + BWD_ROWS * d;
+    float *dw[KN_SUMS], *bw = share->scratch + d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
+                        *bx = bdy + BWD_ROWS * d;
     const float *w = kn_in(b->t, b->w, bw, d);
     size_t step = b->t == KN_F32 ? share->hi - share->lo : BWD_ROWS;
 
+    kn_partial_begin(dw, &b->dw, share);
     for (size_t r = share->lo; r < share->hi; r += step) {
         size_t rows = kn_min(step, share->hi - r), n = rows * d;
         const float *dy = kn_in(b->t, kn_ptr(b->t, b->dy, r * d), bdy, n);
@@ -81,7 +68,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
 
         if (b->t != KN_F32 && b->add)
             kn_ops()->to_f32(dx, to, n);
-        kn_ops()->rmsnorm_bwd(dx, dw, dy, x, w, b->rrms + r, rows, d, b->add);
+        kn_ops()->rmsnorm_bwd(dx, dw[0], dy, x, w, b->rrms + r, rows, d, b->add);
         kn_out_done(b->t, to, dx, n);
     }
 }
@@ -92,21 +79,15 @@ void kn_host_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, floa
 {
     struct bwd b = {.t = type,
                     .dx = dx,
-                    .dw = dw,
                     .dy = dy,
                     .x = x,
                     .w = w,
                     .rrms = rrms,
                     .d = dim,
-                    .add = add};
-    struct kn_pool *q;
+                    .add = add,
+                    .dw = {.sum = {dw}, .count = dim}};
 
     assert((2 + 3 * BWD_ROWS) * dim * sizeof(float) <= KN_SCRATCH_BYTES);
-    assert(kn_pool_threads(pool) <= (int)sizeof(b.used));
     kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &b);
-    q = kn_pool_acquire(pool);
-    for (int i = 1; i < kn_pool_threads(q) && i < (int)sizeof(b.used); i++)
-        if (b.used[i])
-            kn_ops()->add(dw, dw, kn_pool_scratch(q, i), dim);
-    kn_pool_release(pool);
+    kn_partial_end(&b.dw, pool);
 }

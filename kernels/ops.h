@@ -5,7 +5,7 @@
  * rows at a time, and calls the functions below, which are serial and fp32. ref fills the whole
  * table; avx2 and avx512 overwrite what they have.
  *
- * The files of a level are compiled with their own flags. They include only this header, kernels.h,
+ * The files of a level are compiled with their own flags. They include only headers of this folder,
  * intrinsics and static helpers: the linker could keep an external inline copy that was compiled
  * for AVX-512, and an older machine would crash in it.
  */
@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/pool.h"
 
 /* One pass of attention over query rows [q0, q1) of one head of one sample. */
 struct kn_attn_job {
@@ -38,8 +39,8 @@ struct kn_ops {
     void (*gemm)(const struct kn_gemm *gemm);
 
     /* Rows: n elements each. */
-    float (*rmsnorm_row)(float *y, const float *x, const float *w, size_t dim,
-                         float eps); /* rrms */
+    /* Returns rrms. */
+    float (*rmsnorm_row)(float *y, const float *x, const float *w, size_t dim, float eps);
     void (*rmsnorm_bwd)(float *dx, float *dw, const float *dy, const float *x, const float *w,
                         const float *rrms, size_t rows, size_t dim, bool add);
     void (*layernorm_row)(float *y, float stats[2], const float *x, const float *w, const float *b,
@@ -57,8 +58,8 @@ struct kn_ops {
                            const float *up, size_t count);
     float (*max_row)(const float *x, size_t count);               /* -inf when count is 0 */
     float (*sumexp_row)(const float *x, size_t count, float max); /* sum of exp(x - max) */
-    void (*softmax_row)(float *y, const float *x, size_t count, float max,
-                        float factor); /* exp(x - max) factor */
+    /* exp(x - max) factor */
+    void (*softmax_row)(float *y, const float *x, size_t count, float max, float factor);
     float (*dot)(const float *x, const float *y, size_t count);
 
     /* Attention by its definition. delta (heads, seq) of the sample: sum over d of o d_o. With
@@ -89,8 +90,8 @@ struct kn_ops {
     void (*add)(float *y, const float *a, const float *b, size_t count);
     void (*scale)(float *y, const float *x, float alpha, size_t count);
     void (*axpy)(float *y, float alpha, const float *x, size_t count);
-    void (*combine)(float *y, float a, const float *x, float b, const float *z,
-                    size_t count); /* a x + b z */
+    /* a x + b z */
+    void (*combine)(float *y, float a, const float *x, float b, const float *z, size_t count);
     double (*sumsq)(const float *x, size_t count);
     void (*adamw)(const struct kn_adamw *hyper, float *w, float *m, float *v, const float *g,
                   size_t count);
@@ -142,45 +143,6 @@ void kn_ops_avx512(struct kn_ops *ops);
 
 /* The table in use. */
 const struct kn_ops *kn_ops(void);
-
-/* ---- threads (pool.c) ---------------------------------------------------- */
-
-/* Scratch memory of one thread, KN_SCRATCH_BYTES, page-aligned. */
-float *kn_pool_scratch(struct kn_pool *pool, int thread);
-/* Called by thread 0 between blocks of work. */
-void kn_pool_poll(struct kn_pool *pool, int thread);
-/* POOL, or if NULL the built-in pool, locked until kn_pool_release. */
-struct kn_pool *kn_pool_acquire(struct kn_pool *pool);
-void kn_pool_release(struct kn_pool *pool);
-
-/* Spin until *COUNTER, which another thread of the same job increases, is above BOUND. Acquire:
- * what that thread wrote before is then visible. */
-void kn_wait_above(atomic_uint *counter, unsigned bound);
-
-/* One thread's share of an operation. */
-struct kn_share {
-    struct kn_pool *pool;
-    int thread, threads;
-    size_t lo, hi;
-    float *scratch;
-};
-
-/* Call after each ROW of a share: polls every few rows. */
-static inline void kn_row_done(const struct kn_share *share, size_t row)
-{
-    if (row % 16 == 15)
-        kn_pool_poll(share->pool, share->thread);
-}
-
-/* Split [0, count) over the threads in multiples of UNIT and run FN(ARG, share) on each non-empty
- * part. A thread gets at least GRAIN elements, so small work stays on the caller. */
-void kn_parallel(struct kn_pool *pool, size_t count, size_t unit, size_t grain,
-                 void (*fn)(void *arg, const struct kn_share *share), void *arg);
-
-/* Gather the share's rows of Y, BYTES each: row r is copied from FROM(ARG, r), or zeroed where that
- * is NULL (gather.c). */
-void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t row), const void *arg,
-                    size_t bytes, const struct kn_share *share);
 
 /* ---- helpers ------------------------------------------------------------- */
 

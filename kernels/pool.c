@@ -148,7 +148,7 @@ static char *map_scratch(size_t bytes)
     return m;
 }
 
-struct kn_pool *kn_pool_new(int threads)
+struct kn_pool *kn_pool_on(const struct kn_backend *backend, int threads)
 {
     struct kn_pool *p;
 
@@ -170,7 +170,7 @@ struct kn_pool *kn_pool_new(int threads)
             return kn_pool_free(p);
         p->started++;
     }
-    p->backend = kn_backend();
+    p->backend = backend;
     p->open = !p->backend->open || p->backend->open(p);
     return p->open ? p : kn_pool_free(p);
 }
@@ -228,10 +228,9 @@ void kn_pool_set_spin(struct kn_pool *pool, unsigned microseconds)
     atomic_store(&pool->spin_us, microseconds);
 }
 
-const struct kn_backend *kn_pool_backend(const struct kn_pool *pool)
+const struct kn_backend *kn_pool_made_on(const struct kn_pool *pool)
 {
-    return pool && pool->backend ? pool->backend
-                                 : kn_backend_host(); /* the built-in pool has none */
+    return pool->backend;
 }
 
 void kn_pool_set_stream(struct kn_pool *pool, void *stream)

@@ -1,5 +1,5 @@
-/* Which attention runs: in tiles where matrix instructions take it, else by the definition, as parts
- * of it always are. */
+/* Which attention runs: in tiles where matrix instructions take it, else by the definition, as
+ * parts of it always are. */
 #include "kernels/cuda/ops.cuh"
 
 static bool tiled(const struct kn_attn *a)

@@ -7,7 +7,8 @@
 
 static constexpr unsigned WARPS = 4, THREADS = WARPS * CU_WARP, MOST = KN_MAX_HEAD_DIM / CU_WARP;
 
-/* Where a warp is: token AT of SEQ of sample B, whose samples begin every ROWS rows, head H of HEADS.
+/* Where a warp is: token AT of SEQ of sample B, whose samples begin every ROWS rows, head H of
+ * HEADS.
  */
 struct spot {
     size_t b, h, at, row;

@@ -1,7 +1,8 @@
 /*
- * Matrix multiplication by cuBLASLt, which is column-major: row-major C = A B is C^T = B^T A^T there,
- * so B is its first matrix and A its second. Arithmetic is fp32, without TF32. The algorithm that the
- * library's heuristic names is kept for each shape; what it has none for goes to gemm_plain.cu.
+ * Matrix multiplication by cuBLASLt, which is column-major: row-major C = A B is C^T = B^T A^T
+ * there, so B is its first matrix and A its second. Arithmetic is fp32, without TF32. The algorithm
+ * that the library's heuristic names is kept for each shape; what it has none for goes to
+ * gemm_plain.cu.
  */
 #include "kernels/cuda/ops.cuh"
 

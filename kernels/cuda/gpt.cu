@@ -1,6 +1,6 @@
 /*
- * LayerNorm, RMSNorm of heads, GELU and biases. Sums over rows: block (., p) of a grid adds up every
- * so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
+ * LayerNorm, RMSNorm of heads, GELU and biases. Sums over rows: block (., p) of a grid adds up
+ * every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
  */
 #include "kernels/cuda/ops.cuh"
 
@@ -83,8 +83,8 @@ extern "C" void cu_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *
     });
 }
 
-/* dx of rows p, p + blocks, ... of block p, and in PART (blocks, 2 dim) its share of dw, then of db.
- * A thread always has the same columns, so their sums need no barrier. */
+/* dx of rows p, p + blocks, ... of block p, and in PART (blocks, 2 dim) its share of dw, then of
+ * db. A thread always has the same columns, so their sums need no barrier. */
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
     layernorm_bwd(T *dx, float *part, const T *dy, const T *x, const T *w, const float *stats,
