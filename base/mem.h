@@ -17,9 +17,9 @@ void *mem_alloc(size_t bytes);                 /* zeroed; aborts when out of mem
 void *mem_raw(size_t bytes);                   /* not zeroed; aborts when out of memory */
 void *mem_try_alloc(size_t bytes);             /* zeroed; NULL when out of memory */
 void *mem_realloc(void *memory, size_t bytes); /* aborts when out of memory */
-void *mem_try_realloc(void *memory,
-                      size_t bytes); /* NULL when out of memory; MEMORY is unchanged then */
-char *mem_strdup(const char *text);  /* NULL gives NULL */
+/* NULL when out of memory; MEMORY is unchanged then. */
+void *mem_try_realloc(void *memory, size_t bytes);
+char *mem_strdup(const char *text); /* NULL gives NULL */
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* a * b * c, or SIZE_MAX where that overflows (which no allocation grants). */

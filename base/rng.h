@@ -24,9 +24,8 @@ struct rng {
 
 void rng_seed(struct rng *rng, uint64_t seed);
 uint64_t rng_u64(struct rng *rng);
-uint64_t rng_below(struct rng *rng,
-                   uint64_t bound); /* uniform in [0, bound), bound > 0, without bias */
-double rng_unit(struct rng *rng);   /* uniform in [0, 1) */
+uint64_t rng_below(struct rng *rng, uint64_t bound); /* uniform in [0, bound), without bias */
+double rng_unit(struct rng *rng);                    /* uniform in [0, 1) */
 double rng_normal(struct rng *rng);
 
 /* A well mixed 64-bit function of BITS, for keys. */

@@ -98,12 +98,13 @@ void db_writer_flush(struct db_writer *wr);
 #define DB_DONE "done"
 #define DB_CANCELLED "cancelled"
 #define DB_FAILED "failed"
+enum { DB_CAMPAIGN_STATES = 6 };
+extern const char *const db_campaign_states[DB_CAMPAIGN_STATES + 1]; /* all of them, then NULL */
 
 struct db_campaign {
     const char *id, *name, *state, *reason;
-    const char *spec; /* JSON as submitted */
-    const char
-        *resolved; /* JSON: model, cluster, workload, trial, budget with all defaults filled in */
+    const char *spec;     /* JSON as submitted */
+    const char *resolved; /* JSON: model, cluster, workload, trial, budget, with all defaults */
     const char *objective, *trainer, *launcher;
     const char *baseline; /* JSON layout */
     const char *space;    /* JSON: {"legal", "keys"} */
@@ -387,8 +388,8 @@ int db_delivery_try(struct db *writer, int64_t id, const char *body, int64_t due
                     struct err *error);
 int db_delivery_end(struct db *writer, int64_t id, const char *status, const char *detail,
                     struct err *error);
-int db_delivery_trim(struct db *writer, int64_t before,
-                     struct err *error); /* forget those that ended */
+/* Forget those that ended before BEFORE. */
+int db_delivery_trim(struct db *writer, int64_t before, struct err *error);
 
 /* ---- numbers for /metrics and the list page ------------------------------ */
 
@@ -396,7 +397,7 @@ int db_delivery_trim(struct db *writer, int64_t before,
 void db_campaign_count(int64_t *ret, int64_t *ret_of, struct db *db, const char *state,
                        const char *launcher);
 void db_delivery_count(int64_t *ret, struct db *db, const char *status); /* that are in it */
-int64_t db_count(struct db *db,
-                 const char *table); /* rows of one of the tables above; -1 on failure */
+/* Rows of one of the tables above; -1 on failure. */
+int64_t db_count(struct db *db, const char *table);
 
 #endif

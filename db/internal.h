@@ -41,8 +41,8 @@ int db_fail(struct db *db, struct err *error, const char *text);
 int db_do(struct db *db, struct err *error, const char *sql, const char *format, ...);
 int db_query(sqlite3_stmt **ret, struct db *db, struct err *error, const char *sql,
              const char *format, ...);
-int db_next(struct db *db, sqlite3_stmt *st,
-            struct err *error); /* 1: a row, 0: no more, negative: failed */
+/* 1: a row, 0: no more, negative: failed. */
+int db_next(struct db *db, sqlite3_stmt *st, struct err *error);
 /* The first column of the first row as a number; FALLBACK without a row. */
 int db_number(int64_t *ret, struct db *db, int64_t fallback, struct err *error, const char *sql,
               const char *format, ...);

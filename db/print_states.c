@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+#include "base/print.h"
+
 enum learns { OK, OOM, INFEASIBLE, CENSORED, CRASHED, DISCARD };
 
 static const char *const learned[] = {
@@ -96,11 +98,5 @@ static void print_md(void)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && str_eq(argv[1], "js"))
-        print_js();
-    else if (argc == 2 && str_eq(argv[1], "md"))
-        print_md();
-    else
-        return fputs("usage: print-states js|md\n", stderr) < 0 ? 1 : 2;
-    return fflush(stdout) ? 1 : 0;
+    return print_main(argc, argv, "print-states", print_js, print_md);
 }

@@ -1,4 +1,4 @@
-/* The rows of states.def, and questions about them. */
+/* The states of campaigns; the rows of states.def, and questions about them. */
 #include "db/db.h"
 
 #include <string.h>
@@ -13,6 +13,9 @@ static bool is_reported(const struct db_state_row *row)
 {
     return row->reported;
 }
+
+const char *const db_campaign_states[DB_CAMPAIGN_STATES + 1] = {
+    DB_RUNNING, DB_PAUSED, DB_VERIFYING, DB_DONE, DB_CANCELLED, DB_FAILED, NULL};
 
 enum { SEEN = false, REPORTED = true };
 

@@ -16,8 +16,9 @@ struct pl_link {
     double gbs;    /* each way per device */
     double share;  /* of gbs that collectives reach, where it was measured; 0: the usual share */
     bool per_pair; /* gbs is of one pair: a device sends to all others of the span at once */
-    double oversubscription; /* what the devices of one block (the span below) could send out of it,
-                                over what its uplinks carry; up to 1: all of it */
+    /* What the devices of one block (the span below) could send out of it, over what its uplinks
+     * carry; up to 1: all of it. */
+    double oversubscription;
     bool rails; /* devices of equal rank in their nodes reach each other without the uplinks */
     double latency_us;
     char kind[48];
@@ -27,9 +28,8 @@ struct pl_device {
     char name[64];
     double tflops_fp32, tflops_bf16, tflops_fp8, tflops_fp4; /* dense peaks; 0: unknown */
     double gemm_tflops; /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
-    double
-        sustained; /* share of that under the load of a long run (clocks, power); 0.9 unless said */
-    double memory_gib; /* what the vendor's tool shows as usable */
+    double sustained;   /* share of that in a long run (clocks, power); 0.9 unless said */
+    double memory_gib;  /* what the vendor's tool shows as usable */
     double memory_gbs;
     bool cpu; /* a processor core (JSON "kind": "cpu") */
 };
@@ -52,8 +52,8 @@ bool pl_cluster_is_cpu(const struct pl_cluster *cluster);
  * with conservative assumed rates. */
 int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
                      struct err *error);
-json_t *pl_cluster_json(const struct pl_cluster *cluster);
-int pl_cluster_devices(const struct pl_cluster *cluster);
+json_t *pl_cluster_json(const struct pl_cluster *cluster); /* complete, new reference */
+int pl_cluster_devices(const struct pl_cluster *cluster);  /* nodes x devices_per_node */
 
 /* This machine as a cluster of one node of cores; rates are assumed, memory is the system's. */
 void pl_cluster_here(struct pl_cluster *ret);

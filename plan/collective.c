@@ -17,7 +17,7 @@
  * there; of groups with stride t there are min(t, S) in a block, each with r rings of rate g. So
  * they share S / (o min(t r, S)) of g each, or all of it. An exchange sends what is for members
  * beyond the block at g / o. With rails the members of one rank in their nodes do not need the
- * uplinks: rings and messages pass beside them, and of an exchange what is for other ranks either
+ * uplinks: rings and messages pass around them, and of an exchange what is for other ranks either
  * crosses them, or first changes to the right rank inside the domain (NCCL's PXN).
  */
 #include "plan/cost_parts.h"

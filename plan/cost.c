@@ -217,8 +217,8 @@ static double split_of(const struct stage *stage)
 static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
                         const struct shape_time *time, const struct pl_layout *layout)
 {
-    bool even = pl_stages_equal(layout, ctx->op.problem.model->layers) &&
-                !(ctx->any_moe && ctx->any_dense);
+    bool even =
+        pl_stages_equal(layout, ctx->op.problem.model->layers) && !(ctx->any_moe && ctx->any_dense);
     double total = 0, split = 0;
 
     for (int s = 0; s < layout->pp; s++) {

@@ -28,14 +28,14 @@ enum pl_cost_class {
 extern const char *const pl_cost_class_names[PL_COST_CLASSES + 1];
 
 struct pl_cost {
-    double
-        seconds[PL_COST_CLASSES]; /* exposed seconds on the critical path; they add up to total */
-    double total;                 /* seconds an iteration */
-    double tokens_per_s;          /* of the whole job */
+    double seconds[PL_COST_CLASSES]; /* exposed, on the critical path; they add up to total */
+    double total;                    /* seconds an iteration */
+    double tokens_per_s;             /* of the whole job */
 };
 
 /* Expected seconds of one iteration of a legal layout. */
 void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct pl_layout *layout);
+/* {"total": seconds, "tokens_per_s", "<class>": seconds}. New reference. */
 json_t *pl_cost_json(const struct pl_cost *cost);
 
 /* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
@@ -53,6 +53,7 @@ double pl_mfu(const struct pl_problem *problem, const struct pl_layout *layout,
 
 /* Dense peak of a device in PRECISION (PL_FP32 ...), TFLOP/s; 0 where it is unknown. */
 double pl_device_peak(const struct pl_device *device, int precision);
+
 /*
  * Share of its devices' peak, in its precision, that LAYOUT needs at the least for TOKENS_PER_S:
  * the FLOPs of pl_mfu without the half of the attention matrix that a causal mask hides, which

@@ -16,13 +16,14 @@ struct pl_rates {
     double passes;   /* over the operands of a product: a processor packs them into panels first */
     double tail;     /* outputs of a product that one wave of tiles covers; 0: no waves */
     double kernel_s; /* least time of one kernel */
-    double half_flops; /* matrix products that stay in half precision under fp8: attention, router,
-                          head */
-    double cast;       /* bytes moved to cast one element of an operand, under fp8 */
-    bool cast_once;    /* fp8: weights once a step, other operands once for all their products */
+    /* Under a narrow precision: */
+    double half_flops; /* products that stay in half precision: attention, router, head */
+    double cast;       /* bytes moved to cast one element of an operand */
+    bool cast_once;    /* weights once a step, other operands once for all their products */
     bool current;      /* and with per-tensor current scaling */
-    double attention;  /* share of HALF_FLOPS that streaming attention reaches */
-    int units;         /* generation of the matrix units; 0: not one that kernels are written for */
+
+    double attention;    /* share of HALF_FLOPS that streaming attention reaches */
+    int units;           /* generation of the matrix units; 0: none that kernels are written for */
     double collective_s; /* start of one collective */
 };
 
@@ -40,12 +41,12 @@ struct pl_op_ctx {
 
 /* A group of SIZE ranks STRIDE apart, with what its members see of the links. */
 struct pl_group {
-    int size, per_node; /* members; members that share a fast domain: a node, or several */
-    int pairs;          /* links that one rank uses inside it at once: 1, or all its pairs */
-    double near_bps,
-        far_bps; /* bytes/s of one rank inside a domain; of all members of a domain to others */
+    int size, per_node;   /* members; members that share a fast domain: a node, or several */
+    int pairs;            /* links that one rank uses inside it at once: 1, or all its pairs */
+    double near_bps;      /* bytes/s of one rank inside a domain */
+    double far_bps;       /* bytes/s of all members of a domain to others */
     double near_s, far_s; /* latency of a hop */
-    double start_s;
+    double start_s;       /* of one collective */
     /* Uplinks that it shares with the groups next to it: */
     double oversubscription; /* 1: none */
     double rings;            /* share of far_bps that rings and messages keep */
@@ -67,8 +68,8 @@ double pl_send_s(const struct pl_group *group, double bytes);
 
 /* Seconds of one layer for one micro-batch, on one rank. */
 struct pl_layer_time {
-    double fwd, bwd_input, bwd_weight,
-        re; /* compute; re: what is computed again before the backward pass */
+    double fwd, bwd_input, bwd_weight; /* compute */
+    double re;                         /* what is computed again before the backward pass */
     double tp_fwd, tp_bwd, tp_re;
     double cp_fwd, cp_bwd, cp_re;
     double ep_fwd, ep_bwd, ep_re;
@@ -87,7 +88,8 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
 void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
                      const struct pl_layout *layout);
 
-/* Messages that a pipeline's critical path waits for. */
+/* Messages that the critical path of a pipeline of MICRO micro-batches waits for; SCHEDULE is an
+ * enum pl_schedule. */
 double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
 
 #endif

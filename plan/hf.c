@@ -121,7 +121,7 @@ static int take_activation(struct reader *reader, struct err *error)
             if (names[i].gated == gated && !strcmp(names[i].hf, text))
                 ours = names[i].ours;
         if (!ours)
-            return refuse(error, keys[k], "%s has no word here", text ? text : "of this kind");
+            return refuse(error, keys[k], "%s is not supported", text ? text : "of this kind");
         /* GPT-OSS says silu of its own clamped function. */
         if (!now || strcmp(now, "swiglu-clamped"))
             put(reader, "mlp", json_string(ours));
@@ -168,7 +168,7 @@ static int take_scaling(struct reader *reader, const char *key, const json_t *sc
     if (!kind || !strcmp(kind, "default"))
         return 0;
     if (strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn"))
-        return refuse(error, key, "of type %s has no word here", kind);
+        return refuse(error, key, "of type %s is not supported", kind);
     json_object_set_new(ours, "kind", json_string(kind));
     json_object_foreach((json_t *)scaling, name, value) {
         const char *word = NULL;
@@ -179,7 +179,7 @@ static int take_scaling(struct reader *reader, const char *key, const json_t *sc
         if (word && !json_is_null(value))
             json_object_set(ours, word, value);
         else if (!word && !str_in(name, passed) && !json_is_null(value))
-            return refuse(error, key, "has %s, for which there is no word", name);
+            return refuse(error, key, "has %s, which is not supported", name);
     }
     put(reader, "rope_scaling", json_incref(ours));
     return 0;
@@ -235,9 +235,9 @@ static int take_windows(struct reader *reader, struct err *error)
 
     if (types && json_array_size(types) !=
                      (size_t)json_integer_value(json_object_get(reader->out, "layers")))
-        return refuse(error, "layer_types", "has not as many entries as there are layers");
+        return refuse(error, "layer_types", "must have one entry for each layer");
     if (every == -1)
-        return refuse(error, "layer_types", "is no window with every n-th layer without one");
+        return refuse(error, "layer_types", "must be windows, with every n-th layer global");
     if (every < -1 && qwen && json_is_true(use))
         return refuse(error, "use_sliding_window", "needs layer_types to say which layers");
     if (!window || !json_integer_value(window) || every == 1 || (qwen && !json_is_true(use)) ||
@@ -270,7 +270,7 @@ static int take_experts(struct reader *reader, struct err *error)
         return 0;
     if (!name || (strcmp(name, "noaux_tc") && strcmp(name, "greedy") &&
                   strcmp(name, "group_limited_greedy")))
-        return refuse(error, "topk_method", "%s has no word here", name ? name : "of this kind");
+        return refuse(error, "topk_method", "%s is not supported", name ? name : "of this kind");
     put(reader, "moe.balance_bias", json_boolean(!strcmp(name, "noaux_tc")));
     if (!strcmp(name, "greedy")) {
         json_object_del(moe, "n_group");
@@ -305,7 +305,7 @@ static int check_fixed(struct reader *reader, struct err *error)
         if (value && !same(value, pl_hf_fixed[i].value)) {
             AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 
-            return refuse(error, pl_hf_fixed[i].key, "%.60s has no word here", text);
+            return refuse(error, pl_hf_fixed[i].key, "%.60s is not supported", text);
         }
     }
     return 0;
@@ -319,7 +319,7 @@ static int check_rest(const struct reader *reader, struct err *error)
     json_object_foreach((json_t *)reader->config, key, value) {
         if (!json_is_null(value) && !json_object_get(reader->taken, key) &&
             !str_in(key, pl_hf_ignored)) {
-            return refuse(error, key, "of model_type %s has no word here", reader->type);
+            return refuse(error, key, "of model_type %s is not supported", reader->type);
         }
     }
     return 0;
@@ -409,7 +409,7 @@ int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
     if (!family) {
         const char *near = str_nearest(reader.type, family_types());
 
-        return err_at(error, -ENOTSUP, "/model_type", "model_type %s is not read%s%s", reader.type,
+        return err_at(error, -ENOTSUP, "/model_type", "unsupported model_type %s%s%s", reader.type,
                       near ? "; the nearest is " : "", near ? near : "");
     }
     reader.out = out = json_of(family->base);

@@ -162,9 +162,9 @@ int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json
 
 static bool given(const json_t *json, const char *key)
 {
-    const json_t *x = json_object_get(json, key);
+    const json_t *value = json_object_get(json, key);
 
-    return x && !json_is_null(x);
+    return value && !json_is_null(value);
 }
 
 /* Derived sizes on input must be what world says. */
@@ -218,18 +218,6 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_p
         layout.zero_scope = layout.zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
     *ret = layout;
     return 0;
-}
-
-void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
-                      const struct pl_problem *problem)
-{
-    struct pl_layout settled = *layout;
-
-    pl_layout_settle(&settled, problem);
-    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
-        if (k->part != PL_DERIVED && !given(json, k->name))
-            pl_layout_set(layout, k, pl_layout_get(&settled, k));
-    pl_layout_derive(layout);
 }
 
 /* Where nothing is sharded JSON has no scope. */

@@ -29,8 +29,8 @@ enum pl_key {
 
 /*
  * Every field is an int, so that a layout is also a point: fields and keys are the rows of
- * plan/keys.def. A schedule is an enum pl_schedule, and so on. world, dp and edp are derived; a
- * layout made by pl_layout_parse or pl_layout_derive has them set.
+ * plan/keys.def. A schedule is an enum pl_schedule, and so on. dp and edp follow from world and the
+ * other degrees; a layout made by pl_layout_parse or pl_layout_derive has them set.
  */
 struct pl_layout {
 #define KEY(name, field, ...) int field;
@@ -106,7 +106,7 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_p
 void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
                       const struct pl_problem *problem);
 /* In canonical order, derived keys too, without options (PL_OPTION) that have their standard. */
-json_t *pl_layout_json(const struct pl_layout *layout);
+json_t *pl_layout_json(const struct pl_layout *layout); /* new reference */
 
 /* The JSON schema of what pl_layout_json returns: type, bounds or words, default and meaning of
  * each key. New reference. */

@@ -8,26 +8,9 @@
 #include "plan/space_walk.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "base/base.h"
-
-void pl_breaks(struct pl_check *check, const char *key, const char *fmt, ...)
-{
-    struct pl_violation *v;
-    va_list ap;
-
-    check->broken = true;
-    if (!check->verdict || check->verdict->count == PL_MAX_VIOLATIONS)
-        return;
-    v = &check->verdict->v[check->verdict->count++];
-    v->rule = check->rule;
-    v->key = key;
-    va_start(ap, fmt);
-    vsnprintf(v->text, sizeof(v->text), fmt, ap);
-    va_end(ap);
-}
 
 static void world_dense(struct pl_check *check)
 {
@@ -292,7 +275,8 @@ static void cp_comm_heads(struct pl_check *check)
     if (layout->cp_comm == PL_CP_A2A_P2P && layout->cp > 1 &&
         pl_cp_inner(layout, model, check->problem->cluster) == 1)
         pl_breaks(check, "cp_comm",
-                  "cp_comm a2a+p2p needs a part of cp %d that fits a node beside tp %d and divides "
+                  "cp_comm a2a+p2p needs a part of cp %d that fits a node together with tp %d and "
+                  "divides "
                   "kv_heads %d",
                   layout->cp, layout->tp, model->kv_heads);
 }
@@ -418,7 +402,7 @@ static bool in_range(struct pl_check *check)
                       key->max);
     }
     if (!check->broken && !pl_stages_known(layout->stages))
-        pl_breaks(check, "stages", "stages %d is no list", layout->stages);
+        pl_breaks(check, "stages", "invalid stages %d", layout->stages);
     return !check->broken;
 }
 
@@ -450,14 +434,4 @@ bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layo
         if (rules[i].stem == stem)
             rules[i].run(&k);
     return !k.broken;
-}
-
-char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *verdict)
-{
-    AUTO_STR s = {0};
-
-    for (int i = 0; i < verdict->count; i++)
-        str_addf(&s, "%s%s: %s", i ? "; " : "", verdict->v[i].rule, verdict->v[i].text);
-    snprintf(buf, size, "%s", str_text(&s));
-    return buf;
 }

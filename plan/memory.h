@@ -48,7 +48,8 @@ void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct
 /* Bytes of a device of CLUSTER less the share HEADROOM: what a rank has to fit into. */
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
-json_t *pl_memory_json(const struct pl_memory *memory); /* {"total":…, "rank":…, "<class>":…} */
+/* {"total":…, "rank":…, "<class>":…}: bytes. New reference. */
+json_t *pl_memory_json(const struct pl_memory *memory);
 
 /* Does the worst rank of LAYOUT fit in a device's memory less the share HEADROOM? */
 bool pl_fits(const struct pl_problem *problem, const struct pl_layout *layout, double headroom);

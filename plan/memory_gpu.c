@@ -206,6 +206,29 @@ static bool keeps_scores(const struct pl_layout *layout)
     return layout->recompute == PL_RECOMPUTE_NONE || (again && !(again & PL_RE_CORE));
 }
 
+/* Copies of a token at the experts of one rank. */
+static double copies_on_rank(const struct pl_model *model, const struct pl_layout *layout)
+{
+    double routed = model->moe.capacity_factor > 0 ? model->moe.capacity_factor
+                    : model->moe.force_balance     ? 1
+                                                   : MOE_IMBALANCE;
+
+    return routed * model->moe.top_k / layout->tp;
+}
+
+/* Bytes of such a copy. Inputs of the experts are kept as gathered over etp, for the weights'
+ * gradient; outputs as scattered again, for the router's, which needs only the hidden rows where
+ * those are weighted. */
+static double copy_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
+                         const struct pl_operands *operands)
+{
+    const struct pl_model *model = problem->model;
+    double outputs = problem->trainer->weighs_rows ? 0 : 2.0 * model->hidden;
+
+    return layout->etp * operands->kept * model->hidden + outputs +
+           ffn_bytes(model, model->moe.expert_ffn, operands->kept);
+}
+
 double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
                                  bool moe)
 {
@@ -222,7 +245,7 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
 
     pl_mix_of(&mix, model, moe);
     pl_operands_of(&operands, trainer, layout->precision);
-    copied = operands.quantized ? operands.kept : 0; /* beside what other operations keep */
+    copied = operands.quantized ? operands.kept : 0; /* next to what others keep */
     /* norm inputs, input of qkv or of the latents' first products, latents */
     outside =
         mix.norms * 2 * h + (mix.attention + mix.mamba) * operands.kept * h +
@@ -245,23 +268,13 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
     outside -= dropped.outside;
     inside -= dropped.inside;
     if (moe) {
-        double routed = model->moe.capacity_factor > 0 ? model->moe.capacity_factor
-                        : model->moe.force_balance     ? 1
-                                                       : MOE_IMBALANCE;
-        double copies = routed * model->moe.top_k / tp; /* of a token on one rank */
-        /* Inputs of the experts are kept as gathered over etp, for the weights' gradient; outputs
-         * as scattered again, for the router's, which needs only the hidden rows where those are
-         * weighted. */
-        double outputs = trainer->weighs_rows ? 0 : 2 * h, copy;
-
         /* the router keeps the second norm's output, too */
         inside += 2 * h + ffn_bytes(model, model->moe.shared_ffn, operands.kept) +
                   (model->moe.shared_ffn ? copied * h : 0);
-        copy = layout->etp * operands.kept * h + outputs +
-               ffn_bytes(model, model->moe.expert_ffn, operands.kept) - dropped.copy;
         return wide * tokens *
                (outside / (layout->sp ? tp : 1) + inside / tp + scores +
-                copies * (dropped.copies ? 0 : copy));
+                copies_on_rank(model, layout) *
+                    (dropped.copies ? 0 : copy_bytes(problem, layout, &operands) - dropped.copy));
     }
     inside += mix.ffn * ffn_bytes(model, model->ffn, operands.kept);
     outside += mix.ffn * operands.kept * h; /* input of fc1 */

@@ -20,9 +20,10 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
 /* Ranks over which a shard of dense or expert state is cut under the layout's zero_scope; 1 without
  * zero. */
 double pl_dense_shards(const struct pl_layout *layout);
+double pl_expert_shards(const struct pl_layout *layout);
+
 /* Bytes that the exchange of context parallelism holds while a layer computes. */
 double pl_context_bytes(const struct pl_problem *problem, const struct pl_layout *layout);
-double pl_expert_shards(const struct pl_layout *layout);
 
 /* Bytes that a layer, with experts or without, keeps of one micro-batch for the backward pass. */
 double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,

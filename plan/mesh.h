@@ -23,7 +23,7 @@ int pl_axis_coord(const struct pl_layout *layout, enum pl_axis axis, int rank);
 int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, int coord);
 
 /* Neighbors among which cp_comm a2a+p2p exchanges heads: the largest part of cp, below all of it,
- * that fits a node beside tp and leaves whole heads; 1 where there is none. */
+ * that fits a node together with tp and leaves whole heads; 1 where there is none. */
 int pl_cp_inner(const struct pl_layout *layout, const struct pl_model *model,
                 const struct pl_cluster *cluster);
 

@@ -78,7 +78,7 @@ static int complete(struct pl_model *model, const json_t *json, struct err *erro
                       "head_dim %d is odd: rotary positions need pairs", model->head_dim);
     if (model->positions == PL_ROPE && pl_rotary_dim(model) % 2)
         return err_at(error, -EINVAL, "/partial_rotary_factor",
-                      "partial_rotary_factor %.10g turns %d elements of a head: rotary positions "
+                      "partial_rotary_factor %.10g rotates %d elements of a head: rotary positions "
                       "need pairs",
                       model->partial_rotary_factor, pl_rotary_dim(model));
     if ((r = pl_words_check(model, error)) < 0)

@@ -280,7 +280,7 @@ static int check_pattern(const struct pl_model *model, struct err *error)
             error, -EINVAL, "/moe",
             "every and dense_layers contradict a pattern, which names layers with experts");
     if (model->mtp)
-        return err_at(error, -EINVAL, "/mtp", "mtp and a pattern do not go together");
+        return err_at(error, -EINVAL, "/mtp", "mtp is not supported with a pattern");
     if (model->mamba.heads && model->mamba.heads % model->mamba.groups)
         return err_at(error, -EINVAL, "/mamba/groups", "groups %d does not divide heads %d",
                       model->mamba.groups, model->mamba.heads);

@@ -1,5 +1,5 @@
-/* Private to plan/: the optional words of a model, a row each. Whoever reads a model from JSON or
- * writes it there walks these rows. */
+/* Private to plan/: the optional words of a model, a row each. Reading a model from JSON and
+ * writing it both walk these rows. */
 #ifndef PLAN_MODEL_WORDS_H
 #define PLAN_MODEL_WORDS_H
 

@@ -131,8 +131,8 @@ bool pl_bucket_is_small(const struct pl_bucket *bucket);
 /* Index of the whole tensor's element that the slice's element INDEX is, or -1 for padding. */
 int64_t pl_param_global(const struct pl_param *param, uint64_t index);
 
-/* The vocabulary rounded up to a multiple of tp; rows of the embedding on one tp rank are this /
- * tp. */
+/* The vocabulary rounded up to a multiple of tp: one tp rank has a tp-th of these rows of the
+ * embedding. */
 int pl_vocab_padded(const struct pl_model *model, const struct pl_layout *layout);
 
 /*
@@ -168,8 +168,7 @@ int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage,
  * zero-bubble: to the gradient of the weights). Micro-batch i uses slot i % live. */
 int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
                      int chunk);
-/* The same for gradients kept between the two halves of a split backward pass; 0 without a split.
- */
+/* The same for gradients kept between the halves of a split backward pass; 0 without a split. */
 int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches);
 
 int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *workload);
@@ -269,8 +268,7 @@ enum pl_buf {
     PL_BUF_MOMENT2,
     PL_BUF_SLOT, /* (chunk, slot): saved activations of a micro-batch, layer after layer; on the
                   * last virtual stage then the gradient of its output */
-    PL_BUF_GRAD_SLOT, /* (chunk, slot): gradients kept between the halves of a split backward pass
-                       */
+    PL_BUF_GRAD_SLOT, /* (chunk, slot): gradients between the halves of a split backward pass */
     PL_BUF_ACT_IN,    /* (0, i): input of a stage received ahead of time, with overlap_p2p */
     PL_BUF_ACT_OUT,   /* (0, i): output of a stage, being sent */
     PL_BUF_GRAD_RING, /* (0, i): gradient received, turned into that of the input, being sent */
@@ -332,9 +330,9 @@ enum {
 };
 
 /*
- * A reduction among P members works in pieces, PL_COLL_AHEAD of them under way. Bytes under way are
- * what keeps a link busy that a computing rank visits now and then, and they come from all peers
- * together: so a piece is a mebibyte of floats in all, but at least 256 KiB from each peer.
+ * A reduction among several members works in pieces, PL_COLL_AHEAD of them under way. Bytes under
+ * way are what keeps a link busy that a computing rank visits now and then, and they come from all
+ * peers together: so a piece is a mebibyte of floats in all, but at least 256 KiB from each peer.
  */
 /* Elements that a reduction receives before it adds them; 0 for MEMBERS = 1. Never falls with
  * MEMBERS. */

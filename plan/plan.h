@@ -1,6 +1,7 @@
 /*
  * plan - the domain: models, clusters, layouts, the rules that make a layout legal, the bytes and
- * the seconds it needs. Pure functions of their arguments; no I/O but reading preset files.
+ * the seconds it needs. Pure functions of their arguments without I/O, but for pl_cluster_here(),
+ * which asks the system, and stages.h, which interns texts; presets are compiled in.
  *
  * Words are those of docs/reference/campaign.md and layout.md: the JSON, SQL, HTTP and C names of
  * a thing are the same. Sizes are bytes (uint64_t or double where they feed a model), times are
@@ -11,10 +12,12 @@
  * Other folders include this file; its parts, one idea each, follow from top to bottom:
  *
  *   model, cluster, problem   what is trained, where, and by what; hf reads others' models
+ *   stack, learn              how well a trainer runs, from presets or from a few runs
  *   layout, stages, mesh,     how it is split, and which splits are legal
  *   rules
  *   memory, cost, pipe        bytes of a rank, seconds of an iteration
- *   space, rank, baseline     sets of layouts, the best of them, the one to compare with
+ *   space, rank, baseline,    sets of layouts, the best of them, the one to compare with; how
+ *   patience                  long that may take
  *   project, example          measurements carried to other sizes, published studies
  *   limits, partune           when a trial has measured enough; the bundled trainer's arithmetic
  */

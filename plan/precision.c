@@ -11,7 +11,7 @@
  *
  * Transformer Engine casts an input once, in the two orders that its products need, keeps the one
  * for the weight's gradient instead of the input, and keeps weights in both orders for all
- * micro-batches of a step: beside the bf16 weight, or with fp8_param_gather in its place. torchao
+ * micro-batches of a step: next to the bf16 weight, or with fp8_param_gather in its place. torchao
  * keeps inputs and weights as they were, and casts both for each product.
  */
 #include "plan/precision.h"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "base/print.h"
 
 /* A text as a literal of JavaScript. */
 static void print_literal(const char *text)
@@ -131,11 +132,5 @@ static void print_md(void)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && str_eq(argv[1], "js"))
-        print_js();
-    else if (argc == 2 && str_eq(argv[1], "md"))
-        print_md();
-    else
-        return fputs("usage: print-keys js|md\n", stderr) < 0 ? 1 : 2;
-    return fflush(stdout) ? 1 : 0;
+    return print_main(argc, argv, "print-keys", print_js, print_md);
 }

@@ -36,10 +36,11 @@ struct pl_workload {
 };
 
 struct pl_trainer;
+
 /* Without a precision: fp32 for the bundled trainer, bf16 for those that run on GPUs. */
 int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct pl_model *model,
                       const struct pl_trainer *trainer, struct err *error);
-json_t *pl_workload_json(const struct pl_workload *workload);
+json_t *pl_workload_json(const struct pl_workload *workload); /* new reference */
 
 struct pl_check;
 
@@ -54,7 +55,7 @@ struct pl_trainer {
     /* Of the layout, in addition to the column `trainers` of plan/keys.def: values of keys that
      * have several. */
     bool gpipe, zero_bubble, selective, full, bf16, fp8;
-    bool fp8_recipes;       /* fp8-current and fp8-blockwise */
+    bool fp8_recipes; /* fp8-current and fp8-blockwise */
     bool mxfp8, nvfp4;
     bool uneven_layers;     /* layers need not divide by pp * vp */
     int min_zero, max_zero; /* ZeRO stages other than 0; 0, 0: none */
@@ -64,8 +65,8 @@ struct pl_trainer {
     bool fsdp_overlaps;     /* reduction of gradients of zero 2 and 3, and the gathers of zero 3 */
     bool pair_overlaps;     /* pipeline sends of two interleaved stages */
     bool experts_follow_tp; /* etp is tp where ep is 1, and 1 elsewhere */
-    void (*limits)(
-        struct pl_check *check); /* what depends on several keys (plan/supports.c), or NULL */
+    /* What depends on several keys (plan/supports.c), or NULL. */
+    void (*limits)(struct pl_check *check);
     /* How it runs, for the cost and memory models. */
     bool tp_overlap;    /* tensor-parallel collectives in pieces that overlap the products */
     bool tp_async;      /* those of the backward pass overlap the weight gradient's product */
@@ -73,14 +74,15 @@ struct pl_trainer {
     bool summed_grads;  /* and also summed over micro-batches in fp32 */
     bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
     bool copies_meet_often; /* with shard, each micro-batch's gradients are added over the copies */
-    bool eager; /* each operation a kernel of its own: what lies between products crosses memory
-                   twice */
-    double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:
-                               attention's core */
-    bool flash;             /* attention keeps no T x T matrix for the backward pass */
-    int flash_units;       /* generation of matrix units that its kernels were written for: 1 before
-                         Ampere (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper
-                         (FlashAttention-3, cuDNN 9); 0: whatever the device has */
+    /* Each operation is a kernel of its own: what lies between products crosses memory twice. */
+    bool eager;
+    /* Of a layer's forward pass that recompute "selective" repeats; 0: attention's core. */
+    double selective_share;
+    bool flash; /* attention keeps no T x T matrix for the backward pass */
+    /* Generation of matrix units that its kernels were written for: 1 before Ampere
+     * (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper (FlashAttention-3, cuDNN 9);
+     * 0: whatever the device has. */
+    int flash_units;
     bool eager_loss;       /* PyTorch's cross entropy as it is, of logits in fp32 */
     bool fp8_delayed;      /* delayed scaling; weights are cast once a step */
     bool fp8_current;      /* per-tensor current scaling; weights are cast once a step */

@@ -13,7 +13,7 @@ const struct pl_transfer pl_transfer_published = {.deviation = 0.20, .degrees = 
 
 struct pl_calibration {
     int n;
-    double centre;             /* ln N0 */
+    double center;             /* ln N0 */
     struct pl_observation *at; /* n */
     double *chol;              /* lower triangle of the covariance, n x n */
     double *weight;            /* covariance^-1 y */
@@ -40,7 +40,7 @@ static bool same_machine(const struct pl_observation *a, const struct pl_observa
 
 static double position(const struct pl_calibration *calibration, const struct pl_layout *layout)
 {
-    return log(layout->world) - calibration->centre;
+    return log(layout->world) - calibration->center;
 }
 
 /* ONE: as if all machines were one. */
@@ -121,7 +121,7 @@ struct pl_calibration *pl_calibration_new(const struct pl_observation *at, int c
     c->weight = mem_alloc((size_t)count * sizeof(*c->weight));
     memcpy(c->at, at, (size_t)count * sizeof(*c->at));
     for (int i = 0; i < count; i++) {
-        c->centre += log(at[i].layout.world) / count;
+        c->center += log(at[i].layout.world) / count;
         c->weight[i] = log(at[i].measured_s / at[i].expected_s);
     }
     c->chol = factored(c, false);
@@ -188,7 +188,7 @@ void pl_project(struct pl_projected *ret, const struct pl_calibration *calibrati
         (struct pl_projected){.transferred = calibration->n > 0, .degrees = calibration->degrees};
     for (int i = 0; i < calibration->n; i++)
         ret->transferred &= !same_machine(&calibration->at[i], &to);
-    /* Without measurements there is no centre; the spread is then that of one unknown machine. */
+    /* Without measurements there is no center; the spread is then that of one unknown machine. */
     within = whole * whole + shape * shape;
     if (calibration->n) {
         within = posterior(NULL, calibration, &to, true);

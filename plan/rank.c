@@ -26,7 +26,7 @@ static const double FINDING = 0.3, TRYING = 0.6;
 struct stem {
     uint64_t hash;
     int value[PL_STEM_KEYS]; /* of the first keys of the walk */
-    float rate;           /* of its best layout that was tried; 0: none fits, or it was not tried */
+    float rate; /* of its best layout that was tried; 0: none fits, or it was not tried */
 };
 
 struct ranking {

@@ -17,7 +17,7 @@ struct pl_plan_entry {
     struct pl_layout layout;
     struct pl_cost cost;
     struct pl_memory memory; /* of the worst rank */
-    char why[200]; /* why it comes after the first: where the seconds go; "" for the first */
+    char why[200];           /* why it is not the first: where the seconds go; "" for the first */
     /* Layouts left out because the model cannot tell them from this one: same seconds, same
      * memory. */
     size_t equivalents;
@@ -50,9 +50,9 @@ struct pl_plan {
 void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
                   const struct pl_problem *problem, size_t top, double headroom, bool per_device,
                   const struct pl_patience *patience);
-/* The same, but an entry is a family: layouts of the same degrees, micro_batch, schedule, zero,
- * recompute, precision and threads, which differ in sp, zero_scope and overlap flags only. The best
- * of a family is listed, with the number of its variants. */
+/* The same, but an entry is a family: layouts that differ only in zero_scope and in flags, keys
+ * that are 0 or 1 (sp, overlap). The best of a family is listed, with the number of its variants.
+ */
 void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                       const struct pl_problem *problem, size_t top, double headroom,
                       bool per_device, const struct pl_patience *patience);
@@ -77,7 +77,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
                       double headroom, bool per_device, const struct pl_patience *patience,
                       struct err *error);
 /* {"legal":…, "fitting":…, "exact":…, "layouts":[{"rank":1, "layout":…, "tokens_per_s":…, "mfu":…,
- * "cost":…, "memory":…, "why":…}]} */
+ * "cost":…, "memory":…, "why":…}]}. New reference. */
 json_t *pl_plan_json(const struct pl_plan *plan, const struct pl_problem *problem);
 
 #endif

@@ -22,6 +22,7 @@ unsigned pl_recompute_modules(const struct pl_layout *layout);
 /* Does KEY, one of the modules', mean something with the keys before it? */
 bool pl_recompute_applies(const struct pl_layout *layout, const struct pl_model *model,
                           enum pl_key key);
+/* Modules that mean nothing in LAYOUT are not named by it afterwards. */
 void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *model);
 
 /* Bytes of a token of 2-byte elements that a layer does not keep for them: between the blocks

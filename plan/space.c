@@ -615,9 +615,9 @@ static bool append(void *arg, const struct pl_layout *layout)
     return true;
 }
 
-int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
-                         const struct pl_space *space, const struct pl_problem *problem,
-                         const struct pl_patience *patience, struct err *error)
+int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
+                  const struct pl_space *space, const struct pl_problem *problem,
+                  const struct pl_patience *patience, struct err *error)
 {
     struct list x = {.max = max};
     size_t n;
@@ -631,12 +631,6 @@ int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
     *ret = x.at;
     *ret_count = x.n;
     return 0;
-}
-
-int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
-                  const struct pl_space *space, const struct pl_problem *problem, struct err *error)
-{
-    return pl_space_list_within(ret, ret_count, max, space, problem, NULL, error);
 }
 
 bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem,

@@ -30,17 +30,24 @@ struct pl_space {
 };
 
 /*
- * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; JSON may be NULL. An absent
- * key means every value that the trainer supports for tp, sp, pp, vp, schedule, ep, etp, zero,
- * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, powers of two
- * for cp where the trainer has it and a sequence has 8,192 tokens or more, and else the default
- * for cp, precision and threads; "auto" means every supported value for any key. Refused by
- * pointer: unknown keys and words, values out of range, a value given twice.
+ * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; JSON may be NULL. "auto" is
+ * every value that the trainer supports, and so is an absent key, except for:
+ *
+ *   world        all devices
+ *   cp           powers of two where a sequence has 8,192 tokens or more, else 1
+ *   stages       what pl_stages_auto() tries
+ *   zero         stages up to pl_usual_zero()
+ *   precision    the workload's
+ *   threads      1
+ *   options      (PL_OPTION) their standard
+ *
+ * Refused by pointer: unknown keys and words, values out of range, a value given twice.
  */
 int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_problem *problem,
                    struct err *error);
 /* {"tp":[1,2],…}: the axes with values, words where a key has them. */
-json_t *pl_space_json(const struct pl_space *space);
+json_t *pl_space_json(const struct pl_space *space); /* new reference */
+/* NULL for an unknown KEY. */
 const struct pl_space_axis *pl_space_axis(const struct pl_space *space, const char *key);
 
 /* Called once for each legal layout, in a fixed order; false stops. */
@@ -51,14 +58,11 @@ size_t pl_space_enumerate(const struct pl_space *space, const struct pl_problem 
                           pl_space_visit *visit, void *arg);
 
 /* The legal layouts as an array that the caller frees, at most MAX of them. *RET_COUNT is their
- * number. Returns 0, or -E2BIG when the space holds more than MAX (nothing is returned then). */
+ * number. Returns 0; -E2BIG when the space holds more than MAX, -ECANCELED if PATIENCE (may be
+ * NULL) is over before, and then nothing is returned. */
 int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
                   const struct pl_space *space, const struct pl_problem *problem,
-                  struct err *error);
-/* The same; -ECANCELED if PATIENCE (may be NULL) is over before. */
-int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
-                         const struct pl_space *space, const struct pl_problem *problem,
-                         const struct pl_patience *patience, struct err *error);
+                  const struct pl_patience *patience, struct err *error);
 
 /* Is this layout a legal member? (A warm start or a baseline may lie outside.) */
 bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem,
@@ -85,7 +89,7 @@ struct pl_exclusion {
 /*
  * What the rules exclude from the product of SPACE's axes, the strictest rule first; returns how
  * many rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that
- * means nothing beside another would repeat). Exact up to 16,384 candidates, above that the counts
+ * means nothing with another would repeat). Exact up to 16,384 candidates, above that the counts
  * are scaled from an even sample of so many. If PATIENCE (may be NULL) ends it early, both are of
  * the first part of the product.
  */

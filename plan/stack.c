@@ -265,7 +265,7 @@ static int parse_object(struct pl_trainer *ret, const json_t *json,
         (r = jx_get_str(&like, json, "like", sizeof(to.stack.name) - 1, error)) < 0)
         return r;
     if (like && depth > 4)
-        return err_at(error, -ELOOP, "/like", "stacks are like each other in a circle");
+        return err_at(error, -ELOOP, "/like", "\"like\" leads back to this stack");
     if (like && (r = parse_preset(&to, like, trainer, depth + 1, error)) < 0)
         return err_under(error, "/like");
     if ((r = jx_copy_str(to.stack.name, sizeof(to.stack.name), json, "name", error)) < 0 ||
@@ -286,6 +286,20 @@ int pl_stack_parse(struct pl_trainer *ret, const json_t *json, const struct pl_t
     if (json_is_string(json))
         return parse_preset(ret, json_string_value(json), trainer, 0, error);
     return parse_object(ret, json, trainer, 0, error);
+}
+
+int pl_stack_of(struct pl_trainer *ret, const json_t *body, const struct pl_trainer *trainer,
+                struct err *error)
+{
+    const json_t *stack = json_object_get(body, "stack");
+
+    *ret = (struct pl_trainer){0};
+    if (!stack || json_is_null(stack))
+        return 0;
+    if (trainer->bundled)
+        return err_at(error, -EINVAL, "/stack",
+                      "trainer %s takes no \"stack\": it is for trainers on GPUs", trainer->name);
+    return pl_stack_parse(ret, stack, trainer, error) < 0 ? err_under(error, "/stack") : 0;
 }
 
 json_t *pl_stack_json(const struct pl_trainer *trainer)

@@ -17,20 +17,22 @@
 
 /* Constants of machines and software that no profile holds (docs/explanation/cost-model.md). */
 struct pl_constants {
-    double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert,
-        jitter;
+    double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert;
+    double jitter;
     double matrix, issue_us, message_us, stall_us, spread;
     double activation, gradients, logits, reserve_gib;
 };
 
 struct pl_constant_name {
     const char *name;
-    size_t offset;       /* of the double in struct pl_constants */
-    double min, max;     /* what physics leaves open */
-    double prior, width; /* known from sources outside the measurements: median, and deviation of
-                            the logarithm over all software together; width 0: not fitted */
-    double start, other; /* of a stack that nobody has measured: where learning starts, and its
-                            deviation of the logarithm */
+    size_t offset;   /* of the double in struct pl_constants */
+    double min, max; /* what physics leaves open */
+    /* Known from sources outside the measurements: median, and deviation of the logarithm over all
+     * software together; width 0: not fitted. */
+    double prior, width;
+    /* Of a stack that nobody has measured: where learning starts, and its deviation of the
+     * logarithm. */
+    double start, other;
 };
 
 extern const struct pl_constants pl_default_constants;
@@ -59,7 +61,11 @@ const struct pl_constants *pl_constants_of(const struct pl_trainer *trainer);
  */
 int pl_stack_parse(struct pl_trainer *ret, const json_t *json, const struct pl_trainer *trainer,
                    struct err *error);
-/* The object that pl_stack_parse() reads back as TRAINER. */
+/* The same of the key "stack" of BODY, a campaign or a request; RET has no name where there is
+ * none. The bundled trainer takes none. */
+int pl_stack_of(struct pl_trainer *ret, const json_t *body, const struct pl_trainer *trainer,
+                struct err *error);
+/* The object that pl_stack_parse() reads back as TRAINER. New reference. */
 json_t *pl_stack_json(const struct pl_trainer *trainer);
 
 /* Names of presets, NULL-terminated, and the JSON text of one (NULL if unknown). */

@@ -15,7 +15,7 @@
 
 enum {
     SLOTS = 1 << 20,
-    MAX_LISTS = 1 << 16, /* 64 MB at the very most: whoever sends more is told so */
+    MAX_LISTS = 1 << 16, /* 64 MB at the very most; more is an error */
     MAX_LAYERS_A_STAGE = 1 << 16
 };
 
@@ -58,7 +58,7 @@ static int intern(int *ret, struct list *owned_list, struct err *error)
 
         if (!there) {
             if (atomic_load(&lists) >= MAX_LISTS)
-                return err_set(error, -E2BIG, "this process holds %d lists of stages already",
+                return err_set(error, -E2BIG, "this process already holds %d lists of stages",
                                MAX_LISTS);
             if (atomic_compare_exchange_strong(&table[slot], &there, list)) {
                 atomic_fetch_add(&lists, 1);
@@ -98,8 +98,8 @@ int pl_stages_list(int *ret, const int *layers, int runs, struct err *error)
     int sum = 0, r;
 
     if (runs < 1 || runs > PL_MAX_RUNS)
-        return err_set(error, -EINVAL, "a list of stages has 1 to %d of them, not %d", PL_MAX_RUNS,
-                       runs);
+        return err_set(error, -EINVAL, "stages must list 1 to %d virtual stages, not %d",
+                       PL_MAX_RUNS, runs);
     list = mem_alloc(sizeof(*list) + ((size_t)runs + 1) * sizeof(list->first[0]));
     if ((r = write_list(list->text, layers, runs, error)) < 0) {
         free(list);
@@ -154,7 +154,7 @@ int pl_stages_read(int *ret, const char *text, struct err *error)
                            "\"7,8*14,7\"",
                            text);
         if (times > PL_MAX_RUNS - runs)
-            return err_set(error, -E2BIG, "stages has more than %d of them", PL_MAX_RUNS);
+            return err_set(error, -E2BIG, "stages lists more than %d virtual stages", PL_MAX_RUNS);
         while (times--)
             layers[runs++] = each;
     } while (*pos++ == ',');

@@ -61,8 +61,7 @@ void pl_partune_limits(struct pl_check *check)
                   "trainer partune does not support recompute full with schedule zero-bubble");
     if (check->problem->model->moe.experts && check->problem->model->mlp != PL_SWIGLU)
         pl_breaks(check, "mlp",
-                  "trainer partune does not support experts of another mlp than "
-                  "swiglu");
+                  "trainer partune does not support experts with an mlp other than swiglu");
     if (check->problem->model->moe.experts && check->problem->model->mlp_bias)
         pl_breaks(check, "mlp_bias", "trainer partune does not support mlp_bias true with experts");
     bundled_limits(check);
@@ -310,7 +309,7 @@ static bool replicated(const struct pl_layout *layout, const struct pl_model *mo
 }
 
 /* Does TRAINER overlap the reduction of LAYOUT's gradients, or its gathers, whatever it is told? */
-static bool reduces_beside(const struct pl_trainer *trainer, const struct pl_layout *layout)
+static bool overlaps_reduction(const struct pl_trainer *trainer, const struct pl_layout *layout)
 {
     return trainer->always_overlaps || (trainer->fsdp_overlaps && layout->zero >= 2);
 }
@@ -333,7 +332,7 @@ static void by_itself(struct pl_check *check)
         pl_breaks(check, "etp",
                   "trainer %s does not support etp %d with ep %d and tp %d: it uses %d",
                   trainer->name, layout->etp, layout->ep, layout->tp, experts_tp(layout));
-    if (overlaps && reduces_beside(trainer, layout) && !layout->overlap_grad_reduce)
+    if (overlaps && overlaps_reduction(trainer, layout) && !layout->overlap_grad_reduce)
         pl_breaks(check, "overlap_grad_reduce",
                   "trainer %s does not support overlap_grad_reduce 0: FSDP always overlaps",
                   trainer->name);
@@ -361,7 +360,7 @@ void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem
     if (trainer->experts_follow_tp && model->moe.experts)
         layout->etp = experts_tp(layout);
     pl_layout_canonical(layout, model);
-    if (reduces_beside(trainer, layout))
+    if (overlaps_reduction(trainer, layout))
         layout->overlap_grad_reduce = replicated(layout, model);
     if (trainer->always_overlaps)
         layout->overlap_param_gather = 0;
@@ -371,6 +370,21 @@ void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem
         layout->overlap_p2p = 1;
     if (trainer->uneven_layers && pl_stages_are_even(layout, model->layers))
         layout->stages = PL_STAGES_EVEN;
+}
+
+void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
+                      const struct pl_problem *problem)
+{
+    struct pl_layout settled = *layout;
+
+    pl_layout_settle(&settled, problem);
+    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
+        const json_t *said = json_object_get(json, k->name);
+
+        if (k->part != PL_DERIVED && (!said || json_is_null(said)))
+            pl_layout_set(layout, k, pl_layout_get(&settled, k));
+    }
+    pl_layout_derive(layout);
 }
 
 static void of_the_model(struct pl_check *check)

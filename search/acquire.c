@@ -1,4 +1,4 @@
-/* Maximising the acquisition over the whole table by a bound; the formulas are in acquire.h. */
+/* Maximizing the acquisition over the whole table by a bound; the formulas are in acquire.h. */
 #include "search/acquire.h"
 
 #include <assert.h>

@@ -46,8 +46,7 @@ struct se_candidate {
 };
 
 struct se_found {
-    struct se_candidate
-        *candidate; /* owned; all layouts with an exact posterior, best score first */
+    struct se_candidate *candidate; /* owned; those with an exact posterior, best score first */
     size_t count;
     size_t open; /* layouts that may be proposed */
     bool proved; /* no other layout has a better score */

@@ -21,7 +21,7 @@ struct se_crash {
 void se_crash_init(struct se_crash *crash, const struct se_table *table);
 void se_crash_done(struct se_crash *crash);
 void se_crash_add(struct se_crash *crash, const struct se_table *table, size_t index, bool ran);
-double se_crash_runs(const struct se_crash *crash, const struct se_table *table,
-                     size_t index); /* P(runs) */
+/* P(runs) */
+double se_crash_runs(const struct se_crash *crash, const struct se_table *table, size_t index);
 
 #endif

@@ -12,7 +12,6 @@
 #include "base/base.h"
 #include "search/num.h"
 #include "search/state.h"
-#include "search/transfer.h"
 
 #include <assert.h>
 
@@ -50,8 +49,8 @@ struct se_search *se_search_free(struct se_search *search)
     return NULL;
 }
 
-int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
-                       const struct pl_layout *layouts, size_t count, struct err *error)
+int se_search_alone(struct se_search **ret, const struct se_spec *spec,
+                    const struct pl_layout *layouts, size_t count, struct err *error)
 {
     AUTO(se_search) *s = mem_alloc(sizeof(*s));
     int r;
@@ -81,9 +80,6 @@ int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
     se_surrogate_init(&s->surrogate[SE_THROUGHPUT], s->table, SE_THROUGHPUT, spec->use_prior);
     se_surrogate_init(&s->surrogate[SE_MEMORY], s->table, SE_MEMORY, spec->use_memory_prior);
     se_crash_init(&s->crash, s->table);
-    r = se_transfer(s, spec, error);
-    if (r < 0)
-        return r;
     *ret = TAKE(s);
     return 0;
 }

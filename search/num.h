@@ -27,8 +27,8 @@ double se_log_ei(double z);
 /* Factor A = L L^T in place; 0, or the order of the leading minor that is not positive. */
 int se_chol(double *a, int n, int ld);
 void se_chol_solve(const double *l, int n, int ld, double *b); /* b := A^-1 b */
-void se_lower_solve(const double *l, int n, int ld, double *b,
-                    int nrhs);                  /* b := L^-1 b, (n, nrhs), ld n */
+/* b := L^-1 b, (n, nrhs) with ld n */
+void se_lower_solve(const double *l, int n, int ld, double *b, int nrhs);
 void se_chol_inverse(double *l, int n, int ld); /* factor in, A^-1 out, both halves */
 
 /* Eigenvalues of the symmetric A (n x n), ascending, into RET_LAMBDA; its columns become the

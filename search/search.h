@@ -39,10 +39,10 @@ extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
  * the classes come binary unknowns: the change of the logarithm if true, in the scale of table.c.
  * All may be zero.
  */
-enum {                                   /* after the classes */
-       SE_COST_TP_FAR = PL_COST_CLASSES, /* share of tp beyond a node; PL_COST_TP is that inside */
-       SE_COST_ONE_LINK, /* binary: groups beyond a node use one interface of each */
-       SE_COST_SHARES
+enum {
+    SE_COST_TP_FAR = PL_COST_CLASSES, /* share of tp beyond a node; PL_COST_TP is that inside */
+    SE_COST_ONE_LINK,                 /* binary: groups beyond a node use one interface of each */
+    SE_COST_SHARES
 };
 enum {
     SE_MEMORY_GRADS = PL_MEM_CLASSES, /* binary: gradients are sharded with the optimizer's state */
@@ -152,8 +152,8 @@ enum se_answer {
 };
 
 enum se_answer se_ask(struct se_trial *ret, struct se_search *search);
-const char *
-se_done_reason(const struct se_search *search); /* "budget" "exhausted" "converged"; "" before */
+/* "budget", "exhausted" or "converged"; "" before. */
+const char *se_done_reason(const struct se_search *search);
 
 /*
  * Register a trial from before a restart, or one that the caller chooses (a baseline, a
@@ -228,8 +228,8 @@ struct se_best {
     bool tie;            /* not separated from another measured layout */
 };
 
-int se_best(struct se_best *ret,
-            const struct se_search *search); /* -ENOENT before the first success */
+/* -ENOENT before the first success. */
+int se_best(struct se_best *ret, const struct se_search *search);
 /* {"id", "layout", "tokens_per_s": {"mean", "lo", "hi"}, "measured", "tie"}, or NULL. */
 json_t *se_best_json(const struct se_search *search);
 

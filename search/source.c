@@ -1,14 +1,15 @@
-/* Earlier campaigns that inform a search, read from a campaign's "search.warm_start". */
+/* A campaign as a spec, with the earlier campaigns that inform its search ("search.warm_start"),
+ * each a spec of its own. */
 #include <errno.h>
 
 #include "base/base.h"
+#include "search/spec.h"
 #include "search/state.h"
-#include "search/transfer.h"
 
 /* "simulated" says where its trials come from; the search weighs them all alike. */
 static const char *const source_keys[] = {"campaign", "model",       "cluster",   "workload",
                                           "trainer",  "constraints", "simulated", "trials",
-                                          "rules",    "stack",  NULL};
+                                          "rules",    "stack",       NULL};
 static const char *const past_keys[] = {
     "layout",           "status", "tokens_per_s", "tokens_per_s_se", "peak_memory_bytes",
     "tokens_per_s_max", NULL};
@@ -71,8 +72,8 @@ static int parse_source(struct se_source *source, const json_t *json,
     return parse_trials(source, json_object_get(json, "trials"), error);
 }
 
-int se_sources_parse(struct se_spec *spec, const json_t *list, const struct pl_cluster *local,
-                     struct err *error)
+static int parse_sources(struct se_spec *spec, const json_t *list, const struct pl_cluster *local,
+                         struct err *error)
 {
     size_t n = json_array_size(list);
     char at[32];
@@ -94,11 +95,38 @@ int se_sources_parse(struct se_spec *spec, const json_t *list, const struct pl_c
     return 0;
 }
 
-void se_sources_done(struct se_spec *spec)
+/* There must be a prior whose errors the earlier campaigns can tell of. */
+static int parse_warm_start(struct se_spec *spec, const json_t *campaign,
+                            const struct pl_cluster *local, struct err *error)
 {
-    for (int i = 0; i < spec->nsources; i++)
-        free(spec->source[i].trial);
-    free(spec->source);
-    spec->source = NULL;
-    spec->nsources = 0;
+    const json_t *list = json_object_get(json_object_get(campaign, "search"), "warm_start");
+    int r;
+
+    if (!list || json_array_size(list) == 0)
+        return list && !json_is_array(list)
+                   ? err_at(error, -EINVAL, "/search/warm_start", "warm_start must be an array")
+                   : 0;
+    if (spec->method != SE_BAYES || (!spec->use_prior && !spec->use_memory_prior))
+        return err_at(error, -EINVAL, "/search/warm_start",
+                      "earlier campaigns correct the cost model and the memory plan: "
+                      "warm_start needs the method bayes and one of the priors");
+    r = parse_sources(spec, list, local, error);
+    return r < 0 ? err_under(error, "/search/warm_start") : 0;
+}
+
+int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
+                  struct err *error)
+{
+    struct se_spec spec;
+    int r = se_spec_begin(&spec, campaign, local, error);
+
+    if (r == 0)
+        r = parse_warm_start(&spec, campaign, local, error);
+    if (r == 0)
+        r = se_spec_finish(&spec, campaign, error);
+    if (r < 0)
+        se_spec_done(&spec);
+    else
+        *ret = spec;
+    return r;
 }

@@ -1,9 +1,8 @@
-/* The parts of a campaign that the search reads, and the search over its whole space. */
+/* The parts of a campaign that the search reads, but for earlier campaigns (source.c). */
 #include <errno.h>
 
 #include "base/base.h"
-#include "search/search.h"
-#include "search/transfer.h"
+#include "search/spec.h"
 
 const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
 const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
@@ -38,31 +37,7 @@ static int part(const json_t **ret, const json_t *campaign, const char *key,
     return 0;
 }
 
-/* There must be a prior whose errors the earlier campaigns can tell of. */
-static int parse_warm_start(struct se_spec *spec, const json_t *json,
-                            const struct pl_cluster *local, struct err *error)
-{
-    const json_t *list = json_object_get(json, "warm_start");
-    int r;
-
-    if (!list || json_array_size(list) == 0)
-        return list && !json_is_array(list)
-                   ? err_at(error, -EINVAL, "/search/warm_start", "warm_start must be an array")
-                   : 0;
-    if (spec->method != SE_BAYES || (!spec->use_prior && !spec->use_memory_prior))
-        return err_at(error, -EINVAL, "/search/warm_start",
-                      "earlier campaigns correct the cost model and the memory plan: "
-                      "warm_start needs the method bayes and one of the priors");
-    r = se_sources_parse(spec, list, local, error);
-    if (r < 0) {
-        se_sources_done(spec);
-        return err_under(error, "/search/warm_start");
-    }
-    return 0;
-}
-
-static int parse_search(struct se_spec *spec, const json_t *campaign,
-                        const struct pl_cluster *local, struct err *error)
+static int parse_search(struct se_spec *spec, const json_t *campaign, struct err *error)
 {
     const json_t *v;
     int64_t seed = 1;
@@ -87,7 +62,7 @@ static int parse_search(struct se_spec *spec, const json_t *campaign,
     spec->use_prior = prior == 0;
     spec->use_memory_prior = memory_prior == 0;
     spec->seed = (uint64_t)seed;
-    return parse_warm_start(spec, v, local, error);
+    return 0;
 }
 
 static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err *error)
@@ -132,22 +107,6 @@ static int parse_trainer(const struct pl_trainer **ret, const json_t *campaign, 
     return 0;
 }
 
-/* How the trainer runs, where the campaign says so. */
-static int parse_stack(struct se_spec *spec, const json_t *campaign, struct err *error)
-{
-    const json_t *stack = json_object_get(campaign, "stack");
-
-    if (!stack || json_is_null(stack))
-        return 0;
-    if (spec->trainer->bundled)
-        return err_at(error, -EINVAL, "/stack",
-                      "trainer %s runs as it does: \"stack\" is for trainers on GPUs",
-                      spec->trainer->name);
-    return pl_stack_parse(&spec->stacked, stack, spec->trainer, error) < 0
-               ? err_under(error, "/stack")
-               : 0;
-}
-
 static int parse_problem(struct se_spec *spec, const json_t *campaign,
                          const struct pl_cluster *local, struct err *error)
 {
@@ -162,7 +121,7 @@ static int parse_problem(struct se_spec *spec, const json_t *campaign,
         0)
         return err_under(error, "/cluster");
     if ((r = parse_trainer(&spec->trainer, campaign, error)) < 0 ||
-        (r = parse_stack(spec, campaign, error)) < 0 ||
+        (r = pl_stack_of(&spec->stacked, campaign, spec->trainer, error)) < 0 ||
         (r = jx_get_enum(&objective, campaign, "objective", se_objective_names, error)) < 0)
         return r;
     spec->objective = (enum se_objective)objective;
@@ -216,119 +175,38 @@ static int parse_baseline(struct se_spec *spec, const json_t *campaign, struct e
     return 0;
 }
 
-int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
+int se_spec_begin(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
                   struct err *error)
 {
-    struct se_spec s;
-    struct pl_problem p;
-    json_t *space = json_object_get(campaign, "space");
     int r;
 
-    memset(&s, 0, sizeof(s));
+    memset(ret, 0, sizeof(*ret));
     if ((r = jx_keys(campaign, campaign_keys, error)) < 0 ||
-        (r = parse_problem(&s, campaign, local, error)) < 0 ||
-        (r = parse_search(&s, campaign, local, error)) < 0 ||
-        (r = parse_limits(&s, campaign, error)) < 0) {
-        se_sources_done(&s);
+        (r = parse_problem(ret, campaign, local, error)) < 0)
         return r;
-    }
-    s.space = mem_alloc(sizeof(*s.space));
-    p = se_spec_problem(&s);
-    r = pl_space_parse(s.space, space, &p, error);
-    if (r < 0) {
-        se_spec_done(&s);
-        return err_under(error, "/space");
-    }
-    r = parse_baseline(&s, campaign, error);
-    if (r < 0) {
-        se_spec_done(&s);
+    return parse_search(ret, campaign, error);
+}
+
+int se_spec_finish(struct se_spec *spec, const json_t *campaign, struct err *error)
+{
+    struct pl_problem p;
+    int r = parse_limits(spec, campaign, error);
+
+    if (r < 0)
         return r;
-    }
-    *ret = s;
-    return 0;
+    spec->space = mem_alloc(sizeof(*spec->space));
+    p = se_spec_problem(spec);
+    r = pl_space_parse(spec->space, json_object_get(campaign, "space"), &p, error);
+    return r < 0 ? err_under(error, "/space") : parse_baseline(spec, campaign, error);
 }
 
 void se_spec_done(struct se_spec *spec)
 {
     free(spec->space);
     spec->space = NULL;
-    se_sources_done(spec);
-}
-
-/* What cannot fit is excluded up front where the plan is exact and believed. */
-static size_t drop_unfit(struct pl_layout *list, size_t count, const struct se_spec *spec)
-{
-    struct pl_problem p = se_spec_problem(spec);
-    double offered = pl_memory_offered(&spec->cluster, spec->memory_headroom);
-    struct pl_memory_ctx *plan;
-    size_t kept = 0;
-
-    if (!spec->trainer->bundled || !spec->use_memory_prior || spec->prior_fn)
-        return count;
-    plan = pl_memory_ctx_new(&p);
-    for (size_t i = 0; i < count; i++) {
-        struct pl_memory worst;
-
-        pl_memory_at(&worst, plan, &list[i]);
-        if (worst.total <= offered)
-            list[kept++] = list[i];
-    }
-    pl_memory_ctx_free(plan);
-    return kept;
-}
-
-/* Room for the baseline, which a short list may lack. */
-static void add_baseline(size_t *ret_count, struct pl_layout *list, const struct se_spec *spec)
-{
-    struct pl_problem p = se_spec_problem(spec);
-
-    if (!spec->has_baseline || !pl_space_has(spec->space, &p, &spec->baseline))
-        return;
-    for (size_t i = 0; i < *ret_count; i++)
-        if (pl_layout_equal(&list[i], &spec->baseline))
-            return;
-    list[(*ret_count)++] = spec->baseline;
-}
-
-/* Share of a short list that the cost model chooses, where it is believed. */
-static const double CHOSEN = 0.75;
-
-static int list_space(struct pl_layout **ret, size_t *ret_n, const struct se_spec *spec,
-                      struct err *error)
-{
-    struct pl_problem p = se_spec_problem(spec);
-    bool believed = spec->method == SE_BAYES && spec->use_prior && !spec->prior_fn;
-    int r =
-        pl_space_list_within(ret, ret_n, SE_MAX_LAYOUTS, spec->space, &p, spec->patience, error);
-
-    if (r != -E2BIG)
-        return r;
-    r = pl_plan_shortlist(ret, ret_n, SE_SHORTLIST, believed ? CHOSEN : 0, spec->space, &p,
-                          spec->memory_headroom, spec->objective == SE_TOKENS_PER_S_PER_DEVICE,
-                          spec->patience, error);
-    if (r < 0)
-        return r;
-    *ret = mem_realloc(*ret, (*ret_n + 1) * sizeof(**ret));
-    add_baseline(ret_n, *ret, spec);
-    return 0;
-}
-
-int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *error)
-{
-    struct pl_problem p = se_spec_problem(spec);
-    struct pl_layout AUTO_FREE *list = NULL;
-    size_t n = 0, kept;
-    char why[sizeof(error->text)];
-    int r;
-
-    r = list_space(&list, &n, spec, error);
-    if (r < 0)
-        return err_under(error, "/space");
-    kept = drop_unfit(list, n, spec);
-    if (n == 0 && pl_space_explain(why, sizeof(why), spec->space, &p, spec->patience))
-        return err_at(error, -EINVAL, "/space", "%s", why);
-    if (kept == 0)
-        return err_at(error, -EINVAL, "/space",
-                      "none of the %zu legal layouts fits in device memory", n);
-    return se_search_new_over(ret, spec, list, kept, error);
+    for (int i = 0; i < spec->nsources; i++)
+        free(spec->source[i].trial);
+    free(spec->source);
+    spec->source = NULL;
+    spec->nsources = 0;
 }

@@ -1,8 +1,8 @@
 /*
  * The state of a search, shared by the files of the engine and private to them.
  *
- * Invariants: closed[i] is set if layout i was handed out and not discarded; every
- * surrogate matches the outcomes told, without fantasies; trials are in order of registration.
+ * Invariants: closed[i] is set if layout i was handed out and not discarded; every surrogate
+ * matches the outcomes told, without fantasies; trials are in order of registration.
  */
 #ifndef SEARCH_STATE_H
 #define SEARCH_STATE_H
@@ -44,13 +44,16 @@ struct se_search {
     const char *done;
 };
 
+/* se_search_new_over() without the earlier campaigns. */
+int se_search_alone(struct se_search **ret, const struct se_spec *spec,
+                    const struct pl_layout *layouts, size_t count, struct err *error);
 struct se_record *se_record_find(const struct se_search *search, int id);
 /* Add the observations in OUTCOME of layout INDEX; se_surrogate_update() or _fit() must follow. */
 void se_learn(struct se_search *search, size_t index, const struct se_outcome *outcome);
 /* An outcome from an object like {"status", "tokens_per_s", ...}. */
 int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *error);
-double se_unit(const struct se_search *search,
-               size_t index); /* log of devices where per device, else 0 */
+/* Log of the devices of layout INDEX where the objective is per device, else 0. */
+double se_unit(const struct se_search *search, size_t index);
 /* Expected relative improvement of the best of CANDIDATE over the incumbent, by joint samples with
  * WIDEN times the fitted standard deviations. */
 double se_expected_regret(const struct se_search *search, const struct se_candidate *candidate,

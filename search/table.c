@@ -420,7 +420,7 @@ static void set_lin(struct se_table *table, enum se_quantity quantity, size_t in
 }
 
 /* The slope of the prior turns about the best layout that is thought to fit. */
-static void set_centre(struct se_table *table, bool all_fit)
+static void set_center(struct se_table *table, bool all_fit)
 {
     double best = -INFINITY;
 
@@ -461,7 +461,7 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
     source_done(&x);
     if (r < 0)
         return r;
-    set_centre(table, spec->prior_fn != NULL);
+    set_center(table, spec->prior_fn != NULL);
     return 0;
 }
 

@@ -152,7 +152,7 @@ static int open_source(struct se_search **ret, const struct se_source *source,
 
     spec.objective = objective;
     spec.use_prior = spec.use_memory_prior = true;
-    r = se_search_new_over(&s, &spec, list, n, error);
+    r = se_search_alone(&s, &spec, list, n, error);
     if (r < 0)
         return r;
     for (int i = 0; i < source->n; i++)
@@ -180,7 +180,8 @@ static void inform(struct se_search *search, enum se_quantity quantity,
                         unfused);
 }
 
-int se_transfer(struct se_search *search, const struct se_spec *spec, struct err *error)
+/* Add the hints from the sources of SPEC to SEARCH, which has been told nothing yet. */
+static int transfer(struct se_search *search, const struct se_spec *spec, struct err *error)
 {
     struct se_likelihood sum[SE_QUANTITIES] = {{0}};
     double weight[SE_QUANTITIES] = {0.0}, d[SE_MAX_LIN];
@@ -208,4 +209,17 @@ int se_transfer(struct se_search *search, const struct se_spec *spec, struct err
     for (int q = 0; q < SE_QUANTITIES && spec->nsources > 0; q++)
         inform(search, (enum se_quantity)q, &sum[q], weight[q], 2 * unfused[q] > spec->nsources);
     return 0;
+}
+
+int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
+                       const struct pl_layout *layouts, size_t count, struct err *error)
+{
+    AUTO(se_search) *search = NULL;
+    int r = se_search_alone(&search, spec, layouts, count, error);
+
+    if (r == 0)
+        r = transfer(search, spec, error);
+    if (r == 0)
+        *ret = TAKE(search);
+    return r;
 }

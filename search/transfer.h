@@ -40,13 +40,4 @@ void se_likelihood_widen(struct se_likelihood *likelihood, const double *var);
 int se_likelihood_hints(struct se_hint *ret, const struct se_likelihood *likelihood,
                         const double *prior_var);
 
-/* Read LIST, a campaign's "search.warm_start", into SPEC; errors point
- * into it. Call se_sources_done() after an error, too. */
-int se_sources_parse(struct se_spec *spec, const json_t *list, const struct pl_cluster *local,
-                     struct err *error);
-void se_sources_done(struct se_spec *spec);
-
-/* Add the hints from the sources of SPEC to SEARCH, which was told nothing yet. */
-int se_transfer(struct se_search *search, const struct se_spec *spec, struct err *error);
-
 #endif

@@ -2,8 +2,8 @@
  * Several safetensors files that together hold the tensors of a model, and the parts of a rank in
  * them.
  *
- * Private to ckpt.c and its tests. The description of an archive is a pure function of the tensors,
- * so ranks that describe the same model agree on every offset.
+ * Private to the files of checkpoints and folders, and their tests. The description of an archive
+ * is a pure function of the tensors, so ranks that describe the same model agree on every offset.
  */
 #ifndef TRAINER_ARCHIVE_H
 #define TRAINER_ARCHIVE_H
@@ -17,12 +17,12 @@ struct tr_archive {
 
 /* All parameters of the model: the table of a run on one rank, which holds every tensor whole. */
 void tr_archive_whole(struct pl_params *ret, const struct pl_model *model);
-const struct pl_param *tr_archive_param(const struct pl_params *all,
-                                        const char *name); /* NULL: none */
+/* The row of ALL called NAME, or NULL. */
+const struct pl_param *tr_archive_param(const struct pl_params *all, const char *name);
 
 /* Append the tensors of MODEL under names with SUFFIX ("", ".exp_avg") to files
- * FOLDER/BASE.safetensors, or BASE-0000i-of-0000n.safetensors where they exceed SPLIT_BYTES (0: 5
- * GB) together. Nothing is opened. */
+ * FOLDER/BASE.safetensors, or BASE-0000i-of-0000n.safetensors where together they exceed
+ * SPLIT_BYTES (0: 5 GB). Nothing is opened. */
 void tr_archive_describe(struct tr_archive *archive, const char *folder, const char *base,
                          enum tr_dtype dtype, const struct pl_model *model,
                          const char *const *suffix, uint64_t split_bytes);

@@ -107,8 +107,7 @@ struct tr_ckpt_what {
     size_t count;
     bool foreign; /* in a folder of Hugging Face's: names and places by trainer/hf_names.h */
     bool state;   /* the optimizer's moments are among the parts (of all ranks) */
-    uint64_t
-        split_bytes; /* 0: 5 GB; larger sets of tensors are divided into files of at most this */
+    uint64_t split_bytes; /* what a file may hold of more tensors; 0: 5 GB */
 };
 
 /* Write DIR/step-…; -EIO, -ENOSPC … on all ranks alike if any fails, and DIR is then as before but

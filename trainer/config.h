@@ -21,21 +21,19 @@
 #include "plan/plan.h"
 
 enum tr_mode {
-    TR_MODE_TRIAL, /* measure until the interval is narrow enough: the file has "trial", or --trial
-                    */
-    TR_MODE_TRAIN, /* train.steps steps with checkpoints */
+    TR_MODE_TRIAL,     /* "trial" or --trial: measure until the interval is narrow enough */
+    TR_MODE_TRAIN,     /* train.steps steps with checkpoints */
     TR_MODE_CALIBRATE, /* --calibrate OUT */
     TR_MODE_HELP,      /* --help, --manual or --version was printed: exit 0 */
 };
 
 /* Learning rate: linear to lr over warmup_steps, cosine to min_lr at the horizon, then min_lr. */
 struct tr_train {
-    int steps;           /* 100; the step number to reach, also after a resume */
-    int lr_decay_steps;  /* the horizon; 0: the checkpoint's, or `steps` of a run that starts afresh
-                          */
-    double lr, min_lr;   /* 3e-4, 3e-5 */
-    int warmup_steps;    /* 10 */
-    double weight_decay; /* 0.1; matrices only */
+    int steps;                /* 100; the step number to reach, also after a resume */
+    int lr_decay_steps;       /* the horizon; 0: the checkpoint's, or `steps` of a fresh run */
+    double lr, min_lr;        /* 3e-4, 3e-5 */
+    int warmup_steps;         /* 10 */
+    double weight_decay;      /* 0.1; matrices only */
     double beta1, beta2, eps; /* 0.9, 0.95, 1e-8 */
     double clip;              /* 1.0; 0: none */
     int seed;                 /* 1; initial weights and order of samples */

@@ -33,7 +33,7 @@ void tr_device_done(struct tr_device *device);
 /* The view, or NULL if the layout has no such buffer. For start-up: it searches. */
 void *tr_device_get(const struct tr_device *device, enum pl_buf id, int chunk, int slot);
 
-size_t tr_device_bytes(const struct tr_device *device,
-                       enum pl_buf id); /* of its first view; 0: absent */
+/* Bytes of its first view; 0: absent. */
+size_t tr_device_bytes(const struct tr_device *device, enum pl_buf id);
 
 #endif

@@ -39,7 +39,7 @@ AUTO_DEFINE(tr_events)
 struct tr_hello {
     const char *program;
     const char *version;
-    const char *build;            /* compiler and kernel set: "gcc 12.2.0, avx512" */
+    const char *build;            /* compiler and instruction set: "gcc 12.2.0, avx512" */
     const struct pl_model *model; /* its name is sent */
     const struct pl_layout *layout;
     const struct pl_workload *workload;
@@ -73,13 +73,12 @@ enum tr_phase {
 extern const char *const tr_phase_names[TR_PHASES + 1]; /* "forward" …, NULL */
 
 struct tr_step {
-    int n;          /* from 1, over resumes */
-    bool warmup;    /* not part of the measurement */
-    double ms;      /* wall time of the step: the slowest rank's */
-    int64_t tokens; /* of the whole job in this step */
-    double loss;    /* mean cross-entropy a token */
-    double
-        aux_loss; /* mean over layers and sequences, before its coefficient; NaN without experts */
+    int n;            /* from 1, over resumes */
+    bool warmup;      /* not part of the measurement */
+    double ms;        /* wall time of the step: the slowest rank's */
+    int64_t tokens;   /* of the whole job in this step */
+    double loss;      /* mean cross-entropy a token */
+    double aux_loss;  /* load-balancing loss without its coefficient; NaN without experts */
     double grad_norm; /* global, before clipping */
     double lr;
     double phase_ms[TR_PHASES]; /* mean over ranks; they add up to ms but for rounding */

@@ -174,10 +174,11 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
     while (known < ARRAY_LEN(families) && !str_eq(families[known].type, type))
         known++;
     if (known == ARRAY_LEN(families))
-        return err_at(error, -ENOTSUP, "/model_type",
-                      "weights of model_type %s are not read: it is none of llama, qwen2, qwen3, "
-                      "mixtral, gpt2, gpt_neox",
-                      type);
+        return err_at(
+            error, -ENOTSUP, "/model_type",
+            "weights of model_type %s are not supported, only those of llama, qwen2, qwen3, "
+            "mixtral, gpt2, gpt_neox",
+            type);
     if ((r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)
         return err_wrap(error, "config.json");

@@ -1,10 +1,9 @@
 /*
- * The model as Hugging Face describes it: Llama for dense models, Mixtral for models with experts.
- * Tensor names are those of the parameter table (plan/partune.h); all matrices are (out, in),
- * row-major.
+ * The model as Hugging Face describes it: config.json of one of the families in hf_names.h, which
+ * has their tensors.
  *
- * A model with shared_ffn, every > 1 or dense_layers is neither: our own checkpoints hold it,
- * config.json cannot.
+ * A model that no family has a class for (shared_ffn, every > 1, dense_layers) is held by our own
+ * checkpoints only.
  */
 #ifndef TRAINER_HF_H
 #define TRAINER_HF_H
@@ -18,9 +17,8 @@
  * no class for. */
 int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error);
 
-/* The model that a config.json describes (plan/hf.h). Refused by key: other families, and words
- * that tr_hf_config could not write back: biases, sliding windows shorter than the positions,
- * scaled RoPE. */
+/* The model that a config.json describes (plan/hf.h), or that in FOLDER. Refused by key: what
+ * plan/hf.h refuses, and a model that tr_hf_config could not write back. */
 int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error);
 int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *error);
 

@@ -112,7 +112,7 @@ static int may_replace(const char *folder, struct err *error)
     return err_set(error, -EEXIST, "%s exists and is not a model's folder", folder);
 }
 
-/* PATH without slashes at its end: the folder is filled beside its place, not in it. */
+/* PATH without slashes at its end: the folder is filled next to its place, not in it. */
 static char *plain(const char *path)
 {
     char *p = mem_strdup(path);

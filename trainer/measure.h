@@ -20,11 +20,11 @@ struct tr_stats {
     double ci95; /* half-width of the 95 % interval of the median */
 };
 
-void tr_measure_init(struct tr_measure *measure,
-                     int cap); /* room for CAP steps; later ones replace the oldest */
+/* Room for CAP steps; later ones replace the oldest. */
+void tr_measure_init(struct tr_measure *measure, int cap);
 void tr_measure_done(struct tr_measure *measure);
 void tr_measure_add(struct tr_measure *measure, double ms);
-void tr_measure_stats(struct tr_stats *ret,
-                      const struct tr_measure *measure); /* all zeros without steps */
+/* All zeros without steps. */
+void tr_measure_stats(struct tr_stats *ret, const struct tr_measure *measure);
 
 #endif

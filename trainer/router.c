@@ -1,5 +1,5 @@
 /*
- * The router of a layer with experts: softmax, top k, renormalised (Mixtral), and the
+ * The router of a layer with experts: softmax, top k, renormalized (Mixtral), and the
  * load-balancing loss, of which enum pl_aux_loss says what is pooled and what averaged.
  *
  * Choices are not differentiated, so the gradient by the probability of expert e of one token is

@@ -408,7 +408,7 @@ void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int nd
     file->data_bytes = t->end;
 }
 
-/* Header as it stands in the file, length word included; data_at is set. Caller frees. */
+/* Header as it is in the file, length word included; data_at is set. Caller frees. */
 static char *header_text(size_t *ret_size, struct tr_st *file)
 {
     struct str h = {0};

@@ -80,8 +80,8 @@ int tr_st_sync(struct tr_st *file, struct err *error); /* fsync */
  * see what other hosts have written and synced. */
 int tr_st_reopen(struct tr_st *file, struct err *error);
 
-void tr_f32_to_bf16(uint16_t *ret, const float *in,
-                    size_t count); /* round to nearest even, NaN stays NaN */
+/* To a narrower type: round to nearest even, NaN stays NaN. */
+void tr_f32_to_bf16(uint16_t *ret, const float *in, size_t count);
 void tr_bf16_to_f32(float *ret, const uint16_t *in, size_t count);
 void tr_f16_to_f32(float *ret, const uint16_t *in, size_t count);
 void tr_f32_to_f16(uint16_t *ret, const float *in, size_t count);

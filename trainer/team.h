@@ -1,10 +1,15 @@
 /*
  * Ranks that fail together.
  *
- * Where a rank can fail by itself while the others continue to a collective, the code is `r =
- * mine(...); r = tr_team_agree(team, r, e); tr_require_all(team, r, e);`: all ranks have the same
- * result before any of them continues, one of them reports why, and none is left waiting. Where a
- * rank fails between the messages of a step, no agreement is possible: tr_require() ends the job.
+ * Where a rank can fail by itself while the others continue to a collective, the code is
+ *
+ *     r = mine(...);
+ *     r = tr_team_agree(team, r, error);
+ *     tr_require_all(team, r, error);
+ *
+ * All ranks have the same result before any of them continues, one of them reports why, and none is
+ * left waiting. Where a rank fails between the messages of a step, no agreement is possible:
+ * tr_require() ends the job.
  */
 #ifndef TRAINER_TEAM_H
 #define TRAINER_TEAM_H

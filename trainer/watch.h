@@ -24,8 +24,8 @@ struct tr_watch;
 
 int tr_watch_open(struct tr_watch **ret, const struct tr_config *config, struct tr_events *ev,
                   struct err *error);
-struct tr_watch *
-tr_watch_free(struct tr_watch *watch); /* the text file is brought up to date first */
+/* The text file is brought up to date first. */
+struct tr_watch *tr_watch_free(struct tr_watch *watch);
 
 void tr_watch_step(struct tr_watch *watch, const struct tr_step *step);
 void tr_watch_validation(struct tr_watch *watch, double loss);

@@ -49,7 +49,7 @@ void tn_patience_start(struct tn_patience *ret, double seconds, const atomic_boo
 struct tn_config {
     const char *data_dir;     /* exists or is created, 0700 */
     const char *mpiexec;      /* program, found in PATH unless it has a slash; NULL: "mpiexec" */
-    const char *train;        /* partune-train; NULL: beside this program, else in PATH */
+    const char *train;        /* partune-train; NULL: next to this program, else in PATH */
     const char *supervisor;   /* partune-run; likewise */
     const char *hosts;        /* host file for mpiexec; NULL: this machine only */
     int cores;                /* cores for trials; 0: all that this process may use */
@@ -84,16 +84,16 @@ enum tn_stop { TN_STOP_LEAVE, TN_STOP_REQUEUE };
 /* Start no more trials; DONE is called when none is left to wait for (at once for TN_STOP_LEAVE).
  */
 void tn_service_stop(struct tn_service *svc, enum tn_stop how, void (*done)(void *arg), void *arg);
-/* Close everything; runs the loop's close callbacks. Running attempts go on. */
+/* Close everything; runs the loop's close callbacks. Running attempts keep running. */
 struct tn_service *tn_service_close(struct tn_service *svc);
 
 const char *tn_data_dir(const struct tn_service *svc);
 const char *tn_instance(const struct tn_service *svc);
 struct db *tn_db(const struct tn_service *svc); /* for reading, loop thread */
-struct db_writer *
-tn_writer(const struct tn_service *svc); /* for rows of the HTTP side (answers, tokens, audit) */
-const struct pl_cluster *
-tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL */
+/* For rows of the HTTP side (answers, tokens, audit). */
+struct db_writer *tn_writer(const struct tn_service *svc);
+/* profiles/local.json, or NULL. */
+const struct pl_cluster *tn_local_cluster(const struct tn_service *svc);
 /* May a campaign's trials run trainer NAME here: the bundled one, or one of the configuration? */
 bool tn_trainer_known(const struct tn_service *svc, const char *name);
 /*
@@ -117,7 +117,7 @@ extern const char *const tn_delivery_states[TN_DELIVERY_STATES]; /* of webhooks'
 
 /* What is counted apart for simulated campaigns. */
 struct tn_tally {
-    int64_t campaigns_by_state[6]; /* order of docs/reference/http.md */
+    int64_t campaigns_by_state[DB_CAMPAIGN_STATES]; /* in the order of db_campaign_states */
     int64_t running_attempts;
     int64_t trials_settled, attempts_started; /* since the start */
 };
@@ -141,25 +141,21 @@ void tn_stats(struct tn_stats *ret, struct tn_service *svc);
  * {"legal", "fitting", "exact", "expected_trials", "expected_s", "baseline", "reason"}, else the
  * campaign. Enumerating a large space takes time, so: CHECK (any thread, use web_offload) does what
  * takes under two seconds, and CREATE stores what was checked. The search of a space that takes
- * longer is prepared after that (revive.c). WITHIN: nobody may want it any more (*UNWANTED is set),
- * -ECANCELED.
+ * longer is prepared after that (revive.c). -ECANCELED once *UNWANTED (may be NULL) is set.
  */
 struct tn_draft;
 int tn_campaign_check(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
-                      const json_t *body, struct err *error); /* any thread */
-int tn_campaign_check_within(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
-                             const json_t *body, const atomic_bool *unwanted,
-                             struct err *error);     /* any thread */
+                      const json_t *body, const atomic_bool *unwanted,
+                      struct err *error);            /* any thread */
 json_t *tn_draft_json(const struct tn_draft *draft); /* the answer to a dry run; any thread */
-int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                       const char *owner, struct err *error);
-/* The same for a request with an Idempotency-Key: its answer (201, *RET) is kept under KEY in the
- * transaction that stores the campaign. ONCE may be NULL. */
+/* For a request with an Idempotency-Key: its answer (201, *RET) is kept under KEY in the
+ * transaction that stores the campaign. */
 struct tn_once {
     const char *key, *hash, *prefix; /* prefix: of the Location */
 };
-int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                            const char *owner, const struct tn_once *once, struct err *error);
+/* ONCE may be NULL. */
+int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
+                       const char *owner, const struct tn_once *once, struct err *error);
 struct tn_draft *tn_draft_free(struct tn_draft *draft);
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
@@ -167,8 +163,8 @@ int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct
  * loop's next turn. */
 int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id,
                      struct err *error);
-/* Filters state, tag, name; sort created, name, state. Items without `spec`. */
-/* The text of a JSON array, and the position of the next page, in ARENA; NULL: there is none. */
+/* A page of campaigns without `spec`: the text of a JSON array, and in ARENA the position of the
+ * next page, NULL if there is none. Filters state, tag, name; sort created, name, state. */
 int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
                      struct tn_service *svc, struct arena *arena, const struct db_filter *filter,
                      struct err *error);
@@ -185,7 +181,7 @@ int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, str
  * create it. */
 int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                            struct err *error);
-/* BODY: {"pairs"?: 1..50 (5), "steps"?: 1..10000}. Winner and baseline are run alternately; the
+/* BODY: {"pairs"?: 1..50 (5), "steps"?: 1..10000}. Runs of winner and baseline are interleaved; the
  * campaign is `verifying` meanwhile. -ESTALE without a winner, or while it runs. */
 int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                        struct err *error);
@@ -194,7 +190,8 @@ int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, con
 
 int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                  struct err *error);
-/* The same of trials. Filters state, kind; sort n, tokens_per_s, state, memory, kind, seconds. */
+/* As tn_campaign_list(), of trials. Filters state, kind; sort n, tokens_per_s, state, memory, kind,
+ * seconds. */
 int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
                   struct tn_service *svc, const char *id, struct arena *arena,
                   const struct db_filter *filter, struct err *error);
@@ -226,10 +223,10 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
 /* Events of a running trial; renews its lease. -ESTALE when the lease has ended. */
 int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                         const json_t *body, struct err *error);
-/* The end of an attempt: *RET is the trial. The same again gives the same answer; -ESTALE when the
- * lease had ended before and nothing was counted. */
 /* Words that "status" of a worker's report may be, NULL at the end. */
 void tn_report_statuses(const char *ret[DB_STATES + 2]);
+/* The end of an attempt: *RET is the trial. The same again gives the same answer; -ESTALE when the
+ * lease had ended before and nothing was counted. */
 int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                        const json_t *body, struct err *error);
 json_t *tn_workers_json(struct tn_service *svc);
@@ -237,8 +234,8 @@ void tn_asks_drop(struct tn_service *svc); /* the daemon stops: nobody waits any
 
 /* ---- results ------------------------------------------------------------- */
 
-int tn_best(json_t **ret, struct tn_service *svc, const char *id,
-            struct err *error); /* -ENOENT before the first */
+/* -ENOENT before the first result. */
+int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 /* Every trial of campaign ID as a file, added to OUT: CSV or JSON lines, see rows.c. Any thread;
  * after a failure OUT may hold a part. -ENOENT. */
@@ -251,7 +248,7 @@ int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct
 /* "simulated" of VIEW, which is about campaign ID: is it about the simulator's trials? */
 int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error);
 
-/* What the fitted search believes. Any thread, use web_offload: waits for a fit in progress, and
+/* What the fitted search predicts. Any thread, use web_offload: waits for a fit in progress, and
  * builds the search anew for a campaign that has ended. */
 int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x_key,
@@ -263,7 +260,7 @@ int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_serv
 
 /*
  * A projection as in docs/reference/http.md (POST /v1/project): campaign BODY.campaign calibrates
- * the cost model, which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer
+ * the cost model, which predicts other sizes. Any thread, use web_offload. KEEP stores the answer
  * with the campaign, so that later measurements judge it (loop thread).
  */
 int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *error);
@@ -322,7 +319,7 @@ int tn_http_settings_check(const struct conf *conf, struct err *error);
 int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
                   const struct tn_http_config *config, struct err *error);
 const char *tn_http_url(const struct tn_http *http); /* "http://127.0.0.1:8417" */
-void tn_http_quiesce(struct tn_http *http); /* no new connections, streams end */
+void tn_http_quiesce(struct tn_http *http);          /* no new connections, streams end */
 struct tn_http *tn_http_stop(struct tn_http *http);
 
 /* `partuned token …`: ARGV is what follows the word. A daemon may serve the directory meanwhile. */

@@ -6,6 +6,7 @@
 #include <microhttpd.h>
 
 #include "base/base.h"
+#include "web/auth.h"
 #include "web/web.h"
 
 /* ---- target.c: path and query of a request line; pure, fuzzed ------------ */
@@ -53,43 +54,8 @@ bool web_host_allowed(const char *authority, const char *const *extra);
 /* Same scheme-less authority as Host, or listed. */
 bool web_origin_allowed(bool *ret_foreign, const char *origin, const char *host,
                         const char *const *listed);
-bool web_list_has(const char *list,
-                  const char *word); /* comma-separated header list, parameters ignored */
-
-/* ---- auth.c -------------------------------------------------------------- */
-
-struct web_token {
-    struct web_token *next;
-    uint8_t hash[32];
-    char *name;
-    enum web_scope scope;
-    bool local;  /* the token file's */
-    bool proven; /* was presented and accepted: no failure of others locks it out */
-};
-
-enum { WEB_FAIL_SLOTS = 256, WEB_FAIL_LIMIT = 20, WEB_FAIL_WINDOW_MS = 60000 };
-
-struct web_fail {
-    uint64_t peer;
-    int64_t since_ms;
-    int count;
-};
-
-struct web_auth {
-    struct web_token *tokens;
-    struct web_fail fail[WEB_FAIL_SLOTS];
-    uint64_t failures;
-};
-
-enum web_auth_result { WEB_AUTH_OK, WEB_AUTH_MISSING, WEB_AUTH_WRONG, WEB_AUTH_LIMITED };
-
-/* Who presents HEADER ("Bearer …" or NULL) from PEER (a hash of its address). */
-enum web_auth_result web_auth_check(const struct web_token **ret, struct web_auth *auth,
-                                    const char *header, uint64_t peer, int64_t now_ms);
-void web_auth_done(struct web_auth *auth);
-void web_sha256(uint8_t out[32], const void *bytes, size_t size);
-void web_hex(char *out, const uint8_t *bytes, size_t len);
-int web_unhex(uint8_t *out, size_t len, const char *hex);
+/* Is WORD in a header's list, separated by commas? Parameters are ignored. */
+bool web_list_has(const char *list, const char *word);
 
 /* ---- idem.c -------------------------------------------------------------- */
 
@@ -101,7 +67,7 @@ struct web_idem *web_idem_free(struct web_idem *idem);
 bool web_idem_find(struct web_answer *ret, void *ctx, const char *key, struct arena *arena);
 void web_idem_keep(void *ctx, const char *key, const struct web_answer *answer);
 
-/* ---- connections and listeners: server.c, listen.c ----------------------- */
+/* ---- connections and listeners: conn.c, server.c, listen.c --------------- */
 
 struct listener;
 
@@ -126,7 +92,7 @@ struct listener {
     struct MHD_Daemon *mhd;
     uv_poll_t poll;
     uv_timer_t timer;
-    bool trusted; /* whoever can open the socket is the administrator */
+    bool trusted; /* who can open the socket is the administrator */
     bool tcp;
     bool public; /* reachable from other machines */
     int fd;
@@ -166,8 +132,9 @@ struct web_server {
 enum {
     WEB_PATIENCE_MS = 500,         /* of a head, a body or the silence before one */
     WEB_PATIENCE_ANSWER_MS = 1000, /* of an answer */
-    WEB_HELD_MAX = 64 << 20, /* bytes of answers that wait to be taken; from half of it on they
-                                      have the patience of scarce connections */
+    WEB_REPLY_MS = 300000,         /* of an answer where connections are not scarce */
+    WEB_HELD_MAX = 64 << 20,       /* bytes of answers that wait to be taken; from half of it on
+                                      they have the patience of scarce connections */
 };
 
 /* The client has MS for what comes now; 0: it is our turn. */
@@ -176,14 +143,16 @@ bool web_scarce(const struct web_server *server); /* few connections are left */
 /* RQ's answer takes SIZE bytes until it is taken: -EAGAIN, and nothing is counted, where too many
  * do. */
 int web_hold(struct web_request *rq, size_t size);
-/* Go on with a suspended connection, soon. */
+/* Let libmicrohttpd do what is to be done for LISTENER, and set its timer. */
+void web_listener_run(struct listener *listener);
+/* Resume a suspended connection on the loop's next turn. */
 void web_conn_resume(struct web_conn *conn, struct MHD_Connection *mhd);
 
 /* An open socket for ADDRESS; sets fd, tcp, trusted, path, port and public of *LISTENER. */
 int web_listen_open(struct listener *listener, const char *address, struct err *error);
 bool web_address_is_loopback(const char *address);
 
-/* ---- requests: request.c, reply.c ---------------------------------------- */
+/* ---- requests: request.c, answer.c, reply.c ------------------------------ */
 
 enum rq_phase {
     RQ_NEW,      /* only the request line is known */
@@ -253,10 +222,10 @@ void web_work_close(struct web_work *work);
 /* ---- stream.c ------------------------------------------------------------ */
 
 void web_streams_heartbeat(struct web_server *server);
-void web_streams_sweep(struct web_server *server); /* cut off who takes nothing */
+void web_streams_sweep(struct web_server *server); /* end those whose readers take nothing */
 void web_streams_end(struct web_server *server);
-void web_streams_end_of(struct web_server *server,
-                        const struct web_token *token); /* it is revoked */
+/* TOKEN is revoked. */
+void web_streams_end_of(struct web_server *server, const struct web_token *token);
 
 /* ---- assets.c ------------------------------------------------------------ */
 

@@ -13,7 +13,6 @@
 
 enum {
     DRAIN_BYTES = 1 << 20,  /* of a refused body before the connection is cut */
-    REPLY_MS = 300000,      /* to take an answer */
     BODY_BYTES_PER_MS = 16, /* slower bodies are late */
     MAX_IDEM_KEY = 128,
 };
@@ -31,44 +30,6 @@ struct web_request *web_request_new(struct listener *listener, const char *raw,
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     rq->conn->since_ms = (int64_t)uv_now(rq->server->loop); /* the silence before it has ended */
     return rq;
-}
-
-void web_request_ref(struct web_request *rq)
-{
-    rq->refs++;
-}
-
-void web_request_unref(struct web_request *rq)
-{
-    if (--rq->refs > 0)
-        return;
-    json_decref(rq->json);
-    free(rq->body);
-    arena_done(&rq->arena);
-    free(rq);
-}
-
-static void undefer(struct web_request *rq)
-{
-    struct web_server *s = rq->server;
-
-    if (s->deferred != rq && !rq->prev_deferred)
-        return;
-    *(rq->prev_deferred ? &rq->prev_deferred->next_deferred : &s->deferred) = rq->next_deferred;
-    if (rq->next_deferred)
-        rq->next_deferred->prev_deferred = rq->prev_deferred;
-    rq->next_deferred = rq->prev_deferred = NULL;
-}
-
-void web_request_done(struct web_request *rq)
-{
-    undefer(rq);
-    if (rq->response && rq->phase != RQ_QUEUED)
-        MHD_destroy_response(rq->response);
-    rq->response = NULL;
-    rq->mhd = NULL;
-    rq->conn = NULL;
-    web_request_unref(rq);
 }
 
 /* ---- the head ------------------------------------------------------------ */
@@ -374,7 +335,7 @@ static void read_head(struct web_request *rq)
 
 /* ---- the body ------------------------------------------------------------ */
 
-/* True while the connection may go on. */
+/* True while the connection may continue. */
 static bool take_body(struct web_request *rq, const char *bytes, size_t len)
 {
     size_t max = rq->match.route->max_body;
@@ -465,7 +426,7 @@ static enum MHD_Result queue_answer(struct web_request *rq)
 
     rq->phase = RQ_QUEUED;
     if (rq->conn->deadline_ms)
-        web_conn_phase(rq->conn, REPLY_MS, WEB_PATIENCE_ANSWER_MS);
+        web_conn_phase(rq->conn, WEB_REPLY_MS, WEB_PATIENCE_ANSWER_MS);
     if (rq->conn->deadline_ms && web_scarce(rq->server))
         MHD_add_response_header(rq->response, "Connection", "close");
     r = MHD_queue_response(rq->mhd, (unsigned)rq->status, rq->response);
@@ -538,45 +499,4 @@ enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *
     r = step(rq, upload, upload_size);
     rq->inside = false;
     return r;
-}
-
-static void resume(struct web_request *rq)
-{
-    if (!rq->suspended)
-        return;
-    rq->suspended = false;
-    web_conn_phase(rq->conn, REPLY_MS, WEB_PATIENCE_ANSWER_MS);
-    web_conn_resume(rq->conn, rq->mhd);
-}
-
-void web_request_answer(struct web_request *rq, int status, struct MHD_Response *owned_response)
-{
-    struct web_server *s = rq->server;
-
-    if (!rq->mhd) { /* the reader has gone */
-        MHD_destroy_response(owned_response);
-        return;
-    }
-    assert(!rq->response && rq->phase != RQ_QUEUED); /* a handler answers once */
-    undefer(rq);
-    rq->status = status;
-    rq->response = owned_response;
-    rq->phase = RQ_ANSWERED;
-    s->stats.requests++;
-    s->stats.by_class[status / 100 % 6]++;
-    if (s->config.on_change && rq->match.route && strcmp(rq->method, "GET") &&
-        strcmp(rq->method, "HEAD"))
-        s->config.on_change(s->config.ctx, rq, status);
-    if (!rq->inside)
-        resume(rq);
-}
-
-void web_defer(struct web_request *rq)
-{
-    struct web_server *s = rq->server;
-
-    rq->next_deferred = s->deferred;
-    if (s->deferred)
-        s->deferred->prev_deferred = rq;
-    s->deferred = rq;
 }

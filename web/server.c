@@ -9,7 +9,7 @@
  * byte at a time (slow-loris) is never silent. So every connection has a time by which its current
  * phase must be over, and a frequent sweep shuts down the sockets that are late. When connections
  * get scarce (seven of eight are in use), every phase that depends on the client has half a second,
- * the taking of an answer one, and connections are not kept: whoever means it needs milliseconds,
+ * the taking of an answer one, and connections are not kept: an honest client needs milliseconds,
  * so a flood of silent or slow connections is let go of as fast as it comes, while requests in work
  * and streams, for which a token was shown, stay.
  */
@@ -61,73 +61,11 @@ static void on_listener_handle_closed(uv_handle_t *handle)
     on_handle_closed(handle);
 }
 
-static void on_timer(uv_timer_t *timer);
-
-static void listener_run(struct listener *listener)
-{
-    MHD_UNSIGNED_LONG_LONG ms;
-
-    if (listener->running || !listener->mhd)
-        return;
-    listener->running = true;
-    listener->again = false;
-    MHD_run(listener->mhd);
-    listener->running = false;
-    if (listener->again)
-        uv_timer_start(&listener->timer, on_timer, 0, 0);
-    else if (MHD_get_timeout(listener->mhd, &ms) == MHD_YES)
-        uv_timer_start(&listener->timer, on_timer, ms, 0);
-    else
-        uv_timer_stop(&listener->timer);
-}
-
-/* Driven from outside, libmicrohttpd does not wake itself up for a connection that is resumed. */
-void web_conn_resume(struct web_conn *conn, struct MHD_Connection *mhd)
-{
-    struct listener *l = conn->listener;
-
-    MHD_resume_connection(mhd);
-    if (l->running)
-        l->again = true;
-    else if (l->mhd && !uv_is_closing((uv_handle_t *)&l->timer))
-        uv_timer_start(&l->timer, on_timer, 0, 0);
-}
-
-void web_conn_phase(struct web_conn *conn, int64_t ms, int patience_ms)
-{
-    conn->since_ms = (int64_t)uv_now(conn->listener->server->loop);
-    conn->deadline_ms = ms ? conn->since_ms + ms : 0;
-    conn->patience_ms = patience_ms;
-}
-
-int web_hold(struct web_request *rq, size_t size)
-{
-    struct web_server *s = rq->server;
-
-    if (!rq->mhd) /* the reader has gone */
-        return 0;
-    if (s->held + size > WEB_HELD_MAX)
-        return -EAGAIN;
-    s->held += size;
-    rq->conn->held += size;
-    return 0;
-}
-
-bool web_scarce(const struct web_server *server)
-{
-    return server->nconns > server->max_conns - server->max_conns / 8;
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-    listener_run(timer->data);
-}
-
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
-    listener_run(poll->data);
+    web_listener_run(poll->data);
 }
 
 static uint64_t peer_of(struct MHD_Connection *connection)
@@ -228,7 +166,7 @@ static void on_sweep(uv_timer_t *timer)
             shutdown(c->fd, SHUT_RDWR);
     /* libmicrohttpd stops listening at its limit, and starts again only in its next run. */
     for (struct listener *l = s->listeners; l; l = l->next)
-        listener_run(l);
+        web_listener_run(l);
 }
 
 static void on_heartbeat(uv_timer_t *timer)

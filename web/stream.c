@@ -4,8 +4,8 @@
  * A stream is a queue of frames between a producer and one connection. libmicrohttpd asks for bytes
  * when the socket takes them; when the queue is empty the producer is asked to proceed, and if it
  * has nothing the connection is suspended until a frame is pushed, so that a silent reader costs no
- * time. The queue is bounded: a producer whose push is refused remembers where it was and goes on
- * from there in proceed(). So a slow reader slows only itself.
+ * time. The queue is bounded: a producer whose push is refused remembers where it was and
+ * continues from there in proceed(). So a slow reader slows only itself.
  *
  * Memory. A queue holds QUEUE frames and QUEUE_BYTES at most, but one frame at least. All queues
  * together hold STREAMED_MAX: a frame that several readers wait for is counted once, as it is kept

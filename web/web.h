@@ -7,16 +7,15 @@
  * thread, and so does every handler.
  *
  *     web_server_new(&s, loop, &config, &e);
- *     web_server_listen(s, "unix:/run/x.sock", &e);   // 0600: whoever can open it is trusted
+ *     web_server_listen(s, "unix:/run/x.sock", &e);   // 0600: who can open it is trusted
  *     web_server_listen(s, "127.0.0.1:8417", &e);     // needs a token first, see web_token_file()
  *     uv_run(loop, UV_RUN_DEFAULT);
  *     web_server_free(s);
  *
  * Before a handler runs, the server has checked: Host and Origin, method (405 with Allow), token
  * and scope (401, 403, 429), Content-Type and size of the body (415, 413), JSON (400), query
- * parameters by the route's list (400), If-Match and If-None-Match on the way out (412, 304),
- * Idempotency-Key on
- * POST. A handler answers exactly once, at once or later.
+ * parameters by the route's list (400), If-Match and If-None-Match on the way out (412, 304), and
+ * Idempotency-Key on POST. A handler answers exactly once, at once or later.
  */
 #ifndef WEB_WEB_H
 #define WEB_WEB_H
@@ -58,10 +57,10 @@ struct web_route {
     const char *summary; /* one line for OpenAPI */
     const char *query;   /* names of accepted query parameters, separated by spaces; NULL: none */
     const char *body;    /* schema of the request body; NULL: any object, or no body */
-    const char *reply; /* schema of the answer, "Trial[]" for a page of them, or a media type; NULL:
-                          no body */
-    int status;        /* of success; 0: 200 */
-    bool guarded;      /* its handler heeds If-Match */
+    const char *reply;   /* schema of the answer, "Trial[]" for a page of them, or a media type;
+                            NULL: no body */
+    int status;          /* of success; 0: 200 */
+    bool guarded;        /* its handler heeds If-Match */
 };
 
 /* What a query parameter means, wherever a route names it. */
@@ -95,10 +94,9 @@ struct web_config {
     const char *title, *version;
     void *ctx; /* web_ctx() of every request */
 
-    const char *prefix; /* "/partune" when served below a path; NULL: "" */
-    const char *ui_dir; /* serve the dashboard from this folder, not from the program; NULL */
-    const char *const
-        *hosts; /* names that Host may carry besides loopback's; NULL-terminated or NULL */
+    const char *prefix;       /* "/partune" when served below a path; NULL: "" */
+    const char *ui_dir;       /* serve the dashboard from this folder, not from the program; NULL */
+    const char *const *hosts; /* names for Host besides loopback's; NULL-terminated or NULL */
     const char *const *origins; /* foreign origins that browsers may call from (CORS); NULL: none */
     const char *tls_cert, *tls_key;     /* files in PEM; NULL: no TLS */
     int max_connections;                /* 0: 4096, or what the limit on open files allows */
@@ -205,14 +203,15 @@ int web_page_get(struct web_page *ret, struct web_request *rq, struct err *error
 /* {"items": ITEMS, "total": TOTAL, "next_page_token": …}. ITEMS is taken. */
 void web_reply_list(struct web_request *rq, const struct web_page *page, json_t *owned_items,
                     int64_t total);
-/* The same where ITEMS is the text of the array, and pages go on by a position of the list's own:
- * NEXT is that of the next page, without an "@" at its beginning; NULL: this is the last one. */
+/* The same where ITEMS is the text of the array, and pages continue by a position of the list's
+ * own: NEXT is that of the next page, without an "@" at its beginning; NULL: this is the last one.
+ */
 void web_reply_rows(struct web_request *rq, const char *items, int64_t total, const char *next);
 
 /* ---- answers ------------------------------------------------------------- */
 
-void web_reply_header(struct web_request *rq, const char *name,
-                      const char *value); /* before the answer */
+/* Add a header; before the answer. */
+void web_reply_header(struct web_request *rq, const char *name, const char *value);
 
 /* A JSON answer; it gets an ETag (unless the handler gave one by web_reply_header()), 304 where
  * If-None-Match has it, and gzip where large and accepted. */
@@ -245,7 +244,7 @@ void web_reply_problem(struct web_request *rq, int status, const struct err *err
 /* ETag of a JSON text as web_reply_json() would send it. */
 void web_etag(char etag[40], const char *text, size_t len);
 /* True if the request may change a resource whose tag now is ETAG: neither If-Match nor
- * If-None-Match speaks against it. Otherwise 412 was answered. Readers are judged when they are
+ * If-None-Match forbids it. Otherwise 412 was answered. Readers are judged when they are
  * answered. */
 bool web_if_match(struct web_request *rq, const char *etag);
 /* Location of a new resource; PATH is without the prefix. */
@@ -270,9 +269,7 @@ void web_defer(struct web_request *rq);
 
 /* ---- server-sent events -------------------------------------------------- */
 
-/*
- * One event as it goes over the wire, formatted once for all its readers and counted by reference.
- */
+/* One event as it goes over the wire, formatted once for all its readers; counted by reference. */
 struct web_frame;
 
 /* ID < 0: the event has no id. DATA is one line of JSON. */

@@ -1,8 +1,8 @@
 /*
  * Work for requests on other threads.
  *
- * A few threads of low priority, so that the loop, and whoever only reads, comes first. Who asks
- * pays: of one caller (the name of its token) one request is in work at a time and a few wait,
+ * A few threads of low priority, so that the loop, and requests that only read, come first. Who
+ * asks pays: of one caller (the name of its token) one request is in work at a time and a few wait,
  * further ones are refused by 429; callers take turns. A request whose client has hung up is
  * unwanted: its work is told so, and ends early or is never begun.
  *

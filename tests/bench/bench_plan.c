@@ -289,7 +289,7 @@ static void say_left_out(const struct rows *rows)
     say_ranks(" left out", rows, p);
 }
 
-/* What a fit to all families prefers, beside what the tree has. */
+/* What a fit to all families prefers, next to what the tree has. */
 static void say_fit(const struct rows *rows)
 {
     struct tuning fitted, shipped;

@@ -6,7 +6,7 @@
  * How many trials the search needs on tables of throughputs, one JSON object a line: the median
  * over seeds of the trials until within 5, 3 and 1 % of the best, the share of the trials up to the
  * 5 % hit that ran out of memory, and how well P(fits) was calibrated; for every way of searching,
- * random and grid beside. With --warm, cold beside informed by an earlier campaign. Then the time
+ * random and grid next to it. With --warm, cold and informed by an earlier campaign. Then the time
  * of an ask and of a refit at 200 observations in large spaces. 2 % noise.
  */
 #include <math.h>
@@ -197,7 +197,7 @@ static struct landscape_noise noise_of(const struct options *o)
     return (struct landscape_noise){o->noise, o->claimed < 0.0 ? o->noise : o->claimed};
 }
 
-/* The first trials of the earlier campaign of case C beside landscape SEED. */
+/* The first trials of the earlier campaign of case C with landscape SEED. */
 static void earlier(struct se_source *ret, const struct one_case *c, const struct options *o,
                     int seed)
 {
@@ -473,7 +473,7 @@ static void observe_many(struct se_search *s, const struct se_spec *spec, int n,
     size_t count = 0;
     struct err e;
 
-    pl_space_list(&list, &count, SE_MAX_LAYOUTS, spec->space, &p, &e);
+    pl_space_list(&list, &count, SE_MAX_LAYOUTS, spec->space, &p, NULL, &e);
     for (int i = 0; i < n; i++) {
         struct se_trial t = {.id = i + 1};
 

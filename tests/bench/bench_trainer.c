@@ -303,7 +303,7 @@ static struct pair compare(const char *model, const char *first, const char *sec
     return r;
 }
 
-/* Lines beside the one of train_step_2 WHAT. */
+/* Lines next to the one of train_step_2 WHAT. */
 static void print_look(const char *what, const struct pair *p)
 {
     char line[80];
@@ -431,7 +431,7 @@ static int handed_out(struct cover *all, const char *model, const struct pl_work
             pl_memory_rank(&planned, &problem, &all->l[i], rank);
             if (tr_device_init(&cls, &asked, &d, &m, &all->l[i], w, rank, UINT64_MAX, &e) < 0)
                 side_die(e.text);
-            /* the mapping, and what the kernels' pool takes beside it */
+            /* the mapping, and what the kernels' pool takes besides */
             *worst = fmax(*worst, fabs((double)(d.mapped_bytes + kn_pool_bytes(all->l[i].threads)) /
                                            planned.total -
                                        1));

@@ -23,7 +23,7 @@ measure() {
     if wanted oversubscribed 'oversubscribed dense tp2 pp2 dp2' 'oversubscribed experts tp2 pp2 dp2 ep2' memory; then
         mpiexec -n 8 "$bench" oversubscribed "$@" || echo "8 ranks: exit $?" >&2
     fi
-    # PyTorch beside it, with an allocator that keeps its pages as ours does.
+    # PyTorch next to it, with an allocator that keeps its pages as ours does.
     if wanted train_step_1 && /usr/bin/python3 -c 'import torch' 2>/dev/null; then
         MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 PYTHONDONTWRITEBYTECODE=1 \
             /usr/bin/python3 "$src/bench/bench_trainer_torch.py" |

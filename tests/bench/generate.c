@@ -237,7 +237,7 @@ static bool draw(struct landscape *l, struct rng *r, struct truth *x, bool known
         exit(1);
     }
     p = se_spec_problem(&l->spec);
-    if (pl_space_list(&l->layout, &l->n, SE_MAX_LAYOUTS, l->spec.space, &p, &e) < 0 ||
+    if (pl_space_list(&l->layout, &l->n, SE_MAX_LAYOUTS, l->spec.space, &p, NULL, &e) < 0 ||
         l->n < LEAST_LEGAL)
         return false;
     if (!known)

@@ -21,7 +21,7 @@
 void landscape_generate(struct landscape *ret, uint64_t seed);
 
 /*
- * An earlier campaign beside that of SEED, of another model, scale and space. RELATED: on the same
+ * An earlier campaign for that of SEED, of another model, scale and space. RELATED: on the same
  * machine and stack, whose constants, factors and words it shares, but for a little of its own and
  * half of the smooth factor. OPPOSED: likewise, but every factor errs the other way, which is the
  * most misleading. UNRELATED: another landscape altogether.

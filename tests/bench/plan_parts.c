@@ -128,7 +128,7 @@ static void activations(struct bench_sum *sum, const struct row *r, bool verbose
     }
 }
 
-/* What a row's devices held at most, in GiB, beside the plan's worst rank. */
+/* What a row's devices held at most, in GiB, next to the plan's worst rank. */
 void bench_memory(struct bench_sum *sum, const struct row *r, const struct pl_layout *l,
                   bool verbose)
 {
@@ -201,7 +201,7 @@ void bench_speed(void)
         pl_space_parse(&s, NULL, &p, &e) < 0)
         return;
     start = own_time();
-    if (pl_space_list(&l, &n, MOST, &s, &p, &e) < 0)
+    if (pl_space_list(&l, &n, MOST, &s, &p, NULL, &e) < 0)
         return;
     rate("walk", n, start);
     x = pl_cost_ctx_new(&p, NULL);

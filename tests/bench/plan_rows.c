@@ -233,7 +233,7 @@ static int parse_needs(const struct row *r, const json_t *v, struct err *e)
     return rc;
 }
 
-/* What a row has beside its model and layout. */
+/* What a row has besides its model and layout. */
 static int parse_head(struct row *r, const json_t *v, struct err *e)
 {
     int rc;

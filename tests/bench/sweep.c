@@ -9,7 +9,7 @@
  * have --leaders, since the best of many noisy values is the one that was luckiest.
  *
  * TABLE.json: the keys of the other landscapes (model, system, gpus, global_batch, hidden, layers,
- * heads, seq, ffn, origin, rows), beside them "campaign", which says all of it again in the
+ * heads, seq, ffn, origin, rows), next to them "campaign", which says all of it again in the
  * product's words, and "fingerprint", what measured. A row holds the keys of the layout that the
  * space varies ("mb" for micro_batch, as in the other tables), tokens_per_s (the median of its
  * repeats; null where the trial failed, with "status") and the repeats themselves.
@@ -301,7 +301,7 @@ static int sweep(const struct options *o, const char *from, const char *to, stru
         (r = se_spec_parse(&spec, campaign, NULL, e)) < 0)
         return r;
     p = se_spec_problem(&spec);
-    r = pl_space_list(&l, &n, 100000, spec.space, &p, e);
+    r = pl_space_list(&l, &n, 100000, spec.space, &p, NULL, e);
     if (r == 0 && file_exists(to))
         r = jx_load(&table, to, 64 << 20, e);
     else if (r == 0)

@@ -7,7 +7,7 @@
 
 enum { GUARD = 80 }; /* elements before, after and (some) between rows */
 
-static const uint32_t canary = 0xffc5ffc5; /* a NaN as fp32 and as two bf16, recognisable */
+static const uint32_t canary = 0xffc5ffc5; /* a NaN as fp32 and as two bf16, recognizable */
 
 static struct {
     const char *glob, *isa;

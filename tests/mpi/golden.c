@@ -300,7 +300,7 @@ static void write_logits(struct tr_rank *r, const struct tr_st *g, const char *f
     }
 }
 
-/* Save fresh weights as a Hugging Face folder with our logits beside them, for read_hf.py. */
+/* Save fresh weights as a Hugging Face folder with our logits, for read_hf.py. */
 static void save(const char *name, const char *parent)
 {
     AUTO_FREE char *source = mem_printf("%s/tests/data/golden/%s", getenv("PT_SRC"), name);

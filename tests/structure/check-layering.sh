@@ -35,7 +35,7 @@ for folder in $folders; do
         from=${line%:*}
         case $target in
         */*) owner=${target%%/*} ;;
-        *)   continue ;; # config.h and generated files beside the source
+        *)   continue ;; # config.h and generated files next to the source
         esac
         [ "$owner" = "$folder" ] && continue
         ok=no

@@ -2,8 +2,7 @@
 """Which file calls which, from the built objects.
 
 calls           "FROM TO SYMBOL" for each symbol of one source file that another one needs
-circles [CUT]   reads such lines; one circle of files a line, for each group of files that reach each other.
-                CUT holds lines "FROM TO" of arrows to leave out; one that closes no circle is told too
+circles         reads such lines; one circle of files a line, for each group of files that reach each other
 reduce          reads lines "FROM TO ..."; "FROM TO" of the arrows that follow from no others (no circles)
 """
 import collections
@@ -68,21 +67,14 @@ def way(arrows, start, goal):
     return None
 
 
-def circles(cut):
+def circles():
     arrows = read(sys.stdin)
-    left_out = [line.split()[:2] for line in open(cut)] if cut else []
-    for start, goal in left_out:
-        if arrows[start].pop(goal, None) is None:
-            print(f"{start} -> {goal} is left out and is not there")
     told = set()
     for file in sorted(arrows):
         steps = None if file in told else way(arrows, file, file)
         if steps:
             told.update(steps)
             print(steps[0] + "".join(f" -> {b} ({arrows[a][b]})" for a, b in zip(steps, steps[1:])))
-    for start, goal in left_out:
-        if not way(arrows, goal, start):
-            print(f"{start} -> {goal} is left out and closes no circle")
 
 
 def reduce():
@@ -95,4 +87,4 @@ def reduce():
 
 
 if __name__ == "__main__":
-    {"calls": calls, "circles": lambda: circles(*(sys.argv[2:] or [None])), "reduce": reduce}[sys.argv[1]]()
+    {"calls": calls, "circles": circles, "reduce": reduce}[sys.argv[1]]()

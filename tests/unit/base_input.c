@@ -15,7 +15,7 @@ static void refuses(const char *json, const char *want)
         fail_msg("`%s` gave `%s`, which lacks `%s`", json, e.text, want);
 }
 
-static void json_that_is_none_is_refused_with_its_place(void **state)
+static void invalid_json_is_refused_with_its_place(void **state)
 {
     AUTO_STR deep = {0};
 
@@ -272,7 +272,7 @@ static void second_lock_is_busy(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(json_that_is_none_is_refused_with_its_place),
+    cmocka_unit_test(invalid_json_is_refused_with_its_place),
     cmocka_unit_test(unknown_key_offers_the_nearest),
     cmocka_unit_test(getter_keeps_the_default_and_names_the_bound),
     cmocka_unit_test(word_outside_the_list_offers_the_nearest),

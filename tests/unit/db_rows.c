@@ -153,7 +153,7 @@ static void a_damaged_database_is_refused(void **state)
     close_store(&s);
 }
 
-static void what_is_no_database_is_refused(void **state)
+static void a_file_that_is_no_database_is_refused(void **state)
 {
     struct store s;
     struct err e = {0};
@@ -371,7 +371,7 @@ static void leaders_count_repeats_with_their_layout(void **state)
 
 /* Trials of one page after another, while rows come, go and move between them: those that stay
  * where they are appear once. */
-static void pages_go_on_behind_the_last_row(void **state)
+static void pages_continue_after_the_last_row(void **state)
 {
     enum { ROWS = 12, PAGE = 5 };
     static const char *const sorts[] = {"n", "tokens_per_s", "kind"};
@@ -656,7 +656,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_new_database_has_the_latest_schema),
     cmocka_unit_test(a_database_of_the_future_is_refused),
     cmocka_unit_test(a_damaged_database_is_refused),
-    cmocka_unit_test(what_is_no_database_is_refused),
+    cmocka_unit_test(a_file_that_is_no_database_is_refused),
     cmocka_unit_test(trials_are_numbered_from_one_without_gaps),
     cmocka_unit_test(a_trial_is_settled_once),
     cmocka_unit_test(only_the_arrows_of_the_table_are_passable),
@@ -664,7 +664,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_campaign_moves_only_from_the_states_named),
     cmocka_unit_test(a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothing),
     cmocka_unit_test(leaders_count_repeats_with_their_layout),
-    cmocka_unit_test(pages_go_on_behind_the_last_row),
+    cmocka_unit_test(pages_continue_after_the_last_row),
     cmocka_unit_test(pages_of_campaigns_outlive_deletions),
     cmocka_unit_test(event_ids_never_go_back),
     cmocka_unit_test(old_events_go_in_pieces),

@@ -60,7 +60,7 @@ static void the_router_gives_a_distribution_and_its_gradient_sums_to_zero(void *
     }
 }
 
-static void turning_back_undoes_the_rotation(void **state)
+static void rotating_back_undoes_the_rotation(void **state)
 {
     static float c[64 * D / 2], s[64 * D / 2], x[ROWS * D], y[ROWS * D];
 
@@ -160,7 +160,7 @@ static void blocking_out_of_bounds_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(unpermuting_what_was_permuted_gives_k_times_the_rows),
     cmocka_unit_test(the_router_gives_a_distribution_and_its_gradient_sums_to_zero),
-    cmocka_unit_test(turning_back_undoes_the_rotation),
+    cmocka_unit_test(rotating_back_undoes_the_rotation),
     cmocka_unit_test(gradients_follow_the_chain_rule),
     cmocka_unit_test(blocking_out_of_bounds_is_refused),
 };

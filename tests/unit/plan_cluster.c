@@ -298,7 +298,7 @@ static void an_exchange_waits_for_the_uplink(void **state)
 }
 
 /* On rails an exchange changes to the right rank inside the node, and rings need no uplink. */
-static void rails_pass_beside_the_uplink(void **state)
+static void rails_bypass_the_uplink(void **state)
 {
     struct world x = tapered(true);
     struct pl_constants k;
@@ -371,7 +371,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_mesh_uses_as_many_links_as_a_group_has_pairs),
     cmocka_unit_test(a_ring_passes_an_oversubscribed_uplink_at_full_rate),
     cmocka_unit_test(an_exchange_waits_for_the_uplink),
-    cmocka_unit_test(rails_pass_beside_the_uplink),
+    cmocka_unit_test(rails_bypass_the_uplink),
     cmocka_unit_test(uplinks_survive_json),
     cmocka_unit_test(an_even_uplink_changes_no_prediction),
 };

@@ -106,7 +106,7 @@ static void a_large_model_on_many_devices_is_ranked_at_once(void **state)
     pl_plan_done(&plan);
 }
 
-static void a_model_that_cannot_fit_is_said_so_with_the_bytes(void **state)
+static void a_model_that_cannot_fit_is_reported_with_the_bytes(void **state)
 {
     struct world x = world_of("gpt-1T", "dgx-a100", 1, 8, "megatron");
     struct pl_problem p = world_problem(&x);
@@ -125,7 +125,7 @@ static void a_model_that_cannot_fit_is_said_so_with_the_bytes(void **state)
 
 /* 126 layers have only a factor of two in common with 512 devices: what keeps the model out are
  * even stages, and with uneven ones it fits. */
-static void layers_that_keep_a_model_out_are_said(void **state)
+static void layers_that_exclude_a_model_are_named(void **state)
 {
     static const char *const trainer[] = {"partune", "megatron", "any"};
 
@@ -159,7 +159,7 @@ static void a_context_gives_what_single_calls_give_in_any_order(void **state)
 
     (void)state;
     assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
-    assert_int_equal(pl_space_list(&l, &n, 1 << 20, &s, &p, &e), 0);
+    assert_int_equal(pl_space_list(&l, &n, 1 << 20, &s, &p, NULL, &e), 0);
     for (size_t i = 0; i < n; i += 7) {
         size_t j = i * 7919 % n;
         struct pl_cost a, b;
@@ -210,7 +210,7 @@ static void layouts_order_as_their_physics_does(void **state)
         {"{'tp':8,'precision':'bf16'}", "{'tp':8,'precision':'bf16','recompute':'full'}",
          "recompute is work"},
         {"{'tp':2,'pp':2,'overlap_grad_reduce':1,'precision':'bf16'}",
-         "{'tp':2,'pp':2,'precision':'bf16'}", "reduction hides beside compute"},
+         "{'tp':2,'pp':2,'precision':'bf16'}", "reduction overlaps compute"},
         {"{'precision':'bf16','tp':4}", "{'precision':'fp32','tp':4}",
          "matrix units take half precision"},
         {"{'precision':'fp8','tp':2,'micro_batch':4}",
@@ -280,7 +280,7 @@ static void fp8_without_units_is_no_faster_than_half_and_not_far_behind(void **s
     assert_true(fp8 >= half && fp8 < 1.5 * half);
 }
 
-static void a_measured_share_of_a_link_stands_before_the_usual_one(void **state)
+static void a_measured_share_of_a_link_overrides_the_usual_one(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any"), back;
     struct pl_op_ctx op = {&pl_default_constants, world_problem(&x), {0}};
@@ -523,8 +523,9 @@ static void an_exchange_hides_behind_no_more_than_is_computed(void **state)
 {
     static const char *const blocking = "{'pp':2,'vp':4,'schedule':'interleaved','ep':16,'zero':1,"
                                         "'precision':'bf16'}";
-    static const char *const beside = "{'pp':2,'vp':4,'schedule':'interleaved','ep':16,'zero':1,"
-                                      "'overlap_moe_a2a':1,'precision':'bf16'}";
+    static const char *const overlapped =
+        "{'pp':2,'vp':4,'schedule':'interleaved','ep':16,'zero':1,"
+        "'overlap_moe_a2a':1,'precision':'bf16'}";
     double share = pl_default_constants.hidden;
 
     (void)state;
@@ -536,7 +537,7 @@ static void an_exchange_hides_behind_no_more_than_is_computed(void **state)
         x.m.moe.experts = 16;
         x.c.link[1].gbs = slow ? 1 : 400;
         a = cost_of(&x, blocking);
-        b = cost_of(&x, beside);
+        b = cost_of(&x, overlapped);
         work = a.seconds[PL_COST_FORWARD] + a.seconds[PL_COST_BACKWARD];
         if (slow) {
             double hidden = a.seconds[PL_COST_EP] - b.seconds[PL_COST_EP];
@@ -549,7 +550,7 @@ static void an_exchange_hides_behind_no_more_than_is_computed(void **state)
     }
 }
 
-/* The chunks of an interleaved stage end one after the other, so that there is work beside the
+/* The chunks of an interleaved stage end one after the other, so that there is work next to the
  * collectives of all but one. */
 static void interleaving_hides_gradients(void **state)
 {
@@ -575,13 +576,13 @@ int main(void)
         cmocka_unit_test(stages_that_share_an_embedding_add_up_its_gradient),
         cmocka_unit_test(no_layout_beats_the_peak),
         cmocka_unit_test(a_large_model_on_many_devices_is_ranked_at_once),
-        cmocka_unit_test(a_model_that_cannot_fit_is_said_so_with_the_bytes),
-        cmocka_unit_test(layers_that_keep_a_model_out_are_said),
+        cmocka_unit_test(a_model_that_cannot_fit_is_reported_with_the_bytes),
+        cmocka_unit_test(layers_that_exclude_a_model_are_named),
         cmocka_unit_test(a_context_gives_what_single_calls_give_in_any_order),
         cmocka_unit_test(faster_parts_never_make_an_iteration_slower),
         cmocka_unit_test(layouts_order_as_their_physics_does),
         cmocka_unit_test(ranks_that_share_cores_take_turns),
-        cmocka_unit_test(a_measured_share_of_a_link_stands_before_the_usual_one),
+        cmocka_unit_test(a_measured_share_of_a_link_overrides_the_usual_one),
         cmocka_unit_test(an_exchange_uses_every_pair_of_a_full_mesh),
         cmocka_unit_test(attention_is_as_fast_as_the_units_that_it_was_written_for),
         cmocka_unit_test(zero_2_scatters_once_under_a_pipeline),

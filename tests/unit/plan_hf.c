@@ -233,7 +233,7 @@ static void values_without_a_word_are_refused(void **state)
         {"{'model_type':'llama'}", "/num_hidden_layers", "missing"},
         {"{'model_type':'gpt2'}", "/n_layer", "missing"},
         {LLAMA ",'hidden_act':'tanh'}", "/hidden_act", "tanh"},
-        {LLAMA ",'hidden_act':7}", "/hidden_act", "word"},
+        {LLAMA ",'hidden_act':7}", "/hidden_act", "not supported"},
         {LLAMA ",'rope_scaling':{'type':'longrope','factor':2}}", "/rope_scaling", "longrope"},
         {LLAMA ",'rope_scaling':{'type':'yarn','factor':2,'attention_factor':3}}", "/rope_scaling",
          "attention_factor"},
@@ -245,7 +245,7 @@ static void values_without_a_word_are_refused(void **state)
               "'sliding_attention','full_attention']}",
          "/layer_types", "every n-th"},
         {QWEN ",'sliding_window':8,'layer_types':['full_attention']}", "/layer_types",
-         "as many entries"},
+         "one entry for each layer"},
         {"{'model_type':'qwen3_moe','hidden_size':64,'num_hidden_layers':4,"
          "'num_attention_heads':4,'num_experts':8,'moe_intermediate_size':8,'vocab_size':64,"
          "'num_experts_per_tok':2,'mlp_only_layers':[1]}",

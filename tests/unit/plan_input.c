@@ -6,7 +6,7 @@
 
 /* 3 of 5 layers have experts, top_k 4: an even use gives 4 under "sequence" and "huggingface" and 3
  * under "megatron", so 0.4 there presses as 0.3 does here. */
-static void load_balancing_losses_press_equally(void **state)
+static void load_balancing_losses_have_equal_gradients(void **state)
 {
     static const double want[3][3] = {
         {0.3, 0.3, 0.3 * 4 / 3}, {0.3, 0.3, 0.3 * 4 / 3}, {0.3 * 3 / 4, 0.3 * 3 / 4, 0.3}};
@@ -353,7 +353,7 @@ static void bad_input_is_refused_by_pointer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_balancing_losses_press_equally),
+        cmocka_unit_test(load_balancing_losses_have_equal_gradients),
         cmocka_unit_test(every_model_preset_has_its_published_size),
         cmocka_unit_test(active_parameters_are_those_of_the_chosen_experts),
         cmocka_unit_test(wide_heads_and_fine_experts_count_as_published),

@@ -58,7 +58,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         {"tiny-llama", "any", 8, 32, "{'world':8,'cp':8,'cp_comm':'a2a'}", "cp-comm-heads",
          "cp_comm a2a needs heads 8 and kv_heads 4 that are multiples of tp 1 x cp 8"},
         {"tiny-llama", "any", 8, 32, "{'world':8,'cp':2,'cp_comm':'a2a+p2p'}", "cp-comm-heads",
-         "cp_comm a2a+p2p needs a part of cp 2 that fits a node beside tp 1 and divides kv_heads "
+         "cp_comm a2a+p2p needs a part of cp 2 that fits a node together with tp 1 and divides "
+         "kv_heads "
          "4"},
         {"tiny-llama", "any", 8, 32, "{'world':8,'cp':2,'zero':2,'shard':3}", "shard-divides",
          "dp 4 x cp 2 is not a multiple of shard 3"},

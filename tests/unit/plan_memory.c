@@ -189,8 +189,8 @@ static void a_model_that_is_built_whole_must_fit_whole(void **state)
 /* Per token of llama-8b: its input, queries and attention's output of 2 x 4096 bytes each, and half
  * of what the products put out. */
 /* Bytes a parameter of Megatron's documentation: bf16 with fp32 gradients 6 + 12/d, fp16 4 + 16/d;
- * fp32 sums beside half-precision gradients add 4 to the first's 2 + 2. And logits of an eager loss
- * three times. */
+ * fp32 sums next to half-precision gradients add 4 to the first's 2 + 2. And logits of an eager
+ * loss three times. */
 static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");

@@ -90,14 +90,14 @@ static void parameters_are_those_published(void **state)
          "{'layers':44,'hidden':6144,'heads':64,'ffn':24576,'vocab':50432,'seq':2048,"
          "'mlp':'gelu','norm':'layernorm','parallel_block':true,'partial_rotary_factor':0.25}",
          20.554567680, 0, 0.0001, 0},
-        /* arXiv 2408.00118, table 2: 8,324M beside 918M of the embedding. */
+        /* arXiv 2408.00118, table 2: 8,324M and 918M of the embedding. */
         {"Gemma 2 9B",
          "{'layers':42,'hidden':3584,'heads':16,'kv_heads':8,'head_dim':256,'ffn':14336,"
          "'vocab':256128,'seq':4096,'mlp':'geglu','tied':true,'post_norms':true,"
          "'attn_softcap':50,'logit_softcap':30,'sliding_window':4096,'global_every':2,"
          "'embed_scale':true}",
          9.242, 0, 0.0005, 0},
-        /* arXiv 2503.19786, table 1: 25,600M beside 1,416M of the embedding. */
+        /* arXiv 2503.19786, table 1: 25,600M and 1,416M of the embedding. */
         {"Gemma 3 27B",
          "{'layers':62,'hidden':5376,'heads':32,'kv_heads':16,'head_dim':128,'ffn':21504,"
          "'vocab':262144,'seq':4096,'mlp':'geglu','tied':true,'post_norms':true,"

@@ -32,7 +32,7 @@ static struct pl_observation observed(int tp, int pp, int dp, double factor)
     return (struct pl_observation){layout(tp, pp, dp), 2 * factor, 2, 0.005, 0};
 }
 
-static void without_trials_the_model_speaks_and_doubts(void **state)
+static void without_trials_the_model_answers_with_a_wide_interval(void **state)
 {
     struct pl_calibration *c = pl_calibration_new(NULL, 0, NULL);
     struct pl_layout l = layout(8, 2, 4);
@@ -357,7 +357,7 @@ static void hidden_scales_of_published_tables_are_projected(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(without_trials_the_model_speaks_and_doubts),
+    cmocka_unit_test(without_trials_the_model_answers_with_a_wide_interval),
     cmocka_unit_test(a_common_factor_is_carried_to_other_scales),
     cmocka_unit_test(a_trend_over_scales_is_followed),
     cmocka_unit_test(wild_trials_widen_the_interval),

@@ -274,7 +274,7 @@ static void patience_of_any_length_gives_an_answer(void **state)
     }
 }
 
-static void counts_are_said_where_nothing_fits(void **state)
+static void counts_are_reported_where_nothing_fits(void **state)
 {
     struct world x = world_of("gpt-1T", "dgx-a100", 1, 64, "megatron");
     struct pl_problem p = world_problem(&x);
@@ -427,7 +427,7 @@ int main(void)
         cmocka_unit_test(families_are_folded_and_nothing_is_lost),
         cmocka_unit_test(equivalents_are_counted),
         cmocka_unit_test(a_short_list_of_families_is_the_beginning_of_a_long_one),
-        cmocka_unit_test(counts_are_said_where_nothing_fits),
+        cmocka_unit_test(counts_are_reported_where_nothing_fits),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

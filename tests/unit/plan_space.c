@@ -129,9 +129,9 @@ static void a_list_longer_than_its_limit_is_refused(void **state)
     struct err e = {0};
 
     (void)state;
-    assert_true(pl_space_list(&l, &n, 10, &s, &p, &e) < 0);
+    assert_true(pl_space_list(&l, &n, 10, &s, &p, NULL, &e) < 0);
     assert_null(l);
-    assert_int_equal(pl_space_list(&l, &n, 1 << 20, &s, &p, &e), 0);
+    assert_int_equal(pl_space_list(&l, &n, 1 << 20, &s, &p, NULL, &e), 0);
     assert_int_equal(n, pl_space_enumerate(&s, &p, NULL, NULL));
     free(l);
 }
@@ -160,7 +160,7 @@ static void derived_keys_restrict(void **state)
     struct err e = {0};
 
     (void)state;
-    assert_int_equal(pl_space_list(&l, &n, 10000, &s, &p, &e), 0);
+    assert_int_equal(pl_space_list(&l, &n, 10000, &s, &p, NULL, &e), 0);
     assert_true(n > 0);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(l[i].dp, 4);
@@ -281,7 +281,7 @@ static void the_naive_baseline_of_a_large_model_is_split(void **state)
     assert_true(l.tp * l.pp > 8 && pl_fits(&p, &l, 0.05));
 }
 
-static double modelled(const struct pl_problem *p, const struct pl_layout *l)
+static double modeled(const struct pl_problem *p, const struct pl_layout *l)
 {
     struct pl_cost cost;
 
@@ -325,9 +325,9 @@ static void check_default(const struct world *x, int devices)
     if (!pl_layout_check(NULL, &p, &l) || !pl_fits(&p, &l, headroom))
         fail_msg("%s %d %s: %s is illegal or does not fit", x->m.name, devices, x->t->name, text);
     if ((l.world < pl_cluster_devices(p.cluster) || l.recompute) != (*note != 0) ||
-        (any && modelled(&p, &l) > modelled(&p, &naive) * (1 + 1e-9)))
+        (any && modeled(&p, &l) > modeled(&p, &naive) * (1 + 1e-9)))
         fail_msg("%s %d %s: %s, \"%s\", %g s where naive takes %g", x->m.name, devices, x->t->name,
-                 text, note, modelled(&p, &l), any ? modelled(&p, &naive) : NAN);
+                 text, note, modeled(&p, &l), any ? modeled(&p, &naive) : NAN);
     /* Without pipeline and recomputation tp is all that is left to a model of many layers. */
     if (!*note && (lacks_overlap(&p, &l) ||
                    (l.tp > node && pl_trainer_takes(x->t, PL_KEY_PP, 2) && x->t->full) ||
@@ -385,7 +385,7 @@ static void the_default_baseline_is_what_an_engineer_starts_from(void **state)
     (void)state;
     assert_true(l.world == 512 && l.ep == 8 && l.tp == 2 && l.sp && l.pp > 1 && l.vp > 1 &&
                 l.zero && l.overlap_grad_reduce && l.overlap_moe_a2a && !l.recompute);
-    assert_true(modelled(&p, &l) < 1.02 * modelled(&p, &published));
+    assert_true(modeled(&p, &l) < 1.02 * modeled(&p, &published));
 
     l = default_of(&dense, "");
     assert_true(l.world == 128 && l.tp > 1 && l.tp <= 8 && l.sp && l.pp > 1 && l.zero == 1);
@@ -410,7 +410,7 @@ static void the_default_baseline_follows_links_and_memory(void **state)
     more = l = default_of(&one, "");
     assert_true(l.dp == 8 && l.micro_batch > 1);
     more.micro_batch *= 2;
-    assert_true(!pl_fits(&p, &more, 0.05) || modelled(&p, &more) > modelled(&p, &l));
+    assert_true(!pl_fits(&p, &more, 0.05) || modeled(&p, &more) > modeled(&p, &l));
 }
 
 static void the_default_baseline_says_where_it_gives_way(void **state)

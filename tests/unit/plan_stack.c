@@ -203,7 +203,7 @@ static void runs_narrow_what_they_depend_on(void **state)
                        1e-6); /* there are none */
 }
 
-static void a_run_without_memory_swells_what_is_held(void **state)
+static void a_run_out_of_memory_raises_the_planned_bytes(void **state)
 {
     struct world x = world_of("llama-8b", "dgx-h100", 1, 64, "any");
     struct pl_sample run = {.model = &x.m,
@@ -233,7 +233,7 @@ int main(void)
         cmocka_unit_test(runs_of_a_stack_teach_its_constants),
         cmocka_unit_test(without_runs_the_prior_is_what_is_known),
         cmocka_unit_test(runs_narrow_what_they_depend_on),
-        cmocka_unit_test(a_run_without_memory_swells_what_is_held),
+        cmocka_unit_test(a_run_out_of_memory_raises_the_planned_bytes),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

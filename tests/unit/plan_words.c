@@ -62,21 +62,21 @@ static void weights_are_kept_twice_unless_they_are_gathered_narrow(void **state)
                       x.m.layers / 32;
     static const struct {
         int precision;
-        double beside, instead; /* bytes a weight beyond those of bf16 */
+        double added, instead; /* bytes a weight beyond those of bf16 */
     } row[] = {
         {PL_FP8_CURRENT, 2, 0}, {PL_MXFP8, 2 + 2 / 32.0, 2 / 32.0}, {PL_NVFP4, 9 / 8.0, -7 / 8.0}};
-    struct pl_memory bf16, beside, instead;
+    struct pl_memory bf16, added, instead;
 
     (void)state;
     pl_memory_rank(&bf16, problem_of(&x), &l, 8); /* a stage between the ends */
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         l.precision = row[i].precision;
         l.fp8_param_gather = 0;
-        pl_memory_rank(&beside, problem_of(&x), &l, 8);
+        pl_memory_rank(&added, problem_of(&x), &l, 8);
         l.fp8_param_gather = 1;
         pl_memory_rank(&instead, problem_of(&x), &l, 8);
-        assert_true(fabs((beside.bytes[PL_MEM_WEIGHTS] - bf16.bytes[PL_MEM_WEIGHTS]) / matrices -
-                         row[i].beside) < 1e-9);
+        assert_true(fabs((added.bytes[PL_MEM_WEIGHTS] - bf16.bytes[PL_MEM_WEIGHTS]) / matrices -
+                         row[i].added) < 1e-9);
         assert_true(fabs((instead.bytes[PL_MEM_WEIGHTS] - bf16.bytes[PL_MEM_WEIGHTS]) / matrices -
                          row[i].instead) < 1e-9);
         assert_true(instead.bytes[PL_MEM_MASTER] == bf16.bytes[PL_MEM_MASTER] &&

@@ -164,7 +164,7 @@ static void a_discarded_trial_may_come_again(void **state)
     se_search_free(s);
 }
 
-static void a_budget_ends_and_waits_for_what_is_out(void **state)
+static void a_spent_budget_waits_for_outstanding_trials(void **state)
 {
     struct se_search *s = small_search(", 'budget': {'trials': 5}, 'search': {'parallel': 4}");
     struct se_trial t[6];
@@ -250,7 +250,7 @@ static void the_best_is_found(void **state)
     (void)state;
     small_spec(&spec, "");
     p = se_spec_problem(&spec);
-    pl_space_list(&list, &n, 100000, spec.space, &p, &e);
+    pl_space_list(&list, &n, 100000, spec.space, &p, NULL, &e);
     for (size_t i = 0; i < n; i++)
         top = fmax(top, made_up(&list[i]));
     for (int i = 0; i < 30 && se_ask(&t, s) == SE_TRIAL; i++)
@@ -748,7 +748,7 @@ static void a_slow_network_is_not_a_slow_node(void **state)
     assert_int_equal(se_spec_parse(&spec, campaign, NULL, &e), 0);
     assert_int_equal(se_search_new(&s, &spec, &e), 0);
     struct pl_problem p = se_spec_problem(&spec);
-    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, &e), 0);
+    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, NULL, &e), 0);
     near = wide(list, n, 2, 1);
     far_too = wide(list, n, 16, 2);
     known = wide(list, n, 8, 4);
@@ -800,7 +800,7 @@ static const char *run_as_planned(int n, int *since)
 }
 
 /* A small expected regret alone ends nothing: the last five trials brought nothing. */
-static void a_campaign_ends_after_trials_that_brought_nothing(void **state)
+static void a_campaign_ends_after_trials_without_improvement(void **state)
 {
     int since;
 
@@ -815,7 +815,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(refused_tells_change_nothing),
     cmocka_unit_test(absurd_measurements_leave_the_search_unharmed),
     cmocka_unit_test(a_discarded_trial_may_come_again),
-    cmocka_unit_test(a_budget_ends_and_waits_for_what_is_out),
+    cmocka_unit_test(a_spent_budget_waits_for_outstanding_trials),
     cmocka_unit_test(a_spent_clock_ends_too),
     cmocka_unit_test(grid_exhausts_every_layout_once),
     cmocka_unit_test(a_small_space_is_exhausted_or_converges_with_the_reason),
@@ -827,7 +827,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(looking_often_does_not_stop_a_good_trial),
     cmocka_unit_test(a_concurrent_refit_is_adopted),
     cmocka_unit_test(a_slow_network_is_not_a_slow_node),
-    cmocka_unit_test(a_campaign_ends_after_trials_that_brought_nothing),
+    cmocka_unit_test(a_campaign_ends_after_trials_without_improvement),
     cmocka_unit_test(importance_adds_up_and_finds_the_key_that_matters),
     cmocka_unit_test(answers_have_their_shape),
     cmocka_unit_test(proposals_are_legal_and_new_over_random_spaces),

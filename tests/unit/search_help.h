@@ -49,7 +49,7 @@ static inline struct se_table *small_table(void)
 
     small_spec(&spec, "");
     struct pl_problem p = se_spec_problem(&spec);
-    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, &e), 0);
+    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, NULL, &e), 0);
     assert_int_equal(se_table_new(&t, list, n, &e), 0);
     assert_int_equal(se_table_set_prior(t, &spec, &e), 0);
     free(list);

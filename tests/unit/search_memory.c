@@ -37,7 +37,7 @@ static double best_of(const struct se_spec *s)
     size_t n = 0;
     struct err e;
 
-    assert_int_equal(pl_space_list(&list, &n, 100000, s->space, &p, &e), 0);
+    assert_int_equal(pl_space_list(&list, &n, 100000, s->space, &p, NULL, &e), 0);
     for (size_t i = 0; i < n; i++)
         best = fmax(best, truth(s, &list[i]));
     return best;
@@ -52,7 +52,7 @@ static double brier(const struct se_search *s, const struct se_spec *spec)
     size_t n = 0;
     struct err e;
 
-    assert_int_equal(pl_space_list(&list, &n, 100000, spec->space, &p, &e), 0);
+    assert_int_equal(pl_space_list(&list, &n, 100000, spec->space, &p, NULL, &e), 0);
     for (size_t i = 0; i < n; i++) {
         struct se_predicted q;
         double d;
@@ -119,7 +119,7 @@ static void the_first_prediction_of_memory_is_the_plan(void **state)
     load(&spec);
     spec.use_memory_prior = true;
     p = se_spec_problem(&spec);
-    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, &e), 0);
+    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, NULL, &e), 0);
     assert_int_equal(se_search_new(&s, &spec, &e), 0);
     for (size_t i = 0; i < n; i += 1 + n / 50) {
         struct se_predicted q;

@@ -158,7 +158,7 @@ static void earlier(struct se_source *ret, const double *factor)
     if (se_spec_parse(&ret->spec, campaign, NULL, &e) < 0)
         fail_msg("%s: %s", e.pointer, e.text);
     p = se_spec_problem(&ret->spec);
-    assert_int_equal(pl_space_list(&list, &n, 1000000, ret->spec.space, &p, &e), 0);
+    assert_int_equal(pl_space_list(&list, &n, 1000000, ret->spec.space, &p, NULL, &e), 0);
     se_spec_done(&ret->spec);
     ret->n = 25;
     ret->trial = mem_alloc((size_t)ret->n * sizeof(*ret->trial));

@@ -651,7 +651,7 @@ static void a_slash_at_the_end_is_the_same_folder(void **state)
     one_end(&o);
 }
 
-static void what_cannot_be_written_is_known_before(void **state)
+static void an_unwritable_folder_is_known_before_training(void **state)
 {
     struct one o;
     struct err e = {0};
@@ -695,7 +695,7 @@ int main(void)
         cmocka_unit_test(a_folders_coefficient_is_hugging_faces),
         cmocka_unit_test(a_foreign_folder_is_not_replaced),
         cmocka_unit_test(a_slash_at_the_end_is_the_same_folder),
-        cmocka_unit_test(what_cannot_be_written_is_known_before),
+        cmocka_unit_test(an_unwritable_folder_is_known_before_training),
     };
 
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);

@@ -240,7 +240,7 @@ static json_t *last_line(const char *path)
     return v;
 }
 
-static void numbers_that_are_none_become_null(void **state)
+static void numbers_that_are_not_finite_become_null(void **state)
 {
     AUTO_FREE char *dir = unit_folder("events"), *path = mem_printf("%s/e.jsonl", dir);
     AUTO(tr_events) *ev = events_open(path);
@@ -253,7 +253,7 @@ static void numbers_that_are_none_become_null(void **state)
     file_remove_tree(dir, NULL);
 }
 
-static void of_many_ranks_the_slowest_of_each_group_is_said(void **state)
+static void of_many_ranks_the_slowest_of_each_group_is_reported(void **state)
 {
     AUTO_FREE char *dir = unit_folder("events"), *path = mem_printf("%s/e.jsonl", dir);
     AUTO(tr_events) *ev = events_open(path);
@@ -315,7 +315,7 @@ static void a_second_run_appends(void **state)
     file_remove_tree(dir, NULL);
 }
 
-static void a_full_disk_is_kept_in_mind_and_training_goes_on(void **state)
+static void a_full_disk_is_remembered_and_training_continues(void **state)
 {
     struct err e = {0};
     struct tr_events *ev = NULL;
@@ -386,11 +386,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lines_are_those_of_the_protocol),
-        cmocka_unit_test(numbers_that_are_none_become_null),
-        cmocka_unit_test(of_many_ranks_the_slowest_of_each_group_is_said),
+        cmocka_unit_test(numbers_that_are_not_finite_become_null),
+        cmocka_unit_test(of_many_ranks_the_slowest_of_each_group_is_reported),
         cmocka_unit_test(any_text_gives_valid_json),
         cmocka_unit_test(a_second_run_appends),
-        cmocka_unit_test(a_full_disk_is_kept_in_mind_and_training_goes_on),
+        cmocka_unit_test(a_full_disk_is_remembered_and_training_continues),
         cmocka_unit_test(other_ranks_have_none),
         cmocka_unit_test(people_read_the_same_on_the_console),
         cmocka_unit_test(a_run_too_short_to_measure_claims_no_rate),

@@ -76,7 +76,7 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-static void slower_than_promised_is_said_once_until_it_recovers(void **state)
+static void slower_than_promised_is_reported_once_until_it_recovers(void **state)
 {
     struct scene s;
 
@@ -183,7 +183,7 @@ static void the_text_file_is_what_prometheus_reads(void **state)
     done(&s);
 }
 
-static void a_name_with_quotes_is_a_label_still(void **state)
+static void a_name_with_quotes_stays_one_label(void **state)
 {
     struct scene s;
     AUTO_FREE char *text = NULL;
@@ -198,7 +198,7 @@ static void a_name_with_quotes_is_a_label_still(void **state)
     done(&s);
 }
 
-static void a_full_disk_is_said_once_and_the_run_goes_on(void **state)
+static void a_full_disk_is_reported_once_and_the_run_continues(void **state)
 {
     struct scene s;
 
@@ -218,14 +218,14 @@ static void a_full_disk_is_said_once_and_the_run_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slower_than_promised_is_said_once_until_it_recovers),
+        cmocka_unit_test(slower_than_promised_is_reported_once_until_it_recovers),
         cmocka_unit_test(a_short_hiccup_is_no_reason_to_warn),
         cmocka_unit_test(a_straggler_is_named_once),
         cmocka_unit_test(alternating_ranks_are_no_stragglers),
         cmocka_unit_test(metrics_are_a_line_a_step),
-        cmocka_unit_test(a_name_with_quotes_is_a_label_still),
+        cmocka_unit_test(a_name_with_quotes_stays_one_label),
         cmocka_unit_test(the_text_file_is_what_prometheus_reads),
-        cmocka_unit_test(a_full_disk_is_said_once_and_the_run_goes_on),
+        cmocka_unit_test(a_full_disk_is_reported_once_and_the_run_continues),
     };
 
     return cmocka_run_group_tests_name("watch", tests, NULL, NULL);

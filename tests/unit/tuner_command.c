@@ -147,7 +147,7 @@ static void a_trainer_has_the_rules_of_the_export_that_it_uses(void **state)
     (void)state;
     fixture_open(&f, "follows", "");
     conf = with_trainer(&f, "");
-    assert_int_equal(tn_campaign_check(&draft, NULL, f.svc, illegal, &e), -EINVAL);
+    assert_int_equal(tn_campaign_check(&draft, NULL, f.svc, illegal, NULL, &e), -EINVAL);
     assert_string_equal(e.pointer, "/baseline");
     assert_non_null(strstr(e.text, "trainer deepspeed does not support pp > 1"));
     fixture_create(&f, id, REFUSED(""));

@@ -784,7 +784,7 @@ static void golden_files_match_to_the_letter(void **state)
 }
 
 /* Megatron divides by top_k and adds the layers up: mixtral-8x7b has 32 with experts, top_k 2. */
-static void the_load_balancing_loss_presses_as_hard_there(void **state)
+static void the_load_balancing_loss_has_the_same_gradient_there(void **state)
 {
     static const struct {
         enum pl_aux_loss aux_loss;
@@ -889,7 +889,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(slurm_jobs_are_placed_in_segments_of_a_domain),
     cmocka_unit_test(unknown_targets_are_not_found),
     cmocka_unit_test(golden_files_match_to_the_letter),
-    cmocka_unit_test(the_load_balancing_loss_presses_as_hard_there),
+    cmocka_unit_test(the_load_balancing_loss_has_the_same_gradient_there),
     cmocka_unit_test(the_bundled_file_is_a_whole_run),
     cmocka_unit_test(an_unverified_export_says_so),
 };

@@ -35,7 +35,7 @@ static void lines_are_hosts_with_their_cores(void **state)
     tn_hosts_free(h);
 }
 
-static void what_is_no_host_file_is_refused_with_its_line(void **state)
+static void an_invalid_host_file_is_refused_with_its_line(void **state)
 {
     static const struct {
         const char *text, *says;
@@ -125,7 +125,7 @@ static void ranks_share_cores_only_where_that_is_allowed(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lines_are_hosts_with_their_cores),
-    cmocka_unit_test(what_is_no_host_file_is_refused_with_its_line),
+    cmocka_unit_test(an_invalid_host_file_is_refused_with_its_line),
     cmocka_unit_test(trials_get_disjoint_cores_node_by_node),
     cmocka_unit_test(ranks_share_cores_only_where_that_is_allowed),
 };

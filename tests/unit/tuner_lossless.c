@@ -239,7 +239,7 @@ static void export_all(const struct world *x, const struct pl_layout *l, const c
 }
 
 /* The models of memory and time know every legal layout, too. */
-static void is_modelled(const struct world *x, const struct pl_layout *l)
+static void is_modeled(const struct world *x, const struct pl_layout *l)
 {
     struct pl_memory memory;
     struct pl_cost cost;
@@ -264,7 +264,7 @@ static int of_model(const struct world *x, size_t o, struct rng *r, int wanted, 
         note(seen, &l, &x->m);
         export_all(x, &l, own[o].target);
         if (found <= EACH)
-            is_modelled(x, &l);
+            is_modeled(x, &l);
     }
     return found;
 }
@@ -406,7 +406,7 @@ static void gpipe_takes_fewer_micro_batches_than_stages(void **state)
 }
 
 /* What a trainer does by itself need not be said; what is said is judged. */
-static void what_a_trainer_does_by_itself_need_not_be_said(void **state)
+static void what_a_trainer_always_does_may_be_left_out(void **state)
 {
     struct world x;
     struct pl_layout l;
@@ -455,7 +455,7 @@ int main(void)
         cmocka_unit_test(every_legal_layout_is_exported_without_loss),
         cmocka_unit_test(what_a_trainer_cannot_run_is_refused_by_key_and_trainer),
         cmocka_unit_test(gpipe_takes_fewer_micro_batches_than_stages),
-        cmocka_unit_test(what_a_trainer_does_by_itself_need_not_be_said),
+        cmocka_unit_test(what_a_trainer_always_does_may_be_left_out),
         cmocka_unit_test(every_trainer_has_a_baseline),
     };
 

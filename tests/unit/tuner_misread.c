@@ -91,7 +91,7 @@ static void what_looks_like_a_degree_is_never_ignored(void **state)
 }
 
 /* Settings of the targets that have such words, or a degree of one, and are none. */
-static void what_is_no_degree_is_listed(void **state)
+static void settings_that_are_no_degree_are_listed(void **state)
 {
     static const struct {
         const char *source, *text;
@@ -518,7 +518,7 @@ static void what_only_python_could_tell_is_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_looks_like_a_degree_is_never_ignored),
-    cmocka_unit_test(what_is_no_degree_is_listed),
+    cmocka_unit_test(settings_that_are_no_degree_are_listed),
     cmocka_unit_test(arguments_in_yaml_are_read),
     cmocka_unit_test(values_in_yaml_are_read_in_every_form),
     cmocka_unit_test(parts_of_scripts_are_refused),

@@ -81,7 +81,7 @@ static void a_line_without_an_end_is_skipped_in_bounded_memory(void **state)
     file_remove_tree(folder, NULL);
 }
 
-static void reading_goes_on_at_an_offset(void **state)
+static void reading_continues_at_an_offset(void **state)
 {
     AUTO_FREE char *folder = unit_folder("offset");
     AUTO_FREE char *path = mem_printf("%s/events", folder);
@@ -169,7 +169,7 @@ static void a_program_may_say_that_it_ends_itself(void **state)
     }
 }
 
-static void what_is_no_event_of_ours_decides_nothing(void **state)
+static void foreign_lines_decide_nothing(void **state)
 {
     static const char *const lines[] = {
         "",
@@ -248,7 +248,7 @@ static void a_zombie_does_not_live(void **state)
     waitpid(child, NULL, 0);
 }
 
-static void a_damaged_exit_file_is_none(void **state)
+static void a_damaged_exit_file_counts_as_missing(void **state)
 {
     AUTO_FREE char *folder = unit_folder("exit");
     AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_EXIT_FILE);
@@ -399,14 +399,14 @@ static void memory_is_measured_of_real_trials_only(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_torn_line_waits_for_its_end),
     cmocka_unit_test(a_line_without_an_end_is_skipped_in_bounded_memory),
-    cmocka_unit_test(reading_goes_on_at_an_offset),
+    cmocka_unit_test(reading_continues_at_an_offset),
     cmocka_unit_test(the_golden_files_are_understood),
     cmocka_unit_test(a_program_may_say_that_it_ends_itself),
-    cmocka_unit_test(what_is_no_event_of_ours_decides_nothing),
+    cmocka_unit_test(foreign_lines_decide_nothing),
     cmocka_unit_test(the_first_error_is_the_cause),
     cmocka_unit_test(an_attempt_is_claimed_once),
     cmocka_unit_test(a_zombie_does_not_live),
-    cmocka_unit_test(a_damaged_exit_file_is_none),
+    cmocka_unit_test(a_damaged_exit_file_counts_as_missing),
     cmocka_unit_test(cores_belong_to_one_trial_at_a_time),
     cmocka_unit_test(core_lists_are_read_and_refused),
     cmocka_unit_test(students_t_is_that_of_the_tables),

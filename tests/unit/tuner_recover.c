@@ -45,7 +45,7 @@ static void sql(const struct fixture *f, const char *text)
 }
 
 /* The supervisor is the reaper of all that its trial starts, whatever environment it has. */
-static void what_hides_its_mark_dies_with_its_trial(void **state)
+static void a_process_that_hides_its_mark_ends_with_its_trial(void **state)
 {
     AUTO_FREE char *folder = unit_folder("stray");
     AUTO_FREE char *path = mem_printf("%s/stray", folder), *text = NULL;
@@ -74,7 +74,7 @@ static void what_hides_its_mark_dies_with_its_trial(void **state)
 }
 
 /* However often: that daemons die says nothing about the trial. */
-static void what_was_never_launched_is_launched_later(void **state)
+static void a_trial_never_launched_is_launched_later(void **state)
 {
     struct fixture f;
     char id[32];
@@ -104,7 +104,7 @@ static void what_was_never_launched_is_launched_later(void **state)
     fixture_close(&f);
 }
 
-static void a_trial_that_others_stop_is_no_crash(void **state)
+static void a_trial_stopped_from_outside_is_no_crash(void **state)
 {
     struct fixture f;
     char id[32];
@@ -190,7 +190,7 @@ static void a_clock_that_jumps_ends_no_trial(void **state)
 }
 
 /* What a trial puts in the place of its log is no way to other files, and keeps nobody waiting. */
-static void a_log_that_is_no_file_tells_nothing(void **state)
+static void a_log_that_is_no_file_is_ignored(void **state)
 {
     static const char *const tricks[] = {"a link", "a pipe"};
 
@@ -326,7 +326,7 @@ static void count_call(void *arg)
 }
 
 /* A stop that wants its trials back waits for those that are not known yet. */
-static void a_stop_ends_what_is_coming_back(void **state)
+static void a_stop_ends_campaigns_that_are_being_restored(void **state)
 {
     struct fixture f;
     char source[32], id[32];
@@ -356,15 +356,15 @@ static void a_stop_ends_what_is_coming_back(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(what_hides_its_mark_dies_with_its_trial),
-    cmocka_unit_test(what_was_never_launched_is_launched_later),
-    cmocka_unit_test(a_trial_that_others_stop_is_no_crash),
+    cmocka_unit_test(a_process_that_hides_its_mark_ends_with_its_trial),
+    cmocka_unit_test(a_trial_never_launched_is_launched_later),
+    cmocka_unit_test(a_trial_stopped_from_outside_is_no_crash),
     cmocka_unit_test(what_cannot_be_adopted_now_is_adopted_later),
     cmocka_unit_test(a_clock_that_jumps_ends_no_trial),
-    cmocka_unit_test(a_log_that_is_no_file_tells_nothing),
+    cmocka_unit_test(a_log_that_is_no_file_is_ignored),
     cmocka_unit_test(a_verification_begins_anew),
     cmocka_unit_test(an_informed_campaign_comes_back_in_the_background),
-    cmocka_unit_test(a_stop_ends_what_is_coming_back),
+    cmocka_unit_test(a_stop_ends_campaigns_that_are_being_restored),
 };
 
 UNIT_MAIN(tests)

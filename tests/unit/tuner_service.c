@@ -27,7 +27,7 @@ static void a_campaign_runs_to_its_budget(void **state)
     fixture_close(&f);
 }
 
-static void each_outcome_is_recognised(void **state)
+static void each_outcome_is_recognized(void **state)
 {
     static const struct {
         const char *fault, *state, *cls;
@@ -146,7 +146,7 @@ static void a_campaign_in_which_everything_crashes_pauses(void **state)
     fixture_close(&f);
 }
 
-static void cancelling_kills_even_what_ignores_term(void **state)
+static void canceling_kills_even_what_ignores_term(void **state)
 {
     struct fixture f;
     char id[32];
@@ -263,7 +263,7 @@ static void a_campaign_that_cannot_be_brought_back_leaves_nothing_running(void *
     conf_free(conf);
 }
 
-static void verification_alternates_and_gives_an_interval(void **state)
+static void verification_interleaves_runs_and_gives_an_interval(void **state)
 {
     static const struct {
         const char *fault, *verdict;
@@ -600,7 +600,7 @@ static void bad_campaigns_are_refused_with_the_field(void **state)
         struct tn_draft *d = NULL;
         struct err e = {0};
 
-        assert_int_equal(tn_campaign_check(&d, NULL, f.svc, body, &e), -EINVAL);
+        assert_int_equal(tn_campaign_check(&d, NULL, f.svc, body, NULL, &e), -EINVAL);
         if (strncmp(e.pointer, cases[i].pointer, strlen(cases[i].pointer)) != 0)
             fail_msg("%s: pointer %s, %s", cases[i].body, e.pointer, e.text);
     }
@@ -610,16 +610,16 @@ static void bad_campaigns_are_refused_with_the_field(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_campaign_runs_to_its_budget),
-    cmocka_unit_test(each_outcome_is_recognised),
+    cmocka_unit_test(each_outcome_is_recognized),
     cmocka_unit_test(a_slow_trial_times_out_and_bounds_its_throughput),
     cmocka_unit_test(a_silent_trial_is_a_hang_and_is_tried_once_more),
     cmocka_unit_test(a_fault_of_the_data_pauses_and_resume_tries_again),
     cmocka_unit_test(a_campaign_in_which_everything_crashes_pauses),
-    cmocka_unit_test(cancelling_kills_even_what_ignores_term),
+    cmocka_unit_test(canceling_kills_even_what_ignores_term),
     cmocka_unit_test(pausing_lets_the_running_trial_finish),
     cmocka_unit_test(an_open_trial_is_adopted_by_the_next_service),
     cmocka_unit_test(a_campaign_that_cannot_be_brought_back_leaves_nothing_running),
-    cmocka_unit_test(verification_alternates_and_gives_an_interval),
+    cmocka_unit_test(verification_interleaves_runs_and_gives_an_interval),
     cmocka_unit_test(a_projection_is_judged_by_later_trials),
     cmocka_unit_test(logs_of_other_trainers_are_read),
     cmocka_unit_test(a_rate_above_the_peak_is_a_warning_and_no_result),

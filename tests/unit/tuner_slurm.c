@@ -121,7 +121,7 @@ static void words_of_slurmstepd_are_understood(void **state)
     }
 }
 
-static void what_may_succeed_later_is_no_refusal(void **state)
+static void a_transient_failure_is_no_refusal(void **state)
 {
     (void)state;
     assert_true(tn_slurm_transient("sbatch: error: Batch job submission failed: Unable to contact "
@@ -189,7 +189,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(accounting_gives_the_last_run_of_a_job),
     cmocka_unit_test(ends_are_told_apart),
     cmocka_unit_test(words_of_slurmstepd_are_understood),
-    cmocka_unit_test(what_may_succeed_later_is_no_refusal),
+    cmocka_unit_test(a_transient_failure_is_no_refusal),
     cmocka_unit_test(the_configuration_becomes_arguments),
 };
 

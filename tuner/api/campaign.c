@@ -6,15 +6,13 @@
 void tn_api_campaign_list(struct web_request *rq)
 {
     static const char *const sorts[] = {"created", "name", "state", NULL};
-    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING, DB_DONE,
-                                         DB_FAILED,  DB_CANCELLED, NULL};
     struct db_filter f;
     struct err e;
     AUTO_STR items = {0};
     const char *next;
     int64_t total;
 
-    if (!tn_api_filter(&f, rq, sorts, states))
+    if (!tn_api_filter(&f, rq, sorts, db_campaign_states))
         return;
     if (tn_campaign_list(&items, &next, &total, tn_api_svc(rq), web_arena(rq), &f, &e) < 0)
         web_reply_error(rq, &e);
@@ -38,7 +36,7 @@ static void draft_check(struct web_request *rq, void *arg)
 {
     struct draft *d = arg;
 
-    d->r = tn_campaign_check_within(&d->draft, &d->rules, d->svc, d->body, web_unwanted(rq), &d->e);
+    d->r = tn_campaign_check(&d->draft, &d->rules, d->svc, d->body, web_unwanted(rq), &d->e);
     if (d->r == 0 && d->dry_run)
         d->answer = tn_draft_json(d->draft);
 }
@@ -61,8 +59,7 @@ static void draft_done(struct web_request *rq, void *arg)
         web_reply_json(rq, 200, d->answer);
         return;
     }
-    d->r = tn_campaign_create_once(&v, d->svc, d->draft, web_principal(rq), keyed ? &once : NULL,
-                                   &d->e);
+    d->r = tn_campaign_create(&v, d->svc, d->draft, web_principal(rq), keyed ? &once : NULL, &d->e);
     if (d->r < 0) {
         web_reply_error(rq, &d->e);
         return;

@@ -15,7 +15,7 @@ void tn_api_readyz(struct web_request *rq)
     bool ready = json_is_true(json_object_get(v, "ready"));
 
     web_reply_header(rq, "Cache-Control", "no-store");
-    /* Whoever may not read campaigns learns whether, not what is where. */
+    /* A caller that may not read campaigns learns whether, not what is where. */
     if (web_scope(rq) < WEB_READ) {
         json_t *check;
         size_t i;
@@ -45,16 +45,14 @@ static void split_metric(struct str *out, const char *name, const char *type, co
 
 static void add_campaigns(struct str *out, const struct tn_stats *stats)
 {
-    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
-                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
-
     str_add(out, "# HELP partune_campaigns campaigns by state\n# TYPE partune_campaigns gauge\n");
-    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+    for (int i = 0; i < DB_CAMPAIGN_STATES; i++) {
+        const char *state = db_campaign_states[i];
         int64_t simulated = stats->simulated.campaigns_by_state[i];
 
-        str_addf(out, "partune_campaigns{state=\"%s\",simulated=\"false\"} %lld\n", states[i],
+        str_addf(out, "partune_campaigns{state=\"%s\",simulated=\"false\"} %lld\n", state,
                  (long long)(stats->all.campaigns_by_state[i] - simulated));
-        str_addf(out, "partune_campaigns{state=\"%s\",simulated=\"true\"} %lld\n", states[i],
+        str_addf(out, "partune_campaigns{state=\"%s\",simulated=\"true\"} %lld\n", state,
                  (long long)simulated);
     }
 }

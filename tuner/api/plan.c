@@ -13,21 +13,6 @@ static double headroom(const struct pl_trainer *trainer)
     return trainer->bundled ? 0 : 0.05;
 }
 
-/* How the trainer runs, where the body says so. */
-static int parse_stack(struct tn_api_job *ret, const json_t *stack, struct err *error)
-{
-    ret->stacked = (struct pl_trainer){0};
-    if (!stack || json_is_null(stack))
-        return 0;
-    if (ret->trainer->bundled)
-        return err_at(error, -EINVAL, "/stack",
-                      "trainer %s runs as it does: \"stack\" is for trainers on GPUs",
-                      ret->trainer->name);
-    return pl_stack_parse(&ret->stacked, stack, ret->trainer, error) < 0
-               ? err_under(error, "/stack")
-               : 0;
-}
-
 static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error)
 {
@@ -52,7 +37,7 @@ static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_
         ret->trainer = pl_trainer_find("any");
     if (!ret->trainer)
         return err_at(error, -EINVAL, "/trainer", "unknown trainer \"%s\"", trainer);
-    if ((r = parse_stack(ret, json_object_get(body, "stack"), error)) < 0)
+    if ((r = pl_stack_of(&ret->stacked, body, ret->trainer, error)) < 0)
         return r;
     r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,
                           ret->trainer, error);

@@ -216,7 +216,7 @@ static const char *data_folder(struct web_request *rq, const char *name)
     return arena_strdup(web_arena(rq), real);
 }
 
-/* What the verification measured of the winner stands in place of what the search did: the search
+/* What the verification measured of the winner replaces what the search did: the search
  * picked the fastest of many, and its number is too high on average. */
 static void set_prediction(struct tn_export_in *in, const json_t *interval)
 {

@@ -61,7 +61,7 @@ struct cl {
  * borrowed, may be NULL. Every failure has been printed already; the result is an exit code. */
 int cl_call(json_t **ret, struct cl *client, const char *method, const char *path,
             const json_t *body);
-/* The same without a word: the status, 0 when nobody answered. For whoever tries again. */
+/* The same, but prints nothing: the status, 0 when nobody answered. For a caller that retries. */
 long cl_try(json_t **ret, struct cl *client, const char *method, const char *path,
             const json_t *body);
 /* One exchange, whatever its status, without a word. RET->text is freed by the caller in any case.
@@ -79,8 +79,7 @@ int cl_exchange(struct cl_answer *ret, const struct cl *client, const char *meth
 int cl_call_text(char **ret, size_t *ret_size, struct cl *client, const char *path);
 
 enum cl_signal {
-    CL_OPENED, /* the stream is there, for the first time or again: what was missed can be asked for
-                */
+    CL_OPENED, /* the stream is open, for the first time or again: ask for what was missed */
     CL_EVENT,  /* with its name and data, which are borrowed */
     CL_LOST,   /* it broke; it is tried again */
     CL_TICK,   /* every 200 ms or so, and when a key was pressed */
@@ -119,8 +118,8 @@ void cl_table_print(const struct cl *client, const struct cl_table *table, FILE 
 void cl_table_done(struct cl_table *table);
 int cl_columns(const char *text);                 /* that TEXT needs on a terminal */
 size_t cl_fitting(const char *text, int columns); /* bytes of TEXT that fit */
-const char *cl_paint(const struct cl *client,
-                     const char *state); /* color of a state, "" for none */
+/* The color of STATE, "" for none. */
+const char *cl_paint(const struct cl *client, const char *state);
 
 /* ---- screen.c ------------------------------------------------------------ */
 
@@ -151,8 +150,8 @@ void cl_print_json(const json_t *json);
 void cl_print_event(const char *event, const json_t *data);
 /* Layout, throughput and ratio of a best or baseline object, on a line. */
 void cl_print_result(FILE *out, const char *title, const json_t *json);
-/* What stands before a unit or behind a name where JSON, a resource, says that it is simulated; ""
- * where it does not. */
+/* Goes before a unit or behind a name where JSON, a resource, says that it is simulated; else "".
+ */
 const char *cl_simulated_word(const json_t *json); /* "simulated " */
 const char *cl_simulated_mark(const json_t *json); /* " (simulated)" */
 /* An empty table of trials, as watch and trials print them; FIRST is one of them, or NULL. COLUMNS
@@ -185,7 +184,7 @@ void cl_write_text(const struct cl *client, char *text, size_t len);
 struct cl_command {
     const char *name, *operands;
     int min, max;
-    const char *options; /* beside the common ones, with blanks around */
+    const char *options; /* besides the common ones, with blanks around */
     int (*run)(struct cl *client);
     const char *help;
 };

@@ -186,20 +186,49 @@ static void campaign_to_plan(json_t *body)
 static void print_left_out(const struct cl *client, double equivalents)
 {
     if (!client->args.unfold)
-        puts("variants differ in sp, zero_scope and overlap flags\n(--unfold lists each)");
+        puts("variants differ in zero_scope and flags (sp, overlap)\n(--unfold lists each)");
     if (equivalents > 0)
         printf("%.0f equivalent layouts are omitted\n(the same seconds and memory as one that is "
                "listed)\n",
                equivalents);
 }
 
-int cl_plan(struct cl *client)
+/* The layouts of the answer PLAN; returns how many equivalent ones it omits. */
+static double print_layouts(const struct cl *client, const json_t *plan)
 {
     struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
-    AUTO_JSON *body = NULL, *v = NULL;
     double equivalents = 0;
     json_t *it;
     size_t i;
+
+    json_array_foreach(json_object_get(plan, "items"), i, it) {
+        char rate[32], b[24];
+        double mfu = cl_number(it, "mfu");
+
+        cl_table_add(&t, 0, "%zu", i + 1);
+        cl_table_add(&t, 1, "%s", cl_string(it, "text"));
+        cl_table_add(&t, 2, "%s", cl_rate(rate, cl_number(it, "tokens_per_s")));
+        cl_table_add(&t, 3, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
+        cl_table_add(&t, 4, "%.4g", cl_number(it, "seconds.total"));
+        cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
+        if (cl_number(it, "variants.count") > 0)
+            cl_table_add(&t, 6, "+ %.0f, down to %.1f %%", cl_number(it, "variants.count"),
+                         100 *
+                             (cl_number(it, "variants.worst") / cl_number(it, "tokens_per_s") - 1));
+        cl_table_add(&t, 7, "%s", cl_string(it, "why"));
+        equivalents += cl_number(it, "equivalents");
+    }
+    if (t.rows)
+        cl_table_print(client, &t, stdout);
+    else
+        printf("  %s\n", cl_string(plan, "reason"));
+    cl_table_done(&t);
+    return equivalents;
+}
+
+int cl_plan(struct cl *client)
+{
+    AUTO_JSON *body = NULL, *plan = NULL;
     int code;
 
     if (client->args.example)
@@ -217,43 +246,21 @@ int cl_plan(struct cl *client)
     json_object_set_new(body, "top", json_integer(client->args.top));
     if (client->args.unfold)
         json_object_set_new(body, "fold", json_false());
-    code = cl_call(&v, client, "POST", "/v1/plan", body);
+    code = cl_call(&plan, client, "POST", "/v1/plan", body);
     if (code != CL_OK)
         return code;
     if (client->args.json) {
-        cl_print_json(v);
+        cl_print_json(plan);
         return CL_OK;
     }
-    json_array_foreach(json_object_get(v, "items"), i, it) {
-        char rate[32], b[24];
-        double mfu = cl_number(it, "mfu");
-
-        cl_table_add(&t, 0, "%zu", i + 1);
-        cl_table_add(&t, 1, "%s", cl_string(it, "text"));
-        cl_table_add(&t, 2, "%s", cl_rate(rate, cl_number(it, "tokens_per_s")));
-        cl_table_add(&t, 3, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
-        cl_table_add(&t, 4, "%.4g", cl_number(it, "seconds.total"));
-        cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
-        if (cl_number(it, "variants.count") > 0)
-            cl_table_add(&t, 6, "+ %.0f, down to %.1f %%", cl_number(it, "variants.count"),
-                         100 *
-                             (cl_number(it, "variants.worst") / cl_number(it, "tokens_per_s") - 1));
-        cl_table_add(&t, 7, "%s", cl_string(it, "why"));
-        equivalents += cl_number(it, "equivalents");
-    }
-    if (json_is_false(json_object_get(v, "exact")))
+    if (json_is_false(json_object_get(plan, "exact")))
         printf("%.0f legal layouts were examined within the time limit, the most promising "
                "first; the space has more\n",
-               cl_number(v, "legal"));
-    printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"),
-           cl_number(v, "fitting"));
-    if (t.rows)
-        cl_table_print(client, &t, stdout);
-    else
-        printf("  %s\n", cl_string(v, "reason"));
-    cl_table_done(&t);
-    print_left_out(client, equivalents);
-    print_excluded(client, v);
+               cl_number(plan, "legal"));
+    printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(plan, "legal"),
+           cl_number(plan, "fitting"));
+    print_left_out(client, print_layouts(client, plan));
+    print_excluded(client, plan);
     return CL_OK;
 }
 

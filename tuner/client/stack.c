@@ -69,7 +69,7 @@ static int parse_row(struct study *study, const json_t *row, const json_t *file,
     int r;
 
     if (!json_is_object(row))
-        return err_set(error, -EINVAL, "a row is an object");
+        return err_set(error, -EINVAL, "a row must be an object");
     if ((r = jx_keys(row, keys, error)) < 0 || (r = jx_need(row, "layout", error)) < 0 ||
         (r = jx_get_f64(&sample.seconds, row, "seconds", 1e-6, 1e9, error)) < 0 ||
         (r = jx_get_f64(&gib, row, "memory_gib", 1e-3, 1e6, error)) < 0 ||
@@ -81,7 +81,7 @@ static int parse_row(struct study *study, const json_t *row, const json_t *file,
     if (pl_layout_parse(&sample.layout, json_object_get(row, "layout"), &problem, error) < 0)
         return err_under(error, "/layout");
     if (sample.layout.dp < 1)
-        return err_at(error, -EINVAL, "/layout/world", "world %d is not divided",
+        return err_at(error, -EINVAL, "/layout/world", "world %d is not a multiple of the degrees",
                       sample.layout.world);
     sample.bytes = gib * 0x1p30;
     study->sample[study->n++] = sample;
@@ -101,8 +101,7 @@ static int parse_trainer(struct pl_trainer *ret, const json_t *file, struct err 
     row = pl_trainer_find(rules ? rules : name);
     row = row ? row : pl_trainer_find("any");
     if (row->bundled)
-        return err_at(error, -EINVAL, "/trainer", "trainer %s runs as it does: nothing to learn",
-                      row->name);
+        return err_at(error, -EINVAL, "/trainer", "trainer %s has no stack to learn", row->name);
     *ret = *row;
     if (json_object_get(file, "stack") &&
         pl_stack_parse(ret, json_object_get(file, "stack"), row, error) < 0)

@@ -226,7 +226,7 @@ static bool heartbeat(struct cl *client, struct job *job)
         if (status >= 400 && status < 500)
             return false;
         if (status == 0 || status >= 500)
-            return true; /* nobody there: the trial goes on meanwhile */
+            return true; /* nobody there: the trial keeps running */
     }
     return true;
 }

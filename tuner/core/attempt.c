@@ -639,7 +639,7 @@ int tn_attempt_recover(struct tn_campaign *campaign, struct tn_trial *trial,
     if (a->ncpus < 0)
         a->ncpus = 0;
     assert(a->ncpus <= TN_MAX_CORES);
-    if (row->started != DB_NULL || row->created != DB_NULL) { /* its time goes on where it was */
+    if (row->started != DB_NULL || row->created != DB_NULL) { /* its time continues */
         int64_t age = clock_wall_ms() - (row->started != DB_NULL ? row->started : row->created);
 
         if (age > 0 && (uint64_t)age < a->started)

@@ -46,7 +46,7 @@ struct tn_attempt {
     struct tn_reader reader[TN_STREAMS];
     struct tn_log_state log;
     int64_t stored;         /* events before this offset are in the database */
-    struct tn_batch *batch; /* steps read in this turn */
+    struct tn_batch *batch; /* steps of this turn, on their way into the database */
     uint64_t started, last_event, last_step_event; /* monotonic ms */
     enum tn_stop_reason stop;
     double bound; /* tokens/s at most, of a pruned one */
@@ -80,11 +80,8 @@ void tn_attempt_read(struct tn_attempt *attempt); /* take in new events */
 /* From the launcher: what waited in a queue has begun. */
 void tn_attempt_runs(struct tn_attempt *attempt);
 void tn_attempt_tick_in(struct tn_attempt *attempt, uint64_t ms); /* look again soon */
-void tn_attempt_abandon(
-    struct tn_attempt *attempt); /* the daemon ends: close handles, leave processes */
-
-/* Steps of one turn on their way into the database. */
-struct tn_batch;
+/* The daemon ends: close handles, leave processes. */
+void tn_attempt_abandon(struct tn_attempt *attempt);
 
 /* Record the end of an attempt: one transaction. Negative: the store cannot be written, try again.
  */

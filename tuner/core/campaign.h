@@ -37,8 +37,7 @@ struct tn_campaign {
     struct tn_campaign *next;
     struct tn_service *svc;
     char id[TN_ID_TEXT];
-    const char
-        *state; /* DB_RUNNING, DB_PAUSED or DB_VERIFYING; others are not in memory but to drain */
+    const char *state; /* running, paused or verifying; others are in memory only to drain */
     struct tn_engine *engine;
     struct tn_trial *queue; /* ascending n */
     int running;            /* attempts */

@@ -87,8 +87,8 @@ static int prepare(struct tn_draft *draft, const atomic_bool *unwanted, struct e
     return r == -ECANCELED ? 0 : r;
 }
 
-int tn_campaign_check_within(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
-                             const json_t *body, const atomic_bool *unwanted, struct err *error)
+int tn_campaign_check(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
+                      const json_t *body, const atomic_bool *unwanted, struct err *error)
 {
     struct tn_draft *d = mem_alloc(sizeof(*d));
     int r;
@@ -111,12 +111,6 @@ int tn_campaign_check_within(struct tn_draft **ret, json_t **ret_rules, struct t
     return 0;
 }
 
-int tn_campaign_check(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
-                      const json_t *body, struct err *error)
-{
-    return tn_campaign_check_within(ret, ret_rules, svc, body, NULL, error);
-}
-
 struct tn_draft *tn_draft_free(struct tn_draft *draft)
 {
     if (draft) {
@@ -132,7 +126,7 @@ static const struct tn_spec *spec_of(const struct tn_draft *draft)
     return draft->engine ? draft->engine->spec : draft->spec;
 }
 
-/* About: the baseline's time by the cost model stands for every trial. What does not fit is not
+/* About: the baseline's time by the cost model is taken for every trial. What does not fit is not
  * tried, but for the baseline. */
 json_t *tn_draft_json(const struct tn_draft *draft)
 {
@@ -312,8 +306,8 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     return 0;
 }
 
-int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                            const char *owner, const struct tn_once *once, struct err *error)
+int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
+                       const char *owner, const struct tn_once *once, struct err *error)
 {
     char id[TN_ID_TEXT];
     int r;
@@ -323,10 +317,4 @@ int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draf
                                 : insert(ret, svc, owned_d, id, owner, once, error);
     tn_draft_free(owned_d);
     return r;
-}
-
-int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                       const char *owner, struct err *error)
-{
-    return tn_campaign_create_once(ret, svc, owned_d, owner, NULL, error);
 }

@@ -19,14 +19,12 @@ struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id)
 
 void tn_campaign_set_state(struct tn_campaign *campaign, const char *state)
 {
-    static const char *const known[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
-                                        DB_DONE,    DB_CANCELLED, DB_FAILED};
     uint64_t now = tn_now_ms();
     bool active = !strcmp(state, DB_RUNNING) || !strcmp(state, DB_VERIFYING);
 
-    for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (!strcmp(known[i], state))
-            campaign->state = known[i];
+    for (int i = 0; i < DB_CAMPAIGN_STATES; i++)
+        if (!strcmp(db_campaign_states[i], state))
+            campaign->state = db_campaign_states[i];
     assert(campaign->state && !strcmp(campaign->state, state));
     if (campaign->active_since) {
         campaign->active_s += (double)(now - campaign->active_since) / 1000.0;
@@ -36,8 +34,8 @@ void tn_campaign_set_state(struct tn_campaign *campaign, const char *state)
         campaign->active_since = now ? now : 1;
 }
 
-/* Whoever comes, or comes back, is as far as the one that has used least of those at work: it
- * claims nothing for the time when it was not there. */
+/* A campaign that joins, or rejoins, starts at the lowest share of those at work, so absence earns
+ * no credit. */
 static void join_share(struct tn_campaign *campaign)
 {
     double least = INFINITY;

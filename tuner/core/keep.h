@@ -26,7 +26,7 @@ void tn_retain_stats(struct tn_stats *ret, const struct tn_service *svc);
 /* Remove the folder PATH of the data directory: it is gone at once, its files a while later. */
 int tn_trash(struct tn_service *svc, const char *path, struct err *error);
 
-int tn_removal_open(struct tn_service *svc, struct err *error); /* go on with what is left */
+int tn_removal_open(struct tn_service *svc, struct err *error); /* resume what is left */
 void tn_removal_go(struct tn_service *svc); /* something was deleted, or has become old */
 void tn_removal_close(struct tn_service *svc);
 

@@ -20,7 +20,7 @@ struct tn_launcher {
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
     /* Is a campaign possible at all on what it has? */
     int (*admit)(const struct tn_service *svc, const struct tn_spec *spec, struct err *error);
-    /* Hold the cores (or what else it needs) of layout L: false when they are busy. */
+    /* Hold the cores (or what else it needs) of the attempt's layout: false when they are busy. */
     bool (*reserve)(struct tn_attempt *attempt);
     void (*release)(struct tn_attempt *attempt);
     /* Would somebody run another trial of this campaign now? NULL: as many as search.parallel. */

@@ -5,11 +5,12 @@
  * That takes a moment, except for a search over many layouts, and one that earlier campaigns inform
  * (search.warm_start): it fits those first. Either may take seconds, so it is built on a thread of
  * its own, BUILDERS of them at a time, and a new campaign over many layouts begins so, too. These
- * threads have low priority, and what they start inherits it: whoever asks the daemon for something
- * meanwhile comes first. libuv's pool would not do: its threads cannot take back a priority that
- * they gave away, and other campaigns' trials wait for them. Until then the campaign is what its
- * row says and not in memory; requests that need it there are refused for the moment. At the start
- * nothing is launched until all are back, since they may hold cores, and /readyz says so.
+ * threads have low priority, and what they start inherits it: a client that asks the daemon for
+ * something meanwhile comes first. libuv's pool would not do: its threads cannot take back a
+ * priority that they gave away, and other campaigns' trials wait for them. Until then the campaign
+ * is what its row says and not in memory; requests that need it there are refused for the moment.
+ * At the start nothing is launched until all are back, since they may hold cores, and /readyz says
+ * so.
  */
 #include <assert.h>
 #include <errno.h>

@@ -18,10 +18,10 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bo
 #define TN_PREPARING "preparing the space"
 void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space space);
 bool tn_campaign_reviving(const struct tn_service *svc, const char *id);
-int tn_campaign_is_back(const struct tn_service *svc, const char *id,
-                        struct err *error); /* -EAGAIN */
-int tn_reviving(const struct tn_service *svc,
-                bool at_start); /* campaigns; only those of the start */
+/* -EAGAIN while it is being brought back. */
+int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err *error);
+/* How many campaigns are; AT_START: only those of the start. */
+int tn_reviving(const struct tn_service *svc, bool at_start);
 /* It cannot be brought back: it is paused for that reason. */
 void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
                          const struct err *why);

@@ -9,7 +9,7 @@
  * While the next one in turn waits for more cores than are free, smaller trials of others go before
  * it, but not for ever: once it has waited for ROOM_MS, campaigns behind it start nothing on that
  * launcher until it has its cores. They also wait while it asks its search for the trial that it
- * will start, else the end of each of its trials would give their cores to whoever is next.
+ * will start, else the end of each of its trials would give their cores to the next campaign.
  */
 #include <assert.h>
 #include <errno.h>

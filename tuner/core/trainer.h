@@ -34,8 +34,8 @@ struct tn_trainer {
     /* The rest may be NULL. */
     bool (*direct)(const struct tn_attempt *attempt); /* no mpiexec: it starts its ranks itself */
     void (*environment)(const struct tn_attempt *attempt, struct tn_argv *env);
-    const char *(*directory)(
-        const struct tn_attempt *attempt); /* to start in; NULL: the attempt's folder */
+    /* To start in; NULL: the attempt's directory. */
+    const char *(*directory)(const struct tn_attempt *attempt);
     const char *(*results_of)(const struct tn_attempt *attempt);
     void (*tick)(struct tn_attempt *attempt);
     void (*finish)(struct tn_attempt *attempt); /* its last process is gone, all lines are read */

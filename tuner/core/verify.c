@@ -1,5 +1,5 @@
 /*
- * Verification: winner and baseline run alternately, so that a drift of the machine meets both.
+ * Verification: interleaved runs of winner and baseline, so that a drift of the machine meets both.
  *
  * Pair i runs winner, baseline if i is even and baseline, winner if i is odd. A pair gives one
  * ratio of throughputs; the result is their geometric mean exp(m) with the interval exp(m +- t s /

@@ -1,5 +1,5 @@
 /*
- * Winner and baseline, alternately: the next pair of a verification, and what all pairs say.
+ * Interleaved runs of winner and baseline: the next pair of a verification, and what all pairs say.
  */
 #ifndef TUNER_VERIFY_H
 #define TUNER_VERIFY_H

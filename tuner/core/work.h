@@ -1,6 +1,6 @@
 /*
  * What is at work: the head of each list of this folder, and what is counted. Each list belongs to
- * the file that is named beside it.
+ * the file that is named next to it.
  */
 #ifndef TUNER_WORK_H
 #define TUNER_WORK_H

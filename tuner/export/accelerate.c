@@ -29,7 +29,7 @@ static bool needs_megatron(const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
-    /* dp_replicate > 1 beside tp or cp needs dp_shard > 1, so unsharded they are Megatron's too. */
+    /* dp_replicate > 1 with tp or cp needs dp_shard > 1, so unsharded they are Megatron's too. */
     return l->pp > 1 || l->ep > 1 || l->sp || l->zero == 1 ||
            (l->zero == 0 && (l->tp > 1 || l->cp > 1));
 }
@@ -40,7 +40,7 @@ static bool plain(const struct tn_export_in *in)
     return in->layout->zero == 0 && !needs_megatron(in);
 }
 
-/* FSDP shards over cp, too, and beside cp or tp over more than that. */
+/* FSDP shards over cp, too, and with cp or tp over more than that. */
 static bool says_shard(const struct pl_layout *layout)
 {
     return layout->shard % layout->cp == 0 && layout->shard > layout->cp;

@@ -6,7 +6,7 @@
  * export with gaps is refused by name unless loss is allowed, and then lists what is lost in the
  * file itself; a broken rule is always refused, because the target would not start.
  *
- * The version that each target is written for stands in its row. The keys come from the targets'
+ * The version that each target is written for is in its row. The keys come from the targets'
  * own sources.
  */
 #ifndef TUNER_EXPORT_EXPORT_H
@@ -50,8 +50,8 @@ enum { TN_MAX_FINDINGS = 96 };
 
 /* Both are UTF-8 whatever was cut off to fit. */
 struct tn_finding {
-    char setting[72]; /* "schedule", "model.mlp": where it stands in the layout, or model./workload.
-                         Of an import: the name that the source has for it */
+    char setting[72]; /* "schedule", "model.mlp": its place in the layout, or model./workload. Of an
+                         import: the name that the source has for it */
     char detail[200];
 };
 

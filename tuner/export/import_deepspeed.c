@@ -142,7 +142,7 @@ static int deepspeed_batch(struct tn_imported *out, json_t *json, struct err *er
     return batch_of_file(out, batch, micro, steps, error);
 }
 
-/* Sequence parallelism of Ulysses, with the replicas of its mesh beside it. */
+/* Sequence parallelism of Ulysses, with the replicas of its mesh. */
 static int sequence_parallel(struct tn_imported *out, json_t *json, struct err *error)
 {
     struct pl_layout *l = &out->layout;

@@ -77,7 +77,7 @@ static int *megatron_number(struct megatron *import, const char *flag)
     return NULL;
 }
 
-/* Sizes of the model: they are the campaign's, so here they are only held against it. */
+/* Sizes of the model: they are the campaign's, so here they are only compared with it. */
 static const int *model_number(const struct pl_model *model, const char *flag)
 {
     const struct {
@@ -160,7 +160,7 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
     }
     if (strcmp(flag, "--bf16") && strcmp(flag, "--fp16"))
         return false;
-    if (set && import->l->precision == PL_FP32) /* --fp8-format beside it says more */
+    if (set && import->l->precision == PL_FP32) /* --fp8-format says more */
         import->l->precision = PL_BF16;
     if (set && !strcmp(flag, "--fp16"))
         tn_finding_add(&import->out->ignored, flag, "taken as bf16, which needs the same bytes");

@@ -2,7 +2,7 @@
  * A shell script as the arguments of the program that it starts. Nothing is run: variables and
  * arrays that the script itself sets are put in their places, word by word as a shell splits them;
  * what only a shell could tell ($(…), a variable of the environment) stays as it is written
- * and is marked, so that whoever needs the word refuses it by name.
+ * and is marked, so that a reader who needs the word refuses it by name.
  *
  * Branches are not taken. What is set within if, a loop, a case, braces, or behind && is marked as
  * maybe said.

@@ -17,7 +17,7 @@ struct titan {
     int old_batch, old_microbatches; /* as it was said before local_batch_size and microbatch_size:
                                         the pipeline's micro-batches are counted, one a stage */
     int64_t micro_tokens, step_tokens; /* of a micro-batch, of a step; 0: counted in sequences */
-    int pp_microbatches;               /* of a step, beside micro_tokens */
+    int pp_microbatches;               /* of a step, with micro_tokens */
     bool sp_off, checkpointing_said, any_said;
     int first_less, last_less; /* layers that the first and the last stage have less */
     int every_layers;          /* of which selective checkpointing takes one; 0: operators */

@@ -9,11 +9,10 @@
 
 /* The target's file in the job, each a word of its shell. */
 struct tn_place {
-    const char *file; /* its path */
-    const char
-        *folder; /* that Python has to search for it, and its name there: letters, digits, _ */
-    const char *module;
-    const char *mpi; /* what starts the bundled trainer's ranks */
+    const char *file;   /* its path */
+    const char *folder; /* that Python has to search for it */
+    const char *module; /* its name there: letters, digits, _ */
+    const char *mpi;    /* what starts the bundled trainer's ranks */
 };
 
 /* A job script around the file of a target. */
@@ -53,11 +52,11 @@ void tn_torchrun(struct str *out, const struct tn_export_in *in);
 
 extern const char *const tn_megatron_carries[]; /* of Megatron-LM and Megatron-Bridge */
 
-/* Megatron-LM and Megatron-Bridge. Layers divide into equal stages; embedding and loss count as
- * layers, and those divide; what is switched on of the
- * layout's overlap, where Megatron takes it; rules that the layout breaks. */
+/* For Megatron-LM and Megatron-Bridge. Do the layers divide into equal stages? */
 bool tn_megatron_even(const struct tn_export_in *in);
+/* Do they with the embedding, the loss or both counted as layers? The results say which. */
 bool tn_megatron_counts(bool *ret_embedding, bool *ret_loss, const struct tn_export_in *in);
+/* What is switched on of the layout's overlap, where Megatron takes it; is zero 2 or 3 FSDP's? */
 bool tn_megatron_gathers(const struct pl_layout *layout);
 bool tn_megatron_overlaps_experts(const struct pl_layout *layout);
 bool tn_megatron_overlaps_p2p(const struct pl_layout *layout);
@@ -163,7 +162,7 @@ enum tn_word_why {
     TN_WORD_GIVEN = 'g', /* $1, "$@": the script's own arguments */
 };
 
-/* A word of a command. What is not known stands in TEXT as in the script; UNKNOWN is the first part
+/* A word of a command. What is not known is in TEXT as in the script; UNKNOWN is the first part
  * of it that is not ("$TP"), empty where the word is known but may not be said. */
 struct tn_word {
     char *text, *unknown;

@@ -1,7 +1,7 @@
 /*
  * The bundled trainer: the file that `partune-train --config` reads. Everything that we can say, it
  * can read. The file is a whole production run: where the data are, a folder of checkpoints named
- * after the trial, from which a second start goes on, and the throughput that was promised.
+ * after the trial, from which a second start resumes, and the throughput that was promised.
  */
 #include "tuner/export/internal.h"
 
@@ -71,7 +71,7 @@ static void write_config(struct str *out, const struct tn_export_in *in,
 enum { STARTS = 100, QUICK_STARTS = 5, QUICK_S = 60 };
 
 /* What a launcher says of ranks that it ended, or that ended together, is not the reason; the event
- * file is, which lies beside the target's file. */
+ * file is, which is next to the target's file. */
 static void status_of_events(struct str *out)
 {
     str_add(out, "    case $(tail -n 1 \"$job.events\") in\n"
@@ -82,7 +82,7 @@ static void status_of_events(struct str *out)
                  "    *'\"class\":\"data\"'*) status=68 ;;\n    esac\n");
 }
 
-/* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
+/* A lost rank takes the bundled trainer's job down; this starts it again, and it resumes from its
  * newest checkpoint. The codes are those after which it must not
  * (docs/howto/tune-the-bundled-trainer.md); 126 and 127 are the shell's for a command that it
  * cannot run. */

@@ -81,7 +81,7 @@ void tn_add_clean(struct str *out, const char *text)
 }
 
 /* The fastest of many noisy numbers is too high on average: where nothing was measured again, what
- * the search believes of the layout stands first. */
+ * the search predicts for the layout comes first. */
 static void add_expected(struct str *out, const char *mark, const struct tn_export_in *in)
 {
     const char *of = in->basis == TN_MEASURED ? "" : " of one more run";

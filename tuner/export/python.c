@@ -194,7 +194,7 @@ static const char *definition(const struct python *parser, const char *function)
     return NULL;
 }
 
-/* The configuration begins as what CALLEE returns. What it sets was read where it stands above, and
+/* The configuration begins as what CALLEE returns. What it sets was read further up, and
  * this function may change it. */
 static int built_on(struct python *parser, const char *callee)
 {
@@ -314,7 +314,7 @@ static bool product(char buf[32], const char *text)
     }
 }
 
-/* What stands between FROM and the end of the value, as the setting PATH. */
+/* What is between FROM and the end of the value, as the setting PATH. */
 static int say_text(struct python *parser, const char *path, const char *from)
 {
     size_t n = (size_t)(parser->p - from);

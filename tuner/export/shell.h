@@ -41,7 +41,7 @@ struct tn_sh {
     struct tn_sh_list bare;    /* without a program: commands that begin with -- */
     struct tn_sh_list here;    /* texts of here-documents */
     struct tn_sh_list pending; /* their ends, read from the line that opens them */
-    struct tn_sh_list *last;   /* where a line that begins with -- goes on */
+    struct tn_sh_list *last;   /* what a line that begins with -- continues */
     char program[96];          /* "" until one is found */
     int depth, cases;          /* of conditions; of case among them */
     bool chained;              /* behind && or || */

@@ -331,7 +331,7 @@ void tn_supervised_end(struct tn_service *svc, const char *folder, const char *m
     uint64_t until = tn_now_ms() + (uint64_t)grace + OBEY_MS;
     struct tn_proc p;
 
-    /* Whoever has not claimed it by now will not start anything. */
+    /* A supervisor that has not claimed it by now will not start anything. */
     if (!file_exists(folder) || tn_run_claim(folder, NULL, mark, NULL) == 0)
         return;
     if (tn_run_read(&p, folder, NULL) == 0 && tn_proc_alive(&p) && kill(p.pid, SIGTERM) == 0)

@@ -1,5 +1,6 @@
 /*
- * Short programs that are run for their answer, beside the loop. Owns those that have not answered.
+ * Short programs that are run for their answer, next to the loop. Owns those that have not
+ * answered.
  */
 #ifndef TUNER_COMMAND_H
 #define TUNER_COMMAND_H

@@ -5,7 +5,7 @@
  * A trial sees the hosts as the cluster describes its nodes: `devices_per_node` ranks on each host
  * but the last. One that fits on a single host takes the fullest that has room, so that whole hosts
  * stay free for those that span several; these get hosts that nothing else uses, since what runs
- * beside them would share their links.
+ * next to them would share their links.
  */
 #include <assert.h>
 #include <errno.h>

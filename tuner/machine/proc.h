@@ -53,7 +53,7 @@ int64_t tn_oom_kills(void);
 int tn_cpus_parse(int *ret, int max, const char *text);
 char *tn_cpus_text(char *buf, size_t size, const int *cpus, int count);
 
-/* Find PROGRAM: as given with a slash, beside this program or in its ../libexec/partune, in PATH;
+/* Find PROGRAM: as given with a slash, next to this program or in its ../libexec/partune, in PATH;
  * NULL where it is none of these. */
 char *tn_find_program(const char *given, const char *name);
 
@@ -74,8 +74,8 @@ struct tn_exit {
 };
 
 /* Claim the attempt whose folder this is, for SELF: creates run.json with its whole content, or
- * fails with -EEXIST when somebody else was first. Whoever claims decides: a supervisor that finds
- * the claim taken must not start anything, and a daemon that claims (SELF NULL) knows that nothing
+ * fails with -EEXIST when somebody else was first. The claim decides: a supervisor that finds
+ * it taken must not start anything, and a daemon that claims (SELF NULL) knows that nothing
  * will start. */
 int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mark,
                  struct err *error);

@@ -14,8 +14,8 @@ struct tn_slots {
     int count, free;
 };
 
-void tn_slots_init(struct tn_slots *slots,
-                   int limit); /* cores that this process may use, LIMIT at most (0: all) */
+/* The cores that this process may use, LIMIT at most (0: all). */
+void tn_slots_init(struct tn_slots *slots, int limit);
 /* COUNT free cores into RET_CPUS: neighbors if there are; false, none taken, when there are
  * fewer. */
 bool tn_slots_take(int *ret_cpus, struct tn_slots *slots, int count);

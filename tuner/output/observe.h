@@ -41,8 +41,8 @@ void tn_seen_done(struct tn_seen *seen);
 enum tn_line tn_observe(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, const char *line,
                         size_t len);
 void tn_seen_step(struct tn_seen *seen, double ms, double loss, bool warmup); /* count a step */
-double
-tn_seen_median_ms(const struct tn_seen *seen); /* of the last measured steps; NAN without one */
+/* Of the last measured steps; NAN without one. */
+double tn_seen_median_ms(const struct tn_seen *seen);
 
 /* Whole lines of a growing file. A line over the limit is skipped; a torn last line waits for its
  * end. */

@@ -242,9 +242,9 @@ static void wait_for_child(struct run *run)
     }
 }
 
-/* What is left of the attempt, and gets SIG (0: nothing): whoever carries the mark, else whoever
- * has thrown it away with the rest of the environment, who is our child as soon as the parent is
- * gone. */
+/* What is left of the attempt, and gets SIG (0: nothing): processes with the mark, else those
+ * that have thrown it away with the rest of the environment, which are our children as soon as
+ * their parent is gone. */
 static int remains(const struct run *run, int sig)
 {
     int pids[256];

@@ -157,7 +157,7 @@ static void on_late(int sig)
     _exit(0);
 }
 
-/* Ends in LATE_S whatever is at work beside the loop. */
+/* Ends within LATE_S, whatever other threads are doing. */
 static void finish(struct daemon *daemon)
 {
     signal(SIGALRM, on_late);

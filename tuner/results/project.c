@@ -1,9 +1,9 @@
 /*
- * Projection: a campaign's trials calibrate the cost model, which then speaks of other scales.
+ * Projection: a campaign's trials calibrate the cost model, which then predicts other scales.
  *
  * Every projection is kept as an artifact of its campaign. When a later trial measures the very
  * layout, model and batch that a projection spoke of, what was said is compared with what was seen;
- * these errors of the past stand beside each new projection.
+ * these past errors are shown with each new projection.
  */
 #include <errno.h>
 #include <math.h>

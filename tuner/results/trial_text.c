@@ -3,7 +3,7 @@
  *
  * Trials are shown by the hundred, so their text is written at once instead of by way of a tree of
  * values: columns that hold JSON go into it as they are, and nothing is allocated for a field.
- * Whoever needs the tree parses the text, so there is one form of a trial only.
+ * A caller that needs the tree parses the text, so there is one form of a trial only.
  */
 #include <math.h>
 

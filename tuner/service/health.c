@@ -112,13 +112,11 @@ void tn_stats(struct tn_stats *ret, struct tn_service *svc)
 {
     struct tn_work *work = tn_work(svc);
     struct tn_machine *machine = tn_machine(svc);
-    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
-                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
 
     *ret = work->stats;
-    for (size_t i = 0; i < ARRAY_LEN(states); i++)
+    for (int i = 0; i < DB_CAMPAIGN_STATES; i++)
         db_campaign_count(&ret->all.campaigns_by_state[i], &ret->simulated.campaigns_by_state[i],
-                          tn_db(svc), states[i], TN_SIMULATED);
+                          tn_db(svc), db_campaign_states[i], TN_SIMULATED);
     for (const struct tn_attempt *a = work->attempts; a; a = a->next) {
         ret->all.running_attempts += !a->ended;
         ret->simulated.running_attempts += !a->ended && tn_is_simulated(a->launcher->name);

@@ -60,7 +60,7 @@ static void on_wake(uv_async_t *handle)
     if (svc->phase->kicked)
         turn_launchers(svc);
     tn_sched_run(svc);
-    check_stopped(svc); /* the last: whoever waits for it may close everything */
+    check_stopped(svc); /* the last: its callback may close everything */
 }
 
 /* ---- the clock: retries, wall budgets, housekeeping ---------------------- */
@@ -323,7 +323,7 @@ static void close_attempts(struct tn_service *svc)
     }
 }
 
-/* A supervisor goes on without us: only the handle ends. */
+/* A supervisor continues without us: only the handle ends. */
 static void close_process(uv_handle_t *handle, void *svc)
 {
     if (handle->type == UV_PROCESS && handle->data == svc && !uv_is_closing(handle))

@@ -1,5 +1,5 @@
 /*
- * The whole daemon, for those who open and close it. Everybody else is given a part (state.h).
+ * The whole daemon, for the files that open and close it. Others are given a part (state.h).
  */
 #ifndef TUNER_SERVICE_H
 #define TUNER_SERVICE_H

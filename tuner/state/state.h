@@ -1,6 +1,6 @@
 /*
  * What the daemon has only once: its directory, its store, its loop; and the parts that its modules
- * own. A function asks for the part that it needs; who sees them all is service.h.
+ * own. A function asks for the part that it needs; service.h has them all.
  *
  * The database is the truth. What is in memory can be rebuilt from it at any time, and is after a
  * restart.
@@ -20,7 +20,7 @@ struct tn_phase {
     enum tn_stop stop_how;
     bool kicked;        /* something changed: the scheduler looks on the loop's next turn */
     int works;          /* jobs in libuv's pool, and campaigns that are being brought back */
-    atomic_bool ending; /* work beside the loop is no longer wanted. Any thread */
+    atomic_bool ending; /* work on other threads is no longer wanted. Any thread */
 };
 struct tn_phase *tn_phase(const struct tn_service *svc);
 
@@ -45,7 +45,7 @@ void tn_events_ready(struct tn_service *svc); /* any thread */
 /* Hand the rows that are new to the subscribers. */
 void tn_events_deliver(struct tn_service *svc);
 /* Something happened that the scheduler may want to know: a trial ended or waits, a campaign came
- * or changed. It looks on the loop's next turn; whoever says so knows nothing of it. */
+ * or changed. It looks on the loop's next turn; the caller knows nothing of it. */
 void tn_changed(struct tn_service *svc);
 
 #endif

@@ -144,7 +144,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
     snprintf(k->worker, sizeof(k->worker), "%s", worker);
     for (struct tn_ask **at = &tn_launching(svc)->asks;; at = &(*at)->next)
         if (!*at) {
-            *at = k; /* whoever waits longest is served first */
+            *at = k; /* the longest waiting is served first */
             break;
         }
     tn_changed(svc);

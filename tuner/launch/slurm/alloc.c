@@ -574,7 +574,7 @@ void tn_slurm_close(struct tn_service *svc)
 
     if (!sl)
         return;
-    /* Where trials were ended, nothing needs the allocations: scancel goes on without us. */
+    /* Where trials were ended, nothing needs the allocations: scancel finishes without us. */
     if (phase->stopping && phase->stop_how == TN_STOP_REQUEUE)
         for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
             if (al->id[0] && al->campaign[0])

@@ -1,7 +1,7 @@
 /*
  * The Slurm launcher.
  *
- *   steps   partune-run beside the daemon supervises srun (or mpiexec), which starts a step in the
+ *   steps   partune-run next to the daemon supervises srun (or mpiexec), which starts a step in the
  *           campaign's allocation (alloc.c, step.c); watched and adopted like a local trial
  *   jobs    sbatch runs partune-run on the job's first node (job.c)
  *
