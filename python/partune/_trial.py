@@ -27,7 +27,7 @@ LIMITS = {"warmup_steps": 2, "min_steps": 5, "max_steps": 30, "ci": 0.02}
 
 
 class _Over(BaseException):
-    """Leaves a loop that goes on after the trial has ended; never seen outside."""
+    """Leaves a loop that continues after the trial has ended; never seen outside."""
 
 
 class _Agreed:
@@ -109,7 +109,7 @@ class Trial:
         self._losses = []
         self._memory = (0, 0)  # bytes, rank: the worst
         self._resident = 0
-        self._begun = self._asked = self._stopped = self._summarised = False
+        self._begun = self._asked = self._stopped = self._summarized = False
         self._events = Events(
             os.environ.get("PARTUNE_TRIAL_EVENTS") if self.active else None, self.rank != 0
         )
@@ -149,12 +149,12 @@ class Trial:
 
     def _leave(self, kind, error):
         over = kind is None or issubclass(kind, _Over)
-        if over and (self._stopped or (self._asked and not self._summarised)):
+        if over and (self._stopped or (self._asked and not self._summarized)):
             self._say("stopped", n=self.n, reason="asked to stop by SIGTERM")
             raise SystemExit(_failure.EXIT_STOPPED)
-        if over and not self._summarised:
+        if over and not self._summarized:
             self._ran_out()
-        elif not over and not self._summarised and issubclass(kind, Exception):
+        elif not over and not self._summarized and issubclass(kind, Exception):
             traceback.print_exception(kind, error, error.__traceback__)
             self._fail(error)
         return over
@@ -187,7 +187,7 @@ class Trial:
         self._take(step, rows)
         ended = self._ends()
         if ended:
-            self._summarise(ended)
+            self._summarize(ended)
         elif any(row[4] for row in rows):
             self._stopped = self.done = True
 
@@ -258,7 +258,7 @@ class Trial:
         gib = self.cluster.get("device", {}).get("memory_gib")
         return int(gib * (1 << 30)) if gib else None
 
-    def _summarise(self, ended):
+    def _summarize(self, ended):
         found = _measure.stats(self._ms)
         rate = self.workload.global_batch * self.workload.seq * 1000 / found.median
         known = [loss for loss in self._losses if loss is not None]
@@ -276,12 +276,12 @@ class Trial:
             loss_last=known[-1] if known else None,
             ended=ended,
         )
-        self._summarised = self.done = True
+        self._summarized = self.done = True
 
     def _ran_out(self):
         """The script's own loop ended first."""
         if len(self._ms) >= self.limits.min_steps:
-            self._summarise("steps")
+            self._summarize("steps")
             return
         self._fail(
             _TooFewSteps(

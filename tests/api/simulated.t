@@ -100,7 +100,7 @@ is "an export needs a flag" $? 1
 has "and the refusal names it" "$(cat out)" 'is simulated: .*--allow-simulated'
 ok "verify --wait" sh -c '"$0" verify "$1" --pairs 2 --wait >out 2>&1; grep -q simulated out && ! grep -qwE "measured|verified" out' "$partune" "$id"
 
-# ---- beside a campaign that is not
+# ---- next to a campaign that is not
 real=$(call /v1/campaigns -d "$(campaign real '"remote"' '{}')" | id_of)
 has "a real campaign is not simulated" "$(call "/v1/campaigns/$real")" '"simulated":false'
 has "side by side they are told apart" "$(call /v1/compare -d '{"campaigns": ["'"$id"'", "'"$real"'"]}')" '"simulated":true,"mixed":true'

@@ -25,7 +25,7 @@ while True: kept.append(s.accept())
 pids="$pids $!"
 wait_for 20 test -s port
 
-# A first build waits longest; it does so in a tree of its own, beside what follows.
+# A first build waits longest; it does so in a tree of its own, while the rest follows.
 mkdir first
 (
     cd first || exit 99

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A campaign with very many trials is deleted: gone for everybody with the answer, removed beside other work, and a daemon
+# A campaign with very many trials is deleted: gone for everybody with the answer, removed while other work runs, and a daemon
 # that is killed in the middle leaves what the next one finishes, or the whole campaign.
 #   PT_TRIALS  how many (10000; 100000 with PT_LONG)
 . "${PT_SRC:?}/tests/api/tap.sh"

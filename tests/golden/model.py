@@ -1,7 +1,7 @@
 """Llama, Qwen 3, Mixtral, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
-top_k probabilities are renormalised. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
+top_k probabilities are renormalized. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
 that chose expert e (so f sums to top_k) and P_e the mean router probability: by sequence and layer (`AUX["sequence"]`, their mean),
 over all layers and all tokens at once (Hugging Face's), or by layer, divided by top_k and added up (Megatron's)."""
 import math

@@ -79,7 +79,7 @@ const visit = async (route) => {
     await page.waitForTimeout(500);
 };
 
-/** What the table of "Parameter importance" lists beside keys of the layout; it lists some. */
+/** What the table of "Parameter importance" lists besides keys of the layout; it lists some. */
 async function unknownShares() {
     const names = await page
         .locator(".panel:has(:text-is('Parameter importance')) .chart-table tbody tr > :first-child")

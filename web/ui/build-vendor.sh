@@ -1,7 +1,7 @@
 #!/bin/sh
 # build-vendor.sh SRC OUT [tried]: build the chart library OUT (…/vendor/echarts.min.js) from the locked packages.
 #
-# SRC is this folder in the source tree, which is only read. The packages are installed in npm/ beside OUT's folder, where
+# SRC is this folder in the source tree, which is only read. The packages are installed in npm/ next to OUT's folder, where
 # the browser tests find theirs, too.
 # Where npm's registry cannot be reached, OUT becomes a module without charts (the dashboard shows tables), and one line
 # says so. That module is older than its sources, so that the next make tries again; "tried" says that this make did.

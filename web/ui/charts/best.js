@@ -55,7 +55,7 @@ export function bestSoFar(trials) {
     return curve;
 }
 
-/** An interval that goes on beyond the scale has no cap at that end. */
+/** An interval that exceeds the scale has no cap at that end. */
 function whisker(color, ceiling) {
     return (params, api) => {
         const [x, hi] = api.coord([api.value(0), api.value(2)]);

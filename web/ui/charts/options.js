@@ -5,7 +5,7 @@ import { h } from "../lib/dom.js";
 /** Is WIDTH, the chart's in pixels, that of a phone? Then names and scales give way to the data. */
 export const narrow = (width) => width < 480;
 
-/** Zoom in a chart: control and wheel, or two fingers. One finger goes on scrolling the page. */
+/** Zoom in a chart: control and wheel, or two fingers. One finger scrolls the page. */
 export function insideZoom(more) {
     return {
         type: "inside",

@@ -265,7 +265,7 @@ function heatScale(palette, width, { label, unitOfScale, lowest, highest }) {
     };
 }
 
-function heatSeries(palette, { unit, cells, label, strong, labelled }) {
+function heatSeries(palette, { unit, cells, label, strong, labeled }) {
     const cellLabel = ({ value: [, , value] }) =>
         Number.isFinite(value) ? `{${strong(value) ? "strong" : "weak"}|${label(value)}}` : "";
     return {
@@ -274,7 +274,7 @@ function heatSeries(palette, { unit, cells, label, strong, labelled }) {
         data: cells,
         itemStyle: { borderColor: palette.surface, borderWidth: 1 },
         label: {
-            show: labelled,
+            show: labeled,
             fontSize: 11,
             formatter: cellLabel,
             // Readable on the color of its cell, in both themes.
@@ -312,7 +312,7 @@ function heat(palette, width, spec) {
         }),
         tooltip: tooltip(palette, { trigger: "item", formatter: ({ data }) => spec.tips(data) }),
         visualMap: heatScale(palette, width, { ...spec, lowest, highest }),
-        series: [heatSeries(palette, { ...spec, strong, labelled: roomy && cells.length <= 80 })],
+        series: [heatSeries(palette, { ...spec, strong, labeled: roomy && cells.length <= 80 })],
     };
 }
 

@@ -46,7 +46,7 @@ export function setText(el, text) {
     if (el.textContent !== text) el.textContent = text;
 }
 
-/** Give the focus to the page where what had it is gone: the next press of Tab goes on from there, not from the top. */
+/** Focus the page where what had the focus is gone: the next Tab continues from there, not from the top. */
 export function keepFocus() {
     if (document.activeElement && document.activeElement !== document.body) return;
     document.getElementById("main")?.focus({ preventScroll: true });

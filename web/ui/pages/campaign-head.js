@@ -1,4 +1,4 @@
-// The head of a campaign's page: what it is, how it stands, what can be done with it.
+// The head of a campaign's page: what it is, its state, what can be done with it.
 
 import { campaignPath, post, remove } from "../lib/api.js";
 import { announce, fill, h } from "../lib/dom.js";

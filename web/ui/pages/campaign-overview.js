@@ -84,7 +84,7 @@ function keepCurrent(page, list, filter) {
         const inView = list.update(trial) !== null;
         if (before ? before.state !== trial.state && !inOrder() : !inView) reloadSoon();
     };
-    // Rows say which trial is the best and how each stands against the baseline: drawn again when those change.
+    // Rows say which trial is the best and how each compares with the baseline: drawn again when those change.
     let shown = "";
     page.readers.add((campaign) => {
         const now = standing(campaign);

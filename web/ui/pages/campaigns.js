@@ -1,4 +1,4 @@
-// All campaigns: how each stands, what it found against the baseline, what it cost and what failed.
+// All campaigns: the state of each, what it found against the baseline, what it cost and what failed.
 
 import { openStream } from "../lib/live.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";

@@ -68,7 +68,7 @@ function sideBySide(caption, heads, rows) {
     );
 }
 
-/** Simulated ones beside real ones: the numbers are of two kinds. */
+/** Simulated and real ones together: the numbers are of two kinds. */
 function mixedNotice(items) {
     const n = items.filter((x) => x.simulated).length;
     return (

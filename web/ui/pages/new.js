@@ -1,4 +1,4 @@
-// A new campaign. The form edits a JSON object that is shown beside it and may be edited there just as well; after
+// A new campaign. The form edits a JSON object that is shown next to it and may be edited there just as well; after
 // every change the service is asked what it makes of it, so nobody submits something that will be refused.
 
 import { ApiError } from "../lib/api.js";

@@ -50,7 +50,7 @@ export function leftOut(items) {
     const equivalents = items.reduce((sum, item) => sum + (item.equivalents ?? 0), 0);
     return [
         items.some((item) => item.variants) &&
-            "The best layout of each family. Variants differ in sp, zero_scope and overlap flags.",
+            "The best layout of each family. Variants differ in zero_scope and flags (sp, overlap).",
         equivalents > 0 &&
             `${count(equivalents)} equivalent layouts (same time and memory as a listed one) are hidden.`,
     ]

@@ -1,4 +1,4 @@
-// What the page of one trial knows: the trial, its campaign, the best trial beside it, its steps and its trace.
+// What the page of one trial knows: the trial, its campaign, the best trial, its steps and its trace.
 
 import { campaignPath, get, trialPath } from "../lib/api.js";
 import { LIVE_TRIAL, PHASES, ordered } from "../lib/words.js";

@@ -17,7 +17,7 @@ function badge(states, state) {
 export const trialBadge = (state) => badge(TRIAL_STATES, state);
 export const campaignBadge = (state) => badge(CAMPAIGN_STATES, state);
 
-/** Beside the name of what is simulated, which its resource OF says; null beside what is not. */
+/** Shown next to the name of what is simulated, which its resource OF says; else null. */
 export const simulatedBadge = (of) =>
     of?.simulated ? h("span", { class: "badge warn", title: SIMULATED[1] }, SIMULATED[0]) : null;
 
