@@ -62,6 +62,11 @@ static void what_looks_like_a_degree_is_never_ignored(void **state)
          "`mesh.expert_parallel_degree`: 8"},
         {"deepspeed", "{\"tensor_parallel\": {\"autotp_sise\": 1, \"ep_size\": 4}}",
          "`tensor_parallel.ep_size`: 4"},
+        {"deepspeed", "{\"pipeline\": {\"stages\": 4}, \"train_batch_size\": 32}",
+         "`pipeline.stages`: 4"},
+        {"deepspeed", "{}", "none of DeepSpeed's settings"},
+        {"deepspeed", "{\"hidden_size\": 4096, \"num_hidden_layers\": 32}",
+         "none of DeepSpeed's settings"},
         {"torchtitan", "[parallelism]\ntensor_paralell_degree = 8\n",
          "did you mean parallelism.tensor_parallel_degree"},
         {"torchtitan", "[parallelsm]\ntensor_parallel_degree = 8\n",
@@ -106,7 +111,9 @@ static void settings_that_are_no_degree_are_listed(void **state)
         {"megatron", "--data-path a=1,b=2"},
         {"megatron", "--lr 8"},
         {"deepspeed", "{\"zero_optimization\": {\"stage\": 1, \"zero_hpz_partition_size\": 8}}"},
-        {"deepspeed", "{\"hybrid_engine\": {\"inference_tp_size\": 4}}"},
+        {"deepspeed", "{\"hybrid_engine\": {\"inference_tp_size\": 4}, \"bf16\": {}}"},
+        {"deepspeed", "{\"torch_autocast\": {\"enabled\": true, \"dtype\": \"bfloat16\"}}"},
+        {"deepspeed", "{\"amp\": {\"enabled\": true, \"opt_level\": \"O1\"}}"},
         {"torchtitan", "[activation_checkpoint]\nmode = 'none'\n[comm]\ntrace_buf_size = 20000\n"},
     };
     struct pl_model m = llama();
@@ -120,6 +127,8 @@ static void settings_that_are_no_degree_are_listed(void **state)
             fail_msg("%s: %s", cases[i].text, e.text);
         assert_int_equal(out.layout.tp * out.layout.pp * out.layout.cp, 1);
         assert_int_equal(out.ignored.count, 1);
+        if (strstr(cases[i].text, "autocast") || strstr(cases[i].text, "amp\""))
+            assert_int_equal(out.layout.precision, PL_BF16);
     }
 }
 

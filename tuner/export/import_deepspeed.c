@@ -19,6 +19,12 @@ static int refuse_degree(const char *name, const json_t *value, struct err *erro
     json_t *inner;
     int r = 0;
 
+    if (str_eq(name, "pipeline.stages") && text && !str_eq(text, "1"))
+        return err_set(
+            error, -EINVAL,
+            "`pipeline.stages`: %.20s: the stages are in the program (PipelineModule), and "
+            "a pipeline is not read from this file",
+            text);
     if (text && !numbers_no_degree(name) && tn_import_is_degree(dot ? dot + 1 : name, text))
         return err_set(error, -EINVAL,
                        "`%.80s`: %.20s looks like a degree, but is unknown here: use "
@@ -232,6 +238,33 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *im
     return 0;
 }
 
+/* Products in half precision by PyTorch's or Apex's means: NAME.enabled. */
+static int autocast(bool *ret, struct tn_imported *out, const json_t *json, const char *name,
+                    struct err *error)
+{
+    json_t *section = NULL;
+    bool on = false;
+    int r = jx_get_object(&section, json, name, error);
+
+    if (r == 0 && section)
+        r = jx_get_bool(&on, section, "enabled", error);
+    if (r < 0)
+        return r;
+    if (on)
+        tn_finding_add(&out->ignored, name,
+                       "taken as bf16: products are in half precision, weights stay in fp32 there");
+    *ret |= on;
+    return 0;
+}
+
+static int is_configuration(const json_t *json, const char *const *known, struct err *error)
+{
+    for (; *known; known++)
+        if (json_object_get(json, *known))
+            return 0;
+    return err_set(error, -EINVAL, "none of DeepSpeed's settings of a layout is in this file");
+}
+
 int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *model,
                         struct err *error)
 {
@@ -246,6 +279,8 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
                                         "bf16",
                                         "bfloat16",
                                         "fp16",
+                                        "torch_autocast",
+                                        "amp",
                                         "_partune",
                                         NULL};
     static const char *const zero[] = {"stage",          "overlap_comm",    "contiguous_gradients",
@@ -269,7 +304,9 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
         (r = sequence_parallel(out, v, error)) < 0 || (r = deepspeed_batch(out, v, error)) < 0 ||
         (r = switch_or_auto(&bf16, out, s.old_bf16, "bfloat16.enabled", error)) < 0 ||
         (r = switch_or_auto(&bf16, out, s.bf16, "bf16.enabled", error)) < 0 ||
-        (r = switch_or_auto(&fp16, out, s.fp16, "fp16.enabled", error)) < 0)
+        (r = switch_or_auto(&fp16, out, s.fp16, "fp16.enabled", error)) < 0 ||
+        (r = autocast(&bf16, out, v, "torch_autocast", error)) < 0 ||
+        (r = autocast(&bf16, out, v, "amp", error)) < 0)
         return r;
     l->precision = bf16 || fp16 ? PL_BF16 : PL_FP32;
     if (fp16)
@@ -284,5 +321,5 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
         (r = list_ignored(out, "bf16.", bf16 ? s.bf16 : NULL, half, error)) < 0 ||
         (r = list_ignored(out, "fp16.", fp16 ? s.fp16 : NULL, half, error)) < 0)
         return r;
-    return 0;
+    return is_configuration(v, known, error);
 }
