@@ -171,15 +171,17 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
 
 /* ---- a stage ------------------------------------------------------------- */
 
-static void add_layers(struct stage *stage, const struct pl_layer_time *layer, double count)
+/* COUNT layers, of which AGAIN are computed again. */
+static void add_layers(struct stage *stage, const struct pl_layer_time *layer, double count,
+                       double again)
 {
     stage->fwd += count * layer->fwd;
     stage->bwd += count * (layer->bwd_input + layer->bwd_weight);
     stage->weight += count * layer->bwd_weight;
-    stage->re += count * layer->re;
-    stage->tp += count * (layer->tp_fwd + layer->tp_bwd + layer->tp_re);
-    stage->cp += count * (layer->cp_fwd + layer->cp_bwd + layer->cp_re);
-    stage->ep += count * (layer->ep_fwd + layer->ep_bwd + layer->ep_re);
+    stage->re += again * layer->re;
+    stage->tp += count * (layer->tp_fwd + layer->tp_bwd) + again * layer->tp_re;
+    stage->cp += count * (layer->cp_fwd + layer->cp_bwd) + again * layer->cp_re;
+    stage->ep += count * (layer->ep_fwd + layer->ep_bwd) + again * layer->ep_re;
 }
 
 static void add_ends(struct stage *stage, const struct shape_time *time, bool first, bool last)
@@ -199,12 +201,15 @@ static void stage_of(struct stage *to, struct pl_cost_ctx *ctx, const struct sha
                      const struct pl_layout *layout, int stage)
 {
     struct pl_layer_count n = pl_stage_count(ctx->op.problem.model, layout, stage);
+    struct pl_layer_count again = layout->recompute_method == PL_RECOMPUTE_BLOCK
+                                      ? pl_recomputed_count(ctx->op.problem.model, layout, stage)
+                                      : n;
 
     *to = (struct stage){.layers = n.dense + n.moe};
     if (n.dense)
-        add_layers(to, &time->dense, n.dense);
+        add_layers(to, &time->dense, n.dense, again.dense);
     if (n.moe)
-        add_layers(to, &time->moe, n.moe);
+        add_layers(to, &time->moe, n.moe, again.moe);
     add_ends(to, time, stage == 0, stage == layout->pp - 1);
     to->total = to->fwd + to->bwd + to->re + to->tp + to->cp + to->ep;
 }
@@ -588,13 +593,16 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
     for (int i = 0; i < layout->pp * layout->vp; i++) {
         int first, n = pl_stage_layers(&first, layout, ctx->op.problem.model->layers,
                                        i % layout->pp, i / layout->pp);
-        int moe = ctx->moe_before[first + n] - ctx->moe_before[first];
+        int again =
+            layout->recompute_method == PL_RECOMPUTE_BLOCK ? pl_recomputed_layers(layout, n) : n;
+        int moe = ctx->moe_before[first + n] - ctx->moe_before[first],
+            moe_again = ctx->moe_before[first + again] - ctx->moe_before[first];
         struct stage s = {0};
         double fwd = (n - moe) * (y->dense.tp_fwd + y->dense.cp_fwd + y->dense.ep_fwd) +
                      moe * (y->moe.tp_fwd + y->moe.cp_fwd + y->moe.ep_fwd);
 
-        add_layers(&s, &y->dense, n - moe);
-        add_layers(&s, &y->moe, moe);
+        add_layers(&s, &y->dense, n - moe, again - moe_again);
+        add_layers(&s, &y->moe, moe, moe_again);
         add_ends(&s, y, i == 0, i == layout->pp * layout->vp - 1);
         at[i].forward = s.fwd + fwd;
         at[i].backward = s.bwd + s.re + s.tp + s.cp + s.ep - fwd;

@@ -11,6 +11,7 @@ static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "ze
 static const char *const scope_names[] = {"none", "ep-aware", "plain", NULL};
 static const char *const cp_comm_names[] = {"p2p", "all-gather", "a2a", "a2a+p2p", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
+static const char *const recompute_method_names[] = {"uniform", "block", NULL};
 
 #define KEY(name_, field, part_, text_, words, scale, min_, max_, standard_, trainers_, means_)    \
     {.name = #field,                                                                               \

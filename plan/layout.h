@@ -18,6 +18,7 @@ struct pl_workload;
 enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
 enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
 enum pl_cp_comm { PL_CP_P2P, PL_CP_ALL_GATHER, PL_CP_A2A, PL_CP_A2A_P2P };
+enum pl_recompute_method { PL_RECOMPUTE_UNIFORM, PL_RECOMPUTE_BLOCK };
 enum pl_recompute { PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL };
 
 /* Row of pl_layout_keys, and of pl_space.axis, of each key. */

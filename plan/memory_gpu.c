@@ -99,6 +99,21 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
     return ret;
 }
 
+struct pl_layer_count pl_recomputed_count(const struct pl_model *model,
+                                          const struct pl_layout *layout, int stage)
+{
+    struct pl_layer_count ret = {0};
+
+    for (int c = 0; c < layout->vp; c++) {
+        int first, n = pl_stage_layers(&first, layout, model->layers, stage, c);
+        int again = pl_recomputed_layers(layout, n);
+
+        for (int i = first; i < first + again; i++)
+            (*(pl_layer_is_moe(model, i) ? &ret.moe : &ret.dense))++;
+    }
+    return ret;
+}
+
 /* Modules of multi-token prediction, of which the last stage has an embedding of its own. */
 static void add_mtp(struct pl_held *held, const struct pl_model *model,
                     const struct pl_layout *layout)
@@ -282,6 +297,71 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
                      masks / (layout->sp ? tp : 1));
 }
 
+/* Bytes of a layer without experts and with them, of one micro-batch. */
+struct layer_bytes {
+    double dense, moe;
+};
+
+static struct layer_bytes layer_bytes_of(const struct pl_problem *problem,
+                                         const struct pl_layout *layout, int recompute)
+{
+    struct pl_layout with = *layout;
+
+    with.recompute = recompute;
+    return (struct layer_bytes){pl_layer_activation_bytes(problem, &with, false),
+                                pl_layer_activation_bytes(problem, &with, true)};
+}
+
+static double bytes_of_layers(const struct layer_bytes *each, const struct pl_model *model,
+                              int first, int many)
+{
+    double ret = 0;
+
+    for (int i = first; i < first + many; i++)
+        ret += pl_layer_is_moe(model, i) ? each->moe : each->dense;
+    return ret;
+}
+
+/* Full recomputation of some layers of each virtual stage, or in units of several: bytes that a
+ * chunk keeps, in the mean of the stage's. *RET_LIVE: what one layer or unit holds beyond its input
+ * while it is repeated. */
+static double partly_recomputed(double *ret_live, const struct pl_problem *problem,
+                                const struct pl_layout *layout, int stage)
+{
+    bool block = layout->recompute_method == PL_RECOMPUTE_BLOCK;
+    int unit = block ? 1 : layout->recompute_num_layers;
+    struct layer_bytes all = layer_bytes_of(problem, layout, PL_RECOMPUTE_NONE),
+                       again = layer_bytes_of(problem, layout, PL_RECOMPUTE_SELECTIVE);
+    double input = pl_layer_activation_bytes(problem, layout, false), kept = 0;
+
+    *ret_live = 0;
+    for (int c = 0; c < layout->vp; c++) {
+        int first, n = pl_stage_layers(&first, layout, problem->model->layers, stage, c);
+        int repeated = pl_recomputed_layers(layout, n);
+
+        kept += bytes_of_layers(&all, problem->model, first + repeated, n - repeated);
+        for (int i = 0; i < repeated; i += unit) {
+            int many = repeated - i < unit ? repeated - i : unit;
+            double live = bytes_of_layers(&again, problem->model, first + i, many) - input;
+
+            kept += input;
+            *ret_live = live > *ret_live ? live : *ret_live;
+        }
+    }
+    return kept / layout->vp;
+}
+
+/* Of a layer of multi-token prediction, which block never repeats. */
+static double mtp_layer_bytes(const struct pl_problem *problem, const struct pl_layout *layout)
+{
+    const struct pl_model *model = problem->model;
+    struct layer_bytes each = layer_bytes_of(
+        problem, layout,
+        layout->recompute_method == PL_RECOMPUTE_BLOCK ? PL_RECOMPUTE_NONE : layout->recompute);
+
+    return bytes_of_layers(&each, model, model->layers - 1, 1);
+}
+
 static double activations(const struct pl_problem *problem, const struct pl_layout *layout,
                           int stage)
 {
@@ -289,19 +369,22 @@ static double activations(const struct pl_problem *problem, const struct pl_layo
     int micro = pl_microbatches(layout, problem->workload);
     double flight = chunks_in_flight(layout, micro, stage), chunk = 0, live = 0;
 
+    bool partly =
+        layout->recompute_method == PL_RECOMPUTE_BLOCK || layout->recompute_num_layers > 1;
     struct pl_layer_count n = pl_stage_count(model, layout, stage);
 
-    if (n.dense)
+    if (partly)
+        chunk = partly_recomputed(&live, problem, layout, stage);
+    else if (n.dense)
         chunk += n.dense * pl_layer_activation_bytes(problem, layout, false) / layout->vp;
-    if (n.moe)
+    if (!partly && n.moe)
         chunk += n.moe * pl_layer_activation_bytes(problem, layout, true) / layout->vp;
     if (model->mtp && stage == layout->pp - 1) /* with hidden row, embedding, and both side by side
                                                 */
-        chunk +=
-            model->mtp *
-            (pl_layer_activation_bytes(problem, layout, pl_layer_is_moe(model, model->layers - 1)) +
-             tokens_of(problem, layout) * 2 * 4 * model->hidden / (layout->sp ? layout->tp : 1));
-    if (layout->recompute == PL_RECOMPUTE_FULL) {
+        chunk += model->mtp * (mtp_layer_bytes(problem, layout) +
+                               tokens_of(problem, layout) * 2 * 4 * model->hidden /
+                                   (layout->sp ? layout->tp : 1));
+    if (layout->recompute == PL_RECOMPUTE_FULL && !partly) {
         struct pl_layout one = *layout;
 
         one.recompute = PL_RECOMPUTE_SELECTIVE; /* the layer that is being recomputed, whose input

@@ -37,6 +37,10 @@ struct pl_layer_count {
 struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct pl_layout *layout,
                                      int stage);
 
+/* Those of them that full recomputation repeats. */
+struct pl_layer_count pl_recomputed_count(const struct pl_model *model,
+                                          const struct pl_layout *layout, int stage);
+
 /* Are there layers with experts and layers without? */
 bool pl_model_is_mixed(const struct pl_model *model);
 

@@ -1,4 +1,8 @@
 /*
+ * Full recomputation keeps the input of each layer, of each unit of several (uniform), or of the
+ * first layers of a virtual stage, the others of which keep everything (block): Megatron-LM's
+ * --recompute-method and --recompute-num-layers (core's recompute.py, which sees a chunk's layers).
+ *
  * Recomputation module by module, as Megatron-LM's --recompute-modules has it
  * (transformer_layer.py, mlp.py, experts.py, multi_latent_attention.py of core): what a module
  * keeps beyond its input is dropped and made again before its backward pass.
@@ -42,11 +46,47 @@ unsigned pl_recompute_modules(const struct pl_layout *layout)
     return ret;
 }
 
+int pl_recomputed_layers(const struct pl_layout *layout, int layers)
+{
+    int most = layout->recompute_num_layers;
+
+    if (layout->recompute != PL_RECOMPUTE_FULL)
+        return 0;
+    return layout->recompute_method == PL_RECOMPUTE_BLOCK && most < layers ? most : layers;
+}
+
+/* Units that are longer than every virtual stage are as long as the fullest one, and so many layers
+ * of each are all of them, which is what uniform has by itself. Modules of prediction are repeated
+ * by uniform only (multi_token_prediction.py). */
+static void full_canonical(struct pl_layout *layout, const struct pl_model *model)
+{
+    int longest;
+
+    if (layout->recompute != PL_RECOMPUTE_FULL) {
+        layout->recompute_method = PL_RECOMPUTE_UNIFORM;
+        layout->recompute_num_layers = 1;
+        return;
+    }
+    if (layout->recompute_method == PL_RECOMPUTE_UNIFORM && layout->recompute_num_layers == 1)
+        return;
+    longest = pl_stages_longest(layout, model->layers);
+    if (!longest || layout->recompute_num_layers < longest)
+        return;
+    if (layout->recompute_method == PL_RECOMPUTE_UNIFORM || model->mtp) {
+        layout->recompute_num_layers = longest;
+    } else {
+        layout->recompute_method = PL_RECOMPUTE_UNIFORM;
+        layout->recompute_num_layers = 1;
+    }
+}
+
 bool pl_recompute_applies(const struct pl_layout *layout, const struct pl_model *model,
                           enum pl_key key)
 {
     bool moe = model->moe.experts > 0, latent = pl_model_is_mla(model);
 
+    if (key == PL_KEY_RE_METHOD || key == PL_KEY_RE_LAYERS)
+        return layout->recompute == PL_RECOMPUTE_FULL;
     if (layout->recompute != PL_RECOMPUTE_SELECTIVE)
         return false;
     switch (key) {
@@ -69,6 +109,7 @@ bool pl_recompute_applies(const struct pl_layout *layout, const struct pl_model 
 
 void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *model)
 {
+    full_canonical(layout, model);
     layout->recompute_mlp *= pl_recompute_applies(layout, model, PL_KEY_RE_MLP);
     layout->recompute_moe *= pl_recompute_applies(layout, model, PL_KEY_RE_MOE);
     layout->recompute_moe_act *= pl_recompute_applies(layout, model, PL_KEY_RE_MOE_ACT);

@@ -1,4 +1,4 @@
-/* Private to plan/: recomputation module by module. */
+/* Private to plan/: recomputation of whole layers, and module by module. */
 #ifndef PLAN_RECOMPUTE_H
 #define PLAN_RECOMPUTE_H
 
@@ -19,10 +19,15 @@ enum {
 /* The modules that LAYOUT names; 0 where it names none, and "selective" is of attention's core. */
 unsigned pl_recompute_modules(const struct pl_layout *layout);
 
-/* Does KEY, one of the modules', mean something with the keys before it? */
+/* Does KEY, the method's, the layers' or one of the modules', mean something with the keys before
+ * it? */
 bool pl_recompute_applies(const struct pl_layout *layout, const struct pl_model *model,
                           enum pl_key key);
-/* Modules that mean nothing in LAYOUT are not named by it afterwards. */
+/* Of a virtual stage with LAYERS layers those that full recomputation repeats; 0 where there is
+ * none. */
+int pl_recomputed_layers(const struct pl_layout *layout, int layers);
+
+/* What means nothing in LAYOUT is not named by it afterwards. */
 void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *model);
 
 /* Bytes of a token of 2-byte elements that a layer does not keep for them: between the blocks

@@ -211,6 +211,9 @@ void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_pro
     case PL_KEY_SHARD:
         add_shards(space, trainer);
         break;
+    case PL_KEY_RE_LAYERS:
+        add_upto(axis, 1, pl_trainer_takes(trainer, key, 2) ? problem->model->layers : 1);
+        break;
     default:
         if (pl_layout_keys[key].log2)
             add_degrees(space, key, problem);
@@ -387,6 +390,9 @@ bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_pr
 
     *ret = 0;
     switch (key) {
+    case PL_KEY_RE_LAYERS:
+        *ret = 1;
+        return pl_recompute_applies(layout, model, key);
     case PL_KEY_SP:
         return layout->tp > 1;
     case PL_KEY_CP_COMM:
@@ -412,6 +418,7 @@ bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_pr
         return layout->pp > 1;
     case PL_KEY_OVERLAP_MOE:
         return model->moe.experts && layout->ep > 1;
+    case PL_KEY_RE_METHOD:
     case PL_KEY_RE_MLP:
     case PL_KEY_RE_MOE:
     case PL_KEY_RE_MOE_ACT:

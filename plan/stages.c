@@ -230,6 +230,21 @@ static bool same_division(const struct pl_layout *left, const struct pl_layout *
     return true;
 }
 
+int pl_stages_longest(const struct pl_layout *layout, int layers)
+{
+    int64_t runs = (int64_t)layout->pp * layout->vp;
+    int longest = 0;
+
+    if (runs > layers + 2 || !is_of(layout, layers))
+        return 0;
+    for (int run = 0; run < runs; run++) {
+        int n = pl_stage_layers(NULL, layout, layers, run % layout->pp, run / layout->pp);
+
+        longest = n > longest ? n : longest;
+    }
+    return longest;
+}
+
 bool pl_stages_equal(const struct pl_layout *layout, int layers)
 {
     return layers % (layout->pp * layout->vp) == 0 && pl_stages_are_even(layout, layers);

@@ -55,6 +55,9 @@ int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, 
 /* How many virtual stages a list has, and *RET_LAYERS in all; 0 and 0 for a word. */
 int pl_stages_total(int *ret_layers, int stages);
 
+/* Layers of the fullest virtual stage of LAYOUT; 0 where its division is not one of LAYERS. */
+int pl_stages_longest(const struct pl_layout *layout, int layers);
+
 /* Do all virtual stages of LAYOUT hold equally many of LAYERS? */
 bool pl_stages_equal(const struct pl_layout *layout, int layers);
 

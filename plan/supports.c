@@ -118,9 +118,10 @@ static void megatron_model(struct pl_check *check)
             pl_breaks(check, rule[i].key, "trainer megatron does not support %s", rule[i].why);
 }
 
-/* Of recomputation by module: delayed scales are of the first pass, and fp32 has no grouped
+/* Of recomputation: modules of prediction are units by themselves (multi_token_prediction.py);
+ * delayed scales are of the first pass, and fp32 has no grouped
  * products. */
-static void megatron_modules(struct pl_check *check)
+static void megatron_recompute(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
     const struct {
@@ -137,6 +138,11 @@ static void megatron_modules(struct pl_check *check)
     if (layout->recompute_moe_act && layout->precision == PL_FP32)
         pl_breaks(check, "recompute_moe_act",
                   "trainer megatron does not support recompute_moe_act 1 with precision fp32");
+    if (check->problem->model->mtp && layout->recompute_method == PL_RECOMPUTE_UNIFORM &&
+        layout->recompute_num_layers > 1)
+        pl_breaks(check, "recompute_num_layers",
+                  "trainer megatron does not support recompute_num_layers > 1 with mtp %d",
+                  check->problem->model->mtp);
 }
 
 /* Megatron's flags come with conditions of their own. */
@@ -169,7 +175,7 @@ void pl_megatron_limits(struct pl_check *check)
         lacks = "recompute_moe 1";
     else if (layout->precision == PL_FP32)
         lacks = "precision fp32";
-    megatron_modules(check);
+    megatron_recompute(check);
     if (layout->overlap_moe_a2a && lacks)
         pl_breaks(check, "overlap_moe_a2a",
                   "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);

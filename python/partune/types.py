@@ -274,6 +274,8 @@ class Layout(TypedDict, total=False):
     shard: int
     micro_batch: int
     recompute: Literal["none", "selective", "full"]
+    recompute_method: Literal["uniform", "block"]
+    recompute_num_layers: int
     recompute_mlp: int
     recompute_moe: int
     recompute_moe_act: int

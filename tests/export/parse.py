@@ -235,6 +235,8 @@ def megatron_rules(v, f):
     assert ("--use-megatron-fsdp" in v) == ("--init-model-with-meta-device" in v), "built whole on every device"
     granularity = v.get("--recompute-granularity")
     assert (granularity == "full") == ("--recompute-method" in v) == ("--recompute-num-layers" in v)
+    assert v.get("--recompute-method", "uniform") == f["layout"].get("recompute_method", "uniform")
+    assert n("recompute-num-layers") == f["layout"].get("recompute_num_layers", 1)
     assert n("max-position-embeddings") >= n("seq-length")
     if "--overlap-moe-expert-parallel-comm" in v:
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
@@ -284,6 +286,8 @@ def bridge_rules(c, f):
     assert m.seq_length == c.dataset.seq_length == f["workload"]["seq"]
     full = m.recompute_granularity == "full"
     assert full == (m.recompute_method is not None) == (m.recompute_num_layers is not None)
+    assert not full or (m.recompute_method, m.recompute_num_layers) == (
+        l.get("recompute_method", "uniform"), l.get("recompute_num_layers", 1))
     assert (m.recompute_granularity or "none") == l["recompute"]
     assert not c.ddp.overlap_param_gather or c.ddp.overlap_grad_reduce and sharded
     assert c.optimizer.overlap_param_gather == c.ddp.overlap_param_gather

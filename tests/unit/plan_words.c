@@ -219,6 +219,56 @@ static void modules_repeat_what_they_compute(void **state)
     assert_true(act > 0 && act < both && both < moe / 4 && moe < full && moe > 0.4 * full);
 }
 
+static double activation_bytes(const struct world *x, const char *text)
+{
+    struct pl_layout l = layout_of(x, text);
+    struct pl_memory memory;
+
+    pl_memory_rank(&memory, problem_of(x), &l, 0);
+    return memory.bytes[PL_MEM_ACTIVATIONS];
+}
+
+#define FULL "{'world':64,'pp':4,'micro_batch':2,'recompute':'full'"
+
+/* Llama 3 70B in four stages of 20 layers, four micro-batches in flight on the first, by hand. */
+static void units_and_blocks_keep_what_they_keep(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    double tokens = 2.0 * x.w.seq, input = 2 * tokens * x.m.hidden;
+    double layer = kept_of(&x, "{'world':64,'pp':4,'micro_batch':2}", false);
+
+    (void)state;
+    assert_true(fabs(activation_bytes(&x, FULL "}") - (4 * 20 * input + layer - input)) < 1);
+    /* units of 8, 8 and 4 layers */
+    assert_true(fabs(activation_bytes(&x, FULL ",'recompute_num_layers':8}") -
+                     (4 * 3 * input + 8 * layer - input)) < 1);
+    assert_true(
+        fabs(activation_bytes(&x, FULL ",'recompute_method':'block','recompute_num_layers':8}") -
+             (4 * (8 * input + 12 * layer) + layer - input)) < 1);
+    /* of each of two chunks of 10 layers; 3 x 2 + 4 + 1 chunks in flight */
+    assert_true(fabs(activation_bytes(
+                         &x, FULL ",'vp':2,'recompute_method':'block','recompute_num_layers':8}") -
+                     (11 * (8 * input + 2 * layer) + layer - input)) < 1);
+}
+
+static void blocks_repeat_their_layers_only(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    double all = recomputed(&x, FULL "}");
+    const struct {
+        const char *text;
+        double share;
+    } cases[] = {
+        {FULL ",'recompute_num_layers':8}", 1},
+        {FULL ",'recompute_method':'block','recompute_num_layers':8}", 8.0 / 20},
+        {FULL ",'vp':2,'recompute_method':'block','recompute_num_layers':8}", 16.0 / 20},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_true(fabs(recomputed(&x, cases[i].text) - cases[i].share * all) < 1e-9 * all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +280,8 @@ int main(void)
         cmocka_unit_test(options_take_part_where_a_space_names_them),
         cmocka_unit_test(modules_drop_what_they_keep),
         cmocka_unit_test(modules_repeat_what_they_compute),
+        cmocka_unit_test(units_and_blocks_keep_what_they_keep),
+        cmocka_unit_test(blocks_repeat_their_layers_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -581,11 +581,8 @@ static void what_is_read_only_in_part_is_listed(void **state)
         const char *source, *text, *setting, *detail;
     } cases[] = {
         {"megatron",
-         "--recompute-granularity full --recompute-method block --recompute-num-layers 4",
-         "--recompute-method", "block recomputes 4 layers of a stage: taken as all of them"},
-        {"megatron",
-         "--recompute-granularity full --recompute-method=uniform --recompute-num-layers 4",
-         "--recompute-num-layers", "layers are recomputed one at a time here, not 4"},
+         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 40",
+         "recompute_num_layers", "40 has no effect here, taken as 32"},
         {"megatron", "--expert-model-parallel-size 8", "ep", "8 has no effect here, taken as 1"},
         {"megatron", "--sequence-parallel", "sp", "1 has no effect here, taken as 0"},
         {"megatron", "--recompute-num-layers 4", "--recompute-num-layers", "counts with full only"},

@@ -19,6 +19,8 @@ static const char *const carries[] = {
     "zero",
     "shard",
     "recompute",
+    "recompute_method",
+    "recompute_num_layers",
     "precision",
     "overlap_grad_reduce",
     "overlap_param_gather",
@@ -79,6 +81,8 @@ static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
         if (l->shard && !says_shard(l))
             tn_finding_add(findings, "shard", "FSDP shards over several whole groups of cp %d",
                            l->cp);
+        tn_gap_flag(findings, in, "recompute_method", l->recompute_method, "FSDP");
+        tn_gap_flag(findings, in, "recompute_num_layers", l->recompute_num_layers > 1, "FSDP");
         tn_gap_fsdp_overlap(findings, in, plain(in) ? "DDP" : "FSDP");
         tn_gap_global_batch(findings, in);
     }
@@ -115,10 +119,10 @@ static void write_megatron(struct str *out, const struct tn_export_in *in)
                  "megatron_lm_expert_tensor_parallel_size: %d\n",
                  l->ep, l->etp);
     if (l->recompute == PL_RECOMPUTE_FULL)
-        str_add(
-            out,
-            "  megatron_lm_recompute_granularity: full\n  megatron_lm_recompute_method: uniform\n"
-            "  megatron_lm_recompute_num_layers: 1\n");
+        str_addf(out,
+                 "  megatron_lm_recompute_granularity: full\n  megatron_lm_recompute_method: %s\n"
+                 "  megatron_lm_recompute_num_layers: %d\n",
+                 tn_megatron_recompute_method(l), l->recompute_num_layers);
     if (l->recompute == PL_RECOMPUTE_SELECTIVE)
         str_add(out, "  megatron_lm_recompute_granularity: selective\n");
 }

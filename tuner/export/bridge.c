@@ -100,9 +100,9 @@ static void write_recompute(struct str *out, const struct pl_layout *layout)
          selective = layout->recompute == PL_RECOMPUTE_SELECTIVE;
 
     text(out, "recompute_granularity", full ? "full" : selective ? "selective" : NULL);
-    text(out, "recompute_method", full ? "uniform" : NULL);
+    text(out, "recompute_method", full ? tn_megatron_recompute_method(layout) : NULL);
     if (full)
-        number(out, "recompute_num_layers", 1);
+        number(out, "recompute_num_layers", layout->recompute_num_layers);
     else
         text(out, "recompute_num_layers", NULL);
     if (!selective) {

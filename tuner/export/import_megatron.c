@@ -293,7 +293,7 @@ static int virtual_stages(struct megatron *import, const struct pl_model *model,
     return r;
 }
 
-/* Full recomputation is of every layer by itself here. */
+/* More layers than a virtual stage has are all of them: the canonical form says so. */
 static void recompute_form(struct megatron *import)
 {
     int n = import->recompute_layers;
@@ -311,12 +311,11 @@ static void recompute_form(struct megatron *import)
                            "counts with full only");
         return;
     }
-    if (import->recompute_block)
-        tn_finding_add(&import->out->ignored, "--recompute-method",
-                       "block recomputes %d layers of a stage: taken as all of them", n ? n : 1);
-    else if (n > 1)
-        tn_finding_add(&import->out->ignored, "--recompute-num-layers",
-                       "layers are recomputed one at a time here, not %d", n);
+    import->l->recompute_method =
+        import->recompute_block ? PL_RECOMPUTE_BLOCK : PL_RECOMPUTE_UNIFORM;
+    if (n > pl_layout_keys[PL_KEY_RE_LAYERS].max)
+        n = pl_layout_keys[PL_KEY_RE_LAYERS].max;
+    import->l->recompute_num_layers = n ? n : 1;
 }
 
 /* Each instance of the distributed optimizer has a copy of what is sharded. */

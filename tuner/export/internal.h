@@ -61,6 +61,7 @@ bool tn_megatron_gathers(const struct pl_layout *layout);
 bool tn_megatron_overlaps_experts(const struct pl_layout *layout);
 bool tn_megatron_overlaps_p2p(const struct pl_layout *layout);
 bool tn_megatron_fsdp(const struct pl_layout *layout);
+const char *tn_megatron_recompute_method(const struct pl_layout *layout); /* static */
 const char *tn_megatron_cp_comm(const struct pl_layout *layout); /* as both spell it; static */
 int tn_cp_inner(const struct tn_export_in *in);                  /* pl_cp_inner */
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in);

@@ -28,6 +28,8 @@ const char *const tn_megatron_carries[] = {
     "schedule",
     "micro_batch",
     "recompute",
+    "recompute_method",
+    "recompute_num_layers",
     "precision",
     "fp8_param_gather",
     "recompute_mlp",
@@ -116,6 +118,11 @@ void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *
         tn_finding_add(findings, "micro_batch",
                        "interleaving needs microbatches (%d) in multiples of pp %d",
                        tn_microbatches(in), l->pp);
+}
+
+const char *tn_megatron_recompute_method(const struct pl_layout *layout)
+{
+    return pl_layout_keys[PL_KEY_RE_METHOD].names[layout->recompute_method];
 }
 
 const char *tn_megatron_cp_comm(const struct pl_layout *layout)
@@ -251,9 +258,10 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
     if (tn_megatron_gathers(l))
         flag(out, "--overlap-param-gather");
     if (l->recompute == PL_RECOMPUTE_FULL)
-        str_add(
-            out,
-            "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n");
+        str_addf(out,
+                 "--recompute-granularity full\n--recompute-method %s\n"
+                 "--recompute-num-layers %d\n",
+                 tn_megatron_recompute_method(l), l->recompute_num_layers);
     if (l->recompute == PL_RECOMPUTE_SELECTIVE)
         write_modules(out, l);
     if (l->precision != PL_FP32)
