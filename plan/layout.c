@@ -105,7 +105,7 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
     if (!model->moe.experts)
         layout->ep = layout->etp = 1;
     if (layout->tp == 1)
-        layout->sp = 0;
+        layout->sp = layout->tp_overlap = 0;
     pl_layout_derive(layout);
     if (layout->stages != PL_STAGES_EVEN)
         layout->stages = pl_stages_canonical(layout, model->layers);

@@ -204,6 +204,16 @@ static void sp_needs_tp(struct pl_check *check)
         pl_breaks(check, "sp", "sp 1 needs tp > 1, tp is 1");
 }
 
+/* Both user buffers and asynchronous tensor parallelism are of gathers and scatters: an all-reduce
+ * has no pieces that a product could wait for one by one. */
+static void tp_overlap_needs_sp(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+
+    if (layout->tp_overlap && layout->tp > 1 && !layout->sp)
+        pl_breaks(check, "tp_overlap", "tp_overlap 1 needs sp 1, sp is 0");
+}
+
 /* Not of a trainer without sequence parallelism, whose experts do without. */
 static void moe_tp_needs_sp(struct pl_check *check)
 {

@@ -463,7 +463,9 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] =
             4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);
-    ret->bytes[PL_MEM_COMM] += pl_context_bytes(problem, layout);
+    ret->bytes[PL_MEM_COMM] +=
+        pl_context_bytes(problem, layout) +
+        layout->tp_overlap * trainer->tp_buffers * weight * tokens * model->hidden;
     if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits in fp32 */
         ret->bytes[PL_MEM_LOGITS] =
             (1 + model->mtp) * (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +

@@ -177,7 +177,7 @@ static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
         return;
     pl_group_of(&g, op, layout->tp, 1);
     once = layout->sp ? 2 * pl_gather_s(&g, bytes) : pl_all_reduce_s(&g, bytes);
-    if (op->problem.trainer->tp_overlap)
+    if (op->problem.trainer->tp_overlap || layout->tp_overlap)
         once *= 1 - op->constants->tp_hidden;
     layer->tp_fwd += 2 * share * once;
     layer->tp_bwd +=

@@ -69,6 +69,7 @@ struct pl_trainer {
     void (*limits)(struct pl_check *check);
     /* How it runs, for the cost and memory models. */
     bool tp_overlap;    /* tensor-parallel collectives in pieces that overlap the products */
+    int tp_buffers;     /* of a micro-batch's gathered tokens, which the key tp_overlap holds */
     bool tp_async;      /* those of the backward pass overlap the weight gradient's product */
     bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
     bool summed_grads;  /* and also summed over micro-batches in fp32 */

@@ -394,6 +394,7 @@ bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_pr
         *ret = 1;
         return pl_recompute_applies(layout, model, key);
     case PL_KEY_SP:
+    case PL_KEY_TP_OVERLAP:
         return layout->tp > 1;
     case PL_KEY_CP_COMM:
         return layout->cp > 1;

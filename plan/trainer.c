@@ -32,6 +32,8 @@ static const struct pl_trainer trainers[] = {
         .fp8_delayed = true,
         .weighs_rows = true, /* since Transformer Engine 2.1 permutes the weights, too */
         .tp_async = true,
+        .tp_buffers = 10, /* of Transformer Engine: initialize_ub makes one for each product of
+                             qkv, proj, fc1 and fc2, passes apart, that has a collective */
         .flash = true,
         .gelu = true,
         .layernorm = true,
@@ -76,6 +78,7 @@ static const struct pl_trainer trainers[] = {
         .min_zero = 2, /* FSDP shards gradients, too */
         .always_overlaps = true,
         .copies_meet_often = true,
+        .tp_buffers = 1, /* the workspace of PyTorch's symmetric memory */
         .experts_follow_tp = true,
         .limits = pl_torchtitan_limits,
     },
@@ -102,6 +105,7 @@ static const struct pl_trainer trainers[] = {
         .name = "any",
         .by = PL_BY_ALL,
         .tp_async = true,
+        .tp_buffers = 10,
         .fp8_delayed = true,
         .flash = true,
         .gelu = true,

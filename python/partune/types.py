@@ -287,6 +287,7 @@ class Layout(TypedDict, total=False):
     overlap_param_gather: int
     overlap_p2p: int
     overlap_moe_a2a: int
+    tp_overlap: int
     precision: Literal["fp32", "bf16", "fp8", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"]
     fp8_param_gather: int
     threads: int

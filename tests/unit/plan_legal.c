@@ -80,6 +80,12 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "trainer-supports",
          "trainer megatron does not support recompute_moe_act 1 with precision fp8: delayed "
          "scaling"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'tp':2,'tp_overlap':1}", "tp-overlap-needs-sp",
+         "tp_overlap 1 needs sp 1, sp is 0"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'tp_overlap':1}", "canonical",
+         "tp_overlap 1 is not canonical here: use 0"},
+        {"tiny-llama", "deepspeed", 2, 32, "{'world':2,'tp':2,'tp_overlap':1}", "trainer-supports",
+         "trainer deepspeed does not support tp_overlap 1"},
         {"tiny-llama", "any", 2, 32,
          "{'world':2,'recompute':'full','recompute_method':'block','recompute_num_layers':99}",
          "canonical", "recompute_method block is not canonical here: use uniform"},

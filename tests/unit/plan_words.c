@@ -269,6 +269,33 @@ static void blocks_repeat_their_layers_only(void **state)
         assert_true(fabs(recomputed(&x, cases[i].text) - cases[i].share * all) < 1e-9 * all);
 }
 
+/* A stack that overlaps by itself gains nothing by the key; ten buffers of gathered tokens. */
+static void overlapped_collectives_cost_buffers(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 8, 256, "megatron");
+    struct pl_layout with = layout_of(&x, "{'world':64,'tp':8,'sp':1,'tp_overlap':1}"),
+                     without = layout_of(&x, "{'world':64,'tp':8,'sp':1}");
+    double hidden = pl_constants_of(x.t)->tp_hidden;
+    struct pl_trainer stack = *x.t;
+    struct pl_memory more, less;
+    struct pl_cost fast, slow, same;
+
+    (void)state;
+    pl_cost(&fast, problem_of(&x), &with);
+    pl_cost(&slow, problem_of(&x), &without);
+    assert_true(fast.seconds[PL_COST_TP] < slow.seconds[PL_COST_TP] * (1 - hidden / 2) &&
+                fast.seconds[PL_COST_TP] > slow.seconds[PL_COST_TP] * (1 - hidden) * 0.999);
+    pl_memory_rank(&more, problem_of(&x), &with, 0);
+    pl_memory_rank(&less, problem_of(&x), &without, 0);
+    assert_true(fabs(more.bytes[PL_MEM_COMM] - less.bytes[PL_MEM_COMM] -
+                     10.0 * 2 * x.w.seq * x.m.hidden) < 1);
+    stack.tp_overlap = true;
+    x.t = &stack;
+    pl_cost(&slow, problem_of(&x), &without);
+    pl_cost(&same, problem_of(&x), &with);
+    assert_true(fabs(slow.total - same.total) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +309,7 @@ int main(void)
         cmocka_unit_test(modules_repeat_what_they_compute),
         cmocka_unit_test(units_and_blocks_keep_what_they_keep),
         cmocka_unit_test(blocks_repeat_their_layers_only),
+        cmocka_unit_test(overlapped_collectives_cost_buffers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

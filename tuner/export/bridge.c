@@ -126,7 +126,7 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     flag(out, "batch_p2p_comm", l->pp > 1 && !tn_megatron_overlaps_p2p(l));
     flag(out, "overlap_moe_expert_parallel_comm", tn_megatron_overlaps_experts(l));
     flag(out, "delay_wgrad_compute", false);
-    flag(out, "tp_comm_overlap", false);
+    flag(out, "tp_comm_overlap", l->tp_overlap);
     flag(out, "defer_embedding_wgrad_compute", false);
     if (pl_model_is_moe(in->model)) {
         text(out, "moe_router_load_balancing_type", tn_megatron_aux_loss(in->model));

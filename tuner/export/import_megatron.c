@@ -124,6 +124,7 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         {"--overlap-grad-reduce", &import->l->overlap_grad_reduce, 1},
         {"--overlap-param-gather", &import->l->overlap_param_gather, 1},
         {"--overlap-moe-expert-parallel-comm", &import->l->overlap_moe_a2a, 1},
+        {"--tp-comm-overlap", &import->l->tp_overlap, 1},
         {"--fp8-param-gather", &import->l->fp8_param_gather, 1},
         {"--fp4-param-gather", &import->l->fp8_param_gather, 1},
         {"--recompute-activations", &import->l->recompute, PL_RECOMPUTE_SELECTIVE},

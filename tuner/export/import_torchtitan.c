@@ -161,7 +161,15 @@ static int titan_word(bool *ret_known, struct titan *import, const char *path, c
         return checkpointing(import, path, value, error);
     else if (!strcmp(path, "activation_checkpoint.selective_ac_option"))
         return selection(import, path, value, error);
-    else if (!strcmp(path, "parallelism.enable_sequence_parallel")) {
+    else if (!strcmp(path, "parallelism.enable_async_tensor_parallel") ||
+             !strcmp(path, "compile.enable_async_tensor_parallel") ||
+             !strcmp(path, "experimental.enable_async_tensor_parallel")) {
+        static const char *const words[] = {"false", "true", "False", "True", NULL};
+        int r = one_of(&which, path, value, words, error);
+
+        import->out->layout.tp_overlap = which % 2;
+        return r;
+    } else if (!strcmp(path, "parallelism.enable_sequence_parallel")) {
         static const char *const words[] = {"True", "False", NULL};
         int r = one_of(&which, path, value, words, error);
 

@@ -50,6 +50,7 @@ static const char *meant(const char *flag, bool sure)
                                         "--overlap-grad-reduce",
                                         "--overlap-param-gather",
                                         "--overlap-moe-expert-parallel-comm",
+                                        "--tp-comm-overlap",
                                         "--no-overlap-p2p-communication",
                                         "--use-megatron-fsdp",
                                         "--use-torch-fsdp2",

@@ -43,6 +43,7 @@ const char *const tn_megatron_carries[] = {
     "overlap_param_gather",
     "overlap_p2p",
     "overlap_moe_a2a",
+    "tp_overlap",
     NULL,
 };
 
@@ -203,6 +204,8 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
         number(out, "--expert-tensor-parallel-size", l->etp);
     if (l->sp)
         flag(out, "--sequence-parallel");
+    if (l->tp_overlap)
+        flag(out, "--tp-comm-overlap");
     if (l->vp > 1 && !tn_megatron_overlaps_p2p(l))
         flag(out, "--no-overlap-p2p-communication");
     if (tn_megatron_overlaps_experts(l))

@@ -35,6 +35,7 @@ static const char *const carries[] = {
     "precision",
     "overlap_grad_reduce",
     "overlap_param_gather",
+    "tp_overlap",
     NULL,
 };
 
@@ -235,8 +236,12 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
     str_addf(out, "expert_parallel_degree = %d\nexpert_tensor_parallel_degree = %d\n", l->ep,
              l->etp);
     str_addf(out, "pipeline_parallel_degree = %d\n", l->pp);
+    if (l->tp_overlap)
+        str_add(out, "enable_async_tensor_parallel = true\n");
     if (l->pp > 1)
         toml_pipeline(out, in);
+    if (l->tp_overlap) /* it is a pass of the compiler */
+        str_add(out, "\n[compile]\nenable = true\ncomponents = [\"model\", \"loss\"]\n");
     str_addf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
              l->recompute == PL_RECOMPUTE_FULL        ? "full"
              : l->recompute == PL_RECOMPUTE_SELECTIVE ? "selective"
@@ -374,10 +379,11 @@ static void set_precision(struct str *out, const struct pl_layout *layout)
     bool narrow = layout->precision >= PL_FP8, always = layout->precision >= PL_MXFP8;
     const char *indent = always ? "    " : "        ";
 
-    if (narrow)
+    if (narrow || layout->tp_overlap)
         str_add(out, "    config.compile.enable = True\n"
                      "    config.compile.components = [\"model\", \"loss\"]\n");
-    str_add(out, "    config.compile.enable_async_tensor_parallel = False\n");
+    str_addf(out, "    config.compile.enable_async_tensor_parallel = %s\n",
+             layout->tp_overlap ? "True" : "False");
     if (!always)
         str_addf(out, "    if %shas_quantization(config.model_spec.model):\n",
                  narrow ? "not " : "");
