@@ -167,6 +167,20 @@ double pl_all_to_all_s(const struct pl_group *group, double bytes)
            exchange_s(group, inside, outside, bytes);
 }
 
+double pl_dispatch_s(const struct pl_group *group, double bytes, double ranks, double domains)
+{
+    double own = group->far_bps / group->per_node, many = nodes(group);
+    double near = bytes * ranks * (group->per_node - 1) / group->per_node / group->near_bps;
+    double far = bytes * domains * (many - 1) / many / own;
+
+    if (group->size <= 1)
+        return 0;
+    if (!group->rails)
+        far *= max(1, group->beyond * group->oversubscription);
+    return group->start_s + group->near_s * (group->per_node - 1) +
+           (many > 1 ? group->far_s * (many - 1) : 0) + max(near, far);
+}
+
 double pl_send_s(const struct pl_group *group, double bytes)
 {
     double own = group->per_node == group->size ? group->near_bps / group->pairs

@@ -29,7 +29,7 @@ enum { LAYER_TENSORS = 12 };
 
 struct shape {
     int tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads, overlap_moe, crowd,
-        cp_comm, modules, tp_overlap;
+        cp_comm, modules, tp_overlap, dispatch, graphs;
 };
 
 struct shape_time {
@@ -149,7 +149,9 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
                         crowd_of(ctx->op.problem.cluster, layout),
                         layout->cp_comm,
                         (int)pl_recompute_modules(layout),
-                        layout->tp_overlap};
+                        layout->tp_overlap,
+                        layout->moe_dispatch,
+                        layout->cuda_graphs};
     struct shape_time *s = &ctx->table[hash_of(&key) % SHAPES];
 
     if (s->full && !memcmp(&s->key, &key, sizeof(key))) {

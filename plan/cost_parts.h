@@ -61,6 +61,9 @@ double pl_gather_s(const struct pl_group *group, double bytes);
 double pl_all_reduce_s(const struct pl_group *group, double bytes);
 /* BYTES leave each rank, evenly for all members, itself included. */
 double pl_all_to_all_s(const struct pl_group *group, double bytes);
+/* BYTES of each rank's tokens go once to every rank that wants them, RANKS of the group's on the
+ * average, by way of one member of each domain, DOMAINS on the average (DeepEP's forwarding). */
+double pl_dispatch_s(const struct pl_group *group, double bytes, double ranks, double domains);
 /* BYTES from one rank to the next on the axis. */
 double pl_send_s(const struct pl_group *group, double bytes);
 

@@ -11,6 +11,9 @@ static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "ze
 static const char *const scope_names[] = {"none", "ep-aware", "plain", NULL};
 static const char *const cp_comm_names[] = {"p2p", "all-gather", "a2a", "a2a+p2p", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
+static const char *const moe_dispatch_names[] = {"alltoall", "allgather", "deepep", "hybridep",
+                                                 NULL};
+static const char *const cuda_graphs_names[] = {"none", "modules", "iteration", NULL};
 static const char *const recompute_method_names[] = {"uniform", "block", NULL};
 
 #define KEY(name_, field, part_, text_, words, scale, min_, max_, standard_, trainers_, means_)    \
@@ -130,7 +133,7 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
     if (layout->pp == 1)
         layout->overlap_p2p = 0;
     if (!model->moe.experts || layout->ep == 1)
-        layout->overlap_moe_a2a = 0;
+        layout->overlap_moe_a2a = layout->moe_dispatch = 0;
     if (layout->precision < PL_FP8 || layout->zero == 0)
         layout->fp8_param_gather = 0;
     pl_recompute_canonical(layout, model);

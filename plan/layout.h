@@ -18,6 +18,13 @@ struct pl_workload;
 enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
 enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
 enum pl_cp_comm { PL_CP_P2P, PL_CP_ALL_GATHER, PL_CP_A2A, PL_CP_A2A_P2P };
+enum pl_moe_dispatch {
+    PL_DISPATCH_ALLTOALL,
+    PL_DISPATCH_ALLGATHER,
+    PL_DISPATCH_DEEPEP,
+    PL_DISPATCH_HYBRIDEP
+};
+enum pl_cuda_graphs { PL_GRAPHS_NONE, PL_GRAPHS_MODULES, PL_GRAPHS_ITERATION };
 enum pl_recompute_method { PL_RECOMPUTE_UNIFORM, PL_RECOMPUTE_BLOCK };
 enum pl_recompute { PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL };
 

@@ -463,6 +463,9 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] =
             4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);
+    if (layout->moe_dispatch == PL_DISPATCH_ALLGATHER) /* of all ranks, and their sums */
+        ret->bytes[PL_MEM_COMM] +=
+            2 * weight * tokens / layout->tp * layout->ep * layout->etp * model->hidden;
     ret->bytes[PL_MEM_COMM] +=
         pl_context_bytes(problem, layout) +
         layout->tp_overlap * trainer->tp_buffers * weight * tokens * model->hidden;

@@ -19,6 +19,10 @@
  * casts. */
 enum { LAYER_KERNELS = 10, MOE_KERNELS = 12 };
 
+/* Graphs of a layer's forward pass that stand for all but the experts' kernels: of attention, and
+ * of the feed-forward or the router. */
+enum { MODULE_GRAPHS = 2 };
+
 static const double ALIGNED =
     8; /* matrix units take reductions in multiples of 8 half-precision elements */
 static const double HALF_WAVE = 0.5;
@@ -207,6 +211,58 @@ static void add_expert_casts(struct pl_layer_time *layer, const struct pl_rates 
     layer->bwd_input += products * kernels * local * rates->kernel_s;
 }
 
+/* Parts, of PARTS equal ones that hold the experts, which a token's top_k distinct experts are in,
+ * on the average. */
+static double parts_met(const struct pl_moe *moe, double parts)
+{
+    double missed = 1, elsewhere = moe->experts - moe->experts / parts;
+
+    for (int i = 0; i < moe->top_k; i++)
+        missed *= elsewhere > i ? (elsewhere - i) / (moe->experts - i) : 0;
+    return parts * (1 - missed);
+}
+
+/* Dispatch and combine of a pass, each token once to a rank and to a domain. A router of groups
+ * bounds the domains that a token meets, where a domain has whole groups. */
+static double once_to_each(const struct pl_op_ctx *op, const struct pl_layout *layout, double own)
+{
+    const struct pl_moe *moe = &op->problem.model->moe;
+    struct pl_group all;
+    double domains, met;
+
+    pl_group_of(&all, op, layout->ep * layout->etp, 1);
+    domains = ceil((double)all.size / all.per_node);
+    met = parts_met(moe, domains);
+    if (moe->n_group > 1 && moe->n_group >= domains)
+        met = min(met, moe->topk_group);
+    return 2 * pl_dispatch_s(&all, own * op->problem.model->hidden * op->rates.element,
+                             parts_met(moe, layout->ep) * layout->etp, met);
+}
+
+/* Adds the seconds in which OWN tokens of a rank, COPIES for their experts, get there and back.
+ * Returns those of dispatch and combine in one pass, without the etp group's. */
+static double add_exchange(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                           const struct pl_layout *layout, double own, double copies)
+{
+    double row = op->problem.model->hidden * op->rates.element, copied = 0, exchange;
+    struct pl_group ep, etp;
+
+    pl_group_of(&ep, op, layout->ep, layout->etp);
+    pl_group_of(&etp, op, layout->etp, 1);
+    if (layout->moe_dispatch == PL_DISPATCH_ALLTOALL) {
+        exchange = 2 * pl_all_to_all_s(&ep, copies * row);
+        copied = 2 * pl_gather_s(&etp, copies * layout->etp * row);
+    } else if (layout->moe_dispatch == PL_DISPATCH_ALLGATHER) { /* tokens to all, sums back */
+        pl_group_of(&ep, op, layout->ep * layout->etp, 1);
+        exchange = 2 * pl_gather_s(&ep, own * ep.size * row);
+    } else {
+        exchange = once_to_each(op, layout, own);
+    }
+    layer->ep_fwd += exchange + copied;
+    layer->ep_bwd += exchange + copied;
+    return exchange;
+}
+
 /*
  * Router, dispatch, experts, combine. Each rank holds tokens / tp of the micro-batch, sends top_k
  * copies of each to the ranks of its ep group, and receives as many; with etp the copies are
@@ -227,8 +283,7 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     double up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
     struct pl_layer_time one = {0};
     struct pl_rates grouped = op->rates;
-    struct pl_group ep, etp;
-    double exchange, copied, moved;
+    double moved;
 
     grouped.flops *= op->constants->expert;
     grouped.tail /= local; /* one launch for all experts: waves run over into the next expert */
@@ -248,13 +303,7 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     layer->fwd += moved;
     layer->bwd_input += 1.5 * moved;
 
-    pl_group_of(&ep, op, layout->ep, layout->etp);
-    pl_group_of(&etp, op, layout->etp, 1);
-    exchange = 2 * pl_all_to_all_s(&ep, copies * h * op->rates.element);
-    copied = 2 * pl_gather_s(&etp, copies * layout->etp * h * op->rates.element);
-    layer->ep_fwd += exchange + copied;
-    layer->ep_bwd += exchange + copied;
-    return exchange;
+    return add_exchange(layer, op, layout, own, copies);
 }
 
 /* The exchange of one micro-batch overlaps the other pass of its neighbor, and hides behind no more
@@ -468,7 +517,8 @@ static void add_host(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                      const struct pl_layout *layout, bool moe)
 {
     const double products = 5, collectives = layout->tp > 1 ? 4 : 0;
-    double kernels = LAYER_KERNELS + products + collectives + (moe ? MOE_KERNELS : 0);
+    double graphed = LAYER_KERNELS + products + collectives;
+    double kernels = (layout->cuda_graphs ? MODULE_GRAPHS : graphed) + (moe ? MOE_KERNELS : 0);
     double host = kernels * op->constants->issue_us * 1e-6;
 
     layer->fwd += held_up(layer->fwd + layer->tp_fwd + layer->cp_fwd + layer->ep_fwd, host);
@@ -489,7 +539,7 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
         whole_layer(ret, &core, &exchange, op, layout, moe);
     if (layout->overlap_moe_a2a)
         hide_exchange(ret, exchange, op);
-    if (op->constants->issue_us > 0)
+    if (op->constants->issue_us > 0 && layout->cuda_graphs != PL_GRAPHS_ITERATION)
         add_host(ret, op, layout, moe);
     add_recompute(ret, core, op, layout, moe);
 }

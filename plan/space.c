@@ -418,6 +418,7 @@ bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_pr
     case PL_KEY_OVERLAP_P2P:
         return layout->pp > 1;
     case PL_KEY_OVERLAP_MOE:
+    case PL_KEY_MOE_DISPATCH:
         return model->moe.experts && layout->ep > 1;
     case PL_KEY_RE_METHOD:
     case PL_KEY_RE_MLP:

@@ -145,6 +145,20 @@ static void megatron_recompute(struct pl_check *check)
                   check->problem->model->mtp);
 }
 
+/* A graph has fixed shapes and no wait for the device: experts without a capacity have neither.
+ * What a graph of a module covers is not repeated as a whole layer. */
+static void megatron_graphs(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+
+    if (layout->cuda_graphs == PL_GRAPHS_ITERATION && check->problem->model->moe.experts)
+        pl_breaks(check, "cuda_graphs",
+                  "trainer megatron does not support cuda_graphs iteration with experts");
+    if (layout->cuda_graphs == PL_GRAPHS_MODULES && layout->recompute == PL_RECOMPUTE_FULL)
+        pl_breaks(check, "cuda_graphs",
+                  "trainer megatron does not support cuda_graphs modules with recompute full");
+}
+
 /* Megatron's flags come with conditions of their own. */
 void pl_megatron_limits(struct pl_check *check)
 {
@@ -173,9 +187,12 @@ void pl_megatron_limits(struct pl_check *check)
         lacks = "recompute full";
     else if (layout->recompute_moe)
         lacks = "recompute_moe 1";
+    else if (layout->moe_dispatch == PL_DISPATCH_ALLGATHER)
+        lacks = "moe_dispatch allgather";
     else if (layout->precision == PL_FP32)
         lacks = "precision fp32";
     megatron_recompute(check);
+    megatron_graphs(check);
     if (layout->overlap_moe_a2a && lacks)
         pl_breaks(check, "overlap_moe_a2a",
                   "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);
@@ -242,6 +259,10 @@ void pl_torchtitan_limits(struct pl_check *check)
                   pl_precision_names[layout->precision]);
     if (layout->precision == PL_NVFP4)
         torchtitan_nvfp4(check);
+    if (layout->cuda_graphs && (layout->pp > 1 || layout->ep > 1))
+        pl_breaks(check, "cuda_graphs",
+                  "trainer torchtitan does not support cuda_graphs iteration with pp %d and ep %d",
+                  layout->pp, layout->ep);
     if (tokens % parts)
         pl_breaks(check, "tp",
                   "trainer torchtitan does not support %lld tokens a micro-batch with tp %d and cp "

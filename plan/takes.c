@@ -34,6 +34,9 @@ bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int val
         return value >= trainer->min_zero && value <= trainer->max_zero;
     case PL_KEY_ZERO_SCOPE:
         return value != PL_SCOPE_PLAIN || (row->trainers & trainer->by);
+    case PL_KEY_CUDA_GRAPHS: /* modules are Megatron's */
+        return row->trainers & trainer->by &
+               (value == PL_GRAPHS_MODULES ? (unsigned)PL_BY_MEGATRON : (unsigned)PL_BY_ALL);
     case PL_KEY_RECOMPUTE:
         return value == PL_RECOMPUTE_FULL ? trainer->full : trainer->selective;
     case PL_KEY_PRECISION:

@@ -287,7 +287,9 @@ class Layout(TypedDict, total=False):
     overlap_param_gather: int
     overlap_p2p: int
     overlap_moe_a2a: int
+    moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"]
     tp_overlap: int
+    cuda_graphs: Literal["none", "modules", "iteration"]
     precision: Literal["fp32", "bf16", "fp8", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"]
     fp8_param_gather: int
     threads: int

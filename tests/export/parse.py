@@ -33,7 +33,7 @@ def flat(value, prefix=""):
 
 def megatron(text):
     lines = [l for l in text.splitlines() if not l.startswith("#")]
-    assert lines and all(re.fullmatch(r"--recompute-modules( [a-z_]+)+|--[a-z0-9-]+( [^ ]+)?", l) for l in lines), lines
+    assert lines and all(re.fullmatch(r"--(recompute|cuda-graph)-modules( [a-z_]+)+|--[a-z0-9-]+( [^ ]+)?", l) for l in lines), lines
     known("megatron", (l.split()[0] for l in lines))
     assert len({l.split()[0] for l in lines}) == len(lines), "an argument twice"
     return {l.split()[0]: l.split(" ", 1)[1] if " " in l else True for l in lines}
@@ -235,11 +235,26 @@ def megatron_rules(v, f):
     assert ("--use-megatron-fsdp" in v) == ("--init-model-with-meta-device" in v), "built whole on every device"
     granularity = v.get("--recompute-granularity")
     assert (granularity == "full") == ("--recompute-method" in v) == ("--recompute-num-layers" in v)
+    graphs = {"transformer_engine": "modules", "full_iteration": "iteration"}.get(v.get("--cuda-graph-impl"), "none")
+    assert graphs == graphed(f)
+    assert (graphs == "modules") == ("--cuda-graph-modules" in v)
+    assert (graphs == "iteration") == ("--no-check-for-nan-in-loss-and-grad" in v)
+    dispatch = v.get("--moe-flex-dispatcher-backend", v.get("--moe-token-dispatcher-type", "alltoall"))
+    assert dispatch == f["layout"].get("moe_dispatch", "alltoall")
+    assert (v.get("--moe-token-dispatcher-type") == "flex") == ("--moe-router-dtype" in v)
+    assert ("--tp-comm-overlap" in v) == bool(f["layout"].get("tp_overlap")) <= ("--sequence-parallel" in v)
     assert v.get("--recompute-method", "uniform") == f["layout"].get("recompute_method", "uniform")
     assert n("recompute-num-layers") == f["layout"].get("recompute_num_layers", 1)
     assert n("max-position-embeddings") >= n("seq-length")
     if "--overlap-moe-expert-parallel-comm" in v:
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
+
+
+def graphed(f):
+    """What starts of cuda_graphs: no whole iteration of experts, no module of a layer that is recomputed whole."""
+    graphs = f["layout"].get("cuda_graphs", "none")
+    refused = graphs == "iteration" and f["model"].get("moe") or graphs == "modules" and f["layout"]["recompute"] == "full"
+    return "none" if refused else graphs
 
 
 def bridge_precision(mixed, layout):
@@ -296,9 +311,18 @@ def bridge_rules(c, f):
     if f["model"].get("moe"):
         megatron_balance(f, m.moe_router_load_balancing_type, m.moe_aux_loss_coeff)
     off = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "account_for_loss_in_pipeline_split",
-           "account_for_embedding_in_pipeline_split", "microbatch_group_size_per_vp_stage", "delay_wgrad_compute", "tp_comm_overlap",
+           "account_for_embedding_in_pipeline_split", "microbatch_group_size_per_vp_stage", "delay_wgrad_compute",
            "defer_embedding_wgrad_compute", "mtp_num_layers", "cpu_offloading", "fine_grained_activation_offloading")
-    assert not any(getattr(m, name) for name in off) and m.cuda_graph_impl == "none"
+    assert not any(getattr(m, name) for name in off) and m.cuda_graph_scope is None
+    graphs = graphed(f)
+    assert m.cuda_graph_impl == {"modules": "transformer_engine", "iteration": "full_iteration"}.get(graphs, "none")
+    assert bool(m.cuda_graph_modules) == (graphs == "modules") and bool(c.rng.te_rng_tracker) == (graphs != "none")
+    assert c.rerun_state_machine.check_for_nan_in_loss == c.ddp.check_for_nan_in_grad == (graphs != "iteration")
+    assert bool(m.tp_comm_overlap) == bool(l.get("tp_overlap"))
+    if f["model"].get("moe"):
+        flex = m.moe_token_dispatcher_type == "flex"
+        assert l.get("moe_dispatch", "alltoall") == (m.moe_flex_dispatcher_backend if flex else m.moe_token_dispatcher_type)
+        assert flex == (m.moe_router_dtype == "fp32")
     assert not c.dist.use_torch_fsdp2 and not c.optimizer.optimizer_cpu_offload
     bridge_precision(c.mixed_precision, l)
 
@@ -376,7 +400,8 @@ def python_rules(v, f):
     divides(f["workload"]["seq"], micro, "tokens of a sequence")
     divides(tp * (2 * cp if cp > 1 else 1) if p["enable_sequence_parallel"] else 2 * cp if cp > 1 else 1, micro, "tokens of a rank")
     divides(micro * dp * (p["num_pp_microbatches"] if pp > 1 else 1), t.num_tokens_per_train_step, "tokens of a micro-batch")
-    assert t.disable_cuda_graphs == (pp > 1 or ep > 1)
+    assert t.disable_cuda_graphs == (f["layout"].get("cuda_graphs") != "iteration" or pp > 1 or ep > 1)
+    assert v.compile.enable_async_tensor_parallel == bool(l.get("tp_overlap")) <= v.compile.enable
     assert not t.enable_cpu_offload and t.dtype == "float32"
     assert v.activation_checkpoint == (l["recompute"] if l["recompute"] != "none" else None)
     if pp == 1:

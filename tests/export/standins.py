@@ -20,7 +20,8 @@ TRANSFORMER = dict(num_layers=0, hidden_size=0, recompute_granularity="full", re
                    recompute_modules=["moe", "mlp"], overlap_p2p_comm=True, batch_p2p_comm=True,
                    overlap_moe_expert_parallel_comm=True, delay_wgrad_compute=True, tp_comm_overlap=True,
                    defer_embedding_wgrad_compute=True, gradient_accumulation_fusion=True, init_model_with_meta_device=True,
-                   mtp_num_layers=1, cuda_graph_impl="local", cpu_offloading=True, fine_grained_activation_offloading=True,
+                   mtp_num_layers=1, cuda_graph_impl="local", cuda_graph_modules="full", cuda_graph_scope=["full_iteration"],
+                   moe_flex_dispatcher_backend="deepep", moe_router_dtype=None, cpu_offloading=True, fine_grained_activation_offloading=True,
                    moe_token_dispatcher_type="flex", moe_grouped_gemm=True, moe_shared_expert_overlap=True,
                    moe_router_load_balancing_type="global_aux_loss", moe_aux_loss_coeff=0.5, **PARALLEL)
 Transformer = record("TransformerConfig", **TRANSFORMER)
@@ -40,7 +41,7 @@ class Model:
 
 Ddp = record("DistributedDataParallelConfig", use_distributed_optimizer=True, use_megatron_fsdp=True,
              data_parallel_sharding_strategy="optim_grads_params", num_distributed_optimizer_instances=2,
-             overlap_grad_reduce=True, overlap_param_gather=True, align_param_gather=True, average_in_collective=True,
+             check_for_nan_in_grad=True, overlap_grad_reduce=True, overlap_param_gather=True, align_param_gather=True, average_in_collective=True,
              grad_reduce_in_fp32=True)
 Optimizer = record("OptimizerConfig", use_distributed_optimizer=True, overlap_param_gather=True,
                    overlap_param_gather_with_optimizer_step=True, optimizer_cpu_offload=True, lr=1e-4)
@@ -48,10 +49,12 @@ Dist = record("DistributedInitConfig", use_megatron_fsdp=True, use_torch_fsdp2=T
 Checkpoint = record("CheckpointConfig", ckpt_format="fsdp_dtensor", save=None)
 Train = record("TrainingConfig", micro_batch_size=9, global_batch_size=9, train_iters=9)
 Dataset = record("GPTDatasetConfig", seq_length=1)
+Rng = record("RNGConfig", te_rng_tracker=False)
+Rerun = record("RerunStateMachineConfig", check_for_nan_in_loss=True)
 Mixed = record("MixedPrecisionConfig", name=None, fp8_param_gather="the recipe's", fp4_param_gather="the recipe's",
                first_last_layers_bf16="the recipe's", reuse_grad_buf_for_mxfp8_param_ag="the recipe's")
 Container = record("ConfigContainer", model=None, ddp=None, optimizer=None, dist=None, checkpoint=None, train=None, dataset=None,
-                   comm_overlap="the recipe's", mixed_precision="bf16_with_mxfp8_mixed",
+                   rng=None, rerun_state_machine=None, comm_overlap="the recipe's", mixed_precision="bf16_with_mxfp8_mixed",
                    env_vars=None)
 
 
@@ -60,7 +63,7 @@ def bridge_recipe(facts, form):
     sizes = model.transformer if form is Model else model
     sizes.num_layers, sizes.hidden_size = facts["model"]["layers"], facts["model"]["hidden"]
     return Container(model=model, ddp=Ddp(), optimizer=Optimizer(), dist=Dist(), checkpoint=Checkpoint(), train=Train(),
-                     dataset=Dataset(), env_vars={"CUDA_DEVICE_MAX_CONNECTIONS": 8, "NCCL_DEBUG": "WARN"})
+                     dataset=Dataset(), rng=Rng(), rerun_state_machine=Rerun(), env_vars={"CUDA_DEVICE_MAX_CONNECTIONS": 8, "NCCL_DEBUG": "WARN"})
 
 
 def bridge_modules():

@@ -296,6 +296,78 @@ static void overlapped_collectives_cost_buffers(void **state)
     assert_true(fabs(slow.total - same.total) < 1e-12);
 }
 
+static double exchanged(const struct world *x, const char *text)
+{
+    struct pl_layout l = layout_of(x, text);
+    struct pl_cost cost;
+
+    pl_cost(&cost, problem_of(x), &l);
+    return cost.seconds[PL_COST_EP];
+}
+
+/* One node of NVLink, an expert on each of eight ranks, two for a token: it goes to two ranks, in
+ * 1.1 x 2 copies with the router's imbalance, or from every rank to all. But for latencies, seconds
+ * are as the bytes that a rank receives. */
+static void dispatchers_send_what_they_send(void **state)
+{
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 1, 64, "megatron");
+    double copies = 1.1 * 2, once = 2, all = 8;
+    double plain = exchanged(&x, "{'world':8,'ep':8,'micro_batch':8}"),
+           deep = exchanged(&x, "{'world':8,'ep':8,'micro_batch':8,'moe_dispatch':'deepep'}"),
+           hybrid = exchanged(&x, "{'world':8,'ep':8,'micro_batch':8,'moe_dispatch':'hybridep'}"),
+           gather = exchanged(&x, "{'world':8,'ep':8,'micro_batch':8,'moe_dispatch':'allgather'}");
+
+    (void)state;
+    assert_true(fabs(deep - hybrid) < 1e-12);
+    assert_true(fabs(deep / plain - once / copies) < 0.03);
+    assert_true(fabs(gather / plain - all / copies) < 0.03 * all / copies);
+    /* two experts on each rank: some tokens find both of theirs on one */
+    plain = exchanged(&x, "{'world':8,'ep':4,'micro_batch':8}");
+    deep = exchanged(&x, "{'world':8,'ep':4,'micro_batch':8,'moe_dispatch':'deepep'}");
+    assert_true(fabs(deep / plain - 4 * (1 - 6.0 / 8 * 5 / 7) / copies) < 0.03);
+}
+
+/* Between nodes a token goes once to each: of 8 nodes with 256 experts its 8 are on 5.3, on 4 where
+ * a router of groups bounds them. */
+static void groups_bound_the_nodes_that_a_token_meets(void **state)
+{
+    struct world x = world_of("deepseek-v3", "dgx-h100", 8, 512, "megatron");
+    double bounded = exchanged(&x, "{'world':64,'ep':64,'moe_dispatch':'deepep'}"), free;
+
+    (void)state;
+    assert_true(x.m.moe.n_group == 8 && x.m.moe.topk_group == 4);
+    x.m.moe.n_group = x.m.moe.topk_group = 1;
+    free = exchanged(&x, "{'world':64,'ep':64,'moe_dispatch':'deepep'}");
+    assert_true(fabs(bounded / free - 4 / 5.3) < 0.03);
+    assert_true(free < exchanged(&x, "{'world':64,'ep':64}"));
+}
+
+/* Of a stack whose host holds the device up, graphs issue less and one graph nothing. */
+static void graphs_hide_the_host(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 64, "megatron");
+    struct pl_trainer slow = *x.t;
+    const char *const text[] = {"{'world':8}", "{'world':8,'cuda_graphs':'modules'}",
+                                "{'world':8,'cuda_graphs':'iteration'}"};
+    struct pl_cost cost[3];
+
+    (void)state;
+    slow.stack = (struct pl_stack){.name = "slow", .median = pl_default_constants};
+    slow.stack.median.issue_us = 500;
+    for (int held = 0; held < 2; held++) {
+        for (size_t i = 0; i < ARRAY_LEN(text); i++) {
+            struct pl_layout l = layout_of(&x, text[i]);
+
+            pl_cost(&cost[i], problem_of(&x), &l);
+        }
+        if (held)
+            assert_true(cost[0].total > 1.1 * cost[1].total && cost[1].total > cost[2].total);
+        else
+            assert_true(fabs(cost[0].total - cost[2].total) < 1e-12);
+        x.t = &slow;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +382,9 @@ int main(void)
         cmocka_unit_test(units_and_blocks_keep_what_they_keep),
         cmocka_unit_test(blocks_repeat_their_layers_only),
         cmocka_unit_test(overlapped_collectives_cost_buffers),
+        cmocka_unit_test(dispatchers_send_what_they_send),
+        cmocka_unit_test(groups_bound_the_nodes_that_a_token_meets),
+        cmocka_unit_test(graphs_hide_the_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -251,8 +251,9 @@ static void a_target_that_carries_nothing_names_every_key(void **state)
 
     (void)state;
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++)
-        if (pl_layout_keys[key].max == 1)
-            pl_layout_set(&layout, &pl_layout_keys[key], 1); /* of keys to come, too */
+        if (pl_layout_keys[key].max == 1 || pl_layout_keys[key].part == PL_OPTION)
+            pl_layout_set(&layout, &pl_layout_keys[key],
+                          pl_layout_keys[key].standard + 1); /* of keys to come, too */
     open_world(&world, "mixtral-8x7b");
     in = input(&world, &layout);
     tn_finding_add(&lost, "cp", "the target's own words");

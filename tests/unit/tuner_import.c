@@ -714,6 +714,55 @@ static void words_that_the_source_does_not_know_are_refused(void **state)
     }
 }
 
+/* Dispatch, graphs and overlap of Megatron-LM's arguments, and its default dispatcher. */
+static void dispatch_and_graphs_are_read(void **state)
+{
+    static const struct {
+        const char *text;
+        int dispatch, graphs, tp_overlap, ignored;
+    } cases[] = {
+        {"", PL_DISPATCH_ALLGATHER, PL_GRAPHS_NONE, 0, 0},
+        {"--moe-token-dispatcher-type alltoall --cuda-graph-impl none", PL_DISPATCH_ALLTOALL,
+         PL_GRAPHS_NONE, 0, 0},
+        {"--moe-token-dispatcher-type flex", PL_DISPATCH_DEEPEP, PL_GRAPHS_NONE, 0, 0},
+        {"--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
+         PL_DISPATCH_HYBRIDEP, PL_GRAPHS_NONE, 0, 0},
+        {"--moe-token-dispatcher-type=flex --moe-enable-deepep", PL_DISPATCH_DEEPEP, PL_GRAPHS_NONE,
+         0, 0},
+        {"--cuda-graph-impl local --cuda-graph-modules attn moe_router moe_preprocess "
+         "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap",
+         PL_DISPATCH_ALLGATHER, PL_GRAPHS_MODULES, 1, 0},
+        {"--cuda-graph-impl transformer_engine --cuda-graph-modules moe", PL_DISPATCH_ALLGATHER,
+         PL_GRAPHS_MODULES, 0, 1},
+        {"--enable-cuda-graph", PL_DISPATCH_ALLGATHER, PL_GRAPHS_MODULES, 0, 0},
+        {"--cuda-graph-impl full_iteration", PL_DISPATCH_ALLGATHER, PL_GRAPHS_ITERATION, 0, 0},
+        {"--cuda-graph-impl local --cuda-graph-scope full_iteration", PL_DISPATCH_ALLGATHER,
+         PL_GRAPHS_ITERATION, 0, 0},
+    };
+    AUTO_JSON *name = json_string("mixtral-8x7b");
+    struct pl_model m;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_model_parse(&m, name, &e), 0);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_FREE char *text = mem_printf("--expert-model-parallel-size 8 %s", cases[i].text);
+        struct tn_imported out;
+
+        if (tn_import(&out, "megatron", text, 16, &m, &e) < 0)
+            fail_msg("%s: %s", text, e.text);
+        if (out.layout.moe_dispatch != cases[i].dispatch ||
+            out.layout.cuda_graphs != cases[i].graphs ||
+            out.layout.tp_overlap != cases[i].tp_overlap || out.ignored.count != cases[i].ignored)
+            fail_msg("%s: moe_dispatch %d cuda_graphs %d tp_overlap %d, %d ignored", text,
+                     out.layout.moe_dispatch, out.layout.cuda_graphs, out.layout.tp_overlap,
+                     out.ignored.count);
+    }
+    assert_true(
+        tn_import(&(struct tn_imported){0}, "megatron", "--cuda-graph-impl some", 16, &m, &e) < 0);
+    assert_non_null(strstr(e.text, "full_iteration"));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(imports_refuse_what_they_cannot_read),
     cmocka_unit_test(import_lists_what_it_ignores),
@@ -729,6 +778,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(functions_of_configurations_are_read),
     cmocka_unit_test(stages_come_in_by_any_of_their_forms),
     cmocka_unit_test(what_is_read_only_in_part_is_listed),
+    cmocka_unit_test(dispatch_and_graphs_are_read),
     cmocka_unit_test(words_that_the_source_does_not_know_are_refused),
 };
 

@@ -8,7 +8,7 @@
  * pipeline layout, prediction of several tokens, overlap of tensor parallelism, CUDA graphs,
  * offloading), and a field that the configuration does not have is an error.
  */
-#include "tuner/export/internal.h"
+#include "tuner/export/dispatch.h"
 
 static void put(struct str *out, const char *owner)
 {
@@ -114,9 +114,22 @@ static void write_recompute(struct str *out, const struct pl_layout *layout)
     str_add(out, "],\n");
 }
 
+/* The scope, which came before the modules, may say what no implementation does. */
+static void write_graphs(struct str *out, const struct tn_export_in *in)
+{
+    static const char *const impl[] = {"none", "transformer_engine", "full_iteration"};
+
+    text(out, "cuda_graph_impl", impl[tn_megatron_graphed(in)]);
+    text(out, "cuda_graph_scope", NULL);
+    str_add(out, "        cuda_graph_modules=[");
+    tn_megatron_graphs(out, in, ", ", "\"");
+    str_add(out, "],\n");
+}
+
 static void write_model(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
+    const char *backend;
 
     put(out, "model");
     write_parallel(out, in);
@@ -132,7 +145,11 @@ static void write_model(struct str *out, const struct tn_export_in *in)
         text(out, "moe_router_load_balancing_type", tn_megatron_aux_loss(in->model));
         str_addf(out, "        moe_aux_loss_coeff=%.10g,\n",
                  pl_aux_loss_coef(in->model, PL_AUX_MEGATRON));
-        text(out, "moe_token_dispatcher_type", "alltoall");
+        text(out, "moe_token_dispatcher_type", tn_megatron_dispatcher(&backend, l));
+        if (backend) {
+            text(out, "moe_flex_dispatcher_backend", backend);
+            text(out, "moe_router_dtype", "fp32");
+        }
         flag(out, "moe_grouped_gemm", l->precision != PL_FP32); /* its kernels know no fp32 */
         flag(out, "moe_shared_expert_overlap", false);
     }
@@ -145,7 +162,7 @@ static void write_model(struct str *out, const struct tn_export_in *in)
         text(out, "mtp_num_layers", NULL);
     if (in->model->moe.force_balance)
         flag(out, "moe_router_force_load_balancing", true);
-    text(out, "cuda_graph_impl", "none");
+    write_graphs(out, in);
     flag(out, "cpu_offloading", false);
     flag(out, "fine_grained_activation_offloading", false);
     put_end(out);
@@ -213,6 +230,17 @@ static void write_precision(struct str *out, const struct pl_layout *layout)
     str_add(out, "    put(config, mixed_precision=mixed_precision)\n");
 }
 
+/* What graphs need: random numbers of Transformer Engine's, and in that of an iteration none of the
+ * checks that wait for the device. */
+static void write_graphs_needs(struct str *out, int graphs)
+{
+    if (graphs)
+        str_add(out, "    put(config.rng, te_rng_tracker=True)\n");
+    if (graphs == PL_GRAPHS_ITERATION)
+        str_add(out, "    put(config.rerun_state_machine, check_for_nan_in_loss=False)\n"
+                     "    put(config.ddp, check_for_nan_in_grad=False)\n");
+}
+
 /* A recipe's may be what the layout cannot run with. */
 static void write_environment(struct str *out, const struct tn_export_in *in)
 {
@@ -258,6 +286,7 @@ static void write_function(struct str *out, const struct tn_export_in *in)
              l->micro_batch, in->workload->global_batch);
     write_sharding(out, l);
     write_precision(out, l);
+    write_graphs_needs(out, tn_megatron_graphed(in));
     write_environment(out, in);
     str_add(out, "    return config\n");
 }

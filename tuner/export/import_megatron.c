@@ -6,7 +6,7 @@
  * The text is a shell script or a command line (import_shell.c). What only a shell could tell is an
  * error where it would have to be read, and listed everywhere else.
  */
-#include "tuner/export/internal.h"
+#include "tuner/export/dispatch.h"
 
 #include <errno.h>
 #include <math.h>
@@ -43,6 +43,8 @@ struct megatron {
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
     bool deepspeed, degree_said, reuse;
     struct tn_narrow narrow;
+    struct tn_dispatch dispatch;
+    bool deepep, graph; /* --moe-enable-deepep, --enable-cuda-graph and --external-cuda-graph */
 };
 
 /* Flags with an integer that lands in a field. */
@@ -138,6 +140,9 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         {"--use-megatron-fsdp", &import->fsdp},
         {"--no-gradient-accumulation-fusion", &import->no_fusion}, /* which goes with it */
         {"--use-custom-fsdp", &import->fsdp},                      /* its name before */
+        {"--moe-enable-deepep", &import->deepep},
+        {"--enable-cuda-graph", &import->graph},
+        {"--external-cuda-graph", &import->graph},
         {"--use-torch-fsdp2", &import->torch_fsdp},
         {"--torch-fsdp2-no-reshard-after-forward", &import->torch_fsdp_keeps},
         {"--deepspeed", &import->deepspeed},
@@ -274,6 +279,10 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
     }
     if (!strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor"))
         return 0; /* it follows from the sharding */
+    if (tn_megatron_dispatch(ret_known, &import->dispatch, flag, value, error) < 0)
+        return -EINVAL;
+    if (*ret_known)
+        return 0;
     if (tn_megatron_narrow(ret_known, &import->narrow, flag, value, error) < 0)
         return -EINVAL;
     if (*ret_known)
@@ -402,6 +411,11 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
 
     if (!import->etp_said)
         l->etp = pl_model_is_moe(model) ? l->tp : 1; /* Megatron's default */
+    if (import->deepep)
+        import->dispatch.backend = 0;
+    if (import->graph)
+        import->dispatch.graphs = PL_GRAPHS_MODULES;
+    tn_megatron_dispatched(import->out, &import->dispatch, model);
     sharding(import);
     recompute_form(import);
     compare_balancing(import);
@@ -429,6 +443,9 @@ static enum takes takes(struct megatron *import, const char *flag)
                                         "--recompute-granularity",
                                         "--recompute-method",
                                         "--data-parallel-sharding-strategy",
+                                        "--moe-token-dispatcher-type",
+                                        "--moe-flex-dispatcher-backend",
+                                        "--cuda-graph-impl",
                                         "--fp8-format",
                                         "--fp8-recipe",
                                         "--fp4-format",
@@ -595,7 +612,8 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
                          .m = model,
                          .fsdp_zero = 3,
                          .aux_coeff = -1,
-                         .zero_stage = -1}; /* FSDP's default */
+                         .zero_stage = -1,    /* FSDP's default */
+                         .dispatch.type = 1}; /* all-gather, Megatron's default */
     AUTO_FREE char *yaml = NULL;
     int r = tn_yaml_arguments(&yaml, text, error);
 

@@ -161,9 +161,15 @@ static int titan_word(bool *ret_known, struct titan *import, const char *path, c
         return checkpointing(import, path, value, error);
     else if (!strcmp(path, "activation_checkpoint.selective_ac_option"))
         return selection(import, path, value, error);
-    else if (!strcmp(path, "parallelism.enable_async_tensor_parallel") ||
-             !strcmp(path, "compile.enable_async_tensor_parallel") ||
-             !strcmp(path, "experimental.enable_async_tensor_parallel")) {
+    else if (!strcmp(path, "training.disable_cuda_graphs")) {
+        static const char *const words[] = {"False", "True", NULL};
+        int r = one_of(&which, path, value, words, error);
+
+        import->out->layout.cuda_graphs = which ? PL_GRAPHS_NONE : PL_GRAPHS_ITERATION;
+        return r;
+    } else if (!strcmp(path, "parallelism.enable_async_tensor_parallel") ||
+               !strcmp(path, "compile.enable_async_tensor_parallel") ||
+               !strcmp(path, "experimental.enable_async_tensor_parallel")) {
         static const char *const words[] = {"false", "true", "False", "True", NULL};
         int r = one_of(&which, path, value, words, error);
 

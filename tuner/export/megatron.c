@@ -6,7 +6,7 @@
  * whole pipeline layout where stages are uneven), there is no schedule flag, and expert tensor
  * parallelism defaults to tp, so it is always written.
  */
-#include "tuner/export/internal.h"
+#include "tuner/export/dispatch.h"
 
 #define MEGATRON_VERSION "Megatron-LM of August 2026 (d98e8a64)"
 
@@ -43,6 +43,8 @@ const char *const tn_megatron_carries[] = {
     "overlap_param_gather",
     "overlap_p2p",
     "overlap_moe_a2a",
+    "moe_dispatch",
+    "cuda_graphs",
     "tp_overlap",
     NULL,
 };
@@ -76,7 +78,8 @@ bool tn_megatron_gathers(const struct pl_layout *layout)
 bool tn_megatron_overlaps_experts(const struct pl_layout *layout)
 {
     return layout->overlap_moe_a2a && layout->ep > 1 && (layout->pp == 1 || layout->vp > 1) &&
-           layout->recompute != PL_RECOMPUTE_FULL && layout->precision != PL_FP32;
+           layout->recompute != PL_RECOMPUTE_FULL && layout->precision != PL_FP32 &&
+           layout->moe_dispatch != PL_DISPATCH_ALLGATHER;
 }
 
 bool tn_megatron_overlaps_p2p(const struct pl_layout *layout)
@@ -239,6 +242,19 @@ static void write_narrow(struct str *out, const struct pl_layout *layout)
         flag(out, "--reuse-grad-buf-for-mxfp8-param-ag");
 }
 
+static void write_graphs(struct str *out, const struct tn_export_in *in)
+{
+    int graphs = tn_megatron_graphed(in);
+
+    if (graphs == PL_GRAPHS_ITERATION)
+        str_add(out, "--cuda-graph-impl full_iteration\n--no-check-for-nan-in-loss-and-grad\n");
+    if (graphs != PL_GRAPHS_MODULES)
+        return;
+    str_add(out, "--cuda-graph-impl transformer_engine\n--cuda-graph-modules ");
+    tn_megatron_graphs(out, in, " ", "");
+    str_addc(out, '\n');
+}
+
 static void write_batch_and_memory(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -270,6 +286,7 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
     if (l->precision != PL_FP32)
         flag(out, "--bf16");
     write_narrow(out, l);
+    write_graphs(out, in);
 }
 
 /* Its seq_aux_loss is ours of a sequence, its aux_loss is the one named after it and the nearest to
@@ -279,15 +296,25 @@ const char *tn_megatron_aux_loss(const struct pl_model *model)
     return model->moe.aux_loss == PL_AUX_SEQUENCE ? "seq_aux_loss" : "aux_loss";
 }
 
-static void write_moe(struct str *out, const struct pl_model *model, int precision)
+/* Both kernels of the flex dispatcher take probabilities in fp32. */
+static void write_dispatch(struct str *out, const struct pl_layout *layout)
+{
+    const char *backend, *type = tn_megatron_dispatcher(&backend, layout);
+
+    str_addf(out, "--moe-token-dispatcher-type %s\n", type);
+    if (backend)
+        str_addf(out, "--moe-flex-dispatcher-backend %s\n--moe-router-dtype fp32\n", backend);
+}
+
+static void write_moe(struct str *out, const struct pl_model *model, const struct pl_layout *layout)
 {
     number(out, "--num-experts", model->moe.experts);
     number(out, "--moe-router-topk", model->moe.top_k);
     number(out, "--moe-ffn-hidden-size", model->moe.expert_ffn);
     str_addf(out, "--moe-router-load-balancing-type %s\n--moe-aux-loss-coeff %.10g\n",
              tn_megatron_aux_loss(model), pl_aux_loss_coef(model, PL_AUX_MEGATRON));
-    str_add(out, "--moe-token-dispatcher-type alltoall\n");
-    if (precision != PL_FP32) /* its kernels know no fp32 */
+    write_dispatch(out, layout);
+    if (layout->precision != PL_FP32) /* its kernels know no fp32 */
         flag(out, "--moe-grouped-gemm");
     if (model->moe.capacity_factor > 0)
         str_addf(out, "--moe-expert-capacity-factor %.10g\n", model->moe.capacity_factor);
@@ -333,7 +360,7 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     str_addf(out, "--init-method-std %.10g\n", m->init_std);
     number(out, "--make-vocab-size-divisible-by", 1);
     if (pl_model_is_moe(m))
-        write_moe(out, m, in->layout->precision);
+        write_moe(out, m, in->layout);
 }
 
 bool tn_megatron_one_connection(const struct tn_export_in *in)
@@ -408,7 +435,8 @@ static void write_script(struct str *out, const struct tn_export_in *in,
         end = strchr(line, '\n');
         /* Quoted: bars and brackets of a pipeline layout or a layer list mean something to a shell.
          */
-        bool several = str_starts(line, "--recompute-modules");
+        bool several =
+            str_starts(line, "--recompute-modules") || str_starts(line, "--cuda-graph-modules");
 
         if (line[name] == ' ' && !several)
             str_addf(out, "    %.*s '%.*s'\n", name, line, (int)(end - line) - name - 1,

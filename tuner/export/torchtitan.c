@@ -36,6 +36,7 @@ static const char *const carries[] = {
     "overlap_grad_reduce",
     "overlap_param_gather",
     "tp_overlap",
+    "cuda_graphs",
     NULL,
 };
 
@@ -62,6 +63,7 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
     tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a,
                 "torchtitan outside DualPipeV");
     tn_gap_threads(findings, in);
+    tn_gap_flag(findings, in, "cuda_graphs", l->cuda_graphs, "torchtitan up to v0.2.2");
     if (l->tp > 1 && !l->sp)
         tn_finding_add(findings, "sp", "sequence parallelism is always on with tensor parallelism");
     if (l->etp > 1 && l->etp != l->tp)
@@ -275,6 +277,12 @@ const struct tn_exporter tn_export_torchtitan_toml = {
     .line = toml_line,
 };
 
+/* What else is a gap would not start. */
+static bool graphed(const struct pl_layout *layout)
+{
+    return layout->cuda_graphs == PL_GRAPHS_ITERATION && layout->pp == 1 && layout->ep == 1;
+}
+
 static void set_training(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -291,8 +299,7 @@ static void set_training(struct str *out, const struct tn_export_in *in)
     str_addf(out, "    training.dtype = \"float32\"\n    training.mixed_precision_param = \"%s\"\n",
              l->precision == PL_FP32 ? "float32" : "bfloat16");
     str_add(out, "    training.enable_cpu_offload = False\n");
-    if (l->pp > 1 || l->ep > 1)
-        str_add(out, "    training.disable_cuda_graphs = True\n");
+    str_addf(out, "    training.disable_cuda_graphs = %s\n", graphed(l) ? "False" : "True");
 }
 
 /* Our own cut, module by module. */

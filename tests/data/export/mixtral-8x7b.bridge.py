@@ -64,6 +64,8 @@ def with_partune_layout(config):
         init_model_with_meta_device=False,
         mtp_num_layers=None,
         cuda_graph_impl="none",
+        cuda_graph_scope=None,
+        cuda_graph_modules=[],
         cpu_offloading=False,
         fine_grained_activation_offloading=False,
         )
