@@ -27,9 +27,58 @@ AC_DEFUN([PT_FUZZ], [
 
 # PT_MODULE(VARIABLE, MODULE [>= VERSION], [FOUND], [NOT-FOUND]) and PT_HEADER(NAME, [FOUND], [NOT-FOUND]) ask for a library
 # as PKG_CHECK_MODULES and AC_CHECK_HEADER do, and note the question for PT_ANSWERS.
+#
+# PT_MODULE also makes the option --with-NAME=DIR, NAME being VARIABLE in small letters: a prefix that comes before all
+# others. DIR's module of pkg-config counts; where it has none, DIR/include and LIBS in DIR/lib. Programs find what lies
+# there when they run, too. Each library has its line in PT_SUMMARY.
+# PT_MODULE(VARIABLE, MODULE [>= VERSION], [FOUND], [NOT-FOUND], [LIBS = -lMODULE])
 AC_DEFUN([PT_MODULE], [
-  PT_QUESTIONS="$PT_QUESTIONS m4_bpatsubst([$2], [ .*])"
-  PKG_CHECK_MODULES([$1], [$2], [$3], [$4])
+  m4_pushdef([pt_name], [m4_tolower([$1])])
+  m4_pushdef([pt_module], [m4_bpatsubst([$2], [ .*])])
+  PT_QUESTIONS="$PT_QUESTIONS pt_module"
+  AC_ARG_WITH(pt_name, [AS_HELP_STRING([--with-]pt_name[=DIR], [prefix in which ]pt_module[ is installed])])
+  pt_where=pkg-config pt_rpath=
+  AS_CASE([$with_]pt_name, [""|yes|no], [],
+          [PT_PREFIX([$1], pt_name, pt_module, m4_default([$5], [-l]pt_module), [$with_]pt_name)])
+  PKG_CHECK_MODULES([$1], [$2], [
+    pt_version=`$PKG_CONFIG --modversion pt_module 2>/dev/null` || pt_version=found
+    $1_LIBS="$$1_LIBS$pt_rpath"
+    $3], [
+    pt_version=missing pt_where=
+    m4_default([$4], [AC_MSG_ERROR([$2 was not found: install its development package, or name its prefix by --with-]pt_name[=DIR])])])
+  pt_summary="$pt_summary
+  `printf '%-16s %-10s' pt_module "$pt_version"` $pt_where"
+  m4_popdef([pt_module])m4_popdef([pt_name])
+])
+# PT_PREFIX(VARIABLE, NAME, MODULE, LIBS, DIR): look there for it.
+AC_DEFUN([PT_PREFIX], [
+  AS_IF([test ! -d "$5"], [AC_MSG_ERROR([--with-$2: $5 is not a directory])])
+  pt_where=`cd "$5" && pwd`
+  pt_pc= pt_lib=
+  for pt_dir in "$pt_where/lib" "$pt_where/lib64" "$pt_where"/lib/*-linux-*; do
+    AS_IF([test -z "$pt_pc" && test -f "$pt_dir/pkgconfig/$3.pc"], [pt_pc=$pt_dir/pkgconfig pt_lib=$pt_dir])
+  done
+  AS_IF([test -n "$pt_pc"],
+        [PKG_CONFIG_PATH=$pt_pc${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+         export PKG_CONFIG_PATH],
+        [pt_word=`echo "$4" | sed 's/^-l//; s/ .*//'`
+         for pt_dir in "$pt_where/lib" "$pt_where/lib64" "$pt_where"/lib/*-linux-*; do
+           AS_IF([test -z "$pt_lib" && { test -e "$pt_dir/lib$pt_word.so" || test -e "$pt_dir/lib$pt_word.a"; }],
+                 [pt_lib=$pt_dir])
+         done
+         AS_IF([test -z "$pt_lib"],
+               [AC_MSG_ERROR([--with-$2: $pt_where has neither $3.pc for pkg-config nor lib$pt_word in lib or lib64])])
+         $1_CFLAGS=-I$pt_where/include
+         $1_LIBS="-L$pt_lib $4"])
+  pt_rpath=" -Wl,-rpath,$pt_lib"
+])
+# What was found where, at the end of configure.
+AC_DEFUN([PT_SUMMARY], [
+  AS_IF([test "$with_mpi" != no], [pt_trainer=yes], [pt_trainer="no (--without-mpi)"])
+  AS_ECHO(["
+partune $PACKAGE_VERSION, to be installed in $prefix
+$pt_summary
+  `printf '%-27s' 'bundled trainer'` $pt_trainer"])
 ])
 AC_DEFUN([PT_HEADER], [
   PT_QUESTIONS="$PT_QUESTIONS $1"

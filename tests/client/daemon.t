@@ -67,7 +67,7 @@ printf '{"budget": {"trials": 3}}' >with.json
 printf '{"name": "bad", "model": "gpt-1.4B", "workload": {"global_batch": -1}}' >bad.json
 printf '{"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 15}, "layout": {"tp": 5}}' >layout.json
 sed 's/100000/0.001/' c.json >slow.json
-sed 's/"trials": 6/"wall_s": 1/' slow.json >none.json
+sed -e 's/"trials": 6/"trials": 1/' -e 's/{"kind": "simulated"[^}]*}/{"kind": "remote"}/' c.json >none.json
 printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16' >m.args
 ok "submit --watch follows to the end" text "^campaign .*: done" "$partune" submit --watch c.json
 is "a line for each trial" "$(grep -c '^trial ' out)" 6
@@ -165,7 +165,10 @@ ok "wait --json prints the campaign" sh -c '"$0" --json wait "$1" | python3 -c "
 "$partune" submit c.json >out
 ok "the end is waited for" text "^campaign .*: done" "$partune" wait last
 ok "an unknown campaign is exit 4" exits 4 "$partune" wait zzzzzzzz
-ok "a campaign without a success is exit 6" sh -c '"$0" submit none.json && { "$0" wait last; [ $? = 6 ]; }' "$partune"
+none=$("$partune" --json submit none.json | sed -n '1,3s/.*"id": "\([^"]*\)".*/\1/p')
+call "/v1/campaigns/$none:suggest" -d '{"worker": "w", "wait_s": 10}' >offer
+call "/v1/campaigns/$none/trials/1:complete" -d "{\"lease\": \"$(sed 's/.*"lease":"\([^"]*\)".*/\1/' offer)\", \"status\": \"oom\"}" >told
+ok "a campaign that is done without a success is exit 6" exits 6 "$partune" wait "$none" --timeout 30
 ok "submit --watch --json prints an event a line" sh -c '"$0" --json submit --watch c.json | python3 -c "import json,sys
 events = [json.loads(l)[\"event\"] for l in sys.stdin]
 assert events[0] == \"campaign\" and \"trial\" in events, events"' "$partune"

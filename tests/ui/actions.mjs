@@ -275,6 +275,24 @@ test("a change of notes that another user has changed shows theirs first", async
     await page.waitForSelector("h1:text-is('the second')");
 });
 
+test("the trials of a campaign are saved as CSV and as JSON lines", async () => {
+    await visit(`/campaigns/${one}`);
+    const { items } = await daemon.api("GET", `v1/campaigns/${one}/trials?page_size=1000&sort=n`);
+    const lines = (await saved(() => page.click("button:text-is('JSON lines')"))).toString();
+    assert.deepEqual(
+        lines
+            .trim()
+            .split("\n")
+            .map((line) => JSON.parse(line)),
+        items,
+    );
+    const trials = panel("Trials").locator("button:text-is('CSV')");
+    const rows = (await saved(() => trials.click())).toString().trim().split("\r\n");
+    assert.match(rows[0], /^campaign,n,simulated,kind,state,/);
+    assert.equal(rows.length, items.length + 1);
+    assert.ok(rows[1].startsWith(`${one},1,false,baseline,ok,`), rows[1]);
+});
+
 test("an export is wrapped into a job, downloaded and copied", async () => {
     await visit(`/campaigns/${one}/export?to=partune`);
     await page.selectOption("label:has-text('Job script') select", "slurm");
