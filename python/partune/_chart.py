@@ -9,8 +9,8 @@ def number(value):
     return "–" if value is None else f"{value:,.0f}"
 
 
-def chart(trials):
-    """Throughput of trials as SVG: dots, and the best so far as a line; "" without any."""
+def chart(trials, unit):
+    """Throughput of trials in UNIT as SVG: dots, and the best so far as a line; "" without any."""
     points = [(t["n"], t["tokens_per_s"], t["text"]) for t in trials if t["tokens_per_s"]]
     if not points:
         return ""
@@ -28,7 +28,7 @@ def chart(trials):
         line += f"H{x(n):.1f}V{y(best):.1f}"
         dots.append(
             f'<circle cx="{x(n):.1f}" cy="{y(rate):.1f}" r="3">'
-            f"<title>trial {n}: {number(rate)} tokens/s, {escape(text)}</title></circle>"
+            f"<title>trial {n}: {number(rate)} {unit}, {escape(text)}</title></circle>"
         )
     axis = (
         f'<path d="M{LEFT},5V{HEIGHT - BOTTOM}H{WIDTH - 10}" fill="none" stroke="currentColor"/>'
@@ -40,7 +40,7 @@ def chart(trials):
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'role="img" font-size="11" fill="currentColor"><title>tokens/s of each trial, and the '
+        f'role="img" font-size="11" fill="currentColor"><title>{unit} of each trial, and the '
         f'best so far</title>{axis}<path d="{line}" fill="none" '
         f'stroke="currentColor" stroke-opacity="0.5"/>{"".join(dots)}</svg>'
     )
@@ -49,12 +49,13 @@ def chart(trials):
 def campaign_html(campaign, trials):
     best = campaign["best"]
     kind = "simulated tokens/s" if campaign["simulated"] else "tokens/s"
-    text = f"{campaign['state']}, {campaign['progress']['trials']} trials"
+    mark = "simulated, " if campaign["simulated"] else ""
+    text = f"{mark}{campaign['state']}, {campaign['progress']['trials']} trials"
     if best:
         text += f"; best: {best['text']}, {number(best['tokens_per_s'])} {kind}"
         if best["ratio"]:
             text += f", {best['ratio']:.2f} x baseline"
     return (
         f"<div><b>{escape(campaign['name'])}</b> ({escape(campaign['id'])}): {escape(text)}"
-        f"<br>{chart(trials)}</div>"
+        f"<br>{chart(trials, kind)}</div>"
     )

@@ -3,10 +3,11 @@ import ast
 import errno
 import json
 import os
+import re
 import tempfile
 import unittest
 
-from partune import IllegalLayout, Values, _events, _failure, _measure
+from partune import IllegalLayout, Values, _chart, _events, _failure, _measure
 
 
 class Measure(unittest.TestCase):
@@ -43,6 +44,32 @@ class Measure(unittest.TestCase):
         found = _measure.spread([float(i) for i in range(100)])
         self.assertEqual(found["busy"], [float(i) for i in range(1, 100, 2)])
         self.assertEqual(found["slowest"], 99)
+
+
+class Notebook(unittest.TestCase):
+    TRIALS = [{"n": n, "tokens_per_s": 1000.0 * n, "text": f"tp{n}"} for n in (1, 2)]
+
+    @staticmethod
+    def campaign(simulated, best=None):
+        return {
+            "id": "k3v9qw2m", "name": "dry", "state": "running", "simulated": simulated,
+            "best": best, "progress": {"trials": 2},
+        }
+
+    def rates(self, html):
+        return re.findall(r"[\w,]+ tokens/s", html)
+
+    def test_a_simulated_campaign_says_so_before_it_has_a_best(self):
+        self.assertIn("simulated", _chart.campaign_html(self.campaign(True), []))
+        self.assertNotIn("simulated", _chart.campaign_html(self.campaign(False), []))
+
+    def test_every_rate_of_a_simulated_campaign_is_called_simulated(self):
+        best = {"text": "tp2", "tokens_per_s": 2000.0, "ratio": 2.0}
+        html = _chart.campaign_html(self.campaign(True, best), self.TRIALS)
+        self.assertEqual(set(self.rates(html)), {"simulated tokens/s"})
+        html = _chart.campaign_html(self.campaign(False, best), self.TRIALS)
+        self.assertEqual(len(self.rates(html)), 3)
+        self.assertNotIn("simulated", html)
 
 
 class EventFile(unittest.TestCase):
