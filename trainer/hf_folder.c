@@ -7,7 +7,10 @@
 #include "trainer/hf.h"
 #include "trainer/hf_names.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 static const char *const weight_suffix[] = {"", NULL};
 
@@ -102,14 +105,38 @@ static int hf_finish(const struct tr_archive *archive, const char *saving, const
     return r < 0 ? r : tr_folder_publish(saving, folder, error);
 }
 
-/* Only what looks like a model may be replaced. */
+/* The first folder found in FOLDER, as -EEXIST. */
+static int refuse_folders_in(const char *folder, struct err *error)
+{
+    DIR *d = opendir(folder);
+    struct dirent *it;
+    struct stat st;
+    int r = d ? 0 : err_set(error, -errno, "read folder %s: %s", folder, strerror(errno));
+
+    while (r == 0 && (it = readdir(d)))
+        if (strcmp(it->d_name, ".") != 0 && strcmp(it->d_name, "..") != 0 &&
+            fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+            r = err_set(error, -EEXIST, "%s contains the folder %s, which would be lost", folder,
+                        it->d_name);
+    if (d)
+        closedir(d);
+    return r;
+}
+
+/* Only what looks like a model may be replaced, and nothing that somebody may still need: a
+ * checkpoint looks like one, and whole folders of them may be inside. */
 static int may_replace(const char *folder, struct err *error)
 {
     AUTO_FREE char *config = mem_printf("%s/config.json", folder);
+    AUTO_FREE char *state = mem_printf("%s/trainer.json", folder);
 
-    if (!file_exists(folder) || file_exists(config))
+    if (!file_exists(folder))
         return 0;
-    return err_set(error, -EEXIST, "%s exists and is not a model's folder", folder);
+    if (!file_exists(config))
+        return err_set(error, -EEXIST, "%s exists and is not a model's folder", folder);
+    if (file_exists(state))
+        return err_set(error, -EEXIST, "%s is a checkpoint: choose another folder", folder);
+    return refuse_folders_in(folder, error);
 }
 
 /* PATH without slashes at its end: the folder is filled next to its place, not in it. */

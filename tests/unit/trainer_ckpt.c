@@ -625,6 +625,32 @@ static void a_foreign_folder_is_not_replaced(void **state)
     one_end(&o);
 }
 
+/* A checkpoint is a Hugging Face directory, too, and a model's directory may hold checkpoints. */
+static void weights_do_not_replace_checkpoints(void **state)
+{
+    struct one o;
+    struct err e = {0};
+    AUTO_FREE char *model = NULL, *inside = NULL, *step = NULL;
+
+    (void)state;
+    one_begin(&o, NULL);
+    model = mem_printf("%s/model", o.dir);
+    inside = mem_printf("%s/model/checkpoints", o.dir);
+    step = one_save(&o, 4, 0);
+    assert_int_equal(tr_hf_check_dir(step, &e), -EEXIST);
+    assert_non_null(strstr(e.text, "is a checkpoint"));
+    assert_int_equal(tr_hf_save(step, TR_F32, &o.what, &tr_team_alone, &e), -EEXIST);
+    assert_int_equal(one_load(&o, step, &e), 0);
+
+    assert_int_equal(tr_hf_save(model, TR_F32, &o.what, &tr_team_alone, &e), 0);
+    assert_int_equal(file_mkdirs(inside, 0755, &e), 0);
+    assert_int_equal(tr_hf_check_dir(model, &e), -EEXIST);
+    assert_non_null(strstr(e.text, "checkpoints, which would be lost"));
+    assert_int_equal(tr_hf_save(model, TR_F32, &o.what, &tr_team_alone, &e), -EEXIST);
+    assert_true(file_exists(inside));
+    one_end(&o);
+}
+
 /* As a shell completes the name of a folder. */
 static void a_slash_at_the_end_is_the_same_folder(void **state)
 {
@@ -694,6 +720,7 @@ int main(void)
         cmocka_unit_test(other_peoples_configurations),
         cmocka_unit_test(a_folders_coefficient_is_hugging_faces),
         cmocka_unit_test(a_foreign_folder_is_not_replaced),
+        cmocka_unit_test(weights_do_not_replace_checkpoints),
         cmocka_unit_test(a_slash_at_the_end_is_the_same_folder),
         cmocka_unit_test(an_unwritable_folder_is_known_before_training),
     };
