@@ -248,15 +248,18 @@ int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct
 /* "simulated" of VIEW, which is about campaign ID: is it about the simulator's trials? */
 int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error);
 
-/* What the fitted search predicts. Any thread, use web_offload: waits for a fit in progress, and
- * builds the search anew for a campaign that has ended. */
-int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+/* What the fitted search predicts. Any thread, use web_offload_slow: the search is built anew.
+ * -ECANCELED if *UNWANTED (NULL: never) is set meanwhile. */
+int tn_importance(json_t **ret, struct tn_service *svc, const char *id, const atomic_bool *unwanted,
+                  struct err *error);
 int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x_key,
-               const char *y_key, struct err *error);
-int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+               const char *y_key, const atomic_bool *unwanted, struct err *error);
+int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, const atomic_bool *unwanted,
+                 struct err *error);
 /* What one more run of LAYOUT would give, in tokens/s (search.h, se_next_run). */
 int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,
-                const char *id, const struct pl_layout *layout, struct err *error);
+                const char *id, const struct pl_layout *layout, const atomic_bool *unwanted,
+                struct err *error);
 
 /*
  * A projection as in docs/reference/http.md (POST /v1/project): campaign BODY.campaign calibrates

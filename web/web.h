@@ -260,6 +260,9 @@ const char *web_prefix(const struct web_request *rq); /* "" or "/x" */
  */
 bool web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
                  void (*done)(struct web_request *rq, void *arg), void *arg);
+/* The same for work that may take longer than seconds: nothing of web_offload() waits for it. */
+bool web_offload_slow(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
+                      void (*done)(struct web_request *rq, void *arg), void *arg);
 /* Set once nobody waits for the answer any more. Any thread. */
 const atomic_bool *web_unwanted(const struct web_request *rq);
 

@@ -3,8 +3,9 @@
  *
  * A few threads of low priority, so that the loop, and requests that only read, come first. Who
  * asks pays: of one caller (the name of its token) one request is in work at a time and a few wait,
- * further ones are refused by 429; callers take turns. A request whose client has hung up is
- * unwanted: its work is told so, and ends early or is never begun.
+ * further ones are refused by 429; callers take turns. Work that may be long is a queue of its own
+ * with all threads but one: what is bounded by seconds never waits for it. A request whose client
+ * has hung up is unwanted: its work is told so, and ends early or is never begun.
  *
  * The loop's thread adds, and hands back what is done; LOCK guards the lists and what says how far
  * a piece of work is.
@@ -27,7 +28,8 @@ struct web_task {
     void (*fn)(struct web_request *rq, void *arg);
     void (*done)(struct web_request *rq, void *arg);
     void *arg;
-    int turn; /* how many of its caller's were before it when it came */
+    int turn;  /* how many of its caller's were before it in its queue when it came */
+    bool slow; /* may take long */
     bool running;
 };
 
@@ -48,18 +50,45 @@ static bool same_caller(const struct web_task *task, const struct web_request *r
     return str_eq(task->rq->principal, rq->principal);
 }
 
-/* Of how many tasks, or only of running ones, is RQ's caller the caller? */
-static int count_of(const struct web_work *work, const struct web_request *rq, bool running)
+static bool same_queue(const struct web_task *task, const struct web_task *other)
+{
+    return task->slow == other->slow && same_caller(task, other->rq);
+}
+
+/* How many tasks has RQ's caller? */
+static int count_of(const struct web_work *work, const struct web_request *rq)
 {
     int n = 0;
 
     for (const struct web_task *t = work->tasks; t; t = t->next)
-        n += same_caller(t, rq) && (t->running || !running);
+        n += same_caller(t, rq);
     return n;
 }
 
+/* How many are in TASK's queue? */
+static int count_before(const struct web_work *work, const struct web_task *task)
+{
+    int n = 0;
+
+    for (const struct web_task *t = work->tasks; t; t = t->next)
+        n += same_queue(t, task);
+    return n;
+}
+
+static bool may_run(const struct web_work *work, const struct web_task *task)
+{
+    int slow = 0;
+
+    for (const struct web_task *t = work->tasks; t; t = t->next) {
+        if (t->running && same_queue(t, task))
+            return false;
+        slow += t->running && t->slow;
+    }
+    return !task->slow || slow < THREADS - 1;
+}
+
 /* What to do next: what is unwanted already, which takes no time, else the next of the caller who
- * has waited for fewest turns and has nothing in work. */
+ * has waited for fewest turns and has nothing of that queue in work. */
 static struct web_task *choose(const struct web_work *work)
 {
     struct web_task *best = NULL;
@@ -69,7 +98,7 @@ static struct web_task *choose(const struct web_work *work)
             continue;
         if (atomic_load(&t->rq->unwanted))
             return t;
-        if (count_of(work, t->rq, true) == 0 && (!best || t->turn < best->turn))
+        if (may_run(work, t) && (!best || t->turn < best->turn))
             best = t;
     }
     return best;
@@ -83,7 +112,7 @@ static void finish(struct web_work *work, struct web_task *task)
         at = &(*at)->next;
     *at = task->next;
     for (struct web_task *t = work->tasks; t; t = t->next)
-        if (t->turn > 0 && same_caller(t, task->rq))
+        if (t->turn > 0 && same_queue(t, task))
             t->turn--;
     task->next = work->finished;
     work->finished = task;
@@ -232,20 +261,19 @@ static bool refuse(struct web_request *rq)
     return false;
 }
 
-bool web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
-                 void (*done)(struct web_request *rq, void *arg), void *arg)
+static bool add(struct web_request *rq, struct web_task *owned_task)
 {
     struct web_work *w = rq->server->work;
-    struct web_task *t = mem_alloc(sizeof(*t)), **at = &w->tasks;
+    struct web_task *t = owned_task, **at = &w->tasks;
 
-    *t = (struct web_task){.rq = rq, .fn = work, .done = done, .arg = arg};
+    t->rq = rq;
     pthread_mutex_lock(&w->lock);
-    t->turn = count_of(w, rq, false);
-    if (t->turn >= WAITING) {
+    if (count_of(w, rq) >= WAITING) {
         pthread_mutex_unlock(&w->lock);
         free(t);
         return refuse(rq);
     }
+    t->turn = count_before(w, t);
     web_request_ref(rq);
     rq->server->ntasks++;
     while (*at)
@@ -257,4 +285,25 @@ bool web_offload(struct web_request *rq, void (*work)(struct web_request *rq, vo
         start_threads(w);
     web_defer(rq);
     return true;
+}
+
+static bool offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
+                    void (*done)(struct web_request *rq, void *arg), void *arg, bool slow)
+{
+    struct web_task *t = mem_alloc(sizeof(*t));
+
+    *t = (struct web_task){.fn = work, .done = done, .arg = arg, .slow = slow};
+    return add(rq, t);
+}
+
+bool web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
+                 void (*done)(struct web_request *rq, void *arg), void *arg)
+{
+    return offload(rq, work, done, arg, false);
+}
+
+bool web_offload_slow(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
+                      void (*done)(struct web_request *rq, void *arg), void *arg)
+{
+    return offload(rq, work, done, arg, true);
 }

@@ -98,6 +98,17 @@ start
 ok "a kill in between loses nothing" wait_for 120 state "$id" '"state":"done"'
 has "and the reason disappears" "$(cat state)" '"reason":"budget"'
 
+# ---- work without a bound holds up none that has one
+curl -s -m 60 -o /dev/null -w '%{http_code}' -H "$A" "$url/v1/campaigns/$id/surface?x=tp&y=micro_batch" >surface &
+asker=$!
+pids="$pids $asker"
+sleep 0.5
+is "a dry run, while the same token asks for a surface" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$mixtral,$simulated}")" 200
+is "does not wait for it" "$(cat surface)" ""
+kill "$asker"
+idle() { before=$(cpu); sleep 1; [ $(($(cpu) - before)) -lt 20 ]; }
+ok "which ends with its client" wait_for 10 idle
+
 # ---- who asks pays
 a=$(token a read) b=$(token b read)
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do

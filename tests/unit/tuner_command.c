@@ -121,7 +121,7 @@ static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **s
     }
     assert_int_equal(refused, 4); /* each once */
     assert_int_equal(lossy, 2);
-    if (tn_diagnosis(&d, f.svc, id, &e) < 0)
+    if (tn_diagnosis(&d, f.svc, id, NULL, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(json_integer_value(json_object_get(d, "settled")), trials);
     json_decref(d);
@@ -163,7 +163,7 @@ static void a_trainer_has_the_rules_of_the_export_that_it_uses(void **state)
     }
     json_decref(c);
     later = with_trainer(&f, "rules = any\n");
-    assert_int_equal(tn_importance(&c, f.svc, id, &e), 0); /* its search is built again */
+    assert_int_equal(tn_importance(&c, f.svc, id, NULL, &e), 0); /* its search is built again */
     json_decref(c);
     fixture_create(&f, id, REFUSED(""));
     c = fixture_wait(&f, id, "done");

@@ -278,7 +278,7 @@ void tn_api_example(struct web_request *rq)
 
     x->name = web_param(rq, "name");
     x->r = tn_api_unwanted(&x->e);
-    web_offload(rq, example_work, example_done, x);
+    web_offload_slow(rq, example_work, example_done, x);
 }
 
 void tn_api_examples(struct web_request *rq)

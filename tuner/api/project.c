@@ -34,5 +34,5 @@ void tn_api_project(struct web_request *rq)
 
     *x = (struct projection){.svc = tn_api_svc(rq), .body = web_body(rq)};
     x->r = tn_api_unwanted(&x->e);
-    web_offload(rq, work, done, x);
+    web_offload_slow(rq, work, done, x);
 }

@@ -64,13 +64,12 @@ static void ask(struct web_request *rq, void *arg)
 {
     struct question *q = arg;
 
-    (void)rq;
     if (q->what == IMPORTANCE)
-        q->r = tn_importance(&q->answer, q->svc, q->id, &q->e);
+        q->r = tn_importance(&q->answer, q->svc, q->id, web_unwanted(rq), &q->e);
     else if (q->what == SURFACE)
-        q->r = tn_surface(&q->answer, q->svc, q->id, q->x, q->y, &q->e);
+        q->r = tn_surface(&q->answer, q->svc, q->id, q->x, q->y, web_unwanted(rq), &q->e);
     else
-        q->r = tn_diagnosis(&q->answer, q->svc, q->id, &q->e);
+        q->r = tn_diagnosis(&q->answer, q->svc, q->id, web_unwanted(rq), &q->e);
 }
 
 static void answered(struct web_request *rq, void *arg)
@@ -92,7 +91,7 @@ static void answer_posterior(struct web_request *rq, enum posterior what)
     q->x = web_query(rq, "x");
     q->y = web_query(rq, "y");
     q->r = tn_api_unwanted(&q->e);
-    web_offload(rq, ask, answered, q);
+    web_offload_slow(rq, ask, answered, q);
 }
 
 void tn_api_importance(struct web_request *rq)
@@ -349,9 +348,9 @@ static void estimate(struct web_request *rq, void *arg)
     struct export_question *q = arg;
     struct err e;
 
-    (void)rq;
-    q->r = tn_next_run(&q->rate, &q->lo, &q->hi, q->svc, q->w.campaign, &q->w.layout, &e);
-    if (q->r < 0)
+    q->r = tn_next_run(&q->rate, &q->lo, &q->hi, q->svc, q->w.campaign, &q->w.layout,
+                       web_unwanted(rq), &e);
+    if (q->r < 0 && q->r != -ECANCELED)
         log_warn("campaign %s: no estimate for an export: %s", q->w.campaign, e.text);
 }
 
@@ -404,7 +403,7 @@ void tn_api_export(struct web_request *rq)
     if (q->in.basis == TN_VERIFIED)
         reply_export(rq, q->target, &q->in, q->w.trainer);
     else
-        web_offload(rq, estimate, estimated, q);
+        web_offload_slow(rq, estimate, estimated, q);
 }
 
 void tn_api_exporters(struct web_request *rq)

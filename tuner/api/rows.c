@@ -42,7 +42,7 @@ static void answer(struct web_request *rq, enum tn_rows_format format)
 
     *q = (struct question){.svc = tn_api_svc(rq), .id = web_param(rq, "id"), .format = format};
     q->r = tn_api_unwanted(&q->e);
-    web_offload(rq, work, done, q);
+    web_offload_slow(rq, work, done, q);
 }
 
 void tn_api_results_csv(struct web_request *rq)

@@ -156,7 +156,7 @@ static void keep_rules(json_t *resolved)
 }
 
 int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
-                      const char *id, bool at_work, struct err *error)
+                      const char *id, bool at_work, const atomic_bool *unwanted, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
@@ -176,7 +176,7 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
     arena_done(&a);
     if (r == 0) {
         spec->se.async_refit &= at_work;
-        tn_patience_start(&patience, 0, &tn_phase(svc)->ending);
+        tn_patience_start(&patience, 0, unwanted);
         r = tn_engine_new(&en, &spec, &patience.plan, error);
         tn_spec_free(spec);
     }
@@ -191,27 +191,29 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
 }
 
 int tn_engine_rebuild_from_file(struct tn_engine **ret, const struct tn_service *svc,
-                                const char *id, bool at_work, struct err *error)
+                                const char *id, bool at_work, const atomic_bool *unwanted,
+                                struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/partune.db", tn_data_dir(svc));
     AUTO_DB *db = NULL;
     int r = db_open(&db, path, DB_READ, error);
 
-    return r < 0 ? r : tn_engine_rebuild(ret, svc, db, id, at_work, error);
+    return r < 0 ? r : tn_engine_rebuild(ret, svc, db, id, at_work, unwanted, error);
 }
 
 /* For the questions of the HTTP side: neither the loop nor the campaign at work is disturbed. */
 static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id,
-                   struct err *error)
+                   const atomic_bool *unwanted, struct err *error)
 {
-    return tn_engine_rebuild_from_file(ret, svc, id, false, error);
+    return tn_engine_rebuild_from_file(ret, svc, id, false, unwanted, error);
 }
 
-int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
+int tn_importance(json_t **ret, struct tn_service *svc, const char *id, const atomic_bool *unwanted,
+                  struct err *error)
 {
     struct tn_engine *en = NULL;
     json_t *shares;
-    int r = rebuild(&en, svc, id, error);
+    int r = rebuild(&en, svc, id, unwanted, error);
 
     if (r < 0)
         return r;
@@ -223,10 +225,11 @@ int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct e
     return 0;
 }
 
-int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
+int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, const atomic_bool *unwanted,
+                 struct err *error)
 {
     struct tn_engine *en = NULL;
-    int r = rebuild(&en, svc, id, error);
+    int r = rebuild(&en, svc, id, unwanted, error);
 
     if (r < 0)
         return r;
@@ -236,11 +239,12 @@ int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct er
 }
 
 int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,
-                const char *id, const struct pl_layout *layout, struct err *error)
+                const char *id, const struct pl_layout *layout, const atomic_bool *unwanted,
+                struct err *error)
 {
     struct tn_engine *en = NULL;
     struct se_predicted p;
-    int r = rebuild(&en, svc, id, error);
+    int r = rebuild(&en, svc, id, unwanted, error);
 
     if (r < 0)
         return r;
@@ -341,11 +345,11 @@ static json_t *matrices(const struct tn_engine *en, const json_t *cells, const c
 }
 
 int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x_key,
-               const char *y_key, struct err *error)
+               const char *y_key, const atomic_bool *unwanted, struct err *error)
 {
     struct tn_engine *en = NULL;
     AUTO_JSON *surface = NULL;
-    int r = rebuild(&en, svc, id, error);
+    int r = rebuild(&en, svc, id, unwanted, error);
 
     if (r == 0)
         r = se_surface_json(&surface, en->search, x_key, y_key, error);

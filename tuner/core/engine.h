@@ -31,11 +31,13 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial); /* lock
 int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
                      struct err *error);
 /* The search of a stored campaign, built anew; any thread, DB of that thread, or a connection of
- * its own. AT_WORK: it will propose trials; else it only answers questions. */
+ * its own. AT_WORK: it will propose trials; else it only answers questions. -ECANCELED once
+ * *UNWANTED is set. */
 int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
-                      const char *id, bool at_work, struct err *error);
+                      const char *id, bool at_work, const atomic_bool *unwanted, struct err *error);
 int tn_engine_rebuild_from_file(struct tn_engine **ret, const struct tn_service *svc,
-                                const char *id, bool at_work, struct err *error);
+                                const char *id, bool at_work, const atomic_bool *unwanted,
+                                struct err *error);
 
 struct tn_tell {
     struct tn_tell *next;

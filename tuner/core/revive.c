@@ -168,7 +168,8 @@ static void *build(void *arg)
 {
     struct tn_revival *v = arg;
 
-    if (tn_engine_rebuild_from_file(&v->engine, v->svc, v->id, true, &v->why) == 0 &&
+    if (tn_engine_rebuild_from_file(&v->engine, v->svc, v->id, true, &tn_phase(v->svc)->ending,
+                                    &v->why) == 0 &&
         !v->space.exact)
         count_space(v);
     uv_async_send(&v->built);
@@ -334,7 +335,7 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bo
     if (c) {
         tn_campaign_set_state(c, row->state);
     } else {
-        r = tn_engine_rebuild(&en, svc, tn_db(svc), row->id, true, error);
+        r = tn_engine_rebuild(&en, svc, tn_db(svc), row->id, true, &tn_phase(svc)->ending, error);
         if (r == 0)
             r = join(svc, row, en, error);
     }
