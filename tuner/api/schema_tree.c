@@ -1,6 +1,8 @@
 /* The schemas of OpenAPI with what comes from tables of the code. */
 #include "tuner/api/schemas.h"
 
+#include <assert.h>
+
 #include "base/base.h"
 #include "db/db.h"
 #include "plan/plan.h"
@@ -8,13 +10,13 @@
 void tn_api_schema_words(json_t *schemas, const char *name, const char *key,
                          const char *const *words)
 {
+    json_t *properties = json_object_get(json_object_get(schemas, name), "properties");
     json_t *list = json_array();
 
     for (; *words; words++)
         json_array_append_new(list, json_string(*words));
-    json_object_set_new(
-        json_object_get(json_object_get(json_object_get(schemas, name), "properties"), key), "enum",
-        list);
+    assert(json_object_get(properties, key)); /* else the words would be lost without a word */
+    json_object_set_new(json_object_get(properties, key), "enum", list);
 }
 
 json_t *tn_api_schema_tree(void)

@@ -216,6 +216,7 @@ static void *run_call(void *arg)
         json_decref(result);
     else
         put(server, success_message(call->id, result, call->modern));
+    assert(server->ncalls > 0 && *find_call(server, call->id) == call);
     *find_call(server, call->id) = call->next;
     server->ncalls--;
     pthread_cond_signal(&server->ended);

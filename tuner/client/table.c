@@ -4,6 +4,7 @@
  */
 #include "tuner/client/client.h"
 
+#include <assert.h>
 #include <wchar.h>
 
 #include "db/db.h"
@@ -61,6 +62,7 @@ void cl_table_add(struct cl_table *table, int col, const char *fmt, ...)
     char *text;
     va_list ap;
 
+    assert(col >= 0 && col < table->ncolumns && (col == 0 || table->rows > 0));
     if (col == 0) {
         if (table->rows == table->cap) {
             table->cap = table->cap ? table->cap * 2 : 16;

@@ -17,6 +17,7 @@
  */
 #include "tuner/client/log_to.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <errno.h>
 #include <math.h>
@@ -34,6 +35,7 @@ static void add_varint(struct str *out, uint64_t value)
 
 static void add_key(struct str *out, int field, enum wire wire)
 {
+    assert(field > 0); /* protobuf counts from 1 */
     add_varint(out, (uint64_t)field << 3 | wire);
 }
 

@@ -11,6 +11,7 @@
  */
 #include "tuner/export/internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 
@@ -87,6 +88,7 @@ static int count_here(const struct explain *explain, const struct line *line)
 
 static void add_cause(struct line *line, const char *cause, bool alone)
 {
+    assert(line->ncauses >= 0 && line->ncauses <= MOST_CAUSES);
     if (line->ncauses && line->alone && !alone)
         return; /* explained by less */
     while (line->ncauses && alone && !line->alone)
@@ -143,6 +145,7 @@ static int other_values(int ret[MOST_VALUES], const struct pl_layout_key *key, i
     for (size_t i = 0; !key->names && i < ARRAY_LEN(numbers); i++)
         if (numbers[i] != value && numbers[i] >= key->min && numbers[i] <= key->max)
             ret[n++] = numbers[i];
+    assert(n <= MOST_VALUES);
     return n;
 }
 
@@ -340,6 +343,7 @@ int tn_export_explain(char **ret, const char *target, const struct tn_export_in 
     const struct tn_exporter *exporter = tn_exporter_find(&wrapper, target);
     AUTO_STR out = {0};
 
+    assert(in->model && in->cluster && in->layout && in->workload && trainer && file);
     if (!exporter)
         return err_set(error, -ENOENT, "unknown export target \"%.64s\"", target);
     cut(&explain, file);

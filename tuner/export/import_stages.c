@@ -8,6 +8,7 @@
  */
 #include "tuner/export/internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ int tn_import_stages(struct tn_imported *out, const char *setting, const struct 
     struct pl_layout *l = &out->layout;
     int sum = 0, r;
 
+    assert(l->pp > 0);
     if (runs % l->pp)
         return err_set(error, -EINVAL, "%s has %d stages, not a multiple of pp %d", setting, runs,
                        l->pp);
