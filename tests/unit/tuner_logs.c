@@ -185,6 +185,13 @@ static void failures_are_told_from_talk_of_them(void **state)
         {"oom", "Native API failed. Native API returns: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"},
         {"oom", "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"},
         {"oom", "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"},
+        {"oom", "RuntimeError: [Rank:3] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for "
+                "size::40960000 (39.0625)MB"},
+        {"oom",
+         "2026-Mar-02 08:01:09.552711 71:71 ERROR  TDRV:dmem_alloc_internal   Failed to alloc "
+         "DEVICE memory: 536870912"},
+        {"oom", "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of "
+                "memory in memory space hbm. Used 97.1G of 95.7G hbm."},
         {"oom", "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY"},
         {"oom", "hipErrorOutOfMemory: out of memory"},
         {"oom", "cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY"},

@@ -22,6 +22,9 @@ static const char *const no_memory[] = {
     "MEM_OBJECT_ALLOCATION_FAILURE",
     "STATUS_ALLOC_FAILED", /* cuBLAS, cuDNN, cuSPARSE, hipBLAS */
     "rocblas_status_memory_error",
+    "PT_DEVMEM Allocation failed",       /* Gaudi */
+    "Failed to alloc DEVICE memory",     /* Neuron's runtime */
+    "Ran out of memory in memory space", /* XLA, of TPUs */
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
     "std::bad_alloc",
@@ -146,7 +149,7 @@ const char *tn_log_trouble(const char *text)
 {
     /* Of a flood of lines nearly all have none of these. */
     bool memory = strstr(text, "emory") || strstr(text, "MEM") || strstr(text, "ALLOC") ||
-                  strstr(text, "alloc") || strstr(text, "oom");
+                  strstr(text, "alloc") || strstr(text, "Alloc") || strstr(text, "oom");
 
     if (memory && (any_of(text, no_memory, ARRAY_LEN(no_memory)) || heads_an_exception(text) ||
                    states_no_memory(text)))
