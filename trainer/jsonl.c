@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <jansson.h>
+#include <strings.h>
 
 enum { PIECE = 1 << 16, MAX_LINE = 1 << 30 };
 
@@ -22,9 +23,12 @@ bool tr_jsonl_is(const char *path, bool any_json)
     static const char *const ends[] = {".jsonl",     ".jsonl.gz", ".ndjson",
                                        ".ndjson.gz", ".json",     ".json.gz"};
 
-    for (size_t i = 0; i < (any_json ? ARRAY_LEN(ends) : 4); i++)
-        if (str_ends(path, ends[i]))
+    for (size_t i = 0; i < (any_json ? ARRAY_LEN(ends) : 4); i++) {
+        size_t n = strlen(path), len = strlen(ends[i]);
+
+        if (n >= len && strcasecmp(path + n - len, ends[i]) == 0)
             return true;
+    }
     return false;
 }
 

@@ -23,7 +23,7 @@ check() { # name, expected exit, expected text, command...
 printf 'some text that is long enough to be a sample of sixteen' > "$data/in/a b.txt"
 printf '\001\000\002\000\003\000' > "$data/ids"
 
-echo 1..43
+echo 1..44
 check "text becomes a data set" 0 "56 tokens to train on" \
     "$tool" prepare --name books --data "$data" --validation 0 "$data/in"
 check "an existing name is refused" 2 "--force" \
@@ -73,6 +73,9 @@ check "a .json file is text, and that is reported" 0 "1 .json files were taken a
     "$tool" prepare --name lines --data "$data" --validation 0 --force "$data/e.json"
 check "unless --json-key is given" 0 "3 tokens" \
     "$tool" prepare --name lines --data "$data" --validation 0 --force --json-key text "$data/e.json"
+cp "$data/e.json" "$data/F.JSONL"
+check "the case of a name does not matter" 0 "3 tokens" \
+    "$tool" prepare --name lines --data "$data" --validation 0 --force "$data/F.JSONL"
 check "--ids excludes --json-key" 2 "--json-key" "$tool" prepare --name x --data "$data" --ids u16 --vocab 4 --json-key text "$data/ids"
 
 printf 'X' | dd of="$data/datasets/books/train.bin" bs=1 seek=5 conv=notrunc 2>/dev/null
