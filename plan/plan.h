@@ -19,7 +19,8 @@
  *   space, rank, baseline,    sets of layouts, the best of them, the one to compare with; how
  *   patience                  long that may take
  *   project, example          measurements carried to other sizes, published studies
- *   limits, partune           when a trial has measured enough; the bundled trainer's arithmetic
+ *   limits, fidelity          when a trial has measured enough; trials of a smaller problem
+ *   partune                   the bundled trainer's arithmetic
  */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
@@ -28,6 +29,7 @@
 #include "plan/cluster.h"
 #include "plan/cost.h"
 #include "plan/example.h"
+#include "plan/fidelity.h"
 #include "plan/hf.h"
 #include "plan/layout.h"
 #include "plan/learn.h"
