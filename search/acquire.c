@@ -44,8 +44,7 @@ static double mix(const struct se_surrogate *surrogate, const double *values)
     return s;
 }
 
-static double log_improvement(const struct se_acquire *acquire, const double *mean,
-                              const double *var)
+double se_log_improvement(const struct se_acquire *acquire, const double *mean, const double *var)
 {
     const struct se_surrogate *b = acquire->surrogate[SE_THROUGHPUT];
     double part[SE_MAX_HYPS], top = -INFINITY, sum = 0.0;
@@ -99,7 +98,7 @@ static void combine(struct se_candidate *ret, const struct se_acquire *acquire, 
 {
     ret->index = index;
     ret->log_ei =
-        log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
+        se_log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
     ret->p_fits = p_fits(acquire->surrogate[SE_MEMORY], moments->mean[SE_MEMORY],
                          moments->var[SE_MEMORY], false) *
                   se_crash_runs(acquire->crash, acquire->table, index);
@@ -115,7 +114,7 @@ static double bound_without_memory(const struct se_acquire *acquire, size_t inde
                                    const struct moments *moments)
 {
     double score =
-        log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
+        se_log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
 
     if (acquire->improving)
         score -= log_cost(acquire, index,

@@ -54,6 +54,9 @@ struct se_found {
 
 /* The best layouts, at least AT_LEAST with exact scores; empty when all are closed. */
 void se_acquire(struct se_found *ret, const struct se_acquire *acquire, size_t at_least);
+/* log of the expected improvement over the incumbent, as in the score, for one layout's means and
+ * variances of throughput by hypothesis; the mixture's mean without an incumbent. */
+double se_log_improvement(const struct se_acquire *acquire, const double *mean, const double *var);
 /* Exact score of one layout. */
 void se_acquire_one(struct se_candidate *ret, const struct se_acquire *acquire, size_t index);
 /*

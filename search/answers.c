@@ -58,7 +58,7 @@ struct se_measured *se_measured_list(size_t *ret_n, const struct se_search *sear
     for (int i = 0; i < search->nrecords; i++) {
         const struct se_record *r = &search->record[i];
 
-        if (r->settled && r->outcome.status == SE_OK)
+        if (se_record_counts(r))
             m[n++] = (struct se_measured){(int64_t)r->index, r->outcome.tokens_per_s,
                                           r->outcome.tokens_per_s_se};
     }
@@ -98,7 +98,9 @@ bool se_can_win(double *ret_max, const struct se_search *search, int id, double 
     size_t count;
     bool can;
 
-    if (!r || r->settled || n < 2 || !(mean > 0.0) || !(se >= 0.0) || !isfinite(mean + se))
+    /* A run of a smaller problem is cheap, and its rate not that of the layout. */
+    if (!r || r->settled || r->fidelity > 0 || n < 2 || !(mean > 0.0) || !(se >= 0.0) ||
+        !isfinite(mean + se))
         return true;
     count = se_leaders(&leader, search);
     spread = se_spread_now(search);
@@ -135,7 +137,7 @@ static size_t measured_list(struct measured **ret, const struct se_search *searc
                                     exp(leader[i].mean + se_unit(search, leader[i].index)),
                                     exp(mean + search->log_capacity)};
         for (int j = 0; j < search->nrecords; j++)
-            if (search->record[j].index == leader[i].index &&
+            if (search->record[j].index == leader[i].index && search->record[j].fidelity == 0 &&
                 search->record[j].outcome.peak_memory_bytes > 0.0)
                 list[i].memory_bytes = search->record[j].outcome.peak_memory_bytes;
     }

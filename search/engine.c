@@ -1,25 +1,21 @@
 /*
- * Asking and telling.
+ * Asking; learn.c has what is told.
  *
  * An ask conditions the surrogates on fantasies of the outstanding trials (each at its own mean:
  * the kriging believer of Ginsbourger et al. 2010), maximizes the acquisition over all layouts, and
- * takes the fantasies back. A tell turns the outcome into observations: what it says of throughput,
- * of memory (a bound where there is no figure), and of crashing.
+ * takes the fantasies back. With fidelities it then chooses the size of the trial, too
+ * (fidelity.h).
  */
 #include <errno.h>
 #include <math.h>
 
 #include "base/base.h"
+#include "search/fidelity.h"
 #include "search/num.h"
 #include "search/state.h"
 
 #include <assert.h>
 
-const char *const se_status_names[] = {"ok",      "oom",     "infeasible", "censored",
-                                       "crashed", "discard", NULL};
-
-/* A bound on memory or throughput is as sharp as one allocation, or one step, of a trial. */
-static const double SHARPNESS = 0.01;
 /* Widening of the posteriors while the search stalls. */
 static const double WIDEN_STEP = 0.1;
 static const int WIDEN_AFTER = 3, WIDEN_UPTO = 20;
@@ -32,6 +28,11 @@ static const double PRIOR_ERR = 0.1;
 static const int PATIENCE = 5;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
+/* With fidelities: the best layout so far is measured at full size when the smaller trials since
+ * the last full one have cost CONFIRM_SHARE of that; after SMALL_SHARE the next one is full. */
+static const double CONFIRM_SHARE = 0.5, SMALL_SHARE = 1.0;
+/* Share of a budget of time from which on only what the end needs is run. */
+static const double CLOSING = 0.8;
 
 /* ---- life ---------------------------------------------------------------- */
 
@@ -104,186 +105,7 @@ void se_spent(struct se_search *search, double share)
     search->spent = share;
 }
 
-struct se_record *se_record_find(const struct se_search *search, int id)
-{
-    for (int i = search->nrecords - 1; i >= 0; i--)
-        if (search->record[i].id == id)
-            return &search->record[i];
-    return NULL;
-}
-
-double se_unit(const struct se_search *search, size_t index)
-{
-    struct pl_layout l;
-
-    if (search->spec.objective != SE_TOKENS_PER_S_PER_DEVICE)
-        return 0.0;
-    se_table_layout(&l, search->table, index);
-    return log(l.world);
-}
-
 /* ---- handing out --------------------------------------------------------- */
-
-static void open_record(struct se_search *search, int id, size_t index, int repeat_of)
-{
-    assert(index < search->table->n && !se_record_find(search, id));
-    MEM_GROW(search->record, search->nrecords, search->cap);
-    search->record[search->nrecords++] =
-        (struct se_record){.id = id, .index = index, .repeat_of = repeat_of};
-    search->outstanding++;
-    search->repeats += repeat_of != 0;
-    search->closed[index] = 1;
-    if (search->next_id <= id)
-        search->next_id = id + 1;
-}
-
-int se_restore(struct se_search *search, int id, const struct pl_layout *layout, int repeat_of,
-               struct err *error)
-{
-    long index = se_table_find(search->table, layout);
-
-    if (id < 1 || se_record_find(search, id))
-        return err_at(error, -EINVAL, "/id", "trial id %d is not new", id);
-    if (index < 0)
-        return err_at(error, -EINVAL, "/layout", "the layout is not one of the %zu of the space",
-                      search->table->n);
-    if (repeat_of != 0 && !se_record_find(search, repeat_of))
-        return err_at(error, -EINVAL, "/repeat_of", "trial %d is unknown", repeat_of);
-    open_record(search, id, (size_t)index, repeat_of);
-    return 0;
-}
-
-/* ---- telling ------------------------------------------------------------- */
-
-static int positive(double value, const char *pointer, struct err *error)
-{
-    if (!isfinite(value) || value <= 0.0)
-        return err_at(error, -EINVAL, pointer, "%g is not a finite number above 0", value);
-    return 0;
-}
-
-static int check_outcome(const struct se_outcome *outcome, struct err *error)
-{
-    int r = 0;
-
-    if (outcome->status < SE_OK || outcome->status > SE_DISCARD)
-        return err_at(error, -EINVAL, "/status", "%d is not a status", (int)outcome->status);
-    if (outcome->status == SE_CENSORED)
-        return positive(outcome->tokens_per_s_max, "/tokens_per_s_max", error);
-    if (outcome->status != SE_OK)
-        return 0;
-    r = positive(outcome->tokens_per_s, "/tokens_per_s", error);
-    if (r == 0 && outcome->tokens_per_s_se != 0.0)
-        r = positive(outcome->tokens_per_s_se, "/tokens_per_s_se", error);
-    if (r == 0 && outcome->peak_memory_bytes != 0.0)
-        r = positive(outcome->peak_memory_bytes, "/peak_memory_bytes", error);
-    return r;
-}
-
-static void observe(struct se_search *search, enum se_quantity quantity, size_t index,
-                    enum se_obs_kind kind, double value, double var)
-{
-    struct se_obs o;
-
-    se_surrogate_place(&o, &search->surrogate[quantity], search->table, index);
-    o.kind = kind;
-    o.value = value;
-    o.var = var;
-    se_surrogate_add(&search->surrogate[quantity], &o);
-}
-
-/* A trainer may report any number. None so large or small that its exponential leaves the doubles,
- * and no error above the value itself, which says nothing already. */
-static struct se_outcome bounded(const struct se_outcome *outcome)
-{
-    const double least = 1e-30, most = 1e30;
-    struct se_outcome b = *outcome;
-
-    b.tokens_per_s = fmin(fmax(outcome->tokens_per_s, least), most);
-    b.tokens_per_s_se = fmin(outcome->tokens_per_s_se, b.tokens_per_s);
-    b.tokens_per_s_max = fmin(fmax(outcome->tokens_per_s_max, least), most);
-    if (outcome->peak_memory_bytes > 0.0)
-        b.peak_memory_bytes = fmin(fmax(outcome->peak_memory_bytes, least), most);
-    return b;
-}
-
-static void observe_throughput(struct se_search *search, size_t index,
-                               const struct se_outcome *outcome)
-{
-    double se = outcome->tokens_per_s_se / outcome->tokens_per_s;
-
-    if (outcome->status == SE_OK)
-        observe(search, SE_THROUGHPUT, index, SE_EXACT,
-                log(outcome->tokens_per_s) - se_unit(search, index), se * se);
-    else if (outcome->status == SE_CENSORED)
-        observe(search, SE_THROUGHPUT, index, SE_BELOW,
-                log(outcome->tokens_per_s_max) - se_unit(search, index), SHARPNESS * SHARPNESS);
-}
-
-/* A device runs out at its whole capacity, which is above what the headroom leaves. */
-static void observe_memory(struct se_search *search, size_t index, const struct se_outcome *outcome)
-{
-    double full = -log1p(-search->spec.memory_headroom), var = SHARPNESS * SHARPNESS;
-
-    if (outcome->status == SE_OK && outcome->peak_memory_bytes > 0.0)
-        observe(search, SE_MEMORY, index, SE_EXACT,
-                log(outcome->peak_memory_bytes) - search->log_capacity, var);
-    else if (outcome->status == SE_OK || outcome->status == SE_CENSORED)
-        observe(search, SE_MEMORY, index, SE_BELOW, full, var);
-    else if (outcome->status == SE_OOM)
-        observe(search, SE_MEMORY, index, SE_ABOVE, full, var);
-}
-
-void se_learn(struct se_search *search, size_t index, const struct se_outcome *outcome)
-{
-    struct se_outcome b = bounded(outcome);
-
-    observe_throughput(search, index, &b);
-    observe_memory(search, index, &b);
-    if (outcome->status != SE_OOM)
-        se_crash_add(&search->crash, search->table, index,
-                     outcome->status == SE_OK || outcome->status == SE_CENSORED);
-}
-
-/* The control methods do not use the surrogate, whose time grows with the cube of the trials: after
- * the first hundred it follows when there are twice as many. */
-static bool worth_updating(const struct se_search *search)
-{
-    return search->spec.method == SE_BAYES || search->settled < 100 ||
-           (search->settled & (search->settled - 1)) == 0;
-}
-
-int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, struct err *error)
-{
-    struct se_record *r = se_record_find(search, id);
-    int rc;
-
-    if (!r)
-        return err_at(error, -ENOENT, "/id", "trial %d is unknown", id);
-    if (r->settled)
-        return err_at(error, -ENOENT, "/id", "trial %d was already told", id);
-    rc = check_outcome(outcome, error);
-    if (rc < 0)
-        return rc;
-    assert(search->outstanding > 0);
-    r->settled = true;
-    r->outcome = bounded(outcome);
-    search->outstanding--;
-    if (outcome->status == SE_DISCARD) {
-        if (r->repeat_of == 0)
-            search->closed[r->index] = 0;
-        return 0;
-    }
-    search->settled++;
-    search->succeeded += outcome->status == SE_OK;
-    se_learn(search, r->index, outcome);
-    if (worth_updating(search))
-        for (int q = 0; q < SE_QUANTITIES; q++)
-            se_surrogate_update(&search->surrogate[q]);
-    return 0;
-}
-
-/* ---- asking -------------------------------------------------------------- */
 
 static void setup_acquire(struct se_acquire *ret, const struct se_search *search)
 {
@@ -302,6 +124,62 @@ static void setup_acquire(struct se_acquire *ret, const struct se_search *search
         .nhot = search->nhot,
     };
 }
+
+static void open_record(struct se_search *search, int id, const struct se_run *run, size_t index,
+                        int repeat_of)
+{
+    struct se_record r = {.id = id,
+                          .index = index,
+                          .repeat_of = repeat_of,
+                          .fidelity = run->fidelity,
+                          .shift = run->shift[SE_THROUGHPUT]};
+
+    assert(index < search->table->n && !se_record_find(search, id));
+    if (search->spec.nfidelities > 0) {
+        struct se_acquire a;
+        struct se_candidate c;
+
+        setup_acquire(&a, search);
+        se_acquire_one(&c, &a, index);
+        r.device_s = se_run_cost(&a, run, c.mean[SE_THROUGHPUT]);
+    }
+    MEM_GROW(search->record, search->nrecords, search->cap);
+    search->record[search->nrecords++] = r;
+    search->outstanding++;
+    search->repeats += repeat_of != 0;
+    search->closed[index] = 1;
+    if (search->next_id <= id)
+        search->next_id = id + 1;
+}
+
+int se_restore(struct se_search *search, int id, const struct pl_layout *layout, int repeat_of,
+               struct err *error)
+{
+    return se_restore_at(search, id, layout, repeat_of, 0, error);
+}
+
+int se_restore_at(struct se_search *search, int id, const struct pl_layout *layout, int repeat_of,
+                  int fidelity, struct err *error)
+{
+    long index = se_table_find(search->table, layout);
+    struct se_run run;
+
+    if (id < 1 || se_record_find(search, id))
+        return err_at(error, -EINVAL, "/id", "trial id %d is not new", id);
+    if (index < 0)
+        return err_at(error, -EINVAL, "/layout", "the layout is not one of the %zu of the space",
+                      search->table->n);
+    if (repeat_of != 0 && !se_record_find(search, repeat_of))
+        return err_at(error, -EINVAL, "/repeat_of", "trial %d is unknown", repeat_of);
+    if (fidelity < 0 || fidelity > search->spec.nfidelities ||
+        !se_run_of(&run, search, (size_t)index, fidelity))
+        return err_at(error, -EINVAL, "/fidelity", "the layout has no trial at fidelity %d of %d",
+                      fidelity, search->spec.nfidelities);
+    open_record(search, id, &run, (size_t)index, repeat_of);
+    return 0;
+}
+
+/* ---- asking -------------------------------------------------------------- */
 
 /* What the likeliest hypothesis expects of memory: some of them exclude each other, so that between
  * them lies what none of them expects. */
@@ -347,21 +225,31 @@ int se_predict(struct se_predicted *ret, const struct se_search *search,
     return 0;
 }
 
-static enum se_answer hand_out(struct se_trial *ret, struct se_search *search, size_t index,
-                               int repeat_of)
+static enum se_answer hand_out_at(struct se_trial *ret, struct se_search *search, size_t index,
+                                  int repeat_of, int fidelity)
 {
     struct se_acquire a;
     struct se_candidate c;
+    struct se_run run;
 
-    assert(!search->closed[index] || repeat_of != 0);
+    if (!se_run_of(&run, search, index, fidelity))
+        assert(!"only runs that exist are chosen");
     ret->id = search->next_id;
     ret->repeat_of = repeat_of;
+    ret->fidelity = fidelity;
     se_table_layout(&ret->layout, search->table, index);
     setup_acquire(&a, search);
     se_acquire_one(&c, &a, index);
     predict(&ret->predicted, search, &a, &c);
-    open_record(search, ret->id, index, repeat_of);
+    open_record(search, ret->id, &run, index, repeat_of);
     return SE_TRIAL;
+}
+
+static enum se_answer hand_out(struct se_trial *ret, struct se_search *search, size_t index,
+                               int repeat_of)
+{
+    assert(!search->closed[index] || repeat_of != 0);
+    return hand_out_at(ret, search, index, repeat_of, 0);
 }
 
 static enum se_answer finish(struct se_search *search, const char *reason)
@@ -460,10 +348,10 @@ static int stalled(const struct se_search *search)
 
         if (!r->settled || r->repeat_of || r->outcome.status == SE_DISCARD)
             continue;
-        stall++;
+        stall += r->fidelity == 0;
         if (r->outcome.status != SE_OK)
             continue;
-        y = log(r->outcome.tokens_per_s) - se_unit(search, r->index);
+        y = log(r->outcome.tokens_per_s) - r->shift;
         if (y > best + 0.01) {
             best = y;
             stall = 0;
@@ -569,30 +457,79 @@ static int unsettled(const struct se_search *search)
     return n;
 }
 
+static void fantasize(struct se_search *search)
+{
+    assert(unsettled(search) == search->outstanding);
+    for (int i = 0; i < search->nrecords; i++) {
+        const struct se_record *r = &search->record[i];
+        struct se_run run;
+
+        if (r->settled || !se_run_of(&run, search, r->index, r->fidelity))
+            continue;
+        se_surrogate_fantasize(&search->surrogate[SE_THROUGHPUT], &run.point[SE_THROUGHPUT], 0.0);
+        se_surrogate_fantasize(&search->surrogate[SE_MEMORY], &run.point[SE_MEMORY],
+                               SE_SHARPNESS * SE_SHARPNESS);
+    }
+}
+
+/* So little of the budget is left that the winner must be measured at full size now. */
+static bool closing(const struct se_search *search)
+{
+    int budget = search->spec.budget.trials, used = search->settled + search->outstanding;
+
+    return search->spent >= CLOSING || (budget > 0 && budget - used <= reserve(search) + 1);
+}
+
+/* Is there nothing to gain from CHANCE of running and the expected regret? */
+static bool converged(const struct se_search *search, double chance)
+{
+    return chance <= HARDLY_FITS ||
+           (search->regret >= 0.0 && search->regret < search->spec.regret_share &&
+            stalled(search) >= PATIENCE);
+}
+
+/* With fidelities: CHOICE, unless the best layout so far, INCUMBENT, must run at full size. */
+static enum se_answer ask_choice(struct se_trial *ret, struct se_search *search,
+                                 const struct se_choice *choice, const struct se_acquire *acquire,
+                                 size_t incumbent, size_t open)
+{
+    bool ending = !choice->any || converged(search, choice->candidate.p_fits);
+    enum se_answer answer;
+
+    if (acquire->improving && se_unconfirmed(search, incumbent) &&
+        (ending || closing(search) ||
+         se_small_share(search, acquire, incumbent) >= CONFIRM_SHARE)) {
+        snprintf(ret->why, sizeof(ret->why),
+                 "measured at full size: the best layout by smaller trials");
+        return hand_out_at(ret, search, incumbent, 0, 0);
+    }
+    if (!ending)
+        return hand_out_at(ret, search, choice->candidate.index, 0, choice->fidelity);
+    answer = ask_repeat(ret, search);
+    return answer == SE_DONE ? finish(search, open == 0 ? "exhausted" : "converged") : answer;
+}
+
 static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
 {
     struct se_acquire a;
     struct se_found found;
+    struct se_choice choice = {0};
     double weights[SE_MAX_HYPS];
-    bool sceptic;
+    bool sceptic, sizes = search->spec.nfidelities > 0;
     size_t incumbent = 0, pick;
     enum se_answer answer;
     double chance;
 
     setup_acquire(&a, search);
     a.widen = widen(search);
-    a.improving = se_incumbent(&incumbent, &a.incumbent, search);
-    assert(unsettled(search) == search->outstanding);
-    for (int i = 0; i < search->nrecords; i++) {
-        if (search->record[i].settled)
-            continue;
-        se_surrogate_fantasize(&search->surrogate[SE_THROUGHPUT], search->table,
-                               search->record[i].index, 0.0);
-        se_surrogate_fantasize(&search->surrogate[SE_MEMORY], search->table,
-                               search->record[i].index, SHARPNESS * SHARPNESS);
-    }
+    a.improving = sizes ? se_seen_best(&incumbent, &a.incumbent, search, &a)
+                        : se_incumbent(&incumbent, &a.incumbent, search);
+    fantasize(search);
     sceptic = a.improving && ask_sceptic(search, weights);
     se_acquire(&found, &a, SE_HOT);
+    if (sizes)
+        se_choose(&choice, search, &a, &found,
+                  a.improving && se_small_share(search, &a, incumbent) >= SMALL_SHARE);
     search->nhot = 0;
     for (size_t i = 0; i < found.count && search->nhot < SE_HOT; i++)
         search->hot[search->nhot++] = (uint32_t)found.candidate[i].index;
@@ -608,11 +545,12 @@ static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
     pick = found.count > 0 ? found.candidate[0].index : 0;
     chance = found.count > 0 ? found.candidate[0].p_fits : 0.0;
     if (found.count > 0)
-        say_why(ret->why, sizeof(ret->why), search, &a, &found.candidate[0], sceptic);
+        say_why(ret->why, sizeof(ret->why), search, &a,
+                choice.any ? &choice.candidate : &found.candidate[0], sceptic);
     free(found.candidate);
-    if (chance > HARDLY_FITS &&
-        (search->regret < 0.0 || search->regret >= search->spec.regret_share ||
-         stalled(search) < PATIENCE))
+    if (sizes)
+        return ask_choice(ret, search, &choice, &a, incumbent, found.open);
+    if (!converged(search, chance))
         return hand_out(ret, search, pick, 0);
     answer = ask_repeat(ret, search);
     return answer == SE_DONE ? finish(search, found.open == 0 ? "exhausted" : "converged") : answer;

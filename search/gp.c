@@ -19,6 +19,7 @@ void se_gp_done(struct se_gp *gp)
     se_kernel_done(&gp->kern);
     free(gp->level);
     free(gp->lin);
+    free(gp->apart);
     free(gp->y);
     free(gp->var);
     free(gp->l);
@@ -32,6 +33,7 @@ static void reserve(struct se_gp *gp, int cap)
 
     gp->level = mem_realloc(gp->level, c * (size_t)gp->kern.ndims + 1);
     gp->lin = mem_realloc(gp->lin, (c * (size_t)gp->kern.nlin + 1) * sizeof(double));
+    gp->apart = mem_realloc(gp->apart, c * sizeof(*gp->apart));
     gp->y = mem_realloc(gp->y, c * sizeof(double));
     gp->var = mem_realloc(gp->var, c * sizeof(double));
     gp->alpha = mem_realloc(gp->alpha, c * sizeof(double));
@@ -57,6 +59,7 @@ void se_gp_copy(struct se_gp *to, const struct se_gp *from)
     *to = *from;
     se_kernel_copy(&to->kern, &from->kern);
     to->level = NULL;
+    to->apart = NULL;
     to->lin = to->y = to->var = to->l = to->alpha = NULL;
     to->n = 0;
     if (from->cap == 0)
@@ -65,6 +68,7 @@ void se_gp_copy(struct se_gp *to, const struct se_gp *from)
     to->n = from->n;
     memcpy(to->level, from->level, c * (size_t)from->kern.ndims);
     memcpy(to->lin, from->lin, c * (size_t)from->kern.nlin * sizeof(double));
+    memcpy(to->apart, from->apart, (size_t)from->n * sizeof(*to->apart));
     memcpy(to->y, from->y, c * sizeof(double));
     memcpy(to->var, from->var, c * sizeof(double));
     memcpy(to->alpha, from->alpha, c * sizeof(double));
@@ -81,6 +85,23 @@ static const double *lin_of(const struct se_gp *gp, int index)
     return gp->lin + (size_t)index * (size_t)gp->kern.nlin;
 }
 
+/* What two runs of smaller problems have in common beyond their layouts. */
+static double apart_cov(const struct se_gp *gp, const uint8_t *left, const struct se_apart *a,
+                        const uint8_t *right, const struct se_apart *b)
+{
+    if (a->fidelity == 0 || a->fidelity != b->fidelity)
+        return 0.0;
+    return a->common * b->common +
+           (memcmp(left, right, (size_t)gp->kern.ndims) == 0 ? a->own * b->own : 0.0);
+}
+
+static double point_cov(const struct se_gp *gp, const struct se_point *point, int index)
+{
+    return se_kernel_cov(&gp->kern, point->level, point->u, level_of(gp, index),
+                         lin_of(gp, index)) +
+           apart_cov(gp, point->level, &point->apart, level_of(gp, index), &gp->apart[index]);
+}
+
 void se_gp_add(struct se_gp *gp, const struct se_point *point, double value, double var)
 {
     assert(var >= 0.0 && isfinite(value));
@@ -90,6 +111,7 @@ void se_gp_add(struct se_gp *gp, const struct se_point *point, double value, dou
            (size_t)gp->kern.ndims);
     memcpy(gp->lin + (size_t)gp->n * (size_t)gp->kern.nlin, point->u,
            (size_t)gp->kern.nlin * sizeof(double));
+    gp->apart[gp->n] = point->apart;
     gp->y[gp->n] = value;
     gp->var[gp->n] = var;
     gp->n++;
@@ -110,7 +132,8 @@ static void fill(struct se_gp *gp)
 
         for (int i = j; i < gp->n; i++)
             col[i] = se_kernel_cov(&gp->kern, level_of(gp, i), lin_of(gp, i), level_of(gp, j),
-                                   lin_of(gp, j));
+                                   lin_of(gp, j)) +
+                     apart_cov(gp, level_of(gp, i), &gp->apart[i], level_of(gp, j), &gp->apart[j]);
         col[j] += gp->var[j] + gp->jitter;
     }
 }
@@ -141,9 +164,8 @@ void se_gp_append(struct se_gp *gp, const struct se_point *point, double value, 
 
     se_gp_add(gp, point, value, var);
     for (int i = 0; i < n; i++)
-        row[i] = se_kernel_cov(&gp->kern, point->level, point->u, level_of(gp, i), lin_of(gp, i));
-    rest =
-        se_kernel_cov(&gp->kern, point->level, point->u, point->level, point->u) + var + gp->jitter;
+        row[i] = point_cov(gp, point, i);
+    rest = se_gp_prior_var(gp, point) + var + gp->jitter;
     se_lower_solve(gp->l, n, gp->cap, row, 1);
     rest -= se_dot(row, row, n);
     if (rest <= 1e-12 * (var + 1e-12)) {
@@ -166,13 +188,35 @@ void se_gp_truncate(struct se_gp *gp, int count)
 void se_gp_cross(double *ret_cov, const struct se_gp *gp, const struct se_point *point)
 {
     for (int i = 0; i < gp->n; i++)
-        ret_cov[i] =
-            se_kernel_cov(&gp->kern, point->level, point->u, level_of(gp, i), lin_of(gp, i));
+        ret_cov[i] = point_cov(gp, point, i);
 }
 
 double se_gp_prior_var(const struct se_gp *gp, const struct se_point *point)
 {
-    return se_kernel_cov(&gp->kern, point->level, point->u, point->level, point->u);
+    return se_kernel_cov(&gp->kern, point->level, point->u, point->level, point->u) +
+           apart_cov(gp, point->level, &point->apart, point->level, &point->apart);
+}
+
+double se_gp_covariance(const struct se_gp *gp, const struct se_point *left,
+                        const struct se_point *right)
+{
+    size_t n = (size_t)gp->n;
+    double AUTO_FREE *v = mem_alloc((2 * n + 1) * sizeof(double));
+
+    se_gp_cross(v, gp, left);
+    se_gp_cross(v + n, gp, right);
+    se_lower_solve(gp->l, gp->n, gp->cap, v, 2);
+    return se_kernel_cov(&gp->kern, left->level, left->u, right->level, right->u) +
+           apart_cov(gp, left->level, &left->apart, right->level, &right->apart) -
+           se_dot(v, v + n, gp->n);
+}
+
+struct se_point se_gp_point(const struct se_gp *gp, int index)
+{
+    struct se_point p = {.level = level_of(gp, index), .apart = gp->apart[index]};
+
+    memcpy(p.u, lin_of(gp, index), (size_t)gp->kern.nlin * sizeof(double));
+    return p;
 }
 
 void se_gp_predict(double *ret_mean, double *ret_var, const struct se_gp *gp,

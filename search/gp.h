@@ -18,22 +18,36 @@
 
 #include "search/kernel.h"
 
-/* A layout as the kernel sees it. */
+/*
+ * How a run of a smaller problem (plan/fidelity.h) differs from the layout at full size: by d,
+ * common to all runs of that fidelity, and by e, which is the layout's own. Both are independent of
+ * f, so only two runs of one fidelity have more in common than their layouts:
+ *
+ *     cov += common common' + own own' [same layout]
+ */
+struct se_apart {
+    int fidelity;       /* 0: full size, which has neither */
+    double common, own; /* standard deviations */
+};
+
+/* A layout as the kernel sees it, or a run of a smaller problem: U is that problem's then. */
 struct se_point {
     const uint8_t *level; /* kern.ndims of them */
     double u[SE_MAX_LIN];
+    struct se_apart apart;
 };
 
 struct se_gp {
     struct se_kernel kern;
     int n, cap;
-    uint8_t *level; /* (cap, ndims) */
-    double *lin;    /* (cap, nlin) */
-    double *y;      /* (cap) */
-    double *var;    /* (cap) */
-    double *l;      /* (cap, cap), column-major, lower */
-    double *alpha;  /* (cap) */
-    double jitter;  /* added to the diagonal to make it positive; 0 normally */
+    uint8_t *level;         /* (cap, ndims) */
+    double *lin;            /* (cap, nlin) */
+    struct se_apart *apart; /* (cap) */
+    double *y;              /* (cap) */
+    double *var;            /* (cap) */
+    double *l;              /* (cap, cap), column-major, lower */
+    double *alpha;          /* (cap) */
+    double jitter;          /* added to the diagonal to make it positive; 0 normally */
 };
 
 /* Takes ownership of the kernel's tables. */
@@ -56,6 +70,11 @@ void se_gp_predict(double *ret_mean, double *ret_var, const struct se_gp *gp,
 /* Covariances of POINT with all points held, into RET_COV (n). */
 void se_gp_cross(double *ret_cov, const struct se_gp *gp, const struct se_point *point);
 double se_gp_prior_var(const struct se_gp *gp, const struct se_point *point);
+/* Posterior covariance of LEFT and RIGHT. */
+double se_gp_covariance(const struct se_gp *gp, const struct se_point *left,
+                        const struct se_point *right);
+/* Point INDEX of those held; LEVEL is borrowed from GP. */
+struct se_point se_gp_point(const struct se_gp *gp, int index);
 
 double se_gp_evidence(const struct se_gp *gp);
 /* Gradient with respect to theta into RET_GRAD; OWN_NOISE[i] says whether theta's noise is part of

@@ -40,7 +40,7 @@ static int runs_of(double *ret, const struct se_search *search, size_t index)
     for (int i = 0; i < search->nrecords; i++) {
         const struct se_record *r = &search->record[i];
 
-        if (r->settled && r->outcome.status == SE_OK && r->index == index)
+        if (se_record_counts(r) && r->index == index)
             ret[n++] = log(r->outcome.tokens_per_s);
     }
     return n;

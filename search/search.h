@@ -85,11 +85,13 @@ struct se_spec {
     struct se_budget budget;
     bool has_baseline; /* campaign names a baseline, or a rule for it: it is the first trial */
     struct pl_layout baseline;
-    const char *baseline_rule;            /* "default", "naive"; "given": a layout */
-    char baseline_note[PL_BASELINE_NOTE]; /* how the rule gave way, or empty */
-    struct pl_trial_limits limits;        /* of a trial's measurement */
-    double trial_start_s;                 /* about: seconds before the first step */
-    se_prior_fn prior_fn;                 /* NULL: the cost model and memory plan of plan/ */
+    const char *baseline_rule;                      /* "default", "naive"; "given": a layout */
+    char baseline_note[PL_BASELINE_NOTE];           /* how the rule gave way, or empty */
+    struct pl_trial_limits limits;                  /* of a trial's measurement */
+    double trial_start_s;                           /* about: seconds before the first step */
+    struct pl_fidelity fidelity[PL_MAX_FIDELITIES]; /* of smaller trials */
+    int nfidelities;                                /* 0: all trials are of the full size */
+    se_prior_fn prior_fn; /* NULL: the cost model and memory plan of plan/ */
     void *prior_arg;
     struct se_source *source; /* owned (nsources): earlier campaigns that inform this one */
     int nsources;
@@ -142,6 +144,7 @@ struct se_trial {
     struct pl_layout layout;
     struct se_predicted predicted;
     int repeat_of; /* id of the trial that this one repeats, or 0 */
+    int fidelity;  /* 0: full size; else it runs what spec.fidelity[fidelity - 1] leaves */
     char why[240]; /* one sentence for people */
 };
 
@@ -152,6 +155,9 @@ enum se_answer {
 };
 
 enum se_answer se_ask(struct se_trial *ret, struct se_search *search);
+/* What TRIAL, at a fidelity, runs. */
+void se_trial_run(struct pl_reduced *ret, const struct se_search *search,
+                  const struct se_trial *trial);
 /* "budget", "exhausted" or "converged"; "" before. */
 const char *se_done_reason(const struct se_search *search);
 
@@ -162,6 +168,10 @@ const char *se_done_reason(const struct se_search *search);
  */
 int se_restore(struct se_search *search, int id, const struct pl_layout *layout, int repeat_of,
                struct err *error);
+/* The same of a trial at a fidelity, as in struct se_trial. -EINVAL with pointer /fidelity if the
+ * layout has no such trial. */
+int se_restore_at(struct se_search *search, int id, const struct pl_layout *layout, int repeat_of,
+                  int fidelity, struct err *error);
 
 enum se_status {
     SE_OK,
@@ -175,7 +185,7 @@ extern const char *const se_status_names[]; /* "ok" ..., NULL */
 
 struct se_outcome {
     enum se_status status;
-    double tokens_per_s;      /* SE_OK */
+    double tokens_per_s;      /* SE_OK; of the run, which may be of a smaller problem */
     double tokens_per_s_se;   /* its standard error; 0: unknown */
     double peak_memory_bytes; /* SE_OK, worst rank; 0: unknown */
     double tokens_per_s_max;  /* SE_CENSORED */

@@ -65,6 +65,27 @@ static int parse_search(struct se_spec *spec, const json_t *campaign, struct err
     return 0;
 }
 
+/* The limits of a trial, and its fidelities. */
+static int parse_trial(struct se_spec *spec, const json_t *campaign, struct err *error)
+{
+    AUTO_JSON *rest = json_object();
+    json_t *trial = NULL;
+    int r;
+
+    if ((r = jx_get_object(&trial, campaign, "trial", error)) < 0)
+        return r;
+    if ((r = pl_fidelities_parse(spec->fidelity, &spec->nfidelities, trial, error)) < 0)
+        return err_under(error, "/trial");
+    if (spec->nfidelities > 0 && spec->method != SE_BAYES)
+        return err_at(error, -EINVAL, "/trial/fidelity",
+                      "smaller trials need the method bayes, which knows what they say");
+    if (trial) {
+        json_object_set_new(rest, "trial", json_copy(trial));
+        json_object_del(json_object_get(rest, "trial"), "fidelity");
+    }
+    return pl_trial_limits_parse(&spec->limits, rest, error);
+}
+
 static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err *error)
 {
     const json_t *v;
@@ -81,7 +102,7 @@ static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err
               (r = jx_get_f64(&spec->budget.wall_s, v, "wall_s", 1.0, 1e9, error)) < 0 ||
               (r = jx_get_f64(&spec->budget.device_s, v, "device_s", 1.0, 1e15, error)) < 0))
         return err_under(error, "/budget");
-    if ((r = pl_trial_limits_parse(&spec->limits, campaign, error)) < 0)
+    if ((r = parse_trial(spec, campaign, error)) < 0)
         return r;
     spec->trial_start_s = spec->cluster.nodes > 1 ? 60.0 : 2.0;
     return 0;

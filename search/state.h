@@ -15,9 +15,15 @@ struct se_record {
     int id;
     size_t index; /* of the table */
     int repeat_of;
+    int fidelity;    /* 0: full size, else of the spec's fidelities, from 1 */
+    double shift;    /* log of what it measures, less that at full size in the table's unit */
+    double device_s; /* that it is expected to cost */
     bool settled;
     struct se_outcome outcome;
 };
+
+/* A bound on memory or throughput is as sharp as one allocation, or one step, of a trial. */
+#define SE_SHARPNESS 0.01
 
 enum { SE_HOT = 64 };
 
@@ -48,8 +54,16 @@ struct se_search {
 int se_search_alone(struct se_search **ret, const struct se_spec *spec,
                     const struct pl_layout *layouts, size_t count, struct err *error);
 struct se_record *se_record_find(const struct se_search *search, int id);
-/* Add the observations in OUTCOME of layout INDEX; se_surrogate_update() or _fit() must follow. */
-void se_learn(struct se_search *search, size_t index, const struct se_outcome *outcome);
+/* A success at full size: what winners are chosen from. */
+static inline bool se_record_counts(const struct se_record *record)
+{
+    return record->settled && record->fidelity == 0 && record->outcome.status == SE_OK;
+}
+
+/* Add the observations in OUTCOME of layout INDEX at FIDELITY; se_surrogate_update() or _fit() must
+ * follow. */
+void se_learn(struct se_search *search, size_t index, int fidelity,
+              const struct se_outcome *outcome);
 /* An outcome from an object like {"status", "tokens_per_s", ...}. */
 int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *error);
 /* Log of the devices of layout INDEX where the objective is per device, else 0. */

@@ -143,7 +143,7 @@ size_t se_leaders(struct se_leader **ret, const struct se_search *search)
         const struct se_record *r = &search->record[i];
         size_t at = 0;
 
-        if (!r->settled || r->outcome.status != SE_OK)
+        if (!se_record_counts(r))
             continue;
         while (at < count && list[at].index != r->index)
             at++;
@@ -167,7 +167,7 @@ bool se_incumbent(size_t *ret_index, double *ret_mean, const struct se_search *s
         const struct se_record *r = &search->record[i];
         double mean;
 
-        if (!r->settled || r->outcome.status != SE_OK)
+        if (!se_record_counts(r))
             continue;
         se_surrogate_predict(&mean, NULL, &search->surrogate[SE_THROUGHPUT], search->table,
                              r->index);

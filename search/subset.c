@@ -22,15 +22,6 @@ struct work {
     double *gain; /* (n) */
 };
 
-static struct se_point point_of(const struct se_gp *gp, int index)
-{
-    struct se_point p = {.level = gp->level + (size_t)index * (size_t)gp->kern.ndims};
-
-    memcpy(p.u, gp->lin + (size_t)index * (size_t)gp->kern.nlin,
-           (size_t)gp->kern.nlin * sizeof(double));
-    return p;
-}
-
 static void work_init(struct work *work, int members, const struct se_gp *gp,
                       const struct se_table *table, enum se_quantity quantity, const uint32_t *row,
                       size_t count)
@@ -51,7 +42,7 @@ static void work_init(struct work *work, int members, const struct se_gp *gp,
         se_gp_cross(work->cov + (size_t)r * n, gp, &p);
     }
     for (int i = 0; i < gp->n; i++) {
-        struct se_point p = point_of(gp, i);
+        struct se_point p = se_gp_point(gp, i);
 
         work->diag[i] = se_gp_prior_var(gp, &p) + gp->var[i] + gp->jitter;
     }
@@ -90,7 +81,7 @@ static void condition(struct work *work, const struct se_gp *gp, int pivot, int 
 {
     size_t n = (size_t)work->n;
     double *own = work->own + (size_t)pivot * n, root = sqrt(work->diag[at]);
-    struct se_point p = point_of(gp, at);
+    struct se_point p = se_gp_point(gp, at);
 
     assert(work->diag[at] > 0.0);
     se_gp_cross(own, gp, &p);

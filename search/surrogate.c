@@ -269,7 +269,7 @@ static double load(struct se_surrogate *surrogate, struct se_hyp *hyp, int strid
     g->n = 0;
     for (int i = surrogate->nobs - 1; i >= 0; i -= stride) {
         const struct se_obs *o = &surrogate->obs[i];
-        struct se_point p = {.level = o->level};
+        struct se_point p = {.level = o->level, .apart = o->apart};
         double m = mean_at(hyp, o);
 
         if (o->is_hint && !hyp->informed)
@@ -554,17 +554,15 @@ double se_surrogate_below(const struct se_surrogate *surrogate, const struct se_
     return p;
 }
 
-void se_surrogate_fantasize(struct se_surrogate *surrogate, const struct se_table *table,
-                            size_t index, double var)
+void se_surrogate_fantasize(struct se_surrogate *surrogate, const struct se_point *point,
+                            double var)
 {
     for (int h = 0; h < surrogate->nhyps; h++) {
         struct se_gp *g = &surrogate->hyp[h].gp;
-        struct se_point p;
         double m, v;
 
-        se_table_point(&p, table, surrogate->quantity, index, g->kern.nlin);
-        se_gp_predict(&m, &v, g, &p);
-        se_gp_append(g, &p, m, var + g->kern.noise2);
+        se_gp_predict(&m, &v, g, point);
+        se_gp_append(g, point, m, var + g->kern.noise2);
     }
 }
 

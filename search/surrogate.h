@@ -40,6 +40,7 @@ struct se_obs {
     bool is_hint; /* of the linear part alone, for the informed model only */
     uint8_t level[SE_MAX_DIMS];
     double u[SE_MAX_LIN];
+    struct se_apart apart; /* of a run of a smaller problem, whose VALUE is as at full size */
     /* Pseudo-observations of a one-sided one, where the next update starts; variance 0: none yet */
     double site_y[SE_MAX_HYPS], site_var[SE_MAX_HYPS];
 };
@@ -128,9 +129,10 @@ void se_surrogate_predict(double *ret_mean, double *ret_var, const struct se_sur
 double se_surrogate_below(const struct se_surrogate *surrogate, const struct se_table *table,
                           size_t index, double bound);
 
-/* Condition, until se_surrogate_drop_fantasies(), on a measurement of layout INDEX at its mean. */
-void se_surrogate_fantasize(struct se_surrogate *surrogate, const struct se_table *table,
-                            size_t index, double var);
+/* Condition, until se_surrogate_drop_fantasies(), on a measurement at POINT (of the table, or of a
+ * smaller problem) that is its mean. */
+void se_surrogate_fantasize(struct se_surrogate *surrogate, const struct se_point *point,
+                            double var);
 void se_surrogate_drop_fantasies(struct se_surrogate *surrogate);
 
 /* Expectation propagation in GP for the one-sided ones of its n observations OBS: they become

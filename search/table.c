@@ -394,6 +394,24 @@ static void prior_of(struct se_prior *ret, struct source *source, const struct p
     memory_shares(ret, &memory, spec, layout);
 }
 
+bool se_reduce(struct pl_reduced *ret, const struct se_spec *spec, const struct pl_layout *layout,
+               int fidelity)
+{
+    struct pl_problem problem = se_spec_problem(spec);
+
+    assert(fidelity > 0 && fidelity <= spec->nfidelities);
+    return pl_reduce(ret, &problem, layout, &spec->fidelity[fidelity - 1]);
+}
+
+void se_prior_of(struct se_prior *ret, const struct se_spec *spec, const struct pl_layout *layout)
+{
+    struct source x;
+
+    source_init(&x, spec);
+    prior_of(ret, &x, layout);
+    source_done(&x);
+}
+
 static int alloc_priors(struct se_table *table, struct err *error)
 {
     table->nlin[SE_THROUGHPUT] = SE_LIN_SHARE + SE_COST_SHARES;
@@ -471,6 +489,7 @@ void se_table_point(struct se_point *ret, const struct se_table *table, enum se_
     const float *u = se_table_lin(table, quantity, index);
 
     ret->level = se_table_row(table, index);
+    ret->apart = (struct se_apart){0};
     assert(index < table->n && nlin <= table->nlin[quantity]);
     for (int p = 0; p < nlin; p++)
         ret->u[p] = u[p];

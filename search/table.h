@@ -39,6 +39,12 @@ struct se_table *se_table_free(struct se_table *table);
  * per device, and log memory less that of the capacity. */
 int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struct err *error);
 
+/* What SPEC's fidelity number FIDELITY leaves of LAYOUT; false where it has no such trial. */
+bool se_reduce(struct pl_reduced *ret, const struct se_spec *spec, const struct pl_layout *layout,
+               int fidelity);
+/* The prior of one layout of SPEC's problem. */
+void se_prior_of(struct se_prior *ret, const struct se_spec *spec, const struct pl_layout *layout);
+
 void se_table_layout(struct pl_layout *ret, const struct se_table *table, size_t index);
 /* Index of a layout, or -1. */
 long se_table_find(const struct se_table *table, const struct pl_layout *layout);

@@ -1,4 +1,4 @@
-/* A tell object, as in docs/reference/protocol.md, read into an outcome. */
+/* An outcome as in a tell object of docs/reference/protocol.md. */
 #include <errno.h>
 #include <float.h>
 #include <limits.h>
@@ -6,14 +6,8 @@
 #include "base/base.h"
 #include "search/state.h"
 
-static const char *const tell_keys[] = {"op",
-                                        "id",
-                                        "status",
-                                        "tokens_per_s",
-                                        "tokens_per_s_se",
-                                        "peak_memory_bytes",
-                                        "tokens_per_s_max",
-                                        NULL};
+const char *const se_status_names[] = {"ok",      "oom",     "infeasible", "censored",
+                                       "crashed", "discard", NULL};
 
 int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *error)
 {
@@ -36,16 +30,4 @@ int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *err
         return r;
     *ret = o;
     return 0;
-}
-
-int se_tell_json(struct se_search *search, const json_t *tell, struct err *error)
-{
-    struct se_outcome o;
-    int id = 0, r;
-
-    if ((r = jx_keys(tell, tell_keys, error)) < 0 || (r = jx_need(tell, "id", error)) < 0 ||
-        (r = jx_get_int(&id, tell, "id", 1, INT_MAX, error)) < 0 ||
-        (r = se_outcome_parse(&o, tell, error)) < 0)
-        return r;
-    return se_tell(search, id, &o, error);
 }

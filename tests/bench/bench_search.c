@@ -1,23 +1,26 @@
 /*
  * bench_search [--seeds N] [--trials N] [--only CASE] TABLE.json...
  * bench_search --generated N [--from K] [--only CASE]
+ * bench_search --generated N --fidelity auto [--from K]
  * bench_search --warm N [--source OTHER.json TABLE.json... | --generated N]
  *
  * How many trials the search needs on tables of throughputs, one JSON object a line: the median
  * over seeds of the trials until within 5, 3 and 1 % of the best, the share of the trials up to the
  * 5 % hit that ran out of memory, and how well P(fits) was calibrated; for every way of searching,
- * random and grid next to it. With --warm, cold and informed by an earlier campaign. Then the time
+ * random and grid next to it. With --fidelity, device-seconds with smaller trials over those
+ * without (sized.h). With --warm, cold and informed by an earlier campaign. Then the time
  * of an ask and of a refit at 200 observations in large spaces. 2 % noise.
  */
 #include <math.h>
 
 #include "tests/bench/generate.h"
 #include "tests/bench/landscape.h"
+#include "tests/bench/sized.h"
 
 struct options {
     int seeds, trials, generated, from;
     double noise, claimed, frequency, regret;
-    const char *only, *source;
+    const char *only, *source, *fidelity;
     int warm;
     bool no_speed, verbose, trace;
 };
@@ -63,6 +66,11 @@ static const struct opt option_table[] = {
      .offset = offsetof(struct options, source),
      .metavar = "TABLE.json",
      .help = "with --warm and tables: where the earlier campaign was"},
+    {.name = "fidelity",
+     .type = OPT_STR,
+     .offset = offsetof(struct options, fidelity),
+     .metavar = "auto|JSON",
+     .help = "with --generated: what smaller trials save; as trial.fidelity of a campaign"},
     {.name = "noise",
      .type = OPT_F64,
      .offset = offsetof(struct options, noise),
@@ -548,6 +556,15 @@ int main(int argc, char **argv)
     if (opt_from_argv(&operands, &set, argc, argv, 0, &e) < 0) {
         fprintf(stderr, "bench_search: %s\n", e.text);
         return 2;
+    }
+    if (o.generated > 0 && o.fidelity) {
+        struct sized_options sized = {o.from,  o.generated, o.trials,
+                                      o.noise, o.fidelity,  o.verbose};
+
+        if (sized_bench(&sized, &e) < 0)
+            fprintf(stderr, "bench_search: %s: %s\n", e.pointer, e.text);
+        opt_done(&set);
+        return e.code < 0 ? 2 : 0;
     }
     if (o.generated > 0) {
         o.seeds = o.generated;

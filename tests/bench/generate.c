@@ -13,6 +13,9 @@ static const double ACROSS_SD = 0.7; /* of tp over more than a node, one-sided *
 /* By how much the log factors of a campaign differ from another's on one machine and stack; half of
  * its smooth factor is its own, too. */
 static const double KIN_CLASS_SD = 0.1, KIN_BYTES_SD = 0.07, KIN_LEVEL_SD = 0.1;
+/* Of the slopes in log devices and log layers and micro-batches, and of a layout at a fidelity. */
+static const double SLOPE_SD = 0.03, SMALL_SD = 0.02, SMALL_OWN_SD = 0.015;
+enum { MOST_EVENTS = 4096 };
 enum { LEAST_LEGAL = 300, LEAST_FITTING = 60, WAVES = 6, AXES = 4 };
 
 #define PICK(r, list) ((list)[rng_below(r, ARRAY_LEN(list))])
@@ -65,8 +68,8 @@ static json_t *space_of(struct rng *r)
 }
 
 /* On the cluster profile number GIVEN, or one that is drawn if that is negative; *RET_PROFILE says
- * which. */
-static json_t *campaign_of(struct rng *r, int given, int *ret_profile)
+ * which. SIZES: with as many times more devices as is drawn, for replicas of what fits in few. */
+static json_t *campaign_of(struct rng *r, int given, bool sizes, int *ret_profile)
 {
     static const struct {
         const char *name;
@@ -74,6 +77,7 @@ static json_t *campaign_of(struct rng *r, int given, int *ret_profile)
         double gib;
     } profile[] = {{"dgx-a100", 8, 80},        {"dgx-h100", 8, 80},    {"h200", 8, 141},
                    {"frontier-mi250x", 8, 64}, {"aurora-pvc", 12, 64}, {"a100-800g", 8, 40}};
+    static const int larger[] = {1, 4, 16};
     static const double of_memory[] = {0.12, 0.25, 0.5, 0.8}, each[] = {0.5, 1, 1.5, 2, 4};
     size_t drawn = rng_below(r, ARRAY_LEN(profile)), p = given < 0 ? drawn : (size_t)given;
     json_t *model = NULL;
@@ -85,6 +89,8 @@ static json_t *campaign_of(struct rng *r, int given, int *ret_profile)
     *ret_profile = (int)p;
     while (nodes * profile[p].devices < want && nodes * profile[p].devices < 2048)
         nodes *= 2;
+    if (sizes)
+        nodes *= PICK(r, larger);
     return json_pack("{s:s, s:o, s:{s:s, s:i}, s:{s:i, s:s}, s:s, s:o}", "name", "generated",
                      "model", model, "cluster", "profile", profile[p].name, "nodes", nodes,
                      "workload", "global_batch", (int)(PICK(r, each) * nodes * profile[p].devices),
@@ -102,6 +108,9 @@ struct truth {
     double wave[WAVES][AXES], phase[WAVES];
     struct pl_trainer trainer;
     double capacity;
+    bool by_events; /* pipelines take what the event simulator says */
+    uint64_t seed;
+    double devices_slope, work_slope; /* what scale adds to log seconds, beyond all above */
 };
 
 static void truth_init(struct truth *x, const struct landscape *l, struct rng *r)
@@ -171,9 +180,10 @@ static double smooth(const struct truth *x, const struct pl_layout *l)
     return SMOOTH_SD * sum * sqrt(2.0 / WAVES);
 }
 
-static double bytes_of(const struct truth *x, const struct landscape *l, const struct pl_layout *at)
+static double bytes_of(const struct truth *x, const struct pl_problem *of,
+                       const struct pl_layout *at)
 {
-    struct pl_problem problem = se_spec_problem(&l->spec);
+    struct pl_problem problem = *of;
     struct pl_layout stored = *at;
     struct pl_memory memory;
     double bytes = 0.0;
@@ -188,21 +198,42 @@ static double bytes_of(const struct truth *x, const struct landscape *l, const s
     return bytes;
 }
 
-/* tokens/s, or 0 where it does not fit. */
-static double tokens_of(const struct truth *x, const struct landscape *l, struct pl_cost_ctx *ctx,
-                        const struct pl_layout *at, struct rng *r)
+/* What the schedule takes event by event, over its closed form; 1 where there are so many
+ * micro-batches that both agree. */
+static double by_events(struct pl_cost_ctx *ctx, const struct pl_layout *at)
 {
-    double seconds = 0.0, tokens, own = OWN_SD * rng_normal(r);
+    struct pl_stage_time *store = NULL;
+    struct pl_timeline line;
+    struct pl_pipe pipe;
+    double over = 1.0;
+
+    pl_pipe_of(&pipe, &store, ctx, at);
+    if (pipe.pp > 1 && pipe.microbatches <= MOST_EVENTS / (pipe.pp * pipe.vp) &&
+        pl_simulate(&line, &pipe, NULL) == 0) {
+        over = line.total / pl_pipe_seconds(&pipe);
+        pl_timeline_done(&line);
+    }
+    free(store);
+    return over;
+}
+
+/* tokens/s of PROBLEM, or 0 where it does not fit. OWN is the layout's own log factor. */
+static double tokens_of(const struct truth *x, const struct pl_problem *problem,
+                        struct pl_cost_ctx *ctx, const struct pl_layout *at, double own)
+{
+    double seconds = 0.0, tokens, pipeline = 1.0;
     struct pl_cost cost;
 
-    if (bytes_of(x, l, at) > x->capacity)
+    if (bytes_of(x, problem, at) > x->capacity)
         return 0.0;
     pl_cost_at(&cost, ctx, at);
-    if (at->tp > l->spec.cluster.devices_per_node)
+    if (at->tp > problem->cluster->devices_per_node)
         cost.seconds[PL_COST_TP] *= x->across;
+    if (x->by_events)
+        pipeline = by_events(ctx, at);
     for (int c = 0; c < PL_COST_CLASSES; c++)
-        seconds += cost.seconds[c] * exp(x->seconds[c]);
-    tokens = (double)l->spec.workload.global_batch * l->spec.workload.seq;
+        seconds += cost.seconds[c] * exp(x->seconds[c]) * (c <= PL_COST_BUBBLE ? pipeline : 1.0);
+    tokens = (double)problem->workload->global_batch * problem->workload->seq;
     return tokens / seconds *
            exp(x->level + own + smooth(x, at) + x->words[0][at->recompute] + x->words[1][at->zero] +
                x->words[2][at->sp]);
@@ -216,14 +247,14 @@ static void fill(struct landscape *l, const struct truth *x, struct rng *r)
     ctx = pl_cost_ctx_new(&p, &x->constants);
     l->tokens = mem_alloc(l->n * sizeof(double));
     for (size_t i = 0; i < l->n; i++) {
-        l->tokens[i] = tokens_of(x, l, ctx, &l->layout[i], r);
+        l->tokens[i] = tokens_of(x, &p, ctx, &l->layout[i], OWN_SD * rng_normal(r));
         l->best = fmax(l->best, l->tokens[i]);
     }
     pl_cost_ctx_free(ctx);
 }
 
 /* Is there enough to search in? Its truth is X if KNOWN, else that is drawn too. */
-static bool draw(struct landscape *l, struct rng *r, struct truth *x, bool known)
+static bool draw(struct landscape *l, struct rng *r, struct truth *x, bool known, bool sizes)
 {
     struct pl_problem p;
     int profile = 0;
@@ -231,7 +262,7 @@ static bool draw(struct landscape *l, struct rng *r, struct truth *x, bool known
     struct err e = {0};
 
     memset(l, 0, sizeof(*l));
-    l->campaign = campaign_of(r, known ? x->profile : -1, &profile);
+    l->campaign = campaign_of(r, known ? x->profile : -1, sizes, &profile);
     if (se_spec_parse(&l->spec, l->campaign, NULL, &e) < 0) {
         fprintf(stderr, "generate: %s: %s\n", e.pointer, e.text);
         exit(1);
@@ -249,12 +280,12 @@ static bool draw(struct landscape *l, struct rng *r, struct truth *x, bool known
     return fitting >= LEAST_FITTING;
 }
 
-static void generate(struct landscape *ret, struct truth *x, uint64_t seed)
+static void generate(struct landscape *ret, struct truth *x, uint64_t seed, bool sizes)
 {
     struct rng r;
 
     rng_seed(&r, rng_mix(seed + 1));
-    while (!draw(ret, &r, x, false))
+    while (!draw(ret, &r, x, false, sizes))
         landscape_done(ret);
     snprintf(ret->name, sizeof(ret->name), "generated");
 }
@@ -263,7 +294,7 @@ void landscape_generate(struct landscape *ret, uint64_t seed)
 {
     struct truth x;
 
-    generate(ret, &x, seed);
+    generate(ret, &x, seed, false);
 }
 
 void landscape_generate_kin(struct landscape *ret, uint64_t seed, enum landscape_kin kin)
@@ -275,11 +306,68 @@ void landscape_generate_kin(struct landscape *ret, uint64_t seed, enum landscape
         landscape_generate(ret, seed + 1000000);
         return;
     }
-    generate(ret, &x, seed);
+    generate(ret, &x, seed, false);
     landscape_done(ret);
     rng_seed(&r, rng_mix(seed + 2000000));
     truth_kin(&x, kin, &r);
-    while (!draw(ret, &r, &x, true))
+    while (!draw(ret, &r, &x, true, false))
         landscape_done(ret);
     snprintf(ret->name, sizeof(ret->name), "generated");
+}
+
+/* ---- smaller problems ---------------------------------------------------- */
+
+struct truth *landscape_generate_sized(struct landscape *ret, uint64_t seed)
+{
+    struct truth *x = mem_alloc(sizeof(*x));
+    struct rng r;
+
+    generate(ret, x, seed, true);
+    rng_seed(&r, rng_mix(seed + 3000000));
+    x->by_events = true;
+    x->seed = seed;
+    x->devices_slope = SLOPE_SD * rng_normal(&r);
+    x->work_slope = SLOPE_SD * rng_normal(&r);
+    free(ret->tokens);
+    ret->best = 0.0;
+    rng_seed(&r, rng_mix(seed + 4000000));
+    fill(ret, x, &r);
+    snprintf(ret->name, sizeof(ret->name), "sized");
+    return x;
+}
+
+/* The log factor that layout INDEX has by itself in fill(), which is the same at every size. */
+static double own_of(const struct truth *x, size_t index)
+{
+    struct rng r;
+    double own = 0.0;
+
+    rng_seed(&r, rng_mix(x->seed + 4000000));
+    for (size_t i = 0; i <= index; i++)
+        own = OWN_SD * rng_normal(&r);
+    return own;
+}
+
+double landscape_small(const struct truth *x, const struct landscape *l, size_t index, int fidelity)
+{
+    const struct pl_layout *whole = &l->layout[index];
+    struct pl_problem p = se_spec_problem(&l->spec), small;
+    struct pl_cost_ctx *ctx;
+    struct pl_reduced reduced;
+    uint64_t key = rng_mix(x->seed + 5000000 + (uint64_t)fidelity);
+    double tokens, layers, batches, factor;
+
+    if (!pl_reduce(&reduced, &p, whole, &l->spec.fidelity[fidelity - 1]))
+        return -1.0;
+    small = pl_reduced_problem(&reduced, &p);
+    layers = (double)l->spec.model.layers / reduced.model.layers;
+    batches = (double)l->spec.workload.global_batch / whole->dp * reduced.layout.dp /
+              reduced.workload.global_batch;
+    factor = x->devices_slope * log((double)whole->world / reduced.layout.world) +
+             x->work_slope * log(layers * batches) + SMALL_SD * rng_normal_at(key, 0) +
+             SMALL_OWN_SD * rng_normal_at(key, index + 1);
+    ctx = pl_cost_ctx_new(&small, &x->constants);
+    tokens = tokens_of(x, &small, ctx, &reduced.layout, own_of(x, index) + factor);
+    pl_cost_ctx_free(ctx);
+    return tokens;
 }

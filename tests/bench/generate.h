@@ -18,6 +18,8 @@
 
 #include "tests/bench/landscape.h"
 
+struct truth;
+
 void landscape_generate(struct landscape *ret, uint64_t seed);
 
 /*
@@ -28,5 +30,17 @@ void landscape_generate(struct landscape *ret, uint64_t seed);
  */
 enum landscape_kin { LANDSCAPE_RELATED, LANDSCAPE_UNRELATED, LANDSCAPE_OPPOSED };
 void landscape_generate_kin(struct landscape *ret, uint64_t seed, enum landscape_kin kin);
+
+/*
+ * A landscape with all its sizes, of up to 16 times more devices: pipelines take what the event
+ * simulator says, and what a reduced problem does differs from the full size by slopes in devices
+ * and in work, by the fidelity and by the layout (generate.c has the widths), none of which the
+ * search is told. The caller frees what is returned.
+ */
+struct truth *landscape_generate_sized(struct landscape *ret, uint64_t seed);
+/* tokens/s of layout INDEX at a fidelity of the landscape's spec, from 1; 0: out of memory; -1: no
+ * such trial. */
+double landscape_small(const struct truth *truth, const struct landscape *landscape, size_t index,
+                       int fidelity);
 
 #endif

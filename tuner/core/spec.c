@@ -124,6 +124,10 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
     add_rules(spec->resolved, svc);
     if ((r = se_spec_parse(&spec->se, spec->resolved, tn_local_cluster(svc), error)) < 0)
         return r;
+    if (spec->se.nfidelities > 0)
+        return err_at(error, -EINVAL, "/trial/fidelity",
+                      "trials of the daemon are of the full size: leave it out, or say \"full\"; "
+                      "partune-search proposes smaller ones");
     if ((r = jx_need(spec->body, "name", error)) < 0 ||
         (r = jx_get_str(&name, spec->body, "name", sizeof(spec->name) - 1, error)) < 0 ||
         (r = jx_get_i64(&spec->priority, spec->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY,

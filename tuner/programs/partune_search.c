@@ -88,7 +88,17 @@ static json_t *refusal(const struct err *error)
                      error->text);
 }
 
-static json_t *trial_json(const struct se_trial *trial)
+/* What a trial of a smaller problem runs: what differs from the campaign, and its layout. */
+static json_t *run_json(const struct se_search *search, const struct se_trial *trial)
+{
+    struct pl_reduced reduced;
+
+    se_trial_run(&reduced, search, trial);
+    return json_pack("{s:i, s:i, s:o}", "layers", reduced.model.layers, "global_batch",
+                     reduced.workload.global_batch, "layout", pl_layout_json(&reduced.layout));
+}
+
+static json_t *trial_json(const struct se_search *search, const struct se_trial *trial)
 {
     json_t *v =
         json_pack("{s:s, s:i, s:o, s:{s:f, s:f, s:f}, s:s}", "op", "trial", "id", trial->id,
@@ -98,6 +108,10 @@ static json_t *trial_json(const struct se_trial *trial)
 
     if (trial->repeat_of)
         json_object_set_new(v, "repeat_of", json_integer(trial->repeat_of));
+    if (trial->fidelity) {
+        json_object_set_new(v, "fidelity", json_integer(trial->fidelity));
+        json_object_set_new(v, "run", run_json(search, trial));
+    }
     return v;
 }
 
@@ -121,7 +135,7 @@ static int do_ask(json_t **ret, struct se_search *search, const json_t *request,
     (void)error;
     switch (se_ask(&t, search)) {
     case SE_TRIAL:
-        *ret = trial_json(&t);
+        *ret = trial_json(search, &t);
         break;
     case SE_WAIT:
         *ret = json_pack("{s:s}", "op", "wait");
