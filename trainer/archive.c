@@ -349,17 +349,25 @@ int tr_archive_get(const struct tr_archive *archive, const char *name, const str
 
 /* ---- parts at other places ----------------------------------------------- */
 
-/* Columns of the folder's tensor are our rows: ROW of it, from our column COLUMN, through WIDE. */
+/* The first row of which column COLUMN of PART is element ELEMENT of the slice or a later one. */
+static int64_t row_from(const struct tr_part *part, int64_t element, int64_t column)
+{
+    return element <= column ? 0 : (element - column + part->cols - 1) / part->cols;
+}
+
+/* Columns of the folder's tensor are our rows: what PART has of our COLUMN, through WIDE. */
 static int move_column(const struct tr_st *file, const struct tr_st_tensor *tensor,
                        const struct tr_hf_place *place, const struct tr_part *part, int64_t column,
                        float *wide, bool put, struct err *error)
 {
+    int64_t first = row_from(part, part->first, column),
+            n = row_from(part, part->first + part->count, column) - first;
     uint64_t at = (uint64_t)(part->col0 + column) * (uint64_t)columns(tensor) + place->base +
-                  (uint64_t)part->row0;
-    int r = put ? 0 : tr_st_read(wide, file, tensor, at, (size_t)part->rows, error);
+                  (uint64_t)(part->row0 + first);
+    int r = put || n == 0 ? 0 : tr_st_read(wide, file, tensor, at, (size_t)n, error);
 
-    for (int64_t i = 0; i < part->rows && r == 0; i++) {
-        int64_t k = i * part->cols + column;
+    for (int64_t i = 0; i < n && r == 0; i++) {
+        int64_t k = (first + i) * part->cols + column - part->first;
         uint16_t *narrow = (uint16_t *)part->data + k;
         float *exact = (float *)part->data + k;
 
@@ -372,7 +380,7 @@ static int move_column(const struct tr_st *file, const struct tr_st_tensor *tens
         else
             tr_f32_to_bf16(narrow, &wide[i], 1);
     }
-    return put ? tr_st_write(file, tensor, at, (size_t)part->rows, wide, error) : r;
+    return put && n ? tr_st_write(file, tensor, at, (size_t)n, wide, error) : r;
 }
 
 static int move_part(const struct tr_archive *archive, const struct tr_hf_place *place,
@@ -382,7 +390,7 @@ static int move_part(const struct tr_archive *archive, const struct tr_hf_place 
     const struct tr_st_tensor *tensor;
     int r = find_shaped(&file, &tensor, archive, place->name, place->shape, error);
 
-    assert(part->first == 0 && part->count == part->rows * part->cols);
+    assert(part->first >= 0 && part->first + part->count <= part->rows * part->cols);
     if (r == 0 && place->transposed) {
         AUTO_FREE float *wide = mem_alloc(sizeof(*wide) * (size_t)(part->rows + 1));
 
@@ -390,14 +398,18 @@ static int move_part(const struct tr_archive *archive, const struct tr_hf_place 
             r = move_column(file, tensor, place, part, c, wide, put, error);
         return r;
     }
-    for (int64_t i = 0; r == 0 && i < part->rows; i++) {
-        uint64_t row = (uint64_t)(part->row0 + i),
+    for (int64_t k = 0; r == 0 && k < part->count;) {
+        int64_t column = (part->first + k) % part->cols;
+        uint64_t row = (uint64_t)(part->row0 + (part->first + k) / part->cols),
                  there = place->base + row / place->block * place->group + row % place->block;
-        struct run run = {.at = there * (uint64_t)columns(tensor) + (uint64_t)part->col0,
-                          .from = i * part->cols,
-                          .n = part->cols};
+        struct run run = {.at = there * (uint64_t)columns(tensor) + (uint64_t)(part->col0 + column),
+                          .from = k,
+                          .n = part->cols - column};
 
+        if (run.n > part->count - k)
+            run.n = part->count - k;
         r = put ? put_run(file, tensor, part, run, error) : get_run(file, tensor, part, run, error);
+        k += run.n;
     }
     return r;
 }

@@ -144,12 +144,107 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
     file_remove_tree(folder, NULL);
 }
 
+/* ---- folders of another form, from and to shards -------------------------- */
+
+static void folder_save(const struct tr_team *team, void *arg)
+{
+    const struct job *j = arg;
+    struct tr_ckpt_what what = {.model = &j->model, .state = true};
+    struct tr_params t;
+    struct err e = {0};
+    AUTO_FREE struct tr_part *part = NULL;
+
+    params_make(&t, &j->model, &j->layout, team->rank);
+    params_fill(&t, j->stamp);
+    what.part = part = tr_parts(&what.count, &t, &j->layout, true);
+    world_need(tr_hf_save(j->dir, TR_F32, &what, team, &e) == 0, "%s", e.text);
+    params_done(&t);
+}
+
+static long masters_wrong(const struct tr_params *t, int stamp)
+{
+    long bad = 0;
+
+    for (int i = 0; i < t->table.n && t->master; i++) {
+        const struct pl_param *p = &t->table.p[i];
+        uint64_t first = 0, at = 0, n = tr_param_state(&first, &at, t, i);
+
+        for (uint64_t k = 0; k < n; k++) {
+            int64_t g = pl_param_global(p, first + k);
+
+            bad += t->master[at + k] != (g < 0 ? 0.0f : known(p->name, 0, g, stamp));
+        }
+    }
+    return bad;
+}
+
+static void folder_load(const struct tr_team *team, void *arg)
+{
+    const struct job *j = arg;
+    struct tr_ckpt_what what = {.model = &j->model, .state = true};
+    struct tr_params t;
+    struct err e = {0};
+    AUTO_FREE struct tr_part *part = NULL;
+    long wrong;
+
+    params_make(&t, &j->model, &j->layout, team->rank);
+    what.part = part = tr_parts(&what.count, &t, &j->layout, true);
+    world_need(tr_hf_load(j->dir, &what, team, &e) == 0, "%s", e.text);
+    wrong = params_wrong(&t, j->stamp, false) + masters_wrong(&t, j->stamp);
+    world_need(wrong == 0, "rank %d: %ld elements are wrong", team->rank, wrong);
+    params_done(&t);
+}
+
+/* GPT-2 has its matrices transposed, GPT-NeoX its queries, keys and values head by head: a shard
+ * begins and ends inside of a row. */
+static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
+{
+    static const char *const models[] = {
+        "{" WORDS ",'norm':'layernorm','mlp':'gelu-tanh','positions':'learned','tied':true}",
+        "{" WORDS ",'norm':'layernorm','mlp':'gelu','positions':'rope'}",
+    };
+    static const struct {
+        int world;
+        const char *keys;
+    } layouts[] = {
+        {1, ""},
+        {4, "'tp':2,'zero':3"},
+        {4, "'zero':3,'precision':'bf16'"},
+        {2, "'zero':1,'precision':'bf16'"},
+        {8, "'tp':2,'zero':3,'shard':2,'precision':'bf16'"},
+    };
+
+    (void)state;
+    for (size_t m = 0; m < ARRAY_LEN(models); m++) {
+        AUTO_JSON *v = unit_json(models[m]);
+        AUTO_FREE char *folder = unit_folder("foreign");
+        struct job j = {0};
+        struct err e = {0};
+
+        assert_int_equal(pl_model_parse(&j.model, v, &e), 0);
+        for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+            AUTO_FREE char *to = mem_printf("%s/%zu", folder, i);
+
+            j.dir = to;
+            j.stamp = (int)i + 1;
+            j.layout = world_layout(&j.model, layouts[i].world, layouts[i].keys);
+            assert_int_equal(world_run(layouts[i].world, folder_save, &j), 0);
+            for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
+                j.layout = world_layout(&j.model, layouts[k].world, layouts[k].keys);
+                assert_int_equal(world_run(layouts[k].world, folder_load, &j), 0);
+            }
+        }
+        file_remove_tree(folder, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_comes_back_from_its_config),
         cmocka_unit_test(words_without_a_class_are_refused_by_key),
         cmocka_unit_test(a_damaged_gpt_folder_is_refused_by_tensor),
+        cmocka_unit_test(shards_of_every_layout_meet_in_a_foreign_folder),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
