@@ -369,6 +369,48 @@ static double gathered_element(const struct pl_op_ctx *op, const struct pl_layou
     return op->rates.element + (operands.gathered - op->rates.element) * held->narrow / all;
 }
 
+/* What the scope "plain" adds: gradients meet over all replicas, weights within the smaller group.
+ */
+static double plain_scope(const struct sync *sync, const struct pl_layout *layout,
+                          const struct pl_held *held, double grad)
+{
+    return layout->zero_scope == PL_SCOPE_PLAIN && sync->dense.size > 1
+               ? pl_gather_s(&sync->dense, held->dense * grad)
+               : 0;
+}
+
+/* zero 2 and 3 with windows: a layer's gradients start at zero and are scattered and added to the
+ * shard by every micro-batch; zero 3 gathers its weights for each pass. Embedding, output
+ * projection, norms and routers are as with zero 1. */
+static double windowed(const struct pl_op_ctx *op, const struct sync *sync,
+                       const struct pl_layout *layout, const struct stage *stage,
+                       const struct pl_held *held, double micro, double grad)
+{
+    struct sync layers = *sync, whole = *sync;
+    double element = gathered_element(op, layout, held), once, add, each, t;
+
+    layers.dense_bytes = held->narrow - held->expert;
+    whole.dense_bytes = held->dense - layers.dense_bytes;
+    whole.expert_bytes = 0;
+    once = both(&whole, pl_gather_s, grad) + across_copies(sync, grad) +
+           plain_scope(sync, layout, held, grad);
+    add = micro * grad *
+          (held->narrow +
+           3 * (layers.dense_bytes / sync->dense.size + layers.expert_bytes / sync->expert.size)) /
+          op->rates.memory;
+    each = micro *
+           (both(&layers, pl_gather_s, grad) + (stage->layers - 1) * both(&layers, pl_gather_s, 0));
+    if (layout->zero == 3)
+        t = sharded_weights(op, &layers, layout, stage, micro, grad);
+    else
+        t = exposed(op, layout->overlap_grad_reduce, each, stage->bwd * micro) +
+            exposed(op, layout->overlap_param_gather, both(&layers, pl_gather_s, element),
+                    stage->fwd);
+    return add + t + exposed(op, layout->overlap_grad_reduce, once, stage->bwd) +
+           exposed(op, layout->overlap_param_gather, both(&whole, pl_gather_s, element),
+                   stage->fwd);
+}
+
 static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *layout,
                             const struct stage *stage, const struct pl_held *held, double micro)
 {
@@ -379,6 +421,8 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
     sync_of(&s, op, layout, held);
     across = across_copies(&s, grad) *
              (op->problem.trainer->copies_meet_often && layout->pp == 1 ? micro : 1);
+    if (layout->zero >= 2 && op->problem.trainer->windows)
+        return windowed(op, &s, layout, stage, held, micro, grad);
     if (layout->zero == 3 &&
         layout->pp == 1) /* under a pipeline weights stay gathered from one micro-batch
                                        to the next, as with zero 2 */
@@ -392,9 +436,7 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
     passes = each > 1 ? each : overlapped_passes(layout, micro);
     reduce = both(&s, pl_gather_s, grad) * each + across;
     gather = both(&s, pl_gather_s, gathered_element(op, layout, held));
-    if (layout->zero_scope ==
-        PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
-        reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, held->dense * grad) : 0;
+    reduce += plain_scope(&s, layout, held, grad);
     return exposed(op, layout->overlap_grad_reduce, reduce, stage->bwd * passes) +
            exposed(op, layout->overlap_param_gather, gather, stage->fwd * passes);
 }

@@ -47,8 +47,9 @@ bool pl_model_is_mixed(const struct pl_model *model);
 /* Elements of the bundled trainer's flat buffers on one stage, and what they depend on. */
 enum { PL_COUNTS = 1024 };
 struct pl_param_counts {
-    int key[10]; /* tp, pp, vp, ep, etp, dp x cp, edp, zero, zero_scope, stage; all 0: empty */
-    uint64_t count, state_count;
+    int key[13]; /* tp, pp, vp, ep, etp, dp x cp, edp, zero, zero_scope, shard, the overlaps of
+                  * gradients and weights, stage; all 0: empty */
+    struct pl_param_sizes sizes;
 };
 
 /* Adds the bytes of a rank of STAGE to RET's classes. COUNTS is a table of PL_COUNTS rows that

@@ -177,12 +177,14 @@ static void add1(struct build *build, enum pl_buf id, enum pl_mem_class cls, uin
     add(build, id, 0, 1, cls, bytes);
 }
 
-static struct pl_param_counts counts_of(const struct build *build)
+static struct pl_param_sizes sizes_of(const struct build *build)
 {
     const struct pl_layout *layout = build->layout;
     struct pl_param_counts x = {.key = {layout->tp, layout->pp, layout->vp, layout->ep, layout->etp,
                                         pl_axis_size(layout, PL_DP_CP), layout->edp, layout->zero,
-                                        layout->zero_scope, build->stage}};
+                                        layout->zero_scope, layout->shard,
+                                        layout->overlap_grad_reduce, layout->overlap_param_gather,
+                                        build->stage}};
     struct pl_param_counts *known;
     uint64_t hash = 0;
 
@@ -190,23 +192,23 @@ static struct pl_param_counts counts_of(const struct build *build)
         hash = (hash ^ (unsigned)x.key[i]) * 0x9e3779b97f4a7c15U;
     known = build->counts ? &build->counts[(hash >> 40) % PL_COUNTS] : NULL;
     if (known && !memcmp(known->key, x.key, sizeof(x.key)))
-        return *known;
-    pl_params_count(&x.count, &x.state_count, build->model, layout, build->stage);
+        return known->sizes;
+    pl_params_count(&x.sizes, build->model, layout, build->stage);
     if (known)
         *known = x;
-    return x;
+    return x.sizes;
 }
 
 static void build_state(struct build *build)
 {
-    struct pl_param_counts n = counts_of(build);
+    struct pl_param_sizes n = sizes_of(build);
 
-    add1(build, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.count * build->dims.elem);
-    add1(build, PL_BUF_GRAD, PL_MEM_GRADS, n.count * 4);
+    add1(build, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.weight * build->dims.elem);
+    add1(build, PL_BUF_GRAD, PL_MEM_GRADS, n.grad * 4);
     if (build->layout->precision == PL_BF16)
-        add1(build, PL_BUF_MASTER, PL_MEM_MASTER, n.state_count * 4);
-    add1(build, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, n.state_count * 4);
-    add1(build, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER, n.state_count * 4);
+        add1(build, PL_BUF_MASTER, PL_MEM_MASTER, n.state * 4);
+    add1(build, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, n.state * 4);
+    add1(build, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER, n.state * 4);
 }
 
 static uint64_t slot_bytes(const struct build *build, int chunk)

@@ -45,11 +45,25 @@ bool pl_bucket_is_small(const struct pl_bucket *bucket)
 /* Ranks of one stage are i = tp_c + tp * c, c the coordinate on PL_DP_CP; the expert coordinate is
  * (i / etp) % ep. With etp = tp it is c % ep; with etp = 1 it recurs in c every ep / gcd(tp, ep).
  */
-int pl_zero_period(const struct pl_layout *layout)
+static int plain_stride(const struct pl_layout *layout)
 {
-    if (layout->zero == 0 || layout->zero_scope != PL_SCOPE_PLAIN)
-        return 1;
     return layout->etp == layout->tp ? layout->ep : layout->ep / pl_gcd(layout->tp, layout->ep);
+}
+
+void pl_cut(struct pl_cut *ret, const struct pl_layout *layout, bool expert)
+{
+    enum pl_axis axis = expert ? PL_EDP : PL_DP_CP;
+    int all = pl_axis_size(layout, axis), copies = pl_shard_copies(layout);
+
+    *ret = (struct pl_cut){.axis = axis, .size = 1, .stride = 1};
+    if (layout->zero == 0)
+        return;
+    if (!expert && layout->zero_scope == PL_SCOPE_PLAIN) {
+        ret->stride = plain_stride(layout);
+        copies = ret->stride;
+    }
+    assert(all % copies == 0);
+    ret->size = all / copies;
 }
 
 int64_t pl_param_global(const struct pl_param *param, uint64_t index)
@@ -82,20 +96,33 @@ static void bucket_open(struct walk *walk, enum pl_bucket_kind kind, int chunk, 
 
 static void bucket_shards(const struct walk *walk, struct pl_bucket *bucket)
 {
-    const struct pl_layout *layout = walk->layout;
-    int period = pl_zero_period(layout);
+    struct pl_cut cut;
+    int at;
 
-    bucket->shards = 1;
-    bucket->shard = 0;
-    if (layout->zero == 0)
+    pl_cut(&cut, walk->layout, bucket->kind == PL_BUCKET_EXPERT);
+    at = pl_axis_coord(walk->layout, cut.axis, walk->rank);
+    bucket->shards = cut.size;
+    bucket->shard = at / cut.stride % cut.size;
+    bucket->copy = at % cut.stride + cut.stride * (at / (cut.stride * cut.size));
+}
+
+/* Give BUCKET its place among what is held of STORE: all of it, or its shard if it works in a
+ * WINDOW. */
+static void bucket_place(struct pl_store *store, struct pl_place *place,
+                         const struct pl_bucket *bucket, bool window)
+{
+    int kind = bucket->kind == PL_BUCKET_EXPERT;
+
+    *place = (struct pl_place){.window = -1, .at = store->count, .shard_at = store->count};
+    if (!window) {
+        place->shard_at += bucket->shard_first - bucket->first;
+        store->count += bucket->count;
         return;
-    if (bucket->kind == PL_BUCKET_EXPERT) {
-        bucket->shards = layout->edp;
-        bucket->shard = pl_axis_coord(layout, PL_EDP, walk->rank);
-    } else {
-        bucket->shards = pl_axis_size(layout, PL_DP_CP) / period;
-        bucket->shard = pl_axis_coord(layout, PL_DP_CP, walk->rank) / period;
     }
+    place->window = store->users[kind]++;
+    store->count += bucket->shard_count;
+    if (store->window_count[kind] < bucket->count)
+        store->window_count[kind] = bucket->count;
 }
 
 /* Close the open bucket: pad it to whole shards and give it its optimizer state. */
@@ -104,6 +131,7 @@ static void bucket_close(struct walk *walk)
     struct pl_params *params = walk->params;
     struct pl_bucket *bucket = &params->bucket[params->nbuckets - 1];
     uint64_t unit;
+    bool sharded;
 
     bucket_shards(walk, bucket);
     unit = (uint64_t)bucket->shards * ALIGN;
@@ -113,6 +141,9 @@ static void bucket_close(struct walk *walk)
     bucket->state_first = params->state_count;
     params->state_count += bucket->shard_count;
     params->count = bucket->first + bucket->count;
+    sharded = bucket->layers && bucket->shards > 1;
+    bucket_place(&params->weight, &bucket->weight, bucket, sharded && walk->layout->zero >= 3);
+    bucket_place(&params->grad, &bucket->grad, bucket, sharded && walk->layout->zero >= 2);
 }
 
 /* Continue the open bucket with the parameters of LAYER of CHUNK, or start the next one. Backward
@@ -126,12 +157,14 @@ static void bucket_continue(struct walk *walk, int chunk, int layer)
     if (params->count == bucket->first) {
         bucket->chunk = chunk;
         bucket->layer = layer;
-    } else if (bucket->chunk != chunk || params->count - bucket->first >= BUCKET_MIN) {
+    } else if (bucket->chunk != chunk || params->count - bucket->first >= BUCKET_MIN ||
+               walk->layout->zero >= 2) {
         enum pl_bucket_kind kind = bucket->kind;
 
         bucket_close(walk);
         bucket_open(walk, kind, chunk, layer);
     }
+    params->bucket[params->nbuckets - 1].layers = true;
 }
 
 static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer, int expert,
@@ -267,8 +300,13 @@ static void walk_dense(struct walk *walk)
             walk_dense_layer(walk, first + i);
         }
     }
-    if (holds_last(walk) && !model->tied)
+    if (holds_last(walk) && !model->tied) {
+        if (walk->layout->zero >= 2) {
+            bucket_close(walk);
+            bucket_open(walk, PL_BUCKET_DENSE, last, n - 1);
+        }
         emit_table(walk, PL_T_HEAD);
+    }
     bucket_close(walk);
     if (holds_last(walk) && twice) {
         bucket_open(walk, PL_BUCKET_TIED, last, n - 1);
@@ -407,6 +445,28 @@ static void param_name(struct pl_param *param)
         snprintf(param->name, n, "%s", tail[param->tensor]);
 }
 
+/* Lay the windows of STORE after what is held. OVERLAP: one more, while another's collective is
+ * under way. */
+static void windows_place(struct pl_store *store, bool overlap)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        int n = overlap ? PL_WINDOWS : 1;
+
+        store->windows[kind] = store->users[kind] < n ? store->users[kind] : n;
+        store->window_at[kind] = store->count;
+        store->count += (uint64_t)store->windows[kind] * store->window_count[kind];
+    }
+}
+
+/* The window of PLACE, from the number of its bucket among those that take turns. */
+static void window_choose(struct pl_place *place, const struct pl_store *store, int kind)
+{
+    if (place->window < 0)
+        return;
+    place->window %= store->windows[kind];
+    place->at = store->window_at[kind] + (uint64_t)place->window * store->window_count[kind];
+}
+
 static void walk_all(struct pl_params *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int rank, bool counting)
 {
@@ -426,6 +486,8 @@ static void walk_all(struct pl_params *ret, const struct pl_model *model,
     walk_small(&w);
     walk_heads(&w);
     walk_all_experts(&w);
+    windows_place(&ret->weight, layout->overlap_param_gather);
+    windows_place(&ret->grad, layout->overlap_grad_reduce);
 }
 
 void pl_params_build(struct pl_params *ret, const struct pl_model *model,
@@ -435,17 +497,23 @@ void pl_params_build(struct pl_params *ret, const struct pl_model *model,
     walk_all(ret, model, layout, rank, false);
     for (int i = 0; i < ret->n; i++)
         param_name(&ret->p[i]);
+    for (int i = 0; i < ret->nbuckets; i++) {
+        struct pl_bucket *bucket = &ret->bucket[i];
+
+        window_choose(&bucket->weight, &ret->weight, bucket->kind == PL_BUCKET_EXPERT);
+        window_choose(&bucket->grad, &ret->grad, bucket->kind == PL_BUCKET_EXPERT);
+    }
 }
 
-void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *model,
+void pl_params_count(struct pl_param_sizes *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int stage)
 {
     struct pl_params params;
 
     assert(stage >= 0 && stage < layout->pp);
     walk_all(&params, model, layout, stage * pl_axis_stride(layout, PL_PP), true);
-    *ret_count = params.count;
-    *ret_state_count = params.state_count;
+    *ret = (struct pl_param_sizes){
+        .weight = params.weight.count, .grad = params.grad.count, .state = params.state_count};
 }
 
 void pl_params_done(struct pl_params *params)

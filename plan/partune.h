@@ -69,17 +69,23 @@ struct pl_param {
     uint64_t first;
     uint64_t local[2];
     uint64_t valid;  /* local[split] without padding; local[0] where split is -1 */
-    uint64_t offset; /* of the slice in the flat weight and gradient buffers, in elements */
+    uint64_t offset; /* flat number of its first element */
     uint64_t count;  /* local[0] * local[1] */
     int bucket;
     bool decay; /* weight decay applies (matrices, not norms) */
 };
 
 /*
- * The flat buffers are cut into buckets: consecutive parameters whose gradients are ready together
- * and are reduced by one collective. With zero 1 a bucket is divided evenly over `shards` ranks
- * (count is a multiple of 16 x shards), and this rank keeps optimizer state only for elements
- * [shard_first, shard_first + shard_count).
+ * Elements are numbered flat, parameter after parameter, and cut into buckets: consecutive
+ * parameters whose gradients are ready together and are reduced by one collective. With zero a
+ * bucket is divided evenly over `shards` ranks (count is a multiple of 16 x shards), and this rank
+ * keeps optimizer state only for elements [shard_first, shard_first + shard_count).
+ *
+ * zero 2 and 3 make a bucket of each layer. Its gradients are computed in a window, which buckets
+ * take turns with, and added to the shard that is kept; zero 3 keeps only the shard of its weights,
+ * too, and gathers them in a window before use. Embedding, output projection, norms, biases of
+ * whole rows and routers, which both ends of a step or all layers use, are held whole as with zero
+ * 1, and so is what has a single replica.
  */
 enum pl_bucket_kind {
     /* matrices of the dense mesh, and biases that are cut with them; replicas are the
@@ -98,14 +104,34 @@ enum pl_bucket_kind {
     PL_BUCKET_TIED
 };
 
+/* Where the weights or the gradients of a bucket are, in elements of the rank's buffer of them. */
+struct pl_place {
+    int window;        /* that the whole bucket takes turns with; -1: it is held */
+    uint64_t at;       /* of the whole bucket */
+    uint64_t shard_at; /* of this rank's shard: inside the bucket if that is held */
+};
+
 struct pl_bucket {
     enum pl_bucket_kind kind;
     int chunk; /* model chunk (virtual stage) of the parameters */
     int layer; /* lowest layer in it, as index in its chunk; -1: needs the embedding's gradient */
-    uint64_t first, count; /* elements of the flat buffers, padding at the end included */
+    uint64_t first, count; /* flat elements, padding at the end included */
+    bool layers;           /* matrices of layers */
     int shards, shard;
-    uint64_t shard_first, shard_count; /* elements of the flat buffers */
+    int copy;                          /* of the shard: 0 on the rank that saves it */
+    uint64_t shard_first, shard_count; /* flat elements */
     uint64_t state_first;              /* of the shard in the optimizer state buffers */
+    struct pl_place weight, grad;
+};
+
+/* Windows of dense layers and of experts: at most two of a kind, one to work in while another's
+ * collective is under way. They follow what is held. */
+enum { PL_WINDOWS = 2 };
+
+struct pl_store {
+    uint64_t count;                         /* elements of the buffer */
+    int windows[2], users[2];               /* by kind; how many buckets take turns with them */
+    uint64_t window_at[2], window_count[2]; /* of the first, and elements of each */
 };
 
 struct pl_params {
@@ -113,7 +139,8 @@ struct pl_params {
     int n;
     struct pl_bucket *bucket;
     int nbuckets;
-    uint64_t count;       /* elements of a flat buffer */
+    uint64_t count; /* flat elements */
+    struct pl_store weight, grad;
     uint64_t state_count; /* elements of an optimizer state buffer */
 };
 
@@ -121,8 +148,11 @@ struct pl_params {
 void pl_params_build(struct pl_params *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int rank);
 void pl_params_done(struct pl_params *params);
-/* The table's count and state_count for any rank of STAGE, without the table. */
-void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *model,
+/* The elements of the buffers of any rank of STAGE, without the table. */
+struct pl_param_sizes {
+    uint64_t weight, grad, state;
+};
+void pl_params_count(struct pl_param_sizes *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int stage);
 
 /* Whole on every tp rank, and needed from the start of a step: SMALL and HEADS. */
@@ -136,11 +166,18 @@ int64_t pl_param_global(const struct pl_param *param, uint64_t index);
 int pl_vocab_padded(const struct pl_model *model, const struct pl_layout *layout);
 
 /*
- * With zero_scope plain the replica group of a dense parameter (dp x cp ranks) is cut into groups
- * that share the rank's expert coordinate. Members of one group are PERIOD apart on PL_DP_CP, and
- * PERIOD is 1 where the two scopes coincide, and always with ep-aware.
+ * How the replicas of dense state (PL_DP_CP), or of experts (PL_EDP), share it: `size` ranks that
+ * are `stride` apart on that axis hold a shard each, as often as they fit the axis.
+ *   zero 0            size 1
+ *   ep-aware scope    size all, or `shard` neighbors, and for experts as many copies as that makes
+ *   plain scope       dense state is shared by ranks of one expert coordinate, which are ep apart,
+ *                     or with etp = 1 ep / gcd(tp, ep)
  */
-int pl_zero_period(const struct pl_layout *layout);
+struct pl_cut {
+    enum pl_axis axis;
+    int size, stride;
+};
+void pl_cut(struct pl_cut *ret, const struct pl_layout *layout, bool expert);
 
 /* ---- pipeline schedules -------------------------------------------------- */
 

@@ -74,6 +74,8 @@ struct pl_trainer {
     bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
     bool summed_grads;  /* and also summed over micro-batches in fp32 */
     bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
+    bool windows; /* zero 2 and 3: layers work in windows (plan/partune.h), all else is held whole,
+                     and each micro-batch scatters and gathers, under a pipeline, too */
     bool copies_meet_often; /* with shard, each micro-batch's gradients are added over the copies */
     /* Each operation is a kernel of its own: what lies between products crosses memory twice. */
     bool eager;

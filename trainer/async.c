@@ -9,12 +9,14 @@ void tr_async_init(struct tr_rank *rank)
 {
     int n = rank->params.table.nbuckets;
 
-    rank->async.pending = mem_alloc(sizeof(*rank->async.pending) * (size_t)n);
+    rank->async.weights = mem_alloc(sizeof(*rank->async.weights) * (size_t)n);
+    rank->async.grads = mem_alloc(sizeof(*rank->async.grads) * (size_t)n);
     rank->async.asked = mem_alloc(sizeof(*rank->async.asked) * (size_t)n);
     for (int i = 0; i < 2; i++) {
         struct tr_lane *l = &rank->async.lane[i];
 
-        l->cap = 4 * n; /* a bucket takes at most four collectives */
+        /* a bucket takes at most three for its gradients and one for its weights; and one runs */
+        l->cap = 4 * n + 1;
         l->op = mem_alloc(sizeof(*l->op) * (size_t)l->cap);
     }
 }
@@ -24,8 +26,9 @@ void tr_async_done(struct tr_rank *rank)
 {
     tr_async_drain(rank);
     for (int i = 0; i < rank->params.table.nbuckets; i++)
-        assert(rank->async.pending[i] == 0);
-    free(rank->async.pending);
+        assert(rank->async.weights[i] == 0 && rank->async.grads[i] == 0);
+    free(rank->async.weights);
+    free(rank->async.grads);
     free(rank->async.asked);
     free(rank->async.lane[0].op);
     free(rank->async.lane[1].op);
@@ -42,30 +45,56 @@ static bool expert(const struct pl_bucket *bucket)
     return bucket->kind == PL_BUCKET_EXPERT;
 }
 
-static void ask(struct tr_rank *rank, int i, struct tr_group *group, bool reduce, enum kn_type type,
-                void *buf, uint64_t count)
+/* Queue OP of bucket I, unless its group has one member. */
+static void ask(struct tr_rank *rank, int i, struct tr_async_op op)
 {
     struct tr_lane *l = &rank->async.lane[expert(bucket(rank, i))];
 
-    if (group->size == 1)
+    if (op.g->size == 1)
         return;
-    assert(l->count < l->cap);
-    l->op[l->count++] = (struct tr_async_op){
-        .g = group, .reduce = reduce, .type = type, .buf = buf, .n = count, .bucket = i};
-    rank->async.pending[i]++;
+    assert(l->count - l->first < l->cap - 1);
+    l->op[l->count++ % l->cap] = op;
+    ++*op.pending;
 }
 
-static void all_reduce(struct tr_rank *rank, int bucket, struct tr_group *group, float *values,
+static void all_reduce(struct tr_rank *rank, int i, struct tr_group *group, float *values,
                        uint64_t count)
 {
-    ask(rank, bucket, group, true, KN_F32, values, count);
-    ask(rank, bucket, group, false, KN_F32, values, count);
+    struct tr_async_op op = {
+        .g = group, .type = KN_F32, .buf = values, .n = count, .pending = &rank->async.grads[i]};
+
+    op.reduce = true;
+    ask(rank, i, op);
+    op.reduce = false;
+    ask(rank, i, op);
+}
+
+static void reduce_scatter(struct tr_rank *rank, int i, float *into)
+{
+    const struct pl_bucket *b = bucket(rank, i);
+
+    ask(rank, i,
+        (struct tr_async_op){.g = &rank->comms.shard[expert(b)],
+                             .reduce = true,
+                             .type = KN_F32,
+                             .buf = rank->params.grad + b->grad.at,
+                             .n = b->count,
+                             .into = into,
+                             .pending = &rank->async.grads[i]});
+}
+
+void tr_async_scatter(struct tr_rank *rank, int index)
+{
+    const struct pl_bucket *b = bucket(rank, index);
+
+    assert(b->grad.window >= 0 && !rank->async.asked[index]);
+    reduce_scatter(rank, index, rank->params.grad + b->grad.shard_at);
 }
 
 void tr_async_reduce(struct tr_rank *rank, int index)
 {
     const struct pl_bucket *b = bucket(rank, index);
-    float *g = rank->params.grad + b->first;
+    float *g = rank->params.grad + b->grad.at;
 
     assert(!rank->async.asked[index]); /* a second sum would count every replica twice */
     rank->async.asked[index] = true;
@@ -76,14 +105,10 @@ void tr_async_reduce(struct tr_rank *rank, int index)
     /* The first stage has looked words up in it, the last has projected with it. */
     if (b->kind == PL_BUCKET_TIED)
         tr_all_reduce(&rank->comms.tied, KN_F32, g, b->count);
-    if (rank->layout.zero == 0) {
-        all_reduce(rank, index, expert(b) ? &rank->comms.edp : &rank->comms.dp, g, b->count);
-        return;
-    }
-    ask(rank, index, expert(b) ? &rank->comms.edp : &rank->comms.shard, true, KN_F32, g, b->count);
-    if (!expert(b))
-        all_reduce(rank, index, &rank->comms.outer, rank->params.grad + b->shard_first,
-                   b->shard_count);
+    if (b->grad.window < 0)
+        reduce_scatter(rank, index, NULL);
+    all_reduce(rank, index, &rank->comms.copy[expert(b)], rank->params.grad + b->grad.shard_at,
+               b->shard_count);
 }
 
 void tr_async_gather(struct tr_rank *rank, int index)
@@ -91,26 +116,42 @@ void tr_async_gather(struct tr_rank *rank, int index)
     const struct pl_bucket *b = bucket(rank, index);
 
     assert(rank->layout.zero >= 1);
-    ask(rank, index, expert(b) ? &rank->comms.edp : &rank->comms.shard, false, rank->type,
-        (char *)rank->params.weight + b->first * kn_type_size(rank->type), b->count);
+    ask(rank, index,
+        (struct tr_async_op){.g = &rank->comms.shard[expert(b)],
+                             .type = rank->type,
+                             .buf = (char *)rank->params.weight +
+                                    b->weight.at * kn_type_size(rank->type),
+                             .n = b->count,
+                             .pending = &rank->async.weights[index]});
+}
+
+/* The lane's collective is done. */
+static void settle(struct tr_lane *lane)
+{
+    const struct tr_async_op *op = &lane->op[(lane->first - 1) % lane->cap];
+    uint64_t lo = tr_block(op->n, op->g->size, op->g->rank),
+             hi = tr_block(op->n, op->g->size, op->g->rank + 1);
+
+    assert(!lane->now.active && *op->pending > 0);
+    if (op->into)
+        kn_add(NULL, KN_F32, op->into, op->into, (float *)op->buf + lo, hi - lo);
+    lane->busy = false;
+    --*op->pending;
 }
 
 /* Settle the lane's collective, and start the next. */
-static void advance(struct tr_rank *rank, struct tr_lane *lane)
+static void advance(struct tr_lane *lane)
 {
     const struct tr_async_op *op;
 
-    if (lane->busy) {
-        assert(!lane->now.active && rank->async.pending[lane->op[lane->first - 1].bucket] > 0);
-        lane->busy = false;
-        rank->async.pending[lane->op[lane->first - 1].bucket]--;
-    }
+    if (lane->busy)
+        settle(lane);
     if (lane->first == lane->count) {
         lane->first = lane->count = 0;
         return;
     }
-    assert(lane->first < lane->count && lane->count <= lane->cap);
-    op = &lane->op[lane->first++];
+    assert(lane->first < lane->count && lane->count - lane->first < lane->cap);
+    op = &lane->op[lane->first++ % lane->cap];
     lane->busy = true;
     if (op->reduce)
         tr_reduce_scatter_start(&lane->now, op->g, op->type, op->buf, op->n);
@@ -134,15 +175,39 @@ void tr_async_poll(struct tr_rank *rank)
         struct tr_lane *l = &rank->async.lane[i];
 
         if (!idle(l) && (!l->busy || tr_coll_poll(&l->now)))
-            advance(rank, l);
+            advance(l);
     }
 }
 
-static void finish_one(struct tr_rank *rank, struct tr_lane *lane)
+static void finish_one(struct tr_lane *lane)
 {
     if (lane->busy)
         tr_coll_wait(&lane->now);
-    advance(rank, lane);
+    advance(lane);
+}
+
+/* Until PENDING of bucket INDEX is 0. */
+static void finish(struct tr_rank *rank, int index, const int *pending)
+{
+    struct tr_lane *lane = &rank->async.lane[expert(bucket(rank, index))];
+    enum tr_phase was;
+
+    if (*pending == 0)
+        return;
+    was = tr_phase(&rank->clock, TR_PHASE_DP);
+    while (*pending > 0)
+        finish_one(lane);
+    tr_phase(&rank->clock, was);
+}
+
+void tr_async_wait_weights(struct tr_rank *rank, int index)
+{
+    finish(rank, index, &rank->async.weights[index]);
+}
+
+void tr_async_wait_grads(struct tr_rank *rank, int index)
+{
+    finish(rank, index, &rank->async.grads[index]);
 }
 
 void tr_async_drain(struct tr_rank *rank)
@@ -151,7 +216,7 @@ void tr_async_drain(struct tr_rank *rank)
 
     for (int i = 0; i < 2; i++)
         while (!idle(&rank->async.lane[i]))
-            finish_one(rank, &rank->async.lane[i]);
+            finish_one(&rank->async.lane[i]);
     tr_phase(&rank->clock, was);
 }
 
@@ -159,17 +224,13 @@ void tr_async_drain(struct tr_rank *rank)
  * from the start, then the others as the table has them. */
 void tr_async_wait(struct tr_rank *rank, int chunk, int layer)
 {
-    enum tr_phase was;
-
     if (!tr_async_busy(rank))
         return;
-    was = tr_phase(&rank->clock, TR_PHASE_DP);
     for (int i = 0; i < rank->params.table.nbuckets; i++) {
         const struct pl_bucket *b = bucket(rank, i);
         bool before = b->chunk < chunk || (b->chunk == chunk && b->layer <= layer);
 
-        while ((before || pl_bucket_is_small(b)) && rank->async.pending[i] > 0)
-            finish_one(rank, &rank->async.lane[expert(b)]);
+        if (b->weight.window < 0 && (before || pl_bucket_is_small(b)))
+            tr_async_wait_weights(rank, i);
     }
-    tr_phase(&rank->clock, was);
 }

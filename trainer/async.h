@@ -20,29 +20,38 @@ struct tr_async_op {
     enum kn_type type;
     void *buf;
     uint64_t n;
-    int bucket;
+    float *into;  /* this rank's block is added there at the end; NULL: it stays in BUF */
+    int *pending; /* counts this op */
 };
 
 struct tr_lane {
-    struct tr_async_op *op; /* (cap) */
-    int first, count, cap;  /* [first, count) are waiting; count is reset when all are done */
-    struct tr_coll now;     /* runs op[first - 1] while `busy` */
+    struct tr_async_op *op; /* (cap), used in turn */
+    int first, count, cap; /* [first, count) are waiting, modulo cap; both are reset when none is */
+    struct tr_coll now;    /* runs op[first - 1] while `busy` */
     bool busy;
 };
 
 struct tr_async {
     struct tr_lane lane[2];
-    int *pending; /* (nbuckets): collectives that a bucket still waits for */
-    bool *asked;  /* (nbuckets): its gradients are being or have been reduced in this step */
+    /* (nbuckets): collectives that a bucket's weights, and its gradients, still wait for */
+    int *weights, *grads;
+    bool *asked; /* (nbuckets): its gradients are being or have been reduced in this step */
 };
 
 void tr_async_init(struct tr_rank *rank);
 void tr_async_done(struct tr_rank *rank);
 
-/* The gradients of BUCKET are complete on this rank: sum them over the replicas. */
+/* The gradients of bucket INDEX are complete on this rank: sum them over the replicas. Those of a
+ * window have been added to the shard (tr_async_scatter), which only its copies have yet to sum. */
 void tr_async_reduce(struct tr_rank *rank, int index);
-/* This rank's shard of the weights of BUCKET was updated: gather all shards. */
+/* What a micro-batch adds to the gradients of bucket INDEX is complete in its window: add it,
+ * summed over the ranks that share the bucket, to this rank's shard. */
+void tr_async_scatter(struct tr_rank *rank, int index);
+/* This rank's shard of the weights of bucket INDEX is in its place in the whole: gather all. */
 void tr_async_gather(struct tr_rank *rank, int index);
+/* Wait for the weights of bucket INDEX, or for what is done with its gradients. */
+void tr_async_wait_weights(struct tr_rank *rank, int index);
+void tr_async_wait_grads(struct tr_rank *rank, int index);
 
 /* A collective was requested and is not complete. */
 bool tr_async_busy(const struct tr_rank *rank);

@@ -275,7 +275,7 @@ static double reduce_small(void *arg)
     double t = seconds();
 
     for (int i = 0; i < SMALL_ROUNDS; i++)
-        tr_all_reduce(&p->c.dp, KN_F32, p->buf, 1);
+        tr_all_reduce(&p->c.copy[0], KN_F32, p->buf, 1);
     return (seconds() - t) * 1e6 / SMALL_ROUNDS;
 }
 
@@ -287,13 +287,13 @@ static double reduce_large(void *arg)
     double t = seconds();
 
     for (int i = 0; i < 4; i++)
-        tr_all_reduce(&p->c.dp, KN_F32, p->buf, LARGE);
+        tr_all_reduce(&p->c.copy[0], KN_F32, p->buf, LARGE);
     return 4.0 * LARGE * sizeof(float) / (seconds() - t) * 1e-9;
 }
 
 static void transfer(struct pair *pair, size_t bytes, bool send, bool receive)
 {
-    struct tr_group *g = &pair->c.dp;
+    struct tr_group *g = &pair->c.copy[0];
     MPI_Request req[2];
     int n = 0;
 
@@ -310,8 +310,8 @@ static double transfer_small(void *arg)
     double t = seconds();
 
     for (int i = 0; i < SMALL_ROUNDS; i++) {
-        transfer(p, 8, p->c.dp.rank == 0, p->c.dp.rank == 1);
-        transfer(p, 8, p->c.dp.rank == 1, p->c.dp.rank == 0);
+        transfer(p, 8, p->c.copy[0].rank == 0, p->c.copy[0].rank == 1);
+        transfer(p, 8, p->c.copy[0].rank == 1, p->c.copy[0].rank == 0);
     }
     return (seconds() - t) * 1e6 / (2 * SMALL_ROUNDS);
 }
@@ -335,7 +335,7 @@ static double probe_once(void *arg)
     int flag;
 
     for (int i = 0; i < 1000; i++)
-        MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_MOE, p->c.dp.comm, &flag, MPI_STATUS_IGNORE);
+        MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_MOE, p->c.copy[0].comm, &flag, MPI_STATUS_IGNORE);
     return (seconds() - t) * 1e9 / 1000;
 }
 
@@ -349,7 +349,7 @@ static void measure_pair(struct found *found, MPI_Comm comm)
     p.buf = mem_alloc(LARGE * sizeof(float));
     p.in = mem_alloc(LARGE * sizeof(float));
     tr_comms_init(&p.c, comm, &l, &p.clock, fail_comm);
-    p.c.dp.scratch = scratch;
+    p.c.copy[0].scratch = scratch;
     found->reduce_us = lowest(reduce_small, &p);
     found->reduce_gbs = highest(reduce_large, &p);
     found->transfer_us = lowest(transfer_small, &p);

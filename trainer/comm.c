@@ -151,21 +151,29 @@ static void moe_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layo
     assert(g->member[g->rank] == rank);
 }
 
-static void shard_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layout *layout,
-                       int rank, int id)
+/* The replicas of dense state or of experts: groups ID and ID + 1. */
+static void replicas_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layout *layout,
+                          int rank, bool expert, int id)
 {
-    int period = pl_zero_period(layout), copies = pl_axis_size(layout, PL_DP_CP),
-        at = pl_axis_coord(layout, PL_DP_CP, rank);
+    struct tr_group *shard = &comms->shard[expert], *copy = &comms->copy[expert];
+    struct pl_cut cut;
+    int at, low, block;
 
-    assert(copies % period == 0);
-    group_init(&comms->shard, comms, comm, id, copies / period, at / period);
-    for (int i = 0; i < comms->shard.size; i++)
-        comms->shard.member[i] = pl_axis_peer(layout, PL_DP_CP, rank, i * period + at % period);
-    group_init(&comms->outer, comms, comm, id + 1, period, at % period);
-    for (int i = 0; i < period; i++)
-        comms->outer.member[i] = pl_axis_peer(layout, PL_DP_CP, rank, at / period * period + i);
-    assert(comms->shard.member[comms->shard.rank] == rank);
-    assert(comms->outer.member[comms->outer.rank] == rank);
+    pl_cut(&cut, layout, expert);
+    at = pl_axis_coord(layout, cut.axis, rank);
+    low = at % cut.stride;
+    block = at / (cut.stride * cut.size);
+    group_init(shard, comms, comm, id, cut.size, at / cut.stride % cut.size);
+    for (int i = 0; i < shard->size; i++)
+        shard->member[i] =
+            pl_axis_peer(layout, cut.axis, rank, (block * cut.size + i) * cut.stride + low);
+    group_init(copy, comms, comm, id + 1, pl_axis_size(layout, cut.axis) / cut.size,
+               low + cut.stride * block);
+    for (int i = 0; i < copy->size; i++)
+        copy->member[i] =
+            pl_axis_peer(layout, cut.axis, rank,
+                         (i / cut.stride * cut.size + shard->rank) * cut.stride + i % cut.stride);
+    assert(shard->member[shard->rank] == rank && copy->member[copy->rank] == rank);
 }
 
 static void tied_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_layout *layout,
@@ -244,8 +252,8 @@ static uint64_t place(struct tr_group *group, const uint64_t *host)
 
 void tr_comms_place(struct tr_comms *comms, const uint64_t *host)
 {
-    struct tr_group *g[] = {&comms->world, &comms->tp,  &comms->cp,    &comms->dp,
-                            &comms->edp,   &comms->moe, &comms->shard, &comms->outer};
+    struct tr_group *g[] = {&comms->world,   &comms->tp,      &comms->cp,       &comms->moe,
+                            &comms->copy[0], &comms->copy[1], &comms->shard[0], &comms->shard[1]};
     uint64_t way[2 * ARRAY_LEN(g)], most[2 * ARRAY_LEN(g)];
     MPI_Request req;
 
@@ -307,10 +315,9 @@ void tr_comms_init(struct tr_comms *comms, MPI_Comm parent, const struct pl_layo
     for (int i = 0; i < layout->world; i++)
         comms->world.member[i] = i;
     axis_init(&comms->tp, comms, parent, layout, PL_TP, rank, 1);
-    axis_init(&comms->dp, comms, parent, layout, PL_DP_CP, rank, 2);
-    axis_init(&comms->edp, comms, parent, layout, PL_EDP, rank, 3);
-    moe_init(comms, parent, layout, rank, 4);
-    shard_init(comms, parent, layout, rank, 5);
+    replicas_init(comms, parent, layout, rank, false, 2);
+    replicas_init(comms, parent, layout, rank, true, 4);
+    moe_init(comms, parent, layout, rank, 6);
     tied_init(comms, parent, layout, rank, 7);
     /* the number of `tied`: no two ranks are in both, which lie along a stage and across stages */
     axis_init(&comms->cp, comms, parent, layout, PL_CP, rank, 7);
@@ -333,11 +340,11 @@ void tr_comms_done(struct tr_comms *comms)
 {
     group_done(&comms->cp);
     group_done(&comms->tied);
-    group_done(&comms->outer);
-    group_done(&comms->shard);
+    for (int i = 0; i < 2; i++) {
+        group_done(&comms->copy[i]);
+        group_done(&comms->shard[i]);
+    }
     group_done(&comms->moe);
-    group_done(&comms->edp);
-    group_done(&comms->dp);
     group_done(&comms->tp);
     group_done(&comms->world);
 }

@@ -52,13 +52,13 @@ struct tr_group {
 
 struct tr_comms {
     struct tr_progress progress;
-    struct tr_group world, tp, cp, edp;
-    struct tr_group dp;    /* the dp x cp replicas of dense state */
-    struct tr_group moe;   /* the ep x etp ranks among which tokens travel, etp fastest */
-    struct tr_group shard; /* replicas of dense state that share it (zero 1) ... */
-    struct tr_group outer; /* ... and those that repeat it: plain scope only */
-    struct tr_group tied;  /* this rank's peers on the first stage and the last, if it is on one */
-    int stage, prev, next; /* pipeline stage, and world ranks of its neighbors, cyclic */
+    struct tr_group world, tp, cp;
+    struct tr_group moe;  /* the ep x etp ranks among which tokens travel, etp fastest */
+    struct tr_group tied; /* this rank's peers on the first stage and the last, if it is on one */
+    /* The replicas of dense state, and of experts: those that share it (pl_cut) ... */
+    struct tr_group shard[2];
+    struct tr_group copy[2]; /* ... and those that hold what this rank holds; all without zero */
+    int stage, prev, next;   /* pipeline stage, and world ranks of its neighbors, cyclic */
 };
 
 /* FAIL gets one line of reason and does not return. It is shared by all ranks' handlers of the
@@ -98,7 +98,7 @@ enum {
     TR_TAG_MOE = 1024,      /* + expert + 1 */
     TR_TAG_RING = 4032,     /* + 0, 1: keys and values, their gradients, between ranks of cp */
     TR_TAG_COLL = 4096, /* x group id, from 1 to TR_GROUPS, + a running number below TR_TAG_COLL */
-    TR_GROUPS = 7,
+    TR_GROUPS = 7,      /* tp, moe, tied or cp, shard and copy of dense state and of experts */
     TR_TAG_MAX = (TR_GROUPS + 1) * TR_TAG_COLL - 1, /* 32767, which every MPI allows */
 };
 

@@ -34,21 +34,23 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
                   gu + ffn * rank->d.elem, 2 * ffn, rank->d.rows, ffn);
 }
 
-/* The gradients of gate and up overwrite them: the activations are not read again. */
+/* The gradients of gate and up overwrite them: the activations are not read again. WITH_DW: add to
+ * that of their bias, too. */
 static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
-                           uint64_t ffn)
+                           uint64_t ffn, bool with_dw)
 {
     const struct pl_dims *d = &rank->d;
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU), *dy = rank->work.dao;
 
     if (d->gates == 1) {
-        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, layer->gu_bias.g, dy, ffn, gu, ffn,
-                    layer->gu_bias.w, d->rows, ffn, gelu_form(rank));
+        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, with_dw ? layer->gu_bias.g : NULL, dy, ffn, gu,
+                    ffn, layer->gu_bias.w, d->rows, ffn, gelu_form(rank));
         return;
     }
     kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * ffn, gu + ffn * d->elem, 2 * ffn, dy, ffn, gu,
                   2 * ffn, gu + ffn * d->elem, 2 * ffn, d->rows, ffn);
-    tr_bias_bwd(rank, &layer->gu_bias, gu, d->rows, 2 * ffn);
+    if (with_dw)
+        tr_bias_bwd(rank, &layer->gu_bias, gu, d->rows, 2 * ffn);
 }
 
 const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
@@ -113,7 +115,7 @@ const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
         kn_copy(rank->pool, keep + layer->keep.dy, grad, z->local_rows * z->hidden * z->elem);
     else
         dw_down(rank, layer, slot, ffn, dy);
-    activation_bwd(rank, layer, slot, ffn);
+    activation_bwd(rank, layer, slot, ffn, !keep);
     tr_linear_dx_partial(rank, tr_act(rank, layer, slot, PL_ACT_GU), layer->gu.w, z->rows,
                          z->hidden, z->gates * ffn);
     dh = tr_reduce_rows(rank);
@@ -127,6 +129,8 @@ void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, c
 {
     dw_down(rank, layer, slot, ffn, tr_gather_rows(rank, keep + layer->keep.dy));
     dw_gu(rank, layer, slot, ffn);
+    tr_bias_bwd(rank, &layer->gu_bias, tr_act(rank, layer, slot, PL_ACT_GU), rank->d.rows,
+                rank->d.gates * ffn);
 }
 
 void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,

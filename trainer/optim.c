@@ -19,33 +19,22 @@ double tr_optim_lr(const struct tr_optim *optim, int step)
 
 void tr_grads_zero(struct tr_rank *rank)
 {
-    kn_zero(rank->pool, rank->params.grad, rank->params.table.count * sizeof(float));
+    kn_zero(rank->pool, rank->params.grad, rank->params.table.grad.count * sizeof(float));
     memset(rank->async.asked, 0, sizeof(*rank->async.asked) * (size_t)rank->params.table.nbuckets);
 }
 
-static struct tr_group *replicas(struct tr_rank *rank, const struct pl_bucket *bucket)
-{
-    return bucket->kind == PL_BUCKET_EXPERT ? &rank->comms.edp : &rank->comms.dp;
-}
-
-/* Sum of squares of this rank's part: each element of the model is counted by one rank.
- */
+/* Sum of squares of this rank's part: each element of the model is counted by one rank. */
 static double bucket_sumsq(struct tr_rank *rank, const struct pl_bucket *bucket)
 {
-    const struct tr_group *g = replicas(rank, bucket);
-    uint64_t lo = bucket->shard_first, hi = lo + bucket->shard_count;
+    const struct tr_group *copies = &rank->comms.copy[bucket->kind == PL_BUCKET_EXPERT];
+    uint64_t lo = tr_block(bucket->shard_count, copies->size, copies->rank),
+             hi = tr_block(bucket->shard_count, copies->size, copies->rank + 1);
 
     if ((pl_bucket_is_small(bucket) && rank->comms.tp.rank != 0) ||
         (bucket->kind == PL_BUCKET_TIED && rank->comms.tied.rank != 0))
         return 0.0;
-    if (rank->layout.zero == 0) {
-        lo = bucket->first + tr_block(bucket->count, g->size, g->rank);
-        hi = bucket->first + tr_block(bucket->count, g->size, g->rank + 1);
-    } else if (bucket->kind != PL_BUCKET_EXPERT && rank->comms.outer.rank != 0) {
-        return 0.0;
-    }
-    assert(lo <= hi && hi <= bucket->first + bucket->count);
-    return kn_sumsq(rank->pool, KN_F32, rank->params.grad + lo, hi - lo);
+    assert(bucket->grad.shard_at + hi <= rank->params.table.grad.count);
+    return kn_sumsq(rank->pool, KN_F32, rank->params.grad + bucket->grad.shard_at + lo, hi - lo);
 }
 
 double tr_grads_reduce(struct tr_rank *rank, double *sums, int count)
@@ -69,24 +58,27 @@ double tr_grads_reduce(struct tr_rank *rank, double *sums, int count)
     return sqrt(all[0]);
 }
 
-/* AdamW on elements [first, first + count) of the flat buffers, whose state is at STATE. */
-static void update(struct tr_rank *rank, const struct kn_adamw *hyper, uint64_t first,
-                   uint64_t state, uint64_t count)
+/* AdamW on COUNT elements of the shard of BUCKET, from its element FIRST on. */
+static void update(struct tr_rank *rank, const struct kn_adamw *hyper,
+                   const struct pl_bucket *bucket, uint64_t first, uint64_t count)
 {
     struct tr_params *t = &rank->params;
-    float *w = t->master ? t->master + state : (float *)t->weight + first;
-    kn_bf16 *low = t->master ? (kn_bf16 *)t->weight + first : NULL;
+    uint64_t at = bucket->weight.shard_at + first, state = bucket->state_first + first;
+    float *w = t->master ? t->master + state : (float *)t->weight + at;
+    kn_bf16 *low = t->master ? (kn_bf16 *)t->weight + at : NULL;
 
-    assert(first + count <= t->table.count && state + count <= t->table.state_count);
-    kn_adamw(rank->pool, hyper, w, low, t->m + state, t->v + state, t->grad + first, count);
+    assert(first + count <= bucket->shard_count && at + count <= t->table.weight.count);
+    kn_adamw(rank->pool, hyper, w, low, t->m + state, t->v + state,
+             t->grad + bucket->grad.shard_at + first, count);
 }
 
-/* Parameters [from, end) of the table; neighbors with the same decay are updated by one call. */
+/* Parameters [from, end) of the table, all of BUCKET; neighbors with the same decay are updated by
+ * one call. */
 static void update_some(struct tr_rank *rank, const struct tr_optim *optim, struct kn_adamw *hyper,
-                        int from, int end)
+                        const struct pl_bucket *bucket, int from, int end)
 {
     const struct pl_params *t = &rank->params.table;
-    uint64_t run_first = 0, run_state = 0, run = 0;
+    uint64_t run_first = 0, run = 0;
     bool run_decay = false;
 
     for (int i = from; i < end; i++) {
@@ -94,27 +86,25 @@ static void update_some(struct tr_rank *rank, const struct tr_optim *optim, stru
 
         if (n == 0)
             continue;
-        first += t->p[i].offset;
-        if (run &&
-            (first != run_first + run || state != run_state + run || t->p[i].decay != run_decay)) {
+        state -= bucket->state_first;
+        if (run && (state != run_first + run || t->p[i].decay != run_decay)) {
             hyper->weight_decay = run_decay ? (float)optim->weight_decay : 0.0f;
-            update(rank, hyper, run_first, run_state, run);
+            update(rank, hyper, bucket, run_first, run);
             run = 0;
         }
         if (run == 0) {
-            run_first = first;
-            run_state = state;
+            run_first = state;
             run_decay = t->p[i].decay;
         }
         run += n;
     }
     hyper->weight_decay = run_decay ? (float)optim->weight_decay : 0.0f;
     if (run)
-        update(rank, hyper, run_first, run_state, run);
+        update(rank, hyper, bucket, run_first, run);
 }
 
-/* Buckets of norms and routers, or all others. With zero 1 a bucket's shards are asked for as soon
- * as this rank's is new. */
+/* Buckets of norms and routers, or all others. The shards of a bucket that is held whole are asked
+ * for as soon as this rank's is new. */
 static void update_buckets(struct tr_rank *rank, const struct tr_optim *optim,
                            struct kn_adamw *hyper, bool small)
 {
@@ -127,8 +117,8 @@ static void update_buckets(struct tr_rank *rank, const struct tr_optim *optim,
             end++;
         if (pl_bucket_is_small(&t->bucket[b]) != small)
             continue;
-        update_some(rank, optim, hyper, i, end);
-        if (rank->layout.zero >= 1)
+        update_some(rank, optim, hyper, &t->bucket[b], i, end);
+        if (rank->layout.zero >= 1 && t->bucket[b].weight.window < 0)
             tr_async_gather(rank, b);
     }
 }
@@ -149,6 +139,8 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
     /* A lane gathers in the order of asking: what the next step needs first comes first. */
     update_buckets(rank, optim, &h, true);
     update_buckets(rank, optim, &h, false);
+    tr_windows_clear(rank);
+    tr_window_prefetch(rank, NULL, &rank->chunk[0].layer[0]);
     if (rank->layout.overlap_param_gather)
         tr_async_poll(rank);
     else

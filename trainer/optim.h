@@ -4,8 +4,11 @@
  *
  *   zero 0   all-reduce each bucket over its replicas, every replica updates all of it
  *   zero 1   reduce-scatter over the ranks that share the bucket's state, each updates its shard,
- *            all-gather; with the plain scope the shard is also all-reduced over the ranks that
- *            repeat it
+ *            all-gather; where several groups of ranks share it (the plain scope, or `shard`) the
+ *            shard is also all-reduced over its copies
+ *   zero 2   the same, but the gradients of a layer have been reduced and scattered by each
+ *            micro-batch (window.h)
+ *   zero 3   the same, and the weights of a layer are gathered when they are used
  */
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H

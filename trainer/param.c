@@ -14,23 +14,31 @@ static uint64_t hash_name(const char *name)
     return h;
 }
 
-/* The slice of parameter INDEX is inside the flat arrays. */
-static bool inside(const struct tr_params *params, int index)
+/* Of the slice of parameter INDEX, whose bucket is at AT in a buffer of COUNT elements. */
+static uint64_t slice_at(const struct tr_params *params, int index, uint64_t at, uint64_t count)
 {
-    return index >= 0 && index < params->table.n &&
-           params->table.p[index].offset + params->table.p[index].count <= params->table.count;
+    const struct pl_param *p = &params->table.p[index];
+
+    assert(index >= 0 && index < params->table.n);
+    at += p->offset - params->table.bucket[p->bucket].first;
+    assert(at + p->count <= count);
+    return at;
 }
 
 void *tr_param_weight(const struct tr_params *params, int index)
 {
-    assert(inside(params, index));
-    return (char *)params->weight + params->table.p[index].offset * kn_type_size(params->type);
+    const struct pl_bucket *b = &params->table.bucket[params->table.p[index].bucket];
+
+    return (char *)params->weight +
+           slice_at(params, index, b->weight.at, params->table.weight.count) *
+               kn_type_size(params->type);
 }
 
 float *tr_param_grad(const struct tr_params *params, int index)
 {
-    assert(inside(params, index));
-    return params->grad + params->table.p[index].offset;
+    const struct pl_bucket *b = &params->table.bucket[params->table.p[index].bucket];
+
+    return params->grad + slice_at(params, index, b->grad.at, params->table.grad.count);
 }
 
 int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int layer, int expert)
@@ -61,6 +69,25 @@ uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct t
     assert(*ret_first + (hi - lo) <= p->count &&
            *ret_state + (hi - lo) <= params->table.state_count);
     return hi - lo;
+}
+
+uint64_t tr_param_kept(uint64_t *ret_first, void **ret_data, const struct tr_params *params,
+                       int index)
+{
+    const struct pl_param *p = &params->table.p[index];
+    const struct pl_bucket *b = &params->table.bucket[p->bucket];
+    uint64_t state, n;
+
+    if (b->weight.window < 0) {
+        *ret_first = 0;
+        *ret_data = tr_param_weight(params, index);
+        return p->count;
+    }
+    n = tr_param_state(ret_first, &state, params, index);
+    if (n)
+        *ret_data = (char *)params->weight +
+                    (b->weight.shard_at + state - b->state_first) * kn_type_size(params->type);
+    return n;
 }
 
 static bool is_scale(enum pl_tensor tensor)
@@ -94,21 +121,22 @@ static void init_one(struct tr_params *params, int index, const struct pl_model 
 {
     const struct pl_param *p = &params->table.p[index];
     uint64_t key = rng_mix(seed ^ hash_name(p->name));
-    char *w = tr_param_weight(params, index);
+    void *w = NULL;
+    uint64_t first = 0, count = tr_param_kept(&first, &w, params, index);
     float run[512];
 
-    for (uint64_t at = 0; at < p->count; at += ARRAY_LEN(run)) {
-        uint64_t n = p->count - at < ARRAY_LEN(run) ? p->count - at : ARRAY_LEN(run);
+    for (uint64_t at = 0; at < count; at += ARRAY_LEN(run)) {
+        uint64_t n = count - at < ARRAY_LEN(run) ? count - at : ARRAY_LEN(run);
 
         for (uint64_t k = 0; k < n; k++)
-            run[k] = initial(p, model, key, at + k);
-        kn_convert(NULL, params->type, w + at * kn_type_size(params->type), KN_F32, run, n);
+            run[k] = initial(p, model, key, first + at + k);
+        kn_convert(NULL, params->type, (char *)w + at * kn_type_size(params->type), KN_F32, run, n);
     }
 }
 
 void tr_params_init(struct tr_params *params, const struct pl_model *model, uint64_t seed)
 {
-    memset(params->weight, 0, params->table.count * kn_type_size(params->type));
+    memset(params->weight, 0, params->table.weight.count * kn_type_size(params->type));
     memset(params->m, 0, params->table.state_count * sizeof(*params->m));
     memset(params->v, 0, params->table.state_count * sizeof(*params->v));
     for (int i = 0; i < params->table.n; i++) {
@@ -131,6 +159,6 @@ void tr_params_sync_master(struct tr_params *params)
                b->shard_first + b->shard_count <= b->first + b->count &&
                b->state_first + b->shard_count <= params->table.state_count);
         kn_convert(NULL, KN_F32, params->master + b->state_first, params->type,
-                   (char *)params->weight + b->shard_first * size, b->shard_count);
+                   (char *)params->weight + b->weight.shard_at * size, b->shard_count);
     }
 }

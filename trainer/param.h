@@ -1,10 +1,10 @@
 /*
  * The weights of one rank: the plan's parameter table (plan/partune.h) with the arrays behind it.
  *
- * All arrays are views into the rank's device memory, laid out flat: element p->offset + i of a
- * flat array is element i of the slice of parameter p. Optimizer state exists only for this rank's
- * shard of each bucket (the whole bucket without zero): element b->state_first + i belongs to flat
- * element b->shard_first + i.
+ * All arrays are views into the rank's device memory, laid out as the table says: a bucket's
+ * weights and gradients are held whole, or as this rank's shard with a window to work in. State
+ * exists only for this rank's shard of each bucket (the whole bucket without zero): element
+ * b->state_first + i belongs to flat element b->shard_first + i.
  *
  * Of the ranks that hold an element, the one with the lowest coordinate on every axis that
  * replicates it writes it to a checkpoint; tr_param_state cuts one parameter into the pieces that
@@ -20,13 +20,14 @@ struct tr_params {
     struct pl_params table;
     int rank;
     enum kn_type type; /* of the weights */
-    void *weight;      /* (table.count) */
-    float *grad;       /* (table.count) */
+    void *weight;      /* (table.weight.count) */
+    float *grad;       /* (table.grad.count) */
     float *master;     /* (table.state_count) fp32 weights; NULL where the weights are fp32 */
     float *m, *v;      /* (table.state_count) AdamW's moments */
 };
 
-/* Weight and gradient slice of parameter INDEX of the table, row-major (local[0], local[1]). */
+/* Weight and gradient slice of parameter INDEX of the table, row-major (local[0], local[1]), where
+ * a step computes with them: valid while the bucket has the window, or always without one. */
 void *tr_param_weight(const struct tr_params *params, int index);
 float *tr_param_grad(const struct tr_params *params, int index);
 
@@ -41,6 +42,11 @@ int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int lay
  */
 uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct tr_params *params,
                         int index);
+
+/* The part of parameter INDEX whose weights this rank keeps: *ret_first and the result as in
+ * tr_param_state(), RET_DATA where they are. All of it, or what is in its shard. */
+uint64_t tr_param_kept(uint64_t *ret_first, void **ret_data, const struct tr_params *params,
+                       int index);
 
 /* Initial weights: norms 1, biases 0, all else normal with the model's init_std; in models with
  * GELU the projections into the residual stream with init_std / sqrt(2 layers), as Radford et al.

@@ -46,17 +46,6 @@ static int replica(enum pl_bucket_kind kind, const struct pl_layout *layout, int
     return pl_axis_coord(layout, kind == PL_BUCKET_EXPERT ? PL_EDP : PL_DP_CP, rank);
 }
 
-/* The same of one shard of the state: with several shards the copies are those of zero_scope plain.
- */
-static bool saves_shard(const struct pl_bucket *bucket, const struct pl_layout *layout, int rank)
-{
-    int c = replica(bucket->kind, layout, rank);
-
-    if (bucket->shards == 1)
-        return c == 0;
-    return bucket->kind == PL_BUCKET_EXPERT || c % pl_zero_period(layout) == 0;
-}
-
 static void add_state(struct list *list, const struct tr_params *params, int index, bool save)
 {
     const struct pl_param *p = &params->table.p[index];
@@ -78,6 +67,29 @@ static void add_state(struct list *list, const struct tr_params *params, int ind
     }
 }
 
+static bool saves_weight(const struct pl_bucket *bucket, const struct pl_layout *layout, int rank)
+{
+    return bucket->weight.window < 0 ? replica(bucket->kind, layout, rank) == 0 : bucket->copy == 0;
+}
+
+/* The weights that this rank keeps of a parameter. */
+static void add_weight(struct list *list, const struct tr_params *params, int index, bool save)
+{
+    void *data = NULL;
+    uint64_t first = 0, n = tr_param_kept(&first, &data, params, index);
+    struct tr_part *part;
+
+    if (n == 0)
+        return;
+    part = add(list, &params->table.p[index], TR_PART_WEIGHT);
+    assert((int64_t)(first + n) <= part->count);
+    part->first = (int64_t)first;
+    part->count = (int64_t)n;
+    part->dtype = params->type == KN_BF16 ? TR_BF16 : TR_F32;
+    part->data = data;
+    part->save = save;
+}
+
 struct tr_part *tr_parts(size_t *ret_count, const struct tr_params *params,
                          const struct pl_layout *layout, bool with_state)
 {
@@ -87,14 +99,12 @@ struct tr_part *tr_parts(size_t *ret_count, const struct tr_params *params,
         const struct pl_param *p = &params->table.p[i];
         const struct pl_bucket *b = &params->table.bucket[p->bucket];
         bool slice = saves_slice(p, b->kind, layout, params->rank);
-        struct tr_part *part = add(&list, p, TR_PART_WEIGHT);
 
-        part->dtype = params->type == KN_BF16 ? TR_BF16 : TR_F32;
-        part->data = tr_param_weight(params, i);
-        part->save =
-            slice && replica(b->kind, layout, params->rank) == 0 && !(with_state && params->master);
+        add_weight(&list, params, i,
+                   slice && !(with_state && params->master) &&
+                       saves_weight(b, layout, params->rank));
         if (with_state)
-            add_state(&list, params, i, slice && saves_shard(b, layout, params->rank));
+            add_state(&list, params, i, slice && b->copy == 0);
     }
     *ret_count = list.count;
     return list.part;

@@ -19,7 +19,7 @@
  *
  * Gradients of a bucket are complete when the last micro-batch has passed its lowest layer
  * backwards. With overlap_grad_reduce their sum over the replicas starts there and overlaps the
- * rest of the step.
+ * rest of the step. Those of a window (window.h) go with each micro-batch.
  */
 #include "trainer/pipe.h"
 
@@ -145,11 +145,30 @@ static void look_ahead(struct run *run, int step)
         r->watch = &run->next.req;
 }
 
-/* Through the layers of a chunk; the last one writes to OUT. */
-static void layers_fwd(struct tr_rank *rank, const struct tr_chunk *chunk, char *slot, void *out)
+/* The layer whose weights are read first after STEP, or NULL. */
+static const struct tr_layer *after(const struct run *run, int step)
 {
+    const struct tr_chunk *k;
+
+    while (++step < run->nsteps && run->steps[step].op == PL_BACKWARD_WEIGHT)
+        ;
+    if (step >= run->nsteps)
+        return NULL;
+    k = &run->r->chunk[run->steps[step].chunk];
+    return &k->layer[run->steps[step].op == PL_FORWARD ? 0 : k->n - 1];
+}
+
+/* Through the layers of a chunk; the last one writes to OUT. */
+static void layers_fwd(struct run *run, int step, char *slot, void *out)
+{
+    struct tr_rank *rank = run->r;
+    const struct tr_chunk *chunk = &rank->chunk[run->steps[step].chunk];
+
     for (int i = 0; i < chunk->n; i++) {
         tr_async_wait(rank, (int)(chunk - rank->chunk), i);
+        tr_window_weights(rank, &chunk->layer[i]);
+        tr_window_prefetch(rank, &chunk->layer[i],
+                           i + 1 < chunk->n ? &chunk->layer[i + 1] : after(run, step));
         tr_layer_fwd(rank, &chunk->layer[i], slot,
                      i + 1 < chunk->n ? tr_act(rank, &chunk->layer[i + 1], slot, PL_ACT_X) : out);
     }
@@ -209,7 +228,7 @@ static void forward(struct run *run, int step)
         look_ahead(run, step);
     }
     pool_take(r, s->mb, k->first ? -1 : r->comms.prev, TR_TAG_POOL + chunk_before(r, s->chunk));
-    layers_fwd(r, k, slot, out);
+    layers_fwd(run, step, slot, out);
     if (k->last) {
         if (r->work.moe_pool)
             tr_router_pooled(r, s->mb);
@@ -228,11 +247,14 @@ static bool at_a_layer(const struct pl_bucket *bucket)
     return !pl_bucket_is_small(bucket) && bucket->kind != PL_BUCKET_TIED;
 }
 
-/* Gradients of the buckets whose lowest layer is LAYER of CHUNK are complete. */
+/* Micro-batch MB has passed LAYER of CHUNK (-1: the embedding) backwards: the gradients of the
+ * buckets whose lowest layer that is are complete after the last one. */
 static void complete(struct run *run, int chunk, int layer, int mb)
 {
     struct tr_rank *r = run->r;
 
+    if (layer >= 0)
+        tr_window_scatter(r, &r->chunk[chunk].layer[layer]);
     if (!r->layout.overlap_grad_reduce || mb != r->d.microbatches - 1)
         return;
     for (int i = 0; i < r->params.table.nbuckets; i++) {
@@ -264,6 +286,10 @@ static void backward(struct run *run, int step)
     }
     look_ahead(run, step);
     for (int y = k->n - 1; y >= 0; y--) {
+        tr_window_weights(r, &k->layer[y]);
+        tr_window_prefetch(r, &k->layer[y], y > 0 ? &k->layer[y - 1] : after(run, step));
+        if (!keep)
+            tr_window_grads(r, &k->layer[y]);
         tr_layer_bwd(r, &k->layer[y], slot, keep, d);
         if (!keep)
             complete(run, s->chunk, y, s->mb);
@@ -285,6 +311,7 @@ static void backward_weight(struct run *run, int step)
 
     assert(k->ngslots > 0);
     for (int y = k->n - 1; y >= 0; y--) {
+        tr_window_grads(r, &k->layer[y]);
         tr_layer_dw(r, &k->layer[y], k->slot[s->mb % k->nslots], k->gslot[s->mb % k->ngslots]);
         complete(run, s->chunk, y, s->mb);
     }

@@ -37,8 +37,8 @@ static void params_init(struct tr_rank *rank)
     t->master = tr_device_get(&rank->device, PL_BUF_MASTER, 0, 0);
     t->m = tr_device_get(&rank->device, PL_BUF_MOMENT1, 0, 0);
     t->v = tr_device_get(&rank->device, PL_BUF_MOMENT2, 0, 0);
-    assert(tr_device_bytes(&rank->device, PL_BUF_WEIGHT) >= t->table.count * rank->d.elem);
-    assert(tr_device_bytes(&rank->device, PL_BUF_GRAD) >= t->table.count * sizeof(*t->grad));
+    assert(tr_device_bytes(&rank->device, PL_BUF_WEIGHT) >= t->table.weight.count * rank->d.elem);
+    assert(tr_device_bytes(&rank->device, PL_BUF_GRAD) >= t->table.grad.count * sizeof(*t->grad));
     assert(tr_device_bytes(&rank->device, PL_BUF_MOMENT1) >= t->table.state_count * sizeof(*t->m));
     assert((t->master != NULL) == (rank->type == KN_BF16));
     rank->embed = weight(t, PL_T_EMBED, -1, -1);
@@ -91,6 +91,7 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     k->layer = mem_alloc(sizeof(*k->layer) * (size_t)k->n);
     for (int i = 0; i < k->n; i++) {
         layer_init(rank, &k->layer[i], first + i);
+        tr_window_layer(&k->layer[i], rank, chunk, i);
         k->layer[i].at = at;
         at += k->layer[i].acts->slot_bytes;
     }
@@ -195,14 +196,16 @@ static void comm_init(struct tr_rank *rank)
 {
     const struct tr_device *d = &rank->device;
     struct tr_comms *c = &rank->comms;
+    static const enum pl_buf of[] = {PL_BUF_COLL_DP, PL_BUF_COLL_EDP};
 
-    assert(has_scratch(d, PL_BUF_COLL_TP, &c->tp) && has_scratch(d, PL_BUF_COLL_DP, &c->dp));
+    assert(has_scratch(d, PL_BUF_COLL_TP, &c->tp));
     assert(!rank->model.tied || has_scratch(d, PL_BUF_COLL_TP, &c->tied));
     assert(!rank->moe_layers || has_scratch(d, PL_BUF_COLL_TP, &c->cp));
-    assert(!rank->moe_layers || has_scratch(d, PL_BUF_COLL_EDP, &c->edp));
+    for (int i = 0; i < 1 + (rank->moe_layers > 0); i++)
+        assert(has_scratch(d, of[i], &c->shard[i]) && has_scratch(d, of[i], &c->copy[i]));
     c->tp.scratch = c->tied.scratch = c->cp.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
-    c->dp.scratch = c->shard.scratch = c->outer.scratch = tr_device_get(d, PL_BUF_COLL_DP, 0, 0);
-    c->edp.scratch = tr_device_get(d, PL_BUF_COLL_EDP, 0, 0);
+    for (int i = 0; i < 2; i++)
+        c->shard[i].scratch = c->copy[i].scratch = tr_device_get(d, of[i], 0, 0);
     for (size_t i = 0; i < ARRAY_LEN(rank->ring_req); i++)
         rank->ring_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_ACT_OUTS; i++)
@@ -330,6 +333,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     if (rank->comms.progress.yield)
         kn_pool_set_spin(rank->pool, 0);
     params_init(rank);
+    tr_windows_clear(rank);
     rank->chunk = mem_alloc(sizeof(*rank->chunk) * (size_t)layout->vp);
     for (int c = 0; c < layout->vp; c++)
         chunk_init(rank, c);

@@ -13,6 +13,7 @@
 #include "trainer/device.h"
 #include "trainer/param.h"
 #include "trainer/phase.h"
+#include "trainer/window.h"
 
 /* Parts of the experts of a rank, at most, that compute one after the other while tokens travel. */
 enum { TR_MOE_PARTS = 4 };
@@ -30,6 +31,7 @@ struct tr_norm {
 struct tr_layer {
     int global; /* number in the model */
     bool moe;
+    int bucket[2]; /* of its matrices and of its experts, where these use windows; else -1 */
     const struct pl_acts *acts;
     uint64_t at;              /* of the layer's saved activations in a slot, bytes */
     struct pl_grad_acts keep; /* of the layer's gradients in a gradient slot */
@@ -84,6 +86,7 @@ struct tr_rank {
     struct tr_device device;
     struct tr_params params;
     struct tr_async async;
+    struct tr_windows windows;
     MPI_Request *watch;     /* a receive that runs behind computation, or NULL */
     uint64_t visit_ns;      /* transfers are looked after by the next visit after this time */
     struct tr_chunk *chunk; /* (vp) */

@@ -71,12 +71,12 @@ static void open_group(struct tr_comms *c, const struct spread *s)
     for (int i = 0; i < RANKS; i++)
         host[i] = (uint64_t)s->host[i];
     tr_comms_place(c, host);
-    c->dp.scratch = mem_alloc(pl_coll_scratch(c->dp.size) * sizeof(float));
+    c->copy[0].scratch = mem_alloc(pl_coll_scratch(c->copy[0].size) * sizeof(float));
 }
 
 static void close_group(struct tr_comms *c)
 {
-    free(c->dp.scratch);
+    free(c->copy[0].scratch);
     tr_comms_done(c);
 }
 
@@ -179,11 +179,11 @@ static void check(const struct spread *s)
     bool good;
 
     open_group(&c, s);
-    good = c.dp.hosts == s->hosts && c.dp.each == s->each;
+    good = c.copy[0].hosts == s->hosts && c.copy[0].each == s->each;
     snprintf(name, sizeof(name), "%s: %d hosts with %d members", s->name, s->hosts, s->each);
     all_ok(good, name);
     memset(buf, 0, MOST * sizeof(float));
-    tr_reduce_scatter_start(&k, &c.dp, KN_F32, buf, MOST);
+    tr_reduce_scatter_start(&k, &c.copy[0], KN_F32, buf, MOST);
     good = k.passes == (s->hosts > 1 ? s->hosts + 1 : 1);
     tr_coll_wait(&k);
     snprintf(name, sizeof(name), "%s: much data goes %s", s->name,
@@ -192,11 +192,11 @@ static void check(const struct spread *s)
     for (size_t i = 0; i < ARRAY_LEN(size); i++) {
         snprintf(name, sizeof(name), "%s: sums of %lu, fp32 and bf16", s->name,
                  (unsigned long)size[i]);
-        good = one_size(&c.dp, KN_F32, buf, size[i]);
-        all_ok(one_size(&c.dp, KN_BF16, buf, size[i]) && good, name);
+        good = one_size(&c.copy[0], KN_F32, buf, size[i]);
+        all_ok(one_size(&c.copy[0], KN_BF16, buf, size[i]) && good, name);
     }
     snprintf(name, sizeof(name), "%s: real sums have the same bits everywhere", s->name);
-    all_ok(alike(&c.dp, (float *)(void *)buf, 300007), name);
+    all_ok(alike(&c.copy[0], (float *)(void *)buf, 300007), name);
     close_group(&c);
     free(buf);
 }

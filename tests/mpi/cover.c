@@ -48,6 +48,17 @@ static bool overlap(struct pl_layout *l, const struct pl_model *m, int bits, boo
            c.overlap_moe_a2a;
 }
 
+/* The smallest group of MESH's replicas that is not all of them; 0: none. */
+static int part_of(const struct pl_layout *mesh)
+{
+    int replicas = mesh->world / mesh->tp / mesh->pp;
+
+    for (int n = 2; n < replicas; n++)
+        if (replicas % n == 0)
+            return n;
+    return 0;
+}
+
 static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_model *m,
                  const struct pl_workload *w, const struct pl_cluster *here, int overlaps)
 {
@@ -56,9 +67,18 @@ static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_
         int vp;
     } schedules[] = {{PL_1F1B, 1}, {PL_GPIPE, 1}, {PL_ZERO_BUBBLE, 1}, {PL_INTERLEAVED, 2}};
 
+    static const struct {
+        int zero, scope;
+        bool hybrid;
+    } zeros[] = {{0, PL_SCOPE_NONE, false},     {1, PL_SCOPE_EP_AWARE, false},
+                 {1, PL_SCOPE_PLAIN, false},    {1, PL_SCOPE_EP_AWARE, true},
+                 {2, PL_SCOPE_EP_AWARE, false}, {2, PL_SCOPE_PLAIN, false},
+                 {2, PL_SCOPE_EP_AWARE, true},  {3, PL_SCOPE_EP_AWARE, false},
+                 {3, PL_SCOPE_PLAIN, false},    {3, PL_SCOPE_EP_AWARE, true}};
+
     for (size_t s = 0; s < ARRAY_LEN(schedules); s++)
         for (int recompute = 0; recompute <= PL_RECOMPUTE_FULL; recompute++)
-            for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++)
+            for (size_t z = 0; z < ARRAY_LEN(zeros); z++)
                 for (int bits = 0; bits < overlaps; bits++)
                     for (int precision = PL_FP32; precision <= PL_BF16; precision++) {
                         struct pl_layout l = *mesh;
@@ -66,8 +86,11 @@ static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_
                         l.schedule = (int)schedules[s].s;
                         l.vp = schedules[s].vp;
                         l.recompute = recompute;
-                        l.zero = scope != PL_SCOPE_NONE;
-                        l.zero_scope = scope;
+                        l.zero = zeros[z].zero;
+                        l.zero_scope = zeros[z].scope;
+                        l.shard = zeros[z].hybrid ? part_of(mesh) : 0;
+                        if (zeros[z].hybrid && !l.shard)
+                            continue;
                         l.precision = precision;
                         if (overlap(&l, m, overlaps == 2 ? 15 * bits : bits, overlaps != 2))
                             consider(c, l, m, w, here);
@@ -96,7 +119,7 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
 
 /* ---- what a layout meets ------------------------------------------------- */
 
-enum { AXES = 11, VALUES = 4, MESHES = 1024, DEGREES = 6 };
+enum { AXES = 13, VALUES = 4, MESHES = 1024, DEGREES = 6 };
 
 struct met {
     bool pair[AXES * VALUES][AXES * VALUES];
@@ -116,7 +139,9 @@ static void values(int *v, const struct pl_layout *l)
                          l->overlap_p2p,
                          l->overlap_moe_a2a,
                          l->precision,
-                         l->cp > 1};
+                         l->cp > 1,
+                         l->zero,
+                         l->shard > 0};
 
     for (int i = 0; i < AXES; i++)
         v[i] = i * VALUES + x[i];
@@ -214,7 +239,7 @@ void cover_choose(struct cover *c)
 static bool same_shards(const struct pl_layout *a, const struct pl_layout *b)
 {
     return same_mesh(a, b) && a->sp == b->sp && a->zero == b->zero &&
-           a->zero_scope == b->zero_scope && a->precision == b->precision;
+           a->zero_scope == b->zero_scope && a->shard == b->shard && a->precision == b->precision;
 }
 
 void cover_choose_each(struct cover *c, int ranks)

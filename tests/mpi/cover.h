@@ -1,9 +1,9 @@
 /*
  * Which layouts a test runs: all legal ones of a model on given numbers of ranks, and of these a
  * covering set: every mesh (world, tp, cp, pp, ep, etp) once, and every pair of values of two of
- * the other choices (schedule, recompute, zero scope, sp, cp > 1, etp, the four overlap flags,
- * precision) that some legal layout has. Faults that need two things to meet are then met, in some
- * hundred layouts instead of thousands.
+ * the other choices (schedule, recompute, zero, its scope, shard, sp, cp > 1, etp, the four overlap
+ * flags, precision) that some legal layout has. Faults that need two things to meet are then met,
+ * in some hundred layouts instead of thousands.
  */
 #ifndef TESTS_MPI_COVER_H
 #define TESTS_MPI_COVER_H
@@ -22,7 +22,8 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
                      int world, int overlaps);
 /* Mark the covering set. */
 void cover_choose(struct cover *c);
-/* Mark more: on at most RANKS ranks, each (tp, sp, cp, pp, ep, etp, zero and its scope) in fp32. */
+/* Mark more: on at most RANKS ranks, each (tp, sp, cp, pp, ep, etp, zero, its scope and
+ * shard) in fp32. */
 void cover_choose_each(struct cover *c, int ranks);
 /* How many meshes and pairs of values the list has that the marked layouts lack: counted anew. */
 int cover_missing(const struct cover *c);

@@ -1,7 +1,7 @@
 /*
  * The parameter table, for many layouts: the slices of all ranks tile every tensor, buckets tile
- * the flat buffers, and the optimizer's shards tile the buckets, each element as often as the
- * replication says.
+ * the flat numbers, the optimizer's shards tile the buckets, each element as often as the
+ * replication says, and what is held tiles the buffers.
  */
 #include "plan/plan.h"
 #include "tests/unit/unit.h"
@@ -23,11 +23,27 @@ static bool one_layout(const struct pl_problem *problem, struct pl_layout l,
 {
     l.world = l.tp * l.cp * l.pp * l.dp;
     l.sp = l.tp > 1;
-    l.zero = l.zero_scope > 0;
     if (!pl_layout_derive(&l) || !pl_layout_check(NULL, problem, &l))
         return false;
     fn(problem->model, &l);
     return true;
+}
+
+/* Every level of zero, in SCOPE, over all replicas and over pairs of them; returns how many are
+ * legal. */
+static int each_zero(const struct pl_problem *problem, struct pl_layout l, int scope,
+                     void (*fn)(const struct pl_model *, const struct pl_layout *))
+{
+    int seen = 0;
+
+    l.zero_scope = scope;
+    for (l.zero = scope ? 1 : 0; l.zero <= (scope ? 3 : 0); l.zero++)
+        for (l.shard = 0; l.shard <= (scope == PL_SCOPE_EP_AWARE ? 2 : 0); l.shard += 2) {
+            l.overlap_param_gather = l.zero && l.shard == 0;
+            l.overlap_grad_reduce = l.zero && l.shard == 0;
+            seen += one_layout(problem, l, fn);
+        }
+    return seen;
 }
 
 static void each_layout(const char *text,
@@ -56,8 +72,7 @@ static void each_layout(const char *text,
                             for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++) {
                                 l.dp = dp;
                                 l.etp = etp ? l.tp : 1;
-                                l.zero_scope = scope;
-                                seen += one_layout(&problem, l, fn);
+                                seen += each_zero(&problem, l, scope, fn);
                             }
     assert_true(seen > 20);
 }
@@ -196,11 +211,81 @@ static void a_tied_embedding_is_alike_on_the_stages_that_hold_it(void **state)
     each_layout(tied, check_tied);
 }
 
+/* AT to AT + COUNT of a buffer are used by nothing else. */
+static void take(unsigned char *used, uint64_t size, uint64_t at, uint64_t count)
+{
+    assert_true(at + count <= size);
+    for (uint64_t i = at; i < at + count; i++)
+        assert_int_equal(used[i]++, 0);
+}
+
+static void check_store(const struct pl_params *t, const struct pl_store *store, bool weights,
+                        bool windows)
+{
+    AUTO_FREE unsigned char *used = mem_alloc(store->count + 1);
+
+    for (int kind = 0; kind < 2; kind++)
+        take(used, store->count, store->window_at[kind],
+             (uint64_t)store->windows[kind] * store->window_count[kind]);
+    for (int i = 0; i < t->nbuckets; i++) {
+        const struct pl_bucket *b = &t->bucket[i];
+        const struct pl_place *p = weights ? &b->weight : &b->grad;
+        int kind = b->kind == PL_BUCKET_EXPERT;
+
+        assert_int_equal(p->window >= 0, windows && b->layers && b->shards > 1);
+        if (p->window < 0) {
+            take(used, store->count, p->at, b->count);
+            assert_int_equal(p->shard_at - p->at, b->shard_first - b->first);
+            continue;
+        }
+        take(used, store->count, p->shard_at, b->shard_count);
+        assert_true(p->window < store->windows[kind] && b->count <= store->window_count[kind]);
+        assert_int_equal(p->at,
+                         store->window_at[kind] + (uint64_t)p->window * store->window_count[kind]);
+    }
+    for (uint64_t i = 0; i < store->count; i++)
+        assert_int_equal(used[i], 1);
+}
+
+/* What zero 2 and 3 keep whole, as shards and as windows tiles the buffers; neighbors have
+ * different windows where there are two. */
+static void check_places(const struct pl_model *m, const struct pl_layout *l)
+{
+    for (int rank = 0; rank < l->world; rank++) {
+        const struct pl_bucket *last = NULL;
+        struct pl_params t;
+
+        pl_params_build(&t, m, l, rank);
+        check_store(&t, &t.weight, true, l->zero == 3);
+        check_store(&t, &t.grad, false, l->zero >= 2);
+        for (int i = 0; i < t.nbuckets; i++) {
+            const struct pl_bucket *b = &t.bucket[i];
+
+            if (b->grad.window < 0 || b->kind == PL_BUCKET_EXPERT)
+                continue;
+            if (last && l->overlap_grad_reduce)
+                assert_true(b->grad.window != last->grad.window);
+            last = b;
+        }
+        pl_params_done(&t);
+    }
+}
+
+static void places_tile_the_buffers(void **state)
+{
+    (void)state;
+    each_layout(dense, check_places);
+    each_layout(experts, check_places);
+    each_layout(tied, check_places);
+}
+
 /* Ranks that share a dense bucket's state: with the ep-aware scope all dp x cp ranks, with the
- * plain one those of the same expert coordinate; together their shards are the bucket. */
+ * plain one those of the same expert coordinate; together their shards are the bucket, as often as
+ * there are copies. */
 static void check_scope(const struct pl_model *m, const struct pl_layout *l)
 {
     int seen[64] = {0}, shards = 0;
+    unsigned copies = 0;
 
     if (l->zero == 0)
         return;
@@ -215,10 +300,13 @@ static void check_scope(const struct pl_model *m, const struct pl_layout *l)
         pl_params_build(&t, m, l, rank);
         shards = t.bucket[0].shards;
         seen[t.bucket[0].shard]++;
+        copies |= 1u << t.bucket[0].copy;
         pl_params_done(&t);
     }
     for (int i = 0; i < shards; i++)
-        assert_int_equal(seen[i], 1);
+        assert_int_equal(seen[i], pl_shard_copies(l));
+    if (l->zero_scope == PL_SCOPE_EP_AWARE)
+        assert_int_equal(copies, (1u << pl_shard_copies(l)) - 1);
 }
 
 static void each_scope_shares_state_among_its_ranks(void **state)
@@ -231,13 +319,14 @@ static void each_scope_shares_state_among_its_ranks(void **state)
 static void check_count(const struct pl_model *m, const struct pl_layout *l)
 {
     for (int rank = 0; rank < l->world; rank++) {
-        uint64_t count, state;
+        struct pl_param_sizes sizes;
         struct pl_params t;
 
         pl_params_build(&t, m, l, rank);
-        pl_params_count(&count, &state, m, l, pl_axis_coord(l, PL_PP, rank));
-        assert_int_equal(count, t.count);
-        assert_int_equal(state, t.state_count);
+        pl_params_count(&sizes, m, l, pl_axis_coord(l, PL_PP, rank));
+        assert_int_equal(sizes.weight, t.weight.count);
+        assert_int_equal(sizes.grad, t.grad.count);
+        assert_int_equal(sizes.state, t.state_count);
         pl_params_done(&t);
     }
 }
@@ -256,6 +345,7 @@ int main(void)
         cmocka_unit_test(slices_of_all_ranks_tile_every_tensor),
         cmocka_unit_test(buckets_tile_the_flat_buffers_and_shards_the_buckets),
         cmocka_unit_test(a_tied_embedding_is_alike_on_the_stages_that_hold_it),
+        cmocka_unit_test(places_tile_the_buffers),
         cmocka_unit_test(each_scope_shares_state_among_its_ranks),
         cmocka_unit_test(a_count_without_the_table_is_the_table_s),
     };

@@ -24,6 +24,8 @@ static const struct {
     {"dp 2 zero 1", DENSE, 2, "'zero':1"},
     {"tp 2 pp 2 dp 2 zero 1", DENSE, 8, "'tp':2,'pp':2,'zero':1"},
     {"dp 2 zero 1 bf16", DENSE, 2, "'zero':1,'precision':'bf16'"},
+    {"tp 2 dp 4 zero 3", DENSE, 8, "'tp':2,'zero':3"},
+    {"dp 4 zero 3 shard 2 bf16", DENSE, 4, "'zero':3,'shard':2,'precision':'bf16'"},
     {"one rank with experts", EXPERTS, 1, ""},
     {"ep 4", EXPERTS, 4, "'ep':4"},
     {"tp 2 sp ep 2", EXPERTS, 4, "'tp':2,'sp':1,'ep':2"},
@@ -31,8 +33,13 @@ static const struct {
     {"ep 2 dp 4 zero 1 plain", EXPERTS, 4, "'ep':2,'zero':1,'zero_scope':'plain'"},
     {"ep 2 pp 2 zero 1", EXPERTS, 8, "'ep':2,'pp':2,'zero':1"},
     {"ep 2 zero 1 bf16", EXPERTS, 4, "'ep':2,'zero':1,'precision':'bf16'"},
+    {"ep 2 dp 4 zero 3", EXPERTS, 4, "'ep':2,'zero':3"},
+    {"ep 2 dp 4 zero 3 plain bf16", EXPERTS, 4,
+     "'ep':2,'zero':3,'zero_scope':'plain','precision':'bf16'"},
+    {"ep 2 dp 8 zero 1 shard 4", EXPERTS, 8, "'ep':2,'zero':1,'shard':4"},
     {"one rank, tied", TIED, 1, ""},
     {"pp 4, tied", TIED, 4, "'pp':4"},
+    {"pp 2 dp 2 zero 3, tied", TIED, 4, "'pp':2,'zero':3"},
     {"tp 2 pp 2 dp 2 zero 1 bf16, tied", TIED, 8, "'tp':2,'pp':2,'zero':1,'precision':'bf16'"},
 };
 

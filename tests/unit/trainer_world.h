@@ -135,7 +135,7 @@ static inline void params_make(struct tr_params *t, const struct pl_model *m,
 {
     *t = (struct tr_params){.rank = rank, .type = l->precision == PL_BF16 ? KN_BF16 : KN_F32};
     pl_params_build(&t->table, m, l, rank);
-    t->weight = mem_alloc(t->table.count * kn_type_size(t->type));
+    t->weight = mem_alloc(t->table.weight.count * kn_type_size(t->type));
     t->m = mem_alloc((t->table.state_count + 1) * sizeof(float));
     t->v = mem_alloc((t->table.state_count + 1) * sizeof(float));
     if (t->type == KN_BF16)
@@ -151,22 +151,23 @@ static inline void params_done(struct tr_params *t)
     free(t->master);
 }
 
-static inline float weight_at(const struct tr_params *t, int i, uint64_t k)
+/* Element K of the weights at DATA. */
+static inline float weight_at(const struct tr_params *t, const void *data, uint64_t k)
 {
     float f;
 
     if (t->type == KN_F32)
-        return ((const float *)tr_param_weight(t, i))[k];
-    tr_bf16_to_f32(&f, (const uint16_t *)tr_param_weight(t, i) + k, 1);
+        return ((const float *)data)[k];
+    tr_bf16_to_f32(&f, (const uint16_t *)data + k, 1);
     return f;
 }
 
-static inline void weight_set(const struct tr_params *t, int i, uint64_t k, float f)
+static inline void weight_set(const struct tr_params *t, void *data, uint64_t k, float f)
 {
     if (t->type == KN_F32)
-        ((float *)tr_param_weight(t, i))[k] = f;
+        ((float *)data)[k] = f;
     else
-        tr_f32_to_bf16((uint16_t *)tr_param_weight(t, i) + k, &f, 1);
+        tr_f32_to_bf16((uint16_t *)data + k, &f, 1);
 }
 
 /* Give every element its known number; padding gets 7, which must not come back. */
@@ -176,11 +177,13 @@ static inline void params_fill(struct tr_params *t, int stamp)
         const struct pl_param *p = &t->table.p[i];
         uint64_t first = 0, at = 0, n = tr_param_state(&first, &at, t, i);
         float *array[] = {t->master, t->m, t->v};
+        void *data = NULL;
+        uint64_t from = 0, kept = tr_param_kept(&from, &data, t, i);
 
-        for (uint64_t k = 0; k < p->count; k++) {
-            int64_t g = pl_param_global(p, k);
+        for (uint64_t k = 0; k < kept; k++) {
+            int64_t g = pl_param_global(p, from + k);
 
-            weight_set(t, i, k, g < 0 ? 7.0f : known(p->name, 0, g, stamp));
+            weight_set(t, data, k, g < 0 ? 7.0f : known(p->name, 0, g, stamp));
         }
         for (int kind = 0; kind < 3; kind++)
             for (uint64_t k = 0; k < n && array[kind]; k++) {
@@ -200,11 +203,13 @@ static inline long params_wrong(const struct tr_params *t, int stamp, bool state
         const struct pl_param *p = &t->table.p[i];
         uint64_t first = 0, at = 0, n = state ? tr_param_state(&first, &at, t, i) : 0;
         const float *array[] = {t->master, t->m, t->v};
+        void *data = NULL;
+        uint64_t from = 0, kept = tr_param_kept(&from, &data, t, i);
 
-        for (uint64_t k = 0; k < p->count; k++) {
-            int64_t g = pl_param_global(p, k);
+        for (uint64_t k = 0; k < kept; k++) {
+            int64_t g = pl_param_global(p, from + k);
 
-            bad += weight_at(t, i, k) != (g < 0 ? 0.0f : known(p->name, 0, g, stamp));
+            bad += weight_at(t, data, k) != (g < 0 ? 0.0f : known(p->name, 0, g, stamp));
         }
         for (int kind = 0; kind < 3; kind++)
             for (uint64_t k = 0; k < n && array[kind]; k++) {
