@@ -52,11 +52,19 @@ def wrong(value, at=""):
     return found
 
 
+def wrong_line(line):
+    """The same of a line, which may be JSON."""
+    try:
+        return wrong(json.loads(line))
+    except ValueError:
+        return [line] if prose(line) and not NOT_VERIFIED.search(line) else []
+
+
 def judge(name, text, marked=True):
     try:
         trouble = wrong(json.loads(text))
     except ValueError:
-        trouble = [line for line in text.splitlines() if prose(line) and not NOT_VERIFIED.search(line)]
+        trouble = [w for line in text.splitlines() for w in wrong_line(line)]
     if marked and "simulated" not in text:
         trouble.append("does not say simulated: " + text[:200])
     print("not ok" if trouble else "ok", name)
