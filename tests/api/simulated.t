@@ -100,6 +100,11 @@ is "an export needs a flag" $? 1
 has "and the refusal names it" "$(cat out)" 'is simulated: .*--allow-simulated'
 ok "verify --wait" sh -c '"$0" verify "$1" --pairs 2 --wait >out 2>&1; grep -q simulated out && ! grep -qwE "measured|verified" out' "$partune" "$id"
 
+early=$(call /v1/campaigns -d "$(campaign early '"simulated", "speed": 0.001' '{}')" | id_of)
+"$partune" predictions "$early" >out 2>&1
+is "predictions without any result claim no measurement" "$(grep -c predicted out) $(grep -c measured out)" "1 0"
+call "/v1/campaigns/$early:cancel" -d "{}" >/dev/null
+
 # ---- next to a campaign that is not
 real=$(call /v1/campaigns -d "$(campaign real '"remote"' '{}')" | id_of)
 has "a real campaign is not simulated" "$(call "/v1/campaigns/$real")" '"simulated":false'

@@ -181,8 +181,8 @@ int cl_predictions(struct cl *client)
 {
     struct cl_column columns[] = {{.title = "trial", .align = CL_RIGHT},
                                   {.title = "predicted tokens/s", .align = CL_RIGHT},
-                                  {.title = "measured tokens/s", .align = CL_RIGHT},
-                                  {.title = "measured / predicted", .align = CL_RIGHT}};
+                                  {.title = "tokens/s", .align = CL_RIGHT},
+                                  {.title = "tokens/s / predicted", .align = CL_RIGHT}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     AUTO_JSON *v = NULL;
     char rate[32];
@@ -192,9 +192,11 @@ int cl_predictions(struct cl *client)
 
     if (!v)
         return code;
-    if (*cl_simulated_word(first_item(v))) {
-        columns[2].title = "simulated tokens/s";
-        columns[3].title = "simulated / predicted";
+    if (first_item(v)) { /* an empty list does not say which */
+        bool simulated = *cl_simulated_word(first_item(v)) != '\0';
+
+        columns[2].title = simulated ? "simulated tokens/s" : "measured tokens/s";
+        columns[3].title = simulated ? "simulated / predicted" : "measured / predicted";
     }
     json_array_foreach(json_object_get(v, "items"), i, it) {
         double predicted = cl_number(it, "predicted"), given = cl_number(it, "tokens_per_s");
