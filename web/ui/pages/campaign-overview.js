@@ -108,7 +108,8 @@ function downloads(id) {
     const answer = h("span", { role: "alert" });
     const fetchFile = async (format, type) => {
         try {
-            saveText(await getText(campaignPath(id, `/results.${format}`)), `${id}.${format}`, type);
+            const [text] = await getText(campaignPath(id, `/results.${format}`));
+            saveText(text, `${id}.${format}`, type);
             fill(answer);
         } catch (error) {
             fill(answer, explain(error));
