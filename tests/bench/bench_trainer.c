@@ -348,6 +348,10 @@ static void bench_two(void)
     } cases[] = {
         {"train_step_2 dp", dense, "{\"world\":2,\"dp\":2,\"zero\":1,\"micro_batch\":4}", 1.9,
          BATCH},
+        {"train_step_2 fsdp", dense, /* 0.9 of dp's */
+         "{\"world\":2,\"dp\":2,\"zero\":3,\"micro_batch\":4,\"overlap_grad_reduce\":1,"
+         "\"overlap_param_gather\":1}",
+         1.71, BATCH},
         {"train_step_2 ep", experts,
          "{\"world\":2,\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}", 1.8, BATCH},
         {"train_step_2 tp", dense, "{\"world\":2,\"tp\":2,\"sp\":1,\"micro_batch\":4}", 1.75,

@@ -17,7 +17,7 @@ wanted() { # any of these
 }
 
 measure() {
-    if wanted train_step_1 train_step_2 'train_step_2 dp' 'train_step_2 ep' 'train_step_2 tp' 'train_step_2 pp' 'train_step_2 cp'; then
+    if wanted train_step_1 train_step_2 'train_step_2 dp' 'train_step_2 fsdp' 'train_step_2 ep' 'train_step_2 tp' 'train_step_2 pp' 'train_step_2 cp'; then
         mpiexec -bind-to core -n 2 "$bench" cores "$@" || echo "2 ranks: exit $?" >&2
     fi
     if wanted oversubscribed 'oversubscribed dense tp2 pp2 dp2' 'oversubscribed experts tp2 pp2 dp2 ep2' memory; then
