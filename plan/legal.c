@@ -373,9 +373,9 @@ static const struct {
     const char *name;
     void (*run)(struct pl_check *check);
     bool stem;
-    const char *requires;
+    const char *required;
 } rules[] = {
-#define RULE(name, run, stem, requires) {name, run, stem, requires},
+#define RULE(name, run, stem, required) {name, run, stem, required},
 #include "plan/rules.def"
 };
 
@@ -383,7 +383,7 @@ const char *pl_rule_requires(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(rules); i++)
         if (str_eq(rules[i].name, name))
-    return rules[i].requires;
+            return rules[i].required;
     return NULL;
 }
 

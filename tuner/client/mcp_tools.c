@@ -248,7 +248,7 @@ static json_t *ask_daemon(const struct cl *client, const struct mcp_tool *tool,
 static json_t *explain(const json_t *arguments)
 {
     const char *rule = json_string_value(json_object_get(arguments, "rule"));
-    const char *requires = rule ? pl_rule_requires(rule) : NULL;
+    const char *required = rule ? pl_rule_requires(rule) : NULL;
     const char *near = rule ? str_nearest(rule, pl_rule_names()) : NULL;
     AUTO_FREE char *text = NULL;
 
@@ -256,11 +256,11 @@ static json_t *explain(const json_t *arguments)
         return refuse("explain takes one argument: rule");
     if (!rule)
         return refuse("rule is missing, or not a string");
-    if (!requires)
+    if (!required)
         return refuse("unknown rule \"%s\"%s%s%s", rule, near ? "; did you mean \"" : "",
                       near ? near : "", near ? "\"?" : "");
-    text = mem_printf("%s: %s", rule, requires);
-    return result_of(text, json_pack("{s:s, s:s}", "rule", rule, "requires", requires), false);
+    text = mem_printf("%s: %s", rule, required);
+    return result_of(text, json_pack("{s:s, s:s}", "rule", rule, "requires", required), false);
 }
 
 json_t *mcp_tool_call(const struct cl *client, const struct mcp_tool *tool, const json_t *arguments,
