@@ -54,6 +54,7 @@ AC_DEFUN([PT_MODULE], [
 AC_DEFUN([PT_PREFIX], [
   AS_IF([test ! -d "$5"], [AC_MSG_ERROR([--with-$2: $5 is not a directory])])
   pt_where=`cd "$5" && pwd`
+  AS_CASE([$pt_where], [*[[[:space:]]]*], [AC_MSG_ERROR([--with-$2: $pt_where has a blank in it, where make's rules would split it])])
   pt_pc= pt_lib=
   for pt_dir in "$pt_where/lib" "$pt_where/lib64" "$pt_where"/lib/*-linux-*; do
     AS_IF([test -z "$pt_pc" && test -f "$pt_dir/pkgconfig/$3.pc"], [pt_pc=$pt_dir/pkgconfig pt_lib=$pt_dir])

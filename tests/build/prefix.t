@@ -2,30 +2,38 @@
 # configure takes a library from the prefix that --with-NAME=DIR names, with pkg-config's module there or without, and says so.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
+src=$(realpath --relative-to=tree -m "$PT_SRC") # configure takes a source folder with a blank in its path by a relative name only
 [ -x "$PT_SRC/configure" ] || { echo "1..0 # SKIP there is no configure"; exit 0; }
 lib=$(pkg-config --variable=libdir jansson) && include=$(pkg-config --variable=includedir jansson) ||
     { echo "1..0 # SKIP pkg-config does not know jansson"; exit 0; }
 
-mkdir -p one/lib/pkgconfig one/include two/lib two/include none tree
+# The prefixes are outside the tree, whose path may have a blank.
+prefixes=$(mktemp -d "${TMPDIR:-/tmp}/partune-prefix.XXXXXX") || exit 99
+trap 'rm -rf "$prefixes"; cleanup' EXIT
+mkdir -p tree
+cd "$prefixes" || exit 99
+mkdir -p one/lib/pkgconfig one/include two/lib two/include none 'a blank'
 cp -P "$lib"/libjansson.so* one/lib && cp "$include"/jansson*.h one/include
-sed -e "s|^prefix=.*|prefix=$run/one|" -e "s|^libdir=.*|libdir=$run/one/lib|" -e "s|^includedir=.*|includedir=$run/one/include|" \
+sed -e "s|^prefix=.*|prefix=$prefixes/one|" -e "s|^libdir=.*|libdir=$prefixes/one/lib|" -e "s|^includedir=.*|includedir=$prefixes/one/include|" \
     -e 's|^Version:.*|Version: 2.99|' "$(pkg-config --variable=pcfiledir jansson)/jansson.pc" >one/lib/pkgconfig/jansson.pc
 zlib=$(pkg-config --variable=libdir zlib)
 cp -P "$zlib"/libz.so* two/lib && cp "$(pkg-config --variable=includedir zlib)"/z*.h two/include
 
-cd tree || exit 99
-configure() { "$PT_SRC/configure" --without-mpi "$@" >said 2>&1; }
-configure --with-jansson="$run/three"
-has "a prefix that is none is named" "$(tail -n 1 said)" "--with-jansson: $run/three is not a directory"
-configure --with-jansson="$run/none"
-has "so is one without the library" "$(tail -n 1 said)" "--with-jansson: $run/none has neither jansson.pc .* nor libjansson"
-ok "configure runs with two prefixes" configure --with-jansson=../one --with-zlib="$run/two"
-has "the summary has the version of the prefix's module" "$(cat said)" "^ *jansson +2\\.99 +$run/one\$"
-has "and a library without one" "$(cat said)" "^ *zlib +[^ ]+ +$run/two\$"
+cd "$run/tree" || exit 99
+configure() { "$src/configure" --without-mpi "$@" >said 2>&1; }
+configure --with-jansson="$prefixes/three"
+has "a prefix that is none is named" "$(tail -n 1 said)" "--with-jansson: $prefixes/three is not a directory"
+configure --with-jansson="$prefixes/none"
+has "so is one without the library" "$(tail -n 1 said)" "--with-jansson: $prefixes/none has neither jansson.pc .* nor libjansson"
+configure --with-jansson="$prefixes/a blank"
+has "so is one with a blank in its path" "$(tail -n 1 said)" "--with-jansson: $prefixes/a blank has a blank in it"
+ok "configure runs with two prefixes" configure --with-jansson="$(realpath --relative-to=. "$prefixes")/one" --with-zlib="$prefixes/two"
+has "the summary has the version of the prefix's module" "$(cat said)" "^ *jansson +2\\.99 +$prefixes/one\$"
+has "and a library without one" "$(cat said)" "^ *zlib +[^ ]+ +$prefixes/two\$"
 has "and one from elsewhere" "$(cat said)" "^ *libuv +1[^ ]* +pkg-config\$"
 has "and what is left out" "$(cat said)" "bundled trainer +no \\(--without-mpi\\)"
-has "the Makefile has the prefix, and where programs find it" "$(grep '^JANSSON_LIBS' Makefile)" "-L$run/one/lib -ljansson .*-Wl,-rpath,$run/one/lib"
-is "also without pkg-config's help" "$(grep -E '^ZLIB_(CFLAGS|LIBS)' Makefile | xargs -0)" "$(printf 'ZLIB_CFLAGS = -I%s/two/include\nZLIB_LIBS = -L%s/two/lib -lz -Wl,-rpath,%s/two/lib\n' "$run" "$run" "$run" | xargs -0)"
+has "the Makefile has the prefix, and where programs find it" "$(grep '^JANSSON_LIBS' Makefile)" "-L$prefixes/one/lib -ljansson .*-Wl,-rpath,$prefixes/one/lib"
+is "also without pkg-config's help" "$(grep -E '^ZLIB_(CFLAGS|LIBS)' Makefile | xargs -0)" "$(printf 'ZLIB_CFLAGS = -I%s/two/include\nZLIB_LIBS = -L%s/two/lib -lz -Wl,-rpath,%s/two/lib\n' "$prefixes" "$prefixes" "$prefixes" | xargs -0)"
 ok "a library is built against it" make base/libbase.a
-has "by its header" "$(cat base/.deps/libbase_a-jx.Po)" "$run/one/include/jansson.h"
+has "by its header" "$(cat base/.deps/libbase_a-jx.Po)" "$prefixes/one/include/jansson.h"
 finish

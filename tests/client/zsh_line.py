@@ -3,12 +3,13 @@ import os
 import pty
 import re
 import select
+import shlex
 import sys
 import time
 
 script, line = sys.argv[1:]
 # The line goes to a file by a widget, so that nothing is read off the screen.
-setup = f"""PROMPT=; unsetopt zle_bracketed_paste; autoload -Uz compinit; compinit -u -D; source {script}
+setup = f"""PROMPT=; unsetopt zle_bracketed_paste; autoload -Uz compinit; compinit -u -D; source {shlex.quote(script)}
 setopt no_auto_menu no_list_beep; keep() {{ print -r -- $BUFFER >line.zsh }}; zle -N keep; bindkey '^X^K' keep; print READY$((1+1))
 """
 pid, fd = pty.fork()
