@@ -161,7 +161,9 @@ def check_bridge(words, call, facts, facts_path, plain):
 
 
 def check_megatron(words, call, facts, facts_path, plain):
-    listed = [w for line in plain.splitlines() if not line.startswith("#") for w in line.split(" ", 1)]
+    several = ("--recompute-modules", "--cuda-graph-modules")  # nargs="*" in Megatron-LM; other values are one word each
+    lines = [line for line in plain.splitlines() if not line.startswith("#")]
+    listed = [w for line in lines for w in line.split(" ", -1 if line.startswith(several) else 1)]
     assert words == ["/m/pretrain_gpt.py", *listed, "--mock-data"], words
 
 

@@ -347,14 +347,14 @@ test("every chart of every page is a table, a CSV file and a picture", async () 
             async () => {
                 await scrollThrough(page); // charts are drawn when they come into sight
                 const due = page.locator(
-                    "section.panel:visible:has(button:text-is('CSV')):not(:has(canvas)):not(:has(.chart-empty:visible))",
+                    "section.panel:visible:has(button:text-is('PNG')):not(:has(canvas)):not(:has(.chart-empty:visible))",
                 );
                 return (await page.locator("main canvas").count()) > 0 && (await due.count()) === 0;
             },
             `the charts of ${route}`,
             300_000,
         );
-        const list = page.locator("section.panel:has(button:text-is('CSV')):has(canvas)");
+        const list = page.locator("section.panel:has(button:text-is('PNG')):has(canvas)");
         for (const chart of await list.all()) {
             const title = await chart.locator("h2").textContent();
             await chart.scrollIntoViewIfNeeded();
