@@ -379,8 +379,8 @@ static double activations(const struct pl_problem *problem, const struct pl_layo
         chunk += n.dense * pl_layer_activation_bytes(problem, layout, false) / layout->vp;
     if (!partly && n.moe)
         chunk += n.moe * pl_layer_activation_bytes(problem, layout, true) / layout->vp;
-    if (model->mtp && stage == layout->pp - 1) /* with hidden row, embedding, and both side by side
-                                                */
+    /* with the hidden row, the embedding, and both joined */
+    if (model->mtp && stage == layout->pp - 1)
         chunk += model->mtp * (mtp_layer_bytes(problem, layout) +
                                tokens_of(problem, layout) * 2 * 4 * model->hidden /
                                    (layout->sp ? layout->tp : 1));

@@ -55,8 +55,7 @@ static int set_aside(struct resume *resume, const char *name, struct err *error)
     return 0;
 }
 
-/* Set all damaged ones aside, and let the pointer name the one that is whole.
- */
+/* Set all damaged ones aside, and let the pointer name the one that is whole. */
 static int set_all_aside(struct resume *resume, const char *whole, struct err *error)
 {
     AUTO_FREE char *pointer = mem_printf("%s/latest", resume->dir);

@@ -12,4 +12,4 @@ cat >c.json <<'JSON'
  "trial": {"min_steps": 1200, "max_steps": 1200}, "space": {"micro_batch": [1, 2], "pp": [1, 2], "recompute": ["none"]}}
 JSON
 "$PT_BUILD/partune" submit --watch c.json >out || { cat out; exit 99; }
-python3 "$PT_SRC/tests/client/log_to_test.py" "$PT_BUILD/partune" "$(sed -n 's/^campaign \([^ ]*\) (.*/\1/p' out)"
+PYTHONDONTWRITEBYTECODE=1 python3 "$PT_SRC/tests/client/log_to_test.py" "$PT_BUILD/partune" "$(sed -n 's/^campaign \([^ ]*\) (.*/\1/p' out)"

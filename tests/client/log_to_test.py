@@ -8,17 +8,9 @@ import sys
 import threading
 import urllib.parse
 
+from tap import finish, ok
+
 partune, campaign = sys.argv[1:]
-n = failed = 0
-
-
-def ok(name, good, seen=""):
-    global n, failed
-    n += 1
-    failed += not good
-    print(f"{'ok' if good else 'not ok'} {n} - {name}")
-    if not good:
-        print(f"#   {str(seen)[:900]}")
 
 
 def run(*words):
@@ -217,5 +209,4 @@ ok("no server is exit 3", code == 3 and "no MLflow server" in err, (code, err))
 code, out, err = run("log-to", "mlflow", os.environ["PARTUNE_SERVER"], campaign)
 ok("another server is refused", code != 0 and err, (code, err))
 ok("an unknown tool is wrong usage", run("log-to", "wandb", "x", campaign)[0] == 2)
-print(f"1..{n}")
-sys.exit(failed > 0)
+finish()

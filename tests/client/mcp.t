@@ -6,4 +6,4 @@ cd "$run" || exit 99
 command -v python3 >/dev/null 2>&1 || { echo "1..0 # SKIP python3 is not installed"; exit 0; }
 start
 client
-python3 "$PT_SRC/tests/client/mcp_test.py" "$PT_BUILD/partune"
+PYTHONDONTWRITEBYTECODE=1 python3 "$PT_SRC/tests/client/mcp_test.py" "$PT_BUILD/partune"

@@ -6,22 +6,14 @@ import sys
 import threading
 import time
 
+from tap import finish, ok
+
 PARTUNE = sys.argv[1]
 META = "io.modelcontextprotocol/"
 JOB = {"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 16},
        "trainer": "megatron"}
 CAMPAIGN = {**JOB, "name": "by tool", "launcher": {"kind": "simulated", "speed": 100000}, "budget": {"trials": 4},
             "space": {"micro_batch": [1, 2], "pp": [1, 2], "recompute": ["none"]}}
-n = failed = 0
-
-
-def ok(name, good, seen=""):
-    global n, failed
-    n += 1
-    failed += not good
-    print(f"{'ok' if good else 'not ok'} {n} - {name}")
-    if not good:
-        print(f"#   {str(seen)[:800]}")
 
 
 class Session:
@@ -227,5 +219,4 @@ ok("tools are listed without a daemon", len(s.ask("tools/list")["result"]["tools
 wrong, text = s.text("campaigns")
 ok("which a call misses", wrong and "no daemon answers at http://127.0.0.1:9" in text, text)
 s.close()
-print(f"1..{n}")
-sys.exit(failed > 0)
+finish()
