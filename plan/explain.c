@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "plan/legal.h"
 
 enum {
     LOOKED_AT = 20000, /* candidates whose broken rules are counted */
@@ -200,6 +201,14 @@ static void say_rules(struct str *out, struct tally *tally)
     }
 }
 
+static bool any_given(const struct pl_space *space)
+{
+    for (int key = 0; key < PL_LAYOUT_KEYS; key++)
+        if (space->axis[key].given)
+            return true;
+    return false;
+}
+
 /* The change that would admit a layout, as far as PATIENCE allows to look for it. */
 static void say_change(struct str *out, const struct pl_space *space,
                        const struct pl_problem *problem, const struct pl_patience *patience)
@@ -208,9 +217,10 @@ static void say_change(struct str *out, const struct pl_space *space,
     if (one_key(out, space, problem, patience) || other_batch(out, space, problem, patience) ||
         two_keys(out, space, problem, patience))
         return;
-    str_add(out, pl_patience_over(patience)
-                     ? "not found within the time limit"
-                     : "no change of one or two keys helps; omit \"space\" for the model's own");
+    str_add(out, pl_patience_over(patience) ? "not found within the time limit"
+                 : any_given(space)
+                     ? "no change of one or two keys helps; omit \"space\" for the model's own"
+                     : "neither another number of devices nor a global_batch near this one helps");
 }
 
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
@@ -222,6 +232,8 @@ bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
     struct pl_layout layout;
 
     buf[0] = '\0';
+    if (pl_model_unsupported(buf, size, problem)) /* no space helps */
+        return true;
     if (has_any(&layout, space, problem, patience))
         return false;
     pl_space_product(space, problem, 0, NULL, count_rules, &t);

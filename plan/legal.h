@@ -21,6 +21,10 @@ void pl_breaks(struct pl_check *check, const char *key, const char *fmt, ...)
  * trainer's. */
 void pl_trainer_supports(struct pl_check *check);
 
+/* Has the problem's model what its trainer cannot train in any layout? Then BUF gets the sentence
+ * that says so, with all that it is; a short BUF loses its end. */
+bool pl_model_unsupported(char *buf, size_t size, const struct pl_problem *problem);
+
 /* What of it depends on several keys at once, a function a trainer: pl_trainer.limits. */
 void pl_partune_limits(struct pl_check *check);
 void pl_megatron_limits(struct pl_check *check);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "plan/legal.h"
 
 static const double GIB = 1 << 30;
 
@@ -571,6 +572,8 @@ int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
                        plan->legal, plan->exact ? "" : " that were examined",
                        pl_layout_text(text, &plan->smallest), plan->smallest_bytes / GIB,
                        pl_memory_offered(problem->cluster, headroom) / GIB, stages);
+    if (pl_model_unsupported(text, sizeof(text), problem))
+        return err_set(error, -ENOENT, "%s", text);
     if (!plan->exact || !pl_space_explain(text, sizeof(text), space, problem, patience))
         snprintf(text, sizeof(text), "no legal layout was found within the time limit");
     return err_set(error, -ENOENT, "%s", text);

@@ -414,15 +414,20 @@ void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
     pl_layout_derive(layout);
 }
 
-static void of_the_model(struct pl_check *check)
+/* What a model has, and whether the trainer can train it. */
+struct need {
+    bool wanted, able;
+    const char *key, *what;
+};
+
+enum { MAX_NEEDS = 64 };
+
+static size_t needs(struct need ret[MAX_NEEDS], const struct pl_problem *problem)
 {
-    const struct pl_model *model = check->problem->model;
-    const struct pl_trainer *trainer = check->problem->trainer;
+    const struct pl_model *model = problem->model;
+    const struct pl_trainer *trainer = problem->trainer;
     const bool all = trainer->by == PL_BY_ALL;
-    const struct {
-        bool wanted, able;
-        const char *key, *what;
-    } need[] = {
+    const struct need need[] = {
         {model->mlp == PL_GELU, trainer->gelu, "mlp", "gelu"},
         {model->norm == PL_LAYERNORM, trainer->layernorm, "norm", "layernorm"},
         {model->positions == PL_LEARNED, trainer->learned, "positions", "learned"},
@@ -438,10 +443,39 @@ static void of_the_model(struct pl_check *check)
 #include "plan/features.def"
     };
 
-    for (size_t i = 0; i < ARRAY_LEN(need); i++)
+    _Static_assert(ARRAY_LEN(need) <= MAX_NEEDS, "needs[] is too short");
+    memcpy(ret, need, sizeof(need));
+    return ARRAY_LEN(need);
+}
+
+static void of_the_model(struct pl_check *check)
+{
+    const struct pl_trainer *trainer = check->problem->trainer;
+    struct need need[MAX_NEEDS];
+    size_t count = needs(need, check->problem);
+
+    for (size_t i = 0; i < count; i++)
         if (need[i].wanted && !need[i].able)
             pl_breaks(check, need[i].key, "trainer %s does not support %s %s", trainer->name,
                       need[i].key, need[i].what);
+}
+
+bool pl_model_unsupported(char *buf, size_t size, const struct pl_problem *problem)
+{
+    AUTO_STR lacks = {0};
+    struct need need[MAX_NEEDS];
+    size_t count = needs(need, problem);
+
+    for (size_t i = 0; i < count; i++)
+        if (need[i].wanted && !need[i].able)
+            str_addf(&lacks, "%s%s %s", lacks.len ? ", " : "", need[i].key, need[i].what);
+    if (!lacks.len)
+        return false;
+    snprintf(buf, size,
+             "trainer %s cannot train this model in any layout: it does not support %s "
+             "(rule trainer-supports); trainer \"any\" plans every model",
+             problem->trainer->name, str_text(&lacks));
+    return true;
 }
 
 static void unsupported(struct pl_check *check, const struct pl_layout_key *key, int value)

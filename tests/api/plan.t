@@ -95,7 +95,7 @@ has "and the reason why it waits" "$(cat body)" '"reason":"preparing the space"'
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null
 start
-ok "a kill in between loses nothing" wait_for 120 state "$id" '"state":"done"'
+ok "a kill in between loses nothing" wait_for 400 state "$id" '"state":"done"'
 has "and the reason disappears" "$(cat state)" '"reason":"budget"'
 
 # ---- work without a bound holds up none that has one

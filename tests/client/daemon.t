@@ -48,6 +48,10 @@ sed -e 's/megatron/torchtitan/' -e 's/"zero": \[3\]/"zero": [1]/' zero.json >one
 ok "an unsupported value gets the nearest supported one" text '"zero": \[[02]\] instead of \[1\];' "$partune" plan one.json
 sed 's/"zero": \[3\]/"zero": [1]/' zero.json >one.json
 ok "and it is right" text '^ *1  .*tp2' "$partune" plan one.json
+printf '{"model": "deepseek-v3", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "deepspeed"}' >lacks.json
+ok "a model that a trainer cannot train is named first" \
+    text '^  trainer deepspeed cannot train this model in any layout: .* mtp > 0 .*trainer "any"' "$partune" plan lacks.json
+ok "and no list is explained that is not there" sh -c '! grep -q "variants differ" out'
 printf '{"model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "megatron",
  "space": {"tp": [1, 2, 4], "pp": [1, 2, 4]}}' >fold.json
 families() { # options: different ones among the first eight layouts, without the flags that make variants

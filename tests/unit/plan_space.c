@@ -194,6 +194,22 @@ static void an_empty_space_says_which_rules_exclude_it_and_what_would_help(void 
     }
 }
 
+static void a_model_that_the_trainer_cannot_train_is_named_whole(void **state)
+{
+    struct world x = world_of("deepseek-v3", "dgx-h100", 16, 512, "deepspeed");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s = space_of(&x, "{}");
+    char text[2048];
+
+    (void)state;
+    assert_true(pl_space_explain(text, sizeof(text), &s, &p, NULL));
+    assert_non_null(strstr(
+        text,
+        "trainer deepspeed cannot train this model in any layout: it does not support mtp > 0 "));
+    assert_non_null(strstr(text, "trainer \"any\""));
+    assert_null(strstr(text, "candidates"));
+}
+
 static void a_space_with_a_layout_has_nothing_to_explain(void **state)
 {
     struct world x = world_cpu("tiny-moe", 4, 8, "partune");
@@ -573,6 +589,7 @@ int main(void)
         cmocka_unit_test(keys_without_meaning_do_not_exclude),
         cmocka_unit_test(derived_keys_restrict),
         cmocka_unit_test(an_empty_space_says_which_rules_exclude_it_and_what_would_help),
+        cmocka_unit_test(a_model_that_the_trainer_cannot_train_is_named_whole),
         cmocka_unit_test(a_space_with_a_layout_has_nothing_to_explain),
         cmocka_unit_test(rules_are_counted_over_the_whole_product),
         cmocka_unit_test(large_products_are_sampled_evenly),

@@ -183,27 +183,31 @@ static void campaign_to_plan(json_t *body)
         json_object_del(body, more[i]);
 }
 
-static void print_left_out(const struct cl *client, double equivalents)
+/* What a list does not show of the layouts that it stands for. */
+struct left_out {
+    double variants, equivalents;
+};
+
+static void print_left_out(struct left_out left_out)
 {
-    if (!client->args.unfold)
+    if (left_out.variants > 0)
         puts("variants differ in zero_scope and flags (sp, overlap)\n(--unfold lists each)");
-    if (equivalents > 0)
+    if (left_out.equivalents > 0)
         printf("%.0f equivalent layouts are omitted\n(the same seconds and memory as one that is "
                "listed)\n",
-               equivalents);
+               left_out.equivalents);
 }
 
-/* The layouts of the answer PLAN; returns how many equivalent ones it omits. */
-static double print_layouts(const struct cl *client, const json_t *plan)
+static struct left_out print_layouts(const struct cl *client, const json_t *plan)
 {
     struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
-    double equivalents = 0;
+    struct left_out left_out = {0};
     json_t *it;
     size_t i;
 
     json_array_foreach(json_object_get(plan, "items"), i, it) {
         char rate[32], b[24];
-        double mfu = cl_number(it, "mfu");
+        double mfu = cl_number(it, "mfu"), variants = cl_number(it, "variants.count");
 
         cl_table_add(&t, 0, "%zu", i + 1);
         cl_table_add(&t, 1, "%s", cl_string(it, "text"));
@@ -211,19 +215,21 @@ static double print_layouts(const struct cl *client, const json_t *plan)
         cl_table_add(&t, 3, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
         cl_table_add(&t, 4, "%.4g", cl_number(it, "seconds.total"));
         cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
-        if (cl_number(it, "variants.count") > 0)
-            cl_table_add(&t, 6, "+ %.0f, down to %.1f %%", cl_number(it, "variants.count"),
+        if (variants > 0) {
+            cl_table_add(&t, 6, "+ %.0f, down to %.1f %%", variants,
                          100 *
                              (cl_number(it, "variants.worst") / cl_number(it, "tokens_per_s") - 1));
+            left_out.variants += variants;
+        }
         cl_table_add(&t, 7, "%s", cl_string(it, "why"));
-        equivalents += cl_number(it, "equivalents");
+        left_out.equivalents += cl_number(it, "equivalents");
     }
     if (t.rows)
         cl_table_print(client, &t, stdout);
     else
         printf("  %s\n", cl_string(plan, "reason"));
     cl_table_done(&t);
-    return equivalents;
+    return left_out;
 }
 
 int cl_plan(struct cl *client)
@@ -259,7 +265,7 @@ int cl_plan(struct cl *client)
                cl_number(plan, "legal"));
     printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(plan, "legal"),
            cl_number(plan, "fitting"));
-    print_left_out(client, print_layouts(client, plan));
+    print_left_out(print_layouts(client, plan));
     print_excluded(client, plan);
     return CL_OK;
 }
