@@ -1,5 +1,6 @@
 #include "base/base.h"
 
+#include <ctype.h>
 #include <errno.h>
 
 static void *slot(const struct opt_set *set, const struct opt *option)
@@ -221,22 +222,55 @@ int opt_from_argv(int *ret_operands, struct opt_set *set, int argc, char **argv,
     return 0;
 }
 
+enum { LEFT_COLUMN = 30, HELP_WIDTH = 100 };
+
+void opt_columns(const char *left, const char *right, FILE *out)
+{
+    int column = fprintf(out, "  %-*s", LEFT_COLUMN, left);
+
+    if (column > 2 + LEFT_COLUMN)
+        column = HELP_WIDTH; /* no word has room */
+    while (*right) {
+        int word = (int)strcspn(right, " ");
+
+        if (column + 1 + word > HELP_WIDTH)
+            column = fprintf(out, "\n  %*s", LEFT_COLUMN, "") - 1;
+        column += fprintf(out, " %.*s", word, right);
+        right += word + (int)strspn(right + word, " ");
+    }
+    fputc('\n', out);
+}
+
+static void help_row(const struct opt *option, FILE *out)
+{
+    AUTO_STR left = {0}, right = {0};
+
+    if (option->letter)
+        str_addf(&left, "-%c, --%s", option->letter, option->name);
+    else
+        str_addf(&left, "    --%s", option->name);
+    if (option->type != OPT_FLAG)
+        str_addf(&left, " %s", option->metavar ? option->metavar : "N");
+    str_add(&right, option->help);
+    if (option->standard && *option->standard && option->type != OPT_FLAG)
+        str_addf(&right, " (default %s)", option->standard);
+    if (option->env)
+        str_addf(&right, " [$%s]", option->env);
+    opt_columns(str_text(&left), str_text(&right), out);
+}
+
 void opt_help(const struct opt_set *set, FILE *out)
 {
-    fprintf(out, "usage: %s\n\noptions:\n", set->usage);
-    for (size_t i = 0; i < set->count; i++) {
-        const struct opt *o = &set->table[i];
-        char left[64];
-        int n = o->letter ? snprintf(left, sizeof(left), "-%c, --%s", o->letter, o->name)
-                          : snprintf(left, sizeof(left), "    --%s", o->name);
+    size_t apart = set->count - set->last;
 
-        if (o->type != OPT_FLAG)
-            snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->metavar ? o->metavar : "N");
-        fprintf(out, "  %-30s %s", left, o->help);
-        if (o->standard && *o->standard && o->type != OPT_FLAG)
-            fprintf(out, " (default %s)", o->standard);
-        if (o->env)
-            fprintf(out, " [$%s]", o->env);
-        fputc('\n', out);
+    fprintf(out, "usage: %s\n", set->usage);
+    if (set->about)
+        fprintf(out, "\n%c%s.\n", toupper((unsigned char)*set->about), set->about + 1);
+    for (size_t i = 0; i < set->count; i++) {
+        if (i == apart)
+            fprintf(out, "\n%s:\n", set->last_title);
+        else if (i == 0)
+            fputs("\noptions:\n", out);
+        help_row(&set->table[i], out);
     }
 }

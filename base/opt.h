@@ -46,6 +46,9 @@ struct opt_set {
     const char **origin; /* one for each row: "default", "file", "environment", "command line" */
     char **owned;
     size_t nowned, owned_cap;
+    const char *about;      /* a sentence for the help, what this does; or NULL */
+    size_t last;            /* rows at the table's end that the help lists apart, below ... */
+    const char *last_title; /* ... "common options" */
 };
 
 /* Fill VALUES with the defaults. */
@@ -62,6 +65,9 @@ int opt_from_argv(int *ret_operands, struct opt_set *set, int argc, char **argv,
                   int stop_at_operand, struct err *error);
 
 void opt_help(const struct opt_set *set, FILE *out); /* usage and the list of options */
+/* A line of a help in two columns, as opt_help() prints them: RIGHT is broken between words, and
+ * begins below a LEFT that is too long. */
+void opt_columns(const char *left, const char *right, FILE *out);
 
 /* What a manual page has besides the options. The texts are roff; a leading line with a dot is a
  * macro. */

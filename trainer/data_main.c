@@ -40,9 +40,9 @@ static const struct opt options[] = {
      "stop after about SIZE of input; 0: all"},
     {"force", 'f', OPT_FLAG, AT(force), 0, 0, "false", NULL, NULL,
      "replace a data set of that name"},
-    {"help", 'h', OPT_FLAG, AT(help), 0, 0, "false", NULL, NULL, "print this list and exit"},
+    {"help", 'h', OPT_FLAG, AT(help), 0, 0, "false", NULL, NULL, "print this help and exit"},
     {"manual", 0, OPT_FLAG, AT(manual), 0, 0, "false", NULL, NULL,
-     "print the manual page, as roff, and exit"},
+     "print the manual page in roff and exit"},
     {"version", 0, OPT_FLAG, AT(version), 0, 0, "false", NULL, NULL, "print the version and exit"},
 };
 

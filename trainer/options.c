@@ -146,17 +146,18 @@ const char *tr_options_keep(struct tr_options *options, const char *text)
     return options->owned[options->nowned++] = mem_strdup(text);
 }
 
-/* "zero_scope" as "zero-scope", with its words in the help. */
+/* "zero_scope" as "zero-scope". */
 static struct opt layout_option(struct tr_options *options, const struct pl_layout_key *key)
 {
     AUTO_FREE char *name = mem_strdup(key->name);
     AUTO_STR help = {0};
+    bool own = key->trainers & PL_BY_PARTUNE;
 
     for (char *p = name; *p; p++)
         if (*p == '_')
             *p = '-';
-    str_addf(&help, "layout: %s", key->name);
-    for (const char *const *w = key->names; w && *w; w++)
+    str_add(&help, own ? key->means : "for other trainers; here only the default is legal");
+    for (const char *const *w = key->names; own && w && *w; w++)
         if (**w)
             str_addf(&help, "%s%s", w == key->names ? ": " : ", ", *w);
     return (struct opt){.name = tr_options_keep(options, name),
@@ -191,7 +192,9 @@ struct tr_options *tr_options_new(void)
                               .table = o->table,
                               .count = n,
                               .usage = "mpiexec -n N partune-train [--config FILE] [options]",
-                              .values = o->value};
+                              .values = o->value,
+                              .last = keys,
+                              .last_title = "layout"};
     opt_init(&o->set);
     return o;
 }

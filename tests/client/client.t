@@ -21,10 +21,12 @@ expect() { # name, exit code, pattern, command...
     fi
 }
 
-verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
-echo "1..$((49 + $(echo "$verbs" | wc -l)))"
+verbs=$("$partune" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
+echo "1..$((51 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "--help prints help"                              0 "submit FILE" "$partune" --help
+expect "no line of help is wider than 100 columns"       0 "" sh -c '{ "$0" --help | grep -v "^exit status"; "$0" verify --help; } | awk "length > 100 { exit 1 }"' "$partune"
+expect "a command's help says what it does"              0 "^Re-run winner and baseline" "$partune" verify --help
 expect "an unknown command offers the nearest"        2 "did you mean .submit" "$partune" submti x
 expect "an unknown option offers the nearest"         2 "did you mean .state" "$partune" ls --sate=ok
 expect "an option of another command is refused"   2 "unknown option" "$partune" ls --pairs 3

@@ -15,7 +15,7 @@ described() { # of a page: what stands behind .TP in OPTIONS
 }
 help_of() {
     if [ "$1" = partune ]; then # its options belong to commands
-        for verb in $(./partune --help | sed -n 's/^  \([a-z-]*\) .*/\1/p'); do ./partune "$verb" --help; done
+        for verb in $(./partune --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'); do ./partune "$verb" --help; done
         ./partune --help
     else
         "./$1" --help

@@ -143,7 +143,12 @@ static const struct opt table[] = {
 
 static struct opt_set options(struct values *v)
 {
-    struct opt_set s = {"t", "t [options]", "daemon", table, ARRAY_LEN(table), v, NULL, NULL, 0, 0};
+    struct opt_set s = {.program = "t",
+                        .usage = "t [options]",
+                        .section = "daemon",
+                        .table = table,
+                        .count = ARRAY_LEN(table),
+                        .values = v};
 
     opt_init(&s);
     return s;

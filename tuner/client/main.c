@@ -25,7 +25,7 @@ static const struct opt options[] = {
     {"json", 'j', OPT_FLAG, OPT_AT(json), 0, 0, NULL, NULL, NULL, "print the server's JSON"},
     {"no-color", 0, OPT_FLAG, OPT_AT(no_color), 0, 0, NULL, NULL, NULL, "no color on a terminal"},
     {"help", 'h', OPT_FLAG, OPT_AT(help), 0, 0, NULL, NULL, NULL,
-     "this text; after a command, its options"},
+     "print this help; after a command, its options"},
     {"version", 0, OPT_FLAG, OPT_AT(version), 0, 0, NULL, NULL, NULL, "print the version"},
     {"dry-run", 'n', OPT_FLAG, OPT_AT(dry_run), 0, 0, NULL, NULL, NULL,
      "validate and count layouts; start nothing"},
@@ -198,14 +198,27 @@ static const struct cl_command commands[] = {
 static const struct cl_tables tables = {
     .commands = commands, .options = options, .common = common_options};
 
+/* Where the help begins a new group of commands. */
+static const struct {
+    const char *first, *title;
+} groups[] = {
+    {"new", "campaigns"},       {"best", "results"},
+    {"trial", "one trial"},     {"importance", "what a campaign shows"},
+    {"worker", "workers"},      {"plan", "plans, without running anything"},
+    {"datasets", "the daemon"}, {"doctor", "this machine and its tools"},
+};
+
 static void usage(FILE *out)
 {
-    fputs("usage: partune [options] COMMAND [operands]\n\n", out);
-    for (size_t i = 0; i < (ARRAY_LEN(commands) - 1); i++) {
-        char left[48];
+    size_t group = 0;
 
-        snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].operands);
-        fprintf(out, "  %-28s %s\n", left, commands[i].help);
+    fputs("usage: partune [options] COMMAND [operands]\n", out);
+    for (const struct cl_command *command = commands; command->name; command++) {
+        AUTO_FREE char *left = mem_printf("%s %s", command->name, command->operands);
+
+        if (group < ARRAY_LEN(groups) && !strcmp(groups[group].first, command->name))
+            fprintf(out, "\n%s:\n", groups[group++].title);
+        opt_columns(left, command->help, out);
     }
     fputs("\n`partune COMMAND --help` lists the options of a command.\n"
           "`last` in place of an ID is the newest campaign.\n"
@@ -234,12 +247,14 @@ static const struct cl_command *find_command(const char *name)
 }
 
 /* The options that COMMAND knows, common ones last; caller frees. */
-static struct opt *options_of(size_t *ret_count, const struct cl_command *cmd)
+static struct opt *options_of(size_t *ret_count, size_t *ret_common, const struct cl_command *cmd)
 {
     struct opt *t = mem_alloc(sizeof(options));
+    size_t own = 0;
 
     *ret_count = 0;
     for (int shared = 0; shared < 2; shared++) {
+        own = shared ? *ret_count : 0;
         for (size_t i = 0; i < (ARRAY_LEN(options) - 1); i++) {
             char word[40];
 
@@ -248,6 +263,7 @@ static struct opt *options_of(size_t *ret_count, const struct cl_command *cmd)
                 t[(*ret_count)++] = options[i];
         }
     }
+    *ret_common = *ret_count - own;
     return t;
 }
 
@@ -368,11 +384,19 @@ static int resolve_last(char **ret, struct cl *client, const struct cl_command *
 static int run_command(const struct cl_command *cmd, int argc, char **argv)
 {
     struct cl c = {.tables = &tables};
-    size_t count;
-    AUTO_FREE struct opt *table = options_of(&count, cmd);
+    size_t count, common;
+    AUTO_FREE struct opt *table = options_of(&count, &common, cmd);
     AUTO_FREE char *line =
         mem_printf("partune %s [options]%s%s", cmd->name, *cmd->operands ? " " : "", cmd->operands);
-    struct opt_set set = {"partune", line, "client", table, count, &c.args, NULL, NULL, 0, 0};
+    struct opt_set set = {.program = "partune",
+                          .usage = line,
+                          .section = "client",
+                          .table = table,
+                          .count = count,
+                          .values = &c.args,
+                          .about = cmd->help,
+                          .last = common,
+                          .last_title = "common options"};
     struct err e = {0};
     char *last = NULL;
     int n = 0, code = CL_USAGE;

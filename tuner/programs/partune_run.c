@@ -55,11 +55,12 @@ static const struct opt table[] = {
      "resource limits of PROGRAM: core, data, fsize, nofile, nproc, cpu"},
     {"user", 'u', OPT_STR, offsetof(struct values, user), 0, 0, NULL, NULL, "NAME",
      "run PROGRAM as this user, who will own the directory"},
-    {"help", 'h', OPT_FLAG, offsetof(struct values, help), 0, 0, NULL, NULL, NULL, "this text"},
+    {"help", 'h', OPT_FLAG, offsetof(struct values, help), 0, 0, NULL, NULL, NULL,
+     "print this help and exit"},
     {"manual", 0, OPT_FLAG, offsetof(struct values, manual), 0, 0, NULL, NULL, NULL,
-     "the manual page, as roff"},
+     "print the manual page in roff and exit"},
     {"version", 0, OPT_FLAG, offsetof(struct values, version), 0, 0, NULL, NULL, NULL,
-     "the version"},
+     "print the version and exit"},
 };
 
 static const struct opt_manual manual = {

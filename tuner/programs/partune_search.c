@@ -38,15 +38,15 @@ static const struct opt option_table[] = {
      .letter = 'h',
      .type = OPT_FLAG,
      .offset = offsetof(struct options, help),
-     .help = "this text"},
+     .help = "print this help and exit"},
     {.name = "manual",
      .type = OPT_FLAG,
      .offset = offsetof(struct options, manual),
-     .help = "the manual page, as roff"},
+     .help = "print the manual page in roff and exit"},
     {.name = "version",
      .type = OPT_FLAG,
      .offset = offsetof(struct options, version),
-     .help = "the version"},
+     .help = "print the version and exit"},
 };
 
 static const struct opt_manual manual = {

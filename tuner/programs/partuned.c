@@ -64,9 +64,10 @@ static const struct opt table[] = {
      "key of the TLS certificate, PEM"},
     {"log", 0, OPT_STR, AT(log), 0, 0, "info", "PARTUNE_LOG", "LEVEL",
      "error, warn, info or debug"},
-    {"help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "print this help"},
-    {"manual", 0, OPT_FLAG, AT(manual), 0, 0, NULL, NULL, NULL, "print the manual page in roff"},
-    {"version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "print the version"},
+    {"help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "print this help and exit"},
+    {"manual", 0, OPT_FLAG, AT(manual), 0, 0, NULL, NULL, NULL,
+     "print the manual page in roff and exit"},
+    {"version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "print the version and exit"},
 };
 
 static const struct opt_manual manual = {
