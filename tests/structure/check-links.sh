@@ -72,14 +72,14 @@ quoted() { # paths of the tree in backticks, up to a wildcard
     done
 }
 
-apart() { # pages that nothing links to
+apart() { # pages and screenshots that nothing links to
     for page in $pages; do
         for target in $(links "$page"); do
             case $target in *://* | '#'*) continue ;; esac
             realpath -m --relative-to=. "$(dirname "$page")/${target%%#*}"
         done
     done | sort -u >"$linked"
-    for page in $pages; do
+    for page in $pages docs/screenshots/*; do
         [ "$page" = README.md ] || grep -qxF "$page" "$linked" || echo "$page"
     done
 }
@@ -127,7 +127,7 @@ echo "1..7"
 say "every relative link and anchor of the documents exists" "$(broken)"
 say "every document named in the sources exists" "$(named)"
 say "every path in backticks exists" "$(quoted)"
-say "every page is linked from another" "$(apart)"
+say "every page is linked from another, every screenshot from a page" "$(apart)"
 say "every page is installed" "$(left_out)"
 say "every table row has as many cells as its header" "$(ragged)"
 say "every picture is SVG with a title, for light and dark" "$(drawn)"
