@@ -257,6 +257,16 @@ void pl_torchtitan_limits(struct pl_check *check)
         pl_breaks(check, "precision",
                   "trainer torchtitan does not support precision %s with experts",
                   pl_precision_names[layout->precision]);
+    if (model->mtp && (layout->pp > 1 || layout->cp > 1))
+        pl_breaks(check, layout->pp > 1 ? "pp" : "cp",
+                  "trainer torchtitan does not support mtp %d with pp %d and cp %d: it predicts "
+                  "several tokens without either only",
+                  model->mtp, layout->pp, layout->cp);
+    if (model->attn_sinks && layout->cp > 1)
+        pl_breaks(check, "cp",
+                  "trainer torchtitan does not support cp %d with attn_sinks: its attention is "
+                  "VarlenAttention",
+                  layout->cp);
     if (layout->precision == PL_NVFP4)
         torchtitan_nvfp4(check);
     if (layout->cuda_graphs && (layout->pp > 1 || layout->ep > 1))
@@ -420,7 +430,48 @@ struct need {
     const char *key, *what;
 };
 
-enum { MAX_NEEDS = 64 };
+enum { MAX_NEEDS = 96 };
+
+/* torchtitan's modules are whole models: words that no one of them has together. Those of
+ * deepseek_v3 come with mla; those of gpt_oss are all there with attn_sinks, or none is. */
+static size_t torchtitan_needs(struct need *ret, const struct pl_model *model)
+{
+    const struct pl_moe *moe = &model->moe;
+    const bool oss = model->attn_sinks, mla = pl_model_is_mla(model),
+               qk_norm = model->qk_norm == PL_QK_HEAD, experts = moe->experts > 0,
+               yarn = model->rope_scaling.kind == PL_ROPE_YARN,
+               llama3 = model->rope_scaling.kind == PL_ROPE_LLAMA3,
+               plain = model->norm != PL_LAYERNORM;
+    const struct need need[] = {
+        {qk_norm && mla, false, "qk_norm", "head with mla"},
+        {qk_norm && oss, false, "qk_norm", "head with attn_sinks"},
+        {mla && oss, false, "mla", "with attn_sinks"},
+        {yarn && !mla && !oss, false, "rope_scaling", "yarn without mla or attn_sinks"},
+        {llama3 && (mla || oss || qk_norm), false, "rope_scaling",
+         "llama3 with mla, attn_sinks or qk_norm"},
+        {model->mtp && !mla, false, "mtp", "> 0 without mla"},
+        {experts && moe->router == PL_ROUTER_SIGMOID && !mla, false, "router",
+         "sigmoid without mla"},
+        {experts && !moe->topk_norm && !mla, false, "topk_norm", "false without mla"},
+        {experts && fabs(moe->scaling - 1) > 0 && !mla, false, "scaling", "without mla"},
+        {experts && moe->n_group > 1 && !mla, false, "n_group", "> 1 without mla"},
+        {oss != (model->mlp == PL_SWIGLU_CLAMPED), false, "mlp",
+         oss ? "other than swiglu-clamped with attn_sinks" : "swiglu-clamped without attn_sinks"},
+        {oss != (model->sliding_window > 0 && model->global_every == 2), false, "sliding_window",
+         oss ? "other than in every second layer with attn_sinks" : "without attn_sinks"},
+        {plain && oss != model->qkv_bias, false, "qkv_bias",
+         oss ? "false" : "true without attn_sinks"},
+        {plain && oss != model->out_bias, false, "out_bias",
+         oss ? "false" : "true without attn_sinks"},
+        {plain && oss != model->mlp_bias, false, "mlp_bias",
+         oss ? "false" : "true without attn_sinks"},
+        {oss != (experts && moe->router_bias), false, "router_bias",
+         oss ? "false" : "true without attn_sinks"},
+    };
+
+    memcpy(ret, need, sizeof(need));
+    return ARRAY_LEN(need);
+}
 
 static size_t needs(struct need ret[MAX_NEEDS], const struct pl_problem *problem)
 {
@@ -443,9 +494,10 @@ static size_t needs(struct need ret[MAX_NEEDS], const struct pl_problem *problem
 #include "plan/features.def"
     };
 
-    _Static_assert(ARRAY_LEN(need) <= MAX_NEEDS, "needs[] is too short");
+    _Static_assert(ARRAY_LEN(need) + 24 <= MAX_NEEDS, "needs[] is too short");
     memcpy(ret, need, sizeof(need));
-    return ARRAY_LEN(need);
+    return ARRAY_LEN(need) +
+           (trainer->by == PL_BY_TORCHTITAN ? torchtitan_needs(ret + ARRAY_LEN(need), model) : 0);
 }
 
 static void of_the_model(struct pl_check *check)

@@ -17,6 +17,9 @@ static const struct {
     {"llama-8b", "dgx-h100", 4, 128},
     {"mixtral-8x7b", "dgx-h100", 8, 256},
     {"deepseek-v3-like", "dgx-h100", 32, 1024},
+    {"deepseek-v3", "dgx-h100", 64, 1024},
+    {"gpt-oss-20b", "dgx-h100", 4, 128},
+    {"qwen3-30b-a3b", "dgx-h100", 4, 128},
     /* nothing is a power of two, and layers do not divide */
     {"{\"name\":\"odd\",\"layers\":10,\"hidden\":720,\"heads\":12,\"kv_heads\":6,\"ffn\":1920,"
      "\"vocab\":1000,\"seq\":240,\"moe\":{\"experts\":12,\"top_k\":3,\"expert_ffn\":360,"

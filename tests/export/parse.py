@@ -120,9 +120,17 @@ def python(text, facts):
     precision = facts["layout"]["precision"]
     narrow, fp8 = precision not in ("fp32", "bf16"), precision.startswith("fp8")  # it has one recipe for fp8
     assert plain.model_spec.model.quantized == (["fp8"] if fp8 else [precision] if narrow else [])
-    assert quantized.model_spec.model.quantized == (["mx"] if fp8 else [precision] if narrow else [])
+    depth = facts["model"].get("mtp", 0)
+    assert quantized.model_spec.model.quantized == (["mx"] if fp8 and not depth else plain.model_spec.model.quantized)
     assert quantized.model_spec.flavor == "9B" and not plain.compile.enable_async_tensor_parallel
     assert plain.compile.enable if narrow else True
+    assert plain.model_spec.model.mtp_layers == quantized.model_spec.model.mtp_layers == depth
+    if depth:
+        assert (plain.loss.mtp_scale, plain.loss.global_vocab_size) == (facts["model"]["mtp_loss_coef"], facts["model"]["vocab"])
+    else:
+        assert plain.loss == "the recipe's"
+    experts = facts["model"].get("moe")
+    assert plain.debug.moe_force_load_balance == (bool(experts.get("force_balance")) if experts else "the recipe's")
     return plain
 
 
@@ -312,8 +320,9 @@ def bridge_rules(c, f):
         megatron_balance(f, m.moe_router_load_balancing_type, m.moe_aux_loss_coeff)
     off = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "account_for_loss_in_pipeline_split",
            "account_for_embedding_in_pipeline_split", "microbatch_group_size_per_vp_stage", "delay_wgrad_compute",
-           "defer_embedding_wgrad_compute", "mtp_num_layers", "cpu_offloading", "fine_grained_activation_offloading")
+           "defer_embedding_wgrad_compute", "cpu_offloading", "fine_grained_activation_offloading")
     assert not any(getattr(m, name) for name in off) and m.cuda_graph_scope is None
+    assert m.mtp_num_layers == (f["model"].get("mtp") or None)
     graphs = graphed(f)
     assert m.cuda_graph_impl == {"modules": "transformer_engine", "iteration": "full_iteration"}.get(graphs, "none")
     assert bool(m.cuda_graph_modules) == (graphs == "modules") and bool(c.rng.te_rng_tracker) == (graphs != "none")

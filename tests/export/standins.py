@@ -89,13 +89,16 @@ Parallelism = record("ParallelismConfig", True, data_parallel_replicate_degree=3
                      pipeline_parallel_schedule_csv="the recipe's", num_pp_microbatches=1, context_parallel_degree=1,
                      context_parallel_load_balancer="headtail", expert_parallel_degree=1)
 Compile = record("CompileConfig", True, enable=True, enable_async_tensor_parallel=True, components=["model"], backend="inductor")
-Trainer = record("Config", True, model_spec=None, training=None, parallelism=None, compile=None, activation_checkpoint="the recipe's")
+Debug = record("DebugConfig", True, moe_force_load_balance="the recipe's")
+Trainer = record("Config", True, model_spec=None, loss="the recipe's", training=None, parallelism=None, compile=None, debug=None,
+                 activation_checkpoint="the recipe's")
+MTPLoss = types.SimpleNamespace(Config=record("MTPLoss", True, mtp_scale=0.1, global_vocab_size=None))
 Spec = record("ModelSpec", name="made_up", flavor="9B", model=None)
 
 
 def titan_recipe(facts, quantized):
-    model = types.SimpleNamespace(layers=list(range(facts["model"]["layers"])), dim=facts["model"]["hidden"], quantized=quantized)
-    return Trainer(model_spec=Spec(model=model), training=Training(), parallelism=Parallelism(), compile=Compile())
+    model = types.SimpleNamespace(layers=list(range(facts["model"]["layers"])), dim=facts["model"]["hidden"], quantized=quantized, mtp_layers=0)
+    return Trainer(model_spec=Spec(model=model), training=Training(), parallelism=Parallelism(), compile=Compile(), debug=Debug())
 
 
 def titan_modules(facts, recipe):
@@ -103,22 +106,24 @@ def titan_modules(facts, recipe):
         made[name] = types.ModuleType(name)
         made[name].__dict__.update(contents)
 
-    def registry(flavor, converters=()):
+    def registry(flavor, converters=(), num_mtp_layers=0):
         again = titan_recipe(facts, [c.kind for c in converters]).model_spec
         again.flavor = flavor
+        again.model.mtp_layers = num_mtp_layers
         return again
 
     policy = lambda kind: type(kind, (), {"Config": staticmethod(lambda: kind)})
     converter = lambda name, kind: type(name, (), {"Config": staticmethod(lambda **k: types.SimpleNamespace(kind=kind, **k))})
     made = {}
-    for name in ("torchtitan", "torchtitan.components", "torchtitan.distributed", "torchtitan.models"):
+    for name in ("torchtitan", "torchtitan.components", "torchtitan.distributed", "torchtitan.models", "torchtitan.models.common"):
         module(name)
+    module("torchtitan.models.common.config_utils", decoder_vocab_size=lambda spec: facts["model"]["vocab"])
     module("torchtitan.trainer", Trainer=type("Trainer", (), {"Config": Trainer}))
     module("torchtitan.distributed.activation_checkpoint", FullAC=policy("full"), SelectiveAC=policy("selective"))
     module("torchtitan.components.quantization", Float8LinearConverter=converter("Float8LinearConverter", "fp8"),
            MXFP8LinearConverter=converter("MXFP8LinearConverter", "mxfp8"),
            NVFP4LinearConverter=converter("NVFP4LinearConverter", "nvfp4"))
     module("torchtitan.components.quantization.utils", has_quantization=lambda m: bool(m.quantized))
-    module("torchtitan.models.made_up", model_registry=registry)
+    module("torchtitan.models.made_up", model_registry=registry, MTPLoss=MTPLoss)
     module("torchtitan.models.made_up.config_registry", a_recipe=lambda: recipe)
     return made

@@ -127,6 +127,14 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "trainer deepspeed does not support precision mxfp8"},
         {"tiny-llama", "deepspeed", 2, 32, "{'world':2,'cp':2}", "trainer-supports",
          "trainer deepspeed does not support cp > 1"},
+        {"deepseek-v3", "torchtitan", 8, 32, "{'world':8,'cp':8,'zero':2}", "trainer-supports",
+         "trainer torchtitan does not support mtp 1 with pp 1 and cp 8: it predicts several tokens "
+         "without either only"},
+        {"gpt-oss-20b", "torchtitan", 8, 32, "{'world':8,'cp':2,'zero':2}", "trainer-supports",
+         "trainer torchtitan does not support cp 2 with attn_sinks: its attention is "
+         "VarlenAttention"},
+        {"qwen2.5-7b", "torchtitan", 8, 32, "{'world':8,'zero':2}", "trainer-supports",
+         "trainer torchtitan does not support qkv_bias true without attn_sinks"},
         {"gpt-1.4B", "torchtitan", 2, 32, "{'world':2,'zero':2}", "trainer-supports",
          "trainer torchtitan does not support mlp gelu"},
         {"tiny-llama", "partune", 6, 30, "{'world':6,'zero':3,'shard':4}", "shard-divides",

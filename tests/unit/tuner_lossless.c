@@ -50,10 +50,7 @@ static const struct {
 } own[] = {
     {"partune", "local", {"partune"}, {"gelu-moe", "capacity", "deepseek-v3", "gpt-oss-20b"}},
     {"megatron", "dgx-h100", {"megatron", "megatron-bridge"}, {"theta"}},
-    {"torchtitan",
-     "dgx-h100",
-     {"torchtitan"},
-     {"gpt-22B", "gpt-175B", "gelu-moe", "capacity", "deepseek-v3", "gpt-oss-20b", "qwen3-8b"}},
+    {"torchtitan", "dgx-h100", {"torchtitan"}, {"gpt-22B", "gpt-175B", "gelu-moe", "capacity"}},
     {"deepspeed", "dgx-h100", {"deepspeed"}, {"deepseek-v3"}}, /* its module of prediction */
 };
 

@@ -64,6 +64,11 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
                 "torchtitan outside DualPipeV");
     tn_gap_threads(findings, in);
     tn_gap_flag(findings, in, "cuda_graphs", l->cuda_graphs, "torchtitan up to v0.2.2");
+    if (in->model->mtp)
+        tn_finding_add(findings, "model.mtp", "torchtitan up to v0.2.2 predicts one token");
+    if (in->model->moe.experts && in->model->moe.force_balance)
+        tn_finding_add(findings, "model.moe.force_balance",
+                       "in another section in each release up to v0.2.2: set it by hand");
     if (l->tp > 1 && !l->sp)
         tn_finding_add(findings, "sp", "sequence parallelism is always on with tensor parallelism");
     if (l->etp > 1 && l->etp != l->tp)
@@ -300,6 +305,9 @@ static void set_training(struct str *out, const struct tn_export_in *in)
              l->precision == PL_FP32 ? "float32" : "bfloat16");
     str_add(out, "    training.enable_cpu_offload = False\n");
     str_addf(out, "    training.disable_cuda_graphs = %s\n", graphed(l) ? "False" : "True");
+    if (in->model->moe.experts)
+        str_addf(out, "    config.debug.moe_force_load_balance = %s\n",
+                 in->model->moe.force_balance ? "True" : "False");
 }
 
 /* Our own cut, module by module. */
@@ -379,18 +387,14 @@ static const char *converter(int precision)
                                    : "Float8LinearConverter";
 }
 
-/* A recipe's linear layers may be quantized already: unless that is fp8, its model is made anew, as
- * the layout has it. */
-static void set_precision(struct str *out, const struct pl_layout *layout)
+/* A recipe's linear layers may be quantized already, and it has no modules of prediction: unless it
+ * is as the layout and the model have it, its model is made anew. */
+static void set_model(struct str *out, const struct pl_model *model, const struct pl_layout *layout)
 {
-    bool narrow = layout->precision >= PL_FP8, always = layout->precision >= PL_MXFP8;
+    bool narrow = layout->precision >= PL_FP8;
+    bool always = layout->precision >= PL_MXFP8 || model->mtp;
     const char *indent = always ? "    " : "        ";
 
-    if (narrow || layout->tp_overlap)
-        str_add(out, "    config.compile.enable = True\n"
-                     "    config.compile.components = [\"model\", \"loss\"]\n");
-    str_addf(out, "    config.compile.enable_async_tensor_parallel = %s\n",
-             layout->tp_overlap ? "True" : "False");
     if (!always)
         str_addf(out, "    if %shas_quantization(config.model_spec.model):\n",
                  narrow ? "not " : "");
@@ -401,9 +405,25 @@ static void set_precision(struct str *out, const struct pl_layout *layout)
     if (narrow)
         str_addf(out, "%snarrow = %s.Config(%s, model_compile_enabled=True)\n", indent,
                  converter(layout->precision),
-                 always ? "fqns=[\"layers.\"]" : "filter_fqns=[\"lm_head\"]");
-    str_addf(out, "%sconfig.model_spec = models.model_registry(config.model_spec.flavor", indent);
-    str_add(out, narrow ? ", converters=[narrow])\n" : ")\n");
+                 layout->precision >= PL_MXFP8 ? "fqns=[\"layers.\"]"
+                                               : "filter_fqns=[\"lm_head\"]");
+    str_addf(out, "%sconfig.model_spec = models.model_registry(config.model_spec.flavor%s", indent,
+             narrow ? ", converters=[narrow]" : "");
+    if (model->mtp)
+        str_addf(out,
+                 ", num_mtp_layers=%d)\n    config.loss = models.MTPLoss.Config(mtp_scale=%g, "
+                 "global_vocab_size=decoder_vocab_size(config.model_spec)",
+                 model->mtp, model->mtp_loss_coef);
+    str_add(out, ")\n");
+}
+
+static void set_compile(struct str *out, const struct pl_layout *layout)
+{
+    if (layout->precision >= PL_FP8 || layout->tp_overlap)
+        str_add(out, "    config.compile.enable = True\n"
+                     "    config.compile.components = [\"model\", \"loss\"]\n");
+    str_addf(out, "    config.compile.enable_async_tensor_parallel = %s\n",
+             layout->tp_overlap ? "True" : "False");
 }
 
 /* A shipped recipe of a model of these sizes, or "". */
@@ -416,7 +436,15 @@ static const char *recipe(const struct pl_model *model)
         {32, 4096, 14336, 128256, 0, "llama3:llama3_8b"},
         {80, 8192, 28672, 128256, 0, "llama3:llama3_70b"},
         {126, 16384, 53248, 128256, 0, "llama3:llama3_405b"},
+        {27, 2048, 10944, 102400, 64, "deepseek_v3:deepseek_v3_16b"},
         {61, 7168, 18432, 129280, 256, "deepseek_v3:deepseek_v3_671b"},
+        {28, 1024, 3072, 151936, 0, "qwen3:qwen3_0_6b"},
+        {28, 2048, 6144, 151936, 0, "qwen3:qwen3_1_7b"},
+        {40, 5120, 17408, 151936, 0, "qwen3:qwen3_14b"},
+        {64, 5120, 25600, 151936, 0, "qwen3:qwen3_32b"},
+        {48, 2048, 0, 151936, 128, "qwen3:qwen3_30b_a3b"},
+        {24, 2880, 0, 201088, 32, "gpt_oss:gpt_oss_20b"},
+        {36, 2880, 0, 201088, 128, "gpt_oss:gpt_oss_120b"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
@@ -427,17 +455,20 @@ static const char *recipe(const struct pl_model *model)
     return "";
 }
 
-static void write_imports(struct str *out, const struct pl_layout *layout)
+static void write_imports(struct str *out, const struct pl_model *model,
+                          const struct pl_layout *layout)
 {
     str_add(out, "\nimport importlib\nimport os\n\n");
     if (layout->precision >= PL_FP8)
         str_addf(out, "from torchtitan.components.quantization import %s\n",
                  converter(layout->precision));
-    if (layout->precision < PL_MXFP8)
+    if (layout->precision < PL_MXFP8 && !model->mtp)
         str_add(out, "from torchtitan.components.quantization.utils import has_quantization\n");
     if (layout->recompute != PL_RECOMPUTE_NONE)
         str_addf(out, "from torchtitan.distributed.activation_checkpoint import %s\n",
                  layout->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC");
+    if (model->mtp)
+        str_add(out, "from torchtitan.models.common.config_utils import decoder_vocab_size\n");
     str_add(out, "from torchtitan.trainer import Trainer\n");
 }
 
@@ -447,7 +478,7 @@ static void write_python(struct str *out, const struct tn_export_in *in,
     (void)lost;
     str_add(out, "#\n# PYTHONPATH=FOLDER_OF_THIS_FILE torchrun ... -m torchtitan.train --module "
                  "NAME_OF_THIS_FILE --config partune_layout\n");
-    write_imports(out, in->layout);
+    write_imports(out, in->model, in->layout);
     str_addf(out,
              "\n# module:function of a shipped recipe of the same model\n"
              "RECIPE = os.environ.get(\"TORCHTITAN_RECIPE\", \"%s\")\n",
@@ -464,7 +495,8 @@ static void write_python(struct str *out, const struct tn_export_in *in,
     set_training(out, in);
     set_parallelism(out, in);
     set_recompute(out, in->layout);
-    set_precision(out, in->layout);
+    set_compile(out, in->layout);
+    set_model(out, in->model, in->layout);
     str_add(
         out,
         "    return config\n\n\ndef partune_layout() -> Trainer.Config:\n"
