@@ -300,7 +300,7 @@ static enum outcome try_micro_batches(const struct search *search, struct pick *
     return ret;
 }
 
-/* Every even number of virtual stages: layers, or layers with embedding and loss, in equal runs. */
+/* Every number of virtual stages that the trainer can cut the layers into. */
 static enum outcome try_stages(const struct search *search, struct pick *pick,
                                const struct pl_layout *layout)
 {
@@ -310,11 +310,9 @@ static enum outcome try_stages(const struct search *search, struct pick *pick,
 
     for (int vp = 1;
          layout->pp * vp <= layers && (vp == 1 || layout->pp > 1) && spend(search, STEP); vp++) {
-        int runs = layout->pp * vp;
         enum outcome got;
 
-        if (!stages_may_be(search, layout->pp, vp) ||
-            (vp > 1 && layers % runs && (layers + 2) % runs))
+        if (!stages_may_be(search, layout->pp, vp))
             continue;
         one.vp = vp;
         one.stages = pl_stages_auto(search->problem, layout->pp, vp);

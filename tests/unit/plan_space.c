@@ -397,6 +397,7 @@ static void the_default_baseline_is_what_an_engineer_starts_from(void **state)
     struct world dense = world_of("llama-70b", "dgx-h100", 16, 512, "megatron");
     struct world small = world_of("llama-8b", "dgx-h100", 4, 512, "torchtitan");
     struct world far = world_of("llama-70b", "dgx-h100", 32, 64, "megatron");
+    struct world prime = world_of("deepseek-v3", "dgx-h100", 256, 8192, "megatron");
 
     (void)state;
     assert_true(l.world == 512 && l.ep == 8 && l.tp == 2 && l.sp && l.pp > 1 && l.vp > 1 &&
@@ -410,6 +411,8 @@ static void the_default_baseline_is_what_an_engineer_starts_from(void **state)
     far.w.seq = 131072;
     l = default_of(&far, "");
     assert_true(l.world == 256 && l.cp > 1 && l.tp <= 8);
+    l = default_of(&prime, ""); /* 61 layers: interleaved, with stages of several lengths */
+    assert_true(l.world == 2048 && l.vp > 1 && l.stages != PL_STAGES_EVEN && l.overlap_moe_a2a);
 }
 
 /* Inside a package of two before the node; and the largest batch that fits where nothing is piped.
