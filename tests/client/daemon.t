@@ -36,6 +36,10 @@ ok "which check accepts" text "legal layouts" "$partune" check hf.json
 ok "and plan" text "legal layouts, .* fit" "$partune" plan hf.json
 ok "plan takes another model by its repository" text "legal layouts" "$partune" plan hf.json --model meta-llama/Llama-2-7b-hf
 ok "plan takes a campaign file, too" text "legal layouts, .* fit" "$partune" plan first.json
+ok "and a model on a cluster without a file" text "^global_batch 512;" \
+    "$partune" plan --top 2 --model llama-8b --cluster dgx-h100 --nodes 2 --trainer megatron
+has "ranked for them" "$(cat out)" "^   1  .* bf16"
+ok "but not both" exits 2 "$partune" plan first.json --nodes 2
 for trainer in megatron torchtitan deepspeed; do
     ok "a campaign of $trainer on another cluster is written" \
         sh -c '"$0" new --force --model mixtral-8x7b --cluster dgx-h100 --nodes 2 --trainer "$1" --launcher simulated new.json' "$partune" "$trainer"

@@ -211,6 +211,8 @@ void cl_strip_comments(char *text);
 int cl_model_of(json_t **ret, const char *name, const char *from, struct err *error);
 /* The same for "model" of BODY. */
 int cl_model_in(json_t *body, const char *from, struct err *error);
+/* The campaign that `partune new` would write from the options, without asking; an exit code. */
+int cl_new_campaign(json_t **ret, const struct cl *client);
 /* Puts the option --model, if there is one, into BODY; an exit code. */
 int cl_model_option(const struct cl *client, json_t *body);
 

@@ -166,8 +166,10 @@ static const struct cl_command commands[] = {
     {"worker", "ID", 1, 1, " name folder exec mpiexec devices patience ", cl_worker,
      "run trials of a campaign with launcher `remote` on this machine"},
     {"workers", "", 0, 0, " ", cl_workers, "list the workers known to the daemon"},
-    {"plan", "[FILE]", 0, 1, " top example unfold model ", cl_plan,
-     "rank the layouts of a campaign file by the cost model; runs no trial"},
+    {"plan", "FILE | --model NAME", 0, 1, " top example unfold model cluster nodes trainer ",
+     cl_plan,
+     "rank the layouts of a campaign file, or of a model on a cluster, by the cost model; runs no "
+     "trial"},
     {"import", "TARGET FILE", 2, 2, " model world ", cl_import,
      "convert another trainer's configuration to a layout, for a baseline"},
     {"project", "ID --sizes N,N,...", 1, 1, " sizes scaling layouts on ", cl_project,

@@ -303,30 +303,46 @@ static void write_campaign(struct str *out, const struct wish *wish)
                  "}\n");
 }
 
-static int print_without_comments(const char *text)
+static struct wish wish_of(const struct cl *client)
+{
+    return (struct wish){.model = client->args.model,
+                         .cluster = client->args.cluster,
+                         .trainer = client->args.trainer,
+                         .launcher = client->args.launcher,
+                         .nodes = client->args.nodes};
+}
+
+static int without_comments(json_t **ret, const char *text)
 {
     AUTO_FREE char *plain = mem_strdup(text);
-    AUTO_JSON *campaign = NULL;
     struct err e = {0};
 
     cl_strip_comments(plain);
-    if (jx_parse(&campaign, plain, strlen(plain), &e) < 0) {
+    if (jx_parse(ret, plain, strlen(plain), &e) < 0) {
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
-    cl_print_json(campaign);
     return CL_OK;
+}
+
+int cl_new_campaign(json_t **ret, const struct cl *client)
+{
+    struct wish wish = wish_of(client);
+    AUTO_STR text = {0};
+    int code = choose(&wish, false);
+
+    if (code != CL_OK)
+        return code;
+    write_campaign(&text, &wish);
+    return without_comments(ret, str_text(&text));
 }
 
 int cl_new(struct cl *client)
 {
     const char *path = client->noperands ? client->operand[0] : "campaign.json";
     bool out = str_eq(path, "-");
-    struct wish wish = {.model = client->args.model,
-                        .cluster = client->args.cluster,
-                        .trainer = client->args.trainer,
-                        .launcher = client->args.launcher,
-                        .nodes = client->args.nodes};
+    struct wish wish = wish_of(client);
+    AUTO_JSON *campaign = NULL;
     AUTO_STR text = {0};
     struct err e = {0};
     int code;
@@ -339,8 +355,12 @@ int cl_new(struct cl *client)
     if (code != CL_OK)
         return code;
     write_campaign(&text, &wish);
-    if (out && client->args.json)
-        return print_without_comments(str_text(&text));
+    if (out && client->args.json) {
+        code = without_comments(&campaign, str_text(&text));
+        if (code == CL_OK)
+            cl_print_json(campaign);
+        return code;
+    }
     if (out) {
         fputs(str_text(&text), stdout);
         return CL_OK;

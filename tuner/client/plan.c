@@ -232,6 +232,32 @@ static struct left_out print_layouts(const struct cl *client, const json_t *plan
     return left_out;
 }
 
+/* What is asked: a file, or a model on a cluster; an exit code. */
+static int plan_body(json_t **ret, const struct cl *client)
+{
+    int code;
+
+    if (!client->noperands && !client->args.model) {
+        fprintf(stderr, "partune: plan needs a FILE, --model NAME or --example NAME\n");
+        return CL_USAGE;
+    }
+    if (client->noperands && (client->args.cluster || client->args.nodes || client->args.trainer)) {
+        fprintf(stderr, "partune: --cluster, --nodes and --trainer go with --model and without a "
+                        "FILE, which has its own\n");
+        return CL_USAGE;
+    }
+    code = client->noperands ? cl_load(ret, client->operand[0]) : cl_new_campaign(ret, client);
+    if (code == CL_OK)
+        code = cl_model_option(client, *ret);
+    if (code != CL_OK)
+        return code;
+    campaign_to_plan(*ret);
+    json_object_set_new(*ret, "top", json_integer(client->args.top));
+    if (client->args.unfold)
+        json_object_set_new(*ret, "fold", json_false());
+    return CL_OK;
+}
+
 int cl_plan(struct cl *client)
 {
     AUTO_JSON *body = NULL, *plan = NULL;
@@ -239,26 +265,19 @@ int cl_plan(struct cl *client)
 
     if (client->args.example)
         return plan_example(client);
-    if (!client->noperands) {
-        fprintf(stderr, "partune: plan needs a FILE, or --example NAME\n");
-        return CL_USAGE;
-    }
-    code = cl_load(&body, client->operand[0]);
+    code = plan_body(&body, client);
     if (code == CL_OK)
-        code = cl_model_option(client, body);
-    if (code != CL_OK)
-        return code;
-    campaign_to_plan(body);
-    json_object_set_new(body, "top", json_integer(client->args.top));
-    if (client->args.unfold)
-        json_object_set_new(body, "fold", json_false());
-    code = cl_call(&plan, client, "POST", "/v1/plan", body);
+        code = cl_call(&plan, client, "POST", "/v1/plan", body);
     if (code != CL_OK)
         return code;
     if (client->args.json) {
         cl_print_json(plan);
         return CL_OK;
     }
+    if (!client->noperands)
+        printf("global_batch %.0f; for another, or a seq: partune new FILE, edit it, partune plan "
+               "FILE\n",
+               cl_number(body, "workload.global_batch"));
     if (json_is_false(json_object_get(plan, "exact")))
         printf("%.0f legal layouts were examined within the time limit, the most promising "
                "first; the space has more\n",
