@@ -81,7 +81,8 @@ attack() { # name, text
         return
     fi
     is "$1: four honest requests are served" "$(honest)" 4
-    $C -X PATCH -H "$A" -H "$J" -d "{\"notes\":\"during $1\"}" "$url/v1/campaigns/$id" >/dev/null
+    is "$1: a change is accepted" "$(curl -s -m 60 -o body -w '%{http_code}' -X PATCH -H "$A" -H "$J" \
+        -d "{\"notes\":\"during $1\"}" "$url/v1/campaigns/$id")" 200
     ok "$1: the event stream continues" wait_for 20 grep -q "during $1" live
     kill -TERM "$mob"
     wait "$mob"
