@@ -54,6 +54,14 @@ int db_attempt_run(struct db *writer, const char *campaign, int64_t trial, int64
 
 int db_attempt_end(struct db *writer, const struct db_attempt *at, struct err *error)
 {
+#define DEVICE_S                                                                                   \
+    "coalesce((SELECT devices * max(0, ended - started) / 1000.0 FROM attempt"                     \
+    " WHERE campaign = ?1 AND n = ?2 AND attempt = ?3), 0)"
+    static const char *const costs[] = {
+        "UPDATE trial SET device_s = coalesce(device_s, 0) + " DEVICE_S
+        " WHERE campaign = ?1 AND n = ?2",
+        "UPDATE campaign SET device_s = device_s + " DEVICE_S ", rev = rev + 1 WHERE id = ?1",
+    };
     int r = db_do(writer, error,
                   "UPDATE attempt SET state = 'ended', ended = ?4, outcome = ?5, failure = ?6, "
                   "exit_code = ?7,"
@@ -65,12 +73,8 @@ int db_attempt_end(struct db *writer, const struct db_attempt *at, struct err *e
     r = guarded(r, at->attempt, "ended", error);
     if (r < 0)
         return r;
-    r = db_do(writer, error,
-              "UPDATE campaign SET device_s = device_s + coalesce((SELECT devices * max(0, ended - "
-              "started) / 1000.0"
-              " FROM attempt WHERE campaign = ?1 AND n = ?2 AND attempt = ?3), 0), rev = rev + 1 "
-              "WHERE id = ?1",
-              "sii", at->campaign, at->n, at->attempt);
+    for (size_t i = 0; r >= 0 && i < ARRAY_LEN(costs); i++)
+        r = db_do(writer, error, costs[i], "sii", at->campaign, at->n, at->attempt);
     return r < 0 ? r : 0;
 }
 

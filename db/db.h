@@ -199,6 +199,11 @@ struct db_trial {
     int64_t created, started, ended;
     double seconds;
     int64_t rev;
+    int64_t fidelity;     /* number of the campaign's fidelity, from 1; DB_NULL: the full size */
+    const char *run;      /* JSON: the smaller problem that it runs, and what that measured */
+    const char *inferred; /* JSON: what the search makes of that for the full size */
+    int64_t devices;      /* that it holds while it runs */
+    double device_s;      /* devices x seconds of its attempts that have ended */
 };
 
 /* An empty row: every measurement NAN, every time and reference DB_NULL. */
@@ -231,15 +236,22 @@ int db_trial_cancel_queued(struct db *writer, const char *campaign, int64_t now,
 /* Planned memory as the trainer reported it, before the trial ends. */
 int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
                      const char *memory_json, struct err *error);
-/* All successful measurements of the layout of TRIAL: TRIAL itself and its repeats, in order. */
+/* What the search makes of smaller TRIAL for the full size. */
+int db_trial_infer(struct db *writer, const char *campaign, int64_t trial,
+                   const char *inferred_json, struct err *error);
+/* Smaller trials of a campaign that have begun, and their device-seconds. */
+int db_trial_smaller(int64_t *ret_count, double *ret_device_s, struct db *db, const char *campaign,
+                     struct err *error);
+/* All successful measurements of the layout of TRIAL: TRIAL itself and its repeats, in order.
+ * Smaller trials are none. */
 int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                    const char *campaign, int64_t trial, struct err *error);
 /* All successful measurements of the layouts that were measured again, verification excepted, those
  * of one layout together. */
 int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                       const char *campaign, struct err *error);
-/* First trials (no repeats) of the MAX layouts with the highest single measurement, of the whole
- * job or of each device, verification excepted. */
+/* First trials (no repeats) of the MAX layouts with the highest single measurement at full size, of
+ * the whole job or of each device, verification excepted. */
 int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
                      bool per_device, struct err *error);
 
@@ -266,7 +278,7 @@ int db_attempt_progress(struct db *writer, const char *campaign, int64_t trial, 
                         int64_t offset, struct err *error);
 int db_attempt_run(struct db *writer, const char *campaign, int64_t trial, int64_t attempt,
                    const char *job, int64_t now, struct err *error);
-/* -ESTALE if it has ended before. Adds its device-seconds to the campaign. */
+/* -ESTALE if it has ended before. Adds its device-seconds to its trial and the campaign. */
 int db_attempt_end(struct db *writer, const struct db_attempt *at, struct err *error);
 /* All attempts that have not ended. */
 int db_attempt_open_list(struct db_attempt **ret, int *ret_count, struct db *db,

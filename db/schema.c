@@ -9,7 +9,9 @@
  *   meta         small named values: instance
  *   campaign     one row a campaign; JSON columns hold what is shown, never what is searched by;
  *                in state `deleted` it is being removed, and nobody sees it (removal.c)
- *   trial        (campaign, n): state and result; n counts 1, 2, ... and is never reused
+ *   trial        (campaign, n): state and result; n counts 1, 2, ... and is never reused. With a
+ *                fidelity it ran a smaller problem: `run` has what that was and measured, the columns
+ *                of the layout's own results are NULL, and `inferred` is what the search makes of it
  *   trial_tally  rows of trial by state and kind, kept by triggers, so that progress bars and the
  *                totals of lists cost no scan (schema 1: trial_count, by state)
  *   attempt      each launch of a trial; `offset` says how much of its event file is in table step
@@ -180,6 +182,19 @@ static const char *const migrations[] = {
     " WHERE json_extract(resolved, '$.trial.min_steps') < 2;"
     "UPDATE campaign SET resolved = json_set(resolved, '$.trial.max_steps', 2)"
     " WHERE json_extract(resolved, '$.trial.max_steps') < 2;",
+
+    /* 5: trials of smaller problems, and what each trial costs. */
+    "ALTER TABLE trial ADD COLUMN fidelity INTEGER;"
+    "ALTER TABLE trial ADD COLUMN run TEXT;"
+    "ALTER TABLE trial ADD COLUMN inferred TEXT;"
+    "ALTER TABLE trial ADD COLUMN devices INTEGER;"
+    "ALTER TABLE trial ADD COLUMN device_s REAL;"
+    "UPDATE trial SET devices = coalesce((SELECT max(a.devices) FROM attempt a"
+    "  WHERE a.campaign = trial.campaign AND a.n = trial.n),"
+    "  json_extract(layout, '$.world') * coalesce(json_extract(layout, '$.threads'), 1)),"
+    " device_s = (SELECT sum(a.devices * max(0, a.ended - a.started) / 1000.0) FROM attempt a"
+    "  WHERE a.campaign = trial.campaign AND a.n = trial.n);"
+    "CREATE INDEX trial_fidelity ON trial (campaign) WHERE fidelity IS NOT NULL;",
 };
 
 int db_latest_version(void)

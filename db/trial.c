@@ -59,6 +59,11 @@ static const struct db_column columns[] = {
     I(ended),
     R(seconds),
     I(rev),
+    I(fidelity),
+    T(run),
+    T(inferred),
+    I(devices),
+    R(device_s),
     {0},
 };
 
@@ -90,6 +95,9 @@ void db_trial_blank(struct db_trial *ret)
         .started = DB_NULL,
         .ended = DB_NULL,
         .seconds = NAN,
+        .fidelity = DB_NULL,
+        .devices = DB_NULL,
+        .device_s = NAN,
     };
 }
 
@@ -250,7 +258,7 @@ int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err 
         "?6, mfu = ?7,"
         " step_ms = ?8, step_ms_p10 = ?9, step_ms_p90 = ?10, step_ms_ci95 = ?11, phases = ?12,"
         " memory_planned = coalesce(?13, memory_planned), memory_measured = ?14, memory = ?15,"
-        " loss_first = ?16, loss_last = ?17, failure = ?18, ended = ?19,"
+        " loss_first = ?16, loss_last = ?17, failure = ?18, ended = ?19, run = coalesce(?20, run),"
         " seconds = CASE WHEN started IS NULL THEN NULL ELSE max(0, ?19 - started) / 1000.0 END, "
         "rev = rev + 1"
         " WHERE campaign = ?1 AND n = ?2 AND state IN ('queued', 'starting', 'running')";
@@ -258,11 +266,11 @@ int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err 
 
     if (!db_trial_final(trial->state))
         return err_set(error, -EINVAL, "%s is not a final state", trial->state);
-    r = db_do(writer, error, sql, "sisrrrrrrrrsssrrrsi", trial->campaign, trial->n, trial->state,
+    r = db_do(writer, error, sql, "sisrrrrrrrrsssrrrsis", trial->campaign, trial->n, trial->state,
               trial->tokens_per_s, trial->tokens_per_s_se, trial->tokens_per_s_max, trial->mfu,
               trial->step_ms, trial->step_ms_p10, trial->step_ms_p90, trial->step_ms_ci95,
               trial->phases, trial->memory_planned, trial->memory_measured, trial->memory,
-              trial->loss_first, trial->loss_last, trial->failure, trial->ended);
+              trial->loss_first, trial->loss_last, trial->failure, trial->ended, trial->run);
     return guarded(r, trial->campaign, trial->n, trial->state, error);
 }
 
@@ -285,6 +293,34 @@ int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
               "sis", campaign, trial, memory_json);
 
     return guarded(r, campaign, trial, "planned", error);
+}
+
+int db_trial_infer(struct db *writer, const char *campaign, int64_t trial,
+                   const char *inferred_json, struct err *error)
+{
+    int r = db_do(writer, error,
+                  "UPDATE trial SET inferred = ?3, rev = rev + 1"
+                  " WHERE campaign = ?1 AND n = ?2 AND fidelity IS NOT NULL",
+                  "sis", campaign, trial, inferred_json);
+
+    return guarded(r, campaign, trial, "inferred", error);
+}
+
+int db_trial_smaller(int64_t *ret_count, double *ret_device_s, struct db *db, const char *campaign,
+                     struct err *error)
+{
+    sqlite3_stmt *st;
+    int r = db_query(&st, db, error,
+                     "SELECT count(started), coalesce(sum(device_s), 0) FROM trial"
+                     " INDEXED BY trial_fidelity WHERE campaign = ? AND fidelity IS NOT NULL",
+                     "s", campaign);
+
+    if (r == 0 && (r = db_next(db, st, error)) == 1) {
+        *ret_count = sqlite3_column_int64(st, 0);
+        *ret_device_s = sqlite3_column_double(st, 1);
+        sqlite3_reset(st);
+    }
+    return r < 0 ? r : 0;
 }
 
 /* Rows of trials of a query that follows "SELECT <columns> FROM trial". */
@@ -317,7 +353,7 @@ int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct 
     return read_trials(ret, ret_count, db, arena,
                        "n IN (SELECT ?2 UNION ALL"
                        " SELECT n FROM trial WHERE campaign = ?1 AND repeat_of = ?2)"
-                       " AND +state = 'ok' AND kind <> 'verify' ORDER BY n",
+                       " AND +state = 'ok' AND kind <> 'verify' AND +fidelity IS NULL ORDER BY n",
                        campaign, trial, error);
 }
 
@@ -330,7 +366,8 @@ int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, stru
                        "+n > ?2 AND n IN (SELECT repeat_of FROM trial"
                        " WHERE campaign = ?1 AND repeat_of IS NOT NULL"
                        " UNION SELECT n FROM trial WHERE campaign = ?1 AND repeat_of IS NOT NULL)"
-                       " AND +state = 'ok' AND kind <> 'verify' ORDER BY coalesce(repeat_of, n), n",
+                       " AND +state = 'ok' AND kind <> 'verify' AND +fidelity IS NULL"
+                       " ORDER BY coalesce(repeat_of, n), n",
                        campaign, 0, error);
 }
 
@@ -339,10 +376,10 @@ int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const
 {
     static const char whole[] =
         "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
-        " AND kind <> 'verify' ORDER BY tokens_per_s DESC LIMIT ?";
+        " AND kind <> 'verify' AND fidelity IS NULL ORDER BY tokens_per_s DESC LIMIT ?";
     static const char each[] =
         "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
-        " AND kind <> 'verify'"
+        " AND kind <> 'verify' AND fidelity IS NULL"
         " ORDER BY tokens_per_s / json_extract(layout, '$.world') DESC LIMIT ?";
     sqlite3_stmt *st;
     int count = 0;

@@ -50,6 +50,9 @@ static int add_trial(struct db *w, struct rng *rng, int64_t now, struct err *e)
         .started = now,
         .ended = now + 8000,
         .seconds = 8,
+        .fidelity = DB_NULL,
+        .devices = 8,
+        .device_s = 64,
     };
     int64_t n;
     int r = db_trial_add(&n, w, &t, e);

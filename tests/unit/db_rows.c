@@ -70,7 +70,8 @@ static int64_t add_trial(struct db *db, const char *id, const char *kind, int64_
                          .tokens_per_s = NAN,
                          .created = 1,
                          .started = DB_NULL,
-                         .ended = DB_NULL};
+                         .ended = DB_NULL,
+                         .fidelity = str_eq(kind, "small") ? 1 : DB_NULL};
     struct err e = {0};
     int64_t n = -1;
 
@@ -371,6 +372,28 @@ static void leaders_count_repeats_with_their_layout(void **state)
 
 /* Trials of one page after another, while rows come, go and move between them: those that stay
  * where they are appear once. */
+static void smaller_trials_are_never_results_of_their_layout(void **state)
+{
+    struct store s;
+    struct err e;
+    int64_t leader[4], count = -1;
+    double device_s = -1;
+    int n;
+
+    (void)state;
+    open_store(&s, "smaller");
+    add_campaign(s.db, "one");
+    add_measured(s.db, "one", 10);
+    settle(s.db, "one", add_trial(s.db, "one", "small", DB_NULL), "ok", 99);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", false, &e), 0);
+    assert_true(n == 1 && leader[0] == 1);
+    assert_int_equal(db_trial_infer(s.db, "one", 1, "{}", &e), -ESTALE); /* it was measured */
+    assert_int_equal(db_trial_infer(s.db, "one", 2, "{}", &e), 0);
+    assert_int_equal(db_trial_smaller(&count, &device_s, s.db, "one", &e), 0);
+    assert_true(count == 0 && device_s == 0); /* it never began */
+    close_store(&s);
+}
+
 static void pages_continue_after_the_last_row(void **state)
 {
     enum { ROWS = 12, PAGE = 5 };
@@ -664,6 +687,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_campaign_moves_only_from_the_states_named),
     cmocka_unit_test(a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothing),
     cmocka_unit_test(leaders_count_repeats_with_their_layout),
+    cmocka_unit_test(smaller_trials_are_never_results_of_their_layout),
     cmocka_unit_test(pages_continue_after_the_last_row),
     cmocka_unit_test(pages_of_campaigns_outlive_deletions),
     cmocka_unit_test(event_ids_never_go_back),

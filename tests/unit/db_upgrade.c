@@ -78,6 +78,7 @@ static void check_rows(struct db *db)
     struct db_trial *t = NULL;
     struct err e = {0};
     int64_t total = 0, counted = 0;
+    double spent = 0;
     int n = 0;
 
     assert_int_equal(db_campaign_list(&c, &n, &total, db, &a, &f, &e), 0);
@@ -86,6 +87,12 @@ static void check_rows(struct db *db)
     assert_int_equal(counted, c[0].trials);
     assert_int_equal(db_trial_list(&t, &n, &total, db, &a, c[0].id, &f, &e), 0);
     assert_int_equal(total, 3);
+    for (int i = 0; i < n; i++) {
+        assert_true(t[i].fidelity == DB_NULL && !t[i].run && !t[i].inferred);
+        assert_true(t[i].devices == 8 && t[i].device_s >= 0);
+        spent += t[i].device_s;
+    }
+    assert_float_equal(spent, c[0].device_s, 1e-9 + 1e-9 * spent);
     f.state = "ok";
     f.sort = "tokens_per_s";
     f.descending = true;
