@@ -93,6 +93,18 @@ bool str_ends(const char *text, const char *suffix)
     return n >= m && !memcmp(text + n - m, suffix, m);
 }
 
+bool str_has_word(const char *text, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = text; at && *at; at += strcspn(at, " ")) {
+        at += strspn(at, " ");
+        if (strcspn(at, " ") == n && !strncmp(at, word, n) && n > 0)
+            return true;
+    }
+    return false;
+}
+
 bool str_eq(const char *left, const char *right)
 {
     return left && right && !strcmp(left, right);

@@ -33,6 +33,8 @@ const char *str_text(const struct str *str); /* never NULL */
 
 bool str_starts(const char *text, const char *prefix);
 bool str_ends(const char *text, const char *suffix);
+/* Is WORD one of the words of TEXT (NULL: none), which blanks separate? */
+bool str_has_word(const char *text, const char *word);
 bool str_eq(const char *left, const char *right); /* false when either is NULL */
 
 /* Whole decimal number in [MIN, MAX], nothing before or after it; -EINVAL or -ERANGE otherwise. */

@@ -10,8 +10,9 @@
  *   campaign     one row a campaign; JSON columns hold what is shown, never what is searched by;
  *                in state `deleted` it is being removed, and nobody sees it (removal.c)
  *   trial        (campaign, n): state and result; n counts 1, 2, ... and is never reused. With a
- *                fidelity it ran a smaller problem: `run` has what that was and measured, the columns
- *                of the layout's own results are NULL, and `inferred` is what the search makes of it
+ *                fidelity it ran a smaller problem: `run` has what that was and measured, the
+ *                columns of the layout's own results are NULL, and `inferred` is what the search
+ *                makes of it
  *   trial_tally  rows of trial by state and kind, kept by triggers, so that progress bars and the
  *                totals of lists cost no scan (schema 1: trial_count, by state)
  *   attempt      each launch of a trial; `offset` says how much of its event file is in table step

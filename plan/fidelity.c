@@ -123,6 +123,54 @@ struct pl_trial_limits pl_fidelity_limits(const struct pl_trial_limits *limits,
 static const char *const keys[] = {"replicas", "stage_layers", "micro_batches",
                                    "steps",    "devices",      NULL};
 
+json_t *pl_reduced_json(const struct pl_reduced *reduced)
+{
+    return json_pack("{s:i, s:i, s:o}", "layers", reduced->model.layers, "global_batch",
+                     reduced->workload.global_batch, "layout", pl_layout_json(&reduced->layout));
+}
+
+int pl_reduced_parse(struct pl_reduced *ret, const json_t *json, const struct pl_problem *problem,
+                     struct err *error)
+{
+    struct pl_reduced reduced = {*problem->model, *problem->workload, {0}};
+    struct pl_problem small = pl_reduced_problem(&reduced, problem);
+    int r;
+
+    if ((r = jx_need(json, "layers", error)) < 0 || (r = jx_need(json, "global_batch", error)) < 0)
+        return r;
+    if ((r = jx_get_int(&reduced.model.layers, json, "layers", 1, problem->model->layers, error)) <
+            0 ||
+        (r = jx_get_int(&reduced.workload.global_batch, json, "global_batch", 1,
+                        problem->workload->global_batch, error)) < 0)
+        return r;
+    r = pl_layout_parse(&reduced.layout, json_object_get(json, "layout"), &small, error);
+    if (r < 0)
+        return err_under(error, "/layout");
+    *ret = reduced;
+    return 0;
+}
+
+static json_t *fidelity_json(const struct pl_fidelity *fidelity)
+{
+    const int values[] = {fidelity->replicas, fidelity->stage_layers, fidelity->micro_batches,
+                          fidelity->steps, fidelity->devices};
+    json_t *v = json_object();
+
+    for (size_t i = 0; i < ARRAY_LEN(values); i++)
+        if (values[i] > 0)
+            json_object_set_new(v, keys[i], json_integer(values[i]));
+    return v;
+}
+
+json_t *pl_fidelities_json(const struct pl_fidelity *fidelity, int count)
+{
+    json_t *v = count > 0 ? json_array() : json_string("full");
+
+    for (int i = 0; i < count; i++)
+        json_array_append_new(v, fidelity_json(&fidelity[i]));
+    return v;
+}
+
 static int parse_one(struct pl_fidelity *ret, const json_t *json, struct err *error)
 {
     struct pl_fidelity f = {0};

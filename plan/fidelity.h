@@ -54,6 +54,16 @@ struct pl_problem pl_reduced_problem(const struct pl_reduced *reduced,
 struct pl_trial_limits pl_fidelity_limits(const struct pl_trial_limits *limits,
                                           const struct pl_fidelity *fidelity);
 
+/* What is left as JSON: {"layers", "global_batch", "layout"}. New reference. */
+json_t *pl_reduced_json(const struct pl_reduced *reduced);
+/* The same read back: the rest of RET is as in PROBLEM. Its layout need not be legal. Errors have a
+ * pointer below JSON. */
+int pl_reduced_parse(struct pl_reduced *ret, const json_t *json, const struct pl_problem *problem,
+                     struct err *error);
+
+/* What may be parsed as COUNT fidelities; without any, "full". New reference. */
+json_t *pl_fidelities_json(const struct pl_fidelity *fidelity, int count);
+
 /*
  * Read the key "fidelity" of TRIAL, a campaign's object "trial" or NULL: absent or "full" is
  * none, "auto" those that suit most problems, else one object of limits or an array of up to

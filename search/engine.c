@@ -225,6 +225,20 @@ int se_predict(struct se_predicted *ret, const struct se_search *search,
     return 0;
 }
 
+bool se_inferred(struct se_predicted *ret, const struct se_search *search, int id)
+{
+    const struct se_record *r = se_record_find(search, id);
+    struct se_acquire a;
+    struct se_candidate c;
+
+    if (!r || !r->settled || r->fidelity == 0 || r->outcome.status != SE_OK)
+        return false;
+    setup_acquire(&a, search);
+    se_acquire_one(&c, &a, r->index);
+    predict(ret, search, &a, &c);
+    return true;
+}
+
 static enum se_answer hand_out_at(struct se_trial *ret, struct se_search *search, size_t index,
                                   int repeat_of, int fidelity)
 {

@@ -158,6 +158,9 @@ enum se_answer se_ask(struct se_trial *ret, struct se_search *search);
 /* What TRIAL, at a fidelity, runs. */
 void se_trial_run(struct pl_reduced *ret, const struct se_search *search,
                   const struct se_trial *trial);
+/* What trial ID, which succeeded at a fidelity, lets expect of its layout at full size now: the
+ * posterior, of which other trials are a part, too. False of any other trial. */
+bool se_inferred(struct se_predicted *ret, const struct se_search *search, int id);
 /* "budget", "exhausted" or "converged"; "" before. */
 const char *se_done_reason(const struct se_search *search);
 
@@ -202,12 +205,15 @@ int se_tell_json(struct se_search *search, const json_t *tell, struct err *error
  * model, cluster, workload and trainer in SPEC (no space), and its trials. In a campaign's "search"
  * it is a member of "warm_start":
  *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "stack"?,
- *      "constraints"?, "trials": [{"layout", "status", "tokens_per_s", ...}]}
- * A trial has a layout and the keys of a tell.
+ *      "constraints"?, "trial": {"fidelity"}?, "trials": [{"layout", "fidelity"?, "status",
+ *      "tokens_per_s", ...}]}
+ * A trial has a layout and the keys of a tell, and the number of its fidelity, from 1, unless it
+ * was of the full size.
  */
 enum { SE_MAX_SOURCES = 8, SE_MAX_SOURCE_TRIALS = 200 };
 struct se_past {
     struct pl_layout layout;
+    int fidelity; /* as in struct se_trial */
     struct se_outcome outcome;
 };
 struct se_source {

@@ -5,14 +5,33 @@
 #include "base/base.h"
 #include "search/spec.h"
 #include "search/state.h"
+#include "search/table.h"
 
 /* "simulated" says where its trials come from; the search weighs them all alike. */
 static const char *const source_keys[] = {"campaign", "model",       "cluster",   "workload",
                                           "trainer",  "constraints", "simulated", "trials",
-                                          "rules",    "stack",       NULL};
+                                          "rules",    "stack",       "trial",     NULL};
 static const char *const past_keys[] = {
-    "layout",           "status", "tokens_per_s", "tokens_per_s_se", "peak_memory_bytes",
-    "tokens_per_s_max", NULL};
+    "layout",          "fidelity",          "status",           "tokens_per_s",
+    "tokens_per_s_se", "peak_memory_bytes", "tokens_per_s_max", NULL};
+
+/* Which smaller problem it was, if any. */
+static int parse_fidelity(struct se_past *ret, const json_t *json, const struct se_spec *spec,
+                          struct err *error)
+{
+    struct pl_reduced reduced;
+    int r = jx_get_int(&ret->fidelity, json, "fidelity", 1, PL_MAX_FIDELITIES, error);
+
+    if (r < 0 || ret->fidelity == 0)
+        return r;
+    if (ret->fidelity > spec->nfidelities)
+        return err_at(error, -EINVAL, "/fidelity", "fidelity %d of %d: name them in trial.fidelity",
+                      ret->fidelity, spec->nfidelities);
+    return se_reduce(&reduced, spec, &ret->layout, ret->fidelity)
+               ? 0
+               : err_at(error, -EINVAL, "/fidelity", "the layout has no trial at fidelity %d",
+                        ret->fidelity);
+}
 
 static int parse_past(struct se_past *ret, const json_t *json, const struct se_spec *spec,
                       struct err *error)
@@ -28,6 +47,8 @@ static int parse_past(struct se_past *ret, const json_t *json, const struct se_s
         return err_under(error, "/layout");
     if (!pl_layout_check(&verdict, &p, &ret->layout))
         return err_at(error, -EINVAL, "/layout", "%s", verdict.v[0].text);
+    if ((r = parse_fidelity(ret, json, spec, error)) < 0)
+        return r;
     return se_outcome_parse(&ret->outcome, json, error);
 }
 

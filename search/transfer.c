@@ -157,8 +157,8 @@ static int open_source(struct se_search **ret, const struct se_source *source,
         return r;
     for (int i = 0; i < source->n; i++)
         if (source->trial[i].outcome.status != SE_DISCARD)
-            se_learn(s, (size_t)se_table_find(s->table, &source->trial[i].layout), 0,
-                     &source->trial[i].outcome);
+            se_learn(s, (size_t)se_table_find(s->table, &source->trial[i].layout),
+                     source->trial[i].fidelity, &source->trial[i].outcome);
     for (int q = 0; q < SE_QUANTITIES; q++)
         se_surrogate_fit(&s->surrogate[q]);
     *ret = TAKE(s);

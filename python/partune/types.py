@@ -26,6 +26,7 @@ class Campaign(TypedDict):
     objective: str
     trainer: str
     launcher: str
+    fidelity: Union[Literal["full"], List[Fidelity]]
     space: Optional[Dict[str, Any]]
     progress: Progress
     best: Optional[Standing]
@@ -86,6 +87,7 @@ class CampaignSummary(TypedDict):
     objective: str
     trainer: str
     launcher: str
+    fidelity: Union[Literal["full"], List[Fidelity]]
     space: Optional[Dict[str, Any]]
     progress: Progress
     best: Optional[Standing]
@@ -219,6 +221,14 @@ Failure = TypedDict(
 )
 
 
+class Fidelity(TypedDict, total=False):
+    replicas: int
+    stage_layers: int
+    micro_batches: int
+    steps: int
+    devices: int
+
+
 class Heartbeat(TypedDict):
     state: Literal["held"]
     lease_s: float
@@ -253,6 +263,13 @@ class ImportRequest(TypedDict):
 class Importance(TypedDict):
     simulated: bool
     shares: Dict[str, float]
+
+
+class Inferred(TypedDict):
+    tokens_per_s: float
+    lo: float
+    hi: float
+    p_fits: float
 
 
 class Layout(TypedDict, total=False):
@@ -479,6 +496,8 @@ class Progress(TypedDict):
     budget: Optional[int]
     by_state: Dict[str, int]
     device_s: Optional[float]
+    smaller_trials: int
+    smaller_device_s: Optional[float]
     elapsed_s: Optional[float]
     eta_s: Optional[float]
 
@@ -538,6 +557,26 @@ class Rule(TypedDict):
     rule: str
     key: Optional[str]
     detail: str
+
+
+class _Run(TypedDict):
+    layers: int
+    global_batch: int
+    layout: Layout
+    text: str
+    devices: int
+
+
+class Run(_Run, total=False):
+    tokens_per_s: Optional[float]
+    tokens_per_s_se: Optional[float]
+    tokens_per_s_max: Optional[float]
+    mfu: Optional[float]
+    step_ms: Optional[Dict[str, Any]]
+    phases_ms: Optional[Dict[str, Any]]
+    memory: Dict[str, Any]
+    memory_bytes: Optional[float]
+    loss: Optional[Dict[str, Any]]
 
 
 class _Standing(TypedDict):
@@ -626,6 +665,7 @@ class Trial(TypedDict):
     state: Literal["queued", "starting", "running", "ok", "implausible", "node_fail", "cancelled", "timeout", "pruned", "hang", "oom", "illegal", "numeric", "preempted", "crash"]
     repeat_of: Optional[int]
     attempts: int
+    fidelity: Optional[int]
     layout: Layout
     text: str
     why: Optional[str]
@@ -637,6 +677,10 @@ class Trial(TypedDict):
     phases_ms: Optional[Dict[str, Any]]
     memory: Dict[str, Any]
     loss: Optional[Dict[str, Any]]
+    run: Optional[Run]
+    inferred: Optional[Inferred]
+    devices: Optional[int]
+    device_s: Optional[float]
     created: str
     started: Optional[str]
     ended: Optional[str]

@@ -309,7 +309,7 @@ void landscape_past(struct se_source *ret, const struct landscape *l, struct lan
     while (ret->n < trials && se_ask(&t, s) == SE_TRIAL) {
         struct se_outcome o = outcome_of(landscape_at(l, &t.layout), noise, &r);
 
-        ret->trial[ret->n++] = (struct se_past){t.layout, o};
+        ret->trial[ret->n++] = (struct se_past){.layout = t.layout, .outcome = o};
         se_tell(s, t.id, &o, &e);
     }
 }

@@ -3,6 +3,7 @@
 
 #include "search/search.h"
 #include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
@@ -22,10 +23,12 @@ static int add_job(struct db *writer, void *arg, struct err *error)
 }
 
 int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const struct se_trial *st,
-                        int64_t repeat_of, const char *kind, struct err *error)
+                        const struct pl_reduced *run, int64_t repeat_of, const char *kind,
+                        struct err *error)
 {
     AUTO_JSON *layout = pl_layout_json(&st->layout);
-    AUTO_FREE char *json = jx_dump(layout);
+    AUTO_JSON *run_json = run ? tn_run_json(run) : NULL;
+    AUTO_FREE char *json = jx_dump(layout), *run_text = run ? jx_dump(run_json) : NULL;
     char text[160];
     struct addition ad;
     struct db_trial *t = &ad.row;
@@ -44,12 +47,15 @@ int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const stru
     if (st->predicted.memory_bytes > 0)
         t->predicted_memory = st->predicted.memory_bytes;
     t->predicted_fits = st->predicted.p_fits;
+    t->devices = tn_run_devices(run ? &run->layout : &st->layout);
+    t->fidelity = run ? st->fidelity : DB_NULL;
+    t->run = run_text;
     t->created = clock_wall_ms();
     r = tn_write(campaign->svc, add_job, &ad, error);
 
     if (r < 0)
         return r;
-    tn_campaign_enqueue(campaign, tn_trial_new(&ad.row, &st->layout));
+    tn_campaign_enqueue(campaign, tn_trial_new(&ad.row, campaign->engine->spec, &st->layout, run));
     *ret_n = ad.n;
     return 0;
 }
@@ -60,5 +66,5 @@ int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_l
     struct se_trial st = {.layout = *layout, .predicted = {.p_fits = NAN}};
 
     snprintf(st.why, sizeof(st.why), "%s", why);
-    return tn_trial_add_chosen(ret_n, campaign, &st, repeat_of, kind, error);
+    return tn_trial_add_chosen(ret_n, campaign, &st, NULL, repeat_of, kind, error);
 }

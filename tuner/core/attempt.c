@@ -141,7 +141,7 @@ static void take_line(void *ctx, const char *text, size_t len, int64_t end)
         return;
     if (kind == TN_LINE_STEP)
         take_step(a, json ? json : text, &step);
-    if (!had_plan && a->seen.planned) {
+    if (!had_plan && a->seen.planned && !a->trial->fidelity) {
         free(batch_of(a)->planned);
         batch_of(a)->planned = jx_dump(a->seen.planned);
     }
@@ -243,7 +243,8 @@ static struct tn_attempt *attempt_new(struct tn_trial *trial, int64_t number)
     a->launcher = s->launcher;
     a->trainer = s->trainer;
     a->number = number;
-    a->limits = s->se.limits;
+    a->limits = pl_fidelity_limits(&s->se.limits,
+                                   trial->fidelity ? &s->se.fidelity[trial->fidelity - 1] : NULL);
     if (!strcmp(trial->kind, "verify") && c->verify.steps > 0)
         a->limits.min_steps = a->limits.max_steps = c->verify.steps;
     a->relative =
@@ -262,13 +263,6 @@ static struct tn_attempt *attempt_new(struct tn_trial *trial, int64_t number)
 
 /* ---- the clock ----------------------------------------------------------- */
 
-static double tokens_a_step(const struct tn_attempt *attempt)
-{
-    const struct pl_workload *w = &attempt->campaign->engine->spec->se.workload;
-
-    return (double)w->global_batch * w->seq;
-}
-
 /* Throughput of a trial that was stopped is at most what its median step says, or one step in all
  * its time. */
 static double bound_so_far(const struct tn_attempt *attempt)
@@ -277,7 +271,7 @@ static double bound_so_far(const struct tn_attempt *attempt)
 
     if (isnan(ms))
         ms = (double)(tn_now_ms() - attempt->started);
-    return ms > 0 ? tokens_a_step(attempt) * 1000.0 / ms : NAN;
+    return ms > 0 ? tn_trial_tokens(attempt->trial) * 1000.0 / ms : NAN;
 }
 
 static void check_silence(struct tn_attempt *attempt, uint64_t now)
@@ -314,7 +308,7 @@ static void check_prospects(struct tn_attempt *attempt)
         return;
     mean = s->sum / s->measured;
     variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
-    rate = tokens_a_step(attempt) * 1000.0 / mean;
+    rate = tn_trial_tokens(attempt->trial) * 1000.0 / mean;
     /* d rate / rate = - d mean / mean */
     if (!se_can_win(&max, en->search, (int)attempt->trial->search_id, rate,
                     rate * sqrt((variance > 0 ? variance : 0) / s->measured) / mean, s->measured)) {
@@ -443,21 +437,20 @@ static int run_job(struct db *writer, void *arg, struct err *error)
 static int commit_start(struct tn_attempt *attempt, struct err *error)
 {
     char cpus[4 * TN_MAX_CORES];
-    struct start s = {
-        attempt,
-        {.campaign = attempt->campaign->id,
-         .n = attempt->trial->n,
-         .attempt = attempt->number,
-         .state = "starting",
-         .folder = attempt->relative,
-         .cpus = tn_cpus_text(cpus, sizeof(cpus), attempt->cpus, attempt->ncpus),
-         .job = attempt->job[0] ? attempt->job : NULL,
-         .devices = (int64_t)attempt->trial->layout.world * attempt->trial->layout.threads,
-         .created = clock_wall_ms(),
-         .started = DB_NULL,
-         .ended = DB_NULL,
-         .exit_code = DB_NULL,
-         .signal = DB_NULL}};
+    struct start s = {attempt,
+                      {.campaign = attempt->campaign->id,
+                       .n = attempt->trial->n,
+                       .attempt = attempt->number,
+                       .state = "starting",
+                       .folder = attempt->relative,
+                       .cpus = tn_cpus_text(cpus, sizeof(cpus), attempt->cpus, attempt->ncpus),
+                       .job = attempt->job[0] ? attempt->job : NULL,
+                       .devices = tn_run_devices(&attempt->trial->run.layout),
+                       .created = clock_wall_ms(),
+                       .started = DB_NULL,
+                       .ended = DB_NULL,
+                       .exit_code = DB_NULL,
+                       .signal = DB_NULL}};
 
     return tn_write(attempt->svc, start_job, &s, error);
 }

@@ -9,6 +9,7 @@
 #include "tuner/tuner.h"
 
 struct tn_engine;
+struct tn_spec;
 struct tn_tell;
 
 enum { TN_ID_TEXT = 16 };
@@ -19,9 +20,11 @@ struct tn_trial {
     struct tn_campaign *campaign;
     int64_t n, search_id, attempts;
     char kind[12];
-    struct pl_layout layout;
-    uint64_t not_before; /* monotonic ms: a pause before the next attempt */
-    uint64_t no_room;    /* monotonic ms: since when it waits for cores; 0: it does not */
+    int fidelity;            /* number of the campaign's fidelity; 0: the full size */
+    struct pl_layout layout; /* at full size: what it is about */
+    struct pl_reduced run;   /* what is run: the campaign's problem, or what the fidelity leaves */
+    uint64_t not_before;     /* monotonic ms: a pause before the next attempt */
+    uint64_t no_room;        /* monotonic ms: since when it waits for cores; 0: it does not */
 };
 
 /* Verification at work: pairs of trials, winner first in even pairs, baseline first in odd ones. */
@@ -66,15 +69,31 @@ void tn_campaign_set_state(struct tn_campaign *campaign, const char *state);
 /* Change the state in the database and in memory, with its event. */
 int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
                        const char *reason, struct err *error);
-struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *layout);
+/* RUN: what it runs, of ROW's fidelity; NULL: LAYOUT at full size, in SPEC's problem. */
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct tn_spec *spec,
+                              const struct pl_layout *layout, const struct pl_reduced *run);
 void tn_campaign_clear_queue(struct tn_campaign *campaign);
 void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial);
 
-/* Add the trial CHOSEN of the search to the store and the queue; its number. */
+/* Add the trial CHOSEN of the search to the store and the queue; its number. RUN: what it runs, at
+ * a fidelity. */
 int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const struct se_trial *chosen,
-                        int64_t repeat_of, const char *kind, struct err *error);
+                        const struct pl_reduced *run, int64_t repeat_of, const char *kind,
+                        struct err *error);
 /* Add a trial that the search did not choose (verification). */
 int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_layout *layout,
                  int64_t repeat_of, const char *kind, const char *why, struct err *error);
+
+/* ---- run.c --------------------------------------------------------------- */
+
+/* The problem that TRIAL runs; borrows from it and its campaign. */
+struct pl_problem tn_trial_problem(const struct tn_trial *trial);
+double tn_trial_tokens(const struct tn_trial *trial); /* a step, as it is run */
+int tn_run_devices(const struct pl_layout *layout);   /* that a run of LAYOUT holds */
+/* {"layers", "global_batch", "layout", "text", "devices"} of RUN, as a trial's "run". */
+json_t *tn_run_json(const struct pl_reduced *run);
+/* The trial of ROW, which is ENGINE's. */
+int tn_trial_read(struct tn_trial **ret, const struct db_trial *row, const struct tn_engine *engine,
+                  struct err *error);
 
 #endif

@@ -144,13 +144,15 @@ json_t *tn_draft_json(const struct tn_draft *draft)
               s->se.parallel;
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
-    return json_pack("{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o}", "simulated",
-                     tn_is_simulated(s->launcher->name), "legal", (json_int_t)draft->space.legal,
-                     "fitting", (json_int_t)draft->space.fitting, "exact", draft->space.exact,
-                     "expected_trials", trials, "expected_s", seconds, "baseline",
-                     pl_layout_json(&s->se.baseline), "baseline_rule", s->se.baseline_rule,
-                     "baseline_note", s->se.baseline_note, "reason",
-                     *draft->space.reason ? json_string(draft->space.reason) : json_null());
+    return json_pack(
+        "{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o, s:o, s:o}", "simulated",
+        tn_is_simulated(s->launcher->name), "legal", (json_int_t)draft->space.legal, "fitting",
+        (json_int_t)draft->space.fitting, "exact", draft->space.exact, "expected_trials", trials,
+        "expected_s", seconds, "baseline", pl_layout_json(&s->se.baseline), "baseline_rule",
+        s->se.baseline_rule, "baseline_note", s->se.baseline_note, "reason",
+        *draft->space.reason ? json_string(draft->space.reason) : json_null(), "fidelity",
+        pl_fidelities_json(s->se.fidelity, s->se.nfidelities), "fidelity_note",
+        *s->fidelity_note ? json_string(s->fidelity_note) : json_null());
 }
 
 struct creation {
@@ -234,12 +236,24 @@ static void fill_baseline(struct db_trial *trial, const struct tn_draft *draft, 
     trial->predicted_tokens_per_s = p.tokens_per_s;
     trial->predicted_memory = p.memory_bytes;
     trial->predicted_fits = p.p_fits;
+    trial->devices = tn_run_devices(&s->se.baseline);
     trial->created = clock_wall_ms();
 }
 
 static char *dump_or(const json_t *json, const char *otherwise)
 {
     return json ? jx_dump(json) : mem_strdup(otherwise);
+}
+
+static void log_creation(const struct tn_draft *draft, const char *id, const char *owner)
+{
+    const struct tn_spec *s = spec_of(draft);
+
+    log_info("campaign %s%s created name=\"%s\" legal=%s%zu owner=%s", id,
+             tn_simulated_mark(s->launcher->name), s->name, draft->space.exact ? "" : ">=",
+             draft->space.legal, owner);
+    if (*s->fidelity_note)
+        log_info("campaign %s: smaller trials are %s", id, s->fidelity_note);
 }
 
 /* Store the campaign and bring it into memory, or let its search be prepared. Nothing may fail
@@ -293,16 +307,14 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     }
     *ret = cr.view;
     cr.c.trials = 1;
-    log_info("campaign %s%s created name=\"%s\" legal=%s%zu owner=%s", id,
-             tn_simulated_mark(s->launcher->name), s->name,
-             draft->space.exact ? "" : ">=", draft->space.legal, owner);
+    log_creation(draft, id, owner);
     if (!draft->engine) {
         tn_campaign_prepare(svc, id, draft->space);
         return 0;
     }
     c = tn_campaign_load(svc, &cr.c, tn_engine_ref(draft->engine));
     c->open = 1;
-    tn_campaign_enqueue(c, tn_trial_new(&cr.baseline, &s->se.baseline));
+    tn_campaign_enqueue(c, tn_trial_new(&cr.baseline, s, &s->se.baseline, NULL));
     return 0;
 }
 

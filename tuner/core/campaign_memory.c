@@ -158,7 +158,8 @@ void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial)
     tn_changed(campaign->svc);
 }
 
-struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *layout)
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct tn_spec *spec,
+                              const struct pl_layout *layout, const struct pl_reduced *run)
 {
     struct tn_trial *t = mem_alloc(sizeof(*t));
 
@@ -167,6 +168,9 @@ struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout
     t->search_id = row->search_id;
     t->attempts = row->attempts;
     t->layout = *layout;
+    t->fidelity = row->fidelity == DB_NULL ? 0 : (int)row->fidelity;
+    assert(!run == !t->fidelity);
+    t->run = run ? *run : (struct pl_reduced){spec->se.model, spec->se.workload, *layout};
     snprintf(t->kind, sizeof(t->kind), "%s", row->kind);
     return t;
 }

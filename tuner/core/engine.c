@@ -14,16 +14,27 @@
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
+/* The search must know when its last trial comes, to measure the winner at full size with it: a
+ * baseline outside of its space uses up one. */
+static void share_budget(struct se_spec *se, const struct tn_spec *spec)
+{
+    struct pl_problem p = tn_spec_problem(spec);
+
+    if (se->nfidelities > 0 && se->budget.trials > 1 && !tn_searches(spec, &p, &se->baseline))
+        se->budget.trials--;
+}
+
 int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
                   struct err *error)
 {
     struct se_search *search = NULL;
+    struct se_spec se = (*spec)->se;
     struct tn_engine *en;
     int r;
 
-    (*spec)->se.patience = patience;
-    r = se_search_new(&search, &(*spec)->se, error);
-    (*spec)->se.patience = NULL;
+    se.patience = patience;
+    share_budget(&se, *spec);
+    r = se_search_new(&search, &se, error);
     if (r < 0)
         return r == -E2BIG ? err_under(error, "") : r;
     en = mem_alloc(sizeof(*en));
@@ -66,6 +77,7 @@ struct tn_engine *tn_engine_unref(struct tn_engine *en)
     tn_spec_free(en->spec);
     pthread_mutex_destroy(&en->lock);
     free(en->n_of);
+    free(en->said);
     free(en);
     return NULL;
 }
@@ -107,7 +119,8 @@ static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct
         if (en->n_of[i] == trial->repeat_of)
             repeat = i;
     if (r == 0)
-        r = se_restore(en->search, (int)trial->search_id, &l, repeat, error);
+        r = se_restore_at(en->search, (int)trial->search_id, &l, repeat,
+                          trial->fidelity == DB_NULL ? 0 : (int)trial->fidelity, error);
     if (r < 0)
         return err_wrap(error, "trial %lld", (long long)trial->n);
     tn_engine_name(en, (int)trial->search_id, trial->n);

@@ -19,6 +19,8 @@ struct tn_engine {
     struct se_search *search;
     int64_t *n_of; /* trial number by search id */
     int ids, cap;
+    struct se_predicted *said; /* what was last said of smaller trials, by search id (infer.c) */
+    int said_cap;
 };
 
 /* *SPEC is taken (and NULL afterwards) on success. -ECANCELED if PATIENCE (may be NULL) is over. */
@@ -44,6 +46,17 @@ struct tn_tell {
     int id;
     struct se_outcome outcome;
 };
+/* What the search makes of smaller trials for the full size (infer.c). */
+struct tn_inferred {
+    int64_t n; /* the trial */
+    struct se_predicted full;
+};
+/* Those of which it expects something else than was last said, which is said now: *RET_COUNT of
+ * them, to be freed. Any thread, lock held. */
+struct tn_inferred *tn_infer(int *ret_count, struct tn_engine *en);
+/* Store COUNT of them with their trials. Loop thread. */
+void tn_infer_store(struct tn_service *svc, const char *campaign, const struct tn_inferred *list,
+                    int count);
 /* What a settled trial teaches (outcome.c); SE_DISCARD: nothing. */
 void tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial);
 

@@ -71,16 +71,16 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
     struct tn_campaign *c = tn_campaign_find(svc, at->campaign);
     struct arena a = {0};
     struct db_trial row;
-    struct pl_layout l;
+    struct tn_trial *trial = NULL;
     int r;
 
     if (!c)
         return end_attempt(svc, at, error);
     r = db_trial_get(&row, tn_db(svc), &a, at->campaign, at->n, error);
     if (r == 0)
-        r = tn_engine_layout(&l, c->engine, row.layout, error);
+        r = tn_trial_read(&trial, &row, c->engine, error);
     if (r == 0)
-        r = tn_attempt_recover(c, tn_trial_new(&row, &l), at, error);
+        r = tn_attempt_recover(c, trial, at, error);
     arena_done(&a);
     return r;
 }

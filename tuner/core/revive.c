@@ -89,12 +89,11 @@ static int take_trials(struct tn_campaign *campaign, const char *state, bool que
     int r = db_trial_list(&t, &n, &total, tn_db(campaign->svc), &a, campaign->id, &f, error);
 
     for (int i = 0; r == 0 && i < n; i++) {
-        struct pl_layout l;
+        struct tn_trial *trial = NULL;
 
-        r = tn_engine_layout(&l, campaign->engine, t[i].layout, error);
         campaign->open += strcmp(t[i].kind, "verify") != 0;
-        if (r == 0 && queue)
-            tn_campaign_enqueue(campaign, tn_trial_new(&t[i], &l));
+        if (queue && (r = tn_trial_read(&trial, &t[i], campaign->engine, error)) == 0)
+            tn_campaign_enqueue(campaign, trial);
     }
     arena_done(&a);
     return r;

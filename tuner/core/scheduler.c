@@ -92,6 +92,9 @@ struct ask {
     double spent;
     enum se_answer answer;
     struct se_trial trial;
+    struct pl_reduced run; /* of a smaller trial */
+    struct tn_inferred *inferred;
+    int ninferred;
     int64_t repeat_of; /* trial number, or DB_NULL */
     char reason[64];
 };
@@ -116,6 +119,7 @@ static void ask_work(uv_work_t *work)
 
     pthread_mutex_lock(&k->engine->lock);
     tell_all(k);
+    k->inferred = tn_infer(&k->ninferred, k->engine);
     se_spent(k->engine->search, k->spent);
     k->repeat_of = DB_NULL;
     if (k->want) {
@@ -124,6 +128,8 @@ static void ask_work(uv_work_t *work)
             snprintf(k->reason, sizeof(k->reason), "%s", se_done_reason(k->engine->search));
         if (k->answer == SE_TRIAL && k->trial.repeat_of > 0 && k->trial.repeat_of <= k->engine->ids)
             k->repeat_of = k->engine->n_of[k->trial.repeat_of];
+        if (k->answer == SE_TRIAL && k->trial.fidelity > 0)
+            se_trial_run(&k->run, k->engine->search, &k->trial);
     }
     k->refit_due = se_refit_due(k->engine->search);
     pthread_mutex_unlock(&k->engine->lock);
@@ -158,8 +164,9 @@ static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
         return;
     }
     assert(ask->answer == SE_TRIAL && ask->trial.id > 0);
-    if (tn_trial_add_chosen(&n, campaign, &ask->trial, ask->repeat_of,
-                            ask->repeat_of == DB_NULL ? "search" : "repeat", &e) < 0) {
+    if (tn_trial_add_chosen(&n, campaign, &ask->trial, ask->trial.fidelity > 0 ? &ask->run : NULL,
+                            ask->repeat_of, ask->repeat_of == DB_NULL ? "search" : "repeat",
+                            &e) < 0) {
         give_back(campaign, &ask->trial, &e);
         return;
     }
@@ -231,11 +238,13 @@ static void ask_done(uv_work_t *work, int status)
     (void)status;
     c->asking = c->wanting = false;
     tn_phase(svc)->works--;
+    tn_infer_store(svc, c->id, k->inferred, k->ninferred);
     if (k->want)
         take_answer(c, k);
     if (k->refit_due && !c->refitting && !tn_phase(svc)->closing)
         start_refit(c);
     tn_engine_unref(k->engine);
+    free(k->inferred);
     free(k);
     if (tn_phase(svc)->closing)
         return;

@@ -129,8 +129,8 @@ static void by_exit(struct cause *cause, const struct tn_attempt *left)
 /* No layout wins by doing less: a step is global_batch x seq tokens, whatever the layout. */
 static bool did_other_work(struct cause *cause, const struct tn_attempt *attempt)
 {
-    const struct pl_workload *w = &attempt->campaign->engine->spec->se.workload;
-    double want = (double)w->global_batch * w->seq, least = attempt->seen.tokens_least;
+    const struct pl_workload *w = &attempt->trial->run.workload;
+    double want = tn_trial_tokens(attempt->trial), least = attempt->seen.tokens_least;
 
     if (!(least < want) && !(attempt->seen.tokens_most > want))
         return false;
@@ -146,8 +146,8 @@ static bool did_other_work(struct cause *cause, const struct tn_attempt *attempt
  */
 static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
 {
-    struct pl_problem p = tn_spec_problem(attempt->campaign->engine->spec);
-    const struct pl_layout *l = &attempt->trial->layout;
+    struct pl_problem p = tn_trial_problem(attempt->trial);
+    const struct pl_layout *l = &attempt->trial->run.layout;
     double rate = attempt->seen.tokens_per_s,
            peak = pl_device_peak(&p.cluster->device, l->precision);
     double share = pl_peak_share(&p, l, rate);
@@ -246,18 +246,51 @@ struct settlement {
     struct cause cause;
     struct db_trial t;
     struct db_attempt at;
-    char *failure, *phases, *planned, *reached, *reason;
+    char *failure, *phases, *planned, *reached, *reason, *run;
     bool final, best, paused;
 };
+
+static json_t *column(const char *text)
+{
+    json_t *v = text ? json_loads(text, 0, NULL) : NULL;
+
+    return v ? v : json_null();
+}
+
+/* What a smaller trial measured is a result of its run, not of the layout: one text apart. */
+static void keep_apart(struct settlement *settlement)
+{
+    struct db_trial *t = &settlement->t;
+    AUTO_JSON *run = tn_run_json(&settlement->a->trial->run);
+    AUTO_JSON *measured = json_pack(
+        "{s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:{s:o, s:o}, s:o, s:{s:o, s:o}}",
+        "tokens_per_s", tn_number(t->tokens_per_s), "tokens_per_s_se",
+        tn_number(t->tokens_per_s_se), "tokens_per_s_max", tn_number(t->tokens_per_s_max), "mfu",
+        tn_number(t->mfu), "step_ms", "median", tn_number(t->step_ms), "p10",
+        tn_number(t->step_ms_p10), "p90", tn_number(t->step_ms_p90), "ci95",
+        tn_number(t->step_ms_ci95), "phases_ms", column(t->phases), "memory", "planned",
+        column(t->memory_planned), "measured", column(t->memory_measured), "memory_bytes",
+        tn_number(t->memory), "loss", "first", tn_number(t->loss_first), "last",
+        tn_number(t->loss_last));
+
+    json_object_update(run, measured);
+    settlement->run = jx_dump(run);
+    t->fidelity = settlement->a->trial->fidelity;
+    t->run = settlement->run;
+    t->tokens_per_s = t->tokens_per_s_se = t->tokens_per_s_max = t->mfu = NAN;
+    t->step_ms = t->step_ms_p10 = t->step_ms_p90 = t->step_ms_ci95 = NAN;
+    t->memory = t->loss_first = t->loss_last = NAN;
+    t->phases = t->memory_planned = t->memory_measured = NULL;
+}
 
 static void fill_rows(struct settlement *settlement)
 {
     struct tn_attempt *a = settlement->a;
     const struct tn_seen *seen = &a->seen;
-    struct pl_problem p = tn_spec_problem(a->campaign->engine->spec);
+    struct pl_problem p = tn_trial_problem(a->trial);
     bool ok = settlement->cause.outcome == DB_STATE_OK;
     int64_t now = clock_wall_ms();
-    double mfu = ok ? pl_mfu(&p, &a->trial->layout, seen->tokens_per_s) : -1;
+    double mfu = ok ? pl_mfu(&p, &a->trial->run.layout, seen->tokens_per_s) : -1;
 
     settlement->failure = ok ? NULL : failure_text(&settlement->cause, a);
     settlement->phases = phases_text(seen);
@@ -293,7 +326,10 @@ static void fill_rows(struct settlement *settlement)
         .loss_last = seen->loss_last,
         .failure = settlement->failure,
         .ended = settlement->at.ended,
+        .fidelity = DB_NULL,
     };
+    if (a->trial->fidelity)
+        keep_apart(settlement);
 }
 
 /* ---- one transaction ----------------------------------------------------- */
@@ -409,7 +445,7 @@ static void log_end(const struct settlement *settlement)
     const char *mark = tn_simulated_mark(a->launcher->name);
     char text[160];
 
-    pl_layout_text(text, &a->trial->layout);
+    pl_layout_text(text, &a->trial->run.layout);
     if (settlement->cause.outcome == DB_STATE_OK)
         log_info("campaign %s%s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id, mark,
                  (long long)a->trial->n, text, a->seen.tokens_per_s);
@@ -428,8 +464,8 @@ static void apply(struct settlement *settlement)
 {
     struct tn_attempt *a = settlement->a;
     struct tn_campaign *c = a->campaign;
-    double seconds = (double)(tn_now_ms() - a->started) / 1000.0 * a->trial->layout.world *
-                     a->trial->layout.threads;
+    double seconds =
+        (double)(tn_now_ms() - a->started) / 1000.0 * tn_run_devices(&a->trial->run.layout);
 
     assert(c->running > 0);
     c->running--;
@@ -463,7 +499,8 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
     struct tn_measure m;
     bool better = true;
 
-    if (cause->outcome != DB_STATE_OK || !strcmp(attempt->trial->kind, "verify"))
+    if (cause->outcome != DB_STATE_OK || attempt->trial->fidelity ||
+        !strcmp(attempt->trial->kind, "verify"))
         return false;
     if (db_campaign_get(&row, tn_db(attempt->svc), &arena, attempt->campaign->id, NULL) == 0 &&
         tn_measure_best(&m, NULL, tn_db(attempt->svc), &arena, &row, NULL) == 0)
@@ -492,5 +529,6 @@ int tn_settle(struct tn_attempt *attempt, struct err *error)
     free(s.planned);
     free(s.reached);
     free(s.reason);
+    free(s.run);
     return r == -ESTALE ? 0 : r;
 }

@@ -92,11 +92,17 @@ static int choose_baseline(json_t **ret_rules, struct tn_spec *spec, struct err 
 
 static void resolve(struct tn_spec *spec)
 {
+    json_t *trial;
+
     json_object_set_new(spec->resolved, "model", pl_model_json(&spec->se.model));
     json_object_set_new(spec->resolved, "cluster", pl_cluster_json(&spec->se.cluster));
     json_object_set_new(spec->resolved, "workload", pl_workload_json(&spec->se.workload));
     json_object_set_new(spec->resolved, "baseline", pl_layout_json(&spec->se.baseline));
-    json_object_set_new(spec->resolved, "trial", pl_trial_limits_json(&spec->se.limits));
+    trial = pl_trial_limits_json(&spec->se.limits);
+    if (spec->se.nfidelities > 0)
+        json_object_set_new(trial, "fidelity",
+                            pl_fidelities_json(spec->se.fidelity, spec->se.nfidelities));
+    json_object_set_new(spec->resolved, "trial", trial);
     if (spec->se.stacked.name) /* presets change from release to release */
         json_object_set_new(spec->resolved, "stack", pl_stack_json(&spec->se.stacked));
 }
@@ -124,15 +130,12 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
     add_rules(spec->resolved, svc);
     if ((r = se_spec_parse(&spec->se, spec->resolved, tn_local_cluster(svc), error)) < 0)
         return r;
-    if (spec->se.nfidelities > 0)
-        return err_at(error, -EINVAL, "/trial/fidelity",
-                      "trials of the daemon are of the full size: leave it out, or say \"full\"; "
-                      "partune-search proposes smaller ones");
     if ((r = jx_need(spec->body, "name", error)) < 0 ||
         (r = jx_get_str(&name, spec->body, "name", sizeof(spec->name) - 1, error)) < 0 ||
         (r = jx_get_i64(&spec->priority, spec->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY,
                         error)) < 0 ||
-        (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0)
+        (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0 ||
+        (r = tn_fidelities_admit(spec, svc, error)) < 0)
         return r;
     snprintf(spec->name, sizeof(spec->name), "%s", name);
     if (spec->trainer == tn_kinds_of(svc)->bundled && !spec->launcher->elsewhere &&

@@ -20,8 +20,13 @@ struct tn_spec {
     const struct tn_launcher *launcher;
     const struct tn_trainer *trainer;
     int64_t priority;
-    char *data_path; /* folder of the data set; NULL: synthetic */
+    char *data_path;         /* folder of the data set; NULL: synthetic */
+    char fidelity_note[200]; /* what "auto" leaves out of smaller trials, and why; or "" */
 };
+
+/* Check the fidelities of SPEC, parsed so far, against what its trainer can run less of; "auto"
+ * does without what it cannot. -EINVAL with the pointer of the key. */
+int tn_fidelities_admit(struct tn_spec *spec, const struct tn_service *svc, struct err *error);
 
 int tn_spec_parse(struct tn_spec **ret, json_t **ret_rules, const struct tn_service *svc,
                   const json_t *body, struct err *error); /* any thread */

@@ -22,6 +22,10 @@ struct tn_step_line {
 struct tn_trainer {
     const char *name;
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
+    /* Can it run a problem that has less of WHAT, a key of a fidelity that changes the problem
+     * (replicas, stage_layers, micro_batches)? -EINVAL says why not. NULL: of each. */
+    int (*reduces)(const struct tn_service *svc, const struct tn_spec *spec, const char *what,
+                   struct err *error);
     /* Write what the program needs into attempt->folder, and give its command line (without
      * mpiexec). Where it fails for the layout's own fault, attempt->seen has the error. */
     int (*prepare)(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error);

@@ -13,11 +13,13 @@
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
-static json_t *past_json(const struct se_outcome *outcome, json_t *owned_layout)
+static json_t *past_json(const struct se_outcome *outcome, int64_t fidelity, json_t *owned_layout)
 {
     json_t *v =
         json_pack("{s:o, s:s}", "layout", owned_layout, "status", se_status_names[outcome->status]);
 
+    if (fidelity != DB_NULL)
+        json_object_set_new(v, "fidelity", json_integer((json_int_t)fidelity));
     if (outcome->tokens_per_s > 0)
         json_object_set_new(v, "tokens_per_s", json_real(outcome->tokens_per_s));
     if (outcome->tokens_per_s_se > 0)
@@ -51,7 +53,7 @@ static int trials_of(json_t **ret, struct db *db, const char *id, struct err *er
             continue;
         r = jx_parse(&layout, t[i].layout, strlen(t[i].layout), error);
         if (r == 0)
-            json_array_append_new(all, past_json(&o, layout));
+            json_array_append_new(all, past_json(&o, t[i].fidelity, layout));
     }
     arena_done(&a);
     if (r < 0)
@@ -73,7 +75,7 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *er
     struct arena a = {0};
     struct db_campaign c;
     AUTO_JSON *resolved = NULL, *trials = NULL;
-    json_t *v;
+    json_t *v, *fidelity;
     int r = db_campaign_get(&c, db, &a, id, error);
 
     if (r == -ENOENT)
@@ -90,6 +92,9 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *er
         for (size_t i = 0; i < ARRAY_LEN(kept); i++)
             if (json_object_get(resolved, kept[i]))
                 json_object_set(v, kept[i], json_object_get(resolved, kept[i]));
+        fidelity = json_object_get(json_object_get(resolved, "trial"), "fidelity");
+        if (fidelity)
+            json_object_set_new(v, "trial", json_pack("{s:O}", "fidelity", fidelity));
         *ret = v;
     }
     arena_done(&a);

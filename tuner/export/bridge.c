@@ -352,6 +352,7 @@ const struct tn_exporter tn_export_bridge = {
     .comment = "#",
     .carries = tn_megatron_carries,
     .trainer = "megatron",
+    .says_batch = true,
     .gaps = gaps,
     .rules = tn_megatron_rules,
     .write = write_python,

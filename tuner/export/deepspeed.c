@@ -150,6 +150,7 @@ const struct tn_exporter tn_export_deepspeed = {
     .extension = "json",
     .carries = carries,
     .trainer = "deepspeed",
+    .says_batch = true,
     .gaps = gaps,
     .rules = rules,
     .write = write_json,

@@ -79,6 +79,9 @@ struct tn_exporter {
     /* Arguments that make the target read the file, as export.EXTENSION in a folder of its search
      * path; NULL: it takes the file's path. */
     const char *words;
+    /* The file alone says how many layers the model has, and the global batch: not where a recipe
+     * or a script has them, too. */
+    bool says_layers, says_batch;
     bool even_nodes; /* its launcher starts the same number of processes on every node */
     /* Add what the target has no word for, of the keys that it carries, the model and the workload,
      * and what can be said better of other keys than that they are not carried. May be NULL. */

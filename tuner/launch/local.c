@@ -37,7 +37,7 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
 static struct tn_shape shape_of(const struct tn_attempt *attempt)
 {
     const struct pl_cluster *cl = &attempt->campaign->engine->spec->se.cluster;
-    const struct pl_layout *l = &attempt->trial->layout;
+    const struct pl_layout *l = &attempt->trial->run.layout;
 
     return (struct tn_shape){l->world, cl->devices_per_node, l->threads, cl->oversubscribe};
 }
@@ -99,7 +99,7 @@ static void release(struct tn_attempt *attempt)
 /* One core (or as many as it has threads) for each rank, unless ranks outnumber cores. */
 static void add_binding(struct tn_argv *argv, const struct tn_attempt *attempt)
 {
-    const struct pl_layout *l = &attempt->trial->layout;
+    const struct pl_layout *l = &attempt->trial->run.layout;
     AUTO_STR list = {0};
 
     if (attempt->ncpus != l->world * l->threads)
@@ -139,7 +139,7 @@ static int build(struct tn_argv *argv, struct tn_attempt *attempt, struct err *e
     else
         add_binding(argv, attempt);
     tn_argv_add(argv, "-n");
-    tn_argv_addf(argv, "%d", attempt->trial->layout.world);
+    tn_argv_addf(argv, "%d", attempt->trial->run.layout.world);
     return attempt->trainer->prepare(attempt, argv, error);
 }
 

@@ -4,8 +4,8 @@
  *
  *     "launcher": {"kind": "simulated", "noise": 0.02, "failures": 0, "speed": 100, "seed": 1}
  *
- * A trial's step takes what the cost model says, with the pipeline executed event by event instead
- * of its closed form, times a factor exp(noise x normal) of the trial and one of each step. A
+ * A trial's step takes what the cost model says of the problem that it runs, which may be a smaller
+ * one, with the pipeline executed event by event instead of its closed form, times a factor exp(noise x normal) of the trial and one of each step. A
  * layout that does not fit runs out of memory; `failures` is the share of attempts that crash. The
  * clock runs `speed` times as fast. Same seed, trial and attempt: same result.
  */
@@ -100,9 +100,9 @@ static double step_seconds(const struct tn_attempt *attempt, const struct pl_pro
     struct pl_cost cost;
     double seconds;
 
-    pl_cost_at(&cost, x, &attempt->trial->layout);
+    pl_cost_at(&cost, x, &attempt->trial->run.layout);
     seconds = cost.total;
-    pl_pipe_of(&pipe, &store, x, &attempt->trial->layout);
+    pl_pipe_of(&pipe, &store, x, &attempt->trial->run.layout);
     if (pl_simulate(&t, &pipe, NULL) == 0) {
         double exact = seconds - pl_pipe_seconds(&pipe) + t.total;
 
@@ -134,21 +134,21 @@ static double simulate_events(struct str *out, const struct tn_attempt *attempt,
                               const struct wishes *wishes)
 {
     const struct tn_spec *s = attempt->campaign->engine->spec;
-    struct pl_problem p = tn_spec_problem(s);
+    struct pl_problem p = tn_trial_problem(attempt->trial);
     struct pl_memory memory;
     struct rng rng;
     double ms, start = s->se.trial_start_s, total = 0, sum = 0, sum2 = 0, mean, se;
-    double tokens = (double)s->se.workload.global_batch * s->se.workload.seq;
+    double tokens = tn_trial_tokens(attempt->trial);
     AUTO_JSON *planned = NULL;
     AUTO_FREE char *text = NULL;
     int warm = attempt->limits.warmup_steps, n = attempt->limits.min_steps;
 
     rng_seed(&rng, (uint64_t)wishes->seed * 1000003 + (uint64_t)attempt->trial->n * 101 +
                        (uint64_t)attempt->number);
-    pl_memory_worst(&memory, &p, &attempt->trial->layout);
+    pl_memory_worst(&memory, &p, &attempt->trial->run.layout);
     planned = pl_memory_json(&memory);
     text = jx_dump(planned);
-    line(out, "hello", "\"program\":\"simulated\",\"ranks\":%d", attempt->trial->layout.world);
+    line(out, "hello", "\"program\":\"simulated\",\"ranks\":%d", attempt->trial->run.layout.world);
     line(out, "memory", "\"planned\":%s", text);
     if (memory.total > p.cluster->device.memory_gib * 0x1p30) {
         line(out, "error", "\"class\":\"oom\",\"rank\":%d,\"detail\":\"%.3g GB do not fit\"",

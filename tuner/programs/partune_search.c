@@ -94,8 +94,7 @@ static json_t *run_json(const struct se_search *search, const struct se_trial *t
     struct pl_reduced reduced;
 
     se_trial_run(&reduced, search, trial);
-    return json_pack("{s:i, s:i, s:o}", "layers", reduced.model.layers, "global_batch",
-                     reduced.workload.global_batch, "layout", pl_layout_json(&reduced.layout));
+    return pl_reduced_json(&reduced);
 }
 
 static json_t *trial_json(const struct se_search *search, const struct se_trial *trial)

@@ -44,7 +44,8 @@ static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, c
     if (r < 0)
         return r;
     if (count == 0)
-        return err_set(error, -ENOENT, "trial %lld has no measurement", (long long)trial);
+        return err_set(error, -ENOENT, "trial %lld has no measurement of the full size",
+                       (long long)trial);
     pooled = se_pool(measured(arena, t, count), (size_t)count, spread);
     *ret = (struct tn_measure){.n = trial,
                                .layout = t[0].layout,

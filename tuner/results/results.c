@@ -58,7 +58,7 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     return r;
 }
 
-/* Every successful trial of the campaign, verification excepted. */
+/* Every successful trial of the campaign at full size, verification excepted. */
 static int each_ok(struct tn_service *svc, const char *id,
                    void (*fn)(void *ctx, const struct db_trial *trial, bool simulated), void *ctx,
                    struct err *error)
@@ -74,7 +74,7 @@ static int each_ok(struct tn_service *svc, const char *id,
     if (r == 0)
         r = db_trial_list(&t, &n, &total, tn_db(svc), &a, id, &f, error);
     for (int i = 0; r == 0 && i < n; i++)
-        if (strcmp(t[i].kind, "verify") != 0)
+        if (strcmp(t[i].kind, "verify") != 0 && t[i].fidelity == DB_NULL)
             fn(ctx, &t[i], tn_is_simulated(c.launcher));
     arena_done(&a);
     return r;

@@ -81,7 +81,7 @@ static void add_json(struct str *out, const json_t *value)
 struct row {
     const struct db_trial *trial;
     bool simulated;
-    json_t *layout, *planned, *measured, *failure; /* NULL where there is none */
+    json_t *layout, *planned, *measured, *failure, *run, *inferred; /* NULL where there is none */
 };
 
 static json_t *parsed(const char *json)
@@ -126,7 +126,9 @@ static void add_csv(struct str *out, const struct db_trial *trial, bool simulate
                       .layout = parsed(trial->layout),
                       .planned = parsed(trial->memory_planned),
                       .measured = simulated ? NULL : parsed(trial->memory_measured),
-                      .failure = parsed(trial->failure)};
+                      .failure = parsed(trial->failure),
+                      .run = parsed(trial->run),
+                      .inferred = parsed(trial->inferred)};
 
     for (size_t i = 0; i < ARRAY_LEN(cells); i++) {
         if (cells[i].name) {
@@ -144,6 +146,8 @@ static void add_csv(struct str *out, const struct db_trial *trial, bool simulate
     json_decref(row.planned);
     json_decref(row.measured);
     json_decref(row.failure);
+    json_decref(row.run);
+    json_decref(row.inferred);
 }
 
 /* ---- the file ------------------------------------------------------------ */

@@ -123,10 +123,15 @@ void tn_trial_text(struct str *out, const struct db_trial *trial, bool simulated
     FIELD(out, ",\"state\":", add_string, trial->state);
     FIELD(out, ",\"repeat_of\":", add_integer, trial->repeat_of);
     FIELD(out, ",\"attempts\":", add_integer, trial->attempts);
+    FIELD(out, ",\"fidelity\":", add_integer, trial->fidelity);
     FIELD(out, ",\"layout\":", add_json, trial->layout);
     FIELD(out, ",\"text\":", add_string, trial->layout_text);
     FIELD(out, ",\"why\":", add_string, trial->why);
     add_measurements(out, trial, simulated);
+    FIELD(out, ",\"run\":", add_json, trial->run);
+    FIELD(out, ",\"inferred\":", add_json, trial->inferred);
+    FIELD(out, ",\"devices\":", add_integer, trial->devices);
+    FIELD(out, ",\"device_s\":", add_number, trial->device_s);
     FIELD(out, ",\"created\":", add_time, trial->created);
     FIELD(out, ",\"started\":", add_time, trial->started);
     FIELD(out, ",\"ended\":", add_time, trial->ended);

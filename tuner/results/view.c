@@ -80,13 +80,19 @@ static int add_progress(json_t *view, struct db *db, const struct db_campaign *c
                         const json_t *resolved, bool simulated, struct err *error)
 {
     json_t *by_state = json_object();
+    int64_t smaller = 0;
+    double smaller_s = 0;
     int r = db_campaign_counts(db, campaign->id, add_state, by_state, error);
 
+    if (r == 0)
+        r = db_trial_smaller(&smaller, &smaller_s, db, campaign->id, error);
     json_object_set_new(
         view, "progress",
-        json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "simulated", simulated, "trials",
+        json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "simulated", simulated, "trials",
                   integer(campaign->trials), "budget", integer(campaign->budget_trials), "device_s",
-                  tn_number(campaign->device_s), "elapsed_s", tn_number(elapsed(campaign)), "eta_s",
+                  tn_number(campaign->device_s), "smaller_trials", integer(smaller),
+                  "smaller_device_s", tn_number(smaller_s), "elapsed_s",
+                  tn_number(elapsed(campaign)), "eta_s",
                   tn_number(time_left(campaign, resolved, by_state)), "by_state", by_state));
     return r;
 }
@@ -153,6 +159,14 @@ static json_t *warm_start_view(const json_t *resolved)
                      trials, "simulated", simulated);
 }
 
+/* Which smaller problems its trials may run; "full": none. */
+static json_t *fidelity_view(const json_t *resolved)
+{
+    json_t *v = json_object_get(json_object_get(resolved, "trial"), "fidelity");
+
+    return json_is_array(v) ? json_incref(v) : json_string("full");
+}
+
 int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *campaign,
                      bool with_spec, struct err *error)
 {
@@ -178,6 +192,7 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
     json_object_set_new(v, "launcher", text(campaign->launcher));
     json_object_set_new(v, "simulated", json_boolean(simulated));
     json_object_set_new(v, "warm_start", warm_start_view(resolved));
+    json_object_set_new(v, "fidelity", fidelity_view(resolved));
     json_object_set_new(v, "space", column(campaign->space));
     json_object_set_new(v, "baseline_rule", json_string(tn_baseline_rule(campaign)));
     r = add_progress(v, db, campaign, resolved, simulated, error);

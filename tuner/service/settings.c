@@ -13,6 +13,8 @@ static const char *const parsers[] = {"megatron", "torchtitan", "deepspeed", "js
 
 static const char *const rules[] = {"partune", "megatron", "torchtitan", "deepspeed", "any", NULL};
 
+static const char *const reductions[] = {"replicas", "stage_layers", "micro_batches", NULL};
+
 static const struct conf_key http[] = {
     {.name = "prefix"}, {.name = "allow-host"}, {.name = "allow-origin"}, {0}};
 
@@ -25,6 +27,7 @@ static const struct conf_key trainer[] = {{.name = "command"},
                                           {.name = "dir"},
                                           {.name = "env"},
                                           {.name = "rules", .words = rules},
+                                          {.name = "reduces"},
                                           {0}};
 
 static const struct conf_key slurm[] = {{.name = "mode", .words = modes},
@@ -54,6 +57,25 @@ static const struct conf_section sections[] = {
     {"http", false, http},     {"dataset", true, dataset}, {"trainer", true, trainer},
     {"slurm", false, slurm},   {"webhook", true, webhook}, {0}};
 
+/* Does TEXT hold none but WORDS, with blanks between? */
+static bool only_words(const char *text, const char *const *words)
+{
+    size_t n = 0;
+    int found = 0;
+
+    for (text += strspn(text, " "); *text; text += n + strspn(text + n, " ")) {
+        bool known = false;
+
+        n = strcspn(text, " ");
+        for (size_t i = 0; words[i]; i++)
+            known |= strlen(words[i]) == n && !strncmp(words[i], text, n);
+        if (!known)
+            return false;
+        found++;
+    }
+    return found > 0;
+}
+
 static int check_trainers(const struct conf *conf, struct err *error)
 {
     for (size_t i = 0; i < conf->count; i++) {
@@ -69,6 +91,11 @@ static int check_trainers(const struct conf *conf, struct err *error)
         if (!strcmp(it->key, "env") && (*it->value == '=' || !strchr(it->value, '=')))
             return err_set(error, -EINVAL, "%s:%d: env must be KEY=VALUE, not `%.80s`", conf->path,
                            it->line, it->value);
+        if (!strcmp(it->key, "reduces") && !only_words(it->value, reductions))
+            return err_set(error, -EINVAL,
+                           "%s:%d: reduces must be words of replicas, stage_layers and "
+                           "micro_batches, not `%.80s`",
+                           conf->path, it->line, it->value);
     }
     return 0;
 }

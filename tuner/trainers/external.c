@@ -10,6 +10,7 @@
  *     dir = /opt/megatron
  *     rules = megatron      ; whose legality rules hold; the first {export:TARGET} says unless
  *     given
+ *     reduces = stage_layers  ; the program reads from {config} what smaller problems leave
  *
  * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
  * size of the model or the workload, or one of world, steps, nodes, devices_per_node, folder,
@@ -78,7 +79,9 @@ static const char *data_of(const struct tn_spec *spec)
 struct filling {
     const struct tn_service *svc;
     const struct tn_spec *spec;
+    struct pl_problem problem; /* that is run */
     const struct pl_layout *layout;
+    const struct pl_trial_limits *limits;
     const char *folder; /* of the attempt; "": only to see whether the template is right */
     bool refused;       /* an export's target cannot run or say the layout: the error names it */
 };
@@ -92,7 +95,8 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
 {
     const struct tn_spec *s = fill->spec;
     const struct pl_layout *l = fill->layout;
-    const struct pl_model *m = &s->se.model;
+    const struct pl_model *m = fill->problem.model;
+    const struct pl_workload *w = fill->problem.workload;
     const struct pl_layout_key *k = pl_layout_key_find(name);
     int per_node = s->se.cluster.devices_per_node;
     char digits[16];
@@ -107,13 +111,12 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
         {"experts", m->moe.experts},
         {"top_k", m->moe.top_k},
         {"expert_ffn", m->moe.expert_ffn},
-        {"global_batch", s->se.workload.global_batch},
-        {"seq", s->se.workload.seq},
-        {"steps", s->se.limits.warmup_steps + s->se.limits.max_steps},
+        {"global_batch", w->global_batch},
+        {"seq", w->seq},
+        {"steps", fill->limits->warmup_steps + fill->limits->max_steps},
         {"nodes", (l->world + per_node - 1) / per_node},
         {"devices_per_node", l->world < per_node ? l->world : per_node},
-        {"micro_batches",
-         (double)s->se.workload.global_batch / (l->micro_batch * (l->dp > 0 ? l->dp : 1))},
+        {"micro_batches", (double)w->global_batch / (l->micro_batch * (l->dp > 0 ? l->dp : 1))},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -208,10 +211,10 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
     char date[CLOCK_TEXT];
     const struct tn_wrapper *wrapper;
     const struct tn_exporter *x = tn_exporter_find(&wrapper, target);
-    struct tn_export_in in = {.model = &s->se.model,
-                              .cluster = &s->se.cluster,
+    struct tn_export_in in = {.model = fill->problem.model,
+                              .cluster = fill->problem.cluster,
                               .layout = fill->layout,
-                              .workload = &s->se.workload,
+                              .workload = fill->problem.workload,
                               .campaign = "trial",
                               .campaign_name = s->name,
                               .tokens_per_s = NAN,
@@ -316,9 +319,57 @@ static int build_command(struct tn_argv *argv, struct filling *fill, struct err 
     return r;
 }
 
+/* ---- smaller problems ---------------------------------------------------- */
+
+/* What WORD of a command passes on, as far as its text shows: the number of layers, the batch. */
+static void passes(bool *layers, bool *batch, const char *word)
+{
+    const struct tn_wrapper *wrapper;
+    AUTO_FREE char *target = export_target(word);
+    const struct tn_exporter *x = target ? tn_exporter_find(&wrapper, target) : NULL;
+
+    *layers |= x ? x->says_layers : strstr(word, "{layers}") != NULL;
+    *batch |= x ? x->says_batch
+                : strstr(word, "{global_batch}") != NULL || strstr(word, "{micro_batches}") != NULL;
+}
+
+/* A program that is not given what shrinks would run the whole, and its rate would be taken for
+ * that of the smaller problem. */
+static int reduces(const struct tn_service *svc, const struct tn_spec *spec, const char *what,
+                   struct err *error)
+{
+    const char *p = conf_of(svc, spec, "command"), *said = conf_of(svc, spec, "reduces");
+    bool layers = false, batch = false, wants_layers = !strcmp(what, "stage_layers"), more = true;
+
+    if (str_has_word(said, what))
+        return 0;
+    while (p && more) {
+        AUTO_STR word = {0};
+
+        more = next_word(&word, &p);
+        passes(&layers, &batch, str_text(&word));
+    }
+    if (wants_layers ? layers : batch)
+        return 0;
+    return err_at(
+        error, -EINVAL, "",
+        "the command of trainer \"%s\" does not pass on %s: leave %s out, or say "
+        "\"reduces = %s\" in its section if the program reads that from its configuration",
+        spec->trainer_name,
+        wants_layers ? "the number of layers ({layers}, or an export that says it: "
+                       "megatron, partune)"
+                     : "the batch ({global_batch}, or an export that says it)",
+        what, what);
+}
+
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
-    struct filling fill = {.svc = svc, .spec = spec, .layout = &spec->se.baseline, .folder = ""};
+    struct filling fill = {.svc = svc,
+                           .spec = spec,
+                           .problem = tn_spec_problem(spec),
+                           .layout = &spec->se.baseline,
+                           .limits = &spec->se.limits,
+                           .folder = ""};
     struct tn_argv argv = {0};
     int r = build_command(&argv, &fill, error);
 
@@ -369,7 +420,9 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
     AUTO_FREE char *path = mem_printf("%s/config.json", attempt->folder);
     struct filling fill = {.svc = attempt->svc,
                            .spec = spec_of(attempt),
-                           .layout = &attempt->trial->layout,
+                           .problem = tn_trial_problem(attempt->trial),
+                           .layout = &attempt->trial->run.layout,
+                           .limits = &attempt->limits,
                            .folder = attempt->folder};
     int r = file_write_atomic(path, text, strlen(text), 0600, error);
 
@@ -404,7 +457,6 @@ static double median_error(const struct tn_seen *seen)
 static void summarize(struct tn_attempt *attempt)
 {
     struct tn_seen *s = &attempt->seen;
-    const struct pl_workload *workload = &spec_of(attempt)->se.workload;
     double median = tn_seen_median_ms(s), error;
 
     if (s->summary || s->error || s->measured < 2)
@@ -413,7 +465,7 @@ static void summarize(struct tn_attempt *attempt)
     s->summary = true;
     s->ms_median = median;
     s->ms_ci95 = 1.96 * error;
-    s->tokens_per_s = (double)workload->global_batch * workload->seq * 1000 / median;
+    s->tokens_per_s = tn_trial_tokens(attempt->trial) * 1000 / median;
     s->tokens_per_s_se = s->tokens_per_s * error / median;
 }
 
@@ -457,9 +509,9 @@ static void finish(struct tn_attempt *attempt)
 
 #define EXTERNAL(parser, file, reader)                                                             \
     {                                                                                              \
-        .name = parser, .ready = ready, .prepare = prepare, .results = file, .logs = true,         \
-        .line = reader, .direct = direct, .environment = environment, .directory = directory,      \
-        .results_of = results, .tick = tick, .finish = finish                                      \
+        .name = parser, .ready = ready, .reduces = reduces, .prepare = prepare, .results = file,   \
+        .logs = true, .line = reader, .direct = direct, .environment = environment,                \
+        .directory = directory, .results_of = results, .tick = tick, .finish = finish              \
     }
 
 static const struct tn_trainer external[] = {

@@ -26,11 +26,6 @@
 
 enum { LIVED_ON = 2 }; /* so many steps after a suspicion show that it was harmless */
 
-static const struct tn_spec *spec_of(const struct tn_attempt *attempt)
-{
-    return attempt->campaign->engine->spec;
-}
-
 void tn_attempt_fail(struct tn_attempt *attempt, const char *cls, const char *text)
 {
     if (attempt->seen.error)
@@ -100,7 +95,7 @@ static double after(const char *text, const char *label)
 
 static double tokens_a_step(const struct tn_attempt *attempt)
 {
-    return (double)spec_of(attempt)->se.workload.global_batch * spec_of(attempt)->se.workload.seq;
+    return tn_trial_tokens(attempt->trial);
 }
 
 /* The loss after LABEL, NAN where there is none. Pipeline stages that have no loss print -1. */
@@ -238,7 +233,7 @@ static enum tn_line torchtitan(struct tn_step_line *ret, struct tn_attempt *atte
     if (at - text >= 9 && !strncmp(at - 9, "validate ", 9))
         return TN_LINE_OTHER;
     return step(ret, attempt, n,
-                tokens_a_step(attempt) * 1000 / (tps * attempt->trial->layout.world),
+                tokens_a_step(attempt) * 1000 / (tps * attempt->trial->run.layout.world),
                 loss_after(attempt, at, "loss:"));
 }
 
@@ -247,11 +242,11 @@ static enum tn_line torchtitan(struct tn_step_line *ret, struct tn_attempt *atte
  * What it counted is in the configuration that it prints: "train_batch_size ............. 128". */
 static double deepspeed_batch(const struct tn_attempt *attempt)
 {
-    const struct pl_layout *l = &attempt->trial->layout;
+    const struct pl_layout *l = &attempt->trial->run.layout;
 
     if (attempt->log.batch > 0)
         return attempt->log.batch;
-    return (double)spec_of(attempt)->se.workload.global_batch * (l->pp > 1 ? 1 : l->tp);
+    return (double)attempt->trial->run.workload.global_batch * (l->pp > 1 ? 1 : l->tp);
 }
 
 static void deepspeed_configuration(struct tn_attempt *attempt, const char *text)

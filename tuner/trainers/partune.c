@@ -33,13 +33,14 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
 json_t *tn_trainer_config(const struct tn_attempt *attempt)
 {
     const struct tn_spec *s = attempt->campaign->engine->spec;
+    const struct pl_reduced *run = &attempt->trial->run;
     const struct pl_trial_limits *l = &attempt->limits;
 
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:{s:i, s:i, s:i, s:f}}", "model", pl_model_json(&s->se.model),
-        "cluster", pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload),
-        "layout", pl_layout_json(&attempt->trial->layout), "trial", "warmup_steps", l->warmup_steps,
-        "min_steps", l->min_steps, "max_steps", l->max_steps, "ci", l->ci);
+    return json_pack("{s:o, s:o, s:o, s:o, s:{s:i, s:i, s:i, s:f}}", "model",
+                     pl_model_json(&run->model), "cluster", pl_cluster_json(&s->se.cluster),
+                     "workload", pl_workload_json(&run->workload), "layout",
+                     pl_layout_json(&run->layout), "trial", "warmup_steps", l->warmup_steps,
+                     "min_steps", l->min_steps, "max_steps", l->max_steps, "ci", l->ci);
 }
 
 static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error)

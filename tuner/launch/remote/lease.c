@@ -92,8 +92,8 @@ json_t *tn_lease_json(const struct tn_attempt *attempt)
                      (json_int_t)attempt->number, "lease",
                      json_stringn(attempt->job, strcspn(attempt->job, "@")), "lease_s",
                      tn_lease_seconds(s), "campaign", attempt->campaign->id, "kind",
-                     attempt->trial->kind, "layout", pl_layout_json(&attempt->trial->layout),
-                     "text", pl_layout_text(text, &attempt->trial->layout), "config",
+                     attempt->trial->kind, "layout", pl_layout_json(&attempt->trial->run.layout),
+                     "text", pl_layout_text(text, &attempt->trial->run.layout), "config",
                      tn_trainer_config(attempt), "timeout_s", attempt->limits.timeout_s,
                      "device_memory", s->se.cluster.device.memory_gib * 0x1p30);
 }
@@ -125,7 +125,7 @@ static bool reserve(struct tn_attempt *attempt)
 
     assert(!lease->ask);
     for (struct tn_ask *k = tn_launching(attempt->svc)->asks; k && !lease->ask; k = k->next)
-        if (suits(k, attempt->campaign, &attempt->trial->layout))
+        if (suits(k, attempt->campaign, &attempt->trial->run.layout))
             lease->ask = k;
     if (!lease->ask)
         return false;

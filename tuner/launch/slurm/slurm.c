@@ -236,7 +236,7 @@ void tn_slurm_program(struct tn_argv *argv, const struct tn_service *svc, const 
 
 struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt)
 {
-    const struct pl_layout *l = &attempt->trial->layout;
+    const struct pl_layout *l = &attempt->trial->run.layout;
     const struct tn_spec *s = attempt->campaign->engine->spec;
     int per_node = s->se.cluster.devices_per_node, tasks = l->world;
     int each = pl_cluster_is_cpu(&s->se.cluster) ? l->threads : 1; /* on a CPU a device is a core */
