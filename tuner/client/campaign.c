@@ -31,6 +31,8 @@ void cl_print_dry_run(const json_t *reply)
 {
     const char *least = json_is_false(json_object_get(reply, "exact")) ? "at least " : "";
     const char *reason = cl_string(reply, "reason");
+    AUTO_FREE char *fidelity =
+        json_dumps(json_object_get(reply, "fidelity"), JSON_COMPACT | JSON_ENCODE_ANY);
     char seconds[24];
 
     if (*cl_simulated_word(reply))
@@ -40,6 +42,10 @@ void cl_print_dry_run(const json_t *reply)
            least, cl_number(reply, "fitting"));
     if (*reason)
         printf("%s\n", reason);
+    if (json_is_array(json_object_get(reply, "fidelity")))
+        printf("smaller trials   %s\n", fidelity);
+    if (*cl_string(reply, "fidelity_note"))
+        printf("smaller trials   %s\n", cl_string(reply, "fidelity_note"));
     printf("expected trials  %.0f\nexpected time    %s\nnothing was started\n",
            cl_number(reply, "expected_trials"),
            isfinite(cl_number(reply, "expected_s"))
@@ -198,6 +204,10 @@ int cl_show(struct cl *client)
     json_object_foreach((json_t *)(uintptr_t)states, state, n)
         printf(" %s %lld", state, (long long)json_integer_value(n));
     putchar('\n');
+    if (cl_number(v, "progress.smaller_trials") > 0)
+        printf("%-10s %.4g device-seconds, %.4g of them by %.0f trials of smaller problems\n",
+               "cost", cl_number(v, "progress.device_s"), cl_number(v, "progress.smaller_device_s"),
+               cl_number(v, "progress.smaller_trials"));
     cl_print_result(stdout, "best", json_object_get(v, "best"));
     cl_print_result(stdout, "baseline", json_object_get(v, "baseline"));
     print_verdict(v);
@@ -227,11 +237,47 @@ static void print_group(const char *title, const json_t *json, const char *unit,
     putchar('\n');
 }
 
+/* How fast the layout is, and by what. */
+static void print_rates(const json_t *trial)
+{
+    const char *word = *cl_simulated_word(trial) ? "simulated" : "measured";
+    char rate[32], lo[32], hi[32], ran[160];
+
+    if (cl_is_smaller(trial)) {
+        printf("%-10s %s\n", "ran", cl_what_ran(ran, trial));
+        printf("%-10s %s tokens/s of that\n", word,
+               cl_rate(rate, cl_number(trial, "run.tokens_per_s")));
+    }
+    if (isfinite(cl_number(trial, "inferred.tokens_per_s")))
+        printf("%-10s %s tokens/s at full size, 95 %% interval %s to %s", "inferred",
+               cl_rate(rate, cl_number(trial, "inferred.tokens_per_s")),
+               cl_rate(lo, cl_number(trial, "inferred.lo")),
+               cl_rate(hi, cl_number(trial, "inferred.hi")));
+    else
+        printf("%-10s %s tokens/s", cl_is_smaller(trial) ? "inferred" : word,
+               cl_rate(rate, cl_number(trial, "tokens_per_s")));
+    printf(", expected %s\n", cl_rate(rate, cl_number(trial, "predicted.tokens_per_s")));
+}
+
+/* Where the time and the memory of RUN went. */
+static void print_run(const json_t *run)
+{
+    const json_t *memory = json_object_get(run, "memory");
+
+    if (isfinite(cl_number(run, "step_ms.median")))
+        printf("%-10s median %.1f ms, p10 %.1f, p90 %.1f\n", "step",
+               cl_number(run, "step_ms.median"), cl_number(run, "step_ms.p10"),
+               cl_number(run, "step_ms.p90"));
+    print_group("phases", json_object_get(run, "phases_ms"), "ms", 1);
+    print_group("planned", json_object_get(memory, "planned"), "", 1);
+    print_group("measured", json_object_get(memory, "measured"), "", 1);
+}
+
 int cl_trial(struct cl *client)
 {
     AUTO_FREE char *tail = mem_printf("/trials/%s", client->operand[1]);
     AUTO_JSON *v = NULL;
-    char buf[64], rate[32];
+    char buf[64], seconds[24];
     int code = cl_get_campaign(&v, client, client->operand[0], tail);
 
     if (code != CL_OK)
@@ -245,15 +291,11 @@ int cl_trial(struct cl *client)
     printf("%-10s %s\n%-10s %s\n", "state", cl_string(v, "state"), "layout", cl_string(v, "text"));
     if (*cl_string(v, "why"))
         printf("%-10s %s\n", "why", cl_string(v, "why"));
-    printf("%-10s %s tokens/s", *cl_simulated_word(v) ? "simulated" : "measured",
-           cl_rate(rate, cl_number(v, "tokens_per_s")));
-    printf(", expected %s\n", cl_rate(rate, cl_number(v, "predicted.tokens_per_s")));
-    if (isfinite(cl_number(v, "step_ms.median")))
-        printf("%-10s median %.1f ms, p10 %.1f, p90 %.1f\n", "step", cl_number(v, "step_ms.median"),
-               cl_number(v, "step_ms.p10"), cl_number(v, "step_ms.p90"));
-    print_group("phases", json_object_get(v, "phases_ms"), "ms", 1);
-    print_group("planned", json_object_get(json_object_get(v, "memory"), "planned"), "", 1);
-    print_group("measured", json_object_get(json_object_get(v, "memory"), "measured"), "", 1);
+    print_rates(v);
+    print_run(cl_run_of(v));
+    if (isfinite(cl_number(v, "device_s")))
+        printf("%-10s %s on %.0f devices\n", "cost",
+               str_human_seconds(seconds, cl_number(v, "device_s")), cl_number(v, "devices"));
     if (*cl_string(v, "warning"))
         printf("%-10s %s\n", "warning", cl_string(v, "warning"));
     if (json_is_object(json_object_get(v, "failure")))

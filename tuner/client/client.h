@@ -159,6 +159,14 @@ const char *cl_simulated_mark(const json_t *json); /* " (simulated)" */
 enum { CL_TRIAL_COLUMNS = 8 };
 struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const json_t *first);
 void cl_trial_row(struct cl_table *table, const json_t *trial); /* one line of it */
+/* Did TRIAL run a smaller problem? And what has its measurements: that run, or the trial. */
+bool cl_is_smaller(const json_t *trial);
+const json_t *cl_run_of(const json_t *trial);
+/* Tokens/s of the layout: "41,000", "~41,000" where they are inferred, or "-". */
+char *cl_trial_rate(char buf[40], const json_t *trial);
+char *cl_what_ran(char buf[160], const json_t *trial); /* of a smaller one, for people */
+/* What the ~ means, if one of TRIALS is a smaller one. */
+void cl_print_inferred(FILE *out, const json_t *trials);
 
 /* ---- shared.c: what commands share --------------------------------------- */
 

@@ -184,9 +184,54 @@ struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const
     return (struct cl_table){.column = columns, .ncolumns = CL_TRIAL_COLUMNS};
 }
 
+bool cl_is_smaller(const json_t *trial)
+{
+    return json_is_object(at(trial, "run"));
+}
+
+const json_t *cl_run_of(const json_t *trial)
+{
+    const json_t *run = at(trial, "run");
+
+    return json_is_object(run) ? run : trial;
+}
+
+char *cl_trial_rate(char buf[40], const json_t *trial)
+{
+    char rate[32];
+
+    if (isfinite(cl_number(trial, "inferred.tokens_per_s")))
+        snprintf(buf, 40, "~%s", cl_rate(rate, cl_number(trial, "inferred.tokens_per_s")));
+    else
+        snprintf(buf, 40, "%s", cl_rate(rate, cl_number(trial, "tokens_per_s")));
+    return buf;
+}
+
+void cl_print_inferred(FILE *out, const json_t *trials)
+{
+    const json_t *trial;
+    size_t i;
+
+    json_array_foreach(trials, i, trial) {
+        if (!cl_is_smaller(trial))
+            continue;
+        fprintf(out, "~ inferred from trials of smaller problems, not %s at full size\n",
+                *cl_simulated_word(trial) ? "simulated" : "measured");
+        return;
+    }
+}
+
+char *cl_what_ran(char buf[160], const json_t *trial)
+{
+    snprintf(buf, 160, "%.0f layers, global batch %.0f, %.0f devices: %.80s",
+             cl_number(trial, "run.layers"), cl_number(trial, "run.global_batch"),
+             cl_number(trial, "run.devices"), cl_string(trial, "run.text"));
+    return buf;
+}
+
 void cl_trial_row(struct cl_table *table, const json_t *trial)
 {
-    char rate[32], expected[32], mem[24];
+    char rate[40], expected[32], mem[24], ran[160];
     /* A simulated trial has just what was planned for it. */
     double bytes = cl_number(trial, *cl_simulated_word(trial) ? "memory.planned.total"
                                                               : "memory.measured.total");
@@ -194,11 +239,14 @@ void cl_trial_row(struct cl_table *table, const json_t *trial)
                *warning = cl_string(trial, "warning");
     const char *why = *failure ? failure : warning;
 
+    if (!*why && cl_is_smaller(trial))
+        why = cl_what_ran(ran, trial);
+
     cl_table_add(table, 0, "%.0f", cl_number(trial, "n"));
     cl_table_add(table, 1, "%s", cl_string(trial, "kind"));
     cl_table_add(table, 2, "%s", cl_string(trial, "text"));
     cl_table_add(table, 3, "%s", cl_string(trial, "state"));
-    cl_table_add(table, 4, "%s", cl_rate(rate, cl_number(trial, "tokens_per_s")));
+    cl_table_add(table, 4, "%s", cl_trial_rate(rate, trial));
     cl_table_add(table, 5, "%s", cl_rate(expected, cl_number(trial, "predicted.tokens_per_s")));
     cl_table_add(table, 6, "%s", isfinite(bytes) ? str_human_bytes(mem, bytes) : "-");
     cl_table_add(table, 7, "%s", *why ? why : cl_string(trial, "why"));

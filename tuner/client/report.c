@@ -38,7 +38,9 @@ static const char style[] =
     ".tiles span{display:block;color:#57606f;font-size:.82rem}.tiles b{font-size:1.2rem}\n"
     "svg{width:100%;height:auto;display:block}svg text{font:12px system-ui,sans-serif}\n"
     ".grid{stroke:#e4e8ef}.tick{fill:#57606f}.axis{fill:#1a1f29}\n"
-    ".ok{fill:#2563eb;fill-opacity:.75}.other{fill:none;stroke:#8a94a6;stroke-width:1.5}\n"
+    ".ok{fill:#2563eb;fill-opacity:.75}.inferred{fill:none;stroke:#2563eb;stroke-dasharray:2 2}"
+    "td.inferred{text-align:right;font-style:italic;white-space:nowrap}\n"
+    ".other{fill:none;stroke:#8a94a6;stroke-width:1.5}\n"
     ".best{fill:none;stroke:#0f172a;stroke-width:2}.front{fill:none;stroke:#0f766e;"
     "stroke-width:2}\n"
     ".base{fill:none;stroke:#b45309;stroke-dasharray:6 4;stroke-width:1.5}.bar{fill:#2563eb}\n"
@@ -96,6 +98,9 @@ static void tiles(const struct report *report)
     if (isfinite(cl_number(campaign, "progress.device_s")))
         tile(report, "device time",
              str_human_seconds(seconds, cl_number(campaign, "progress.device_s")));
+    if (cl_number(campaign, "progress.smaller_trials") > 0)
+        tile(report, "of which smaller trials",
+             str_human_seconds(seconds, cl_number(campaign, "progress.smaller_device_s")));
     fputs("</div>\n", report->out);
 }
 
@@ -204,7 +209,14 @@ static void widen(double *min, double *max, double value)
 /* What the search learned from: runs of a verification are of a layout that was chosen. */
 static bool is_result(const json_t *trial)
 {
-    return str_eq(cl_string(trial, "state"), "ok") && !str_eq(cl_string(trial, "kind"), "verify");
+    return str_eq(cl_string(trial, "state"), "ok") && !str_eq(cl_string(trial, "kind"), "verify") &&
+           !cl_is_smaller(trial);
+}
+
+/* Of the layout at full size: as it ran, or as inferred. */
+static double rate_of(const json_t *trial)
+{
+    return cl_number(trial, cl_is_smaller(trial) ? "inferred.tokens_per_s" : "tokens_per_s");
 }
 
 static void tip(char buf[160], const json_t *trial)
@@ -230,7 +242,7 @@ static void progress_chart(const struct report *report)
     int steps = 0;
 
     json_array_foreach(report->trials, i, trial)
-        widen(&chart.y_min, &chart.y_max, cl_number(trial, "tokens_per_s"));
+        widen(&chart.y_min, &chart.y_max, rate_of(trial));
     fputs("<figure>\n", report->out);
     chart_open(&chart, report->out);
     chart_level(&chart, cl_number(report->campaign, "baseline.tokens_per_s"), "base", "baseline");
@@ -239,7 +251,8 @@ static void progress_chart(const struct report *report)
 
         tip(words, trial);
         if (str_eq(cl_string(trial, "state"), "ok"))
-            chart_point(&chart, cl_number(trial, "n"), rate, "ok", words);
+            chart_point(&chart, cl_number(trial, "n"), rate_of(trial),
+                        cl_is_smaller(trial) ? "inferred" : "ok", words);
         else
             chart_point(&chart, cl_number(trial, "n"), chart.y_min, "other", words);
         if (is_result(trial) && rate > best) {
@@ -252,8 +265,9 @@ static void progress_chart(const struct report *report)
     y[steps] = best;
     chart_line(&chart, x, y, steps ? steps + 1 : 0, true, "best");
     chart_close(&chart);
-    fputs("<figcaption>Dots: successful trials; circles at the bottom: trials without a result; "
-          "line: best so far; dashed: baseline.</figcaption></figure>\n",
+    fputs("<figcaption>Dots: successful trials; dashed circles: inferred from trials of smaller "
+          "problems; circles at the bottom: trials without a result; line: best so far; dashed: "
+          "baseline.</figcaption></figure>\n",
           report->out);
     free(x);
     free(y);
@@ -271,7 +285,7 @@ static void prediction_chart(const struct report *report)
     size_t i;
 
     json_array_foreach(report->trials, i, trial) {
-        if (!str_eq(cl_string(trial, "state"), "ok"))
+        if (!str_eq(cl_string(trial, "state"), "ok") || cl_is_smaller(trial))
             continue;
         widen(&chart.x_min, &chart.x_max, cl_number(trial, "predicted.tokens_per_s"));
         widen(&chart.x_min, &chart.x_max, cl_number(trial, "tokens_per_s"));
@@ -386,7 +400,7 @@ static void trial_row(const struct report *report, const json_t *trial)
     bool winner = cl_number(trial, "n") == cl_number(report->campaign, "best.trial");
     const char *failure = cl_string(trial, "failure.detail"),
                *why = *failure ? failure : cl_string(trial, "why");
-    char rate[32], expected[32], bytes[24], n[32];
+    char rate[40], expected[32], bytes[24], n[32];
     double gib = memory_of(trial);
 
     snprintf(n, sizeof(n), "%.0f", cl_number(trial, "n"));
@@ -395,7 +409,7 @@ static void trial_row(const struct report *report, const json_t *trial)
     cell(report, "", cl_string(trial, "kind"));
     cell(report, "mono", cl_string(trial, "text"));
     cell(report, "", cl_string(trial, "state"));
-    cell(report, "n", cl_rate(rate, cl_number(trial, "tokens_per_s")));
+    cell(report, cl_is_smaller(trial) ? "inferred" : "n", cl_trial_rate(rate, trial));
     cell(report, "n", cl_rate(expected, cl_number(trial, "predicted.tokens_per_s")));
     cell(report, "n", isfinite(gib) ? str_human_bytes(bytes, gib * 1024.0 * 1024 * 1024) : "-");
     cell(report, "", why);
@@ -417,6 +431,9 @@ static void trial_table(const struct report *report)
     json_array_foreach(report->trials, i, trial)
         trial_row(report, trial);
     fputs("</tbody></table>\n", report->out);
+    fputs("<p class=\"note\">", report->out);
+    cl_print_inferred(report->out, report->trials);
+    fputs("</p>\n", report->out);
 }
 
 /* ---- the document -------------------------------------------------------- */

@@ -80,6 +80,8 @@ int cl_trials(struct cl *client)
     json_array_foreach(json_object_get(v, "items"), i, it)
         cl_trial_row(&t, it);
     print_list(client, &t, v, "trials");
+    if (!client->args.json)
+        cl_print_inferred(stdout, json_object_get(v, "items"));
     return CL_OK;
 }
 

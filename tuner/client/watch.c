@@ -65,7 +65,7 @@ static void progress_line(const struct watch *watch, char *buf, size_t size)
 
 static void print_plain(const struct watch *watch, const json_t *trial)
 {
-    char rate[32], best[32], progress[96];
+    char rate[32], best[32], progress[96], ran[160];
     double ratio = cl_number(watch->campaign, "best.ratio");
 
     progress_line(watch, progress, sizeof(progress));
@@ -76,6 +76,8 @@ static void print_plain(const struct watch *watch, const json_t *trial)
                cl_simulated_word(trial));
     else if (*cl_string(trial, "failure.detail"))
         printf(" %s", cl_string(trial, "failure.detail"));
+    else if (cl_is_smaller(trial))
+        printf(" ran %s", cl_what_ran(ran, trial));
     else if (*cl_string(trial, "warning"))
         printf(" warning: %s", cl_string(trial, "warning"));
     if (isfinite(cl_number(watch->campaign, "best.tokens_per_s")))

@@ -250,8 +250,8 @@ static void log_creation(const struct tn_draft *draft, const char *id, const cha
     const struct tn_spec *s = spec_of(draft);
 
     log_info("campaign %s%s created name=\"%s\" legal=%s%zu owner=%s", id,
-             tn_simulated_mark(s->launcher->name), s->name, draft->space.exact ? "" : ">=",
-             draft->space.legal, owner);
+             tn_simulated_mark(s->launcher->name), s->name,
+             draft->space.exact ? "" : ">=", draft->space.legal, owner);
     if (*s->fidelity_note)
         log_info("campaign %s: smaller trials are %s", id, s->fidelity_note);
 }

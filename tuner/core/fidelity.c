@@ -36,8 +36,7 @@ static bool shrinks(struct pl_fidelity *fidelity)
 static int without(struct tn_spec *spec, int at, size_t part, bool automatic, struct err *why,
                    struct err *error)
 {
-    bool one = json_is_object(
-        json_object_get(json_object_get(spec->body, "trial"), "fidelity"));
+    bool one = json_is_object(json_object_get(json_object_get(spec->body, "trial"), "fidelity"));
     char pointer[64], number[16] = "";
 
     if (automatic) {
@@ -58,6 +57,10 @@ int tn_fidelities_admit(struct tn_spec *spec, const struct tn_service *svc, stru
     bool automatic = str_eq(json_string_value(said), "auto");
     int kept = 0;
 
+    if (spec->se.nfidelities > 0 && spec->se.cluster.oversubscribe && !spec->launcher->elsewhere)
+        snprintf(spec->fidelity_note, sizeof(spec->fidelity_note),
+                 "the cluster is oversubscribed: ranks of smaller trials share fewer cores with "
+                 "others, so what is inferred from them is too high");
     if (spec->launcher->elsewhere || !spec->trainer->reduces)
         return 0;
     for (int i = 0; i < spec->se.nfidelities; i++) {
@@ -67,8 +70,7 @@ int tn_fidelities_admit(struct tn_spec *spec, const struct tn_service *svc, stru
             struct err why = {0};
             int r = 0;
 
-            if (*part_of(f, p) > 0 &&
-                spec->trainer->reduces(svc, spec, parts[p].name, &why) < 0)
+            if (*part_of(f, p) > 0 && spec->trainer->reduces(svc, spec, parts[p].name, &why) < 0)
                 r = without(spec, i, p, automatic, &why, error);
             if (r < 0)
                 return r;
