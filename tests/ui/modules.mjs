@@ -196,6 +196,25 @@ test("the best-so-far curve steps when the best changes, pools repeats, and ends
     assert.equal(best.bounds({ tokens_per_s: null, tokens_per_s_se: null }), null);
 });
 
+test("what smaller trials say is no measurement: a series and columns of its own, and no best", () => {
+    const palette = { series: Array(9).fill("#123456") };
+    const full = { n: 1, state: "ok", kind: "baseline", tokens_per_s: 10, tokens_per_s_se: 1 };
+    const run = { layers: 2, global_batch: 4, devices: 1, tokens_per_s: 900 };
+    const inferred = { tokens_per_s: 14, lo: 12, hi: 15, p_fits: 1 };
+    const small = { n: 2, state: "ok", kind: "search", tokens_per_s: null, run, inferred };
+    const trials = [full, small];
+    const { series } = best.bestOption({ trials, baseline: full }, palette);
+    const data = (name) => series.find((s) => s.name === name).data;
+    assert.deepEqual(data("measured"), [[1, 10]]);
+    assert.deepEqual(data("inferred"), [[2, 14]]);
+    assert.deepEqual(best.bestSoFar(trials).at(-1), [2, 10]);
+    const { columns, rows } = best.bestTable({ trials });
+    assert.equal(rows[1][columns.indexOf("tokens/s")], null);
+    assert.equal(rows[1][columns.indexOf("inferred tokens/s")], 14);
+    const without = best.bestOption({ trials: [full], baseline: full }, palette);
+    assert.ok(!without.series.some(({ name }) => name === "inferred"));
+});
+
 test("ranks fall into Megatron's groups, dense and expert", () => {
     const layout = { world: 16, tp: 2, cp: 1, pp: 2, dp: 4, ep: 4, etp: 1, edp: 2 };
     const members = (axis, group) =>
@@ -505,6 +524,8 @@ test("the saving against the full grid, and failures by class", () => {
         savedDeviceSeconds({ space: { legal: 100 }, progress: { trials: 10, device_s: 50 } }),
         450,
     );
+    const smaller = { trials: 10, device_s: 50, smaller_trials: 6, smaller_device_s: 10 };
+    assert.equal(savedDeviceSeconds({ space: { legal: 100 }, progress: smaller }), 950); // at 10 each
     assert.equal(
         savedDeviceSeconds({ space: { legal: 10 }, progress: { trials: 10, device_s: 50 } }),
         null,

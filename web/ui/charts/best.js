@@ -83,7 +83,10 @@ function trialTip(byN) {
         const b = bounds(t);
         return tip(`Trial ${t.n}: ${t.text ?? ""}`, [
             ["State", t.state],
-            ["Throughput", rate(t.tokens_per_s)],
+            t.run
+                ? ["Inferred", rate(t.inferred?.tokens_per_s)]
+                : ["Throughput", rate(t.tokens_per_s)],
+            t.inferred && ["95 % interval", interval(t.inferred.lo, t.inferred.hi)],
             b && ["95 % interval", interval(...b)],
             ["Expected", rate(t.predicted?.tokens_per_s)],
         ]);
@@ -102,7 +105,8 @@ export function ceilingOf(measured) {
 }
 
 /**
- * What the chart shows of TRIALS: measured, expected, failed and stopped ones, thinned, and the scale that they need.
+ * What the chart shows of TRIALS: measured, inferred, expected, failed and stopped ones, thinned, and the scale that
+ * they need.
  */
 function bestModel(trials) {
     const thinned = (list, y) => thin(list, MAX_POINTS, y);
@@ -113,13 +117,19 @@ function bestModel(trials) {
         trials.filter((trial) => trial.predicted?.tokens_per_s),
         (trial) => trial.predicted.tokens_per_s,
     );
+    const inferred = thinned(
+        trials.filter((trial) => trial.inferred),
+        (trial) => trial.inferred.tokens_per_s,
+    );
     const low = Math.min(
         ...measured.map((trial) => trial.tokens_per_s),
+        ...inferred.map((trial) => trial.inferred.tokens_per_s),
         ...expected.map((trial) => trial.predicted.tokens_per_s),
     );
     const shown = thinned(measured, (trial) => trial.tokens_per_s);
     return {
         shown,
+        inferred,
         expected,
         failed: thinned(failed, (trial) => trial.n),
         stopped: thinned(stopped, (trial) => trial.n),
@@ -178,6 +188,24 @@ function measuredSeries({ shown, few }, palette) {
         symbolSize: few ? 8 : 3,
         itemStyle: { color: palette.series[0] },
         data: shown.map((trial) => [trial.n, trial.tokens_per_s]),
+        z: 3,
+    });
+}
+
+/** What smaller trials say of the full size: hollow, so that no one takes it for a measurement. */
+function inferredSeries({ inferred, few, ceiling }, palette) {
+    const color = palette.series[0];
+    const point = ({ n, inferred: { tokens_per_s: y } }) =>
+        y <= ceiling ? [n, y] : { value: [n, ceiling], symbol: "arrow" };
+    return scatter(few, "inferred", {
+        symbolSize: few ? 9 : 3,
+        itemStyle: {
+            color: "transparent",
+            borderColor: color,
+            borderWidth: 1.5,
+            borderType: "dashed",
+        },
+        data: inferred.map(point),
         z: 3,
     });
 }
@@ -243,7 +271,8 @@ function bestSeries(trials, baseline, palette) {
 
 export function bestOption({ trials, baseline }, palette) {
     const model = bestModel(trials);
-    if (!model.shown.length && !model.failed.length && !model.stopped.length) return null;
+    const seen = [model.shown, model.inferred, model.failed, model.stopped];
+    if (!seen.some((list) => list.length)) return null;
     const byN = new Map(trials.map((trial) => [trial.n, trial]));
     const { soft } = palette;
     return {
@@ -264,6 +293,7 @@ export function bestOption({ trials, baseline }, palette) {
             expectedSeries(model, palette),
             intervalSeries(model, palette),
             measuredSeries(model, palette),
+            ...(model.inferred.length ? [inferredSeries(model, palette)] : []),
             ...failedSeries(model, palette),
             bestSeries(trials, baseline, palette),
         ],
@@ -289,6 +319,9 @@ export function bestTable({ trials }) {
             "tokens/s",
             "95 % low tokens/s",
             "95 % high tokens/s",
+            "inferred tokens/s",
+            "inferred 95 % low tokens/s",
+            "inferred 95 % high tokens/s",
             "expected tokens/s",
             "best so far tokens/s",
         ],
@@ -301,6 +334,9 @@ export function bestTable({ trials }) {
                 trial.state,
                 trial.tokens_per_s,
                 ...b,
+                trial.inferred?.tokens_per_s ?? null,
+                trial.inferred?.lo ?? null,
+                trial.inferred?.hi ?? null,
                 trial.predicted?.tokens_per_s ?? null,
                 curve[at]?.[1] ?? null,
             ];

@@ -83,6 +83,7 @@ function barTip({ t: trial, until, from, to }) {
     return tip(title, [
         ["State", trial.state],
         ["Duration", seconds(to - from)],
+        !until && trial.devices && ["Devices", String(trial.devices)],
         ["Started at", seconds(from)],
     ]);
 }

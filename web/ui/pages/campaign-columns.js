@@ -1,12 +1,23 @@
 // The columns of the table of trials, and which of them a person has chosen.
 
 import { h } from "../lib/dom.js";
-import { NONE, bytes, ms, percent, plusMinus, ratio, rateNumber, seconds } from "../lib/format.js";
+import {
+    NONE,
+    bytes,
+    count,
+    deviceTime,
+    ms,
+    percent,
+    plusMinus,
+    ratio,
+    rateNumber,
+    seconds,
+} from "../lib/format.js";
 import { href } from "../lib/router.js";
 import { local } from "../lib/store.js";
 import { KINDS } from "../lib/words.js";
 import { trialBadge } from "../parts/parts.js";
-import { memoryOf } from "./trial-model.js";
+import { inferredText, isSmaller, memoryOf, ranOf, ranText } from "./trial-model.js";
 
 const CHOSEN = "partune-trial-columns";
 const FIRST_CHOICE = ["kind", "step", "mfu", "memory", "expected", "seconds", "compare"];
@@ -22,7 +33,16 @@ function stateCell(trial, best) {
     ];
 }
 
-function speedCell({ tokens_per_s: speed, tokens_per_s_se: error }) {
+/** Of a smaller trial what it lets expect of the layout, which is no measurement. */
+function inferredCell(trial) {
+    const title = inferredText(trial) ?? "nothing is inferred from it yet";
+    const speed = trial.inferred ? `~ ${rateNumber(trial.inferred.tokens_per_s)}` : NONE;
+    return h("span", { title }, speed, h("span", { class: "soft" }, " inferred"));
+}
+
+function speedCell(trial) {
+    const { tokens_per_s: speed, tokens_per_s_se: error } = trial;
+    if (isSmaller(trial)) return inferredCell(trial);
     const range = speed && error ? ` ${plusMinus(Z95 * error, speed)}` : null;
     return [rateNumber(speed), range && h("span", { class: "soft" }, range)];
 }
@@ -31,10 +51,16 @@ function kindCell({ kind, repeat_of: first }) {
     return h("span", { title: KINDS[kind] ?? "" }, kind, first ? ` of ${first}` : "");
 }
 
+function layoutCell(trial) {
+    const text = h("span", { class: "mono name" }, trial.text ?? NONE);
+    return isSmaller(trial) ? [text, h("div", { class: "soft" }, ranText(trial))] : text;
+}
+
 /** What every table has: which trial, how it ended, how fast it was. */
 function mainColumns(campaign) {
-    const speedup = ({ tokens_per_s: speed }) => {
+    const speedup = ({ tokens_per_s: speed, inferred }) => {
         const base = campaign().baseline?.tokens_per_s;
+        if (base && inferred) return `~ ${ratio(inferred.tokens_per_s / base)}`;
         return base && speed ? ratio(speed / base) : NONE;
     };
     const link = (trial) => {
@@ -47,7 +73,7 @@ function mainColumns(campaign) {
             key: "layout",
             title: "Layout",
             plain: true,
-            cell: (trial) => h("span", { class: "mono name" }, trial.text ?? NONE),
+            cell: layoutCell,
         },
         {
             key: "state",
@@ -70,19 +96,21 @@ function mainColumns(campaign) {
 /** Numbers of a trial that may be chosen: [key, title, cell, more]. */
 const OPTIONAL = [
     ["kind", "Kind", kindCell, { num: false, fixed: true }],
-    ["step", "Step", (trial) => ms(trial.step_ms?.median)],
-    ["mfu", "MFU", (trial) => percent(trial.mfu)],
+    ["step", "Step", (trial) => ms(ranOf(trial).step_ms?.median)],
+    ["mfu", "MFU", (trial) => percent(ranOf(trial).mfu)],
     [
         "memory",
         "Memory",
-        (trial) => bytes(memoryOf(trial)?.total),
+        (trial) => bytes(memoryOf(ranOf(trial))?.total),
         { sort: "memory", help: "of the worst rank" },
     ],
     ["expected", "Expected tokens/s", (trial) => rateNumber(trial.predicted?.tokens_per_s)],
     ["fits", "P(fits)", (trial) => percent(trial.predicted?.p_fits, 0)],
-    ["loss", "Loss, nats", (trial) => trial.loss?.last?.toFixed(3) ?? NONE],
+    ["loss", "Loss, nats", (trial) => ranOf(trial).loss?.last?.toFixed(3) ?? NONE],
     ["attempts", "Attempts", (trial) => String(trial.attempts ?? NONE)],
     ["seconds", "Duration", (trial) => seconds(trial.seconds)],
+    ["devices", "Devices", (trial) => count(trial.devices)],
+    ["cost", "Cost", (trial) => (trial.simulated ? NONE : deviceTime(trial.device_s))],
     ["why", "Reason", (trial) => trial.why ?? NONE, { num: false, wide: true }],
 ];
 

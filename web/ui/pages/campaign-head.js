@@ -5,6 +5,7 @@ import { announce, fill, h } from "../lib/dom.js";
 import {
     NONE,
     count,
+    counted,
     deviceTime,
     interval,
     isolated,
@@ -31,11 +32,24 @@ import { jobText, warmText } from "./campaign-store.js";
 
 const dotted = (...parts) => parts.filter(Boolean).join(" · ");
 
+function trialsNote({ by_state: states, smaller_trials: smaller }) {
+    const failures = failuresText(states);
+    return dotted(
+        smaller > 0 && `${count(smaller)} smaller`,
+        failures ? `failed: ${failures}` : "none failed",
+        stoppedText(states),
+    );
+}
+
+/** What trials of smaller problems have cost of it all. */
+function smallerText({ smaller_trials: trials, smaller_device_s: cost }) {
+    return trials > 0 && `${deviceTime(cost)} of it by ${counted(trials, "smaller trial")}`;
+}
+
 /** What the tiles say of CAMPAIGN: {best, baseline, gain, mfu, trials, cost}, each [value, note]. */
 function tileTexts(campaign) {
     const { best, baseline, verify, simulated } = campaign;
     const progress = campaign.progress ?? {};
-    const failures = failuresText(progress.by_state);
     const done = count(progress.trials);
     const saved = savedDeviceSeconds(campaign);
     return {
@@ -48,14 +62,14 @@ function tileTexts(campaign) {
         mfu: [percent(best?.mfu), best?.mfu === null ? "device peak unknown" : ""],
         trials: [
             progress.budget ? `${done} of ${count(progress.budget)}` : done,
-            dotted(
-                failures ? `failed: ${failures}` : "none failed",
-                stoppedText(progress.by_state),
-            ),
+            trialsNote(progress),
         ],
         cost: simulated
             ? [NONE, "simulated: no device was used"]
-            : [deviceTime(progress.device_s), saved ? `about ${deviceTime(saved)} saved` : ""],
+            : [
+                  deviceTime(progress.device_s),
+                  dotted(smallerText(progress), saved && `about ${deviceTime(saved)} saved`),
+              ],
     };
 }
 

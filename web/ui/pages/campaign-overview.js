@@ -11,7 +11,7 @@ import { chartPanel } from "../charts/panel.js";
 import { button, empty, field, linkButton, pairs, panel, trialBadge } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 import { chosenColumns, columnChooser, trialColumns } from "./campaign-columns.js";
-import { standing } from "./trial-model.js";
+import { inferredText, isSmaller, ranText, standing } from "./trial-model.js";
 
 const MOST_COMPARED = 5;
 const RELOAD_MS = 150;
@@ -189,6 +189,8 @@ function drawProposal(body, page) {
             ["Expected", rate(predicted?.tokens_per_s)],
             ["Expected memory", bytes(predicted?.memory_bytes)],
             ["P(fits)", percent(predicted?.p_fits, 0)],
+            isSmaller(trial) && ["Ran", ranText(trial)],
+            trial.inferred && ["Inferred", inferredText(trial)],
             trial.tokens_per_s !== null && [
                 spoken("Measured", page.campaign().simulated),
                 rate(trial.tokens_per_s),
@@ -206,7 +208,8 @@ export const overviewTab = {
             title: "Best so far",
             note:
                 "Each trial with its 95 % interval, the cost model's prediction (arrow: off the scale) and the " +
-                "best so far. Click a point to open its trial. Ctrl + wheel or pinch to zoom.",
+                "best so far. Dashed circles are inferred from trials of smaller problems. " +
+                "Click a point to open its trial. Ctrl + wheel or pinch to zoom.",
             name: `best-so-far-${page.id}`,
             className: "w8",
             size: "tall",

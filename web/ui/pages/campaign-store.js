@@ -8,6 +8,13 @@ const DRAW_MS = 250;
 const FILLING_MS = 1500; // while many trials come
 const MANY = 2000;
 
+const briefRun = ({ layers, global_batch, devices, tokens_per_s }) => ({
+    layers,
+    global_batch,
+    devices,
+    tokens_per_s,
+});
+
 /** What charts need of a trial: ten thousand whole ones would be a lot of memory. */
 function brief(trial) {
     const known = (value) => value ?? null;
@@ -29,6 +36,10 @@ function brief(trial) {
         started: trial.started,
         ended: trial.ended,
         failure: known(trial.failure),
+        run: trial.run ? briefRun(trial.run) : null,
+        inferred: known(trial.inferred),
+        devices: known(trial.devices),
+        device_s: known(trial.device_s),
     };
 }
 

@@ -26,15 +26,16 @@ export function stoppedText(byState) {
 }
 
 /**
- * Device-seconds that trying every legal layout would have cost beyond what was spent, at the mean cost of a trial so
- * far.
+ * Device-seconds that trying every legal layout would have cost beyond what was spent, at the mean cost of a trial of
+ * the full size so far.
  */
 export function savedDeviceSeconds(campaign) {
     if (campaign.simulated) return null; // no device was used, and what trials would take is what is to be found out
-    const { trials, device_s } = campaign.progress ?? {};
+    const { trials, device_s, smaller_trials = 0, smaller_device_s = 0 } = campaign.progress ?? {};
     const legal = campaign.space?.legal;
-    if (!trials || !device_s || !legal || legal <= trials) return null;
-    return ((legal - trials) * device_s) / trials;
+    const whole = trials - smaller_trials;
+    if (!whole || !device_s || !legal || legal <= trials) return null;
+    return (legal * (device_s - smaller_device_s)) / whole - device_s;
 }
 
 function progress(campaign) {

@@ -34,7 +34,7 @@ import {
     trialBadge,
 } from "../parts/parts.js";
 import { failuresText } from "./campaigns.js";
-import { memoryOf } from "./trial-model.js";
+import { inferredText, isSmaller, memoryOf, ranOf, ranText } from "./trial-model.js";
 
 const MOST = 5;
 
@@ -98,16 +98,18 @@ function trialRows(trials) {
         row("State", (t) => trialBadge(t.state)),
         simulatedRow(trials),
         row("Throughput", (t) => rate(t.tokens_per_s)),
+        trials.some(isSmaller) && row("Inferred", (t) => inferredText(t) ?? NONE),
+        trials.some(isSmaller) && row("Ran", (t) => (isSmaller(t) ? ranText(t) : "the full size")),
         row("95 % interval, tokens/s", (t) => (bounds(t) ? interval(...bounds(t)) : NONE)),
         row("vs first", (t) => (base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE)),
         row("Expected", (t) => rate(t.predicted?.tokens_per_s)),
-        row("Step", (t) => ms(t.step_ms?.median)),
-        row("MFU", (t) => percent(t.mfu)),
-        row("Memory of the worst rank", (t) => bytes(memoryOf(t)?.total)),
-        row("Final loss, nats/token", (t) => significant(t.loss?.last, 4)),
+        row("Step", (t) => ms(ranOf(t).step_ms?.median)),
+        row("MFU", (t) => percent(ranOf(t).mfu)),
+        row("Memory of the worst rank", (t) => bytes(memoryOf(ranOf(t))?.total)),
+        row("Final loss, nats/token", (t) => significant(ranOf(t).loss?.last, 4)),
         row("Failure", (t) => t.failure?.detail ?? NONE),
         ...keys.map((k) => row(k, (t) => String(t.layout?.[k] ?? NONE))),
-    ];
+    ].filter(Boolean);
 }
 
 /** A chart of stacked bars, one for each of NAMES, made of PARTS. */

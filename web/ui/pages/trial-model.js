@@ -1,6 +1,7 @@
 // What the page of one trial knows: the trial, its campaign, the best trial, its steps and its trace.
 
 import { campaignPath, get, trialPath } from "../lib/api.js";
+import { count, counted, interval, rate } from "../lib/format.js";
 import { LIVE_TRIAL, PHASES, ordered } from "../lib/words.js";
 import { thin } from "../charts/thin.js";
 
@@ -56,6 +57,23 @@ export async function loadTrial(id, number, signal) {
     const last = newest ?? trial.n;
     return { id, n: trial.n, campaign, trial, last, best: null, trace: null, steps: stepStore() };
 }
+
+/** Did TRIAL run a smaller problem? Then its measurements are of that run, and its layout has none. */
+export const isSmaller = (trial) => Boolean(trial.run);
+
+/** What has TRIAL's measurements, and the layout that ran: a smaller trial's run, else the trial. */
+export const ranOf = (trial) => (trial.run ? { ...trial, ...trial.run } : trial);
+
+/** What a smaller trial ran, of WORLD devices: "2 layers, global batch 4, 1 of 32 devices". */
+export function ranText({ run, layout }) {
+    const whole = layout?.world ? ` of ${count(layout.world * (layout.threads ?? 1))}` : "";
+    const work = `${counted(run.layers, "layer")}, global batch ${count(run.global_batch)}`;
+    return `${work}, ${count(run.devices)}${whole} devices`;
+}
+
+/** What smaller trials let expect of a layout: "1,234 tokens/s, 95 %: 1,100 – 1,300"; null: nothing yet. */
+export const inferredText = ({ inferred }) =>
+    inferred && `${rate(inferred.tokens_per_s)}, 95 %: ${interval(inferred.lo, inferred.hi)}`;
 
 export const isLive = (trial) => LIVE_TRIAL.has(trial.state);
 

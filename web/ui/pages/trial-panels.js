@@ -6,6 +6,7 @@ import { copyText, saveText } from "../lib/download.js";
 import {
     bytes,
     counted,
+    deviceTime,
     interval,
     ms,
     percent,
@@ -21,12 +22,29 @@ import { KINDS, LAYOUT_KEYS, PHASE_HELP, TRIAL_STATES } from "../lib/words.js";
 import { bounds } from "../charts/best.js";
 import { stragglers } from "../charts/trial.js";
 import { button, failure, layoutChips, notice, pairs, panel, tile, tiles } from "../parts/parts.js";
-import { isLive, memoryOf, phaseRows } from "./trial-model.js";
+import {
+    inferredText,
+    isLive,
+    isSmaller,
+    memoryOf,
+    phaseRows,
+    ranOf,
+    ranText,
+} from "./trial-model.js";
 
 const given = (value) => value !== null && value !== undefined;
 
 /** The parts that there are, with dots between them. */
 const dotted = (...parts) => parts.filter(Boolean).join(" · ");
+
+/** Throughput of TRIAL's layout: [value, note]. */
+function speedTexts(trial) {
+    if (!isSmaller(trial)) return [rate(trial.tokens_per_s), speedNote(trial)];
+    const { inferred } = trial;
+    if (!inferred) return [NONE, `expected ${rate(trial.predicted?.tokens_per_s)}`];
+    const range = interval(inferred.lo, inferred.hi);
+    return [`~ ${rate(inferred.tokens_per_s)}`, `inferred from smaller trials, 95 %: ${range}`];
+}
 
 function speedNote(trial) {
     const range = bounds(trial);
@@ -65,20 +83,26 @@ export function trialTiles() {
     const took = tile("Duration");
 
     function updateSpeed(trial, base) {
-        const speedup = base && trial.tokens_per_s ? trial.tokens_per_s / base : null;
-        const unknownPeak = trial.tokens_per_s && trial.mfu === null;
-        speed.set(rate(trial.tokens_per_s), speedNote(trial));
-        gain.set(ratio(speedup), base ? `baseline ${rate(base)}` : "");
-        step.set(ms(trial.step_ms?.median), stepNote(trial.step_ms ?? {}));
-        mfu.set(percent(trial.mfu), unknownPeak ? "device peak unknown" : "");
+        const [value, note] = speedTexts(trial);
+        const whole = trial.inferred?.tokens_per_s ?? trial.tokens_per_s;
+        speed.set(value, note);
+        gain.set(
+            `${trial.inferred ? "~ " : ""}${ratio(base && whole ? whole / base : null)}`,
+            dotted(trial.inferred && "inferred", base && `baseline ${rate(base)}`),
+        );
     }
 
     function updateRest(trial) {
-        const planned = trial.memory?.planned?.total ?? trial.predicted?.memory_bytes;
-        const firstLoss = trial.loss?.first;
-        memory.set(bytes(memoryOf(trial)?.total), `planned ${bytes(planned)}`);
+        const ran = ranOf(trial);
+        const what = isSmaller(trial) && "of the smaller problem";
+        const planned = ran.memory?.planned?.total ?? trial.predicted?.memory_bytes;
+        const firstLoss = ran.loss?.first;
+        const unknownPeak = ran.tokens_per_s && ran.mfu === null;
+        step.set(ms(ran.step_ms?.median), dotted(what, stepNote(ran.step_ms ?? {})));
+        mfu.set(percent(ran.mfu), dotted(what, unknownPeak && "device peak unknown"));
+        memory.set(bytes(memoryOf(ran)?.total), dotted(what, `planned ${bytes(planned)}`));
         loss.set(
-            significant(trial.loss?.last, 4),
+            significant(ran.loss?.last, 4),
             given(firstLoss) ? `from ${significant(firstLoss, 4)}` : "",
         );
         took.set(seconds(trial.seconds), tookNote(trial));
@@ -183,14 +207,15 @@ function phaseTable(phases, best) {
 
 function withoutPhases(trial) {
     if (isLive(trial)) return "Available when the trial ends.";
-    if (trial.tokens_per_s === null) return "No result.";
+    if (ranOf(trial).tokens_per_s === null) return "No result.";
     return "This trainer does not report phase times.";
 }
 
 /** The median step by phases, or why it is not known. */
 export function medianStep(trial, best) {
-    return Object.values(trial.phases_ms ?? {}).some((value) => value > 0)
-        ? phaseTable(trial.phases_ms, best)
+    const phases = ranOf(trial).phases_ms ?? {};
+    return Object.values(phases).some((value) => value > 0)
+        ? phaseTable(phases, isSmaller(trial) ? null : best)
         : h("p", { class: "soft" }, withoutPhases(trial));
 }
 
@@ -208,6 +233,17 @@ function kindText(trial) {
     );
 }
 
+/** What a smaller trial ran, what that gave, and what follows from it. */
+function smallerPairs(trial) {
+    if (!isSmaller(trial)) return [];
+    const how = trial.simulated ? "Simulated" : "Measured";
+    return [
+        ["Ran", h("span", {}, ranText(trial), h("br"), h("span", { class: "mono" }, trial.run.text))],
+        [how, `${rate(trial.run.tokens_per_s)} of that`],
+        ["Inferred", inferredText(trial) ?? NONE],
+    ];
+}
+
 /** What ran, and why. */
 export function layoutPanel(trial, campaign) {
     const keys = Object.keys(LAYOUT_KEYS).filter((key) => given(trial.layout?.[key]));
@@ -220,6 +256,12 @@ export function layoutPanel(trial, campaign) {
             ["Kind", kindText(trial)],
             ["Why", trial.why ?? NONE],
             ["Expected", `${rate(speed)}, ${bytes(memory)}, P(fits) ${percent(fits, 0)}`],
+            ...smallerPairs(trial),
+            !trial.simulated &&
+                given(trial.device_s) && [
+                    "Cost",
+                    `${deviceTime(trial.device_s)} on ${counted(trial.devices, "device")}`,
+                ],
         ]),
     );
 }

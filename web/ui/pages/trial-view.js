@@ -26,7 +26,7 @@ import {
     thinnedNote,
     trialTiles,
 } from "./trial-panels.js";
-import { isLive } from "./trial-model.js";
+import { isLive, isSmaller, ranOf } from "./trial-model.js";
 
 function makeCharts(ctx, model) {
     const { id, n } = model;
@@ -152,7 +152,8 @@ export function trialView(ctx, model) {
     const charts = makeCharts(ctx, model);
     const links = navigation(model);
     const log = logPanel(ctx, trialPath(id, n, "/log"));
-    const mesh = trial.layout ? meshView(trial.layout, campaign.cluster) : null;
+    const { layout } = ranOf(trial);
+    const mesh = layout ? meshView(layout, campaign.cluster) : null;
     ctx.onLeave(() => mesh?.done?.());
 
     function draw() {
@@ -165,13 +166,13 @@ export function trialView(ctx, model) {
         heads.update(now, model.campaign);
         fill(places.layout, layoutPanel(now, model.campaign));
         fill(places.phases, medianStep(now, model.best));
-        charts.memory.set({ memory: now.memory });
+        charts.memory.set({ memory: ranOf(now).memory });
         log.live(isLive(now));
         links.draw();
     }
 
     function drawSteps() {
-        const world = model.trial.layout?.world;
+        const world = ranOf(model.trial).layout?.world;
         const data = { steps: model.steps.all(), world };
         for (const name of ["time", "distribution", "phases", "spread", "heat"])
             charts[name].set(data);
@@ -188,7 +189,12 @@ export function trialView(ctx, model) {
         ctx.root,
         pageHead(model, places, links.element),
         heads.element,
-        h("div", { class: "grid" }, places.layout, reproducePanel(model, ctx.signal)),
+        h(
+            "div",
+            { class: "grid" },
+            places.layout,
+            !isSmaller(trial) && reproducePanel(model, ctx.signal),
+        ),
         chartGrid(places, charts, log, mesh),
     );
     charts.lanes.element.hidden = true;
