@@ -120,6 +120,7 @@ struct tn_tally {
     int64_t campaigns_by_state[DB_CAMPAIGN_STATES]; /* in the order of db_campaign_states */
     int64_t running_attempts;
     int64_t trials_settled, attempts_started; /* since the start */
+    int64_t smaller_settled;                  /* of the settled trials, those of smaller problems */
 };
 
 struct tn_stats {

@@ -95,6 +95,7 @@ ok "a simulated campaign ends" wait_for 120 is_in "$id" done
 check "a simulated campaign" simulated
 is "each of its smaller problems was simulated" "$(sql "SELECT count(*) FROM step WHERE campaign = '$id' AND json_extract(data, '$.tokens') <>
     (SELECT 64 * coalesce(json_extract(run, '$.global_batch'), 16) FROM trial t WHERE t.campaign = step.campaign AND t.n = step.trial)")" 0
+has "the metrics count them" "$(call /metrics)" "partune_smaller_trials_settled_total\{simulated=\"true\"\} $(rows 'fidelity = 1')\$"
 before=$id
 
 # ---- real: eight ranks on these cores

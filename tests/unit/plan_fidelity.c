@@ -1,4 +1,6 @@
 /* What is left of a layout at a fidelity: a legal layout of a smaller problem. */
+#include <errno.h>
+
 #include "tests/unit/unit.h"
 
 #include "plan/plan.h"
@@ -51,6 +53,22 @@ static double device_seconds(const struct pl_problem *problem, const struct pl_l
     return cost.total * layout->world;
 }
 
+static void assert_read_back(const struct pl_reduced *reduced, const struct pl_problem *whole)
+{
+    AUTO_JSON *v = pl_reduced_json(reduced);
+    struct pl_reduced again;
+    struct err e = {0};
+
+    if (pl_reduced_parse(&again, v, whole, &e) < 0)
+        fail_msg("%s %s", e.pointer, e.text);
+    assert_int_equal(again.model.layers, reduced->model.layers);
+    assert_int_equal(again.workload.global_batch, reduced->workload.global_batch);
+    assert_true(pl_layout_equal(&again.layout, &reduced->layout));
+    json_object_set_new(v, "layers", json_integer(whole->model->layers + 1));
+    assert_int_equal(pl_reduced_parse(&again, v, whole, &e), -ERANGE);
+    assert_string_equal(e.pointer, "/layers");
+}
+
 /* Reductions of some 500 layouts of LISTED: legal, of the same shape, cheaper. How many there
  * are. */
 static int check_all(const struct listed *listed, const struct pl_fidelity *fidelity)
@@ -74,6 +92,7 @@ static int check_all(const struct listed *listed, const struct pl_fidelity *fide
             assert_int_equal(replica_batches(&r.workload, &r.layout),
                              replica_batches(&listed->world.w, l));
         assert_true(device_seconds(&small, &r.layout) < device_seconds(&whole, l));
+        assert_read_back(&r, &whole);
         reduced++;
     }
     return reduced;
@@ -180,6 +199,7 @@ static void every_member_is_read(void **state)
 {
     AUTO_JSON *v = unit_json("{'fidelity': {'replicas': 2, 'stage_layers': 3, 'micro_batches': 4,"
                              " 'steps': 5, 'devices': 6}}");
+    AUTO_JSON *written = NULL;
     struct pl_fidelity f[PL_MAX_FIDELITIES];
     struct err e = {0};
     int n = 0;
@@ -192,6 +212,8 @@ static void every_member_is_read(void **state)
     assert_int_equal(f[0].micro_batches, 4);
     assert_int_equal(f[0].steps, 5);
     assert_int_equal(f[0].devices, 6);
+    written = pl_fidelities_json(f, n);
+    assert_true(json_equal(json_array_get(written, 0), json_object_get(v, "fidelity")));
 }
 
 static void the_key_is_read_and_refused_by_pointer(void **state)

@@ -103,7 +103,9 @@ static void small_runs_predict_the_full_size(void **state)
         double truth;
 
         assert_int_equal(se_ask(&t, s), SE_TRIAL);
+        assert_false(se_inferred(&p, s, t.id)); /* it has not ended */
         tell_truth(s, &spec, &t);
+        assert_true(t.fidelity > 0 || !se_inferred(&p, s, t.id));
         if (t.fidelity == 0)
             continue;
         smaller++;
@@ -111,6 +113,8 @@ static void small_runs_predict_the_full_size(void **state)
         full.fidelity = 0;
         truth = truth_of(&spec, s, &full);
         assert_int_equal(se_predict(&p, s, &t.layout, &e), 0);
+        assert_true(se_inferred(&full.predicted, s, t.id));
+        assert_true(full.predicted.tokens_per_s == p.tokens_per_s && full.predicted.lo == p.lo);
         assert_true(p.lo <= truth && truth <= p.hi);
         assert_true(fabs(log(p.tokens_per_s / truth)) < 0.15);
     }

@@ -324,6 +324,12 @@ static void a_misleading_campaign_is_found_out(void **state)
     "{'model': 'gpt-1.4B', 'cluster': {'profile': 'dgx-a100', 'nodes': 1},"                        \
     " 'workload': {'global_batch': 64, 'precision': 'bf16'}, 'trainer': 'megatron',"               \
     " 'trials': [" trials "]}"
+/* A trial of one replica on at most so many devices: tp 4 needs four. */
+#define SMALLER(number, devices)                                                                   \
+    "{'model': 'gpt-1.4B', 'cluster': {'profile': 'dgx-a100', 'nodes': 1},"                        \
+    " 'workload': {'global_batch': 64, 'precision': 'bf16'}, 'trainer': 'megatron',"               \
+    " 'trial': {'fidelity': {'replicas': 1, 'devices': " devices "}}, 'trials': ["                 \
+    "{'layout': {'tp': 4}, 'fidelity': " number ", 'status': 'ok', 'tokens_per_s': 30000}]}"
 #define RAN "{'layout': {'tp': 2, 'micro_batch': 2}, 'status': 'ok', 'tokens_per_s': 30000}"
 
 static void warm_starts_are_read_or_refused_by_name(void **state)
@@ -345,6 +351,11 @@ static void warm_starts_are_read_or_refused_by_name(void **state)
          "/search/warm_start/0/trials/0/tokens_per_s"},
         {"'warm_start': [" SOURCE("{'layout': {'tp': 2}, 'statsu': 'ok'}") "]",
          "/search/warm_start/0/trials/0/statsu"},
+        {"'warm_start': [" SMALLER("1", "4") "]", NULL},
+        {"'warm_start': [" SMALLER("2", "4") "]", "/search/warm_start/0/trials/0/fidelity"},
+        {"'warm_start': [" SMALLER("1", "2") "]", "/search/warm_start/0/trials/0/fidelity"},
+        {"'warm_start': [" SOURCE("{'layout': {'tp': 2}, 'fidelity': 1, 'status': 'oom'}") "]",
+         "/search/warm_start/0/trials/0/fidelity"},
         {"'warm_start': [{'model': 'gpt-1.4B', 'trials': [" RAN "]}]",
          "/search/warm_start/0/workload"},
         {"'warm_start': [{'model': 'no such', 'workload': {'global_batch': 8}, 'trials': [" RAN

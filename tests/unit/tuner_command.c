@@ -174,7 +174,67 @@ static void a_trainer_has_the_rules_of_the_export_that_it_uses(void **state)
     conf_free(later);
 }
 
+/* Four devices; a smaller trial has one, two of four layers, and the sequences of one replica. */
+#define SMALLER                                                                                    \
+    "{'name': 'smaller', 'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'heads': 4, 'ffn': " \
+    "128, 'vocab': 256, 'seq': 64}, 'cluster': {'name': 'four', 'nodes': 1, 'devices_per_node': "  \
+    "4, 'oversubscribe': true, 'device': {'name': 'core', 'memory_gib': 24, 'peak_tflops': "       \
+    "{'fp32': 0.1}, 'memory_gbs': 10}, 'links': [{'span': 4, 'gbs': 5, 'latency_us': 1, 'kind': "  \
+    "'shm'}]}, 'WORKLOAD': 0, 'trainer': 'other', 'budget': {'trials': 5}, 'space': {'world': "    \
+    "[4], 'tp': [1], 'pp': [1], 'micro_batch': [1, 2]}, 'trial': {'warmup_steps': 2, "             \
+    "'min_steps': 3, 'max_steps': 5, 'fidelity': 'auto'}}"
+
+static void a_smaller_trial_reaches_the_command(void **state)
+{
+    struct fixture f;
+    struct conf *conf = NULL;
+    struct err e = {0};
+    char id[32];
+    int smaller = 0;
+    json_t *c;
+
+    (void)state;
+    fixture_open(&f, "smaller", "");
+    AUTO_FREE char *program = mem_printf("%s/trainer", f.folder);
+    AUTO_FREE char *script = mem_printf(
+        "#!/bin/sh\necho \"$@\" >>'%s/args'\nexec '%s' --log megatron --config \"$1\" --events "
+        "\"$1.unused\" --step-ms 10\n",
+        f.folder, f.train);
+    AUTO_FREE char *text =
+        mem_printf("[trainer \"other\"]\nparser = megatron\ncommand = \\\"%s\\\" {config} {layers} "
+                   "{global_batch} {world} {steps} {export:megatron}\n",
+                   program);
+    AUTO_FREE char *args = mem_printf("%s/args", f.folder);
+    AUTO_FREE char *given = NULL;
+
+    if (file_write_atomic(program, script, strlen(script), 0700, &e) < 0 ||
+        conf_parse(&conf, text, "test.conf", &e) < 0)
+        fail_msg("%s", e.text);
+    f.config.conf = conf;
+    fixture_reopen(&f);
+    fixture_create(&f, id, SMALLER);
+    c = fixture_wait(&f, id, "done");
+    for (int n = 1; n <= number_at(c, "progress", "trials"); n++) {
+        json_t *t = fixture_trial(&f, id, n);
+
+        assert_string_equal(text_at(t, "state"), "ok");
+        smaller += json_integer_value(json_object_get(t, "fidelity")) == 1;
+        json_decref(t);
+    }
+    assert_true(smaller >= 1);
+    if (file_read_all(&given, NULL, args, 1 << 16, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_non_null(strstr(given, "config.json 4 8 4 7 --")); /* the baseline */
+    assert_non_null(strstr(given, "config.json 2 2 1 5 --"));
+    assert_non_null(strstr(given, "--num-layers 2 "));
+    assert_non_null(strstr(given, "--global-batch-size 2 "));
+    json_decref(c);
+    fixture_close(&f);
+    conf_free(conf);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_smaller_trial_reaches_the_command),
     cmocka_unit_test(a_command_may_hold_an_export),
     cmocka_unit_test(a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal),
     cmocka_unit_test(a_trainer_has_the_rules_of_the_export_that_it_uses),

@@ -80,6 +80,9 @@ static void add_service(struct str *out, struct tn_service *svc)
     metric(out, "free_cores", "gauge", "cores that are free", (double)t.free_cores);
     split_metric(out, "trials_settled_total", "counter", "trials that ended since the start",
                  t.all.trials_settled, t.simulated.trials_settled);
+    split_metric(out, "smaller_trials_settled_total", "counter",
+                 "of those, trials of smaller problems", t.all.smaller_settled,
+                 t.simulated.smaller_settled);
     split_metric(out, "attempts_started_total", "counter", "attempts launched since the start",
                  t.all.attempts_started, t.simulated.attempts_started);
     metric(out, "attempts_adopted_total", "counter", "attempts adopted from a previous daemon",

@@ -460,6 +460,12 @@ static void log_end(const struct settlement *settlement)
                   settlement->cause.detail);
 }
 
+static void count_settled(struct tn_tally *tally, const struct tn_trial *trial)
+{
+    tally->trials_settled++;
+    tally->smaller_settled += trial->fidelity > 0;
+}
+
 static void apply(struct settlement *settlement)
 {
     struct tn_attempt *a = settlement->a;
@@ -481,8 +487,9 @@ static void apply(struct settlement *settlement)
     }
     if (settlement->final) {
         teach(settlement);
-        tn_work(c->svc)->stats.all.trials_settled++;
-        tn_work(c->svc)->stats.simulated.trials_settled += tn_is_simulated(a->launcher->name);
+        count_settled(&tn_work(c->svc)->stats.all, a->trial);
+        if (tn_is_simulated(a->launcher->name))
+            count_settled(&tn_work(c->svc)->stats.simulated, a->trial);
     } else {
         /* A pause before the next attempt, so that a broken machine is not hammered. */
         a->trial->not_before = settlement->row->pauses == DB_AT_ONCE ? 0 : tn_now_ms() + 200;

@@ -7,8 +7,8 @@
  * A trial's step takes what the cost model says of the problem that it runs, which may be a smaller
  * one, with the pipeline executed event by event instead of its closed form, times a factor
  * exp(noise x normal) of the trial and one of each step. A layout that does not fit runs out of
- * memory; `failures` is the share of attempts that crash. The clock runs `speed` times as fast. Same
- * seed, trial and attempt: same result.
+ * memory; `failures` is the share of attempts that crash. The clock runs `speed` times as fast.
+ * Same seed, trial and attempt: same result.
  */
 #include <errno.h>
 #include <math.h>
