@@ -47,8 +47,8 @@ bool pl_model_is_mixed(const struct pl_model *model);
 /* Elements of the bundled trainer's flat buffers on one stage, and what they depend on. */
 enum { PL_COUNTS = 1024 };
 struct pl_param_counts {
-    int key[13]; /* tp, pp, vp, ep, etp, dp x cp, edp, zero, zero_scope, shard, the overlaps of
-                  * gradients and weights, stage; all 0: empty */
+    int key[14]; /* tp, pp, vp, stages, ep, etp, dp x cp, edp, zero, zero_scope, shard, the
+                  * overlaps of gradients and weights, stage; all 0: empty */
     struct pl_param_sizes sizes;
 };
 

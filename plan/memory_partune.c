@@ -154,7 +154,13 @@ struct build {
     struct pl_dims dims;
     struct pl_acts act[2]; /* of a dense layer, of one with experts */
     int stage;
+    struct pl_layer_count layers; /* of the stage, all chunks */
 };
+
+static bool any_layer(const struct build *build)
+{
+    return build->layers.dense + build->layers.moe > 0;
+}
 
 /* Slots 0 to SLOTS - 1 of CHUNK, each of BYTES. */
 static void add(struct build *build, enum pl_buf id, int chunk, int slots, enum pl_mem_class cls,
@@ -180,11 +186,11 @@ static void add1(struct build *build, enum pl_buf id, enum pl_mem_class cls, uin
 static struct pl_param_sizes sizes_of(const struct build *build)
 {
     const struct pl_layout *layout = build->layout;
-    struct pl_param_counts x = {.key = {layout->tp, layout->pp, layout->vp, layout->ep, layout->etp,
-                                        pl_axis_size(layout, PL_DP_CP), layout->edp, layout->zero,
-                                        layout->zero_scope, layout->shard,
-                                        layout->overlap_grad_reduce, layout->overlap_param_gather,
-                                        build->stage}};
+    struct pl_param_counts x = {.key = {layout->tp, layout->pp, layout->vp, layout->stages,
+                                        layout->ep, layout->etp, pl_axis_size(layout, PL_DP_CP),
+                                        layout->edp, layout->zero, layout->zero_scope,
+                                        layout->shard, layout->overlap_grad_reduce,
+                                        layout->overlap_param_gather, build->stage}};
     struct pl_param_counts *known;
     uint64_t hash = 0;
 
@@ -253,7 +259,8 @@ static void build_slots(struct build *build)
             add(build, PL_BUF_GRAD_SLOT, c, grads, PL_MEM_ACTIVATIONS, grad_slot_bytes(build, c));
     }
     add1(build, PL_BUF_SCRATCH, PL_MEM_ACTIVATIONS,
-         max(build->act[0].scratch_bytes, build->act[1].scratch_bytes));
+         max(build->layers.dense ? build->act[0].scratch_bytes : 0,
+             build->layers.moe ? build->act[1].scratch_bytes : 0));
 }
 
 uint64_t pl_coll_scratch(int members)
@@ -289,7 +296,7 @@ static void build_ring(struct build *build)
     const struct pl_dims *dims = &build->dims;
     uint64_t kv = dims->rows * 2 * dims->kv_heads * dims->head_dim;
 
-    if (build->layout->cp == 1)
+    if (build->layout->cp == 1 || !any_layer(build))
         return;
     add(build, PL_BUF_RING_KV, 0, PL_RING_KVS, PL_MEM_COMM, kv * dims->elem);
     add(build, PL_BUF_RING_DKV, 0, PL_RING_DKVS, PL_MEM_COMM, kv * 4);
@@ -311,7 +318,7 @@ static void build_comm(struct build *build)
     add1(build, PL_BUF_COLL_TP, PL_MEM_COMM, pl_coll_scratch(tp_members(build)) * sizeof(float));
     add1(build, PL_BUF_COLL_DP, PL_MEM_COMM,
          pl_coll_scratch(pl_axis_size(layout, PL_DP_CP)) * sizeof(float));
-    if (pl_model_is_moe(build->model)) {
+    if (build->layers.moe) {
         add1(build, PL_BUF_COLL_EDP, PL_MEM_COMM, pl_coll_scratch(layout->edp) * sizeof(float));
         add1(build, PL_BUF_MOE_SEND, PL_MEM_COMM,
              build->dims.choices * build->dims.hidden * build->dims.elem);
@@ -339,6 +346,35 @@ static void build_head(struct build *build)
     add1(build, PL_BUF_LOGITS, PL_MEM_LOGITS, dims->rows * dims->vocab * dims->elem);
 }
 
+/* What layers work in. */
+static void build_layers(struct build *build)
+{
+    const struct pl_dims *dims = &build->dims;
+    const struct pl_layout *layout = build->layout;
+    uint64_t e = dims->elem;
+
+    if (build->model->parallel_block)
+        add1(build, PL_BUF_DX2, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
+    add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
+         dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);
+    add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE, dims->rows * dims->qkv * e);
+    /* bf16: the gradients of keys and values are summed in fp32, with cp in the ring's buffers */
+    add1(build, PL_BUF_ATTN, PL_MEM_WORKSPACE,
+         dims->rows *
+             (dims->heads + (e == 2 && layout->cp == 1 ? 2 * dims->kv_heads * dims->head_dim : 0)) *
+             4);
+    if (build->model->positions == PL_ROPE)
+        add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
+             dims->seq * (uint64_t)pl_rotary_dim(build->model) * 4);
+    if (build->layers.moe) {
+        add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, dims->expert_rows * dims->expert_ffn * e);
+        add1(build, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
+             (2 * dims->local_rows * dims->experts + dims->choices) * 4);
+        add1(build, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
+             2 * (uint64_t)layout->micro_batch * dims->experts * 4);
+    }
+}
+
 static void build_workspace(struct build *build)
 {
     const struct pl_dims *dims = &build->dims;
@@ -350,32 +386,14 @@ static void build_workspace(struct build *build)
     if (layout->sp || (layout->tp > 1 && e == 2))
         add1(build, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, dims->rows * dims->hidden * 4);
     add1(build, PL_BUF_DH, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
-    if (build->model->parallel_block)
-        add1(build, PL_BUF_DX2, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
-    add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
-         dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);
-    add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE, dims->rows * dims->qkv * e);
-    /* bf16: the gradients of keys and values are summed in fp32, with cp in the ring's buffers */
-    add1(build, PL_BUF_ATTN, PL_MEM_WORKSPACE,
-         dims->rows *
-             (dims->heads + (e == 2 && layout->cp == 1 ? 2 * dims->kv_heads * dims->head_dim : 0)) *
-             4);
-    if (pl_model_is_moe(build->model)) {
-        add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, dims->expert_rows * dims->expert_ffn * e);
-        add1(build, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
-             (2 * dims->local_rows * dims->experts + dims->choices) * 4);
-        add1(build, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
-             2 * (uint64_t)layout->micro_batch * dims->experts * 4);
-        if (build->model->moe.aux_loss == PL_AUX_HUGGINGFACE)
-            add1(build, PL_BUF_MOE_POOL, PL_MEM_WORKSPACE,
-                 2 * (uint64_t)dims->microbatches * dims->experts * sizeof(double));
-    }
+    if (any_layer(build))
+        build_layers(build);
+    if (pl_model_is_moe(build->model) && build->model->moe.aux_loss == PL_AUX_HUGGINGFACE)
+        add1(build, PL_BUF_MOE_POOL, PL_MEM_WORKSPACE,
+             2 * (uint64_t)dims->microbatches * dims->experts * sizeof(double));
     add1(build, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
          (2 * (uint64_t)dims->microbatches * dims->rows + (uint64_t)build->workload->seq + 1) * 4);
-    if (build->model->positions == PL_ROPE)
-        add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
-             dims->seq * (uint64_t)pl_rotary_dim(build->model) * 4);
-    else if (build->stage == 0)
+    if (build->model->positions == PL_LEARNED && build->stage == 0)
         add1(build, PL_BUF_POSITIONS, PL_MEM_WORKSPACE, dims->rows * 4);
     add1(build, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)layout->threads * PL_KERNEL_SCRATCH);
 }
@@ -383,6 +401,7 @@ static void build_workspace(struct build *build)
 static void build_all(struct build *build)
 {
     pl_dims(&build->dims, build->model, build->layout, build->workload);
+    build->layers = pl_stage_count(build->model, build->layout, build->stage);
     pl_acts(&build->act[0], build->model, build->layout, &build->dims, false);
     if (pl_model_is_moe(build->model))
         pl_acts(&build->act[1], build->model, build->layout, &build->dims, true);

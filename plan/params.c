@@ -125,7 +125,8 @@ static void bucket_place(struct pl_store *store, struct pl_place *place,
         store->window_count[kind] = bucket->count;
 }
 
-/* Close the open bucket: pad it to whole shards and give it its optimizer state. */
+/* Close the open bucket: pad it to whole shards and give it its optimizer state. An empty one, of
+ * what no layer of the stage has, is dropped. */
 static void bucket_close(struct walk *walk)
 {
     struct pl_params *params = walk->params;
@@ -133,6 +134,10 @@ static void bucket_close(struct walk *walk)
     uint64_t unit;
     bool sharded;
 
+    if (params->count == bucket->first) {
+        params->nbuckets--;
+        return;
+    }
     bucket_shards(walk, bucket);
     unit = (uint64_t)bucket->shards * ALIGN;
     bucket->count = (params->count - bucket->first + unit - 1) / unit * unit;
@@ -301,7 +306,9 @@ static void walk_dense(struct walk *walk)
         }
     }
     if (holds_last(walk) && !model->tied) {
-        if (walk->layout->zero >= 2) {
+        const struct pl_bucket *open = &walk->params->bucket[walk->params->nbuckets - 1];
+
+        if (walk->layout->zero >= 2 || walk->params->count == open->first) {
             bucket_close(walk);
             bucket_open(walk, PL_BUCKET_DENSE, last, n - 1);
         }

@@ -114,7 +114,8 @@ struct pl_place {
 struct pl_bucket {
     enum pl_bucket_kind kind;
     int chunk; /* model chunk (virtual stage) of the parameters */
-    int layer; /* lowest layer in it, as index in its chunk; -1: needs the embedding's gradient */
+    int layer; /* lowest layer in it, as index in its chunk; -1: needs the embedding's gradient, or
+                * the loss on a last virtual stage without layers */
     uint64_t first, count; /* flat elements, padding at the end included */
     bool layers;           /* matrices of layers */
     int shards, shard;

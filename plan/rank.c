@@ -549,21 +549,32 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
     look(ret, &r, top, patience);
 }
 
+/* Has SPACE a division into stages that are not even? */
+static bool has_uneven(const struct pl_space *space)
+{
+    const struct pl_space_axis *axis = &space->axis[PL_KEY_STAGES];
+
+    for (int i = 0; i < axis->n; i++)
+        if (axis->value[i] != PL_STAGES_EVEN)
+            return true;
+    return false;
+}
+
 /* Pipelines of all devices have no more even stages than divide the layers and the devices alike.
  */
 int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
                     const struct pl_problem *problem, double headroom,
                     const struct pl_patience *patience, struct err *error)
 {
-    char text[sizeof(error->text)], stages[128] = "";
+    char text[sizeof(error->text)], stages[160] = "";
     int devices = pl_cluster_devices(problem->cluster),
         most = pl_gcd(problem->model->layers, devices);
 
     if (!problem->trainer->uneven_layers && most < problem->model->layers && most < devices &&
-        !pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED))
+        pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED) && !has_uneven(space))
         snprintf(stages, sizeof(stages),
-                 "; layers %d divide over pp %d at most on %d devices, trainer \"any\" takes "
-                 "uneven stages",
+                 "; layers %d divide over pp %d at most on %d devices: \"stages\": [\"even\", "
+                 "\"balanced\"] in the space adds uneven ones",
                  problem->model->layers, most, devices);
     if (plan->legal)
         return err_set(error, -ENOENT,

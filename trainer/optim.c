@@ -103,6 +103,15 @@ static void update_some(struct tr_rank *rank, const struct tr_optim *optim, stru
         update(rank, hyper, bucket, run_first, run);
 }
 
+/* Whose weights are read first, or NULL. */
+static const struct tr_layer *first_layer(const struct tr_rank *rank)
+{
+    for (int c = 0; c < rank->layout.vp; c++)
+        if (rank->chunk[c].n)
+            return &rank->chunk[c].layer[0];
+    return NULL;
+}
+
 /* Buckets of norms and routers, or all others. The shards of a bucket that is held whole are asked
  * for as soon as this rank's is new. */
 static void update_buckets(struct tr_rank *rank, const struct tr_optim *optim,
@@ -140,7 +149,7 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
     update_buckets(rank, optim, &h, true);
     update_buckets(rank, optim, &h, false);
     tr_windows_clear(rank);
-    tr_window_prefetch(rank, NULL, &rank->chunk[0].layer[0]);
+    tr_window_prefetch(rank, NULL, first_layer(rank));
     if (rank->layout.overlap_param_gather)
         tr_async_poll(rank);
     else

@@ -81,10 +81,14 @@ static bool receives(const struct tr_rank *rank, const struct pl_step *step)
     return step->op == PL_FORWARD ? !k->first : step->op != PL_BACKWARD_WEIGHT && !k->last;
 }
 
+/* Where the layers of a step read; the final norm on a last virtual stage without layers. */
 static void *input(const struct tr_rank *rank, const struct pl_step *step)
 {
     const struct tr_chunk *k = &rank->chunk[step->chunk];
 
+    assert(k->n > 0 || k->last);
+    if (!k->n)
+        return rank->work.xf;
     return tr_act(rank, &k->layer[0], k->slot[step->mb % k->nslots], PL_ACT_X);
 }
 
@@ -148,14 +152,13 @@ static void look_ahead(struct run *run, int step)
 /* The layer whose weights are read first after STEP, or NULL. */
 static const struct tr_layer *after(const struct run *run, int step)
 {
-    const struct tr_chunk *k;
+    while (++step < run->nsteps) {
+        const struct tr_chunk *k = &run->r->chunk[run->steps[step].chunk];
 
-    while (++step < run->nsteps && run->steps[step].op == PL_BACKWARD_WEIGHT)
-        ;
-    if (step >= run->nsteps)
-        return NULL;
-    k = &run->r->chunk[run->steps[step].chunk];
-    return &k->layer[run->steps[step].op == PL_FORWARD ? 0 : k->n - 1];
+        if (k->n && run->steps[step].op != PL_BACKWARD_WEIGHT)
+            return &k->layer[run->steps[step].op == PL_FORWARD ? 0 : k->n - 1];
+    }
+    return NULL;
 }
 
 /* Through the layers of a chunk; the last one writes to OUT. */
@@ -206,7 +209,7 @@ static void forward(struct run *run, int step)
     const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
     char *slot = k->slot[s->mb % k->nslots];
-    void *x = input(r, s), *out = r->work.xf;
+    void *x, *out = r->work.xf;
     int o = run->outs % PL_ACT_OUTS;
 
     assert(s->mb >= 0 && s->mb < r->d.microbatches && s->chunk < r->layout.vp);
@@ -216,6 +219,7 @@ static void forward(struct run *run, int step)
         wait_for(r, &r->act_req[o]);
         out = r->work.act_out[o];
     }
+    x = k->n ? input(r, s) : out;
     if (k->first) {
         look_ahead(run, step);
         tr_async_wait(r, 0, -1);
@@ -226,6 +230,8 @@ static void forward(struct run *run, int step)
         if (f.buf != x)
             kn_copy(r->pool, x, f.buf, bytes(r));
         look_ahead(run, step);
+        if (!k->n)
+            tr_async_wait(r, s->chunk, -1);
     }
     pool_take(r, s->mb, k->first ? -1 : r->comms.prev, TR_TAG_POOL + chunk_before(r, s->chunk));
     layers_fwd(run, step, slot, out);
@@ -247,8 +253,8 @@ static bool at_a_layer(const struct pl_bucket *bucket)
     return !pl_bucket_is_small(bucket) && bucket->kind != PL_BUCKET_TIED;
 }
 
-/* Micro-batch MB has passed LAYER of CHUNK (-1: the embedding) backwards: the gradients of the
- * buckets whose lowest layer that is are complete after the last one. */
+/* Micro-batch MB has passed LAYER of CHUNK (-1: the embedding, or a loss without layers) backwards:
+ * the gradients of the buckets whose lowest layer that is are complete after the last one. */
 static void complete(struct run *run, int chunk, int layer, int mb)
 {
     struct tr_rank *r = run->r;
@@ -271,7 +277,7 @@ static void backward(struct run *run, int step)
     struct tr_rank *r = run->r;
     const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
-    char *slot = k->slot[s->mb % k->nslots], *d = slot + k->dxf_at;
+    char *slot = k->slot[s->mb % k->nslots], *d = k->last ? slot + k->dxf_at : NULL;
     char *keep = s->op == PL_BACKWARD_INPUT ? k->gslot[s->mb % k->ngslots] : NULL;
     MPI_Request *req = &k->slot_req[s->mb % k->nslots];
 
@@ -297,10 +303,11 @@ static void backward(struct run *run, int step)
     if (!k->first) {
         tr_isend(req, &r->comms.world, d, bytes(r), r->comms.prev, TR_TAG_GRAD + s->chunk);
         pool_give(r, s->mb, r->comms.prev, TR_TAG_POOL_BACK + s->chunk);
-        return;
+    } else {
+        tr_embed_bwd(r, d, s->mb);
     }
-    tr_embed_bwd(r, d, s->mb);
-    complete(run, s->chunk, -1, s->mb);
+    if (k->first || !k->n)
+        complete(run, s->chunk, -1, s->mb);
 }
 
 static void backward_weight(struct run *run, int step)

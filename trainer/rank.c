@@ -85,9 +85,10 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     uint64_t at = 0;
 
     k->n = pl_stage_layers(&first, l, rank->model.layers, stage, chunk);
-    assert(k->n > 0 && first >= 0 && first + k->n <= rank->model.layers);
     k->first = stage == 0 && chunk == 0;
     k->last = stage == l->pp - 1 && chunk == l->vp - 1;
+    assert(k->n > 0 || (k->n == 0 && k->first != k->last)); /* stages-fit */
+    assert(first >= 0 && first + k->n <= rank->model.layers);
     k->layer = mem_alloc(sizeof(*k->layer) * (size_t)k->n);
     for (int i = 0; i < k->n; i++) {
         layer_init(rank, &k->layer[i], first + i);
@@ -114,6 +115,16 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     }
 }
 
+/* Does this rank hold a layer; with EXPERTS, one of those? */
+static bool holds_layer(const struct tr_rank *rank, bool experts)
+{
+    for (int c = 0; c < rank->layout.vp; c++)
+        for (int i = 0; i < rank->chunk[c].n; i++)
+            if (!experts || rank->chunk[c].layer[i].moe)
+                return true;
+    return false;
+}
+
 /* Tables of the rotation, or the number of each row's position. */
 static void positions_init(struct tr_rank *rank)
 {
@@ -122,6 +133,8 @@ static void positions_init(struct tr_rank *rank)
     struct tr_work *w = &rank->work;
 
     if (rank->model.positions == PL_ROPE) {
+        if (!holds_layer(rank, false))
+            return;
         assert(tr_device_bytes(d, PL_BUF_ROPE) >= seq * turned * sizeof(*w->rope_cos));
         w->rope_cos = tr_device_get(d, PL_BUF_ROPE, 0, 0);
         w->rope_sin = w->rope_cos + seq * turned / 2;
@@ -201,7 +214,7 @@ static void comm_init(struct tr_rank *rank)
     assert(has_scratch(d, PL_BUF_COLL_TP, &c->tp));
     assert(!rank->model.tied || has_scratch(d, PL_BUF_COLL_TP, &c->tied));
     assert(!rank->moe_layers || has_scratch(d, PL_BUF_COLL_TP, &c->cp));
-    for (int i = 0; i < 1 + (rank->moe_layers > 0); i++)
+    for (int i = 0; i < 1 + holds_layer(rank, true); i++)
         assert(has_scratch(d, of[i], &c->shard[i]) && has_scratch(d, of[i], &c->copy[i]));
     c->tp.scratch = c->tied.scratch = c->cp.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
     for (int i = 0; i < 2; i++)

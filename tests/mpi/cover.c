@@ -59,6 +59,30 @@ static int part_of(const struct pl_layout *mesh)
     return 0;
 }
 
+/* A division of M's layers over the virtual stages of L that is not the even one, drawn from TURN;
+ * ends without a layer come as often as others. PL_STAGES_EVEN: there is none. */
+static int uneven(const struct pl_layout *l, const struct pl_model *m, int turn)
+{
+    int layers[64] = {0}, runs = l->pp * l->vp, rest = m->layers, first, last;
+    struct pl_layout drawn = *l;
+    struct rng r;
+
+    rng_seed(&r, (uint64_t)turn);
+    if (l->pp == 1 || runs > (int)ARRAY_LEN(layers) || runs > m->layers + 2)
+        return PL_STAGES_EVEN;
+    do {
+        first = (int)rng_below(&r, 2);
+        last = runs - 1 - (int)rng_below(&r, 2);
+    } while (first > last || last - first + 1 > m->layers);
+    for (int i = first; i <= last; i++, rest--)
+        layers[i] = 1;
+    for (; rest > 0; rest--)
+        layers[first + (int)rng_below(&r, (uint64_t)(last - first + 1))]++;
+    if (pl_stages_list(&drawn.stages, layers, runs, NULL) < 0)
+        return PL_STAGES_EVEN;
+    return pl_stages_canonical(&drawn, m->layers);
+}
+
 static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_model *m,
                  const struct pl_workload *w, const struct pl_cluster *here, int overlaps)
 {
@@ -76,6 +100,8 @@ static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_
                  {2, PL_SCOPE_EP_AWARE, true},  {3, PL_SCOPE_EP_AWARE, false},
                  {3, PL_SCOPE_PLAIN, false},    {3, PL_SCOPE_EP_AWARE, true}};
 
+    int turn = c->n;
+
     for (size_t s = 0; s < ARRAY_LEN(schedules); s++)
         for (int recompute = 0; recompute <= PL_RECOMPUTE_FULL; recompute++)
             for (size_t z = 0; z < ARRAY_LEN(zeros); z++)
@@ -92,7 +118,11 @@ static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_
                         if (zeros[z].hybrid && !l.shard)
                             continue;
                         l.precision = precision;
-                        if (overlap(&l, m, overlaps == 2 ? 15 * bits : bits, overlaps != 2))
+                        if (!overlap(&l, m, overlaps == 2 ? 15 * bits : bits, overlaps != 2))
+                            continue;
+                        consider(c, l, m, w, here);
+                        l.stages = uneven(&l, m, turn++);
+                        if (l.stages != PL_STAGES_EVEN)
                             consider(c, l, m, w, here);
                     }
 }
@@ -103,6 +133,7 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
     struct pl_cluster here;
     struct pl_layout l;
 
+    c->layers = m->layers;
     pl_cluster_here(&here);
     here.oversubscribe = true;
     pl_layout_default(&l, w);
@@ -119,7 +150,7 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
 
 /* ---- what a layout meets ------------------------------------------------- */
 
-enum { AXES = 13, VALUES = 4, MESHES = 1024, DEGREES = 6 };
+enum { AXES = 14, VALUES = 5, MESHES = 1024, DEGREES = 6 };
 
 struct met {
     bool pair[AXES * VALUES][AXES * VALUES];
@@ -127,7 +158,16 @@ struct met {
     int meshes;
 };
 
-static void values(int *v, const struct pl_layout *l)
+/* 0 even, else 1 + 1 without a layer on the first + 2 on the last virtual stage. */
+static int division(const struct pl_layout *l, int layers)
+{
+    if (l->stages == PL_STAGES_EVEN)
+        return 0;
+    return 1 + !pl_stage_layers(NULL, l, layers, 0, 0) +
+           2 * !pl_stage_layers(NULL, l, layers, l->pp - 1, l->vp - 1);
+}
+
+static void values(int *v, const struct pl_layout *l, int layers)
 {
     const int x[AXES] = {l->schedule,
                          l->recompute,
@@ -141,7 +181,8 @@ static void values(int *v, const struct pl_layout *l)
                          l->precision,
                          l->cp > 1,
                          l->zero,
-                         l->shard > 0};
+                         l->shard > 0,
+                         division(l, layers)};
 
     for (int i = 0; i < AXES; i++)
         v[i] = i * VALUES + x[i];
@@ -165,25 +206,25 @@ static bool mesh_met(const struct met *t, const struct pl_layout *l)
     return false;
 }
 
-static int new_pairs(const struct met *t, const struct pl_layout *l)
+static int new_pairs(const struct met *t, const struct pl_layout *l, int layers)
 {
     int v[AXES], n = 0;
 
-    values(v, l);
+    values(v, l, layers);
     for (int i = 0; i < AXES; i++)
         for (int k = 0; k < i; k++)
             n += !t->pair[v[i]][v[k]];
     return n;
 }
 
-static void meet(struct met *t, const struct pl_layout *l)
+static void meet(struct met *t, const struct pl_layout *l, int layers)
 {
     int key[DEGREES], v[AXES];
 
     degrees(key, l);
     if (!mesh_met(t, l) && t->meshes < MESHES)
         memcpy(t->mesh[t->meshes++], key, sizeof(key));
-    values(v, l);
+    values(v, l, layers);
     for (int i = 0; i < AXES; i++)
         for (int k = 0; k < i; k++)
             t->pair[v[i]][v[k]] = true;
@@ -208,7 +249,7 @@ static int best(const struct cover *c, const struct met *t, const struct pl_layo
 
         if (of && !same_mesh(&c->l[i], of))
             continue;
-        n = new_pairs(t, &c->l[i]);
+        n = new_pairs(t, &c->l[i], c->layers);
         if (n > most) {
             most = n;
             at = i;
@@ -227,11 +268,11 @@ void cover_choose(struct cover *c)
             int at = best(c, &t, &c->l[i]);
 
             c->chosen[at] = true;
-            meet(&t, &c->l[at]);
+            meet(&t, &c->l[at], c->layers);
         }
     for (int at; (at = best(c, &t, NULL)) >= 0;) {
         c->chosen[at] = true;
-        meet(&t, &c->l[at]);
+        meet(&t, &c->l[at], c->layers);
     }
 }
 
@@ -261,9 +302,9 @@ int cover_missing(const struct cover *c)
 
     for (int i = 0; i < c->n; i++)
         if (c->chosen[i])
-            meet(&t, &c->l[i]);
+            meet(&t, &c->l[i], c->layers);
     for (int i = 0; i < c->n; i++)
-        missing += !mesh_met(&t, &c->l[i]) + new_pairs(&t, &c->l[i]);
+        missing += !mesh_met(&t, &c->l[i]) + new_pairs(&t, &c->l[i], c->layers);
     return missing;
 }
 

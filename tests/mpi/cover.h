@@ -2,8 +2,9 @@
  * Which layouts a test runs: all legal ones of a model on given numbers of ranks, and of these a
  * covering set: every mesh (world, tp, cp, pp, ep, etp) once, and every pair of values of two of
  * the other choices (schedule, recompute, zero, its scope, shard, sp, cp > 1, etp, the four overlap
- * flags, precision) that some legal layout has. Faults that need two things to meet are then met,
- * in some hundred layouts instead of thousands.
+ * flags, precision, stages: even or not, with ends that hold layers or none) that some legal layout
+ * has. Faults that need two things to meet are then met, in some hundred layouts instead of
+ * thousands.
  */
 #ifndef TESTS_MPI_COVER_H
 #define TESTS_MPI_COVER_H
@@ -14,10 +15,12 @@ struct cover {
     struct pl_layout *l;
     bool *chosen;
     int n, cap;
+    int layers; /* of the model */
 };
 
-/* Every legal layout of the bundled trainer on WORLD ranks is appended. OVERLAPS: 16 combinations
- * of the flags, or 2: all that mean something, and none. The micro-batch is 1 or 2 in turn. */
+/* Every legal layout of the bundled trainer on WORLD ranks is appended, with even stages and with
+ * one other division, drawn. OVERLAPS: 16 combinations of the flags, or 2: all that mean something,
+ * and none. The micro-batch is 1 or 2 in turn. */
 void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_workload *w,
                      int world, int overlaps);
 /* Mark the covering set. */

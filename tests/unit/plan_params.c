@@ -17,7 +17,10 @@ static const char experts[] = "{'name':'m','layers':4,'hidden':16,'heads':4,'kv_
 static const char tied[] = "{'name':'t','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,"
                            "'vocab':37,'seq':8,'tied':true}";
 
-/* FN of the layout of these degrees, if it is legal. */
+/* Divisions of the four layers with ends that hold none. */
+static const char *const lists[] = {"0,4", "4,0", "1,3", "0,3,1,0", "2,1,1,0"};
+
+/* FN of the layout of these degrees, if it is legal, with even stages and with each list. */
 static bool one_layout(const struct pl_problem *problem, struct pl_layout l,
                        void (*fn)(const struct pl_model *, const struct pl_layout *))
 {
@@ -26,6 +29,11 @@ static bool one_layout(const struct pl_problem *problem, struct pl_layout l,
     if (!pl_layout_derive(&l) || !pl_layout_check(NULL, problem, &l))
         return false;
     fn(problem->model, &l);
+    for (size_t i = 0; i < ARRAY_LEN(lists) && l.pp > 1; i++) {
+        assert_int_equal(pl_stages_read(&l.stages, lists[i], NULL), 0);
+        if (pl_layout_check(NULL, problem, &l))
+            fn(problem->model, &l);
+    }
     return true;
 }
 
@@ -137,6 +145,9 @@ static void check_buckets(const struct pl_model *m, const struct pl_layout *l)
         for (int i = 0; i < t.nbuckets; i++) {
             const struct pl_bucket *b = &t.bucket[i];
 
+            assert_true(b->count > 0 && b->layer >= -1);
+            assert_true(b->layer < pl_stage_layers(NULL, l, m->layers,
+                                                   pl_axis_coord(l, PL_PP, rank), b->chunk));
             assert_int_equal(b->first, at);
             assert_int_equal(b->state_first, state);
             assert_int_equal(b->count % ((uint64_t)b->shards * 16), 0);

@@ -71,13 +71,21 @@ static void the_plan_of_the_bundled_trainer_is_the_sum_of_its_buffers(void **sta
         const char *model;
         int cores, batch;
         size_t every;
-    } row[] = {{"tiny-moe", 4, 8, 41}, {"tiny-llama", 8, 16, 41}, {"nano-moe", 8, 12, 41}};
+        const char *stages; /* NULL: what a space tries that does not name them */
+    } row[] = {{"tiny-moe", 4, 8, 41, NULL},
+               {"tiny-llama", 8, 16, 41, NULL},
+               {"nano-moe", 8, 12, 41, NULL},
+               {"tiny-moe", 4, 8, 41,
+                "'even','balanced','4,0','0,4','1,3','0,1,3,0','0,2,1,1','0,1,2,1,0,0'"}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct world x = world_cpu(row[i].model, row[i].cores, row[i].batch, "partune");
         struct pl_problem p = world_problem(&x);
-        struct pl_space s = space_of(&x, "{'precision': ['fp32', 'bf16']}");
+        AUTO_FREE char *named =
+            row[i].stages ? mem_printf(",'stages':[%s]", row[i].stages) : mem_strdup("");
+        AUTO_FREE char *space = mem_printf("{'precision': ['fp32', 'bf16']%s}", named);
+        struct pl_space s = space_of(&x, space);
         struct each k = {.x = &x, .every = row[i].every};
 
         for (int mixed = 0; mixed <= (x.m.moe.experts > 0); mixed++) {

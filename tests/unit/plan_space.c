@@ -176,7 +176,7 @@ static void an_empty_space_says_which_rules_exclude_it_and_what_would_help(void 
         {"{'tp':[3]}", "kv-heads-tp", "\"tp\": [4] instead of [3];", 8},
         {"{'micro_batch':[5]}", "batch-divides", "\"micro_batch\": [4] instead of [5];", 8},
         {"{'cp':[2],'cp_comm':['a2a']}", "trainer-supports", "\"cp\": [1] instead of [2];", 8},
-        {"{'pp':[3],'world':[3]}", "layers-pp-vp", "", 9},
+        {"{'pp':[3],'world':[3],'stages':['even']}", "layers-pp-vp", "", 9},
         {"{'tp':1,'pp':1,'micro_batch':1,'ep':1}", "batch-divides", "\"world\": [1]", 7},
         {"{'tp':[3],'micro_batch':[5]}", "kv-heads-tp", "] and \"micro_batch\": [", 8},
     };
