@@ -298,6 +298,48 @@ static void the_best_division_is_the_fastest_one(void **state)
     pl_cost_ctx_free(ctx);
 }
 
+/* Of the bundled trainer too, whose last stage may have the loss alone: the closed form is within
+ * these shares of the events, which run the steps that the trainer runs. */
+static void seconds_of_words_are_near_the_events(void **state)
+{
+    static const struct {
+        const char *layout;
+        double apart;
+    } row[] = {
+        {"{'world':4,'pp':4,'schedule':'gpipe'}", 0.005},
+        {"{'world':4,'pp':4,'schedule':'1f1b'}", 0.02},
+        {"{'world':4,'pp':4,'schedule':'zero-bubble'}", 0.03},
+        {"{'world':4,'pp':4,'vp':2,'schedule':'interleaved'}", 0.07},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        for (int layers = 9; layers < 48; layers += 2)
+            for (int word = PL_STAGES_BALANCED; word < PL_STAGES_WORDS; word++) {
+                struct world x = world_cpu("tiny-llama", 4, 32, "partune");
+                struct pl_problem p = world_problem(&x);
+                struct pl_layout l = layout_of(&x, row[i].layout);
+                struct pl_stage_time *store;
+                struct pl_cost_ctx *ctx;
+                struct pl_timeline events;
+                struct pl_pipe pipe;
+                struct err e = {0};
+
+                x.m.layers = layers;
+                x.m.vocab = layers % 4 == 1 ? 512 : 16384;
+                l.stages = word;
+                ctx = pl_cost_ctx_new(&p, NULL);
+                pl_pipe_of(&pipe, &store, ctx, &l);
+                assert_int_equal(pl_simulate(&events, &pipe, &e), 0);
+                if (fabs(pl_pipe_seconds(&pipe) / events.total - 1) > row[i].apart)
+                    fail_msg("%s, %d layers, %s: %g by events, %g", row[i].layout, layers,
+                             pl_stages_words[word], events.total, pl_pipe_seconds(&pipe));
+                pl_timeline_done(&events);
+                free(store);
+                pl_cost_ctx_free(ctx);
+            }
+}
+
 /* Every stage is looked at, and the whole model is held once however it is divided. */
 static void memory_is_of_the_worst_of_uneven_stages(void **state)
 {
@@ -335,6 +377,7 @@ int main(void)
         cmocka_unit_test(balanced_stages_are_tried_where_even_ones_are_illegal),
         cmocka_unit_test(a_space_that_names_stages_has_those),
         cmocka_unit_test(the_best_division_is_the_fastest_one),
+        cmocka_unit_test(seconds_of_words_are_near_the_events),
         cmocka_unit_test(memory_is_of_the_worst_of_uneven_stages),
     };
 
