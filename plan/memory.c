@@ -1,3 +1,4 @@
+#include "plan/divide.h"
 #include "plan/memory_parts.h"
 
 #include <assert.h>
@@ -50,7 +51,10 @@ static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
 void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
                     const struct pl_layout *layout, int rank)
 {
+    struct pl_layout divided;
+
     assert(rank >= 0 && rank < layout->world);
+    layout = pl_divided(&divided, problem, layout);
     plan_stage(ret, problem, layout, pl_axis_coord(layout, PL_PP, rank), NULL);
     ret->rank = rank;
 }
@@ -81,8 +85,11 @@ static int next_stage(const struct pl_problem *problem, const struct pl_layout *
 }
 
 static void plan_worst(struct pl_memory *ret, const struct pl_problem *problem,
-                       const struct pl_layout *layout, struct pl_param_counts *counts)
+                       const struct pl_layout *asked, struct pl_param_counts *counts)
 {
+    struct pl_layout divided;
+    const struct pl_layout *layout = pl_divided(&divided, problem, asked);
+
     plan_stage(ret, problem, layout, 0, counts);
     for (int stage = next_stage(problem, layout, 0); stage < layout->pp;
          stage = next_stage(problem, layout, stage)) {

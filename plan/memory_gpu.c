@@ -192,6 +192,21 @@ static double ffn_bytes(const struct pl_model *model, double ffn, double kept)
     return (2 * (pl_mlp_matrices(model) - 1) + kept) * ffn;
 }
 
+/* Bytes of a token that eager operations keep of NORMS norms and a gated feed-forward of width FFN
+ * beyond what fused kernels keep: the norm's row in fp32, and normalized before it meets the
+ * weights; silu(gate) next to the gate. */
+static double eager_rows(const struct pl_problem *problem, double norms)
+{
+    return problem->trainer->eager ? norms * (4 + 2) * problem->model->hidden : 0;
+}
+
+static double eager_ffn(const struct pl_problem *problem, double ffn)
+{
+    bool kept = problem->trainer->eager || problem->trainer->eager_mlp;
+
+    return kept && pl_mlp_is_gated(problem->model->mlp) ? 2 * ffn : 0;
+}
+
 /* Dropout came with learned positions and went with them. */
 static bool has_dropout(const struct pl_model *model)
 {
@@ -266,6 +281,7 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
         mix.norms * 2 * h + (mix.attention + mix.mamba) * operands.kept * h +
         mix.attention * (pl_latents_kept(model) -
                          (2 - operands.kept) * (model->mla.q_lora_rank + model->mla.kv_lora_rank));
+    outside += eager_rows(problem, mix.norms);
     inside =
         mix.attention * (pl_attention_kept(model) + copied * model->heads * pl_value_dim(model));
     if (mix.mamba > 0)
@@ -291,7 +307,8 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
                 copies_on_rank(model, layout) *
                     (dropped.copies ? 0 : copy_bytes(problem, layout, &operands) - dropped.copy));
     }
-    inside += mix.ffn * ffn_bytes(model, model->ffn, operands.kept);
+    inside +=
+        mix.ffn * (ffn_bytes(model, model->ffn, operands.kept) + eager_ffn(problem, model->ffn));
     outside += mix.ffn * operands.kept * h; /* input of fc1 */
     return tokens * (wide * ((outside) / (layout->sp ? tp : 1) + inside / tp + scores) +
                      masks / (layout->sp ? tp : 1));
@@ -322,6 +339,13 @@ static double bytes_of_layers(const struct layer_bytes *each, const struct pl_mo
     return ret;
 }
 
+/* What a layer that is being repeated keeps until its backward pass: all of it, with the scores
+ * where attention does not stream. */
+static int repeated(const struct pl_problem *problem)
+{
+    return problem->trainer->flash ? PL_RECOMPUTE_SELECTIVE : PL_RECOMPUTE_NONE;
+}
+
 /* Full recomputation of some layers of each virtual stage, or in units of several: bytes that a
  * chunk keeps, in the mean of the stage's. *RET_LIVE: what one layer or unit holds beyond its input
  * while it is repeated. */
@@ -331,7 +355,7 @@ static double partly_recomputed(double *ret_live, const struct pl_problem *probl
     bool block = layout->recompute_method == PL_RECOMPUTE_BLOCK;
     int unit = block ? 1 : layout->recompute_num_layers;
     struct layer_bytes all = layer_bytes_of(problem, layout, PL_RECOMPUTE_NONE),
-                       again = layer_bytes_of(problem, layout, PL_RECOMPUTE_SELECTIVE);
+                       again = layer_bytes_of(problem, layout, repeated(problem));
     double input = pl_layer_activation_bytes(problem, layout, false), kept = 0;
 
     *ret_live = 0;
@@ -387,8 +411,7 @@ static double activations(const struct pl_problem *problem, const struct pl_layo
     if (layout->recompute == PL_RECOMPUTE_FULL && !partly) {
         struct pl_layout one = *layout;
 
-        one.recompute = PL_RECOMPUTE_SELECTIVE; /* the layer that is being recomputed, whose input
-                                                   is counted already */
+        one.recompute = repeated(problem); /* whose input is counted already */
         live = pl_layer_activation_bytes(problem, &one, n.moe > 0) -
                pl_layer_activation_bytes(problem, layout, n.moe > 0);
     }
@@ -416,9 +439,9 @@ static void whole_start(struct pl_memory *memory, double whole, double reserve)
  * fp32 sums of them stay whole. */
 static double gradients(const struct pl_trainer *trainer, bool fp32, double held, double split)
 {
-    if (fp32 || !trainer->half_grads)
-        return 4 * held;
-    return trainer->summed_grads ? (2 + 4) * held : 2 * held + 4 * split;
+    if (!fp32 && trainer->summed_grads)
+        return (2 + 4) * held;
+    return fp32 || !trainer->half_grads ? 4 * held : 2 * held + 4 * split;
 }
 
 /* Of NARROW weights what is held beyond two bytes each, in bf16. */
@@ -431,6 +454,15 @@ static double narrow_weights(const struct pl_trainer *trainer, const struct pl_l
     if (!operands.quantized)
         return 0;
     return (layout->fp8_param_gather ? operands.weight - 2 : operands.weight) * narrow;
+}
+
+/* Of one logit on each tp rank: in fp32 once or three times, of the rank's share; where all are
+ * gathered also in half precision, and none is shared. */
+static double logit_bytes(const struct pl_trainer *trainer, int tp)
+{
+    double each = trainer->eager_loss ? 12 : 4;
+
+    return trainer->whole_logits && tp > 1 ? each + 2 + 2.0 / tp : each / tp;
 }
 
 void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
@@ -469,11 +501,11 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     ret->bytes[PL_MEM_COMM] +=
         pl_context_bytes(problem, layout) +
         layout->tp_overlap * trainer->tp_buffers * weight * tokens * model->hidden;
-    if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits in fp32 */
+    if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits */
         ret->bytes[PL_MEM_LOGITS] =
-            (1 + model->mtp) * (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
-                                constants->logits * (trainer->eager_loss ? 12 : 4) * tokens *
-                                    model->vocab / layout->tp);
+            (1 + model->mtp) *
+            (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
+             constants->logits * logit_bytes(trainer, layout->tp) * tokens * model->vocab);
     ret->bytes[PL_MEM_WORKSPACE] = reserve;
     if (layout->zero >= 3 && trainer->whole_start)
         whole_start(ret, weight * all, reserve);

@@ -577,7 +577,7 @@ void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
                      const struct pl_layout *layout)
 {
     double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
-           v = padded_vocab(op, layout);
+           v = padded_vocab(op, layout), seen = v; /* logits that the loss of a rank reads */
     double rows = streamed(&op->rates, 2 * tokens * h * op->rates.element, 2);
     struct pl_layer_time head = {0};
     struct pl_group g;
@@ -585,13 +585,17 @@ void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
     add_half_product(&head, &op->rates, tokens, v, h);
     ret->embed_fwd = rows;
     ret->embed_bwd = 2 * rows;
-    ret->head_fwd = head.fwd + streamed(&op->rates, LOGIT_FWD * tokens * v, 6);
+    if (op->problem.trainer->whole_logits)
+        seen *= layout->tp;
+    ret->head_fwd = head.fwd + streamed(&op->rates, LOGIT_FWD * tokens * seen, 6);
     ret->head_bwd =
-        head.bwd_input + head.bwd_weight + streamed(&op->rates, LOGIT_BWD * tokens * v, 2);
+        head.bwd_input + head.bwd_weight + streamed(&op->rates, LOGIT_BWD * tokens * seen, 2);
     ret->tp_head = 0;
     if (layout->tp > 1) {
         pl_group_of(&g, op, layout->tp, 1);
         ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * op->rates.element);
+        if (op->problem.trainer->whole_logits)
+            ret->tp_head += pl_gather_s(&g, tokens * seen * op->rates.element);
     }
     if (op->problem.model->mtp)
         add_mtp(ret, op, layout);

@@ -73,12 +73,16 @@ struct pl_trainer {
     bool tp_async;      /* those of the backward pass overlap the weight gradient's product */
     bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
     bool summed_grads;  /* and also summed over micro-batches in fp32 */
+    bool whole_reduce;  /* zero 0 and 1 all-reduce all gradients, in fp32 */
     bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
     bool windows; /* zero 2 and 3: layers work in windows (plan/partune.h), all else is held whole,
                      and each micro-batch scatters and gathers, under a pipeline, too */
     bool copies_meet_often; /* with shard, each micro-batch's gradients are added over the copies */
     /* Each operation is a kernel of its own: what lies between products crosses memory twice. */
     bool eager;
+    bool eager_mlp;    /* only those of the feed-forward */
+    bool whole_logits; /* every tp rank gathers them for the loss */
+    bool cost_stages;  /* stages of an even division are cut by weighing head and layers */
     /* Of a layer's forward pass that recompute "selective" repeats; 0: attention's core. */
     double selective_share;
     bool flash; /* attention keeps no T x T matrix for the backward pass */

@@ -13,8 +13,10 @@
  * matrix     share of what the device sustains that the stack's products reach
  * issue_us   of the host, for each kernel of a layer: below it the device waits
  * message_us of the host, for each message between stages
- * stall_us   lost at each micro-batch of a pipeline for each device of the job: all wait for the
- *            one that the rare long pause of a host or a link hits
+ * pause_us   lost in each tensor-parallel collective for each of its members, where stages exchange
+ *            over a network: all wait for the one whose host serves the network at the moment
+ * stall_us   lost at each step of a pipeline on 64 devices, with the cube of their number: all wait
+ *            for the one that the rare long pause of a host or a link hits
  * spread     what a collective loses of the network's bandwidth: nodes to the power of -spread
  * activation, gradients, logits  bytes that the allocator holds for one byte of the plan's
  * reserve_gib  context, communication buffers, fragments: of the order that NVIDIA's tools show on
@@ -43,6 +45,7 @@ const struct pl_constants pl_default_constants = {
     .matrix = 1,
     .issue_us = 0,
     .message_us = 0,
+    .pause_us = 0,
     .stall_us = 0,
     .spread = 0,
     .activation = 1,
@@ -67,12 +70,13 @@ const struct pl_constant_name pl_constant_names[] = {
     {"matrix", AT(matrix), 0.3, 1.2, 1, 0, 0.93, 0.1},
     {"issue_us", AT(issue_us), 0, 500, 1, 0, 8, 0.8},
     {"message_us", AT(message_us), 0, 1e5, 1, 0, 50, 1.5},
-    {"stall_us", AT(stall_us), 0, 1e4, 1, 0, 1, 1.5},
+    {"pause_us", AT(pause_us), 0, 1e4, 1, 0, 1, 2.5},
+    {"stall_us", AT(stall_us), 0, 1e6, 1, 0, 60, 2},
     {"spread", AT(spread), 0, 1, 1, 0, 0.05, 1},
     {"gradients", AT(gradients), 0.5, 3, 1, 0, 1.1, 0.2},
     {"logits", AT(logits), 0.5, 6, 1, 0, 1.5, 0.4},
     {"activation", AT(activation), 0.5, 3, 1, 0, 1.05, 0.15},
-    {"reserve_gib", AT(reserve_gib), 0.2, 30, 2, 0, 2, 0.5},
+    {"reserve_gib", AT(reserve_gib), 0.2, 30, 2, 0, 2, 1},
     {0},
 };
 #undef AT
@@ -105,11 +109,12 @@ static const struct fact {
     {                                                                                              \
 #name, FACT_##kind, offsetof(struct pl_trainer, name)                                      \
     }
-    FACT(flash, BOOL),         FACT(flash_units, INT),  FACT(tp_overlap, BOOL),
-    FACT(tp_async, BOOL),      FACT(half_grads, BOOL),  FACT(summed_grads, BOOL),
-    FACT(tensor_gather, BOOL), FACT(eager, BOOL),       FACT(selective_share, SHARE),
-    FACT(eager_loss, BOOL),    FACT(fp8_delayed, BOOL), FACT(fp8_current, BOOL),
-    FACT(weighs_rows, BOOL),   FACT(whole_start, BOOL),
+    FACT(flash, BOOL),         FACT(flash_units, INT),   FACT(tp_overlap, BOOL),
+    FACT(tp_async, BOOL),      FACT(half_grads, BOOL),   FACT(summed_grads, BOOL),
+    FACT(tensor_gather, BOOL), FACT(eager, BOOL),        FACT(selective_share, SHARE),
+    FACT(eager_loss, BOOL),    FACT(fp8_delayed, BOOL),  FACT(fp8_current, BOOL),
+    FACT(weighs_rows, BOOL),   FACT(whole_start, BOOL),  FACT(whole_reduce, BOOL),
+    FACT(eager_mlp, BOOL),     FACT(whole_logits, BOOL), FACT(cost_stages, BOOL),
 #undef FACT
 };
 

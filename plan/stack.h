@@ -19,7 +19,7 @@
 struct pl_constants {
     double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert;
     double jitter;
-    double matrix, issue_us, message_us, stall_us, spread;
+    double matrix, issue_us, message_us, pause_us, stall_us, spread;
     double activation, gradients, logits, reserve_gib;
 };
 

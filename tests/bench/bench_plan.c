@@ -309,6 +309,20 @@ static void say_fit(const struct rows *rows)
 
 /* ---- memory and the whole ------------------------------------------------ */
 
+/* Bytes planned for a row that ran out of memory, over those of its device. */
+static void say_oom(const struct row *r, const struct pl_problem *problem)
+{
+    struct pl_memory worst;
+    char text[160];
+
+    pl_memory_worst(&worst, problem, &r->layout);
+    printf("{\"bench\":\"plan_oom\",\"case\":\"%s\",\"value\":%.4f,\"layout\":\"%s\"", r->id,
+           worst.total / pl_memory_offered(problem->cluster, 0), pl_layout_text(text, &r->layout));
+    for (int i = 0; i < PL_MEM_CLASSES; i++)
+        printf(",\"%s\":%.4g", pl_mem_class_names[i], worst.bytes[i] / (1 << 30));
+    printf("}\n");
+}
+
 /* Rows that ran out of memory, and rows that ran. */
 static void say_fits(const char *suffix, const struct rows *rows, const struct guess *p,
                      bool verbose)
@@ -324,6 +338,8 @@ static void say_fits(const char *suffix, const struct rows *rows, const struct g
         if (!strcmp(r->type, "oom")) {
             oom++;
             predicted += !pl_fits(&q, &r->layout, 0);
+            if (verbose)
+                say_oom(r, &q);
         } else if (row_is_timed(r)) {
             timed++;
             fit += p[i].fits;

@@ -104,15 +104,27 @@ static const char *chip_of(const struct pl_device *d)
     return d->name;
 }
 
+/* The fitted constants of T; of those that are not fitted, what the row's stack says. */
+static struct pl_constants constants_for(const struct row *r, const struct tuning *t)
+{
+    struct pl_constants k = t->k;
+
+    for (const struct pl_constant_name *n = pl_constant_names; n->name; n++)
+        if (n->width <= 0)
+            *pl_constant(&k, n) = pl_constant_get(pl_constants_of(&r->trainer), n);
+    return k;
+}
+
 void predict(struct guess *ret, const struct row *r, const struct tuning *t)
 {
     struct pl_cluster cluster = r->cluster;
     struct choice c = {.r = r, .p = {&r->model, &cluster, &r->workload, &r->trainer}};
+    struct pl_constants k = constants_for(r, t);
 
     for (size_t i = 0; i < t->ndevices; i++)
         if (str_eq(t->device[i].name, chip_of(&cluster.device)))
             cluster.device.sustained = t->device[i].sustained;
-    c.x = pl_cost_ctx_new(&c.p, &t->k);
+    c.x = pl_cost_ctx_new(&c.p, &k);
     try_all(&c);
     if (c.best.seconds <= 0) /* nothing divides: as given */
         try_layout(&c, &r->layout);

@@ -75,10 +75,28 @@ static const struct software *software_by_look(const struct row *r)
     return recompute && !strcmp(recompute, "full") ? &unfused : &other;
 }
 
+/* Named stacks that overlap neither the reduction of gradients nor messages between stages with
+ * compute: nanotron waits for each message, reduces after the last micro-batch and gathers after
+ * the step, as do Aleph Alpha's trainer and DeepSpeed's optimizer for bf16. */
+static const struct software *software_by_stack(const struct row *r)
+{
+    static const char *const names[] = {"nanotron", "aleph-", "megatron-deepspeed"};
+    static const struct software plain = {.overlap = false};
+    const char *stack = json_string_value(json_object_get(r->doc, "stack"));
+
+    for (size_t i = 0; stack && i < ARRAY_LEN(names); i++)
+        if (str_starts(stack, names[i]))
+            return &plain;
+    return NULL;
+}
+
 static const struct software *software_of(const struct row *r)
 {
     const char *source = json_string_value(json_object_get(r->doc, "source"));
+    const struct software *by_stack = software_by_stack(r);
 
+    if (by_stack)
+        return by_stack;
     for (size_t i = 0; i < ARRAY_LEN(software); i++)
         if (is_one_of(software[i].families, ARRAY_LEN(software[i].families), r->family))
             return &software[i];

@@ -577,6 +577,61 @@ static void interleaving_hides_gradients(void **state)
     assert_true(chunks < plain && plain < blocking);
 }
 
+/* A trainer that all-reduces where zero 1 would scatter moves twice the bytes, and in fp32 even if
+ * it keeps gradients in half precision; then it gathers weights like any other. */
+static void whole_reductions_move_four_bytes_twice(void **state)
+{
+    static const char text[] = "{'world':64,'tp':8,'zero':1,'precision':'bf16'}";
+    struct world x = world_of("llama-8b", "dgx-h100", 8, 64, "any");
+    struct pl_layout l = layout_of(&x, text);
+    struct pl_trainer t = *x.t;
+    double dp[3];
+
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct pl_cost c;
+
+        t.half_grads = kind > 0;
+        t.whole_reduce = kind > 1;
+        pl_cost(&c, problem_with(&x, &t), &l);
+        dp[kind] = c.seconds[PL_COST_DP];
+    }
+    /* scattered and gathered bytes: 4 + 2, 2 + 2, 2 x 4 + 2; what is left is latency */
+    assert_true(fabs(dp[0] / dp[1] - 6 / 4.0) < 0.05 && fabs(dp[2] / dp[1] - 10 / 4.0) < 0.1);
+}
+
+/* Where stages exchange over a network each of a layer's collectives waits for each member: 4
+ * all-reduces, with sp 10 gathers and scatters. */
+static void pauses_count_members_where_stages_are_apart(void **state)
+{
+    static const struct {
+        const char *layout;
+        double pauses; /* of the slowest stage's layers, in a micro-batch */
+    } cases[] = {{"{'world':64,'tp':4,'pp':2,'precision':'bf16'}", 16 * 4 * 4},
+                 {"{'world':64,'tp':4,'sp':1,'pp':2,'precision':'bf16'}", 16 * 10 * 4},
+                 {"{'world':64,'tp':4,'precision':'bf16'}", 0},
+                 {"{'world':64,'pp':2,'precision':'bf16'}", 0},
+                 {"{'world':8,'tp':4,'pp':2,'precision':'bf16'}", 0}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct world x = world_of("llama-8b", "dgx-h100", 8, 64, "any");
+        struct pl_layout l = layout_of(&x, cases[i].layout);
+        struct pl_constants k = pl_default_constants;
+        struct pl_cost_ctx *ctx = pl_cost_ctx_new(problem_of(&x), &k);
+        struct pl_cost before, after;
+        double want = cases[i].pauses * 1e-3 * 64 / l.dp;
+
+        pl_cost_at(&before, ctx, &l);
+        pl_cost_ctx_free(ctx);
+        k.pause_us = 1000;
+        ctx = pl_cost_ctx_new(problem_of(&x), &k);
+        pl_cost_at(&after, ctx, &l);
+        pl_cost_ctx_free(ctx);
+        assert_true(fabs(after.seconds[PL_COST_TP] - before.seconds[PL_COST_TP] - want) < 1e-6);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -602,6 +657,8 @@ int main(void)
         cmocka_unit_test(current_scales_lie_between_and_cost_a_kernel_an_expert),
         cmocka_unit_test(an_exchange_hides_behind_no_more_than_is_computed),
         cmocka_unit_test(interleaving_hides_gradients),
+        cmocka_unit_test(whole_reductions_move_four_bytes_twice),
+        cmocka_unit_test(pauses_count_members_where_stages_are_apart),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
         cmocka_unit_test(fp8_without_units_is_no_faster_than_half_and_not_far_behind),
     };

@@ -189,20 +189,20 @@ static void a_model_that_is_built_whole_must_fit_whole(void **state)
 /* Per token of llama-8b: its input, queries and attention's output of 2 x 4096 bytes each, and half
  * of what the products put out. */
 /* Bytes a parameter of Megatron's documentation: bf16 with fp32 gradients 6 + 12/d, fp16 4 + 16/d;
- * fp32 sums next to half-precision gradients add 4 to the first's 2 + 2. And logits of an eager
- * loss three times. */
+ * fp32 sums next to half-precision gradients add 4 to the first's 2 + 2, whatever is reduced. And
+ * logits of an eager loss three times. */
 static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");
     struct pl_layout l = layout_of(&x, "{'tp':8,'zero':1,'precision':'bf16'}");
-    double params = 0, each[3], d = l.dp;
+    double params = 0, each[4], d = l.dp;
 
     (void)state;
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         struct pl_trainer t = *x.t;
         struct pl_memory m;
 
-        t.half_grads = kind > 0;
+        t.half_grads = kind == 1 || kind == 2;
         t.summed_grads = kind > 1;
         pl_memory_worst(&m, problem_with(&x, &t), &l);
         params = m.bytes[PL_MEM_WEIGHTS] / 2;
@@ -212,7 +212,7 @@ static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state
     }
     assert_true(fabs(each[0] - (6 + 12 / d)) < 1e-9);
     assert_true(fabs(each[1] - (4 + 16 / d)) < 1e-9);
-    assert_true(fabs(each[2] - (8 + 12 / d)) < 1e-9);
+    assert_true(fabs(each[2] - (8 + 12 / d)) < 1e-9 && each[3] == each[2]);
 
     struct pl_trainer t = *x.t;
     struct pl_memory once, thrice;
@@ -222,6 +222,33 @@ static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state
     pl_memory_worst(&thrice, problem_with(&x, &t), &l);
     assert_true(fabs(thrice.bytes[PL_MEM_LOGITS] - once.bytes[PL_MEM_LOGITS] -
                      8.0 * x.w.seq * x.m.vocab / 8) < 1);
+}
+
+/* Beyond fused kernels: of each norm its row in fp32 and one in half precision, 6h; silu of the
+ * gate, 2f. Gathered logits: 12 bytes in fp32, 2 in half precision, and the rank's own share. */
+static void eager_operations_and_gathered_logits_keep_more(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    struct pl_layout l = layout_of(&x, "{'world':8,'tp':2,'zero':1,'precision':'bf16'}");
+    double tokens = x.w.seq, h = 4096, f = 14336, fused, mlp, all, v = x.m.vocab;
+    struct pl_trainer t = *x.t;
+    struct pl_memory share, whole;
+
+    (void)state;
+    fused = pl_layer_activation_bytes(problem_with(&x, &t), &l, false);
+    t.eager_mlp = true;
+    mlp = pl_layer_activation_bytes(problem_with(&x, &t), &l, false);
+    t.eager = true;
+    all = pl_layer_activation_bytes(problem_with(&x, &t), &l, false);
+    assert_true(fabs(mlp - fused - tokens * 2 * f / 2) < 1);
+    assert_true(fabs(all - mlp - tokens * 2 * 6 * h) < 1);
+
+    t.eager_loss = true;
+    pl_memory_worst(&share, problem_with(&x, &t), &l);
+    t.whole_logits = true;
+    pl_memory_worst(&whole, problem_with(&x, &t), &l);
+    assert_true(fabs(whole.bytes[PL_MEM_LOGITS] - share.bytes[PL_MEM_LOGITS] -
+                     tokens * v * (12 + 2 + 1 - 6)) < 1);
 }
 
 static void saved_products_are_what_is_kept(void **state)
@@ -315,6 +342,7 @@ int main(void)
         cmocka_unit_test(weighted_rows_keep_no_outputs_of_experts),
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
         cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
+        cmocka_unit_test(eager_operations_and_gathered_logits_keep_more),
         cmocka_unit_test(saved_products_are_what_is_kept),
         cmocka_unit_test(gradients_and_logits_are_kept_as_the_trainer_keeps_them),
         cmocka_unit_test(a_plan_of_all_ranks_holds_every_parameter),

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "plan/divide.h"
 #include "tests/unit/plan_world.h"
 
 static int read_stages(const char *text)
@@ -365,9 +366,45 @@ static void memory_is_of_the_worst_of_uneven_stages(void **state)
     }
 }
 
+/* nanotron's rule, by hand for a layer of 4 x 4096^2 + 3 x 4096 x 14336 and a head of 131072 x
+ * 4096, 2.2 layers: shares of 34.2 / pp layers, and a stage ends with the layer that exceeds its
+ * own. */
+static void stages_cut_by_cost_weigh_the_head(void **state)
+{
+    static const struct {
+        const char *layout, *text;
+    } cases[] = {{"{'pp':2,'zero':1,'precision':'bf16'}", "18,14"},
+                 {"{'pp':4,'zero':1,'precision':'bf16'}", "9*2,8,6"},
+                 {"{'pp':8,'zero':1,'precision':'bf16'}", "5,4*2,5,4*3,2"}};
+    struct world x = world_of("llama-8b", "dgx-h100", 8, 64, "any");
+    struct pl_trainer by_cost = *x.t;
+    struct pl_layout l, to;
+    struct pl_memory even, cut;
+
+    (void)state;
+    x.m.vocab = 131072;
+    by_cost.cost_stages = true;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        l = layout_of(&x, cases[i].layout);
+        assert_ptr_equal(pl_divided(&to, problem_of(&x), &l), &l);
+        assert_ptr_equal(pl_divided(&to, problem_with(&x, &by_cost), &l), &to);
+        assert_string_equal(pl_stages_text(to.stages), cases[i].text);
+        assert_ptr_equal(pl_divided(&to, problem_with(&x, &by_cost), &to), &to);
+    }
+    l = layout_of(&x, "{'pp':2,'zero':1,'precision':'bf16'}");
+    pl_memory_worst(&cut, problem_with(&x, &by_cost), &l);
+    l.stages = read_stages("18,14");
+    pl_memory_worst(&even, problem_of(&x), &l);
+    assert_true(cut.total == even.total);
+    l.pp = 1;
+    l.stages = PL_STAGES_EVEN;
+    assert_ptr_equal(pl_divided(&to, problem_with(&x, &by_cost), &l), &l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_cut_by_cost_weigh_the_head),
         cmocka_unit_test(a_list_has_one_canonical_text),
         cmocka_unit_test(bad_texts_are_refused),
         cmocka_unit_test(words_count_what_they_say),
