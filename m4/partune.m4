@@ -16,6 +16,26 @@ AC_DEFUN([PT_SANITIZE], [
   AC_SUBST([SAN_CFLAGS])
 ])
 
+# The same sources make the same bytes in whatever folder they are and are built in: what a compiler writes down of paths
+# begins at the top of the tree. MAP_CFLAGS is for make; it is empty where the compiler has no such flag (gcc before 8).
+# And make dist: the archive's entries are sorted, are nobody's, and have one time, SOURCE_DATE_EPOCH, else (Makefile.am) that
+# of the sources. AM_INIT_AUTOMAKE sets am__tar before.
+AC_DEFUN([PT_REPRODUCIBLE], [
+  AC_CACHE_CHECK([whether $CC maps paths], [pt_cv_map], [
+    pt_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -ffile-prefix-map=/nowhere=."
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM], [pt_cv_map=yes], [pt_cv_map=no])
+    CFLAGS=$pt_save_CFLAGS])
+  AS_IF([test "$pt_cv_map" = yes],
+        [MAP_CFLAGS="'-ffile-prefix-map=\$(top_srcdir)/=' '-ffile-prefix-map=\$(abs_top_builddir)=.'"])
+  AC_SUBST([MAP_CFLAGS])
+  AC_MSG_CHECKING([whether tar sorts])
+  AS_IF([tar --sort=name -cf /dev/null "$srcdir/configure.ac" 2>/dev/null],
+        [AC_MSG_RESULT([yes])
+         am__tar='$${TAR-tar} --sort=name --mtime=@$(DIST_EPOCH) --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --format=gnu -chf - "$$tardir"'],
+        [AC_MSG_RESULT([no; the archive of make dist is not reproducible])])
+])
+
 # --enable-fuzz builds the fuzz targets against libFuzzer (clang); otherwise they replay their corpora.
 AC_DEFUN([PT_FUZZ], [
   AC_ARG_ENABLE([fuzz], [AS_HELP_STRING([--enable-fuzz], [build libFuzzer targets (needs clang)])], [],

@@ -8,7 +8,7 @@ cd "$src" || exit 99
 export LC_ALL=C
 . "$PT_SRC/tests/structure/say.sh"
 
-pages="README.md $(find docs -name '*.md' | sort)"
+pages="README.md CHANGELOG.md $(find docs -name '*.md' | sort)"
 folders='base|plan|kernels|search|db|web|trainer|tuner|tests|docs'
 sources=$(find base plan kernels search db web trainer tuner tests docs \( -name node_modules -o -name vendor \) -prune -o -type f \
     \( -name '*.[ch]' -o -name '*.inc' -o -name '*.sh' -o -name '*.t' -o -name '*.js' -o -name '*.mjs' -o -name '*.html' \
