@@ -97,7 +97,7 @@ def programs():
     return where
 
 
-def execute(script, where, without=()):
+def execute(script, where, without=(), more=None):
     """Exit status and errors of the job, and the calls that were noted."""
     os.makedirs(where, exist_ok=True)
     open(seen_path, "w").close()
@@ -106,6 +106,7 @@ def execute(script, where, without=()):
         f.write("n1\nn2\n")
     env = {k: v for k, v in ENVIRONMENT.items() if k not in without}
     env |= {"PATH": bin_folder + ":" + os.environ["PATH"], "PBS_O_WORKDIR": where, "PBS_NODEFILE": nodes, "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= more or {}
     ended = subprocess.run(["bash", "-c", script], cwd=where, env=env, text=True, capture_output=True)
     with open(seen_path) as f:
         return ended, [json.loads(line) for line in f]
@@ -225,6 +226,21 @@ def body(path):
         return re.sub(r"\A#!.*\n", "", f.read())
 
 
+def check_containers(wrapper, script, where, plain):
+    """The job in an image: the trainer is given the same words, by a launcher that has the image, its mounts and its directory."""
+    mounts = f"{where}:{where},/data:/data"
+    wanted = {"SIF_IMAGE": ["apptainer", "exec", "--nv", "--pwd", where, "--bind", mounts, "a b.sif"]}
+    if wrapper == "slurm":
+        wanted["PYXIS_IMAGE"] = ["--container-image=a b.sif", f"--container-workdir={where}", f"--container-mounts={mounts}"]
+    for name, words in wanted.items():
+        ended, calls = execute(script, where, more={name: "a b.sif", "CONTAINER_MOUNTS": "/data:/data"})
+        assert ended.returncode == 0, ended.stderr
+        argv = calls[0]["argv"]
+        end = argv.index("bash")
+        assert argv[end - len(words):end] == words, argv
+        assert calls[-1]["argv"] == plain, calls[-1]["argv"]
+
+
 def check(wrapper, target, number, asked):
     """One job; ASKED: also without what it has to ask for."""
     path = lambda what: os.path.join(files, f"{number}.{what}")
@@ -247,6 +263,8 @@ def check(wrapper, target, number, asked):
     else:
         del words[:words.index("--master-port") + 2]
     checks[target](words, call, facts, path("facts"), body(path(target)))
+    if asked and wrapper != "mpijob":
+        check_containers(wrapper, script, where, call["argv"])
     if asked and target in asks:
         ended, calls = execute(script, where, {asks[target]})
         assert ended.returncode and len(calls) == 1 and asks[target] in ended.stderr, ended.stderr

@@ -658,26 +658,29 @@ static void jobs_bind_the_bundled_trainers_ranks(void **state)
         void (*change)(struct world *w, struct tn_export_in *in);
         const char *has, *lacks;
     } rows[] = {
-        {"pbs+partune", "{'world':16}", nothing, "mpiexec -bind-to core -n 16 -ppn 8 partune-train",
-         NULL},
+        {"pbs+partune", "{'world':16}", nothing,
+         "mpiexec -bind-to core -n 16 -ppn 8 \"${inside[@]}\" partune-train", NULL},
         {"pbs+partune", "{'world':4,'threads':2}", nothing,
-         "mpiexec -bind-to core:2 -n 4 -ppn 4 partune-train", NULL},
+         "mpiexec -bind-to core:2 -n 4 -ppn 4 \"${inside[@]}\" partune-train", NULL},
         {"mpijob+partune", "{'world':4,'threads':2}", nothing,
          "mpirun -bind-to core:2 -n 4 -ppn 4 partune-train", NULL},
         {"slurm+partune", "{'world':4,'threads':2}", nothing,
-         "srun --kill-on-bad-exit=1 --mpi=pmi2 --cpus-per-task=2 --cpu-bind=cores partune-train",
+         "srun --kill-on-bad-exit=1 --mpi=pmi2 --cpus-per-task=2 --cpu-bind=cores \"${pyxis[@]}\" "
+         "\"${inside[@]}\" partune-train",
          NULL},
         {"pbs+partune", "{'world':16}", ranks_moved, "mpiexec -n 16 -ppn 8", "-bind-to"},
         {"mpijob+partune", "{'world':16}", ranks_moved, "mpirun -n 16 -ppn 8", "-bind-to"},
-        {"slurm+partune", "{'world':16}", ranks_moved, "=1 --mpi=pmi2 --cpus-per-task=1 partune",
-         "--cpu-bind"},
+        {"slurm+partune", "{'world':16}", ranks_moved,
+         "=1 --mpi=pmi2 --cpus-per-task=1 \"${pyxis[@]}\"", "--cpu-bind"},
         {"pbs+partune", "{'world':4}", two_cores, "select=1:ncpus=2:mpiprocs=4", "-bind-to"},
         {"mpijob+partune", "{'world':4}", two_cores, "cpu: 2\n", "-bind-to"},
-        {"slurm+partune", "{'world':4}", two_cores, "=1 --mpi=pmi2 --overcommit partune-train",
+        {"slurm+partune", "{'world':4}", two_cores, "=1 --mpi=pmi2 --overcommit \"${pyxis[@]}\"",
          "--cpu-bind"},
         {"slurm+partune", "{'world':4}", two_cores, "#SBATCH --nodes=1\n", "--cpus-per-task"},
-        {"pbs+megatron", "{'world':16}", nothing, "mpiexec -n 2 -ppn 1 bash", "-bind-to"},
-        {"slurm+megatron", "{'world':16}", nothing, "srun --kill-on-bad-exit=1 bash", "--cpu-bind"},
+        {"pbs+megatron", "{'world':16}", nothing, "mpiexec -n 2 -ppn 1 \"${inside[@]}\" bash",
+         "-bind-to"},
+        {"slurm+megatron", "{'world':16}", nothing,
+         "srun --kill-on-bad-exit=1 \"${pyxis[@]}\" \"${inside[@]}\" bash", "--cpu-bind"},
     };
 
     (void)state;

@@ -31,6 +31,28 @@ static void add_binding(struct str *out, const struct tn_export_in *in)
         str_addf(out, ":%d", in->layout->threads);
 }
 
+/* A job that runs in a container gets its image from the environment: nothing of the file changes.
+ * pyxis is a plugin of srun, which starts the tasks in an image by enroot; Apptainer is a program
+ * that every task starts with. GPUS: the container needs the host's driver. */
+static void add_containers(struct str *out, bool srun, bool gpus)
+{
+    str_addf(out,
+             "# To run in a container, set %sSIF_IMAGE (Apptainer).\n"
+             "# CONTAINER_MOUNTS=DIR:DIR,... adds directories to the one that the job runs in.\n",
+             srun ? "PYXIS_IMAGE (pyxis and enroot) or " : "");
+    if (srun)
+        str_add(out,
+                "pyxis=()\n[ -z \"${PYXIS_IMAGE:-}\" ] || pyxis=("
+                "--container-image=\"$PYXIS_IMAGE\" --container-workdir=\"$PWD\"\n"
+                "    --container-mounts=\"$PWD:$PWD${CONTAINER_MOUNTS:+,$CONTAINER_MOUNTS}\")\n");
+    str_addf(out,
+             "inside=()\n[ -z \"${SIF_IMAGE:-}\" ] || inside=(apptainer exec%s --pwd \"$PWD\"\n"
+             "    --bind \"$PWD:$PWD${CONTAINER_MOUNTS:+,$CONTAINER_MOUNTS}\" \"$SIF_IMAGE\")\n\n",
+             gpus ? " --nv" : "");
+}
+#define PYXIS " \"${pyxis[@]}\""
+#define INSIDE " \"${inside[@]}\""
+
 /* Without the flag the other tasks would wait for a dead one until the time limit. */
 #define SRUN "srun --kill-on-bad-exit=1"
 
@@ -44,6 +66,7 @@ static void srun_line(struct str *out, const struct tn_export_in *in)
         str_add(out, " --overcommit");
     if (bound(in))
         str_add(out, " --cpu-bind=cores");
+    str_add(out, PYXIS INSIDE);
 }
 
 void tn_torchrun(struct str *out, const struct tn_export_in *in)
@@ -162,13 +185,14 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
     if (!mpi)
         str_add(out, "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n "
                      "1)\nexport MASTER_ADDR\n");
+    add_containers(out, true, !mpi);
     here_document(out, file, body);
     if (mpi) {
         target->line(out, in, &at);
         str_addc(out, '\n');
     } else {
         str_add(out, "export job\n");
-        launch_on_nodes(out, in, target, &at, SRUN, "NODE_RANK=$SLURM_NODEID");
+        launch_on_nodes(out, in, target, &at, SRUN PYXIS INSIDE, "NODE_RANK=$SLURM_NODEID");
     }
 }
 
@@ -190,7 +214,7 @@ static void pbs_head(struct str *out, const struct tn_export_in *in, bool mpi)
 static void write_pbs(struct str *out, const struct tn_export_in *in,
                       const struct tn_exporter *target, const char *body)
 {
-    AUTO_FREE char *each = mem_printf("mpiexec -n %d -ppn 1", tn_nodes(in));
+    AUTO_FREE char *each = mem_printf("mpiexec -n %d -ppn 1" INSIDE, tn_nodes(in));
     bool mpi = target->by_rank;
     AUTO_STR mpiexec = {0};
     char file[32];
@@ -198,7 +222,7 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
 
     str_add(&mpiexec, "mpiexec");
     add_binding(&mpiexec, in);
-    str_addf(&mpiexec, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
+    str_addf(&mpiexec, " -n %d -ppn %d" INSIDE, in->layout->world, tn_ranks_per_node(in));
     at = in_folder(file, sizeof(file), target, str_text(&mpiexec));
     pbs_head(out, in, mpi);
     /* 123.host, and 123[4].host of an array */
@@ -206,6 +230,7 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
                  "job=${job//[!0-9A-Za-z_]/_}\n");
     if (!mpi)
         str_add(out, "MASTER_ADDR=$(sort -u \"$PBS_NODEFILE\" | head -n 1)\nexport MASTER_ADDR\n");
+    add_containers(out, false, !mpi);
     here_document(out, file, body);
     if (mpi) {
         if (bound(in))
