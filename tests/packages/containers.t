@@ -1,0 +1,30 @@
+#!/bin/sh
+# The images' files, read as their builders read them: every instruction and section is one that they know, every file that
+# is copied is one that the build's folder has, stages are named before they are used, and both images do the same by one
+# script. That the images build is not shown here: it takes a base image, and a quarter of an hour.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$PT_SRC/packaging/containers" || exit 99
+words() { sed 's/^\([A-Z]*\) .*/\1/' | sort -u; } # of instructions
+instructions=$(sed -e '/^#/d' -e '/^$/d' Containerfile)
+is "Containerfile: every instruction is known" \
+    "$(echo "$instructions" | words | grep -vxE 'ARG|CMD|COPY|ENTRYPOINT|EXPOSE|FROM|RUN|USER|VOLUME')" ""
+is "it begins with the base image" "$(echo "$instructions" | head -n 2 | words | tr '\n' ' ')" "ARG FROM "
+is "what it copies is the script and the archive, or of its first stage" \
+    "$(echo "$instructions" | sed -n 's/^COPY \(.*\) [^ ]*$/\1/p' | tr '\n' ';')" "install partune-*.tar.xz;--from=build /out/;install;"
+is "lists of words are JSON" "$(echo "$instructions" | sed -n 's/^\(ENTRYPOINT\|CMD\) \(\[.*\)/\2/p' |
+    while read -r list; do python3 -c 'import json, sys; print(len(json.loads(sys.argv[1])))' "$list"; done 2>&1 | tr '\n' ' ')" "3 2 "
+is "partune.def: every section is known" \
+    "$(sed -n 's/^%\([a-z]*\).*/\1/p' partune.def | grep -vxE 'files|post|runscript|test|help|environment|labels')" ""
+is "it has two stages" "$(sed -n 's/^Stage: //p' partune.def | tr '\n' ' ')" "build final "
+is "each from a base image" "$(grep -c '^From: ' partune.def) $(grep -c '^Bootstrap: docker$' partune.def)" "2 2"
+is "and takes files of the first" "$(sed -n 's/^%files from //p' partune.def)" "build"
+base=$(sed -n 's/^ARG BASE=//p' Containerfile)
+is "both are made of the same base" "$(sed -n 's/^From: //p' partune.def | sort -u)" "$base"
+is "by the same script" "$(grep -ohE 'sh /src/install (build|run)' Containerfile partune.def | sort | uniq -c | awk '{ print $1 $NF }' | tr '\n' ' ')" "2build 2run "
+ok "the script is shell" sh -n install
+sh install both >"$run/said" 2>&1
+is "it refuses another stage" "$? $(cat "$run/said")" "2 usage: install build|run"
+is "the build's packages are those of ./quickstart and configure's needs" \
+    "$(sed -n '/^build)/,/zlib1g-dev$/p' install | grep -oE '(lib[a-z0-9-]+|nettle|zlib1g)-dev' | grep -v libc6 | sort | tr '\n' ' ')" \
+    "$(sed -n '/^build_packages=/,/"$/p' "$PT_SRC/quickstart" | grep -oE '(lib[a-z0-9-]+|nettle|zlib1g)-dev' | grep -v libc6 | sort | tr '\n' ' ')"
+finish
