@@ -27,7 +27,7 @@ cp "$run/archive/partune-$version.tar.xz" "$archive" && tar xf "$archive"
 package() { (cd "partune-$version" && dpkg-buildpackage -us -uc) >log 2>&1 || { tail -n 20 log; return 1; }; }
 ok "dpkg-buildpackage" package
 is "makes four packages, without those of debug information" \
-    "$(for deb in *.deb; do echo "${deb%%_*}"; done | grep -v dbgsym | tr '\n' ' ')" "partune partune-daemon partune-trainer python3-partune "
+    "$(for deb in *.deb; do echo "${deb%%_*}"; done | grep -v dbgsym | sort | tr '\n' ' ')" "partune partune-daemon partune-trainer python3-partune "
 lintian --allow-root --tag-display-limit 0 ./*.changes >said 2>&1
 is "lintian finds no error" "$(grep '^E:' said)" ""
 sed 's/^/# /' said
