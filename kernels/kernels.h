@@ -216,11 +216,11 @@ void kn_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows
 
 /* ---- rotary positions ---------------------------------------------------- */
 
-/* Fill the tables for positions FIRST, FIRST + 1, ...: angle = pos theta^(-2 i / dim), i < dim / 2,
- * computed in double. */
+/* Fill the tables for positions FIRST, FIRST + 1, ...: cosine and sine, times AMPLITUDE (1 as a
+ * rule), of pos frequency[i], computed in double. */
 void kn_rope_tables(float *cos_t /* (positions, dim / 2) */,
                     float *sin_t /* (positions, dim / 2) */, size_t first, size_t positions,
-                    size_t dim, double theta);
+                    size_t dim, const double *frequency /* (dim / 2) */, double amplitude);
 
 /*
  * Rotate in place the first TURNED elements (even) of each of the first HEADS heads of each row of

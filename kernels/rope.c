@@ -5,17 +5,17 @@
 enum { GRAIN = 16 };
 
 void kn_rope_tables(float *cos_t, float *sin_t, size_t first, size_t positions, size_t dim,
-                    double theta)
+                    const double *frequency, double amplitude)
 {
     size_t half = dim / 2;
 
-    assert(dim % 2 == 0 && theta > 0);
+    assert(dim % 2 == 0 && amplitude > 0);
     for (size_t i = 0; i < half; i++) {
-        double f = pow(theta, -2.0 * (double)i / (double)dim);
-
         for (size_t pos = 0; pos < positions; pos++) {
-            cos_t[pos * half + i] = (float)cos((double)(first + pos) * f);
-            sin_t[pos * half + i] = (float)sin((double)(first + pos) * f);
+            double angle = (double)(first + pos) * frequency[i];
+
+            cos_t[pos * half + i] = (float)(amplitude * cos(angle));
+            sin_t[pos * half + i] = (float)(amplitude * sin(angle));
         }
     }
 }

@@ -365,7 +365,8 @@ static void build_layers(struct build *build)
              4);
     if (build->model->positions == PL_ROPE)
         add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
-             dims->seq * (uint64_t)pl_rotary_dim(build->model) * 4);
+             (uint64_t)pl_rope_tables(build->model) * dims->seq *
+                 (uint64_t)pl_rotary_dim(build->model) * 4);
     if (build->layers.moe) {
         add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, dims->expert_rows * dims->expert_ffn * e);
         add1(build, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,

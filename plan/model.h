@@ -134,6 +134,8 @@ json_t *pl_model_json(const struct pl_model *model); /* complete object, new ref
 bool pl_mlp_is_gated(enum pl_mlp mlp);
 /* Elements of a head that rotary positions turn: the first ones. */
 int pl_rotary_dim(const struct pl_model *model);
+/* Rotations that its layers differ in: 2 where those with a window have a base of their own. */
+int pl_rope_tables(const struct pl_model *model);
 bool pl_model_is_mla(const struct pl_model *model);
 bool pl_layer_has_window(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
 bool pl_model_is_moe(const struct pl_model *model);

@@ -325,6 +325,25 @@ static int check_mla(const struct pl_model *model, struct err *error)
     return 0;
 }
 
+static int check_rope_scaling(const struct pl_model *model, struct err *error)
+{
+    const struct pl_rope_scaling *scaling = &model->rope_scaling;
+
+    if (scaling->kind != PL_ROPE_PLAIN && model->positions != PL_ROPE)
+        return err_at(error, -EINVAL, "/rope_scaling", "rope_scaling needs positions rope");
+    if ((scaling->kind == PL_ROPE_LLAMA3 || scaling->kind == PL_ROPE_YARN) &&
+        !scaling->original_seq)
+        return err_at(error, -EINVAL, "/rope_scaling/original_seq", "original_seq is missing");
+    if (scaling->kind == PL_ROPE_LLAMA3 && scaling->low_freq_factor >= scaling->high_freq_factor)
+        return err_at(error, -EINVAL, "/rope_scaling/low_freq_factor",
+                      "low_freq_factor %g must be below high_freq_factor %g",
+                      scaling->low_freq_factor, scaling->high_freq_factor);
+    if (scaling->kind == PL_ROPE_YARN && model->rope_theta <= 1)
+        return err_at(error, -EINVAL, "/rope_theta",
+                      "rope_theta %g must be above 1 with rope_scaling yarn", model->rope_theta);
+    return 0;
+}
+
 int pl_words_check(struct pl_model *model, struct err *error)
 {
     int r;
@@ -333,11 +352,8 @@ int pl_words_check(struct pl_model *model, struct err *error)
         return err_at(error, -EINVAL, "/global_every", "global_every needs sliding_window");
     if (model->rope_theta_local > 0 && !model->sliding_window)
         return err_at(error, -EINVAL, "/rope_theta_local", "rope_theta_local needs sliding_window");
-    if ((model->rope_scaling.kind == PL_ROPE_LLAMA3 || model->rope_scaling.kind == PL_ROPE_YARN) &&
-        !model->rope_scaling.original_seq)
-        return err_at(error, -EINVAL, "/rope_scaling/original_seq", "original_seq is missing");
-    if (model->rope_scaling.kind != PL_ROPE_PLAIN && model->positions != PL_ROPE)
-        return err_at(error, -EINVAL, "/rope_scaling", "rope_scaling needs positions rope");
+    if ((r = check_rope_scaling(model, error)) < 0)
+        return r;
     if ((r = check_mla(model, error)) < 0 || (r = check_moe(&model->moe, error)) < 0)
         return r;
     return check_pattern(model, error);

@@ -334,7 +334,7 @@ enum pl_buf {
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */
     PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
-    PL_BUF_ROPE,       /* 2 x (seq / cp, rotated elements of a head / 2) float */
+    PL_BUF_ROPE,       /* for each table 2 x (seq / cp, rotated elements of a head / 2) float */
     PL_BUF_POSITIONS,  /* (rows) int32, with learned positions, first stage */
     PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,

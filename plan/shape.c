@@ -20,6 +20,11 @@ int pl_rotary_dim(const struct pl_model *model)
     return (int)(model->head_dim * model->partial_rotary_factor);
 }
 
+int pl_rope_tables(const struct pl_model *model)
+{
+    return model->rope_theta_local > 0 ? 2 : 1;
+}
+
 bool pl_model_is_mla(const struct pl_model *model)
 {
     return model->mla.kv_lora_rank > 0;

@@ -44,12 +44,15 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
 }
 
 /* Queries, then keys, in rows of LD elements. */
-static void rope(struct tr_rank *rank, void *qk, size_t ld, bool backward)
+static void rope(struct tr_rank *rank, const struct tr_layer *layer, void *qk, size_t ld,
+                 bool backward)
 {
+    enum tr_rope kind = tr_rope_of(&rank->model, layer->global);
+
     if (rank->model.positions == PL_ROPE)
         kn_rope(rank->pool, rank->type, qk, ld, rank->d.rows, rank->d.heads + rank->d.kv_heads,
-                rank->d.head_dim, (size_t)pl_rotary_dim(&rank->model), rank->work.rope_cos,
-                rank->work.rope_sin, NULL, rank->d.seq, backward);
+                rank->d.head_dim, (size_t)pl_rotary_dim(&rank->model), rank->work.rope_cos[kind],
+                rank->work.rope_sin[kind], NULL, rank->d.seq, backward);
 }
 
 /* QKV -> QK. */
@@ -95,7 +98,7 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     tr_bias_fwd(rank, &layer->qkv_bias, qkv, d->rows, d->qkv);
     if (layer->q_norm.w)
         heads_fwd(rank, layer, slot);
-    rope(rank, (void *)a.q, a.ldq, false);
+    rope(rank, layer, (void *)a.q, a.ldq, false);
     if (rank->comms.cp.size > 1)
         tr_ring_fwd(rank, &a, o, tr_act(rank, layer, slot, PL_ACT_LSE));
     else
@@ -129,7 +132,7 @@ static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
         assert(kn_attn_bwd_bytes(&a) <= rank->attn_bytes);
         kn_attn_bwd(rank->pool, &a, &g, rank->work.attn);
     }
-    rope(rank, dqkv, d->qkv, true);
+    rope(rank, layer, dqkv, d->qkv, true);
     if (layer->q_norm.w)
         heads_bwd(rank, layer, slot, dqkv);
 }

@@ -210,6 +210,9 @@ int tr_same_model(const json_t *theirs, const struct pl_model *model, const char
         }
         return other_model(whose, key, w, v, error);
     }
+    json_object_foreach((json_t *)theirs, key, v) /* a word that has its default is in neither */
+        if (strcmp(key, "name") != 0 && !json_object_get(ours, key))
+            return other_model(whose, key, v, NULL, error);
     return 0;
 }
 

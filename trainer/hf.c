@@ -34,6 +34,7 @@ static const char *const model_words[] = {"name",
                                           "qk_norm",
                                           "parallel_block",
                                           "partial_rotary_factor",
+                                          "rope_scaling",
                                           NULL};
 static const char *const moe_words[] = {
     "experts",         "top_k",      "expert_ffn", "aux_loss",     "aux_loss_coef",
@@ -140,6 +141,32 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
     return o;
 }
 
+/* As transformers' modeling_rope_utils.py reads it. */
+static json_t *scaling_config(const struct pl_rope_scaling *scaling)
+{
+    static const char *const kinds[] = {
+        [PL_ROPE_LINEAR] = "linear", [PL_ROPE_LLAMA3] = "llama3", [PL_ROPE_YARN] = "yarn"};
+    json_t *o =
+        json_pack("{s:s, s:f}", "rope_type", kinds[scaling->kind], "factor", scaling->factor);
+
+    if (scaling->original_seq)
+        json_object_set_new(o, "original_max_position_embeddings",
+                            json_integer(scaling->original_seq));
+    if (scaling->kind == PL_ROPE_LLAMA3) {
+        json_object_set_new(o, "low_freq_factor", json_real(scaling->low_freq_factor));
+        json_object_set_new(o, "high_freq_factor", json_real(scaling->high_freq_factor));
+    }
+    if (scaling->kind == PL_ROPE_YARN) {
+        json_object_set_new(o, "beta_fast", json_real(scaling->beta_fast));
+        json_object_set_new(o, "beta_slow", json_real(scaling->beta_slow));
+        if (scaling->mscale > 0)
+            json_object_set_new(o, "mscale", json_real(scaling->mscale));
+        if (scaling->mscale_all_dim > 0)
+            json_object_set_new(o, "mscale_all_dim", json_real(scaling->mscale_all_dim));
+    }
+    return o;
+}
+
 int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 {
     enum tr_hf_family family;
@@ -151,11 +178,27 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
     o = family == TR_HF_GPT2   ? gpt2_config(model)
         : family == TR_HF_NEOX ? neox_config(model)
                                : llama_config(model, family);
+    if (model->rope_scaling.kind != PL_ROPE_PLAIN)
+        json_object_set_new(o, "rope_scaling", scaling_config(&model->rope_scaling));
     json_object_set_new(o, "architectures", json_pack("[s]", families[family].class));
     json_object_set_new(o, "model_type", json_string(families[family].type));
     json_object_set_new(o, "use_cache", json_true());
     json_object_set_new(o, "torch_dtype", json_string("float32"));
     *ret = o;
+    return 0;
+}
+
+/* yarn's bounds as real numbers (GPT-OSS) are another rotation, which has no word in a model. */
+static int check_truncate(const json_t *config, struct err *error)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        AUTO_FREE char *at = mem_printf("/%s/truncate", keys[i]);
+
+        if (json_is_false(json_object_get(json_object_get(config, keys[i]), "truncate")))
+            return err_at(error, -ENOTSUP, at, "truncate false is not supported with weights");
+    }
     return 0;
 }
 
@@ -179,7 +222,7 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             "weights of model_type %s are not supported, only those of llama, qwen2, qwen3, "
             "mixtral, gpt2, gpt_neox",
             type);
-    if ((r = pl_model_parse(&model, words, error)) < 0 ||
+    if ((r = check_truncate(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)
         return err_wrap(error, "config.json");
     *ret = model;

@@ -125,6 +125,23 @@ static bool holds_layer(const struct tr_rank *rank, bool experts)
     return false;
 }
 
+/* Tables of the rotation by KIND, in the first or the second half of their buffer. */
+static void rope_init(struct tr_rank *rank, enum tr_rope kind, float *table)
+{
+    size_t seq = rank->d.seq, turned = (size_t)pl_rotary_dim(&rank->model), run;
+    double frequency[PL_MAX_HEAD_DIM / 2],
+        amplitude = tr_rope_frequencies(frequency, &rank->model, kind);
+
+    rank->work.rope_cos[kind] = table;
+    rank->work.rope_sin[kind] = table + seq * turned / 2;
+    for (size_t i = 0; i < seq; i += run) {
+        size_t first = tr_ring_position(&run, rank, i), at = i * turned / 2;
+
+        kn_rope_tables(rank->work.rope_cos[kind] + at, rank->work.rope_sin[kind] + at, first, run,
+                       turned, frequency, amplitude);
+    }
+}
+
 /* Tables of the rotation, or the number of each row's position. */
 static void positions_init(struct tr_rank *rank)
 {
@@ -133,17 +150,15 @@ static void positions_init(struct tr_rank *rank)
     struct tr_work *w = &rank->work;
 
     if (rank->model.positions == PL_ROPE) {
+        size_t kinds = (size_t)pl_rope_tables(&rank->model);
+        float *table = tr_device_get(d, PL_BUF_ROPE, 0, 0);
+
         if (!holds_layer(rank, false))
             return;
-        assert(tr_device_bytes(d, PL_BUF_ROPE) >= seq * turned * sizeof(*w->rope_cos));
-        w->rope_cos = tr_device_get(d, PL_BUF_ROPE, 0, 0);
-        w->rope_sin = w->rope_cos + seq * turned / 2;
-        for (size_t i = 0; i < seq; i += run) {
-            size_t first = tr_ring_position(&run, rank, i), at = i * turned / 2;
-
-            kn_rope_tables(w->rope_cos + at, w->rope_sin + at, first, run, turned,
-                           rank->model.rope_theta);
-        }
+        assert(kinds <= TR_ROPES);
+        assert(tr_device_bytes(d, PL_BUF_ROPE) >= kinds * seq * turned * sizeof(*table));
+        for (size_t kind = 0; kind < kinds; kind++)
+            rope_init(rank, (enum tr_rope)kind, table + kind * seq * turned);
         return;
     }
     w->positions = tr_device_get(d, PL_BUF_POSITIONS, 0, 0);

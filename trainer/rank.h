@@ -13,6 +13,7 @@
 #include "trainer/device.h"
 #include "trainer/param.h"
 #include "trainer/phase.h"
+#include "trainer/rope.h"
 #include "trainer/window.h"
 
 /* Parts of the experts of a rank, at most, that compute one after the other while tokens travel. */
@@ -69,7 +70,7 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     int32_t *ids, *targets; /* (microbatches, rows) */
     int32_t *sample;        /* (seq + 1) */
     int32_t *positions;     /* (rows); NULL without learned positions, and but on the first stage */
-    float *rope_cos, *rope_sin;
+    float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 
 struct tr_rank {

@@ -28,6 +28,11 @@ CASES = {
     # The output projection is the embedding.
     "llama-tied": dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=8, intermediate_size=27,
                        vocab_size=41, num_hidden_layers=2, rope_theta=10000.0, tie_word_embeddings=True, samples=2, length=19),
+    # Some pairs turn as before, some slower, some in between.
+    "llama-3.1": dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=16, intermediate_size=20,
+                      vocab_size=37, num_hidden_layers=2, rope_theta=500.0, samples=2, length=23,
+                      rope_scaling=dict(rope_type="llama3", factor=8.0, original_max_position_embeddings=48,
+                                        low_freq_factor=1.0, high_freq_factor=4.0)),
     "mixtral": dict(hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=19,
                     vocab_size=47, num_hidden_layers=3, rope_theta=1000000.0, num_local_experts=5, num_experts_per_tok=2,
                     router_aux_loss_coef=0.03, samples=3, length=21),
@@ -41,12 +46,26 @@ CASES = {
     # Biases of q, k and v alone.
     "qwen2": dict(model_type="qwen2", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
                   intermediate_size=31, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=15),
+    # Bounds of yarn inside of the head, another factor of the scores.
+    "qwen2-yarn": dict(model_type="qwen2", hidden_size=24, num_attention_heads=2, num_key_value_heads=2, head_dim=16,
+                       intermediate_size=23, vocab_size=31, num_hidden_layers=2, rope_theta=100.0, samples=2, length=21,
+                       rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40,
+                                         beta_fast=4.0, beta_slow=0.5)),
     "gpt2": dict(model_type="gpt2", n_embd=36, n_head=4, n_inner=52, n_layer=3, vocab_size=43, n_positions=24,
                  activation_function="gelu_new", tie_word_embeddings=True, samples=3, length=18),
     # In parallel, a quarter of each head rotated, GELU by the error function.
     "neox": dict(model_type="gpt_neox", hidden_size=48, num_attention_heads=3, intermediate_size=40, vocab_size=41,
                  num_hidden_layers=2, rotary_pct=0.25, rotary_emb_base=10000.0, use_parallel_residual=True,
                  hidden_act="gelu", samples=2, length=21),
+    # yarn of a part of each head, with a factor of its own; linear scaling.
+    "neox-yarn": dict(model_type="gpt_neox", hidden_size=48, num_attention_heads=3, intermediate_size=28, vocab_size=41,
+                      num_hidden_layers=2, rotary_pct=0.75, rotary_emb_base=1000.0, use_parallel_residual=True,
+                      hidden_act="gelu", samples=2, length=17,
+                      rope_scaling=dict(rope_type="yarn", factor=3.0, original_max_position_embeddings=24,
+                                        beta_fast=2.0, beta_slow=0.25, mscale=0.7, mscale_all_dim=1.4)),
+    "qwen3-linear": dict(model_type="qwen3", hidden_size=20, num_attention_heads=2, num_key_value_heads=1, head_dim=12,
+                         intermediate_size=18, vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=18,
+                         rope_scaling=dict(rope_type="linear", factor=2.5)),
     # One after the other, GELU by tanh.
     "neox-serial": dict(model_type="gpt_neox", hidden_size=32, num_attention_heads=2, intermediate_size=24, vocab_size=31,
                         num_hidden_layers=2, rotary_pct=0.5, rotary_emb_base=5000.0, use_parallel_residual=False,

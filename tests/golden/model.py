@@ -18,13 +18,44 @@ def rotate_half(x):
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
 
 
-def rope(x, theta):
+def yarn_amplitude(s):
+    def term(mscale):
+        return 1.0 if s["factor"] <= 1 else 0.1 * mscale * math.log(s["factor"]) + 1.0
+    if s.get("mscale") and s.get("mscale_all_dim"):
+        return term(s["mscale"]) / term(s["mscale_all_dim"])
+    return term(1.0)
+
+
+def scaled(inv, theta, s):
+    """Frequencies of a rope_scaling as published, and the factor of cosine and sine."""
+    D = 2 * len(inv)
+    if not s:
+        return inv, 1.0
+    if s["rope_type"] == "linear":
+        return inv / s["factor"], 1.0
+    old = s["original_max_position_embeddings"]
+    if s["rope_type"] == "llama3":
+        low, high, out = s["low_freq_factor"], s["high_freq_factor"], []
+        for f in inv.tolist():
+            length = 2 * math.pi / f
+            smooth = (old / length - low) / (high - low)
+            out.append(f if length < old / high else f / s["factor"] if length > old / low
+                       else (1 - smooth) * f / s["factor"] + smooth * f)
+        return torch.tensor(out, dtype=torch.float64), 1.0
+    first, last = (D * math.log(old / (s.get(beta, standard) * 2 * math.pi)) / (2 * math.log(theta))
+                   for beta, standard in (("beta_fast", 32), ("beta_slow", 1)))
+    first, last = max(math.floor(first), 0), min(math.ceil(last), D - 1)
+    slow = ((torch.arange(D // 2, dtype=torch.float64) - first) / (last - first or 0.001)).clamp(0, 1)
+    return inv / s["factor"] * slow + inv * (1 - slow), yarn_amplitude(s)
+
+
+def rope(x, theta, scaling=None):
     """x (T, heads, head_dim)."""
     T, _, D = x.shape
-    inv = 1.0 / theta ** (torch.arange(0, D, 2, dtype=torch.float64) / D)
+    inv, amplitude = scaled(1.0 / theta ** (torch.arange(0, D, 2, dtype=torch.float64) / D), theta, scaling)
     angle = torch.arange(T, dtype=torch.float64)[:, None] * inv[None, :]
     angle = torch.cat((angle, angle), dim=-1)[:, None, :]
-    return x * angle.cos().to(x.dtype) + rotate_half(x) * angle.sin().to(x.dtype)
+    return x * (amplitude * angle.cos()).to(x.dtype) + rotate_half(x) * (amplitude * angle.sin()).to(x.dtype)
 
 
 def attention(c, w, prefix, x):
@@ -34,7 +65,7 @@ def attention(c, w, prefix, x):
     q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
     if c["model_type"] == "qwen3":
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
-    q, k = rope(q, c["rope_theta"]), rope(k, c["rope_theta"])
+    q, k = (rope(y, c["rope_theta"], c.get("rope_scaling")) for y in (q, k))
     mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1)
     heads = []
     for h in range(H):
@@ -101,9 +132,9 @@ def forward_gpt2(c, w, ids):
     return x @ (w["transformer.wte.weight"] if c["tie_word_embeddings"] else w["lm_head.weight"]).T, []
 
 
-def partial_rope(x, theta, share):
+def partial_rope(x, theta, share, scaling):
     turned = int(x.shape[-1] * share)
-    return torch.cat((rope(x[..., :turned], theta), x[..., turned:]), dim=-1)
+    return torch.cat((rope(x[..., :turned], theta, scaling), x[..., turned:]), dim=-1)
 
 
 def forward_neox(c, w, ids):
@@ -115,7 +146,7 @@ def forward_neox(c, w, ids):
         a, m = n + "attention.", n + "mlp."
         h = layer_norm(x, w, n + "input_layernorm", eps) @ w[a + "query_key_value.weight"].T + w[a + "query_key_value.bias"]
         q, k, v = h.view(T, H, 3, E // H).unbind(2)
-        q, k = (partial_rope(y, c["rotary_emb_base"], c["rotary_pct"]) for y in (q, k))
+        q, k = (partial_rope(y, c["rotary_emb_base"], c["rotary_pct"], c.get("rope_scaling")) for y in (q, k))
         attended = causal(q, k, v) @ w[a + "dense.weight"].T + w[a + "dense.bias"]
         before = x if c["use_parallel_residual"] else x + attended
         h = layer_norm(before, w, n + "post_attention_layernorm", eps)

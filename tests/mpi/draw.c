@@ -56,6 +56,19 @@ static void draw_family(json_t *model, struct rng *r, bool experts)
         json_object_set_new(model, "partial_rotary_factor", json_real(turned[between(r, 0, 2)]));
 }
 
+/* Rotation stretched in each published way, with lengths that bring its bounds into the head. */
+static void draw_scaling(json_t *model, struct rng *r)
+{
+    static const char *const kinds[] = {"linear", "llama3", "yarn"};
+    json_t *scaling;
+
+    if (json_object_get(model, "positions") || between(r, 0, 1))
+        return;
+    scaling = json_pack("{s:s, s:i, s:i}", "kind", kinds[between(r, 0, 2)], "factor",
+                        between(r, 1, 9), "original_seq", between(r, 1, 200));
+    json_object_set_new(model, "rope_scaling", scaling);
+}
+
 json_t *draw_model(int *ret_batch, uint64_t seed)
 {
     static const int counts[] = {1, 2, 3, 4, 4, 6}, batches[] = {1, 2, 3, 4, 6, DRAW_BATCH};
@@ -77,5 +90,6 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
         json_object_set_new(v, "moe", draw_moe(&r, layers, pl_aux_loss_names[seed / 2 % 3]));
     json_object_set_new(v, "tied", json_boolean(between(&r, 0, 2) == 0));
     draw_family(v, &r, seed % 2);
+    draw_scaling(v, &r);
     return v;
 }

@@ -92,10 +92,14 @@ static void norm(const struct ref *f, double *y, const double *x, enum pl_tensor
         rmsnorm(y, x, w, f->h, f->r->model.norm_eps);
 }
 
-static void rotate(double *x, int pos, int d, double theta)
+/* The rotation of a layer; that its frequencies are right is golden.c's matter. */
+static void rotate(double *x, int pos, const struct pl_model *m, int layer)
 {
+    double frequency[256], amplitude = tr_rope_frequencies(frequency, m, tr_rope_of(m, layer));
+    int d = pl_rotary_dim(m);
+
     for (int i = 0; i < d / 2; i++) {
-        double a = pos * pow(theta, -2.0 * i / d), c = cos(a), s = sin(a), u = x[i],
+        double a = pos * frequency[i], c = amplitude * cos(a), s = amplitude * sin(a), u = x[i],
                v = x[i + d / 2];
 
         x[i] = u * c - v * s;
@@ -135,7 +139,7 @@ static void turn(const struct ref *f, double *x, int heads, enum pl_tensor scale
         if (w)
             rmsnorm(x, x, w, f->hd, m->norm_eps);
         if (m->positions == PL_ROPE)
-            rotate(x, pos, (int)(f->hd * m->partial_rotary_factor), m->rope_theta);
+            rotate(x, pos, m, layer);
     }
 }
 
@@ -496,7 +500,9 @@ int main(int argc, char **argv)
                                "\"partial_rotary_factor\":0.25}";
     static const char qwen3[] = "{\"name\":\"qwen3\",\"layers\":2,\"hidden\":16,\"heads\":4,"
                                 "\"kv_heads\":2,\"head_dim\":6,\"ffn\":20,\"vocab\":13,"
-                                "\"seq\":7,\"init_std\":0.3,\"qk_norm\":\"head\"}";
+                                "\"seq\":7,\"init_std\":0.3,\"qk_norm\":\"head\","
+                                "\"rope_scaling\":{\"kind\":\"yarn\",\"factor\":3,"
+                                "\"original_seq\":9,\"beta_fast\":1,\"beta_slow\":0.1}}";
     static const char biased[] = "{\"name\":\"biased\",\"layers\":1,\"hidden\":16,\"heads\":4,"
                                  "\"kv_heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,"
                                  "\"init_std\":0.3,\"qkv_bias\":true,\"out_bias\":true,"

@@ -84,7 +84,9 @@ static const struct {
     {"{\"name\":\"neox\"," TINY ",\"ffn\":48,\"mlp\":\"gelu\",\"norm\":\"layernorm\","
      "\"parallel_block\":true,\"partial_rotary_factor\":0.25,\"qk_norm\":\"head\"}",
      4},
-    {"{\"name\":\"six\"," SIX ",\"ffn\":48,\"tied\":true}", 6},
+    {"{\"name\":\"six\"," SIX ",\"ffn\":48,\"tied\":true,\"rope_scaling\":{\"kind\":\"yarn\","
+     "\"factor\":4,\"original_seq\":8}}",
+     6},
     {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
 };
 

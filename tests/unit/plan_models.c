@@ -285,6 +285,11 @@ static void contradictions_are_refused_by_pointer(void **state)
         {SMALL ",'mla':{'kv_lora':8}}", "/mla/kv_lora", "unknown"},
         {SMALL ",'head_dim':16," MLA "}", "/head_dim", "8 + qk_rope_head_dim 4"},
         {SMALL ",'kv_heads':2," MLA "}", "/kv_heads", "with mla"},
+        {SMALL ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':64,"
+               "'low_freq_factor':4}}",
+         "/rope_scaling/low_freq_factor", "must be below high_freq_factor 4"},
+        {SMALL ",'rope_theta':1,'rope_scaling':{'kind':'yarn','factor':8,'original_seq':64}}",
+         "/rope_theta", "must be above 1"},
         {SMALL ",'rope_scaling':{'kind':'llama3','factor':8}}", "/rope_scaling/original_seq",
          "missing"},
         {SMALL ",'rope_scaling':{'kind':'linear','factor':0.5}}", "/rope_scaling/factor", "0.5"},

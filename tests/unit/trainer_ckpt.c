@@ -560,8 +560,9 @@ static void other_peoples_configurations(void **state)
         {"{'model_type':'gpt-2'}", "model_type"},
         {"{'hidden_size':64}", "model_type"},
         {"{'model_type':'llama'," SHAPE ",'hidden_act':'gelu'}", "mlp"},
-        {"{'model_type':'llama'," SHAPE ",'rope_scaling':{'type':'linear','factor':2}}",
-         "rope_scaling"},
+        {"{'model_type':'llama'," SHAPE ",'rope_scaling':{'type':'yarn','factor':2,"
+         "'original_max_position_embeddings':64,'truncate':false}}",
+         "rope_scaling/truncate"},
         {"{'model_type':'llama'," SHAPE ",'rope_parameters':{'rope_type':'dynamic'}}",
          "rope_parameters"},
         {"{'model_type':'llama'," SHAPE ",'residual_multiplier':2}", "residual_multiplier"},

@@ -22,6 +22,13 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" WORDS ",'norm':'layernorm','mlp':'gelu','parallel_block':true,"
         "'partial_rotary_factor':0.5}",
         "{" WORDS ",'norm':'layernorm','mlp':'gelu-tanh','qkv_bias':false,'out_bias':false}",
+        "{" WORDS ",'rope_scaling':{'kind':'linear','factor':4}}",
+        "{" WORDS ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':8192,"
+        "'low_freq_factor':2,'high_freq_factor':5}}",
+        "{" WORDS ",'qkv_bias':true,'rope_scaling':{'kind':'yarn','factor':4,'original_seq':64,"
+        "'beta_fast':24,'beta_slow':2,'mscale':0.7,'mscale_all_dim':1.5}}",
+        "{" WORDS ",'norm':'layernorm','mlp':'gelu','partial_rotary_factor':0.5,"
+        "'rope_scaling':{'kind':'yarn','factor':2.5,'original_seq':7}}",
     };
 
     (void)state;
