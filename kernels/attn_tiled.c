@@ -11,20 +11,24 @@
  *   backward   S^T = K Q^T    dP^T = V dO^T    dV += P^T dO    dK += dS^T Q    dQ += dS K
  *
  * Causality: query q0 + b may see key k0 + a only if a + diag <= b, diag = k0 - q0; without it diag
- * is so low that every query sees every key. Parts of a product that lie wholly in the masked
- * triangle are left out.
+ * is so low that every query sees every key. A window: only if a + low > b, low = k0 + window - q0;
+ * without it low is so high that no key is too far behind. Parts of a product that lie wholly in
+ * one of the two masked triangles are left out. The scores of the second are set to minus infinity
+ * before the softmax, which knows of the first alone.
  */
 #include "kernels/attn.h"
 
+#include <float.h>
+
 enum { TILE = KN_ATTN_TILE, LD = KN_ATTN_LD };
 
-/* The part of the product that causality leaves. */
+/* The part of the product that causality and the window leave. */
 enum part {
     ALL,
-    ROW_BELOW_COLUMN, /* c(i, j) matters only where i + diag <= j */
-    DEPTH_BY_COLUMN,  /* terms l with l + diag <= j */
-    DEPTH_FROM_ROW,   /* terms l with i + diag <= l */
-    DEPTH_TO_ROW,     /* terms l with l + diag <= i */
+    ROW_BELOW_COLUMN, /* c(i, j) matters only where i + diag <= j < i + low */
+    DEPTH_BY_COLUMN,  /* terms l with l + diag <= j < l + low */
+    DEPTH_FROM_ROW,   /* terms l with i + diag <= l < i + low */
+    DEPTH_TO_ROW,     /* terms l with l + diag <= i < l + low */
 };
 
 /* c (m, n) = [c +] a b, where b's panel of columns at j starts at b + j bj. */
@@ -38,7 +42,7 @@ struct product {
     size_t ldc;
     bool add;
     enum part part;
-    ptrdiff_t diag;
+    ptrdiff_t diag, low;
 };
 
 static size_t clamp(ptrdiff_t value, size_t max)
@@ -52,12 +56,25 @@ static void depth(size_t *ret_from, size_t *ret_to, const struct product *produc
 {
     *ret_from = 0;
     *ret_to = product->k;
-    if (product->part == DEPTH_BY_COLUMN)
+    if (product->part == DEPTH_BY_COLUMN) {
+        *ret_from = clamp((ptrdiff_t)j + 1 - product->low, product->k);
         *ret_to = clamp((ptrdiff_t)(j + width) - product->diag, product->k);
-    else if (product->part == DEPTH_FROM_ROW)
+    } else if (product->part == DEPTH_FROM_ROW) {
         *ret_from = clamp((ptrdiff_t)i + product->diag, product->k);
-    else if (product->part == DEPTH_TO_ROW)
+        *ret_to = clamp((ptrdiff_t)(i + height) - 1 + product->low, product->k);
+    } else if (product->part == DEPTH_TO_ROW) {
+        *ret_from = clamp((ptrdiff_t)i + 1 - product->low, product->k);
         *ret_to = clamp((ptrdiff_t)(i + height) - product->diag, product->k);
+    }
+}
+
+/* Whether the panel of rows [i, i + height) and columns [j, j + width) has something that matters.
+ */
+static bool matters(const struct product *product, size_t i, size_t height, size_t j, size_t width)
+{
+    return product->part != ROW_BELOW_COLUMN ||
+           ((ptrdiff_t)i + product->diag < (ptrdiff_t)(j + width) &&
+            (ptrdiff_t)(i + height) - 1 + product->low > (ptrdiff_t)j);
 }
 
 static void multiply(const struct kn_gemm_isa *isa, const struct product *product)
@@ -72,8 +89,7 @@ static void multiply(const struct kn_gemm_isa *isa, const struct product *produc
             size_t h = low + (q < high), from, to;
 
             depth(&from, &to, product, i, h, j, w);
-            if (product->part != ROW_BELOW_COLUMN ||
-                (ptrdiff_t)i + product->diag < (ptrdiff_t)(j + w))
+            if (matters(product, i, h, j, w))
                 isa->ukr[h](to - from, product->a + i * product->rs + from * product->cs,
                             4 * product->rs, 4 * product->cs,
                             product->b + j * product->bj + from * product->bs, 4 * product->bs,
@@ -136,7 +152,7 @@ static_assert(sizeof(struct scratch) <= KN_SCRATCH_BYTES, "a thread's scratch ho
 
 /* S^T = K Q^T, or dP^T = V dO^T, from packed queries. */
 static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const float *qt,
-                   size_t keys, size_t queries, size_t dim, ptrdiff_t diag)
+                   size_t keys, size_t queries, size_t dim, ptrdiff_t diag, ptrdiff_t low)
 {
     struct product p = {.m = keys,
                         .n = queries,
@@ -150,7 +166,8 @@ static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const
                         .c = s,
                         .ldc = LD,
                         .part = ROW_BELOW_COLUMN,
-                        .diag = diag};
+                        .diag = diag,
+                        .low = low};
 
     multiply(isa, &p);
 }
@@ -158,6 +175,27 @@ static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const
 static ptrdiff_t diag_of(const struct kn_attn_job *job, size_t k0, size_t q0)
 {
     return job->part->causal ? (ptrdiff_t)k0 - (ptrdiff_t)q0 : -(ptrdiff_t)TILE;
+}
+
+static ptrdiff_t low_of(const struct kn_attn_job *job, size_t k0, size_t q0)
+{
+    size_t window = job->a->window;
+
+    return window ? (ptrdiff_t)(k0 + window) - (ptrdiff_t)(q0 + job->part->lead) : (ptrdiff_t)TILE;
+}
+
+/* S = VALUE where a key is too far behind. */
+static void forget(float *s, size_t keys, size_t queries, ptrdiff_t low, float value)
+{
+    for (size_t a = 0; a < keys && (ptrdiff_t)a + low < (ptrdiff_t)queries; a++)
+        for (size_t b = clamp((ptrdiff_t)a + low, queries); b < queries; b++)
+            s[a * LD + b] = value;
+}
+
+/* First key of the block of keys that the queries from Q0 on begin with. */
+static size_t first_key(const struct kn_attn_job *job, size_t q0)
+{
+    return kn_attn_behind(job, q0) / TILE * TILE;
 }
 
 /* ---- forward ------------------------------------------------------------- */
@@ -183,6 +221,14 @@ static void write_out(const struct kn_attn_job *job, struct scratch *scratch, si
     for (size_t q = 0; q < queries; q++) {
         float *row = scratch->out + q * a->d, max = scratch->max[q] * (float)M_LN2;
 
+        if (!(scratch->sum[q] > 0) && job->a->window) { /* it sees none of these keys */
+            if (job->part->merge)
+                memcpy(row, (const float *)out + (to + q) * ldo + job->head * a->d,
+                       a->d * sizeof(*row));
+            else
+                lse[q] = -HUGE_VALF;
+            continue;
+        }
         if (job->part->merge) {
             merge_row(row, &lse[q], (const float *)out + (to + q) * ldo + job->head * a->d, max,
                       scratch->sum[q], a->d);
@@ -205,15 +251,17 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
                             queries, a->d, w->q);
 
     assert(queries <= TILE && job->q1 <= a->seq && job->head < a->heads);
+    if (job->part->merge && kn_attn_behind(job, job->q0) >= seen)
+        return;
     isa->transpose[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
     memset(w->ot, 0, a->d * LD * sizeof(float));
     for (size_t i = 0; i < TILE; i++) {
-        w->max[i] = -HUGE_VALF;
+        w->max[i] = a->window ? -FLT_MAX : -HUGE_VALF; /* a tile may hold no key of a query */
         w->sum[i] = 0;
     }
-    for (size_t k0 = 0; k0 < seen; k0 += TILE) {
+    for (size_t k0 = first_key(job, job->q0); k0 < seen; k0 += TILE) {
         size_t keys = kn_min(TILE, seen - k0);
-        ptrdiff_t diag = diag_of(job, k0, job->q0);
+        ptrdiff_t diag = diag_of(job, k0, job->q0), low = low_of(job, k0, job->q0);
         struct rows k = rows_of(a->type, a->k, a->ldk, row + k0, kvh * a->d, keys, a->d, w->k);
         struct rows v = rows_of(a->type, a->v, a->ldv, row + k0, kvh * a->d, keys, a->d, w->v);
 
@@ -230,9 +278,11 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
                             .ldc = LD,
                             .add = true,
                             .part = DEPTH_BY_COLUMN,
-                            .diag = diag};
+                            .diag = diag,
+                            .low = low};
 
-        scores(isa, w->s, k, w->qt, keys, queries, a->d, diag);
+        scores(isa, w->s, k, w->qt, keys, queries, a->d, diag, low);
+        forget(w->s, keys, queries, low, -HUGE_VALF);
         kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->d);
         multiply(isa, &p);
     }
@@ -245,7 +295,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
 struct tile {
     struct scratch *w;
     size_t keys, queries, d;
-    ptrdiff_t diag;
+    ptrdiff_t diag, low;
     struct rows k, v, q, d_o;
     float *dk, *dv; /* rows of the keys, leading dimensions lddk, lddv */
     size_t lddk, lddv;
@@ -253,20 +303,23 @@ struct tile {
     bool begun;                        /* something has been added to dq */
     const struct kn_attn_order *order; /* NULL: nobody else adds to these dk and dv */
     size_t row;
+    size_t last; /* block of queries of a head that sees these keys */
 };
 
-/* The last row before ROW that adds to key block K, or -1. */
-static ptrdiff_t row_before(const struct kn_attn_order *order, size_t row, size_t k)
+/* The last row before ROW that adds to key block K, which blocks of queries of a head see up to
+ * LAST; or a negative number. */
+static ptrdiff_t row_before(const struct kn_attn_order *order, size_t row, size_t k, size_t last)
 {
-    if (!order->causal || row % order->blocks > k)
+    size_t block = row % order->blocks;
+
+    if (block > (order->causal ? k : 0))
         return (ptrdiff_t)row - 1;
-    return (ptrdiff_t)(row / order->blocks * order->blocks) -
-           1; /* the last block of the head before */
+    return (ptrdiff_t)(row - block + last) - (ptrdiff_t)order->blocks; /* of the head before */
 }
 
-static void wait_for_earlier(const struct kn_attn_order *order, size_t row, size_t k)
+static void wait_for_earlier(const struct kn_attn_order *order, size_t row, size_t k, size_t last)
 {
-    ptrdiff_t before = row_before(order, row, k);
+    ptrdiff_t before = row_before(order, row, k, last);
 
     if (before >= 0)
         kn_wait_above(&order->done[(size_t)before * order->stride], (unsigned)k);
@@ -290,21 +343,9 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *tile
                          .ldc = tile->lddv,
                          .add = !tile->first,
                          .part = DEPTH_FROM_ROW,
-                         .diag = tile->diag};
-    struct product dk = {.m = tile->keys,
-                         .n = tile->d,
-                         .k = tile->queries,
-                         .a = w->ds,
-                         .rs = LD,
-                         .cs = 1,
-                         .b = tile->q.p,
-                         .bj = 1,
-                         .bs = tile->q.ld,
-                         .c = tile->dk,
-                         .ldc = tile->lddk,
-                         .add = !tile->first,
-                         .part = DEPTH_FROM_ROW,
-                         .diag = tile->diag};
+                         .diag = tile->diag,
+                         .low = tile->low};
+    struct product dk = dv;
     struct product dq = {.m = tile->queries,
                          .n = tile->d,
                          .k = tile->keys,
@@ -318,15 +359,23 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *tile
                          .ldc = tile->d,
                          .add = tile->begun,
                          .part = DEPTH_TO_ROW,
-                         .diag = tile->diag};
+                         .diag = tile->diag,
+                         .low = tile->low};
 
-    scores(isa, w->s, tile->k, w->qt, tile->keys, tile->queries, tile->d, tile->diag);
-    scores(isa, w->ds, tile->v, w->dot, tile->keys, tile->queries, tile->d, tile->diag);
+    dk.a = w->ds;
+    dk.b = tile->q.p;
+    dk.bs = tile->q.ld;
+    dk.c = tile->dk;
+    dk.ldc = tile->lddk;
+    scores(isa, w->s, tile->k, w->qt, tile->keys, tile->queries, tile->d, tile->diag, tile->low);
+    scores(isa, w->ds, tile->v, w->dot, tile->keys, tile->queries, tile->d, tile->diag, tile->low);
+    forget(w->s, tile->keys, tile->queries, tile->low, -HUGE_VALF);
+    forget(w->ds, tile->keys, tile->queries, tile->low, 0);
     kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, scale, w->lse,
                           w->delta);
     multiply(isa, &dq);
     if (tile->order)
-        wait_for_earlier(tile->order, tile->row, k);
+        wait_for_earlier(tile->order, tile->row, k, tile->last);
     multiply(isa, &dv);
     multiply(isa, &dk);
     if (tile->order)
@@ -342,10 +391,12 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
     const struct kn_attn *a = job->a;
     struct scratch *w = tile->w;
     size_t row = kn_attn_q_row(job), krow = kn_attn_k_row(job), q1 = kn_min(a->seq, q0 + TILE),
-           seen = kn_attn_seen(job, q1 - 1);
+           seen = kn_attn_seen(job, q1 - 1), begin = first_key(job, q0);
     float *dk = tile->dk, *dv = tile->dv;
     bool first_head = head % (a->heads / a->kv_heads) == 0;
 
+    if (kn_attn_behind(job, q0) >= seen)
+        return;
     tile->queries = q1 - q0;
     tile->q = rows_of(a->type, a->q, a->ldq, row + q0, head * a->d, tile->queries, a->d, w->q);
     tile->d_o =
@@ -354,16 +405,18 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
     isa->transpose[KN_F32](w->dot, isa->nr, tile->queries, tile->d_o.p, tile->d_o.ld, a->d);
     memcpy(w->lse, grad->lse + kn_attn_lse(job, head) + q0, tile->queries * sizeof(float));
     memcpy(w->delta, delta + head * a->seq + q0, tile->queries * sizeof(float));
-    for (size_t k0 = 0; k0 < seen; k0 += TILE) {
+    for (size_t k0 = begin; k0 < seen; k0 += TILE) {
         tile->keys = kn_min(TILE, seen - k0);
         tile->diag = diag_of(job, k0, q0);
+        tile->low = low_of(job, k0, q0);
+        tile->last = (kn_attn_forgets(job, kn_min(job->part->keys, k0 + TILE) - 1) - 1) / TILE;
         tile->k =
             rows_of(a->type, a->k, a->ldk, krow + k0, job->head * a->d, tile->keys, a->d, w->k);
         tile->v =
             rows_of(a->type, a->v, a->ldv, krow + k0, job->head * a->d, tile->keys, a->d, w->v);
         /* earlier blocks of queries do not see these keys */
         tile->first = first_head && k0 == q0 && !job->sums;
-        tile->begun = k0 > 0;
+        tile->begun = k0 > begin;
         tile->dk = dk + k0 * tile->lddk;
         tile->dv = dv + k0 * tile->lddv;
         backward_tile(isa, tile, a->scale, k0 / TILE);

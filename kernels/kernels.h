@@ -242,7 +242,8 @@ enum { KN_MAX_HEAD_DIM = 256 };
  * Causal attention with grouped queries: heads % kv_heads == 0, head h reads key/value head
  * h / (heads / kv_heads). Row b seq + t of q, k, v is token t of sample b, head h starts at column
  * h d; q, k and v may lie in one buffer (tokens, (heads + 2 kv_heads) d) with ldq = ldk = ldv. No
- * matrix of seq x seq is ever stored.
+ * matrix of seq x seq is ever stored. With a window (Beltagy et al., "Longformer", 2020) a query
+ * sees the last `window` keys up to its own; blocks outside of it are skipped.
  */
 struct kn_attn {
     size_t batch, seq, heads, kv_heads, d; /* d <= KN_MAX_HEAD_DIM */
@@ -250,6 +251,7 @@ struct kn_attn {
     enum kn_type type;
     const void *q, *k, *v; /* (batch seq, ld.) */
     size_t ldq, ldk, ldv;
+    size_t window; /* keys that a query sees, its own included; 0: all */
 };
 
 /* out = softmax(scale q k^T, causal) v; lse = log of the row's sum of exponentials. */
@@ -277,10 +279,13 @@ void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct 
  * queries of a sample, `keys` its keys; with `causal` query t sees keys 0 to t (keys is seq), else
  * every query sees every key. A sample may be a piece of a longer one: sample b begins at row
  * b q_rows of q and of whatever has a row for each query, and at row b k_rows of k, v, dk and dv;
- * lse is (batch, heads, q_rows).
+ * lse is (batch, heads, q_rows). With a window query t is `lead` + t positions after key 0: with
+ * `causal` lead is 0, else at least `keys`. Of a query that sees no key of the part, out and lse
+ * stay with `merge`, else become 0 and minus infinity.
  */
 struct kn_attn_part {
     size_t keys, q_rows, k_rows;
+    size_t lead; /* unused without a window */
     bool causal;
     bool merge; /* out and lse hold the attention over other keys, to be merged; else overwritten */
 };

@@ -122,6 +122,25 @@ static inline size_t kn_attn_seen(const struct kn_attn_job *job, size_t t)
     return job->part->causal ? t + 1 : job->part->keys;
 }
 
+/* How many of these are too far behind for query T's window: the first ones. */
+static inline size_t kn_attn_behind(const struct kn_attn_job *job, size_t t)
+{
+    size_t end = t + job->part->lead + 1, window = job->a->window;
+    size_t behind = window == 0 || end <= window ? 0 : end - window;
+
+    return behind < job->part->keys ? behind : job->part->keys;
+}
+
+/* Queries from this one on do not see key L: it is too far behind. */
+static inline size_t kn_attn_forgets(const struct kn_attn_job *job, size_t l)
+{
+    size_t end = l + job->a->window;
+
+    if (job->a->window == 0 || end > job->a->seq + job->part->lead)
+        return job->a->seq;
+    return end > job->part->lead ? end - job->part->lead : 0;
+}
+
 /* Of out, dq, dk and dv. */
 static inline enum kn_type kn_attn_out_type(const struct kn_attn_job *job)
 {

@@ -18,6 +18,16 @@ static void norm(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
                 tr_act(rank, layer, slot, PL_ACT_RRMS1), tr_act(rank, layer, slot, PL_ACT_X));
 }
 
+/* Of LAYER's attention; 0 where the sequence is no longer. */
+static size_t window(const struct tr_rank *rank, const struct tr_layer *layer)
+{
+    const struct pl_model *model = &rank->model;
+
+    return pl_layer_has_window(model, layer->global) && model->sliding_window < rank->workload.seq
+               ? (size_t)model->sliding_window
+               : 0;
+}
+
 static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     const struct pl_dims *d = &rank->d;
@@ -25,6 +35,9 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
     const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
     const char *qk = layer->q_norm.w ? tr_act(rank, layer, slot, PL_ACT_QK) : qkv;
     size_t ld = layer->q_norm.w ? d->qk : d->qkv;
+    const struct pl_model *model = &rank->model;
+    float scale =
+        model->attn_scale > 0 ? (float)model->attn_scale : 1.0f / sqrtf((float)d->head_dim);
 
     assert(d->qkv == q + 2 * kv && d->attn == q && d->heads % d->kv_heads == 0);
     assert(d->rows == (uint64_t)rank->layout.micro_batch * d->seq);
@@ -33,14 +46,15 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
                             .heads = d->heads,
                             .kv_heads = d->kv_heads,
                             .d = d->head_dim,
-                            .scale = 1.0f / sqrtf((float)d->head_dim),
+                            .scale = scale,
                             .type = rank->type,
                             .q = qk,
                             .k = qk + q * d->elem,
                             .v = qkv + (q + kv) * d->elem,
                             .ldq = ld,
                             .ldk = ld,
-                            .ldv = d->qkv};
+                            .ldv = d->qkv,
+                            .window = window(rank, layer)};
 }
 
 /* Queries, then keys, in rows of LD elements. */

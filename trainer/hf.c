@@ -35,6 +35,9 @@ static const char *const model_words[] = {"name",
                                           "parallel_block",
                                           "partial_rotary_factor",
                                           "rope_scaling",
+                                          "sliding_window",
+                                          "global_every",
+                                          "rope_theta_local",
                                           NULL};
 static const char *const moe_words[] = {
     "experts",         "top_k",      "expert_ffn", "aux_loss",     "aux_loss_coef",
@@ -73,6 +76,7 @@ static const struct {
     const char *class, *type;
 } families[] = {
     [TR_HF_LLAMA] = {"LlamaForCausalLM", "llama"},
+    [TR_HF_MISTRAL] = {"MistralForCausalLM", "mistral"},
     [TR_HF_QWEN2] = {"Qwen2ForCausalLM", "qwen2"},
     [TR_HF_QWEN3] = {"Qwen3ForCausalLM", "qwen3"},
     [TR_HF_MIXTRAL] = {"MixtralForCausalLM", "mixtral"},
@@ -110,6 +114,33 @@ static json_t *neox_config(const struct pl_model *model)
         0.0);
 }
 
+/* Qwen names the kind of each layer; older releases count those without a window, of which these
+ * have none before the first with one. */
+static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_family family)
+{
+    bool qwen = family == TR_HF_QWEN2 || family == TR_HF_QWEN3;
+    json_t *types;
+
+    if (family == TR_HF_LLAMA)
+        return;
+    if (qwen)
+        json_object_set_new(config, "use_sliding_window", json_boolean(model->sliding_window > 0));
+    if (!model->sliding_window) {
+        if (!qwen)
+            json_object_set_new(config, "sliding_window", json_null());
+        return;
+    }
+    json_object_set_new(config, "sliding_window", json_integer(model->sliding_window));
+    if (!qwen)
+        return;
+    types = json_array();
+    for (int i = 0; i < model->layers; i++)
+        json_array_append_new(types, json_string(pl_layer_has_window(model, i) ? "sliding_attention"
+                                                                               : "full_attention"));
+    json_object_set_new(config, "layer_types", types);
+    json_object_set_new(config, "max_window_layers", json_integer(0));
+}
+
 static json_t *llama_config(const struct pl_model *model, enum tr_hf_family family)
 {
     bool moe = family == TR_HF_MIXTRAL;
@@ -122,8 +153,7 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
                           "rope_theta", model->rope_theta, "initializer_range", model->init_std,
                           "tie_word_embeddings", (int)model->tied, "attention_dropout", 0.0);
 
-    if (family == TR_HF_QWEN2 || family == TR_HF_QWEN3)
-        json_object_set_new(o, "use_sliding_window", json_false());
+    put_window(o, model, family);
     if (family == TR_HF_QWEN3 || family == TR_HF_LLAMA)
         json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
     if (family == TR_HF_LLAMA) {
@@ -137,7 +167,6 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
     json_object_set_new(o, "router_aux_loss_coef",
                         json_real(pl_aux_loss_coef(model, PL_AUX_HUGGINGFACE)));
     json_object_set_new(o, "output_router_logits", json_true());
-    json_object_set_new(o, "sliding_window", json_null());
     return o;
 }
 
@@ -217,11 +246,10 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
     while (known < ARRAY_LEN(families) && !str_eq(families[known].type, type))
         known++;
     if (known == ARRAY_LEN(families))
-        return err_at(
-            error, -ENOTSUP, "/model_type",
-            "weights of model_type %s are not supported, only those of llama, qwen2, qwen3, "
-            "mixtral, gpt2, gpt_neox",
-            type);
+        return err_at(error, -ENOTSUP, "/model_type",
+                      "weights of model_type %s are not supported, only those of llama, mistral, "
+                      "qwen2, qwen3, mixtral, gpt2, gpt_neox",
+                      type);
     if ((r = check_truncate(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)
         return err_wrap(error, "config.json");

@@ -31,6 +31,8 @@ static int check_gpt(const struct pl_model *model, struct err *error)
         return lacks(error, "head_dim", "other than hidden / heads");
     if (model->qk_norm != PL_QK_NONE)
         return lacks(error, "qk_norm", "with layernorm");
+    if (model->sliding_window)
+        return lacks(error, "sliding_window", "with layernorm");
     if (!model->mlp_bias)
         return lacks(error, "mlp_bias", "false");
     if (model->qkv_bias != model->out_bias)
@@ -67,6 +69,22 @@ static int check_mixtral(const struct pl_model *model, struct err *error)
         return err_at(error, -ENOTSUP, "/qk_norm", "Mixtral has no qk_norm");
     if (model->qkv_bias || model->out_bias)
         return err_at(error, -ENOTSUP, "/qkv_bias", "Mixtral has no biases");
+    if (model->global_every)
+        return err_at(error, -ENOTSUP, "/global_every",
+                      "Mixtral has its window in every layer, not all but every %d",
+                      model->global_every);
+    return 0;
+}
+
+/* Llama has no window; Mistral has one and no biases. */
+static int check_mistral(const struct pl_model *model, struct err *error)
+{
+    if (model->global_every)
+        return lacks(error, "global_every", "without qk_norm or biases of q, k and v");
+    if (model->qkv_bias || model->out_bias)
+        return lacks(error, "sliding_window", "with biases of attention's output");
+    if (model->mlp_bias)
+        return lacks(error, "sliding_window", "with mlp_bias");
     return 0;
 }
 
@@ -80,6 +98,8 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
         return lacks(error, "positions", "other than rope with rmsnorm");
     if (model->parallel_block)
         return lacks(error, "parallel_block", "true with rmsnorm");
+    if (model->rope_theta_local > 0)
+        return lacks(error, "rope_theta_local", "without Gemma's other words");
     if (pl_rotary_dim(model) != model->head_dim)
         return lacks(error, "partial_rotary_factor", "below 1 with rmsnorm");
     if (pl_model_is_moe(model)) {
@@ -92,8 +112,11 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
         return lacks(error, "mlp_bias", "true with these biases and norms of attention");
     if (qwen2 && qwen3)
         return lacks(error, "qkv_bias", "true without out_bias next to qk_norm");
-    *ret = qwen3 ? TR_HF_QWEN3 : qwen2 ? TR_HF_QWEN2 : TR_HF_LLAMA;
-    return 0;
+    *ret = qwen3                   ? TR_HF_QWEN3
+           : qwen2                 ? TR_HF_QWEN2
+           : model->sliding_window ? TR_HF_MISTRAL
+                                   : TR_HF_LLAMA;
+    return *ret == TR_HF_MISTRAL ? check_mistral(model, error) : 0;
 }
 
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)

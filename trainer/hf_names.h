@@ -2,7 +2,8 @@
  * Where our tensors lie in a folder of Hugging Face's. Private to the files of folders and their
  * tests.
  *
- * The names of the parameter table are those of Llama, Mixtral, Qwen 2 and Qwen 3. Two families
+ * The names of the parameter table are those of Llama, Mistral, Mixtral, Qwen 2 and Qwen 3. Mistral
+ * is a Llama with a window. Two families
  * have others, and fuse q, k and v:
  *
  *   GPT-2     matrices are stored (in, out); c_attn (hidden, 3 hidden) has the columns of q, then
@@ -15,7 +16,15 @@
 #include "base/err.h"
 #include "plan/plan.h"
 
-enum tr_hf_family { TR_HF_LLAMA, TR_HF_QWEN2, TR_HF_QWEN3, TR_HF_MIXTRAL, TR_HF_GPT2, TR_HF_NEOX };
+enum tr_hf_family {
+    TR_HF_LLAMA,
+    TR_HF_MISTRAL,
+    TR_HF_QWEN2,
+    TR_HF_QWEN3,
+    TR_HF_MIXTRAL,
+    TR_HF_GPT2,
+    TR_HF_NEOX
+};
 
 /* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error);

@@ -90,14 +90,20 @@ static void receive(struct tr_rank *rank, const struct kn_attn *attn, int step)
         pass_on(rank, attn, step);
 }
 
-/* The queries that see something of step STEP, and what: `skip` queries of a sample see nothing. */
+/* Some queries that see something of step STEP, and what: those from `skip` on of a sample, of its
+ * keys those from `skip_k` on. */
 struct meeting {
     struct kn_attn a;
     struct kn_attn_part part;
-    size_t skip;
+    size_t skip, skip_k;
 };
 
-static struct meeting meeting_of(const struct tr_rank *rank, const struct kn_attn *attn, int step)
+/* Without a window one meeting is all of a step, with one each chunk of queries meets each of keys.
+ */
+enum { CHUNKS = 2, MEETINGS = CHUNKS * CHUNKS };
+
+static struct meeting whole_meeting(const struct tr_rank *rank, const struct kn_attn *attn,
+                                    int step)
 {
     struct meeting m = {.a = *attn,
                         .part = {.keys = attn->seq,
@@ -122,6 +128,63 @@ static struct meeting meeting_of(const struct tr_rank *rank, const struct kn_att
     return m;
 }
 
+/* Of rank RANK of SIZE: the number of its chunk CHUNK in the sequence. */
+static size_t chunk_number(int rank, int size, size_t chunk)
+{
+    return (size_t)(chunk == 0 ? rank : 2 * size - 1 - rank);
+}
+
+/* Queries of chunk Q against keys of chunk K, where the window lets them meet. */
+static bool window_meeting(struct meeting *ret, const struct tr_rank *rank,
+                           const struct kn_attn *attn, int step, size_t q, size_t k)
+{
+    const struct tr_group *cp = &rank->comms.cp;
+    size_t chunk = attn->seq / CHUNKS, lead;
+    size_t mine = chunk_number(cp->rank, cp->size, q),
+           theirs = chunk_number((cp->rank + cp->size - step) % cp->size, cp->size, k);
+    struct meeting m = {.a = *attn, .skip = q * chunk, .skip_k = k * chunk};
+    const char *kv = rank->work.ring_kv[step % PL_RING_KVS];
+
+    if (theirs > mine)
+        return false;
+    lead = (mine - theirs) * chunk;
+    if (lead > 0 && lead - chunk + 1 >= attn->window)
+        return false; /* the last key is too far behind the first query */
+    if (step > 0) {
+        m.a.k = kv;
+        m.a.v = kv + width(attn) / 2 * kn_type_size(attn->type);
+        m.a.ldk = m.a.ldv = width(attn);
+    }
+    m.a.seq = chunk;
+    m.a.q = at(attn->type, m.a.q, m.skip * m.a.ldq);
+    m.a.k = at(attn->type, m.a.k, m.skip_k * m.a.ldk);
+    m.a.v = at(attn->type, m.a.v, m.skip_k * m.a.ldv);
+    m.part = (struct kn_attn_part){.keys = chunk,
+                                   .q_rows = attn->seq,
+                                   .k_rows = attn->seq,
+                                   .lead = lead,
+                                   .causal = lead == 0,
+                                   .merge = step > 0 || lead > 0};
+    *ret = m;
+    return true;
+}
+
+/* The meetings of step STEP; returns how many. The first that a query has is with its own chunk. */
+static int meetings_of(struct meeting *ret, const struct tr_rank *rank, const struct kn_attn *attn,
+                       int step)
+{
+    int n = 0;
+
+    if (attn->window == 0) {
+        ret[0] = whole_meeting(rank, attn, step);
+        return 1;
+    }
+    for (size_t q = 0; q < CHUNKS; q++)
+        for (size_t k = CHUNKS; k-- > 0;) /* of the second chunk's keys it sees its own first */
+            n += window_meeting(&ret[n], rank, attn, step, q, k);
+    return n;
+}
+
 /* ---- forward ------------------------------------------------------------- */
 
 void tr_ring_fwd(struct tr_rank *rank, const struct kn_attn *attn, void *out, float *lse)
@@ -131,11 +194,14 @@ void tr_ring_fwd(struct tr_rank *rank, const struct kn_attn *attn, void *out, fl
 
     tr_ring_ahead(rank, attn);
     for (int step = 0; step < rank->comms.cp.size; step++) {
-        struct meeting m = meeting_of(rank, attn, step);
+        struct meeting m[MEETINGS];
+        int n = meetings_of(m, rank, attn, step);
 
         if (step > 0)
             receive(rank, attn, step);
-        kn_attn_part_fwd(rank->pool, &m.a, &m.part, sum + m.skip * wide, wide, lse + m.skip);
+        for (int i = 0; i < n; i++)
+            kn_attn_part_fwd(rank->pool, &m[i].a, &m[i].part, sum + m[i].skip * wide, wide,
+                             lse + m[i].skip);
     }
     if (attn->type != KN_F32)
         kn_convert(rank->pool, attn->type, out, KN_F32, sum, rows(attn) * wide);
@@ -143,27 +209,39 @@ void tr_ring_fwd(struct tr_rank *rank, const struct kn_attn *attn, void *out, fl
 
 /* ---- backward ------------------------------------------------------------ */
 
-/* DKV = what the queries here add to the gradients of the keys and values of STEP; theirs are added
- * to DQ (rows, LDDQ). */
-static void gradients(struct tr_rank *rank, const struct kn_attn *attn,
-                      const struct kn_attn_grad *grad, int step, float *dq, size_t lddq, float *dkv)
+/* DKV += what the queries of M add to the gradients of its keys and values; theirs are added to DQ
+ * (rows, LDDQ). */
+static void gradients_of(struct tr_rank *rank, const struct kn_attn *attn,
+                         const struct kn_attn_grad *grad, const struct meeting *m, float *dq,
+                         size_t lddq, float *dkv)
 {
-    struct meeting m = meeting_of(rank, attn, step);
-    struct kn_attn_grad g = {.o = at(attn->type, grad->o, m.skip * grad->ldo),
-                             .d_o = at(attn->type, grad->d_o, m.skip * grad->lddo),
+    float *dk = dkv + m->skip_k * width(attn);
+    struct kn_attn_grad g = {.o = at(attn->type, grad->o, m->skip * grad->ldo),
+                             .d_o = at(attn->type, grad->d_o, m->skip * grad->lddo),
                              .ldo = grad->ldo,
                              .lddo = grad->lddo,
-                             .lse = grad->lse + m.skip,
-                             .dq = dq + m.skip * lddq,
-                             .dk = dkv,
-                             .dv = dkv + width(attn) / 2,
+                             .lse = grad->lse + m->skip,
+                             .dq = dq + m->skip * lddq,
+                             .dk = dk,
+                             .dv = dk + width(attn) / 2,
                              .lddq = lddq,
                              .lddk = width(attn),
                              .lddv = width(attn)};
 
-    assert(attn->batch * attn->heads * m.a.seq * sizeof(float) <= rank->attn_bytes);
+    assert(attn->batch * attn->heads * m->a.seq * sizeof(float) <= rank->attn_bytes);
+    kn_attn_part_bwd(rank->pool, &m->a, &m->part, &g, rank->work.attn);
+}
+
+/* DKV = the same for all queries here and the keys and values of STEP. */
+static void gradients(struct tr_rank *rank, const struct kn_attn *attn,
+                      const struct kn_attn_grad *grad, int step, float *dq, size_t lddq, float *dkv)
+{
+    struct meeting m[MEETINGS];
+    int n = meetings_of(m, rank, attn, step);
+
     kn_zero(rank->pool, dkv, rows(attn) * width(attn) * sizeof(*dkv));
-    kn_attn_part_bwd(rank->pool, &m.a, &m.part, &g, rank->work.attn);
+    for (int i = 0; i < n; i++)
+        gradients_of(rank, attn, grad, &m[i], dq, lddq, dkv);
 }
 
 void tr_ring_bwd(struct tr_rank *rank, const struct kn_attn *attn, const struct kn_attn_grad *grad)

@@ -11,7 +11,9 @@
  *   j < i   every query sees chunk j, none sees chunk 2 cp - 1 - j
  *   j > i   the queries of the second chunk see both chunks, those of the first neither
  *
- * Each is the same number of products, to half a chunk's diagonal. Rank i sends to rank i + 1, so
+ * Each is the same number of products, to half a chunk's diagonal. With a window the chunks meet
+ * one by one, since the rank's own two are no neighbors, and those that are too far apart do not
+ * meet: the ranks' shares of the work differ then. Rank i sends to rank i + 1, so
  * in step s = 1 .. cp - 1 it has the keys and values of rank i - s, and passes them on while it
  * uses them. Outputs of the steps are merged by their log-sum-exps, in fp32.
  *

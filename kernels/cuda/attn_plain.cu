@@ -92,6 +92,24 @@ static __device__ __forceinline__ size_t seen(const kn_attn_part &p, size_t t)
     return p.causal ? t + 1 : p.keys;
 }
 
+/* How many of these are too far behind for its window: the first ones. */
+static __device__ __forceinline__ size_t behind(const kn_attn &a, const kn_attn_part &p, size_t t)
+{
+    size_t end = t + p.lead + 1, n = a.window == 0 || end <= a.window ? 0 : end - a.window;
+
+    return n < p.keys ? n : p.keys;
+}
+
+/* Queries from this one on do not see key L: it is too far behind. */
+static __device__ __forceinline__ size_t forgets(const kn_attn &a, const kn_attn_part &p, size_t l)
+{
+    size_t end = l + a.window;
+
+    if (a.window == 0 || end > a.seq + p.lead)
+        return a.seq;
+    return end > p.lead ? end - p.lead : 0;
+}
+
 /* Y: type of out. A merge continues with a key whose score is the lse of the others and whose value
  * is their output. */
 template <typename T, typename Y>
@@ -111,7 +129,7 @@ static __global__ void CU_BOUNDS(THREADS)
         sum = 1;
     }
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
-    for (size_t l = 0; l < end; l++) {
+    for (size_t l = behind(a, part, s.at); l < end; l++) {
         float x, top, keep, p;
 
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
@@ -128,10 +146,10 @@ static __global__ void CU_BOUNDS(THREADS)
     }
     CU_UNROLL
     for (unsigned j = 0; j < MOST; j++)
-        o[j] /= sum;
+        o[j] = sum > 0 ? o[j] / sum : 0.0f;
     put<Y>(out, ldo, s.row, s.h, a.d, o);
     if (threadIdx.x % CU_WARP == 0)
-        lse[at] = max + logf(sum);
+        lse[at] = sum > 0 ? max + logf(sum) : -INFINITY;
 }
 
 /* delta (batch, heads, seq) = sum over d of o d_o; for attn_tiled.cu, too. */
@@ -165,7 +183,7 @@ static __global__ void CU_BOUNDS(THREADS)
         return;
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
     get<T>(y, g.d_o, g.lddo, s.row, s.h, a.d);
-    for (size_t l = 0; l < end; l++) {
+    for (size_t l = behind(a, part, s.at); l < end; l++) {
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
         get<T>(v, a.v, a.ldv, first + l, kv, a.d);
         axpy(dq, a.scale * expf(a.scale * dot(q, k) - g.lse[lse]) * (dot(y, v) - delta[at]), k);
@@ -189,7 +207,7 @@ static __global__ void CU_BOUNDS(THREADS)
     get<T>(k, a.k, a.ldk, s.row, s.h, a.d);
     get<T>(v, a.v, a.ldv, s.row, s.h, a.d);
     for (size_t h = s.h * group; h < (s.h + 1) * group; h++) {
-        for (size_t t = part.causal ? s.at : 0; t < a.seq; t++) {
+        for (size_t t = part.causal ? s.at : 0; t < forgets(a, part, s.at); t++) {
             size_t at = (s.b * a.heads + h) * a.seq + t;
             float p;
 
@@ -217,7 +235,7 @@ static unsigned blocks_of(const struct kn_attn *attn, size_t heads, size_t seq)
 
 static kn_attn_part whole(const kn_attn &a)
 {
-    return {a.seq, a.seq, a.seq, true, false};
+    return {a.seq, a.seq, a.seq, 0, true, false};
 }
 
 void cu_attn_fwd_plain(cu_stream *stream, const struct kn_attn *attn, void *out, size_t ldo,

@@ -115,4 +115,16 @@ static __device__ __forceinline__ void tile_store(bf16 *to, size_t ld, size_t co
     __syncwarp();
 }
 
+/* The first key of tiles of KEYS that the queries from Q0 on begin with, for their window. */
+static __device__ __forceinline__ size_t tile_begin(const kn_attn &a, size_t q0, size_t keys)
+{
+    return q0 + 1 <= a.window ? 0 : (q0 + 1 - a.window) / keys * keys;
+}
+
+/* The window as an int, or what is as good: no distance is longer. */
+static __device__ __forceinline__ int tile_window(const kn_attn &a)
+{
+    return a.window < a.seq ? (int)a.window : (int)a.seq;
+}
+
 #endif

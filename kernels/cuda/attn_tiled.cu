@@ -25,10 +25,11 @@ static __device__ __forceinline__ float quad_sum(float x)
 }
 
 /* s = 2^(scale s - max) with the new maximum; o and the sums are scaled to it. Key 2 t + 8 n of the
- * tile is seen by row g if it is not above g + DIAG. */
-template <int D>
+ * tile is seen by row g if it is not above g + DIAG, and with a WINDOW, if it is above g + DIAG -
+ * WINDOW. */
+template <int D, bool WINDOW>
 static __device__ __forceinline__ void softmax(float (&s)[KEYS / 8][4], float (&o)[D / 8][4],
-                                               rows &r, float scale, int diag)
+                                               rows &r, float scale, int diag, int window)
 {
     int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
@@ -42,7 +43,9 @@ static __device__ __forceinline__ void softmax(float (&s)[KEYS / 8][4], float (&
             for (int i = 0; i < 2; i++) {
                 float &x = s[n][2 * half + i];
 
-                x = 8 * n + 2 * t + i <= g + 8 * half + diag ? x * scale : -INFINITY;
+                int key = 8 * n + 2 * t + i, own = g + 8 * half + diag;
+
+                x = key <= own && (!WINDOW || key > own - window) ? x * scale : -INFINITY;
                 top = fmaxf(top, x);
             }
         }
@@ -69,7 +72,7 @@ static __device__ __forceinline__ void softmax(float (&s)[KEYS / 8][4], float (&
 }
 
 /* Block (tile of queries from the last, head, sample). */
-template <int D>
+template <int D, bool WINDOW>
 static __global__ void CU_BOUNDS(TILE_THREADS)
     fwd(kn_attn a, bf16 *out, size_t ldo, float *lse, float scale)
 {
@@ -78,11 +81,14 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
     size_t q0 = (size_t)(gridDim.x - 1 - blockIdx.x) * TILE_ROWS, h = blockIdx.y;
     size_t first = blockIdx.z * a.seq, kv = h / (a.heads / a.kv_heads);
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    rows r = {{-INFINITY, -INFINITY}, {0, 0}};
+    /* with a window a tile may hold no key of a row */
+    constexpr float NONE = WINDOW ? -FLT_MAX : -INFINITY;
+    rows r = {{NONE, NONE}, {0, 0}};
+    size_t begin = WINDOW ? tile_begin(a, q0, KEYS) : 0;
     float o[D / 8][4] = {};
 
     tile_load<D, TILE_ROWS>(q, (const bf16 *)a.q + (first + q0) * a.ldq + h * D, a.ldq, a.seq - q0);
-    for (size_t k0 = 0; k0 <= q0; k0 += KEYS) {
+    for (size_t k0 = begin; k0 <= q0; k0 += KEYS) {
         float s[KEYS / 8][4] = {};
 
         __syncthreads(); /* the tile before may still be read */
@@ -90,7 +96,7 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
         tile_load<D, KEYS>(v, (const bf16 *)a.v + (first + k0) * a.ldv + kv * D, a.ldv, a.seq - k0);
         __syncthreads();
         tile_product<D, KEYS>(s, q, 16 * warp, k);
-        softmax<D>(s, o, r, scale, (int)(q0 - k0) + 16 * warp);
+        softmax<D, WINDOW>(s, o, r, scale, (int)(q0 - k0) + 16 * warp, tile_window(a));
         tile_weigh<D, KEYS>(o, s, v);
     }
     for (int half = 0; half < 2; half++) {
@@ -105,7 +111,7 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
                   1.0f / r.sum[0], 1.0f / r.sum[1], q + 16 * warp * tile<D>::ld);
 }
 
-template <int D>
+template <int D, bool WINDOW>
 static void launch(cu_stream *stream, const struct kn_attn *attn, void *out, size_t ldo, float *lse)
 {
     kn_attn a = *attn;
@@ -113,13 +119,21 @@ static void launch(cu_stream *stream, const struct kn_attn *attn, void *out, siz
     size_t shared = tile<D>::bytes(2 * KEYS + TILE_ROWS);
     float scale = (float)((double)a.scale * 1.4426950408889634);
 
-    cu_allow_shared((const void *)fwd<D>, shared);
-    CU_LAUNCH((fwd<D>), grid, TILE_THREADS, shared, stream, a, (bf16 *)out, ldo, lse, scale);
+    cu_allow_shared((const void *)fwd<D, WINDOW>, shared);
+    CU_LAUNCH((fwd<D, WINDOW>), grid, TILE_THREADS, shared, stream, a, (bf16 *)out, ldo, lse,
+              scale);
+}
+
+template <int D>
+static void choose(cu_stream *stream, const struct kn_attn *attn, void *out, size_t ldo, float *lse)
+{
+    attn->window ? launch<D, true>(stream, attn, out, ldo, lse)
+                 : launch<D, false>(stream, attn, out, ldo, lse);
 }
 
 void cu_attn_fwd_tiled(cu_stream *stream, const struct kn_attn *attn, void *out, size_t ldo,
                        float *lse)
 {
-    attn->d == 64 ? launch<64>(stream, attn, out, ldo, lse)
-                  : launch<128>(stream, attn, out, ldo, lse);
+    attn->d == 64 ? choose<64>(stream, attn, out, ldo, lse)
+                  : choose<128>(stream, attn, out, ldo, lse);
 }

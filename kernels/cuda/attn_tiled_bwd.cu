@@ -28,6 +28,12 @@ static __device__ __forceinline__ void weigh(float &s, float &dp, bool seen, sca
     dp = by.score * s * (dp - delta);
 }
 
+template <bool WINDOW>
+static __device__ __forceinline__ bool seen(const kn_attn &a, size_t key, size_t query)
+{
+    return key <= query && (!WINDOW || query - key < a.window);
+}
+
 /* lse and delta of COUNT queries from Q0 on, in shared memory, lse in units of log2. */
 template <int COUNT>
 static __device__ __forceinline__ void load_rows(float *to, const kn_attn &a, const float *lse,
@@ -44,7 +50,7 @@ static __device__ __forceinline__ void load_rows(float *to, const kn_attn &a, co
 }
 
 /* Block (tile of keys, key/value head, sample). */
-template <int D>
+template <int D, bool WINDOW>
 static __global__ void CU_BOUNDS(TILE_THREADS)
     grad_kv(kn_attn a, kn_attn_grad g, const float *delta, scales by)
 {
@@ -53,16 +59,18 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
     bf16 *y = q + QUERIES<D> * tile<D>::ld;
     float *row = (float *)(y + QUERIES<D> * tile<D>::ld);
     size_t k0 = (size_t)blockIdx.x * TILE_ROWS, kv = blockIdx.y, first = blockIdx.z * a.seq;
-    size_t group = a.heads / a.kv_heads;
+    size_t group = a.heads / a.kv_heads, end = a.seq;
     int lane = (int)threadIdx.x % 32, mine = (int)threadIdx.x / 32 * 16;
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
 
+    if (WINDOW && k0 + TILE_ROWS - 1 + a.window < end)
+        end = k0 + TILE_ROWS - 1 + a.window; /* later queries have forgotten the last key */
     tile_load<D, TILE_ROWS>(k, (const bf16 *)a.k + (first + k0) * a.ldk + kv * D, a.ldk,
                             a.seq - k0);
     tile_load<D, TILE_ROWS>(v, (const bf16 *)a.v + (first + k0) * a.ldv + kv * D, a.ldv,
                             a.seq - k0);
     for (size_t h = kv * group; h < (kv + 1) * group; h++) {
-        for (size_t q0 = k0; q0 < a.seq; q0 += QUERIES<D>) {
+        for (size_t q0 = k0; q0 < end; q0 += QUERIES<D>) {
             float s[QUERIES<D> / 8][4] = {}, dp[QUERIES<D> / 8][4] = {};
 
             __syncthreads(); /* the tile before may still be read */
@@ -80,8 +88,8 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
                 for (int i = 0; i < 4; i++) {
                     int col = 8 * n + lane % 4 * 2 + i % 2, key = mine + lane / 4 + i / 2 * 8;
 
-                    weigh(s[n][i], dp[n][i], k0 + (size_t)key <= q0 + (size_t)col, by, row[col],
-                          row[QUERIES<D> + col]);
+                    weigh(s[n][i], dp[n][i], seen<WINDOW>(a, k0 + (size_t)key, q0 + (size_t)col),
+                          by, row[col], row[QUERIES<D> + col]);
                 }
             }
             tile_weigh<D, QUERIES<D>>(dv, s, y);
@@ -97,7 +105,7 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
 }
 
 /* Block (tile of queries from the last, head, sample). */
-template <int D>
+template <int D, bool WINDOW>
 static __global__ void CU_BOUNDS(TILE_THREADS)
     grad_q(kn_attn a, kn_attn_grad g, const float *delta, scales by)
 {
@@ -109,6 +117,7 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
     size_t at = (blockIdx.z * a.heads + h) * a.seq;
     int lane = (int)threadIdx.x % 32, mine = (int)threadIdx.x / 32 * 16;
     float dq[D / 8][4] = {}, lse[2], sum[2];
+    size_t begin = WINDOW ? tile_begin(a, q0, KEYS) : 0;
 
     tile_load<D, TILE_ROWS>(q, (const bf16 *)a.q + (first + q0) * a.ldq + h * D, a.ldq, a.seq - q0);
     tile_load<D, TILE_ROWS>(y, (const bf16 *)g.d_o + (first + q0) * g.lddo + h * D, g.lddo,
@@ -120,7 +129,7 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
         lse[half] = t < a.seq ? g.lse[at + t] * 1.44269504088896341f : NONE;
         sum[half] = t < a.seq ? delta[at + t] : 0.0f;
     }
-    for (size_t k0 = 0; k0 < q0 + TILE_ROWS && k0 < a.seq; k0 += KEYS) {
+    for (size_t k0 = begin; k0 < q0 + TILE_ROWS && k0 < a.seq; k0 += KEYS) {
         float s[KEYS / 8][4] = {}, dp[KEYS / 8][4] = {};
 
         __syncthreads(); /* the tile before may still be read */
@@ -135,8 +144,8 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
             for (int i = 0; i < 4; i++) {
                 int key = 8 * n + lane % 4 * 2 + i % 2, col = mine + lane / 4 + i / 2 * 8;
 
-                weigh(s[n][i], dp[n][i], k0 + (size_t)key <= q0 + (size_t)col, by, lse[i / 2],
-                      sum[i / 2]);
+                weigh(s[n][i], dp[n][i], seen<WINDOW>(a, k0 + (size_t)key, q0 + (size_t)col), by,
+                      lse[i / 2], sum[i / 2]);
             }
         }
         tile_weigh<D, KEYS>(dq, dp, k);
@@ -147,7 +156,7 @@ static __global__ void CU_BOUNDS(TILE_THREADS)
                   dq, 1, 1, q + mine * tile<D>::ld);
 }
 
-template <int D>
+template <int D, bool WINDOW>
 static void launch(cu_stream *stream, const struct kn_attn *attn, const struct kn_attn_grad *grad,
                    const float *delta)
 {
@@ -161,14 +170,22 @@ static void launch(cu_stream *stream, const struct kn_attn *attn, const struct k
     size_t q_bytes = tile<D>::bytes(2 * TILE_ROWS + 2 * KEYS);
     scales by = {a.scale, (float)((double)a.scale * 1.4426950408889634)};
 
-    cu_allow_shared((const void *)grad_kv<D>, kv_bytes);
-    cu_allow_shared((const void *)grad_q<D>, q_bytes);
-    CU_LAUNCH((grad_kv<D>), for_kv, TILE_THREADS, kv_bytes, stream, a, g, delta, by);
-    CU_LAUNCH((grad_q<D>), for_q, TILE_THREADS, q_bytes, stream, a, g, delta, by);
+    cu_allow_shared((const void *)grad_kv<D, WINDOW>, kv_bytes);
+    cu_allow_shared((const void *)grad_q<D, WINDOW>, q_bytes);
+    CU_LAUNCH((grad_kv<D, WINDOW>), for_kv, TILE_THREADS, kv_bytes, stream, a, g, delta, by);
+    CU_LAUNCH((grad_q<D, WINDOW>), for_q, TILE_THREADS, q_bytes, stream, a, g, delta, by);
+}
+
+template <int D>
+static void choose(cu_stream *stream, const struct kn_attn *attn, const struct kn_attn_grad *grad,
+                   const float *delta)
+{
+    attn->window ? launch<D, true>(stream, attn, grad, delta)
+                 : launch<D, false>(stream, attn, grad, delta);
 }
 
 void cu_attn_bwd_tiled(cu_stream *stream, const struct kn_attn *attn,
                        const struct kn_attn_grad *grad, const float *delta)
 {
-    attn->d == 64 ? launch<64>(stream, attn, grad, delta) : launch<128>(stream, attn, grad, delta);
+    attn->d == 64 ? choose<64>(stream, attn, grad, delta) : choose<128>(stream, attn, grad, delta);
 }

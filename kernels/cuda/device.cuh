@@ -13,6 +13,7 @@
 #ifndef KERNELS_CUDA_DEVICE_CUH
 #define KERNELS_CUDA_DEVICE_CUH
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

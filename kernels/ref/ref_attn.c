@@ -50,14 +50,15 @@ void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float
     size_t kvh = job->head / (a->heads / a->kv_heads);
 
     for (size_t i = job->q0; i < job->q1; i++) {
-        size_t seen = kn_attn_seen(job, i), to = query_of(job, i, ldo, job->head);
+        size_t first = kn_attn_behind(job, i), seen = kn_attn_seen(job, i),
+               to = query_of(job, i, ldo, job->head);
         float *at = &lse[kn_attn_lse(job, job->head) + i];
         double before = job->part->merge ? (double)*at : -INFINITY;
         double max = before, sum = 0, acc[KN_MAX_HEAD_DIM] = {0};
 
-        for (size_t l = 0; l < seen; l++)
+        for (size_t l = first; l < seen; l++)
             max = fmax(max, score(job, job->head, i, l));
-        for (size_t l = 0; l < seen; l++) {
+        for (size_t l = first; l < seen; l++) {
             double p = exp(score(job, job->head, i, l) - max);
 
             sum += p;
@@ -72,8 +73,8 @@ void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float
                 acc[c] += p * (double)kn_at(type, out, to + c);
         }
         for (size_t c = 0; c < a->d; c++)
-            kn_put(type, out, to + c, (float)(acc[c] / sum));
-        *at = (float)(max + log(sum));
+            kn_put(type, out, to + c, sum > 0 ? (float)(acc[c] / sum) : 0.0f);
+        *at = sum > 0 ? (float)(max + log(sum)) : -INFINITY;
     }
 }
 
@@ -99,7 +100,7 @@ static void dq_row(const struct kn_attn_job *job, const struct kn_attn_grad *gra
     size_t kvh = head / (a->heads / a->kv_heads);
     double acc[KN_MAX_HEAD_DIM] = {0}, p, ds;
 
-    for (size_t l = 0; l < kn_attn_seen(job, i); l++) {
+    for (size_t l = kn_attn_behind(job, i); l < kn_attn_seen(job, i); l++) {
         grad_at(&p, &ds, job, grad, delta, head, i, l);
         for (size_t c = 0; c < a->d; c++)
             acc[c] += ds * (double)a->scale *
@@ -117,7 +118,7 @@ static void dkv_row(const struct kn_attn_job *job, const struct kn_attn_grad *gr
     double dk[KN_MAX_HEAD_DIM] = {0}, dv[KN_MAX_HEAD_DIM] = {0}, p, ds;
 
     for (size_t h = kvh * group; h < (kvh + 1) * group; h++) {
-        for (size_t i = job->part->causal ? l : 0; i < a->seq; i++) {
+        for (size_t i = job->part->causal ? l : 0; i < kn_attn_forgets(job, l); i++) {
             grad_at(&p, &ds, job, grad, delta, h, i, l);
             for (size_t c = 0; c < a->d; c++) {
                 dk[c] += ds * (double)a->scale *

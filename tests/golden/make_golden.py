@@ -28,6 +28,10 @@ CASES = {
     # The output projection is the embedding.
     "llama-tied": dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=8, intermediate_size=27,
                        vocab_size=41, num_hidden_layers=2, rope_theta=10000.0, tie_word_embeddings=True, samples=2, length=19),
+    # A window in every layer.
+    "mistral": dict(model_type="mistral", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                    intermediate_size=22, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, sliding_window=5, samples=2,
+                    length=24),
     # Some pairs turn as before, some slower, some in between.
     "llama-3.1": dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=16, intermediate_size=20,
                       vocab_size=37, num_hidden_layers=2, rope_theta=500.0, samples=2, length=23,
@@ -46,6 +50,11 @@ CASES = {
     # Biases of q, k and v alone.
     "qwen2": dict(model_type="qwen2", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
                   intermediate_size=31, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=15),
+    # Windows of 150 tokens over sequences of more than a block, all but the second layer.
+    "qwen2-window": dict(model_type="qwen2", hidden_size=12, num_attention_heads=2, num_key_value_heads=1, head_dim=6,
+                         intermediate_size=11, vocab_size=19, num_hidden_layers=3, rope_theta=10000.0, samples=1, length=310,
+                         use_sliding_window=True, sliding_window=150, max_window_layers=0,
+                         layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
     # Bounds of yarn inside of the head, another factor of the scores.
     "qwen2-yarn": dict(model_type="qwen2", hidden_size=24, num_attention_heads=2, num_key_value_heads=2, head_dim=16,
                        intermediate_size=23, vocab_size=31, num_hidden_layers=2, rope_theta=100.0, samples=2, length=21,
@@ -73,7 +82,7 @@ CASES = {
 }
 
 
-CLASSES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):

@@ -58,7 +58,16 @@ def rope(x, theta, scaling=None):
     return x * (amplitude * angle.cos()).to(x.dtype) + rotate_half(x) * (amplitude * angle.sin()).to(x.dtype)
 
 
-def attention(c, w, prefix, x):
+def window_of(c, layer):
+    """Tokens that a query of the layer sees, itself included; None: all before it."""
+    if c["model_type"].startswith("qwen") and not c.get("use_sliding_window"):
+        return None
+    if "layer_types" in c and c["layer_types"][layer] == "full_attention":
+        return None
+    return c.get("sliding_window")
+
+
+def attention(c, w, prefix, x, window):
     T = x.shape[0]
     H, K, D = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
     q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
@@ -67,6 +76,9 @@ def attention(c, w, prefix, x):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
     q, k = (rope(y, c["rope_theta"], c.get("rope_scaling")) for y in (q, k))
     mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1)
+    if window:
+        far = torch.arange(T)[:, None] - torch.arange(T)[None, :] >= window
+        mask = mask.masked_fill(far, float("-inf"))
     heads = []
     for h in range(H):
         g = h // (H // K)
@@ -167,7 +179,7 @@ def forward(c, w, ids):
     eps, router = c["rms_norm_eps"], []
     for i in range(c["num_hidden_layers"]):
         n = "model.layers.%d." % i
-        x = x + attention(c, w, n + "self_attn.", rms_norm(x, w[n + "input_layernorm.weight"], eps))
+        x = x + attention(c, w, n + "self_attn.", rms_norm(x, w[n + "input_layernorm.weight"], eps), window_of(c, i))
         h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
         if c["model_type"] == "mixtral":
             x = x + experts(c, w, n + "block_sparse_moe.", h, router)

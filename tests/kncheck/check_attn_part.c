@@ -6,9 +6,9 @@
  */
 #include "tests/kncheck/checks.h"
 
-enum { MAX_KEYS = 300, CAUSAL = 1, MERGE = 2, PIECE = 4 /* of longer samples */ };
+enum { MAX_KEYS = 300, CAUSAL = 1, MERGE = 2, PIECE = 4 /* of longer samples */, APART = 8 };
 
-/* batch, seq, keys, heads, kv_heads, d, flags */
+/* batch, seq, keys, heads, kv_heads, d, flags, window; APART: keys and queries are not neighbors */
 static const size_t part_cases[][MAX_DIMS] = {
     {1, 1, 1, 1, 1, 1, 0},
     {2, 5, 5, 2, 1, 7, CAUSAL},
@@ -26,10 +26,20 @@ static const size_t part_cases[][MAX_DIMS] = {
     {1, 40, 20, 1, 1, 256, MERGE},
     {1, 70, 140, 4, 2, 64, MERGE},
     {1, 33, 33, 2, 1, 128, CAUSAL | PIECE},
+    {2, 9, 9, 2, 1, 4, CAUSAL | MERGE | PIECE, 4},
+    {1, 285, 285, 4, 2, 9, CAUSAL, 131},
+    {1, 17, 9, 3, 1, 16, MERGE, 5},
+    {1, 17, 9, 3, 1, 16, PIECE, 12}, /* and some queries see nothing */
+    {2, 140, 140, 2, 1, 9, MERGE | APART, 150},
+    {1, 200, 200, 4, 2, 6, MERGE, 60},
+    {1, 200, 257, 2, 2, 12, MERGE | PIECE, 300},
+    {1, 290, 40, 3, 3, 5, 0, 20},
+    {1, 130, 130, 2, 1, 8, MERGE | APART, 4}, /* none sees anything */
+    {1, 70, 140, 4, 2, 64, MERGE, 100},
 };
 
 struct part {
-    size_t batch, seq, keys, heads, kv, d, group, q_rows, k_rows, q_skip, k_skip;
+    size_t batch, seq, keys, heads, kv, d, group, q_rows, k_rows, q_skip, k_skip, window, lead;
     bool causal, merge;
     double scale;
     struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv;
@@ -50,6 +60,8 @@ static struct part part_of(struct check *c)
                      .k_rows = dim[2] + 2 * piece,
                      .q_skip = 2 * piece,
                      .k_skip = piece,
+                     .window = dim[7],
+                     .lead = dim[6] & CAUSAL ? 0 : dim[2] + (dim[6] & APART ? 5 : 0),
                      .causal = dim[6] & CAUSAL,
                      .merge = dim[6] & MERGE,
                      .scale = (double)(float)(1 / sqrt((double)dim[5]))};
@@ -81,7 +93,8 @@ static struct kn_attn attn_of(const struct check *c, const struct part *p)
                             .v = at_row(p->v, p->k_skip),
                             .ldq = p->q->ld,
                             .ldk = p->k->ld,
-                            .ldv = p->v->ld};
+                            .ldv = p->v->ld,
+                            .window = p->window};
 }
 
 static struct kn_attn_part kn_part_of(const struct part *p)
@@ -89,6 +102,7 @@ static struct kn_attn_part kn_part_of(const struct part *p)
     return (struct kn_attn_part){.keys = p->keys,
                                  .q_rows = p->q_rows,
                                  .k_rows = p->k_rows,
+                                 .lead = p->lead,
                                  .causal = p->causal,
                                  .merge = p->merge};
 }
@@ -122,6 +136,14 @@ static size_t seen(const struct part *p, size_t t)
     return p->causal ? t + 1 : p->keys;
 }
 
+/* The first key that query T sees, or one that is none. */
+static size_t begin(const struct part *p, size_t t)
+{
+    size_t own = p->lead + t;
+
+    return p->window && own >= p->window ? own + 1 - p->window : 0;
+}
+
 /* Rows of A (samples of ROWS rows) outside of the pieces keep what they have. */
 static void keep_rest(struct arr *a, size_t rows, size_t skip, size_t piece)
 {
@@ -137,13 +159,20 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
     size_t row = b * s->q_rows + s->q_skip + t, first = b * s->k_rows + s->k_skip, n = seen(s, t),
            kvh = h / s->group, at = s->q_skip + t;
     struct sum sc[MAX_KEYS];
+    bool blind = begin(s, t) >= n;
     double old = s->merge ? AT(s->lse, b * s->heads + h, at) : 0, tilt = 0;
 
-    for (size_t l = 0; l < n; l++) {
+    if (blind) {
+        for (size_t i = 0; i < s->d; i++)
+            kc_exact(s->o, row, h * s->d + i, s->merge ? AT(s->o, row, h * s->d + i) : 0);
+        kc_exact(s->lse, b * s->heads + h, at, s->merge ? old : -INFINITY);
+        return;
+    }
+    for (size_t l = begin(s, t); l < n; l++) {
         sc[l] = dot(s, s->q, row, h, s->k, first + l, kvh);
         max = fmax(max, s->scale * sc[l].value);
     }
-    for (size_t l = 0; l < n; l++) {
+    for (size_t l = begin(s, t); l < n; l++) {
         sum += p[l] = exp(s->scale * sc[l].value - max);
         off = fmax(off, score_error(s, sc[l], max));
     }
@@ -160,7 +189,7 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
     for (size_t i = 0; i < s->d; i++) {
         double value = 0, size = 0, o = s->merge ? AT(s->o, row, h * s->d + i) : 0;
 
-        for (size_t l = 0; l < n; l++) {
+        for (size_t l = begin(s, t); l < n; l++) {
             value += p[l] / sum * AT(s->v, first + l, kvh * s->d + i);
             size += p[l] / sum * fabs(AT(s->v, first + l, kvh * s->d + i));
         }
@@ -193,7 +222,8 @@ static void fwd_run(struct check *c)
                      (float *)p.lse->at + p.q_skip);
 }
 
-const struct kc_op kc_attn_part_fwd = {"attn_part_fwd", "batch seq keys heads kv_heads d flags",
+const struct kc_op kc_attn_part_fwd = {"attn_part_fwd",
+                                       "batch seq keys heads kv_heads d flags window",
                                        CASES(part_cases), true, fwd_run};
 
 /* What query T of head H adds to dq, dk and dv, the latter two as value and bound for each element
@@ -207,7 +237,7 @@ static void add_row(const struct part *s, size_t b, size_t h, size_t t, double *
            n = (double)((s->seq + s->keys) * s->group + 3) * EPS;
     double dq[256] = {0}, off[256] = {0};
 
-    for (size_t l = 0; l < seen(s, t); l++) {
+    for (size_t l = begin(s, t); l < seen(s, t); l++) {
         struct sum sc = dot(s, s->q, row, h, s->k, first + l, kvh);
         struct sum dp = dot(s, s->d_o, row, h, s->v, first + l, kvh);
         double p = exp(s->scale * sc.value - lse), ep = score_error(s, sc, 2 * lse);
@@ -266,9 +296,9 @@ static void fill_lse(const struct part *s)
         for (size_t h = 0; h < s->heads; h++)
             for (size_t t = 0; t < s->seq; t++) {
                 size_t row = b * s->q_rows + s->q_skip + t, first = b * s->k_rows + s->k_skip;
-                double sum = (double)seen(s, t);
+                double sum = fmax(1, (double)seen(s, t) - (double)begin(s, t));
 
-                for (size_t l = 0; l < seen(s, t); l++)
+                for (size_t l = begin(s, t); l < seen(s, t); l++)
                     sum +=
                         exp(s->scale * dot(s, s->q, row, h, s->k, first + l, h / s->group).value);
                 kc_set(s->lse, b * s->heads + h, s->q_skip + t, log(sum));
@@ -316,5 +346,6 @@ static void bwd_run(struct check *c)
     kn_free(work, bytes);
 }
 
-const struct kc_op kc_attn_part_bwd = {"attn_part_bwd", "batch seq keys heads kv_heads d flags",
+const struct kc_op kc_attn_part_bwd = {"attn_part_bwd",
+                                       "batch seq keys heads kv_heads d flags window",
                                        CASES(part_cases), true, bwd_run};

@@ -69,6 +69,22 @@ static void draw_scaling(json_t *model, struct rng *r)
     json_object_set_new(model, "rope_scaling", scaling);
 }
 
+/* Windows shorter and longer than a chunk of a divided sequence, in all layers or not in every. */
+static void draw_window(json_t *model, struct rng *r)
+{
+    int seq = (int)json_integer_value(json_object_get(model, "seq"));
+
+    if (between(r, 0, 1))
+        return;
+    json_object_set_new(model, "sliding_window", json_integer(between(r, 1, seq)));
+    if (between(r, 0, 1))
+        json_object_set_new(model, "global_every", json_integer(between(r, 1, 3)));
+    if (between(r, 0, 1))
+        json_object_set_new(model, "rope_theta_local", json_integer(between(r, 10, 1000)));
+    if (between(r, 0, 1))
+        json_object_set_new(model, "attn_scale", json_real(0.1 * between(r, 1, 9)));
+}
+
 json_t *draw_model(int *ret_batch, uint64_t seed)
 {
     static const int counts[] = {1, 2, 3, 4, 4, 6}, batches[] = {1, 2, 3, 4, 6, DRAW_BATCH};
@@ -91,5 +107,6 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     json_object_set_new(v, "tied", json_boolean(between(&r, 0, 2) == 0));
     draw_family(v, &r, seed % 2);
     draw_scaling(v, &r);
+    draw_window(v, &r);
     return v;
 }

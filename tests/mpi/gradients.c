@@ -107,23 +107,23 @@ static void rotate(double *x, int pos, const struct pl_model *m, int layer)
     }
 }
 
-/* One query row against keys 0..t of its sequence. */
-static void attend(double *o, const double *q, const double *k, const double *v, int t, int d,
-                   int ld)
+/* One query row against keys FIRST..t of its sequence. */
+static void attend(double *o, const double *q, const double *k, const double *v, int first, int t,
+                   int d, int ld, double scale)
 {
     double p[MAX], top = -INFINITY, sum = 0;
 
-    for (int j = 0; j <= t; j++) {
+    for (int j = first; j <= t; j++) {
         p[j] = 0;
         for (int i = 0; i < d; i++)
-            p[j] += q[i] * k[j * ld + i] / sqrt(d);
+            p[j] += q[i] * k[j * ld + i] * scale;
         top = fmax(top, p[j]);
     }
-    for (int j = 0; j <= t; j++)
+    for (int j = first; j <= t; j++)
         sum += p[j] = exp(p[j] - top);
     for (int i = 0; i < d; i++) {
         o[i] = 0;
-        for (int j = 0; j <= t; j++)
+        for (int j = first; j <= t; j++)
             o[i] += p[j] / sum * v[j * ld + i];
     }
 }
@@ -162,12 +162,15 @@ static void attention(const struct ref *f, double *x, int layer)
         turn(f, k + r * nk, m->kv_heads, PL_T_K_NORM, layer, r % f->seq);
     }
     for (int r = 0; r < f->rows; r++) {
-        int first = r / f->seq * f->seq;
+        int first = r / f->seq * f->seq, t = r - first;
+        int behind =
+            pl_layer_has_window(m, layer) && t >= m->sliding_window ? t + 1 - m->sliding_window : 0;
 
         for (int i = 0; i < m->heads; i++) {
             int at = first * nk + i / (m->heads / m->kv_heads) * f->hd;
 
-            attend(o + i * f->hd, q + r * nq + i * f->hd, k + at, v + at, r - first, f->hd, nk);
+            attend(o + i * f->hd, q + r * nq + i * f->hd, k + at, v + at, behind, t, f->hd, nk,
+                   m->attn_scale > 0 ? m->attn_scale : 1 / sqrt(f->hd));
         }
         matvec(y, weight(f, PL_T_O, layer, -1), o, h, nq);
         shift(y, weight(f, PL_T_O_BIAS, layer, -1), h);
@@ -507,6 +510,11 @@ int main(int argc, char **argv)
                                  "\"kv_heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,"
                                  "\"init_std\":0.3,\"qkv_bias\":true,\"out_bias\":true,"
                                  "\"mlp_bias\":true,\"qk_norm\":\"head\"}";
+    static const char windows[] =
+        "{\"name\":\"windows\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,"
+        "\"ffn\":20,\"vocab\":13,\"seq\":9,\"init_std\":0.3,\"sliding_window\":3,"
+        "\"global_every\":2,\"rope_theta_local\":30,\"attn_scale\":0.8,"
+        "\"rope_scaling\":{\"kind\":\"linear\",\"factor\":3}}";
     static const char parallel[] =
         "{\"name\":\"p\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,"
         "\"seq\":7,\"init_std\":0.3,\"parallel_block\":true,\"norm\":\"layernorm\","
@@ -528,6 +536,7 @@ int main(int argc, char **argv)
         run("neox", neox, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("qwen3", qwen3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("biased", biased, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("windows", windows, PL_AUX_SEQUENCE, (enum pl_recompute)i);
     }
     run("parallel experts", parallel, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     printf("1..%d\n", test_number);

@@ -84,6 +84,9 @@ static const struct {
     {"{\"name\":\"neox\"," TINY ",\"ffn\":48,\"mlp\":\"gelu\",\"norm\":\"layernorm\","
      "\"parallel_block\":true,\"partial_rotary_factor\":0.25,\"qk_norm\":\"head\"}",
      4},
+    {"{\"name\":\"windows\"," TINY ",\"ffn\":48,\"sliding_window\":5,\"global_every\":3,"
+     "\"rope_theta_local\":100,\"attn_scale\":0.5}",
+     4},
     {"{\"name\":\"six\"," SIX ",\"ffn\":48,\"tied\":true,\"rope_scaling\":{\"kind\":\"yarn\","
      "\"factor\":4,\"original_seq\":8}}",
      6},

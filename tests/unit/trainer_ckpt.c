@@ -566,9 +566,9 @@ static void other_peoples_configurations(void **state)
         {"{'model_type':'llama'," SHAPE ",'rope_parameters':{'rope_type':'dynamic'}}",
          "rope_parameters"},
         {"{'model_type':'llama'," SHAPE ",'residual_multiplier':2}", "residual_multiplier"},
-        {"{'model_type':'mixtral'," SHAPE ",'num_local_experts':4,'sliding_window':128,"
-         "'max_position_embeddings':4096}",
-         "sliding_window"},
+        {"{'model_type':'qwen2'," SHAPE ",'use_sliding_window':true,'sliding_window':128,"
+         "'max_position_embeddings':4096,'layer_types':['full_attention','sliding_attention']}",
+         "layer_types"},
         {"{'model_type':'llama','hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,"
          "'intermediate_size':9}",
          "vocab"},

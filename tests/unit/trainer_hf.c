@@ -23,6 +23,11 @@ static void every_family_comes_back_from_its_config(void **state)
         "'partial_rotary_factor':0.5}",
         "{" WORDS ",'norm':'layernorm','mlp':'gelu-tanh','qkv_bias':false,'out_bias':false}",
         "{" WORDS ",'rope_scaling':{'kind':'linear','factor':4}}",
+        "{" WORDS ",'sliding_window':5}",
+        "{" WORDS ",'sliding_window':5,'qkv_bias':true}",
+        "{" WORDS ",'sliding_window':5,'qkv_bias':true,'global_every':2}",
+        "{" WORDS ",'sliding_window':5,'qk_norm':'head','global_every':2,"
+        "'rope_scaling':{'kind':'linear','factor':4}}",
         "{" WORDS ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':8192,"
         "'low_freq_factor':2,'high_freq_factor':5}}",
         "{" WORDS ",'qkv_bias':true,'rope_scaling':{'kind':'yarn','factor':4,'original_seq':64,"
@@ -62,7 +67,15 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" WORDS ",'positions':'learned'}", "/positions"},
         {"{" WORDS ",'qk_norm':'head','qkv_bias':true}", "/qkv_bias"},
         {"{" WORDS ",'partial_rotary_factor':0.5}", "/partial_rotary_factor"},
-        {"{" WORDS ",'sliding_window':4}", "/sliding_window"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','sliding_window':4}", "/sliding_window"},
+        {"{" WORDS ",'sliding_window':4,'mlp_bias':true}", "/sliding_window"},
+        {"{" WORDS ",'sliding_window':4,'qkv_bias':true,'out_bias':true}", "/sliding_window"},
+        {"{" WORDS ",'sliding_window':4,'global_every':2}", "/global_every"},
+        {"{" WORDS ",'sliding_window':4,'moe':{'experts':2,'top_k':1,'expert_ffn':8},"
+         "'global_every':2}",
+         "/global_every"},
+        {"{" WORDS ",'sliding_window':4,'rope_theta_local':100}", "/rope_theta_local"},
+        {"{" WORDS ",'attn_scale':0.5}", "/attn_scale"},
     };
 
     (void)state;
