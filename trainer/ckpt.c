@@ -151,9 +151,12 @@ static int write_state(const struct tr_archive *archive, const char *folder,
         r = sum_small_files(small, folder, error);
     if (r < 0)
         return r;
-    o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:O, s:I}", "format",
-                  "partune-checkpoint", "v", FORMAT, "step", state->step, "lr_decay_steps",
-                  state->lr_decay_steps, "samples", (json_int_t)state->samples, "seed",
+    o = json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:O, s:I}",
+                  "format", "partune-checkpoint", "v", FORMAT, "step", state->step,
+                  "lr_decay_steps", state->lr_decay_steps, "lr_decay_style",
+                  tr_lr_style_names[state->lr_decay_style], "lr_wsd_decay_style",
+                  tr_wsd_style_names[state->lr_wsd_decay_style], "lr_wsd_decay_steps",
+                  state->lr_wsd_decay_steps, "samples", (json_int_t)state->samples, "seed",
                   (json_int_t)state->seed, "data", state->data, "loss",
                   isfinite(state->loss) ? json_real(state->loss) : json_null(), "model",
                   pl_model_json(what->model), "files", list_tensor_files(archive), "small_files",
@@ -289,6 +292,21 @@ static int check_format(int *ret, const json_t *object, struct err *error)
     return 0;
 }
 
+static int parse_schedule(struct tr_ckpt_state *state, const json_t *object, struct err *error)
+{
+    int style = 0, wsd = 0;
+    int r = jx_get_enum(&style, object, "lr_decay_style", tr_lr_style_names, error);
+
+    if (r == 0)
+        r = jx_get_enum(&wsd, object, "lr_wsd_decay_style", tr_wsd_style_names, error);
+    if (r == 0)
+        r = jx_get_int(&state->lr_wsd_decay_steps, object, "lr_wsd_decay_steps", 0, INT32_MAX,
+                       error);
+    state->lr_decay_style = (enum tr_lr_style)style;
+    state->lr_wsd_decay_style = (enum tr_wsd_style)wsd;
+    return r;
+}
+
 static int parse_state(struct tr_ckpt_state *state, const json_t *object, struct err *error)
 {
     int64_t samples = 0;
@@ -298,6 +316,8 @@ static int parse_state(struct tr_ckpt_state *state, const json_t *object, struct
     r = jx_get_int(&state->step, object, "step", 0, INT32_MAX, error);
     if (r == 0) /* files of earlier versions lack it */
         r = jx_get_int(&state->lr_decay_steps, object, "lr_decay_steps", 0, INT32_MAX, error);
+    if (r == 0)
+        r = parse_schedule(state, object, error);
     if (r == 0)
         r = jx_get_i64(&samples, object, "samples", 0, INT64_MAX, error);
     if (r == 0)

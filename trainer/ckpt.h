@@ -38,6 +38,7 @@
 #include "base/err.h"
 #include "plan/plan.h"
 #include "trainer/lock.h"
+#include "trainer/lr.h"
 #include "trainer/safetensors.h"
 
 /* What the numbers of a part are. */
@@ -97,8 +98,12 @@ struct tr_ckpt_state {
     int64_t seed;
     char data[64];      /* name of the data set */
     double loss;        /* of the last step; NaN unknown */
-    int lr_decay_steps; /* where its learning rate's cosine ends; 0: unknown */
-    int format;         /* of the file that was read; 1 has no checksum of this state */
+    int lr_decay_steps; /* its learning rate's horizon; 0: unknown */
+    /* Its schedule; zeros are the cosine of versions that had no other. */
+    enum tr_lr_style lr_decay_style;
+    enum tr_wsd_style lr_wsd_decay_style;
+    int lr_wsd_decay_steps;
+    int format; /* of the file that was read; 1 has no checksum of this state */
 };
 
 struct tr_ckpt_what {

@@ -371,15 +371,10 @@ static int check_settings(const struct tr_config *config, struct err *error)
 {
     int r = pl_trial_limits_check(&config->trial, error);
 
+    if (r == 0)
+        r = tr_train_check(&config->train, config->mode == TR_MODE_TRAIN, error);
     if (r < 0)
         return r;
-    if (config->train.min_lr > config->train.lr)
-        return err_at(error, -EINVAL, "/train/min_lr", "min_lr %g is more than lr %g",
-                      config->train.min_lr, config->train.lr);
-    if (config->train.lr_decay_steps && config->train.lr_decay_steps <= config->train.warmup_steps)
-        return err_at(error, -EINVAL, "/train/lr_decay_steps",
-                      "lr_decay_steps %d is not more than warmup_steps %d (--lr-warmup)",
-                      config->train.lr_decay_steps, config->train.warmup_steps);
     if (!config->checkpoint.dir &&
         (config->checkpoint.every || config->checkpoint.resume || config->checkpoint.keep))
         return err_at(error, -EINVAL, "/checkpoint/dir",

@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/plan.h"
+#include "trainer/lr.h"
 
 enum tr_mode {
     TR_MODE_TRIAL,     /* "trial" or --trial: measure until the interval is narrow enough */
@@ -27,11 +28,13 @@ enum tr_mode {
     TR_MODE_HELP,      /* --help, --manual or --version was printed: exit 0 */
 };
 
-/* Learning rate: linear to lr over warmup_steps, cosine to min_lr at the horizon, then min_lr. */
 struct tr_train {
-    int steps;                /* 100; the step number to reach, also after a resume */
-    int lr_decay_steps;       /* the horizon; 0: the checkpoint's, or `steps` of a fresh run */
-    double lr, min_lr;        /* 3e-4, 3e-5 */
+    int steps;          /* 100; the step number to reach, also after a resume */
+    int lr_decay_steps; /* the horizon; 0: the checkpoint's, or `steps` of a fresh run */
+    double lr, min_lr;  /* 3e-4, 3e-5 */
+    /* Words of lr.h; the style NULL: the checkpoint's, or cosine; of wsd NULL: exponential. */
+    const char *lr_decay_style, *lr_wsd_decay_style;
+    int lr_wsd_decay_steps;   /* of wsd, which needs it */
     int warmup_steps;         /* 10 */
     double weight_decay;      /* 0.1; matrices only */
     double beta1, beta2, eps; /* 0.9, 0.95, 1e-8 */
@@ -104,6 +107,13 @@ int tr_config_load(struct tr_config **ret_config, int *ret_exit, char **ret_even
 struct tr_config *tr_config_free(struct tr_config *config);
 
 AUTO_DEFINE(tr_config)
+
+/* The settings of the learning rate: -EINVAL names the key. TRAINS: a training, whose steps are the
+ * horizon where no other is given. */
+int tr_train_check(const struct tr_train *train, bool trains, struct err *error);
+
+/* The schedule of a fresh run, of checked settings. */
+struct tr_lr tr_train_lr(const struct tr_train *train);
 
 /* The whole configuration as a file that --config reads back to the same one. New reference. */
 json_t *tr_config_json(const struct tr_config *config);

@@ -4,19 +4,6 @@
 #include <assert.h>
 #include <math.h>
 
-double tr_optim_lr(const struct tr_optim *optim, int step)
-{
-    double t;
-
-    assert(step >= 1 && optim->min_lr <= optim->lr);
-    if (step <= optim->warmup_steps)
-        return optim->lr * step / optim->warmup_steps;
-    if (step >= optim->decay_steps)
-        return optim->min_lr;
-    t = (double)(step - optim->warmup_steps) / (optim->decay_steps - optim->warmup_steps);
-    return optim->min_lr + (optim->lr - optim->min_lr) * 0.5 * (1.0 + cos(M_PI * t));
-}
-
 void tr_grads_zero(struct tr_rank *rank)
 {
     kn_zero(rank->pool, rank->params.grad, rank->params.table.grad.count * sizeof(float));
@@ -134,7 +121,7 @@ static void update_buckets(struct tr_rank *rank, const struct tr_optim *optim,
 
 void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step, double norm)
 {
-    struct kn_adamw h = {.lr = (float)tr_optim_lr(optim, step),
+    struct kn_adamw h = {.lr = (float)tr_lr_at(&optim->schedule, step),
                          .beta1 = (float)optim->beta1,
                          .beta2 = (float)optim->beta2,
                          .eps = (float)optim->eps,

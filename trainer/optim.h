@@ -13,18 +13,14 @@
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H
 
+#include "trainer/lr.h"
 #include "trainer/rank.h"
 
 struct tr_optim {
-    double lr, min_lr;
-    int warmup_steps, decay_steps; /* linear to lr, then cosine to min_lr at `decay_steps`, then
-                                      min_lr */
+    struct tr_lr schedule;
     double weight_decay, beta1, beta2, eps;
     double clip; /* 0: none */
 };
-
-/* Learning rate of STEP, counted from 1. */
-double tr_optim_lr(const struct tr_optim *optim, int step);
 
 void tr_grads_zero(struct tr_rank *rank);
 

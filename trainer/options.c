@@ -40,6 +40,13 @@ const struct tr_setting tr_settings[] = {
         "step at which the learning rate reaches --min-lr (0: the checkpoint's, or --steps for a "
         "new "
         "run)"),
+    STR("lr-decay-style", "train", "lr_decay_style", train.lr_decay_style, "WORD",
+        "cosine, linear, wsd (warm-up, stable, decay), constant or inverse-square-root (default: "
+        "the checkpoint's, or cosine for a new run)"),
+    INT("lr-wsd-decay-steps", "train", "lr_wsd_decay_steps", train.lr_wsd_decay_steps, 0, STEPS_MAX,
+        "0", "wsd: steps of the decay, which ends at --lr-decay-steps"),
+    STR("lr-wsd-decay-style", "train", "lr_wsd_decay_style", train.lr_wsd_decay_style, "WORD",
+        "wsd: exponential, linear, cosine or minus_sqrt (default: exponential)"),
     INT("lr-warmup", "train", "warmup_steps", train.warmup_steps, 0, STEPS_MAX, "10",
         "steps of linear warm-up of the learning rate"),
     NUM("weight-decay", "train", "weight_decay", train.weight_decay, 0, 1e3, "0.1",

@@ -122,10 +122,7 @@ static void optim_init(struct run *run)
 {
     const struct tr_train *t = &run->c->train;
 
-    run->optim = (struct tr_optim){.lr = t->lr,
-                                   .min_lr = t->min_lr,
-                                   .warmup_steps = t->warmup_steps,
-                                   .decay_steps = t->lr_decay_steps ? t->lr_decay_steps : t->steps,
+    run->optim = (struct tr_optim){.schedule = tr_train_lr(t),
                                    .weight_decay = t->weight_decay,
                                    .beta1 = t->beta1,
                                    .beta2 = t->beta2,
@@ -244,7 +241,7 @@ static void report_step(struct run *run, const struct tr_result *result,
                         .grad_norm = result->norm,
                         .aux_loss = run->r.moe_layers ? result->aux : NAN,
                         .tokens = (int64_t)c->workload.global_batch * c->workload.seq,
-                        .lr = tr_optim_lr(&run->optim, run->step),
+                        .lr = tr_lr_at(&run->optim.schedule, run->step),
                         .warmup = run->step <= run->measured_from};
 
     exchange_times(run, done, step_ns);

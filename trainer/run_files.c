@@ -113,7 +113,10 @@ void tr_run_save(struct run *run)
                               .seed = c->train.seed,
                               .loss = run->loss_last,
                               .samples = run->samples,
-                              .lr_decay_steps = run->optim.decay_steps};
+                              .lr_decay_steps = run->optim.schedule.decay_steps,
+                              .lr_decay_style = run->optim.schedule.style,
+                              .lr_wsd_decay_style = run->optim.schedule.wsd_style,
+                              .lr_wsd_decay_steps = run->optim.schedule.wsd_steps};
     AUTO_FREE char *path = NULL;
     double bytes = 0;
     uint64_t t = clock_mono_ns();

@@ -146,9 +146,7 @@ static void put_samples(struct side *s)
 
 static double one_step(struct side *s)
 {
-    static const struct tr_optim o = {.lr = 1e-4,
-                                      .min_lr = 1e-4,
-                                      .decay_steps = 1000,
+    static const struct tr_optim o = {.schedule = {.lr = 1e-4, .min_lr = 1e-4, .decay_steps = 1000},
                                       .weight_decay = 0.1,
                                       .beta1 = 0.9,
                                       .beta2 = 0.95,

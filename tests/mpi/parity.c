@@ -219,15 +219,13 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
                 const struct pl_layout *l, const struct pl_workload *w, uint64_t shuffle,
                 struct watch *watch)
 {
-    static const struct tr_optim o = {.lr = 3e-3,
-                                      .min_lr = 1e-4,
-                                      .warmup_steps = 3,
-                                      .decay_steps = STEPS,
-                                      .weight_decay = 0.1,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .clip = 1.0};
+    static const struct tr_optim o = {
+        .schedule = {.lr = 3e-3, .min_lr = 1e-4, .warmup_steps = 3, .decay_steps = STEPS},
+        .weight_decay = 0.1,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .clip = 1.0};
     struct tr_rank r;
     enum pl_mem_class cls;
     double asked;

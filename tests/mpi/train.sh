@@ -153,6 +153,16 @@ ok $? "another horizon is reported, with both"
 nano k.ev --steps 12 && nano l.ev --steps 6 --lr-decay-steps 12 --checkpoint l && nano m.ev --steps 12 --checkpoint l --resume &&
     rates k.ev >k.rates && { rates l.ev && rates m.ev; } | cmp - k.rates && ! grep -q other-horizon m.ev
 ok $? "a run in pieces has the learning rates of a whole one"
+wsd="--lr-decay-style wsd --lr-wsd-decay-style linear --lr-wsd-decay-steps 4"
+nano wsd1.ev --steps 12 $wsd && nano wsd2.ev --steps 6 --lr-decay-steps 12 $wsd --checkpoint wsd &&
+    nano wsd3.ev --steps 12 --checkpoint wsd --resume && rates wsd1.ev >wsd.rates &&
+    { rates wsd2.ev && rates wsd3.ev; } | cmp - wsd.rates && ! grep -q other-horizon wsd3.ev &&
+    awk '$1 >= 2 && $1 <= 8 && $2 != 0.002 { exit 1 } $1 == 10 && ($2 < 0.00109 || $2 > 0.00111) { exit 1 }' wsd.rates
+ok $? "warm-up, stable, decay: a resumed run keeps the style of its checkpoint"
+nano wsd4.ev --steps 12 --lr-decay-style constant --resume-from wsd/step-00000006 && rates wsd4.ev | awk '$2 != 0.002 { exit 1 }' &&
+    nano wsd5.ev --steps 12 --lr-decay-style linear --resume-from wsd/step-00000006 &&
+    grep '"what":"other-horizon"' wsd5.ev | grep -q 'with --lr-decay-style wsd (linear over 4 steps), this run has linear: step 7 has the learning rate 0.0011 instead of 0.002'
+ok $? "another style is reported, with both"
 
 # ---- Hugging Face folders
 run 2 --init a.hf --tp 2 --data lines --steps 1 --events e.ev --seq 32 && losses e.ev >e.losses &&

@@ -311,6 +311,7 @@ static void a_changed_key_of_the_state_is_named(void **state)
         {"\"step\": 3", "\"step\": 3.0", "step"},
         {"\"seed\": 0", "\"seed\": 7", "seed"},
         {"\"lr_decay_steps\": 60", "\"lr_decay_steps\": 6", "lr_decay_steps"},
+        {"\"lr_decay_style\": \"cosine\"", "\"lr_decay_style\": \"linear\"", "lr_decay_style"},
         {"\"data\": \"licences\"", "\"data\": \"synthetic\"", "data"},
         {"\"loss\": 2.", "\"loss\": 3.", "loss"},
         {"\"layers\": 4", "\"layers\": 5", "model"},
