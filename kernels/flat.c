@@ -1,4 +1,4 @@
-/* Flat arrays and AdamW: spans cut into pieces that stay in the first-level cache while they are
+/* Flat arrays and optimizers: spans cut into pieces that stay in the first-level cache while they are
  * converted. */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
@@ -170,4 +170,82 @@ void kn_host_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w,
 
     assert(hyper->step >= 1 && hyper->beta1 < 1 && hyper->beta2 < 1);
     kn_parallel(pool, count, UNIT, GRAIN, adamw_span, &a);
+}
+
+struct lamb {
+    const struct kn_adamw *h;
+    const float *w;
+    float *m, *v, *g;
+};
+
+static void lamb_span(void *arg, const struct kn_share *share)
+{
+    const struct lamb *a = arg;
+
+    for (size_t i = share->lo, n; i < share->hi; i += n) {
+        n = kn_min(ADAMW_PIECE, share->hi - i);
+        kn_ops()->lamb(a->h, a->w + i, a->m + i, a->v + i, a->g + i, n);
+        kn_pool_poll(share->pool, share->thread);
+    }
+}
+
+void kn_host_lamb(struct kn_pool *pool, const struct kn_adamw *hyper, const float *w, float *m,
+                  float *v, float *g, size_t count)
+{
+    struct lamb a = {.h = hyper, .w = w, .m = m, .v = v, .g = g};
+
+    assert(hyper->step >= 1 && hyper->beta1 < 1 && hyper->beta2 < 1);
+    kn_parallel(pool, count, UNIT, GRAIN, lamb_span, &a);
+}
+
+struct momentum {
+    const struct kn_momentum *h;
+    const float *w;
+    float *m, *g;
+};
+
+static void momentum_span(void *arg, const struct kn_share *share)
+{
+    const struct momentum *a = arg;
+
+    for (size_t i = share->lo, n; i < share->hi; i += n) {
+        n = kn_min(ADAMW_PIECE, share->hi - i);
+        kn_ops()->momentum(a->h, a->w + i, a->m + i, a->g + i, n);
+        kn_pool_poll(share->pool, share->thread);
+    }
+}
+
+void kn_host_momentum(struct kn_pool *pool, const struct kn_momentum *hyper, const float *w,
+                      float *m, float *g, size_t count)
+{
+    struct momentum a = {.h = hyper, .w = w, .m = m, .g = g};
+
+    kn_parallel(pool, count, UNIT, GRAIN, momentum_span, &a);
+}
+
+struct combine {
+    float *y, a, b;
+    kn_bf16 *low;
+    const float *x, *z;
+};
+
+static void combine_span(void *arg, const struct kn_share *share)
+{
+    const struct combine *c = arg;
+
+    for (size_t i = share->lo, n; i < share->hi; i += n) {
+        n = kn_min(c->low ? PIECE : ADAMW_PIECE, share->hi - i);
+        kn_ops()->combine(c->y + i, c->a, c->x + i, c->b, c->z + i, n);
+        if (c->low)
+            kn_ops()->to_bf16(c->low + i, c->y + i, n);
+        kn_pool_poll(share->pool, share->thread);
+    }
+}
+
+void kn_host_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const float *x, float b,
+                     const float *z, size_t count)
+{
+    struct combine c = {.y = y, .a = a, .b = b, .low = low, .x = x, .z = z};
+
+    kn_parallel(pool, count, UNIT, GRAIN, combine_span, &c);
 }

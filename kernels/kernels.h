@@ -463,6 +463,27 @@ struct kn_adamw {
 void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low, float *m,
               float *v, const float *g, size_t count);
 
+/* LAMB's direction, You et al. 2019: m and v as kn_adamw, and G, which becomes
+ *   m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd w
+ * lr is not used. All are (count). */
+void kn_lamb(struct kn_pool *pool, const struct kn_adamw *hyper, const float *w, float *m, float *v,
+             float *g, size_t count);
+
+/* Momentum as PyTorch's SGD has it, without dampening. g' = grad_scale g + wd w:
+ *   m = mu m + g'        g = nesterov ? g' + mu m : m */
+struct kn_momentum {
+    float mu, weight_decay, grad_scale;
+    bool nesterov;
+};
+
+/* All are (count). */
+void kn_momentum(struct kn_pool *pool, const struct kn_momentum *hyper, const float *w, float *m,
+                 float *g, size_t count);
+
+/* y = a x + b z, and LOW, if not NULL, receives it rounded to bf16; y may be x or z. */
+void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const float *x, float b,
+                const float *z, size_t count);
+
 /* ---- all of them --------------------------------------------------------- */
 
 /*
@@ -475,7 +496,7 @@ void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_b
     X(attn_part_fwd) X(attn_part_bwd) X(convert_rows)                                              \
     X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
     X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
-    X(zero) X(convert) X(add) X(sumsq) X(adamw) X(headnorm_fwd) X(headnorm_bwd) X(layernorm_fwd)   \
+    X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd) X(headnorm_bwd) X(layernorm_fwd)   \
     X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd) X(bias_bwd)
 /* clang-format on */
 

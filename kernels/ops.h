@@ -95,6 +95,10 @@ struct kn_ops {
     double (*sumsq)(const float *x, size_t count);
     void (*adamw)(const struct kn_adamw *hyper, float *w, float *m, float *v, const float *g,
                   size_t count);
+    void (*lamb)(const struct kn_adamw *hyper, const float *w, float *m, float *v, float *g,
+                 size_t count);
+    void (*momentum)(const struct kn_momentum *hyper, const float *w, float *m, float *g,
+                     size_t count);
 
     /* ROUNDS rounds of independent multiply-adds; returns how many FLOPs that is. */
     double (*fma_loop)(size_t rounds);
@@ -152,7 +156,7 @@ static inline enum kn_type kn_attn_out_type(const struct kn_attn_job *job)
 #define KN_REF_OPS(X)                                                                              \
     X(gemm) X(rmsnorm_row) X(rmsnorm_bwd) X(rope_row) X(swiglu_row) X(swiglu_bwd_row) X(max_row)   \
     X(sumexp_row) X(softmax_row) X(dot) X(attn_fwd) X(attn_bwd) X(router_fwd) X(router_bwd)        \
-    X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(fma_loop)          \
+    X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(lamb) X(momentum) X(fma_loop)          \
     X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)
 /* clang-format on */
 

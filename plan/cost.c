@@ -462,15 +462,32 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
            exposed(op, layout->overlap_param_gather, gather, stage->fwd * passes);
 }
 
-/* Adam reads gradient, master weight and two moments, and writes all but the gradient; the clipping
- * norm reads all gradients of the rank. */
+/* Newton-Schulz: every rank of tp has the whole matrix; ranks that share state share matrices. */
+static double muon_s(const struct pl_op_ctx *op, const struct pl_layout *layout)
+{
+    const struct pl_model *model = op->problem.model;
+    double flops = 0;
+
+    for (int i = 0; i < model->layers; i++) {
+        bool moe = pl_layer_is_moe(model, i);
+
+        flops += pl_muon_flops(model, moe, false) / pl_dense_shards(layout);
+        if (moe)
+            flops += pl_muon_flops(model, moe, true) / layout->ep / pl_expert_shards(layout);
+    }
+    return flops / layout->pp / op->rates.flops;
+}
+
+/* The optimizer's traffic (plan/optimizer.c); the clipping norm reads all gradients of the rank. */
 static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layout,
                         const struct pl_held *held)
 {
     double state = held->dense / pl_dense_shards(layout) + held->expert / pl_expert_shards(layout);
     double norm = layout->zero >= 2 ? state : held->dense + held->expert;
+    enum pl_optimizer word = op->problem.workload->optimizer;
 
-    return (30 * state + 4 * norm) / op->rates.memory + 10 * op->rates.kernel_s;
+    return (pl_optimizer_traffic(word) * state + 4 * norm) / op->rates.memory +
+           10 * op->rates.kernel_s + (word == PL_MUON ? muon_s(op, layout) : 0);
 }
 
 /* ---- the whole ----------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * Memory of a rank of a GPU trainer, in bytes.
  *
  * State: Megatron's mixed precision keeps 2 bytes of weight, 4 of gradient, 4 of master weight and
- * 8 of Adam moments for each parameter (fp32: 4 + 4 + 0 + 8). zero 1 shards master and moments,
+ * 8 of Adam moments (plan/optimizer.c has those of others) for each parameter (fp32: 4 + 4 + 0 + 8). zero 1 shards master and moments,
  * zero 2 also gradients, zero 3 also weights, less the one layer that is gathered. Under a pipeline
  * gradients stay whole until the last micro-batch, and so do the weights that zero 3 gathers for
  * it.
@@ -477,10 +477,11 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     const struct pl_constants *constants = pl_constants_of(trainer);
     double reserve = constants->reserve_gib * (1 << 30);
     struct pl_held p;
-    double all, split;
+    double all, split, moments;
 
     pl_held_params(&p, model, layout, stage);
     all = p.dense + p.expert;
+    moments = pl_optimizer_moments(problem->workload->optimizer, p.narrow / all);
     split = p.dense / pl_dense_shards(layout) + p.expert / pl_expert_shards(layout);
     if (layout->zero >= 3 && layout->pp == 1)
         ret->bytes[PL_MEM_WEIGHTS] = weight * (split + p.layer);
@@ -490,7 +491,7 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
         constants->gradients *
         gradients(trainer, fp32, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;
-    ret->bytes[PL_MEM_OPTIMIZER] = 8 * split;
+    ret->bytes[PL_MEM_OPTIMIZER] = 4 * moments * split;
     ret->bytes[PL_MEM_ACTIVATIONS] = constants->activation * activations(problem, layout, stage);
     if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] =

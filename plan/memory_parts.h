@@ -29,6 +29,16 @@ double pl_context_bytes(const struct pl_problem *problem, const struct pl_layout
 double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
                                  bool moe);
 
+/* FLOPs of Newton-Schulz over the hidden matrices of one layer with experts (MOE) or without: those
+ * of its experts (EXPERT), or all others. */
+double pl_muon_flops(const struct pl_model *model, bool moe, bool expert);
+
+/* Bytes that a step of OPTIMIZER moves for each parameter whose state a rank has. */
+double pl_optimizer_traffic(enum pl_optimizer optimizer);
+
+/* Moments of each parameter, of which HIDDEN_SHARE are in hidden matrices. */
+double pl_optimizer_moments(enum pl_optimizer optimizer, double hidden_share);
+
 /* How many layers without and with experts stage STAGE holds. */
 struct pl_layer_count {
     int dense, moe;

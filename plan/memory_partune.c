@@ -13,12 +13,12 @@
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",    "grad",     "master",    "moment1",  "moment2",   "slot",    "grad_slot",
-    "act_in",    "act_out",  "grad_ring", "scratch",  "gather",    "partial", "dh",
-    "dx2",       "dao",      "dqkv",      "attn",     "xf",        "hf",      "rrmsf",
-    "xent",      "logits",   "moe_send",  "moe_recv", "moe_part",  "moe_dea", "moe_router",
-    "moe_stats", "moe_pool", "tokens",    "rope",     "positions", "coll_tp", "coll_dp",
-    "coll_edp",  "kernel",
+    "weight",    "grad",    "master",     "moment1",   "moment2",  "slot",     "grad_slot",
+    "act_in",    "act_out", "grad_ring",  "scratch",   "gather",   "partial",  "dh",
+    "dx2",       "dao",     "dqkv",       "attn",      "ring_kv",  "ring_dkv", "ring_sum",
+    "xf",        "hf",      "rrmsf",      "xent",      "logits",   "moe_send", "moe_recv",
+    "moe_part",  "moe_dea", "moe_router", "moe_stats", "moe_pool", "tokens",   "rope",
+    "positions", "coll_tp", "coll_dp",    "coll_edp",  "muon",     "kernel",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -205,6 +205,24 @@ static struct pl_param_sizes sizes_of(const struct build *build)
     return x.sizes;
 }
 
+/* How many second moments there are of STATE elements, of which ADAM are not of hidden matrices. */
+static uint64_t second_moments(enum pl_optimizer optimizer, uint64_t state, uint64_t adam)
+{
+    if (optimizer == PL_SGD)
+        return 0;
+    return optimizer == PL_MUON ? adam : state;
+}
+
+static void build_muon(struct build *build)
+{
+    struct pl_muon_room room;
+
+    if (build->workload->optimizer != PL_MUON)
+        return;
+    pl_muon_room(&room, build->model);
+    add1(build, PL_BUF_MUON, PL_MEM_WORKSPACE, 2 * (room.matrix + room.square) * 4);
+}
+
 static void build_state(struct build *build)
 {
     struct pl_param_sizes n = sizes_of(build);
@@ -214,7 +232,9 @@ static void build_state(struct build *build)
     if (build->layout->precision == PL_BF16)
         add1(build, PL_BUF_MASTER, PL_MEM_MASTER, n.state * 4);
     add1(build, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, n.state * 4);
-    add1(build, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER, n.state * 4);
+    add1(build, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER,
+         second_moments(build->workload->optimizer, n.state, n.adam) * 4);
+    build_muon(build);
 }
 
 static uint64_t slot_bytes(const struct build *build, int chunk)

@@ -82,6 +82,14 @@ int64_t pl_param_global(const struct pl_param *param, uint64_t index)
     return (int64_t)(r * param->shape[1] + c);
 }
 
+bool pl_tensor_is_hidden(enum pl_tensor tensor)
+{
+    return tensor == PL_T_Q || tensor == PL_T_K || tensor == PL_T_V || tensor == PL_T_O ||
+           tensor == PL_T_GATE || tensor == PL_T_UP || tensor == PL_T_DOWN ||
+           tensor == PL_T_ROUTER || tensor == PL_T_EXPERT_GATE || tensor == PL_T_EXPERT_UP ||
+           tensor == PL_T_EXPERT_DOWN;
+}
+
 static void bucket_open(struct walk *walk, enum pl_bucket_kind kind, int chunk, int layer)
 {
     struct pl_params *params = walk->params;
@@ -145,6 +153,9 @@ static void bucket_close(struct walk *walk)
     bucket->shard_first = bucket->first + (uint64_t)bucket->shard * bucket->shard_count;
     bucket->state_first = params->state_count;
     params->state_count += bucket->shard_count;
+    params->adam_count += bucket->adam_count < bucket->shard_count
+                              ? (bucket->adam_count + ALIGN - 1) / ALIGN * ALIGN
+                              : bucket->shard_count;
     params->count = bucket->first + bucket->count;
     sharded = bucket->layers && bucket->shards > 1;
     bucket_place(&params->weight, &bucket->weight, bucket, sharded && walk->layout->zero >= 3);
@@ -172,6 +183,17 @@ static void bucket_continue(struct walk *walk, int chunk, int layer)
     params->bucket[params->nbuckets - 1].layers = true;
 }
 
+/* Add the elements of PARAM to what the open bucket has, or take them back: SIGN -1. */
+static void count(struct walk *walk, const struct pl_param *param, int sign)
+{
+    struct pl_params *params = walk->params;
+    uint64_t n = sign > 0 ? param->count : -param->count;
+
+    params->count += n;
+    if (!pl_tensor_is_hidden(param->tensor))
+        params->bucket[params->nbuckets - 1].adam_count += n;
+}
+
 static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer, int expert,
                              uint64_t rows, uint64_t cols)
 {
@@ -193,7 +215,7 @@ static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer
     param->local[0] = param->valid = rows;
     param->local[1] = param->shape[1];
     param->count = param->local[0] * param->local[1];
-    params->count += param->count;
+    count(walk, param, 1);
     return param;
 }
 
@@ -206,7 +228,7 @@ static void emit_split(struct walk *walk, enum pl_tensor tensor, int layer, int 
     int n = axis == PL_TP ? walk->tp : walk->etp, c = axis == PL_TP ? walk->tpc : walk->etpc;
     uint64_t each = padded / (uint64_t)n, whole = param->shape[dim];
 
-    walk->params->count -= param->count;
+    count(walk, param, -1);
     param->split = dim;
     param->axis = axis;
     param->first = each * (uint64_t)c;
@@ -215,7 +237,7 @@ static void emit_split(struct walk *walk, enum pl_tensor tensor, int layer, int 
                    : whole - param->first < each ? whole - param->first
                                                  : each;
     param->count = param->local[0] * param->local[1];
-    walk->params->count += param->count;
+    count(walk, param, 1);
 }
 
 static void split(struct walk *walk, enum pl_tensor tensor, int layer, int rows, int cols, int dim)
@@ -519,8 +541,10 @@ void pl_params_count(struct pl_param_sizes *ret, const struct pl_model *model,
 
     assert(stage >= 0 && stage < layout->pp);
     walk_all(&params, model, layout, stage * pl_axis_stride(layout, PL_PP), true);
-    *ret = (struct pl_param_sizes){
-        .weight = params.weight.count, .grad = params.grad.count, .state = params.state_count};
+    *ret = (struct pl_param_sizes){.weight = params.weight.count,
+                                   .grad = params.grad.count,
+                                   .state = params.state_count,
+                                   .adam = params.adam_count};
 }
 
 void pl_params_done(struct pl_params *params)

@@ -49,8 +49,12 @@ enum pl_tensor {
     PL_T_UP_BIAS,
     PL_T_DOWN_BIAS,
     PL_T_Q_NORM, /* of each head of the queries, of the keys */
-    PL_T_K_NORM
+    PL_T_K_NORM,
+    PL_TENSORS
 };
+
+/* A matrix between the embedding and the output: what muon orthogonalizes. */
+bool pl_tensor_is_hidden(enum pl_tensor tensor);
 
 /*
  * One tensor of the model, or the slice of it that a rank holds. A slice is contiguous, row-major,
@@ -122,6 +126,7 @@ struct pl_bucket {
     int copy;                          /* of the shard: 0 on the rank that saves it */
     uint64_t shard_first, shard_count; /* flat elements */
     uint64_t state_first;              /* of the shard in the optimizer state buffers */
+    uint64_t adam_count;               /* elements that are not of hidden matrices */
     struct pl_place weight, grad;
 };
 
@@ -143,6 +148,9 @@ struct pl_params {
     uint64_t count; /* flat elements */
     struct pl_store weight, grad;
     uint64_t state_count; /* elements of an optimizer state buffer */
+    /* with muon, of the second moment: room for the elements of hidden matrices is not needed, nor
+     * for more of the others than a bucket's shard has */
+    uint64_t adam_count;
 };
 
 /* The table of RANK. Layout must be legal. pl_params_done accepts a zeroed struct. */
@@ -151,13 +159,20 @@ void pl_params_build(struct pl_params *ret, const struct pl_model *model,
 void pl_params_done(struct pl_params *params);
 /* The elements of the buffers of any rank of STAGE, without the table. */
 struct pl_param_sizes {
-    uint64_t weight, grad, state;
+    uint64_t weight, grad, state, adam;
 };
 void pl_params_count(struct pl_param_sizes *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int stage);
 
 /* Whole on every tp rank, and needed from the start of a step: SMALL and HEADS. */
 bool pl_bucket_is_small(const struct pl_bucket *bucket);
+
+/* Elements of the largest hidden matrix of the model, whole, and of the largest square of a shorter
+ * side. */
+struct pl_muon_room {
+    uint64_t matrix, square;
+};
+void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model);
 
 /* Index of the whole tensor's element that the slice's element INDEX is, or -1 for padding. */
 int64_t pl_param_global(const struct pl_param *param, uint64_t index);
@@ -339,6 +354,7 @@ enum pl_buf {
     PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,
     PL_BUF_COLL_EDP,
+    PL_BUF_MUON,   /* two of the largest hidden matrix, two squares of its shorter side; float */
     PL_BUF_KERNEL, /* the kernels' own scratch; accounted here, allocated by their pool */
     PL_BUFS
 };

@@ -28,7 +28,13 @@ enum pl_precision {
 
 extern const char *const pl_precision_names[]; /* "fp32" …, NULL */
 
+/* What a step makes of the gradients: moments to keep, and work of its own (plan/optimizer.c). */
+enum pl_optimizer { PL_ADAMW, PL_SGD, PL_LAMB, PL_MUON, PL_OPTIMIZERS };
+
+extern const char *const pl_optimizer_names[]; /* "adamw" …, NULL */
+
 struct pl_workload {
+    enum pl_optimizer optimizer;
     int global_batch; /* sequences a step: the same in every trial */
     int seq;          /* tokens a sequence; the model's unless the workload says otherwise */
     enum pl_precision precision; /* default of a layout that does not say */

@@ -8,17 +8,21 @@
 const char *const pl_precision_names[] = {"fp32",          "bf16",  "fp8",   "fp8-current",
                                           "fp8-blockwise", "mxfp8", "nvfp4", NULL};
 
+const char *const pl_optimizer_names[] = {"adamw", "sgd", "lamb", "muon", NULL};
+
 int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct pl_model *model,
                       const struct pl_trainer *trainer, struct err *error)
 {
-    static const char *const keys[] = {"global_batch", "seq", "precision", "data", NULL};
+    static const char *const keys[] = {"global_batch", "seq",       "precision",
+                                       "data",         "optimizer", NULL};
     struct pl_workload workload = {.seq = model->seq, .data = "synthetic"};
-    int r, precision = trainer->bundled ? PL_FP32 : PL_BF16;
+    int r, precision = trainer->bundled ? PL_FP32 : PL_BF16, optimizer = PL_ADAMW;
 
     if ((r = jx_keys(json, keys, error)) < 0 || (r = jx_need(json, "global_batch", error)) < 0 ||
         (r = jx_get_int(&workload.global_batch, json, "global_batch", 1, 1 << 24, error)) < 0 ||
         (r = jx_get_int(&workload.seq, json, "seq", 1, 1 << 24, error)) < 0 ||
         (r = jx_get_enum(&precision, json, "precision", pl_precision_names, error)) < 0 ||
+        (r = jx_get_enum(&optimizer, json, "optimizer", pl_optimizer_names, error)) < 0 ||
         (r = jx_copy_str(workload.data, sizeof(workload.data), json, "data", error)) < 0)
         return r;
     if (model->positions == PL_LEARNED && workload.seq > model->seq)
@@ -26,13 +30,20 @@ int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct 
                       "seq %d is longer than the model's %d learned positions", workload.seq,
                       model->seq);
     workload.precision = (enum pl_precision)precision;
+    workload.optimizer = (enum pl_optimizer)optimizer;
     *ret = workload;
     return 0;
 }
 
 json_t *pl_workload_json(const struct pl_workload *workload)
 {
-    return json_pack("{s:i s:i s:s s:s}", "global_batch", workload->global_batch, "seq",
-                     workload->seq, "precision", pl_precision_names[workload->precision], "data",
-                     workload->data);
+    json_t *json =
+        json_pack("{s:i s:i s:s s:s}", "global_batch", workload->global_batch, "seq", workload->seq,
+                  "precision", pl_precision_names[workload->precision], "data", workload->data);
+
+    /* files and results of versions that knew no other stay as they were */
+    if (workload->optimizer != PL_ADAMW)
+        json_object_set_new(json, "optimizer",
+                            json_string(pl_optimizer_names[workload->optimizer]));
+    return json;
 }

@@ -46,17 +46,33 @@ static uint64_t param_bytes(const struct pl_param *param, enum tr_dtype dtype)
     return param->shape[0] * param->shape[1] * tr_dtype_bytes(dtype);
 }
 
+/* Tensors to describe: of the rows of ALL under each SUFFIX, with OPTIMIZER those of its state. */
+struct wanted {
+    const struct pl_params *all;
+    const char *const *suffix;
+    const enum pl_optimizer *optimizer; /* NULL: all */
+};
+
+static bool is_wanted(const struct wanted *wanted, const struct pl_param *param, const char *suffix)
+{
+    for (int k = 0; wanted->optimizer && k < TR_PART_KINDS; k++)
+        if (str_eq(suffix, tr_part_suffix[k]))
+            return tr_part_exists((enum tr_part_kind)k, *wanted->optimizer, param->tensor);
+    return true;
+}
+
 /* How many files of at most SPLIT bytes hold all tensors, none of them divided. */
-static int count_files(const struct pl_params *all, enum tr_dtype dtype, const char *const *suffix,
-                       uint64_t split)
+static int count_files(const struct wanted *wanted, enum tr_dtype dtype, uint64_t split)
 {
     uint64_t used = 0;
     int n = 1;
 
-    for (; *suffix; suffix++)
-        for (int i = 0; i < all->n; i++) {
-            uint64_t b = param_bytes(&all->p[i], dtype);
+    for (const char *const *suffix = wanted->suffix; *suffix; suffix++)
+        for (int i = 0; i < wanted->all->n; i++) {
+            uint64_t b = param_bytes(&wanted->all->p[i], dtype);
 
+            if (!is_wanted(wanted, &wanted->all->p[i], *suffix))
+                continue;
             if (used && used + b > split) {
                 n++;
                 used = 0;
@@ -86,23 +102,45 @@ static void add_param(struct tr_st *file, const struct pl_param *param, const ch
     tr_st_add(file, name, dtype, param->dims, shape);
 }
 
+static void describe(struct tr_archive *archive, const char *folder, const char *base,
+                     enum tr_dtype dtype, const struct wanted *wanted, uint64_t split_bytes)
+{
+    uint64_t split = split_bytes ? split_bytes : SPLIT_BYTES;
+    struct tr_st *s;
+    int n = count_files(wanted, dtype, split), i = 1;
+
+    s = next_file(archive, folder, base, i, n);
+    for (const char *const *suffix = wanted->suffix; *suffix; suffix++)
+        for (int k = 0; k < wanted->all->n; k++) {
+            const struct pl_param *p = &wanted->all->p[k];
+
+            if (!is_wanted(wanted, p, *suffix))
+                continue;
+            if (s->data_bytes && s->data_bytes + param_bytes(p, dtype) > split)
+                s = next_file(archive, folder, base, ++i, n);
+            add_param(s, p, *suffix, dtype);
+        }
+    assert(i == n); /* the names say how many files there are */
+}
+
 void tr_archive_describe_all(struct tr_archive *archive, const char *folder, const char *base,
                              enum tr_dtype dtype, const struct pl_params *all,
                              const char *const *suffix, uint64_t split_bytes)
 {
-    uint64_t split = split_bytes ? split_bytes : SPLIT_BYTES;
-    struct tr_st *s;
-    int n, i = 1;
+    describe(archive, folder, base, dtype, &(struct wanted){all, suffix, NULL}, split_bytes);
+}
 
-    n = count_files(all, dtype, suffix, split);
-    s = next_file(archive, folder, base, i, n);
-    for (; *suffix; suffix++)
-        for (int k = 0; k < all->n; k++) {
-            if (s->data_bytes && s->data_bytes + param_bytes(&all->p[k], dtype) > split)
-                s = next_file(archive, folder, base, ++i, n);
-            add_param(s, &all->p[k], *suffix, dtype);
-        }
-    assert(i == n); /* the names say how many files there are */
+void tr_archive_describe_state(struct tr_archive *archive, const char *folder,
+                               const struct pl_model *model, enum pl_optimizer optimizer,
+                               uint64_t split_bytes)
+{
+    static const char *const suffix[] = {".exp_avg", ".exp_avg_sq", ".momentum_buffer", NULL};
+    struct pl_params all;
+
+    tr_archive_whole(&all, model);
+    describe(archive, folder, "optimizer", TR_F32, &(struct wanted){&all, suffix, &optimizer},
+             split_bytes);
+    pl_params_done(&all);
 }
 
 void tr_archive_describe(struct tr_archive *archive, const char *folder, const char *base,

@@ -30,6 +30,10 @@ void tr_archive_describe(struct tr_archive *archive, const char *folder, const c
 void tr_archive_describe_all(struct tr_archive *archive, const char *folder, const char *base,
                              enum tr_dtype dtype, const struct pl_params *all,
                              const char *const *suffix, uint64_t split_bytes);
+/* The same of OPTIMIZER's state of the tensors of MODEL. */
+void tr_archive_describe_state(struct tr_archive *archive, const char *folder,
+                               const struct pl_model *model, enum pl_optimizer optimizer,
+                               uint64_t split_bytes);
 int tr_archive_create(struct tr_archive *archive, struct err *error); /* one rank, then */
 int tr_archive_attach(struct tr_archive *archive, struct err *error); /* the others */
 int tr_archive_sync(const struct tr_archive *archive, struct err *error);

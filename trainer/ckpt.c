@@ -29,7 +29,6 @@
 enum { FORMAT = 2, MAX_STATE = 1 << 20, MAX_SMALL = 64 << 20 };
 
 static const char *const weight_suffix[] = {"", NULL};
-static const char *const state_suffix[] = {".exp_avg", ".exp_avg_sq", NULL};
 /* Files that are no tensors: each is there or not. */
 static const char *const small_file[] = {"config.json", "model.safetensors.index.json"};
 
@@ -161,6 +160,7 @@ static int write_state(const struct tr_archive *archive, const char *folder,
                   isfinite(state->loss) ? json_real(state->loss) : json_null(), "model",
                   pl_model_json(what->model), "files", list_tensor_files(archive), "small_files",
                   small, "checksums_crc", (json_int_t)crc);
+    json_object_set_new(o, "optimizer", json_string(pl_optimizer_names[what->optimizer]));
     tr_seal(o);
     return tr_folder_json(folder, "trainer.json", o, error);
 }
@@ -330,8 +330,25 @@ static int parse_state(struct tr_ckpt_state *state, const json_t *object, struct
     return as_damage(r, error);
 }
 
+/* Moments of one optimizer are no start for another. */
+static int same_optimizer(const json_t *object, enum pl_optimizer ours, struct err *error)
+{
+    int theirs = PL_ADAMW; /* files of earlier versions do not say it */
+    int r = jx_get_enum(&theirs, object, "optimizer", pl_optimizer_names, error);
+
+    if (r < 0)
+        return as_damage(r, error);
+    if (theirs == (int)ours)
+        return 0;
+    return err_set(error, -EINVAL,
+                   "the checkpoint was trained with the optimizer %s, this run has %s: resume with "
+                   "--optimizer %s, or start afresh from its weights with --init and its folder",
+                   pl_optimizer_names[theirs], pl_optimizer_names[ours],
+                   pl_optimizer_names[theirs]);
+}
+
 static int peek(struct tr_ckpt_state *ret, json_t **ret_json, uint32_t *ret_crc, const char *path,
-                const struct pl_model *model, struct err *error)
+                const struct pl_model *model, enum pl_optimizer optimizer, struct err *error)
 {
     struct tr_ckpt_state s = {0};
     AUTO_JSON *o = NULL;
@@ -344,6 +361,8 @@ static int peek(struct tr_ckpt_state *ret, json_t **ret_json, uint32_t *ret_crc,
         r = parse_state(&s, o, error);
     if (r == 0)
         r = tr_same_model(json_object_get(o, "model"), model, "the checkpoint", error);
+    if (r == 0)
+        r = same_optimizer(o, optimizer, error);
     if (r < 0)
         return err_wrap(error, "%s/trainer.json", path);
     *ret = s;
@@ -352,12 +371,12 @@ static int peek(struct tr_ckpt_state *ret, json_t **ret_json, uint32_t *ret_crc,
 }
 
 int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *model,
-                 struct err *error)
+                 enum pl_optimizer optimizer, struct err *error)
 {
     AUTO_JSON *o = NULL;
     uint32_t crc;
 
-    return peek(ret, &o, &crc, path, model, error);
+    return peek(ret, &o, &crc, path, model, optimizer, error);
 }
 
 /* ---- save ---------------------------------------------------------------- */
@@ -437,8 +456,7 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
     tr_archive_describe(&a, saving, "model", TR_F32, what->model, weight_suffix, what->split_bytes);
     model_files = a.count;
     if (what->state)
-        tr_archive_describe(&a, saving, "optimizer", TR_F32, what->model, state_suffix,
-                            what->split_bytes);
+        tr_archive_describe_state(&a, saving, what->model, what->optimizer, what->split_bytes);
     r = tr_folder_fill(&a, prefix, saving, what, false, team, error);
     if (r == 0 && tr_team_is_root(team))
         r = make_sums_file(saving, tr_archive_pieces(&a), error);
@@ -550,11 +568,12 @@ static int check_small_files(const char *path, const json_t *list, struct err *e
 }
 
 /* Read all of PATH but the tensors. -EBADMSG: a file is damaged or missing. */
-static int open_here(struct opened *opened, const char *path, const struct pl_model *model,
+static int open_here(struct opened *opened, const char *path, const struct tr_ckpt_what *what,
                      struct err *error)
 {
     int64_t expected = -1;
-    int r = peek(&opened->state, &opened->json, &opened->crc, path, model, error);
+    int r = peek(&opened->state, &opened->json, &opened->crc, path, what->model, what->optimizer,
+                 error);
 
     if (r < 0)
         return r;
@@ -570,14 +589,14 @@ static int open_here(struct opened *opened, const char *path, const struct pl_mo
 
 /* Rank 0 decides: only what it finds is damage. Another rank that finds something else sees another
  * folder, or an old view of this one. */
-static int open_alike(struct opened *opened, const char *path, const struct pl_model *model,
+static int open_alike(struct opened *opened, const char *path, const struct tr_ckpt_what *what,
                       const struct tr_team *team, struct err *error)
 {
     uint32_t crc = 0;
     int r = 0;
 
     if (tr_team_is_root(team)) {
-        r = open_here(opened, path, model, error);
+        r = open_here(opened, path, what, error);
         if (r == 0)
             r = as_damage(
                 check_small_files(path, json_object_get(opened->json, "small_files"), error),
@@ -589,7 +608,7 @@ static int open_alike(struct opened *opened, const char *path, const struct pl_m
         return r;
     team->share(team->ctx, &crc, sizeof(crc));
     if (!tr_team_is_root(team)) {
-        r = open_here(opened, path, model, error);
+        r = open_here(opened, path, what, error);
         if (r == 0 && opened->crc != crc)
             r = err_set(error, -ESTALE, "%s/trainer.json differs", path);
         if (r < 0)
@@ -602,7 +621,7 @@ int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ck
                  const struct tr_team *team, struct err *error)
 {
     struct opened o = {0};
-    int r = open_alike(&o, path, what->model, team, error);
+    int r = open_alike(&o, path, what, team, error);
 
     if (r == 0) {
         r = tr_archive_verify(&o.a, o.sums, team->rank, team->size, error);

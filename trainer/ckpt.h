@@ -7,7 +7,8 @@
  *     model.safetensors       weights under their HF names, fp32, unpadded, merged over all meshes;
  *                             over 5 GB model-0000i-of-0000n.safetensors and
  *                             model.safetensors.index.json
- *     optimizer.safetensors   NAME.exp_avg and NAME.exp_avg_sq; split in the same way
+ *     optimizer.safetensors   NAME.exp_avg and NAME.exp_avg_sq, or NAME.momentum_buffer
+ *                             (tr_part_exists); split in the same way
  *     checksums.bin           CRC-32 of each piece (at most 1 MiB of one tensor, or a header) of
  *                             the files above, in order
  *     trainer.json            format version, step, samples consumed, seed, model, list of files
@@ -44,10 +45,16 @@
 /* What the numbers of a part are. */
 enum tr_part_kind {
     TR_PART_WEIGHT,     /* NAME */
-    TR_PART_EXP_AVG,    /* NAME.exp_avg: AdamW's first moment */
+    TR_PART_EXP_AVG,    /* NAME.exp_avg: first moment of AdamW and LAMB */
     TR_PART_EXP_AVG_SQ, /* NAME.exp_avg_sq: the second */
+    TR_PART_MOMENTUM,   /* NAME.momentum_buffer: of SGD, and of Muon's matrices */
     TR_PART_KINDS
 };
+
+/* What is added to a tensor's name. */
+extern const char *const tr_part_suffix[TR_PART_KINDS];
+/* TENSOR has numbers of this KIND under OPTIMIZER. */
+bool tr_part_exists(enum tr_part_kind kind, enum pl_optimizer optimizer, enum pl_tensor tensor);
 
 /*
  * Elements of one tensor that this rank holds.
@@ -112,6 +119,7 @@ struct tr_ckpt_what {
     size_t count;
     bool foreign; /* in a folder of Hugging Face's: names and places by trainer/hf_names.h */
     bool state;   /* the optimizer's moments are among the parts (of all ranks) */
+    enum pl_optimizer optimizer;
     uint64_t split_bytes; /* what a file may hold of more tensors; 0: 5 GB */
 };
 
@@ -147,9 +155,9 @@ int tr_ckpt_resume(struct tr_ckpt_state *ret, char **ret_path, char **ret_aside,
                    const struct tr_ckpt_what *what, const struct tr_team *team, struct err *error);
 
 /* Read the state alone. -EBADMSG names the file and the key that is damaged or missing. -EINVAL:
- * another model (naming the first key that differs), a newer format. */
+ * another model (naming the first key that differs), another OPTIMIZER, a newer format. */
 int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *model,
-                 struct err *error);
+                 enum pl_optimizer optimizer, struct err *error);
 
 /* Fill the parts from checkpoint PATH. Checksums are verified first, shared between the ranks.
  * -EBADMSG names the file and the key or tensor that is damaged or missing, as rank 0 sees it;

@@ -120,6 +120,7 @@ static int put_workload(const struct tr_config *config, json_t *root, struct err
         return r;
     put_option(w, config->options, "global-batch", "global_batch");
     put_option(w, config->options, "seq", "seq");
+    put_option(w, config->options, "optimizer", "optimizer");
     if (config->data)
         json_object_set_new(w, "data", data_name(config->data));
     if (!json_object_get(w, "global_batch"))

@@ -34,14 +34,15 @@ struct tr_train {
     double lr, min_lr;  /* 3e-4, 3e-5 */
     /* Words of lr.h; the style NULL: the checkpoint's, or cosine; of wsd NULL: exponential. */
     const char *lr_decay_style, *lr_wsd_decay_style;
-    int lr_wsd_decay_steps;   /* of wsd, which needs it */
-    int warmup_steps;         /* 10 */
-    double weight_decay;      /* 0.1; matrices only */
-    double beta1, beta2, eps; /* 0.9, 0.95, 1e-8 */
-    double clip;              /* 1.0; 0: none */
-    int seed;                 /* 1; initial weights and order of samples */
-    int validate_every;       /* steps; 0: never */
-    int validate_samples;     /* 64 sequences */
+    int lr_wsd_decay_steps;             /* of wsd, which needs it */
+    int warmup_steps;                   /* 10 */
+    double weight_decay;                /* 0.1; matrices only */
+    double beta1, beta2, eps;           /* 0.9, 0.95, 1e-8 */
+    double sgd_momentum, muon_momentum; /* 0.9, 0.95 */
+    double clip;                        /* 1.0; 0: none */
+    int seed;                           /* 1; initial weights and order of samples */
+    int validate_every;                 /* steps; 0: never */
+    int validate_samples;               /* 64 sequences */
 };
 
 struct tr_checkpointing {

@@ -20,7 +20,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *const part_suffix[TR_PART_KINDS] = {"", ".exp_avg", ".exp_avg_sq"};
+const char *const tr_part_suffix[TR_PART_KINDS] = {"", ".exp_avg", ".exp_avg_sq",
+                                                   ".momentum_buffer"};
+
+bool tr_part_exists(enum tr_part_kind kind, enum pl_optimizer optimizer, enum pl_tensor tensor)
+{
+    bool momentum = optimizer == PL_SGD || (optimizer == PL_MUON && pl_tensor_is_hidden(tensor));
+
+    return kind == TR_PART_WEIGHT || (kind == TR_PART_MOMENTUM) == momentum;
+}
 
 static int agree_alone(void *ctx, int status, char *text)
 {
@@ -107,7 +115,7 @@ static int put_parts(const struct tr_archive *archive, const struct tr_ckpt_what
 
         if (!p->save || (weights_only && p->kind != TR_PART_WEIGHT))
             continue;
-        snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
+        snprintf(name, sizeof(name), "%s%s", p->name, tr_part_suffix[p->kind]);
         r = what->foreign
                 ? move_foreign(archive, what, tr_archive_param(&all, p->name), p, true, error)
                 : tr_archive_put(archive, name, p, error);
@@ -293,7 +301,7 @@ int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *w
 
         if (weights_only && p->kind != TR_PART_WEIGHT)
             continue;
-        snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
+        snprintf(name, sizeof(name), "%s%s", p->name, tr_part_suffix[p->kind]);
         tr_stop_check();
         if (whole && what->foreign)
             r = move_foreign(archive, what, whole, p, false, error);

@@ -1,5 +1,5 @@
 #include "base/base.h"
-#include "trainer/optim.h"
+#include "trainer/optim_parts.h"
 
 #include <assert.h>
 #include <math.h>
@@ -45,49 +45,57 @@ double tr_grads_reduce(struct tr_rank *rank, double *sums, int count)
     return sqrt(all[0]);
 }
 
-/* AdamW on COUNT elements of the shard of BUCKET, from its element FIRST on. */
-static void update(struct tr_rank *rank, const struct kn_adamw *hyper,
-                   const struct pl_bucket *bucket, uint64_t first, uint64_t count)
+void tr_span_arrays(struct tr_span_arrays *ret, const struct tr_rank *rank,
+                    const struct tr_span_of *span)
 {
-    struct tr_params *t = &rank->params;
-    uint64_t at = bucket->weight.shard_at + first, state = bucket->state_first + first;
-    float *w = t->master ? t->master + state : (float *)t->weight + at;
-    kn_bf16 *low = t->master ? (kn_bf16 *)t->weight + at : NULL;
+    const struct tr_params *t = &rank->params;
+    const struct pl_bucket *b = span->bucket;
+    uint64_t at = b->weight.shard_at + span->first, state = b->state_first + span->first;
 
-    assert(first + count <= bucket->shard_count && at + count <= t->table.weight.count);
-    kn_adamw(rank->pool, hyper, w, low, t->m + state, t->v + state,
-             t->grad + bucket->grad.shard_at + first, count);
+    assert(span->first + span->count <= b->shard_count &&
+           at + span->count <= t->table.weight.count);
+    *ret = (struct tr_span_arrays){.w = t->master ? t->master + state : (float *)t->weight + at,
+                                   .low = t->master ? (kn_bf16 *)t->weight + at : NULL,
+                                   .m = t->m + state,
+                                   .v = t->v && !span->muon ? t->v + span->second : NULL,
+                                   .g = t->grad + b->grad.shard_at + span->first};
 }
 
-/* Parameters [from, end) of the table, all of BUCKET; neighbors with the same decay are updated by
- * one call. */
-static void update_some(struct tr_rank *rank, const struct tr_optim *optim, struct kn_adamw *hyper,
-                        const struct pl_bucket *bucket, int from, int end)
+bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, int index)
 {
-    const struct pl_params *t = &rank->params.table;
-    uint64_t run_first = 0, run = 0;
-    bool run_decay = false;
+    const struct pl_param *p = &params->table.p[index];
+    const struct pl_bucket *b = &params->table.bucket[p->bucket];
+    uint64_t first, state, n = tr_param_state(&first, &state, params, index);
+    bool muon = tr_param_is_muon(params, index);
+
+    if (n == 0)
+        return false;
+    *ret = (struct tr_span_of){
+        .bucket = b, .first = state - b->state_first, .count = n, .decay = p->decay, .muon = muon};
+    if (params->optimizer != PL_SGD && !muon)
+        ret->second = tr_param_second(params, index, state);
+    return true;
+}
+
+void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn)
+{
+    struct tr_span_of run = {0}, next;
 
     for (int i = from; i < end; i++) {
-        uint64_t first, state, n = tr_param_state(&first, &state, &rank->params, i);
-
-        if (n == 0)
+        if (!tr_span_of_param(&next, &update->rank->params, i))
             continue;
-        state -= bucket->state_first;
-        if (run && (state != run_first + run || t->p[i].decay != run_decay)) {
-            hyper->weight_decay = run_decay ? (float)optim->weight_decay : 0.0f;
-            update(rank, hyper, bucket, run_first, run);
-            run = 0;
+        if (run.count && (next.bucket != run.bucket || next.first != run.first + run.count ||
+                          next.decay != run.decay || next.muon != run.muon)) {
+            fn(update, &run);
+            run.count = 0;
         }
-        if (run == 0) {
-            run_first = state;
-            run_decay = t->p[i].decay;
-        }
-        run += n;
+        if (run.count == 0)
+            run = next;
+        else
+            run.count += next.count;
     }
-    hyper->weight_decay = run_decay ? (float)optim->weight_decay : 0.0f;
-    if (run)
-        update(rank, hyper, bucket, run_first, run);
+    if (run.count)
+        fn(update, &run);
 }
 
 /* Whose weights are read first, or NULL. */
@@ -99,11 +107,45 @@ static const struct tr_layer *first_layer(const struct tr_rank *rank)
     return NULL;
 }
 
-/* Buckets of norms and routers, or all others. The shards of a bucket that is held whole are asked
- * for as soon as this rank's is new. */
-static void update_buckets(struct tr_rank *rank, const struct tr_optim *optim,
-                           struct kn_adamw *hyper, bool small)
+struct kn_adamw tr_update_adamw(const struct tr_update *update, bool decay)
 {
+    const struct tr_optim *o = update->optim;
+
+    return (struct kn_adamw){.lr = (float)update->lr,
+                             .beta1 = (float)o->beta1,
+                             .beta2 = (float)o->beta2,
+                             .eps = (float)o->eps,
+                             .weight_decay = decay ? (float)o->weight_decay : 0.0f,
+                             .grad_scale = update->grad_scale,
+                             .step = (uint64_t)update->step};
+}
+
+void tr_optim_adamw(struct tr_update *update, const struct tr_span_of *span)
+{
+    struct kn_adamw hyper = tr_update_adamw(update, span->decay);
+    struct tr_span_arrays a;
+
+    tr_span_arrays(&a, update->rank, span);
+    kn_adamw(update->rank->pool, &hyper, a.w, a.low, a.m, a.v, a.g, span->count);
+}
+
+/* PyTorch's SGD: weight decay is part of the gradient. */
+static void sgd(struct tr_update *update, const struct tr_span_of *span)
+{
+    const struct tr_optim *o = update->optim;
+    struct kn_momentum hyper = {.mu = (float)o->sgd_momentum,
+                                .weight_decay = span->decay ? (float)o->weight_decay : 0.0f,
+                                .grad_scale = update->grad_scale};
+    struct tr_span_arrays a;
+
+    tr_span_arrays(&a, update->rank, span);
+    kn_momentum(update->rank->pool, &hyper, a.w, a.m, a.g, span->count);
+    kn_combine(update->rank->pool, a.w, a.low, 1, a.w, (float)-update->lr, a.g, span->count);
+}
+
+void tr_optim_buckets(struct tr_update *update, bool small, tr_bucket_fn *fn)
+{
+    struct tr_rank *rank = update->rank;
     const struct pl_params *t = &rank->params.table;
 
     for (int i = 0, end; i < t->n; i = end) {
@@ -113,28 +155,39 @@ static void update_buckets(struct tr_rank *rank, const struct tr_optim *optim,
             end++;
         if (pl_bucket_is_small(&t->bucket[b]) != small)
             continue;
-        update_some(rank, optim, hyper, &t->bucket[b], i, end);
+        fn(update, i, end);
         if (rank->layout.zero >= 1 && t->bucket[b].weight.window < 0)
             tr_async_gather(rank, b);
     }
 }
 
+static void elementwise(struct tr_update *update, int from, int end)
+{
+    bool plain = update->rank->workload.optimizer == PL_SGD;
+
+    tr_optim_spans(update, from, end, plain ? sgd : tr_optim_adamw);
+}
+
 void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step, double norm)
 {
-    struct kn_adamw h = {.lr = (float)tr_lr_at(&optim->schedule, step),
-                         .beta1 = (float)optim->beta1,
-                         .beta2 = (float)optim->beta2,
-                         .eps = (float)optim->eps,
-                         .grad_scale = 1.0f,
-                         .step = (uint64_t)step};
+    struct tr_update update = {.rank = rank,
+                               .optim = optim,
+                               .lr = tr_lr_at(&optim->schedule, step),
+                               .grad_scale = 1.0f,
+                               .step = step};
     enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_OPTIMIZER);
+    tr_bucket_fn *fn = elementwise;
 
     if (optim->clip > 0 && norm > optim->clip)
-        h.grad_scale = (float)(optim->clip / norm);
-    assert(!tr_async_busy(rank) && h.grad_scale <= 1.0f); /* gradients are summed */
+        update.grad_scale = (float)(optim->clip / norm);
+    assert(!tr_async_busy(rank) && update.grad_scale <= 1.0f); /* gradients are summed */
+    if (rank->workload.optimizer == PL_LAMB)
+        fn = tr_lamb_begin(&update);
+    if (rank->workload.optimizer == PL_MUON)
+        fn = tr_muon_begin(&update);
     /* A lane gathers in the order of asking: what the next step needs first comes first. */
-    update_buckets(rank, optim, &h, true);
-    update_buckets(rank, optim, &h, false);
+    tr_optim_buckets(&update, true, fn);
+    tr_optim_buckets(&update, false, fn);
     tr_windows_clear(rank);
     tr_window_prefetch(rank, NULL, first_layer(rank));
     if (rank->layout.overlap_param_gather)
@@ -143,6 +196,18 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
         tr_async_drain(rank);
     kn_wait(rank->pool); /* the host may read weights, and a step's time has all of its work */
     tr_phase(&rank->clock, was);
+}
+
+void tr_optim_init(struct tr_rank *rank)
+{
+    if (rank->workload.optimizer == PL_LAMB)
+        rank->tensor_norms = mem_alloc(sizeof(*rank->tensor_norms) * tr_lamb_norms(&rank->model));
+}
+
+void tr_optim_done(struct tr_rank *rank)
+{
+    free(rank->tensor_norms);
+    rank->tensor_norms = NULL;
 }
 
 void tr_optim_settle(struct tr_rank *rank)

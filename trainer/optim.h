@@ -1,6 +1,6 @@
 /*
- * From gradients to new weights: reduction over the replicas, global norm, AdamW, and with zero 1
- * the return of the updated shards.
+ * From gradients to new weights: reduction over the replicas, global norm, the optimizer of the
+ * workload, and with zero 1 the return of the updated shards.
  *
  *   zero 0   all-reduce each bucket over its replicas, every replica updates all of it
  *   zero 1   reduce-scatter over the ranks that share the bucket's state, each updates its shard,
@@ -19,8 +19,13 @@
 struct tr_optim {
     struct tr_lr schedule;
     double weight_decay, beta1, beta2, eps;
+    double sgd_momentum, muon_momentum;
     double clip; /* 0: none */
 };
+
+/* What the optimizer needs besides its buffers; after the parameter table is there. */
+void tr_optim_init(struct tr_rank *rank);
+void tr_optim_done(struct tr_rank *rank);
 
 void tr_grads_zero(struct tr_rank *rank);
 
@@ -32,7 +37,7 @@ double tr_grads_reduce(struct tr_rank *rank, double *sums, int count);
  * them. */
 void tr_optim_settle(struct tr_rank *rank);
 
-/* STEP with gradients of norm NORM. */
+/* STEP with gradients of norm NORM, which it may overwrite. */
 void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step, double norm);
 
 #endif

@@ -71,6 +71,40 @@ uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct t
     return hi - lo;
 }
 
+bool tr_param_is_muon(const struct tr_params *params, int index)
+{
+    return params->optimizer == PL_MUON && pl_tensor_is_hidden(params->table.p[index].tensor);
+}
+
+uint64_t tr_param_second(const struct tr_params *params, int index, uint64_t state)
+{
+    assert(params->optimizer != PL_SGD && !tr_param_is_muon(params, index));
+    return params->v_at ? params->v_at[index] : state;
+}
+
+/* Parameters of a bucket follow each other in v without the matrices between them; the next bucket
+ * begins where the plan gives this one's room an end. */
+void tr_params_lay_out(struct tr_params *params)
+{
+    const struct pl_params *t = &params->table;
+    uint64_t at = 0;
+    int bucket = -1;
+
+    if (params->optimizer != PL_MUON)
+        return;
+    params->v_at = mem_alloc(sizeof(*params->v_at) * (size_t)t->n);
+    for (int i = 0; i < t->n; i++) {
+        uint64_t first, state, n = tr_param_state(&first, &state, params, i);
+
+        for (; bucket < t->p[i].bucket; bucket++)
+            at = (at + 15) / 16 * 16;
+        params->v_at[i] = at;
+        if (!tr_param_is_muon(params, i))
+            at += n;
+    }
+    assert(at <= t->adam_count);
+}
+
 uint64_t tr_param_kept(uint64_t *ret_first, void **ret_data, const struct tr_params *params,
                        int index)
 {
@@ -134,11 +168,17 @@ static void init_one(struct tr_params *params, int index, const struct pl_model 
     }
 }
 
+static uint64_t second_moments(const struct tr_params *params)
+{
+    return params->optimizer == PL_MUON ? params->table.adam_count : params->table.state_count;
+}
+
 void tr_params_init(struct tr_params *params, const struct pl_model *model, uint64_t seed)
 {
     memset(params->weight, 0, params->table.weight.count * kn_type_size(params->type));
     memset(params->m, 0, params->table.state_count * sizeof(*params->m));
-    memset(params->v, 0, params->table.state_count * sizeof(*params->v));
+    if (params->v)
+        memset(params->v, 0, second_moments(params) * sizeof(*params->v));
     for (int i = 0; i < params->table.n; i++) {
         tr_stop_check();
         init_one(params, i, model, seed);

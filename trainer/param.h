@@ -23,7 +23,12 @@ struct tr_params {
     void *weight;      /* (table.weight.count) */
     float *grad;       /* (table.grad.count) */
     float *master;     /* (table.state_count) fp32 weights; NULL where the weights are fp32 */
-    float *m, *v;      /* (table.state_count) AdamW's moments */
+    enum pl_optimizer optimizer;
+    float *m; /* (table.state_count) first moment, or momentum */
+    float *v; /* second moment: as m, or with muon (table.adam_count); NULL with sgd */
+    /* (table.n) with muon: element of v that the first one of this rank's state of the parameter
+     * has; NULL: v is as m */
+    uint64_t *v_at;
 };
 
 /* Weight and gradient slice of parameter INDEX of the table, row-major (local[0], local[1]), where
@@ -58,5 +63,13 @@ void tr_params_init(struct tr_params *params, const struct pl_model *model, uint
 /* After WEIGHT was written from outside (a checkpoint, an import) without master weights: copy this
  * rank's shards of it to MASTER. */
 void tr_params_sync_master(struct tr_params *params);
+
+/* Muon orthogonalizes the momentum of parameter INDEX. */
+bool tr_param_is_muon(const struct tr_params *params, int index);
+/* Element of v of parameter INDEX, whose state on this rank begins at STATE (tr_param_state). Not
+ * for what has no second moment. */
+uint64_t tr_param_second(const struct tr_params *params, int index, uint64_t state);
+/* Lay out v, for muon: once, after the table is there. */
+void tr_params_lay_out(struct tr_params *params);
 
 #endif

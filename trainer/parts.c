@@ -46,23 +46,35 @@ static int replica(enum pl_bucket_kind kind, const struct pl_layout *layout, int
     return pl_axis_coord(layout, kind == PL_BUCKET_EXPERT ? PL_EDP : PL_DP_CP, rank);
 }
 
+/* Where KIND of parameter INDEX lies, whose state begins at AT; NULL: it has none. */
+static float *state_of(const struct tr_params *params, int index, uint64_t at,
+                       enum tr_part_kind kind)
+{
+    if (kind == TR_PART_WEIGHT)
+        return params->master ? params->master + at : NULL;
+    if (!tr_part_exists(kind, params->optimizer, params->table.p[index].tensor))
+        return NULL;
+    return kind == TR_PART_EXP_AVG_SQ ? params->v + tr_param_second(params, index, at)
+                                      : params->m + at;
+}
+
 static void add_state(struct list *list, const struct tr_params *params, int index, bool save)
 {
     const struct pl_param *p = &params->table.p[index];
-    float *const array[] = {params->master, params->m, params->v};
     uint64_t first = 0, at = 0, n = tr_param_state(&first, &at, params, index);
 
-    for (int k = 0; k < 3 && n; k++) {
+    for (int k = 0; k < TR_PART_KINDS && n; k++) {
+        float *array = state_of(params, index, at, (enum tr_part_kind)k);
         struct tr_part *part;
 
-        if (!array[k])
+        if (!array)
             continue;
         part = add(list, p, (enum tr_part_kind)k);
         assert((int64_t)(first + n) <= part->count);
         part->first = (int64_t)first;
         part->count = (int64_t)n;
         part->dtype = TR_F32;
-        part->data = array[k] + at;
+        part->data = array;
         part->save = save;
     }
 }

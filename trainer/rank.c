@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "trainer/optim.h"
 #include "trainer/rank.h"
 #include "trainer/ring.h"
 
@@ -30,6 +31,8 @@ static void params_init(struct tr_rank *rank)
     struct tr_params *t = &rank->params;
 
     pl_params_build(&t->table, &rank->model, &rank->layout, rank->rank);
+    t->optimizer = rank->workload.optimizer;
+    tr_params_lay_out(t);
     t->rank = rank->rank;
     t->type = rank->type;
     t->weight = tr_device_get(&rank->device, PL_BUF_WEIGHT, 0, 0);
@@ -361,6 +364,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     if (rank->comms.progress.yield)
         kn_pool_set_spin(rank->pool, 0);
     params_init(rank);
+    tr_optim_init(rank);
     tr_windows_clear(rank);
     rank->chunk = mem_alloc(sizeof(*rank->chunk) * (size_t)layout->vp);
     for (int c = 0; c < layout->vp; c++)
@@ -388,6 +392,8 @@ void tr_rank_done(struct tr_rank *rank)
     tr_async_done(rank);
     tr_comms_done(&rank->comms);
     pl_params_done(&rank->params.table);
+    free(rank->params.v_at);
+    tr_optim_done(rank);
     kn_pool_free(rank->pool);
     tr_device_done(&rank->device);
     *rank = (struct tr_rank){0};

@@ -88,6 +88,7 @@ struct tr_rank {
     struct tr_params params;
     struct tr_async async;
     struct tr_windows windows;
+    double *tensor_norms;   /* of lamb, which sums them: optim_lamb.c */
     MPI_Request *watch;     /* a receive that runs behind computation, or NULL */
     uint64_t visit_ns;      /* transfers are looked after by the next visit after this time */
     struct tr_chunk *chunk; /* (vp) */

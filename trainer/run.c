@@ -127,6 +127,8 @@ static void optim_init(struct run *run)
                                    .beta1 = t->beta1,
                                    .beta2 = t->beta2,
                                    .eps = t->eps,
+                                   .sgd_momentum = t->sgd_momentum,
+                                   .muon_momentum = t->muon_momentum,
                                    .clip = t->clip};
 }
 

@@ -40,8 +40,11 @@ void tr_run_room(struct run *run)
 
 static struct tr_ckpt_what what(const struct run *run)
 {
-    return (struct tr_ckpt_what){
-        .model = &run->c->model, .part = run->part, .count = run->nparts, .state = true};
+    return (struct tr_ckpt_what){.model = &run->c->model,
+                                 .part = run->part,
+                                 .count = run->nparts,
+                                 .state = true,
+                                 .optimizer = run->c->workload.optimizer};
 }
 
 /* Where the run resumes. */

@@ -1,4 +1,4 @@
-/* Flat arrays: copies, conversions, sums of squares, AdamW. */
+/* Flat arrays: copies, conversions, sums of squares, optimizers. */
 #include "kernels/cuda/ops.cuh"
 
 static constexpr unsigned THREADS = 256;
@@ -178,7 +178,7 @@ extern "C" double cu_sumsq(struct kn_pool *pool, enum kn_type type, const void *
     return *sum;
 }
 
-/* ---- AdamW --------------------------------------------------------------- */
+/* ---- optimizers --------------------------------------------------------- */
 
 /* The factors of a step, computed once in double. */
 struct step {
@@ -212,29 +212,146 @@ static __global__ void CU_BOUNDS(THREADS)
     }
 }
 
-extern "C" void cu_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low,
-                         float *m, float *v, const float *g, size_t count)
+static step step_of(const struct kn_adamw *hyper, double keep, double rate)
 {
     double b1 = (double)hyper->beta1, b2 = (double)hyper->beta2, t = (double)hyper->step;
-    bool wide =
-        cu_on16(cu_addr(w) | cu_addr(low) | cu_addr(m) | cu_addr(v) | cu_addr(g)) && count % 8 == 0;
     step s;
 
-    if (count == 0)
-        return;
     s.beta1 = hyper->beta1;
     s.beta2 = hyper->beta2;
     s.rest1 = (float)(1 - b1);
     s.rest2 = (float)(1 - b2);
-    s.keep = (float)(1 - (double)hyper->lr * (double)hyper->weight_decay);
-    s.rate = (float)((double)hyper->lr / (1 - pow(b1, t)));
+    s.keep = (float)keep;
+    s.rate = (float)(rate / (1 - pow(b1, t)));
     s.root = (float)(1 / sqrt(1 - pow(b2, t)));
     s.eps = hyper->eps;
     s.grad_scale = hyper->grad_scale;
+    return s;
+}
+
+extern "C" void cu_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low,
+                         float *m, float *v, const float *g, size_t count)
+{
+    bool wide =
+        cu_on16(cu_addr(w) | cu_addr(low) | cu_addr(m) | cu_addr(v) | cu_addr(g)) && count % 8 == 0;
+    step s = step_of(hyper, 1 - (double)hyper->lr * (double)hyper->weight_decay, (double)hyper->lr);
+
+    if (count == 0)
+        return;
     if (wide)
         CU_LAUNCH(adamw<8>, blocks_for(count / 8), THREADS, 0, cu_stream_of(pool), s, w,
                   (bf16 *)low, m, v, g, count);
     else
         CU_LAUNCH(adamw<1>, blocks_for(count), THREADS, 0, cu_stream_of(pool), s, w, (bf16 *)low, m,
                   v, g, count);
+}
+
+template <int V>
+static __global__ void CU_BOUNDS(THREADS)
+    lamb(step s, const float *w, float *m, float *v, float *g, size_t count)
+{
+    for (EACH(i, count, V)) {
+        float pw[V], pm[V], pv[V], pg[V];
+
+        cu_load(pw, w + i);
+        cu_load(pm, m + i);
+        cu_load(pv, v + i);
+        cu_load(pg, g + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++) {
+            float gj = pg[j] * s.grad_scale;
+
+            pm[j] = s.beta1 * pm[j] + s.rest1 * gj;
+            pv[j] = s.beta2 * pv[j] + s.rest2 * gj * gj;
+            pg[j] = s.rate * (pm[j] / (sqrtf(pv[j]) * s.root + s.eps)) + s.keep * pw[j];
+        }
+        cu_store(m + i, pm);
+        cu_store(v + i, pv);
+        cu_store(g + i, pg);
+    }
+}
+
+extern "C" void cu_lamb(struct kn_pool *pool, const struct kn_adamw *hyper, const float *w,
+                        float *m, float *v, float *g, size_t count)
+{
+    bool wide = cu_on16(cu_addr(w) | cu_addr(m) | cu_addr(v) | cu_addr(g)) && count % 8 == 0;
+    step s = step_of(hyper, (double)hyper->weight_decay, 1);
+
+    if (count == 0)
+        return;
+    if (wide)
+        CU_LAUNCH(lamb<8>, blocks_for(count / 8), THREADS, 0, cu_stream_of(pool), s, w, m, v, g,
+                  count);
+    else
+        CU_LAUNCH(lamb<1>, blocks_for(count), THREADS, 0, cu_stream_of(pool), s, w, m, v, g, count);
+}
+
+template <int V>
+static __global__ void CU_BOUNDS(THREADS)
+    momentum(struct kn_momentum h, const float *w, float *m, float *g, size_t count)
+{
+    for (EACH(i, count, V)) {
+        float pw[V], pm[V], pg[V];
+
+        cu_load(pw, w + i);
+        cu_load(pm, m + i);
+        cu_load(pg, g + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++) {
+            float gj = h.grad_scale * pg[j] + h.weight_decay * pw[j];
+
+            pm[j] = h.mu * pm[j] + gj;
+            pg[j] = h.nesterov ? gj + h.mu * pm[j] : pm[j];
+        }
+        cu_store(m + i, pm);
+        cu_store(g + i, pg);
+    }
+}
+
+extern "C" void cu_momentum(struct kn_pool *pool, const struct kn_momentum *hyper, const float *w,
+                            float *m, float *g, size_t count)
+{
+    bool wide = cu_on16(cu_addr(w) | cu_addr(m) | cu_addr(g)) && count % 8 == 0;
+
+    if (count == 0)
+        return;
+    if (wide)
+        CU_LAUNCH(momentum<8>, blocks_for(count / 8), THREADS, 0, cu_stream_of(pool), *hyper, w, m,
+                  g, count);
+    else
+        CU_LAUNCH(momentum<1>, blocks_for(count), THREADS, 0, cu_stream_of(pool), *hyper, w, m, g,
+                  count);
+}
+
+template <int V>
+static __global__ void CU_BOUNDS(THREADS)
+    combine(float *y, bf16 *low, float a, const float *x, float b, const float *z, size_t count)
+{
+    for (EACH(i, count, V)) {
+        float px[V], pz[V];
+
+        cu_load(px, x + i);
+        cu_load(pz, z + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++)
+            px[j] = a * px[j] + b * pz[j];
+        cu_store(y + i, px);
+        if (low)
+            cu_store(low + i, px);
+    }
+}
+
+extern "C" void cu_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const float *x,
+                           float b, const float *z, size_t count)
+{
+    bool wide = cu_on16(cu_addr(y) | cu_addr(low) | cu_addr(x) | cu_addr(z)) && count % 8 == 0;
+
+    if (count == 0)
+        return;
+    if (wide)
+        CU_LAUNCH(combine<8>, blocks_for(count / 8), THREADS, 0, cu_stream_of(pool), y, (bf16 *)low,
+                  a, x, b, z, count);
+    else
+        CU_LAUNCH(combine<1>, blocks_for(count), THREADS, 0, cu_stream_of(pool), y, (bf16 *)low, a,
+                  x, b, z, count);
 }

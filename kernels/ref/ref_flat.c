@@ -1,4 +1,4 @@
-/* Operations on flat arrays, and AdamW. */
+/* Operations on flat arrays, and those of optimizers. */
 #include "kernels/ref/ref.h"
 
 void kn_ref_to_f32(float *y, const kn_bf16 *x, size_t count)
@@ -61,6 +61,35 @@ void kn_ref_adamw(const struct kn_adamw *hyper, float *w, float *m, float *v, co
         v[i] = (float)vi;
         w[i] = (float)(w[i] * (1 - (double)hyper->lr * hyper->weight_decay) -
                        hyper->lr / c1 * mi / (sqrt(vi / c2) + hyper->eps));
+    }
+}
+
+void kn_ref_lamb(const struct kn_adamw *hyper, const float *w, float *m, float *v, float *g,
+                 size_t count)
+{
+    double b1 = hyper->beta1, b2 = hyper->beta2;
+    double c1 = 1 - pow(b1, (double)hyper->step), c2 = 1 - pow(b2, (double)hyper->step);
+
+    for (size_t i = 0; i < count; i++) {
+        double gi = (double)g[i] * hyper->grad_scale;
+        double mi = b1 * m[i] + (1 - b1) * gi;
+        double vi = b2 * v[i] + (1 - b2) * gi * gi;
+
+        m[i] = (float)mi;
+        v[i] = (float)vi;
+        g[i] = (float)(mi / c1 / (sqrt(vi / c2) + hyper->eps) + (double)hyper->weight_decay * w[i]);
+    }
+}
+
+void kn_ref_momentum(const struct kn_momentum *hyper, const float *w, float *m, float *g,
+                     size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double gi = (double)hyper->grad_scale * g[i] + (double)hyper->weight_decay * w[i];
+        double mi = (double)hyper->mu * m[i] + gi;
+
+        m[i] = (float)mi;
+        g[i] = (float)(hyper->nesterov ? gi + hyper->mu * mi : mi);
     }
 }
 

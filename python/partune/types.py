@@ -720,6 +720,7 @@ class Workload(_Workload, total=False):
     seq: int
     precision: Literal["fp32", "bf16", "fp8"]
     data: str
+    optimizer: Literal["adamw", "sgd", "lamb", "muon"]
 
 
 ClusterOrName = Optional[Union[str, Dict[str, Any]]]

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (pl_model_parse(&m, name, &e) < 0 || file_mkdirs(folder, 0700, &e) < 0)
         abort();
     put(path, data, size);
-    if (tr_ckpt_peek(&state, folder, &m, &e) < 0 && !e.text[0])
+    if (tr_ckpt_peek(&state, folder, &m, PL_ADAMW, &e) < 0 && !e.text[0])
         abort();
     file_remove_tree(folder, NULL);
     return 0;

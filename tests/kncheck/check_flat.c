@@ -1,4 +1,4 @@
-/* Flat arrays and AdamW. */
+/* Flat arrays and optimizers. */
 #include "tests/kncheck/checks.h"
 
 static const size_t flat_cases[][MAX_DIMS] = {
@@ -147,3 +147,95 @@ static void adamw_run(struct check *c)
 }
 
 const struct kc_op kc_adamw = {"adamw", "n step", CASES(adamw_cases), true, adamw_run};
+
+/* As adamw, and the direction is a quotient of three rounded factors and a multiple of w. */
+static void lamb_run(struct check *c)
+{
+    struct kn_adamw h = {.beta1 = 0.9f,
+                         .beta2 = 0.95f,
+                         .eps = 1e-6f,
+                         .weight_decay = 0.1f,
+                         .grad_scale = 0.25f,
+                         .step = c->dim[1]};
+    size_t n = c->dim[0];
+    struct arr *w = kc_new(c, "w", IN, KN_F32, 1, n), *m = kc_new(c, "m", INOUT, KN_F32, 1, n);
+    struct arr *v = kc_new(c, "v", INOUT, KN_F32, 1, n), *g = kc_new(c, "g", INOUT, KN_F32, 1, n);
+    double b1 = (double)h.beta1, b2 = (double)h.beta2, t = (double)h.step;
+
+    for (size_t i = 0; i < n; i++) {
+        double gi = AT(g, 0, i) * (double)h.grad_scale, mi, vi, by, em, decay;
+
+        kc_set(v, 0, i, AT(v, 0, i) * AT(v, 0, i));
+        mi = b1 * AT(m, 0, i) + (1 - b1) * gi;
+        em = 4 * EPS * (fabs(b1 * AT(m, 0, i)) + fabs((1 - b1) * gi));
+        vi = b2 * AT(v, 0, i) + (1 - b2) * gi * gi;
+        by = 1 / (1 - pow(b1, t)) / (sqrt(vi / (1 - pow(b2, t))) + (double)h.eps);
+        decay = (double)h.weight_decay * AT(w, 0, i);
+        kc_want(m, 0, i, mi, em);
+        kc_want(v, 0, i, vi, 5 * EPS * vi);
+        kc_want(g, 0, i, by * mi + decay, 3 * EPS * fabs(decay) + by * (em + 11 * EPS * fabs(mi)));
+    }
+    kc_begin(c);
+    kn_lamb(c->pool, &h, w->at, m->at, v->at, g->at, n);
+}
+
+const struct kc_op kc_lamb = {"lamb", "n step", CASES(adamw_cases), true, lamb_run};
+
+/* n, nesterov */
+static const size_t momentum_cases[][MAX_DIMS] = {
+    {0, 0}, {1, 0}, {17, 1}, {63, 0}, {64, 1}, {1001, 1}, {40007, 0},
+};
+
+/* Each sum has two rounded products: 3 u of the magnitudes; with Nesterov's there are two more. */
+static void momentum_run(struct check *c)
+{
+    struct kn_momentum h = {
+        .mu = 0.95f, .weight_decay = 0.1f, .grad_scale = 0.25f, .nesterov = c->dim[1]};
+    size_t n = c->dim[0];
+    struct arr *w = kc_new(c, "w", IN, KN_F32, 1, n), *m = kc_new(c, "m", INOUT, KN_F32, 1, n);
+    struct arr *g = kc_new(c, "g", INOUT, KN_F32, 1, n);
+    double mu = (double)h.mu;
+
+    for (size_t i = 0; i < n; i++) {
+        double scaled = AT(g, 0, i) * (double)h.grad_scale;
+        double decay = AT(w, 0, i) * (double)h.weight_decay;
+        double gi = scaled + decay, mi = mu * AT(m, 0, i) + gi;
+        double size = fabs(scaled) + fabs(decay), eg = 3 * EPS * size;
+        double em = eg + 3 * EPS * (fabs(mu * AT(m, 0, i)) + size);
+
+        kc_want(m, 0, i, mi, em);
+        kc_want(g, 0, i, h.nesterov ? gi + mu * mi : mi,
+                h.nesterov ? eg + em + 3 * EPS * (size + fabs(mu * mi)) : em);
+    }
+    kc_begin(c);
+    kn_momentum(c->pool, &h, w->at, m->at, g->at, n);
+}
+
+const struct kc_op kc_momentum = {"momentum", "n nesterov", CASES(momentum_cases), true,
+                                  momentum_run};
+
+/* Two rounded products and their sum: 3 u of the magnitudes. Y is z, x, or neither. */
+static void combine_run(struct check *c)
+{
+    size_t n = c->dim[0];
+    bool low = c->t == KN_BF16;
+    int place = (int)(n % 3);
+    struct arr *x = kc_new(c, "x", place == 1 ? INOUT : IN, KN_F32, 1, n);
+    struct arr *z = kc_new(c, "z", place == 2 ? INOUT : IN, KN_F32, 1, n);
+    struct arr *y = place == 1 ? x : place == 2 ? z : kc_new(c, "y", OUT, KN_F32, 1, n);
+    struct arr *l = low ? kc_new(c, "low", OUT, KN_BF16, 1, n) : NULL;
+    const float a = 0.9f, b = -1.7f;
+
+    for (size_t i = 0; i < n; i++) {
+        double p = (double)a * AT(x, 0, i), q = (double)b * AT(z, 0, i);
+        double bound = 3 * EPS * (fabs(p) + fabs(q));
+
+        kc_want(y, 0, i, p + q, bound);
+        if (low)
+            kc_want(l, 0, i, p + q, bound);
+    }
+    kc_begin(c);
+    kn_combine(c->pool, y->at, low ? l->at : NULL, a, x->at, b, z->at, n);
+}
+
+const struct kc_op kc_combine = {"combine", "n", CASES(flat_cases), true, combine_run};

@@ -164,6 +164,23 @@ nano wsd4.ev --steps 12 --lr-decay-style constant --resume-from wsd/step-0000000
     grep '"what":"other-horizon"' wsd5.ev | grep -q 'with --lr-decay-style wsd (linear over 4 steps), this run has linear: step 7 has the learning rate 0.0011 instead of 0.002'
 ok $? "another style is reported, with both"
 
+# ---- optimizers: state in checkpoints
+opt() { # optimizer, ranks, events, options...
+    word=$1 ranks=$2 ev=$3
+    shift 3
+    run "$ranks" --model nano-moe --optimizer "$word" --global-batch 4 --lr 3e-3 --lr-warmup 1 --lr-decay-steps 4 --events "$ev" "$@"
+}
+for word in sgd lamb muon; do
+    opt $word 2 $word.ev --steps 4 --ep 2 --zero 1 && losses $word.ev >$word.whole &&
+        opt $word 2 $word.1.ev --steps 2 --ep 2 --zero 1 --checkpoint $word &&
+        opt $word 2 $word.2.ev --steps 4 --ep 2 --zero 1 --resume-from $word/step-00000002 &&
+        losses $word.2.ev >$word.rest && tail -2 $word.whole | cmp - $word.rest
+    ok $? "$word: a resumed run is the uninterrupted one, bit for bit"
+    opt $word 1 $word.3.ev --steps 4 --resume-from $word/step-00000002 && losses $word.3.ev >$word.other && near $word.whole $word.other 1e-5
+    ok $? "$word: state is read in another layout"
+done
+refused "a checkpoint of another optimizer is refused" 68 data "trained with the optimizer muon, this run has sgd: resume with --optimizer muon" 1 --model nano-moe --optimizer sgd --resume-from muon/step-00000002 --steps 4
+
 # ---- Hugging Face folders
 run 2 --init a.hf --tp 2 --data lines --steps 1 --events e.ev --seq 32 && losses e.ev >e.losses &&
     run 1 --model nano-moe --resume-from a/step-00000008 --data lines --steps 9 --events f.ev

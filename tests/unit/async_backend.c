@@ -210,6 +210,47 @@ void async_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 
                  sizeof(struct adamw_args));
 }
 
+struct lamb_args {
+    struct kn_adamw h;
+    const float *w;
+    float *m, *v, *g;
+    size_t n;
+};
+
+static void run_lamb(const void *args)
+{
+    const struct lamb_args *c = args;
+
+    kn_host_lamb(NULL, &c->h, c->w, c->m, c->v, c->g, c->n);
+}
+
+void async_lamb(struct kn_pool *p, const struct kn_adamw *h, const float *w, float *m, float *v,
+                float *g, size_t n)
+{
+    async_launch(p, run_lamb, &(struct lamb_args){*h, w, m, v, g, n}, sizeof(struct lamb_args));
+}
+
+struct momentum_args {
+    struct kn_momentum h;
+    const float *w;
+    float *m, *g;
+    size_t n;
+};
+
+static void run_momentum(const void *args)
+{
+    const struct momentum_args *c = args;
+
+    kn_host_momentum(NULL, &c->h, c->w, c->m, c->g, c->n);
+}
+
+void async_momentum(struct kn_pool *p, const struct kn_momentum *h, const float *w, float *m,
+                    float *g, size_t n)
+{
+    async_launch(p, run_momentum, &(struct momentum_args){*h, w, m, g, n},
+                 sizeof(struct momentum_args));
+}
+
 /* The operation that returns a value. */
 
 double async_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)

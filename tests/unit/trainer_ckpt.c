@@ -341,7 +341,7 @@ static void a_changed_key_of_the_state_is_named(void **state)
         restore_state(path, former);
         assert_int_equal(one_load(&o, path, &e), 0);
     }
-    assert_int_equal(tr_ckpt_peek(&s, path, &o.job.model, &e), 0);
+    assert_int_equal(tr_ckpt_peek(&s, path, &o.job.model, PL_ADAMW, &e), 0);
     assert_int_equal(s.lr_decay_steps, 60);
     one_end(&o);
 }
@@ -369,7 +369,7 @@ static void any_changed_character_of_the_state_is_noticed(void **state)
         if (text[at] == was)
             continue;
         assert_int_equal(file_write_atomic(file, text, n, 0644, &e), 0);
-        if (tr_ckpt_peek(&s, path, &o.job.model, &e) != -EBADMSG)
+        if (tr_ckpt_peek(&s, path, &o.job.model, PL_ADAMW, &e) != -EBADMSG)
             fail_msg("character %zu, %c for %c, was not noticed: %s", at, text[at], was, e.text);
         text[at] = was;
     }
@@ -389,7 +389,7 @@ static void the_former_format_is_read_and_known(void **state)
     one_begin(&o, NULL);
     path = one_save(&o, 5, 0);
     file = mem_printf("%s/trainer.json", path);
-    assert_int_equal(tr_ckpt_peek(&s, path, &o.job.model, &e), 0);
+    assert_int_equal(tr_ckpt_peek(&s, path, &o.job.model, PL_ADAMW, &e), 0);
     assert_int_equal(s.format, 2);
     assert_int_equal(jx_load(&v, file, 1 << 20, &e), 0);
     json_object_del(v, "sums");

@@ -96,7 +96,7 @@ export const MEMORY_HELP = {
     weights: "weights in the compute precision",
     gradients: "gradients of the weights",
     master: "master weights in fp32",
-    optimizer: "optimizer state: both moments of Adam",
+    optimizer: "optimizer state: moments of Adam or momentum",
     activations: "activations kept for the backward pass",
     comm: "communication buffers",
     logits: "logits and their gradients",

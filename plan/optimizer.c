@@ -1,0 +1,99 @@
+/*
+ * What optimizers need beyond AdamW's: state, traffic of a step, and the work of Newton-Schulz.
+ *
+ * State in elements of fp32 a parameter: adamw and lamb two moments, sgd one, muon one for hidden
+ * matrices and two for all else. Bytes that cross memory a parameter, with fp32 gradients and
+ * masters and a bf16 copy of the weights:
+ *   adamw  gradient, master and two moments in, all but the gradient and the copy out: 30
+ *   sgd    the same with one moment: 22
+ *   lamb   30, but a direction out in place of master and copy: 28; both norms 8; the step from
+ *          direction and master to master and copy 14
+ *   muon   gradient and moment in, moment and direction out 16; the step 14
+ * Newton-Schulz of a matrix with sides m <= n is 5 steps of two products with the shorter side's
+ * square, X X^T and (...) X, of 2 m m n FLOPs each, and one of two squares, 2 m m m.
+ */
+#include "plan/memory_parts.h"
+
+#include "base/base.h"
+#include "plan/shape.h"
+
+#include <assert.h>
+
+enum { NS_STEPS = 5 };
+
+/* The shapes of the hidden matrices of a layer, without experts or with them: rows, columns, and how
+ * many there are. Attention of another kind than heads of keys and values counts as that. */
+struct matrix {
+    double rows, cols, many;
+};
+
+static int matrices(struct matrix ret[8], const struct pl_model *model, bool moe)
+{
+    double h = model->hidden, q = (double)model->heads * model->head_dim,
+           kv = (double)model->kv_heads * model->head_dim;
+    double up = pl_mlp_matrices(model) - 1, ffn = moe ? model->moe.shared_ffn : model->ffn;
+    int n = 0;
+
+    ret[n++] = (struct matrix){q, h, 1};
+    ret[n++] = (struct matrix){kv, h, 2};
+    ret[n++] = (struct matrix){h, q, 1};
+    if (ffn > 0)
+        ret[n++] = (struct matrix){ffn, h, up + 1}; /* down is the transpose */
+    if (moe) {
+        ret[n++] = (struct matrix){model->moe.experts, h, 1};
+        ret[n++] = (struct matrix){model->moe.expert_ffn, h, model->moe.experts * (up + 1)};
+    }
+    return n;
+}
+
+void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model)
+{
+    *ret = (struct pl_muon_room){0};
+    for (int i = 0; i < model->layers; i++) {
+        struct matrix m[8];
+        int n = matrices(m, model, pl_layer_is_moe(model, i));
+
+        for (int k = 0; k < n; k++) {
+            uint64_t rows = (uint64_t)m[k].rows, cols = (uint64_t)m[k].cols;
+            uint64_t side = rows < cols ? rows : cols;
+
+            if (ret->matrix < rows * cols)
+                ret->matrix = rows * cols;
+            if (ret->square < side * side)
+                ret->square = side * side;
+        }
+        if (!pl_model_is_mixed(model))
+            return;
+    }
+}
+
+double pl_muon_flops(const struct pl_model *model, bool moe, bool expert)
+{
+    struct matrix m[8];
+    int n = matrices(m, model, moe);
+    double ret = 0;
+
+    for (int k = 0; k < n; k++) {
+        bool of_expert = moe && k == n - 1;
+        double a = m[k].rows < m[k].cols ? m[k].rows : m[k].cols;
+        double b = m[k].rows < m[k].cols ? m[k].cols : m[k].rows;
+
+        if (of_expert == expert)
+            ret += m[k].many * NS_STEPS * (4 * a * a * b + 2 * a * a * a);
+    }
+    return ret;
+}
+
+double pl_optimizer_traffic(enum pl_optimizer optimizer)
+{
+    static const double bytes[PL_OPTIMIZERS] = {
+        [PL_ADAMW] = 30, [PL_SGD] = 22, [PL_LAMB] = 50, [PL_MUON] = 30};
+
+    assert(optimizer < PL_OPTIMIZERS);
+    return bytes[optimizer];
+}
+
+double pl_optimizer_moments(enum pl_optimizer optimizer, double hidden_share)
+{
+    return optimizer == PL_SGD ? 1 : optimizer == PL_MUON ? 2 - hidden_share : 2;
+}

@@ -1,0 +1,59 @@
+/*
+ * Private to the files of the optimizers: runs of elements that one call updates.
+ */
+#ifndef TRAINER_OPTIM_PARTS_H
+#define TRAINER_OPTIM_PARTS_H
+
+#include "trainer/optim.h"
+
+/* A step under way. */
+struct tr_update {
+    struct tr_rank *rank;
+    const struct tr_optim *optim;
+    double lr;
+    float grad_scale; /* clips */
+    int step;
+};
+
+/* Elements [first, first + count) of the shard of a bucket, of one parameter or of neighbors that
+ * are treated alike. */
+struct tr_span_of {
+    const struct pl_bucket *bucket;
+    uint64_t first, count;
+    uint64_t second; /* their place in the second moments, where they have some */
+    bool decay, muon;
+};
+
+/* (count) each */
+struct tr_span_arrays {
+    float *w;     /* masters, or fp32 weights */
+    kn_bf16 *low; /* bf16 weights, or NULL */
+    float *m, *v; /* v: NULL where there is no second moment */
+    float *g;
+};
+
+typedef void tr_span_fn(struct tr_update *update, const struct tr_span_of *span);
+/* Parameters [FROM, END) of the table, all those of a bucket. */
+typedef void tr_bucket_fn(struct tr_update *update, int from, int end);
+
+void tr_span_arrays(struct tr_span_arrays *ret, const struct tr_rank *rank,
+                    const struct tr_span_of *span);
+/* What this rank updates of parameter INDEX; false: nothing. */
+bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, int index);
+/* FN for the longest spans of parameters [FROM, END). */
+void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn);
+/* FN for the buckets of norms and routers (SMALL), or all others. The shards of a bucket that is
+ * held whole are asked for as soon as this rank's is new. */
+void tr_optim_buckets(struct tr_update *update, bool small, tr_bucket_fn *fn);
+
+struct kn_adamw tr_update_adamw(const struct tr_update *update, bool decay);
+void tr_optim_adamw(struct tr_update *update, const struct tr_span_of *span);
+
+/* LAMB: directions and norms of all parameters; returns what then steps. */
+tr_bucket_fn *tr_lamb_begin(struct tr_update *update);
+/* Muon: the whole step; what it returns has nothing left to do. */
+tr_bucket_fn *tr_muon_begin(struct tr_update *update);
+/* How many numbers rank->tensor_norms holds. */
+size_t tr_lamb_norms(const struct pl_model *model);
+
+#endif
