@@ -1,5 +1,5 @@
-/* Flat arrays and optimizers: spans cut into pieces that stay in the first-level cache while they are
- * converted. */
+/* Flat arrays and optimizers: spans cut into pieces that stay in the first-level cache while they
+ * are converted. */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
 

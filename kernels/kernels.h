@@ -496,8 +496,9 @@ void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const flo
     X(attn_part_fwd) X(attn_part_bwd) X(convert_rows)                                              \
     X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
     X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
-    X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd) X(headnorm_bwd) X(layernorm_fwd)   \
-    X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd) X(bias_bwd)
+    X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd)     \
+    X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd)          \
+    X(bias_bwd)
 /* clang-format on */
 
 #endif

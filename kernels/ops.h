@@ -156,8 +156,8 @@ static inline enum kn_type kn_attn_out_type(const struct kn_attn_job *job)
 #define KN_REF_OPS(X)                                                                              \
     X(gemm) X(rmsnorm_row) X(rmsnorm_bwd) X(rope_row) X(swiglu_row) X(swiglu_bwd_row) X(max_row)   \
     X(sumexp_row) X(softmax_row) X(dot) X(attn_fwd) X(attn_bwd) X(router_fwd) X(router_bwd)        \
-    X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(lamb) X(momentum) X(fma_loop)          \
-    X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)
+    X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(lamb)              \
+    X(momentum) X(fma_loop) X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)
 /* clang-format on */
 
 void kn_ops_ref(struct kn_ops *ops);

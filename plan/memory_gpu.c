@@ -2,7 +2,8 @@
  * Memory of a rank of a GPU trainer, in bytes.
  *
  * State: Megatron's mixed precision keeps 2 bytes of weight, 4 of gradient, 4 of master weight and
- * 8 of Adam moments (plan/optimizer.c has those of others) for each parameter (fp32: 4 + 4 + 0 + 8). zero 1 shards master and moments,
+ * 8 of Adam moments for each parameter (fp32: 4 + 4 + 0 + 8); plan/optimizer.c has those of other
+ * optimizers. zero 1 shards master and moments,
  * zero 2 also gradients, zero 3 also weights, less the one layer that is gathered. Under a pipeline
  * gradients stay whole until the last micro-batch, and so do the weights that zero 3 gathers for
  * it.

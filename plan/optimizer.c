@@ -21,8 +21,8 @@
 
 enum { NS_STEPS = 5 };
 
-/* The shapes of the hidden matrices of a layer, without experts or with them: rows, columns, and how
- * many there are. Attention of another kind than heads of keys and values counts as that. */
+/* The shapes of the hidden matrices of a layer, without experts or with them: rows, columns, and
+ * how many there are. Attention of another kind than heads of keys and values counts as that. */
 struct matrix {
     double rows, cols, many;
 };

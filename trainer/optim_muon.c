@@ -8,14 +8,14 @@
  *
  * with s = 0.2 sqrt(max(rows, cols)), so that lr and weight decay of AdamW fit (Megatron's
  * --muon-scale-mode spectral with --muon-extra-scale-factor 0.2). N is five steps of Newton-Schulz,
- * in fp32, from X = U / (|U| + 1e-7): X = a X + (b A + c A A) X with A = X X^T, or of the transposed
- * matrix where it has more rows than columns.
+ * in fp32, from X = U / (|U| + 1e-7): X = a X + (b A + c A A) X with A = X X^T, or of the
+ * transposed matrix where it has more rows than columns.
  *
  * N is of the whole matrix, as the model has it: queries, keys, values, gate, up and each expert's
  * matrices for themselves. U takes the place of the gradient; where the ranks that share a bucket
  * have a shard of it each, they gather it in the place of the bucket's gradients, and the ranks of
- * tp or etp exchange their slices. A rank does this for matrices that its shard has a part of, keeps
- * that part, and so sharding also divides the work; all ranks of tp do the same work.
+ * tp or etp exchange their slices. A rank does this for matrices that its shard has a part of,
+ * keeps that part, and so sharding also divides the work; all ranks of tp do the same work.
  */
 #include "base/base.h"
 #include "trainer/optim_parts.h"

@@ -3,13 +3,14 @@
  * rank.
  *
  * The definitions are written here tensor by tensor, from the gradients that the trainer has, and
- * know nothing of buckets, spans and kernels. Bounds, with u = 2^-24: of SGD and LAMB a weight's own
- * rounding and that of its step, whose direction has some 64 rounded operations of numbers around 1.
+ * know nothing of buckets, spans and kernels. Bounds, with u = 2^-24: of SGD and LAMB a weight's
+ * own rounding and that of its step, whose direction has some 64 rounded operations of numbers
+ * around 1.
  * Newton-Schulz raises an error of a small singular value by 3.4445 in each of five steps, and each
  * step adds the rounding of products over the shorter side, S terms: 3.4445^5 x 5 x (S + 4) u.
  *
- * Layouts: three steps; losses agree with one rank within 1e-4, norms of gradients, which follow the
- * steps, within 1e-3.
+ * Layouts: three steps; losses agree with one rank within 1e-4, norms of gradients, which follow
+ * the steps, within 1e-3.
  */
 #include "base/base.h"
 #include "trainer/step.h"
