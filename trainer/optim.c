@@ -143,7 +143,9 @@ static void sgd(struct tr_update *update, const struct tr_span_of *span)
     kn_combine(update->rank->pool, a.w, a.low, 1, a.w, (float)-update->lr, a.g, span->count);
 }
 
-void tr_optim_buckets(struct tr_update *update, bool small, tr_bucket_fn *fn)
+/* FN for the buckets of norms and routers (SMALL), or all others. The shards of a bucket that is
+ * held whole are asked for as soon as this rank's is new. */
+static void each_bucket(struct tr_update *update, bool small, tr_bucket_fn *fn)
 {
     struct tr_rank *rank = update->rank;
     const struct pl_params *t = &rank->params.table;
@@ -186,8 +188,8 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
     if (rank->workload.optimizer == PL_MUON)
         fn = tr_muon_begin(&update);
     /* A lane gathers in the order of asking: what the next step needs first comes first. */
-    tr_optim_buckets(&update, true, fn);
-    tr_optim_buckets(&update, false, fn);
+    each_bucket(&update, true, fn);
+    each_bucket(&update, false, fn);
     tr_windows_clear(rank);
     tr_window_prefetch(rank, NULL, first_layer(rank));
     if (rank->layout.overlap_param_gather)

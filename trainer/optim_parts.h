@@ -42,10 +42,6 @@ void tr_span_arrays(struct tr_span_arrays *ret, const struct tr_rank *rank,
 bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, int index);
 /* FN for the longest spans of parameters [FROM, END). */
 void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn);
-/* FN for the buckets of norms and routers (SMALL), or all others. The shards of a bucket that is
- * held whole are asked for as soon as this rank's is new. */
-void tr_optim_buckets(struct tr_update *update, bool small, tr_bucket_fn *fn);
-
 struct kn_adamw tr_update_adamw(const struct tr_update *update, bool decay);
 void tr_optim_adamw(struct tr_update *update, const struct tr_span_of *span);
 
