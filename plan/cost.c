@@ -462,22 +462,6 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
            exposed(op, layout->overlap_param_gather, gather, stage->fwd * passes);
 }
 
-/* Newton-Schulz: every rank of tp has the whole matrix; ranks that share state share matrices. */
-static double muon_s(const struct pl_op_ctx *op, const struct pl_layout *layout)
-{
-    const struct pl_model *model = op->problem.model;
-    double flops = 0;
-
-    for (int i = 0; i < model->layers; i++) {
-        bool moe = pl_layer_is_moe(model, i);
-
-        flops += pl_muon_flops(model, moe, false) / pl_dense_shards(layout);
-        if (moe)
-            flops += pl_muon_flops(model, moe, true) / layout->ep / pl_expert_shards(layout);
-    }
-    return flops / layout->pp / op->rates.flops;
-}
-
 /* The optimizer's traffic (plan/optimizer.c); the clipping norm reads all gradients of the rank. */
 static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layout,
                         const struct pl_held *held)
@@ -487,7 +471,11 @@ static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layo
     enum pl_optimizer word = op->problem.workload->optimizer;
 
     return (pl_optimizer_traffic(word) * state + 4 * norm) / op->rates.memory +
-           10 * op->rates.kernel_s + (word == PL_MUON ? muon_s(op, layout) : 0);
+           10 * op->rates.kernel_s +
+           (word == PL_MUON ? pl_muon_rank_flops(op->problem.model, layout, pl_dense_shards(layout),
+                                                 pl_expert_shards(layout)) /
+                                  op->rates.flops
+                            : 0);
 }
 
 /* ---- the whole ----------------------------------------------------------- */

@@ -67,7 +67,8 @@ void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model)
     }
 }
 
-double pl_muon_flops(const struct pl_model *model, bool moe, bool expert)
+/* Of one layer with experts (MOE) or without: of its experts (EXPERT), or of all others. */
+static double muon_flops(const struct pl_model *model, bool moe, bool expert)
 {
     struct matrix m[8];
     int n = matrices(m, model, moe);
@@ -96,4 +97,19 @@ double pl_optimizer_traffic(enum pl_optimizer optimizer)
 double pl_optimizer_moments(enum pl_optimizer optimizer, double hidden_share)
 {
     return optimizer == PL_SGD ? 1 : optimizer == PL_MUON ? 2 - hidden_share : 2;
+}
+
+double pl_muon_rank_flops(const struct pl_model *model, const struct pl_layout *layout,
+                          double dense_shards, double expert_shards)
+{
+    double flops = 0;
+
+    for (int i = 0; i < model->layers; i++) {
+        bool moe = pl_layer_is_moe(model, i);
+
+        flops += muon_flops(model, moe, false) / dense_shards;
+        if (moe)
+            flops += muon_flops(model, moe, true) / layout->ep / expert_shards;
+    }
+    return flops / layout->pp;
 }

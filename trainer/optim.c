@@ -45,59 +45,6 @@ double tr_grads_reduce(struct tr_rank *rank, double *sums, int count)
     return sqrt(all[0]);
 }
 
-void tr_span_arrays(struct tr_span_arrays *ret, const struct tr_rank *rank,
-                    const struct tr_span_of *span)
-{
-    const struct tr_params *t = &rank->params;
-    const struct pl_bucket *b = span->bucket;
-    uint64_t at = b->weight.shard_at + span->first, state = b->state_first + span->first;
-
-    assert(span->first + span->count <= b->shard_count &&
-           at + span->count <= t->table.weight.count);
-    *ret = (struct tr_span_arrays){.w = t->master ? t->master + state : (float *)t->weight + at,
-                                   .low = t->master ? (kn_bf16 *)t->weight + at : NULL,
-                                   .m = t->m + state,
-                                   .v = t->v && !span->muon ? t->v + span->second : NULL,
-                                   .g = t->grad + b->grad.shard_at + span->first};
-}
-
-bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, int index)
-{
-    const struct pl_param *p = &params->table.p[index];
-    const struct pl_bucket *b = &params->table.bucket[p->bucket];
-    uint64_t first, state, n = tr_param_state(&first, &state, params, index);
-    bool muon = tr_param_is_muon(params, index);
-
-    if (n == 0)
-        return false;
-    *ret = (struct tr_span_of){
-        .bucket = b, .first = state - b->state_first, .count = n, .decay = p->decay, .muon = muon};
-    if (params->optimizer != PL_SGD && !muon)
-        ret->second = tr_param_second(params, index, state);
-    return true;
-}
-
-void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn)
-{
-    struct tr_span_of run = {0}, next;
-
-    for (int i = from; i < end; i++) {
-        if (!tr_span_of_param(&next, &update->rank->params, i))
-            continue;
-        if (run.count && (next.bucket != run.bucket || next.first != run.first + run.count ||
-                          next.decay != run.decay || next.muon != run.muon)) {
-            fn(update, &run);
-            run.count = 0;
-        }
-        if (run.count == 0)
-            run = next;
-        else
-            run.count += next.count;
-    }
-    if (run.count)
-        fn(update, &run);
-}
-
 /* Whose weights are read first, or NULL. */
 static const struct tr_layer *first_layer(const struct tr_rank *rank)
 {
@@ -105,28 +52,6 @@ static const struct tr_layer *first_layer(const struct tr_rank *rank)
         if (rank->chunk[c].n)
             return &rank->chunk[c].layer[0];
     return NULL;
-}
-
-struct kn_adamw tr_update_adamw(const struct tr_update *update, bool decay)
-{
-    const struct tr_optim *o = update->optim;
-
-    return (struct kn_adamw){.lr = (float)update->lr,
-                             .beta1 = (float)o->beta1,
-                             .beta2 = (float)o->beta2,
-                             .eps = (float)o->eps,
-                             .weight_decay = decay ? (float)o->weight_decay : 0.0f,
-                             .grad_scale = update->grad_scale,
-                             .step = (uint64_t)update->step};
-}
-
-void tr_optim_adamw(struct tr_update *update, const struct tr_span_of *span)
-{
-    struct kn_adamw hyper = tr_update_adamw(update, span->decay);
-    struct tr_span_arrays a;
-
-    tr_span_arrays(&a, update->rank, span);
-    kn_adamw(update->rank->pool, &hyper, a.w, a.low, a.m, a.v, a.g, span->count);
 }
 
 /* PyTorch's SGD: weight decay is part of the gradient. */

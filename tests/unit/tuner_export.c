@@ -465,6 +465,12 @@ static void half_a_theta(struct world *w, struct tn_export_in *in)
     w->m.rope_theta = 500000.5;
 }
 
+static void by_lamb(struct world *w, struct tn_export_in *in)
+{
+    (void)in;
+    w->w.optimizer = PL_LAMB;
+}
+
 static void short_sequences(struct world *w, struct tn_export_in *in)
 {
     (void)in;
@@ -510,6 +516,8 @@ static void models_that_a_target_has_no_words_for(void **state)
     export_changed(1, "megatron", dense, false, half_a_theta, &e);
     assert_non_null(
         strstr(e.text, "model.rope_theta (trainer megatron does not support rope_theta 500000.5"));
+    assert_null(export_changed(1, "megatron", dense, false, by_lamb, &e));
+    assert_non_null(strstr(e.text, "workload.optimizer (lamb is not written"));
     titan = export_changed(1, "torchtitan", sharded, true, odd_sequences, &e);
     assert_null(titan);
     assert_non_null(strstr(e.text, "tp (trainer torchtitan does not support 6 tokens"));

@@ -222,6 +222,11 @@ void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *i
 {
     struct pl_layout standard;
 
+    if (in->workload->optimizer != PL_ADAMW && !str_eq(exporter->name, "partune"))
+        tn_finding_add(
+            findings, "workload.optimizer",
+            "%s is not written: it stays in the script, or file, that starts the trainer",
+            pl_optimizer_names[in->workload->optimizer]);
     untold(&standard, in);
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         int value = pl_layout_get(in->layout, k);

@@ -208,13 +208,14 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
                       struct err *error)
 {
     const struct tn_spec *s = fill->spec;
+    struct pl_workload workload = *fill->problem.workload;
     char date[CLOCK_TEXT];
     const struct tn_wrapper *wrapper;
     const struct tn_exporter *x = tn_exporter_find(&wrapper, target);
     struct tn_export_in in = {.model = fill->problem.model,
                               .cluster = fill->problem.cluster,
                               .layout = fill->layout,
-                              .workload = fill->problem.workload,
+                              .workload = &workload,
                               .campaign = "trial",
                               .campaign_name = s->name,
                               .tokens_per_s = NAN,
@@ -224,7 +225,10 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
     AUTO_FREE char *text = NULL;
     struct tn_findings f;
     const char *type;
-    int r = tn_export(&text, &type, &f, target, &in, false, error);
+    int r;
+
+    workload.optimizer = PL_ADAMW; /* the command has its own */
+    r = tn_export(&text, &type, &f, target, &in, false, error);
 
     if (r < 0) {
         fill->refused = f.count > 0;
