@@ -29,8 +29,8 @@ double pl_context_bytes(const struct pl_problem *problem, const struct pl_layout
 double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
                                  bool moe);
 
-/* FLOPs of Newton-Schulz over the hidden matrices of all layers, for a rank of LAYOUT: every rank of
- * tp has the whole matrix; as many ranks as share a state share its matrices. */
+/* FLOPs of Newton-Schulz over the hidden matrices of all layers, for a rank of LAYOUT: each of tp
+ * has the whole matrix; as many ranks as share a state share its matrices. */
 double pl_muon_rank_flops(const struct pl_model *model, const struct pl_layout *layout,
                           double dense_shards, double expert_shards);
 
