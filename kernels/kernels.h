@@ -387,21 +387,41 @@ void kn_bias_bwd(struct kn_pool *pool, enum kn_type type, float *dbias /* (dim) 
 
 /* ---- router -------------------------------------------------------------- */
 
+/* How a router scores experts: by a softmax over all, or each by a sigmoid (DeepSeek-V3). */
+enum kn_score { KN_SOFTMAX, KN_SIGMOID };
+
+enum { KN_MAX_GROUPS = 64 };
+
 /*
- * probs = softmax(logits); idx = the K largest of each row in descending order, the lower expert
- * first among equals, NaN smallest; w = their probabilities, divided by their sum if RENORM
- * (Mixtral).
+ * The router of a layer: probs = the scores of logits; idx = the K largest of probs + BIAS in each
+ * row, in descending order, the lower expert first among equals, NaN smallest; w = SCALE x their
+ * probs, divided by their sum if RENORM (of sigmoids, and 1e-20).
+ *
+ * With GROUPS > 1, which divides the experts and is at most KN_MAX_GROUPS, only the experts of MET
+ * groups are chosen from: those with the largest sums of their best K / MET (at least one) of
+ * probs + BIAS (DeepSeek-AI, "DeepSeek-V3", 2024, section 2.1.2; Megatron-LM's group_limited_topk()
+ * in megatron/core/transformer/moe/moe_utils.py).
  */
-void kn_router_fwd(struct kn_pool *pool, float *probs /* (rows, experts) */,
-                   int32_t *idx /* (rows, k) */, float *w /* (rows, k) */,
-                   const float *logits /* (rows, experts) */, size_t rows, size_t experts, size_t k,
-                   bool renorm);
-/* dlogits from dw, the gradient of w, and dprobs, that of probs (auxiliary loss). */
-void kn_router_bwd(struct kn_pool *pool, float *dlogits /* (rows, experts) */,
-                   const float *dw /* (rows, k) */,
-                   const float *dprobs /* (rows, experts) or NULL */, const float *probs,
-                   const int32_t *idx, const float *w, size_t rows, size_t experts, size_t k,
-                   bool renorm);
+struct kn_router {
+    size_t experts, k;
+    enum kn_score score;
+    bool renorm;
+    bool dealt; /* idx is given, and not chosen */
+    float scale;
+    size_t groups, met; /* 1 and 1 without groups; k <= experts / groups x met */
+    const float *bias;  /* (experts), or NULL: zeros */
+};
+
+void kn_router_fwd(struct kn_pool *pool, const struct kn_router *router,
+                   float *probs /* (rows, experts) */, int32_t *idx /* (rows, k) */,
+                   float *w /* (rows, k) */, const float *logits /* (rows, experts) */,
+                   size_t rows);
+/* dlogits from dw, the gradient of w, and dshare, that of probs divided by their sum, which for a
+ * softmax is probs itself (auxiliary loss). */
+void kn_router_bwd(struct kn_pool *pool, const struct kn_router *router,
+                   float *dlogits /* (rows, experts) */, const float *dw /* (rows, k) */,
+                   const float *dshare /* (rows, experts) or NULL */, const float *probs,
+                   const int32_t *idx, const float *w, size_t rows);
 
 /* ---- permutation of tokens ----------------------------------------------- */
 

@@ -67,11 +67,11 @@ struct kn_ops {
                         float scale, const float *lse, const float *delta);
 
     /* Router, over a range of rows. */
-    void (*router_fwd)(float *probs, int32_t *idx, float *w, const float *logits, size_t rows,
-                       size_t experts, size_t k, bool renorm);
-    void (*router_bwd)(float *dlogits, const float *dw, const float *dprobs, const float *probs,
-                       const int32_t *idx, const float *w, size_t rows, size_t experts, size_t k,
-                       bool renorm);
+    void (*router_fwd)(const struct kn_router *router, float *probs, int32_t *idx, float *w,
+                       const float *logits, size_t rows);
+    void (*router_bwd)(const struct kn_router *router, float *dlogits, const float *dw,
+                       const float *dshare, const float *probs, const int32_t *idx, const float *w,
+                       size_t rows);
 
     /* Flat arrays. */
     void (*to_f32)(float *y, const kn_bf16 *x, size_t count);

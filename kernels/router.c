@@ -4,63 +4,61 @@
 
 enum { GRAIN = 256 };
 
-struct router {
+struct call {
+    const struct kn_router *router;
     float *probs, *w, *dlogits;
     int32_t *idx;
-    const float *logits, *dw, *dprobs, *cprobs, *cw;
+    const float *logits, *dw, *dshare, *cprobs, *cw;
     const int32_t *cidx;
-    size_t e, k;
-    bool renorm;
 };
+
+static void check(const struct kn_router *router)
+{
+    assert(router->k >= 1 && router->k <= router->experts && router->groups >= 1 &&
+           router->groups <= KN_MAX_GROUPS && router->met >= 1 && router->met <= router->groups);
+    assert(router->experts % router->groups == 0 &&
+           router->k <= router->experts / router->groups * router->met);
+}
 
 static void fwd_rows(void *arg, const struct kn_share *share)
 {
-    const struct router *r = arg;
-    size_t re = share->lo * r->e, rk = share->lo * r->k;
+    const struct call *c = arg;
+    size_t re = share->lo * c->router->experts, rk = share->lo * c->router->k;
 
-    kn_ops()->router_fwd(r->probs + re, r->idx + rk, r->w + rk, r->logits + re,
-                         share->hi - share->lo, r->e, r->k, r->renorm);
+    kn_ops()->router_fwd(c->router, c->probs + re, c->idx + rk, c->w + rk, c->logits + re,
+                         share->hi - share->lo);
 }
 
-void kn_host_router_fwd(struct kn_pool *pool, float *probs, int32_t *idx, float *w,
-                        const float *logits, size_t rows, size_t experts, size_t k, bool renorm)
+void kn_host_router_fwd(struct kn_pool *pool, const struct kn_router *router, float *probs,
+                        int32_t *idx, float *w, const float *logits, size_t rows)
 {
-    struct router r = {.probs = probs,
-                       .idx = idx,
-                       .w = w,
-                       .logits = logits,
-                       .e = experts,
-                       .k = k,
-                       .renorm = renorm};
+    struct call c = {.router = router, .probs = probs, .idx = idx, .w = w, .logits = logits};
 
-    assert(k >= 1 && k <= experts);
-    kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &r);
+    check(router);
+    kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &c);
 }
 
 static void bwd_rows(void *arg, const struct kn_share *share)
 {
-    const struct router *r = arg;
-    size_t re = share->lo * r->e, rk = share->lo * r->k;
+    const struct call *c = arg;
+    size_t re = share->lo * c->router->experts, rk = share->lo * c->router->k;
 
-    kn_ops()->router_bwd(r->dlogits + re, r->dw + rk, r->dprobs ? r->dprobs + re : NULL,
-                         r->cprobs + re, r->cidx + rk, r->cw + rk, share->hi - share->lo, r->e,
-                         r->k, r->renorm);
+    kn_ops()->router_bwd(c->router, c->dlogits + re, c->dw + rk, c->dshare ? c->dshare + re : NULL,
+                         c->cprobs + re, c->cidx + rk, c->cw + rk, share->hi - share->lo);
 }
 
-void kn_host_router_bwd(struct kn_pool *pool, float *dlogits, const float *dw, const float *dprobs,
-                        const float *probs, const int32_t *idx, const float *w, size_t rows,
-                        size_t experts, size_t k, bool renorm)
+void kn_host_router_bwd(struct kn_pool *pool, const struct kn_router *router, float *dlogits,
+                        const float *dw, const float *dshare, const float *probs,
+                        const int32_t *idx, const float *w, size_t rows)
 {
-    struct router r = {.dlogits = dlogits,
-                       .dw = dw,
-                       .dprobs = dprobs,
-                       .cprobs = probs,
-                       .cidx = idx,
-                       .cw = w,
-                       .e = experts,
-                       .k = k,
-                       .renorm = renorm};
+    struct call c = {.router = router,
+                     .dlogits = dlogits,
+                     .dw = dw,
+                     .dshare = dshare,
+                     .cprobs = probs,
+                     .cidx = idx,
+                     .cw = w};
 
-    assert(k >= 1 && k <= experts);
-    kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &r);
+    check(router);
+    kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &c);
 }

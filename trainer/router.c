@@ -128,6 +128,20 @@ static void pool(struct tr_rank *rank, float *count, const float *psum, bool fir
         rank->aux_sum += scale(rank) * sum;
 }
 
+/* What the kernels are told of the model's router. */
+static struct kn_router router_of(const struct tr_rank *rank)
+{
+    const struct pl_moe *moe = &rank->model.moe;
+
+    return (struct kn_router){.experts = rank->d.experts,
+                              .k = rank->d.top_k,
+                              .score = KN_SOFTMAX,
+                              .renorm = moe->topk_norm,
+                              .scale = 1,
+                              .groups = 1,
+                              .met = 1};
+}
+
 void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count)
 {
     const struct pl_dims *d = &rank->d;
@@ -135,6 +149,7 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     float *logits = rank->work.moe_router, *freq = rank->work.moe_stats, *psum = freq + n;
     float *probs = tr_act(rank, layer, slot, PL_ACT_PROBS);
     int32_t *idx = tr_act(rank, layer, slot, PL_ACT_IDX);
+    struct kn_router router = router_of(rank);
     struct kn_gemm g = {.m = d->local_rows,
                         .n = d->experts,
                         .k = d->hidden,
@@ -149,8 +164,8 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                         .bt = rank->type};
 
     kn_gemm(rank->pool, &g);
-    kn_router_fwd(rank->pool, probs, idx, tr_act(rank, layer, slot, PL_ACT_W), logits,
-                  d->local_rows, d->experts, d->top_k, true);
+    kn_router_fwd(rank->pool, &router, probs, idx, tr_act(rank, layer, slot, PL_ACT_W), logits,
+                  d->local_rows);
     stats(rank, probs, idx, freq, psum);
     pool(rank, freq, psum, count);
     memcpy(tr_act(rank, layer, slot, PL_ACT_FREQ), freq, n * sizeof(*freq));
@@ -159,19 +174,19 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
 }
 
 /* Gradient of the load-balancing loss by the probabilities (local_rows, experts). */
-static void balance_bwd(struct tr_rank *rank, float *dprobs, const float *freq)
+static void balance_bwd(struct tr_rank *rank, float *dshare, const float *freq)
 {
     uint64_t e = rank->d.experts, seq = rank->d.seq;
     uint64_t row0 = rank->layout.sp ? rank->d.local_rows * (uint64_t)rank->comms.tp.rank : 0;
     const double *whole = tr_router_pool(rank, rank->mb);
     double each = rank->model.moe.aux_loss_coef * scale(rank) / tr_router_pools(rank);
 
-    kn_wait(rank->pool); /* dprobs may still be read for the layer above */
+    kn_wait(rank->pool); /* dshare may still be read for the layer above */
     for (uint64_t i = 0; i < rank->d.local_rows; i++) {
         const float *mine = by_sequence(rank) ? freq + (row0 + i) / seq * e : freq;
 
         for (uint64_t j = 0; j < e; j++)
-            dprobs[i * e + j] = (float)(each * (whole ? whole[j] : (double)mine[j]));
+            dshare[i * e + j] = (float)(each * (whole ? whole[j] : (double)mine[j]));
     }
 }
 
@@ -180,7 +195,8 @@ void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
 {
     const struct pl_dims *d = &rank->d;
     uint64_t e = d->experts;
-    float *dlogits = rank->work.moe_router, *dprobs = dlogits + d->local_rows * e;
+    float *dlogits = rank->work.moe_router, *dshare = dlogits + d->local_rows * e;
+    struct kn_router router = router_of(rank);
     struct kn_gemm gw = {.m = e,
                          .n = d->hidden,
                          .k = d->local_rows,
@@ -206,10 +222,10 @@ void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                          .bt = rank->type,
                          .ct = rank->type};
 
-    balance_bwd(rank, dprobs, tr_act(rank, layer, slot, PL_ACT_FREQ));
-    kn_router_bwd(rank->pool, dlogits, dw, dprobs, tr_act(rank, layer, slot, PL_ACT_PROBS),
+    balance_bwd(rank, dshare, tr_act(rank, layer, slot, PL_ACT_FREQ));
+    kn_router_bwd(rank->pool, &router, dlogits, dw, dshare, tr_act(rank, layer, slot, PL_ACT_PROBS),
                   tr_act(rank, layer, slot, PL_ACT_IDX), tr_act(rank, layer, slot, PL_ACT_W),
-                  d->local_rows, e, d->top_k, true);
+                  d->local_rows);
     kn_gemm(rank->pool, &gw);
     kn_gemm(rank->pool, &gx);
 }

@@ -3,6 +3,7 @@
 
 static constexpr int LANES = 32, WARPS = 4;
 static constexpr unsigned MAX_EXPERTS = 32 * LANES; /* a lane keeps a bit for each of its experts */
+static constexpr float LEAST = 1e-20f; /* added to sums of sigmoids, which may all be zero */
 
 /* The row of this warp. Whole warps leave the kernel when there is none. */
 static __device__ __forceinline__ size_t row_of_warp(void)
@@ -20,17 +21,29 @@ static __device__ __forceinline__ bool before(float p, int expert, float q, int 
     return expert < other;
 }
 
-/* The best expert of the row whose bit is not in USED; every lane gets it. */
-static __device__ __forceinline__ int choose(const float *probs, int experts, unsigned used)
+/* By what experts are chosen. */
+static __device__ __forceinline__ float score_of(const struct kn_router &router, const float *probs,
+                                                 int e)
 {
-    int lane = (int)threadIdx.x % LANES, best = experts;
+    return router.bias ? probs[e] + router.bias[e] : probs[e];
+}
+
+/* The best expert of [lo, hi) whose bit is not in USED, and which is in a group of MET; every lane
+ * gets it. HI: none. */
+static __device__ __forceinline__ int choose(const struct kn_router &router, const float *probs,
+                                             int lo, int hi, unsigned used, uint64_t met)
+{
+    int lane = (int)threadIdx.x % LANES, best = hi;
+    int each = (int)(router.experts / router.groups);
     float top = NAN;
 
-    for (int i = 0; i * LANES + lane < experts; i++) {
+    for (int i = 0; i * LANES + lane < hi; i++) {
         int e = i * LANES + lane;
 
-        if (!(used >> i & 1) && before(probs[e], e, top, best)) {
-            top = probs[e];
+        if (e < lo || (used >> i & 1) || !(met >> e / each & 1))
+            continue;
+        if (best == hi || before(score_of(router, probs, e), e, top, best)) {
+            top = score_of(router, probs, e);
             best = e;
         }
     }
@@ -38,7 +51,7 @@ static __device__ __forceinline__ int choose(const float *probs, int experts, un
         float p = __shfl_xor_sync(CU_ALL, top, d);
         int e = __shfl_xor_sync(CU_ALL, best, d);
 
-        if (before(p, e, top, best)) {
+        if (e < hi && (best == hi || before(p, e, top, best))) {
             top = p;
             best = e;
         }
@@ -46,21 +59,65 @@ static __device__ __forceinline__ int choose(const float *probs, int experts, un
     return best;
 }
 
-static __global__ void CU_BOUNDS(WARPS *LANES)
-    router_fwd(float *probs, int32_t *idx, float *w, const float *logits, size_t rows, int experts,
-               int k, bool renorm)
+/* The sum of the best scores of a group. */
+static __device__ __forceinline__ float group_score(const struct kn_router &router,
+                                                    const float *probs, int group)
 {
-    size_t row = row_of_warp();
-    int lane = (int)threadIdx.x % LANES;
-    float max = -INFINITY, sum = 0, top = 0;
+    int lane = (int)threadIdx.x % LANES, each = (int)(router.experts / router.groups);
+    int many = (int)(router.k / router.met), lo = group * each;
     unsigned used = 0;
+    float sum = 0;
 
-    if (row >= rows)
+    if (many < 1)
+        many = 1;
+    for (int i = 0; i < many && i < each; i++) {
+        int e = choose(router, probs, lo, lo + each, used, ~UINT64_C(0));
+
+        if (e % LANES == lane)
+            used |= 1u << e / LANES;
+        sum += score_of(router, probs, e);
+    }
+    return sum;
+}
+
+/* The groups that the row meets, as bits; every lane gets them. */
+static __device__ __forceinline__ uint64_t groups_met(const struct kn_router &router,
+                                                      const float *probs)
+{
+    uint64_t met = 0;
+
+    for (size_t i = 0; i < router.met && router.groups > 1; i++) {
+        int best = (int)router.groups;
+        float top = 0;
+
+        for (int g = 0; g < (int)router.groups; g++) {
+            float score;
+
+            if (met >> g & 1)
+                continue;
+            score = group_score(router, probs, g);
+            if (best == (int)router.groups || before(score, g, top, best)) {
+                top = score;
+                best = g;
+            }
+        }
+        met |= UINT64_C(1) << best;
+    }
+    return router.groups > 1 ? met : 1;
+}
+
+/* The scores of the row. */
+static __device__ __forceinline__ void scores(const struct kn_router &router, float *probs,
+                                              const float *logits)
+{
+    int lane = (int)threadIdx.x % LANES, experts = (int)router.experts;
+    float max = -INFINITY, sum = 0;
+
+    if (router.score == KN_SIGMOID) {
+        for (int e = lane; e < experts; e += LANES)
+            probs[e] = 1.0f / (1.0f + expf(-logits[e]));
         return;
-    probs += row * (size_t)experts;
-    logits += row * (size_t)experts;
-    idx += row * (size_t)k;
-    w += row * (size_t)k;
+    }
     for (int e = lane; e < experts; e += LANES)
         max = fmaxf(max, logits[e]);
     max = cu_warp_max(max);
@@ -69,82 +126,131 @@ static __global__ void CU_BOUNDS(WARPS *LANES)
     sum = cu_warp_sum(sum);
     for (int e = lane; e < experts; e += LANES)
         probs[e] = expf(logits[e] - max) / sum;
+}
+
+static __global__ void CU_BOUNDS(WARPS *LANES)
+    router_fwd(const struct kn_router router, float *probs, int32_t *idx, float *w,
+               const float *logits, size_t rows)
+{
+    size_t row = row_of_warp();
+    int lane = (int)threadIdx.x % LANES, k = (int)router.k;
+    float top = router.score == KN_SIGMOID ? LEAST : 0.0f;
+    unsigned used = 0;
+    uint64_t met;
+
+    if (row >= rows)
+        return;
+    probs += row * router.experts;
+    logits += row * router.experts;
+    idx += row * router.k;
+    w += row * router.k;
+    scores(router, probs, logits);
     __syncwarp(); /* every lane may read every probability below */
-    for (int j = 0; j < k; j++) {
-        int e = choose(probs, experts, used);
+    met = router.dealt ? 0 : groups_met(router, probs);
+    for (int j = 0; j < k && !router.dealt; j++) {
+        int e = choose(router, probs, 0, (int)router.experts, used, met);
 
         if (e % LANES == lane)
             used |= 1u << e / LANES;
         if (lane == 0)
             idx[j] = e;
-        top += probs[e];
     }
     __syncwarp();
+    for (int j = 0; j < k; j++)
+        top += probs[idx[j]];
     for (int j = lane; j < k; j += LANES)
-        w[j] = probs[idx[j]] / (renorm ? top : 1.0f);
+        w[j] = router.scale * probs[idx[j]] / (router.renorm ? top : 1.0f);
 }
 
-extern "C" void cu_router_fwd(struct kn_pool *pool, float *probs, int32_t *idx, float *w,
-                              const float *logits, size_t rows, size_t experts, size_t k,
-                              bool renorm)
+extern "C" void cu_router_fwd(struct kn_pool *pool, const struct kn_router *router, float *probs,
+                              int32_t *idx, float *w, const float *logits, size_t rows)
 {
-    assert(experts <= MAX_EXPERTS && k <= experts);
+    assert(router->experts <= MAX_EXPERTS && router->k <= router->experts &&
+           router->groups <= KN_MAX_GROUPS);
     if (rows == 0)
         return;
     CU_LAUNCH(router_fwd, (unsigned)cu_blocks(rows, WARPS), WARPS * LANES, 0, cu_stream_of(pool),
-              probs, idx, w, logits, rows, (int)experts, (int)k, renorm);
+              *router, probs, idx, w, logits, rows);
+}
+
+/* Sums over a row, as in the reference. */
+struct row_sums {
+    float chosen, mean, all, shared;
+};
+
+static __device__ __forceinline__ struct row_sums sums_of(const struct kn_router &router,
+                                                          const float *dw, const float *dshare,
+                                                          const float *probs, const int32_t *idx,
+                                                          const float *w)
+{
+    bool sigmoid = router.score == KN_SIGMOID;
+    struct row_sums s = {sigmoid ? LEAST : 0.0f, 0, 1, 0};
+
+    for (size_t j = 0; j < router.k; j++) {
+        s.chosen += probs[idx[j]];
+        s.mean += router.renorm ? dw[j] * w[j] : 0.0f;
+    }
+    s.chosen = router.renorm ? s.chosen : 1.0f;
+    if (!sigmoid)
+        return s;
+    s.all = 0;
+    for (size_t e = threadIdx.x % LANES; e < router.experts; e += LANES)
+        s.all += probs[e];
+    s.all = cu_warp_sum(s.all) + LEAST;
+    for (size_t e = threadIdx.x % LANES; e < router.experts && dshare; e += LANES)
+        s.shared += dshare[e] * (probs[e] / s.all);
+    s.shared = cu_warp_sum(s.shared);
+    return s;
 }
 
 /* The gradient of the row's probability of expert E. */
-static __device__ __forceinline__ float
-dprob(const float *dw, const float *dprobs, const int32_t *idx, int k, int e, float mean, float by)
+static __device__ __forceinline__ float dprob(const struct kn_router &router,
+                                              const struct row_sums &s, const float *dw,
+                                              const float *dshare, const int32_t *idx, int e)
 {
-    float dp = dprobs ? dprobs[e] : 0.0f;
+    float dp = dshare ? (dshare[e] - s.shared) / s.all : 0.0f;
 
-    for (int j = 0; j < k; j++)
+    for (size_t j = 0; j < router.k; j++)
         if (idx[j] == e)
-            dp += (dw[j] - mean) * by;
+            dp += (router.scale * dw[j] - s.mean) / s.chosen;
     return dp;
 }
 
-/* w_j = p_j / S over the chosen, so dp_j = (dw_j - sum_i dw_i w_i) / S; then dl = p (dp - sum p
- * dp). Without RENORM, S is 1 and w_j is p_j. */
 static __global__ void CU_BOUNDS(WARPS *LANES)
-    router_bwd(float *dlogits, const float *dw, const float *dprobs, const float *probs,
-               const int32_t *idx, const float *w, size_t rows, int experts, int k, bool renorm)
+    router_bwd(const struct kn_router router, float *dlogits, const float *dw, const float *dshare,
+               const float *probs, const int32_t *idx, const float *w, size_t rows)
 {
     size_t row = row_of_warp();
-    int lane = (int)threadIdx.x % LANES;
-    float sum = 0, mean = 0, inner = 0, by;
+    int lane = (int)threadIdx.x % LANES, experts = (int)router.experts;
+    float inner = 0;
+    struct row_sums s;
 
     if (row >= rows)
         return;
-    dlogits += row * (size_t)experts;
-    probs += row * (size_t)experts;
-    if (dprobs)
-        dprobs += row * (size_t)experts;
-    idx += row * (size_t)k;
-    w += row * (size_t)k;
-    dw += row * (size_t)k;
-    for (int j = 0; j < k; j++) {
-        sum += probs[idx[j]];
-        mean += dw[j] * w[j];
-    }
-    by = renorm ? 1.0f / sum : 1.0f;
-    mean = renorm ? mean : 0.0f;
-    for (int e = lane; e < experts; e += LANES)
-        inner += probs[e] * dprob(dw, dprobs, idx, k, e, mean, by);
+    dlogits += row * router.experts;
+    probs += row * router.experts;
+    if (dshare)
+        dshare += row * router.experts;
+    idx += row * router.k;
+    w += row * router.k;
+    dw += row * router.k;
+    s = sums_of(router, dw, dshare, probs, idx, w);
+    for (int e = lane; e < experts && router.score == KN_SOFTMAX; e += LANES)
+        inner += probs[e] * dprob(router, s, dw, dshare, idx, e);
     inner = cu_warp_sum(inner);
-    for (int e = lane; e < experts; e += LANES)
-        dlogits[e] = probs[e] * (dprob(dw, dprobs, idx, k, e, mean, by) - inner);
+    for (int e = lane; e < experts; e += LANES) {
+        float dp = dprob(router, s, dw, dshare, idx, e), p = probs[e];
+
+        dlogits[e] = router.score == KN_SIGMOID ? p * (1.0f - p) * dp : p * (dp - inner);
+    }
 }
 
-extern "C" void cu_router_bwd(struct kn_pool *pool, float *dlogits, const float *dw,
-                              const float *dprobs, const float *probs, const int32_t *idx,
-                              const float *w, size_t rows, size_t experts, size_t k, bool renorm)
+extern "C" void cu_router_bwd(struct kn_pool *pool, const struct kn_router *router, float *dlogits,
+                              const float *dw, const float *dshare, const float *probs,
+                              const int32_t *idx, const float *w, size_t rows)
 {
     if (rows == 0)
         return;
     CU_LAUNCH(router_bwd, (unsigned)cu_blocks(rows, WARPS), WARPS * LANES, 0, cu_stream_of(pool),
-              dlogits, dw, dprobs, probs, idx, w, rows, (int)experts, (int)k, renorm);
+              *router, dlogits, dw, dshare, probs, idx, w, rows);
 }

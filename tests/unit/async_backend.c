@@ -187,6 +187,55 @@ void async_attn_part_bwd(struct kn_pool *p, const struct kn_attn *a,
                  sizeof(struct attn_part_bwd_args));
 }
 
+struct router_fwd_args {
+    struct kn_router router;
+    float *probs;
+    int32_t *idx;
+    float *w;
+    const float *logits;
+    size_t rows;
+};
+
+static void run_router_fwd(const void *args)
+{
+    const struct router_fwd_args *c = args;
+
+    kn_host_router_fwd(NULL, &c->router, c->probs, c->idx, c->w, c->logits, c->rows);
+}
+
+void async_router_fwd(struct kn_pool *p, const struct kn_router *router, float *probs, int32_t *idx,
+                      float *w, const float *logits, size_t rows)
+{
+    async_launch(p, run_router_fwd, &(struct router_fwd_args){*router, probs, idx, w, logits, rows},
+                 sizeof(struct router_fwd_args));
+}
+
+struct router_bwd_args {
+    struct kn_router router;
+    float *dlogits;
+    const float *dw, *dshare, *probs;
+    const int32_t *idx;
+    const float *w;
+    size_t rows;
+};
+
+static void run_router_bwd(const void *args)
+{
+    const struct router_bwd_args *c = args;
+
+    kn_host_router_bwd(NULL, &c->router, c->dlogits, c->dw, c->dshare, c->probs, c->idx, c->w,
+                       c->rows);
+}
+
+void async_router_bwd(struct kn_pool *p, const struct kn_router *router, float *dlogits,
+                      const float *dw, const float *dshare, const float *probs, const int32_t *idx,
+                      const float *w, size_t rows)
+{
+    async_launch(p, run_router_bwd,
+                 &(struct router_bwd_args){*router, dlogits, dw, dshare, probs, idx, w, rows},
+                 sizeof(struct router_bwd_args));
+}
+
 struct adamw_args {
     struct kn_adamw h;
     float *w;

@@ -37,13 +37,15 @@ static void unpermuting_what_was_permuted_gives_k_times_the_rows(void **state)
 static void the_router_gives_a_distribution_and_its_gradient_sums_to_zero(void **state)
 {
     static float logits[ROWS * E], probs[ROWS * E], w[ROWS * K], dw[ROWS * K], dl[ROWS * E];
+    const struct kn_router router = {
+        .experts = E, .k = K, .renorm = true, .scale = 1, .groups = 1, .met = 1};
     int32_t idx[ROWS * K];
 
     (void)state;
     fill(logits, ROWS * E, 2);
     fill(dw, ROWS * K, 3);
-    kn_router_fwd(NULL, probs, idx, w, logits, ROWS, E, K, true);
-    kn_router_bwd(NULL, dl, dw, NULL, probs, idx, w, ROWS, E, K, true);
+    kn_router_fwd(NULL, &router, probs, idx, w, logits, ROWS);
+    kn_router_bwd(NULL, &router, dl, dw, NULL, probs, idx, w, ROWS);
     for (size_t r = 0; r < ROWS; r++) {
         double p = 0, top = 0, g = 0, size = 0;
 
