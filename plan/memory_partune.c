@@ -13,12 +13,13 @@
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",    "grad",    "master",     "moment1",   "moment2",  "slot",     "grad_slot",
-    "act_in",    "act_out", "grad_ring",  "scratch",   "gather",   "partial",  "dh",
-    "dx2",       "dao",     "dqkv",       "attn",      "ring_kv",  "ring_dkv", "ring_sum",
-    "xf",        "hf",      "rrmsf",      "xent",      "logits",   "moe_send", "moe_recv",
-    "moe_part",  "moe_dea", "moe_router", "moe_stats", "moe_pool", "tokens",   "rope",
-    "positions", "coll_tp", "coll_dp",    "coll_edp",  "muon",     "kernel",
+    "weight",    "grad",     "master",    "moment1",    "moment2",   "balance",  "slot",
+    "grad_slot", "act_in",   "act_out",   "grad_ring",  "scratch",   "gather",   "partial",
+    "dh",        "dx2",      "dao",       "dqkv",       "attn",      "ring_kv",  "ring_dkv",
+    "ring_sum",  "xf",       "hf",        "rrmsf",      "xent",      "logits",   "moe_send",
+    "moe_recv",  "moe_part", "moe_dea",   "moe_router", "moe_stats", "moe_pool", "moe_load",
+    "tokens",    "rope",     "positions", "coll_tp",    "coll_dp",   "coll_edp", "muon",
+    "kernel",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -225,6 +226,7 @@ static void build_muon(struct build *build)
 
 static void build_state(struct build *build)
 {
+    const struct pl_moe *moe = &build->model->moe;
     struct pl_param_sizes n = sizes_of(build);
 
     add1(build, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.weight * build->dims.elem);
@@ -235,6 +237,9 @@ static void build_state(struct build *build)
     add1(build, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER,
          second_moments(build->workload->optimizer, n.state, n.adam) * 4);
     build_muon(build);
+    if (moe->balance_bias)
+        add1(build, PL_BUF_BALANCE, PL_MEM_OPTIMIZER,
+             (uint64_t)build->layers.moe * build->dims.experts * sizeof(float));
 }
 
 static uint64_t slot_bytes(const struct build *build, int chunk)
@@ -366,6 +371,20 @@ static void build_head(struct build *build)
     add1(build, PL_BUF_LOGITS, PL_MEM_LOGITS, dims->rows * dims->vocab * dims->elem);
 }
 
+static void build_moe(struct build *build)
+{
+    const struct pl_dims *dims = &build->dims;
+
+    add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE,
+         dims->expert_rows * dims->expert_ffn * dims->elem);
+    add1(build, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
+         (2 * dims->local_rows * dims->experts + dims->choices) * 4);
+    add1(build, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
+         2 * (uint64_t)build->layout->micro_batch * dims->experts * 4);
+    add1(build, PL_BUF_MOE_LOAD, PL_MEM_WORKSPACE,
+         (uint64_t)build->layers.moe * dims->experts * (sizeof(double) + sizeof(float)));
+}
+
 /* What layers work in. */
 static void build_layers(struct build *build)
 {
@@ -387,13 +406,8 @@ static void build_layers(struct build *build)
         add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
              (uint64_t)pl_rope_tables(build->model) * dims->seq *
                  (uint64_t)pl_rotary_dim(build->model) * 4);
-    if (build->layers.moe) {
-        add1(build, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, dims->expert_rows * dims->expert_ffn * e);
-        add1(build, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
-             (2 * dims->local_rows * dims->experts + dims->choices) * 4);
-        add1(build, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
-             2 * (uint64_t)layout->micro_batch * dims->experts * 4);
-    }
+    if (build->layers.moe)
+        build_moe(build);
 }
 
 static void build_workspace(struct build *build)

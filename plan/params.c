@@ -462,6 +462,7 @@ static void param_name(struct pl_param *param)
         [PL_T_FINAL_NORM] = "model.norm.weight",
         [PL_T_FINAL_NORM_BIAS] = "model.norm.bias",
         [PL_T_HEAD] = "lm_head.weight",
+        [PL_T_BALANCE] = "block_sparse_moe.gate.e_score_correction_bias",
     };
     size_t n = sizeof(param->name);
 
@@ -496,6 +497,37 @@ static void window_choose(struct pl_place *place, const struct pl_store *store, 
     place->at = store->window_at[kind] + (uint64_t)place->window * store->window_count[kind];
 }
 
+/* Biases of the choice of experts, layer by layer. */
+static void add_fixed(struct pl_params *params, const struct pl_model *model,
+                      const struct pl_layout *layout, int stage)
+{
+    uint64_t experts = (uint64_t)model->moe.experts;
+    int cap = params->n;
+
+    for (int c = 0; c < layout->vp && pl_model_is_moe(model) && model->moe.balance_bias; c++) {
+        int first, n = pl_stage_layers(&first, layout, model->layers, stage, c);
+
+        for (int i = first; i < first + n; i++) {
+            if (!pl_layer_is_moe(model, i))
+                continue;
+            MEM_GROW(params->p, params->n + params->fixed, cap);
+            params->p[params->n + params->fixed] =
+                (struct pl_param){.tensor = PL_T_BALANCE,
+                                  .layer = i,
+                                  .expert = -1,
+                                  .dims = 1,
+                                  .shape = {experts, 1},
+                                  .split = -1,
+                                  .local = {experts, 1},
+                                  .valid = experts,
+                                  .offset = (uint64_t)params->fixed * experts,
+                                  .count = experts,
+                                  .bucket = -1};
+            params->fixed++;
+        }
+    }
+}
+
 static void walk_all(struct pl_params *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int rank, bool counting)
 {
@@ -524,7 +556,8 @@ void pl_params_build(struct pl_params *ret, const struct pl_model *model,
 {
     assert(rank >= 0 && rank < layout->world);
     walk_all(ret, model, layout, rank, false);
-    for (int i = 0; i < ret->n; i++)
+    add_fixed(ret, model, layout, pl_axis_coord(layout, PL_PP, rank));
+    for (int i = 0; i < ret->n + ret->fixed; i++)
         param_name(&ret->p[i]);
     for (int i = 0; i < ret->nbuckets; i++) {
         struct pl_bucket *bucket = &ret->bucket[i];

@@ -50,6 +50,7 @@ enum pl_tensor {
     PL_T_DOWN_BIAS,
     PL_T_Q_NORM, /* of each head of the queries, of the keys */
     PL_T_K_NORM,
+    PL_T_BALANCE, /* bias of the choice of experts, which no gradient moves */
     PL_TENSORS
 };
 
@@ -143,6 +144,9 @@ struct pl_store {
 struct pl_params {
     struct pl_param *p;
     int n;
+    /* Rows behind the n: vectors that no gradient moves, of no bucket. They are fp32, whole on each
+     * rank of their stage, and `offset` counts the elements of a buffer of their own. */
+    int fixed;
     struct pl_bucket *bucket;
     int nbuckets;
     uint64_t count; /* flat elements */
@@ -319,7 +323,8 @@ enum pl_buf {
     PL_BUF_MASTER,
     PL_BUF_MOMENT1,
     PL_BUF_MOMENT2,
-    PL_BUF_SLOT, /* (chunk, slot): saved activations of a micro-batch, layer after layer; on the
+    PL_BUF_BALANCE, /* (layers with experts, experts) float: biases of the choice, or absent */
+    PL_BUF_SLOT,    /* (chunk, slot): saved activations of a micro-batch, layer after layer; on the
                   * last virtual stage then the gradient of its output */
     PL_BUF_GRAD_SLOT, /* (chunk, slot): gradients between the halves of a split backward pass */
     PL_BUF_ACT_IN,    /* (0, i): input of a stage received ahead of time, with overlap_p2p */
@@ -348,6 +353,8 @@ enum pl_buf {
     PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */
+    PL_BUF_MOE_LOAD,   /* (layers with experts, experts) double, then float: choices in the steps
+                        * that are counted, and in this one */
     PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
     PL_BUF_ROPE,       /* for each table 2 x (seq / cp, rotated elements of a head / 2) float */
     PL_BUF_POSITIONS,  /* (rows) int32, with learned positions, first stage */
@@ -380,7 +387,8 @@ enum {
     PL_MAX_HEAD_DIM = 256,
     PL_MAX_THREADS = 256,
     PL_MAX_CHUNKS = 256,
-    PL_MAX_EXPERTS = 3000
+    PL_MAX_EXPERTS = 3000,
+    PL_MAX_GROUPS = 64
 };
 
 /*

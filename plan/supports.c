@@ -41,6 +41,7 @@ static void bundled_limits(struct pl_check *check)
         {model->moe.expert_ffn / layout->etp, PL_MAX_FFN, "expert_ffn"},
         {model->moe.shared_ffn / layout->tp, PL_MAX_FFN, "shared_ffn"},
         {model->moe.experts / layout->ep, PL_MAX_EXPERTS, "experts"},
+        {model->moe.n_group, PL_MAX_GROUPS, "n_group"},
         {layout->vp, PL_MAX_CHUNKS, "vp"},
         {layout->threads, PL_MAX_THREADS, "threads"},
     };

@@ -35,7 +35,7 @@ void tr_archive_whole(struct pl_params *ret, const struct pl_model *model)
 
 const struct pl_param *tr_archive_param(const struct pl_params *all, const char *name)
 {
-    for (int i = 0; i < all->n; i++)
+    for (int i = 0; i < all->n + all->fixed; i++)
         if (!strcmp(all->p[i].name, name))
             return &all->p[i];
     return NULL;
@@ -61,6 +61,12 @@ static bool is_wanted(const struct wanted *wanted, const struct pl_param *param,
     return true;
 }
 
+/* Rows of ALL that have a tensor with SUFFIX: state is of what gradients move. */
+static int rows(const struct pl_params *all, const char *suffix)
+{
+    return *suffix ? all->n : all->n + all->fixed;
+}
+
 /* How many files of at most SPLIT bytes hold all tensors, none of them divided. */
 static int count_files(const struct wanted *wanted, enum tr_dtype dtype, uint64_t split)
 {
@@ -68,7 +74,7 @@ static int count_files(const struct wanted *wanted, enum tr_dtype dtype, uint64_
     int n = 1;
 
     for (const char *const *suffix = wanted->suffix; *suffix; suffix++)
-        for (int i = 0; i < wanted->all->n; i++) {
+        for (int i = 0; i < rows(wanted->all, *suffix); i++) {
             uint64_t b = param_bytes(&wanted->all->p[i], dtype);
 
             if (!is_wanted(wanted, &wanted->all->p[i], *suffix))
@@ -111,7 +117,7 @@ static void describe(struct tr_archive *archive, const char *folder, const char 
 
     s = next_file(archive, folder, base, i, n);
     for (const char *const *suffix = wanted->suffix; *suffix; suffix++)
-        for (int k = 0; k < wanted->all->n; k++) {
+        for (int k = 0; k < rows(wanted->all, *suffix); k++) {
             const struct pl_param *p = &wanted->all->p[k];
 
             if (!is_wanted(wanted, p, *suffix))

@@ -166,6 +166,7 @@ static int check_init(const struct tr_config *config, struct err *error)
     if (pl_model_is_moe(&m)) { /* Mixtral has one width: that of a dense layer means nothing */
         m.moe.aux_loss = config->model.moe.aux_loss;
         m.moe.aux_loss_coef = config->model.moe.aux_loss_coef;
+        m.moe.force_balance = config->model.moe.force_balance;
         m.ffn = config->model.ffn;
     }
     theirs = pl_model_json(&m);

@@ -299,6 +299,23 @@ static double measured(const struct tr_summary *summary, double value)
     return summary->steps ? value : (double)NAN;
 }
 
+static void add_experts(struct str *s, const struct tr_summary *summary)
+{
+    if (!summary->moe_layers) {
+        str_add(s, ",\"experts\":null");
+        return;
+    }
+    str_add(s, ",\"experts\":{\"imbalance\":");
+    add_number(s, measured(summary, summary->imbalance));
+    str_add(s, ",\"layers\":[");
+    for (int i = 0; i < summary->moe_layers; i++) {
+        if (i)
+            str_addc(s, ',');
+        add_number(s, measured(summary, summary->uneven[i]));
+    }
+    str_add(s, "]}");
+}
+
 void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
 {
     struct str *s;
@@ -328,6 +345,7 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
     str_addc(s, '}');
     field(s, "loss_first", summary->loss_first);
     field(s, "loss_last", summary->loss_last);
+    add_experts(s, summary);
     field_text(s, "ended", summary->ended);
     end(ev);
     if (summary->steps)
@@ -338,6 +356,9 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
             summary->steps, summary->loss_first, summary->loss_last);
     else
         say(ev, "no step was measured");
+    if (summary->steps && summary->moe_layers)
+        say(ev, "experts: the most used one of a layer had %.2f times the mean, of %d layers",
+            summary->imbalance, summary->moe_layers);
     say(ev, "memory: %s at most on rank %d, %s planned",
         str_human_bytes(a, summary->measured->total), summary->measured->rank,
         str_human_bytes(b, summary->planned->total));

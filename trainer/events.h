@@ -110,6 +110,11 @@ struct tr_summary {
     double resident_growth_bytes; /* growth of resident memory after MPI_Init, worst rank; NaN
                                      unknown */
     double loss_first, loss_last;
+    /* Choices of the most used expert over the mean of its layer, in the measured steps: of each
+     * layer with experts, and their mean. moe_layers 0: a dense model. */
+    double imbalance;
+    const double *uneven; /* (moe_layers) */
+    int moe_layers;
     const char *ended; /* "ci", "max_steps", "steps", "timeout" */
 };
 

@@ -40,8 +40,9 @@ static const char *const model_words[] = {"name",
                                           "rope_theta_local",
                                           NULL};
 static const char *const moe_words[] = {
-    "experts",         "top_k",      "expert_ffn", "aux_loss",     "aux_loss_coef",
-    "capacity_factor", "shared_ffn", "every",      "dense_layers", NULL};
+    "experts",       "top_k",           "expert_ffn", "aux_loss",
+    "aux_loss_coef", "capacity_factor", "shared_ffn", "every",
+    "dense_layers",  "force_balance",   NULL};
 
 static int refuse_others(const json_t *json, const char *const *words, const char *under,
                          struct err *error)

@@ -216,7 +216,7 @@ void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct
 
     tr_archive_whole(&all, model);
     *ret = (struct pl_params){0};
-    for (int i = 0; i < all.n; i++) {
+    for (int i = 0; i < all.n + all.fixed; i++) {
         struct tr_hf_place place;
         struct pl_param *tensor;
 

@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "trainer/balance.h"
 #include "trainer/optim_parts.h"
 
 #include <assert.h>
@@ -112,6 +113,7 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
         fn = tr_lamb_begin(&update);
     if (rank->workload.optimizer == PL_MUON)
         fn = tr_muon_begin(&update);
+    tr_balance_step(rank);
     /* A lane gathers in the order of asking: what the next step needs first comes first. */
     each_bucket(&update, true, fn);
     each_bucket(&update, false, fn);

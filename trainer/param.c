@@ -179,6 +179,9 @@ void tr_params_init(struct tr_params *params, const struct pl_model *model, uint
     memset(params->m, 0, params->table.state_count * sizeof(*params->m));
     if (params->v)
         memset(params->v, 0, second_moments(params) * sizeof(*params->v));
+    for (int i = params->table.n; i < params->table.n + params->table.fixed; i++)
+        memset(params->balance + params->table.p[i].offset, 0,
+               params->table.p[i].count * sizeof(*params->balance));
     for (int i = 0; i < params->table.n; i++) {
         tr_stop_check();
         init_one(params, i, model, seed);

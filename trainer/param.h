@@ -29,6 +29,7 @@ struct tr_params {
     /* (table.n) with muon: element of v that the first one of this rank's state of the parameter
      * has; NULL: v is as m */
     uint64_t *v_at;
+    float *balance; /* the table's fixed rows; NULL without any */
 };
 
 /* Weight and gradient slice of parameter INDEX of the table, row-major (local[0], local[1]), where

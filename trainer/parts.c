@@ -102,6 +102,22 @@ static void add_weight(struct list *list, const struct tr_params *params, int in
     part->save = save;
 }
 
+/* Every rank of a stage has all of them. */
+static void add_fixed(struct list *list, const struct tr_params *params,
+                      const struct pl_layout *layout)
+{
+    bool first = pl_axis_coord(layout, PL_TP, params->rank) == 0 &&
+                 pl_axis_coord(layout, PL_DP_CP, params->rank) == 0;
+
+    for (int i = params->table.n; i < params->table.n + params->table.fixed; i++) {
+        struct tr_part *part = add(list, &params->table.p[i], TR_PART_WEIGHT);
+
+        part->dtype = TR_F32;
+        part->data = params->balance + params->table.p[i].offset;
+        part->save = first;
+    }
+}
+
 struct tr_part *tr_parts(size_t *ret_count, const struct tr_params *params,
                          const struct pl_layout *layout, bool with_state)
 {
@@ -118,6 +134,7 @@ struct tr_part *tr_parts(size_t *ret_count, const struct tr_params *params,
         if (with_state)
             add_state(&list, params, i, slice && b->copy == 0);
     }
+    add_fixed(&list, params, layout);
     *ret_count = list.count;
     return list.part;
 }

@@ -9,6 +9,7 @@
 _Static_assert((int)KN_SCRATCH_BYTES == (int)PL_KERNEL_SCRATCH,
                "the plan counts the kernels' scratch");
 _Static_assert((int)KN_MAX_HEAD_DIM == (int)PL_MAX_HEAD_DIM, "the plan refuses wider heads");
+_Static_assert((int)KN_MAX_GROUPS == (int)PL_MAX_GROUPS, "the plan refuses more groups");
 _Static_assert(TR_TAG_POOL + PL_MAX_CHUNKS <= TR_TAG_ACT &&
                    TR_TAG_ACT + PL_MAX_CHUNKS <= TR_TAG_GRAD &&
                    TR_TAG_GRAD + PL_MAX_CHUNKS <= TR_TAG_POOL_BACK &&
@@ -40,6 +41,7 @@ static void params_init(struct tr_rank *rank)
     t->master = tr_device_get(&rank->device, PL_BUF_MASTER, 0, 0);
     t->m = tr_device_get(&rank->device, PL_BUF_MOMENT1, 0, 0);
     t->v = tr_device_get(&rank->device, PL_BUF_MOMENT2, 0, 0);
+    t->balance = tr_device_get(&rank->device, PL_BUF_BALANCE, 0, 0);
     assert(tr_device_bytes(&rank->device, PL_BUF_WEIGHT) >= t->table.weight.count * rank->d.elem);
     assert(tr_device_bytes(&rank->device, PL_BUF_GRAD) >= t->table.grad.count * sizeof(*t->grad));
     assert(tr_device_bytes(&rank->device, PL_BUF_MOMENT1) >= t->table.state_count * sizeof(*t->m));
@@ -60,6 +62,9 @@ static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
 
     layer->global = global;
     layer->moe = pl_layer_is_moe(&rank->model, global);
+    layer->moe_index = layer->moe ? rank->moe_here++ : -1;
+    if (layer->moe && t->balance)
+        layer->balance = t->balance + (uint64_t)layer->moe_index * rank->d.experts;
     layer->acts = &rank->acts[layer->moe];
     layer->norm1.scale = weight(t, PL_T_NORM1, global, -1);
     layer->norm1.bias = weight(t, PL_T_NORM1_BIAS, global, -1);
@@ -202,6 +207,9 @@ static void work_init(struct tr_rank *rank)
     w->moe_router = tr_device_get(d, PL_BUF_MOE_ROUTER, 0, 0);
     w->moe_stats = tr_device_get(d, PL_BUF_MOE_STATS, 0, 0);
     w->moe_pool = tr_device_get(d, PL_BUF_MOE_POOL, 0, 0);
+    w->moe_total = tr_device_get(d, PL_BUF_MOE_LOAD, 0, 0);
+    if (w->moe_total)
+        w->moe_load = (float *)(w->moe_total + (uint64_t)rank->moe_here * rank->d.experts);
     for (int i = 0; i < PL_ACT_OUTS; i++)
         w->act_out[i] = tr_device_get(d, PL_BUF_ACT_OUT, 0, i);
     for (int i = 0; i < PL_ACT_INS; i++)
@@ -397,4 +405,14 @@ void tr_rank_done(struct tr_rank *rank)
     kn_pool_free(rank->pool);
     tr_device_done(&rank->device);
     *rank = (struct tr_rank){0};
+}
+
+uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k)
+{
+    const struct pl_layout *l = &rank->layout;
+    int dp = pl_axis_coord(l, PL_DP, rank->rank);
+
+    assert(mb >= 0 && mb < rank->d.microbatches && k >= 0 && k < l->micro_batch);
+    assert(rank->d.microbatches * l->dp * l->micro_batch == rank->workload.global_batch);
+    return ((uint64_t)mb * (uint64_t)l->dp + (uint64_t)dp) * (uint64_t)l->micro_batch + (uint64_t)k;
 }

@@ -32,6 +32,7 @@ struct tr_norm {
 struct tr_layer {
     int global; /* number in the model */
     bool moe;
+    int moe_index; /* among the rank's layers with experts; -1: it has none */
     int bucket[2]; /* of its matrices and of its experts, where these use windows; else -1 */
     const struct pl_acts *acts;
     uint64_t at;              /* of the layer's saved activations in a slot, bytes */
@@ -44,6 +45,7 @@ struct tr_layer {
     struct tr_weight qkv_bias, o_bias, gu_bias, down_bias; /* NULL: none */
     struct tr_weight q_norm, k_norm;                       /* (head_dim); NULL: none */
     struct tr_weight router;                               /* (experts, hidden) */
+    const float *balance;    /* (experts) bias of the choice; NULL: none */
     struct tr_weight expert; /* local_experts x (w1 (f, hidden), w3 (f, hidden), w2 (hidden, f)) */
 };
 
@@ -65,7 +67,9 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     float *ring_dkv[PL_RING_DKVS], *ring_sum;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
     float *rrmsf, *xent, *moe_router, *moe_stats;
-    double *moe_pool; /* NULL but for the "huggingface" loss */
+    double *moe_pool;  /* NULL but for the "huggingface" loss */
+    double *moe_total; /* (moe_here, experts) choices in the steps that are counted */
+    float *moe_load;   /* (moe_here, experts) choices in this step */
     char *act_out[PL_ACT_OUTS], *act_in[PL_ACT_INS], *grad_ring[PL_GRAD_RINGS];
     int32_t *ids, *targets; /* (microbatches, rows) */
     int32_t *sample;        /* (seq + 1) */
@@ -108,7 +112,8 @@ struct tr_rank {
     int moe_nreq, moe_req_cap; /* of moe_req: while tokens travel, and room for */
     int moe_end[TR_MOE_PARTS]; /* the requests of the dispatch of each part end there */
     size_t attn_bytes;         /* of work.attn */
-    int moe_layers;            /* of the whole model */
+    int moe_layers, moe_here;  /* with experts: of the whole model, of this rank */
+    bool moe_counts;           /* the choices of this step are added to work.moe_total */
     double loss_sum; /* of this step on this rank: cross-entropy over tokens, last stage only */
     double aux_sum;  /* load-balancing loss, added over this rank's pools (enum pl_aux_loss) */
 };
@@ -121,6 +126,9 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
                  const struct pl_workload *workload, uint64_t budget, tr_fail_fn *fail,
                  struct err *error);
 void tr_rank_done(struct tr_rank *rank);
+
+/* Sample k of this rank's micro-batch MB is number `tr_sample_index` of the step's global batch. */
+uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k);
 
 /* Activation ACT of LAYER in SLOT, wherever the layout keeps it. */
 static inline void *tr_act(const struct tr_rank *rank, const struct tr_layer *layer, char *slot,

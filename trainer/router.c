@@ -1,6 +1,6 @@
 /*
- * The router of a layer with experts: softmax, top k, renormalized (Mixtral), and the
- * load-balancing loss, of which enum pl_aux_loss says what is pooled and what averaged.
+ * The router of a layer with experts: scores by a softmax or by sigmoids, the top k, perhaps of the
+ * best groups and by a bias, their weights (struct kn_router), and the load-balancing loss, of which enum pl_aux_loss says what is pooled and what averaged.
  *
  * Choices are not differentiated, so the gradient by the probability of expert e of one token is
  * the same for all tokens of a pool: scale() x the pool's choices of e. A pool lies in one
@@ -9,9 +9,25 @@
  * So the loss depends on the layout by its micro-batch alone, and "sequence" not even by that.
  */
 #include "base/base.h"
+#include "trainer/balance.h"
 #include "trainer/layer.h"
 
 #include <assert.h>
+
+static bool sigmoid(const struct tr_rank *rank)
+{
+    return rank->model.moe.router == PL_ROUTER_SIGMOID;
+}
+
+/* What the scores P (experts) are to be multiplied by to add up to 1. */
+static float to_share(const struct tr_rank *rank, const float *p)
+{
+    double sum = 1e-20; /* as the kernels have it */
+
+    for (uint64_t j = 0; j < rank->d.experts && sigmoid(rank); j++)
+        sum += (double)p[j];
+    return sigmoid(rank) ? (float)(1 / sum) : 1.0f;
+}
 
 /* Choices and probabilities by sequence, over this rank's rows, then over tp and cp. */
 static void stats(struct tr_rank *rank, const float *probs, const int32_t *idx, float *count,
@@ -27,11 +43,12 @@ static void stats(struct tr_rank *rank, const float *probs, const int32_t *idx, 
     memset(count, 0, 2 * n * sizeof(*count)); /* psum follows */
     for (uint64_t i = 0; i < d->local_rows; i++) {
         uint64_t s = (row0 + i) / seq;
+        float by = to_share(rank, probs + i * e);
 
         for (uint64_t j = 0; j < d->top_k; j++)
             count[s * e + (uint64_t)idx[i * d->top_k + j]] += 1.0f;
         for (uint64_t j = 0; j < e; j++)
-            psum[s * e + j] += probs[i * e + j];
+            psum[s * e + j] += by * probs[i * e + j];
     }
     was = tr_phase(&rank->clock, TR_PHASE_TP);
     if (rank->layout.sp)
@@ -129,17 +146,19 @@ static void pool(struct tr_rank *rank, float *count, const float *psum, bool fir
 }
 
 /* What the kernels are told of the model's router. */
-static struct kn_router router_of(const struct tr_rank *rank)
+static struct kn_router router_of(const struct tr_rank *rank, const struct tr_layer *layer)
 {
     const struct pl_moe *moe = &rank->model.moe;
 
     return (struct kn_router){.experts = rank->d.experts,
                               .k = rank->d.top_k,
-                              .score = KN_SOFTMAX,
+                              .score = sigmoid(rank) ? KN_SIGMOID : KN_SOFTMAX,
                               .renorm = moe->topk_norm,
-                              .scale = 1,
-                              .groups = 1,
-                              .met = 1};
+                              .dealt = moe->force_balance,
+                              .scale = (float)moe->scaling,
+                              .groups = (size_t)moe->n_group,
+                              .met = (size_t)moe->topk_group,
+                              .bias = layer->balance};
 }
 
 void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count)
@@ -149,7 +168,7 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     float *logits = rank->work.moe_router, *freq = rank->work.moe_stats, *psum = freq + n;
     float *probs = tr_act(rank, layer, slot, PL_ACT_PROBS);
     int32_t *idx = tr_act(rank, layer, slot, PL_ACT_IDX);
-    struct kn_router router = router_of(rank);
+    struct kn_router router = router_of(rank, layer);
     struct kn_gemm g = {.m = d->local_rows,
                         .n = d->experts,
                         .k = d->hidden,
@@ -164,9 +183,13 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                         .bt = rank->type};
 
     kn_gemm(rank->pool, &g);
+    if (router.dealt)
+        tr_balance_deal(rank, layer, &router, idx);
     kn_router_fwd(rank->pool, &router, probs, idx, tr_act(rank, layer, slot, PL_ACT_W), logits,
                   d->local_rows);
     stats(rank, probs, idx, freq, psum);
+    if (count)
+        tr_balance_count(rank, layer, freq);
     pool(rank, freq, psum, count);
     memcpy(tr_act(rank, layer, slot, PL_ACT_FREQ), freq, n * sizeof(*freq));
     if (count && rank->routed)
@@ -196,7 +219,7 @@ void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     const struct pl_dims *d = &rank->d;
     uint64_t e = d->experts;
     float *dlogits = rank->work.moe_router, *dshare = dlogits + d->local_rows * e;
-    struct kn_router router = router_of(rank);
+    struct kn_router router = router_of(rank, layer);
     struct kn_gemm gw = {.m = e,
                          .n = d->hidden,
                          .k = d->local_rows,

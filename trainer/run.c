@@ -9,6 +9,7 @@
 #include "trainer/run.h"
 #include "trainer/run_state.h"
 
+#include "trainer/balance.h"
 #include "trainer/fail.h"
 #include "trainer/hello.h"
 #include "trainer/parts.h"
@@ -303,6 +304,7 @@ static bool one_step(struct run *run)
     uint64_t step_ns;
 
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
+    r->moe_counts = run->step >= run->measured_from;
     tr_step_grads(&t, r, tr_stop_requested() ? 1.0 : 0.0);
     check_numbers(run, &t);
     assert(t.flag >= 0 && t.flag <= run->c->layout.world);
@@ -473,6 +475,7 @@ static void summarize(struct run *run)
     struct pl_memory planned, measured = {0};
     struct tr_stats s;
     double tokens = (double)c->workload.global_batch * c->workload.seq;
+    AUTO_FREE double *uneven = NULL;
     struct tr_summary t = {.warmup_steps = run->measured_from,
                            .planned = &planned,
                            .measured = &measured,
@@ -480,6 +483,11 @@ static void summarize(struct run *run)
                            .loss_last = run->loss_last,
                            .ended = run->ended};
 
+    if (run->r.moe_layers) {
+        t.moe_layers = run->r.moe_layers;
+        t.uneven = uneven = mem_alloc(sizeof(*uneven) * (size_t)t.moe_layers);
+        t.imbalance = tr_balance_uneven(uneven, &run->r);
+    }
     memory_totals(&measured, &t.resident_growth_bytes, run);
     worst_planned(&planned, run);
     tr_measure_stats(&s, &run->measure);

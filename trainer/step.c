@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "trainer/balance.h"
 #include "trainer/layer.h"
 #include "trainer/pipe.h"
 #include "trainer/ring.h"
@@ -6,16 +7,6 @@
 
 #include <assert.h>
 #include <math.h>
-
-uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k)
-{
-    const struct pl_layout *l = &rank->layout;
-    int dp = pl_axis_coord(l, PL_DP, rank->rank);
-
-    assert(mb >= 0 && mb < rank->d.microbatches && k >= 0 && k < l->micro_batch);
-    assert(rank->d.microbatches * l->dp * l->micro_batch == rank->workload.global_batch);
-    return ((uint64_t)mb * (uint64_t)l->dp + (uint64_t)dp) * (uint64_t)l->micro_batch + (uint64_t)k;
-}
 
 void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample)
 {
@@ -62,7 +53,9 @@ void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag)
 
     rank->loss_sum = rank->aux_sum = 0.0;
     tr_grads_zero(rank);
+    tr_balance_begin(rank);
     tr_pipe_run(rank);
+    tr_balance_end(rank);
     totals(rank, sums);
     sums[2] = flag;
     *ret = (struct tr_result){.norm = tr_grads_reduce(rank, sums, 3)};
@@ -88,6 +81,7 @@ void tr_step_logits(float *ret_logits, struct tr_rank *rank, int mb)
     char *slot = k->slot[0];
 
     assert(rank->layout.world == 1);
+    rank->mb = mb;
     tr_embed_fwd(rank, tr_act(rank, &k->layer[0], slot, PL_ACT_X), mb);
     for (int i = 0; i < k->n; i++)
         tr_layer_fwd(rank, &k->layer[i], slot,

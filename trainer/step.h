@@ -15,10 +15,7 @@ struct tr_result {
     double flag; /* sum over ranks of the FLAG given to tr_step_grads */
 };
 
-/* Sample k of this rank's micro-batch MB is number `tr_sample_index` of the step's global batch. */
-uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k);
-
-/* Store one sample of seq + 1 tokens as inputs and targets. */
+/* Store sample K of micro-batch MB (tr_sample_index), seq + 1 tokens, as inputs and targets. */
 void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample);
 
 /* That sample only fills its batch: it adds nothing to the loss. */

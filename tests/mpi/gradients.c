@@ -231,27 +231,65 @@ static void mlp(const struct ref *f, double *x, const double *from, int layer)
     }
 }
 
-/* Choices and weights of one token; the experts chosen get their weight, others 0. */
-static void route(double *w, double *p, const double *logits, int experts, int top_k)
+enum { LAYERS = 4, SEQUENCES = 2, EXPERTS = 8 };
+
+/* How many of the N numbers X are larger than x[of]. */
+static int above(const double *x, int n, int of)
 {
-    double sum = 0, chosen = 0;
+    int larger = 0;
 
-    for (int e = 0; e < experts; e++)
-        sum += p[e] = exp(logits[e]);
-    for (int e = 0; e < experts; e++) {
-        int above = 0;
-
-        p[e] /= sum;
-        for (int o = 0; o < experts; o++)
-            above += logits[o] > logits[e];
-        w[e] = above < top_k ? p[e] : 0;
-        chosen += w[e];
-    }
-    for (int e = 0; e < experts; e++)
-        w[e] /= chosen;
+    for (int i = 0; i < n; i++)
+        larger += x[i] > x[of];
+    return larger;
 }
 
-enum { LAYERS = 4, SEQUENCES = 2, EXPERTS = 8 };
+/* Experts outside of the best groups become -1: those with fewer than topk_group better ones by the
+ * sum of their best. */
+static void leave_groups(const struct pl_moe *moe, double *score)
+{
+    int each = moe->experts / moe->n_group, many = moe->top_k / moe->topk_group;
+    double sum[EXPERTS] = {0};
+
+    for (int e = 0; e < moe->experts; e++)
+        if (above(score + e / each * each, each, e % each) < (many < 1 ? 1 : many))
+            sum[e / each] += score[e];
+    for (int e = 0; e < moe->experts; e++)
+        if (above(sum, moe->n_group, e / each) >= moe->topk_group)
+            score[e] = -1;
+}
+
+/* Is expert E among those of token TOKEN? */
+static bool chosen(const struct pl_moe *moe, const double *score, int token, int e)
+{
+    for (int j = 0; moe->force_balance && j < moe->top_k; j++)
+        if ((token * moe->top_k + j) % moe->experts == e)
+            return true;
+    return !moe->force_balance && above(score, moe->experts, e) < moe->top_k;
+}
+
+/* Weights of one token's experts, 0 of those that are not chosen, and each one's share of the
+ * scores. BIAS (NULL: none) is added for the choice. */
+static void route(double *w, double *share, const double *logits, const struct pl_moe *moe,
+                  const float *bias, int token)
+{
+    bool sigmoid = moe->router == PL_ROUTER_SIGMOID;
+    double sum = 0, all = 0, s[EXPERTS], score[EXPERTS];
+
+    for (int e = 0; e < moe->experts; e++)
+        sum += s[e] = sigmoid ? 1 / (1 + exp(-logits[e])) : exp(logits[e]);
+    for (int e = 0; e < moe->experts; e++) {
+        share[e] = s[e] / sum;
+        s[e] = sigmoid ? s[e] : share[e];
+        score[e] = s[e] + (bias ? (double)bias[e] : 0);
+    }
+    leave_groups(moe, score);
+    for (int e = 0; e < moe->experts; e++) {
+        w[e] = chosen(moe, score, token, e) ? s[e] : 0;
+        all += w[e];
+    }
+    for (int e = 0; e < moe->experts; e++)
+        w[e] *= moe->scaling / (moe->topk_norm ? all : 1);
+}
 
 /* Choices that fell on each expert and its probabilities, added over a sequence's tokens in a
  * layer. */
@@ -265,6 +303,7 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
                 bool fix)
 {
     const struct pl_model *m = &f->r->model;
+    const float *bias = f->r->params.balance; /* all layers have experts where one is used */
     int ne = m->moe.experts;
     double n[256], logits[64], w[64], p[64];
 
@@ -272,7 +311,7 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
     for (int r = 0; r < f->rows; r++) {
         norm(f, n, from + r * f->h, PL_T_NORM2, PL_T_NORM2_BIAS, layer);
         matvec(logits, weight(f, PL_T_ROUTER, layer, -1), n, ne, f->h);
-        route(w, p, logits, ne, m->moe.top_k);
+        route(w, p, logits, &m->moe, bias ? bias + layer * ne : NULL, r + layer);
         for (int e = 0; e < ne; e++) {
             g->psum[layer][r / f->seq][e] += p[e];
             if (fix && w[e] > 0)
@@ -451,6 +490,8 @@ static void run(const char *name, const char *model, enum pl_aux_loss aux,
     for (uint64_t i = 0; i < r.params.table.count;
          i++) /* livelier than a start: norms differ from 1 */
         lively((float *)r.params.weight + i, i);
+    for (int i = 0; r.params.balance && i < r.moe_here * m.moe.experts; i++)
+        r.params.balance[i] = 0.2f * (float)rng_normal_at(7, (uint64_t)i);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i <= w.seq; i++)
             r.work.sample[i] = (int32_t)(rng_mix((uint64_t)(k * 100 + i)) % (uint64_t)m.vocab);
@@ -521,7 +562,23 @@ int main(int argc, char **argv)
         "\"mlp_bias\":false,\"moe\":{\"experts\":3,\"top_k\":1,\"expert_ffn\":12,"
         "\"aux_loss_coef\":0.5,\"every\":2}}";
 
+#define ROUTED(words)                                                                              \
+    "{\"name\":\"r\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,\"seq\":7,"    \
+    "\"init_std\":0.3,\"moe\":{\"experts\":8,\"top_k\":3,\"expert_ffn\":12,\"aux_loss_coef\":0."   \
+    "5," words "}}"
+
     MPI_Init(&argc, &argv);
+    run("dealt", ROUTED("\"force_balance\":true"), PL_AUX_SEQUENCE, PL_RECOMPUTE_FULL);
+    run("as they are, scaled", ROUTED("\"topk_norm\":false,\"scaling\":1.5"), PL_AUX_MEGATRON,
+        PL_RECOMPUTE_NONE);
+    run("sigmoid", ROUTED("\"router\":\"sigmoid\""), PL_AUX_HUGGINGFACE, PL_RECOMPUTE_SELECTIVE);
+    run("sigmoid, groups, biased",
+        ROUTED("\"router\":\"sigmoid\",\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,"
+               "\"topk_group\":2"),
+        PL_AUX_SEQUENCE, PL_RECOMPUTE_FULL);
+    run("softmax, groups, biased",
+        ROUTED("\"topk_norm\":false,\"balance_bias\":true,\"n_group\":2,\"topk_group\":1"),
+        PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("dense", dense, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("tied", tied, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("experts", mixtral, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);

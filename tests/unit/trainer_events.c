@@ -91,6 +91,7 @@ static void step(struct tr_events *ev, int n, bool warmup, double ms, double los
 
 static void scene_ok(struct tr_events *ev)
 {
+    const double uneven[] = {1.5, 1.125};
     struct tr_summary s = {.steps = 2,
                            .warmup_steps = 1,
                            .tokens_per_s = 17526.25,
@@ -104,6 +105,9 @@ static void scene_ok(struct tr_events *ev)
                            .resident_growth_bytes = 160000,
                            .loss_first = 5.5625,
                            .loss_last = 5.25,
+                           .imbalance = 1.3125,
+                           .uneven = uneven,
+                           .moe_layers = 2,
                            .ended = "ci"};
 
     hello(ev);
