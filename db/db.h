@@ -195,6 +195,7 @@ struct db_trial {
     const char *memory_planned, *memory_measured; /* JSON */
     double memory; /* bytes of the worst rank, measured if known, else planned */
     double loss_first, loss_last;
+    double imbalance;    /* of the experts: choices of the most used one over the mean */
     const char *failure; /* JSON */
     int64_t created, started, ended;
     double seconds;

@@ -196,6 +196,9 @@ static const char *const migrations[] = {
     " device_s = (SELECT sum(a.devices * max(0, a.ended - a.started) / 1000.0) FROM attempt a"
     "  WHERE a.campaign = trial.campaign AND a.n = trial.n);"
     "CREATE INDEX trial_fidelity ON trial (campaign) WHERE fidelity IS NOT NULL;",
+
+    /* 6: how unevenly a trial's experts were used. */
+    "ALTER TABLE trial ADD COLUMN imbalance REAL;",
 };
 
 int db_latest_version(void)

@@ -577,6 +577,7 @@ class Run(_Run, total=False):
     memory: Dict[str, Any]
     memory_bytes: Optional[float]
     loss: Optional[Dict[str, Any]]
+    expert_imbalance: Optional[float]
 
 
 class _Standing(TypedDict):
@@ -677,6 +678,7 @@ class Trial(TypedDict):
     phases_ms: Optional[Dict[str, Any]]
     memory: Dict[str, Any]
     loss: Optional[Dict[str, Any]]
+    expert_imbalance: Optional[float]
     run: Optional[Run]
     inferred: Optional[Inferred]
     devices: Optional[int]

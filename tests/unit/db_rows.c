@@ -90,6 +90,7 @@ static int settle(struct db *db, const char *id, int64_t n, const char *state, d
                          .tokens_per_s_max = NAN,
                          .mfu = NAN,
                          .memory = NAN,
+                         .imbalance = 1.5,
                          .ended = 5000};
     struct err e;
 
@@ -200,7 +201,7 @@ static void a_trial_is_settled_once(void **state)
     assert_int_equal(settle(s.db, "one", 1, "crash", NAN), -ESTALE);
     assert_int_equal(db_trial_get(&t, s.db, &a, "one", 1, &e), 0);
     assert_string_equal(t.state, "ok");
-    assert_true(t.seconds == 3.0 && t.tokens_per_s == 100);
+    assert_true(t.seconds == 3.0 && t.tokens_per_s == 100 && t.imbalance == 1.5);
     arena_done(&a);
     close_store(&s);
 }

@@ -130,9 +130,10 @@ static void the_golden_files_are_understood(void **state)
     assert_true(s.hello && s.summary && !s.error && s.steps > 0 && s.measured == s.steps - 1);
     assert_true(s.tokens_per_s > 0 && s.ms_median > 0 && s.planned && s.reached &&
                 s.phase_ms[0] > 0);
+    assert_true(s.imbalance == 1.3125);
     tn_seen_done(&s);
     see(&s, "oom.jsonl");
-    assert_true(s.error && !s.summary && s.planned && s.error_rank == 1);
+    assert_true(isnan(s.imbalance) && s.error && !s.summary && s.planned && s.error_rank == 1);
     assert_string_equal(s.error_class, "oom");
     tn_seen_done(&s);
     see(&s, "illegal.jsonl");
@@ -363,6 +364,7 @@ static void a_trial_as_text_is_the_json_that_was_meant(void **state)
     t.layout_text = "\xff"; /* no UTF-8 */
     t.tokens_per_s = 12345;
     t.mfu = 0.1;
+    t.imbalance = 1.25;
     v = tn_trial_view(&t, false);
     assert_true(json_is_object(v));
     assert_string_equal(json_string_value(json_object_get(v, "why")), t.why);
@@ -374,6 +376,7 @@ static void a_trial_as_text_is_the_json_that_was_meant(void **state)
     assert_true(json_is_real(json_object_get(v, "tokens_per_s")));
     assert_true(json_real_value(json_object_get(v, "tokens_per_s")) == 12345);
     assert_true(json_real_value(json_object_get(v, "mfu")) == 0.1);
+    assert_true(json_real_value(json_object_get(v, "expert_imbalance")) == 1.25);
     assert_true(json_is_null(json_object_get(v, "seconds")));
 }
 

@@ -268,6 +268,9 @@ static void print_run(const json_t *run)
         printf("%-10s median %.1f ms, p10 %.1f, p90 %.1f\n", "step",
                cl_number(run, "step_ms.median"), cl_number(run, "step_ms.p10"),
                cl_number(run, "step_ms.p90"));
+    if (isfinite(cl_number(run, "expert_imbalance")))
+        printf("%-10s the most used one of a layer %.2f x the mean\n", "experts",
+               cl_number(run, "expert_imbalance"));
     print_group("phases", json_object_get(run, "phases_ms"), "ms", 1);
     print_group("planned", json_object_get(memory, "planned"), "", 1);
     print_group("measured", json_object_get(memory, "measured"), "", 1);

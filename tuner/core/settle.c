@@ -263,7 +263,8 @@ static void keep_apart(struct settlement *settlement)
     struct db_trial *t = &settlement->t;
     AUTO_JSON *run = tn_run_json(&settlement->a->trial->run);
     AUTO_JSON *measured = json_pack(
-        "{s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:{s:o, s:o}, s:o, s:{s:o, s:o}}",
+        "{s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:{s:o, s:o}, s:o, s:{s:o, s:o}, "
+        "s:o}",
         "tokens_per_s", tn_number(t->tokens_per_s), "tokens_per_s_se",
         tn_number(t->tokens_per_s_se), "tokens_per_s_max", tn_number(t->tokens_per_s_max), "mfu",
         tn_number(t->mfu), "step_ms", "median", tn_number(t->step_ms), "p10",
@@ -271,7 +272,7 @@ static void keep_apart(struct settlement *settlement)
         tn_number(t->step_ms_ci95), "phases_ms", column(t->phases), "memory", "planned",
         column(t->memory_planned), "measured", column(t->memory_measured), "memory_bytes",
         tn_number(t->memory), "loss", "first", tn_number(t->loss_first), "last",
-        tn_number(t->loss_last));
+        tn_number(t->loss_last), "expert_imbalance", tn_number(t->imbalance));
 
     json_object_update(run, measured);
     settlement->run = jx_dump(run);
@@ -279,7 +280,7 @@ static void keep_apart(struct settlement *settlement)
     t->run = settlement->run;
     t->tokens_per_s = t->tokens_per_s_se = t->tokens_per_s_max = t->mfu = NAN;
     t->step_ms = t->step_ms_p10 = t->step_ms_p90 = t->step_ms_ci95 = NAN;
-    t->memory = t->loss_first = t->loss_last = NAN;
+    t->memory = t->loss_first = t->loss_last = t->imbalance = NAN;
     t->phases = t->memory_planned = t->memory_measured = NULL;
 }
 
@@ -324,6 +325,7 @@ static void fill_rows(struct settlement *settlement)
         .memory = total_of(seen->reached ? seen->reached : seen->planned),
         .loss_first = seen->loss_first,
         .loss_last = seen->loss_last,
+        .imbalance = seen->imbalance,
         .failure = settlement->failure,
         .ended = settlement->at.ended,
         .fidelity = DB_NULL,

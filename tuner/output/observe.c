@@ -132,6 +132,7 @@ void tn_seen_init(struct tn_seen *seen)
 {
     *seen = (struct tn_seen){.loss_first = NAN,
                              .loss_last = NAN,
+                             .imbalance = NAN,
                              .tokens_least = NAN,
                              .tokens_most = NAN,
                              .tokens_per_s = NAN,
@@ -225,6 +226,7 @@ static void see_summary(struct tn_seen *seen, const json_t *event)
     seen->ms_p10 = number(ms, "p10");
     seen->ms_p90 = number(ms, "p90");
     seen->ms_ci95 = number(ms, "ci95");
+    seen->imbalance = number(json_object_get(event, "experts"), "imbalance");
     keep_object(&seen->planned, json_object_get(memory, "planned"));
     keep_object(&seen->reached, json_object_get(memory, "measured"));
     if (!isnan(loss))

@@ -100,7 +100,7 @@ static void add_measurements(struct str *out, const struct db_trial *trial, bool
     FIELD(out, ",\"measured\":", add_json, simulated ? NULL : trial->memory_measured);
     FIELD(out, "},\"loss\":{\"first\":", add_number, trial->loss_first);
     FIELD(out, ",\"last\":", add_number, trial->loss_last);
-    str_addc(out, '}');
+    FIELD(out, "},\"expert_imbalance\":", add_number, trial->imbalance);
 }
 
 /* "failure" and "warning". A trial that was not counted ran to its end: what it has is a warning,

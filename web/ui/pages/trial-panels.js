@@ -80,6 +80,10 @@ export function trialTiles() {
         "peak of the worst rank; below, what was planned",
     );
     const loss = tile("Loss, nats/token", "of the last step; below, of the first");
+    const experts = tile(
+        "Expert load",
+        "tokens of a layer's most used expert over the mean of its experts, the mean over layers",
+    );
     const took = tile("Duration");
 
     function updateSpeed(trial, base) {
@@ -105,10 +109,12 @@ export function trialTiles() {
             significant(ran.loss?.last, 4),
             given(firstLoss) ? `from ${significant(firstLoss, 4)}` : "",
         );
+        experts.element.hidden = !given(ran.expert_imbalance);
+        experts.set(ratio(ran.expert_imbalance), dotted(what, "most used over mean"));
         took.set(seconds(trial.seconds), tookNote(trial));
     }
     return {
-        element: tiles(speed, gain, step, mfu, memory, loss, took),
+        element: tiles(speed, gain, step, mfu, memory, loss, experts, took),
         update(trial, campaign) {
             updateSpeed(trial, campaign.baseline?.tokens_per_s);
             updateRest(trial);
