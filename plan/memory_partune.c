@@ -13,13 +13,13 @@
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",    "grad",     "master",    "moment1",    "moment2",   "balance",  "slot",
-    "grad_slot", "act_in",   "act_out",   "grad_ring",  "scratch",   "gather",   "partial",
-    "dh",        "dx2",      "dao",       "dqkv",       "attn",      "ring_kv",  "ring_dkv",
-    "ring_sum",  "xf",       "hf",        "rrmsf",      "xent",      "logits",   "moe_send",
-    "moe_recv",  "moe_part", "moe_dea",   "moe_router", "moe_stats", "moe_pool", "moe_load",
-    "tokens",    "rope",     "positions", "coll_tp",    "coll_dp",   "coll_edp", "muon",
-    "kernel",
+    "weight",    "grad",     "master",  "moment1",    "moment2",   "balance",  "slot",
+    "grad_slot", "act_in",   "act_out", "grad_ring",  "scratch",   "gather",   "partial",
+    "dh",        "dx2",      "dao",     "dqkv",       "attn",      "ring_kv",  "ring_dkv",
+    "ring_sum",  "xf",       "hf",      "rrmsf",      "xent",      "logits",   "moe_send",
+    "moe_recv",  "moe_part", "moe_dea", "moe_router", "moe_stats", "moe_pool", "gate",
+    "moe_load",  "tokens",   "rope",    "positions",  "coll_tp",   "coll_dp",  "coll_edp",
+    "muon",      "kernel",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -121,6 +121,10 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
     b[PL_ACT_A] = dims->rows * ffn * e;
     if (moe)
         acts_moe(b, layout, dims);
+    if (moe && model->moe.shared_gate) {
+        b[PL_ACT_SHARED] = lh;
+        b[PL_ACT_GATE] = 2 * dims->local_rows * 4;
+    }
     for (int i = 0; i < PL_ACTS; i++) {
         uint64_t *at;
 
@@ -381,6 +385,9 @@ static void build_moe(struct build *build)
          (2 * dims->local_rows * dims->experts + dims->choices) * 4);
     add1(build, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
          2 * (uint64_t)build->layout->micro_batch * dims->experts * 4);
+    if (build->model->moe.shared_gate)
+        add1(build, PL_BUF_GATE, PL_MEM_WORKSPACE,
+             dims->local_rows * (dims->hidden * dims->elem + 4 * 4));
     add1(build, PL_BUF_MOE_LOAD, PL_MEM_WORKSPACE,
          (uint64_t)build->layers.moe * dims->experts * (sizeof(double) + sizeof(float)));
 }

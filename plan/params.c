@@ -363,6 +363,15 @@ static void walk_vectors(struct walk *walk, int layer)
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
 }
 
+static void walk_routers(struct walk *walk, int layer)
+{
+    const struct pl_model *model = walk->model;
+
+    emit(walk, PL_T_ROUTER, layer, -1, (uint64_t)model->moe.experts, (uint64_t)model->hidden);
+    if (model->moe.shared_gate)
+        emit(walk, PL_T_SHARED_GATE, layer, -1, 1, (uint64_t)model->hidden);
+}
+
 /* Norms and biases, then routers and positions: so weight decay covers one run of elements. */
 static void walk_small(struct walk *walk)
 {
@@ -386,7 +395,7 @@ static void walk_small(struct walk *walk)
         n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
         for (int i = first; i < first + n; i++)
             if (pl_layer_is_moe(model, i))
-                emit(walk, PL_T_ROUTER, i, -1, (uint64_t)model->moe.experts, h);
+                walk_routers(walk, i);
     }
     if (holds_first(walk) && model->positions == PL_LEARNED)
         emit(walk, PL_T_POSITIONS, -1, -1, (uint64_t)model->seq, h);
@@ -462,6 +471,7 @@ static void param_name(struct pl_param *param)
         [PL_T_FINAL_NORM] = "model.norm.weight",
         [PL_T_FINAL_NORM_BIAS] = "model.norm.bias",
         [PL_T_HEAD] = "lm_head.weight",
+        [PL_T_SHARED_GATE] = "mlp.shared_gate.weight",
         [PL_T_BALANCE] = "block_sparse_moe.gate.e_score_correction_bias",
     };
     size_t n = sizeof(param->name);

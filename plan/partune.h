@@ -50,7 +50,8 @@ enum pl_tensor {
     PL_T_DOWN_BIAS,
     PL_T_Q_NORM, /* of each head of the queries, of the keys */
     PL_T_K_NORM,
-    PL_T_BALANCE, /* bias of the choice of experts, which no gradient moves */
+    PL_T_SHARED_GATE, /* (1, hidden): weighs the shared experts of a token */
+    PL_T_BALANCE,     /* bias of the choice of experts, which no gradient moves */
     PL_TENSORS
 };
 
@@ -285,6 +286,8 @@ enum pl_act {
                     * sequence, or for the "megatron" loss the micro-batch */
     PL_ACT_COUNTS, /* (experts + 1) int32 offsets of the rows sent, (ep x etp x local_experts) int32
                     * counts received, (local_experts + 1) int32 offsets of the rows received */
+    PL_ACT_SHARED, /* (local_rows, hidden) output of the shared experts, with a gate */
+    PL_ACT_GATE,   /* 2 x (local_rows) float: what it was multiplied by, as score and weight */
     PL_ACT_EX,     /* (expert_rows, hidden) input of the experts */
     PL_ACT_EGU,    /* (expert_rows, 2 expert_ffn) */
     PL_ACT_EA,     /* (expert_rows, expert_ffn) */
@@ -353,12 +356,14 @@ enum pl_buf {
     PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */
-    PL_BUF_MOE_LOAD,   /* (layers with experts, experts) double, then float: choices in the steps
+    PL_BUF_GATE,      /* of a gate of shared experts: (local_rows, hidden) gradient of their output,
+                        * 2 x (local_rows) float, 2 x (local_rows) int32 */
+    PL_BUF_MOE_LOAD,  /* (layers with experts, experts) double, then float: choices in the steps
                         * that are counted, and in this one */
-    PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
-    PL_BUF_ROPE,       /* for each table 2 x (seq / cp, rotated elements of a head / 2) float */
-    PL_BUF_POSITIONS,  /* (rows) int32, with learned positions, first stage */
-    PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */
+    PL_BUF_TOKENS,    /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
+    PL_BUF_ROPE,      /* for each table 2 x (seq / cp, rotated elements of a head / 2) float */
+    PL_BUF_POSITIONS, /* (rows) int32, with learned positions, first stage */
+    PL_BUF_COLL_TP,   /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,
     PL_BUF_COLL_EDP,
     PL_BUF_MUON,   /* two of the largest hidden matrix, two squares of its shorter side; float */

@@ -40,9 +40,9 @@ static const char *const model_words[] = {"name",
                                           "rope_theta_local",
                                           NULL};
 static const char *const moe_words[] = {
-    "experts",       "top_k",           "expert_ffn", "aux_loss",
-    "aux_loss_coef", "capacity_factor", "shared_ffn", "every",
-    "dense_layers",  "force_balance",   NULL};
+    "experts",    "top_k",   "expert_ffn",   "aux_loss",    "aux_loss_coef", "capacity_factor",
+    "shared_ffn", "every",   "dense_layers", "router",      "topk_norm",     "balance_bias",
+    "scaling",    "n_group", "topk_group",   "shared_gate", "force_balance", NULL};
 
 static int refuse_others(const json_t *json, const char *const *words, const char *under,
                          struct err *error)
@@ -81,6 +81,8 @@ static const struct {
     [TR_HF_QWEN2] = {"Qwen2ForCausalLM", "qwen2"},
     [TR_HF_QWEN3] = {"Qwen3ForCausalLM", "qwen3"},
     [TR_HF_MIXTRAL] = {"MixtralForCausalLM", "mixtral"},
+    [TR_HF_QWEN2_MOE] = {"Qwen2MoeForCausalLM", "qwen2_moe"},
+    [TR_HF_QWEN3_MOE] = {"Qwen3MoeForCausalLM", "qwen3_moe"},
     [TR_HF_GPT2] = {"GPT2LMHeadModel", "gpt2"},
     [TR_HF_NEOX] = {"GPTNeoXForCausalLM", "gpt_neox"},
 };
@@ -119,7 +121,7 @@ static json_t *neox_config(const struct pl_model *model)
  * have none before the first with one. */
 static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_family family)
 {
-    bool qwen = family == TR_HF_QWEN2 || family == TR_HF_QWEN3;
+    bool qwen = family != TR_HF_MISTRAL && family != TR_HF_MIXTRAL;
     json_t *types;
 
     if (family == TR_HF_LLAMA)
@@ -142,12 +144,34 @@ static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_
     json_object_set_new(config, "max_window_layers", json_integer(0));
 }
 
+static void put_experts(json_t *config, const struct pl_model *model, enum tr_hf_family family)
+{
+    const struct pl_moe *moe = &model->moe;
+    bool mixtral = family == TR_HF_MIXTRAL;
+
+    json_object_set_new(config, mixtral ? "num_local_experts" : "num_experts",
+                        json_integer(moe->experts));
+    json_object_set_new(config, "num_experts_per_tok", json_integer(moe->top_k));
+    json_object_set_new(config, "router_aux_loss_coef",
+                        json_real(pl_aux_loss_coef(model, PL_AUX_HUGGINGFACE)));
+    json_object_set_new(config, "output_router_logits", json_true());
+    if (mixtral)
+        return;
+    json_object_set_new(config, "moe_intermediate_size", json_integer(moe->expert_ffn));
+    json_object_set_new(config, "norm_topk_prob", json_boolean(moe->topk_norm));
+    json_object_set_new(config, "decoder_sparse_step", json_integer(moe->every));
+    json_object_set_new(config, "mlp_only_layers", json_array());
+    if (moe->shared_ffn)
+        json_object_set_new(config, "shared_expert_intermediate_size",
+                            json_integer(moe->shared_ffn));
+}
+
 static json_t *llama_config(const struct pl_model *model, enum tr_hf_family family)
 {
-    bool moe = family == TR_HF_MIXTRAL;
+    bool mixtral = family == TR_HF_MIXTRAL;
     json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, s:f}",
                           "hidden_act", "silu", "hidden_size", model->hidden, "intermediate_size",
-                          moe ? model->moe.expert_ffn : model->ffn, "num_hidden_layers",
+                          mixtral ? model->moe.expert_ffn : model->ffn, "num_hidden_layers",
                           model->layers, "num_attention_heads", model->heads, "num_key_value_heads",
                           model->kv_heads, "head_dim", model->head_dim, "vocab_size", model->vocab,
                           "max_position_embeddings", model->seq, "rms_norm_eps", model->norm_eps,
@@ -155,19 +179,14 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
                           "tie_word_embeddings", (int)model->tied, "attention_dropout", 0.0);
 
     put_window(o, model, family);
-    if (family == TR_HF_QWEN3 || family == TR_HF_LLAMA)
+    if (family == TR_HF_QWEN3 || family == TR_HF_QWEN3_MOE || family == TR_HF_LLAMA)
         json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
     if (family == TR_HF_LLAMA) {
         json_object_set_new(o, "mlp_bias", json_boolean(model->mlp_bias));
         json_object_set_new(o, "pretraining_tp", json_integer(1));
     }
-    if (!moe)
-        return o;
-    json_object_set_new(o, "num_local_experts", json_integer(model->moe.experts));
-    json_object_set_new(o, "num_experts_per_tok", json_integer(model->moe.top_k));
-    json_object_set_new(o, "router_aux_loss_coef",
-                        json_real(pl_aux_loss_coef(model, PL_AUX_HUGGINGFACE)));
-    json_object_set_new(o, "output_router_logits", json_true());
+    if (pl_model_is_moe(model))
+        put_experts(o, model, family);
     return o;
 }
 
@@ -249,7 +268,7 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
     if (known == ARRAY_LEN(families))
         return err_at(error, -ENOTSUP, "/model_type",
                       "weights of model_type %s are not supported, only those of llama, mistral, "
-                      "qwen2, qwen3, mixtral, gpt2, gpt_neox",
+                      "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, gpt2, gpt_neox",
                       type);
     if ((r = check_truncate(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)

@@ -54,25 +54,55 @@ static int gpt_family(enum tr_hf_family *ret, const struct pl_model *model, stru
     return 0;
 }
 
-static int check_mixtral(const struct pl_model *model, struct err *error)
+/* What families with experts have, of what a model may have here. */
+static const struct moe_family {
+    enum tr_hf_family family;
+    const char *class;
+    enum pl_qk_norm qk_norm;
+    bool qkv_bias, out_bias; /* true: may have */
+    bool dense;              /* some layers may have no experts */
+    bool shared;             /* and has shared experts with a gate */
+} moe_families[] = {
+    {TR_HF_MIXTRAL, "Mixtral", PL_QK_NONE, false, false, false, false},
+    {TR_HF_QWEN2_MOE, "Qwen2-MoE", PL_QK_NONE, true, false, true, true},
+    {TR_HF_QWEN3_MOE, "Qwen3-MoE", PL_QK_HEAD, true, true, true, false},
+};
+
+static int check_moe(const struct pl_model *model, const struct moe_family *family,
+                     struct err *error)
 {
-    if (model->moe.shared_ffn)
-        return err_at(error, -ENOTSUP, "/moe/shared_ffn", "Mixtral has no shared_ffn (%d)",
-                      model->moe.shared_ffn);
-    if (model->moe.every > 1)
-        return err_at(error, -ENOTSUP, "/moe/every",
-                      "Mixtral has experts in every layer, not every %d", model->moe.every);
-    if (model->moe.dense_layers)
-        return err_at(error, -ENOTSUP, "/moe/dense_layers", "Mixtral has no dense_layers (%d)",
-                      model->moe.dense_layers);
-    if (model->qk_norm != PL_QK_NONE)
-        return err_at(error, -ENOTSUP, "/qk_norm", "Mixtral has no qk_norm");
-    if (model->qkv_bias || model->out_bias)
-        return err_at(error, -ENOTSUP, "/qkv_bias", "Mixtral has no biases");
-    if (model->global_every)
-        return err_at(error, -ENOTSUP, "/global_every",
-                      "Mixtral has its window in every layer, not all but every %d",
-                      model->global_every);
+    const struct pl_moe *moe = &model->moe;
+    bool mixtral = family->family == TR_HF_MIXTRAL;
+    const struct {
+        bool broken;
+        const char *key, *what;
+    } rule[] = {
+        {moe->router != PL_ROUTER_SOFTMAX, "moe/router", "router sigmoid"},
+        {moe->balance_bias, "moe/balance_bias", "balance_bias true"},
+        {moe->scaling < 1 || moe->scaling > 1, "moe/scaling", "scaling"},
+        {moe->n_group > 1, "moe/n_group", "n_group"},
+        {mixtral && !moe->topk_norm, "moe/topk_norm", "topk_norm false"},
+        {!family->shared && moe->shared_ffn, "moe/shared_ffn", "shared_ffn"},
+        {family->shared && !moe->shared_gate, "moe/shared_gate", "shared_gate false"},
+        {!family->dense && moe->every > 1, "moe/every", "every > 1"},
+        {moe->dense_layers > 0, "moe/dense_layers", "dense_layers"},
+        {model->mlp_bias, "mlp_bias", "mlp_bias"},
+        {model->global_every > 0, "global_every", "layers without the window"},
+        {!mixtral && model->sliding_window > 0, "sliding_window", "sliding_window here"},
+        {model->qk_norm != family->qk_norm, "qk_norm", "such a qk_norm"},
+        {model->qkv_bias && !family->qkv_bias, "qkv_bias", "biases"},
+        {model->out_bias && !family->out_bias, "out_bias", "out_bias"},
+        {!model->qkv_bias && family->qkv_bias && !family->out_bias, "qkv_bias", "qkv_bias false"},
+        {family->out_bias && model->out_bias != model->qkv_bias, "out_bias",
+         "out_bias other than qkv_bias"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken) {
+            AUTO_FREE char *at = mem_printf("/%s", rule[i].key);
+
+            return err_at(error, -ENOTSUP, at, "%s has no %s", family->class, rule[i].what);
+        }
     return 0;
 }
 
@@ -86,6 +116,17 @@ static int check_mistral(const struct pl_model *model, struct err *error)
     if (model->mlp_bias)
         return lacks(error, "sliding_window", "with mlp_bias");
     return 0;
+}
+
+/* The class that is nearest to MODEL says what it lacks. */
+static int moe_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    const struct moe_family *family = &moe_families[model->qk_norm == PL_QK_HEAD ? 2
+                                                    : model->moe.shared_gate     ? 1
+                                                                                 : 0];
+
+    *ret = family->family;
+    return check_moe(model, family, error);
 }
 
 static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
@@ -102,10 +143,8 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
         return lacks(error, "rope_theta_local", "without Gemma's other words");
     if (pl_rotary_dim(model) != model->head_dim)
         return lacks(error, "partial_rotary_factor", "below 1 with rmsnorm");
-    if (pl_model_is_moe(model)) {
-        *ret = TR_HF_MIXTRAL;
-        return check_mixtral(model, error);
-    }
+    if (pl_model_is_moe(model))
+        return moe_family(ret, model, error);
     if (model->out_bias && !model->qkv_bias)
         return lacks(error, "out_bias", "true without qkv_bias");
     if ((qwen2 || qwen3) && model->mlp_bias)
@@ -166,6 +205,40 @@ static const struct row *row_of(enum pl_tensor tensor)
     return NULL;
 }
 
+static bool is_qwen_moe(enum tr_hf_family family)
+{
+    return family == TR_HF_QWEN2_MOE || family == TR_HF_QWEN3_MOE;
+}
+
+/* Names of Qwen's models where they differ from ours. */
+static void qwen_moe_name(char *ret, size_t size, const struct pl_model *model,
+                          const struct pl_param *whole)
+{
+    static const struct {
+        enum pl_tensor tensor;
+        const char *name; /* of an expert, behind its number */
+    } names[] = {
+        {PL_T_ROUTER, "gate"},
+        {PL_T_SHARED_GATE, "shared_expert_gate"},
+        {PL_T_EXPERT_GATE, "gate_proj"},
+        {PL_T_EXPERT_UP, "up_proj"},
+        {PL_T_EXPERT_DOWN, "down_proj"},
+        {PL_T_GATE, "shared_expert.gate_proj"},
+        {PL_T_UP, "shared_expert.up_proj"},
+        {PL_T_DOWN, "shared_expert.down_proj"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(names) && whole->layer >= 0; i++) {
+        char number[32] = "";
+
+        if (names[i].tensor != whole->tensor || !pl_layer_is_moe(model, whole->layer))
+            continue;
+        if (whole->expert >= 0)
+            snprintf(number, sizeof(number), "experts.%d.", whole->expert);
+        snprintf(ret, size, "model.layers.%d.mlp.%s%s.weight", whole->layer, number, names[i].name);
+    }
+}
+
 static bool is_gpt(enum tr_hf_family family)
 {
     return family == TR_HF_GPT2 || family == TR_HF_NEOX;
@@ -181,6 +254,8 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
     *ret = (struct tr_hf_place){
         .dims = whole->dims, .shape = {whole->shape[0], whole->shape[1]}, .block = whole->shape[0]};
     snprintf(ret->name, sizeof(ret->name), "%s", whole->name);
+    if (is_qwen_moe(family))
+        qwen_moe_name(ret->name, sizeof(ret->name), model, whole);
     if (!is_gpt(family))
         return;
     assert(row); /* the family has no other tensors */

@@ -3,8 +3,8 @@
  * tests.
  *
  * The names of the parameter table are those of Llama, Mistral, Mixtral, Qwen 2 and Qwen 3. Mistral
- * is a Llama with a window. Two families
- * have others, and fuse q, k and v:
+ * is a Llama with a window. Qwen 2 and 3 with experts have others, and so have two families that
+ * fuse q, k and v:
  *
  *   GPT-2     matrices are stored (in, out); c_attn (hidden, 3 hidden) has the columns of q, then
  *             of k, then of v
@@ -22,6 +22,8 @@ enum tr_hf_family {
     TR_HF_QWEN2,
     TR_HF_QWEN3,
     TR_HF_MIXTRAL,
+    TR_HF_QWEN2_MOE,
+    TR_HF_QWEN3_MOE,
     TR_HF_GPT2,
     TR_HF_NEOX
 };

@@ -1,6 +1,6 @@
 /*
  * out = x2 + sum over the token's top k experts of w_e expert_e(norm(x2)), an expert being a SwiGLU
- * MLP.
+ * MLP [+ the shared experts, perhaps weighed by a gate].
  *
  * Buffers by stage, with p = members of the group that tokens travel in:
  *   p = 1   sorted rows are the experts' input, their output is what the tokens gather from
@@ -174,19 +174,106 @@ static void experts_bwd(struct tr_rank *rank, const struct tr_layer *layer, char
                              .k = 2 * f});
 }
 
+/*
+ * The gate of the shared experts is a router of one expert that every token meets: its sigmoid is
+ * the weight of that expert's output.
+ */
+static const struct kn_router gate_router = {
+    .experts = 1, .k = 1, .score = KN_SIGMOID, .dealt = true, .scale = 1, .groups = 1, .met = 1};
+
+/* out += sigmoid(H2 gate) SHARED, which is kept for the way back; OUT NULL: only that. */
+static void gate_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                     const void *shared, void *out)
+{
+    const struct pl_dims *d = &rank->d;
+    float *score = tr_act(rank, layer, slot, PL_ACT_GATE), *w = score + d->local_rows;
+    void *kept = tr_act(rank, layer, slot, PL_ACT_SHARED);
+    struct kn_gemm g = {.m = d->local_rows,
+                        .n = 1,
+                        .k = d->hidden,
+                        .a = tr_act(rank, layer, slot, PL_ACT_H2),
+                        .b = layer->shared_gate.w,
+                        .c = rank->work.gate_logit,
+                        .lda = d->hidden,
+                        .ldb = d->hidden,
+                        .ldc = 1,
+                        .tb = true,
+                        .at = rank->type,
+                        .bt = rank->type};
+
+    kn_copy(rank->pool, kept, shared, d->local_rows * d->hidden * d->elem);
+    kn_gemm(rank->pool, &g);
+    kn_router_fwd(rank->pool, &gate_router, score, rank->work.gate_zero, w, rank->work.gate_logit,
+                  d->local_rows);
+    if (out)
+        kn_unpermute(rank->pool, rank->type, out, kept, rank->work.gate_place, w, d->local_rows, 1,
+                     d->hidden, true);
+}
+
+/* From GRAD, of the layer's output, to that of the shared experts' output, in work.gate, and of the
+ * gate's logits. */
+static void gate_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                     const void *grad)
+{
+    const struct pl_dims *d = &rank->d;
+    const float *score = tr_act(rank, layer, slot, PL_ACT_GATE), *w = score + d->local_rows;
+
+    kn_unpermute_bwd(rank->pool, rank->type, rank->work.gate, rank->work.gate_dw, grad,
+                     tr_act(rank, layer, slot, PL_ACT_SHARED), rank->work.gate_place, w,
+                     d->local_rows, 1, d->hidden);
+    kn_router_bwd(rank->pool, &gate_router, rank->work.gate_logit, rank->work.gate_dw, NULL, score,
+                  rank->work.gate_zero, w, d->local_rows);
+}
+
+/* From the gradient of its logits: DH += that of H2, and the gate's own. */
+static void gate_weight_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                            void *dh)
+{
+    const struct pl_dims *d = &rank->d;
+    struct kn_gemm gw = {.m = 1,
+                         .n = d->hidden,
+                         .k = d->local_rows,
+                         .a = rank->work.gate_logit,
+                         .b = tr_act(rank, layer, slot, PL_ACT_H2),
+                         .c = layer->shared_gate.g,
+                         .lda = 1,
+                         .ldb = d->hidden,
+                         .ldc = d->hidden,
+                         .ta = true,
+                         .beta = 1.0f,
+                         .bt = rank->type};
+    struct kn_gemm gx = {.m = d->local_rows,
+                         .n = d->hidden,
+                         .k = 1,
+                         .a = rank->work.gate_logit,
+                         .b = layer->shared_gate.w,
+                         .c = dh,
+                         .lda = 1,
+                         .ldb = d->hidden,
+                         .ldc = d->hidden,
+                         .beta = 1.0f,
+                         .bt = rank->type,
+                         .ct = rank->type};
+
+    kn_gemm(rank->pool, &gw);
+    kn_gemm(rank->pool, &gx);
+}
+
 /* out = x2 [+ the shared experts], to which the routed ones are added. */
 static void base(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
 {
     const void *x2 = tr_act(rank, layer, slot, PL_ACT_X2), *shared;
     uint64_t n = rank->d.local_rows * rank->d.hidden;
+    bool gated = layer->shared_gate.w != NULL;
 
-    if (!rank->d.shared_ffn) {
-        if (out)
-            kn_copy(rank->pool, out, x2, n * rank->d.elem);
+    if (out && (!rank->d.shared_ffn || gated))
+        kn_copy(rank->pool, out, x2, n * rank->d.elem);
+    if (!rank->d.shared_ffn)
         return;
-    }
-    shared = tr_ffn_fwd(rank, layer, slot, rank->d.shared_ffn, out != NULL);
-    if (out)
+    shared = tr_ffn_fwd(rank, layer, slot, rank->d.shared_ffn, out || gated);
+    if (gated)
+        gate_fwd(rank, layer, slot, shared, out);
+    else if (out)
         kn_add(rank->pool, rank->type, out, x2, shared, n);
 }
 
@@ -257,6 +344,8 @@ static void routed_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         tr_norm2(rank, layer, slot);
     tr_router_bwd(rank, layer, slot, dw, rank->work.dh);
+    if (layer->shared_gate.w)
+        gate_weight_bwd(rank, layer, slot, rank->work.dh);
 }
 
 void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
@@ -265,7 +354,11 @@ void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
     const struct pl_dims *z = &rank->d;
 
     if (z->shared_ffn) {
-        const void *dh = tr_ffn_bwd(rank, layer, slot, keep, z->shared_ffn, grad);
+        const void *dy = layer->shared_gate.w ? rank->work.gate : grad, *dh;
+
+        if (layer->shared_gate.w)
+            gate_bwd(rank, layer, slot, grad);
+        dh = tr_ffn_bwd(rank, layer, slot, keep, z->shared_ffn, dy);
 
         if (dh != rank->work.dh)
             kn_copy(rank->pool, rank->work.dh, dh, z->local_rows * z->hidden * z->elem);

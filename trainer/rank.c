@@ -63,6 +63,7 @@ static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
     layer->global = global;
     layer->moe = pl_layer_is_moe(&rank->model, global);
     layer->moe_index = layer->moe ? rank->moe_here++ : -1;
+    layer->shared_gate = weight(t, PL_T_SHARED_GATE, global, -1);
     if (layer->moe && t->balance)
         layer->balance = t->balance + (uint64_t)layer->moe_index * rank->d.experts;
     layer->acts = &rank->acts[layer->moe];
@@ -175,6 +176,24 @@ static void positions_init(struct tr_rank *rank)
         w->positions[r] = (int32_t)tr_ring_position(&run, rank, r % seq);
 }
 
+static void gate_init(struct tr_rank *rank)
+{
+    struct tr_work *w = &rank->work;
+    uint64_t rows = rank->d.local_rows;
+
+    w->gate = tr_device_get(&rank->device, PL_BUF_GATE, 0, 0);
+    if (!w->gate)
+        return;
+    w->gate_logit = (float *)(void *)(w->gate + rows * rank->d.hidden * rank->d.elem);
+    w->gate_dw = w->gate_logit + rows;
+    w->gate_place = (int32_t *)(void *)(w->gate_dw + rows);
+    w->gate_zero = w->gate_place + rows;
+    for (uint64_t i = 0; i < rows; i++) {
+        w->gate_place[i] = (int32_t)i;
+        w->gate_zero[i] = 0;
+    }
+}
+
 static void work_init(struct tr_rank *rank)
 {
     const struct tr_device *d = &rank->device;
@@ -222,6 +241,7 @@ static void work_init(struct tr_rank *rank)
     assert(tr_device_bytes(d, PL_BUF_TOKENS) >=
            (2 * tokens + (size_t)rank->workload.seq + 1) * sizeof(*w->ids));
     positions_init(rank);
+    gate_init(rank);
 }
 
 /* A group's collectives find their scratch as large as they take it to be (comm.h). */

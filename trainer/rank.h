@@ -45,6 +45,7 @@ struct tr_layer {
     struct tr_weight qkv_bias, o_bias, gu_bias, down_bias; /* NULL: none */
     struct tr_weight q_norm, k_norm;                       /* (head_dim); NULL: none */
     struct tr_weight router;                               /* (experts, hidden) */
+    struct tr_weight shared_gate;                          /* (1, hidden); NULL: none */
     const float *balance;    /* (experts) bias of the choice; NULL: none */
     struct tr_weight expert; /* local_experts x (w1 (f, hidden), w3 (f, hidden), w2 (hidden, f)) */
 };
@@ -67,9 +68,12 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     float *ring_dkv[PL_RING_DKVS], *ring_sum;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
     float *rrmsf, *xent, *moe_router, *moe_stats;
-    double *moe_pool;  /* NULL but for the "huggingface" loss */
-    double *moe_total; /* (moe_here, experts) choices in the steps that are counted */
-    float *moe_load;   /* (moe_here, experts) choices in this step */
+    double *moe_pool;            /* NULL but for the "huggingface" loss */
+    char *gate;                  /* (local_rows, hidden); NULL without a gate of shared experts */
+    float *gate_logit, *gate_dw; /* (local_rows) */
+    int32_t *gate_place, *gate_zero; /* (local_rows) 0, 1, 2, ... and zeros */
+    double *moe_total;               /* (moe_here, experts) choices in the steps that are counted */
+    float *moe_load;                 /* (moe_here, experts) choices in this step */
     char *act_out[PL_ACT_OUTS], *act_in[PL_ACT_INS], *grad_ring[PL_GRAD_RINGS];
     int32_t *ids, *targets; /* (microbatches, rows) */
     int32_t *sample;        /* (seq + 1) */

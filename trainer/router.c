@@ -1,6 +1,7 @@
 /*
  * The router of a layer with experts: scores by a softmax or by sigmoids, the top k, perhaps of the
- * best groups and by a bias, their weights (struct kn_router), and the load-balancing loss, of which enum pl_aux_loss says what is pooled and what averaged.
+ * best groups and by a bias, their weights (struct kn_router), and the load-balancing loss, of
+ * which enum pl_aux_loss says what is pooled and what averaged.
  *
  * Choices are not differentiated, so the gradient by the probability of expert e of one token is
  * the same for all tokens of a pool: scale() x the pool's choices of e. A pool lies in one

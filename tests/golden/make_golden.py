@@ -15,7 +15,7 @@ import sys
 
 import torch
 
-from model import AUX, losses
+from model import AUX, experts_of, has_experts, losses
 from safetensors_plain import write
 
 CASES = {
@@ -47,6 +47,16 @@ CASES = {
     # Norms of queries and keys, a head_dim that is not hidden / heads.
     "qwen3": dict(model_type="qwen3", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=10,
                   intermediate_size=33, vocab_size=37, num_hidden_layers=2, rope_theta=1000000.0, samples=2, length=19),
+    # Weights of the chosen experts as they are; every second layer has none.
+    "qwen3-moe": dict(model_type="qwen3_moe", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=10,
+                      intermediate_size=33, vocab_size=37, num_hidden_layers=4, rope_theta=1000000.0, num_experts=6,
+                      num_experts_per_tok=3, moe_intermediate_size=11, norm_topk_prob=False, decoder_sparse_step=2,
+                      router_aux_loss_coef=0.05, samples=2, length=19),
+    # A shared expert with a gate.
+    "qwen2-moe": dict(model_type="qwen2_moe", hidden_size=24, num_attention_heads=4, num_key_value_heads=4, head_dim=6,
+                      intermediate_size=31, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, num_experts=5,
+                      num_experts_per_tok=2, moe_intermediate_size=13, shared_expert_intermediate_size=21, norm_topk_prob=True,
+                      router_aux_loss_coef=0.02, samples=2, length=15),
     # Biases of q, k and v alone.
     "qwen2": dict(model_type="qwen2", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
                   intermediate_size=31, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=15),
@@ -82,7 +92,7 @@ CASES = {
 }
 
 
-CLASSES = {"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -133,6 +143,18 @@ def neox_shapes(c):
     return shapes
 
 
+def qwen_expert_shapes(c, prefix):
+    H, names = c["hidden_size"], {"experts.%d." % e: c["moe_intermediate_size"] for e in range(c["num_experts"])}
+    shapes = {prefix + "gate.weight": (c["num_experts"], H)}
+    if c["model_type"] == "qwen2_moe":
+        names["shared_expert."] = c["shared_expert_intermediate_size"]
+        shapes[prefix + "shared_expert_gate.weight"] = (1, H)
+    for name, F in names.items():
+        for part, shape in (("gate", (F, H)), ("up", (F, H)), ("down", (H, F))):
+            shapes[prefix + name + part + "_proj.weight"] = shape
+    return shapes
+
+
 def llama_shapes(c):
     H, F, V = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
     A, K = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
@@ -142,15 +164,17 @@ def llama_shapes(c):
         shapes[n + "input_layernorm.weight"] = shapes[n + "post_attention_layernorm.weight"] = (H,)
         for name, rows, cols in (("q", A, H), ("k", K, H), ("v", K, H), ("o", H, A)):
             shapes[n + "self_attn.%s_proj.weight" % name] = (rows, cols)
-            if c["model_type"] == "qwen2" and name != "o":
+            if c["model_type"] in ("qwen2", "qwen2_moe") and name != "o":
                 shapes[n + "self_attn.%s_proj.bias" % name] = (rows,)
-        if c["model_type"] == "qwen3":
+        if c["model_type"] in ("qwen3", "qwen3_moe"):
             shapes[n + "self_attn.q_norm.weight"] = shapes[n + "self_attn.k_norm.weight"] = (c["head_dim"],)
         if c["model_type"] == "mixtral":
             shapes[n + "block_sparse_moe.gate.weight"] = (c["num_local_experts"], H)
             for e in range(c["num_local_experts"]):
                 m = n + "block_sparse_moe.experts.%d." % e
                 shapes[m + "w1.weight"], shapes[m + "w2.weight"], shapes[m + "w3.weight"] = (F, H), (H, F), (F, H)
+        elif has_experts(c, i):
+            shapes.update(qwen_expert_shapes(c, n + "mlp."))
         else:
             shapes[n + "mlp.gate_proj.weight"] = shapes[n + "mlp.up_proj.weight"] = (F, H)
             shapes[n + "mlp.down_proj.weight"] = (H, F)
@@ -175,7 +199,7 @@ def weights(c, generator):
 def evaluate(c, w, samples, dtype, definition):
     w = {k: v.detach().clone().to(dtype).requires_grad_() for k, v in w.items()}
     loss, logits, routers = losses(c, w, samples)
-    aux = AUX[definition](c, routers) if c["model_type"] == "mixtral" else None
+    aux = AUX[definition](c, routers) if experts_of(c) else None
     total = loss if aux is None else loss + c["router_aux_loss_coef"] * aux
     total.backward()
     out = {"loss": loss, "logits": logits}

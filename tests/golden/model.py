@@ -1,4 +1,4 @@
-"""Llama, Qwen 3, Mixtral, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
+"""Llama, Qwen 2 and 3, both with experts, Mixtral, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
 top_k probabilities are renormalized. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
@@ -72,7 +72,7 @@ def attention(c, w, prefix, x, window):
     H, K, D = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
     q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
     q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
-    if c["model_type"] == "qwen3":
+    if c["model_type"] in ("qwen3", "qwen3_moe"):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
     q, k = (rope(y, c["rope_theta"], c.get("rope_scaling")) for y in (q, k))
     mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1)
@@ -92,18 +92,35 @@ def swiglu(x, gate, up, down):
     return (a * torch.sigmoid(a) * (x @ up.T)) @ down.T
 
 
+def experts_of(c):
+    return c.get("num_local_experts", c.get("num_experts", 0))
+
+
+def has_experts(c, layer):
+    """Every `decoder_sparse_step`-th layer."""
+    return experts_of(c) > 0 and (layer + 1) % c.get("decoder_sparse_step", 1) == 0
+
+
+def shared_expert(w, prefix, x):
+    """Weighed by a sigmoid of its own."""
+    weight = torch.sigmoid(x @ w[prefix + "shared_expert_gate.weight"].T)
+    return weight * swiglu(x, *(w[prefix + "shared_expert.%s_proj.weight" % n] for n in ("gate", "up", "down")))
+
+
 def experts(c, w, prefix, x, router):
     logits = x @ w[prefix + "gate.weight"].T
     p = torch.softmax(logits, dim=-1)
     router.append(p)
     top, chosen = torch.topk(p, c["num_experts_per_tok"], dim=-1)
-    top = top / top.sum(-1, keepdim=True)
+    if c.get("norm_topk_prob", True):
+        top = top / top.sum(-1, keepdim=True)
+    gate, up, down = ("w1", "w3", "w2") if c["model_type"] == "mixtral" else ("gate_proj", "up_proj", "down_proj")
     y = torch.zeros_like(x)
-    for e in range(c["num_local_experts"]):
+    for e in range(experts_of(c)):
         token, slot = torch.where(chosen == e)
         if len(token):
             n = prefix + "experts.%d." % e
-            out = swiglu(x[token], w[n + "w1.weight"], w[n + "w3.weight"], w[n + "w2.weight"])
+            out = swiglu(x[token], *(w[n + name + ".weight"] for name in (gate, up, down)))
             y = y.index_add(0, token, out * top[token, slot][:, None])
     return y
 
@@ -181,8 +198,10 @@ def forward(c, w, ids):
         n = "model.layers.%d." % i
         x = x + attention(c, w, n + "self_attn.", rms_norm(x, w[n + "input_layernorm.weight"], eps), window_of(c, i))
         h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
-        if c["model_type"] == "mixtral":
-            x = x + experts(c, w, n + "block_sparse_moe.", h, router)
+        if has_experts(c, i):
+            m = n + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp.")
+            more = shared_expert(w, m, h) if c["model_type"] == "qwen2_moe" else 0
+            x = x + experts(c, w, m, h, router) + more
         else:
             m = n + "mlp."
             x = x + swiglu(h, w[m + "gate_proj.weight"], w[m + "up_proj.weight"], w[m + "down_proj.weight"])
@@ -193,7 +212,7 @@ def forward(c, w, ids):
 
 def balance(c, p):
     """E * sum_e f_e * P_e of the tokens P (T, experts)."""
-    E, k = c["num_local_experts"], c["num_experts_per_tok"]
+    E, k = experts_of(c), c["num_experts_per_tok"]
     chosen = torch.topk(p, k, dim=-1).indices
     f = torch.nn.functional.one_hot(chosen, E).to(p.dtype).sum(1).mean(0)
     return E * (f * p.mean(0)).sum()
@@ -202,7 +221,7 @@ def balance(c, p):
 def hf_aux(c, samples):
     """The published load_balancing_loss_func over the concatenated router probabilities of all layers and tokens."""
     p = torch.cat([p for router in samples for p in router], 0)
-    E, k = c["num_local_experts"], c["num_experts_per_tok"]
+    E, k = experts_of(c), c["num_experts_per_tok"]
     mask = torch.nn.functional.one_hot(torch.topk(p, k, dim=-1).indices, E).to(p.dtype)
     return (mask.mean(0) * p.mean(0)[None, :]).sum() * E
 

@@ -325,10 +325,10 @@ static void save(const char *name, const char *parent)
 
 int main(int argc, char **argv)
 {
-    static const char *const cases[] = {"llama",        "llama-mha",  "llama-tied",  "llama-3.1",
-                                        "mistral",      "mixtral",    "mixtral-one", "qwen2",
-                                        "qwen2-window", "qwen2-yarn", "qwen3",       "qwen3-linear",
-                                        "gpt2",         "neox",       "neox-yarn",   "neox-serial"};
+    static const char *const cases[] = {
+        "llama",       "llama-mha",    "llama-tied", "llama-3.1", "mistral",      "mixtral",
+        "mixtral-one", "qwen2-moe",    "qwen3-moe",  "qwen2",     "qwen2-window", "qwen2-yarn",
+        "qwen3",       "qwen3-linear", "gpt2",       "neox",      "neox-yarn",    "neox-serial"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

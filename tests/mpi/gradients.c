@@ -297,6 +297,20 @@ struct routing {
     double freq[LAYERS][SEQUENCES][EXPERTS], psum[LAYERS][SEQUENCES][EXPERTS];
 };
 
+/* X += the shared experts of N, weighed by their gate if they have one. */
+static void shared(const struct ref *f, double *x, const double *n, int layer)
+{
+    const double *gate = weight(f, PL_T_SHARED_GATE, layer, -1);
+    double by = 0;
+
+    if (gate)
+        matvec(&by, gate, n, 1, f->h);
+    if (f->r->model.moe.shared_ffn)
+        swiglu(x, n, weight(f, PL_T_GATE, layer, -1), weight(f, PL_T_UP, layer, -1),
+               weight(f, PL_T_DOWN, layer, -1), f->r->model.moe.shared_ffn, f->h,
+               gate ? 1 / (1 + exp(-by)) : 1);
+}
+
 /* Choices in G are constants: they are filled when FIX, so that a difference never crosses a step
  * of them. */
 static void moe(const struct ref *f, double *x, const double *from, int layer, struct routing *g,
@@ -311,6 +325,7 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
     for (int r = 0; r < f->rows; r++) {
         norm(f, n, from + r * f->h, PL_T_NORM2, PL_T_NORM2_BIAS, layer);
         matvec(logits, weight(f, PL_T_ROUTER, layer, -1), n, ne, f->h);
+        shared(f, x + r * f->h, n, layer);
         route(w, p, logits, &m->moe, bias ? bias + layer * ne : NULL, r + layer);
         for (int e = 0; e < ne; e++) {
             g->psum[layer][r / f->seq][e] += p[e];
@@ -579,6 +594,10 @@ int main(int argc, char **argv)
     run("softmax, groups, biased",
         ROUTED("\"topk_norm\":false,\"balance_bias\":true,\"n_group\":2,\"topk_group\":1"),
         PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
+    run("shared", ROUTED("\"shared_ffn\":10"), PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
+    for (int i = PL_RECOMPUTE_NONE; i <= PL_RECOMPUTE_FULL; i++)
+        run("shared, with a gate", ROUTED("\"shared_ffn\":10,\"shared_gate\":true"),
+            PL_AUX_SEQUENCE, (enum pl_recompute)i);
     run("dense", dense, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("tied", tied, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("experts", mixtral, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);

@@ -78,7 +78,8 @@ static const struct {
      "\"expert_ffn\":24,\"aux_loss\":\"huggingface\",\"aux_loss_coef\":0.2}}",
      4},
     {"{\"name\":\"shared\"," TINY ",\"ffn\":48,\"tied\":true,\"moe\":{\"experts\":4,\"top_k\":1,"
-     "\"expert_ffn\":24,\"shared_ffn\":16,\"every\":2,\"aux_loss\":\"megatron\"}}",
+     "\"expert_ffn\":24,\"shared_ffn\":16,\"shared_gate\":true,\"every\":2,\"aux_loss\":"
+     "\"megatron\"}}",
      4},
     {"{\"name\":\"dealt\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":2,"
      "\"expert_ffn\":24,\"force_balance\":true,\"topk_norm\":false}}",

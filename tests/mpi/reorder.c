@@ -22,7 +22,7 @@ static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
         [PL_T_V_BIAS] = {KV_HEADS, FIXED},   [PL_T_O_BIAS] = {HIDDEN, FIXED},
         [PL_T_GATE_BIAS] = {FFN, FIXED},     [PL_T_UP_BIAS] = {FFN, FIXED},
         [PL_T_DOWN_BIAS] = {HIDDEN, FIXED},  [PL_T_Q_NORM] = {FIXED, FIXED},
-        [PL_T_K_NORM] = {FIXED, FIXED},
+        [PL_T_K_NORM] = {FIXED, FIXED},      [PL_T_SHARED_GATE] = {FIXED, HIDDEN},
     };
 
     *rows = of[t][0];
