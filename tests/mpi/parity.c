@@ -84,6 +84,9 @@ static const struct {
     {"{\"name\":\"dealt\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":2,"
      "\"expert_ffn\":24,\"force_balance\":true,\"topk_norm\":false}}",
      4},
+    {"{\"name\":\"dealtgroups\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":8,\"top_k\":3,"
+     "\"expert_ffn\":24,\"force_balance\":true,\"n_group\":4,\"topk_group\":2}}",
+     4},
     {"{\"name\":\"sigmoid\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":8,\"top_k\":3,"
      "\"expert_ffn\":24,\"shared_ffn\":16,\"dense_layers\":1,\"router\":\"sigmoid\","
      "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
@@ -426,6 +429,32 @@ static double spread(const struct curve *want, const struct pl_model *m,
     return most;
 }
 
+/* Dealt choices: a token's are as many experts, of its topk_group groups, and each expert has its
+ * share but for a choice in a group. */
+static void check_dealt(const struct job *j, const struct reference *ref)
+{
+    const struct pl_moe *moe = &j->m.moe;
+    int each = moe->experts / moe->n_group, wrong = 0, last = j->w.seq - 1;
+    double share = (double)STEPS * j->w.global_batch * j->w.seq * moe->top_k / moe->experts;
+
+    for (int s = 0; s < j->w.global_batch; s++)
+        for (int t = 0; t <= last; t++) {
+            const int32_t *idx = ref->choices.expert[0][j->m.layers - 1][s][t];
+            unsigned experts = 0, groups = 0;
+
+            for (int k = 0; k < moe->top_k; k++) {
+                experts |= 1U << idx[k];
+                groups |= 1U << idx[k] / each;
+            }
+            wrong += __builtin_popcount(experts) != moe->top_k;
+            wrong += moe->n_group > 1 && __builtin_popcount(groups) != moe->topk_group;
+        }
+    wrong += !(ref->curve.uneven <= 1 + 1 / share);
+    failures += wrong > 0;
+    printf("%sok %d - %s: dealt to different experts, evenly: %d wrong, the largest load %.4f\n",
+           wrong ? "not " : "", ++test_number, j->m.name, wrong, ref->curve.uneven);
+}
+
 static void reference(struct job *j, enum pl_precision precision, int micro_batch)
 {
     struct reference *ref = &j->ref[precision][micro_batch - 1];
@@ -445,6 +474,8 @@ static void reference(struct job *j, enum pl_precision precision, int micro_batc
                apart < ref->allowed ? "" : "not ", ++test_number, j->m.name,
                micro_batch == 2 ? ", micro-batch 2" : "", apart, ref->allowed);
     }
+    if (world_rank == 0 && j->m.moe.force_balance)
+        check_dealt(j, ref);
     if (world_rank == 0)
         printf("# %s %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", j->m.name,
                precision == PL_BF16 ? "bf16" : "fp32", ref->curve.loss[0],
