@@ -61,6 +61,8 @@ static void world_open(struct world *w, const char *parser, const char *head)
     w->trial.layout.world = (int)value(head, "world", 8);
     w->trial.layout.tp = (int)value(head, "tp", 1);
     w->trial.layout.pp = (int)value(head, "pp", 1);
+    w->trial.run.workload = w->spec.se.workload;
+    w->trial.run.layout = w->trial.layout;
     w->attempt.svc = &w->svc;
     w->attempt.campaign = &w->campaign;
     w->attempt.trial = &w->trial;
