@@ -16,6 +16,7 @@ docs/reference/python.md has every name. Nothing but the standard library is nee
 where the script has imported it.
 """
 
+from partune import callbacks
 from partune._client import Campaign, Client
 from partune._failure import IllegalLayout
 from partune._http import Event, Problem
@@ -33,5 +34,6 @@ __all__ = [
     "Trial",
     "Values",
     "__version__",
+    "callbacks",
     "trial",
 ]

@@ -7,8 +7,9 @@ that know nothing of each other.
 import os
 import sys
 
-RANK = ("RANK", "SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
-WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+# Slurm's last: within an allocation the ranks of mpiexec have those of the batch script, too.
+RANK = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+WORLD = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 KEPT = {}
 DEVICE = {"nccl": "cuda", "xccl": "xpu"}  # backends that take no tensors of the CPU
 

@@ -6,8 +6,9 @@ import os
 import re
 import tempfile
 import unittest
+from unittest import mock
 
-from partune import IllegalLayout, Values, _chart, _events, _failure, _measure
+from partune import IllegalLayout, Values, _chart, _events, _failure, _measure, _ranks
 
 
 class Measure(unittest.TestCase):
@@ -44,6 +45,20 @@ class Measure(unittest.TestCase):
         found = _measure.spread([float(i) for i in range(100)])
         self.assertEqual(found["busy"], [float(i) for i in range(1, 100, 2)])
         self.assertEqual(found["slowest"], 99)
+
+
+class Ranks(unittest.TestCase):
+    def test_a_launcher_counts_before_the_allocation_around_it(self):
+        batch = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+        for ours, want in (
+            ({}, (0, 8)),
+            ({"PMI_RANK": "3", "PMI_SIZE": "4"}, (3, 4)),
+            ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "2"}, (2, 4)),
+            ({"PMIX_RANK": "5", "SLURM_PROCID": "5"}, (5, 8)),
+            ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
+        ):
+            with mock.patch.dict(os.environ, {**batch, **ours}, clear=True):
+                self.assertEqual((_ranks.rank(), _ranks.world()), want)
 
 
 class Notebook(unittest.TestCase):
