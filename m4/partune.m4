@@ -93,9 +93,74 @@ AC_DEFUN([PT_PREFIX], [
          $1_LIBS="-L$pt_lib $4"])
   pt_rpath=" -Wl,-rpath,$pt_lib"
 ])
+# PT_MPI: the trainer's MPI, as MPI_CFLAGS and MPI_LIBS: MPICC's, where it is given; else Open MPI's module of pkg-config
+# where --with-openmpi asks for it or MPICH is missing; else MPICH's. HAVE_OPENMPI: the tests build the trainer with Open MPI
+# a second time.
+AC_DEFUN([PT_MPI], [
+  AC_ARG_VAR([MPICC], [compiler wrapper of the trainer's MPI, asked for its flags (default: MPICH's module of pkg-config, else Open MPI's)])
+  PT_MODULE([MPICH], [mpich >= 4], [have_mpich=yes], [have_mpich=no], [-lmpi])
+  PT_MODULE([OPENMPI], [ompi-c >= 4], [have_openmpi=yes], [have_openmpi=no], [-lmpi])
+  AS_CASE([$MPICC,$with_openmpi,$have_mpich,$have_openmpi],
+    [?*,*,*,*], [PT_MPI_WRAPPER],
+    [,?*,*,no], [AS_IF([test "$with_openmpi" != no], [AC_MSG_ERROR([--with-openmpi: Open MPI 4 was not found: install libopenmpi-dev, or name its prefix by --with-openmpi=DIR])])])
+  AS_CASE([$MPICC,$with_openmpi,$have_mpich,$have_openmpi],
+    [?*,*,*,*], [],
+    [,,yes,*|,no,yes,*], [MPI_CFLAGS=$MPICH_CFLAGS MPI_LIBS=$MPICH_LIBS],
+    [,*,*,yes], [MPI_CFLAGS=$OPENMPI_CFLAGS MPI_LIBS=$OPENMPI_LIBS],
+    [AC_MSG_ERROR([neither MPICH 4 nor Open MPI 4 was found: install libmpich-dev or libopenmpi-dev, name the prefix by --with-mpich=DIR or --with-openmpi=DIR, or the compiler wrapper of another MPI by MPICC=PROGRAM; or build without the trainer by --without-mpi])])
+  AC_SUBST([MPI_CFLAGS])
+  AC_SUBST([MPI_LIBS])
+  PT_MPI_NAME
+  AS_CASE([$pt_mpi], ["Open MPI"*], [have_openmpi=no])
+])
+# MPI_CFLAGS and MPI_LIBS from MPICC, by Open MPI's option or, as MPICH and its relatives say it, by -show.
+AC_DEFUN([PT_MPI_WRAPPER], [
+  AS_IF([pt_flags=`$MPICC --showme:compile 2>/dev/null` && pt_flags="$pt_flags "`$MPICC --showme:link 2>/dev/null`], [],
+        [pt_flags=`$MPICC -show 2>/dev/null`], [],
+        [AC_MSG_ERROR([MPICC=$MPICC does not print its flags, neither by --showme:compile (Open MPI) nor by -show (MPICH and its relatives)])])
+  pt_next=
+  eval "set x $pt_flags"
+  shift
+  for pt_word; do
+    AS_CASE([$pt_next$pt_word],
+      [-Xlinker*], [MPI_LIBS="$MPI_LIBS $pt_word"],
+      [-isystem*], [MPI_CFLAGS="$MPI_CFLAGS $pt_word"],
+      [-[[ID]]*], [MPI_CFLAGS="$MPI_CFLAGS $pt_word"],
+      [-[[Ll]]*|-Wl,*|-pthread|/*.a|/*.so], [MPI_LIBS="$MPI_LIBS $pt_word"])
+    AS_CASE([$pt_next$pt_word], [-Xlinker|-isystem], [pt_next=$pt_word], [pt_next=])
+  done
+])
+# Which MPI that is, for PT_SUMMARY, and whether it has what the trainer calls.
+AC_DEFUN([PT_MPI_NAME], [
+  AC_MSG_CHECKING([which MPI the trainer gets])
+  pt_save_CPPFLAGS=$CPPFLAGS pt_save_LIBS=$LIBS
+  CPPFLAGS="$CPPFLAGS $MPI_CFLAGS" LIBS="$MPI_LIBS $LIBS"
+  AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]], [[MPI_Request r; int n = 1, m;
+      return MPI_Iallreduce(&n, &m, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &r);]])], [],
+    [AC_MSG_ERROR([a program does not link with $MPI_CFLAGS $MPI_LIBS, or this MPI has no MPI_Iallreduce (MPI 3)])])
+  AC_LANG_CONFTEST([AC_LANG_SOURCE([[#include <mpi.h>
+#if defined OMPI_MAJOR_VERSION
+pt_mpi "Open MPI" OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION
+#elif defined I_MPI_VERSION
+pt_mpi "Intel MPI" I_MPI_VERSION
+#elif defined MVAPICH_VERSION
+pt_mpi "MVAPICH" MVAPICH_VERSION
+#elif defined MVAPICH2_VERSION
+pt_mpi "MVAPICH2" MVAPICH2_VERSION
+#elif defined CRAY_MPICH_VERSION
+pt_mpi "Cray MPICH" CRAY_MPICH_VERSION
+#elif defined MPICH_VERSION
+pt_mpi "MPICH" MPICH_VERSION
+#else
+pt_mpi "an MPI of version" MPI_VERSION
+#endif]])])
+  pt_mpi=`$CC $CPPFLAGS -E conftest.$ac_ext | sed -n 's/^pt_mpi //p' | tr -d '"' | sed 's/ *\. */./g'`
+  CPPFLAGS=$pt_save_CPPFLAGS LIBS=$pt_save_LIBS
+  AC_MSG_RESULT([$pt_mpi])
+])
 # What was found where, at the end of configure.
 AC_DEFUN([PT_SUMMARY], [
-  AS_IF([test "$with_mpi" != no], [pt_trainer=yes], [pt_trainer="no (--without-mpi)"])
+  AS_IF([test "$with_mpi" != no], [pt_trainer="with $pt_mpi${MPICC:+ ($MPICC)}"], [pt_trainer="no (--without-mpi)"])
   AS_ECHO(["
 partune $PACKAGE_VERSION, to be installed in $prefix
 $pt_summary

@@ -7,18 +7,12 @@
 enum { MOST_GPUS = 1024 };
 
 /* The rank's number on its host. */
-static int64_t local_rank(void)
+static int local_rank(void)
 {
-    static const char *const names[] = {"MPI_LOCALRANKID", "SLURM_LOCALID"};
-    int64_t index;
+    struct ranks ranks;
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *value = getenv(names[i]);
-
-        if (value && str_to_i64(&index, value, 0, MOST_GPUS) == 0)
-            return index;
-    }
-    return 0;
+    ranks_from_env(&ranks);
+    return ranks.local > 0 && ranks.local <= MOST_GPUS ? ranks.local : 0;
 }
 
 int tr_backend_use(const char *device, struct err *error)

@@ -189,13 +189,16 @@ static void tied_init(struct tr_comms *comms, MPI_Comm comm, const struct pl_lay
     assert(comms->tied.member[comms->tied.rank] == rank);
 }
 
-/* Hydra says how many of its processes share the host, of which PARENT may be only a part. */
+/* The launcher says how many of its processes share the host, of which PARENT may be only a part.
+ */
 static bool outnumbered(MPI_Comm parent, int threads)
 {
-    const char *hydra = getenv("MPI_LOCALNRANKS");
+    struct ranks ranks;
     MPI_Comm host;
-    int n = hydra ? (int)strtol(hydra, NULL, 10) : 0;
+    int n;
 
+    ranks_from_env(&ranks);
+    n = ranks.locals;
     if (n <= 0) {
         MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
         MPI_Comm_size(host, &n);
@@ -268,6 +271,25 @@ void tr_comms_place(struct tr_comms *comms, const uint64_t *host)
             g[i]->hosts = 1;
             g[i]->each = 0;
         }
+}
+
+/* The first line of what the library says of itself, up to a comma, without its filling words. */
+const char *tr_mpi_name(char *buf, size_t size)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING], *word, *rest = text;
+    int n = 0;
+
+    MPI_Get_library_version(text, &n);
+    text[strcspn(text, ",\n")] = '\0';
+    buf[0] = '\0';
+    while ((word = strtok_r(rest, " \t", &rest))) {
+        size_t len = strlen(buf);
+
+        if (!str_starts(word, "Version"))
+            snprintf(buf + len, size - len, "%s%s", len ? " " : "",
+                     word + (word[0] == 'v' && word[1] >= '0' && word[1] <= '9'));
+    }
+    return buf;
 }
 
 uint64_t tr_host_hash(void)

@@ -76,6 +76,8 @@ void tr_comms_done(struct tr_comms *comms);
  * different groups are added in the same order. */
 void tr_comms_place(struct tr_comms *comms, const uint64_t *host);
 
+/* "MPICH 4.0.2", "Open MPI 4.1.4". Needs no MPI_Init(). */
+const char *tr_mpi_name(char *buf, size_t size);
 /* A hash of the name of this process's host. */
 uint64_t tr_host_hash(void);
 

@@ -23,24 +23,6 @@ static const char *const top_keys[] = {"model", "cluster",    "workload",   "lay
                                        "run",   "provenance", NULL};
 static const char *const sections[] = {"trial", "train", "checkpoint", "promised", "run"};
 
-/* ---- the launcher's environment ------------------------------------------ */
-
-static int number_in(const char *name, int otherwise)
-{
-    const char *v = getenv(name);
-    int64_t n;
-
-    return v && str_to_i64(&n, v, 0, INT32_MAX) == 0 ? (int)n : otherwise;
-}
-
-void tr_launch_from_env(struct tr_launch *ret)
-{
-    ret->rank = number_in("PMI_RANK", number_in("PMIX_RANK", 0));
-    ret->size = number_in("PMI_SIZE", getenv("PMIX_RANK") ? number_in("SLURM_NTASKS", 1) : 1);
-    if (ret->size < 1)
-        ret->size = 1;
-}
-
 /* ---- the JSON text of the domain ----------------------------------------- */
 
 static bool is_path(const char *name)
@@ -507,7 +489,8 @@ static bool answer(struct tr_config *config, const struct tr_launch *launch, boo
             opt_manual(&o->set, &tr_manual, stdout);
     } else if (!complete && tr_options_flag(o, "version")) {
         if (print)
-            printf("partune-train %s\n", PACKAGE_VERSION);
+            printf("partune-train %s%s%s\n", PACKAGE_VERSION, launch->mpi ? ", with " : "",
+                   launch->mpi ? launch->mpi : "");
     } else if (complete && tr_options_flag(o, "dump-config")) {
         AUTO_JSON *v = tr_config_json(config);
         AUTO_FREE char *text = json_dumps(v, JSON_INDENT(2));

@@ -88,14 +88,12 @@ struct tr_config {
 /* What the layout is judged for. Borrows from CONFIG; the trainer is the bundled one. */
 struct pl_problem tr_config_problem(const struct tr_config *config);
 
-/* Rank and size as the launcher's environment says, so that nothing needs MPI before it is valid:
- * PMI_RANK/PMI_SIZE (Hydra, srun --mpi=pmi2), PMIX_RANK with SLURM_NTASKS, else a single process 0
- * of 1. */
+/* Who this process is, before MPI is started (ranks_from_env). */
 struct tr_launch {
     int rank, size;
+    const char *by;  /* as in struct ranks */
+    const char *mpi; /* name of the MPI library; NULL: none is linked */
 };
-
-void tr_launch_from_env(struct tr_launch *ret);
 
 /* Read argv (and the file it names). On failure RET_EXIT is TR_EXIT_USAGE for a command line or a
  * file that cannot be read, TR_EXIT_ILLEGAL for a layout that breaks a rule (ERROR then names every

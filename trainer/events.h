@@ -39,7 +39,7 @@ AUTO_DEFINE(tr_events)
 struct tr_hello {
     const char *program;
     const char *version;
-    const char *build;            /* compiler and instruction set: "gcc 12.2.0, avx512" */
+    const char *build; /* compiler, instruction set, MPI: "12.2.0, avx512, MPICH 4.0.2" */
     const struct pl_model *model; /* its name is sent */
     const struct pl_layout *layout;
     const struct pl_workload *workload;

@@ -61,6 +61,14 @@ void tr_fail(enum tr_error cls, const char *detail)
     end_job(tr_error_exit(cls));
 }
 
+void tr_fail_await_rank_0(void)
+{
+    enum { PATIENCE_S = 10 }; /* it has one line to write */
+
+    tr_stop_over(); /* Open MPI ends a job by TERM */
+    sleep(PATIENCE_S);
+}
+
 void tr_fail_step(int step)
 {
     run.step = step;

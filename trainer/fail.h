@@ -18,6 +18,10 @@ void tr_fail_setup(struct tr_events *events, const char *path, int rank);
 void tr_fail(enum tr_error cls, const char *detail) __attribute__((noreturn));
 void tr_fail_comm(const char *detail); /* as tr_fail_fn */
 
+/* Where every rank fails alike, rank 0 reports and thereby ends the others: those wait here for it,
+ * and report only if that does not come. A signal ends a rank that waits, without a word. */
+void tr_fail_await_rank_0(void);
+
 /* Steps done, for the report of tr_fail_stopped(). */
 void tr_fail_step(int step);
 

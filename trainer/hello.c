@@ -57,7 +57,7 @@ static void send(struct tr_events *events, const struct tr_config *config, const
 {
     int ranks = config->layout.world;
     const char **host = mem_alloc(sizeof(*host) * 2 * (size_t)ranks), **cpus = host + ranks;
-    char build[64];
+    char build[160], mpi[64];
     struct tr_hello h = {.program = "partune-train",
                          .version = PACKAGE_VERSION,
                          .build = build,
@@ -71,7 +71,8 @@ static void send(struct tr_events *events, const struct tr_config *config, const
 
     for (int i = 0; i < ranks; i++)
         cpus[i] = all[i].cpus;
-    snprintf(build, sizeof(build), "%.40s, %s", __VERSION__, kn_isa_name(kn_isa()));
+    snprintf(build, sizeof(build), "%.40s, %s, %s", __VERSION__, kn_isa_name(kn_isa()),
+             tr_mpi_name(mpi, sizeof(mpi)));
     tr_event_hello(events, &h);
     free(host);
 }

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "trainer/backend.h"
 #include "trainer/calibrate.h"
+#include "trainer/comm.h"
 #include "trainer/config.h"
 #include "trainer/events.h"
 #include "trainer/fail.h"
@@ -22,6 +23,8 @@ static enum tr_error class_of_exit(int code)
         return TR_ERROR_DATA;
     case TR_EXIT_OOM:
         return TR_ERROR_OOM;
+    case TR_EXIT_COMM:
+        return TR_ERROR_COMM;
     default:
         return TR_ERROR_IO;
     }
@@ -29,18 +32,17 @@ static enum tr_error class_of_exit(int code)
 
 /* One rank reports; all exit with the same code. A usage error has no event class: it is the
  * caller's. */
-static int refuse(const struct tr_launch *at, const char *path, int code, const char *text)
+static void refuse(const struct tr_launch *at, const char *path, int code, const char *text)
 {
     struct tr_events *ev = NULL;
     struct err e = {0};
 
     if (at->rank != 0)
-        return code;
+        return;
     fprintf(stderr, "partune-train: %s\n", text);
     if (path && code != TR_EXIT_USAGE && tr_events_open(&ev, path, NULL, &e) == 0)
         tr_event_error(ev, class_of_exit(code), -1, text);
     tr_events_free(ev);
-    return code;
 }
 
 /* Why memory does not suffice, in detail: known on the rank that found it. */
@@ -50,53 +52,53 @@ struct shortage {
     double asked;
 };
 
-static int refuse_memory(const struct tr_launch *at, const struct tr_config *config,
-                         const struct shortage *shortage, const char *text)
+static void refuse_memory(const struct tr_launch *at, const struct tr_config *config,
+                          const struct shortage *shortage, const char *text)
 {
     struct tr_events *ev = NULL;
     struct err e = {0};
 
     if (at->rank != 0)
-        return TR_EXIT_OOM;
+        return;
     fprintf(stderr, "partune-train: rank %d: oom: %s\n", shortage->rank, text);
     if (config->events && tr_events_open(&ev, config->events, NULL, &e) == 0)
         tr_event_oom(ev, shortage->rank, shortage->cls, shortage->asked,
                      (double)config->device_memory, text);
     tr_events_free(ev);
-    return TR_EXIT_OOM;
 }
 
-static void start_mpi(void)
+/* Ranks whose MPI does not know the launcher would each train alone, all into the same files. */
+static int start_mpi(const struct tr_launch *at, struct err *error)
 {
-    int provided;
-
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-}
-
-static int check_launch(const struct tr_config *config, struct err *error)
-{
+    enum { RANK_0_S = 1 };
     int provided, size;
 
-    MPI_Query_thread(&provided);
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (provided < MPI_THREAD_FUNNELED)
-        return err_set(error, -ENOSYS,
-                       "this MPI does not support other threads (MPI_THREAD_FUNNELED)");
-    if (size != config->layout.world)
-        return err_set(error, -EINVAL, "the layout has %d ranks, the launcher started %d",
-                       config->layout.world, size);
-    return 0;
+    if (size == at->size)
+        return 0;
+    if (at->rank != 0)
+        sleep(RANK_0_S); /* nothing holds the ranks together, and rank 0 has to say why */
+    if (!at->by)
+        return err_set(error, -EINVAL,
+                       "%s sees %d ranks, and no launcher that is known set their environment "
+                       "(PMI_RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK): start them by mpiexec or srun",
+                       at->mpi, size);
+    return err_set(error, -EINVAL,
+                   "%d ranks were started (%s), and the MPI of this program, %s, sees %d: start "
+                   "them by the mpiexec of that MPI, or by srun with the --mpi that it needs",
+                   at->size, at->by, at->mpi, size);
 }
 
 static int train(const struct tr_config *config, const struct tr_launch *at, struct tr_events *ev)
 {
-    struct err e = {0};
-    int code;
+    int code, provided;
 
     tr_fail_setup(ev, config->events, at->rank);
     tr_calibrate_use(config->data_dir);
-    if (check_launch(config, &e) < 0)
-        tr_fail(TR_ERROR_COMM, e.text);
+    MPI_Query_thread(&provided);
+    if (provided < MPI_THREAD_FUNNELED)
+        tr_fail(TR_ERROR_COMM, "this MPI does not support other threads (MPI_THREAD_FUNNELED)");
     code = tr_run(config, ev);
     if (tr_events_status(ev))
         code = TR_EXIT_IO;
@@ -108,10 +110,8 @@ static int train(const struct tr_config *config, const struct tr_launch *at, str
 static int calibrate(const struct tr_config *config, const struct tr_launch *at)
 {
     struct err e = {0};
-    int code;
+    int code = start_mpi(at, &e) < 0 ? TR_EXIT_COMM : tr_calibrate(config, &e);
 
-    start_mpi();
-    code = tr_calibrate(config, &e);
     if (code && at->rank == 0)
         fprintf(stderr, "partune-train: %s\n", e.text);
     tr_finalize();
@@ -139,15 +139,26 @@ static int begin(const struct tr_config *config, const struct tr_launch *at, int
 {
     int code = mine;
 
-    if (at->size > 1 || mine == 0)
-        start_mpi();
+    if (at->size == 1 && mine)
+        return mine;
+    if (start_mpi(at, error) < 0)
+        return TR_EXIT_COMM;
     if (at->size > 1)
         code = tr_start_together(mine, error);
     if (at->size > 1 && code == 0)
         code = tr_start_same(config, error);
-    if (at->size > 1 && code)
-        MPI_Finalize();
     return code;
+}
+
+/* Only when the reason is written: a launcher ends the others as soon as one has left with a code,
+ * and no rank leaves before all are here. */
+static void leave_mpi(void)
+{
+    int started;
+
+    MPI_Initialized(&started);
+    if (started)
+        MPI_Finalize();
 }
 
 int main(int argc, char **argv)
@@ -155,13 +166,16 @@ int main(int argc, char **argv)
     AUTO(tr_config) *c = NULL;
     AUTO_FREE char *events = NULL;
     struct tr_events *ev = NULL;
+    struct ranks ranks;
     struct tr_launch at;
     struct shortage shortage;
     struct err e = {0};
     int mine = 0, code;
+    char mpi[64];
 
     log_setup("partune-train", LOG_WARN);
-    tr_launch_from_env(&at);
+    ranks_from_env(&ranks);
+    at = (struct tr_launch){ranks.rank, ranks.size, ranks.by, tr_mpi_name(mpi, sizeof(mpi))};
     if (tr_config_load(&c, &mine, &events, argc, argv, &at, &e) == 0) {
         if (c->mode == TR_MODE_HELP)
             return TR_EXIT_OK;
@@ -174,6 +188,9 @@ int main(int argc, char **argv)
         return train(c, &at, ev);
     tr_events_free(ev);
     if (mine == TR_EXIT_OOM && code == mine)
-        return refuse_memory(&at, c, &shortage, e.text);
-    return refuse(&at, c ? c->events : events, code, e.text);
+        refuse_memory(&at, c, &shortage, e.text);
+    else
+        refuse(&at, c ? c->events : events, code, e.text);
+    leave_mpi();
+    return code;
 }

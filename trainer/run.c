@@ -13,6 +13,7 @@
 #include "trainer/fail.h"
 #include "trainer/hello.h"
 #include "trainer/parts.h"
+#include "trainer/peers.h"
 #include "trainer/step.h"
 #include "trainer/stop.h"
 #include "trainer/team.h"
@@ -140,6 +141,14 @@ enum { STEP_TIMES = 3, STEP_S = 5 };
 
 static void late(void)
 {
+    int gone = tr_peers_gone();
+    char text[160];
+
+    if (gone >= 0) {
+        snprintf(text, sizeof(text),
+                 "rank %d is gone from this host, so this rank was asked to stop", gone);
+        tr_fail_comm(text);
+    }
     tr_fail_stopped(
         "signal; the ranks did not answer each other in time, so the last steps are in no "
         "checkpoint");
@@ -228,8 +237,8 @@ static void check_numbers(const struct run *run, const struct tr_result *result)
 
     if (isfinite(result->loss) && isfinite(result->norm))
         return;
-    if (run->r.rank != 0) /* all ranks see it: the first one speaks and ends the others */
-        sleep(10);
+    if (run->r.rank != 0) /* all ranks see it */
+        tr_fail_await_rank_0();
     snprintf(text, sizeof(text), "step %d: loss %g, gradient norm %g", run->step + 1, result->loss,
              result->norm);
     tr_fail(TR_ERROR_NUMERIC, text);
@@ -542,6 +551,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tokens_open(&u);
     optim_init(&u);
     say_hello(&u);
+    tr_peers_meet(&u.r.comms.world);
     check_validation(&u);
     tr_run_weights(&u);
     at_step(&u);
@@ -559,6 +569,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     write_timeline(&u);
     code = finish(&u, stopped);
     tr_stop_over();
+    tr_peers_done();
     tr_timeline_end(&u.r.clock);
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);

@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <unistd.h>
 
 enum { TEXT = 480 }; /* of struct tr_team's agreement */
 
@@ -68,10 +67,8 @@ void tr_require(int code, const struct err *error)
 
 void tr_require_all(const struct tr_team *team, int code, const struct err *error)
 {
-    enum { PATIENCE_S = 10 }; /* rank 0 has one line to write, and ends us with the job */
-
     if (code < 0 && team->rank != 0)
-        sleep(PATIENCE_S);
+        tr_fail_await_rank_0();
     if (code == -ECANCELED)
         tr_fail_stopped("signal, before the first step");
     tr_require(code, error);

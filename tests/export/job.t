@@ -5,9 +5,10 @@ trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir/bin" "$dir/jobs"
 "$PT_BUILD/tests/export/dump" "$dir/jobs" >/dev/null || { echo "Bail out! dump fails"; exit 99; }
 # A launcher whose Nth start ends with the Nth code of file "codes", after the last event of its ranks where that is said
-# (oom:137); nobody sleeps.
+# (oom:137); nobody sleeps. Asked for its version, it is the MPI of file "mpi".
 cat >"$dir/bin/srun" <<'END'
 #!/bin/sh
+[ "$*" != --version ] || exec cat mpi
 echo "$*" >>starts
 code=$(sed -n "$(wc -l <starts | tr -d ' ')p" codes)
 [ "$code" = vanish ] && exec "$PWD/not-there"
@@ -22,6 +23,9 @@ for name in mpiexec mpirun; do cp "$dir/bin/srun" "$dir/bin/$name"; done
 printf '#!/bin/sh\n' >"$dir/bin/sleep"
 chmod +x "$dir"/bin/*
 cd "$dir" || exit 99
+mpich="HYDRA build details:
+    Version:                                 4.0.2"
+echo "$mpich" >mpi
 n=0
 is() { # name got want
     n=$((n + 1))
@@ -38,7 +42,7 @@ job() { # FILE CODES...: exit status and number of starts
 first() { find jobs -name "*.$1+partune" | sort | head -n 1; }
 # What the launcher of an MPIJob is told to run.
 sed -n '/^            - |$/,/^    Worker:$/{s/^              //p}' "$(first mpijob)" >mpijob.sh
-echo 1..38
+echo 1..44
 # mpiexec that was itself signalled may say 0 of a run that stopped, srun the signal by which it ended the ranks that had not
 # left yet; an earlier start's event is not this one's.
 for kind in slurm pbs; do
@@ -64,4 +68,15 @@ for kind in slurm pbs mpijob; do
     job "$file" 9 66 >again
     # As the daemon starts a trial: a rank that may move to another's core makes both of them wait.
     is "$kind: every start binds ranks to cores" "$(grep -c -- '-bind-to core \|--cpu-bind=cores ' starts)" 2
+done
+# Open MPI's words for the same, and its way to hand the environment on, which Hydra does by itself.
+echo "mpiexec (OpenRTE) 4.1.4" >mpi
+export HANDED=on OMPI_MCA_made_up=1
+for kind in pbs mpijob; do
+    file=$(first $kind)
+    [ $kind = mpijob ] && file=mpijob.sh
+    is "$kind: a lost rank restarts the job under Open MPI" "$(job "$file" 137 0)" "0 2"
+    is "$kind: every start binds ranks to cores" "$(grep -c -- '--map-by ppr:[0-9]*:node.* --bind-to core .* partune-train ' starts)" 2
+    is "$kind: every start hands on the environment, but not Open MPI's own" \
+        "$(grep -c -- ' -x HANDED ' starts) $(grep -c -- ' -x OMPI_' starts)" "2 0"
 done

@@ -14,9 +14,12 @@ try:
 except ImportError:
     yaml = None
 
-# Of every program: how it was called, on a line. A launcher then runs the command of its second node.
+# Of every program: how it was called, on a line, unless it was asked for its version. A launcher then runs the command of its
+# second node.
 TRAINER = """#!{python}
 import json, os, sys
+if sys.argv[1:] == ["--version"]:
+    sys.exit(print(os.environ.get("MPI_VERSION", "HYDRA build details:\\n    Version:  4.0.2")))
 with open({seen!r}, "a") as f:
     f.write(json.dumps({{"argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd()}}) + "\\n")
 """

@@ -276,6 +276,54 @@ static void second_lock_is_busy(void **state)
     file_remove_tree(dir, NULL);
 }
 
+static void the_launcher_says_who_a_process_is(void **state)
+{
+    static const struct {
+        const char *env[5][2];
+        struct ranks want;
+    } cases[] = {
+        {{{NULL, NULL}}, {NULL, 0, 1, -1, -1}},
+        {{{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+         {"PMI_RANK", 3, 8, 1, 2}},
+        {{{"OMPI_COMM_WORLD_RANK", "3"},
+          {"OMPI_COMM_WORLD_SIZE", "8"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+          {"PMIX_RANK", "3"}},
+         {"OMPI_COMM_WORLD_RANK", 3, 8, 1, 4}},
+        /* of an allocation, in which mpiexec started fewer */
+        {{{"OMPI_COMM_WORLD_RANK", "1"},
+          {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"PMIX_RANK", "1"},
+          {"SLURM_NTASKS", "4"}},
+         {"OMPI_COMM_WORLD_RANK", 1, 2, -1, -1}},
+        {{{"PMIX_RANK", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}},
+         {"PMIX_RANK", 1, 4, 1, -1}},
+        {{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"SLURM_LOCALID", "0"}},
+         {"PMI_RANK", 1, 4, 0, -1}},                     /* srun --mpi=pmi2 */
+        {{{"SLURM_NTASKS", "4"}}, {NULL, 0, 1, -1, -1}}, /* in an allocation, but not under srun */
+        {{{"PMI_RANK", "x"}, {"PMI_SIZE", "-2"}}, {NULL, 0, 1, -1, -1}},
+        {{{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}, {NULL, 0, 1, -1, -1}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct ranks r;
+
+        for (int k = 0; k < 5 && cases[i].env[k][0]; k++)
+            setenv(cases[i].env[k][0], cases[i].env[k][1], 1);
+        ranks_from_env(&r);
+        for (int k = 0; k < 5 && cases[i].env[k][0]; k++)
+            unsetenv(cases[i].env[k][0]);
+        if (!str_eq(r.by ? r.by : "", cases[i].want.by ? cases[i].want.by : ""))
+            fail_msg("case %zu: told by %s", i, r.by ? r.by : "nobody");
+        assert_int_equal(r.rank, cases[i].want.rank);
+        assert_int_equal(r.size, cases[i].want.size);
+        assert_int_equal(r.local, cases[i].want.local);
+        assert_int_equal(r.locals, cases[i].want.locals);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(invalid_json_is_refused_with_its_place),
     cmocka_unit_test(unknown_key_offers_the_nearest),
@@ -289,6 +337,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(atomic_write_replaces_or_leaves),
     cmocka_unit_test(a_tree_is_removed_without_following_links),
     cmocka_unit_test(second_lock_is_busy),
+    cmocka_unit_test(the_launcher_says_who_a_process_is),
 };
 
 UNIT_MAIN(tests)

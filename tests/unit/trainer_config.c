@@ -24,7 +24,7 @@ static char *next_word(char **line)
 static int load(struct tr_config **ret, int *ret_exit, int ranks, struct err *e, const char *line)
 {
     AUTO_FREE char *copy = mem_strdup(line);
-    struct tr_launch launch = {0, ranks};
+    struct tr_launch launch = {.size = ranks};
     char *argv[ARGS] = {(char[]){"partune-train"}};
     int argc = 1;
     char *rest = copy;
@@ -218,33 +218,6 @@ static void calibration_needs_no_model(void **state)
     assert_string_equal(c->calibrate, "out.json");
 }
 
-static void the_launcher_is_known_before_mpi(void **state)
-{
-    static const struct {
-        const char *env[3][2];
-        int rank, size;
-    } cases[] = {
-        {{{NULL, NULL}}, 0, 1},
-        {{{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}, 3, 8},
-        {{{"PMIX_RANK", "1"}, {"SLURM_NTASKS", "4"}}, 1, 4},
-        {{{"SLURM_NTASKS", "4"}}, 0, 1}, /* inside an allocation, but not under srun */
-        {{{"PMI_RANK", "x"}, {"PMI_SIZE", "-2"}}, 0, 1},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct tr_launch l;
-
-        for (int k = 0; k < 3 && cases[i].env[k][0]; k++)
-            setenv(cases[i].env[k][0], cases[i].env[k][1], 1);
-        tr_launch_from_env(&l);
-        for (int k = 0; k < 3 && cases[i].env[k][0]; k++)
-            unsetenv(cases[i].env[k][0]);
-        assert_int_equal(l.rank, cases[i].rank);
-        assert_int_equal(l.size, cases[i].size);
-    }
-}
-
 /* One row of the table: args or config, ranks, the exit code and a piece of the message. */
 static void refuse(const json_t *row, const char *dir)
 {
@@ -382,7 +355,7 @@ static void a_failure_still_tells_where_events_go(void **state)
     char *argv[] = {
         (char[]){"partune-train"}, (char[]){"--events"}, (char[]){"ev.jsonl"}, (char[]){"--model"},
         (char[]){"tiny-llama"},    (char[]){"--tp"},     (char[]){"3"},        NULL};
-    struct tr_launch launch = {0, 3};
+    struct tr_launch launch = {.size = 3};
     struct tr_config *c = NULL;
     struct err e = {0};
     AUTO_FREE char *events = NULL;
@@ -404,7 +377,6 @@ int main(void)
         cmocka_unit_test(what_is_dumped_reads_back_to_the_same),
         cmocka_unit_test(a_data_set_may_be_a_long_path),
         cmocka_unit_test(calibration_needs_no_model),
-        cmocka_unit_test(the_launcher_is_known_before_mpi),
         cmocka_unit_test(what_is_wrong_is_refused_by_name),
         cmocka_unit_test(every_broken_rule_is_named),
         cmocka_unit_test(weights_to_begin_with_are_those_of_the_model_that_is_asked_for),

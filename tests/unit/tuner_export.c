@@ -658,6 +658,12 @@ static void slurm_jobs_are_placed_in_segments_of_a_domain(void **state)
     }
 }
 
+static void by_open_mpi(struct world *w, struct tn_export_in *in)
+{
+    (void)w;
+    in->open_mpi = true;
+}
+
 /* A production run is bound as the trial was: each rank to as many cores as it has threads. */
 static void jobs_bind_the_bundled_trainers_ranks(void **state)
 {
@@ -666,27 +672,38 @@ static void jobs_bind_the_bundled_trainers_ranks(void **state)
         void (*change)(struct world *w, struct tn_export_in *in);
         const char *has, *lacks;
     } rows[] = {
+        {"pbs+partune", "{'world':16}", nothing, "mpi=(mpiexec -bind-to core -n 16 -ppn 8) ;;",
+         NULL},
         {"pbs+partune", "{'world':16}", nothing,
-         "mpiexec -bind-to core -n 16 -ppn 8 \"${inside[@]}\" partune-train", NULL},
+         "mpi=(mpiexec --map-by ppr:8:node --bind-to core --mca", NULL},
+        {"pbs+partune", "{'world':16}", nothing,
+         "\n    \"${mpi[@]}\" \"${inside[@]}\" partune-train", NULL},
         {"pbs+partune", "{'world':4,'threads':2}", nothing,
-         "mpiexec -bind-to core:2 -n 4 -ppn 4 \"${inside[@]}\" partune-train", NULL},
+         "mpi=(mpiexec -bind-to core:2 -n 4 -ppn 4) ;;", NULL},
+        {"pbs+partune", "{'world':4,'threads':2}", nothing,
+         "mpi=(mpiexec --map-by ppr:4:node:PE=2 --bind-to core --mca", NULL},
         {"mpijob+partune", "{'world':4,'threads':2}", nothing,
-         "mpirun -bind-to core:2 -n 4 -ppn 4 partune-train", NULL},
+         "mpi=(mpirun -bind-to core:2 -n 4 -ppn 4) ;;", NULL},
+        {"mpijob+partune", "{'world':4}", nothing, "mpiImplementation: MPICH #", NULL},
+        {"mpijob+partune", "{'world':4}", by_open_mpi, "mpiImplementation: OpenMPI #", NULL},
         {"slurm+partune", "{'world':4,'threads':2}", nothing,
-         "srun --kill-on-bad-exit=1 --mpi=pmi2 --cpus-per-task=2 --cpu-bind=cores \"${pyxis[@]}\" "
+         "srun --kill-on-bad-exit=1 --mpi=\"$pmi\" --cpus-per-task=2 --cpu-bind=cores "
+         "\"${pyxis[@]}\" "
          "\"${inside[@]}\" partune-train",
          NULL},
-        {"pbs+partune", "{'world':16}", ranks_moved, "mpiexec -n 16 -ppn 8", "-bind-to"},
-        {"mpijob+partune", "{'world':16}", ranks_moved, "mpirun -n 16 -ppn 8", "-bind-to"},
+        {"pbs+partune", "{'world':16}", ranks_moved, "(mpiexec -n 16 -ppn 8)", " -bind-to"},
+        {"pbs+partune", "{'world':16}", ranks_moved, "--bind-to none", "--bind-to core"},
+        {"mpijob+partune", "{'world':16}", ranks_moved, "(mpirun -n 16 -ppn 8)", " -bind-to"},
         {"slurm+partune", "{'world':16}", ranks_moved,
-         "=1 --mpi=pmi2 --cpus-per-task=1 \"${pyxis[@]}\"", "--cpu-bind"},
-        {"pbs+partune", "{'world':4}", two_cores, "select=1:ncpus=2:mpiprocs=4", "-bind-to"},
-        {"mpijob+partune", "{'world':4}", two_cores, "cpu: 2\n", "-bind-to"},
-        {"slurm+partune", "{'world':4}", two_cores, "=1 --mpi=pmi2 --overcommit \"${pyxis[@]}\"",
-         "--cpu-bind"},
+         "=1 --mpi=\"$pmi\" --cpus-per-task=1 \"${pyxis[@]}\"", "--cpu-bind"},
+        {"pbs+partune", "{'world':4}", two_cores, "select=1:ncpus=2:mpiprocs=4", " -bind-to"},
+        {"pbs+partune", "{'world':4}", two_cores, "ppr:4:node:OVERSUBSCRIBE --bind-to none", NULL},
+        {"mpijob+partune", "{'world':4}", two_cores, "cpu: 2\n", " -bind-to"},
+        {"slurm+partune", "{'world':4}", two_cores,
+         "=1 --mpi=\"$pmi\" --overcommit \"${pyxis[@]}\"", "--cpu-bind"},
         {"slurm+partune", "{'world':4}", two_cores, "#SBATCH --nodes=1\n", "--cpus-per-task"},
-        {"pbs+megatron", "{'world':16}", nothing, "mpiexec -n 2 -ppn 1 \"${inside[@]}\" bash",
-         "-bind-to"},
+        {"pbs+megatron", "{'world':16}", nothing, "(mpiexec -n 2 -ppn 1) ;;", " -bind-to"},
+        {"pbs+megatron", "{'world':16}", nothing, "ppr:1:node --bind-to none", "--bind-to core"},
         {"slurm+megatron", "{'world':16}", nothing,
          "srun --kill-on-bad-exit=1 \"${pyxis[@]}\" \"${inside[@]}\" bash", "--cpu-bind"},
     };

@@ -7,6 +7,7 @@
 
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/machine/argv.h"
+#include "tuner/machine/machine.h"
 #include "tuner/state/service.h"
 #include "tuner/tuner.h"
 
@@ -153,9 +154,11 @@ static void the_configuration_becomes_arguments(void **state)
     struct conf *conf = NULL;
     struct tn_argv v = {0};
     struct tn_service *svc = mem_alloc(sizeof(*svc));
+    struct tn_machine machine = {.mpi.train.kind = TN_MPI_HYDRA};
     struct err e = {0};
 
     (void)state;
+    svc->machine = &machine;
     assert_int_equal(conf_parse(&conf, text, "test.conf", &e), 0);
     svc->config.conf = conf;
     assert_int_equal(tn_settings_check(conf, &e), 0);
@@ -168,6 +171,10 @@ static void the_configuration_becomes_arguments(void **state)
     assert_true(has_word(&v, "--jobid=17") && has_word(&v, "--relative=3") &&
                 has_word(&v, "--exact") && has_word(&v, "--mpi=pmi2") && has_word(&v, "--mem=0") &&
                 has_word(&v, "--kill-on-bad-exit=1"));
+    tn_argv_done(&v);
+    machine.mpi.train.kind = TN_MPI_OPEN;
+    tn_slurm_srun(&v, svc, &s, "name", "17", 3);
+    assert_true(has_word(&v, "--mpi=pmix"));
     tn_argv_done(&v);
     conf_free(conf);
     conf = NULL;

@@ -4,6 +4,7 @@
 
 #include "tuner/api/api.h"
 #include "tuner/export/export.h"
+#include "tuner/machine/mpi.h"
 
 enum { FIRST_LINE = 64 << 10 };
 
@@ -196,7 +197,7 @@ static const char *binding(struct arena *arena, const json_t *said, int threads)
     if (json_array_size(json_object_get(said, "hosts")) != 1 || json_array_size(list) == 0)
         return NULL;
     json_array_foreach(list, i, cpus) {
-        str_add(&out, i ? "," : "user:");
+        str_add(&out, i ? "," : "");
         if (!json_is_string(cpus) || add_cpus(&out, json_string_value(cpus)) != threads)
             return "";
     }
@@ -256,6 +257,7 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
     said = hello(rq, id, number, trial);
     in->fingerprint = fingerprint(a, said);
     in->binding = binding(a, said, in->layout->threads);
+    in->open_mpi = in->fingerprint && tn_mpi_kind_of(in->fingerprint) == TN_MPI_OPEN;
     in->data = data_folder(rq, in->workload->data);
 }
 

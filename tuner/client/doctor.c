@@ -2,15 +2,14 @@
  * mend it. */
 #include "tuner/client/client.h"
 
+#include "tuner/machine/mpi.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <spawn.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
+enum { START_MS = 60000 };
 
 struct report {
     struct cl *c;
@@ -31,57 +30,55 @@ static void finding(struct report *report, bool good, const char *what, const ch
     report->bad += !good;
 }
 
-/* Run ARGV with output into a buffer; exit status, or -1 where it does not start. */
-static int run(const char *const *argv, char *out, size_t size)
+/* Two processes as the local launcher starts ranks. */
+static void check_start(struct report *report, const struct tn_mpi *mpi)
 {
-    posix_spawn_file_actions_t fa;
-    int fd[2], status = -1;
-    size_t n = 0;
-    pid_t pid;
+    struct tn_mpi_job job = {.ranks = 2, .grace_s = 1, .as_root = tn_mpi_as_root(NULL)};
+    struct tn_argv argv = {0};
+    AUTO_STR line = {0};
+    char out[4096];
+    bool good;
 
-    out[0] = '\0';
-    if (pipe2(fd, O_CLOEXEC) < 0)
-        return -1;
-    posix_spawn_file_actions_init(&fa);
-    posix_spawn_file_actions_adddup2(&fa, fd[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&fa, fd[1], STDERR_FILENO);
-    posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (posix_spawnp(&pid, argv[0], &fa, NULL, (char **)(uintptr_t)argv, environ) == 0) {
-        ssize_t got;
-
-        close(fd[1]);
-        fd[1] = -1;
-        while ((got = read(fd[0], out + n, size - 1 - n)) > 0)
-            n += (size_t)got;
-        out[n] = '\0';
-        if (waitpid(pid, &status, 0) == pid)
-            status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-    posix_spawn_file_actions_destroy(&fa);
-    close(fd[0]);
-    if (fd[1] >= 0)
-        close(fd[1]);
-    return status;
+    good = tn_mpi_argv(&argv, mpi, &job, NULL) == 0;
+    tn_argv_add(&argv, "/bin/echo");
+    tn_argv_add(&argv, "rank");
+    good = good && tn_ask(out, sizeof(out), (const char *const *)argv.v, START_MS) == 0;
+    str_add(&line, "run `");
+    for (int i = 0; i < argv.n; i++)
+        str_addf(&line, "%s%s", i ? " " : "", argv.v[i]);
+    str_add(&line, "` and read its message");
+    finding(report, good, "MPI start",
+            good ? "two processes started by mpiexec" : "mpiexec does not start two processes",
+            line.text);
+    tn_argv_done(&argv);
 }
 
 static void check_mpi(struct report *report)
 {
-    static const char *const version[] = {"mpiexec", "-version", NULL};
-    static const char *const two[] = {"mpiexec", "-n", "2", "/bin/echo", "rank", NULL};
-    char out[4096];
-    const char *mpich;
+    const char *install = "apt-get install mpich, and put its mpiexec first in PATH";
+    struct tn_mpi mpi = {0};
+    struct err e = {0};
 
-    if (run(version, out, sizeof(out)) != 0) {
-        finding(report, false, "MPI", "mpiexec does not start",
-                "apt-get install mpich, and put its mpiexec first in PATH");
-        return;
+    tn_mpi_find(&mpi, NULL, NULL);
+    if (mpi.train.kind == TN_MPI_OPEN)
+        install = "apt-get install openmpi-bin, or give partuned --mpiexec PATH";
+    if (tn_mpi_ready(&mpi, &e) < 0) {
+        finding(report, false, "MPI", "mpiexec was not found", install);
+    } else if (tn_mpi_suits(&mpi, &e) < 0) {
+        finding(report, false, "MPI", e.text, install);
+    } else {
+        bool known = mpi.mpiexec.kind != TN_MPI_OTHER;
+        bool root = mpi.mpiexec.kind == TN_MPI_OPEN && tn_mpi_as_root(NULL);
+        AUTO_FREE char *seen =
+            known ? mem_printf("%s: %s%s", mpi.mpiexec.name, mpi.mpiexec.path,
+                               root ? ", told --allow-run-as-root because this is root" : "")
+                  : mem_printf("%s is neither MPICH's, nor a relative's, nor Open MPI's",
+                               mpi.mpiexec.path);
+
+        finding(report, known, "MPI", seen, install);
+        check_start(report, &mpi);
     }
-    mpich = strstr(out, "HYDRA") || strstr(out, "MPICH") ? "mpiexec is MPICH's Hydra" : NULL;
-    finding(report, mpich != NULL, "MPI", mpich ? mpich : "mpiexec is not MPICH's",
-            "install mpich and put its mpiexec before others in PATH");
-    finding(report, run(two, out, sizeof(out)) == 0, "MPI start",
-            "two processes started by mpiexec",
-            "run `mpiexec -n 2 /bin/echo rank` and read its message");
+    tn_mpi_done(&mpi);
 }
 
 static void check_cores(struct report *report)
@@ -133,8 +130,10 @@ static void check_programs(struct report *report)
     } programs[] = {
         {"partuned", "run make install again"},
         {"partune-run", "run make install again"},
-        {"partune-train", "install libmpich-dev, then configure, make and make install again"},
-        {"partune-data", "install libmpich-dev, then configure, make and make install again"},
+        {"partune-train",
+         "install libmpich-dev or libopenmpi-dev, then configure, make and make install again"},
+        {"partune-data",
+         "install libmpich-dev or libopenmpi-dev, then configure, make and make install again"},
     };
     char self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);

@@ -16,6 +16,7 @@
 
 #include "db/db.h"
 #include "tuner/client/client.h"
+#include "tuner/machine/mpi.h"
 #include "tuner/machine/proc.h"
 
 enum { LOOK_MS = 100, MAX_BATCH = 500, TAIL = 64 << 10, MAX_EVENTS = 256 << 20 };
@@ -77,6 +78,31 @@ static char *need(const char *given, const char *name, struct err *error)
     return found;
 }
 
+/* mpiexec of the bundled trainer's MPI, and the trainer; returns how many, or negative. */
+static int mpi_argv(const struct cl *client, int world, char **argv, int argc, struct err *error)
+{
+    struct tn_mpi_job job = {.ranks = world, .grace_s = 1, .as_root = tn_mpi_as_root(NULL)};
+    struct tn_mpi mpi = {0};
+    struct tn_argv v = {0};
+    int r;
+
+    tn_mpi_find(&mpi, client->args.mpiexec, NULL);
+    r = tn_mpi_ready(&mpi, error);
+    if (r == 0)
+        r = tn_mpi_suits(&mpi, error);
+    if (r == 0 && !mpi.train.path)
+        r = err_set(error, -ENOENT, "partune-train was not found");
+    if (r == 0)
+        r = tn_mpi_argv(&v, &mpi, &job, error);
+    for (int i = 0; r == 0 && i < v.n; i++)
+        argv[argc++] = mem_strdup(v.v[i]);
+    if (r == 0)
+        argv[argc++] = mem_strdup(mpi.train.path);
+    tn_argv_done(&v);
+    tn_mpi_done(&mpi);
+    return r < 0 ? r : argc;
+}
+
 /* The bundled trainer under mpiexec, or the program of --exec; returns how many, or negative. */
 static int trainer_argv(struct cl *client, const struct job *job, const json_t *offer, char **argv,
                         int argc, struct err *error)
@@ -90,12 +116,9 @@ static int trainer_argv(struct cl *client, const struct job *job, const json_t *
         argv[argc++] = mem_printf("%s/events", job->folder);
         return argv[argc - 3] ? argc : -ENOENT;
     }
-    argv[argc++] = need(client->args.mpiexec, "mpiexec", error);
-    argv[argc++] = mem_strdup("-n");
-    argv[argc++] = mem_printf("%d", world);
-    argv[argc++] = need(NULL, "partune-train", error);
-    if (!argv[argc - 4] || !argv[argc - 1])
-        return -ENOENT;
+    argc = mpi_argv(client, world, argv, argc, error);
+    if (argc < 0)
+        return argc;
     argv[argc++] = mem_strdup("--config");
     argv[argc++] = mem_printf("%s/config.json", job->folder);
     argv[argc++] = mem_strdup("--events");

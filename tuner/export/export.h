@@ -40,10 +40,12 @@ struct tn_export_in {
     double ratio, ratio_lo, ratio_hi; /* winner / baseline there, with its 95 % interval; used with
                                          a verdict only */
     const char *fingerprint;          /* software that measured it, or NULL */
-    const char *binding; /* CPUs of the trial's ranks as mpiexec -bind-to takes them, "user:0,1"; ""
-                            where ranks were not bound; NULL: not known, or not of this machine */
-    const char *date;    /* RFC 3339 */
-    const char *data;    /* folder of the data set for the bundled trainer; NULL: synthetic */
+    const char
+        *binding;     /* CPUs of the trial's ranks, "0+1,2+3"; "" where ranks were not bound; NULL:
+                            not known, or not of this machine */
+    bool open_mpi;    /* that trial's MPI was Open MPI */
+    const char *date; /* RFC 3339 */
+    const char *data; /* folder of the data set for the bundled trainer; NULL: synthetic */
 };
 
 enum { TN_MAX_FINDINGS = 96 };

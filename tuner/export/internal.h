@@ -13,6 +13,7 @@ struct tn_place {
     const char *folder; /* that Python has to search for it */
     const char *module; /* its name there: letters, digits, _ */
     const char *mpi;    /* what starts the bundled trainer's ranks */
+    bool remote;        /* rank 0 has another disk than this script */
 };
 
 /* A job script around the file of a target. */

@@ -28,11 +28,16 @@ static void rules(struct tn_findings *ret, const struct tn_export_in *in)
 /* As the daemon started the trial: ranks that may move to each other's core are another job. */
 static json_t *launch_line(const struct tn_export_in *in)
 {
+    static const char program[] =
+        "partune-train --config FILE --steps STEPS --lr-decay-steps STEPS";
     bool bound = *in->binding;
 
-    return json_sprintf("mpiexec%s%s -n %d partune-train --config FILE --steps STEPS "
-                        "--lr-decay-steps STEPS",
-                        bound ? " -bind-to " : "", in->binding, in->layout->world);
+    if (in->open_mpi)
+        return json_sprintf("mpiexec --map-by slot:OVERSUBSCRIBE --bind-to none -n %d %s%s%s%s",
+                            in->layout->world, bound ? "partune-run --bind " : "", in->binding,
+                            bound ? " -- " : "", program);
+    return json_sprintf("mpiexec%s%s -n %d %s", bound ? " -bind-to user:" : "", in->binding,
+                        in->layout->world, program);
 }
 
 static void write_config(struct str *out, const struct tn_export_in *in,
@@ -88,7 +93,7 @@ static void status_of_events(struct str *out)
  * cannot run. */
 static void line(struct str *out, const struct tn_export_in *in, const struct tn_place *at)
 {
-    bool events = !str_starts(at->mpi, "mpirun"); /* there rank 0's disk is not the launcher's */
+    bool events = !at->remote;
 
     (void)in;
     str_addf(out, "quick=0\nfor start in {1..%d}; do\n    status=0\n    begun=$SECONDS\n%s", STARTS,

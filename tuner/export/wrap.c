@@ -21,14 +21,48 @@ static bool bound(const struct tn_export_in *in)
     return tn_cores_suffice(in) && !(in->binding && !*in->binding);
 }
 
-/* Each rank on as many neighboring cores as it has threads, in the words of MPICH's mpiexec. */
-static void add_binding(struct str *out, const struct tn_export_in *in)
+/* mpiexec's options for EACH ranks on a node, RANKS in all, in the words of MPICH and its
+ * relatives. With BIND each rank is on as many neighboring cores as it has threads. */
+static void mpich_options(struct str *out, const struct tn_export_in *in, int ranks, int each,
+                          bool bind)
 {
-    if (!bound(in))
-        return;
-    str_add(out, " -bind-to core");
-    if (in->layout->threads > 1)
+    if (bind)
+        str_add(out, " -bind-to core");
+    if (bind && in->layout->threads > 1)
         str_addf(out, ":%d", in->layout->threads);
+    str_addf(out, " -n %d -ppn %d", ranks, each);
+}
+
+/* The same in the words of Open MPI, which hands on no environment unless told so, binds what it is
+ * not told to leave alone, and gives a rank 1 s for its last checkpoint.
+ * It takes twice that time to end, of the 30 s that Kubernetes and Slurm give. */
+static void open_mpi_options(struct str *out, const struct tn_export_in *in, int ranks, int each,
+                             bool bind)
+{
+    str_addf(out, " --map-by ppr:%d:node", each);
+    if (bind && in->layout->threads > 1)
+        str_addf(out, ":PE=%d", in->layout->threads);
+    if (!tn_cores_suffice(in))
+        str_add(out, ":OVERSUBSCRIBE");
+    str_addf(out,
+             " --bind-to %s --mca odls_base_sigkill_timeout 15\n"
+             "    $(compgen -e | sed '/^OMPI_/d; s/^/-x /') -n %d",
+             bind ? "core" : "none", ranks);
+}
+
+/* PROGRAM (mpiexec or mpirun) and its options as the array `mpi`, whichever MPI's it is where the
+ * job runs. Every variable is exported before. */
+static void choose_mpi(struct str *out, const struct tn_export_in *in, const char *program,
+                       int ranks, int each, bool bind)
+{
+    str_addf(out,
+             "case $(%s --version 2>&1) in\n"
+             "*'Open MPI'* | *OpenRTE*) mpi=(%s",
+             program, program);
+    open_mpi_options(out, in, ranks, each, bind);
+    str_addf(out, ") ;;\n*) mpi=(%s", program);
+    mpich_options(out, in, ranks, each, bind);
+    str_add(out, ") ;;\nesac\n");
 }
 
 /* A job that runs in a container gets its image from the environment: nothing of the file changes.
@@ -53,13 +87,16 @@ static void add_containers(struct str *out, bool srun, bool gpus)
 #define PYXIS " \"${pyxis[@]}\""
 #define INSIDE " \"${inside[@]}\""
 
+#define MPI_ARRAY "\"${mpi[@]}\""
+#define MPI_NODE "NODE_RANK=${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}}"
+
 /* Without the flag the other tasks would wait for a dead one until the time limit. */
 #define SRUN "srun --kill-on-bad-exit=1"
 
 /* srun does not take the job's --cpus-per-task for its own since Slurm 22.05. */
 static void srun_line(struct str *out, const struct tn_export_in *in)
 {
-    str_add(out, SRUN " --mpi=pmi2");
+    str_add(out, SRUN " --mpi=\"$pmi\"");
     if (tn_cores_suffice(in))
         str_addf(out, " --cpus-per-task=%d", in->layout->threads);
     else
@@ -78,13 +115,17 @@ void tn_torchrun(struct str *out, const struct tn_export_in *in)
              tn_ranks_per_node(in), tn_nodes(in));
 }
 
+static void before(struct str *out, const struct tn_exporter *target, const struct tn_place *at)
+{
+    if (target->before)
+        target->before(out, at);
+}
+
 /* TARGET's command, once on every node: EACH starts it there, NODE tells it which one it is. */
 static void launch_on_nodes(struct str *out, const struct tn_export_in *in,
                             const struct tn_exporter *target, const struct tn_place *at,
                             const char *each, const char *node)
 {
-    if (target->before)
-        target->before(out, at);
     str_addf(out, "%s bash -c '\nset -f # brackets in arguments are no patterns\nexport %s\nexec ",
              each, node);
     target->line(out, in, at);
@@ -188,10 +229,14 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
     add_containers(out, true, !mpi);
     here_document(out, file, body);
     if (mpi) {
+        str_add(out, "case $(\"${inside[@]}\" partune-train --version) in *'Open MPI'*) pmi=pmix "
+                     ";; *) pmi=pmi2 ;; "
+                     "esac\n");
         target->line(out, in, &at);
         str_addc(out, '\n');
     } else {
         str_add(out, "export job\n");
+        before(out, target, &at);
         launch_on_nodes(out, in, target, &at, SRUN PYXIS INSIDE, "NODE_RANK=$SLURM_NODEID");
     }
 }
@@ -214,16 +259,10 @@ static void pbs_head(struct str *out, const struct tn_export_in *in, bool mpi)
 static void write_pbs(struct str *out, const struct tn_export_in *in,
                       const struct tn_exporter *target, const char *body)
 {
-    AUTO_FREE char *each = mem_printf("mpiexec -n %d -ppn 1" INSIDE, tn_nodes(in));
     bool mpi = target->by_rank;
-    AUTO_STR mpiexec = {0};
     char file[32];
-    struct tn_place at;
+    struct tn_place at = in_folder(file, sizeof(file), target, MPI_ARRAY INSIDE);
 
-    str_add(&mpiexec, "mpiexec");
-    add_binding(&mpiexec, in);
-    str_addf(&mpiexec, " -n %d -ppn %d" INSIDE, in->layout->world, tn_ranks_per_node(in));
-    at = in_folder(file, sizeof(file), target, str_text(&mpiexec));
     pbs_head(out, in, mpi);
     /* 123.host, and 123[4].host of an array */
     str_add(out, "set -euo pipefail\ncd \"$PBS_O_WORKDIR\"\n\njob=partune_${PBS_JOBID:-0}\n"
@@ -234,13 +273,15 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
     here_document(out, file, body);
     if (mpi) {
         if (bound(in))
-            str_add(out, "# -bind-to is MPICH's; Cray's mpiexec says --cpu-bind depth --depth "
-                         "THREADS\n");
+            str_add(out, "# Cray's mpiexec says --cpu-bind depth --depth THREADS for -bind-to\n");
+        choose_mpi(out, in, "mpiexec", in->layout->world, tn_ranks_per_node(in), bound(in));
         target->line(out, in, &at);
         str_addc(out, '\n');
     } else {
         str_add(out, "export job\n");
-        launch_on_nodes(out, in, target, &at, each, "NODE_RANK=${PMI_RANK:-0}");
+        before(out, target, &at);
+        choose_mpi(out, in, "mpiexec", tn_nodes(in), 1, false);
+        launch_on_nodes(out, in, target, &at, MPI_ARRAY INSIDE, MPI_NODE);
     }
 }
 
@@ -259,22 +300,24 @@ static void mpijob_launch(struct str *out, const struct tn_export_in *in,
                           const struct tn_exporter *target, const char *name)
 {
     AUTO_FREE char *file = mem_printf("/partune/partune_layout.%s", target->extension);
-    AUTO_FREE char *each = mem_printf("mpirun -n %d -ppn 1", tn_nodes(in));
-    AUTO_FREE char *node =
-        mem_printf("NODE_RANK=${PMI_RANK:-0} MASTER_ADDR=%s-worker-0.%s", name, name);
-    AUTO_STR mpi = {0};
+    AUTO_FREE char *node = mem_printf(MPI_NODE " MASTER_ADDR=%s-worker-0.%s", name, name);
     struct tn_place at = {.file = file, .folder = "/partune", .module = "partune_layout"};
+    int ranks = target->by_rank ? in->layout->world : tn_nodes(in);
 
-    str_add(&mpi, "mpirun");
-    add_binding(&mpi, in);
-    str_addf(&mpi, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
-    at.mpi = str_text(&mpi);
-    if (target->by_rank) {
+    at.mpi = MPI_ARRAY;
+    at.remote = true;
+    if (!target->by_rank)
+        str_add(out, "set -euo pipefail\n"); /* as in the other jobs */
+    /* in a container one is often root, which Open MPI must be told */
+    str_add(out, "[ \"$(id -u)\" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 "
+                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n");
+    before(out, target, &at);
+    choose_mpi(out, in, "mpirun", ranks, target->by_rank ? tn_ranks_per_node(in) : 1,
+               target->by_rank && bound(in));
+    if (target->by_rank)
         target->line(out, in, &at);
-    } else {
-        str_add(out, "set -euo pipefail\n");
-        launch_on_nodes(out, in, target, &at, each, node); /* as in the other jobs */
-    }
+    else
+        launch_on_nodes(out, in, target, &at, MPI_ARRAY, node);
 }
 
 static void mpijob_head(struct str *out, const struct tn_export_in *in,
@@ -288,10 +331,12 @@ static void mpijob_head(struct str *out, const struct tn_export_in *in,
     str_addf(out,
              "---\napiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: %s\nspec:\n",
              name);
-    str_addf(out,
-             "  slotsPerWorker: %d\n  mpiImplementation: MPICH\n  runPolicy:\n    cleanPodPolicy: "
-             "Running\n  mpiReplicaSpecs:\n",
-             tn_ranks_per_node(in));
+    str_addf(
+        out,
+        "  slotsPerWorker: %d\n  mpiImplementation: %s # the image's: MPICH, OpenMPI or Intel\n"
+        "  runPolicy:\n    cleanPodPolicy: "
+        "Running\n  mpiReplicaSpecs:\n",
+        tn_ranks_per_node(in), in->open_mpi ? "OpenMPI" : "MPICH");
 }
 
 static void write_mpijob(struct str *out, const struct tn_export_in *in,

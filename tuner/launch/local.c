@@ -1,5 +1,5 @@
 /*
- * The local launcher: Hydra's mpiexec on this machine (or over a host file), each attempt under
+ * The local launcher: mpiexec on this machine (or over a host file), each attempt under
  * partune-run.
  */
 #include <errno.h>
@@ -11,26 +11,23 @@
 #include "tuner/machine/argv.h"
 #include "tuner/machine/hosts.h"
 #include "tuner/machine/machine.h"
-#include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     struct tn_machine *machine = tn_machine(svc);
+    int r;
 
-    (void)spec;
-    if (!machine->mpiexec || !file_exists(machine->mpiexec)) {
-        free(machine->mpiexec);
-        machine->mpiexec = tn_find_program(tn_settings(svc)->mpiexec, "mpiexec");
-    }
-    if (!machine->mpiexec)
-        return err_set(
-            error, -ENOENT,
-            "mpiexec was not found: install mpich (apt-get install mpich), or give --mpiexec PATH");
-    if (!machine->supervisor)
-        return err_set(error, -ENOENT, "partune-run was not found next to partuned");
-    return 0;
+    tn_mpi_find(&machine->mpi, tn_settings(svc)->mpiexec, tn_settings(svc)->train);
+    r = tn_mpi_ready(&machine->mpi, error);
+    if (r == 0 &&
+        (!spec || spec->trainer == &tn_trainer_partune)) /* others have an MPI of their own */
+        r = tn_mpi_suits(&machine->mpi, error);
+    if (r == 0 && !machine->supervisor)
+        r = err_set(error, -ENOENT, "partune-run was not found next to partuned");
+    return r;
 }
 
 /* The hosts of a trial are the nodes of its cluster, rank by rank. */
@@ -97,58 +94,68 @@ static void release(struct tn_attempt *attempt)
 /* ---- the command line ---------------------------------------------------- */
 
 /* One core (or as many as it has threads) for each rank, unless ranks outnumber cores. */
-static void add_binding(struct tn_argv *argv, const struct tn_attempt *attempt)
+static void binding(struct str *out, const struct tn_attempt *attempt)
 {
     const struct pl_layout *l = &attempt->trial->run.layout;
-    AUTO_STR list = {0};
 
     if (attempt->ncpus != l->world * l->threads)
         return;
     for (int r = 0; r < l->world; r++)
         for (int t = 0; t < l->threads; t++)
-            str_addf(&list, "%s%d", t ? "+" : r ? "," : "", attempt->cpus[r * l->threads + t]);
-    tn_argv_add(argv, "-bind-to");
-    tn_argv_addf(argv, "user:%s", list.text);
+            str_addf(out, "%s%d", t ? "+" : r ? "," : "", attempt->cpus[r * l->threads + t]);
 }
 
-static void add_hosts(struct tn_argv *argv, const struct tn_attempt *attempt)
+static int add_mpiexec(struct tn_argv *argv, const struct tn_attempt *attempt,
+                       const struct tn_argv *env, struct err *error)
 {
+    struct tn_machine *machine = tn_machine(attempt->svc);
     struct tn_shape shape = shape_of(attempt);
-    AUTO_STR hosts = {0};
+    AUTO_STR hosts = {0}, cpus = {0};
 
-    tn_hosts_text(&hosts, tn_machine(attempt->svc)->hosts, attempt->cpus, attempt->ncpus, &shape);
-    tn_argv_add(argv, "-hosts");
-    tn_argv_add(argv, hosts.text);
+    if (machine->hosts)
+        tn_hosts_text(&hosts, machine->hosts, attempt->cpus, attempt->ncpus, &shape);
+    else
+        binding(&cpus, attempt);
+    return tn_mpi_argv(argv, &machine->mpi,
+                       &(struct tn_mpi_job){
+                           .ranks = attempt->trial->run.layout.world,
+                           .hosts = hosts.text,
+                           .cpus = cpus.text,
+                           .supervisor = machine->supervisor,
+                           .env = env,
+                           .grace_s = tn_supervised_grace_ms(attempt) / 1000 + 1,
+                           .as_root = tn_mpi_as_root(tn_settings(attempt->svc)->trial_user),
+                       },
+                       error);
 }
 
-static int build(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
+static int build(struct tn_argv *argv, struct tn_attempt *attempt, const struct tn_argv *env,
+                 struct err *error)
 {
     const struct tn_service *svc = attempt->svc;
     bool here =
         !tn_machine(svc)->hosts && attempt->ncpus > 0; /* what we hold are cores of this machine */
     char cpus[4 * TN_MAX_CORES];
+    int r;
 
     tn_supervised_argv(argv, attempt,
                        here ? tn_cpus_text(cpus, sizeof(cpus), attempt->cpus, attempt->ncpus)
                             : NULL);
     if (attempt->trainer->direct && attempt->trainer->direct(attempt))
         return attempt->trainer->prepare(attempt, argv, error);
-    tn_argv_add(argv, tn_machine(svc)->mpiexec);
-    if (tn_machine(svc)->hosts)
-        add_hosts(argv, attempt);
-    else
-        add_binding(argv, attempt);
-    tn_argv_add(argv, "-n");
-    tn_argv_addf(argv, "%d", attempt->trial->run.layout.world);
-    return attempt->trainer->prepare(attempt, argv, error);
+    r = add_mpiexec(argv, attempt, env, error);
+    return r < 0 ? r : attempt->trainer->prepare(attempt, argv, error);
 }
 
 static int start(struct tn_attempt *attempt, struct err *error)
 {
     struct tn_argv argv = {0}, env = {0};
-    int r = build(&argv, attempt, error);
+    int r;
 
     tn_supervised_env(&env, attempt);
+    if (!tn_machine(attempt->svc)->hosts)
+        tn_mpi_env(&env, attempt->folder);
+    r = build(&argv, attempt, &env, error);
     if (r == 0)
         r = tn_supervised_spawn(attempt, argv.v, env.v, error);
     tn_argv_done(&argv);

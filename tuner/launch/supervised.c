@@ -28,7 +28,7 @@ static struct tn_supervised *of(const struct tn_attempt *attempt)
     return attempt->launch;
 }
 
-static int grace_ms(const struct tn_attempt *attempt)
+int tn_supervised_grace_ms(const struct tn_attempt *attempt)
 {
     const struct tn_config *settings = tn_settings(attempt->svc);
 
@@ -45,7 +45,7 @@ void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, 
     tn_argv_add(argv, "--folder");
     tn_argv_add(argv, attempt->folder);
     tn_argv_add(argv, "--grace");
-    tn_argv_addf(argv, "%d", grace_ms(attempt));
+    tn_argv_addf(argv, "%d", tn_supervised_grace_ms(attempt));
     if (settings->log_limit) {
         tn_argv_add(argv, "--log-limit");
         tn_argv_addf(argv, "%llu", (unsigned long long)settings->log_limit);
@@ -68,11 +68,14 @@ void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, 
 /* What a trial may see of our environment. */
 static bool passes(const char *entry)
 {
-    static const char *const names[] = {
-        "PATH=",        "HOME=",    "LANG=", "LC_",          "TMPDIR=",       "LD_LIBRARY_PATH=",
-        "USER=",        "LOGNAME=", "UCX_",  "MPICH_",       "MPIR_CVAR_",    "HYDRA_",
-        "SLURM_CONF=",  "FI_",      "OMP_",  "PARTUNE_ISA=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=",
-        "LSAN_OPTIONS="};
+    static const char *const names[] = {"PATH=",         "HOME=",          "LANG=",
+                                        "LC_",           "TMPDIR=",        "LD_LIBRARY_PATH=",
+                                        "USER=",         "LOGNAME=",       "UCX_",
+                                        "MPICH_",        "MPIR_CVAR_",     "HYDRA_",
+                                        "I_MPI_",        "OMPI_MCA_",      "OPAL_PREFIX=",
+                                        "PMIX_MCA_",     "PRTE_MCA_",      "SLURM_CONF=",
+                                        "FI_",           "OMP_",           "PARTUNE_ISA=",
+                                        "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS="};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (str_starts(entry, names[i]))
@@ -306,7 +309,7 @@ void tn_supervised_stop(struct tn_attempt *attempt)
     assert(attempt->launcher->close == tn_supervised_close);
     if (sv->watched)
         syscall(SYS_pidfd_send_signal, sv->pidfd, SIGTERM, NULL, 0);
-    sv->kill_at = tn_now_ms() + (uint64_t)grace_ms(attempt) + OBEY_MS;
+    sv->kill_at = tn_now_ms() + (uint64_t)tn_supervised_grace_ms(attempt) + OBEY_MS;
 }
 
 void tn_supervised_tick(struct tn_attempt *attempt)

@@ -25,6 +25,8 @@ struct tn_supervised {
 void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, const char *cpus);
 /* What a trial may see of our environment, its mark and its trainer's variables. */
 void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *attempt);
+/* Between TERM and KILL. */
+int tn_supervised_grace_ms(const struct tn_attempt *attempt);
 /* Start and watch; the launcher's gone(), or tn_attempt_ended(), is called at its end. */
 int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, struct err *error);
 /* 1: it lives and is watched, 0: it is dead, or will never start. */

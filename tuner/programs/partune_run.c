@@ -3,6 +3,7 @@
  *
  *     partune-run --folder DIR [--cpus LIST] [--grace MS] [--log-limit BYTES] [--limits LIST]
  *                 [--user NAME] -- PROGRAM ARG...
+ *     partune-run --bind LIST -- PROGRAM ARG...
  *
  * It claims the attempt (run.json), becomes the reaper of everything that PROGRAM starts, keeps its
  * stdout and stderr in files of a bounded size, and when PROGRAM and all that carries the attempt's
@@ -10,6 +11,8 @@
  * with the mark is killed, until none is left. It needs no daemon: the one that started it may die
  * and another one adopt it. PROGRAM runs as --user with --limits; the supervisor stays what it is,
  * so that no trial can kill it or write its own end. docs/reference/protocol.md is the contract.
+ *
+ * The second form, under mpiexec, only binds a rank to CPUs of its own and becomes PROGRAM.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +27,7 @@
 #include "base/base.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/rlimits.h"
+#include "tuner/programs/run_bind.h"
 #include "tuner/programs/run_output.h"
 
 enum {
@@ -36,7 +40,7 @@ enum {
 };
 
 struct values {
-    const char *folder, *cpus, *limits, *user;
+    const char *folder, *cpus, *limits, *user, *bind;
     int grace;
     uint64_t log_limit;
     bool help, manual, version;
@@ -55,6 +59,8 @@ static const struct opt table[] = {
      "resource limits of PROGRAM: core, data, fsize, nofile, nproc, cpu"},
     {"user", 'u', OPT_STR, offsetof(struct values, user), 0, 0, NULL, NULL, "NAME",
      "run PROGRAM as this user, who will own the directory"},
+    {"bind", 'b', OPT_STR, offsetof(struct values, bind), 0, 0, NULL, NULL, "LIST",
+     "supervise nothing: run PROGRAM, a rank under mpiexec, on its entry of CPUs (0+1,2+3)"},
     {"help", 'h', OPT_FLAG, offsetof(struct values, help), 0, 0, NULL, NULL, NULL,
      "print this help and exit"},
     {"manual", 0, OPT_FLAG, offsetof(struct values, manual), 0, 0, NULL, NULL, NULL,
@@ -129,6 +135,17 @@ static int set_affinity(const char *text)
 
 /* ---- processes ----------------------------------------------------------- */
 
+/* Returns the shell's code only where PROGRAM cannot be started. */
+static int become(char **argv)
+{
+    int why;
+
+    execvp(argv[0], argv);
+    why = errno;
+    fprintf(stderr, "partune-run: cannot start %s: %s\n", argv[0], strerror(why));
+    return why == ENOENT ? 127 : 126;
+}
+
 static void exec_child(const struct run *run, char **argv, const int write_end[2])
 {
     sigset_t none;
@@ -148,9 +165,7 @@ static void exec_child(const struct run *run, char **argv, const int write_end[2
                 run->user.name ? run->user.name : "", strerror(-rc));
         _exit(126);
     }
-    execvp(argv[0], argv);
-    fprintf(stderr, "partune-run: cannot start %s: %s\n", argv[0], strerror(errno));
-    _exit(errno == ENOENT ? 127 : 126);
+    _exit(become(argv));
 }
 
 static void reap(struct run *run)
@@ -355,10 +370,13 @@ static int fail(const struct err *error, int status)
 /* What an attempt needs to be run. */
 static int check(const struct values *values, int operands, struct err *error)
 {
-    if (!values->folder)
-        return err_set(error, -EINVAL, "--folder is required");
     if (operands == 0)
         return err_set(error, -EINVAL, "which program?");
+    if (values->bind)
+        return values->folder ? err_set(error, -EINVAL, "--bind supervises nothing: no --folder")
+                              : run_bind(values->bind, error);
+    if (!values->folder)
+        return err_set(error, -EINVAL, "--folder is required");
     if (!getenv(TN_MARK_ENV))
         return err_set(error, -EINVAL, "%s is not in the environment", TN_MARK_ENV);
     if (values->cpus && set_affinity(values->cpus) < 0)
@@ -390,6 +408,8 @@ int main(int argc, char **argv)
     if (check(&v, operands, &e) < 0)
         return fail(&e, 2);
     argv[1 + operands] = NULL; /* the operands were moved to the front */
+    if (v.bind)
+        return become(argv + 1);
     r.mark = getenv(TN_MARK_ENV);
     r.grace = v.grace;
     setsid(); /* fails when the daemon made us a session leader already */

@@ -77,6 +77,28 @@ static bool check_program(json_t *checks, const char *name, const char *path, co
                path ? path : "not found");
 }
 
+/* Campaigns without the local launcher need neither. */
+static void check_mpi(json_t *checks, const struct tn_service *svc)
+{
+    const struct tn_mpi *mpi = &tn_machine(svc)->mpi;
+    bool root = mpi->mpiexec.kind == TN_MPI_OPEN && tn_mpi_as_root(tn_settings(svc)->trial_user);
+    struct err e;
+
+    if (tn_mpi_ready(mpi, &e) < 0 || tn_mpi_suits(mpi, &e) < 0)
+        add(checks, "mpiexec", false, "install the mpiexec of the trainer's MPI, or --mpiexec PATH",
+            "%s", e.text);
+    else
+        add(checks, "mpiexec", true, NULL, "%s%s%s%s", mpi->mpiexec.path,
+            *mpi->mpiexec.name ? ", " : "", mpi->mpiexec.name,
+            root ? ", told --allow-run-as-root" : "");
+    if (check_program(checks, "partune-train", mpi->train.path,
+                      "build the trainer: install libmpich-dev or libopenmpi-dev and configure "
+                      "again") &&
+        *mpi->train.name)
+        json_object_set_new(json_array_get(checks, json_array_size(checks) - 1), "detail",
+                            json_sprintf("%s, with %s", mpi->train.path, mpi->train.name));
+}
+
 json_t *tn_health_json(struct tn_service *svc)
 {
     struct tn_machine *machine = tn_machine(svc);
@@ -95,9 +117,7 @@ json_t *tn_health_json(struct tn_service *svc)
                  "%s", tn_data_dir(svc));
     ready &= check_disk(checks, svc);
     ready &= check_quota(checks, svc);
-    check_program(checks, "mpiexec", machine->mpiexec, "apt-get install mpich");
-    check_program(checks, "partune-train", machine->train,
-                  "build the trainer: install libmpich-dev and configure again");
+    check_mpi(checks, svc);
     ready &=
         check_program(checks, "partune-run", machine->supervisor, "install it next to partuned");
     check_launchers(checks, svc);

@@ -227,8 +227,7 @@ static void copy_config(struct tn_service *svc, const struct tn_config *config)
     svc->config.hosts = mem_strdup(config->hosts);
     svc->config.trial_user = mem_strdup(config->trial_user);
     svc->config.trial_limits = mem_strdup(config->trial_limits);
-    svc->machine->mpiexec = tn_find_program(config->mpiexec, "mpiexec");
-    svc->machine->train = tn_find_program(config->train, "partune-train");
+    tn_mpi_find(&svc->machine->mpi, config->mpiexec, config->train);
     svc->machine->supervisor = tn_find_program(config->supervisor, "partune-run");
     tn_slots_init(&svc->machine->slots, config->cores);
 }
@@ -371,8 +370,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     free(svc->work->retain);
     free(svc->work->removal);
     tn_hosts_free(svc->machine->hosts);
-    free(svc->machine->mpiexec);
-    free(svc->machine->train);
+    tn_mpi_done(&svc->machine->mpi);
     free(svc->machine->supervisor);
     free(svc->phase);
     free(svc->machine);

@@ -14,16 +14,13 @@
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
-    struct tn_machine *machine = tn_machine(svc);
+    struct tn_mpi *mpi = &tn_machine(svc)->mpi;
 
-    if (!machine->train || !file_exists(machine->train)) {
-        free(machine->train);
-        machine->train = tn_find_program(tn_settings(svc)->train, "partune-train");
-    }
-    if (!machine->train)
+    tn_mpi_find(mpi, tn_settings(svc)->mpiexec, tn_settings(svc)->train);
+    if (!mpi->train.path)
         return err_set(error, -ENOENT,
-                       "partune-train was not found: build it with MPICH (libmpich-dev), or give "
-                       "--train PATH");
+                       "partune-train was not found: build it with an MPI (libmpich-dev or "
+                       "libopenmpi-dev), or give --train PATH");
     if (spec->data_path && !file_exists(spec->data_path))
         return err_set(error, -ENOENT, "data set %s is gone: %s", spec->se.workload.data,
                        spec->data_path);
@@ -53,7 +50,7 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
 
     if (r < 0)
         return r;
-    tn_argv_add(argv, tn_machine(attempt->svc)->train);
+    tn_argv_add(argv, tn_machine(attempt->svc)->mpi.train.path);
     tn_argv_add(argv, "--config");
     tn_argv_add(argv, path);
     tn_argv_add(argv, "--events");

@@ -313,7 +313,7 @@ struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt, const struct tn
     need = tn_slurm_uses_mpiexec(attempt->svc) ? al->slots.count
                                                : tn_slurm_devices(shape, al->per_node);
     if (tn_slurm_uses_mpiexec(
-            attempt->svc)) /* Hydra knows nothing of other steps: one trial at a time */
+            attempt->svc)) /* mpiexec knows nothing of other steps: one trial at a time */
         first = al->slots.free == al->slots.count ? 0 : -1;
     else
         first = choose(al, shape, need);

@@ -90,9 +90,9 @@ int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error)
                                                                    : a->folder);
     tn_argv_add(&v, path);
     tn_supervised_argv(&v, a, NULL);
-    if (r == 0)
-        r = tn_slurm_add_program(&v, a, error);
     tn_supervised_env(&env, a);
+    if (r == 0)
+        r = tn_slurm_add_program(&v, a, &env, error);
     if (r == 0) {
         trial->busy = true;
         trial->phase = TRIAL_SUBMIT;

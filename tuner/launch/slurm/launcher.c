@@ -19,6 +19,7 @@
 #include "tuner/machine/command.h"
 #include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 /* The id of the job that ATTEMPT is, which is to be asked for; NULL: none now. */
 static const char *asks(const struct tn_attempt *attempt)
@@ -51,11 +52,12 @@ static struct tn_slurm_trial *trial_new(struct tn_attempt *attempt)
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
-    (void)spec;
     if (!tn_machine(svc)->supervisor)
         return err_set(error, -ENOENT, "partune-run was not found next to partuned");
     if (!tn_settings(svc)->conf)
         return err_set(error, -ENOENT, "the daemon's configuration has no [slurm]");
+    if (tn_slurm_uses_mpiexec(svc) && spec->trainer == &tn_trainer_partune)
+        return tn_mpi_suits(&tn_machine(svc)->mpi, error);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "tuner/core/trainer.h"
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/machine/argv.h"
+#include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
 
 #include <assert.h>
@@ -328,7 +329,9 @@ void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
 
     tn_slurm_program(argv, svc, "srun");
     tn_argv_addf(argv, "--job-name=%s", name);
-    tn_argv_addf(argv, "--mpi=%s", mpi ? mpi : "pmi2");
+    if (!mpi) /* what the bundled trainer's MPI can be started by */
+        mpi = tn_machine(svc)->mpi.train.kind == TN_MPI_OPEN ? "pmix" : "pmi2";
+    tn_argv_addf(argv, "--mpi=%s", mpi);
     tn_argv_add(argv, "--kill-on-bad-exit=1"); /* the others would wait for a dead rank for ever */
     tn_argv_add(argv, "--distribution=block:block");
     add_shape(argv, svc, shape);

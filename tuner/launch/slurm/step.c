@@ -13,30 +13,34 @@
 #include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
 
-/* What is run under the supervisor. */
-int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
+int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt,
+                         const struct tn_argv *env, struct err *error)
 {
-    struct tn_machine *machine = tn_machine(attempt->svc);
     const struct tn_slurm_trial *t = attempt->launch;
     struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
     bool direct = attempt->trainer->direct && attempt->trainer->direct(attempt);
+    int r = 0;
 
-    if (tn_slurm_uses_mpiexec(attempt->svc) && !direct) {
-        tn_argv_add(argv, machine->mpiexec ? machine->mpiexec : "mpiexec");
-        tn_argv_add(argv, "-ppn");
-        tn_argv_addf(argv, "%d", s.tasks_per_node);
-        tn_argv_add(argv, "-n");
-        tn_argv_addf(argv, "%d", s.tasks);
-    } else {
+    if (tn_slurm_uses_mpiexec(attempt->svc) && !direct)
+        r = tn_mpi_argv(argv, &tn_machine(attempt->svc)->mpi,
+                        &(struct tn_mpi_job){
+                            .ranks = s.tasks,
+                            .per_node = s.tasks_per_node,
+                            .env = env,
+                            .grace_s = tn_supervised_grace_ms(attempt) / 1000 + 1,
+                            .as_root = tn_mpi_as_root(NULL), /* Slurm chooses the user */
+                        },
+                        error);
+    else
         tn_slurm_srun(argv, attempt->svc, &s, t->name, t->alloc ? t->alloc->id : NULL,
                       t->alloc ? attempt->cpus[0] / t->alloc->per_node : 0);
-    }
-    return attempt->trainer->prepare(attempt, argv, error);
+    return r < 0 ? r : attempt->trainer->prepare(attempt, argv, error);
 }
 
-/* Hydra starts its proxies by srun where it finds itself in an allocation; steps know each other
- * by name, and overlap because Slurm counts a proxy as a step of the whole node. */
-static void add_hydra(struct tn_argv *env, const struct tn_slurm_trial *trial)
+/* Hydra starts its proxies by srun where it finds itself in an allocation, Open MPI its daemons;
+ * steps know each other by name, and overlap because Slurm counts a proxy as a step of the whole
+ * node. */
+static void add_allocation(struct tn_argv *env, const struct tn_slurm_trial *trial)
 {
     const struct tn_slurm_alloc *al = trial->alloc;
     int nodes = al->slots.count / al->per_node;
@@ -51,6 +55,8 @@ static void add_hydra(struct tn_argv *env, const struct tn_slurm_trial *trial)
     tn_argv_addf(env, nodes > 1 ? "SLURM_TASKS_PER_NODE=%d(x%d)" : "SLURM_TASKS_PER_NODE=%d",
                  al->per_node, nodes);
     tn_argv_addf(env, "HYDRA_LAUNCHER_EXTRA_ARGS=--overlap --job-name=%s", trial->name);
+    tn_argv_addf(env, "OMPI_MCA_plm_slurm_args=--overlap --job-name=%s", trial->name);
+    tn_argv_addf(env, "PRTE_MCA_plm_slurm_args=--overlap --job-name=%s", trial->name);
 }
 
 int tn_slurm_start_step(struct tn_attempt *attempt, struct err *error)
@@ -62,10 +68,10 @@ int tn_slurm_start_step(struct tn_attempt *attempt, struct err *error)
     assert(t->alloc && t->alloc->id[0]);
     snprintf(attempt->job, sizeof(attempt->job), "%s", t->alloc->id);
     tn_supervised_argv(&v, attempt, NULL);
-    r = tn_slurm_add_program(&v, attempt, error);
     tn_supervised_env(&env, attempt);
+    r = tn_slurm_add_program(&v, attempt, &env, error);
     if (tn_slurm_uses_mpiexec(attempt->svc))
-        add_hydra(&env, t);
+        add_allocation(&env, t);
     if (r == 0)
         r = tn_supervised_spawn(attempt, v.v, env.v, error);
     tn_argv_done(&v);

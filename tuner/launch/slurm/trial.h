@@ -32,8 +32,9 @@ struct tn_slurm_trial {
 
 /* ---- step.c -------------------------------------------------------------- */
 
-/* What is run under the supervisor. */
-int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error);
+/* What is run under the supervisor, in the environment ENV. */
+int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt,
+                         const struct tn_argv *env, struct err *error);
 int tn_slurm_start_step(struct tn_attempt *attempt, struct err *error);
 
 /* ---- job.c --------------------------------------------------------------- */
