@@ -99,6 +99,7 @@ test("shortcuts go to the pages, focus the filter, change the theme, list and sw
     await page.keyboard.press("?");
     await page.uncheck("dialog input[type=checkbox]");
     await page.click("dialog button:text-is('Close')");
+    await page.waitForSelector("dialog", { state: "detached" });
     await page.keyboard.press("t");
     assert.notEqual(await theme(), before);
     await page.keyboard.press("?");
