@@ -721,8 +721,8 @@ class _Workload(TypedDict):
 class Workload(_Workload, total=False):
     seq: int
     precision: Literal["fp32", "bf16", "fp8"]
-    data: str
     optimizer: Literal["adamw", "sgd", "lamb", "muon"]
+    data: str
 
 
 ClusterOrName = Optional[Union[str, Dict[str, Any]]]
