@@ -10,12 +10,14 @@
  * Memory. A queue holds QUEUE frames and QUEUE_BYTES at most, but one frame at least. All queues
  * together hold STREAMED_MAX: a frame that several readers wait for is counted once, as it is kept
  * once. What proceed() pushes is for one reader alone and may fill SHARE_ALONE of that, so that
- * readers who are behind leave room for what happens now. A stream that could not get even its next
- * frame is ended. A reader who takes nothing while frames wait for it is cut off after TAKEN_MS,
- * and after WEB_PATIENCE_ANSWER_MS while more than half of STREAMED_MAX is in use. Either
- * reconnects with Last-Event-ID and misses nothing. The kernel's buffer of a connection is small,
- * too: else it would hold megabytes for each reader, and filling them would keep this thread from
- * others.
+ * readers who are behind leave room for what happens now; only a reader who has taken all that it
+ * was given gets its next frame beyond that share. A stream that could not get even its next frame
+ * is ended. A reader who takes nothing while frames wait for it is cut off after TAKEN_MS. While
+ * more than half of STREAMED_MAX is in use, those who have taken nothing for WEB_PATIENCE_ANSWER_MS
+ * are cut off, too, the longest waiting first, until half is free: somebody who reads, but was late
+ * on a busy machine, comes after all who do not. Either reconnects with Last-Event-ID and misses
+ * nothing. The kernel's buffer of a connection is small, too: else it would hold megabytes for each
+ * reader, and filling them would keep this thread from others.
  */
 #include "web/internal.h"
 
@@ -190,7 +192,7 @@ void web_stream_end(struct web_stream *stream)
 
 bool web_stream_push(struct web_stream *stream, struct web_frame *frame)
 {
-    size_t most = stream->feeding ? SHARE_ALONE : STREAMED_MAX;
+    size_t most = stream->feeding && stream->count ? SHARE_ALONE : STREAMED_MAX;
 
     if (stream->ended || stream->count == QUEUE ||
         (stream->count && stream->bytes + size_of(frame) > QUEUE_BYTES))
@@ -234,14 +236,46 @@ static bool takes(const struct web_stream *stream)
     return poll(&connection, 1, 0) == 1 && (connection.revents & POLLOUT);
 }
 
+static bool has_waited(const struct web_stream *stream, int64_t now, int64_t patience)
+{
+    return stream->count && now - stream->waits_ms > patience && !takes(stream);
+}
+
+static int by_wait(const void *left, const void *right)
+{
+    int64_t l = (*(struct web_stream *const *)left)->waits_ms,
+            r = (*(struct web_stream *const *)right)->waits_ms;
+
+    return (l > r) - (l < r);
+}
+
+/* Cut off readers who take nothing, the longest waiting first, until half of the memory is free.
+ * Frames that several of them wait for are taken for freed with the first: what is left is for the
+ * next sweep. */
+static void make_room(struct web_server *server, int64_t now)
+{
+    AUTO_FREE struct web_stream **late = mem_alloc((size_t)server->nstreams * sizeof(*late) + 1);
+    size_t n = 0, left = server->streamed;
+
+    for (struct web_stream *s = server->streams; s; s = s->next)
+        if (has_waited(s, now, WEB_PATIENCE_ANSWER_MS))
+            late[n++] = s;
+    qsort(late, n, sizeof(*late), by_wait);
+    for (size_t i = 0; i < n && left > STREAMED_MAX / 2; i++) {
+        left -= late[i]->bytes < left ? late[i]->bytes : left;
+        shutdown(late[i]->conn->fd, SHUT_RDWR);
+    }
+}
+
 void web_streams_sweep(struct web_server *server)
 {
     int64_t now = (int64_t)uv_now(server->loop);
-    int64_t patience = server->streamed > STREAMED_MAX / 2 ? WEB_PATIENCE_ANSWER_MS : TAKEN_MS;
 
     for (struct web_stream *s = server->streams; s; s = s->next)
-        if (s->count && now - s->waits_ms > patience && !takes(s))
+        if (has_waited(s, now, TAKEN_MS))
             shutdown(s->conn->fd, SHUT_RDWR);
+    if (server->streamed > STREAMED_MAX / 2)
+        make_room(server, now);
 }
 
 void web_streams_end(struct web_server *server)
