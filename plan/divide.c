@@ -27,17 +27,23 @@ static void cut(int *ret_layers, const struct pl_model *model, int pp)
     }
 }
 
-const struct pl_layout *pl_divided(struct pl_layout *store, const struct pl_problem *problem,
-                                   const struct pl_layout *layout)
+static const struct pl_layout *cut_by_cost(struct pl_layout *store, const struct pl_model *model,
+                                           const struct pl_layout *layout)
 {
     int layers[PL_MAX_RUNS] = {0};
     struct err error;
 
+    *store = *layout;
+    cut(layers, model, layout->pp);
+    return pl_stages_list(&store->stages, layers, layout->pp, &error) < 0 ? layout : store;
+}
+
+const struct pl_layout *pl_divided(struct pl_layout *store, const struct pl_problem *problem,
+                                   const struct pl_layout *layout)
+{
     if (!problem->trainer->cost_stages || layout->pp == 1 || layout->vp > 1 ||
         layout->pp > PL_MAX_RUNS || layout->stages != PL_STAGES_EVEN ||
         pl_model_is_moe(problem->model))
         return layout;
-    *store = *layout;
-    cut(layers, problem->model, layout->pp);
-    return pl_stages_list(&store->stages, layers, layout->pp, &error) < 0 ? layout : store;
+    return cut_by_cost(store, problem->model, layout);
 }

@@ -274,6 +274,12 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
     double masks = has_dropout(model) ? 2 * h : 0; /* one byte an element */
     double scores = 0;
 
+    if (layout->recompute == PL_RECOMPUTE_FULL)
+        return wide * 2 * tokens * h / (layout->sp ? tp : 1);
+    if (layout->recompute == PL_RECOMPUTE_SELECTIVE && trainer->selective_share > 0 && !moe)
+        return wide * tokens *
+               (2 * h / (layout->sp ? tp : 1) +
+                saved_products(model, trainer->selective_share) / tp);
     pl_mix_of(&mix, model, moe);
     pl_operands_of(&operands, trainer, layout->precision);
     copied = operands.quantized ? operands.kept : 0; /* next to what others keep */
@@ -287,12 +293,6 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
         mix.attention * (pl_attention_kept(model) + copied * model->heads * pl_value_dim(model));
     if (mix.mamba > 0)
         inside += mix.mamba * (pl_mamba_kept(model) - (2 - operands.kept) * pl_mamba_inner(model));
-    if (layout->recompute == PL_RECOMPUTE_FULL)
-        return wide * 2 * tokens * h / (layout->sp ? tp : 1);
-    if (layout->recompute == PL_RECOMPUTE_SELECTIVE && trainer->selective_share > 0 && !moe)
-        return wide * tokens *
-               (2 * h / (layout->sp ? tp : 1) +
-                saved_products(model, trainer->selective_share) / tp);
     if (keeps_scores(layout) && !trainer->flash)
         scores = 5.0 * model->heads * problem->workload->seq / layout->cp /
                  tp; /* softmax, its mask and its dropout */
