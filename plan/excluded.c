@@ -1,7 +1,9 @@
 /*
  * What the rules exclude from a space: how many of the candidates of its product break each, with
  * an example. A product of any size is counted exactly, since below the degrees it is a product of
- * numbers; its candidates are looked at by an even sample, each found by its number.
+ * numbers. Its candidates are looked at by an even sample that one walk draws: a reservoir which
+ * skips to the next candidate that enters (Li, "Reservoir-sampling algorithms of time complexity
+ * O(n(1 + log(N/n)))", 1994, algorithm L).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 
 enum {
     KEPT = 1 << 14,
+    LOOKS = 64,  /* between two questions to the patience */
     DEGREES = 8, /* keys of the walk up to etp: whether a later one means something follows from
                     them and zero */
 };
@@ -80,14 +83,21 @@ static void find(const struct pl_space *space, const struct pl_problem *problem,
         }
 }
 
+/* A candidate of the reservoir: the degrees, and its number among those that begin so. */
+struct drawn {
+    struct pl_layout degrees;
+    uint64_t at;
+};
+
 struct sample {
     const struct pl_space *space;
     const struct pl_problem *problem;
     uint64_t candidates; /* so far */
-    uint64_t of;         /* all of them; 0: they are only counted */
+    uint64_t next;       /* number of the next that enters the reservoir */
+    struct drawn *drawn; /* KEPT of them */
     size_t kept, looked_at;
+    double threshold; /* algorithm L's W: the largest of the KEPT smallest random keys */
     struct rng rng;
-    uint64_t next; /* number of the next that is looked at */
     struct pl_exclusion *exclusion;
     size_t n;
 };
@@ -131,15 +141,22 @@ static void look_at(struct sample *sample, const struct pl_layout *layout)
             count(sample, &verdict.v[j]);
 }
 
-/* One candidate out of each of KEPT equal parts of the product. */
+/* In (0, 1], for logarithms. */
+static double unit(struct sample *sample)
+{
+    return 1 - rng_unit(&sample->rng);
+}
+
 static void choose_next(struct sample *sample)
 {
-    double part = (double)sample->of / (double)sample->kept, i = (double)sample->looked_at;
+    double skipped;
 
-    if (sample->of == sample->kept)
-        sample->next = sample->looked_at;
-    else
-        sample->next = (uint64_t)((i + rng_unit(&sample->rng)) * part);
+    sample->next++;
+    if (sample->kept < KEPT)
+        return;
+    sample->threshold *= exp(log(unit(sample)) / KEPT);
+    skipped = floor(log(unit(sample)) / log1p(-sample->threshold));
+    sample->next += (uint64_t)fmin(skipped, 0x1p62);
 }
 
 static bool take(void *arg, const struct pl_layout *layout)
@@ -147,15 +164,26 @@ static bool take(void *arg, const struct pl_layout *layout)
     struct sample *x = arg;
     uint64_t end = x->candidates + below(x->space, x->problem, layout, DEGREES);
 
-    while (x->of && x->looked_at < x->kept && x->next < end) {
-        struct pl_layout one = *layout;
+    while (x->next < end) {
+        size_t slot = x->kept < KEPT ? x->kept++ : (size_t)(rng_unit(&x->rng) * KEPT);
 
-        find(x->space, x->problem, &one, x->next - x->candidates);
-        look_at(x, &one);
+        x->drawn[slot] = (struct drawn){*layout, x->next - x->candidates};
         choose_next(x);
     }
     x->candidates = end;
-    return !x->of || x->looked_at < x->kept;
+    return true;
+}
+
+static void look_at_drawn(struct sample *sample, const struct pl_patience *patience)
+{
+    for (size_t i = 0; i < sample->kept; i++) {
+        struct pl_layout one = sample->drawn[i].degrees;
+
+        if (i && i % LOOKS == 0 && pl_patience_over(patience))
+            break;
+        find(sample->space, sample->problem, &one, sample->drawn[i].at);
+        look_at(sample, &one);
+    }
 }
 
 static int more_first(const void *left, const void *right)
@@ -166,21 +194,20 @@ static int more_first(const void *left, const void *right)
 }
 
 size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
-                         const struct pl_space *space, const struct pl_problem *problem,
-                         const struct pl_patience *patience)
+                         bool *ret_whole, const struct pl_space *space,
+                         const struct pl_problem *problem, const struct pl_patience *patience)
 {
-    struct sample x = {.space = space, .problem = problem, .exclusion = ret};
+    AUTO_FREE struct drawn *drawn = mem_alloc(KEPT * sizeof(*drawn));
+    struct sample x = {
+        .space = space, .problem = problem, .exclusion = ret, .drawn = drawn, .threshold = 1};
 
-    pl_space_product(space, problem, DEGREES, patience, take, &x);
-    *ret_candidates = x.of = x.candidates;
-    x.kept = x.of < KEPT ? (size_t)x.of : KEPT;
-    x.candidates = 0;
     rng_seed(&x.rng, 1);
-    choose_next(&x);
-    if (x.of)
-        pl_space_product(space, problem, DEGREES, NULL, take, &x);
+    *ret_whole = pl_space_product(NULL, space, problem, DEGREES, patience, take, &x);
+    *ret_candidates = x.candidates;
+    look_at_drawn(&x, patience);
     for (size_t i = 0; i < x.n; i++) /* of the sample -> of all */
-        ret[i].count = (uint64_t)llround((double)ret[i].count * (double)x.of / (double)x.looked_at);
+        ret[i].count =
+            (uint64_t)llround((double)ret[i].count * (double)x.candidates / (double)x.looked_at);
     qsort(ret, x.n, sizeof(*ret), more_first);
     return x.n;
 }

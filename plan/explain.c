@@ -236,7 +236,7 @@ bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
         return true;
     if (has_any(&layout, space, problem, patience))
         return false;
-    pl_space_product(space, problem, 0, NULL, count_rules, &t);
+    pl_space_product(NULL, space, problem, 0, NULL, count_rules, &t);
     str_addf(&out, "no legal layout among %s%zu candidates",
              t.candidates == LOOKED_AT ? "the first " : "", t.candidates);
     say_change(&out, space, problem, patience);

@@ -272,13 +272,21 @@ static void try_stems(struct ranking *ranking)
     qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), by_rate);
 }
 
+/* A stem may have many leaves and no legal one, so that consider() never asks. False when patience
+ * is over. */
+static bool consider_leaves(struct ranking *ranking, const struct pl_layout *stem)
+{
+    pl_space_leaves(ranking->space, ranking->problem, stem, consider, ranking);
+    ranking->over = ranking->over || share_gone(ranking) >= 1;
+    return !ranking->over;
+}
+
 /* Leaves of a stem that was not kept. */
 static bool consider_other(void *arg, const struct pl_layout *layout)
 {
     struct ranking *r = arg;
 
-    return rng_mix(r->number++) <= r->bound ||
-           pl_space_leaves(r->space, r->problem, layout, consider, r);
+    return rng_mix(r->number++) <= r->bound || consider_leaves(r, layout);
 }
 
 static void look_by_stems(struct ranking *ranking)
@@ -291,7 +299,7 @@ static void look_by_stems(struct ranking *ranking)
         struct pl_layout layout;
 
         unpack(&layout, ranking, &ranking->stem[i]);
-        pl_space_leaves(ranking->space, ranking->problem, &layout, consider, ranking);
+        consider_leaves(ranking, &layout);
     }
     ranking->number = 0;
     if (!ranking->over && all && ranking->bound != UINT64_MAX)
@@ -501,6 +509,7 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
                  const struct pl_patience *patience)
 {
     struct pl_plan plan = {0};
+    char unsupported[160];
 
     ranking->plan = &plan;
     ranking->patience = patience;
@@ -509,7 +518,9 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     plan.at = mem_alloc((ranking->room ? ranking->room : 1) * sizeof(*plan.at));
     ranking->cost = pl_cost_ctx_new(ranking->problem, NULL);
     ranking->memory = pl_memory_ctx_new(ranking->problem);
-    if (patience) {
+    if (pl_model_unsupported(unsupported, sizeof(unsupported), ranking->problem)) {
+        plan.exact = true; /* no layout is legal */
+    } else if (patience) {
         look_by_stems(ranking);
     } else {
         pl_space_enumerate(ranking->space, ranking->problem, consider, ranking);

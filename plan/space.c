@@ -561,15 +561,14 @@ bool pl_space_visit_all(size_t *ret_count, const struct pl_space *space,
     return walk(ret_count, space, problem, &how);
 }
 
-size_t pl_space_product(const struct pl_space *space, const struct pl_problem *problem, size_t keys,
-                        const struct pl_patience *patience, pl_space_visit *visit, void *arg)
+bool pl_space_product(size_t *ret_count, const struct pl_space *space,
+                      const struct pl_problem *problem, size_t keys,
+                      const struct pl_patience *patience, pl_space_visit *visit, void *arg)
 {
     const struct walk how = {
         .visit = visit, .arg = arg, .patience = patience, .end = keys ? keys : PL_WALK_KEYS};
-    size_t n;
 
-    walk(&n, space, problem, &how);
-    return n;
+    return walk(ret_count, space, problem, &how);
 }
 
 bool pl_space_stems(size_t *ret_count, const struct pl_space *space,

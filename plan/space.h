@@ -91,10 +91,10 @@ struct pl_exclusion {
  * many rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that
  * means nothing with another would repeat). Exact up to 16,384 candidates, above that the counts
  * are scaled from an even sample of so many. If PATIENCE (may be NULL) ends it early, both are of
- * the first part of the product.
+ * the first part of the product, and *RET_WHOLE is false.
  */
 size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
-                         const struct pl_space *space, const struct pl_problem *problem,
-                         const struct pl_patience *patience);
+                         bool *ret_whole, const struct pl_space *space,
+                         const struct pl_problem *problem, const struct pl_patience *patience);
 
 #endif

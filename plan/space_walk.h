@@ -34,9 +34,11 @@ bool pl_space_visit_all(size_t *ret_count, const struct pl_space *space,
                         pl_space_visit *visit, void *arg);
 
 /* Visit every member of the product of the first KEYS keys (0: of all), legal or not, in the order
- * of pl_space_enumerate, until PATIENCE is over. */
-size_t pl_space_product(const struct pl_space *space, const struct pl_problem *problem, size_t keys,
-                        const struct pl_patience *patience, pl_space_visit *visit, void *arg);
+ * of pl_space_enumerate, until PATIENCE is over: false if that, or VISIT, ended it. *RET_COUNT (may
+ * be NULL) is how many were visited. */
+bool pl_space_product(size_t *ret_count, const struct pl_space *space,
+                      const struct pl_problem *problem, size_t keys,
+                      const struct pl_patience *patience, pl_space_visit *visit, void *arg);
 
 /*
  * A walk in two parts. A stem is a layout up to its sp (the degrees, micro_batch and schedule)

@@ -181,7 +181,7 @@ static void stems_and_their_leaves_are_the_walk(void **state)
         judged.judge = true;
         pl_space_enumerate(&s, &p, note, &whole);
         assert_true(pl_space_stems(NULL, &s, &p, NULL, note_leaves, &parts));
-        pl_space_product(&s, &p, 0, NULL, note, &judged);
+        pl_space_product(NULL, &s, &p, 0, NULL, note, &judged);
         assert_true(whole.n > 100);
         assert_int_equal(whole.n, judged.n);
         assert_true(whole.hash == judged.hash);

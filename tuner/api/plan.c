@@ -153,12 +153,13 @@ static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_
 }
 
 /* [{"rule", "count", "sentence"}]: what the rules and the memory exclude. */
-static json_t *excluded(uint64_t *ret_candidates, const struct plan *search,
+static json_t *excluded(uint64_t *ret_candidates, bool *ret_whole, const struct plan *search,
                         const struct pl_problem *problem, const struct pl_plan *plan,
                         const struct pl_patience *patience)
 {
     struct pl_exclusion by_rule[PL_MAX_EXCLUSIONS];
-    size_t n = pl_space_excluded(by_rule, ret_candidates, &search->space, problem, patience);
+    size_t n =
+        pl_space_excluded(by_rule, ret_candidates, ret_whole, &search->space, problem, patience);
     size_t unfit = plan->legal - plan->fitting;
     json_t *list = json_array();
     char text[320];
@@ -190,6 +191,7 @@ static void plan_work(struct web_request *rq, void *arg)
     json_t *items = json_array(), *rules, *answer;
     struct err why = {0};
     uint64_t candidates;
+    bool whole;
 
     tn_patience_start(&rest, PLAN_S, web_unwanted(rq));
     tn_patience_start(&ranking, RANKING * PLAN_S, web_unwanted(rq));
@@ -197,13 +199,13 @@ static void plan_work(struct web_request *rq, void *arg)
                                                 headroom(x->job.trainer), false, &ranking.plan);
     for (size_t i = 0; i < plan.n; i++)
         json_array_append_new(items, plan_item(&plan.at[i], &x->job, plan.families));
-    rules = excluded(&candidates, x, &p, &plan, &rest.plan);
+    rules = excluded(&candidates, &whole, x, &p, &plan, &rest.plan);
     /* Nothing legal, or nothing that fits, is an answer to the question. */
     if (!plan.n)
         pl_plan_nothing(&plan, &x->space, &p, headroom(x->job.trainer), &rest.plan, &why);
     answer = json_pack("{s:I, s:I, s:I, s:b, s:o, s:o, s:o}", "candidates", (json_int_t)candidates,
                        "legal", (json_int_t)plan.legal, "fitting", (json_int_t)plan.fitting,
-                       "exact", plan.exact, "items", items, "reason",
+                       "exact", plan.exact && whole, "items", items, "reason",
                        *why.text ? json_string(why.text) : json_null(), "excluded", rules);
     pl_plan_done(&plan);
     x->answer = jx_dump(answer); /* here, for a long list takes a while */

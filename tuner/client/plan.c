@@ -165,7 +165,9 @@ static void print_excluded(const struct cl *client, const json_t *excluded)
         cl_table_add(&t, 2, "%s", cl_string(it, "sentence"));
     }
     if (t.rows) {
-        printf("\nexcluded from %.0f candidates:\n", cl_number(excluded, "candidates"));
+        printf("\nexcluded from %s%.0f candidates:\n",
+               json_is_true(json_object_get(excluded, "exact")) ? "" : "at least ",
+               cl_number(excluded, "candidates"));
         cl_table_print(client, &t, stdout);
     }
     cl_table_done(&t);
