@@ -67,9 +67,10 @@ test("the table of trials marks what is inferred, and says what ran", async () =
 
 test("the chart's table has measured and inferred rates in columns of their own", async () => {
     await page.locator(".panel button:text-is('Table'):visible").first().click();
-    const [head, ...rows] = await page
-        .locator(".panel table:visible")
-        .first()
+    const table = page.locator(".panel table:visible", { hasText: "inferred tokens/s" }).first();
+    const cell = page.locator(`th:text-is("${smaller.n}"), td:text-is("${smaller.n}")`);
+    await table.locator("tr", { has: cell }).first().waitFor(); // charts and tables come with the data
+    const [head, ...rows] = await table
         .locator("tr")
         .evaluateAll((list) => list.map((r) => [...r.cells].map((c) => c.innerText.trim())));
     const at = (name) => head.findIndex((title) => title.toLowerCase() === name);
