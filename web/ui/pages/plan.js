@@ -121,7 +121,8 @@ function excludedPanel(answer) {
         "What each rule excludes",
         {
             note:
-                `Of ${answer.exact ? "" : "at least "}${count(answer.candidates)} combinations. One may break several rules. ` +
+                `Of ${answer.exact ? "" : "at least "}${count(answer.candidates)} combinations. ` +
+                "One may break several rules. " +
                 "Memory counts legal layouts that do not fit.",
         },
         table(
