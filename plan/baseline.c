@@ -21,7 +21,7 @@ const char *const pl_baseline_names[] = {"default", "naive", NULL};
 /* What is counted: about nanoseconds, as measured on one core at 3 GHz. */
 enum {
     STEP = 2,    /* of a loop that finds nothing to look at */
-    CHECK = 150, /* the rules */
+    CHECK = 400, /* the rules */
     FIT = 400,   /* the memory plan ... */
     LAYER = 100, /* ... and of the bundled trainer, which goes through the model, each layer */
     COST = 800,  /* the cost model */

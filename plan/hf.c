@@ -110,6 +110,7 @@ static int take_activation(struct reader *reader, struct err *error)
     };
     const char *now = json_string_value(json_object_get(reader->out, "mlp"));
     bool gated = !now || !strcmp(now, "geglu") || !strncmp(now, "swiglu", 6);
+    bool clamped = now && !strcmp(now, "swiglu-clamped"); /* put() frees what NOW points to */
 
     for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
         json_t *value = take(reader, keys[k]);
@@ -123,7 +124,7 @@ static int take_activation(struct reader *reader, struct err *error)
         if (!ours)
             return refuse(error, keys[k], "%s is not supported", text ? text : "of this kind");
         /* GPT-OSS says silu of its own clamped function. */
-        if (!now || strcmp(now, "swiglu-clamped"))
+        if (!clamped)
             put(reader, "mlp", json_string(ours));
     }
     return 0;

@@ -115,8 +115,8 @@ void tn_api_check(struct web_request *rq)
 
 /* ---- plan: on another thread, and no longer than somebody waits ---------- */
 
-static const double PLAN_S = 1.4; /* of which the ranking may take this share: */
-static const double RANKING = 0.85;
+static const double PLAN_S = 1.6; /* of which the ranking may take this share: */
+static const double RANKING = 0.8;
 
 struct plan {
     struct tn_api_job job;
