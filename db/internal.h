@@ -15,7 +15,6 @@ struct db_cached {
 struct db {
     sqlite3 *h;
     char *path;
-    bool writable;
     struct db_cached *cached;
     int ncached, cap;
 };

@@ -3,7 +3,8 @@
  *
  * Migration k brings a database from version k - 1 to k (PRAGMA user_version). A migration that was
  * released is never edited: databases out there have run it. Each runs in one transaction, so that
- * a kill leaves the old version.
+ * a kill leaves the old version. All of it is SQL of SQLite 3.26 (RHEL 8; tests/structure/sql.t):
+ * migrations 1 and 2 named no columns after ON CONFLICT until migration 7, which takes 3.35.
  *
  * Tables
  *   meta         small named values: instance
@@ -29,7 +30,7 @@
 
 #include <errno.h>
 
-/* campaign.importance is not used: nothing ever wrote it, and SQLite 3.34 (RHEL 9) cannot drop a
+/* campaign.importance is not used: nothing ever wrote it, and no SQLite before 3.35 can drop a
  * column. */
 static const char *const migrations[] = {
     /* 1 */
@@ -70,14 +71,14 @@ static const char *const migrations[] = {
     " PRIMARY KEY (campaign, state)) WITHOUT ROWID;"
     "CREATE TRIGGER trial_added AFTER INSERT ON trial BEGIN"
     " INSERT INTO trial_count VALUES (new.campaign, new.state, 1)"
-    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    "  ON CONFLICT (campaign, state) DO UPDATE SET n = n + 1;"
     " UPDATE campaign SET rev = rev + 1, next_n = new.n + 1,"
     "  trials = trials + (new.kind <> 'verify') WHERE id = new.campaign;"
     "END;"
     "CREATE TRIGGER trial_moved AFTER UPDATE OF state ON trial WHEN old.state <> new.state BEGIN"
     " UPDATE trial_count SET n = n - 1 WHERE campaign = old.campaign AND state = old.state;"
     " INSERT INTO trial_count VALUES (new.campaign, new.state, 1)"
-    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    "  ON CONFLICT (campaign, state) DO UPDATE SET n = n + 1;"
     " UPDATE campaign SET rev = rev + 1 WHERE id = new.campaign;"
     "END;"
 
@@ -133,7 +134,7 @@ static const char *const migrations[] = {
     "DROP TABLE trial_count;"
     "CREATE TRIGGER trial_added AFTER INSERT ON trial BEGIN"
     " INSERT INTO trial_tally VALUES (new.campaign, new.state, new.kind, 1)"
-    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    "  ON CONFLICT (campaign, state, kind) DO UPDATE SET n = n + 1;"
     " UPDATE campaign SET rev = rev + 1, next_n = new.n + 1,"
     "  trials = trials + (new.kind <> 'verify') WHERE id = new.campaign;"
     "END;"
@@ -141,7 +142,7 @@ static const char *const migrations[] = {
     " UPDATE trial_tally SET n = n - 1"
     "  WHERE campaign = old.campaign AND state = old.state AND kind = old.kind;"
     " INSERT INTO trial_tally VALUES (new.campaign, new.state, new.kind, 1)"
-    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    "  ON CONFLICT (campaign, state, kind) DO UPDATE SET n = n + 1;"
     " UPDATE campaign SET rev = rev + 1 WHERE id = new.campaign;"
     "END;"
     "CREATE INDEX trial_kind ON trial (campaign, kind);"
@@ -199,6 +200,24 @@ static const char *const migrations[] = {
 
     /* 6: how unevenly a trial's experts were used. */
     "ALTER TABLE trial ADD COLUMN imbalance REAL;",
+
+    /* 7: the triggers of migration 2 as they are above, for databases that have them without the
+     * columns of the conflict. */
+    "DROP TRIGGER trial_added;"
+    "DROP TRIGGER trial_moved;"
+    "CREATE TRIGGER trial_added AFTER INSERT ON trial BEGIN"
+    " INSERT INTO trial_tally VALUES (new.campaign, new.state, new.kind, 1)"
+    "  ON CONFLICT (campaign, state, kind) DO UPDATE SET n = n + 1;"
+    " UPDATE campaign SET rev = rev + 1, next_n = new.n + 1,"
+    "  trials = trials + (new.kind <> 'verify') WHERE id = new.campaign;"
+    "END;"
+    "CREATE TRIGGER trial_moved AFTER UPDATE OF state ON trial WHEN old.state <> new.state BEGIN"
+    " UPDATE trial_tally SET n = n - 1"
+    "  WHERE campaign = old.campaign AND state = old.state AND kind = old.kind;"
+    " INSERT INTO trial_tally VALUES (new.campaign, new.state, new.kind, 1)"
+    "  ON CONFLICT (campaign, state, kind) DO UPDATE SET n = n + 1;"
+    " UPDATE campaign SET rev = rev + 1 WHERE id = new.campaign;"
+    "END;",
 };
 
 int db_latest_version(void)

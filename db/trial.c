@@ -173,13 +173,64 @@ static int count_matching(int64_t *ret, struct db *db, const char *campaign,
                      "sss", campaign, filter->state, filter->kind);
 }
 
+/* The index of an order whose values may be unknown; NULL: they never are. */
+static const char *nullable_index(const struct db_filter *filter, const char *by)
+{
+    return !strcmp(by, "memory")        ? "trial_memory"
+           : !strcmp(by, "seconds")     ? "trial_seconds"
+           : strcmp(by, "tokens_per_s") ? NULL
+           : filter->state              ? "trial_state_speed"
+                                        : "trial_speed";
+}
+
+/* Trials of the filter, by INDEX, that meet WHICH too. */
+static void add_matching(struct str *sql, const struct db_filter *filter, const char *by,
+                         const char *index, const char *which)
+{
+    str_addf(sql, "trial %s WHERE campaign = ?1%s", index, which);
+    str_add(sql, filter->state ? " AND state = ?2" : " AND ?2 IS NULL");
+    str_add(sql, filter->kind ? " AND kind = ?3" : " AND ?3 IS NULL");
+    db_add_position(sql, filter->after, by, "n", filter->descending);
+}
+
+/*
+ * A page of trials, ?4 and ?5 being its limit and offset. Unknown values are last, whatever the
+ * direction; to SQLite they are the smallest, and NULLS LAST takes 3.30. So an ascending page is
+ * taken from two: of trials that have a value, and of those that have none. The second key runs the
+ * same way as the first, so that one scan of an index gives a page.
+ */
+static void add_page(struct str *sql, const struct db_filter *filter, const char *by)
+{
+    static const char *const half[] = {"IS NOT NULL", "IS NULL"};
+    const char *way = filter->descending ? "DESC" : "ASC", *name = nullable_index(filter, by);
+
+    if (!name || filter->descending) {
+        add_matching(sql, filter, by, index_for(filter, by), "");
+        str_addf(sql, " ORDER BY %s %s%s%s", by, way, strcmp(by, "n") ? ", n " : "",
+                 strcmp(by, "n") ? way : "");
+    } else {
+        AUTO_FREE char *index = mem_printf("INDEXED BY %s", name);
+
+        str_add(sql, "(");
+        for (int i = 0; i < 2; i++) {
+            AUTO_FREE char *which = mem_printf(" AND %s %s", by, half[i]);
+
+            str_addf(sql, "%sSELECT * FROM (SELECT * FROM ", i ? " UNION ALL " : "");
+            add_matching(sql, filter, by, index, which);
+            str_addf(sql, " ORDER BY %s, n LIMIT ?4 + ?5)", by);
+        }
+        str_addf(sql, ") ORDER BY %s IS NULL, %s, n", by, by);
+    }
+    str_add(sql, " LIMIT ?4 OFFSET ?5");
+}
+
 int db_trial_list(struct db_trial **ret, int *ret_count, int64_t *ret_total, struct db *db,
                   struct arena *arena, const char *campaign, const struct db_filter *filter,
                   struct err *error)
 {
     AUTO_STR sql = {0};
     struct db_rows rows = {.a = arena, .size = sizeof(struct db_trial)};
-    const char *by = order(filter), *way = filter->descending ? "DESC" : "ASC";
+    const char *by = order(filter);
     sqlite3_stmt *st;
     int r = count_matching(ret_total, db, campaign, filter, error);
 
@@ -187,16 +238,8 @@ int db_trial_list(struct db_trial **ret, int *ret_count, int64_t *ret_total, str
         return r;
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
-    str_addf(&sql, " FROM trial %s WHERE campaign = ?1", index_for(filter, by));
-    str_add(&sql, filter->state ? " AND state = ?2" : " AND ?2 IS NULL");
-    str_add(&sql, filter->kind ? " AND kind = ?3" : " AND ?3 IS NULL");
-    db_add_position(&sql, filter->after, by, "n", filter->descending);
-    /* Unknown values last, whatever the direction. The second key runs the same way as the first,
-     * so that one scan of an index gives the page. */
-    str_addf(&sql, " ORDER BY %s %s NULLS LAST", by, way);
-    if (strcmp(by, "n") != 0)
-        str_addf(&sql, ", n %s", way);
-    str_add(&sql, " LIMIT ?4 OFFSET ?5");
+    str_add(&sql, " FROM ");
+    add_page(&sql, filter, by);
     r = db_query(&st, db, error, sql.text, "sssii", campaign, filter->state, filter->kind,
                  filter->limit, filter->offset);
     if (r == 0)

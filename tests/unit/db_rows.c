@@ -522,11 +522,54 @@ static void old_events_go_in_pieces(void **state)
     close_store(&s);
 }
 
+/* One page of everything is what pages must add up to: values first, from the smallest or from the
+ * largest, then trials without one; equal ones by number. */
+static void unknown_values_are_last_in_either_direction(void **state)
+{
+    enum { ROWS = 12 };
+    struct store s;
+    struct err e = {0};
+
+    (void)state;
+    open_store(&s, "unknown");
+    add_campaign(s.db, "one");
+    for (int i = 0; i < ROWS; i++)
+        add_measured(s.db, "one", i % 3 == 2 ? (double)NAN : 100 + i % 4);
+    for (int k = 0; k < 4; k++) {
+        struct db_filter f = {.sort = "tokens_per_s", .descending = k % 2, .limit = 100};
+        struct db_trial *all = NULL, *part = NULL;
+        struct arena a = {0};
+        int n = 0, m = 0;
+        int64_t total;
+
+        f.state = k / 2 ? "ok" : NULL;
+        assert_int_equal(db_trial_list(&all, &n, &total, s.db, &a, "one", &f, &e), 0);
+        assert_int_equal(n, ROWS);
+        for (int i = 1; i < n; i++) {
+            double before = all[i - 1].tokens_per_s, here = all[i].tokens_per_s;
+            bool same = before == here || (isnan(before) && isnan(here));
+
+            assert_false(isnan(before) && !isnan(here));
+            assert_false(f.descending ? here > before : here < before);
+            assert_true(!same ||
+                        (f.descending ? all[i].n < all[i - 1].n : all[i].n > all[i - 1].n));
+        }
+        for (f.offset = 0, f.limit = 5; f.offset <= ROWS; f.offset++) {
+            assert_int_equal(db_trial_list(&part, &m, &total, s.db, &a, "one", &f, &e), 0);
+            assert_int_equal(m, ROWS - f.offset < 5 ? ROWS - f.offset : 5);
+            for (int i = 0; i < m; i++)
+                assert_int_equal(part[i].n, all[f.offset + i].n);
+        }
+        arena_done(&a);
+    }
+    close_store(&s);
+}
+
 static void a_backup_is_a_whole_database(void **state)
 {
     struct store s;
     struct err e = {0};
-    AUTO_FREE char *file = NULL;
+    AUTO_FREE char *file = NULL, *missing = NULL, *wal = NULL, *bytes = NULL;
     struct db *copy = NULL;
 
     (void)state;
@@ -535,6 +578,14 @@ static void a_backup_is_a_whole_database(void **state)
     file = mem_printf("%s/copy.db", s.folder);
     assert_int_equal(db_backup(s.db, file, &e), 0);
     assert_int_equal(db_backup(s.db, file, &e), -EEXIST);
+    missing = mem_printf("%s/none/copy.db", s.folder);
+    assert_int_equal(db_backup(s.db, missing, &e), -EACCES);
+    assert_non_null(strstr(e.text, missing));
+    /* the copy is one file, which may be read where nothing can be written */
+    wal = mem_printf("%s-wal", file);
+    assert_false(file_exists(wal));
+    assert_int_equal(file_read_all(&bytes, NULL, file, 16 << 20, &e), 0);
+    assert_true(bytes[18] == 1 && bytes[19] == 1); /* of the file's header: no WAL */
     assert_int_equal(db_open(&copy, file, DB_WRITE, &e), 0);
     assert_int_equal(db_count(copy, "campaign"), 1);
     db_close(copy);
@@ -693,6 +744,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(pages_of_campaigns_outlive_deletions),
     cmocka_unit_test(event_ids_never_go_back),
     cmocka_unit_test(old_events_go_in_pieces),
+    cmocka_unit_test(unknown_values_are_last_in_either_direction),
     cmocka_unit_test(a_backup_is_a_whole_database),
     cmocka_unit_test(a_failed_job_undoes_itself_alone),
     cmocka_unit_test(a_full_disk_fails_the_write_and_nothing_else),

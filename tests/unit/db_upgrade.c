@@ -41,7 +41,7 @@ static char *schema_of(const char *path)
 
     assert_int_equal(sqlite3_open(path, &h), SQLITE_OK);
     sqlite3_prepare_v2(h,
-                       "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'"
+                       "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"
                        " ORDER BY name",
                        -1, &st, NULL);
     while (sqlite3_step(st) == SQLITE_ROW)
