@@ -720,7 +720,7 @@ class _Workload(TypedDict):
 
 class Workload(_Workload, total=False):
     seq: int
-    precision: Literal["fp32", "bf16", "fp8"]
+    precision: Literal["fp32", "bf16", "fp8", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"]
     optimizer: Literal["adamw", "sgd", "lamb", "muon"]
     data: str
 

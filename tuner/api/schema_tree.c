@@ -27,6 +27,8 @@ json_t *tn_api_schema_tree(void)
     if (jx_parse(&schemas, tn_api_schemas, strlen(tn_api_schemas), NULL) < 0)
         return NULL;
     json_object_set_new(schemas, "Layout", pl_layout_schema());
+    tn_api_schema_words(schemas, "Workload", "precision", pl_precision_names);
+    tn_api_schema_words(schemas, "Workload", "optimizer", pl_optimizer_names);
     tn_api_schema_words(schemas, "Campaign", "state", db_campaign_states);
     tn_api_schema_words(schemas, "CampaignSummary", "state", db_campaign_states);
     db_trial_state_names(words);
