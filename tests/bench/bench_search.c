@@ -1,6 +1,6 @@
 /*
  * bench_search [--seeds N] [--trials N] [--only CASE] TABLE.json...
- * bench_search --generated N [--from K] [--only CASE]
+ * bench_search --generated N [--from K] [--only CASE] [--parallel Q]
  * bench_search --generated N --fidelity auto [--from K]
  * bench_search --warm N [--source OTHER.json TABLE.json... | --generated N]
  *
@@ -18,7 +18,7 @@
 #include "tests/bench/sized.h"
 
 struct options {
-    int seeds, trials, generated, from;
+    int seeds, trials, generated, from, parallel;
     double noise, claimed, frequency, regret;
     const char *only, *source, *fidelity;
     int warm;
@@ -54,6 +54,13 @@ static const struct opt option_table[] = {
      .max = 1000000,
      .standard = "0",
      .help = "the first of them"},
+    {.name = "parallel",
+     .type = OPT_INT,
+     .offset = offsetof(struct options, parallel),
+     .min = 1,
+     .max = 1024,
+     .standard = "1",
+     .help = "trials at once; wall_5pct is the mean time to 5 %, in lengths of a trial"},
     {.name = "warm",
      .type = OPT_INT,
      .offset = offsetof(struct options, warm),
@@ -290,7 +297,7 @@ static double run_case(const char *path, const struct one_case *c, const struct 
     AUTO_FREE int *hit5 = mem_alloc((size_t)o->seeds * sizeof(int));
     AUTO_FREE int *hit3 = mem_alloc((size_t)o->seeds * sizeof(int));
     AUTO_FREE int *hit1 = mem_alloc((size_t)o->seeds * sizeof(int));
-    int oom = 0, trials = 0, early = 0;
+    int oom = 0, trials = 0, early = 0, wall5 = 0, wall1 = 0;
     uint64_t begin = clock_mono_ns();
     char name[128] = "";
     bool measured = false;
@@ -319,6 +326,7 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         spec.use_memory_prior = c->memory_prior;
         spec.seed = (uint64_t)seed;
         spec.regret_share = o->regret;
+        spec.parallel = o->parallel;
         if (c->warm) {
             earlier(&past, c, o, seed);
             spec.source = &past;
@@ -335,6 +343,8 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         hit5[seed] = race.hit5;
         hit3[seed] = race.hit3;
         hit1[seed] = race.hit1;
+        wall5 += race.wall5 ? race.wall5 : race.wall;
+        wall1 += race.wall1 ? race.wall1 : race.wall;
         oom += race.oom5;
         trials += race.hit5 ? race.hit5 : race.trials;
         early += race.hit1 == 0 && str_eq(race.reason, "converged");
@@ -347,11 +357,13 @@ static double run_case(const char *path, const struct one_case *c, const struct 
     }
     printf("{\"bench\":\"search%s\",\"case\":\"%s/%s\",\"value\":%g,\"unit\":\"trials to 5 "
            "%%\",\"trials_to_3pct\":%g,\"trials_to_1pct\":%g,"
-           "\"mean_5pct\":%.2f,\"mean_1pct\":%.2f,\"oom_share\":%.4f,\"stopped_early\":%d,"
+           "\"mean_5pct\":%.2f,\"mean_1pct\":%.2f,\"parallel\":%d,\"wall_5pct\":%.3f,"
+           "\"wall_1pct\":%.3f,\"oom_share\":%.4f,\"stopped_early\":%d,"
            "\"seconds\":%.2f,",
            measured ? "_sweep" : "", name, c->name, median(hit5, o->seeds), median(hit3, o->seeds),
            median(hit1, o->seeds), geometric(hit5, o->seeds, o->trials),
-           geometric(hit1, o->seeds, o->trials), (double)oom / trials, early,
+           geometric(hit1, o->seeds, o->trials), o->parallel, (double)wall5 / o->seeds,
+           (double)wall1 / o->seeds, (double)oom / trials, early,
            1e-9 * (double)(clock_mono_ns() - begin) / o->seeds);
     if (c->reversed && priorless > 0.0)
         printf("\"to_priorless\":%.2f,", median(hit5, o->seeds) / priorless);

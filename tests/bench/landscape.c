@@ -321,11 +321,60 @@ void landscape_past_done(struct se_source *x)
     x->n = 0;
 }
 
+/* Trials that run, oldest first, and the time in lengths of a trial. */
+struct running {
+    struct se_trial *trial; /* (most) */
+    int *end;               /* (most): when it will have ended */
+    int n, most, now;
+};
+
+/* Ask for as many trials as may run at once; false when the search is over. */
+static bool fill(struct running *running, struct se_search *search)
+{
+    while (running->n < running->most) {
+        enum se_answer answer = se_ask(&running->trial[running->n], search);
+
+        if (answer != SE_TRIAL)
+            return answer == SE_WAIT;
+        running->end[running->n++] = running->now + 1;
+    }
+    return true;
+}
+
+static struct se_trial end_oldest(struct running *running)
+{
+    struct se_trial ended = running->trial[0];
+
+    running->now = running->end[0];
+    running->n--;
+    memmove(running->trial, running->trial + 1, (size_t)running->n * sizeof(*running->trial));
+    memmove(running->end, running->end + 1, (size_t)running->n * sizeof(*running->end));
+    return ended;
+}
+
+static void count(struct race *race, const struct landscape *l, double truth, int now)
+{
+    race->trials++;
+    race->wall = now;
+    if (!race->hit5)
+        race->oom5 += truth <= 0.0;
+    if (!race->hit5 && truth >= 0.95 * l->best) {
+        race->hit5 = race->trials;
+        race->wall5 = now;
+    }
+    if (!race->hit3 && truth >= 0.97 * l->best)
+        race->hit3 = race->trials;
+    if (!race->hit1 && truth >= 0.99 * l->best) {
+        race->hit1 = race->trials;
+        race->wall1 = now;
+    }
+}
+
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
                     struct landscape_noise noise, int max_trials, uint64_t noise_seed, FILE *trace)
 {
     struct se_search *s = NULL;
-    struct se_trial t;
+    struct running running = {.most = spec->parallel > 0 ? spec->parallel : 1};
     struct rng r;
     struct err e;
 
@@ -335,26 +384,23 @@ void landscape_race(struct race *ret, const struct landscape *l, const struct se
         fprintf(stderr, "%s: %s\n", l->name, e.text);
         return;
     }
-    while (ret->trials < max_trials && !ret->hit1 && se_ask(&t, s) == SE_TRIAL) {
+    running.trial = mem_alloc((size_t)running.most * sizeof(*running.trial));
+    running.end = mem_alloc((size_t)running.most * sizeof(*running.end));
+    while (ret->trials < max_trials && !ret->hit1 && fill(&running, s) && running.n > 0) {
+        struct se_trial t = end_oldest(&running);
         double truth = landscape_at(l, &t.layout);
         struct se_outcome o = outcome_of(truth, noise, &r);
 
-        ret->trials++;
         if (trace)
             trace_trial(trace, l, s, &t, truth);
         if (!t.repeat_of)
             score(ret, t.predicted.p_fits, truth > 0.0);
-        if (!ret->hit5)
-            ret->oom5 += truth <= 0.0;
-        if (!ret->hit5 && truth >= 0.95 * l->best)
-            ret->hit5 = ret->trials;
-        if (!ret->hit3 && truth >= 0.97 * l->best)
-            ret->hit3 = ret->trials;
-        if (truth >= 0.99 * l->best)
-            ret->hit1 = ret->trials;
+        count(ret, l, truth, running.now);
         if (se_tell(s, t.id, &o, &e) < 0)
             fprintf(stderr, "%s: %s\n", l->name, e.text);
     }
     snprintf(ret->reason, sizeof(ret->reason), "%s", se_done_reason(s));
+    free(running.trial);
+    free(running.end);
     se_search_free(s);
 }

@@ -40,6 +40,8 @@ struct landscape_noise {
 struct race {
     int trials;           /* told, repeats too */
     int hit5, hit3, hit1; /* trial that first was within 5, 3, 1 % of the best; 0: never */
+    int wall5, wall1;     /* when hit5 and hit1 had ended, in lengths of a trial; 0: never */
+    int wall;             /* when the last trial had */
     int oom5;             /* out of memory up to hit5 (or the end) */
     double log_score;     /* sum of squared errors of P(fits), over npredicted */
     int npredicted;
@@ -49,7 +51,9 @@ struct race {
 };
 
 /* Run one campaign of at most MAX_TRIALS with NOISE, until within 1 % or done; every
- * trial is told to TRACE unless it is NULL. */
+ * trial is told to TRACE unless it is NULL. SPEC.parallel trials run at once, all of one length;
+ * one that ends makes room for the next, which is asked for while the others still run. Trials are
+ * counted in the order in which they end, which is that in which they were asked for. */
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
                     struct landscape_noise noise, int max_trials, uint64_t noise_seed, FILE *trace);
 
