@@ -486,6 +486,28 @@ static void fantasize(struct se_search *search)
     }
 }
 
+/*
+ * What is to be improved on while other trials run: the best of what was measured and of what the
+ * trials that run are expected to measure, if they fit. Without it a batch crowds at the layouts
+ * of the highest mean, which its first trial tells most of; before any success, at the top of the
+ * prior's list.
+ */
+static void count_pending(struct se_acquire *acquire, const struct se_search *search)
+{
+    for (int i = 0; i < search->nrecords; i++) {
+        const struct se_record *r = &search->record[i];
+        struct se_candidate c;
+
+        if (r->settled || r->fidelity > 0)
+            continue;
+        se_acquire_one(&c, acquire, r->index);
+        if (c.p_fits < 0.5 || (acquire->improving && c.mean[SE_THROUGHPUT] <= acquire->incumbent))
+            continue;
+        acquire->improving = true;
+        acquire->incumbent = c.mean[SE_THROUGHPUT];
+    }
+}
+
 /* So little of the budget is left that the winner must be measured at full size now. */
 static bool closing(const struct se_search *search)
 {
@@ -525,7 +547,7 @@ static enum se_answer ask_choice(struct se_trial *ret, struct se_search *search,
 
 static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
 {
-    struct se_acquire a;
+    struct se_acquire a, among;
     struct se_found found;
     struct se_choice choice = {0};
     double weights[SE_MAX_HYPS];
@@ -540,7 +562,10 @@ static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
                         : se_incumbent(&incumbent, &a.incumbent, search);
     fantasize(search);
     sceptic = a.improving && ask_sceptic(search, weights);
-    se_acquire(&found, &a, SE_HOT);
+    among = a;
+    if (!sizes)
+        count_pending(&among, search);
+    se_acquire(&found, &among, SE_HOT);
     if (sizes)
         se_choose(&choice, search, &a, &found,
                   a.improving && se_small_share(search, &a, incumbent) >= SMALL_SHARE);

@@ -1,5 +1,5 @@
-/* A prior that misleads: how often the prior-free model chooses alone, and that the best
- * is found against it. */
+/* A prior that misleads: how often the prior-free model chooses alone, that the best is found
+ * against it, and that trials at once do not all rest on it. */
 #include <math.h>
 
 #include "tests/unit/search_help.h"
@@ -137,9 +137,59 @@ static void noise_is_no_error_of_the_prior(void **state)
     assert_true(rougher >= LANDSCAPES * TRIALS / 4);
 }
 
+/* Layouts that the prior, made_up(), thinks faster than LAYOUT. */
+static int rank_of(const struct pl_layout *layout)
+{
+    struct se_spec spec;
+    struct pl_layout *list = NULL;
+    struct pl_problem problem;
+    struct err e = {0};
+    size_t n = 0;
+    int rank = 0;
+
+    small_spec(&spec, "");
+    problem = se_spec_problem(&spec);
+    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &problem, NULL, &e), 0);
+    for (size_t i = 0; i < n; i++)
+        rank += made_up(&list[i]) > 1.000001 * made_up(layout);
+    free(list);
+    se_spec_done(&spec);
+    return rank;
+}
+
+/* Eight trials before anything was told: the first is the prior's best, and the others are not the
+ * next of its list, of which one trial tells most. */
+static void trials_at_once_spread_before_any_has_ended(void **state)
+{
+    enum { BATCH = 8 };
+    struct liar x = {.level = 1.0, .hidden = 1.0};
+    struct se_search *s = NULL;
+    struct se_trial t[BATCH];
+    struct se_spec spec;
+    struct err e = {0};
+    int worst = 0;
+
+    (void)state;
+    small_spec(&spec, ", 'search': {'parallel': 8}");
+    spec.prior_fn = lie;
+    spec.prior_arg = &x;
+    assert_int_equal(se_search_new(&s, &spec, &e), 0);
+    for (int i = 0; i < BATCH; i++) {
+        assert_int_equal(se_ask(&t[i], s), SE_TRIAL);
+        print_message("# rank %d\n", rank_of(&t[i].layout));
+        worst = rank_of(&t[i].layout) > worst ? rank_of(&t[i].layout) : worst;
+    }
+    assert_int_equal(rank_of(&t[0].layout), 0);
+    assert_true(worst > 2 * BATCH);
+    assert_int_equal(se_ask(&t[0], s), SE_WAIT);
+    se_search_free(s);
+    se_spec_done(&spec);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_prior_that_only_errs_in_its_level_is_not_doubted),
     cmocka_unit_test(the_best_is_found_where_the_prior_hides_it),
     cmocka_unit_test(noise_is_no_error_of_the_prior),
+    cmocka_unit_test(trials_at_once_spread_before_any_has_ended),
 };
 UNIT_MAIN(tests)
