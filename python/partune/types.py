@@ -10,6 +10,17 @@ class Alive(TypedDict):
     version: str
 
 
+BaselineImport = TypedDict(
+    "BaselineImport",
+    {
+        "import": 'Literal["megatron", "deepspeed", "torchtitan"]',
+        "text": 'str',
+        "world": 'int',
+    },
+    total=False,
+)
+
+
 class Campaign(TypedDict):
     simulated: bool
     warm_start: Optional[Dict[str, Any]]
@@ -56,7 +67,7 @@ class _CampaignSpec(TypedDict):
 class CampaignSpec(_CampaignSpec, total=False):
     cluster: ClusterOrName
     space: Dict[str, Any]
-    baseline: Union[Literal["default", "naive"], Dict[str, Any]]
+    baseline: Union[Literal["default", "naive"], BaselineImport, Dict[str, Any]]
     objective: Literal["tokens_per_s", "tokens_per_s_per_device"]
     constraints: Dict[str, Any]
     budget: Dict[str, Any]

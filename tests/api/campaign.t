@@ -52,6 +52,21 @@ has "the answer names the rule" "$(cat body)" '"baseline_rule": *"naive"'
 has "and the baseline is unchanged" "$(tr -d ' ' <body)" '"baseline":{"world":448,.*"ep":1,'
 is "an unknown rule is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"person\"}")" 422
 has "with its field" "$(cat body)" '/baseline'
+script='--sequence-parallel --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 2 --global-batch-size 512 --seq-length 2048 --use-distributed-optimizer --bf16 --no-such-setting'
+is "a job script is a baseline" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"megatron\",\"text\":\"$script\"}}")" 200
+has "on all devices" "$(tr -d ' ' <body)" '"baseline":{"world":512,"tp":8,"sp":1,.*"pp":4,.*"micro_batch":2'
+has "it is the campaign's own" "$(cat body)" '"baseline_rule": *"given"'
+has "and where it does other work is said" "$(cat body)" 'trains global_batch 512, the campaign 1024; it trains seq 2048, the campaign [0-9]*'
+is "or on fewer" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"megatron\",\"text\":\"$script\",\"world\":64}}")" 200
+has "as it says" "$(tr -d ' ' <body)" '"baseline":{"world":64,"tp":8,"sp":1,.*"pp":4,'
+is "a script whose degree is unknown is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"megatron\",\"text\":\"--tensor-parallel-size 8\"}}")" 422
+has "with its field" "$(cat body)" '"/baseline/text"'
+is "one that nobody reads, too" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"horovod\",\"text\":\"\"}}")" 422
+has "with its field" "$(cat body)" '"/baseline/import"'
+is "a text without its kind is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"text\":\"$script\"}}")" 422
+has "by the key that it lacks" "$(cat body)" 'import'
+is "a script whose layout breaks a rule is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"megatron\",\"text\":\"--tensor-model-parallel-size 7 --micro-batch-size 1\",\"world\":7}}")" 422
+has "by the rule" "$(cat body)" 'heads'
 has "a campaign says which rule chose" "$(code "/v1/campaigns/$id" && cat body)" '"baseline_rule": *"default"'
 has "and has its baseline" "$(code "/v1/campaigns/$id/baseline" && cat body)" '"baseline_rule": *"default"'
 is "surface of one key: 400" "$(code "/v1/campaigns/$id/surface?x=tp")" 400

@@ -142,6 +142,14 @@ ok "a plan says what the rules exclude" text "excluded from" "$partune" plan p.j
 ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
 ok "its budget is the changed one" sh -c '"$0" show last | grep -q "^trials  *[0-9]* of 3;"' "$partune"
 ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -q traceEvents t.json' "$partune" "$id"
+printf 'torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 --bf16 "$@"\n' >job.sh
+sed 's/"budget"/"launcher": {"kind": "simulated"}, "budget"/' one.json >script.json
+ok "a job script is a baseline" text "^baseline  *given: the campaign's own layout" "$partune" submit --dry-run script.json --baseline job.sh --world 8
+ok "of check, too" text "^baseline  *given" "$partune" check script.json --baseline job.sh
+ok "read as what --from says" exits 1 "$partune" check script.json --baseline job.sh --from deepspeed
+has "by its importer" "$(cat err.text)" "/baseline/text"
+ok "a script that is not there is exit 6" exits 6 "$partune" check script.json --baseline none.sh
+ok "and without one --from is wrong usage" exits 2 "$partune" check script.json --from megatron
 ok "an import gives a layout" text '"tp": 2' "$partune" import megatron m.args --model gpt-1.4B --world 8
 ok "a token is made" sh -c '"$0" token-add ci --scope read >token && "$0" tokens | grep -q " ci "' "$partune"
 PARTUNE_TOKEN=$(cat token) ok "and may read, not more (5)" exits 5 "$partune" --token "$(cat token)" cancel "$id"

@@ -58,6 +58,8 @@ int cl_submit(struct cl *client)
     AUTO_JSON *body = NULL, *v = NULL;
     int code = cl_load(&body, client->operand[0]);
 
+    if (code == CL_OK)
+        code = cl_baseline_option(client, body);
     if (code != CL_OK)
         return code;
     if (client->args.name)

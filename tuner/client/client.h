@@ -41,6 +41,7 @@ struct cl_args {
     const char *cluster, *trainer, *launcher;
     int pairs, steps, top, limit, trial, expires, world, devices, patience, nodes, timeout;
     const char *pin, *against, *sizes, *scaling, *layouts, *on, *priority;
+    const char *baseline, *from;
 };
 
 struct cl {
@@ -223,5 +224,10 @@ int cl_model_in(json_t *body, const char *from, struct err *error);
 int cl_new_campaign(json_t **ret, const struct cl *client);
 /* Puts the option --model, if there is one, into BODY; an exit code. */
 int cl_model_option(const struct cl *client, json_t *body);
+
+/* ---- baseline.c ---------------------------------------------------------- */
+
+/* Puts the text of the file --baseline, if there is one, into BODY; an exit code. */
+int cl_baseline_option(const struct cl *client, json_t *body);
 
 #endif

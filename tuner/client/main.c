@@ -83,6 +83,10 @@ static const struct opt options[] = {
 #define LAUNCHER(name, ...) " " #name
 #include "tuner/launch/launchers.def"
     },
+    {"baseline", 0, OPT_STR, OPT_AT(baseline), 0, 0, NULL, NULL, "FILE",
+     "baseline of the campaign: today's job script or configuration, on all devices or --world"},
+    {"from", 0, OPT_STR, OPT_AT(from), 0, 0, NULL, NULL, "TARGET",
+     "what --baseline is: megatron, deepspeed or torchtitan (default: by the ending of FILE)"},
     {"world", 0, OPT_INT, OPT_AT(world), 1, 1 << 24, NULL, NULL, "RANKS", "ranks of the job"},
     {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
     {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},
@@ -120,9 +124,9 @@ static const char common_options[] = " server cacert token data config json no-c
 static const struct cl_command commands[] = {
     {"new", "[FILE]", 0, 1, " force model cluster nodes trainer launcher ", cl_new,
      "write a commented campaign file; asks at a terminal (- is standard output)"},
-    {"check", "FILE", 1, 1, " model ", cl_check,
+    {"check", "FILE", 1, 1, " model baseline from world ", cl_check,
      "validate a campaign file, or check one layout for legality and memory"},
-    {"submit", "FILE", 1, 1, " dry-run watch name ", cl_submit,
+    {"submit", "FILE", 1, 1, " dry-run watch name baseline from world ", cl_submit,
      "start a campaign (- reads standard input)"},
     {"ls", "", 0, 0, " state tag name sort limit ", cl_ls, "list campaigns"},
     {"show", "ID", 1, 1, " ", cl_show, "show a campaign"},

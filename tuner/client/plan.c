@@ -43,6 +43,8 @@ int cl_check(struct cl *client)
 
     if (code == CL_OK)
         code = cl_model_option(client, body);
+    if (code == CL_OK)
+        code = cl_baseline_option(client, body);
     if (code != CL_OK)
         return code;
     if (!json_object_get(body, "layout"))

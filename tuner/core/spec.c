@@ -5,6 +5,7 @@
 
 #include "tuner/core/kinds.h"
 #include "tuner/core/spec.h"
+#include "tuner/export/export.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
@@ -69,6 +70,66 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
     return 0;
 }
 
+/* Is the baseline of BODY another trainer's configuration, {"import", "text", "world"?}? */
+static bool is_imported(const json_t *body)
+{
+    const json_t *baseline = json_object_get(body, "baseline");
+
+    return json_object_get(baseline, "import") || json_object_get(baseline, "text");
+}
+
+/* What of an imported baseline is not as in the campaign, or has no word here. */
+static void note_import(char note[PL_BASELINE_NOTE], const struct tn_imported *imported,
+                        const struct pl_workload *workload)
+{
+    AUTO_STR s = {0};
+    int ignored = imported->ignored.count + imported->ignored.more;
+
+    if (imported->global_batch && imported->global_batch != workload->global_batch)
+        str_addf(&s, "it trains global_batch %d, the campaign %d", imported->global_batch,
+                 workload->global_batch);
+    if (imported->seq && imported->seq != workload->seq)
+        str_addf(&s, "%sit trains seq %d, the campaign %d", s.len ? "; " : "", imported->seq,
+                 workload->seq);
+    if (ignored)
+        str_addf(&s, "%s%d of its settings ignored (partune import lists them)", s.len ? "; " : "",
+                 ignored);
+    snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&s));
+}
+
+/* Replace an imported baseline of RESOLVED by its layout. Without "world" it is taken to run on
+ * all devices of the cluster, of which the text says nothing. */
+static int import_baseline(struct tn_imported *ret, json_t *resolved, const struct tn_service *svc,
+                           struct err *error)
+{
+    static const char *const keys[] = {"import", "text", "world", NULL};
+    const json_t *baseline = json_object_get(resolved, "baseline");
+    const json_t *text = json_object_get(baseline, "text");
+    int source = 0, world, r;
+    struct pl_model model;
+    struct pl_cluster cluster;
+
+    if ((r = pl_model_parse(&model, json_object_get(resolved, "model"), error)) < 0)
+        return err_under(error, "/model");
+    r = pl_cluster_parse(&cluster, json_object_get(resolved, "cluster"), tn_local_cluster(svc),
+                         error);
+    if (r < 0)
+        return err_under(error, "/cluster");
+    world = pl_cluster_devices(&cluster);
+    if ((r = jx_keys(baseline, keys, error)) < 0 || (r = jx_need(baseline, "text", error)) < 0 ||
+        (r = jx_need(baseline, "import", error)) < 0 ||
+        (r = jx_get_enum(&source, baseline, "import", tn_importers(), error)) < 0 ||
+        (r = jx_get_int(&world, baseline, "world", 1, 1 << 20, error)) < 0)
+        return err_under(error, "/baseline");
+    if (!json_is_string(text))
+        return err_at(error, -EINVAL, "/baseline/text", "\"text\" must be a string");
+    r = tn_import(ret, tn_importers()[source], json_string_value(text), world, &model, error);
+    if (r < 0)
+        return err_under(error, "/baseline/text");
+    json_object_set_new(resolved, "baseline", pl_layout_json(&ret->layout));
+    return 0;
+}
+
 /* No baseline given means the default one, within the devices that the space allows. */
 static int choose_baseline(json_t **ret_rules, struct tn_spec *spec, struct err *error)
 {
@@ -123,13 +184,19 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
 {
     const char *name = NULL;
     struct err why = {0};
+    struct tn_imported imported;
     int r = tn_warm_start(&spec->resolved, svc, spec->body, error);
 
     if (r < 0)
         return r;
     add_rules(spec->resolved, svc);
+    if (is_imported(spec->resolved) &&
+        (r = import_baseline(&imported, spec->resolved, svc, error)) < 0)
+        return r;
     if ((r = se_spec_parse(&spec->se, spec->resolved, tn_local_cluster(svc), error)) < 0)
         return r;
+    if (is_imported(spec->body))
+        note_import(spec->se.baseline_note, &imported, &spec->se.workload);
     if ((r = jx_need(spec->body, "name", error)) < 0 ||
         (r = jx_get_str(&name, spec->body, "name", sizeof(spec->name) - 1, error)) < 0 ||
         (r = jx_get_i64(&spec->priority, spec->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY,

@@ -24,6 +24,12 @@ const BASELINES = [
     ["", "default"],
     ["naive", "naive (largest dp)"],
 ];
+const IMPORTERS = [
+    ["", "–"],
+    ["megatron", "Megatron-LM: script or arguments"],
+    ["deepspeed", "DeepSpeed: JSON"],
+    ["torchtitan", "torchtitan: TOML or Python"],
+];
 const METHODS = [
     ["", "bayes"],
     ["random", "random"],
@@ -58,7 +64,7 @@ const SEARCH_FIELDS = [
             options: BASELINES,
             help:
                 "what the winner is compared with: a competent engineer's starting point (default), the largest " +
-                "data parallelism that fits (naive), or a layout of your own (edit the JSON)",
+                "data parallelism that fits (naive), your job script (below), or a layout of your own (edit the JSON)",
         },
     ],
     ["/budget/trials", "Trials", "number"],
@@ -75,6 +81,11 @@ const SEARCH_FIELDS = [
     ["/search/seed", "Seed", "number", { placeholder: "random" }],
     ["/search/parallel", "Parallel trials", "number", BY_DEFAULT],
     ["/objective", "Objective", "text", { options: OBJECTIVES }],
+];
+const SCRIPT_FIELDS = [
+    ["/baseline/import", "Read as", "text", { options: IMPORTERS }],
+    ["/baseline/world", "Ranks", "number", { placeholder: "all devices" }],
+    ["/baseline/text", "Script or configuration", "text", { rows: 4 }],
 ];
 const PEOPLE_FIELDS = [
     ["/tags", "Tags", "list"],
@@ -107,6 +118,7 @@ function sections(list, edit) {
         ],
         ["Space (empty: every value that the trainer supports)", SPACE_FIELDS.map(bound)],
         ["Budget and search", SEARCH_FIELDS.map(bound)],
+        ["Today's job script as the baseline", SCRIPT_FIELDS.map(bound)],
         ["Tags, notes, priority", PEOPLE_FIELDS.map(bound)],
     ];
 }
