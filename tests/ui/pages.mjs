@@ -70,6 +70,34 @@ test("the form of a new campaign shows a refusal at its field", async () => {
     assert.ok(await page.locator("button:text-is('Start the campaign')").isDisabled());
 });
 
+test("a job script pasted into the form becomes the baseline", async () => {
+    await visit("/new");
+    const field = (name) => page.locator("label.field", { hasText: name });
+    await page.fill(
+        "textarea[aria-label='the campaign as JSON']",
+        JSON.stringify(tinyCampaign("script")),
+    );
+    await field("Read as").locator("select").selectOption("megatron");
+    const script = field("Script or configuration");
+    await script.locator("textarea").fill("--tensor-parallel-size 2");
+    await until(
+        async () => (await script.locator(".field-error").textContent()).includes("tensor-parallel"),
+        "the refusal at the script",
+    );
+    await script.locator("textarea").fill("--tensor-model-parallel-size 1 --micro-batch-size 1");
+    await field("Ranks").last().locator("input").fill("1");
+    await page.waitForSelector("text=Legal layouts");
+    await page.waitForSelector("text=the campaign's own layout");
+    const spec = JSON.parse(
+        await page.inputValue("textarea[aria-label='the campaign as JSON']"),
+    );
+    assert.deepEqual(spec.baseline, {
+        import: "megatron",
+        text: "--tensor-model-parallel-size 1 --micro-batch-size 1",
+        world: 1,
+    });
+});
+
 test("a campaign written as JSON is checked, started, and shown", async () => {
     await visit("/new");
     await page.fill(
