@@ -27,7 +27,7 @@ static struct kn_attn_part whole(const struct kn_attn *attn)
 
 static void check(const struct kn_attn *attn, const struct kn_attn_part *part)
 {
-    assert(!attn->window || (part->causal ? part->lead == 0 : part->lead >= part->keys));
+    assert(!kn_attn_forgetful(attn) || (part->causal ? part->lead == 0 : part->lead >= part->keys));
     assert(part->q_rows >= attn->seq && part->k_rows >= part->keys &&
            (part->causal ? part->keys == attn->seq : part->keys > 0 || attn->seq == 0));
     assert(attn->d > 0 && attn->d <= KN_MAX_HEAD_DIM && attn->scale > 0 && attn->kv_heads > 0 &&

@@ -39,23 +39,42 @@ static inline size_t kn_attn_seen(const struct kn_attn_job *job, size_t t)
     return job->part->causal ? t + 1 : job->part->keys;
 }
 
-/* How many of these are too far behind for query T's window: the first ones. */
+/* Whether a query may see less than causality lets it. */
+static inline bool kn_attn_forgetful(const struct kn_attn *attn)
+{
+    return attn->window > 0 || attn->age;
+}
+
+/* How many of these are too far behind for query T, for its window or its document: the first. */
 static inline size_t kn_attn_behind(const struct kn_attn_job *job, size_t t)
 {
-    size_t end = t + job->part->lead + 1, window = job->a->window;
-    size_t behind = window == 0 || end <= window ? 0 : end - window;
+    size_t end = t + job->part->lead + 1, sees = job->a->window ? job->a->window : end, behind;
 
+    if (job->a->age) {
+        size_t document = (size_t)job->a->age[kn_attn_q_row(job) + t] + 1;
+
+        sees = document < sees ? document : sees;
+    }
+    behind = end <= sees ? 0 : end - sees;
     return behind < job->part->keys ? behind : job->part->keys;
 }
 
-/* Queries from this one on do not see key L: it is too far behind. */
+/* Queries from this one on do not see key L: it is too far behind. What is behind only grows. */
 static inline size_t kn_attn_forgets(const struct kn_attn_job *job, size_t l)
 {
-    size_t end = l + job->a->window;
+    size_t sees = 0, forgets = job->a->seq;
 
-    if (job->a->window == 0 || end > job->a->seq + job->part->lead)
-        return job->a->seq;
-    return end > job->part->lead ? end - job->part->lead : 0;
+    if (!kn_attn_forgetful(job->a))
+        return forgets;
+    while (sees < forgets) {
+        size_t t = sees + (forgets - sees) / 2;
+
+        if (kn_attn_behind(job, t) > l)
+            forgets = t;
+        else
+            sees = t + 1;
+    }
+    return forgets;
 }
 
 /* Of out, dq, dk and dv. */

@@ -14,7 +14,8 @@
  * is so low that every query sees every key. A window: only if a + low > b, low = k0 + window - q0;
  * without it low is so high that no key is too far behind. Parts of a product that lie wholly in
  * one of the two masked triangles are left out. The scores of the second are set to minus infinity
- * before the softmax, which knows of the first alone.
+ * before the softmax, which knows of the first alone. So are those of keys of earlier documents;
+ * blocks of keys that no query of a block sees are left out as a whole.
  */
 #include "kernels/attn.h"
 
@@ -184,9 +185,30 @@ static ptrdiff_t low_of(const struct kn_attn_job *job, size_t k0, size_t q0)
     return window ? (ptrdiff_t)(k0 + window) - (ptrdiff_t)(q0 + job->part->lead) : (ptrdiff_t)TILE;
 }
 
-/* S = VALUE where a key is too far behind. */
-static void forget(float *s, size_t keys, size_t queries, ptrdiff_t low, float value)
+/* S = VALUE where a key from K0 on is behind the window or the document of a query from Q0 on. */
+static void forget_documents(float *s, const struct kn_attn_job *job, size_t k0, size_t keys,
+                             size_t q0, size_t queries, float value)
 {
+    for (size_t a = 0, first = 0; a < keys; a++) {
+        while (first < queries && kn_attn_behind(job, q0 + first) <= k0 + a)
+            first++;
+        if (first == queries)
+            return;
+        for (size_t b = first; b < queries; b++)
+            s[a * LD + b] = value;
+    }
+}
+
+/* S = VALUE where a key is too far behind. */
+static void forget(float *s, const struct kn_attn_job *job, size_t k0, size_t keys, size_t q0,
+                   size_t queries, float value)
+{
+    ptrdiff_t low = low_of(job, k0, q0);
+
+    if (job->a->age) {
+        forget_documents(s, job, k0, keys, q0, queries, value);
+        return;
+    }
     for (size_t a = 0; a < keys && (ptrdiff_t)a + low < (ptrdiff_t)queries; a++)
         for (size_t b = clamp((ptrdiff_t)a + low, queries); b < queries; b++)
             s[a * LD + b] = value;
@@ -221,7 +243,7 @@ static void write_out(const struct kn_attn_job *job, struct scratch *scratch, si
     for (size_t q = 0; q < queries; q++) {
         float *row = scratch->out + q * a->d, max = scratch->max[q] * (float)M_LN2;
 
-        if (!(scratch->sum[q] > 0) && job->a->window) { /* it sees none of these keys */
+        if (!(scratch->sum[q] > 0) && kn_attn_forgetful(job->a)) { /* it sees none of these keys */
             if (job->part->merge)
                 memcpy(row, (const float *)out + (to + q) * ldo + job->head * a->d,
                        a->d * sizeof(*row));
@@ -256,7 +278,8 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
     isa->transpose[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
     memset(w->ot, 0, a->d * LD * sizeof(float));
     for (size_t i = 0; i < TILE; i++) {
-        w->max[i] = a->window ? -FLT_MAX : -HUGE_VALF; /* a tile may hold no key of a query */
+        /* a tile may hold no key of a query */
+        w->max[i] = kn_attn_forgetful(a) ? -FLT_MAX : -HUGE_VALF;
         w->sum[i] = 0;
     }
     for (size_t k0 = first_key(job, job->q0); k0 < seen; k0 += TILE) {
@@ -282,7 +305,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
                             .low = low};
 
         scores(isa, w->s, k, w->qt, keys, queries, a->d, diag, low);
-        forget(w->s, keys, queries, low, -HUGE_VALF);
+        forget(w->s, job, k0, keys, job->q0, queries, -HUGE_VALF);
         kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->d);
         multiply(isa, &p);
     }
@@ -294,7 +317,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
 /* One tile: keys from k0 on against the block of queries from q0 on of one head. */
 struct tile {
     struct scratch *w;
-    size_t keys, queries, d;
+    size_t k0, keys, q0, queries, d;
     ptrdiff_t diag, low;
     struct rows k, v, q, d_o;
     float *dk, *dv; /* rows of the keys, leading dimensions lddk, lddv */
@@ -325,11 +348,11 @@ static void wait_for_earlier(const struct kn_attn_order *order, size_t row, size
         kn_wait_above(&order->done[(size_t)before * order->stride], (unsigned)k);
 }
 
-/* K: number of the block of keys. */
-static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *tile, float scale,
-                          size_t k)
+static void backward_tile(const struct kn_gemm_isa *isa, const struct kn_attn_job *job,
+                          const struct tile *tile)
 {
     struct scratch *w = tile->w;
+    size_t k = tile->k0 / TILE;
     struct product dv = {.m = tile->keys,
                          .n = tile->d,
                          .k = tile->queries,
@@ -369,9 +392,9 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *tile
     dk.ldc = tile->lddk;
     scores(isa, w->s, tile->k, w->qt, tile->keys, tile->queries, tile->d, tile->diag, tile->low);
     scores(isa, w->ds, tile->v, w->dot, tile->keys, tile->queries, tile->d, tile->diag, tile->low);
-    forget(w->s, tile->keys, tile->queries, tile->low, -HUGE_VALF);
-    forget(w->ds, tile->keys, tile->queries, tile->low, 0);
-    kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, scale, w->lse,
+    forget(w->s, job, tile->k0, tile->keys, tile->q0, tile->queries, -HUGE_VALF);
+    forget(w->ds, job, tile->k0, tile->keys, tile->q0, tile->queries, 0);
+    kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, job->a->scale, w->lse,
                           w->delta);
     multiply(isa, &dq);
     if (tile->order)
@@ -397,6 +420,7 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
 
     if (kn_attn_behind(job, q0) >= seen)
         return;
+    tile->q0 = q0;
     tile->queries = q1 - q0;
     tile->q = rows_of(a->type, a->q, a->ldq, row + q0, head * a->d, tile->queries, a->d, w->q);
     tile->d_o =
@@ -406,6 +430,7 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
     memcpy(w->lse, grad->lse + kn_attn_lse(job, head) + q0, tile->queries * sizeof(float));
     memcpy(w->delta, delta + head * a->seq + q0, tile->queries * sizeof(float));
     for (size_t k0 = begin; k0 < seen; k0 += TILE) {
+        tile->k0 = k0;
         tile->keys = kn_min(TILE, seen - k0);
         tile->diag = diag_of(job, k0, q0);
         tile->low = low_of(job, k0, q0);
@@ -419,7 +444,7 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
         tile->begun = k0 > begin;
         tile->dk = dk + k0 * tile->lddk;
         tile->dv = dv + k0 * tile->lddv;
-        backward_tile(isa, tile, a->scale, k0 / TILE);
+        backward_tile(isa, job, tile);
     }
     tile->dk = dk;
     tile->dv = dv;

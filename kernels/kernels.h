@@ -251,7 +251,9 @@ struct kn_attn {
     enum kn_type type;
     const void *q, *k, *v; /* (batch seq, ld.) */
     size_t ldq, ldk, ldv;
-    size_t window; /* keys that a query sees, its own included; 0: all */
+    size_t window;      /* keys that a query sees, its own included; 0: all */
+    const int32_t *age; /* (batch seq), or NULL: how many tokens of its document precede a query;
+                         * it sees these and itself. age[t + 1] <= age[t] + 1 within a sample. */
 };
 
 /* out = softmax(scale q k^T, causal) v; lse = log of the row's sum of exponentials. */
@@ -279,13 +281,13 @@ void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct 
  * queries of a sample, `keys` its keys; with `causal` query t sees keys 0 to t (keys is seq), else
  * every query sees every key. A sample may be a piece of a longer one: sample b begins at row
  * b q_rows of q and of whatever has a row for each query, and at row b k_rows of k, v, dk and dv;
- * lse is (batch, heads, q_rows). With a window query t is `lead` + t positions after key 0: with
- * `causal` lead is 0, else at least `keys`. Of a query that sees no key of the part, out and lse
+ * lse is (batch, heads, q_rows). With a window or ages query t is `lead` + t positions after key 0:
+ * with `causal` lead is 0, else at least `keys`. Of a query that sees no key of the part, out and lse
  * stay with `merge`, else become 0 and minus infinity.
  */
 struct kn_attn_part {
     size_t keys, q_rows, k_rows;
-    size_t lead; /* unused without a window */
+    size_t lead; /* unused without a window and ages */
     bool causal;
     bool merge; /* out and lse hold the attention over other keys, to be merged; else overwritten */
 };

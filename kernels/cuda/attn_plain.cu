@@ -92,22 +92,16 @@ static __device__ __forceinline__ size_t seen(const kn_attn_part &p, size_t t)
     return p.causal ? t + 1 : p.keys;
 }
 
-/* How many of these are too far behind for its window: the first ones. */
-static __device__ __forceinline__ size_t behind(const kn_attn &a, const kn_attn_part &p, size_t t)
+/* How many of these are too far behind for its window or its document: the first ones. Its sample
+ * begins at row FIRST of q. */
+static __device__ __forceinline__ size_t behind(const kn_attn &a, const kn_attn_part &p,
+                                                size_t first, size_t t)
 {
-    size_t end = t + p.lead + 1, n = a.window == 0 || end <= a.window ? 0 : end - a.window;
+    size_t end = t + p.lead + 1, sees = a.window ? a.window : end;
 
-    return n < p.keys ? n : p.keys;
-}
-
-/* Queries from this one on do not see key L: it is too far behind. */
-static __device__ __forceinline__ size_t forgets(const kn_attn &a, const kn_attn_part &p, size_t l)
-{
-    size_t end = l + a.window;
-
-    if (a.window == 0 || end > a.seq + p.lead)
-        return a.seq;
-    return end > p.lead ? end - p.lead : 0;
+    if (a.age && (size_t)a.age[first + t] + 1 < sees)
+        sees = (size_t)a.age[first + t] + 1;
+    return end <= sees ? 0 : end - sees < p.keys ? end - sees : p.keys;
 }
 
 /* Y: type of out. A merge continues with a key whose score is the lse of the others and whose value
@@ -129,7 +123,7 @@ static __global__ void CU_BOUNDS(THREADS)
         sum = 1;
     }
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
-    for (size_t l = behind(a, part, s.at); l < end; l++) {
+    for (size_t l = behind(a, part, s.b * part.q_rows, s.at); l < end; l++) {
         float x, top, keep, p;
 
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
@@ -183,7 +177,7 @@ static __global__ void CU_BOUNDS(THREADS)
         return;
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
     get<T>(y, g.d_o, g.lddo, s.row, s.h, a.d);
-    for (size_t l = behind(a, part, s.at); l < end; l++) {
+    for (size_t l = behind(a, part, s.b * part.q_rows, s.at); l < end; l++) {
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
         get<T>(v, a.v, a.ldv, first + l, kv, a.d);
         axpy(dq, a.scale * expf(a.scale * dot(q, k) - g.lse[lse]) * (dot(y, v) - delta[at]), k);
@@ -207,7 +201,8 @@ static __global__ void CU_BOUNDS(THREADS)
     get<T>(k, a.k, a.ldk, s.row, s.h, a.d);
     get<T>(v, a.v, a.ldv, s.row, s.h, a.d);
     for (size_t h = s.h * group; h < (s.h + 1) * group; h++) {
-        for (size_t t = part.causal ? s.at : 0; t < forgets(a, part, s.at); t++) {
+        for (size_t t = part.causal ? s.at : 0;
+             t < a.seq && behind(a, part, first, t) <= s.at; t++) { /* what is behind only grows */
             size_t at = (s.b * a.heads + h) * a.seq + t;
             float p;
 

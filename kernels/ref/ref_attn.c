@@ -115,10 +115,11 @@ static void dkv_row(const struct kn_attn_job *job, const struct kn_attn_grad *gr
 {
     const struct kn_attn *a = job->a;
     size_t group = a->heads / a->kv_heads;
+    size_t end = kn_attn_forgets(job, l);
     double dk[KN_MAX_HEAD_DIM] = {0}, dv[KN_MAX_HEAD_DIM] = {0}, p, ds;
 
     for (size_t h = kvh * group; h < (kvh + 1) * group; h++) {
-        for (size_t i = job->part->causal ? l : 0; i < kn_attn_forgets(job, l); i++) {
+        for (size_t i = job->part->causal ? l : 0; i < end; i++) {
             grad_at(&p, &ds, job, grad, delta, h, i, l);
             for (size_t c = 0; c < a->d; c++) {
                 dk[c] += ds * (double)a->scale *

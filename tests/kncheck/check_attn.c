@@ -12,42 +12,94 @@
 
 enum { MAX_SEQ = 300 };
 
-/* batch, seq, heads, kv_heads, d, window */
+/* batch, seq, heads, kv_heads, d, window, tokens of a document on average */
 static const size_t attn_cases[][MAX_DIMS] = {
-    {1, 1, 1, 1, 1},         {1, 2, 2, 1, 4},         {2, 5, 2, 2, 7},
-    {1, 17, 3, 1, 16},       {2, 33, 4, 2, 32},       {1, 31, 1, 1, 64},
-    {1, 128, 2, 1, 8},       {1, 129, 1, 1, 20},      {1, 127, 2, 2, 5},
-    {1, 257, 2, 1, 12},      {0, 4, 1, 1, 4},         {1, 40, 2, 1, 96},
-    {1, 20, 1, 1, 256},      {1, 285, 4, 2, 33},      {1, 300, 8, 4, 6},
+    {1, 1, 1, 1, 1},
+    {1, 2, 2, 1, 4},
+    {2, 5, 2, 2, 7},
+    {1, 17, 3, 1, 16},
+    {2, 33, 4, 2, 32},
+    {1, 31, 1, 1, 64},
+    {1, 128, 2, 1, 8},
+    {1, 129, 1, 1, 20},
+    {1, 127, 2, 2, 5},
+    {1, 257, 2, 1, 12},
+    {0, 4, 1, 1, 4},
+    {1, 40, 2, 1, 96},
+    {1, 20, 1, 1, 256},
+    {1, 285, 4, 2, 33},
+    {1, 300, 8, 4, 6},
     {2, 140, 2, 2, 9}, /* threads share whole heads and the rest */
-    {1, 64, 1, 1, 64},       {2, 70, 4, 2, 64},       {1, 33, 2, 1, 128},
-    {1, 16, 2, 1, 128},      {1, 200, 2, 1, 128}, /* widths of matrix instructions */
+    {1, 64, 1, 1, 64},
+    {2, 70, 4, 2, 64},
+    {1, 33, 2, 1, 128},
+    {1, 16, 2, 1, 128},
+    {1, 200, 2, 1, 128}, /* widths of matrix instructions */
 
-    {2, 5, 2, 1, 7, 1},      {1, 17, 3, 1, 16, 3},    {2, 33, 4, 2, 32, 33},
-    {1, 129, 1, 1, 20, 400}, {1, 257, 2, 1, 12, 128}, {1, 300, 4, 2, 8, 129},
-    {1, 300, 2, 1, 6, 20},   {1, 285, 4, 2, 33, 1},   {2, 140, 2, 2, 9, 7},
-    {1, 299, 8, 4, 6, 200},  {1, 200, 2, 1, 128, 70}, {1, 150, 4, 2, 64, 64},
+    {2, 5, 2, 1, 7, 1},
+    {1, 17, 3, 1, 16, 3},
+    {2, 33, 4, 2, 32, 33},
+    {1, 129, 1, 1, 20, 400},
+    {1, 257, 2, 1, 12, 128},
+    {1, 300, 4, 2, 8, 129},
+    {1, 300, 2, 1, 6, 20},
+    {1, 285, 4, 2, 33, 1},
+    {2, 140, 2, 2, 9, 7},
+    {1, 299, 8, 4, 6, 200},
+    {1, 200, 2, 1, 128, 70},
+    {1, 150, 4, 2, 64, 64},
     {1, 140, 2, 1, 64, 5}, /* windows */
+
+    {2, 5, 2, 1, 7, 0, 2},
+    {2, 33, 4, 2, 32, 0, 9},
+    {1, 300, 4, 2, 8, 0, 40},
+    {2, 285, 4, 2, 33, 0, 90},
+    {1, 299, 8, 4, 6, 0, 150},
+    {2, 140, 2, 2, 9, 0, 1},
+    {1, 300, 2, 1, 6, 20, 30},
+    {1, 285, 4, 2, 9, 131, 70},
+    {1, 200, 2, 1, 128, 0, 50},
+    {1, 150, 4, 2, 64, 0, 200}, /* documents */
 };
 
 struct shape {
     size_t batch, seq, heads, kv, d, window, group;
     double scale;
+    struct arr *age; /* NULL: one document */
 };
 
-static struct shape shape_of(const struct check *c)
+struct arr *kc_ages(struct check *c, size_t batch, size_t seq, size_t length, size_t before)
 {
-    struct shape s = {c->dim[0], c->dim[1], c->dim[2], c->dim[3], c->dim[4], c->dim[5], 0, 0};
+    struct arr *ages = kc_int(c, "age", IN, batch * seq, 1);
+
+    for (size_t row = 0; row < batch * seq; row++) {
+        int32_t age = (int32_t)rng_below(&c->rng, before + 1);
+
+        if (row % seq > 0)
+            age = rng_below(&c->rng, length) ? kc_geti(ages, row - 1, 0) + 1 : 0;
+        kc_seti(ages, row, 0, age);
+    }
+    return ages;
+}
+
+static struct shape shape_of(struct check *c)
+{
+    struct shape s = {c->dim[0], c->dim[1], c->dim[2], c->dim[3], c->dim[4], c->dim[5], 0, 0, NULL};
 
     s.group = s.heads / s.kv;
     s.scale = (double)(float)(1 / sqrt((double)s.d));
+    if (c->dim[6])
+        s.age = kc_ages(c, s.batch, s.seq, c->dim[6], 2 * c->dim[6]);
     return s;
 }
 
-/* The first key that query T sees. */
-static size_t begin(const struct shape *s, size_t t)
+/* The first key that query T of sample B sees. */
+static size_t begin(const struct shape *s, size_t b, size_t t)
 {
-    return s->window && t >= s->window ? t + 1 - s->window : 0;
+    size_t first = s->window && t >= s->window ? t + 1 - s->window : 0,
+           age = s->age ? (size_t)kc_geti(s->age, b * s->seq + t, 0) : t;
+
+    return age < t - first ? t - age : first;
 }
 
 struct sum {
@@ -89,18 +141,18 @@ static void want_row(const struct check *c, const struct shape *s, const struct 
     struct sum sc[MAX_SEQ];
     size_t row = b * s->seq, kvh = h / s->group;
 
-    for (size_t l = begin(s, t); l <= t; l++) {
+    for (size_t l = begin(s, b, t); l <= t; l++) {
         sc[l] = dot(q, row + t, h, k, row + l, kvh, s->d);
         max = fmax(max, s->scale * sc[l].value);
     }
-    for (size_t l = begin(s, t); l <= t; l++) {
+    for (size_t l = begin(s, b, t); l <= t; l++) {
         sum += p[l] = exp(s->scale * sc[l].value - max);
         off = fmax(off, score_error(sc[l], s->scale, s->d, max));
     }
     for (size_t i = 0; i < s->d; i++) {
         double value = 0, size = 0;
 
-        for (size_t l = begin(s, t); l <= t; l++) {
+        for (size_t l = begin(s, b, t); l <= t; l++) {
             value += p[l] / sum * AT(v, row + l, kvh * s->d + i);
             size += p[l] / sum * fabs(AT(v, row + l, kvh * s->d + i));
         }
@@ -127,7 +179,8 @@ static struct kn_attn attn_of(const struct check *c, const struct shape *s, cons
                             .ldq = q->ld,
                             .ldk = k->ld,
                             .ldv = v->ld,
-                            .window = s->window};
+                            .window = s->window,
+                            .age = s->age ? s->age->at : NULL};
 }
 
 static void fwd_run(struct check *c)
@@ -149,7 +202,7 @@ static void fwd_run(struct check *c)
     kn_attn_fwd(c->pool, &a, o->at, o->ld, lse->at);
 }
 
-const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d window",
+const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d window document",
                                   CASES(attn_cases), true, fwd_run};
 
 /* The matrices of one backward case, and the running sums of what dk and dv should be. */
@@ -170,7 +223,7 @@ static void add_row(struct grad *g, size_t b, size_t h, size_t t, double *dk, do
            n = (double)(s->seq * s->group + 2) * EPS + g->operand;
     double dq[256] = {0}, off[256] = {0};
 
-    for (size_t l = begin(s, t); l <= t; l++) {
+    for (size_t l = begin(s, b, t); l <= t; l++) {
         struct sum sc = dot(g->q, row + t, h, g->k, row + l, kvh, d);
         struct sum dp = dot(g->d_o, row + t, h, g->v, row + l, kvh, d);
         double p = exp(s->scale * sc.value - lse), ep = score_error(sc, s->scale, d, 2 * lse);
@@ -226,7 +279,7 @@ static void fill_lse(struct grad *g)
             for (size_t t = 0; t < s->seq; t++) {
                 double sum = 0;
 
-                for (size_t l = begin(s, t); l <= t; l++)
+                for (size_t l = begin(s, b, t); l <= t; l++)
                     sum += exp(s->scale * dot(g->q, b * s->seq + t, h, g->k, b * s->seq + l,
                                               h / s->group, s->d)
                                               .value);
@@ -277,5 +330,5 @@ static void bwd_run(struct check *c)
     kn_free(work, bytes);
 }
 
-const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d window",
+const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d window document",
                                   CASES(attn_cases), true, bwd_run};

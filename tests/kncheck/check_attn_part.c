@@ -8,7 +8,8 @@
 
 enum { MAX_KEYS = 300, CAUSAL = 1, MERGE = 2, PIECE = 4 /* of longer samples */, APART = 8 };
 
-/* batch, seq, keys, heads, kv_heads, d, flags, window; APART: keys and queries are not neighbors */
+/* batch, seq, keys, heads, kv_heads, d, flags, window, tokens of a document on average; APART: keys
+ * and queries are not neighbors */
 static const size_t part_cases[][MAX_DIMS] = {
     {1, 1, 1, 1, 1, 1, 0},
     {2, 5, 5, 2, 1, 7, CAUSAL},
@@ -36,13 +37,22 @@ static const size_t part_cases[][MAX_DIMS] = {
     {1, 290, 40, 3, 3, 5, 0, 20},
     {1, 130, 130, 2, 1, 8, MERGE | APART, 4}, /* none sees anything */
     {1, 70, 140, 4, 2, 64, MERGE, 100},
+    {2, 9, 9, 2, 1, 4, CAUSAL | MERGE | PIECE, 0, 3},
+    {1, 285, 285, 4, 2, 9, CAUSAL, 0, 60},
+    {2, 17, 9, 3, 1, 16, MERGE | PIECE, 0, 5},
+    {2, 17, 9, 3, 1, 16, PIECE, 0, 12},
+    {2, 140, 140, 2, 1, 9, MERGE | APART, 0, 90},
+    {1, 200, 257, 2, 2, 12, MERGE | PIECE, 300, 200},
+    {1, 290, 40, 3, 3, 5, 0, 0, 150},
+    {1, 130, 130, 2, 1, 8, MERGE | APART, 0, 1},
+    {1, 70, 140, 4, 2, 64, MERGE, 0, 100},
 };
 
 struct part {
     size_t batch, seq, keys, heads, kv, d, group, q_rows, k_rows, q_skip, k_skip, window, lead;
     bool causal, merge;
     double scale;
-    struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv;
+    struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv, *age;
 };
 
 static struct part part_of(struct check *c)
@@ -67,6 +77,8 @@ static struct part part_of(struct check *c)
                      .scale = (double)(float)(1 / sqrt((double)dim[5]))};
     size_t extra = p.d % 2 ? 3 : 0;
 
+    if (dim[8])
+        p.age = kc_ages(c, p.batch, p.q_rows, dim[8], p.lead + dim[8]);
     p.q = kc_wide(c, "q", IN, c->t, p.batch * p.q_rows, p.heads * p.d, extra);
     p.k = kc_wide(c, "k", IN, c->t, p.batch * p.k_rows, p.kv * p.d, extra);
     p.v = kc_wide(c, "v", IN, c->t, p.batch * p.k_rows, p.kv * p.d, extra);
@@ -94,7 +106,8 @@ static struct kn_attn attn_of(const struct check *c, const struct part *p)
                             .ldq = p->q->ld,
                             .ldk = p->k->ld,
                             .ldv = p->v->ld,
-                            .window = p->window};
+                            .window = p->window,
+                            .age = p->age ? (const int32_t *)p->age->at + p->q_skip : NULL};
 }
 
 static struct kn_attn_part kn_part_of(const struct part *p)
@@ -136,12 +149,13 @@ static size_t seen(const struct part *p, size_t t)
     return p->causal ? t + 1 : p->keys;
 }
 
-/* The first key that query T sees, or one that is none. */
-static size_t begin(const struct part *p, size_t t)
+/* The first key that query T of sample B sees, or one that is none. */
+static size_t begin(const struct part *p, size_t b, size_t t)
 {
-    size_t own = p->lead + t;
+    size_t own = p->lead + t, first = p->window && own >= p->window ? own + 1 - p->window : 0,
+           age = p->age ? (size_t)kc_geti(p->age, b * p->q_rows + p->q_skip + t, 0) : own;
 
-    return p->window && own >= p->window ? own + 1 - p->window : 0;
+    return age < own - first ? own - age : first;
 }
 
 /* Rows of A (samples of ROWS rows) outside of the pieces keep what they have. */
@@ -159,7 +173,7 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
     size_t row = b * s->q_rows + s->q_skip + t, first = b * s->k_rows + s->k_skip, n = seen(s, t),
            kvh = h / s->group, at = s->q_skip + t;
     struct sum sc[MAX_KEYS];
-    bool blind = begin(s, t) >= n;
+    bool blind = begin(s, b, t) >= n;
     double old = s->merge ? AT(s->lse, b * s->heads + h, at) : 0, tilt = 0;
 
     if (blind) {
@@ -168,11 +182,11 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
         kc_exact(s->lse, b * s->heads + h, at, s->merge ? old : -INFINITY);
         return;
     }
-    for (size_t l = begin(s, t); l < n; l++) {
+    for (size_t l = begin(s, b, t); l < n; l++) {
         sc[l] = dot(s, s->q, row, h, s->k, first + l, kvh);
         max = fmax(max, s->scale * sc[l].value);
     }
-    for (size_t l = begin(s, t); l < n; l++) {
+    for (size_t l = begin(s, b, t); l < n; l++) {
         sum += p[l] = exp(s->scale * sc[l].value - max);
         off = fmax(off, score_error(s, sc[l], max));
     }
@@ -189,7 +203,7 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
     for (size_t i = 0; i < s->d; i++) {
         double value = 0, size = 0, o = s->merge ? AT(s->o, row, h * s->d + i) : 0;
 
-        for (size_t l = begin(s, t); l < n; l++) {
+        for (size_t l = begin(s, b, t); l < n; l++) {
             value += p[l] / sum * AT(s->v, first + l, kvh * s->d + i);
             size += p[l] / sum * fabs(AT(s->v, first + l, kvh * s->d + i));
         }
@@ -223,7 +237,7 @@ static void fwd_run(struct check *c)
 }
 
 const struct kc_op kc_attn_part_fwd = {"attn_part_fwd",
-                                       "batch seq keys heads kv_heads d flags window",
+                                       "batch seq keys heads kv_heads d flags window document",
                                        CASES(part_cases), true, fwd_run};
 
 /* What query T of head H adds to dq, dk and dv, the latter two as value and bound for each element
@@ -237,7 +251,7 @@ static void add_row(const struct part *s, size_t b, size_t h, size_t t, double *
            n = (double)((s->seq + s->keys) * s->group + 3) * EPS;
     double dq[256] = {0}, off[256] = {0};
 
-    for (size_t l = begin(s, t); l < seen(s, t); l++) {
+    for (size_t l = begin(s, b, t); l < seen(s, t); l++) {
         struct sum sc = dot(s, s->q, row, h, s->k, first + l, kvh);
         struct sum dp = dot(s, s->d_o, row, h, s->v, first + l, kvh);
         double p = exp(s->scale * sc.value - lse), ep = score_error(s, sc, 2 * lse);
@@ -296,9 +310,9 @@ static void fill_lse(const struct part *s)
         for (size_t h = 0; h < s->heads; h++)
             for (size_t t = 0; t < s->seq; t++) {
                 size_t row = b * s->q_rows + s->q_skip + t, first = b * s->k_rows + s->k_skip;
-                double sum = fmax(1, (double)seen(s, t) - (double)begin(s, t));
+                double sum = fmax(1, (double)seen(s, t) - (double)begin(s, b, t));
 
-                for (size_t l = begin(s, t); l < seen(s, t); l++)
+                for (size_t l = begin(s, b, t); l < seen(s, t); l++)
                     sum +=
                         exp(s->scale * dot(s, s->q, row, h, s->k, first + l, h / s->group).value);
                 kc_set(s->lse, b * s->heads + h, s->q_skip + t, log(sum));
@@ -347,5 +361,5 @@ static void bwd_run(struct check *c)
 }
 
 const struct kc_op kc_attn_part_bwd = {"attn_part_bwd",
-                                       "batch seq keys heads kv_heads d flags window",
+                                       "batch seq keys heads kv_heads d flags window document",
                                        CASES(part_cases), true, bwd_run};

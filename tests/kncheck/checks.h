@@ -11,4 +11,8 @@ KN_BACKEND_OPS(KC_DECLARE)
 extern const struct kc_op kc_xent_loss;
 extern const struct kc_op kc_sort;
 
+/* How many tokens of its document precede each of SEQ tokens of BATCH samples, (batch seq): random
+ * documents of LENGTH tokens on average, the first of which began at most BEFORE tokens before. */
+struct arr *kc_ages(struct check *c, size_t batch, size_t seq, size_t length, size_t before);
+
 #endif

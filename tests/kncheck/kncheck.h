@@ -48,7 +48,7 @@ struct arr {
     size_t bytes;
 };
 
-enum { MAX_ARR = 16, MAX_DIMS = 8 };
+enum { MAX_ARR = 16, MAX_DIMS = 9 };
 
 struct check {
     const char *op, *shape;
