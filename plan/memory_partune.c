@@ -410,9 +410,11 @@ static void build_layers(struct build *build)
              (dims->heads + (e == 2 && layout->cp == 1 ? 2 * dims->kv_heads * dims->head_dim : 0)) *
              4);
     if (build->model->positions == PL_ROPE)
-        add1(build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
-             (uint64_t)pl_rope_tables(build->model) * dims->seq *
-                 (uint64_t)pl_rotary_dim(build->model) * 4);
+        add1(
+            build, PL_BUF_ROPE, PL_MEM_WORKSPACE,
+            (uint64_t)pl_rope_tables(build->model) *
+                (build->workload->reset_position_ids ? (uint64_t)build->workload->seq : dims->seq) *
+                (uint64_t)pl_rotary_dim(build->model) * 4);
     if (build->layers.moe)
         build_moe(build);
 }
@@ -434,8 +436,12 @@ static void build_workspace(struct build *build)
         add1(build, PL_BUF_MOE_POOL, PL_MEM_WORKSPACE,
              2 * (uint64_t)dims->microbatches * dims->experts * sizeof(double));
     add1(build, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
-         (2 * (uint64_t)dims->microbatches * dims->rows + (uint64_t)build->workload->seq + 1) * 4);
-    if (build->model->positions == PL_LEARNED && build->stage == 0)
+         ((pl_workload_has_documents(build->workload) ? 3 : 2) * (uint64_t)dims->microbatches *
+              dims->rows +
+          (uint64_t)build->workload->seq + 1) *
+             4);
+    if (build->model->positions == PL_LEARNED && build->stage == 0 &&
+        !build->workload->reset_position_ids)
         add1(build, PL_BUF_POSITIONS, PL_MEM_WORKSPACE, dims->rows * 4);
     add1(build, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)layout->threads * PL_KERNEL_SCRATCH);
 }

@@ -360,9 +360,10 @@ enum pl_buf {
                         * 2 x (local_rows) float, 2 x (local_rows) int32 */
     PL_BUF_MOE_LOAD,  /* (layers with experts, experts) double, then float: choices in the steps
                         * that are counted, and in this one */
-    PL_BUF_TOKENS,    /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
+    PL_BUF_TOKENS,    /* (microbatches x rows) int32: inputs, targets, with documents their ages;
+                       * (seq + 1) int32 */
     PL_BUF_ROPE,      /* for each table 2 x (seq / cp, rotated elements of a head / 2) float */
-    PL_BUF_POSITIONS, /* (rows) int32, with learned positions, first stage */
+    PL_BUF_POSITIONS, /* (rows) int32, with learned positions, first stage; none where they reset */
     PL_BUF_COLL_TP,   /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,
     PL_BUF_COLL_EDP,

@@ -39,7 +39,19 @@ struct pl_workload {
     int seq;          /* tokens a sequence; the model's unless the workload says otherwise */
     enum pl_precision precision; /* default of a layout that does not say */
     char data[64];               /* name of a data set; "synthetic" always exists */
+
+    /* Samples hold several documents, each ended by the token `eod`. Attention does not cross them;
+     * positions begin anew with each; what follows an eod is not predicted. Megatron-LM's
+     * --reset-attention-mask, --reset-position-ids and --eod-mask-loss. */
+    bool reset_attention_mask, reset_position_ids, eod_mask_loss;
+    int eod; /* in [0, the model's vocab) */
 };
+
+/* Whether a trainer has to know where documents begin. */
+static inline bool pl_workload_has_documents(const struct pl_workload *workload)
+{
+    return workload->reset_attention_mask || workload->reset_position_ids;
+}
 
 struct pl_trainer;
 

@@ -10,11 +10,36 @@ const char *const pl_precision_names[] = {"fp32",          "bf16",  "fp8",   "fp
 
 const char *const pl_optimizer_names[] = {"adamw", "sgd", "lamb", "muon", NULL};
 
+static int documents_parse(struct pl_workload *workload, const json_t *json,
+                           const struct pl_model *model, struct err *error)
+{
+    int r = jx_get_int(&workload->eod, json, "eod", 0, INT32_MAX, error);
+
+    if (r < 0 ||
+        (r = jx_get_bool(&workload->reset_attention_mask, json, "reset_attention_mask", error)) <
+            0 ||
+        (r = jx_get_bool(&workload->reset_position_ids, json, "reset_position_ids", error)) < 0 ||
+        (r = jx_get_bool(&workload->eod_mask_loss, json, "eod_mask_loss", error)) < 0)
+        return r;
+    if (workload->eod >= model->vocab)
+        return err_at(error, -ERANGE, "/eod", "eod %d is not below the model's vocabulary %d",
+                      workload->eod, model->vocab);
+    return 0;
+}
+
 int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct pl_model *model,
                       const struct pl_trainer *trainer, struct err *error)
 {
-    static const char *const keys[] = {"global_batch", "seq",       "precision",
-                                       "data",         "optimizer", NULL};
+    static const char *const keys[] = {"global_batch",
+                                       "seq",
+                                       "precision",
+                                       "data",
+                                       "optimizer",
+                                       "eod",
+                                       "reset_attention_mask",
+                                       "reset_position_ids",
+                                       "eod_mask_loss",
+                                       NULL};
     struct pl_workload workload = {.seq = model->seq, .data = "synthetic"};
     int r, precision = trainer->bundled ? PL_FP32 : PL_BF16, optimizer = PL_ADAMW;
 
@@ -23,7 +48,8 @@ int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct 
         (r = jx_get_int(&workload.seq, json, "seq", 1, 1 << 24, error)) < 0 ||
         (r = jx_get_enum(&precision, json, "precision", pl_precision_names, error)) < 0 ||
         (r = jx_get_enum(&optimizer, json, "optimizer", pl_optimizer_names, error)) < 0 ||
-        (r = jx_copy_str(workload.data, sizeof(workload.data), json, "data", error)) < 0)
+        (r = jx_copy_str(workload.data, sizeof(workload.data), json, "data", error)) < 0 ||
+        (r = documents_parse(&workload, json, model, error)) < 0)
         return r;
     if (model->positions == PL_LEARNED && workload.seq > model->seq)
         return err_at(error, -ERANGE, "/seq",
@@ -45,5 +71,13 @@ json_t *pl_workload_json(const struct pl_workload *workload)
     if (workload->optimizer != PL_ADAMW)
         json_object_set_new(json, "optimizer",
                             json_string(pl_optimizer_names[workload->optimizer]));
+    if (workload->eod)
+        json_object_set_new(json, "eod", json_integer(workload->eod));
+    if (workload->reset_attention_mask)
+        json_object_set_new(json, "reset_attention_mask", json_true());
+    if (workload->reset_position_ids)
+        json_object_set_new(json, "reset_position_ids", json_true());
+    if (workload->eod_mask_loss)
+        json_object_set_new(json, "eod_mask_loss", json_true());
     return json;
 }

@@ -54,7 +54,9 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
                             .ldq = ld,
                             .ldk = ld,
                             .ldv = d->qkv,
-                            .window = window(rank, layer)};
+                            .window = window(rank, layer),
+                            .age = rank->workload.reset_attention_mask ? tr_ages(rank, rank->mb)
+                                                                       : NULL};
 }
 
 /* Queries, then keys, in rows of LD elements. */
@@ -66,7 +68,9 @@ static void rope(struct tr_rank *rank, const struct tr_layer *layer, void *qk, s
     if (rank->model.positions == PL_ROPE)
         kn_rope(rank->pool, rank->type, qk, ld, rank->d.rows, rank->d.heads + rank->d.kv_heads,
                 rank->d.head_dim, (size_t)pl_rotary_dim(&rank->model), rank->work.rope_cos[kind],
-                rank->work.rope_sin[kind], NULL, rank->d.seq, backward);
+                rank->work.rope_sin[kind],
+                rank->workload.reset_position_ids ? tr_ages(rank, rank->mb) : NULL, rank->d.seq,
+                backward);
 }
 
 /* QKV -> QK. */

@@ -82,6 +82,13 @@ static void put_option(json_t *object, const struct tr_options *options, const c
         json_object_set_new(object, key, option_json(text));
 }
 
+static void put_flag(json_t *object, const struct tr_options *options, const char *option,
+                     const char *key)
+{
+    if (tr_options_flag(options, option))
+        json_object_set_new(object, key, json_true());
+}
+
 /* The name that results carry: of a path, its last part. */
 static json_t *data_name(const char *data)
 {
@@ -103,6 +110,10 @@ static int put_workload(const struct tr_config *config, json_t *root, struct err
     put_option(w, config->options, "global-batch", "global_batch");
     put_option(w, config->options, "seq", "seq");
     put_option(w, config->options, "optimizer", "optimizer");
+    put_option(w, config->options, "eod", "eod");
+    put_flag(w, config->options, "reset-attention-mask", "reset_attention_mask");
+    put_flag(w, config->options, "reset-position-ids", "reset_position_ids");
+    put_flag(w, config->options, "eod-mask-loss", "eod_mask_loss");
     if (config->data)
         json_object_set_new(w, "data", data_name(config->data));
     if (!json_object_get(w, "global_batch"))

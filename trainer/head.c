@@ -26,20 +26,20 @@ static uint64_t vocab_valid(const struct tr_rank *rank)
     return v <= v0 ? 0 : v - v0 < rank->d.vocab ? v - v0 : rank->d.vocab;
 }
 
-/* The learned positions of this rank's rows. */
-static const int32_t *positions(const struct tr_rank *rank)
+/* The learned positions of this rank's rows of micro-batch MB. */
+static const int32_t *positions(const struct tr_rank *rank, int mb)
 {
     size_t first = rank->layout.sp ? rank->d.local_rows * (size_t)rank->comms.tp.rank : 0;
 
     assert(first + rank->d.local_rows <= rank->d.rows);
-    return rank->work.positions + first;
+    return (rank->workload.reset_position_ids ? tr_ages(rank, mb) : rank->work.positions) + first;
 }
 
-static void add_positions(struct tr_rank *rank, void *out)
+static void add_positions(struct tr_rank *rank, void *out, int mb)
 {
     const struct pl_dims *d = &rank->d;
 
-    kn_embed_fwd(rank->pool, rank->type, rank->work.dh, rank->positions.w, positions(rank),
+    kn_embed_fwd(rank->pool, rank->type, rank->work.dh, rank->positions.w, positions(rank, mb),
                  d->local_rows, d->hidden, 0, (size_t)rank->model.seq);
     kn_add(rank->pool, rank->type, out, out, rank->work.dh, d->local_rows * d->hidden);
 }
@@ -57,7 +57,7 @@ void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
         kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type),
                 d->local_rows * d->hidden * d->elem);
     if (rank->positions.w)
-        add_positions(rank, out);
+        add_positions(rank, out, mb);
 }
 
 void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
@@ -68,7 +68,7 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
     kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
                  rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
     if (rank->positions.w)
-        kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank),
+        kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank, mb),
                      rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq);
 }
 
@@ -79,7 +79,6 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     const int32_t *targets = rank->work.targets + (uint64_t)mb * d->rows;
     float *max = rank->work.xent, *sum = max + d->rows, *target = sum + d->rows;
     uint64_t v0 = vocab_first(rank), cols = vocab_valid(rank);
-    double tokens = (double)rank->workload.global_batch * rank->workload.seq;
     enum tr_phase was;
     size_t count;
 
@@ -97,7 +96,7 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     rank->loss_sum += kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
     if (grad)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
-                     max, sum, targets, v0, (float)(1.0 / tokens));
+                     max, sum, targets, v0, (float)(1.0 / rank->loss_tokens));
 }
 
 void tr_head(struct tr_rank *rank, void *dx, int mb)

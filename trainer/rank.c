@@ -134,17 +134,27 @@ static bool holds_layer(const struct tr_rank *rank, bool experts)
     return false;
 }
 
+/* Rows of a table of the rotation: tokens here, or where positions reset, positions. */
+static size_t rope_rows(const struct tr_rank *rank)
+{
+    return rank->workload.reset_position_ids ? (size_t)rank->workload.seq : rank->d.seq;
+}
+
 /* Tables of the rotation by KIND, in the first or the second half of their buffer. */
 static void rope_init(struct tr_rank *rank, enum tr_rope kind, float *table)
 {
-    size_t seq = rank->d.seq, turned = (size_t)pl_rotary_dim(&rank->model), run;
+    size_t rows = rope_rows(rank), turned = (size_t)pl_rotary_dim(&rank->model), run;
     double frequency[PL_MAX_HEAD_DIM / 2],
         amplitude = tr_rope_frequencies(frequency, &rank->model, kind);
 
     rank->work.rope_cos[kind] = table;
-    rank->work.rope_sin[kind] = table + seq * turned / 2;
-    for (size_t i = 0; i < seq; i += run) {
-        size_t first = tr_ring_position(&run, rank, i), at = i * turned / 2;
+    rank->work.rope_sin[kind] = table + rows * turned / 2;
+    for (size_t i = 0; i < rows; i += run) {
+        size_t first = 0, at = i * turned / 2;
+
+        run = rows;
+        if (!rank->workload.reset_position_ids)
+            first = tr_ring_position(&run, rank, i);
 
         kn_rope_tables(rank->work.rope_cos[kind] + at, rank->work.rope_sin[kind] + at, first, run,
                        turned, frequency, amplitude);
@@ -165,13 +175,15 @@ static void positions_init(struct tr_rank *rank)
         if (!holds_layer(rank, false))
             return;
         assert(kinds <= TR_ROPES);
-        assert(tr_device_bytes(d, PL_BUF_ROPE) >= kinds * seq * turned * sizeof(*table));
+        assert(tr_device_bytes(d, PL_BUF_ROPE) >=
+               kinds * rope_rows(rank) * turned * sizeof(*table));
         for (size_t kind = 0; kind < kinds; kind++)
-            rope_init(rank, (enum tr_rope)kind, table + kind * seq * turned);
+            rope_init(rank, (enum tr_rope)kind, table + kind * rope_rows(rank) * turned);
         return;
     }
     w->positions = tr_device_get(d, PL_BUF_POSITIONS, 0, 0);
-    assert(rank->model.seq >= rank->workload.seq && (rank->positions.w == NULL) == !w->positions);
+    assert(rank->model.seq >= rank->workload.seq &&
+           (rank->positions.w && !rank->workload.reset_position_ids) == (w->positions != NULL));
     for (size_t r = 0; w->positions && r < rank->d.rows; r++)
         w->positions[r] = (int32_t)tr_ring_position(&run, rank, r % seq);
 }
@@ -237,9 +249,10 @@ static void work_init(struct tr_rank *rank)
         w->grad_ring[i] = tr_device_get(d, PL_BUF_GRAD_RING, 0, i);
     w->ids = tr_device_get(d, PL_BUF_TOKENS, 0, 0);
     w->targets = w->ids + tokens;
-    w->sample = w->targets + tokens;
+    w->age = pl_workload_has_documents(&rank->workload) ? w->targets + tokens : NULL;
+    w->sample = (w->age ? w->age : w->targets) + tokens;
     assert(tr_device_bytes(d, PL_BUF_TOKENS) >=
-           (2 * tokens + (size_t)rank->workload.seq + 1) * sizeof(*w->ids));
+           ((size_t)(w->sample - w->ids) + (size_t)rank->workload.seq + 1) * sizeof(*w->ids));
     positions_init(rank);
     gate_init(rank);
 }

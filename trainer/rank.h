@@ -76,8 +76,9 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     float *moe_load;                 /* (moe_here, experts) choices in this step */
     char *act_out[PL_ACT_OUTS], *act_in[PL_ACT_INS], *grad_ring[PL_GRAD_RINGS];
     int32_t *ids, *targets; /* (microbatches, rows) */
+    int32_t *age;           /* (microbatches, rows): tokens of its document before each; or NULL */
     int32_t *sample;        /* (seq + 1) */
-    int32_t *positions;     /* (rows); NULL without learned positions, and but on the first stage */
+    int32_t *positions;     /* (rows) learned, on the first stage, that do not reset; else NULL */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 
@@ -118,8 +119,9 @@ struct tr_rank {
     size_t attn_bytes;         /* of work.attn */
     int moe_layers, moe_here;  /* with experts: of the whole model, of this rank */
     bool moe_counts;           /* the choices of this step are added to work.moe_total */
-    double loss_sum; /* of this step on this rank: cross-entropy over tokens, last stage only */
-    double aux_sum;  /* load-balancing loss, added over this rank's pools (enum pl_aux_loss) */
+    double loss_sum;    /* of this step on this rank: cross-entropy over tokens, last stage only */
+    double loss_tokens; /* of this step on all ranks: what the loss is the mean of */
+    double aux_sum;     /* load-balancing loss, added over this rank's pools (enum pl_aux_loss) */
 };
 
 /* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM)
@@ -133,6 +135,12 @@ void tr_rank_done(struct tr_rank *rank);
 
 /* Sample k of this rank's micro-batch MB is number `tr_sample_index` of the step's global batch. */
 uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k);
+
+/* (rows) int32 of micro-batch MB: how many tokens of its document precede each. */
+static inline const int32_t *tr_ages(const struct tr_rank *rank, int mb)
+{
+    return rank->work.age + (uint64_t)mb * rank->d.rows;
+}
 
 /* Activation ACT of LAYER in SLOT, wherever the layout keeps it. */
 static inline void *tr_act(const struct tr_rank *rank, const struct tr_layer *layer, char *slot,

@@ -98,7 +98,7 @@ struct meeting {
     size_t skip, skip_k;
 };
 
-/* Without a window one meeting is all of a step, with one each chunk of queries meets each of keys.
+/* One meeting is all of a step; with a window or documents each chunk of queries meets each of keys.
  */
 enum { CHUNKS = 2, MEETINGS = CHUNKS * CHUNKS };
 
@@ -134,9 +134,21 @@ static size_t chunk_number(int rank, int size, size_t chunk)
     return (size_t)(chunk == 0 ? rank : 2 * size - 1 - rank);
 }
 
-/* Queries of chunk Q against keys of chunk K, where the window lets them meet. */
-static bool window_meeting(struct meeting *ret, const struct tr_rank *rank,
-                           const struct kn_attn *attn, int step, size_t q, size_t k)
+/* A window or documents keep each query from meeting a key at least DISTANCE before its chunk of
+ * queries, which begins at token SKIP here: of a later query neither reaches farther. */
+static bool too_far(const struct kn_attn *attn, size_t skip, size_t distance)
+{
+    if (attn->window > 0 && distance >= attn->window)
+        return true;
+    for (size_t b = 0; attn->age && b < attn->batch; b++)
+        if (distance <= (size_t)attn->age[b * attn->seq + skip])
+            return false;
+    return attn->age != NULL;
+}
+
+/* Queries of chunk Q against keys of chunk K, where window and documents let them meet. */
+static bool chunk_meeting(struct meeting *ret, const struct tr_rank *rank,
+                          const struct kn_attn *attn, int step, size_t q, size_t k)
 {
     const struct tr_group *cp = &rank->comms.cp;
     size_t chunk = attn->seq / CHUNKS, lead;
@@ -148,14 +160,17 @@ static bool window_meeting(struct meeting *ret, const struct tr_rank *rank,
     if (theirs > mine)
         return false;
     lead = (mine - theirs) * chunk;
-    if (lead > 0 && lead - chunk + 1 >= attn->window)
-        return false; /* the last key is too far behind the first query */
+    if (lead > 0 &&
+        too_far(attn, m.skip, lead - chunk + 1)) /* from the first query to the last key */
+        return false;
     if (step > 0) {
         m.a.k = kv;
         m.a.v = kv + width(attn) / 2 * kn_type_size(attn->type);
         m.a.ldk = m.a.ldv = width(attn);
     }
     m.a.seq = chunk;
+    if (attn->age)
+        m.a.age = attn->age + m.skip;
     m.a.q = at(attn->type, m.a.q, m.skip * m.a.ldq);
     m.a.k = at(attn->type, m.a.k, m.skip_k * m.a.ldk);
     m.a.v = at(attn->type, m.a.v, m.skip_k * m.a.ldv);
@@ -175,13 +190,13 @@ static int meetings_of(struct meeting *ret, const struct tr_rank *rank, const st
 {
     int n = 0;
 
-    if (attn->window == 0) {
+    if (attn->window == 0 && !attn->age) {
         ret[0] = whole_meeting(rank, attn, step);
         return 1;
     }
     for (size_t q = 0; q < CHUNKS; q++)
         for (size_t k = CHUNKS; k-- > 0;) /* of the second chunk's keys it sees its own first */
-            n += window_meeting(&ret[n], rank, attn, step, q, k);
+            n += chunk_meeting(&ret[n], rank, attn, step, q, k);
     return n;
 }
 

@@ -350,12 +350,12 @@ static uint64_t validation_samples(const struct run *run)
     return asked < have ? asked : have;
 }
 
-/* Every sample counts once, whatever the batch and the layout: the last batch is filled up with
+/* Every token that counts does so once, whatever the batch and the layout: the last batch is filled up with
  * ignored ones. True if somebody asked to stop: then there is no result. */
 static bool validate(struct run *run)
 {
     uint64_t batch = (uint64_t)run->c->workload.global_batch, n = validation_samples(run);
-    double sum = 0;
+    double sum = 0, tokens = 0;
 
     assert(n > 0);
     for (uint64_t i = 0; i < n; i += batch) {
@@ -365,9 +365,10 @@ static bool validate(struct run *run)
         if (asked_anywhere(run))
             return true;
         tr_step_forward(&t, &run->r);
-        sum += t.loss * (double)batch;
+        sum += t.loss * t.tokens;
+        tokens += t.tokens;
     }
-    sum /= (double)n;
+    sum /= tokens;
     tr_event_validation(run->events, run->step, sum, (int64_t)n * run->c->workload.seq);
     tr_watch_validation(run->watch, sum);
     return false;

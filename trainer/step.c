@@ -8,16 +8,45 @@
 #include <assert.h>
 #include <math.h>
 
+/* What documents make of a sample. */
+struct documents {
+    const int32_t *sample;
+    size_t next, begin; /* tokens seen so far, and where the document of the next one begins */
+};
+
+/* Tokens FIRST to FIRST + RUN of the sample, FIRST >= next: AGE and TARGETS of these. */
+static void documents_run(struct documents *documents, const struct tr_rank *rank, size_t first,
+                          size_t run, int32_t *age, int32_t *targets)
+{
+    for (; documents->next < first + run; documents->next++) {
+        size_t i = documents->next;
+        bool last = documents->sample[i] == rank->workload.eod;
+
+        if (i >= first && age)
+            age[i - first] = (int32_t)(i - documents->begin);
+        if (i >= first && last && rank->workload.eod_mask_loss)
+            targets[i - first] = KN_IGNORE;
+        if (last)
+            documents->begin = i + 1;
+    }
+}
+
 void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample)
 {
     size_t seq = rank->d.seq, at = (size_t)mb * rank->d.rows + (size_t)k * seq, run;
+    bool any = rank->work.age || rank->workload.eod_mask_loss;
+    struct documents documents = {.sample = sample};
 
     assert(at + seq <= (size_t)rank->d.microbatches * rank->d.rows);
     for (size_t i = 0; i < seq; i += run) {
-        const int32_t *from = sample + tr_ring_position(&run, rank, i);
+        size_t first = tr_ring_position(&run, rank, i);
+        int32_t *targets = rank->work.targets + at + i;
 
-        memcpy(rank->work.ids + at + i, from, run * sizeof(*from));
-        memcpy(rank->work.targets + at + i, from + 1, run * sizeof(*from));
+        memcpy(rank->work.ids + at + i, sample + first, run * sizeof(*sample));
+        memcpy(targets, sample + first + 1, run * sizeof(*sample));
+        if (any)
+            documents_run(&documents, rank, first, run,
+                          rank->work.age ? rank->work.age + at + i : NULL, targets);
     }
 }
 
@@ -41,9 +70,34 @@ static void totals(struct tr_rank *rank, double sums[2])
     sums[1] = speaks && rank->comms.cp.rank == 0 ? rank->aux_sum : 0.0;
 }
 
+/* This rank's share of the tokens that count: those of a cp rank are on all stages and tp ranks. */
+static double my_tokens(const struct tr_rank *rank)
+{
+    size_t all = (size_t)rank->d.microbatches * rank->d.rows, count = 0;
+
+    if (rank->comms.tp.rank != 0 || rank->comms.stage != 0)
+        return 0;
+    for (size_t i = 0; i < all; i++)
+        count += rank->work.targets[i] != KN_IGNORE;
+    return (double)count;
+}
+
+/* Before gradients: of a training batch nothing is ignored but for documents. */
+static void count_tokens(struct tr_rank *rank)
+{
+    double tokens = (double)rank->workload.global_batch * rank->workload.seq;
+
+    if (rank->workload.eod_mask_loss) {
+        tokens = my_tokens(rank);
+        tr_sum_double(&rank->comms.world, &tokens, 1);
+    }
+    rank->loss_tokens = fmax(tokens, 1); /* none: the loss is 0, and so is its gradient */
+}
+
 static void result(struct tr_result *ret, const struct tr_rank *rank, const double sums[2])
 {
-    ret->loss = sums[0] / ((double)rank->workload.global_batch * rank->workload.seq);
+    ret->tokens = rank->loss_tokens;
+    ret->loss = sums[0] / rank->loss_tokens;
     ret->aux = rank->moe_layers ? sums[1] / tr_router_pools(rank) : 0.0;
 }
 
@@ -54,6 +108,7 @@ void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag)
     rank->loss_sum = rank->aux_sum = 0.0;
     tr_grads_zero(rank);
     tr_balance_begin(rank);
+    count_tokens(rank);
     tr_pipe_run(rank);
     tr_balance_end(rank);
     totals(rank, sums);
@@ -65,12 +120,14 @@ void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag)
 
 void tr_step_forward(struct tr_result *ret, struct tr_rank *rank)
 {
-    double sums[2];
+    double sums[3];
 
     rank->loss_sum = rank->aux_sum = 0.0;
     tr_pipe_forward(rank);
     totals(rank, sums);
-    tr_sum_double(&rank->comms.world, sums, 2);
+    sums[2] = my_tokens(rank);
+    tr_sum_double(&rank->comms.world, sums, 3);
+    rank->loss_tokens = fmax(sums[2], 1);
     *ret = (struct tr_result){0};
     result(ret, rank, sums);
 }

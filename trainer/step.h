@@ -9,13 +9,16 @@
 #include "trainer/rank.h"
 
 struct tr_result {
-    double loss; /* mean cross-entropy over the tokens of the global batch */
-    double aux;  /* load-balancing loss (enum pl_aux_loss), without its coefficient; 0 if dense */
+    double loss; /* mean cross-entropy over the tokens of the global batch that count */
+    double
+        tokens; /* how many these are: all, but for ignored samples and what eod_mask_loss leaves */
+    double aux; /* load-balancing loss (enum pl_aux_loss), without its coefficient; 0 if dense */
     double norm; /* of the whole gradient, before clipping; 0 in a forward pass */
     double flag; /* sum over ranks of the FLAG given to tr_step_grads */
 };
 
-/* Store sample K of micro-batch MB (tr_sample_index), seq + 1 tokens, as inputs and targets. */
+/* Store sample K of micro-batch MB (tr_sample_index), seq + 1 tokens, as inputs and targets, and
+ * where its documents begin. A document that reaches into the sample begins with it. */
 void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample);
 
 /* That sample only fills its batch: it adds nothing to the loss. */

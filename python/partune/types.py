@@ -734,6 +734,10 @@ class Workload(_Workload, total=False):
     precision: Literal["fp32", "bf16", "fp8", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"]
     optimizer: Literal["adamw", "sgd", "lamb", "muon"]
     data: str
+    eod: int
+    reset_attention_mask: bool
+    reset_position_ids: bool
+    eod_mask_loss: bool
 
 
 ClusterOrName = Optional[Union[str, Dict[str, Any]]]

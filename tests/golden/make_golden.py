@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Golden values for tests/mpi/golden.c: logits, loss and every gradient of tiny models, by PyTorch in fp64.
 
-    python3 tests/golden/make_golden.py tests/data/golden
+    python3 tests/golden/make_golden.py tests/data/golden [CASE...]
 
-writes for each case a Hugging Face folder (config.json, model.safetensors) and golden.safetensors with input_ids (N, T + 1),
+writes for each case, or those named, a Hugging Face folder (config.json, model.safetensors) and golden.safetensors with input_ids (N, T + 1),
 logits (N, T, vocab), loss, aux_loss, grad.NAME for every weight, and noise.X for each of them: how far X moves when every
 weight is changed by at most one unit in its last place of fp32, the largest of 8 draws, or by computing in fp32 throughout if that
 is more. A correct fp32 implementation differs by a small multiple of that; the test says which. The Mixtral of several layers and
 sequences has golden.huggingface.safetensors and golden.megatron.safetensors as well: loss, aux_loss and gradients under those
-load-balancing losses, all sequences in one micro-batch."""
+load-balancing losses, all sequences in one micro-batch. Where samples hold several documents, `documents` is eod and three flags:
+reset_attention_mask, reset_position_ids, eod_mask_loss."""
 import json
 import os
 import sys
@@ -89,6 +90,16 @@ CASES = {
     "neox-serial": dict(model_type="gpt_neox", hidden_size=32, num_attention_heads=2, intermediate_size=24, vocab_size=31,
                         num_hidden_layers=2, rotary_pct=0.5, rotary_emb_base=5000.0, use_parallel_residual=False,
                         hidden_act="gelu_new", tie_word_embeddings=True, samples=2, length=16),
+    # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
+    "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
+                         vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
+                         documents=dict(eod=0, reset_attention_mask=True, reset_position_ids=True, eod_mask_loss=True)),
+    "mistral-packed": dict(model_type="mistral", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                           intermediate_size=22, vocab_size=17, num_hidden_layers=2, rope_theta=10000.0, sliding_window=9, samples=3,
+                           length=33, documents=dict(eod=5, reset_attention_mask=True)),
+    "gpt2-packed": dict(model_type="gpt2", n_embd=36, n_head=4, n_inner=52, n_layer=2, vocab_size=13, n_positions=30,
+                        activation_function="gelu_new", tie_word_embeddings=True, samples=3, length=30,
+                        documents=dict(eod=12, reset_position_ids=True, eod_mask_loss=True)),
 }
 
 
@@ -235,6 +246,10 @@ def make(case, folder):
     w = weights(c, g)
     samples = torch.randint(c["vocab_size"], (CASES[case]["samples"], CASES[case]["length"] + 1), generator=g)
     golden = tensors(c, w, samples, g, "sequence")
+    how = c.pop("documents", None)
+    if how:
+        flags = (how.get(word, False) for word in ("reset_attention_mask", "reset_position_ids", "eod_mask_loss"))
+        golden["documents"] = torch.tensor([how["eod"], *flags]).numpy()
     os.makedirs(folder, exist_ok=True)
     with open(folder + "/config.json", "w") as f:
         json.dump(c, f, indent=2)
@@ -249,5 +264,5 @@ def make(case, folder):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in CASES:
+    for name in sys.argv[2:] or CASES:
         make(name, sys.argv[1] + "/" + name)

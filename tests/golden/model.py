@@ -49,11 +49,28 @@ def scaled(inv, theta, s):
     return inv / s["factor"] * slow + inv * (1 - slow), yarn_amplitude(s)
 
 
-def rope(x, theta, scaling=None):
+def documents(c, ids):
+    """Where the tokens of a sample of several documents are, each ended by an end of document that belongs to it: positions, a mask
+    (T, T) of what queries do not see, and the tokens whose successor counts. By c["documents"], as Megatron-LM's --reset-position-ids,
+    --reset-attention-mask and --eod-mask-loss; without it one document."""
+    how, T = c.get("documents", {}), len(ids)
+    positions, apart, counts, begin = list(range(T)), torch.zeros(T, T, dtype=torch.bool), [True] * T, 0
+    for t in range(T):
+        if how.get("reset_position_ids"):
+            positions[t] = t - begin
+        if how.get("reset_attention_mask"):
+            apart[t, :begin] = True
+        if how and int(ids[t]) == how["eod"]:
+            begin = t + 1
+            counts[t] = not how.get("eod_mask_loss")
+    return torch.tensor(positions), apart, torch.tensor(counts)
+
+
+def rope(x, theta, positions, scaling=None):
     """x (T, heads, head_dim)."""
-    T, _, D = x.shape
+    D = x.shape[-1]
     inv, amplitude = scaled(1.0 / theta ** (torch.arange(0, D, 2, dtype=torch.float64) / D), theta, scaling)
-    angle = torch.arange(T, dtype=torch.float64)[:, None] * inv[None, :]
+    angle = positions.to(torch.float64)[:, None] * inv[None, :]
     angle = torch.cat((angle, angle), dim=-1)[:, None, :]
     return x * (amplitude * angle.cos()).to(x.dtype) + rotate_half(x) * (amplitude * angle.sin()).to(x.dtype)
 
@@ -67,15 +84,15 @@ def window_of(c, layer):
     return c.get("sliding_window")
 
 
-def attention(c, w, prefix, x, window):
+def attention(c, w, prefix, x, window, positions, apart):
     T = x.shape[0]
     H, K, D = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
     q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
     q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
     if c["model_type"] in ("qwen3", "qwen3_moe"):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
-    q, k = (rope(y, c["rope_theta"], c.get("rope_scaling")) for y in (q, k))
-    mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1)
+    q, k = (rope(y, c["rope_theta"], positions, c.get("rope_scaling")) for y in (q, k))
+    mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1).masked_fill(apart, float("-inf"))
     if window:
         far = torch.arange(T)[:, None] - torch.arange(T)[None, :] >= window
         mask = mask.masked_fill(far, float("-inf"))
@@ -138,10 +155,10 @@ def gelu(c, x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
 
-def causal(q, k, v):
+def causal(q, k, v, apart):
     """q, k, v (T, heads, head_dim) to (T, heads * head_dim)."""
     T, H, D = q.shape
-    mask = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1)
+    mask = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1).masked_fill(apart, float("-inf"))
     heads = [torch.softmax(q[:, h] @ k[:, h].T / math.sqrt(D) + mask, dim=-1) @ v[:, h] for h in range(H)]
     return torch.stack(heads, 1).reshape(T, H * D)
 
@@ -149,34 +166,36 @@ def causal(q, k, v):
 def forward_gpt2(c, w, ids):
     """Matrices are (in, out); c_attn has q, k and v side by side."""
     T, E, eps = len(ids), c["n_embd"], c["layer_norm_epsilon"]
-    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][:T]
+    positions, apart, _ = documents(c, ids)
+    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][positions]
     for i in range(c["n_layer"]):
         n = "transformer.h.%d." % i
         h = layer_norm(x, w, n + "ln_1", eps) @ w[n + "attn.c_attn.weight"] + w[n + "attn.c_attn.bias"]
         q, k, v = (part.view(T, c["n_head"], E // c["n_head"]) for part in h.split(E, dim=-1))
-        x = x + causal(q, k, v) @ w[n + "attn.c_proj.weight"] + w[n + "attn.c_proj.bias"]
+        x = x + causal(q, k, v, apart) @ w[n + "attn.c_proj.weight"] + w[n + "attn.c_proj.bias"]
         h = gelu(c, layer_norm(x, w, n + "ln_2", eps) @ w[n + "mlp.c_fc.weight"] + w[n + "mlp.c_fc.bias"])
         x = x + h @ w[n + "mlp.c_proj.weight"] + w[n + "mlp.c_proj.bias"]
     x = layer_norm(x, w, "transformer.ln_f", eps)
     return x @ (w["transformer.wte.weight"] if c["tie_word_embeddings"] else w["lm_head.weight"]).T, []
 
 
-def partial_rope(x, theta, share, scaling):
+def partial_rope(x, theta, share, positions, scaling):
     turned = int(x.shape[-1] * share)
-    return torch.cat((rope(x[..., :turned], theta, scaling), x[..., turned:]), dim=-1)
+    return torch.cat((rope(x[..., :turned], theta, positions, scaling), x[..., turned:]), dim=-1)
 
 
 def forward_neox(c, w, ids):
     """query_key_value has the rows of q, k and v head by head."""
     T, E, H, eps = len(ids), c["hidden_size"], c["num_attention_heads"], c["layer_norm_eps"]
+    positions, apart, _ = documents(c, ids)
     x = w["gpt_neox.embed_in.weight"][ids]
     for i in range(c["num_hidden_layers"]):
         n = "gpt_neox.layers.%d." % i
         a, m = n + "attention.", n + "mlp."
         h = layer_norm(x, w, n + "input_layernorm", eps) @ w[a + "query_key_value.weight"].T + w[a + "query_key_value.bias"]
         q, k, v = h.view(T, H, 3, E // H).unbind(2)
-        q, k = (partial_rope(y, c["rotary_emb_base"], c["rotary_pct"], c.get("rope_scaling")) for y in (q, k))
-        attended = causal(q, k, v) @ w[a + "dense.weight"].T + w[a + "dense.bias"]
+        q, k = (partial_rope(y, c["rotary_emb_base"], c["rotary_pct"], positions, c.get("rope_scaling")) for y in (q, k))
+        attended = causal(q, k, v, apart) @ w[a + "dense.weight"].T + w[a + "dense.bias"]
         before = x if c["use_parallel_residual"] else x + attended
         h = layer_norm(before, w, n + "post_attention_layernorm", eps)
         h = gelu(c, h @ w[m + "dense_h_to_4h.weight"].T + w[m + "dense_h_to_4h.bias"])
@@ -192,11 +211,13 @@ def forward(c, w, ids):
     """Logits of one sequence, and the router probabilities of its layers."""
     if c["model_type"] in OTHERS:
         return OTHERS[c["model_type"]](c, w, ids)
+    positions, apart, _ = documents(c, ids)
     x = w["model.embed_tokens.weight"][ids]
     eps, router = c["rms_norm_eps"], []
     for i in range(c["num_hidden_layers"]):
         n = "model.layers.%d." % i
-        x = x + attention(c, w, n + "self_attn.", rms_norm(x, w[n + "input_layernorm.weight"], eps), window_of(c, i))
+        h = rms_norm(x, w[n + "input_layernorm.weight"], eps)
+        x = x + attention(c, w, n + "self_attn.", h, window_of(c, i), positions, apart)
         h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
         if has_experts(c, i):
             m = n + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp.")
@@ -238,11 +259,14 @@ AUX = {"sequence": sequence_aux, "huggingface": hf_aux, "megatron": megatron_aux
 
 
 def losses(c, w, samples):
-    """Mean cross-entropy over all tokens, logits of each sequence, and the router probabilities of each sequence's layers."""
-    ce, all_logits, routers = 0.0, [], []
+    """Mean cross-entropy over all tokens that count, logits of each sequence, and the router probabilities of each sequence's
+    layers."""
+    ce, all_logits, routers, tokens = 0.0, [], [], 0
     for s in samples:
         logits, router = forward(c, w, s[:-1])
         all_logits.append(logits)
-        ce = ce + torch.nn.functional.cross_entropy(logits, s[1:])
+        counts = documents(c, s[:-1])[2]
+        ce = ce + torch.nn.functional.cross_entropy(logits[counts], s[1:][counts], reduction="sum")
+        tokens += int(counts.sum())
         routers.append(router)
-    return ce / len(samples), torch.stack(all_logits), routers
+    return ce / tokens, torch.stack(all_logits), routers

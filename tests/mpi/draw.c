@@ -110,3 +110,16 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_window(v, &r);
     return v;
 }
+
+void draw_documents(struct pl_workload *workload, const struct pl_model *model, uint64_t seed)
+{
+    struct rng r;
+
+    rng_seed(&r, rng_mix(seed));
+    if (seed % 3 == 0)
+        return;
+    workload->eod = between(&r, 0, model->vocab - 1);
+    workload->reset_attention_mask = between(&r, 0, 3) > 0;
+    workload->reset_position_ids = between(&r, 0, 1) > 0;
+    workload->eod_mask_loss = between(&r, 0, 1) > 0;
+}

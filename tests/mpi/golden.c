@@ -1,6 +1,6 @@
 /*
  * The model is the one it says: logits, losses and every gradient of tiny models of each family, of
- * Mixtral under every load-balancing loss, against PyTorch in fp64 (tests/golden/make_golden.py),
+ * Mixtral under every load-balancing loss, and of samples of several documents, against PyTorch in fp64 (tests/golden/make_golden.py),
  * with weights read from a Hugging Face folder.
  *
  * Tolerance. The golden file carries for each tensor how far it moves when every weight changes by
@@ -187,6 +187,22 @@ static void load_weights(struct tr_rank *r, const char *folder)
         die(e.text);
 }
 
+static void read_documents(struct pl_workload *workload, const struct tr_st *g)
+{
+    AUTO_FREE float *how = NULL;
+    size_t n;
+
+    if (!tr_st_find(g, "documents"))
+        return;
+    how = read_tensor(g, "documents", &n);
+    if (n != 4)
+        die("documents");
+    workload->eod = (int)how[0];
+    workload->reset_attention_mask = how[1] > 0;
+    workload->reset_position_ids = how[2] > 0;
+    workload->eod_mask_loss = how[3] > 0;
+}
+
 /* One rank that has the model of FOLDER with load-balancing loss AUX, its samples set, in one
  * micro-batch where AUX pools that; G is the golden file with them. */
 static void begin(struct tr_rank *r, const struct tr_st *g, const char *folder,
@@ -210,6 +226,7 @@ static void begin(struct tr_rank *r, const struct tr_st *g, const char *folder,
     ids = read_tensor(g, "input_ids", &n);
     w.seq = (int)tr_st_find(g, "input_ids")->shape[1] - 1;
     w.global_batch = (int)tr_st_find(g, "input_ids")->shape[0];
+    read_documents(&w, g);
     pl_cluster_here(&c);
     layout = json_pack("{s:i, s:s, s:i}", "world", 1, "recompute", recompute, "micro_batch",
                        aux == PL_AUX_SEQUENCE ? 1 : w.global_batch);
@@ -326,14 +343,16 @@ static void save(const char *name, const char *parent)
 int main(int argc, char **argv)
 {
     static const char *const cases[] = {
-        "llama",       "llama-mha",    "llama-tied", "llama-3.1", "mistral",      "mixtral",
-        "mixtral-one", "qwen2-moe",    "qwen3-moe",  "qwen2",     "qwen2-window", "qwen2-yarn",
-        "qwen3",       "qwen3-linear", "gpt2",       "neox",      "neox-yarn",    "neox-serial"};
+        "llama",        "llama-mha",      "llama-tied", "llama-3.1", "mistral",      "mixtral",
+        "mixtral-one",  "qwen2-moe",      "qwen3-moe",  "qwen2",     "qwen2-window", "qwen2-yarn",
+        "qwen3",        "qwen3-linear",   "gpt2",       "neox",      "neox-yarn",    "neox-serial",
+        "llama-packed", "mistral-packed", "gpt2-packed"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         if (argc == 3 && str_eq(argv[1], "--save")) {
-            save(cases[i], argv[2]);
+            if (!str_ends(cases[i], "-packed")) /* which readers of folders do not know */
+                save(cases[i], argv[2]);
             continue;
         }
         run(cases[i], "none");

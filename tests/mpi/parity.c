@@ -65,7 +65,7 @@ static void parse(json_t **ret, const char *text)
 #define TINY "\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"vocab\":61,\"seq\":16"
 #define SIX "\"layers\":6,\"hidden\":24,\"heads\":6,\"kv_heads\":6,\"vocab\":61,\"seq\":12"
 
-/* Powers of two, and numbers that are none. */
+/* Powers of two, and numbers that are none. Samples of "packed" models hold several documents. */
 static const struct {
     const char *text;
     int batch;
@@ -105,10 +105,15 @@ static const struct {
      "\"factor\":4,\"original_seq\":8}}",
      6},
     {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
+    {"{\"name\":\"packed\"," TINY ",\"ffn\":48,\"sliding_window\":9,\"global_every\":3}", 4},
+    {"{\"name\":\"packedgpt2\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"gelu-tanh\","
+     "\"norm\":\"layernorm\",\"positions\":\"learned\"}",
+     4},
 };
 
-/* Model KIND of the table, or one drawn from a number beyond it; returns its global batch. */
-static int model_of(struct pl_model *m, int kind)
+/* Model KIND of the table, or one drawn from a number beyond it, with what WORKLOAD makes of
+ * documents; returns its global batch. */
+static int model_of(struct pl_model *m, struct pl_workload *workload, int kind)
 {
     int known = ARRAY_LEN(models), batch = kind < known ? models[kind].batch : 0;
     struct err e = {0};
@@ -121,12 +126,23 @@ static int model_of(struct pl_model *m, int kind)
     if (pl_model_parse(m, v, &e) < 0)
         die(e.text);
     json_decref(v);
+    if (kind >= known) {
+        draw_documents(workload, m, (uint64_t)(kind - known));
+        return batch;
+    }
+    workload->eod = m->vocab / 3;
+    workload->reset_attention_mask = workload->reset_position_ids = workload->eod_mask_loss =
+        strncmp(m->name, "packed", 6) == 0;
     return batch;
 }
 
-/* A fixed text with structure: token i of sample s. */
-static int32_t token(uint64_t s, int i, int vocab)
+/* A fixed text with structure: token i of sample s. Where documents matter, every fifth token ends
+ * one. */
+static int32_t token(const struct pl_workload *w, uint64_t s, int i, int vocab)
 {
+    if ((pl_workload_has_documents(w) || w->eod_mask_loss) &&
+        rng_mix(s * 977 + (uint64_t)i) % 5 == 0)
+        return w->eod;
     return (int32_t)((rng_mix(s * 31 + (uint64_t)i / 3) + (uint64_t)i) % (uint64_t)vocab);
 }
 
@@ -142,7 +158,7 @@ static void put_samples(struct tr_rank *r, uint64_t first, uint64_t shuffle)
             uint64_t s = first + (tr_sample_index(r, mb, k) + shuffle) % batch;
 
             for (int i = 0; i <= r->workload.seq; i++)
-                r->work.sample[i] = token(s, i, r->model.vocab);
+                r->work.sample[i] = token(&r->workload, s, i, r->model.vocab);
             tr_sample_put(r, mb, k, r->work.sample);
         }
 }
@@ -490,7 +506,7 @@ static void run_model(int kind, bool all)
     int batch, missing;
 
     *j = (struct job){.w = {.data = "synthetic"}};
-    batch = j->w.global_batch = model_of(&j->m, kind);
+    batch = j->w.global_batch = model_of(&j->m, &j->w, kind);
     j->w.seq = j->m.seq;
     for (int size = 1; size <= world_size; size++)
         if (batch % size == 0 || size % batch == 0)

@@ -256,6 +256,25 @@ static void precision_is_the_trainers_unless_it_is_given(void **state)
     assert_int_equal(x.w.precision, PL_FP32);
 }
 
+static void documents_of_a_workload_come_back(void **state)
+{
+    AUTO_JSON *given = unit_json("{'global_batch':8,'eod':7,'reset_attention_mask':true,"
+                                 "'reset_position_ids':true,'eod_mask_loss':true}");
+    AUTO_JSON *back = NULL;
+    struct world x = world_of("tiny-moe", "local", 1, 8, "partune");
+    struct pl_workload again;
+    struct err e;
+
+    (void)state;
+    assert_false(pl_workload_has_documents(&x.w) || x.w.eod_mask_loss);
+    assert_int_equal(pl_workload_parse(&x.w, given, &x.m, x.t, &e), 0);
+    assert_true(pl_workload_has_documents(&x.w) && x.w.eod_mask_loss && x.w.eod == 7);
+    back = pl_workload_json(&x.w);
+    assert_int_equal(pl_workload_parse(&again, back, &x.m, x.t, &e), 0);
+    assert_true(again.eod == 7 && again.reset_attention_mask && again.reset_position_ids &&
+                again.eod_mask_loss);
+}
+
 static void bad_input_is_refused_by_pointer(void **state)
 {
     static const struct {
@@ -364,6 +383,7 @@ int main(void)
         cmocka_unit_test(this_machine_is_a_cluster_of_cores_with_its_memory),
         cmocka_unit_test(a_measured_local_profile_replaces_the_assumed_one),
         cmocka_unit_test(precision_is_the_trainers_unless_it_is_given),
+        cmocka_unit_test(documents_of_a_workload_come_back),
         cmocka_unit_test(bad_input_is_refused_by_pointer),
     };
 

@@ -465,6 +465,13 @@ static void half_a_theta(struct world *w, struct tn_export_in *in)
     w->m.rope_theta = 500000.5;
 }
 
+static void with_documents(struct world *w, struct tn_export_in *in)
+{
+    (void)in;
+    w->w.reset_attention_mask = w->w.eod_mask_loss = true;
+    w->w.eod = 11;
+}
+
 static void by_lamb(struct world *w, struct tn_export_in *in)
 {
     (void)in;
@@ -518,6 +525,10 @@ static void models_that_a_target_has_no_words_for(void **state)
         strstr(e.text, "model.rope_theta (trainer megatron does not support rope_theta 500000.5"));
     assert_null(export_changed(1, "megatron", dense, false, by_lamb, &e));
     assert_non_null(strstr(e.text, "workload.optimizer (lamb is not written"));
+    assert_null(export_changed(1, "megatron", dense, false, with_documents, &e));
+    assert_non_null(strstr(e.text, "workload.reset_attention_mask (documents with eod 11 are not"));
+    assert_non_null(strstr(e.text, "workload.eod_mask_loss ("));
+    assert_null(strstr(e.text, "workload.reset_position_ids"));
     titan = export_changed(1, "torchtitan", sharded, true, odd_sequences, &e);
     assert_null(titan);
     assert_non_null(strstr(e.text, "tp (trainer torchtitan does not support 6 tokens"));

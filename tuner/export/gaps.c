@@ -217,6 +217,24 @@ static bool is_named(const struct tn_findings *findings, const char *setting)
     return false;
 }
 
+static void documents(struct tn_findings *findings, const struct pl_workload *workload)
+{
+    const struct {
+        bool set;
+        const char *setting;
+    } words[] = {{workload->reset_attention_mask, "workload.reset_attention_mask"},
+                 {workload->reset_position_ids, "workload.reset_position_ids"},
+                 {workload->eod_mask_loss, "workload.eod_mask_loss"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (words[i].set)
+            tn_finding_add(
+                findings, words[i].setting,
+                "documents with eod %d are not written: they stay in the script, or file, "
+                "that starts the trainer",
+                workload->eod);
+}
+
 void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *in,
                       const struct tn_exporter *exporter)
 {
@@ -227,6 +245,8 @@ void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *i
             findings, "workload.optimizer",
             "%s is not written: it stays in the script, or file, that starts the trainer",
             pl_optimizer_names[in->workload->optimizer]);
+    if (!str_eq(exporter->name, "partune"))
+        documents(findings, in->workload);
     untold(&standard, in);
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         int value = pl_layout_get(in->layout, k);

@@ -227,7 +227,8 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
     const char *type;
     int r;
 
-    workload.optimizer = PL_ADAMW; /* the command has its own */
+    workload.optimizer = PL_ADAMW; /* the command has its own, and its own way with documents */
+    workload.reset_attention_mask = workload.reset_position_ids = workload.eod_mask_loss = false;
     r = tn_export(&text, &type, &f, target, &in, false, error);
 
     if (r < 0) {
