@@ -281,9 +281,9 @@ void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct 
  * queries of a sample, `keys` its keys; with `causal` query t sees keys 0 to t (keys is seq), else
  * every query sees every key. A sample may be a piece of a longer one: sample b begins at row
  * b q_rows of q and of whatever has a row for each query, and at row b k_rows of k, v, dk and dv;
- * lse is (batch, heads, q_rows). With a window or ages query t is `lead` + t positions after key 0:
- * with `causal` lead is 0, else at least `keys`. Of a query that sees no key of the part, out and lse
- * stay with `merge`, else become 0 and minus infinity.
+ * lse is (batch, heads, q_rows). With a window or ages query t is `lead` + t positions after key
+ * 0: with `causal` lead is 0, else at least `keys`. Of a query that sees no key of the part, out
+ * and lse stay with `merge`, else become 0 and minus infinity.
  */
 struct kn_attn_part {
     size_t keys, q_rows, k_rows;

@@ -98,8 +98,8 @@ struct meeting {
     size_t skip, skip_k;
 };
 
-/* One meeting is all of a step; with a window or documents each chunk of queries meets each of keys.
- */
+/* One meeting is all of a step; with a window or documents each chunk of queries meets each of
+ * keys. */
 enum { CHUNKS = 2, MEETINGS = CHUNKS * CHUNKS };
 
 static struct meeting whole_meeting(const struct tr_rank *rank, const struct kn_attn *attn,

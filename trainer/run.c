@@ -350,8 +350,8 @@ static uint64_t validation_samples(const struct run *run)
     return asked < have ? asked : have;
 }
 
-/* Every token that counts does so once, whatever the batch and the layout: the last batch is filled up with
- * ignored ones. True if somebody asked to stop: then there is no result. */
+/* Every token that counts does so once, whatever the batch and the layout: the last batch is
+ * filled up with * ignored ones. True if somebody asked to stop: then there is no result. */
 static bool validate(struct run *run)
 {
     uint64_t batch = (uint64_t)run->c->workload.global_batch, n = validation_samples(run);

@@ -1,7 +1,7 @@
 /*
  * The model is the one it says: logits, losses and every gradient of tiny models of each family, of
- * Mixtral under every load-balancing loss, and of samples of several documents, against PyTorch in fp64 (tests/golden/make_golden.py),
- * with weights read from a Hugging Face folder.
+ * Mixtral under every load-balancing loss, and of samples of several documents, against PyTorch in
+ * fp64 (tests/golden/make_golden.py), with weights read from a Hugging Face folder.
  *
  * Tolerance. The golden file carries for each tensor how far it moves when every weight changes by
  * at most one unit in its last place. A backward-stable evaluation in fp32 is the exact result of
