@@ -202,7 +202,7 @@ static const char *const migrations[] = {
     "ALTER TABLE trial ADD COLUMN imbalance REAL;",
 
     /* 7: the triggers of migration 2 as they are above, for databases that have them without the
-     * columns of the conflict. */
+     * columns of the conflict. What a verification expects of the next run has today's name. */
     "DROP TRIGGER trial_added;"
     "DROP TRIGGER trial_moved;"
     "CREATE TRIGGER trial_added AFTER INSERT ON trial BEGIN"
@@ -217,7 +217,10 @@ static const char *const migrations[] = {
     " INSERT INTO trial_tally VALUES (new.campaign, new.state, new.kind, 1)"
     "  ON CONFLICT (campaign, state, kind) DO UPDATE SET n = n + 1;"
     " UPDATE campaign SET rev = rev + 1 WHERE id = new.campaign;"
-    "END;",
+    "END;"
+    "UPDATE campaign SET verify = json_remove(json_set(verify, '$.prediction',"
+    "  json_extract(verify, '$.promise')), '$.promise')"
+    " WHERE json_type(verify, '$.promise') IS NOT NULL;",
 };
 
 int db_latest_version(void)

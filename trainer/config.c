@@ -19,9 +19,9 @@
 enum { FILE_MAX = 4 << 20, GLOBAL_BATCH = 16 };
 
 static const char *const top_keys[] = {"model", "cluster",    "workload",   "layout",
-                                       "trial", "train",      "checkpoint", "promised",
+                                       "trial", "train",      "checkpoint", "expected",
                                        "run",   "provenance", NULL};
-static const char *const sections[] = {"trial", "train", "checkpoint", "promised", "run"};
+static const char *const sections[] = {"trial", "train", "checkpoint", "expected", "run"};
 
 /* ---- the JSON text of the domain ----------------------------------------- */
 
@@ -376,9 +376,9 @@ static int check_settings(const struct tr_config *config, struct err *error)
                       "checkpoints need a folder: --checkpoint DIR");
     if (config->checkpoint.load && config->init)
         return err_at(error, -EINVAL, "/run/init", "--init and --resume-from exclude each other");
-    if (config->promised.lo > config->promised.tokens_per_s)
-        return err_at(error, -EINVAL, "/promised/lo", "lo %g is more than tokens_per_s %g",
-                      config->promised.lo, config->promised.tokens_per_s);
+    if (config->expected.lo > config->expected.tokens_per_s)
+        return err_at(error, -EINVAL, "/expected/lo", "lo %g is more than tokens_per_s %g",
+                      config->expected.lo, config->expected.tokens_per_s);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /*
  * What a run is to do: one struct from a JSON file (--config) and the command line over it.
  *
- * The file has the keys model, cluster, workload, layout, trial, train, checkpoint, promised and
+ * The file has the keys model, cluster, workload, layout, trial, train, checkpoint, expected and
  * provenance (docs/reference/trainer.md); it is what the daemon passes and what `partune export
  * --to partune` writes. Everything is parsed, bounded and checked by the legality engine here,
  * before MPI starts work: the number of ranks comes from the launcher's environment
@@ -67,7 +67,7 @@ struct tr_config {
     struct pl_trial_limits trial; /* timeout_s 0: none */
     struct tr_train train;
     struct tr_checkpointing checkpoint;
-    struct tr_interval promised;
+    struct tr_interval expected;
     uint64_t device_memory; /* budget of one rank in bytes; never 0 */
     const char *device;     /* NULL: the CPU; backend.h */
     const char *data;       /* data set: a name, or a path; workload.data is its last part */

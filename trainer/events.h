@@ -128,7 +128,7 @@ void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, doubl
 
 void tr_event_resumed(struct tr_events *ev, int step, const char *path);
 
-/* ---- warning: worth a look, the run continues (straggler, below promised throughput) ---- */
+/* ---- warning: worth a look, the run continues (straggler, below expected throughput) ---- */
 
 void tr_event_warning(struct tr_events *ev, const char *what, const char *detail);
 

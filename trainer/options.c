@@ -77,12 +77,12 @@ const struct tr_setting tr_settings[] = {
     STR("resume-from", "checkpoint", "load", checkpoint.load, "FOLDER",
         "resume from this checkpoint"),
 
-    NUM("promised", "promised", "tokens_per_s", promised.tokens_per_s, 0, 1e18, "0",
-        "expected tokens/s of this layout; warn below --promised-lo"),
-    NUM("promised-lo", "promised", "lo", promised.lo, 0, 1e18, "0",
-        "lower end of the prediction interval of --promised"),
-    NUM("promised-hi", "promised", "hi", promised.hi, 0, 1e18, "0",
-        "upper end of the prediction interval of --promised"),
+    NUM("expected", "expected", "tokens_per_s", expected.tokens_per_s, 0, 1e18, "0",
+        "expected tokens/s of this layout; warn below --expected-lo"),
+    NUM("expected-lo", "expected", "lo", expected.lo, 0, 1e18, "0",
+        "lower end of the prediction interval of --expected"),
+    NUM("expected-hi", "expected", "hi", expected.hi, 0, 1e18, "0",
+        "upper end of the prediction interval of --expected"),
 
     ROW("data-dir", NULL, NULL, OPT_STR, data_dir, 0, 0, NULL, "PARTUNE_DATA", "DIR",
         "data directory: datasets/ and profiles/"),

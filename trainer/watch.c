@@ -22,7 +22,7 @@ struct tr_watch {
     double ms[WINDOW]; /* of the last measured steps, a ring */
     int slow[WINDOW];  /* the straggling rank of each, or -1 */
     long measured;
-    bool below;    /* slower than promised: said already */
+    bool below;    /* slower than expected: said already */
     int straggler; /* said already; -1: none */
     struct tr_step last;
     double tokens, validation;
@@ -165,10 +165,10 @@ static void write_prometheus(struct tr_watch *watch)
     gauge(watch, "validation_loss", "Loss of the last validation.", watch->validation);
     gauge(watch, "checkpoint_step", "Step of the last checkpoint.",
           watch->checkpoint ? watch->checkpoint : (double)NAN);
-    gauge(watch, "promised_tokens_per_second", "Throughput that the campaign measured.",
-          watch->c->promised.tokens_per_s > 0 ? watch->c->promised.tokens_per_s : (double)NAN);
-    gauge(watch, "promised_low_tokens_per_second", "Throughput below which the run is too slow.",
-          watch->c->promised.lo > 0 ? watch->c->promised.lo : (double)NAN);
+    gauge(watch, "expected_tokens_per_second", "Throughput that the campaign measured.",
+          watch->c->expected.tokens_per_s > 0 ? watch->c->expected.tokens_per_s : (double)NAN);
+    gauge(watch, "expected_low_tokens_per_second", "Throughput below which the run is too slow.",
+          watch->c->expected.lo > 0 ? watch->c->expected.lo : (double)NAN);
     gauge(watch, "last_step_timestamp_seconds", "When the last step ended.", clock_wall_s());
     r = replace(watch);
     if (r < 0)
@@ -187,7 +187,7 @@ static int ascending(const void *left, const void *right)
 
 static void watch_throughput(struct tr_watch *watch)
 {
-    const struct tr_interval *p = &watch->c->promised;
+    const struct tr_interval *p = &watch->c->expected;
     double ms[WINDOW], got;
     char text[200];
 
@@ -204,9 +204,9 @@ static void watch_throughput(struct tr_watch *watch)
         return;
     watch->below = true;
     snprintf(text, sizeof(text),
-             "%.0f tokens/s over the last %d steps; %.0f were promised, at least %.0f", got, WINDOW,
+             "%.0f tokens/s over the last %d steps; %.0f were expected, at least %.0f", got, WINDOW,
              p->tokens_per_s, p->lo);
-    tr_event_warning(watch->ev, "slower-than-promised", text);
+    tr_event_warning(watch->ev, "slower-than-expected", text);
 }
 
 /* The rank that was busy for much longer than others in this step, or -1. */

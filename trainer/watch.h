@@ -1,6 +1,6 @@
 /*
  * What a long run writes next to its events: a metrics file, a Prometheus text file, and warnings
- * when it is slower than promised or when one rank keeps the others waiting.
+ * when it is slower than expected or when one rank keeps the others waiting.
  *
  * Rank 0 only; NULL does nothing. The files are a convenience: the first failure to write one is a
  * warning event, and the run continues. After the first step nothing is allocated.
@@ -9,8 +9,8 @@
  * (since the start of training). Prometheus: the same as gauges partune_train_…, replaced by rename
  * at most once a second, as node exporter's textfile collector wants it.
  *
- * Slower than promised: the median of the last 20 measured steps gives fewer tokens/s than the
- * lower end of the promised interval; reported once until it has recovered. Straggler: in 8 of the
+ * Slower than expected: the median of the last 20 measured steps gives fewer tokens/s than the
+ * lower end of the expected interval; reported once until it has recovered. Straggler: in 8 of the
  * last 10 measured steps the same rank was busy 1.4 times as long as the median rank (of two ranks:
  * as the other one); reported once for each rank until it has recovered.
  */

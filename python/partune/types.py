@@ -711,7 +711,7 @@ class Verify(_Verify, total=False):
     ratio: Optional[float]
     lo: Optional[float]
     hi: Optional[float]
-    promise: Optional[Dict[str, Any]]
+    prediction: Optional[Dict[str, Any]]
     verdict: Optional[str]
 
 

@@ -50,7 +50,7 @@ def as_json(target):
 
 def partune(text):
     value = json.loads(text)
-    assert {"model", "cluster", "workload", "layout", "checkpoint", "promised", "provenance"} <= set(value)
+    assert {"model", "cluster", "workload", "layout", "checkpoint", "expected", "provenance"} <= set(value)
 
 
 def toml(text):

@@ -200,7 +200,7 @@ steps_in() { # SECONDS DIFFERENCES
     python3 -c "import json
 from alternate import steps_needed
 e = json.load(open('exported.json'))
-step = e['workload']['global_batch'] * e['workload']['seq'] / e['promised']['tokens_per_s']
+step = e['workload']['global_batch'] * e['workload']['seq'] / e['expected']['tokens_per_s']
 print(max(int($1 / step), steps_needed($2, step)))"
 }
 fewest_differences() { awk '/: differences/ { if (n == "" || NF - 4 < n) n = NF - 4 } END { print n }' pair*.note; } # of a pair
@@ -250,10 +250,10 @@ verify() { # of campaign $search
     has "the export has the verdict" "$(cat verified.json)" "\"verified\": \"$verdict\""
     has "with the ratio" "$(cat verified.json)" '"ratio_to_baseline"'
     # The winner was picked for the fastest of its trials; its runs in the verification were picked by nothing.
-    has "and the promised throughput" "$(cat verified.json)" '"measured_in": "verification"'
+    has "and the expected throughput" "$(cat verified.json)" '"measured_in": "verification"'
     partune show "$search" --json >shown.json
     is "as in the campaign" "$(python3 -c "import json
-print(json.load(open('verified.json'))['promised'] == json.load(open('shown.json'))['verify']['promise'])")" True
+print(json.load(open('verified.json'))['expected'] == json.load(open('shown.json'))['verify']['prediction'])")" True
     has "and the software version" "$(cat verified.json)" '"fingerprint": "partune-train [0-9.]+ \('
     # Trials of a verification are the last four: winner, baseline, baseline, winner. Sums in another order differ in the
     # last bits, and training carries that on: the parity tests allow 1e-4 over ten steps.

@@ -27,7 +27,11 @@ static void make_old(const char *path, int version)
     sqlite3 *h;
 
     assert_int_equal(sqlite3_open(path, &h), SQLITE_OK);
-    if (sqlite3_exec(h, sql, NULL, NULL, &message) != SQLITE_OK)
+    if (sqlite3_exec(h, sql, NULL, NULL, &message) != SQLITE_OK ||
+        sqlite3_exec(h,
+                     "UPDATE campaign SET verify = '{\"state\":\"done\",\"promise\":"
+                     "{\"tokens_per_s\":5,\"lo\":4,\"hi\":6}}'",
+                     NULL, NULL, &message) != SQLITE_OK)
         fail_msg("%s", message);
     sqlite3_close(h);
 }
@@ -106,6 +110,8 @@ static void check_rows(struct db *db)
     assert_int_equal(db_count(db, "attempt"), 3);
     check_limits(c[0].spec);
     check_limits(c[0].resolved);
+    assert_string_equal(c[0].verify, "{\"state\":\"done\",\"prediction\":"
+                                     "{\"tokens_per_s\":5,\"lo\":4,\"hi\":6}}");
     assert_true(db_event_last(db) > 0);
     arena_done(&a);
 }

@@ -91,7 +91,7 @@ static void a_file_is_read_and_the_command_line_wins(void **state)
                    "{\"model\":\"tiny-llama\",\"layout\":{\"tp\":2,\"micro_batch\":2},\"workload\":"
                    "{\"global_batch\":8},"
                    "\"trial\":{\"min_steps\":7,\"ci\":0.1},\"train\":{\"lr\":0.01,\"seed\":9},"
-                   "\"promised\":{\"tokens_per_s\":100,\"lo\":90,\"hi\":110},\"run\":{\"device_"
+                   "\"expected\":{\"tokens_per_s\":100,\"lo\":90,\"hi\":110},\"run\":{\"device_"
                    "memory\":1048576},"
                    "\"provenance\":{\"anything\":[1,2]}}");
     AUTO_FREE char *line = mem_printf("--config '%s' --micro-batch 4 --ci 0.05 --seed 3", path);
@@ -103,7 +103,7 @@ static void a_file_is_read_and_the_command_line_wins(void **state)
     assert_int_equal(c->layout.dp, 2);
     assert_int_equal(c->layout.micro_batch, 4);
     assert_int_equal(c->trial.min_steps, 7);
-    assert_true(c->trial.ci == 0.05 && c->train.lr == 0.01 && c->promised.lo == 90);
+    assert_true(c->trial.ci == 0.05 && c->train.lr == 0.01 && c->expected.lo == 90);
     assert_int_equal(c->train.seed, 3);
     assert_int_equal(c->device_memory, 1 << 20);
     file_remove_tree(dir, NULL);
@@ -172,8 +172,8 @@ static void what_is_dumped_reads_back_to_the_same(void **state)
     static const char *const lines[] = {
         "--model tiny-moe --ep 2 --zero 1 --steps 7 --lr 0.1 --checkpoint /tmp/x "
         "--checkpoint-every 3 --resume",
-        "--model tiny-llama --trial --max-steps 50 --pp 2 --recompute full --promised 7 "
-        "--promised-lo 6",
+        "--model tiny-llama --trial --max-steps 50 --pp 2 --recompute full --expected 7 "
+        "--expected-lo 6",
         "--model tiny-llama --cluster local --tp 2 --sp 1",
     };
     AUTO_FREE char *dir = unit_folder("config");

@@ -21,7 +21,7 @@ static void begin(struct scene *s, int world)
     s->c.metrics = s->metrics = mem_printf("%s/m.jsonl", s->dir);
     s->c.prometheus = s->prometheus = mem_printf("%s/p.prom", s->dir);
     s->c.layout.world = world;
-    s->c.promised = (struct tr_interval){1000, 900, 1100};
+    s->c.expected = (struct tr_interval){1000, 900, 1100};
     snprintf(s->c.model.name, sizeof(s->c.model.name), "tiny");
     if (tr_events_open(&s->ev, s->events, NULL, &e) < 0 ||
         tr_watch_open(&s->w, &s->c, s->ev, &e) < 0)
@@ -76,7 +76,7 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-static void slower_than_promised_is_reported_once_until_it_recovers(void **state)
+static void slower_than_expected_is_reported_once_until_it_recovers(void **state)
 {
     struct scene s;
 
@@ -87,8 +87,8 @@ static void slower_than_promised_is_reported_once_until_it_recovers(void **state
     steps(&s, 40, 105, 50, 0); /* 952 */
     steps(&s, 40, 200, 50, 0);
     AUTO_FREE char *text = end(&s);
-    assert_int_equal(count(text, "slower-than-promised"), 2);
-    assert_non_null(strstr(text, "1000 were promised, at least 900"));
+    assert_int_equal(count(text, "slower-than-expected"), 2);
+    assert_non_null(strstr(text, "1000 were expected, at least 900"));
     done(&s);
 }
 
@@ -178,7 +178,7 @@ static void the_text_file_is_what_prometheus_reads(void **state)
     assert_non_null(strstr(text, "\npartune_train_validation_loss{model=\"tiny\"} 4.5\n"));
     assert_non_null(strstr(text, "\npartune_train_checkpoint_step{model=\"tiny\"} 3\n"));
     assert_non_null(
-        strstr(text, "\npartune_train_promised_low_tokens_per_second{model=\"tiny\"} 900\n"));
+        strstr(text, "\npartune_train_expected_low_tokens_per_second{model=\"tiny\"} 900\n"));
     assert_int_equal(count(text, "# TYPE"), count(text, "{model="));
     done(&s);
 }
@@ -218,7 +218,7 @@ static void a_full_disk_is_reported_once_and_the_run_continues(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slower_than_promised_is_reported_once_until_it_recovers),
+        cmocka_unit_test(slower_than_expected_is_reported_once_until_it_recovers),
         cmocka_unit_test(a_short_hiccup_is_no_reason_to_warn),
         cmocka_unit_test(a_straggler_is_named_once),
         cmocka_unit_test(alternating_ranks_are_no_stragglers),

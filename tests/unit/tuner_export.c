@@ -890,7 +890,7 @@ static void the_bundled_file_is_a_whole_run(void **state)
                         "k3v9qw2m-trial7");
     assert_true(json_is_true(json_object_get(json_object_get(v, "checkpoint"), "resume")));
     assert_true(json_integer_value(json_object_get(json_object_get(v, "checkpoint"), "every")) > 0);
-    assert_true(json_number_value(json_object_get(json_object_get(v, "promised"), "lo")) == 40700);
+    assert_true(json_number_value(json_object_get(json_object_get(v, "expected"), "lo")) == 40700);
 }
 
 /* An unverified winner says so, in every format. */

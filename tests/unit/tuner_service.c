@@ -298,8 +298,8 @@ static void verification_interleaves_runs_and_gives_an_interval(void **state)
                     json_number_value(json_object_get(v, "ratio")));
         assert_true(json_number_value(json_object_get(v, "ratio")) <=
                     json_number_value(json_object_get(v, "hi")));
-        assert_true(number_at(v, "promise", "lo") <= number_at(v, "promise", "tokens_per_s"));
-        assert_true(number_at(v, "promise", "tokens_per_s") <= number_at(v, "promise", "hi"));
+        assert_true(number_at(v, "prediction", "lo") <= number_at(v, "prediction", "tokens_per_s"));
+        assert_true(number_at(v, "prediction", "tokens_per_s") <= number_at(v, "prediction", "hi"));
         t = fixture_trial(&f, id, 6);
         assert_string_equal(text_at(t, "kind"), "verify");
         json_decref(t);

@@ -247,7 +247,7 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
         in->ratio = number_at(verify, "ratio");
         in->ratio_lo = number_at(verify, "lo");
         in->ratio_hi = number_at(verify, "hi");
-        set_prediction(in, json_object_get(verify, "promise"));
+        set_prediction(in, json_object_get(verify, "prediction"));
     }
     if (tn_trial_get(&trial, tn_api_svc(rq), id, number, NULL) == 0)
         ended = json_string_value(json_object_get(trial, "ended"));

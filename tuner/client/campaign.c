@@ -165,11 +165,11 @@ static void print_verdict(const json_t *verdict)
             cl_number(verify, "pairs"));
     else
         printf("%-10s %s%s\n", "verify", cl_simulated_word(verify), cl_string(verify, "state"));
-    if (isfinite(cl_number(verify, "promise.tokens_per_s")))
-        printf("%-10s %s %stokens/s of the winner's next run, 95 %% interval %s to %s\n", "promise",
-               cl_rate(mean, cl_number(verify, "promise.tokens_per_s")), cl_simulated_word(verify),
-               cl_rate(lo, cl_number(verify, "promise.lo")),
-               cl_rate(hi, cl_number(verify, "promise.hi")));
+    if (isfinite(cl_number(verify, "prediction.tokens_per_s")))
+        printf("%-10s %s %stokens/s of the winner's next run, 95 %% interval %s to %s\n",
+               "expected", cl_rate(mean, cl_number(verify, "prediction.tokens_per_s")),
+               cl_simulated_word(verify), cl_rate(lo, cl_number(verify, "prediction.lo")),
+               cl_rate(hi, cl_number(verify, "prediction.hi")));
 }
 
 int cl_show(struct cl *client)

@@ -39,7 +39,7 @@ static json_t *job_of(const json_t *spec)
 
 static int write_pin(struct cl *client, const json_t *campaign, const json_t *trial)
 {
-    const json_t *interval = json_object_get(json_object_get(campaign, "verify"), "promise");
+    const json_t *interval = json_object_get(json_object_get(campaign, "verify"), "prediction");
     AUTO_JSON *pin = json_pack(
         "{s:i, s:s, s:O, s:O, s:O, s:b, s:s, s:O, s:O, s:o}", "pin", 1, "text",
         cl_string(trial, "text"), "tokens_per_s", json_object_get(interval, "tokens_per_s"), "lo",

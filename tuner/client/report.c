@@ -189,11 +189,11 @@ static void verification(const struct report *report)
             cl_number(verify, "lo"), cl_number(verify, "hi"));
     text(report, cl_string(verify, "verdict"));
     fputs("</b>.</p>\n", report->out);
-    if (isfinite(cl_number(verify, "promise.tokens_per_s")))
+    if (isfinite(cl_number(verify, "prediction.tokens_per_s")))
         fprintf(report->out, "<p>Expected of the next run: %s %s, 95 %% interval %s to %s.</p>\n",
-                cl_rate(mean, cl_number(verify, "promise.tokens_per_s")), report->unit,
-                cl_rate(lo, cl_number(verify, "promise.lo")),
-                cl_rate(hi, cl_number(verify, "promise.hi")));
+                cl_rate(mean, cl_number(verify, "prediction.tokens_per_s")), report->unit,
+                cl_rate(lo, cl_number(verify, "prediction.lo")),
+                cl_rate(hi, cl_number(verify, "prediction.hi")));
 }
 
 /* ---- charts -------------------------------------------------------------- */

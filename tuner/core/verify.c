@@ -100,7 +100,7 @@ static char *record(const struct tn_verify *verify, const char *state, const str
     json_object_set_new(r, "ratio", tn_number(mean));
     json_object_set_new(r, "lo", tn_number(lo));
     json_object_set_new(r, "hi", tn_number(hi));
-    json_object_set_new(r, "promise", prediction(pairs));
+    json_object_set_new(r, "prediction", prediction(pairs));
     json_object_set_new(
         r, "verdict",
         strcmp(state, "done") || n == 0

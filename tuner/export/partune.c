@@ -1,7 +1,7 @@
 /*
  * The bundled trainer: the file that `partune-train --config` reads. Everything that we can say, it
  * can read. The file is a whole production run: where the data are, a folder of checkpoints named
- * after the trial, from which a second start resumes, and the throughput that was promised.
+ * after the trial, from which a second start resumes, and the throughput that is expected.
  */
 #include "tuner/export/internal.h"
 
@@ -56,7 +56,7 @@ static void write_config(struct str *out, const struct tn_export_in *in,
     if (in->data)
         json_object_set_new(v, "run", json_pack("{s:s}", "data", in->data));
     if (isfinite(in->tokens_per_s) && isfinite(in->lo) && isfinite(in->hi))
-        json_object_set_new(v, "promised",
+        json_object_set_new(v, "expected",
                             json_pack("{s:f, s:f, s:f}", "tokens_per_s", in->tokens_per_s, "lo",
                                       in->lo, "hi", in->hi));
     provenance = tn_export_provenance(in, lost);
