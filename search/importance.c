@@ -10,6 +10,10 @@
  * layouts are group means, so v(S) is exact for the layouts used; orders are sampled from a fixed
  * stream, each with its reverse. At most SAMPLE layouts are used, the most likely best ones being
  * as welcome as the others.
+ *
+ * The same orders give each layout x a Shapley value for each key, what E[f | x_S] changes by when
+ * the key is known; the values of a layout add up to f(x) less the mean of all. Their mean over the
+ * layouts with one value of a key says in which direction that value works.
  */
 #include <math.h>
 
@@ -59,7 +63,13 @@ void se_map_done(struct se_map *map)
     free(map->p_fits);
 }
 
-/* ---- Shapley shares ------------------------------------------------------ */
+/* ---- Shapley values ------------------------------------------------------ */
+
+/* Of the layouts that have one value of a key. */
+struct effect {
+    double sum; /* of their Shapley values, over all orders */
+    uint32_t n;
+};
 
 struct sample {
     const struct se_table *t;
@@ -71,6 +81,8 @@ struct sample {
     uint64_t *tag;
     double *sum;
     uint32_t *size;
+    double *known;                          /* (n): mean of its group so far */
+    struct effect (*effect)[SE_MAX_LEVELS]; /* (SE_MAX_DIMS) */
     double mean;
 };
 
@@ -109,15 +121,31 @@ static double split(struct sample *sample, int dim)
     return v / (double)sample->n;
 }
 
+/* After a split by DIM: what knowing it added to each layout. */
+static void add_effects(struct sample *sample, int dim)
+{
+    for (size_t i = 0; i < sample->n; i++) {
+        struct effect *e = &sample->effect[dim][se_table_row(sample->t, sample->index[i])[dim]];
+        double mean = sample->sum[sample->group[i]] / sample->size[sample->group[i]];
+
+        e->sum += mean - sample->known[i];
+        e->n++;
+        sample->known[i] = mean;
+    }
+}
+
 static void run_order(struct sample *sample, const int *order, int nd, bool reverse, double *share)
 {
     double before = 0.0;
 
     memset(sample->group, 0, sample->n * sizeof(*sample->group));
+    for (size_t i = 0; i < sample->n; i++)
+        sample->known[i] = sample->mean;
     for (int k = 0; k < nd; k++) {
         int d = order[reverse ? nd - 1 - k : k];
         double v = split(sample, d);
 
+        add_effects(sample, d);
         share[d] += v - before;
         before = v;
     }
@@ -157,6 +185,8 @@ static void sample_init(struct sample *sample, const struct se_search *search)
     sample->size = mem_alloc(SAMPLE * sizeof(*sample->size));
     sample->slot = mem_alloc(HASH * sizeof(*sample->slot));
     sample->tag = mem_alloc(HASH * sizeof(*sample->tag));
+    sample->known = mem_alloc(SAMPLE * sizeof(*sample->known));
+    sample->effect = mem_alloc(SE_MAX_DIMS * sizeof(*sample->effect));
     se_map_init(&map, search);
     choose(sample, search, &map);
     se_map_done(&map);
@@ -171,15 +201,35 @@ static void sample_done(struct sample *sample)
     free(sample->size);
     free(sample->slot);
     free(sample->tag);
+    free(sample->known);
+    free(sample->effect);
 }
 
-json_t *se_importance_json(const struct se_search *search)
+/* [{"value", "ratio"}] of the values of dimension DIM that the sample has, in their order. */
+static json_t *effects_of(const struct sample *sample, int dim)
+{
+    const struct se_dim *d = &sample->t->dim[dim];
+    json_t *list = json_array();
+
+    for (int v = 0; v < d->nlevels; v++) {
+        const struct effect *e = &sample->effect[dim][v];
+
+        if (e->n > 0)
+            json_array_append_new(
+                list, json_pack("{s:o, s:f}", "value",
+                                pl_layout_value_json(&pl_layout_keys[d->key], d->value[v]), "ratio",
+                                exp(e->sum / e->n)));
+    }
+    return list;
+}
+
+void se_importance_json(json_t **ret_shares, json_t **ret_effects, const struct se_search *search)
 {
     struct sample s;
     struct rng r;
     int order[SE_MAX_DIMS], nd = search->table->nactive;
     double share[SE_MAX_DIMS] = {0}, all = 0.0;
-    json_t *out = json_object();
+    json_t *shares = json_object(), *effects = json_object();
 
     sample_init(&s, search);
     rng_seed(&r, 7);
@@ -197,9 +247,13 @@ json_t *se_importance_json(const struct se_search *search)
     }
     for (int d = 0; d < nd; d++)
         all += fmax(share[d], 0.0);
-    for (int d = 0; d < nd; d++)
-        json_object_set_new(out, search->table->dim[d].name,
-                            json_real(all > 0.0 ? fmax(share[d], 0.0) / all : 0.0));
+    for (int d = 0; d < nd; d++) {
+        const char *name = search->table->dim[d].name;
+
+        json_object_set_new(shares, name, json_real(all > 0.0 ? fmax(share[d], 0.0) / all : 0.0));
+        json_object_set_new(effects, name, effects_of(&s, d));
+    }
     sample_done(&s);
-    return out;
+    *ret_shares = shares;
+    *ret_effects = effects;
 }

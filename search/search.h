@@ -264,8 +264,10 @@ int se_next_run(struct se_predicted *ret, const struct se_search *search,
 size_t se_legal(const struct se_search *search); /* layouts in the search */
 int se_settled(const struct se_search *search);  /* trials told, without discards */
 /* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts
- * that fit. */
-json_t *se_importance_json(const struct se_search *search);
+ * that fit; and {"tp": [{"value", "ratio"}, ...], ...}: by what factor layouts with a value are
+ * faster than the geometric mean of all because of it, by the same Shapley values. In the unit of
+ * the objective. New references. */
+void se_importance_json(json_t **ret_shares, json_t **ret_effects, const struct se_search *search);
 /* [{"id", "layout", "tokens_per_s", "memory_bytes"}]: the measured layouts on the Pareto front. */
 json_t *se_pareto_json(const struct se_search *search);
 /* Best predicted layout for each pair of values of keys X_KEY and Y_KEY:

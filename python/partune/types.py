@@ -274,6 +274,7 @@ class ImportRequest(TypedDict):
 class Importance(TypedDict):
     simulated: bool
     shares: Dict[str, float]
+    effects: Dict[str, List[Dict[str, Any]]]
 
 
 class Inferred(TypedDict):

@@ -101,9 +101,15 @@ def shares():
     answer = json.loads(ask(f"/v1/campaigns/{campaign}/importance"))
     each = answer.get("shares", {})
     keys = json.loads(ask("/openapi.json"))["components"]["schemas"]["Layout"]["properties"]
-    good = set(answer) == {"simulated", "shares"} and answer["simulated"] is True
+    good = set(answer) == {"simulated", "shares", "effects"} and answer["simulated"] is True
     good = good and set(each) <= set(keys) and abs(sum(each.values()) - 1) < 1e-6
     print("ok" if good else "not ok", "importance has its shares apart from the mark")
+    effects = answer["effects"]
+    good = set(effects) == set(each) and all(
+        min(e["ratio"] for e in values) <= 1 + 1e-9 and max(e["ratio"] for e in values) >= 1 - 1e-9
+        for values in effects.values()
+    )
+    print("ok" if good else "not ok", "and the direction of each key's values, about 1")
 
 
 def events():

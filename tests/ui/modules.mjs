@@ -215,6 +215,18 @@ test("what smaller trials say is no measurement: a series and columns of its own
     assert.ok(!without.series.some(({ name }) => name === "inferred"));
 });
 
+test("importance names the fastest and the slowest value of each key", () => {
+    const tp = [1, 2, 4].map((value, i) => ({ value, ratio: [1.1, 1.25, 0.7][i] }));
+    const { columns, rows } = space.importance.table({
+        shares: { pp: 0.1, tp: 0.9 },
+        effects: { tp, pp: [] },
+    });
+    assert.deepEqual(columns, ["dimension", "share, %", "fastest", "slowest"]);
+    assert.deepEqual(rows[0], ["tp", 90, "2 (+25 %)", "4 (−30 %)"]);
+    assert.deepEqual(rows[1].slice(2), [null, null]);
+    assert.deepEqual(space.importance.table({ shares: { tp: 1 } }).rows, [["tp", 100, null, null]]);
+});
+
 test("ranks fall into Megatron's groups, dense and expert", () => {
     const layout = { world: 16, tp: 2, cp: 1, pp: 2, dp: 4, ep: 4, etp: 1, edp: 2 };
     const members = (axis, group) =>

@@ -443,10 +443,11 @@ static void a_concurrent_refit_is_adopted(void **state)
 static void importance_adds_up_and_finds_the_key_that_matters(void **state)
 {
     struct se_search *s = small_search(", 'search': {'method': 'random', 'prior': 'none'}");
-    json_t *shares, *v;
+    json_t *shares, *effects, *v;
     const char *key;
     struct se_trial t;
-    double sum = 0.0, tp = 0.0, top = 0.0;
+    double sum = 0.0, tp = 0.0, top = 0.0, before = INFINITY;
+    size_t at;
 
     (void)state;
     for (int i = 0; i < 40; i++) {
@@ -457,7 +458,7 @@ static void importance_adds_up_and_finds_the_key_that_matters(void **state)
 
         assert_int_equal(se_tell(s, t.id, &o, &e), 0);
     }
-    shares = se_importance_json(s);
+    se_importance_json(&shares, &effects, s);
     json_object_foreach(shares, key, v) {
         sum += json_real_value(v);
         top = fmax(top, json_real_value(v));
@@ -466,7 +467,19 @@ static void importance_adds_up_and_finds_the_key_that_matters(void **state)
     }
     assert_float_equal(sum, 1.0, 1e-9);
     assert_true(tp == top && tp > 0.3);
+    /* The direction: each doubling of tp is slower, its extremes by far on either side of 1. */
+    assert_int_equal(json_array_size(json_object_get(effects, "tp")), 4);
+    json_array_foreach(json_object_get(effects, "tp"), at, v) {
+        double ratio = json_real_value(json_object_get(v, "ratio"));
+
+        assert_int_equal(json_integer_value(json_object_get(v, "value")), 1 << at);
+        assert_true(ratio < before);
+        assert_true(at > 0 || ratio > 1.3);
+        before = ratio;
+    }
+    assert_true(before < 0.8);
     json_decref(shares);
+    json_decref(effects);
     se_search_free(s);
 }
 

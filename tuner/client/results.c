@@ -212,11 +212,28 @@ int cl_predictions(struct cl *client)
     return CL_OK;
 }
 
+/* "2 (+12 %)": of the values of a key the one that makes faster, or slower, than all others. */
+static void add_effect(struct cl_table *table, int column, const json_t *effects, bool fastest)
+{
+    const json_t *value, *pick = NULL;
+    char text[64];
+    size_t i;
+
+    json_array_foreach(effects, i, value)
+        if (!pick || (cl_number(value, "ratio") > cl_number(pick, "ratio")) == fastest)
+            pick = value;
+    if (pick)
+        cl_table_add(table, column, "%s (%+.0f %%)", cl_text(text, pick, "value"),
+                     100 * (cl_number(pick, "ratio") - 1));
+}
+
 int cl_importance(struct cl *client)
 {
     static const struct cl_column columns[] = {{.title = "key"},
-                                               {.title = "share", .align = CL_RIGHT}};
-    struct cl_table t = {.column = columns, .ncolumns = 2};
+                                               {.title = "share", .align = CL_RIGHT},
+                                               {.title = "fastest"},
+                                               {.title = "slowest", .drop = 1}};
+    struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     AUTO_JSON *v = NULL;
     const char *key;
     json_t *x;
@@ -231,11 +248,15 @@ int cl_importance(struct cl *client)
     json_object_foreach(json_object_get(v, "shares"), key, x) {
         cl_table_add(&t, 0, "%s", key);
         cl_table_add(&t, 1, "%.1f %%", 100 * json_number_value(x));
+        add_effect(&t, 2, json_object_get(json_object_get(v, "effects"), key), true);
+        add_effect(&t, 3, json_object_get(json_object_get(v, "effects"), key), false);
     }
-    if (t.rows)
+    if (t.rows) {
         cl_table_print(client, &t, stdout);
-    else
+        puts("values: against the mean layout");
+    } else {
         puts("too few trials have succeeded so far");
+    }
     if (*cl_simulated_word(v))
         puts("of simulated trials");
     cl_table_done(&t);

@@ -225,16 +225,14 @@ int tn_importance(json_t **ret, struct tn_service *svc, const char *id, const at
                   struct err *error)
 {
     struct tn_engine *en = NULL;
-    json_t *shares;
+    json_t *shares, *effects;
     int r = rebuild(&en, svc, id, unwanted, error);
 
     if (r < 0)
         return r;
-    shares = se_importance_json(en->search);
+    se_importance_json(&shares, &effects, en->search);
     tn_engine_unref(en);
-    if (!shares)
-        return err_set(error, -ENOENT, "no trial has succeeded yet");
-    *ret = json_pack("{s:o}", "shares", shares);
+    *ret = json_pack("{s:o, s:o}", "shares", shares, "effects", effects);
     return 0;
 }
 

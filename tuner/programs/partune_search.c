@@ -169,9 +169,13 @@ static int do_best(json_t **ret, struct se_search *search, const json_t *request
 static int do_importance(json_t **ret, struct se_search *search, const json_t *request,
                          struct err *error)
 {
+    json_t *shares, *effects;
+
     (void)request;
     (void)error;
-    *ret = named("importance", se_importance_json(search));
+    se_importance_json(&shares, &effects, search);
+    json_decref(effects);
+    *ret = named("importance", shares);
     return 0;
 }
 

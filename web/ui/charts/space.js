@@ -166,12 +166,22 @@ export const parallel = {
     }),
 };
 
+/** "2 (+12 %)": of EFFECTS, the values of a key, the fastest, or the slowest. */
+function effectText(effects, fastest) {
+    if (!effects?.length) return null;
+    const order = [...effects].sort((a, b) => b.ratio - a.ratio);
+    const { value, ratio } = order.at(fastest ? 0 : -1);
+    return `${value} (${ratio >= 1 ? "+" : "−"}${percent(Math.abs(ratio - 1), 0)})`;
+}
+
 export const importance = {
     title: "Parameter importance",
-    note: "Share of the variance in throughput that the surrogate attributes to each dimension.",
+    note:
+        "Share of the variance in throughput that the surrogate attributes to each dimension. Pointed at, or in the " +
+        "table: the value that makes layouts fastest, and slowest, against the mean.",
     name: "importance",
     none: "Available once the search has fitted its first surrogate.",
-    option({ shares }, palette, width) {
+    option({ shares, effects }, palette, width) {
         const rows = Object.entries(shares ?? {})
             .filter(([, v]) => v > 0)
             .sort((a, b) => a[1] - b[1]);
@@ -200,6 +210,8 @@ export const importance = {
                 formatter: (point) =>
                     tip(point.name, [
                         ["Share", percent(point.value / 100)],
+                        ["Fastest", effectText(effects?.[point.name], true) ?? "–"],
+                        ["Slowest", effectText(effects?.[point.name], false) ?? "–"],
                         ["", LAYOUT_KEYS[point.name] ?? ""],
                     ]),
             }),
@@ -222,11 +234,16 @@ export const importance = {
         const top = Object.entries(shares ?? {}).sort((a, b) => b[1] - a[1])[0];
         return top ? `${top[0]} explains most: ${percent(top[1], 0)}.` : "";
     },
-    table: ({ shares }) => ({
-        columns: ["dimension", "share, %"],
+    table: ({ shares, effects }) => ({
+        columns: ["dimension", "share, %", "fastest", "slowest"],
         rows: Object.entries(shares ?? {})
             .sort((a, b) => b[1] - a[1])
-            .map(([k, v]) => [k, 100 * v]),
+            .map(([key, share]) => [
+                key,
+                100 * share,
+                effectText(effects?.[key], true),
+                effectText(effects?.[key], false),
+            ]),
     }),
 };
 

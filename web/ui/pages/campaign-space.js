@@ -261,7 +261,7 @@ export const spaceTab = {
             const path = campaignPath(id, "/importance");
             const answer = await get(path, null, ctx.signal).catch(() => null);
             shares = answer?.shares ?? null;
-            weights.set({ shares });
+            weights.set({ shares, effects: answer?.effects ?? null });
         }
 
         const refit = atMostEvery(REFIT_MS, () => {
