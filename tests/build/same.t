@@ -35,6 +35,10 @@ umask 022
 ok "is the same archive, byte for byte" cmp "one/$release.tar.xz" "$inside/$release.tar.xz"
 is "its entries belong to nobody" "$(tar -tvf "one/$release.tar.xz" --numeric-owner | awk '{ print $2 }' | sort -u)" 0/0
 is "and have one time" "$(tar -tvf "one/$release.tar.xz" --full-time | awk '{ print $4, $5 }' | sort -u | wc -l)" 1
+mkdir none && printf '#!/bin/sh\nexit 128\n' >none/git && chmod +x none/git # not installed, or it takes the clone for a stranger's
+ok "make dist in a clone without git" there one env PATH="$run/none:$PATH" make dist
+is "has the time of the change log" "$(TZ=UTC tar -tvf "one/$release.tar.xz" | awk '{ print $4, $5 }' | sort -u)" \
+    "$(TZ=UTC date -r "$PT_SRC/CHANGELOG.md" '+%Y-%m-%d %H:%M')"
 ok "make dist at a time of SOURCE_DATE_EPOCH" there "$inside" env TZ=UTC SOURCE_DATE_EPOCH=86400 make dist
 is "has that time" "$(TZ=UTC tar -tvf "$inside/$release.tar.xz" | awk '{ print $4, $5 }' | sort -u)" "1970-01-02 00:00"
 
