@@ -13,8 +13,8 @@
 
 enum {
     KEPT = 1 << 14,
-    LOOKS = 64,  /* between two questions to the patience */
-    DEGREES = 8, /* keys of the walk up to etp: whether a later one means something follows from
+    LOOKS = 1024, /* between two questions to the patience, and at least */
+    DEGREES = 8,  /* keys of the walk up to etp: whether a later one means something follows from
                     them and zero */
 };
 

@@ -91,7 +91,7 @@ struct pl_exclusion {
  * many rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that
  * means nothing with another would repeat). Exact up to 16,384 candidates, above that the counts
  * are scaled from an even sample of so many. If PATIENCE (may be NULL) ends it early, both are of
- * the first part of the product, and *RET_WHOLE is false.
+ * the first part of the product, the sample is of 1,024 at least, and *RET_WHOLE is false.
  */
 size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
                          bool *ret_whole, const struct pl_space *space,
