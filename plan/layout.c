@@ -44,19 +44,6 @@ const char *const pl_layout_key_names[] = {
 
 _Static_assert(sizeof(struct pl_layout) == PL_LAYOUT_KEYS * sizeof(int), "fields are ints");
 
-int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key)
-{
-    int value;
-
-    memcpy(&value, (const char *)layout + key->offset, sizeof(value));
-    return value;
-}
-
-void pl_layout_set(struct pl_layout *layout, const struct pl_layout_key *key, int value)
-{
-    memcpy((char *)layout + key->offset, &value, sizeof(value));
-}
-
 const struct pl_layout_key *pl_layout_key_find(const char *name)
 {
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/err.h"
 
@@ -74,8 +75,20 @@ struct pl_layout_key {
 extern const struct pl_layout_key pl_layout_keys[]; /* PL_LAYOUT_KEYS rows, then a NULL name */
 extern const char *const pl_layout_key_names[];     /* of the rows, then NULL */
 
-int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key);
-void pl_layout_set(struct pl_layout *layout, const struct pl_layout_key *key, int value);
+static inline int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key)
+{
+    int value;
+
+    memcpy(&value, (const char *)layout + key->offset, sizeof(value));
+    return value;
+}
+
+static inline void pl_layout_set(struct pl_layout *layout, const struct pl_layout_key *key,
+                                 int value)
+{
+    memcpy((char *)layout + key->offset, &value, sizeof(value));
+}
+
 const struct pl_layout_key *pl_layout_key_find(const char *name);
 
 /* Can TRAINER run VALUE of KEY in some layout? */

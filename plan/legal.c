@@ -438,10 +438,12 @@ bool pl_layout_check(struct pl_verdict *ret, const struct pl_problem *problem,
 bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layout *layout,
                           bool stem)
 {
-    struct pl_check k = {.problem = problem, .layout = layout};
+    struct pl_check k = {.problem = problem, .layout = layout, .model_known = true};
 
     for (size_t i = 0; i < ARRAY_LEN(rules) && !k.broken; i++)
         if (rules[i].stem == stem)
             rules[i].run(&k);
+    if (stem && !k.broken)
+        pl_trainer_trains(&k);
     return !k.broken;
 }

@@ -10,6 +10,7 @@ struct pl_check {
     const struct pl_layout *layout;
     struct pl_verdict *verdict; /* NULL: only the answer matters */
     const char *rule;
+    bool model_known; /* the trainer can train the model: known already */
     bool broken;
 };
 
@@ -20,6 +21,9 @@ void pl_breaks(struct pl_check *check, const char *key, const char *fmt, ...)
 /* The rule trainer-supports: model features, then layout keys, each by its own name and the
  * trainer's. */
 void pl_trainer_supports(struct pl_check *check);
+
+/* Of it the model's features alone, which are alike in all layouts. */
+void pl_trainer_trains(struct pl_check *check);
 
 /* Has the problem's model what its trainer cannot train in any layout? Then BUF gets the sentence
  * that says so, with all that it is; a short BUF loses its end. */

@@ -22,7 +22,7 @@
 
 #include "base/base.h"
 
-unsigned pl_recompute_modules(const struct pl_layout *layout)
+static unsigned named_modules(const struct pl_layout *layout)
 {
     const struct {
         int named;
@@ -38,12 +38,15 @@ unsigned pl_recompute_modules(const struct pl_layout *layout)
     };
     unsigned ret = 0;
 
-    if (layout->recompute != PL_RECOMPUTE_SELECTIVE)
-        return 0;
     for (size_t i = 0; i < ARRAY_LEN(modules); i++)
         if (modules[i].named)
             ret |= modules[i].module;
     return ret;
+}
+
+unsigned pl_recompute_modules(const struct pl_layout *layout)
+{
+    return layout->recompute == PL_RECOMPUTE_SELECTIVE ? named_modules(layout) : 0;
 }
 
 int pl_recomputed_layers(const struct pl_layout *layout, int layers)
@@ -107,9 +110,8 @@ bool pl_recompute_applies(const struct pl_layout *layout, const struct pl_model 
     }
 }
 
-void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *model)
+static void modules_canonical(struct pl_layout *layout, const struct pl_model *model)
 {
-    full_canonical(layout, model);
     layout->recompute_mlp *= pl_recompute_applies(layout, model, PL_KEY_RE_MLP);
     layout->recompute_moe *= pl_recompute_applies(layout, model, PL_KEY_RE_MOE);
     layout->recompute_moe_act *= pl_recompute_applies(layout, model, PL_KEY_RE_MOE_ACT);
@@ -117,6 +119,13 @@ void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *mod
     layout->recompute_layernorm *= pl_recompute_applies(layout, model, PL_KEY_RE_NORM);
     layout->recompute_mla_up_proj *= pl_recompute_applies(layout, model, PL_KEY_RE_MLA);
     layout->recompute_core_attn *= pl_recompute_applies(layout, model, PL_KEY_RE_CORE);
+}
+
+void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *model)
+{
+    full_canonical(layout, model);
+    if (named_modules(layout))
+        modules_canonical(layout, model);
 }
 
 void pl_dropped_of(struct pl_dropped *ret, const struct pl_model *model,

@@ -56,7 +56,8 @@ bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *prob
 int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right);
 
 /* Does LAYOUT, whose values are in range and whose derived keys are set, break none of the rules
- * that read stems only (STEM), or none of the others? */
+ * that read stems only, and has the model what the trainer cannot train (STEM), or none of the
+ * others? */
 bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layout *layout,
                           bool stem);
 

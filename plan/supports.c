@@ -501,7 +501,7 @@ static size_t needs(struct need ret[MAX_NEEDS], const struct pl_problem *problem
            (trainer->by == PL_BY_TORCHTITAN ? torchtitan_needs(ret + ARRAY_LEN(need), model) : 0);
 }
 
-static void of_the_model(struct pl_check *check)
+void pl_trainer_trains(struct pl_check *check)
 {
     const struct pl_trainer *trainer = check->problem->trainer;
     struct need need[MAX_NEEDS];
@@ -551,7 +551,7 @@ static void of_the_layout(struct pl_check *check)
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
         int value = pl_layout_get(layout, &pl_layout_keys[key]);
 
-        if (pl_trainer_takes(trainer, key, value))
+        if (value == pl_layout_keys[key].standard || pl_trainer_takes(trainer, key, value))
             continue;
         if (key == PL_KEY_ZERO && value < trainer->min_zero)
             pl_breaks(check, "zero", "trainer %s does not support zero 1: it shards gradients too",
@@ -569,7 +569,8 @@ void pl_trainer_supports(struct pl_check *check)
 {
     const struct pl_trainer *trainer = check->problem->trainer;
 
-    of_the_model(check);
+    if (!check->model_known)
+        pl_trainer_trains(check);
     of_the_layout(check);
     by_itself(check);
     if (trainer->limits)
