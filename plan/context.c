@@ -106,16 +106,16 @@ void pl_add_context(struct pl_layer_time *layer, double core, const struct pl_op
 
 double pl_context_bytes(const struct pl_problem *problem, const struct pl_layout *layout)
 {
-    struct parts parts = parts_of(problem->model, layout);
     double tokens = (double)problem->workload->seq / layout->cp * layout->micro_batch;
-    double exchanged = parts.query + parts.kv + 2 * parts.output;
     double elements = 0;
+    struct parts parts;
 
     if (layout->cp == 1)
         return 0;
+    parts = parts_of(problem->model, layout);
     if (layout->cp_comm == PL_CP_ALL_GATHER)
         elements = 2 * parts.kv * layout->cp;
     else if (layout->cp_comm != PL_CP_P2P)
-        elements = exchanged;
+        elements = parts.query + parts.kv + 2 * parts.output;
     return tokens * elements * (layout->precision == PL_FP32 ? 4 : 2);
 }

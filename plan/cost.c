@@ -39,12 +39,12 @@ struct shape_time {
     struct pl_rates rates;
     struct pl_layer_time dense, moe;
     struct pl_ends_time ends;
+    struct pl_layer_params params[2];
 };
 
 struct stage {
     double fwd, bwd, weight, re, tp, cp, ep; /* of one micro-batch; weight is part of bwd */
     double total;
-    double dense_params, expert_params;
     int layers;
 };
 
@@ -170,6 +170,7 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
     if (ctx->any_moe)
         pl_layer_time_of(&s->moe, &ctx->op, layout, true);
     pl_ends_time_of(&s->ends, &ctx->op, layout);
+    pl_layer_params_of(s->params, ctx->op.problem.model, layout);
     return s;
 }
 
@@ -246,6 +247,7 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
         pl_stages_equal(layout, ctx->op.problem.model->layers) && !(ctx->any_moe && ctx->any_dense);
     double total = 0, split = 0;
 
+    *pipeline = (struct pipeline){0};
     for (int s = 0; s < layout->pp; s++) {
         struct stage one;
         int times = 1;
@@ -296,10 +298,15 @@ static void sync_of(struct sync *ret, const struct pl_op_ctx *op, const struct p
         expert = layout->edp > copies ? layout->edp / copies : 1;
 
     *ret = (struct sync){.dense_bytes = held->dense, .expert_bytes = held->expert};
+    ret->expert.size = ret->dense_copies.size = ret->expert_copies.size = 1;
     pl_group_of(&ret->dense, op, dense, layout->tp);
-    pl_group_of(&ret->expert, op, expert, layout->etp * layout->ep);
+    if (held->expert > 0)
+        pl_group_of(&ret->expert, op, expert, layout->etp * layout->ep);
+    if (copies == 1)
+        return;
     pl_group_of(&ret->dense_copies, op, copies, layout->tp * dense);
-    pl_group_of(&ret->expert_copies, op, copies, layout->etp * layout->ep * expert);
+    if (held->expert > 0)
+        pl_group_of(&ret->expert_copies, op, copies, layout->etp * layout->ep * expert);
 }
 
 /* Gradients of a rank's shard meet those of the other copies. */
@@ -558,6 +565,7 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
 {
     struct body *b = &ctx->body[(layout->recompute * 2 + layout->overlap_moe_a2a) * PL_PRECISIONS +
                                 layout->precision];
+    const struct pl_model *model = ctx->op.problem.model;
     const struct shape_time *y;
     struct pl_layout key = *layout;
 
@@ -568,10 +576,13 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
         return b;
     }
     y = shape_of(ctx, layout);
-    *b = (struct body){
-        .full = true, .key = key, .rates = ctx->op.rates, .message_s = message_s(&ctx->op, layout)};
+    b->full = true;
+    b->key = key;
+    b->rates = ctx->op.rates;
+    b->message_s = message_s(&ctx->op, layout);
     pipeline_of(&b->pipeline, ctx, y, layout);
-    pl_held_params(&b->held, ctx->op.problem.model, layout, b->pipeline.slow_stage);
+    pl_held_params(&b->held, model, layout, b->pipeline.slow_stage,
+                   pl_stage_count(model, layout, b->pipeline.slow_stage), y->params);
     return b;
 }
 
@@ -624,38 +635,6 @@ json_t *pl_cost_json(const struct pl_cost *cost)
     for (int i = 0; i < PL_COST_CLASSES; i++)
         json_object_set_new(v, pl_cost_class_names[i], json_real(cost->seconds[i]));
     return v;
-}
-
-/* Share of the peak of LAYOUT's devices that FLOPS a token at TOKENS_PER_S are; negative:
- * unknown. */
-static double share_of_peak(const struct pl_cluster *cluster, const struct pl_layout *layout,
-                            double flops, double tokens_per_s)
-{
-    double peak = pl_device_peak(&cluster->device, layout->precision);
-
-    if (peak <= 0 || layout->world <= 0)
-        return -1;
-    return flops * tokens_per_s / (peak * 1e12 * layout->world);
-}
-
-double pl_mfu(const struct pl_problem *problem, const struct pl_layout *layout, double tokens_per_s)
-{
-    double flops = pl_model_flops_per_token(problem->model, problem->workload->seq);
-
-    return share_of_peak(problem->cluster, layout, flops, tokens_per_s);
-}
-
-double pl_peak_share(const struct pl_problem *problem, const struct pl_layout *layout,
-                     double tokens_per_s)
-{
-    const struct pl_model *model = problem->model;
-    int seq = problem->workload->seq;
-    /* Scores and their product with the values: 2 x 2 seq heads head_dim a token forward, three
-     * times that with the backward pass; half of it is masked. */
-    double masked = 3 * 2.0 * seq * model->heads * model->head_dim * model->layers;
-
-    return share_of_peak(problem->cluster, layout, pl_model_flops_per_token(model, seq) - masked,
-                         tokens_per_s);
 }
 
 /* ---- the same pipeline, event by event ----------------------------------- */

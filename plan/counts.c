@@ -1,4 +1,7 @@
-/* Parameters and FLOPs of a model. */
+/* Parameters and FLOPs of a model, and what share of its devices' peak a layout makes of them. */
+#include "plan/cost.h"
+#include "plan/plan.h"
+#include "plan/precision.h"
 #include "plan/shape.h"
 
 #include "base/base.h"
@@ -157,4 +160,36 @@ double pl_model_hardware_flops_per_token(const struct pl_model *model, int seq)
     double flops = pl_model_flops_per_token(model, seq);
 
     return flops + (flops / 3 - (1 + model->mtp) * head_flops(model));
+}
+
+/* Share of the peak of LAYOUT's devices that FLOPS a token at TOKENS_PER_S are; negative:
+ * unknown. */
+static double share_of_peak(const struct pl_cluster *cluster, const struct pl_layout *layout,
+                            double flops, double tokens_per_s)
+{
+    double peak = pl_device_peak(&cluster->device, layout->precision);
+
+    if (peak <= 0 || layout->world <= 0)
+        return -1;
+    return flops * tokens_per_s / (peak * 1e12 * layout->world);
+}
+
+double pl_mfu(const struct pl_problem *problem, const struct pl_layout *layout, double tokens_per_s)
+{
+    double flops = pl_model_flops_per_token(problem->model, problem->workload->seq);
+
+    return share_of_peak(problem->cluster, layout, flops, tokens_per_s);
+}
+
+double pl_peak_share(const struct pl_problem *problem, const struct pl_layout *layout,
+                     double tokens_per_s)
+{
+    const struct pl_model *model = problem->model;
+    int seq = problem->workload->seq;
+    /* Scores and their product with the values: 2 x 2 seq heads head_dim a token forward, three
+     * times that with the backward pass; half of it is masked. */
+    double masked = 3 * 2.0 * seq * model->heads * model->head_dim * model->layers;
+
+    return share_of_peak(problem->cluster, layout, pl_model_flops_per_token(model, seq) - masked,
+                         tokens_per_s);
 }

@@ -79,10 +79,12 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
                                      int stage)
 {
     struct pl_layer_count ret = {0};
-    int runs = layout->pp * layout->vp, n = model->layers / runs * layout->vp;
+    int runs = layout->pp * layout->vp, longer = model->layers % runs, n = 0;
 
-    if (layout->stages != PL_STAGES_EVEN || model->layers % runs) {
-        n = 0;
+    if (layout->stages == PL_STAGES_EVEN) { /* the first `longer` virtual stages have one more */
+        n = model->layers / runs * layout->vp;
+        n += longer > stage ? (longer - stage - 1) / layout->pp + 1 : 0;
+    } else {
         for (int c = 0; c < layout->vp; c++)
             n += pl_stage_layers(NULL, layout, model->layers, stage, c);
     }
@@ -115,47 +117,62 @@ struct pl_layer_count pl_recomputed_count(const struct pl_model *model,
     return ret;
 }
 
+/* Does MODEL have layers without experts, or with them (MOE)? */
+static bool has_layers(const struct pl_model *model, bool moe)
+{
+    return pl_model_is_mixed(model) || moe == (model->moe.experts > 0);
+}
+
+void pl_layer_params_of(struct pl_layer_params ret[2], const struct pl_model *model,
+                        const struct pl_layout *layout)
+{
+    for (int moe = 0; moe < 2; moe++) {
+        ret[moe] = (struct pl_layer_params){0};
+        if (has_layers(model, moe))
+            ret[moe] = (struct pl_layer_params){.dense = layer_dense_params(model, layout, moe),
+                                                .expert = layer_expert_params(model, layout, moe),
+                                                .narrow = layer_narrow_params(model, layout, moe)};
+    }
+}
+
 /* Modules of multi-token prediction, of which the last stage has an embedding of its own. */
 static void add_mtp(struct pl_held *held, const struct pl_model *model,
-                    const struct pl_layout *layout)
+                    const struct pl_layout *layout, const struct pl_layer_params params[2])
 {
     double h = model->hidden, table = (double)model->vocab * h / layout->tp;
-    bool moe = pl_layer_is_moe(model, model->layers - 1);
+    const struct pl_layer_params *one = &params[pl_layer_is_moe(model, model->layers - 1)];
 
-    held->dense +=
-        model->mtp * (layer_dense_params(model, layout, moe) + 2 * h * h / layout->tp + 3 * h) +
-        (layout->pp > 1 && !model->tied ? table : 0);
-    held->expert += model->mtp * layer_expert_params(model, layout, moe);
-    held->narrow += model->mtp * layer_narrow_params(model, layout, moe);
+    held->dense += model->mtp * (one->dense + 2 * h * h / layout->tp + 3 * h) +
+                   (layout->pp > 1 && !model->tied ? table : 0);
+    held->expert += model->mtp * one->expert;
+    held->narrow += model->mtp * one->narrow;
 }
 
 void pl_held_params(struct pl_held *ret, const struct pl_model *model,
-                    const struct pl_layout *layout, int stage)
+                    const struct pl_layout *layout, int stage, struct pl_layer_count count,
+                    const struct pl_layer_params params[2])
 {
     double h = model->hidden, table = (double)model->vocab * h / layout->tp;
+    const int many[2] = {count.dense, count.moe};
 
-    struct pl_layer_count n = pl_stage_count(model, layout, stage);
-    double plain = layer_dense_params(model, layout, false);
+    *ret = (struct pl_held){0};
+    for (int moe = 0; moe < 2; moe++) {
+        const struct pl_layer_params *one = &params[moe];
 
-    *ret = (struct pl_held){.dense = n.dense * plain,
-                            .layer = n.dense ? plain : 0,
-                            .narrow = n.dense * layer_narrow_params(model, layout, false)};
-    if (n.moe) {
-        double dense = layer_dense_params(model, layout, true),
-               expert = layer_expert_params(model, layout, true);
-
-        ret->dense += n.moe * dense;
-        ret->expert = n.moe * expert;
-        ret->narrow += n.moe * layer_narrow_params(model, layout, true);
-        if (dense + expert > ret->layer)
-            ret->layer = dense + expert;
+        if (!many[moe])
+            continue;
+        ret->dense += many[moe] * one->dense;
+        ret->expert += many[moe] * one->expert;
+        ret->narrow += many[moe] * one->narrow;
+        if (one->dense + one->expert > ret->layer)
+            ret->layer = one->dense + one->expert;
     }
     if (stage == 0)
         ret->dense += table + (model->positions == PL_LEARNED ? (double)model->seq * h : 0);
     if (stage == layout->pp - 1)
         ret->dense += h + (model->tied && layout->pp == 1 ? 0 : table);
     if (stage == layout->pp - 1 && model->mtp)
-        add_mtp(ret, model, layout);
+        add_mtp(ret, model, layout, params);
 }
 
 double pl_dense_shards(const struct pl_layout *layout)
@@ -387,35 +404,50 @@ static double mtp_layer_bytes(const struct pl_problem *problem, const struct pl_
     return bytes_of_layers(&each, model, model->layers - 1, 1);
 }
 
+/* Full recomputation of some layers of each virtual stage, or in units of several. */
+static bool is_partly(const struct pl_layout *layout)
+{
+    return layout->recompute_method == PL_RECOMPUTE_BLOCK || layout->recompute_num_layers > 1;
+}
+
+void pl_gpu_layers_of(struct pl_gpu_layers *ret, const struct pl_problem *problem,
+                      const struct pl_layout *layout)
+{
+    *ret = (struct pl_gpu_layers){0};
+    pl_layer_params_of(ret->params, problem->model, layout);
+    if (is_partly(layout))
+        return;
+    for (int moe = 0; moe < 2; moe++) {
+        struct pl_layout again = *layout;
+
+        if (!has_layers(problem->model, moe))
+            continue;
+        ret->kept[moe] = pl_layer_activation_bytes(problem, layout, moe);
+        if (layout->recompute != PL_RECOMPUTE_FULL)
+            continue;
+        again.recompute = repeated(problem); /* whose input is counted already */
+        ret->live[moe] = pl_layer_activation_bytes(problem, &again, moe) - ret->kept[moe];
+    }
+}
+
 static double activations(const struct pl_problem *problem, const struct pl_layout *layout,
-                          int stage)
+                          const struct pl_gpu_layers *layers, struct pl_layer_count n, int stage)
 {
     const struct pl_model *model = problem->model;
     int micro = pl_microbatches(layout, problem->workload);
-    double flight = chunks_in_flight(layout, micro, stage), chunk = 0, live = 0;
+    double flight = chunks_in_flight(layout, micro, stage), chunk, live;
 
-    bool partly =
-        layout->recompute_method == PL_RECOMPUTE_BLOCK || layout->recompute_num_layers > 1;
-    struct pl_layer_count n = pl_stage_count(model, layout, stage);
-
-    if (partly)
+    if (is_partly(layout)) {
         chunk = partly_recomputed(&live, problem, layout, stage);
-    else if (n.dense)
-        chunk += n.dense * pl_layer_activation_bytes(problem, layout, false) / layout->vp;
-    if (!partly && n.moe)
-        chunk += n.moe * pl_layer_activation_bytes(problem, layout, true) / layout->vp;
+    } else {
+        chunk = (n.dense * layers->kept[false] + n.moe * layers->kept[true]) / layout->vp;
+        live = layers->live[n.moe > 0];
+    }
     /* with the hidden row, the embedding, and both joined */
     if (model->mtp && stage == layout->pp - 1)
         chunk += model->mtp * (mtp_layer_bytes(problem, layout) +
                                tokens_of(problem, layout) * 2 * 4 * model->hidden /
                                    (layout->sp ? layout->tp : 1));
-    if (layout->recompute == PL_RECOMPUTE_FULL && !partly) {
-        struct pl_layout one = *layout;
-
-        one.recompute = repeated(problem); /* whose input is counted already */
-        live = pl_layer_activation_bytes(problem, &one, n.moe > 0) -
-               pl_layer_activation_bytes(problem, layout, n.moe > 0);
-    }
     if (stage == 0 &&
         has_dropout(model)) /* mask of the embedding's dropout, for each micro-batch in flight */
         live += tokens_of(problem, layout) * model->hidden / (layout->sp ? layout->tp : 1) *
@@ -451,6 +483,8 @@ static double narrow_weights(const struct pl_trainer *trainer, const struct pl_l
 {
     struct pl_operands operands;
 
+    if (layout->precision < PL_FP8)
+        return 0;
     pl_operands_of(&operands, trainer, layout->precision);
     if (!operands.quantized)
         return 0;
@@ -466,13 +500,14 @@ static double logit_bytes(const struct pl_trainer *trainer, int tp)
     return trainer->whole_logits && tp > 1 ? each + 2 + 2.0 / tp : each / tp;
 }
 
-void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
-                        const struct pl_layout *layout, int rank)
+void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                         const struct pl_layout *layout, const struct pl_gpu_layers *layers,
+                         int stage)
 {
     const struct pl_model *model = problem->model;
     const struct pl_trainer *trainer = problem->trainer;
     bool fp32 = layout->precision == PL_FP32;
-    int stage = pl_axis_coord(layout, PL_PP, rank);
+    struct pl_layer_count count = pl_stage_count(model, layout, stage);
     double tokens = tokens_of(problem, layout);
     double weight = fp32 ? 4 : 2, master = fp32 ? 0 : 4;
     const struct pl_constants *constants = pl_constants_of(trainer);
@@ -480,7 +515,7 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
     struct pl_held p;
     double all, split, moments;
 
-    pl_held_params(&p, model, layout, stage);
+    pl_held_params(&p, model, layout, stage, count, layers->params);
     all = p.dense + p.expert;
     moments = pl_optimizer_moments(problem->workload->optimizer, p.narrow / all);
     split = p.dense / pl_dense_shards(layout) + p.expert / pl_expert_shards(layout);
@@ -493,7 +528,8 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
         gradients(trainer, fp32, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 4 * moments * split;
-    ret->bytes[PL_MEM_ACTIVATIONS] = constants->activation * activations(problem, layout, stage);
+    ret->bytes[PL_MEM_ACTIVATIONS] =
+        constants->activation * activations(problem, layout, layers, count, stage);
     if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] =
             4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);

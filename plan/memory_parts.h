@@ -14,8 +14,13 @@ struct pl_held {
                       matrices without the routers */
 };
 
-void pl_held_params(struct pl_held *ret, const struct pl_model *model,
-                    const struct pl_layout *layout, int stage);
+/* Parameters of a layer on one rank, as in struct pl_held: [0] of one without experts, [1] of one
+ * with them; 0 where the model has none. They follow from tp, ep and etp. */
+struct pl_layer_params {
+    double dense, expert, narrow;
+};
+void pl_layer_params_of(struct pl_layer_params ret[2], const struct pl_model *model,
+                        const struct pl_layout *layout);
 
 /* Ranks over which a shard of dense or expert state is cut under the layout's zero_scope; 1 without
  * zero. */
@@ -48,6 +53,11 @@ struct pl_layer_count {
 struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct pl_layout *layout,
                                      int stage);
 
+/* Of a STAGE that has COUNT layers with PARAMS. */
+void pl_held_params(struct pl_held *ret, const struct pl_model *model,
+                    const struct pl_layout *layout, int stage, struct pl_layer_count count,
+                    const struct pl_layer_params params[2]);
+
 /* Those of them that full recomputation repeats. */
 struct pl_layer_count pl_recomputed_count(const struct pl_model *model,
                                           const struct pl_layout *layout, int stage);
@@ -69,8 +79,21 @@ void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_problem *pro
                              const struct pl_layout *layout, int stage,
                              struct pl_param_counts *counts);
 
-/* A rank of a GPU trainer. */
-void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_problem *problem,
-                        const struct pl_layout *layout, int rank);
+/* What a layer takes on a rank of a GPU trainer, alike on all stages, without experts and with
+ * them. */
+struct pl_gpu_layers {
+    struct pl_layer_params params[2];
+    double kept[2]; /* bytes of activations of one micro-batch; unless layers are recomputed in
+                       part, by block or in units of several */
+    double live[2]; /* with full recomputation, bytes beyond those while it is repeated */
+};
+
+void pl_gpu_layers_of(struct pl_gpu_layers *ret, const struct pl_problem *problem,
+                      const struct pl_layout *layout);
+
+/* Sets the classes of a rank of STAGE of a GPU trainer. */
+void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                         const struct pl_layout *layout, const struct pl_gpu_layers *layers,
+                         int stage);
 
 #endif

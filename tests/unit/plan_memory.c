@@ -131,9 +131,9 @@ static void expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp(void **state)
     struct pl_held pa, pb, pc;
 
     (void)state;
-    pl_held_params(&pa, &x.m, &a, 0);
-    pl_held_params(&pb, &x.m, &b, 0);
-    pl_held_params(&pc, &x.m, &c, 0);
+    held_on(&pa, &x.m, &a, 0);
+    held_on(&pb, &x.m, &b, 0);
+    held_on(&pc, &x.m, &c, 0);
     assert_true(pa.dense == pb.dense && pa.expert == pb.expert && pc.expert == pa.expert / 2);
 }
 
@@ -156,7 +156,7 @@ static void a_plan_of_all_ranks_holds_every_parameter(void **state)
         for (int stage = 0; stage < l.pp; stage++) {
             struct pl_held p;
 
-            pl_held_params(&p, &x.m, &l, stage);
+            held_on(&p, &x.m, &l, stage);
             sum += p.dense * l.tp + p.expert * l.ep * l.etp;
         }
         copied += (l.tp - 1) * (double)x.m.hidden;

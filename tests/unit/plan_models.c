@@ -206,7 +206,7 @@ static void stages_hold_the_whole_model(void **state)
         for (int stage = 0; stage < l.pp; stage++) {
             struct pl_held held;
 
-            pl_held_params(&held, &x.m, &l, stage);
+            held_on(&held, &x.m, &l, stage);
             all += held.dense + held.expert;
         }
         all -= row[i].copies * x.m.vocab * x.m.hidden;

@@ -2,6 +2,7 @@
 #ifndef TESTS_UNIT_PROBLEM_H
 #define TESTS_UNIT_PROBLEM_H
 
+#include "plan/memory_parts.h"
 #include "plan/plan.h"
 
 /* WORLD points to a struct of a model m, a cluster c and a workload w. */
@@ -10,5 +11,15 @@
 
 /* The same, and a pointer t to the trainer. */
 #define problem_of(world) problem_with(world, (world)->t)
+
+/* What a rank of STAGE holds. */
+static inline void held_on(struct pl_held *ret, const struct pl_model *model,
+                           const struct pl_layout *layout, int stage)
+{
+    struct pl_layer_params params[2];
+
+    pl_layer_params_of(params, model, layout);
+    pl_held_params(ret, model, layout, stage, pl_stage_count(model, layout, stage), params);
+}
 
 #endif
