@@ -25,7 +25,7 @@ options='--train "$run/train"'
 campaign() { # name, fidelity, more
     echo '{"name": "'"$1"'", "model": {"name": "tiny", "layers": 8, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "cluster": {"name": "eight", "nodes": 1, "devices_per_node": 8, "oversubscribe": true, "device": {"name": "core",
-        "kind": "'"${kind:-cpu}"'", "memory_gib": '"${memory:-1}"', "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10}, "links": [{"span": 8, "gbs": 5, "latency_us": 1}]},
+        "kind": "'"${kind:-cpu}"'", "memory_gib": '"${memory:-1}"', "peak_tflops": {"fp32": 1}, "memory_gbs": 10}, "links": [{"span": 8, "gbs": 5, "latency_us": 1}]},
         "workload": {"global_batch": 16}, "space": {"world": [8], "tp": [1, 2], "pp": [1, 2], "micro_batch": [1, 2], "zero": [0],
         "recompute": ["none", "full"]}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 6, "fidelity": '"$2"'}'"$3"'}'
 }

@@ -19,7 +19,7 @@ chmod +x train
 submit() { # name, model, ranks, trials, parallel, more
     call /v1/campaigns -d '{"name": "'"$1"'", "model": {"name": "'"$2"'", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "cluster": {"name": "two", "nodes": 1, "devices_per_node": 2, "oversubscribe": true,
-                    "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+                    "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 1}, "memory_gbs": 10},
                     "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]},
         "workload": {"global_batch": 16}, "space": {"world": ['"$3"']}, "search": {"method": "random", "parallel": '"$5"'}, "budget": {"trials": '"$4"'},
         "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3, "ci": 0.000001}'"$6"'}' | tee answer |

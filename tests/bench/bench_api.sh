@@ -156,7 +156,7 @@ campaign() { # name, trials, steps: waits for its end
     id=$(curl -sS -H "$auth" -H 'Content-Type: application/json' "$url/v1/campaigns" -d '{"name": "'"$1"'",
         "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "cluster": {"name": "two", "nodes": 1, "devices_per_node": 2, "oversubscribe": true,
-                    "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+                    "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 1}, "memory_gbs": 10},
                     "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]},
         "workload": {"global_batch": 8}, "space": {"world": [2]}, "budget": {"trials": '"$2"'},
         "trial": {"warmup_steps": 1, "min_steps": '"$3"', "max_steps": '"$3"', "ci": 0.000001}}' | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')

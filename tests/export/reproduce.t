@@ -22,7 +22,7 @@ import json, sys
 name, model, world, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 c = {"name": name, "model": model, "workload": {"global_batch": 16},
      "cluster": {"name": "cores", "nodes": 1, "devices_per_node": world, "oversubscribe": True,
-                 "device": {"name": "core", "kind": "cpu", "memory_gib": 2, "memory_gbs": 10, "peak_tflops": {"fp32": 0.1}},
+                 "device": {"name": "core", "kind": "cpu", "memory_gib": 2, "memory_gbs": 10, "peak_tflops": {"fp32": 1}},
                  "links": [{"span": world, "gbs": 5, "latency_us": 1, "kind": "shm"}]},
      "space": {"world": [world]}, "budget": {"trials": 4}, "search": {"seed": 1},
      "trial": {"warmup_steps": 3, "min_steps": steps, "max_steps": steps, "ci": 1e-6, "timeout_s": 600}}

@@ -35,7 +35,7 @@ submit() {
     id=$($C -H "$A" -H 'Content-Type: application/json' "$url/v1/campaigns" -d '{
         "name": "kill", "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "cluster": {"name": "two", "nodes": 1, "devices_per_node": 2, "oversubscribe": true,
-                    "device": {"name": "core", "memory_gib": 1, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+                    "device": {"name": "core", "memory_gib": 1, "peak_tflops": {"fp32": 1}, "memory_gbs": 10},
                     "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]},
         "workload": {"global_batch": 8}, "budget": {"trials": 8},
         "trial": {"warmup_steps": 2, "min_steps": 60, "max_steps": 60, "ci": 0.000001}}' |

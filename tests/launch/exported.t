@@ -13,7 +13,7 @@ cat >campaign.json <<'JSON'
 {"name": "exported", "model": "nano-moe", "workload": {"global_batch": 8}, "space": {"world": [2]}, "budget": {"trials": 1},
  "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3},
  "cluster": {"name": "cores", "nodes": 1, "devices_per_node": 2,
-             "device": {"name": "core", "kind": "cpu", "memory_gib": 2, "memory_gbs": 10, "peak_tflops": {"fp32": 0.1}},
+             "device": {"name": "core", "kind": "cpu", "memory_gib": 2, "memory_gbs": 10, "peak_tflops": {"fp32": 1}},
              "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]}}
 JSON
 partune submit --watch campaign.json >submit.out

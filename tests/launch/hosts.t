@@ -31,7 +31,7 @@ submit() {
         "name": "'"$1"'",
         "model": {"name": "wide", "layers": 4, "hidden": 256, "heads": 4, "ffn": 1024, "vocab": 256, "seq": 512},
         "cluster": {"name": "'"$2x$3"'", "nodes": '"$2"', "devices_per_node": '"$3"',
-                    "device": {"name": "core", "memory_gib": 4, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+                    "device": {"name": "core", "memory_gib": 4, "peak_tflops": {"fp32": 1}, "memory_gbs": 10},
                     "links": [{"span": 2, "gbs": '"$4"', "latency_us": 20, "kind": "'"$([ "$2" = 1 ] && echo shm || echo tcp)"'"}]},
         "workload": {"global_batch": 2},
         "space": '"$space"',
@@ -90,7 +90,7 @@ else
 fi
 is "which is a pipeline" "$two" pp2
 refused=$(call /v1/campaigns -d '{"name": "three", "model": "nano-moe", "workload": {"global_batch": 8}, "cluster":
-    {"name": "three", "nodes": 3, "devices_per_node": 1, "device": {"name": "core", "memory_gib": 4, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+    {"name": "three", "nodes": 3, "devices_per_node": 1, "device": {"name": "core", "memory_gib": 4, "peak_tflops": {"fp32": 1}, "memory_gbs": 10},
      "links": [{"span": 3, "gbs": 1, "latency_us": 20, "kind": "tcp"}]}}')
 has "a cluster of three nodes is refused" "$refused" '"detail":"the cluster has 3 nodes of 1 devices and the host file 2 hosts.*"pointer":"/cluster"'
 stop

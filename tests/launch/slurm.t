@@ -31,7 +31,7 @@ submit() {
         "name": "'"$1"'", "launcher": {"kind": "slurm", "mode": "'"$2"'"},
         "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "cluster": {"name": "four", "nodes": 2, "devices_per_node": 2,
-                    "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+                    "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 1}, "memory_gbs": 10},
                     "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"},
                               {"span": 4, "gbs": 1, "latency_us": 20, "kind": "tcp"}]},
         "workload": {"global_batch": 8}'"${3:+, $3}"'}' | tee answer | id_of)

@@ -13,7 +13,7 @@ const daemon = await startDaemon(dir);
 const browser = await openBrowser(dir);
 const page = await openPage(browser, daemon.url);
 
-const device = { kind: "cpu", memory_gib: 1, peak_tflops: { fp32: 0.1 }, memory_gbs: 10 };
+const device = { kind: "cpu", memory_gib: 1, peak_tflops: { fp32: 1 }, memory_gbs: 10 };
 const { id } = await daemon.api(
     "POST",
     "v1/campaigns",
