@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include "search/search.h"
 
-/* What cannot fit is excluded up front where the plan is exact and believed. */
+/* What cannot fit is excluded up front where the plan is exact and a prior. */
 static size_t drop_unfit(struct pl_layout *list, size_t count, const struct se_spec *spec)
 {
     struct pl_problem p = se_spec_problem(spec);
@@ -39,19 +39,19 @@ static void add_baseline(size_t *ret_count, struct pl_layout *list, const struct
     list[(*ret_count)++] = spec->baseline;
 }
 
-/* Share of a short list that the cost model chooses, where it is believed. */
+/* Share of a short list that the cost model chooses, where it is the prior. */
 static const double CHOSEN = 0.75;
 
 static int list_space(struct pl_layout **ret, size_t *ret_n, const struct se_spec *spec,
                       struct err *error)
 {
     struct pl_problem p = se_spec_problem(spec);
-    bool believed = spec->method == SE_BAYES && spec->use_prior && !spec->prior_fn;
+    bool has_prior = spec->method == SE_BAYES && spec->use_prior && !spec->prior_fn;
     int r = pl_space_list(ret, ret_n, SE_MAX_LAYOUTS, spec->space, &p, spec->patience, error);
 
     if (r != -E2BIG)
         return r;
-    r = pl_plan_shortlist(ret, ret_n, SE_SHORTLIST, believed ? CHOSEN : 0, spec->space, &p,
+    r = pl_plan_shortlist(ret, ret_n, SE_SHORTLIST, has_prior ? CHOSEN : 0, spec->space, &p,
                           spec->memory_headroom, spec->objective == SE_TOKENS_PER_S_PER_DEVICE,
                           spec->patience, error);
     if (r < 0)

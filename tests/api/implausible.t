@@ -1,5 +1,5 @@
 #!/bin/sh
-# A rate that no device reaches is a warning on its trial and never a result, whoever reports it.
+# A rate that no device reaches is a warning on its trial and never a result, no matter who reports it.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99

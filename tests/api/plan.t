@@ -56,7 +56,7 @@ has "says so" "$reason" "^none of $legal legal layouts fits"
 is "and its dry run" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$none,$baseline,$simulated}")" 200
 has "says the same" "$(cat body)" "\"legal\":$legal,\"fitting\":0,\"exact\":true"
 is "in the same words" "$(sed -n 's/.*"reason":"\([^"]*\)".*/\1/p' body)" "$reason"
-has "and promises no trials but the baseline" "$(cat body)" '"expected_trials":1.0,'
+has "and expects no trials but the baseline" "$(cat body)" '"expected_trials":1.0,'
 "$PT_BUILD/partune" --server "$url" --data data submit --dry-run - >out 2>&1 <<EOF
 {"name":"a",$none,$baseline,$simulated}
 EOF

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Warm start: a campaign informed by an earlier one says so, and believes the same after a restart and without that one.
+# Warm start: a campaign informed by an earlier one says so, and predicts the same after a restart and without that one.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99

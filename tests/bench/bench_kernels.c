@@ -3,7 +3,7 @@
  * "ratio"}; where the ratio has a bar (on one core), also "least" and whether it is "met", and the
  * last lines, on the error output, name the bars that are missed.
  *
- * A kernel and what it is compared with run alternately in one process, so that both meet the same
+ * A kernel and what it is compared with run interleaved in one process, so that both meet the same
  * machine; value is the median of the kernel, ratio the median of the quotients of neighbors.
  * References: oneDNN for GEMM, the dense GEMM for the grouped one, the measured multiply-add peak
  * of one core for attention, and for what is bound by memory the rate of a STREAM triad over arrays

@@ -1,6 +1,6 @@
 /*
  * What threads gain: each kernel with a pool of N threads over the same kernel with one,
- * alternately in one process, as JSON lines {"bench":"threads", "case", "value", "unit",
+ * interleaved in one process, as JSON lines {"bench":"threads", "case", "value", "unit",
  * "threads"}: value is the median of the quotients of wall-clock times. On a machine with other
  * work the quotient is low, since the work waits for the thread that was kept from its core.
  *

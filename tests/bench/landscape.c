@@ -245,7 +245,7 @@ double landscape_at(const struct landscape *l, const struct pl_layout *x)
     return -1.0;
 }
 
-/* One line of a trial, and what is believed of the best layout meanwhile. */
+/* One line of a trial, and what is predicted of the best layout meanwhile. */
 static void trace_trial(FILE *out, const struct landscape *l, const struct se_search *s,
                         const struct se_trial *t, double truth)
 {

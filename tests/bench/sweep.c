@@ -3,7 +3,7 @@
  *
  * Measures every legal layout of a campaign's space with partune-train on this machine and keeps
  * the result as a table of throughputs: a landscape that is real. It works in slices: each call
- * goes on where TABLE.json ends and stops after --seconds, so that a long sweep can be shared with
+ * resumes where TABLE.json ends and stops after --seconds, so that a long sweep can be shared with
  * other work. Every layout is measured --repeats times, in rounds of alternating direction, so that
  * a drift of the machine falls on all layouts alike; then those within 8 % of the best until they
  * have --leaders, since the best of many noisy values is the one that was luckiest.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Libraries that are installed, or removed, after configure ran: make notices, says what is missing, and goes on once it is
+# Libraries that are installed, or removed, after configure ran: make notices, says what is missing, and continues once it is
 # there. The library is hidden from pkg-config, which is all that configure sees of it.
 . "${PT_SRC:?}/tests/api/tap.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL TESTS

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every command of the client against a daemon with a finished campaign (of the simulated launcher): as text, as JSON,
-# and with the exit codes that docs/reference/command-line.md promises.
+# and with the exit codes that docs/reference/command-line.md lists.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What is installed with the programs: a manual page for each, with exactly the options that --help knows, documents that
-# pages and unit speak of, and an example configuration that the daemon understands.
+# pages and unit name, and an example configuration that the daemon understands.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
 

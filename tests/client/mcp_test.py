@@ -160,7 +160,7 @@ wrong, text = s.text("validate", CAMPAIGN)
 ok("validate starts nothing", not wrong and json.loads(text)["legal"] > 0 and
    json.loads(s.text("campaigns")[1])["total"] == 0, text)
 
-# Two plans at once, one of them cancelled: pings go on, and only the other is answered.
+# Two plans at once, one of them cancelled: pings continue, and only the other is answered.
 first = s.post("tools/call", {"name": "plan", "arguments": {**JOB, "top": 1000, "fold": False}})
 second = s.post("tools/call", {"name": "plan", "arguments": JOB})
 s.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": first}}))

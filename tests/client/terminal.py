@@ -413,7 +413,7 @@ def main():
                    "workload": {"global_batch": 16}, "trainer": "megatron"}, f)
     print(f"1..{len(TESTS)}", flush=True)
     try:
-        LIVE = submit("a campaign that goes on", 4, NEVER)
+        LIVE = submit("a campaign that continues", 4, NEVER)
         # Some trials a second, and more of them than the tests take seconds: it must not end before them.
         MANY = submit("one with many trials", 400, 300)
         for i, function in enumerate(TESTS, 1):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Does the exported file do what the daemon measured? The bundled trainer's file, run by partune-train alone, against the
-# daemon's own trial of the winner, in pairs of jobs that run by turns: the same losses, the same work, and (PT_LONG: ten pairs,
+# daemon's own trial of the winner, in pairs of interleaved jobs: the same losses, the same work, and (PT_LONG: ten pairs,
 # dense and MoE, 2 and 4 ranks) the same throughput, the 95 % interval of the ratio within 0.97 to 1.03. Then a
 # verification: the losses of winner and baseline agree, and an export says what was found. `reproduce.t MODEL WORLD PAIRS STEPS`:
 # that case alone, and judged; STEPS may be a time, as 6s, which is then long enough for a dozen differences a pair.
@@ -60,7 +60,7 @@ if __name__ == "__main__":
         print(interval([float(open(f).read()) for f in files]))
 END
 
-# Two jobs by turns. What a machine can do changes by tens of per cent within seconds, so runs one after the other meet
+# Two jobs, interleaved. What a machine can do changes by tens of per cent within seconds, so runs one after the other meet
 # different machines. Here both jobs are up and one of them runs, for some steps, while SIGSTOP holds the other: trial, alone,
 # alone, trial, and so on. A step counts when it lies within one turn, by the time that the trainer itself took for it. Two turns
 # side by side give one difference of mean logarithms. The interquartile mean of these differences is the pair's result: it
@@ -141,7 +141,7 @@ def alternate(jobs, last):
     return turns
 
 def main():
-    # What is held must go on, however this ends: a rank that is stopped does not even hear that it is to end.
+    # What is held must continue, however this ends: a rank that is stopped does not even hear that it is to end.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("terminated"))
     pair, last = int(sys.argv[1]), int(sys.argv[2])
     trial, alone = ({"events": sys.argv[i], "mark": sys.argv[i + 1], "ranks": [], "rest": "", "done": 0} for i in (3, 5))

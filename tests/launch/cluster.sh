@@ -87,7 +87,7 @@ slurm_stop() {
     while [ -n "$(squeue -h -o %A 2>/dev/null)" ] && [ $n_left -lt 40 ]; do sleep 0.1; n_left=$((n_left + 1)); done
     rm -rf "$short"
 }
-# What every test with a Slurm begins with: the test is skipped where that cannot be run, else it goes on in $run.
+# What every test with a Slurm begins with: the test is skipped where that cannot be run, else it continues in $run.
 slurm_begin() {
     missing=$(slurm_missing)
     if [ -n "$missing" ] || [ ! -x "$PT_BUILD/partune-train" ]; then

@@ -1,6 +1,6 @@
 # Sourced: two hosts on this machine, host-a (10.111.0.1) and host-b (10.111.0.2). They are network namespaces with names of
 # their own, so that several pairs live side by side, joined by a link that is as slow as asked for. Needs root, ip and tc.
-# Whoever calls hosts_make sets a trap that calls hosts_end.
+# A caller of hosts_make sets a trap that calls hosts_end.
 hosts_tag=$$
 host_a=pt-a-$hosts_tag host_b=pt-b-$hosts_tag
 

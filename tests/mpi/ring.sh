@@ -52,7 +52,7 @@ for layout in "1" "4 --cp 4" "4 --tp 2 --cp 2" "2 --pp 2" "4 --cp 2 --pp 2 --mic
     moe "$@" --checkpoint c --resume --events c.ev
     losses c.ev >c.losses
     grep -q '"event":"resumed".*step-00000004' c.ev && near a.losses c.losses 1e-4
-    ok $? "another layout goes on from its checkpoint: $layout"
+    ok $? "another layout resumes from its checkpoint: $layout"
 done
 rm -rf c && mkdir c && cp -r a/step-00000004 c/
 moe 4 --cp 2 --ep 2 --zero 1 --checkpoint c --resume --events c.ev

@@ -7,7 +7,7 @@ import { openBrowser, openPage, scrollThrough } from "./browser.mjs";
 import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
-const pictures = process.env.PT_PICTURES; // a folder, for whoever wants to look
+const pictures = process.env.PT_PICTURES; // a folder for pictures to look at
 const dir = scratch("fidelity");
 const daemon = await startDaemon(dir);
 const browser = await openBrowser(dir);

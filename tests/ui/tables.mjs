@@ -1,5 +1,5 @@
 // The dashboard without its chart library, as a build without npm's registry makes it: every chart is a table with the
-// same data, and the page says why. The module that stands in is the one that such a build writes; the campaign is
+// same data, and the page says why. The module in its place is the one that such a build writes; the campaign is
 // real.
 
 import assert from "node:assert/strict";

@@ -722,7 +722,7 @@ static void answers_of_a_caller_are_bounded(void **state)
     assert_int_equal(answers_of(&s, 'b', 1100), 1000);
     put_answers(&s, 'c', 20, large);
     assert_int_equal(answers_of(&s, 'c', 20), 8);
-    assert_int_equal(answers_of(&s, 'a', 3), 3); /* whoever else fills his share */
+    assert_int_equal(answers_of(&s, 'a', 3), 3); /* whatever others keep */
     close_store(&s);
 }
 

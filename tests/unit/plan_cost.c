@@ -484,7 +484,7 @@ static void delayed_scales_cast_less(void **state)
     assert_true(gain[1] > 1.02 && gain[0] > gain[1]);
 }
 
-/* Scales of the moment, one a tensor, read each operand once more than delayed ones and save the
+/* Current scales, one a tensor, read each operand once more than delayed ones and save the
  * weights' casts. Experts are quantized one by one: the smaller they are cut, the more kernels. */
 static void current_scales_lie_between_and_cost_a_kernel_an_expert(void **state)
 {

@@ -39,7 +39,7 @@ static void same_seed_same_answers(void **state)
     }
 }
 
-/* A daemon that was killed replays what it had handed out, and goes on as if nothing had been. */
+/* A daemon that was killed replays what it had handed out, and continues as if nothing had happened. */
 static void replay_rebuilds_the_state(void **state)
 {
     struct se_search *a = small_search(", 'search': {'parallel': 2}"),
@@ -116,7 +116,7 @@ static void refused_tells_change_nothing(void **state)
 }
 
 /* Numbers that are finite and positive but absurd, in units that nobody has: they are heard as far
- * as they can be true, and the search goes on with finite answers. */
+ * as they can be true, and the search continues with finite answers. */
 static void absurd_measurements_leave_the_search_unharmed(void **state)
 {
     static const char *const tells[] = {

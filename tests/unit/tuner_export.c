@@ -291,7 +291,7 @@ static void every_layout_is_exported_legally_or_refused_by_name(void **state)
                     check_text(*x, loose, &in);
                     for (int g = 0; g < f.count; g++)
                         assert_non_null(
-                            strstr(loose, f.v[g].detail)); /* what is lost stands in the file */
+                            strstr(loose, f.v[g].detail)); /* what is lost is in the file */
                 }
             }
         }

@@ -97,7 +97,7 @@ static void import_lists_what_it_ignores(void **state)
     assert_string_equal(out.ignored.v[1].setting, "--data-path");
 }
 
-/* A script's load-balancing loss is held against the model's in the model's own words. */
+/* A script's load-balancing loss is compared with the model's in the model's own words. */
 static void another_load_balancing_loss_is_listed(void **state)
 {
     static const struct {
@@ -287,7 +287,7 @@ static void nested_settings_without_a_word_are_listed(void **state)
     assert_true(out.layout.recompute_mlp && out.layout.recompute_core_attn);
 }
 
-/* A job as it stands in somebody's script: the launcher before it, variables set, quotes, comments.
+/* A job as a script has it: the launcher before it, variables set, quotes, comments.
  */
 static void a_whole_command_line_is_read(void **state)
 {
@@ -466,7 +466,7 @@ static void job_files_are_toml(void **state)
         assert_string_equal(out.ignored.v[i].setting, ignored[i]);
 }
 
-/* A recipe as it stands in a registry, and one that changes another. */
+/* A recipe as a registry has it, and one that changes another. */
 static void functions_of_configurations_are_read(void **state)
 {
     static const char *const texts[] = {

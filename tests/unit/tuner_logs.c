@@ -243,7 +243,7 @@ static void failures_are_told_from_talk_of_them(void **state)
     }
 }
 
-/* A progress bar never ends its line, and the log's line stands in it; lines may be torn. */
+/* A progress bar never ends its line, and the log's line is inside it; lines may be torn. */
 static void keep(void *ctx, const char *text, size_t n, int64_t end)
 {
     int64_t last = -1;

@@ -1,4 +1,4 @@
-/* Megatron-LM jobs as they stand in people's scripts: variables, arrays, branches, here-documents.
+/* Megatron-LM jobs as people's scripts have them: variables, arrays, branches, here-documents.
  * What is set in the text is put in its place; what only a shell could tell is refused by name. */
 #include "tests/unit/unit.h"
 

@@ -68,7 +68,7 @@ static void guessing_is_limited_by_peer_and_minute(void **state)
     for (int i = 0; i < WEB_FAIL_LIMIT; i++)
         assert_int_equal(ask(&a, "Bearer guess", 7, i), WEB_AUTH_WRONG);
     assert_int_equal(ask(&a, "Bearer guess", 7, 100), WEB_AUTH_LIMITED);
-    /* a lucky guess is not told from a wrong one, but who was at work goes on */
+    /* a lucky guess is not told from a wrong one, but clients with good tokens continue */
     assert_int_equal(ask(&a, "Bearer pt_new", 7, 100), WEB_AUTH_LIMITED);
     assert_int_equal(ask(&a, "Bearer pt_used", 7, 100), WEB_AUTH_OK);
     assert_int_equal(ask(&a, "Bearer pt_new", 8, 100), WEB_AUTH_OK);

@@ -1,4 +1,4 @@
-// Charts of the space: every layout as a line over its dimensions, what matters, what the search believes, what fits.
+// Charts of the space: every layout as a line over its dimensions, what matters, what the search predicts, what fits.
 
 import { counted, percent, rate, rateNumber, significant } from "../lib/format.js";
 import { FAILED_TRIAL, LAYOUT_KEYS, STOPPED_TRIAL, WORD_ORDER } from "../lib/words.js";
