@@ -70,6 +70,23 @@ AC_DEFUN([PT_MODULE], [
   `printf '%-16s %-10s' pt_module "$pt_version"` $pt_where"
   m4_popdef([pt_module])m4_popdef([pt_name])
 ])
+# Without OpenBLAS any LAPACK serves: the one that LAPACK_LIBS names, that the compiler links by itself (Cray's libsci),
+# FlexiBLAS, MKL, or the reference.
+AC_DEFUN([PT_OTHER_LAPACK], [
+  AC_MSG_CHECKING([for another LAPACK])
+  pt_save_LIBS=$LIBS pt_lapack=no
+  for pt_libs in "$LAPACK_LIBS" "" "-lflexiblas" "-lmkl_rt" "-llapack -lblas"; do
+    LIBS="$pt_libs $pt_save_LIBS"
+    AS_IF([test "$pt_lapack" = no],
+          [AC_LINK_IFELSE([AC_LANG_PROGRAM([[int dpotri_(), dsyev_(), dtrsm_();]], [[return dpotri_() + dsyev_() + dtrsm_();]])],
+                          [pt_lapack=${pt_libs:-"the compiler's"} LAPACK_LIBS=$pt_libs])])
+  done
+  LIBS=$pt_save_LIBS
+  AC_MSG_RESULT([$pt_lapack])
+  AS_IF([test "$pt_lapack" = no],
+        [AC_MSG_ERROR([no LAPACK was found: install OpenBLAS's development package, name its prefix by --with-lapack=DIR, or link another by LAPACK_LIBS='-L... -l...'])])
+  pt_version=no pt_where="another LAPACK: $pt_lapack"
+])
 # PT_PREFIX(VARIABLE, NAME, MODULE, LIBS, DIR): look there for it.
 AC_DEFUN([PT_PREFIX], [
   AS_IF([test ! -d "$5"], [AC_MSG_ERROR([--with-$2: $5 is not a directory])])

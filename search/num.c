@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* Fortran interfaces of BLAS and LAPACK, and OpenBLAS's own switch. */
+/* Fortran interfaces of BLAS and LAPACK, and OpenBLAS's own switch, NULL where LAPACK is another. */
 void dpotrf_(const char *uplo, const int *n, double *a, const int *lda, int *info);
 void dpotri_(const char *uplo, const int *n, double *a, const int *lda, int *info);
 void dtrsm_(const char *side, const char *uplo, const char *trans, const char *diag, const int *m,
@@ -14,11 +14,12 @@ void dtrsm_(const char *side, const char *uplo, const char *trans, const char *d
             const int *ldb);
 void dsyev_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w,
             double *work, const int *lwork, int *info);
-void openblas_set_num_threads(int threads);
+__attribute__((weak)) void openblas_set_num_threads(int threads);
 
 void se_num_setup(void)
 {
-    openblas_set_num_threads(1);
+    if (openblas_set_num_threads)
+        openblas_set_num_threads(1);
 }
 
 static double norm_pdf(double z)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# configure takes a library from the prefix that --with-NAME=DIR names, with pkg-config's module there or without, and says so.
+# configure takes a library from the prefix that --with-NAME=DIR names, with pkg-config's module there or without, and says so;
+# and another LAPACK where OpenBLAS is missing.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
 src=$(realpath --relative-to=tree -m "$PT_SRC") # configure takes a source folder with a blank in its path by a relative name only
@@ -27,10 +28,17 @@ configure --with-jansson="$prefixes/none"
 has "so is one without the library" "$(tail -n 1 said)" "--with-jansson: $prefixes/none has neither jansson.pc .* nor libjansson"
 configure --with-jansson="$prefixes/a blank"
 has "so is one with a blank in its path" "$(tail -n 1 said)" "--with-jansson: $prefixes/a blank has a blank in it"
-ok "configure runs with two prefixes" configure --with-jansson="$(realpath --relative-to=. "$prefixes")/one" --with-zlib="$prefixes/two"
+cat >pkg-config <<'END'
+#!/bin/sh
+case " $* " in *" openblas "*) exit 1 ;; esac
+exec pkg-config "$@"
+END
+chmod +x pkg-config
+ok "configure runs with two prefixes" configure PKG_CONFIG="./pkg-config" --with-jansson="$(realpath --relative-to=. "$prefixes")/one" --with-zlib="$prefixes/two"
 has "the summary has the version of the prefix's module" "$(cat said)" "^ *jansson +2\\.99 +$prefixes/one\$"
 has "and a library without one" "$(cat said)" "^ *zlib +[^ ]+ +$prefixes/two\$"
 has "and one from elsewhere" "$(cat said)" "^ *libuv +1[^ ]* +pkg-config\$"
+has "and a LAPACK that is not OpenBLAS" "$(cat said)" "^ *openblas +no +another LAPACK: -"
 has "and what is left out" "$(cat said)" "bundled trainer +no \\(--without-mpi\\)"
 has "the Makefile has the prefix, and where programs find it" "$(grep '^JANSSON_LIBS' Makefile)" "-L$prefixes/one/lib -ljansson .*-Wl,-rpath,$prefixes/one/lib"
 is "also without pkg-config's help" "$(grep -E '^ZLIB_(CFLAGS|LIBS)' Makefile | xargs -0)" "$(printf 'ZLIB_CFLAGS = -I%s/two/include\nZLIB_LIBS = -L%s/two/lib -lz -Wl,-rpath,%s/two/lib\n' "$prefixes" "$prefixes" "$prefixes" | xargs -0)"
