@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* Fortran interfaces of BLAS and LAPACK, and OpenBLAS's own switch, NULL where LAPACK is another. */
+/* Fortran interfaces of BLAS and LAPACK, and OpenBLAS's own switch, NULL with another LAPACK. */
 void dpotrf_(const char *uplo, const int *n, double *a, const int *lda, int *info);
 void dpotri_(const char *uplo, const int *n, double *a, const int *lda, int *info);
 void dtrsm_(const char *side, const char *uplo, const char *trans, const char *diag, const int *m,

@@ -8,8 +8,8 @@
  *   train_step_2     two ranks on two cores over one, same global batch; pp as a share of what its
  *                    schedule allows two stages of these layers; ep as a share of what the rows
  *                    of the busier rank allow; cp with one sequence of 16,384 tokens. After each:
- *                    where one more step's time went; before them, what the machine gives to two ranks
- *                    that share nothing
+ *                    where one more step's time went; before them, what the machine gives to two
+ *                    ranks that share nothing
  *   oversubscribed   eight ranks on two cores over two ranks, same global batch
  *   overlap          with 2 ranks, meant to be on two hosts with a slow link: overlap on against
  *                    off, and how much of the communication that shows without it it hides

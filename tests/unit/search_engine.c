@@ -39,7 +39,7 @@ static void same_seed_same_answers(void **state)
     }
 }
 
-/* A daemon that was killed replays what it had handed out, and continues as if nothing had happened. */
+/* A daemon that was killed replays what it had handed out, and continues as if it had not. */
 static void replay_rebuilds_the_state(void **state)
 {
     struct se_search *a = small_search(", 'search': {'parallel': 2}"),

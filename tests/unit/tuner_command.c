@@ -80,7 +80,7 @@ static struct conf *with_trainer(struct fixture *f, const char *keys)
 
 /* A trainer whose rules are "any" is allowed what DeepSpeed's tensor parallelism cannot run (a
  * pipeline) and what its file cannot say (recomputation). Nothing of such a layout is run: a trial
- * is what its label says. It is not tried again, and the campaign continues with the rest of the space. */
+ * is what its label says. It is not tried again, and the campaign continues with other layouts. */
 static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **state)
 {
     struct fixture f;
