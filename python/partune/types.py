@@ -592,6 +592,17 @@ class Run(_Run, total=False):
     expert_imbalance: Optional[float]
 
 
+class _Stack(TypedDict):
+    name: str
+
+
+class Stack(_Stack, total=False):
+    like: str
+    source: List[str]
+    runs: Dict[str, Any]
+    constants: Dict[str, Any]
+
+
 class _Standing(TypedDict):
     simulated: bool
     runs: int

@@ -13,8 +13,8 @@ is "a wrong token sees no details" "$(status -H 'Authorization: Bearer wrong' "$
 is "a reader sees details" "$(code /readyz && grep -c "$run" body)" "2001"
 is "the token file is private" "$(stat -c %a data/token)" 600
 is "campaigns need a token" "$(status "$url/v1/campaigns")" 401
-for path in /v1/campaigns /v1/presets/models /v1/presets/clusters /v1/datasets /v1/exporters /v1/tokens /metrics \
-            /openapi.json /v1/presets/models/tiny-moe /v1/presets/clusters/dgx-h100 /v1/plan/examples \
+for path in /v1/campaigns /v1/presets/models /v1/presets/clusters /v1/presets/stacks /v1/datasets /v1/exporters /v1/tokens \
+            /metrics /openapi.json /v1/presets/models/tiny-moe /v1/presets/clusters/dgx-h100 /v1/presets/stacks/megatron-core /v1/plan/examples \
             /v1/plan/examples/megascale-175b; do
     is "GET $path" "$(code "$path")" 200
 done

@@ -414,8 +414,9 @@ test("trials and campaigns are compared side by side", async () => {
     await drawn("Phases of the median step");
 });
 
-test("a plan ranks layouts without a trial, and a campaign starts from it", async () => {
+test("a plan ranks layouts without a trial, and a campaign of its stack starts from it", async () => {
     await visit("/plan");
+    await page.selectOption("label:has-text('Stack') select", "megatron-core");
     await page.click("button:text-is('Rank layouts')");
     await page.waitForSelector("text=legal layouts", { timeout: 300_000 });
     assert.ok((await page.locator("[aria-label='table of ranked layouts'] tbody tr").count()) > 5);
@@ -424,6 +425,8 @@ test("a plan ranks layouts without a trial, and a campaign starts from it", asyn
     await page.waitForSelector("h1:text-is('New campaign')");
     const spec = JSON.parse(await page.inputValue("textarea[aria-label='the campaign as JSON']"));
     assert.ok(spec.baseline.world > 1);
+    assert.equal(spec.stack, "megatron-core");
+    assert.equal(await page.inputValue("label:has-text('Stack') select"), "megatron-core");
 });
 
 test("what each rule excludes is shown as the service counts it", async () => {

@@ -80,8 +80,8 @@ web_handler tn_api_suggest, tn_api_heartbeat, tn_api_complete, tn_api_workers;
 web_handler tn_api_results_csv, tn_api_results_jsonl;
 web_handler tn_api_events;
 web_handler tn_api_check, tn_api_plan, tn_api_project, tn_api_example, tn_api_examples,
-    tn_api_models, tn_api_model, tn_api_clusters, tn_api_cluster, tn_api_datasets, tn_api_exporters,
-    tn_api_import;
+    tn_api_models, tn_api_model, tn_api_clusters, tn_api_cluster, tn_api_stacks, tn_api_stack,
+    tn_api_datasets, tn_api_exporters, tn_api_import;
 web_handler tn_api_healthz, tn_api_readyz, tn_api_metrics;
 web_handler tn_api_token_list, tn_api_token_create, tn_api_token_delete;
 

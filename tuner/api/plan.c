@@ -294,24 +294,48 @@ void tn_api_examples(struct web_request *rq)
 
 /* ---- presets ------------------------------------------------------------- */
 
-/* The complete object of preset NAME, or NULL. */
-static json_t *preset(const char *name, bool model, const struct pl_cluster *local)
+/* Presets of a kind: their names, and the object of one, or NULL. LOCAL: this machine. */
+struct presets {
+    const char *const *(*names)(void);
+    json_t *(*object)(const char *name, const struct pl_cluster *local);
+};
+
+static json_t *model_preset(const char *name, const struct pl_cluster *local)
 {
     AUTO_JSON *text = json_string(name);
-    struct pl_model m;
-    struct pl_cluster c;
+    struct pl_model model;
 
-    if (model)
-        return pl_model_parse(&m, text, NULL) < 0 ? NULL : pl_model_json(&m);
-    return pl_cluster_parse(&c, text, local, NULL) < 0 ? NULL : pl_cluster_json(&c);
+    (void)local;
+    return pl_model_parse(&model, text, NULL) < 0 ? NULL : pl_model_json(&model);
 }
 
-static void presets(struct web_request *rq, const char *const *names, bool model)
+static json_t *cluster_preset(const char *name, const struct pl_cluster *local)
+{
+    AUTO_JSON *text = json_string(name);
+    struct pl_cluster cluster;
+
+    return pl_cluster_parse(&cluster, text, local, NULL) < 0 ? NULL : pl_cluster_json(&cluster);
+}
+
+static json_t *stack_preset(const char *name, const struct pl_cluster *local)
+{
+    const char *text = pl_stack_preset(name);
+    json_t *object = NULL;
+
+    (void)local;
+    return text && jx_parse(&object, text, strlen(text), NULL) == 0 ? object : NULL;
+}
+
+static const struct presets models = {pl_model_presets, model_preset},
+                            clusters = {pl_cluster_presets, cluster_preset},
+                            stacks = {pl_stack_presets, stack_preset};
+
+static void reply_presets(struct web_request *rq, const struct presets *presets)
 {
     json_t *list = json_array();
 
-    for (; *names; names++) {
-        json_t *v = preset(*names, model, tn_local_cluster(tn_api_svc(rq)));
+    for (const char *const *name = presets->names(); *name; name++) {
+        json_t *v = presets->object(*name, tn_local_cluster(tn_api_svc(rq)));
 
         if (v)
             json_array_append_new(list, v);
@@ -321,18 +345,23 @@ static void presets(struct web_request *rq, const char *const *names, bool model
 
 void tn_api_models(struct web_request *rq)
 {
-    presets(rq, pl_model_presets(), true);
+    reply_presets(rq, &models);
 }
 
 void tn_api_clusters(struct web_request *rq)
 {
-    presets(rq, pl_cluster_presets(), false);
+    reply_presets(rq, &clusters);
 }
 
-static void one_preset(struct web_request *rq, bool model)
+void tn_api_stacks(struct web_request *rq)
+{
+    reply_presets(rq, &stacks);
+}
+
+static void reply_preset(struct web_request *rq, const struct presets *presets)
 {
     const char *name = web_param(rq, "name");
-    json_t *v = preset(name, model, tn_local_cluster(tn_api_svc(rq)));
+    json_t *v = presets->object(name, tn_local_cluster(tn_api_svc(rq)));
     struct err e;
 
     if (v) {
@@ -345,12 +374,17 @@ static void one_preset(struct web_request *rq, bool model)
 
 void tn_api_model(struct web_request *rq)
 {
-    one_preset(rq, true);
+    reply_preset(rq, &models);
 }
 
 void tn_api_cluster(struct web_request *rq)
 {
-    one_preset(rq, false);
+    reply_preset(rq, &clusters);
+}
+
+void tn_api_stack(struct web_request *rq)
+{
+    reply_preset(rq, &stacks);
 }
 
 void tn_api_datasets(struct web_request *rq)

@@ -36,7 +36,7 @@ export function dryRun(spec, signal) {
 
 /** Legality, memory and cost of the baseline's LAYOUT. */
 export function checkLayout(spec, layout, signal) {
-    const { model, cluster, workload, trainer } = spec;
+    const { model, cluster, workload, trainer, stack } = spec;
     return post(
         "v1/check",
         {
@@ -45,6 +45,7 @@ export function checkLayout(spec, layout, signal) {
             workload,
             layout,
             ...(trainer !== undefined && { trainer }),
+            ...(stack !== undefined && { stack }),
         },
         { signal },
     );

@@ -15,6 +15,7 @@ import {
     problemsOf,
     put,
     showProblems,
+    stackField,
 } from "../parts/job.js";
 import { checkLayout, dryRun, firstSpec, layoutText, sender } from "./new-model.js";
 
@@ -106,6 +107,7 @@ function sections(list, edit) {
                 presetField("model", list.models, edit),
                 presetField("cluster", list.clusters, edit),
                 bound(["/trainer", "Trainer", "text", { placeholder: "partune" }]),
+                stackField(list.stacks, edit),
             ],
         ],
         [

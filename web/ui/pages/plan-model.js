@@ -35,6 +35,7 @@ export function campaignOf(job, item) {
         workload: job.workload,
         ...(job.space && { space: job.space }),
         ...(job.trainer && { trainer: job.trainer }),
+        ...(job.stack && { stack: job.stack }),
         ...(item && { baseline: item.layout }),
     };
 }

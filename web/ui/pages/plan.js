@@ -18,6 +18,7 @@ import {
     problemsOf,
     put,
     showProblems,
+    stackField,
 } from "../parts/job.js";
 import {
     barsOf,
@@ -187,6 +188,7 @@ function jobFields(list, edit) {
         bound("/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }),
         bound("/workload/precision", "Precision", "text", { options: PRECISIONS }),
         bound("/trainer", "Trainer", "text", { options: TRAINERS.map((name) => [name, name]) }),
+        stackField(list.stacks, edit),
         bound("/space", "Space, as JSON", "json", { placeholder: '{"tp": [1, 2, 4, 8]}' }),
         bound("/top", "Layouts shown", "number"),
         bound("/fold", "Variants", "json", {

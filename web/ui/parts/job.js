@@ -154,18 +154,30 @@ async function names(path, signal) {
     return (list.items ?? list).map(nameOf);
 }
 
-/** The names that the service offers: {models, clusters, datasets}. */
+/** The names that the service offers: {models, clusters, datasets, stacks}. */
 export async function offers(signal) {
-    const [models, clusters, datasets] = await Promise.all([
+    const [models, clusters, datasets, stacks] = await Promise.all([
         names("v1/presets/models", signal),
         names("v1/presets/clusters", signal),
         names("v1/datasets", signal),
+        names("v1/presets/stacks", signal),
     ]);
     return {
         models,
         clusters: ["local", ...clusters.filter((c) => c !== "local")],
         datasets: datasets.includes("synthetic") ? datasets : ["synthetic", ...datasets],
+        stacks,
     };
+}
+
+/** The field that chooses one of STACKS, how well the trainer runs. */
+export function stackField(stacks, edit) {
+    const spec = {
+        title: "Stack",
+        options: [["", "as shipped"], ...stacks.map((name) => [name, name])],
+        help: "how well the trainer runs on any machine; partune calibrate-stack learns one from measured rows",
+    };
+    return boundField("/stack", spec, edit);
 }
 
 const OWN = "custom (JSON) …";
