@@ -44,6 +44,7 @@
 #include "plan/project.h"
 #include "plan/rank.h"
 #include "plan/rules.h"
+#include "plan/size.h"
 #include "plan/space.h"
 #include "plan/stack.h"
 #include "plan/stages.h"

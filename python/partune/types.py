@@ -592,6 +592,30 @@ class Run(_Run, total=False):
     expert_imbalance: Optional[float]
 
 
+class _SizeRequest(TypedDict):
+    model: ModelOrName
+    workload: Workload
+
+
+class SizeRequest(_SizeRequest, total=False):
+    cluster: ClusterOrName
+    trainer: str
+    stack: Union[str, Dict[str, Any]]
+    space: Dict[str, Any]
+    devices: List[int]
+    tokens: float
+    days: float
+    price: float
+    marginal: float
+
+
+class Sizing(TypedDict):
+    items: List[Dict[str, Any]]
+    fewest: Optional[int]
+    fewest_sure: Optional[int]
+    pays: Optional[int]
+
+
 class _Stack(TypedDict):
     name: str
 

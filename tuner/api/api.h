@@ -58,6 +58,14 @@ struct tn_api_job {
     struct pl_trainer stacked; /* TRAINER as the body's stack runs it; no name: as by itself */
 };
 
+int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
+                     struct err *error);
+/* Points into JOB. */
+struct pl_problem tn_api_job_problem(const struct tn_api_job *job);
+/* Share of device memory that is left free: the bundled trainer's plan is exact, others' are
+ * formulas. */
+double tn_api_headroom(const struct pl_trainer *trainer);
+
 /* ---- tokens, answers, audit: token.c; events: event.c -------------------- */
 
 int tn_api_tokens_load(struct tn_http *http, struct err *error);
@@ -79,7 +87,7 @@ web_handler tn_api_best, tn_api_baseline, tn_api_importance, tn_api_pareto, tn_a
 web_handler tn_api_suggest, tn_api_heartbeat, tn_api_complete, tn_api_workers;
 web_handler tn_api_results_csv, tn_api_results_jsonl;
 web_handler tn_api_events;
-web_handler tn_api_check, tn_api_plan, tn_api_project, tn_api_example, tn_api_examples,
+web_handler tn_api_check, tn_api_size, tn_api_plan, tn_api_project, tn_api_example, tn_api_examples,
     tn_api_models, tn_api_model, tn_api_clusters, tn_api_cluster, tn_api_stacks, tn_api_stack,
     tn_api_datasets, tn_api_exporters, tn_api_import;
 web_handler tn_api_healthz, tn_api_readyz, tn_api_metrics;

@@ -7,13 +7,12 @@
 
 enum { TOP_STANDARD = 20, TOP_MAX = 1000 };
 
-/* Device memory that is left free: the bundled trainer's plan is exact, others' are formulas. */
-static double headroom(const struct pl_trainer *trainer)
+double tn_api_headroom(const struct pl_trainer *trainer)
 {
     return trainer->bundled ? 0 : 0.05;
 }
 
-static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
+int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error)
 {
     const char *trainer = "partune", *rules;
@@ -44,7 +43,7 @@ static int parse_job(struct tn_api_job *ret, struct tn_service *svc, const json_
     return r < 0 ? err_under(error, "/workload") : 0;
 }
 
-static struct pl_problem problem_of(const struct tn_api_job *job)
+struct pl_problem tn_api_job_problem(const struct tn_api_job *job)
 {
     return (struct pl_problem){&job->model, &job->cluster, &job->workload,
                                job->stacked.name ? &job->stacked : job->trainer};
@@ -64,7 +63,7 @@ static json_t *rules_json(const struct pl_verdict *verdict)
 
 static json_t *check(const struct tn_api_job *job, const struct pl_layout *layout)
 {
-    struct pl_problem p = problem_of(job);
+    struct pl_problem p = tn_api_job_problem(job);
     struct pl_verdict verdict;
     struct pl_memory memory;
     struct pl_cost cost;
@@ -84,7 +83,8 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
     json_object_set_new(v, "cost", pl_cost_json(&cost));
     if (mfu >= 0)
         json_object_set_new(v, "mfu", json_real(mfu));
-    json_object_set_new(v, "fits", json_boolean(pl_fits(&p, layout, headroom(job->trainer))));
+    json_object_set_new(v, "fits",
+                        json_boolean(pl_fits(&p, layout, tn_api_headroom(job->trainer))));
     return v;
 }
 
@@ -98,12 +98,12 @@ void tn_api_check(struct web_request *rq)
     struct err e;
     const json_t *body = web_body(rq);
 
-    if (jx_keys(body, keys, &e) < 0 || parse_job(&j, tn_api_svc(rq), body, &e) < 0 ||
+    if (jx_keys(body, keys, &e) < 0 || tn_api_job_parse(&j, tn_api_svc(rq), body, &e) < 0 ||
         jx_need(body, "layout", &e) < 0) {
         web_reply_error(rq, &e);
         return;
     }
-    p = problem_of(&j);
+    p = tn_api_job_problem(&j);
     if (pl_layout_parse(&l, json_object_get(body, "layout"), &p, &e) < 0) {
         err_under(&e, "/layout");
         web_reply_error(rq, &e);
@@ -140,7 +140,7 @@ static json_t *variants(const struct pl_plan_entry *entry, bool families)
 static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_job *job,
                          bool families)
 {
-    struct pl_problem p = problem_of(job);
+    struct pl_problem p = tn_api_job_problem(job);
     double mfu = pl_mfu(&p, &entry->layout, entry->cost.tokens_per_s);
     char text[160];
 
@@ -171,11 +171,11 @@ static json_t *excluded(uint64_t *ret_candidates, bool *ret_whole, const struct 
                                               (json_int_t)by_rule[i].count, "sentence", text));
     }
     if (unfit) {
-        snprintf(text, sizeof(text),
-                 "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
-                 100.0 * (double)unfit / (double)plan->legal,
-                 plan->exact ? "" : " that were examined",
-                 pl_memory_offered(problem->cluster, headroom(search->job.trainer)) / (1 << 30));
+        snprintf(
+            text, sizeof(text),
+            "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
+            100.0 * (double)unfit / (double)plan->legal, plan->exact ? "" : " that were examined",
+            pl_memory_offered(problem->cluster, tn_api_headroom(search->job.trainer)) / (1 << 30));
         json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", "memory", "count",
                                               (json_int_t)unfit, "sentence", text));
     }
@@ -185,7 +185,7 @@ static json_t *excluded(uint64_t *ret_candidates, bool *ret_whole, const struct 
 static void plan_work(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
-    struct pl_problem p = problem_of(&x->job);
+    struct pl_problem p = tn_api_job_problem(&x->job);
     struct tn_patience ranking, rest;
     struct pl_plan plan;
     json_t *items = json_array(), *rules, *answer;
@@ -196,13 +196,14 @@ static void plan_work(struct web_request *rq, void *arg)
     tn_patience_start(&rest, PLAN_S, web_unwanted(rq));
     tn_patience_start(&ranking, RANKING * PLAN_S, web_unwanted(rq));
     (x->fold ? pl_plan_families : pl_plan_look)(&plan, &x->space, &p, (size_t)x->top,
-                                                headroom(x->job.trainer), false, &ranking.plan);
+                                                tn_api_headroom(x->job.trainer), false,
+                                                &ranking.plan);
     for (size_t i = 0; i < plan.n; i++)
         json_array_append_new(items, plan_item(&plan.at[i], &x->job, plan.families));
     rules = excluded(&candidates, &whole, x, &p, &plan, &rest.plan);
     /* Nothing legal, or nothing that fits, is an answer to the question. */
     if (!plan.n)
-        pl_plan_nothing(&plan, &x->space, &p, headroom(x->job.trainer), &rest.plan, &why);
+        pl_plan_nothing(&plan, &x->space, &p, tn_api_headroom(x->job.trainer), &rest.plan, &why);
     answer = json_pack("{s:I, s:I, s:I, s:b, s:o, s:o, s:o}", "candidates", (json_int_t)candidates,
                        "legal", (json_int_t)plan.legal, "fitting", (json_int_t)plan.fitting,
                        "exact", plan.exact && whole, "items", items, "reason",
@@ -235,13 +236,14 @@ void tn_api_plan(struct web_request *rq)
 
     x->top = TOP_STANDARD;
     x->fold = true;
-    if (jx_keys(body, keys, &x->e) < 0 || parse_job(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
+    if (jx_keys(body, keys, &x->e) < 0 ||
+        tn_api_job_parse(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
         jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0 ||
         jx_get_bool(&x->fold, body, "fold", &x->e) < 0) {
         web_reply_error(rq, &x->e);
         return;
     }
-    p = problem_of(&x->job);
+    p = tn_api_job_problem(&x->job);
     if (pl_space_parse(&x->space, json_object_get(body, "space"), &p, &x->e) < 0) {
         err_under(&x->e, "/space");
         web_reply_error(rq, &x->e);

@@ -42,6 +42,7 @@ struct cl_args {
     int pairs, steps, top, limit, trial, expires, world, devices, patience, nodes, timeout;
     const char *pin, *against, *sizes, *scaling, *layouts, *on, *priority;
     const char *baseline, *from;
+    double tokens, days, price;
 };
 
 struct cl {
@@ -224,6 +225,15 @@ int cl_model_in(json_t *body, const char *from, struct err *error);
 int cl_new_campaign(json_t **ret, const struct cl *client);
 /* Puts the option --model, if there is one, into BODY; an exit code. */
 int cl_model_option(const struct cl *client, json_t *body);
+
+/* ---- plan.c, project.c --------------------------------------------------- */
+
+/* A job to be planned, new reference: a campaign file's, less what only campaigns have, or of the
+ * options --model, --cluster, --nodes and --trainer. NEEDS is said where there is neither; an exit
+ * code. */
+int cl_job_body(json_t **ret, const struct cl *client, const char *needs);
+/* Append the whole numbers of "64,128" to LIST; false where TEXT is no list of them. */
+bool cl_devices(json_t *list, const char *text);
 
 /* ---- baseline.c ---------------------------------------------------------- */
 

@@ -61,6 +61,7 @@ int cl_rm(struct cl *client);
 int cl_new(struct cl *client);
 int cl_presets(struct cl *client);
 int cl_project(struct cl *client);
+int cl_size(struct cl *client);
 int cl_datasets(struct cl *client);
 int cl_exporters(struct cl *client);
 int cl_calibrate_stack(struct cl *client);

@@ -236,13 +236,12 @@ static struct left_out print_layouts(const struct cl *client, const json_t *plan
     return left_out;
 }
 
-/* What is asked: a file, or a model on a cluster; an exit code. */
-static int plan_body(json_t **ret, const struct cl *client)
+int cl_job_body(json_t **ret, const struct cl *client, const char *needs)
 {
     int code;
 
     if (!client->noperands && !client->args.model) {
-        fprintf(stderr, "partune: plan needs a FILE, --model NAME or --example NAME\n");
+        fprintf(stderr, "partune: %s\n", needs);
         return CL_USAGE;
     }
     if (client->noperands && (client->args.cluster || client->args.nodes || client->args.trainer)) {
@@ -256,9 +255,6 @@ static int plan_body(json_t **ret, const struct cl *client)
     if (code != CL_OK)
         return code;
     campaign_to_plan(*ret);
-    json_object_set_new(*ret, "top", json_integer(client->args.top));
-    if (client->args.unfold)
-        json_object_set_new(*ret, "fold", json_false());
     return CL_OK;
 }
 
@@ -269,9 +265,13 @@ int cl_plan(struct cl *client)
 
     if (client->args.example)
         return plan_example(client);
-    code = plan_body(&body, client);
-    if (code == CL_OK)
-        code = cl_call(&plan, client, "POST", "/v1/plan", body);
+    code = cl_job_body(&body, client, "plan needs a FILE, --model NAME or --example NAME");
+    if (code != CL_OK)
+        return code;
+    json_object_set_new(body, "top", json_integer(client->args.top));
+    if (client->args.unfold)
+        json_object_set_new(body, "fold", json_false());
+    code = cl_call(&plan, client, "POST", "/v1/plan", body);
     if (code != CL_OK)
         return code;
     if (client->args.json) {

@@ -17,8 +17,7 @@ static const struct cl_column past_columns[] = {
     {"by campaign", CL_LEFT, false, 1, false},
 };
 
-/* "64,128" as an array; false where it is no list of whole numbers. */
-static bool parse_devices(json_t *list, const char *text)
+bool cl_devices(json_t *list, const char *text)
 {
     AUTO_FREE char *copy = mem_strdup(text);
     char *rest = copy, *word;
@@ -138,7 +137,7 @@ int cl_project(struct cl *client)
     char rate[32];
     int code;
 
-    if (!client->args.sizes || !parse_devices(devices, client->args.sizes)) {
+    if (!client->args.sizes || !cl_devices(devices, client->args.sizes)) {
         fprintf(stderr, "partune: project needs --sizes N,N,…, whole numbers of devices\n");
         return CL_USAGE;
     }
