@@ -63,12 +63,13 @@ static int members_inside(const struct pl_cluster *cluster, int size, int stride
 static void spine_of(struct pl_group *group, const struct pl_cluster *cluster,
                      const struct pl_link *far, int stride)
 {
-    int block = pl_cluster_domain(cluster), apart;
+    int block, apart;
     double rings;
 
     group->rings = group->oversubscription = 1;
     if (far->oversubscription <= 1 || group->per_node == group->size)
         return;
+    block = pl_cluster_domain(cluster);
     for (int i = 0; i < cluster->nlinks && &cluster->link[i] != far; i++)
         block = cluster->link[i].span;
     group->oversubscription = far->oversubscription;

@@ -211,7 +211,7 @@ static double paused(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
     double collectives = layout->sp ? 10 : 4;
 
-    if (layout->tp == 1 || layout->pp == 1 ||
+    if (op->constants->pause_us <= 0 || layout->tp == 1 || layout->pp == 1 ||
         layout->world <= pl_cluster_domain(op->problem.cluster))
         return 0;
     return collectives * layout->tp * op->constants->pause_us * 1e-6;
