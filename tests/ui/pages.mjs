@@ -429,6 +429,25 @@ test("a plan ranks layouts without a trial, and a campaign of its stack starts f
     assert.equal(await page.inputValue("label:has-text('Stack') select"), "megatron-core");
 });
 
+test("a plan compares numbers of devices: days, cost, and how many suffice", async () => {
+    const input = (title) => page.locator(`label:has-text("${title}") input`);
+
+    await visit("/plan");
+    await input("Days").fill("200");
+    await page.click("button:text-is('Compare sizes')");
+    await page.waitForSelector("text=days need tokens");
+    await input("Tokens to train on").fill("1e12");
+    await input("Price of a device-hour").fill("2");
+    await page.click("button:text-is('Compare sizes')");
+    const rows = page.locator("[aria-label='table of sizes'] tbody tr");
+    await rows.nth(2).waitFor();
+    assert.match(await page.locator("main").textContent(), /In 200 days: 64 devices as expected/);
+    const cells = await rows.last().locator("td").allTextContents();
+    const number = (text) => Number(text.replaceAll(",", ""));
+    assert.ok(Math.abs(number(cells[10]) / number(cells[9]) - 2) < 0.01, cells.join("; "));
+    assert.match(cells[8], /to/);
+});
+
 test("what each rule excludes is shown as the service counts it", async () => {
     await visit("/plan");
     // As docs/reference/http.md has it: the panel is the page's work, the numbers are the service's.

@@ -25,6 +25,14 @@ export function keepJob(job) {
     session.set(KEEP, JSON.stringify(job));
 }
 
+/** What the service is asked about the numbers of devices of JOB; ASKED are devices, tokens, days and price. */
+export function sizingOf(job, asked) {
+    const body = { ...job, ...asked };
+    delete body.top;
+    delete body.fold;
+    return body;
+}
+
 /** A campaign of JOB, whose baseline is the layout of ITEM where there is one. */
 export function campaignOf(job, item) {
     const model = typeof job.model === "string" ? job.model : (job.model?.name ?? "model");

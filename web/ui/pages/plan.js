@@ -20,6 +20,7 @@ import {
     showProblems,
     stackField,
 } from "../parts/job.js";
+import { sizeFields, sizeForm, sizesView } from "../parts/sizing.js";
 import {
     barsOf,
     campaignOf,
@@ -27,6 +28,7 @@ import {
     firstJob,
     keepJob,
     leftOut,
+    sizingOf,
     stepMs,
     variantsText,
 } from "./plan-model.js";
@@ -235,27 +237,16 @@ function planForm(fields, run) {
     );
 }
 
-export async function render(ctx) {
-    const list = await offers(ctx.signal);
-    let job = firstJob(list);
-    const result = h("div", { "aria-live": "polite" });
+/** Ask the service, and show in RESULT its answer by VIEW, or at FIELDS what is wrong. */
+function asker(ctx, result, fields) {
     const next = turns(ctx);
-    const fields = jobFields(list, (pointer, value) => {
-        job = put(job, pointer, value === "" ? undefined : value);
-        keepJob(job);
-    });
 
-    function start(item) {
-        keepDraft(campaignOf(job, item));
-        go(["new"]);
-    }
-
-    async function run() {
+    return async (path, what, body, view) => {
         const now = next();
-        fill(result, loading("the plan"));
+        fill(result, loading(what));
         try {
-            const answer = await post("v1/plan", job, { signal: now.signal });
-            fill(result, answerView(now, answer, start));
+            const answer = await post(path, body, { signal: now.signal });
+            fill(result, view(now, answer));
             fields.forEach((each) => each.fail(""));
         } catch (error) {
             if (now.signal.aborted) return;
@@ -265,7 +256,43 @@ export async function render(ctx) {
                     : [{ detail: explain(error) }];
             fill(result, refusal(left));
         }
+    };
+}
+
+const nothingYet = () =>
+    empty(
+        "No plan yet",
+        h(
+            "p",
+            {},
+            "Rank layouts lists expected throughput, step time and memory; ",
+            "Compare sizes what more devices bring.",
+        ),
+    );
+
+export async function render(ctx) {
+    const list = await offers(ctx.signal);
+    let job = firstJob(list);
+    let asked = {};
+    const result = h("div", { "aria-live": "polite" });
+    const fields = jobFields(list, (pointer, value) => {
+        job = put(job, pointer, value === "" ? undefined : value);
+        keepJob(job);
+    });
+    const sizes = sizeFields((pointer, value) => {
+        asked = put(asked, pointer, value === "" ? undefined : value);
+    });
+    const ask = asker(ctx, result, [...fields, ...sizes]);
+
+    function start(item) {
+        keepDraft(campaignOf(job, item));
+        go(["new"]);
     }
+
+    const rank = () =>
+        ask("v1/plan", "the plan", job, (now, answer) => answerView(now, answer, start));
+    const size = () =>
+        ask("v1/size", "the sizes", sizingOf(job, asked), (_, answer) => sizesView(answer, asked));
 
     ctx.title("Plan");
     fields.forEach((each) => each.show(job));
@@ -277,14 +304,9 @@ export async function render(ctx) {
             { class: "sub" },
             "Rank every legal layout of a model on a cluster by the cost model. Runs no trial.",
         ),
-        planForm(fields, run),
+        planForm(fields, rank),
+        sizeForm(sizes, size),
         result,
     );
-    fill(
-        result,
-        empty(
-            "No plan yet",
-            h("p", {}, "Rank layouts lists expected throughput, step time and memory."),
-        ),
-    );
+    fill(result, nothingYet());
 }
