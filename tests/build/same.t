@@ -25,9 +25,11 @@ there() { # folder command...: with its output in a log
 
 ok "configure in a folder of its own" there one "$src/configure" --prefix=/usr $with
 mkdir -p "one/${charts%/*}" && cp -p "$made" "one/$charts" || exit 99
+mkdir -p one/quickstart/data && echo secret >one/quickstart/data/token # where ./quickstart has run
 ok "make dist" there one make dist
 inside="two/deeper down/$release"
 ok "the archive is unpacked" there "two/deeper down" tar xf "$run/one/$release.tar.xz"
+ok "it has the program quickstart, not the folder of its runs" test -f "$inside/quickstart" -a -x "$inside/quickstart"
 ok "it is configured in place" there "$inside" ./configure --prefix=/usr $with
 umask 077
 ok "make dist there, under another umask" there "$inside" make dist

@@ -67,7 +67,9 @@ test("the structure test, which needs no npm, finds the same functions", async (
         overrideConfigFile: true,
         overrideConfig: { rules: { "max-lines-per-function": ["error", 2] } },
     });
-    const results = await counting.lintFiles(["web/ui/*/*.js", "web/ui/*.js"]);
+    const all = await counting.lintFiles(["web/ui/*/*.js", "web/ui/*.js"]);
+    // A release archive has the chart library there, whose lines are long.
+    const results = all.filter(({ filePath }) => !filePath.includes("/web/ui/vendor/"));
     const counted = results.flatMap(({ filePath, messages }) =>
         messages.map(
             ({ line, message }) => `${filePath}:${line}: ${message.match(/\((\d+)\)/)[1]} lines`,
