@@ -254,13 +254,20 @@ static int by_rate(const void *left, const void *right)
     return a->rate != b->rate ? (a->rate < b->rate) - (a->rate > b->rate) : by_hash(left, right);
 }
 
+/* Without a stem there is no array, which qsort() must not be given. */
+static void sort_stems(struct ranking *ranking, int (*order)(const void *, const void *))
+{
+    if (ranking->n)
+        qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), order);
+}
+
 static void try_stems(struct ranking *ranking)
 {
     AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
 
     *few = *ranking->space;
     narrow(few);
-    qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), by_hash);
+    sort_stems(ranking, by_hash);
     for (size_t i = 0; i < ranking->n && (i % ASKED || share_gone(ranking) < TRYING); i++) {
         struct pl_layout layout;
 
@@ -269,7 +276,7 @@ static void try_stems(struct ranking *ranking)
         pl_space_leaves(few, ranking->problem, &layout, try_leaf, ranking);
         ranking->stem[i].rate = (float)ranking->best;
     }
-    qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), by_rate);
+    sort_stems(ranking, by_rate);
 }
 
 /* A stem may have many leaves and no legal one, so that consider() never asks. False when patience
@@ -443,7 +450,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     if (best > 0)
         try_stems(&r);
     else
-        qsort(r.stem, r.n, sizeof(*r.stem), by_hash);
+        sort_stems(&r, by_hash);
     for (; first < r.n && x.n < x.most && !pl_patience_over(patience); first++) {
         struct pl_layout layout;
 
@@ -452,7 +459,8 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     }
     x.most = most;
     sample_rest(&x, &r, first);
-    qsort(x.at, x.n, sizeof(*x.at), by_walk);
+    if (x.n)
+        qsort(x.at, x.n, sizeof(*x.at), by_walk);
     pl_memory_ctx_free(r.memory);
     pl_cost_ctx_free(r.cost);
     free(r.stem);
