@@ -71,14 +71,16 @@ int pl_sizes_fewest(const struct pl_size *sizes, int count, double tokens_per_s,
 
 int pl_sizes_paying(const struct pl_size *sizes, int count, double least)
 {
-    int last = -1;
+    int last = -1, fitting = 0;
+    bool pays = true;
 
     for (int i = 0; i < count; i++) {
         if (!sizes[i].fits)
             continue;
-        if (sizes[i].marginal < least)
-            break;
-        last = i;
+        fitting++;
+        pays = pays && sizes[i].marginal >= least;
+        if (pays)
+            last = i;
     }
-    return last;
+    return fitting > 1 ? last : -1;
 }

@@ -41,7 +41,8 @@ void pl_sizes_compare(struct pl_size *sizes, int count);
 /* The first size that reaches TOKENS_PER_S, by the lower end of its interval if SURE; -1: none. */
 int pl_sizes_fewest(const struct pl_size *sizes, int count, double tokens_per_s, bool sure);
 
-/* The last size up to which each step brings at least LEAST a device (marginal); -1: none fits. */
+/* The last size up to which each step brings at least LEAST a device (marginal); -1: fewer than
+ * two fit, and there is no step. */
 int pl_sizes_paying(const struct pl_size *sizes, int count, double least);
 
 #endif

@@ -95,6 +95,7 @@ static void the_fewest_devices_reach_what_is_wanted(void **state)
     assert_int_equal(pl_sizes_paying(at, n, 0.9 - 1e-9), 2);
     assert_int_equal(pl_sizes_paying(at, n, 0.3), 4);
     assert_int_equal(pl_sizes_paying(at, 1, 0.3), -1);
+    assert_int_equal(pl_sizes_paying(at, 2, 0.3), -1); /* one size has no step */
 }
 
 int main(void)

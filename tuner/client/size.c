@@ -74,6 +74,31 @@ static void print_fewest(const struct cl *client, const json_t *sizing)
         puts(isfinite(fewest) ? ", more than these at the slow end of the interval" : "");
 }
 
+/* How far scaling pays, and whether all was looked at. */
+static void print_pays(const json_t *sizing)
+{
+    double pays = cl_number(sizing, "pays"), largest = 0;
+    bool whole = true;
+    json_t *it;
+    size_t i;
+
+    json_array_foreach(json_object_get(sizing, "items"), i, it) {
+        if (isfinite(cl_number(it, "tokens_per_s")))
+            largest = cl_number(it, "devices");
+        whole = whole && json_is_true(json_object_get(it, "exact"));
+    }
+    if (isfinite(pays) && pays < largest)
+        printf("beyond %.0f devices a further one brings less than half of what the first ones "
+               "do\n",
+               pays);
+    else if (isfinite(pays))
+        printf("up to %.0f devices a further one brings at least half of what the first ones do\n",
+               pays);
+    if (!whole)
+        puts("some spaces were examined in part within the time limit: their sizes may have faster "
+             "layouts");
+}
+
 int cl_size(struct cl *client)
 {
     const struct cl_args *args = &client->args;
@@ -108,8 +133,6 @@ int cl_size(struct cl *client)
            cl_number(body, "workload.global_batch"));
     print_sizes(client, sizing);
     print_fewest(client, sizing);
-    if (isfinite(cl_number(sizing, "pays")))
-        printf("up to %.0f devices a further one brings at least half of what the first ones do\n",
-               cl_number(sizing, "pays"));
+    print_pays(sizing);
     return CL_OK;
 }

@@ -1,7 +1,7 @@
 // Ranked layouts of a job by the cost model alone: no trial, no cluster needed.
 
 import { ApiError, explain, post } from "../lib/api.js";
-import { fill, h, whileBusy } from "../lib/dom.js";
+import { fill, h } from "../lib/dom.js";
 import { bytes, count, ms, percent, rate, rateNumber } from "../lib/format.js";
 import { go } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
@@ -19,8 +19,9 @@ import {
     put,
     showProblems,
     stackField,
+    submitForm,
 } from "../parts/job.js";
-import { sizeFields, sizeForm, sizesView } from "../parts/sizing.js";
+import { sizeFields, sizesView } from "../parts/sizing.js";
 import {
     barsOf,
     campaignOf,
@@ -214,29 +215,6 @@ function refusal(problems) {
     );
 }
 
-function planForm(fields, run) {
-    const submit = h("button", { class: "primary" }, "Rank layouts");
-    const onsubmit = (event) => {
-        event.preventDefault();
-        whileBusy(submit, run);
-    };
-    return h(
-        "form",
-        { onsubmit },
-        h(
-            "fieldset",
-            {},
-            h("legend", {}, "Job"),
-            h(
-                "div",
-                { class: "fields" },
-                fields.map((each) => each.element),
-            ),
-            h("p", { class: "actions" }, submit),
-        ),
-    );
-}
-
 /** Ask the service, and show in RESULT its answer by VIEW, or at FIELDS what is wrong. */
 function asker(ctx, result, fields) {
     const next = turns(ctx);
@@ -258,6 +236,8 @@ function asker(ctx, result, fields) {
         }
     };
 }
+
+const elementsOf = (fields) => fields.map((each) => each.element);
 
 const nothingYet = () =>
     empty(
@@ -304,8 +284,8 @@ export async function render(ctx) {
             { class: "sub" },
             "Rank every legal layout of a model on a cluster by the cost model. Runs no trial.",
         ),
-        planForm(fields, rank),
-        sizeForm(sizes, size),
+        submitForm("Job", elementsOf(fields), h("button", { class: "primary" }, "Rank layouts"), rank),
+        submitForm("Number of devices", elementsOf(sizes), h("button", {}, "Compare sizes"), size),
         result,
     );
     fill(result, nothingYet());

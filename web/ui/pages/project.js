@@ -2,13 +2,14 @@
 // published studies asked again.
 
 import { campaignPath, explain, get, post } from "../lib/api.js";
-import { fill, h, whileBusy } from "../lib/dom.js";
+import { fill, h } from "../lib/dom.js";
 import { count, counted, interval, isolated, percent, rate, rateNumber } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
 import { spoken } from "../lib/words.js";
 import { chartPanel } from "../charts/panel.js";
 import { efficiency, study, throughput } from "../charts/scaling.js";
+import { submitForm } from "../parts/job.js";
 import { empty, field, loading, notice, panel, simulatedBadge, table } from "../parts/parts.js";
 
 const SIZES = "1, 2, 4, 8, 16, 32, 64";
@@ -178,22 +179,8 @@ function projectionForm(ctx, campaigns, clusters, run) {
         );
     }
 
-    const onsubmit = (event) => {
-        event.preventDefault();
-        whileBusy(submit, () => run(read()));
-    };
     const fields = [campaign.field, field("Devices", sizes, error), layouts.field, cluster.field];
-    return h(
-        "form",
-        { onsubmit },
-        h(
-            "fieldset",
-            {},
-            h("legend", {}, "From a campaign's trials"),
-            h("div", { class: "fields" }, fields),
-            h("p", { class: "actions" }, submit),
-        ),
-    );
+    return submitForm("From a campaign's trials", fields, submit, () => run(read()));
 }
 
 /** What was measured, and what it says of the cost model. */

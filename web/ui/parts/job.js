@@ -4,7 +4,7 @@
 // be shown at its field.
 
 import { get } from "../lib/api.js";
-import { h, uniqueId } from "../lib/dom.js";
+import { h, uniqueId, whileBusy } from "../lib/dom.js";
 import { WORD_ORDER } from "../lib/words.js";
 import { session } from "../lib/store.js";
 import { field } from "./parts.js";
@@ -122,6 +122,25 @@ export function boundField(pointer, spec, edit) {
         fail,
         focus: () => input.focus(),
     };
+}
+
+/** A form titled LEGEND of field ELEMENTS, whose button SUBMIT calls RUN. */
+export function submitForm(legend, elements, submit, run) {
+    const onsubmit = (event) => {
+        event.preventDefault();
+        whileBusy(submit, run);
+    };
+    return h(
+        "form",
+        { onsubmit },
+        h(
+            "fieldset",
+            {},
+            h("legend", {}, legend),
+            h("div", { class: "fields" }, elements),
+            h("p", { class: "actions" }, submit),
+        ),
+    );
 }
 
 /** Show the problems of a refusal at the fields they are about; returns what belongs to no field. */

@@ -1,6 +1,6 @@
 // How many devices a job needs: the form and the answer of /v1/size.
 
-import { h, whileBusy } from "../lib/dom.js";
+import { h } from "../lib/dom.js";
 import { NONE, bytes, count, interval, percent, rateNumber, significant } from "../lib/format.js";
 import { boundField } from "./job.js";
 import { notice, panel, table } from "./parts.js";
@@ -36,26 +36,6 @@ export function sizeFields(edit) {
     ];
 }
 
-export function sizeForm(fields, run) {
-    const submit = h("button", {}, "Compare sizes");
-    const onsubmit = (event) => {
-        event.preventDefault();
-        whileBusy(submit, run);
-    };
-    const elements = fields.map((each) => each.element);
-    return h(
-        "form",
-        { onsubmit },
-        h(
-            "fieldset",
-            {},
-            h("legend", {}, "Number of devices"),
-            h("div", { class: "fields" }, elements),
-            h("p", { class: "actions" }, submit),
-        ),
-    );
-}
-
 const days = (value) => (value >= 10 ? count(Math.round(value)) : significant(value, 2));
 const known = (value, show) => (value === null ? NONE : show(value));
 
@@ -85,22 +65,35 @@ function fewestText({ fewest, fewest_sure: sure }, asked) {
     return `${within}${count(fewest)} devices as expected, ${slow} at the slow end of the interval.`;
 }
 
+/** Up to which size further devices pay; nothing where there is none to compare with. */
+function paysText({ items, pays }) {
+    const fitting = items.filter((item) => item.layout !== null);
+    if (pays === null) return null;
+    return pays === fitting.at(-1).devices
+        ? `Up to ${count(pays)} devices a further one brings at least half of what the first ones do.`
+        : `Beyond ${count(pays)} devices a further one brings less than half of what the first ones do.`;
+}
+
+const NOTE =
+    "The best layout of each number of devices, expected by the cost model. " +
+    "The intervals are those of a job without a trial.";
+const IN_PART =
+    " Some spaces were evaluated in part within the time limit: their sizes may have faster layouts.";
+
 /** ANSWER of the service to ASKED as nodes. */
 export function sizesView(answer, asked) {
-    const said = [
-        asked.days > 0 && fewestText(answer, asked),
-        answer.pays !== null &&
-            `Up to ${count(answer.pays)} devices a further one brings at least half of what the first ones do.`,
-    ].filter(Boolean);
+    const said = [asked.days > 0 && fewestText(answer, asked), paysText(answer)].filter(Boolean);
+    const tone = asked.days > 0 && answer.fewest === null ? "warn" : "good";
+    const whole = answer.items.every((item) => item.exact);
     return [
-        said.length > 0 && notice("good", said.map((text) => h("p", {}, text))),
+        said.length > 0 &&
+            notice(
+                tone,
+                said.map((text) => h("p", {}, text)),
+            ),
         panel(
             "Sizes",
-            {
-                note:
-                    "The best layout of each number of devices, expected by the cost model. " +
-                    "The intervals are those of a job without a trial.",
-            },
+            { note: whole ? NOTE : NOTE + IN_PART },
             table("table of sizes", COLUMNS, answer.items.map(row)),
         ),
     ];
