@@ -132,6 +132,7 @@ for (const route of ROUTES)
     test(`${route.replace(id, "ID").replaceAll(hostile, "OTHER")} fits every screen: nothing scrolls sideways, is cut off or overlaps`, async () => {
         await visit(shown, route);
         await ASK[route]?.(shown);
+        await scrollThrough(shown); // the charts are drawn, in the size of before
         for (const [width, height] of SIZES) {
             const where = `at ${width} x ${height}`;
             await shown.setViewportSize({ width, height });
