@@ -84,7 +84,7 @@ int cl_submit(struct cl *client)
             printf("  follow it with: partune watch %s\n", cl_string(v, "id"));
     }
     return client->args.watch && !client->args.dry_run
-               ? cl_watch_campaign(client, cl_string(v, "id"), true)
+               ? cl_watch_campaign(client, cl_string(v, "id"), CL_WATCH_ALL)
                : CL_OK;
 }
 
@@ -502,7 +502,7 @@ int cl_verify(struct cl *client)
     code = act(client, client->operand[0], "verify");
     if (code != CL_OK || !client->args.wait)
         return code;
-    code = cl_watch_campaign(client, client->operand[0], false);
+    code = cl_watch_campaign(client, client->operand[0], CL_WATCH_NOW);
     if (code != CL_OK)
         return code;
     code = cl_get_campaign(&v, client, client->operand[0], "");

@@ -20,9 +20,12 @@ int cl_log_to(struct cl *client);
 int cl_trial(struct cl *client);
 int cl_log(struct cl *client);
 int cl_watch(struct cl *client);
-/* Follow campaign ID until it is over; in a pipe, trials that had ended before are printed only if
- * PAST. */
-int cl_watch_campaign(struct cl *client, const char *id, bool past);
+/* What happened before, too? CL_WATCH_PAST: in a pipe, a line for each trial that has ended;
+ * CL_WATCH_ALL, of a campaign that is new: with --json also all its events. */
+enum cl_watch_from { CL_WATCH_NOW, CL_WATCH_PAST, CL_WATCH_ALL };
+
+/* Follow campaign ID until it is over. */
+int cl_watch_campaign(struct cl *client, const char *id, enum cl_watch_from from);
 int cl_wait(struct cl *client);
 /* Wait until campaign ID has ended, as long as --timeout lets us: the exit code of its outcome, and
  * *RET its last state, new reference; NULL where it cannot be read, which was printed. */

@@ -23,6 +23,7 @@ struct watch {
     json_t *news;     /* array of trials that ended and have no line yet, owned */
     size_t up;        /* trials that were scrolled back */
     bool screen, past, dirty, ended, left, lost;
+    bool every; /* all events are printed: it has ended when its last one says so */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -254,7 +255,7 @@ static int load_state(struct watch *watch)
         return code;
     json_decref(watch->campaign);
     watch->campaign = TAKE(campaign);
-    watch->ended = is_over(watch->campaign);
+    watch->ended = !watch->every && is_over(watch->campaign);
     items = json_object_get(v, "items");
     for (size_t i = json_array_size(items); i-- > 0;) {
         json_t *t = json_array_get(items, i);
@@ -332,11 +333,17 @@ static int verdict(const struct watch *watch)
     return str_eq(state, "failed") || str_eq(state, "cancelled") ? CL_FAILED : CL_OK;
 }
 
-int cl_watch_campaign(struct cl *client, const char *id, bool past)
+int cl_watch_campaign(struct cl *client, const char *id, enum cl_watch_from from)
 {
-    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s/events", id);
-    struct watch w = {
-        .c = client, .id = id, .past = past, .trials = json_array(), .news = json_array()};
+    bool every = from == CL_WATCH_ALL && client->args.json;
+    AUTO_FREE char *path =
+        mem_printf("/v1/campaigns/%s/events%s", id, every ? "?last_event_id=0" : "");
+    struct watch w = {.c = client,
+                      .id = id,
+                      .past = from != CL_WATCH_NOW,
+                      .every = every,
+                      .trials = json_array(),
+                      .news = json_array()};
     int code;
 
     signal(SIGINT, on_interrupt);
@@ -366,5 +373,5 @@ int cl_watch_campaign(struct cl *client, const char *id, bool past)
 
 int cl_watch(struct cl *client)
 {
-    return cl_watch_campaign(client, client->operand[0], true);
+    return cl_watch_campaign(client, client->operand[0], CL_WATCH_PAST);
 }
