@@ -71,6 +71,10 @@ class Client:
         """Layouts ranked by the cost model. REQUEST as of POST /v1/plan; MORE replaces its keys."""
         return self._http.json("POST", "/v1/plan", body={**read_campaign(request), **more})
 
+    def size(self, request, **more) -> types.Sizing:
+        """Numbers of devices compared. REQUEST as of POST /v1/size; MORE (devices, tokens, days) replaces its keys."""
+        return self._http.json("POST", "/v1/size", body={**read_campaign(request), **more})
+
     def follow(self, since=None, patience=300) -> Iterator[Event]:
         """Events of all campaigns, as Campaign.follow(), without end."""
         return self._http.events("/v1/events", since, patience)

@@ -157,6 +157,12 @@ class Results(WithDaemon):
         self.assertEqual(rates, sorted(rates, reverse=True))
         self.assertEqual(len(rates), 3)
 
+    def test_size_compares_numbers_of_devices(self):
+        sizing = self.client.size({key: SPEC[key] for key in ("model", "cluster", "workload")}, tokens=1e9)
+        days = [item["days"] for item in sizing["items"] if item["days"]]
+        self.assertEqual(days, sorted(days, reverse=True))
+        self.assertGreater(len(days), 0)
+
     def test_check_names_broken_rules(self):
         keys = ("model", "cluster", "workload")
         found = self.client.check({**{k: SPEC[k] for k in keys}, "layout": {"tp": 3}})

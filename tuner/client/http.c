@@ -116,6 +116,7 @@ static const struct {
      "this needs a token with a wider scope: an administrator creates one with `partune "
      "token-add`"},
     {404, "has succeeded yet", "`partune watch ID` follows it until one has"},
+    {404, " succeeded", "`partune trials ID` says how each ended"},
     {404, "no such resource:", "`partune get /openapi.json` lists the resources"},
     {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
     {409, NULL, "`partune show ID` says what state it is in and why"},

@@ -12,6 +12,10 @@ static const struct mcp_tool tools[] = {
      "Rank the legal parallel layouts of a training job by the cost model: expected tokens/s, MFU, "
      "memory, and what the rules exclude. Runs nothing.",
      "POST", "/v1/plan", NULL, NULL, false},
+    {"size", "Size a cluster",
+     "Compare numbers of devices for a training job by the cost model: for each the best layout, "
+     "days, cost and what further devices bring; the fewest that are done in time. Runs nothing.",
+     "POST", "/v1/size", NULL, NULL, false},
     {"check", "Check a layout",
      "Check one layout: the rules that it breaks with their numbers, its memory plan and expected "
      "time. Runs nothing.",

@@ -99,7 +99,8 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
     if (r < 0)
         return r;
     if (best < 0)
-        return err_set(error, -ENOENT, "no trial of campaign %s has succeeded yet", campaign->id);
+        return err_set(error, -ENOENT, "no trial of campaign %s %s", campaign->id,
+                       campaign->ended ? "succeeded" : "has succeeded yet");
     assert(best < n);
     *ret = m[best];
     if (ret_tied) {
