@@ -3,12 +3,14 @@
  * an example. A product of any size is counted exactly, since below the degrees it is a product of
  * numbers. Its candidates are looked at by an even sample that one walk draws: a reservoir which
  * skips to the next candidate that enters (Li, "Reservoir-sampling algorithms of time complexity
- * O(n(1 + log(N/n)))", 1994, algorithm L).
+ * O(n(1 + log(N/n)))", 1994, algorithm L). And in words, why nothing is left that fits.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "plan/legal.h"
 #include "plan/space_walk.h"
 
 enum {
@@ -210,4 +212,49 @@ size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *r
             (uint64_t)llround((double)ret[i].count * (double)x.candidates / (double)x.looked_at);
     qsort(ret, x.n, sizeof(*ret), more_first);
     return x.n;
+}
+
+/* ---- nothing fits -------------------------------------------------------- */
+
+static const double GIB = 1 << 30;
+
+/* Has SPACE a division into stages that are not even? */
+static bool has_uneven(const struct pl_space *space)
+{
+    const struct pl_space_axis *axis = &space->axis[PL_KEY_STAGES];
+
+    for (int i = 0; i < axis->n; i++)
+        if (axis->value[i] != PL_STAGES_EVEN)
+            return true;
+    return false;
+}
+
+/* Pipelines of all devices have no more even stages than divide the layers and the devices alike.
+ */
+int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
+                    const struct pl_problem *problem, double headroom,
+                    const struct pl_patience *patience, struct err *error)
+{
+    char text[sizeof(error->text)], stages[160] = "";
+    int devices = pl_cluster_devices(problem->cluster),
+        most = pl_gcd(problem->model->layers, devices);
+
+    if (!problem->trainer->uneven_layers && most < problem->model->layers && most < devices &&
+        pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED) && !has_uneven(space))
+        snprintf(stages, sizeof(stages),
+                 "; layers %d divide over pp %d at most on %d devices: \"stages\": [\"even\", "
+                 "\"balanced\"] in the space adds uneven ones",
+                 problem->model->layers, most, devices);
+    if (plan->legal)
+        return err_set(error, -ENOENT,
+                       "none of %zu legal layouts%s fits: the smallest, %s, needs %.3g "
+                       "of %.3g GiB%s",
+                       plan->legal, plan->exact ? "" : " that were examined",
+                       pl_layout_text(text, &plan->smallest), plan->smallest_bytes / GIB,
+                       pl_memory_offered(problem->cluster, headroom) / GIB, stages);
+    if (pl_model_unsupported(text, sizeof(text), problem))
+        return err_set(error, -ENOENT, "%s", text);
+    if (!plan->exact || !pl_space_explain(text, sizeof(text), space, problem, patience))
+        snprintf(text, sizeof(text), "no legal layout was found within the time limit");
+    return err_set(error, -ENOENT, "%s", text);
 }

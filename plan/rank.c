@@ -5,6 +5,8 @@
  * first, each by a few leaves that sharding and overlap make likely winners, in an order that is
  * even over the space at any moment; then all leaves of the shapes, those first that did best. The
  * list does not depend on that order: what is done is the same as by one walk, if there is time.
+ * Without the time to find and try all shapes, the best that were tried, or the baseline where none
+ * fits, are where a climb (climb.h) to better ones starts.
  * Memory: up to STEMS stems of 48 bytes.
  */
 #include "plan/space_walk.h"
@@ -15,14 +17,16 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "plan/baseline.h"
+#include "plan/climb.h"
 #include "plan/legal.h"
 
 static const double GIB = 1 << 30;
 
-enum { STEMS = 1 << 18, ASKED = 64 };
+enum { STEMS = 1 << 18, ASKED = 64, CLIMBS = 4 };
 
-/* Shares of the patience that finding the stems, and trying them, may take. */
-static const double FINDING = 0.3, TRYING = 0.6;
+/* Shares of the patience after which finding the stems, trying them, and climbing end. */
+static const double FINDING = 0.3, TRYING = 0.6, CLIMBING = 0.8;
 
 struct stem {
     uint64_t hash;
@@ -48,6 +52,7 @@ struct ranking {
     size_t n, cap;
     uint64_t bound, number; /* kept while hash <= bound; number of the next one */
     double best;            /* of the stem that is tried */
+    struct pl_space *few;   /* the space with the leaves that stems are tried by */
 };
 
 /* ---- the list ------------------------------------------------------------ */
@@ -175,6 +180,13 @@ static void unpack(struct pl_layout *ret, const struct ranking *ranking, const s
     pl_layout_derive(ret);
 }
 
+static void pack(struct stem *ret, const struct pl_layout *layout, uint64_t hash)
+{
+    *ret = (struct stem){.hash = hash};
+    for (size_t i = 0; i < PL_STEM_KEYS; i++)
+        ret->value[i] = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
+}
+
 static void thin(struct ranking *ranking)
 {
     size_t n = 0;
@@ -190,26 +202,25 @@ static bool keep(void *arg, const struct pl_layout *layout)
 {
     struct ranking *r = arg;
     uint64_t hash = rng_mix(r->number++);
-    struct stem *stem;
 
     while (r->n == STEMS)
         thin(r);
     if (hash <= r->bound) {
         MEM_GROW(r->stem, r->n, r->cap);
-        stem = &r->stem[r->n++];
-        *stem = (struct stem){.hash = hash};
-        for (size_t i = 0; i < PL_STEM_KEYS; i++)
-            stem->value[i] = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
+        pack(&r->stem[r->n++], layout, hash);
     }
     return r->number % (ASKED * ASKED) || share_gone(r) < FINDING;
 }
 
-/* The leaves that a stem is tried by: no sharding or most of it, all that overlaps. */
-static void narrow(struct pl_space *space)
+/* ALL with the leaves that a stem is tried by: no sharding or most of it, all that overlaps.
+ * Freed by the caller. */
+static struct pl_space *narrowed(const struct pl_space *all)
 {
+    struct pl_space *space = mem_alloc(sizeof(*space));
     struct pl_space_axis *zero = &space->axis[PL_KEY_ZERO],
                          *scope = &space->axis[PL_KEY_ZERO_SCOPE];
 
+    *space = *all;
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
         struct pl_space_axis *axis = &space->axis[key];
         bool flag = pl_layout_keys[key].part == PL_LEAF && pl_layout_keys[key].max == 1;
@@ -225,6 +236,7 @@ static void narrow(struct pl_space *space)
     }
     if (scope->n > 1 && scope->value[0] == PL_SCOPE_NONE)
         scope->n = 2;
+    return space;
 }
 
 static bool try_leaf(void *arg, const struct pl_layout *layout)
@@ -261,20 +273,74 @@ static void sort_stems(struct ranking *ranking, int (*order)(const void *, const
         qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), order);
 }
 
-static void try_stems(struct ranking *ranking)
+static double worth_of_stem(void *arg, const struct pl_layout *stem)
 {
-    AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
+    struct ranking *r = arg;
 
-    *few = *ranking->space;
-    narrow(few);
+    r->best = 0;
+    pl_space_leaves(r->few, r->problem, stem, try_leaf, r);
+    return r->best;
+}
+
+/* False if there was no time to try all. */
+static bool try_stems(struct ranking *ranking)
+{
+    size_t i = 0;
+
     sort_stems(ranking, by_hash);
-    for (size_t i = 0; i < ranking->n && (i % ASKED || share_gone(ranking) < TRYING); i++) {
+    for (; i < ranking->n && (i % ASKED || share_gone(ranking) < TRYING); i++) {
         struct pl_layout layout;
 
-        ranking->best = 0;
         unpack(&layout, ranking, &ranking->stem[i]);
-        pl_space_leaves(few, ranking->problem, &layout, try_leaf, ranking);
-        ranking->stem[i].rate = (float)ranking->best;
+        ranking->stem[i].rate = (float)worth_of_stem(ranking, &layout);
+    }
+    sort_stems(ranking, by_rate);
+    return i == ranking->n;
+}
+
+static bool climbing_is_over(void *arg)
+{
+    struct ranking *r = arg;
+
+    return ++r->asked % ASKED == 0 && share_gone(r) >= CLIMBING;
+}
+
+/* Climb from LAYOUT, and keep the stem where that leads to. */
+static void climb_from(struct ranking *ranking, struct pl_layout *layout)
+{
+    struct stem top;
+    double worth = worth_of_stem(ranking, layout);
+    size_t i = 0;
+
+    pl_climb(layout, &worth, ranking->space, ranking->problem, worth_of_stem, climbing_is_over,
+             ranking);
+    pack(&top, layout, 0);
+    while (i < ranking->n && memcmp(top.value, ranking->stem[i].value, sizeof(top.value)) != 0)
+        i++;
+    if (i == ranking->n) {
+        MEM_GROW(ranking->stem, ranking->n, ranking->cap);
+        ranking->stem[ranking->n++] = top;
+    }
+    ranking->stem[i].rate = (float)worth;
+}
+
+static void climb(struct ranking *ranking)
+{
+    struct stem start[CLIMBS];
+    struct pl_layout layout;
+    size_t n = 0;
+    struct err e;
+
+    while (n < CLIMBS && n < ranking->n && ranking->stem[n].rate > 0) {
+        start[n] = ranking->stem[n];
+        n++;
+    }
+    if (!n && pl_baseline(&layout, NULL, ranking->problem, PL_BASELINE_NAIVE, 0, 0, &e) == 0 &&
+        pl_space_has(ranking->space, ranking->problem, &layout))
+        climb_from(ranking, &layout);
+    for (size_t i = 0; i < n && share_gone(ranking) < CLIMBING; i++) {
+        unpack(&layout, ranking, &start[i]);
+        climb_from(ranking, &layout);
     }
     sort_stems(ranking, by_rate);
 }
@@ -301,7 +367,8 @@ static void look_by_stems(struct ranking *ranking)
     bool all =
         pl_space_stems(NULL, ranking->space, ranking->problem, ranking->patience, keep, ranking);
 
-    try_stems(ranking);
+    if (!try_stems(ranking) || !all)
+        climb(ranking);
     for (size_t i = 0; i < ranking->n && !ranking->over; i++) {
         struct pl_layout layout;
 
@@ -447,6 +514,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     assert(best >= 0 && best <= 1);
     r.cost = pl_cost_ctx_new(problem, NULL);
     r.memory = pl_memory_ctx_new(problem);
+    r.few = narrowed(space);
     if (best > 0)
         try_stems(&r);
     else
@@ -461,6 +529,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     sample_rest(&x, &r, first);
     if (x.n)
         qsort(x.at, x.n, sizeof(*x.at), by_walk);
+    free(r.few);
     pl_memory_ctx_free(r.memory);
     pl_cost_ctx_free(r.cost);
     free(r.stem);
@@ -526,6 +595,7 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     plan.at = mem_alloc((ranking->room ? ranking->room : 1) * sizeof(*plan.at));
     ranking->cost = pl_cost_ctx_new(ranking->problem, NULL);
     ranking->memory = pl_memory_ctx_new(ranking->problem);
+    ranking->few = narrowed(ranking->space);
     if (pl_model_unsupported(unsupported, sizeof(unsupported), ranking->problem)) {
         plan.exact = true; /* no layout is legal */
     } else if (patience) {
@@ -536,6 +606,7 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     }
     if (ranking->fold)
         settle_families(ranking, top);
+    free(ranking->few);
     pl_memory_ctx_free(ranking->memory);
     pl_cost_ctx_free(ranking->cost);
     for (size_t i = 1; i < plan.n; i++)
@@ -566,47 +637,6 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                         .per_device = per_device};
 
     look(ret, &r, top, patience);
-}
-
-/* Has SPACE a division into stages that are not even? */
-static bool has_uneven(const struct pl_space *space)
-{
-    const struct pl_space_axis *axis = &space->axis[PL_KEY_STAGES];
-
-    for (int i = 0; i < axis->n; i++)
-        if (axis->value[i] != PL_STAGES_EVEN)
-            return true;
-    return false;
-}
-
-/* Pipelines of all devices have no more even stages than divide the layers and the devices alike.
- */
-int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
-                    const struct pl_problem *problem, double headroom,
-                    const struct pl_patience *patience, struct err *error)
-{
-    char text[sizeof(error->text)], stages[160] = "";
-    int devices = pl_cluster_devices(problem->cluster),
-        most = pl_gcd(problem->model->layers, devices);
-
-    if (!problem->trainer->uneven_layers && most < problem->model->layers && most < devices &&
-        pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED) && !has_uneven(space))
-        snprintf(stages, sizeof(stages),
-                 "; layers %d divide over pp %d at most on %d devices: \"stages\": [\"even\", "
-                 "\"balanced\"] in the space adds uneven ones",
-                 problem->model->layers, most, devices);
-    if (plan->legal)
-        return err_set(error, -ENOENT,
-                       "none of %zu legal layouts%s fits: the smallest, %s, needs %.3g "
-                       "of %.3g GiB%s",
-                       plan->legal, plan->exact ? "" : " that were examined",
-                       pl_layout_text(text, &plan->smallest), plan->smallest_bytes / GIB,
-                       pl_memory_offered(problem->cluster, headroom) / GIB, stages);
-    if (pl_model_unsupported(text, sizeof(text), problem))
-        return err_set(error, -ENOENT, "%s", text);
-    if (!plan->exact || !pl_space_explain(text, sizeof(text), space, problem, patience))
-        snprintf(text, sizeof(text), "no legal layout was found within the time limit");
-    return err_set(error, -ENOENT, "%s", text);
 }
 
 int pl_plan_rank(struct pl_plan *ret, const struct pl_space *space,

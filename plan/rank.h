@@ -44,8 +44,9 @@ struct pl_plan {
  * listed. The caller calls pl_plan_done, which accepts a zeroed struct.
  *
  * When PATIENCE (may be NULL) is over the list is of what was looked at so far: first the shapes
- * (degrees, micro_batch, schedule) evenly, each by a few of its layouts, then all layouts of the
- * shapes in order of how they did.
+ * (degrees, micro_batch, schedule) evenly, each by a few of its layouts, and where that took too
+ * long what a climb from the best of them finds; then all layouts of the shapes in order of how
+ * they did.
  */
 void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
                   const struct pl_problem *problem, size_t top, double headroom, bool per_device,

@@ -259,6 +259,43 @@ static void a_bounded_list_is_near_the_exact_one(void **state)
     }
 }
 
+/* With time for a small part of an enormous space: as good as a look at all of a likely part. */
+static void an_enormous_space_hides_no_better_layout(void **state)
+{
+    static const struct {
+        const char *model, *trainer;
+        int nodes, batch;
+    } jobs[] = {
+        {"deepseek-v3-like", "any", 1024, 8192},
+        {"mixtral-8x22b", "any", 512, 4096},
+        {"llama-70b", "any", 512, 4096},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        struct world x =
+            world_of(jobs[i].model, "dgx-h100", jobs[i].nodes, jobs[i].batch, jobs[i].trainer);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space all = space_of(&x, "{'cp': 'auto', 'world': 'auto', 'precision': 'auto'}");
+        struct pl_space likely = space_of(&x, "{'tp': [1, 2, 4, 8], 'pp': [4, 8, 16], 'cp': [1],"
+                                              " 'etp': [1], 'micro_batch': [1, 2],"
+                                              " 'recompute': ['none'],"
+                                              " 'precision': ['bf16', 'fp8-blockwise']}");
+        struct patience part = {{spent, &part}, 0, 2000};
+        struct pl_plan bounded, exact;
+
+        pl_plan_look(&bounded, &all, &p, 1, 0.05, false, &part.plan);
+        pl_plan_look(&exact, &likely, &p, 1, 0.05, false, NULL);
+        assert_true(exact.n == 1 && bounded.n == 1);
+        print_message("# %s: %zu layouts, %.4f of the best of the part\n", jobs[i].model,
+                      bounded.legal, bounded.at[0].cost.tokens_per_s / exact.at[0].cost.tokens_per_s);
+        assert_false(bounded.exact);
+        assert_true(bounded.at[0].cost.tokens_per_s >= 0.98 * exact.at[0].cost.tokens_per_s);
+        pl_plan_done(&bounded);
+        pl_plan_done(&exact);
+    }
+}
+
 /* However short: it ends, and what it says is true as far as it goes. */
 static void patience_of_any_length_gives_an_answer(void **state)
 {
@@ -431,6 +468,7 @@ int main(void)
         cmocka_unit_test(neighbors_of_a_walk_share_nothing_that_differs),
         cmocka_unit_test(stems_and_their_leaves_are_the_walk),
         cmocka_unit_test(a_bounded_list_is_near_the_exact_one),
+        cmocka_unit_test(an_enormous_space_hides_no_better_layout),
         cmocka_unit_test(patience_of_any_length_gives_an_answer),
         cmocka_unit_test(families_are_folded_and_nothing_is_lost),
         cmocka_unit_test(equivalents_are_counted),
