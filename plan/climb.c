@@ -61,19 +61,16 @@ static bool step(struct climb *climb, const struct pl_space *space,
     return true;
 }
 
-bool pl_climb(struct pl_layout *stem, double *worth, const struct pl_space *space,
-              const struct pl_problem *problem, pl_stem_worth *worth_of, bool (*over)(void *arg),
-              void *arg)
+double pl_climb(struct pl_layout *stem, double worth, const struct pl_space *space,
+                const struct pl_problem *problem, pl_stem_worth *worth_of, bool (*over)(void *arg),
+                void *arg)
 {
-    struct climb climb = {worth_of, over, arg, *stem, *worth};
+    struct climb climb = {worth_of, over, arg, *stem, worth};
     double before;
 
     do {
         before = climb.worth;
     } while (step(&climb, space, problem) && climb.worth > before);
-    if (!(climb.worth > *worth))
-        return false;
     *stem = climb.best;
-    *worth = climb.worth;
-    return true;
+    return climb.worth;
 }

@@ -8,12 +8,11 @@
 typedef double pl_stem_worth(void *arg, const struct pl_layout *stem);
 
 /*
- * Change *STEM, worth *WORTH, to the best stem of SPACE that differs from it in two keys, and
- * again, until none is better or OVER(ARG) says that there is no more time. False if it was the
- * best already.
+ * Change *STEM, worth WORTH, to the best stem of SPACE that differs from it in two keys, and again,
+ * until none is better or OVER(ARG) says that there is no more time. Returns what it is worth then.
  */
-bool pl_climb(struct pl_layout *stem, double *worth, const struct pl_space *space,
-              const struct pl_problem *problem, pl_stem_worth *worth_of, bool (*over)(void *arg),
-              void *arg);
+double pl_climb(struct pl_layout *stem, double worth, const struct pl_space *space,
+                const struct pl_problem *problem, pl_stem_worth *worth_of, bool (*over)(void *arg),
+                void *arg);
 
 #endif

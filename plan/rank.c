@@ -309,11 +309,10 @@ static bool climbing_is_over(void *arg)
 static void climb_from(struct ranking *ranking, struct pl_layout *layout)
 {
     struct stem top;
-    double worth = worth_of_stem(ranking, layout);
+    double worth = pl_climb(layout, worth_of_stem(ranking, layout), ranking->space,
+                            ranking->problem, worth_of_stem, climbing_is_over, ranking);
     size_t i = 0;
 
-    pl_climb(layout, &worth, ranking->space, ranking->problem, worth_of_stem, climbing_is_over,
-             ranking);
     pack(&top, layout, 0);
     while (i < ranking->n && memcmp(top.value, ranking->stem[i].value, sizeof(top.value)) != 0)
         i++;
