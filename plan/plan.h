@@ -15,7 +15,7 @@
  *   stack, learn              how well a trainer runs, from presets or from a few runs
  *   layout, stages, mesh,     how it is split, and which splits are legal
  *   rules
- *   memory, cost, pipe        bytes of a rank, seconds of an iteration
+ *   memory, cost, pipe, why   bytes of a rank, seconds of an iteration, and what changes them
  *   space, rank, baseline,    sets of layouts, the best of them, the one to compare with; how
  *   patience                  long that may take
  *   project, example          measurements carried to other sizes, published studies
@@ -48,5 +48,6 @@
 #include "plan/space.h"
 #include "plan/stack.h"
 #include "plan/stages.h"
+#include "plan/why.h"
 
 #endif

@@ -262,6 +262,11 @@ int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_serv
                 const char *id, const struct pl_layout *layout, const atomic_bool *unwanted,
                 struct err *error);
 
+/* Why a trial is faster or slower than trial AGAINST (0: the baseline), as in
+ * docs/reference/http.md. Any thread, use web_offload. */
+int tn_why(json_t **ret, struct tn_service *svc, const char *id, int64_t trial, int64_t against,
+           struct err *error);
+
 /*
  * A projection as in docs/reference/http.md (POST /v1/project): campaign BODY.campaign calibrates
  * the cost model, which predicts other sizes. Any thread, use web_offload. KEEP stores the answer

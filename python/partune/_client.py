@@ -116,6 +116,11 @@ class Campaign:
     def steps(self, n) -> List[types.Step]:
         return list(self._http.items(f"{self._path}/trials/{n}/steps"))
 
+    def why(self, n, against="baseline") -> types.Why:
+        """Why trial N is faster or slower than another: its seconds by class and by changed key."""
+        query = {"against": against}
+        return self._http.json("GET", f"{self._path}/trials/{n}/why", query=query)
+
     def log(self, n, stream="stdout") -> str:
         return self._http.text("GET", f"{self._path}/trials/{n}/log", {"stream": stream})
 

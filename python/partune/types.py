@@ -120,6 +120,7 @@ class Check(TypedDict):
     cost: Optional[Dict[str, float]]
     mfu: Optional[float]
     fits: bool
+    why: Optional[Why]
 
 
 class _CheckRequest(TypedDict):
@@ -132,6 +133,7 @@ class CheckRequest(_CheckRequest, total=False):
     cluster: ClusterOrName
     trainer: str
     stack: Union[str, Dict[str, Any]]
+    against: Dict[str, Any]
 
 
 class _Cluster(TypedDict):
@@ -749,6 +751,17 @@ class Verify(_Verify, total=False):
     hi: Optional[float]
     prediction: Optional[Dict[str, Any]]
     verdict: Optional[str]
+
+
+class Why(TypedDict):
+    simulated: bool
+    trial: Optional[int]
+    against: Optional[int]
+    exact: bool
+    predicted: Dict[str, Any]
+    trials: Optional[Dict[str, Any]]
+    classes: List[Dict[str, Any]]
+    keys: List[Dict[str, Any]]
 
 
 class Worker(TypedDict):

@@ -40,9 +40,43 @@ is "an unknown kind: 400" "$(code "/v1/campaigns/$id/trials?kind=best")" 400
 is "a verb with an old ETag: 412" "$(status -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{}' "$url/v1/campaigns/$id:cancel")" 412
 is "a clone with a body that is not an object: 422" "$(post "/v1/campaigns/$id:clone" '[]')" 422
 is "pause an ended campaign: 409" "$(post "/v1/campaigns/$id:pause" '{}')" 409
-for what in best baseline importance pareto predictions diagnosis trials/1 trials/1/steps trials/1/log 'surface?x=micro_batch&y=recompute'; do
+for what in best baseline importance pareto predictions diagnosis trials/1 trials/1/steps trials/1/log trials/1/why 'surface?x=micro_batch&y=recompute'; do
     is "GET $what" "$(code "/v1/campaigns/$id/$what")" 200
 done
+command -v python3 >/dev/null && for trial in $(call "/v1/campaigns/$id/trials?state=ok" | python3 -c 'import json,sys; print(*[t["n"] for t in json.load(sys.stdin)["items"]])'); do
+    { call "/v1/campaigns/$id/trials/1"; echo; call "/v1/campaigns/$id/trials/$trial"; echo; } >trials
+    code "/v1/campaigns/$id/trials/$trial/why" >/dev/null
+    is "trial $trial against the baseline: keys and classes add up to what is expected" "$(python3 -c 'import json
+w = json.load(open("body"))
+base, its = [json.loads(t) for t in open("trials").read().splitlines()]
+p, sec = w["predicted"], lambda name: sum(c[name] or 0 for c in w["classes"])
+near = lambda x, y: abs(x - y) < 1e-9 * p["from_s"]
+changed = {k for k in its["layout"] if its["layout"][k] != base["layout"].get(k) and k not in ("dp", "edp")}
+product = 1
+for k in w["keys"]:
+    product *= k["ratio"]
+    assert near(sum(k["classes"].values()), k["change_s"]), k
+assert near(sum(k["change_s"] for k in w["keys"]), p["to_s"] - p["from_s"]), w
+assert near(sec("from_s"), p["from_s"]) and near(sec("to_s"), p["to_s"]), w
+assert abs(product / p["ratio"] - 1) < 1e-9, w
+assert {k["key"] for k in w["keys"]} == changed, (w["keys"], changed)
+assert not w["simulated"] and w["against"] == 1 and w["trials"]["ratio"] > 0, w
+assert abs(sec("trial_to_s") * 1e3 / sum(its["phases_ms"].values()) - 1) < 1e-9, w
+print("yes")' 2>&1 || call "/v1/campaigns/$id/trials/$trial/why")" yes
+done
+is "against another trial" "$(code "/v1/campaigns/$id/trials/1/why?against=2")" 200
+has "which is named" "$(cat body)" '"trial":1,"against":2'
+is "against the baseline by its word" "$(code "/v1/campaigns/$id/trials/2/why?against=baseline")" 200
+is "against what is no trial: 400" "$(code "/v1/campaigns/$id/trials/2/why?against=best")" 400
+has "with what may stand there" "$(cat body)" 'baseline. or the number of a trial, not ..best'
+is "against a trial that is not there: 404" "$(code "/v1/campaigns/$id/trials/2/why?against=999")" 404
+is "of a trial that is not there: 404" "$(code "/v1/campaigns/$id/trials/999/why")" 404
+two='"model":"gpt-1.4B","cluster":{"profile":"dgx-a100","nodes":1},"workload":{"global_batch":16},"trainer":"megatron","layout":{"tp":2,"precision":"bf16"}'
+is "a layout that no trial ran is compared" "$(post /v1/check "{$two,\"against\":{\"tp\":4,\"precision\":\"bf16\"}}")" 200
+has "with its changed key" "$(cat body)" '"why":\{.*"keys":\[\{"key":"tp","from":4,"to":2,'
+is "without another there is nothing to explain" "$(post /v1/check "{$two}" && grep -c '"why":null' body)" 2001
+is "an illegal other layout is refused" "$(post /v1/check "{$two,\"against\":{\"tp\":3}}")" 422
+has "with its field" "$(cat body)" '"/against"'
 rule='"name":"rule","model":"mixtral-8x22b","cluster":{"profile":"dgx-h100","nodes":64},"workload":{"global_batch":1024},"launcher":{"kind":"simulated"},"trainer":"megatron","space":{"tp":[2],"pp":[8],"micro_batch":[1]}'
 is "a baseline is chosen by rule" "$(post "/v1/campaigns?dry_run=true" "{$rule}")" 200
 has "the default baseline, unless the campaign names one" "$(cat body)" '"baseline_rule": *"default"'

@@ -71,6 +71,7 @@ baseline $id
 trials $id
 trial $id 1
 steps $id 1
+why $id 2
 importance $id
 pareto $id
 predictions $id

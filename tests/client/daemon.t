@@ -74,6 +74,7 @@ printf '{"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "w
 printf '{"budget": {"trials": 3}}' >with.json
 printf '{"name": "bad", "model": "gpt-1.4B", "workload": {"global_batch": -1}}' >bad.json
 printf '{"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 15}, "layout": {"tp": 5}}' >layout.json
+printf '{"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 16}, "trainer": "megatron", "layout": {"tp": 2}, "against": {"tp": 1}}' >why.json
 sed 's/100000/0.001/' c.json >slow.json
 sed -e 's/"trials": 6/"trials": 1/' -e 's/{"kind": "simulated"[^}]*}/{"kind": "remote"}/' c.json >none.json
 printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16' >m.args
@@ -105,6 +106,8 @@ summary log $id 1 --stream events
 traceEvents timeline $id 1
 tokens/s best $id
 tokens/s baseline $id
+cost.model|trial why $id 2
+against.trial.2 why $id 1 --against 2
 share|nothing importance $id
 worker workers
 memory pareto $id
@@ -138,6 +141,7 @@ for command in "ls" "trials $id" "compare $id/1 $id/2" "presets models" "workers
     is "no line of partune $command is wider than a terminal of 40 columns" "$(python3 -c 'import sys
 print(max(len(l) for l in open("out").read().splitlines()) <= 40)')" True
 done
+ok "check explains a layout against another" text "^tp  *1  *2 " "$partune" check why.json
 ok "a plan says what the rules exclude" text "excluded from" "$partune" plan p.json
 ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
 ok "its budget is the changed one" sh -c '"$0" show last | grep -q "^trials  *[0-9]* of 3;"' "$partune"

@@ -102,6 +102,13 @@ class Results(WithDaemon):
         self.assertEqual(self.campaign.trial(best["trial"])["text"], best["text"])
         self.assertGreater(best["tokens_per_s"], 0)
 
+    def test_a_trial_is_explained_against_another(self):
+        why = self.campaign.why(2)
+        self.assertEqual((why["trial"], why["against"], why["simulated"]), (2, 1, True))
+        change = why["predicted"]["to_s"] - why["predicted"]["from_s"]
+        self.assertAlmostEqual(sum(key["change_s"] for key in why["keys"]), change)
+        self.assertEqual(self.campaign.why(1, against=2)["against"], 2)
+
     def test_lists_are_read_page_by_page(self):
         path = f"/v1/campaigns/{self.campaign.id}/trials"
         rows = list(self.client._http.items(path, page_size=2, sort="n"))

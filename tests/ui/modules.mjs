@@ -38,6 +38,7 @@ const gantt = await load("charts/gantt.js");
 const model = await load("charts/model.js");
 const space = await load("charts/space.js");
 const trial = await load("charts/trial.js");
+const why = await load("pages/trial-why.js");
 const { laneBars } = await load("charts/lanes.js");
 const job = await load("parts/job.js");
 const words = await load("lib/words.js");
@@ -225,6 +226,26 @@ test("importance names the fastest and the slowest value of each key", () => {
     assert.deepEqual(rows[0], ["tp", 90, "2 (+25 %)", "4 (−30 %)"]);
     assert.deepEqual(rows[1].slice(2), [null, null]);
     assert.deepEqual(space.importance.table({ shares: { tp: 1 } }).rows, [["tp", 100, null, null]]);
+});
+
+test("the seconds of a changed key are named by class, the largest first", () => {
+    const classes = { tp: -0.015, bubble: 0.0027, dp: 0.4, pp: 1e-9, ep: 0.0001 };
+    assert.equal(why.mostlyText(classes), "dp +400, tp −15.0, bubble +2.70");
+    assert.equal(why.mostlyText({ pp: 1e-9 }), "");
+    assert.equal(why.fasterText(1.25), "25.0 % faster");
+    assert.equal(why.fasterText(0.984), "1.6 % slower");
+    assert.equal(why.fasterText(1.0001), "as fast");
+    const row = { from_s: 0.5, to_s: 0.25, trial_from_s: null, trial_to_s: null };
+    assert.deepEqual(
+        why.classRows([
+            { ...row, class: "dp" },
+            { ...row, class: "pp_wait", from_s: null, to_s: null, trial_from_s: 0, trial_to_s: 1 },
+        ]),
+        [
+            ["pp_wait", null, null, null, 1000],
+            ["dp", 500, 250, -250, null],
+        ],
+    );
 });
 
 test("ranks fall into Megatron's groups, dense and expert", () => {

@@ -232,6 +232,28 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
     assert.match(await page.textContent("dl.tiles"), /tokens\/s[\s\S]*ms[\s\S]*MiB/);
 });
 
+test("a trial says why it is faster or slower than the baseline", async () => {
+    const { items } = await daemon.api("GET", `v1/campaigns/${id}/trials?state=ok`);
+    const { n } = items.find((t) => t.n > 1 && t.kind === "search" && t.phases_ms);
+    const why = await daemon.api("GET", `v1/campaigns/${id}/trials/${n}/why`);
+    await visit(`/campaigns/${id}/trials/${n}`);
+    const faster = why.trials.ratio >= 1 ? "faster" : "slower";
+    const found = panel(`Why it is ${faster} than the baseline`);
+    await found.locator("table").first().waitFor();
+    const tables = found.locator("table");
+    assert.equal(await tables.nth(0).locator("tbody tr").count(), why.keys.length);
+    assert.match(
+        await tables.nth(0).locator("tbody tr").first().textContent(),
+        new RegExp(`^${why.keys[0].key}.*${why.keys[0].to}.*%|as fast`),
+    );
+    assert.equal(await tables.nth(1).locator("tbody tr").count(), why.classes.length);
+    assert.match(await tables.nth(1).locator("thead").textContent(), /Measured change/);
+    assert.match(await found.textContent(), /Measured: .*instead of .*Expected by the cost model/);
+    await visit(`/campaigns/${id}/trials/1`);
+    await drawn("Step time");
+    assert.equal(await page.locator("h2:has-text('than the baseline')").count(), 0);
+});
+
 test("a losing trial shows where the best one was faster, and how to rerun it", async () => {
     const { best } = await daemon.api("GET", `v1/campaigns/${id}`);
     const lost = (await daemon.api("GET", `v1/campaigns/${id}/trials?state=ok`)).items.find(

@@ -131,6 +131,8 @@ test("a trial", async () => {
     await page.waitForTimeout(1000);
     const text = await look("trial");
     assert.match(text, /--allow-simulated/);
+    assert.match(text, /Why it is (faster|slower) than the baseline/);
+    assert.match(text, /Simulated: /);
     await page.click("button:text-is('Show the configuration')");
     await page.waitForSelector("pre.code:has-text('\"simulated\": true')");
     await look("trial-export", { allowed: /^ *"(measured": false|verified": "no"),?$/ });

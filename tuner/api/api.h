@@ -81,7 +81,7 @@ web_handler tn_api_campaign_list, tn_api_campaign_create, tn_api_campaign_show,
     tn_api_campaign_patch, tn_api_campaign_delete, tn_api_campaign_pause, tn_api_campaign_resume,
     tn_api_campaign_cancel, tn_api_campaign_clone, tn_api_campaign_verify;
 web_handler tn_api_trial_list, tn_api_trial_show, tn_api_trial_steps, tn_api_trial_log,
-    tn_api_trial_timeline;
+    tn_api_trial_timeline, tn_api_trial_why;
 web_handler tn_api_best, tn_api_baseline, tn_api_importance, tn_api_pareto, tn_api_predictions,
     tn_api_surface, tn_api_diagnosis, tn_api_export, tn_api_compare;
 web_handler tn_api_suggest, tn_api_heartbeat, tn_api_complete, tn_api_workers;

@@ -61,6 +61,12 @@ static json_t *rules_json(const struct pl_verdict *verdict)
     return list;
 }
 
+struct check {
+    struct tn_api_job job;
+    struct pl_layout layout, against;
+    json_t *why; /* what the layout's seconds are against those of AGAINST, or NULL */
+};
+
 static json_t *check(const struct tn_api_job *job, const struct pl_layout *layout)
 {
     struct pl_problem p = tn_api_job_problem(job);
@@ -70,9 +76,9 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
     char text[160];
     bool legal = pl_layout_check(&verdict, &p, layout);
     double mfu;
-    json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b}", "legal", legal, "layout",
+    json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b, s:n}", "legal", legal, "layout",
                           pl_layout_json(layout), "text", pl_layout_text(text, layout), "rules",
-                          rules_json(&verdict), "memory", "cost", "mfu", "fits", 0);
+                          rules_json(&verdict), "memory", "cost", "mfu", "fits", 0, "why");
 
     if (!legal)
         return v;
@@ -88,29 +94,81 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
     return v;
 }
 
+/* On another thread: thousands of layouts may lie between the two. */
+static void compare(struct web_request *rq, void *arg)
+{
+    struct check *c = arg;
+    struct pl_problem p = tn_api_job_problem(&c->job);
+    struct pl_why why;
+
+    (void)rq;
+    pl_why(&why, &p, &c->against, &c->layout);
+    c->why = pl_why_json(&why);
+    json_object_update_new(c->why,
+                           json_pack("{s:b, s:n, s:n}", "simulated", 0, "trial", "against"));
+}
+
+static void compared(struct web_request *rq, void *arg)
+{
+    struct check *c = arg;
+    json_t *v = check(&c->job, &c->layout);
+
+    if (c->why)
+        json_object_set_new(v, "why", c->why);
+    web_reply_json(rq, 200, v);
+}
+
+/* The layout KEY of BODY. */
+static int check_layout(struct pl_layout *ret, const json_t *body, const char *key,
+                        const struct pl_problem *problem, struct err *error)
+{
+    AUTO_FREE char *pointer = mem_printf("/%s", key);
+    const json_t *json = json_object_get(body, key);
+    int r = pl_layout_parse(ret, json, problem, error);
+
+    if (r < 0)
+        return err_under(error, pointer);
+    pl_layout_unsaid(ret, json, problem);
+    return 0;
+}
+
+/* With what a layout is compared must be legal. */
+static int check_against(struct pl_layout *ret, const json_t *body,
+                         const struct pl_problem *problem, struct err *error)
+{
+    struct pl_verdict verdict;
+    char text[400];
+    int r = check_layout(ret, body, "against", problem, error);
+
+    if (r == 0 && !pl_layout_check(&verdict, problem, ret))
+        return err_at(error, -EINVAL, "/against", "not legal: %s",
+                      pl_verdict_text(text, sizeof(text), &verdict));
+    return r;
+}
+
 void tn_api_check(struct web_request *rq)
 {
-    static const char *const keys[] = {"model",   "cluster", "layout", "workload",
-                                       "trainer", "stack",   NULL};
-    struct tn_api_job j;
+    static const char *const keys[] = {"model",   "cluster", "layout",  "workload",
+                                       "trainer", "stack",   "against", NULL};
+    struct check *c = arena_alloc(web_arena(rq), sizeof(*c));
     struct pl_problem p;
-    struct pl_layout l;
     struct err e;
     const json_t *body = web_body(rq);
+    bool against = json_object_get(body, "against") != NULL;
 
-    if (jx_keys(body, keys, &e) < 0 || tn_api_job_parse(&j, tn_api_svc(rq), body, &e) < 0 ||
+    if (jx_keys(body, keys, &e) < 0 || tn_api_job_parse(&c->job, tn_api_svc(rq), body, &e) < 0 ||
         jx_need(body, "layout", &e) < 0) {
         web_reply_error(rq, &e);
         return;
     }
-    p = tn_api_job_problem(&j);
-    if (pl_layout_parse(&l, json_object_get(body, "layout"), &p, &e) < 0) {
-        err_under(&e, "/layout");
+    p = tn_api_job_problem(&c->job);
+    if (check_layout(&c->layout, body, "layout", &p, &e) < 0 ||
+        (against && check_against(&c->against, body, &p, &e) < 0))
         web_reply_error(rq, &e);
-        return;
-    }
-    pl_layout_unsaid(&l, json_object_get(body, "layout"), &p);
-    web_reply_json(rq, 200, check(&j, &l));
+    else if (against && pl_layout_check(NULL, &p, &c->layout))
+        web_offload(rq, compare, compared, c);
+    else
+        compared(rq, c);
 }
 
 /* ---- plan: on another thread, and no longer than somebody waits ---------- */

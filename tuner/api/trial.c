@@ -149,3 +149,49 @@ void tn_api_trial_timeline(struct web_request *rq)
     else
         web_reply_json_text(rq, 200, text, size);
 }
+
+/* ---- why: computed on another thread ------------------------------------- */
+
+struct why {
+    struct tn_service *svc;
+    const char *id;
+    int64_t n, against;
+    json_t *answer;
+    struct err e;
+    int r;
+};
+
+static void compare(struct web_request *rq, void *arg)
+{
+    struct why *why = arg;
+
+    (void)rq;
+    why->r = tn_why(&why->answer, why->svc, why->id, why->n, why->against, &why->e);
+}
+
+static void compared(struct web_request *rq, void *arg)
+{
+    struct why *why = arg;
+
+    tn_api_answer(rq, why->r, 200, why->answer, &why->e);
+}
+
+void tn_api_trial_why(struct web_request *rq)
+{
+    struct why *why = arena_alloc(web_arena(rq), sizeof(*why));
+    const char *against = web_query(rq, "against");
+    struct err e;
+
+    *why = (struct why){.svc = tn_api_svc(rq), .id = web_param(rq, "id")};
+    if (!number(&why->n, rq))
+        return;
+    if (against && strcmp(against, "baseline") != 0 &&
+        str_to_i64(&why->against, against, 1, INT64_MAX) < 0) {
+        err_set(&e, -EINVAL, "against must be `baseline` or the number of a trial, not \"%.40s\"",
+                against);
+        tn_api_bad_query(rq, &e);
+        return;
+    }
+    why->r = tn_api_unwanted(&why->e);
+    web_offload(rq, compare, compared, why);
+}

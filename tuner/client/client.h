@@ -189,6 +189,10 @@ int cl_deliver(const struct cl *client, char *text, size_t size);
 /* Foreign text to standard output; on a terminal without what steers it. TEXT is changed. */
 void cl_write_text(const struct cl *client, char *text, size_t len);
 
+/* ---- why.c --------------------------------------------------------------- */
+
+void cl_print_why(const struct cl *client, const json_t *why); /* "Why" of the API */
+
 /* ---- main.c has the tables, for usage, completion and the manual --------- */
 
 struct cl_command {

@@ -57,6 +57,7 @@ int cl_pause(struct cl *client);
 int cl_resume(struct cl *client);
 int cl_clone(struct cl *client);
 int cl_verify(struct cl *client);
+int cl_why(struct cl *client);
 int cl_worker(struct cl *client);
 int cl_workers(struct cl *client);
 int cl_edit(struct cl *client);

@@ -34,7 +34,7 @@ static void bash_option_values(const struct cl_tables *tables, FILE *out)
         fprintf(out, "    --%s", o->name);
         if (o->letter)
             fprintf(out, "|-%c", o->letter);
-        if (o->metavar && (!strcmp(o->metavar, "FILE") || !strcmp(o->metavar, "PROGRAM"))) {
+        if (cl_is_file(o)) {
             fputs(") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", out);
         } else if (o->metavar && !strcmp(o->metavar, "DIR")) {
             fputs(") COMPREPLY=($(compgen -d -- \"$word\")); return ;;\n", out);

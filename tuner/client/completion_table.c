@@ -63,7 +63,9 @@ void cl_first_operand(char ret_name[32], const struct cl_command *command)
 
 bool cl_is_file(const struct opt *option)
 {
-    return str_eq(option->metavar, "FILE") || str_eq(option->metavar, "PROGRAM");
+    const char *metavar = option->metavar;
+
+    return metavar && (str_starts(metavar, "FILE") || str_eq(metavar, "PROGRAM"));
 }
 
 bool cl_takes(const struct cl_tables *tables, const struct cl_command *command,

@@ -34,6 +34,11 @@ static const struct mcp_tool tools[] = {
      "GET", "/v1/campaigns/{id}", NULL, NULL, false},
     {"best", "Best layout", "Show the best layout of a campaign so far, with its interval.", "GET",
      "/v1/campaigns/{id}/best", NULL, NULL, false},
+    {"why", "Explain a trial",
+     "Explain why a trial is faster or slower than the baseline or another trial: where the "
+     "seconds "
+     "of a step went, and which changed keys brought it.",
+     "GET", "/v1/campaigns/{id}/trials/{n}/why", NULL, NULL, false},
     {"export", "Export a layout",
      "Write the winner of a campaign as another trainer's configuration.", "GET",
      "/v1/campaigns/{id}/export/{target}", NULL, NULL, false},

@@ -67,6 +67,8 @@ int cl_check(struct cl *client)
     }
     if (isfinite(cl_number(v, "cost.total")))
         printf("%-8s %.4g s an iteration expected\n", "time", cl_number(v, "cost.total"));
+    if (json_is_object(json_object_get(v, "why")))
+        cl_print_why(client, json_object_get(v, "why"));
     return legal && fits ? CL_OK : CL_REFUSED;
 }
 

@@ -44,9 +44,10 @@ export async function newestTrial(id, signal) {
 }
 
 /**
- * The model of the trial that the address calls NUMBER, of campaign ID: {id, n, campaign, trial, last, best, trace,
- * steps}. last is the number of the campaign's newest trial (where it cannot be had, the way to the next one opens with
- * the next one's event), best the campaign's best trial where that is another one, trace the timeline once it has come.
+ * The model of the trial that the address calls NUMBER, of campaign ID: {id, n, campaign, trial, last, best, why,
+ * trace, steps}. last is the number of the campaign's newest trial (where it cannot be had, the way to the next one
+ * opens with the next one's event), best the campaign's best trial where that is another one, why what the service
+ * says of it against the baseline, trace the timeline once it has come.
  */
 export async function loadTrial(id, number, signal) {
     const [campaign, trial, newest] = await Promise.all([
@@ -55,7 +56,8 @@ export async function loadTrial(id, number, signal) {
         newestTrial(id, signal),
     ]);
     const last = newest ?? trial.n;
-    return { id, n: trial.n, campaign, trial, last, best: null, trace: null, steps: stepStore() };
+    const later = { best: null, why: null, trace: null };
+    return { id, n: trial.n, campaign, trial, last, ...later, steps: stepStore() };
 }
 
 /** Did TRIAL run a smaller problem? Then its measurements are of that run, and its layout has none. */

@@ -149,9 +149,9 @@ export function failureNotice(trial) {
     );
 }
 
-const shortMs = (x) => (x > 0 && x < 0.01 ? "< 0.01" : significant(x, 3));
+export const shortMs = (x) => (x > 0 && x < 0.01 ? "< 0.01" : significant(x, 3));
 
-function moreMs(value) {
+export function moreMs(value) {
     if (Math.abs(value) < 0.01) return "0";
     return value > 0 ? `+${shortMs(value)}` : `−${shortMs(-value)}`;
 }

@@ -26,6 +26,7 @@ import {
     thinnedNote,
     trialTiles,
 } from "./trial-panels.js";
+import { whyPanel } from "./trial-why.js";
 import { isLive, isSmaller, ranOf } from "./trial-model.js";
 
 function makeCharts(ctx, model) {
@@ -91,6 +92,7 @@ function makePlaces() {
         failure: h("div"),
         layout: h("div", { class: "w8" }),
         phases: h("div", {}),
+        why: h("div", {}),
         stragglers: h("div", {}),
         thinned: h("div", {}),
     };
@@ -126,6 +128,7 @@ function chartGrid(places, charts, log, mesh) {
         charts.distribution.element,
         charts.phases.element,
         panel("Median step", { className: "w4" }, places.phases),
+        places.why,
         charts.memory.element,
         log.element,
         places.stragglers,
@@ -142,8 +145,8 @@ function chartGrid(places, charts, log, mesh) {
 }
 
 /**
- * Fill ctx.root with the page. Returns {log, draw(), drawSteps(), drawTrace()}, each of which shows what the model has
- * now.
+ * Fill ctx.root with the page. Returns {log, draw(), drawSteps(), drawTrace(), drawWhy()}, each of which
+ * shows what the model has now.
  */
 export function trialView(ctx, model) {
     const { id, n, campaign, trial } = model;
@@ -180,6 +183,8 @@ export function trialView(ctx, model) {
         fill(places.stragglers, stragglerNotice(data.steps, world ?? 1));
     }
 
+    const drawWhy = () => fill(places.why, whyPanel(model.why));
+
     function drawTrace() {
         charts.lanes.element.hidden = model.trace === null;
         charts.lanes.set({ trace: model.trace });
@@ -198,5 +203,5 @@ export function trialView(ctx, model) {
         chartGrid(places, charts, log, mesh),
     );
     charts.lanes.element.hidden = true;
-    return { log, draw, drawSteps, drawTrace, drawLinks: links.draw };
+    return { log, draw, drawSteps, drawTrace, drawWhy, drawLinks: links.draw };
 }

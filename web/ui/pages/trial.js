@@ -8,7 +8,7 @@ import { trialView } from "./trial-view.js";
 
 const DRAW_STEPS_MS = 250;
 
-/** What fetches into MODEL and has VIEW show it: {steps(), trace(), best(), newest(), trial()}. */
+/** What fetches into MODEL and has VIEW show it: {steps(), trace(), best(), why(), newest(), trial()}. */
 function loaders(ctx, model, view, drawSteps) {
     const { id, n } = model;
 
@@ -44,6 +44,14 @@ function loaders(ctx, model, view, drawSteps) {
         if (!ctx.signal.aborted) view.draw();
     }
 
+    // Before the baseline has been named there is none.
+    async function why() {
+        const found = await get(trialPath(id, n, "/why"), null, ctx.signal).catch(() => null);
+        if (ctx.signal.aborted || !found) return;
+        model.why = found;
+        view.drawWhy();
+    }
+
     async function newest() {
         noteNewest(model, view, (await newestTrial(id, ctx.signal)) ?? n);
     }
@@ -55,7 +63,7 @@ function loaders(ctx, model, view, drawSteps) {
         model.trial = now;
         view.draw();
     }
-    return { steps, trace, best, newest, trial };
+    return { steps, trace, best, why, newest, trial };
 }
 
 function noteNewest(model, view, number) {
@@ -76,6 +84,7 @@ function eventHandlers(model, view, load, drawSteps) {
         if (isLive(before) && !isLive(trial)) {
             load.steps();
             load.trace();
+            load.why();
         }
     }
     return {
@@ -83,7 +92,10 @@ function eventHandlers(model, view, load, drawSteps) {
             if (campaign.id !== id) return;
             const before = model.campaign;
             model.campaign = campaign;
-            if (standing(before) !== standing(campaign)) load.best();
+            if (standing(before) !== standing(campaign)) {
+                load.best();
+                load.why();
+            }
         },
         trial(trial) {
             noteNewest(model, view, trial.n);
@@ -110,6 +122,7 @@ export async function render(ctx) {
     drawSteps();
     load.trace();
     load.best();
+    load.why();
 
     const stream = openStream(campaignPath(id, "/events"), {
         onState: ctx.streamState,

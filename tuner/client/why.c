@@ -1,0 +1,149 @@
+/* Why one layout is faster or slower than another: where the seconds went, and by which keys. */
+#include "tuner/client/client.h"
+
+#include <math.h>
+
+static const double LEAST = 0.5e-5; /* seconds: less is not shown */
+
+/* "measured   1.310 x as fast, a step of 99.8 ms instead of 130.7" */
+static void print_ratio(const char *who, const json_t *both, const char *of)
+{
+    if (json_is_object(both))
+        printf("%-10s %.3f x as fast%s, a step of %.4g ms instead of %.4g\n", who,
+               cl_number(both, "ratio"), of, 1e3 * cl_number(both, "to_s"),
+               1e3 * cl_number(both, "from_s"));
+}
+
+/* A cell of milliseconds, "-" where they are unknown. */
+static void add_ms(struct cl_table *table, int column, double seconds, bool change)
+{
+    if (!isfinite(seconds))
+        cl_table_add(table, column, "-");
+    else if (fabs(seconds) < LEAST)
+        cl_table_add(table, column, "0");
+    else
+        cl_table_add(table, column, change ? "%+.2f" : "%.2f", 1e3 * seconds);
+}
+
+static void print_classes(const struct cl *client, const json_t *classes, bool simulated)
+{
+    struct cl_column columns[] = {{.title = "expected ms"},
+                                  {.title = "before", .align = CL_RIGHT, .drop = 2},
+                                  {.title = "after", .align = CL_RIGHT, .drop = 2},
+                                  {.title = "change", .align = CL_RIGHT},
+                                  {.title = "measured change", .align = CL_RIGHT, .drop = 1}};
+    struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns) - 1};
+    const json_t *row;
+    size_t i;
+
+    if (simulated)
+        columns[4].title = "simulated change";
+    json_array_foreach(classes, i, row)
+        if (isfinite(cl_number(row, "trial_to_s")))
+            t.ncolumns = ARRAY_LEN(columns);
+    json_array_foreach(classes, i, row) {
+        double from = cl_number(row, "from_s"), to = cl_number(row, "to_s");
+
+        cl_table_add(&t, 0, "%s", cl_string(row, "class"));
+        add_ms(&t, 1, from, false);
+        add_ms(&t, 2, to, false);
+        add_ms(&t, 3, to - from, true);
+        if (t.ncolumns > 4)
+            add_ms(&t, 4, cl_number(row, "trial_to_s") - cl_number(row, "trial_from_s"), true);
+    }
+    cl_table_print(client, &t, stdout);
+    cl_table_done(&t);
+}
+
+/* The two classes that a key changed most: "tp -15.0, bubble +2.7". */
+static void add_mostly(struct cl_table *table, int column, const json_t *classes)
+{
+    const char *name, *best[2] = {NULL, NULL};
+    double most[2] = {0, 0};
+    AUTO_STR text = {0};
+    json_t *seconds;
+
+    json_object_foreach((json_t *)(uintptr_t)classes, name, seconds) {
+        double change = json_number_value(seconds);
+        int at = fabs(change) > fabs(most[0]) ? 0 : fabs(change) > fabs(most[1]) ? 1 : 2;
+
+        if (at == 0) {
+            best[1] = best[0];
+            most[1] = most[0];
+        }
+        if (at < 2) {
+            best[at] = name;
+            most[at] = change;
+        }
+    }
+    for (int i = 0; i < 2 && best[i] && fabs(most[i]) >= LEAST; i++)
+        str_addf(&text, "%s%s %+.2f", i ? ", " : "", best[i], 1e3 * most[i]);
+    cl_table_add(table, column, "%s", str_text(&text));
+}
+
+static void print_keys(const struct cl *client, const json_t *keys)
+{
+    static const struct cl_column columns[] = {{.title = "changed key", .shrink = true},
+                                               {.title = "before", .shrink = true},
+                                               {.title = "after", .shrink = true},
+                                               {.title = "ms", .align = CL_RIGHT},
+                                               {.title = "tokens/s", .align = CL_RIGHT, .drop = 1},
+                                               {.title = "mostly, ms", .drop = 2}};
+    struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
+    char text[64];
+    bool tied = false;
+    const json_t *key;
+    size_t i;
+
+    json_array_foreach(keys, i, key) {
+        bool together = cl_number(key, "alone") < 0.999;
+
+        tied |= together;
+        cl_table_add(&t, 0, "%s%s", cl_string(key, "key"), together ? " *" : "");
+        cl_table_add(&t, 1, "%s", cl_text(text, key, "from"));
+        cl_table_add(&t, 2, "%s", cl_text(text, key, "to"));
+        add_ms(&t, 3, cl_number(key, "change_s"), true);
+        cl_table_add(&t, 4, "%.3f x", cl_number(key, "ratio"));
+        add_mostly(&t, 5, json_object_get(key, "classes"));
+    }
+    if (!t.rows)
+        puts("the layouts are the same");
+    else
+        cl_table_print(client, &t, stdout);
+    if (tied)
+        puts("* shares an effect: some of the layouts in between are illegal");
+    cl_table_done(&t);
+}
+
+void cl_print_why(const struct cl *client, const json_t *why)
+{
+    bool simulated = *cl_simulated_word(why) != '\0';
+
+    print_ratio(simulated ? "simulated" : "measured", json_object_get(why, "trials"), "");
+    print_ratio("expected", json_object_get(why, "predicted"), " by the cost model");
+    putchar('\n');
+    print_classes(client, json_object_get(why, "classes"), simulated);
+    putchar('\n');
+    print_keys(client, json_object_get(why, "keys"));
+}
+
+int cl_why(struct cl *client)
+{
+    AUTO_STR tail = {0};
+    AUTO_JSON *v = NULL;
+    int code;
+
+    str_addf(&tail, "/trials/%s/why%s", client->operand[1], client->args.against ? "?" : "");
+    cl_add_query(&tail, "against", client->args.against);
+    code = cl_get_campaign(&v, client, client->operand[0], str_text(&tail));
+    if (code != CL_OK)
+        return code;
+    if (client->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    printf("%-10s %.0f against trial %.0f\n", "trial", cl_number(v, "trial"),
+           cl_number(v, "against"));
+    cl_print_why(client, v);
+    return CL_OK;
+}
