@@ -427,7 +427,8 @@ int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const
     static const char each[] =
         "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
         " AND kind <> 'verify' AND fidelity IS NULL"
-        " ORDER BY tokens_per_s / json_extract(layout, '$.world') DESC LIMIT ?";
+        " ORDER BY tokens_per_s / (json_extract(layout, '$.world')"
+        " * coalesce(json_extract(layout, '$.threads'), 1)) DESC LIMIT ?";
     sqlite3_stmt *st;
     int count = 0;
     int r = db_query(&st, db, error, per_device ? each : whole, "si", campaign, (int64_t)4 * max);

@@ -120,9 +120,18 @@ static int parse_links(struct pl_cluster *cluster, const json_t *links, struct e
  * which "assumed" lists those without one: for people and the trainer, not for the model. */
 static int parse_object(struct pl_cluster *cluster, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {
-        "name",     "nodes", "devices_per_node", "device",  "links", "oversubscribe",
-        "measured", "stamp", "source",           "assumed", NULL};
+    static const char *const keys[] = {"name",
+                                       "nodes",
+                                       "devices_per_node",
+                                       "device",
+                                       "links",
+                                       "oversubscribe",
+                                       "measured",
+                                       "stamp",
+                                       "source",
+                                       "assumed",
+                                       "price_per_device_hour",
+                                       NULL};
     json_t *device = NULL, *links = NULL, *texts = NULL;
     int r;
 
@@ -137,6 +146,7 @@ static int parse_object(struct pl_cluster *cluster, const json_t *json, struct e
                         error)) < 0 ||
         (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0 ||
         (r = jx_get_bool(&cluster->measured, json, "measured", error)) < 0 ||
+        (r = jx_get_f64(&cluster->price, json, "price_per_device_hour", 1e-6, 1e6, error)) < 0 ||
         (r = jx_get_object(&device, json, "device", error)) < 0 ||
         (r = jx_get_array(&texts, json, "source", 16, error)) < 0 ||
         (r = jx_get_array(&texts, json, "assumed", 16, error)) < 0 ||
@@ -267,8 +277,8 @@ static void shrink_node(struct pl_cluster *cluster, int before)
 static int parse_reference(struct pl_cluster *cluster, const json_t *json,
                            const struct pl_cluster *local, struct err *error)
 {
-    static const char *const keys[] = {"profile", "nodes", "devices_per_node", "oversubscribe",
-                                       NULL};
+    static const char *const keys[] = {
+        "profile", "nodes", "devices_per_node", "oversubscribe", "price_per_device_hour", NULL};
     const char *name = NULL;
     int r, before;
 
@@ -281,7 +291,8 @@ static int parse_reference(struct pl_cluster *cluster, const json_t *json,
     if ((r = jx_get_int(&cluster->nodes, json, "nodes", 1, MAX_NODES, error)) < 0 ||
         (r = jx_get_int(&cluster->devices_per_node, json, "devices_per_node", 1, MAX_PER_NODE,
                         error)) < 0 ||
-        (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0)
+        (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0 ||
+        (r = jx_get_f64(&cluster->price, json, "price_per_device_hour", 1e-6, 1e6, error)) < 0)
         return r;
     if (cluster->devices_per_node < before)
         shrink_node(cluster, before);
@@ -362,6 +373,8 @@ json_t *pl_cluster_json(const struct pl_cluster *cluster)
     json_object_set_new(v, "links", links);
     json_object_set_new(v, "oversubscribe", json_boolean(cluster->oversubscribe));
     json_object_set_new(v, "measured", json_boolean(cluster->measured));
+    if (cluster->price > 0)
+        json_object_set_new(v, "price_per_device_hour", json_real(cluster->price));
     return v;
 }
 

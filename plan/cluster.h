@@ -40,6 +40,7 @@ struct pl_cluster {
     struct pl_device device; /* on a CPU the device is one core with its share of memory */
     struct pl_link link[PL_MAX_LINKS];
     int nlinks;         /* ascending span */
+    double price;       /* of a device-hour, in any currency; 0: unknown */
     bool oversubscribe; /* more ranks than devices are allowed */
     bool measured;      /* constants were measured here, not copied from a data sheet */
 };

@@ -89,6 +89,12 @@ static inline void pl_layout_set(struct pl_layout *layout, const struct pl_layou
     memcpy((char *)layout + key->offset, &value, sizeof(value));
 }
 
+/* Devices that LAYOUT holds; on a processor they are cores. */
+static inline int pl_layout_devices(const struct pl_layout *layout)
+{
+    return layout->world * layout->threads;
+}
+
 const struct pl_layout_key *pl_layout_key_find(const char *name);
 
 /* Can TRAINER run VALUE of KEY in some layout? */

@@ -59,7 +59,7 @@ struct ranking {
 
 static double worth(const struct ranking *ranking, const struct pl_plan_entry *one)
 {
-    return ranking->per_device ? one->cost.tokens_per_s / one->layout.world
+    return ranking->per_device ? one->cost.tokens_per_s / pl_layout_devices(&one->layout)
                                : one->cost.tokens_per_s;
 }
 

@@ -61,6 +61,18 @@ static bool layout_at(struct pl_layout *ret, const struct walk *walk, uint64_t m
     return pl_layout_derive(ret) && pl_layout_check(NULL, walk->problem, ret);
 }
 
+static void cost_at(struct pl_cost *ret, struct pl_cost_ctx *cost, const struct pl_layout *layout,
+                    bool per_device)
+{
+    double devices = per_device ? pl_layout_devices(layout) : 1;
+
+    pl_cost_at(ret, cost, layout);
+    for (int c = 0; c < PL_COST_CLASSES; c++)
+        ret->seconds[c] *= devices;
+    ret->total *= devices;
+    ret->tokens_per_s /= devices;
+}
+
 static void value_at(double ret[VALUES], const struct walk *walk, uint64_t mask)
 {
     struct pl_layout layout;
@@ -68,7 +80,7 @@ static void value_at(double ret[VALUES], const struct walk *walk, uint64_t mask)
     bool legal = layout_at(&layout, walk, mask);
 
     assert(legal);
-    pl_cost_at(&cost, walk->cost, &layout);
+    cost_at(&cost, walk->cost, &layout, walk->why->per_device);
     memcpy(ret, cost.seconds, sizeof(cost.seconds));
     ret[LOG_RATE] = log(cost.tokens_per_s);
 }
@@ -188,13 +200,13 @@ static void add_walk(struct pl_why *why, struct pl_cost_ctx *cost, const struct 
 }
 
 void pl_why(struct pl_why *ret, const struct pl_problem *problem, const struct pl_layout *from,
-            const struct pl_layout *to)
+            const struct pl_layout *to, bool per_device)
 {
     struct pl_cost_ctx *cost = pl_cost_ctx_new(problem, NULL);
 
-    *ret = (struct pl_why){.count = 0};
-    pl_cost_at(&ret->from, cost, from);
-    pl_cost_at(&ret->to, cost, to);
+    *ret = (struct pl_why){.per_device = per_device};
+    cost_at(&ret->from, cost, from, per_device);
+    cost_at(&ret->to, cost, to, per_device);
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++)
         if (key->part != PL_DERIVED && pl_layout_get(from, key) != pl_layout_get(to, key))
             ret->key[ret->count++] = (struct pl_why_key){
@@ -248,8 +260,9 @@ json_t *pl_why_json(const struct pl_why *why)
                 classes, json_pack("{s:s, s:f, s:f, s:n, s:n}", "class", pl_cost_class_names[c],
                                    "from_s", why->from.seconds[c], "to_s", why->to.seconds[c],
                                    "trial_from_s", "trial_to_s"));
-    return json_pack("{s:b, s:{s:f, s:f, s:f}, s:n, s:o, s:o}", "exact", why->exact, "predicted",
-                     "from_s", why->from.total, "to_s", why->to.total, "ratio",
+    return json_pack("{s:s, s:b, s:{s:f, s:f, s:f}, s:n, s:o, s:o}", "unit",
+                     why->per_device ? "device_seconds" : "seconds", "exact", why->exact,
+                     "predicted", "from_s", why->from.total, "to_s", why->to.total, "ratio",
                      why->to.tokens_per_s / why->from.tokens_per_s, "trials", "classes", classes,
                      "keys", keys);
 }

@@ -85,11 +85,11 @@ static double p_fits(const struct se_surrogate *surrogate, const double *mean, c
 
 static double log_cost(const struct se_acquire *acquire, size_t index, double log_throughput)
 {
-    double log_world = acquire->table->log_world[index];
+    double log_devices = acquire->table->log_devices[index];
     double seconds =
-        exp(acquire->step_log_tokens - log_throughput - (acquire->per_device ? log_world : 0.0));
+        exp(acquire->step_log_tokens - log_throughput - (acquire->per_device ? log_devices : 0.0));
 
-    return log_world + log(acquire->start_s + acquire->steps * seconds);
+    return log_devices + log(acquire->start_s + acquire->steps * seconds);
 }
 
 /* Exact score from exact moments. */

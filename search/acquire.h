@@ -5,7 +5,7 @@
  *     score(x) = log sum_h w_h EI_h(x) + 2 log [P(fits) P(does not crash)] - log cost(x)
  *     EI_h     = sigma_h (phi(z) + z Phi(z)), z = (mean_h(x) - incumbent) / sigma_h
  *     P(fits)  = sum_g w_g Phi(-mean_g(x) / sqrt(var_g + noise_g))      of log memory over capacity
- *     cost(x)  = world (start + steps seconds(x)), seconds at the mean
+ *     cost(x)  = devices (start + steps seconds(x)), seconds at the mean
  *
  * The probability is squared for caution: to expected improvement an out-of-memory trial is merely
  * no gain, but it loses device time and the throughput that another trial would have measured.

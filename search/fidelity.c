@@ -47,7 +47,7 @@ static void shrink(struct se_run *run, const struct se_search *search, size_t in
     const struct se_table *t = search->table;
     struct pl_trial_limits limits =
         pl_fidelity_limits(&search->spec.limits, &search->spec.fidelity[fidelity - 1]);
-    double whole = run->log_world + run->step_log_tokens - run->shift[SE_THROUGHPUT] -
+    double whole = run->log_devices + run->step_log_tokens - run->shift[SE_THROUGHPUT] -
                    t->prior[SE_THROUGHPUT][index];
     struct se_spec small = search->spec;
     struct se_prior prior;
@@ -56,12 +56,12 @@ static void shrink(struct se_run *run, const struct se_search *search, size_t in
     small.workload = reduced->workload;
     se_prior_of(&prior, &small, &reduced->layout);
     run->fidelity = fidelity;
-    run->log_world = log(reduced->layout.world);
+    run->log_devices = log(pl_layout_devices(&reduced->layout));
     run->step_log_tokens = log_tokens(&reduced->workload);
     run->steps = pl_trial_steps_expected(&limits);
     run->shift[SE_THROUGHPUT] = prior.log_throughput - t->prior[SE_THROUGHPUT][index];
     run->shift[SE_MEMORY] = prior.log_memory - search->log_capacity - t->prior[SE_MEMORY][index];
-    whole -= run->log_world + run->step_log_tokens - prior.log_throughput;
+    whole -= run->log_devices + run->step_log_tokens - prior.log_throughput;
     for (int q = 0; q < SE_QUANTITIES; q++)
         set_point(run, t, (enum se_quantity)q, &prior, fmax(whole, 0.0));
 }
@@ -70,10 +70,8 @@ double se_unit(const struct se_search *search, size_t index)
 {
     struct pl_layout l;
 
-    if (search->spec.objective != SE_TOKENS_PER_S_PER_DEVICE)
-        return 0.0;
     se_table_layout(&l, search->table, index);
-    return log(l.world);
+    return -log(se_objective_value(search->spec.objective, 1.0, pl_layout_devices(&l)));
 }
 
 bool se_run_of(struct se_run *ret, const struct se_search *search, size_t index, int fidelity)
@@ -86,7 +84,7 @@ bool se_run_of(struct se_run *ret, const struct se_search *search, size_t index,
     se_table_layout(&layout, t, index);
     if (fidelity > 0 && !se_reduce(&reduced, &search->spec, &layout, fidelity))
         return false;
-    *ret = (struct se_run){.log_world = log(layout.world),
+    *ret = (struct se_run){.log_devices = log(pl_layout_devices(&layout)),
                            .step_log_tokens = log_tokens(&search->spec.workload),
                            .steps = pl_trial_steps_expected(&search->spec.limits),
                            .shift[SE_THROUGHPUT] = se_unit(search, index)};
@@ -101,7 +99,7 @@ double se_run_cost(const struct se_acquire *acquire, const struct se_run *run, d
 {
     double seconds = exp(run->step_log_tokens - mean - run->shift[SE_THROUGHPUT]);
 
-    return exp(run->log_world) * (acquire->start_s + run->steps * seconds);
+    return exp(run->log_devices) * (acquire->start_s + run->steps * seconds);
 }
 
 void se_trial_run(struct pl_reduced *ret, const struct se_search *search,

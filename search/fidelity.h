@@ -38,7 +38,7 @@ struct se_run {
     struct se_point point[SE_QUANTITIES];
     double shift[SE_QUANTITIES]; /* log of what it measures, less that at full size in the table's
                                     unit, by the priors */
-    double log_world, step_log_tokens, steps;
+    double log_devices, step_log_tokens, steps;
 };
 
 /* False where LAYOUT number INDEX has no such run. */

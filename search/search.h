@@ -32,6 +32,10 @@ enum se_objective { SE_TOKENS_PER_S, SE_TOKENS_PER_S_PER_DEVICE };
 extern const char *const se_method_names[];    /* "bayes" ..., NULL */
 extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
 
+enum se_objective se_objective_of(const char *name); /* one of the names; else the first */
+/* What TOKENS_PER_S on DEVICES are worth, more being better: all that compares layouts asks it. */
+double se_objective_value(enum se_objective objective, double tokens_per_s, int devices);
+
 /*
  * The prior of a layout, and its sensitivities. A share says how the logarithm changes if one class
  * of cost (of memory) is mis-estimated by a factor: share[c] = d log(quantity) / d log(class c).

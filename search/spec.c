@@ -1,4 +1,5 @@
 /* The parts of a campaign that the search reads, but for earlier campaigns (source.c). */
+#include <assert.h>
 #include <errno.h>
 
 #include "base/base.h"
@@ -7,13 +8,28 @@
 const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
 const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
 
+enum se_objective se_objective_of(const char *name)
+{
+    int i = 0;
+
+    while (se_objective_names[i] && !str_eq(se_objective_names[i], name))
+        i++;
+    return se_objective_names[i] ? (enum se_objective)i : SE_TOKENS_PER_S;
+}
+
+double se_objective_value(enum se_objective objective, double tokens_per_s, int devices)
+{
+    assert(devices > 0);
+    return objective == SE_TOKENS_PER_S_PER_DEVICE ? tokens_per_s / devices : tokens_per_s;
+}
+
 static const char *const campaign_keys[] = {
     "name",        "model",    "cluster", "workload", "space",    "baseline", "objective",
     "constraints", "budget",   "trial",   "search",   "launcher", "trainer",  "tags",
     "notes",       "priority", "rules",   "stack",    NULL,
 };
 static const char *const constraint_keys[] = {"memory_headroom", NULL};
-static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
+static const char *const budget_keys[] = {"trials", "wall_s", "device_s", "cost", NULL};
 static const char *const search_keys[] = {"method", "prior", "memory_prior", "seed", "parallel",
                                           "regret", "tie",   "warm_start",   NULL};
 static const char *const prior_names[] = {"model", "none", NULL};
@@ -86,9 +102,26 @@ static int parse_trial(struct se_spec *spec, const json_t *campaign, struct err 
     return pl_trial_limits_parse(&spec->limits, rest, error);
 }
 
+/* What COST pays for is a budget of device-seconds. */
+static int parse_cost(struct se_spec *spec, double cost, struct err *error)
+{
+    double device_s;
+
+    if (!(cost > 0))
+        return 0;
+    if (!(spec->cluster.price > 0))
+        return err_at(error, -EINVAL, "/cost",
+                      "a cost needs the cluster's price_per_device_hour, which is unknown");
+    device_s = cost / spec->cluster.price * 3600;
+    if (!(spec->budget.device_s > 0) || device_s < spec->budget.device_s)
+        spec->budget.device_s = device_s;
+    return 0;
+}
+
 static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err *error)
 {
     const json_t *v;
+    double cost = 0;
     int r;
 
     spec->memory_headroom = spec->trainer->bundled ? 0.0 : 0.05;
@@ -100,7 +133,9 @@ static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err
         return r;
     if (v && ((r = jx_get_int(&spec->budget.trials, v, "trials", 1, 1000000, error)) < 0 ||
               (r = jx_get_f64(&spec->budget.wall_s, v, "wall_s", 1.0, 1e9, error)) < 0 ||
-              (r = jx_get_f64(&spec->budget.device_s, v, "device_s", 1.0, 1e15, error)) < 0))
+              (r = jx_get_f64(&spec->budget.device_s, v, "device_s", 1.0, 1e15, error)) < 0 ||
+              (r = jx_get_f64(&cost, v, "cost", 1e-6, 1e15, error)) < 0 ||
+              (r = parse_cost(spec, cost, error)) < 0))
         return err_under(error, "/budget");
     if ((r = parse_trial(spec, campaign, error)) < 0)
         return r;

@@ -66,7 +66,7 @@ void se_learn(struct se_search *search, size_t index, int fidelity,
               const struct se_outcome *outcome);
 /* An outcome from an object like {"status", "tokens_per_s", ...}. */
 int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *error);
-/* Log of the devices of layout INDEX where the objective is per device, else 0. */
+/* Log of its tokens/s less that of their value by the objective, of layout INDEX. */
 double se_unit(const struct se_search *search, size_t index);
 /* Expected relative improvement of the best of CANDIDATE over the incumbent, by joint samples with
  * WIDEN times the fitted standard deviations. */

@@ -20,7 +20,7 @@ struct se_table *se_table_free(struct se_table *table)
     free(table->level);
     free(table->first);
     free(table->hash);
-    free(table->log_world);
+    free(table->log_devices);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         free(table->prior[q]);
         free(table->lin[q]);
@@ -416,11 +416,11 @@ static int alloc_priors(struct se_table *table, struct err *error)
 {
     table->nlin[SE_THROUGHPUT] = SE_LIN_SHARE + SE_COST_SHARES;
     table->nlin[SE_MEMORY] = SE_LIN_SHARE + SE_MEMORY_SHARES;
-    table->log_world = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
+    table->log_devices = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
     for (int q = 0; q < SE_QUANTITIES; q++) {
         table->prior[q] = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
         table->lin[q] = mem_try_alloc(mem_mul(table->n, sizeof(float), SE_MAX_LIN));
-        if (!table->prior[q] || !table->lin[q] || !table->log_world)
+        if (!table->prior[q] || !table->lin[q] || !table->log_devices)
             return err_set(error, -ENOMEM, "no memory for the priors of %zu layouts", table->n);
     }
     return 0;
@@ -468,9 +468,8 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
 
         se_table_layout(&l, table, i);
         prior_of(&p, &x, &l);
-        table->log_world[i] = (float)log(l.world);
-        if (spec->objective == SE_TOKENS_PER_S_PER_DEVICE)
-            p.log_throughput -= log(l.world);
+        table->log_devices[i] = (float)log(pl_layout_devices(&l));
+        p.log_throughput += log(se_objective_value(spec->objective, 1.0, pl_layout_devices(&l)));
         set_lin(table, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
         set_lin(table, SE_MEMORY, i, p.log_memory - log_capacity, p.memory_share);
         if (i % 1024 == 1023 && pl_patience_over(spec->patience))

@@ -22,7 +22,7 @@ struct se_table {
     float *prior[SE_QUANTITIES];  /* (n): log tokens/s, or log bytes less log capacity */
     float *lin[SE_QUANTITIES];    /* (n, SE_MAX_LIN): linear features, zeros after the last */
     int nlin[SE_QUANTITIES];      /* features in use */
-    float *log_world;             /* (n) log of the devices */
+    float *log_devices;           /* (n) log of the devices */
     double center[SE_QUANTITIES]; /* of the prior: where slopes are 0 */
     uint8_t *first;               /* (n): first active key that differs from the row before */
     size_t changes[SE_MAX_DIMS];  /* rows whose first such key is this */

@@ -147,6 +147,7 @@ class Cluster(_Cluster, total=False):
     links: List[Link]
     oversubscribe: bool
     measured: bool
+    price_per_device_hour: float
 
 
 class CompareRequest(TypedDict, total=False):
@@ -510,6 +511,7 @@ class Progress(TypedDict):
     budget: Optional[int]
     by_state: Dict[str, int]
     device_s: Optional[float]
+    cost: Optional[float]
     smaller_trials: int
     smaller_device_s: Optional[float]
     elapsed_s: Optional[float]
@@ -641,6 +643,8 @@ class _Standing(TypedDict):
     hi: Optional[float]
     mfu: Optional[float]
     ratio: Optional[float]
+    devices: int
+    cost_per_mtok: Optional[float]
 
 
 class Standing(_Standing, total=False):
@@ -757,6 +761,7 @@ class Why(TypedDict):
     simulated: bool
     trial: Optional[int]
     against: Optional[int]
+    unit: Literal["seconds", "device_seconds"]
     exact: bool
     predicted: Dict[str, Any]
     trials: Optional[Dict[str, Any]]

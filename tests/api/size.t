@@ -21,6 +21,7 @@ is "are days, device-hours and cost" "$(see 'all(abs(x["days"] * 86400 * x["toke
 is "with their interval" "$(see 'all(x["days_lo"] < x["days"] < x["days_hi"] and x["lo"] < x["tokens_per_s"] < x["hi"] for x in i)')" True
 is "the fewest devices are those of the first size in time" "$(see 'v["fewest"] == next((x["devices"] for x in i if x["days"] <= 50), None)')" True
 is "and at the slow end" "$(see 'v["fewest_sure"] == next((x["devices"] for x in i if x["days_hi"] <= 50), None)')" True
+is "the price may be the cluster's" "$(post /v1/size "$(echo "{$job,\"devices\":[8],\"tokens\":1e12}" | sed 's/"nodes":8/"nodes":8,"price_per_device_hour":3/')") $(see 'round(i[0]["cost"] / i[0]["device_hours"], 6)')" "200 3.0"
 is "a model that does not fit" "$(post /v1/size "{\"model\":\"llama-70b\",\"cluster\":\"dgx-h100\",\"workload\":{\"global_batch\":64},\"trainer\":\"megatron\",\"devices\":[8,64]}")" 200
 is "says why, and the rest is answered" "$(see 'i[0]["layout"], "needs" in i[0]["reason"], i[1]["efficiency"]')" "None True 1.0"
 

@@ -32,6 +32,7 @@ const { csv } = await load("lib/download.js");
 const { parseRoute, href } = await load("lib/router.js");
 const { turn, turns } = await load("lib/turn.js");
 const api = await load("lib/api.js");
+const objective = await load("lib/objective.js");
 const best = await load("charts/best.js");
 const mesh = await load("charts/mesh.js");
 const gantt = await load("charts/gantt.js");
@@ -239,6 +240,7 @@ test("the seconds of a changed key are named by class, the largest first", () =>
     assert.deepEqual(
         why.classRows([
             { ...row, class: "dp" },
+            { ...row, class: "cp", from_s: null, to_s: null, trial_from_s: 1e-7, trial_to_s: 0 },
             { ...row, class: "pp_wait", from_s: null, to_s: null, trial_from_s: 0, trial_to_s: 1 },
         ]),
         [
@@ -246,6 +248,28 @@ test("the seconds of a changed key are named by class, the largest first", () =>
             ["dp", 500, 250, -250, null],
         ],
     );
+});
+
+test("by the objective per device, fewer devices are no loss", () => {
+    const layout = (world, threads = 1) => ({ world, threads });
+    const baseline = { tokens_per_s: 300, lo: 270, hi: 330, layout: layout(32) };
+    const each = { objective: "tokens_per_s_per_device", baseline };
+    const whole = { objective: "tokens_per_s", baseline };
+    assert.equal(objective.gainOf(each, 90, layout(8)), 1.2);
+    assert.equal(objective.gainOf(whole, 90, layout(8)), 0.3);
+    assert.equal(objective.gainOf(each, 90, layout(4, 2)), 1.2);
+    assert.equal(objective.gainOf(each, null, layout(8)), null);
+    assert.equal(objective.gainOf({ ...each, baseline: null }, 90, layout(8)), null);
+    const predicted = { tokens_per_s: 80, p_fits: 1 };
+    const few = { n: 2, layout: layout(8), tokens_per_s: 90, predicted };
+    const seen = objective.scaled(each, few);
+    assert.equal(seen.tokens_per_s, 11.25);
+    assert.deepEqual(seen.predicted, { tokens_per_s: 10, p_fits: 1 });
+    assert.equal(objective.scaled(whole, few), few);
+    const trials = [{ ...few, n: 1, layout: layout(32), tokens_per_s: 300 }, few]
+        .map((one) => objective.scaled(each, { ...one, kind: "search", state: "ok" }));
+    assert.deepEqual(best.bestSoFar(trials), [[1, 9.375], [2, 11.25]]);
+    assert.ok(best.bestTable({ trials, unit: objective.unitOf(each) }).columns.includes("tokens/s per device"));
 });
 
 test("ranks fall into Megatron's groups, dense and expert", () => {

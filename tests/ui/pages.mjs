@@ -246,7 +246,9 @@ test("a trial says why it is faster or slower than the baseline", async () => {
         await tables.nth(0).locator("tbody tr").first().textContent(),
         new RegExp(`^${why.keys[0].key}.*${why.keys[0].to}.*%|as fast`),
     );
-    assert.equal(await tables.nth(1).locator("tbody tr").count(), why.classes.length);
+    const classes = await tables.nth(1).locator("tbody tr > :first-child").allTextContents();
+    const known = why.classes.map((row) => row.class);
+    assert.ok(classes.length > 2 && classes.every((name) => known.includes(name)), `${classes}`);
     assert.match(await tables.nth(1).locator("thead").textContent(), /Measured change/);
     assert.match(await found.textContent(), /Measured: .*instead of .*Expected by the cost model/);
     await visit(`/campaigns/${id}/trials/1`);

@@ -218,6 +218,27 @@ static void a_measured_local_profile_replaces_the_assumed_one(void **state)
     assert_int_equal(c.devices_per_node, 3);
 }
 
+static void a_price_stays_with_its_cluster(void **state)
+{
+    AUTO_JSON *v = unit_json("{'profile':'dgx-h100','price_per_device_hour':2.5}");
+    AUTO_JSON *wrong = unit_json("{'profile':'dgx-h100','price_per_device_hour':-1}");
+    AUTO_JSON *whole = NULL;
+    struct pl_cluster c, again;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_cluster_parse(&c, v, NULL, &e), 0);
+    assert_true(c.price == 2.5);
+    whole = pl_cluster_json(&c);
+    assert_int_equal(pl_cluster_parse(&again, whole, NULL, &e), 0);
+    assert_true(again.price == 2.5);
+    assert_true(pl_cluster_parse(&again, wrong, NULL, &e) < 0);
+    assert_string_equal(e.pointer, "/price_per_device_hour");
+    json_object_del(whole, "price_per_device_hour");
+    assert_int_equal(pl_cluster_parse(&again, whole, NULL, &e), 0);
+    assert_true(again.price == 0);
+}
+
 static int parse_model(const json_t *v, struct err *e)
 {
     struct pl_model m;
@@ -382,6 +403,7 @@ int main(void)
         cmocka_unit_test(a_group_uses_the_slowest_link_that_it_crosses),
         cmocka_unit_test(this_machine_is_a_cluster_of_cores_with_its_memory),
         cmocka_unit_test(a_measured_local_profile_replaces_the_assumed_one),
+        cmocka_unit_test(a_price_stays_with_its_cluster),
         cmocka_unit_test(precision_is_the_trainers_unless_it_is_given),
         cmocka_unit_test(documents_of_a_workload_come_back),
         cmocka_unit_test(bad_input_is_refused_by_pointer),

@@ -20,7 +20,7 @@ static struct pl_why why_of(const struct world *x, const char *from, const char 
     if (!pl_layout_check(&verdict, problem_of(x), &a) ||
         !pl_layout_check(&verdict, problem_of(x), &b))
         fail_msg("%s", pl_verdict_text(text, sizeof(text), &verdict));
-    pl_why(&why, problem_of(x), &a, &b);
+    pl_why(&why, problem_of(x), &a, &b, false);
     return why;
 }
 
@@ -197,6 +197,24 @@ static void illegal_layouts_are_walked_around(void **state)
     assert_near(key_of(&why, "tp")->change, why.to.total - why.from.total, why.from.total);
 }
 
+/* Half the devices take nearly twice the seconds, and about as many device-seconds. */
+static void by_the_device_other_devices_are_no_loss(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 2, 64, "megatron");
+    struct pl_layout a = layout_of(&x, "{'world':16,'tp':2,'precision':'bf16'}");
+    struct pl_layout b = layout_of(&x, "{'world':8,'tp':2,'precision':'bf16'}");
+    struct pl_why whole, each;
+
+    (void)state;
+    pl_why(&whole, problem_of(&x), &a, &b, false);
+    pl_why(&each, problem_of(&x), &a, &b, true);
+    assert_adds_up(&each);
+    assert_string_equal(each.key[0].key->name, "world");
+    assert_near(each.to.total, 8 * whole.to.total, each.to.total);
+    assert_near(each.from.total, 16 * whole.from.total, each.from.total);
+    assert_true(whole.key[0].log_ratio < -0.5 && fabs(each.key[0].log_ratio) < 0.2);
+}
+
 static void the_same_question_has_the_same_answer(void **state)
 {
     struct world x = moe();
@@ -219,6 +237,7 @@ int main(void)
         cmocka_unit_test(the_way_back_has_the_other_sign),
         cmocka_unit_test(keys_that_change_only_together_share_evenly),
         cmocka_unit_test(illegal_layouts_are_walked_around),
+        cmocka_unit_test(by_the_device_other_devices_are_no_loss),
         cmocka_unit_test(the_same_question_has_the_same_answer),
     };
 

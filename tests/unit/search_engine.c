@@ -198,6 +198,85 @@ static void a_spent_clock_ends_too(void **state)
     se_search_free(s);
 }
 
+/* Each device brings less the more there are: by the job the most win, by the device the fewest. */
+static void the_objective_decides_how_many_devices_win(void **state)
+{
+    static const char *const more[] = {
+        ", 'objective': 'tokens_per_s', 'search': {'seed': 3}",
+        ", 'objective': 'tokens_per_s_per_device', 'search': {'seed': 3}"};
+
+    (void)state;
+    for (int each = 0; each < 2; each++) {
+        AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, more[each]);
+        AUTO_JSON *campaign = unit_json(text);
+        struct se_search *s = NULL;
+        struct se_spec spec;
+        struct se_trial t;
+        struct se_best best;
+        struct err e = {0};
+        int few = 0, n = 0;
+
+        json_object_set_new(json_object_get(campaign, "space"), "world",
+                            json_pack("[i, i]", 4, 16));
+        assert_int_equal(se_spec_parse(&spec, campaign, NULL, &e), 0);
+        assert_int_equal(se_search_new(&s, &spec, &e), 0);
+        for (; n < 12 && se_ask(&t, s) == SE_TRIAL; n++) {
+            struct se_outcome o = {.status = SE_OK,
+                                   .tokens_per_s = 1000 * pow(t.layout.world, 0.8),
+                                   .tokens_per_s_se = 1};
+
+            assert_int_equal(se_tell(s, t.id, &o, &e), 0);
+            few += t.layout.world == 4;
+        }
+        assert_int_equal(se_best(&best, s), 0);
+        assert_int_equal(best.layout.world, each ? 4 : 16);
+        assert_true(each ? 2 * few > n : 2 * few < n); /* most trials, too */
+        assert_true(fabs(best.mean / (1000 * pow(best.layout.world, 0.8)) - 1) < 0.05);
+        se_search_free(s);
+        se_spec_done(&spec);
+    }
+}
+
+static void a_device_is_a_core_where_ranks_have_threads(void **state)
+{
+    (void)state;
+    assert_true(se_objective_value(SE_TOKENS_PER_S, 12, 4) == 12);
+    assert_true(se_objective_value(SE_TOKENS_PER_S_PER_DEVICE, 12, 4) == 3);
+    assert_int_equal(se_objective_of("tokens_per_s_per_device"), SE_TOKENS_PER_S_PER_DEVICE);
+    assert_int_equal(se_objective_of("nothing"), SE_TOKENS_PER_S);
+    assert_int_equal(pl_layout_devices(&(struct pl_layout){.world = 3, .threads = 2}), 6);
+}
+
+static void money_is_a_budget_of_device_seconds(void **state)
+{
+    static const struct {
+        const char *budget;
+        double device_s;
+    } cases[] = {{"{'cost': 5}", 5 / 2.5 * 3600},
+                 {"{'cost': 5, 'device_s': 100}", 100},
+                 {"{'cost': 5, 'device_s': 1e6}", 5 / 2.5 * 3600},
+                 {"{'device_s': 100}", 100}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_FREE char *more = mem_printf(", 'budget': %s", cases[i].budget);
+        AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, more);
+        AUTO_JSON *campaign = unit_json(text);
+        struct se_spec spec;
+        struct err e = {0};
+
+        if (i == 0) {
+            assert_true(se_spec_parse(&spec, campaign, NULL, &e) < 0);
+            assert_string_equal(e.pointer, "/budget/cost");
+        }
+        json_object_set_new(json_object_get(campaign, "cluster"), "price_per_device_hour",
+                            json_real(2.5));
+        assert_int_equal(se_spec_parse(&spec, campaign, NULL, &e), 0);
+        assert_true(fabs(spec.budget.device_s / cases[i].device_s - 1) < 1e-12);
+        se_spec_done(&spec);
+    }
+}
+
 static void grid_exhausts_every_layout_once(void **state)
 {
     struct se_search *s = small_search(", 'search': {'method': 'grid'}");
@@ -830,6 +909,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_discarded_trial_may_come_again),
     cmocka_unit_test(a_spent_budget_waits_for_outstanding_trials),
     cmocka_unit_test(a_spent_clock_ends_too),
+    cmocka_unit_test(the_objective_decides_how_many_devices_win),
+    cmocka_unit_test(a_device_is_a_core_where_ranks_have_threads),
+    cmocka_unit_test(money_is_a_budget_of_device_seconds),
     cmocka_unit_test(grid_exhausts_every_layout_once),
     cmocka_unit_test(a_small_space_is_exhausted_or_converges_with_the_reason),
     cmocka_unit_test(the_best_is_found),

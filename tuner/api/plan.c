@@ -102,7 +102,7 @@ static void compare(struct web_request *rq, void *arg)
     struct pl_why why;
 
     (void)rq;
-    pl_why(&why, &p, &c->against, &c->layout);
+    pl_why(&why, &p, &c->against, &c->layout, false);
     c->why = pl_why_json(&why);
     json_object_update_new(c->why,
                            json_pack("{s:b, s:n, s:n}", "simulated", 0, "trial", "against"));

@@ -102,6 +102,8 @@ static int parse(struct sizing *ret, struct tn_service *svc, const json_t *body,
     if (ret->price > 0 && ret->tokens <= 0)
         return err_at(error, -EINVAL, "/price",
                       "a price needs tokens: how many are to be trained on");
+    if (ret->price <= 0)
+        ret->price = ret->job.cluster.price;
     r = parse_devices(ret, body, error);
     return r < 0 ? r : parse_space(ret, body, error);
 }

@@ -172,6 +172,23 @@ static void print_verdict(const json_t *verdict)
                cl_rate(hi, cl_number(verify, "prediction.hi")));
 }
 
+/* What the trials have cost, where there is more to say of it than device-seconds. */
+static void print_cost(const json_t *campaign)
+{
+    double cost = cl_number(campaign, "progress.cost"),
+           smaller = cl_number(campaign, "progress.smaller_trials");
+
+    if (!isfinite(cost) && !(smaller > 0))
+        return;
+    printf("%-10s %.4g device-seconds", "cost", cl_number(campaign, "progress.device_s"));
+    if (isfinite(cost))
+        printf(", %.4g at the cluster's price", cost);
+    if (smaller > 0)
+        printf(", %.4g of them by %.0f trials of smaller problems",
+               cl_number(campaign, "progress.smaller_device_s"), smaller);
+    putchar('\n');
+}
+
 int cl_show(struct cl *client)
 {
     AUTO_JSON *v = NULL;
@@ -198,6 +215,8 @@ int cl_show(struct cl *client)
     printf("%-10s %s on %s", "model", cl_string(v, "model.name"), cl_string(v, "cluster.name"));
     printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
     printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
+    if (cl_is_per_device(v))
+        printf("%-10s %s, and so are ratios\n", "objective", "tokens/s per device");
     printf("%-10s %s", "trials", cl_text(buf, v, "progress.trials"));
     if (isfinite(cl_number(v, "progress.budget")))
         printf(" of %s", cl_text(buf, v, "progress.budget"));
@@ -206,10 +225,7 @@ int cl_show(struct cl *client)
     json_object_foreach((json_t *)(uintptr_t)states, state, n)
         printf(" %s %lld", state, (long long)json_integer_value(n));
     putchar('\n');
-    if (cl_number(v, "progress.smaller_trials") > 0)
-        printf("%-10s %.4g device-seconds, %.4g of them by %.0f trials of smaller problems\n",
-               "cost", cl_number(v, "progress.device_s"), cl_number(v, "progress.smaller_device_s"),
-               cl_number(v, "progress.smaller_trials"));
+    print_cost(v);
     cl_print_result(stdout, "best", json_object_get(v, "best"));
     cl_print_result(stdout, "baseline", json_object_get(v, "baseline"));
     print_verdict(v);

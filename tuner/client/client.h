@@ -152,6 +152,9 @@ void cl_print_json(const json_t *json);
 void cl_print_event(const char *event, const json_t *data);
 /* Layout, throughput and ratio of a best or baseline object, on a line. */
 void cl_print_result(FILE *out, const char *title, const json_t *json);
+/* Does CAMPAIGN compare layouts by tokens/s a device? And what RATE of LAYOUT is worth then. */
+bool cl_is_per_device(const json_t *campaign);
+double cl_worth(const json_t *campaign, const json_t *layout, double rate);
 /* Goes before a unit or behind a name where JSON, a resource, says that it is simulated; else "".
  */
 const char *cl_simulated_word(const json_t *json); /* "simulated " */

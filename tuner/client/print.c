@@ -252,6 +252,18 @@ void cl_trial_row(struct cl_table *table, const json_t *trial)
     cl_table_add(table, 7, "%s", *why ? why : cl_string(trial, "why"));
 }
 
+bool cl_is_per_device(const json_t *campaign)
+{
+    return str_eq(cl_string(campaign, "objective"), "tokens_per_s_per_device");
+}
+
+double cl_worth(const json_t *campaign, const json_t *layout, double rate)
+{
+    return cl_is_per_device(campaign)
+               ? rate / (cl_number(layout, "world") * cl_number(layout, "threads"))
+               : rate;
+}
+
 void cl_print_result(FILE *out, const char *title, const json_t *json)
 {
     char interval[64];
@@ -268,5 +280,7 @@ void cl_print_result(FILE *out, const char *title, const json_t *json)
         fprintf(out, "  %.2f x baseline", ratio);
     if (isfinite(mfu))
         fprintf(out, "  MFU %.1f %%", 100 * mfu);
+    if (isfinite(cl_number(json, "cost_per_mtok")))
+        fprintf(out, "  %.3g per million tokens", cl_number(json, "cost_per_mtok"));
     fprintf(out, "  trial %.0f  %s\n", cl_number(json, "trial"), cl_string(json, "text"));
 }

@@ -16,6 +16,7 @@ struct report {
     struct cl *client;
     FILE *out;
     const char *unit;                       /* "tokens/s" or "simulated tokens/s" */
+    const char *worth;                      /* the unit of the objective */
     json_t *campaign, *trials, *importance; /* owned; importance may be NULL */
     json_t *winner, *start;                 /* layouts of best and baseline, borrowed */
 };
@@ -88,7 +89,8 @@ static void tiles(const struct report *report)
     tile(report, buf, cl_rate(rate, cl_number(campaign, "best.tokens_per_s")));
     snprintf(buf, sizeof(buf), "baseline, %s", report->unit);
     tile(report, buf, cl_rate(rate, cl_number(campaign, "baseline.tokens_per_s")));
-    tile(report, "best / baseline", ratio_text(rate, cl_number(campaign, "best.ratio")));
+    tile(report, cl_is_per_device(campaign) ? "best / baseline, per device" : "best / baseline",
+         ratio_text(rate, cl_number(campaign, "best.ratio")));
     if (isfinite(cl_number(campaign, "best.mfu"))) {
         snprintf(buf, sizeof(buf), "%.1f %%", 100 * cl_number(campaign, "best.mfu"));
         tile(report, "MFU of the best", buf);
@@ -213,10 +215,12 @@ static bool is_result(const json_t *trial)
            !cl_is_smaller(trial);
 }
 
-/* Of the layout at full size: as it ran, or as inferred. */
-static double rate_of(const json_t *trial)
+/* Of the layout at full size, by the objective: as it ran, or as inferred. */
+static double rate_of(const struct report *report, const json_t *trial)
 {
-    return cl_number(trial, cl_is_smaller(trial) ? "inferred.tokens_per_s" : "tokens_per_s");
+    return cl_worth(
+        report->campaign, json_object_get(trial, "layout"),
+        cl_number(trial, cl_is_smaller(trial) ? "inferred.tokens_per_s" : "tokens_per_s"));
 }
 
 static void tip(char buf[160], const json_t *trial)
@@ -230,7 +234,7 @@ static void progress_chart(const struct report *report)
 {
     struct chart chart = {.title = "Throughput of each trial",
                           .x_axis = "trial",
-                          .y_axis = report->unit,
+                          .y_axis = report->worth,
                           .x_min = 0,
                           .x_max = (double)json_array_size(report->trials),
                           .y_min = 0,
@@ -242,16 +246,19 @@ static void progress_chart(const struct report *report)
     int steps = 0;
 
     json_array_foreach(report->trials, i, trial)
-        widen(&chart.y_min, &chart.y_max, rate_of(trial));
+        widen(&chart.y_min, &chart.y_max, rate_of(report, trial));
     fputs("<figure>\n", report->out);
     chart_open(&chart, report->out);
-    chart_level(&chart, cl_number(report->campaign, "baseline.tokens_per_s"), "base", "baseline");
+    chart_level(&chart,
+                cl_worth(report->campaign, report->start,
+                         cl_number(report->campaign, "baseline.tokens_per_s")),
+                "base", "baseline");
     json_array_foreach(report->trials, i, trial) {
-        double rate = cl_number(trial, "tokens_per_s");
+        double rate = rate_of(report, trial);
 
         tip(words, trial);
         if (str_eq(cl_string(trial, "state"), "ok"))
-            chart_point(&chart, cl_number(trial, "n"), rate_of(trial),
+            chart_point(&chart, cl_number(trial, "n"), rate_of(report, trial),
                         cl_is_smaller(trial) ? "inferred" : "ok", words);
         else
             chart_point(&chart, cl_number(trial, "n"), chart.y_min, "other", words);
@@ -492,6 +499,9 @@ static int read_all(struct report *report, const char *id)
     report->winner = json_object_get(json_object_get(report->campaign, "best"), "layout");
     report->start = json_object_get(json_object_get(report->campaign, "baseline"), "layout");
     report->unit = *cl_simulated_word(report->campaign) ? "simulated tokens/s" : "tokens/s";
+    report->worth = !cl_is_per_device(report->campaign)            ? report->unit
+                    : *cl_simulated_word(report->campaign) != '\0' ? "simulated tokens/s per device"
+                                                                   : "tokens/s per device";
     return CL_OK;
 }
 

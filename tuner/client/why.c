@@ -5,12 +5,20 @@
 
 static const double LEAST = 0.5e-5; /* seconds: less is not shown */
 
-/* "measured   1.310 x as fast, a step of 99.8 ms instead of 130.7" */
-static void print_ratio(const char *who, const json_t *both, const char *of)
+static bool is_per_device(const json_t *why)
 {
+    return str_eq(cl_string(why, "unit"), "device_seconds");
+}
+
+/* "measured   1.310 x as fast, a step of 99.8 ms instead of 130.7" of member KEY. */
+static void print_ratio(const char *who, const json_t *why, const char *key, const char *of)
+{
+    const json_t *both = json_object_get(why, key);
+
     if (json_is_object(both))
-        printf("%-10s %.3f x as fast%s, a step of %.4g ms instead of %.4g\n", who,
-               cl_number(both, "ratio"), of, 1e3 * cl_number(both, "to_s"),
+        printf("%-10s %.3f x as fast%s%s, a step of %.1f %s instead of %.1f\n", who,
+               cl_number(both, "ratio"), is_per_device(why) ? " per device" : "", of,
+               1e3 * cl_number(both, "to_s"), is_per_device(why) ? "device-ms" : "ms",
                1e3 * cl_number(both, "from_s"));
 }
 
@@ -25,8 +33,9 @@ static void add_ms(struct cl_table *table, int column, double seconds, bool chan
         cl_table_add(table, column, change ? "%+.2f" : "%.2f", 1e3 * seconds);
 }
 
-static void print_classes(const struct cl *client, const json_t *classes, bool simulated)
+static void print_classes(const struct cl *client, const json_t *why, bool simulated)
 {
+    const json_t *classes = json_object_get(why, "classes");
     struct cl_column columns[] = {{.title = "expected ms"},
                                   {.title = "before", .align = CL_RIGHT, .drop = 2},
                                   {.title = "after", .align = CL_RIGHT, .drop = 2},
@@ -36,20 +45,25 @@ static void print_classes(const struct cl *client, const json_t *classes, bool s
     const json_t *row;
     size_t i;
 
+    if (is_per_device(why))
+        columns[0].title = "expected device-ms";
     if (simulated)
         columns[4].title = "simulated change";
     json_array_foreach(classes, i, row)
         if (isfinite(cl_number(row, "trial_to_s")))
             t.ncolumns = ARRAY_LEN(columns);
     json_array_foreach(classes, i, row) {
-        double from = cl_number(row, "from_s"), to = cl_number(row, "to_s");
+        double from = cl_number(row, "from_s"), to = cl_number(row, "to_s"),
+               before = cl_number(row, "trial_from_s"), after = cl_number(row, "trial_to_s");
 
+        if (fmax(fmax(from, to), fmax(before, after)) < LEAST)
+            continue;
         cl_table_add(&t, 0, "%s", cl_string(row, "class"));
         add_ms(&t, 1, from, false);
         add_ms(&t, 2, to, false);
         add_ms(&t, 3, to - from, true);
         if (t.ncolumns > 4)
-            add_ms(&t, 4, cl_number(row, "trial_to_s") - cl_number(row, "trial_from_s"), true);
+            add_ms(&t, 4, after - before, true);
     }
     cl_table_print(client, &t, stdout);
     cl_table_done(&t);
@@ -81,20 +95,23 @@ static void add_mostly(struct cl_table *table, int column, const json_t *classes
     cl_table_add(table, column, "%s", str_text(&text));
 }
 
-static void print_keys(const struct cl *client, const json_t *keys)
+static void print_keys(const struct cl *client, const json_t *why)
 {
-    static const struct cl_column columns[] = {{.title = "changed key", .shrink = true},
-                                               {.title = "before", .shrink = true},
-                                               {.title = "after", .shrink = true},
-                                               {.title = "ms", .align = CL_RIGHT},
-                                               {.title = "tokens/s", .align = CL_RIGHT, .drop = 1},
-                                               {.title = "mostly, ms", .drop = 2}};
+    const json_t *keys = json_object_get(why, "keys");
+    struct cl_column columns[] = {{.title = "changed key", .shrink = true},
+                                  {.title = "before", .shrink = true},
+                                  {.title = "after", .shrink = true},
+                                  {.title = "ms", .align = CL_RIGHT},
+                                  {.title = "rate", .align = CL_RIGHT, .drop = 1},
+                                  {.title = "mostly", .drop = 2}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     char text[64];
     bool tied = false;
     const json_t *key;
     size_t i;
 
+    if (is_per_device(why))
+        columns[3].title = "device-ms";
     json_array_foreach(keys, i, key) {
         bool together = cl_number(key, "alone") < 0.999;
 
@@ -119,12 +136,12 @@ void cl_print_why(const struct cl *client, const json_t *why)
 {
     bool simulated = *cl_simulated_word(why) != '\0';
 
-    print_ratio(simulated ? "simulated" : "measured", json_object_get(why, "trials"), "");
-    print_ratio("expected", json_object_get(why, "predicted"), " by the cost model");
+    print_ratio(simulated ? "simulated" : "measured", why, "trials", "");
+    print_ratio("expected", why, "predicted", " by the cost model");
     putchar('\n');
-    print_classes(client, json_object_get(why, "classes"), simulated);
+    print_classes(client, why, simulated);
     putchar('\n');
-    print_keys(client, json_object_get(why, "keys"));
+    print_keys(client, why);
 }
 
 int cl_why(struct cl *client)

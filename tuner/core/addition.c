@@ -47,7 +47,7 @@ int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const stru
     if (st->predicted.memory_bytes > 0)
         t->predicted_memory = st->predicted.memory_bytes;
     t->predicted_fits = st->predicted.p_fits;
-    t->devices = tn_run_devices(run ? &run->layout : &st->layout);
+    t->devices = pl_layout_devices(run ? &run->layout : &st->layout);
     t->fidelity = run ? st->fidelity : DB_NULL;
     t->run = run_text;
     t->created = clock_wall_ms();

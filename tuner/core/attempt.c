@@ -445,7 +445,7 @@ static int commit_start(struct tn_attempt *attempt, struct err *error)
                        .folder = attempt->relative,
                        .cpus = tn_cpus_text(cpus, sizeof(cpus), attempt->cpus, attempt->ncpus),
                        .job = attempt->job[0] ? attempt->job : NULL,
-                       .devices = tn_run_devices(&attempt->trial->run.layout),
+                       .devices = pl_layout_devices(&attempt->trial->run.layout),
                        .created = clock_wall_ms(),
                        .started = DB_NULL,
                        .ended = DB_NULL,

@@ -89,7 +89,6 @@ int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_l
 /* The problem that TRIAL runs; borrows from it and its campaign. */
 struct pl_problem tn_trial_problem(const struct tn_trial *trial);
 double tn_trial_tokens(const struct tn_trial *trial); /* a step, as it is run */
-int tn_run_devices(const struct pl_layout *layout);   /* that a run of LAYOUT holds */
 /* {"layers", "global_batch", "layout", "text", "devices"} of RUN, as a trial's "run". */
 json_t *tn_run_json(const struct pl_reduced *run);
 /* The trial of ROW, which is ENGINE's. */

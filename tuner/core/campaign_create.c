@@ -236,7 +236,7 @@ static void fill_baseline(struct db_trial *trial, const struct tn_draft *draft, 
     trial->predicted_tokens_per_s = p.tokens_per_s;
     trial->predicted_memory = p.memory_bytes;
     trial->predicted_fits = p.p_fits;
-    trial->devices = tn_run_devices(&s->se.baseline);
+    trial->devices = pl_layout_devices(&s->se.baseline);
     trial->created = clock_wall_ms();
 }
 

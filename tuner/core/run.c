@@ -17,18 +17,13 @@ double tn_trial_tokens(const struct tn_trial *trial)
     return (double)trial->run.workload.global_batch * trial->run.workload.seq;
 }
 
-int tn_run_devices(const struct pl_layout *layout)
-{
-    return layout->world * layout->threads;
-}
-
 json_t *tn_run_json(const struct pl_reduced *run)
 {
     json_t *v = pl_reduced_json(run);
     char text[160];
 
     json_object_set_new(v, "text", json_string(pl_layout_text(text, &run->layout)));
-    json_object_set_new(v, "devices", json_integer(tn_run_devices(&run->layout)));
+    json_object_set_new(v, "devices", json_integer(pl_layout_devices(&run->layout)));
     return v;
 }
 

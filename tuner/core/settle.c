@@ -473,7 +473,7 @@ static void apply(struct settlement *settlement)
     struct tn_attempt *a = settlement->a;
     struct tn_campaign *c = a->campaign;
     double seconds =
-        (double)(tn_now_ms() - a->started) / 1000.0 * tn_run_devices(&a->trial->run.layout);
+        (double)(tn_now_ms() - a->started) / 1000.0 * pl_layout_devices(&a->trial->run.layout);
 
     assert(c->running > 0);
     c->running--;
@@ -505,6 +505,7 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
 {
     struct arena arena = {0};
     struct db_campaign row;
+    enum se_objective objective = attempt->campaign->engine->spec->se.objective;
     struct tn_measure m;
     bool better = true;
 
@@ -513,7 +514,10 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
         return false;
     if (db_campaign_get(&row, tn_db(attempt->svc), &arena, attempt->campaign->id, NULL) == 0 &&
         tn_measure_best(&m, NULL, tn_db(attempt->svc), &arena, &row, NULL) == 0)
-        better = attempt->seen.tokens_per_s >= m.mean || m.n == attempt->trial->n;
+        better = m.n == attempt->trial->n ||
+                 se_objective_value(objective, attempt->seen.tokens_per_s,
+                                    pl_layout_devices(&attempt->trial->layout)) >=
+                     se_objective_value(objective, m.mean, m.devices);
     arena_done(&arena);
     return better;
 }

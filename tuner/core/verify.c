@@ -2,9 +2,9 @@
  * Verification: interleaved runs of winner and baseline, so that a drift of the machine meets both.
  *
  * Pair i runs winner, baseline if i is even and baseline, winner if i is odd. A pair gives one
- * ratio of throughputs; the result is their geometric mean exp(m) with the interval exp(m +- t s /
- * sqrt(k)), where m and s are mean and standard deviation of the k logarithms and t is the 97.5 %
- * quantile of Student's t with k - 1 degrees of freedom.
+ * ratio of what the objective makes of their throughputs; the result is their geometric mean exp(m)
+ * with the interval exp(m +- t s / sqrt(k)), where m and s are mean and standard deviation of the k
+ * logarithms and t is the 97.5 % quantile of Student's t with k - 1 degrees of freedom.
  *
  * The winner's own k throughputs say what to expect of it. Its trial in the search was chosen for
  * being the fastest seen, so it is too high on average; these runs were chosen by nothing. The
@@ -145,6 +145,13 @@ static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
                          error);
 }
 
+/* What the objective makes of what TRIAL measured. */
+static double value_of(const struct tn_campaign *campaign, const struct db_trial *trial)
+{
+    return se_objective_value(campaign->engine->spec->se.objective, trial->tokens_per_s,
+                              tn_layout_devices(trial->layout));
+}
+
 /* Each complete pair of successes, from the trials in their order. */
 static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct err *error)
 {
@@ -155,12 +162,12 @@ static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct er
 
     ret->n = 0;
     for (int i = 0; r == 0 && i + 1 < count; i += 2) {
-        bool w = winner_first(i);
-        double a1 = t[i].tokens_per_s, a2 = t[i + 1].tokens_per_s;
+        const struct db_trial *winner = &t[winner_first(i) ? i : i + 1];
+        const struct db_trial *baseline = &t[winner_first(i) ? i + 1 : i];
 
         if (!strcmp(t[i].state, "ok") && !strcmp(t[i + 1].state, "ok")) {
-            ret->ratio[ret->n] = w ? a1 / a2 : a2 / a1;
-            ret->winner[ret->n++] = w ? a1 : a2;
+            ret->ratio[ret->n] = value_of(campaign, winner) / value_of(campaign, baseline);
+            ret->winner[ret->n++] = winner->tokens_per_s;
         }
     }
     assert(ret->n <= TN_MAX_PAIRS);

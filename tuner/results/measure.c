@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "search/search.h"
 #include "tuner/results/view.h"
 
 static struct se_measured *measured(struct arena *arena, const struct db_trial *trial, int count)
@@ -21,6 +20,15 @@ static struct se_measured *measured(struct arena *arena, const struct db_trial *
                                     trial[i].tokens_per_s,
                                     trial[i].tokens_per_s_se > 0 ? trial[i].tokens_per_s_se : 0.0};
     return m;
+}
+
+int tn_layout_devices(const char *layout)
+{
+    AUTO_JSON *v = json_loads(layout, 0, NULL);
+    json_int_t world = json_integer_value(json_object_get(v, "world")),
+               threads = json_integer_value(json_object_get(v, "threads"));
+
+    return (int)((world > 0 ? world : 1) * (threads > 0 ? threads : 1));
 }
 
 static int spread_of(struct se_spread *ret, struct db *db, struct arena *arena,
@@ -54,7 +62,8 @@ static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, c
                                .mean = pooled.mean,
                                .lo = pooled.lo,
                                .hi = pooled.hi,
-                               .count = count};
+                               .count = count,
+                               .devices = tn_layout_devices(t[0].layout)};
     ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
     return 0;
 }
@@ -68,32 +77,26 @@ int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, c
     return r < 0 ? r : measure(ret, db, arena, campaign, trial, spread, error);
 }
 
-static int world_of(const struct tn_measure *measure)
-{
-    AUTO_JSON *v = json_loads(measure->layout, 0, NULL);
-    int world = (int)json_integer_value(json_object_get(v, "world"));
-
-    return world > 0 ? world : 1;
-}
-
 enum { LEADERS = 48 };
 
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error)
 {
-    bool each = str_eq(campaign->objective, "tokens_per_s_per_device");
+    enum se_objective objective = se_objective_of(campaign->objective);
     struct tn_measure m[LEADERS];
     int64_t leader[LEADERS];
     struct se_spread spread = {0};
     int best = -1, n = 0, r = spread_of(&spread, db, arena, campaign->id, error);
 
     if (r == 0)
-        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id, each, error);
+        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id,
+                             objective == SE_TOKENS_PER_S_PER_DEVICE, error);
     assert(n <= LEADERS);
     for (int i = 0; r == 0 && i < n; i++) {
         r = measure(&m[i], db, arena, campaign->id, leader[i], spread, error);
-        if (r == 0 && (best < 0 || m[i].mean / (each ? world_of(&m[i]) : 1) >
-                                       m[best].mean / (each ? world_of(&m[best]) : 1)))
+        if (r == 0 &&
+            (best < 0 || se_objective_value(objective, m[i].mean, m[i].devices) >
+                             se_objective_value(objective, m[best].mean, m[best].devices)))
             best = i;
     }
     if (r < 0)
@@ -104,23 +107,52 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
     assert(best < n);
     *ret = m[best];
     if (ret_tied) {
-        double scale = each ? world_of(&m[best]) : 1;
-
         *ret_tied = json_array();
         for (int i = 0; i < n; i++)
-            if (i != best && m[i].hi / (each ? world_of(&m[i]) : 1) >= m[best].lo / scale)
+            if (i != best && se_objective_value(objective, m[i].hi, m[i].devices) >=
+                                 se_objective_value(objective, m[best].lo, m[best].devices))
                 json_array_append_new(*ret_tied, json_integer((json_int_t)m[i].n));
     }
     return 0;
 }
 
-json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated)
+/* ---- as JSON ------------------------------------------------------------- */
+
+struct tn_terms tn_terms_of(const struct db_campaign *campaign, const json_t *resolved)
 {
-    return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:i}", "trial",
-                     (json_int_t)measure->n, "layout", json_loads(measure->layout, 0, NULL), "text",
-                     measure->text, "tokens_per_s", tn_number(measure->mean), "lo",
-                     tn_number(measure->lo), "hi", tn_number(measure->hi), "mfu",
-                     tn_number(measure->mfu), "ratio", tn_number(measure->mean / baseline),
-                     "memory_bytes", tn_number(measure->memory), "simulated", simulated, "runs",
-                     measure->count, "measured", simulated ? 0 : measure->count);
+    const json_t *price =
+        json_object_get(json_object_get(resolved, "cluster"), "price_per_device_hour");
+
+    return (struct tn_terms){.objective = se_objective_of(campaign->objective),
+                             .price =
+                                 json_is_number(price) ? json_number_value(price) : (double)NAN,
+                             .simulated = tn_is_simulated(campaign->launcher)};
+}
+
+/* Price of a million tokens. */
+static double cost_of(const struct tn_measure *measure, double price)
+{
+    return price * measure->devices / 3600.0 / measure->mean * 1e6;
+}
+
+static double ratio_of(const struct tn_measure *measure, const struct tn_measure *baseline,
+                       enum se_objective objective)
+{
+    return se_objective_value(objective, measure->mean, measure->devices) /
+           se_objective_value(objective, baseline->mean, baseline->devices);
+}
+
+json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measure *baseline,
+                        const struct tn_terms *terms)
+{
+    double ratio = baseline ? ratio_of(measure, baseline, terms->objective) : (double)NAN;
+
+    return json_pack(
+        "{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:b, s:i, s:i}", "trial",
+        (json_int_t)measure->n, "layout", json_loads(measure->layout, 0, NULL), "text",
+        measure->text, "tokens_per_s", tn_number(measure->mean), "lo", tn_number(measure->lo), "hi",
+        tn_number(measure->hi), "mfu", tn_number(measure->mfu), "ratio", tn_number(ratio),
+        "memory_bytes", tn_number(measure->memory), "devices", measure->devices, "cost_per_mtok",
+        tn_number(cost_of(measure, terms->price)), "simulated", terms->simulated, "runs",
+        measure->count, "measured", terms->simulated ? 0 : measure->count);
 }

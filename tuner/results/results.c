@@ -21,21 +21,25 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *er
 {
     struct arena a = {0};
     struct db_campaign c;
-    struct tn_measure m, baseline = {.mean = NAN};
-    json_t *tied = NULL;
+    struct tn_measure m, baseline;
+    const struct tn_measure *base = NULL;
+    AUTO_JSON *tied = NULL, *resolved = NULL;
+    struct tn_terms terms;
     int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
         r = tn_measure_best(&m, &tied, tn_db(svc), &a, &c, error);
     if (r == 0) {
         r = tn_measure_get(&baseline, tn_db(svc), &a, id, TN_BASELINE, error);
+        base = r == 0 ? &baseline : NULL;
         r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
     if (r == 0) {
-        *ret = tn_measure_json(&m, baseline.mean, tn_is_simulated(c.launcher));
+        resolved = json_loads(c.resolved, 0, NULL);
+        terms = tn_terms_of(&c, resolved);
+        *ret = tn_measure_json(&m, base, &terms);
         json_object_set(*ret, "tied_with", tied);
     }
-    json_decref(tied);
     arena_done(&a);
     return r;
 }
@@ -45,12 +49,16 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     struct arena a = {0};
     struct db_campaign c;
     struct tn_measure m;
+    AUTO_JSON *resolved = NULL;
+    struct tn_terms terms;
     int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
         r = tn_measure_get(&m, tn_db(svc), &a, id, TN_BASELINE, error);
     if (r == 0) {
-        *ret = tn_measure_json(&m, m.mean, tn_is_simulated(c.launcher));
+        resolved = json_loads(c.resolved, 0, NULL);
+        terms = tn_terms_of(&c, resolved);
+        *ret = tn_measure_json(&m, &m, &terms);
         json_object_set_new(*ret, "tied_with", json_array());
         json_object_set_new(*ret, "baseline_rule", json_string(tn_baseline_rule(&c)));
     }

@@ -77,8 +77,9 @@ static double time_left(const struct db_campaign *campaign, const json_t *resolv
 
 /* device_s of a simulated campaign is time that simulated devices were held. */
 static int add_progress(json_t *view, struct db *db, const struct db_campaign *campaign,
-                        const json_t *resolved, bool simulated, struct err *error)
+                        const json_t *resolved, const struct tn_terms *terms, struct err *error)
 {
+    double cost = terms->simulated ? NAN : campaign->device_s / 3600 * terms->price;
     json_t *by_state = json_object();
     int64_t smaller = 0;
     double smaller_s = 0;
@@ -88,11 +89,11 @@ static int add_progress(json_t *view, struct db *db, const struct db_campaign *c
         r = db_trial_smaller(&smaller, &smaller_s, db, campaign->id, error);
     json_object_set_new(
         view, "progress",
-        json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "simulated", simulated, "trials",
-                  integer(campaign->trials), "budget", integer(campaign->budget_trials), "device_s",
-                  tn_number(campaign->device_s), "smaller_trials", integer(smaller),
-                  "smaller_device_s", tn_number(smaller_s), "elapsed_s",
-                  tn_number(elapsed(campaign)), "eta_s",
+        json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "simulated",
+                  terms->simulated, "trials", integer(campaign->trials), "budget",
+                  integer(campaign->budget_trials), "device_s", tn_number(campaign->device_s),
+                  "cost", tn_number(cost), "smaller_trials", integer(smaller), "smaller_device_s",
+                  tn_number(smaller_s), "elapsed_s", tn_number(elapsed(campaign)), "eta_s",
                   tn_number(time_left(campaign, resolved, by_state)), "by_state", by_state));
     return r;
 }
@@ -110,20 +111,19 @@ const char *tn_baseline_rule(const struct db_campaign *campaign)
 
 /* Nothing measured yet is no error. */
 static int add_results(json_t *view, struct db *db, const struct db_campaign *campaign,
-                       bool simulated, struct err *error)
+                       const struct tn_terms *terms, struct err *error)
 {
     struct arena a = {0};
-    struct tn_measure best, baseline = {.mean = NAN};
+    struct tn_measure best, baseline;
     int r = tn_measure_get(&baseline, db, &a, campaign->id, TN_BASELINE, error);
+    const struct tn_measure *base = r == 0 ? &baseline : NULL;
 
     json_object_set_new(view, "best", json_null());
-    json_object_set_new(view, "baseline",
-                        r == 0 ? tn_measure_json(&baseline, baseline.mean, simulated)
-                               : json_null());
+    json_object_set_new(view, "baseline", base ? tn_measure_json(base, base, terms) : json_null());
     if (r == 0 || r == -ENOENT)
         r = tn_measure_best(&best, NULL, db, &a, campaign, error);
     if (r == 0)
-        json_object_set_new(view, "best", tn_measure_json(&best, baseline.mean, simulated));
+        json_object_set_new(view, "best", tn_measure_json(&best, base, terms));
     arena_done(&a);
     return r == -ENOENT ? 0 : r;
 }
@@ -171,7 +171,8 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
                      bool with_spec, struct err *error)
 {
     AUTO_JSON *resolved = column(campaign->resolved);
-    bool simulated = tn_is_simulated(campaign->launcher);
+    struct tn_terms terms = tn_terms_of(campaign, resolved);
+    bool simulated = terms.simulated;
     json_t *v = json_object();
     int r;
 
@@ -195,9 +196,9 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
     json_object_set_new(v, "fidelity", fidelity_view(resolved));
     json_object_set_new(v, "space", column(campaign->space));
     json_object_set_new(v, "baseline_rule", json_string(tn_baseline_rule(campaign)));
-    r = add_progress(v, db, campaign, resolved, simulated, error);
+    r = add_progress(v, db, campaign, resolved, &terms, error);
     if (r == 0)
-        r = add_results(v, db, campaign, simulated, error);
+        r = add_results(v, db, campaign, &terms, error);
     json_object_set_new(v, "verify", verify_view(campaign, simulated));
     json_object_set_new(v, "tags", column(campaign->tags));
     json_object_set_new(v, "notes", text(campaign->notes));
@@ -270,17 +271,23 @@ int tn_event_best(struct db *writer, const char *id, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
-    struct tn_measure best, baseline = {.mean = NAN};
+    struct tn_measure best, baseline;
+    const struct tn_measure *base = NULL;
+    AUTO_JSON *resolved = NULL;
+    struct tn_terms terms;
     json_t *v;
     int r = db_campaign_get(&c, writer, &a, id, error);
 
     if (r == 0) {
         r = tn_measure_get(&baseline, writer, &a, id, TN_BASELINE, error);
+        base = r == 0 ? &baseline : NULL;
         if (r == 0 || r == -ENOENT)
             r = tn_measure_best(&best, NULL, writer, &a, &c, error);
     }
     if (r == 0) {
-        v = tn_measure_json(&best, baseline.mean, tn_is_simulated(c.launcher));
+        resolved = column(c.resolved);
+        terms = tn_terms_of(&c, resolved);
+        v = tn_measure_json(&best, base, &terms);
         json_object_set_new(v, "campaign", json_string(id));
         r = add_event(writer, id, best.n, "best", v, error);
     }

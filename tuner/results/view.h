@@ -5,6 +5,7 @@
 #ifndef TUNER_VIEW_H
 #define TUNER_VIEW_H
 
+#include "search/search.h"
 #include "tuner/tuner.h"
 
 /* ---- field.c ------------------------------------------------------------- */
@@ -26,21 +27,31 @@ const char *tn_simulated_mark(const char *launcher);
 
 enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
 
+/* What a campaign's results are judged by. RESOLVED: its column of that name, parsed. */
+struct tn_terms {
+    enum se_objective objective;
+    double price; /* of a device-hour; NAN: unknown */
+    bool simulated;
+};
+struct tn_terms tn_terms_of(const struct db_campaign *campaign, const json_t *resolved);
+
 /* All measurements of one layout, pooled. */
 struct tn_measure {
     int64_t n; /* the first trial of the layout */
     const char *layout, *text;
     double mean, lo, hi, mfu, memory;
-    int count;
+    int count, devices;
 };
+int tn_layout_devices(const char *layout); /* of a layout's text */
 int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct err *error); /* -ENOENT without a success */
 /* *RET_TIED (may be NULL): the trials whose interval reaches that of the best. -ENOENT while there
  * is none. */
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error);
-/* BASELINE: its tokens/s, NAN where it has none. SIMULATED: so is the campaign. */
-json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated);
+/* As a Standing. BASELINE: NULL where it has not succeeded. */
+json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measure *baseline,
+                        const struct tn_terms *terms);
 
 /* ---- trial_text.c -------------------------------------------------------- */
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "search/search.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -13,13 +12,15 @@
 struct side {
     struct db_trial trial;
     struct pl_layout layout;
-    double step_s;  /* of all runs of the layout; NAN: none at full size */
+    double unit;    /* in which seconds are: 1, or its devices where the objective is per device */
+    double step_s;  /* of all runs of the layout, in that; NAN: none at full size */
     json_t *phases; /* owned; milliseconds by name, or NULL */
 };
 
 static int load_side(struct side *ret, struct db *db, struct arena *arena, const char *id,
-                     int64_t trial, const struct pl_problem *problem, struct err *error)
+                     int64_t trial, const struct se_spec *spec, struct err *error)
 {
+    struct pl_problem problem = se_spec_problem(spec);
     AUTO_JSON *layout = NULL;
     struct tn_measure measure;
     int64_t first;
@@ -28,16 +29,17 @@ static int load_side(struct side *ret, struct db *db, struct arena *arena, const
     if (r == 0)
         r = jx_parse(&layout, ret->trial.layout, strlen(ret->trial.layout), error);
     if (r == 0)
-        r = pl_layout_parse(&ret->layout, layout, problem, error);
+        r = pl_layout_parse(&ret->layout, layout, &problem, error);
     if (r < 0)
         return r;
+    ret->unit = 1 / se_objective_value(spec->objective, 1, pl_layout_devices(&ret->layout));
     first = ret->trial.repeat_of == DB_NULL ? trial : ret->trial.repeat_of;
     r = tn_measure_get(&measure, db, arena, id, first, error);
     if (r < 0 && r != -ENOENT)
         return r;
-    ret->step_s =
-        r < 0 ? NAN
-              : (double)problem->workload->global_batch * problem->workload->seq / measure.mean;
+    ret->step_s = NAN;
+    if (r == 0)
+        ret->step_s = ret->unit * spec->workload.global_batch * spec->workload.seq / measure.mean;
     if (ret->trial.fidelity == DB_NULL && ret->trial.phases)
         ret->phases = json_loads(ret->trial.phases, 0, NULL);
     return 0;
@@ -47,7 +49,7 @@ static double phase_s(const struct side *side, const char *name)
 {
     const json_t *ms = json_object_get(side->phases, name);
 
-    return json_is_number(ms) ? json_number_value(ms) / 1e3 : (double)NAN;
+    return json_is_number(ms) ? side->unit * json_number_value(ms) / 1e3 : (double)NAN;
 }
 
 static bool takes_time(const struct side *side)
@@ -84,13 +86,14 @@ static void add_phases(json_t *classes, const struct side *from, const struct si
                                             "trial_to_s", tn_number(phase_s(to, name))));
 }
 
-static json_t *compare(const struct pl_problem *problem, const struct side *from,
-                       const struct side *to)
+static json_t *compare(const struct se_spec *spec, const struct side *from, const struct side *to)
 {
+    struct pl_problem problem = se_spec_problem(spec);
     struct pl_why why;
     json_t *view;
 
-    pl_why(&why, problem, &from->layout, &to->layout);
+    pl_why(&why, &problem, &from->layout, &to->layout,
+           spec->objective == SE_TOKENS_PER_S_PER_DEVICE);
     view = pl_why_json(&why);
     json_object_set_new(view, "trial", json_integer((json_int_t)to->trial.n));
     json_object_set_new(view, "against", json_integer((json_int_t)from->trial.n));
@@ -108,7 +111,6 @@ static int load(json_t **ret, struct tn_service *svc, struct db *db, struct aren
 {
     struct side from = {.phases = NULL}, to = {.phases = NULL};
     struct db_campaign campaign;
-    struct pl_problem problem;
     struct se_spec spec;
     AUTO_JSON *body = NULL;
     int r = db_campaign_get(&campaign, db, arena, id, error);
@@ -119,12 +121,11 @@ static int load(json_t **ret, struct tn_service *svc, struct db *db, struct aren
         r = se_spec_parse(&spec, body, tn_local_cluster(svc), error);
     if (r < 0)
         return r;
-    problem = se_spec_problem(&spec);
-    r = load_side(&from, db, arena, id, against, &problem, error);
+    r = load_side(&from, db, arena, id, against, &spec, error);
     if (r == 0)
-        r = load_side(&to, db, arena, id, trial, &problem, error);
+        r = load_side(&to, db, arena, id, trial, &spec, error);
     if (r == 0) {
-        *ret = compare(&problem, &from, &to);
+        *ret = compare(&spec, &from, &to);
         json_object_set_new(*ret, "simulated", json_boolean(tn_is_simulated(campaign.launcher)));
     }
     json_decref(from.phases);

@@ -104,7 +104,7 @@ static bool suits(const struct tn_ask *ask, const struct tn_campaign *campaign,
                   const struct pl_layout *layout)
 {
     return !ask->given && !strcmp(ask->campaign, campaign->id) &&
-           (!layout || ask->devices == 0 || ask->devices >= layout->world * layout->threads);
+           (!layout || ask->devices == 0 || ask->devices >= pl_layout_devices(layout));
 }
 
 /* The search is asked for a trial when somebody is there to run it: knowing more, it chooses

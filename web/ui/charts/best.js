@@ -76,7 +76,7 @@ function whisker(color, ceiling) {
     };
 }
 
-function trialTip(byN) {
+function trialTip(byN, unit) {
     return (params) => {
         const t = byN.get(params.value?.[0]);
         if (!t) return "";
@@ -84,11 +84,11 @@ function trialTip(byN) {
         return tip(`Trial ${t.n}: ${t.text ?? ""}`, [
             ["State", t.state],
             t.run
-                ? ["Inferred", rate(t.inferred?.tokens_per_s)]
-                : ["Throughput", rate(t.tokens_per_s)],
+                ? ["Inferred", rate(t.inferred?.tokens_per_s, unit)]
+                : ["Throughput", rate(t.tokens_per_s, unit)],
             t.inferred && ["95 % interval", interval(t.inferred.lo, t.inferred.hi)],
             b && ["95 % interval", interval(...b)],
-            ["Expected", rate(t.predicted?.tokens_per_s)],
+            ["Expected", rate(t.predicted?.tokens_per_s, unit)],
         ]);
     };
 }
@@ -269,7 +269,7 @@ function bestSeries(trials, baseline, palette) {
     };
 }
 
-export function bestOption({ trials, baseline }, palette) {
+export function bestOption({ trials, baseline, unit = "tokens/s" }, palette) {
     const model = bestModel(trials);
     const seen = [model.shown, model.inferred, model.failed, model.stopped];
     if (!seen.some((list) => list.length)) return null;
@@ -284,10 +284,10 @@ export function bestOption({ trials, baseline }, palette) {
                 axisLabel: { color: soft, hideOverlap: true, showMaxLabel: false },
                 max: Math.max(trials.at(-1)?.n ?? 1, 4),
             },
-            y: { name: "tokens/s", scale: true, axisLabel: { color: soft, formatter: short } },
+            y: { name: unit, scale: true, axisLabel: { color: soft, formatter: short } },
         }),
         legend: legend(palette),
-        tooltip: tooltip(palette, { trigger: "item", formatter: trialTip(byN) }),
+        tooltip: tooltip(palette, { trigger: "item", formatter: trialTip(byN, unit) }),
         dataZoom: [insideZoom()],
         series: [
             expectedSeries(model, palette),
@@ -300,15 +300,16 @@ export function bestOption({ trials, baseline }, palette) {
     };
 }
 
-export function bestSummary({ trials }) {
+export function bestSummary({ trials, unit = "tokens/s" }) {
     const curve = bestSoFar(trials);
     if (!curve.length) return `${counted(trials.length, "trial")}, none measured yet.`;
-    return `${counted(trials.length, "trial")}; the best so far reaches ${rate(curve.at(-1)[1])}, starting from ${rate(
-        curve[0][1],
-    )}.`;
+    return `${counted(trials.length, "trial")}; the best so far reaches ${rate(
+        curve.at(-1)[1],
+        unit,
+    )}, starting from ${rate(curve[0][1], unit)}.`;
 }
 
-export function bestTable({ trials }) {
+export function bestTable({ trials, unit = "tokens/s" }) {
     const curve = bestSoFar(trials);
     let at = -1;
     return {
@@ -316,14 +317,14 @@ export function bestTable({ trials }) {
             "trial",
             "layout",
             "state",
-            "tokens/s",
-            "95 % low tokens/s",
-            "95 % high tokens/s",
-            "inferred tokens/s",
-            "inferred 95 % low tokens/s",
-            "inferred 95 % high tokens/s",
-            "expected tokens/s",
-            "best so far tokens/s",
+            unit,
+            `95 % low ${unit}`,
+            `95 % high ${unit}`,
+            `inferred ${unit}`,
+            `inferred 95 % low ${unit}`,
+            `inferred 95 % high ${unit}`,
+            `expected ${unit}`,
+            `best so far ${unit}`,
         ],
         rows: trials.map((trial) => {
             while (at + 1 < curve.length && curve[at + 1][0] <= trial.n) at += 1;

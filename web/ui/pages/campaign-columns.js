@@ -13,6 +13,7 @@ import {
     rateNumber,
     seconds,
 } from "../lib/format.js";
+import { gainOf } from "../lib/objective.js";
 import { href } from "../lib/router.js";
 import { local } from "../lib/store.js";
 import { KINDS } from "../lib/words.js";
@@ -58,10 +59,9 @@ function layoutCell(trial) {
 
 /** What every table has: which trial, how it ended, how fast it was. */
 function mainColumns(campaign) {
-    const speedup = ({ tokens_per_s: speed, inferred }) => {
-        const base = campaign().baseline?.tokens_per_s;
-        if (base && inferred) return `~ ${ratio(inferred.tokens_per_s / base)}`;
-        return base && speed ? ratio(speed / base) : NONE;
+    const speedup = ({ tokens_per_s: speed, inferred, layout }) => {
+        const gain = gainOf(campaign(), inferred?.tokens_per_s ?? speed, layout);
+        return `${inferred && gain ? "~ " : ""}${ratio(gain)}`;
     };
     const link = (trial) => {
         const address = ["campaigns", trial.campaign ?? campaign().id, "trials", trial.n];

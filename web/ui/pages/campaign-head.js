@@ -13,8 +13,10 @@ import {
     ratio,
     rate,
     seconds,
+    significant,
     time,
 } from "../lib/format.js";
+import { perDevice } from "../lib/objective.js";
 import { go, href } from "../lib/router.js";
 import { BASELINE_RULES, SIMULATED, reasonText } from "../lib/words.js";
 import {
@@ -46,6 +48,9 @@ function smallerText({ smaller_trials: trials, smaller_device_s: cost }) {
     return trials > 0 && `${deviceTime(cost)} of it by ${counted(trials, "smaller trial")}`;
 }
 
+/** What it has cost at the cluster's price. */
+const spentText = ({ cost = null }) => cost !== null && `cost ${significant(cost)}`;
+
 /** What the tiles say of CAMPAIGN: {best, baseline, gain, mfu, trials, cost}, each [value, note]. */
 function tileTexts(campaign) {
     const { best, baseline, verify, simulated } = campaign;
@@ -58,7 +63,10 @@ function tileTexts(campaign) {
             best ? resultNote(campaign, best) : "no successful trial yet",
         ],
         baseline: [rate(baseline?.tokens_per_s), baselineNote(campaign)],
-        gain: [ratio(verify?.ratio ?? best?.ratio), gainNote(campaign)],
+        gain: [
+            ratio(verify?.ratio ?? best?.ratio),
+            dotted(perDevice(campaign) && "per device", gainNote(campaign)),
+        ],
         mfu: [percent(best?.mfu), best?.mfu === null ? "device peak unknown" : ""],
         trials: [
             progress.budget ? `${done} of ${count(progress.budget)}` : done,
@@ -68,7 +76,7 @@ function tileTexts(campaign) {
             ? [NONE, "simulated: no device was used"]
             : [
                   deviceTime(progress.device_s),
-                  dotted(smallerText(progress), saved && `about ${deviceTime(saved)} saved`),
+                  dotted(spentText(progress), smallerText(progress), saved && `about ${deviceTime(saved)} saved`),
               ],
     };
 }
@@ -80,7 +88,9 @@ const within = (result) =>
 function resultNote(campaign, result, before = "") {
     const address = href(["campaigns", campaign.id, "trials", result.trial]);
     const link = h("a", { href: address }, `trial ${result.trial}`);
-    return h("span", {}, before, within(result), h("br"), link, ` · ${result.text}`);
+    const { cost_per_mtok: cost = null } = result;
+    const price = cost === null ? "" : ` · ${significant(cost)} per million tokens`;
+    return h("span", {}, before, within(result), price, h("br"), link, ` · ${result.text}`);
 }
 
 function baselineNote(campaign) {

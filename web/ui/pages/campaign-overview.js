@@ -5,6 +5,7 @@ import { fill, h } from "../lib/dom.js";
 import { saveText } from "../lib/download.js";
 import { NONE, bytes, percent, rate } from "../lib/format.js";
 import { go, href, setQuery } from "../lib/router.js";
+import { scaled, unitOf } from "../lib/objective.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES, spoken } from "../lib/words.js";
 import { bestOption, bestSummary, bestTable } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
@@ -222,7 +223,12 @@ export const overviewTab = {
         });
         const proposal = h("div");
         const update = () => {
-            chart.set({ trials: page.store.all(), baseline: page.campaign().baseline });
+            const campaign = page.campaign();
+            chart.set({
+                trials: page.store.all().map((trial) => scaled(campaign, trial)),
+                baseline: scaled(campaign, campaign.baseline),
+                unit: unitOf(campaign),
+            });
             drawProposal(proposal, page);
         };
         fill(

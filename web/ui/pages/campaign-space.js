@@ -2,7 +2,8 @@
 
 import { campaignPath, explain, get } from "../lib/api.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";
-import { rateNumber } from "../lib/format.js";
+import { rate } from "../lib/format.js";
+import { unitOf, worth } from "../lib/objective.js";
 import { href } from "../lib/router.js";
 import { chartPanel } from "../charts/panel.js";
 import { field } from "../parts/parts.js";
@@ -85,17 +86,18 @@ function byImportance(keys, shares) {
 /** How many trials the brushes select, and the fastest of them: {element, show(list, all, chosen)}. */
 function selection(page) {
     const element = h("div", { class: "panel-note", role: "status" });
-    const line = ({ n, text, tokens_per_s: speed }, i) => [
+    const value = ({ tokens_per_s: speed, layout }) => worth(page.campaign(), speed, layout);
+    const line = (trial, i) => [
         i ? ", " : "",
-        h("a", { href: href(["campaigns", page.id, "trials", String(n)]) }, `trial ${n}`),
-        ` (${text}, ${rateNumber(speed)} tokens/s)`,
+        h("a", { href: href(["campaigns", page.id, "trials", String(trial.n)]) }, `trial ${trial.n}`),
+        ` (${trial.text}, ${rate(value(trial), unitOf(page.campaign()))})`,
     ];
     return {
         element,
         show(list, all, chosen) {
             const best = list
                 .filter((trial) => trial.tokens_per_s)
-                .sort((a, b) => b.tokens_per_s - a.tokens_per_s)
+                .sort((a, b) => value(b) - value(a))
                 .slice(0, MOST_LISTED);
             const text = `${list.length} of ${all} selected. Fastest: `;
             fill(element, chosen ? [text, best.map(line)] : "");

@@ -17,6 +17,7 @@ import {
     time,
     NONE,
 } from "../lib/format.js";
+import { gainOf, perDevice } from "../lib/objective.js";
 import { href } from "../lib/router.js";
 import { KINDS, LAYOUT_KEYS, PHASE_HELP, TRIAL_STATES } from "../lib/words.js";
 import { bounds } from "../charts/best.js";
@@ -44,6 +45,19 @@ function speedTexts(trial) {
     if (!inferred) return [NONE, `expected ${rate(trial.predicted?.tokens_per_s)}`];
     const range = interval(inferred.lo, inferred.hi);
     return [`~ ${rate(inferred.tokens_per_s)}`, `inferred from smaller trials, 95 %: ${range}`];
+}
+
+/** What TRIAL's layout brings against the baseline: [value, note]. */
+function gainTexts(trial, campaign) {
+    const { inferred, layout } = trial;
+    const base = campaign.baseline?.tokens_per_s;
+    const gain = ratio(gainOf(campaign, inferred?.tokens_per_s ?? trial.tokens_per_s, layout));
+    const how = dotted(
+        inferred && "inferred",
+        base && `baseline ${rate(base)}`,
+        perDevice(campaign) && "per device",
+    );
+    return [inferred ? `~ ${gain}` : gain, how];
 }
 
 function speedNote(trial) {
@@ -86,14 +100,9 @@ export function trialTiles() {
     );
     const took = tile("Duration");
 
-    function updateSpeed(trial, base) {
-        const [value, note] = speedTexts(trial);
-        const whole = trial.inferred?.tokens_per_s ?? trial.tokens_per_s;
-        speed.set(value, note);
-        gain.set(
-            `${trial.inferred ? "~ " : ""}${ratio(base && whole ? whole / base : null)}`,
-            dotted(trial.inferred && "inferred", base && `baseline ${rate(base)}`),
-        );
+    function updateSpeed(trial, campaign) {
+        speed.set(...speedTexts(trial));
+        gain.set(...gainTexts(trial, campaign));
     }
 
     function updateRest(trial) {
@@ -116,7 +125,7 @@ export function trialTiles() {
     return {
         element: tiles(speed, gain, step, mfu, memory, loss, experts, took),
         update(trial, campaign) {
-            updateSpeed(trial, campaign.baseline?.tokens_per_s);
+            updateSpeed(trial, campaign);
             updateRest(trial);
         },
     };

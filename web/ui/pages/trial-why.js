@@ -17,6 +17,9 @@ export function fasterText(ratio) {
     return ratio > 1 ? `${percent(ratio - 1)} faster` : `${percent(1 - ratio)} slower`;
 }
 
+/** The unit of a thousandth of WHY's seconds: of a device where the objective is per device. */
+const unitOf = ({ unit }) => (unit === "device_seconds" ? "device-ms" : "ms");
+
 /** The CLASSES that a key changed most: "tp −15.0, bubble +2.70"; "" if none did. */
 export function mostlyText(classes) {
     return Object.entries(classes)
@@ -27,11 +30,17 @@ export function mostlyText(classes) {
         .join(", ");
 }
 
-/** Rows of CLASSES in the order of phases: [name, before, after, change, change of the trials], in ms or null. */
+/**
+ * Rows of CLASSES in the order of phases, without those that take no time: [name, before, after, change, change of the
+ * trials], in ms or null.
+ */
 export function classRows(classes) {
+    const seen = ({ from_s: a, to_s: b, trial_from_s: c, trial_to_s: d }) =>
+        Math.max(a, b, c, d) >= LEAST_S; // null counts as 0
     const place = ({ class: name }) => PHASES.indexOf(name);
     const inMs = (seconds) => (known(seconds) ? 1e3 * seconds : null);
-    return [...classes]
+    return classes
+        .filter(seen)
         .sort((left, right) => place(left) - place(right))
         .map((row) => [
             row.class,
@@ -42,13 +51,14 @@ export function classRows(classes) {
         ]);
 }
 
-function keyTable(keys) {
+function keyTable({ keys, unit }) {
+    const shown = unitOf({ unit });
     const columns = [
         ["Changed key"],
         ["Baseline"],
         ["This trial"],
-        ["Expected, ms", true],
-        ["Mostly, ms"],
+        [`Expected, ${shown}`, true],
+        [`Mostly, ${shown}`],
     ];
     const rows = keys.map((key) => [
         h("span", { title: LAYOUT_KEYS[key.key] }, key.key, key.alone < 0.999 && " *"),
@@ -60,13 +70,14 @@ function keyTable(keys) {
     return table("seconds by changed key", columns, rows);
 }
 
-function classTable(classes, how) {
+function classTable({ classes, unit }, how) {
+    const shown = unitOf({ unit });
     const all = classRows(classes);
     const withTrials = all.some((row) => row[4] !== null);
     const columns = [
         ["Class"],
-        ["Baseline, ms", true],
-        ["This trial, ms", true],
+        [`Baseline, ${shown}`, true],
+        [`This trial, ${shown}`, true],
         ["Expected change", true],
         withTrials && [`${how} change`, true],
     ].filter(Boolean);
@@ -83,28 +94,33 @@ function classTable(classes, how) {
     return table("seconds by class", columns, rows);
 }
 
-const step = (how, { from_s: from, to_s: to, ratio }) =>
-    `${how}: ${fasterText(ratio)}, a step of ${ms(1e3 * to)} instead of ${ms(1e3 * from)}.`;
+function step(how, { from_s: from, to_s: to, ratio }, unit) {
+    const each = unit === "device_seconds";
+    const faster = `${fasterText(ratio)}${each ? " per device" : ""}`;
+    const took = `${ms(1e3 * to)}${each ? " of device time" : ""}`;
+    return `${how}: ${faster}, a step takes ${took} instead of ${ms(1e3 * from)}.`;
+}
 
 /** WHY, of the service, as a panel; nothing for the baseline itself. */
 export function whyPanel(why) {
     if (!why || why.trial === why.against || why.keys.length === 0) return null;
     const how = why.simulated ? "Simulated" : "Measured";
     const faster = (why.trials ?? why.predicted).ratio >= 1;
+    const each = why.unit === "device_seconds" ? ", per device" : "";
     return panel(
-        `Why it is ${faster ? "faster" : "slower"} than the baseline`,
+        `Why it is ${faster ? "faster" : "slower"} than the baseline${each}`,
         {
             note: "The cost model's difference, shared among the changed keys (Shapley values: they add up to it).",
         },
         h(
             "p",
             {},
-            why.trials && `${step(how, why.trials)} `,
-            step("Expected by the cost model", why.predicted),
+            why.trials && `${step(how, why.trials, why.unit)} `,
+            step("Expected by the cost model", why.predicted, why.unit),
         ),
-        keyTable(why.keys),
+        keyTable(why),
         why.keys.some((key) => key.alone < 0.999) &&
             h("p", { class: "soft" }, "* Shares an effect: some of the layouts in between are illegal."),
-        classTable(why.classes, how),
+        classTable(why, how),
     );
 }
