@@ -1,5 +1,5 @@
 /*
- * bench_search [--seeds N] [--trials N] [--only CASE] TABLE.json...
+ * bench_search [--seeds N] [--trials N] [--only CASE] [--thin SHARE] TABLE.json...
  * bench_search --generated N [--from K] [--only CASE] [--parallel Q]
  * bench_search --generated N --fidelity auto [--from K]
  * bench_search --warm N [--source OTHER.json TABLE.json... | --generated N]
@@ -19,7 +19,7 @@
 
 struct options {
     int seeds, trials, generated, from, parallel;
-    double noise, claimed, frequency, regret;
+    double noise, claimed, frequency, regret, thin;
     const char *only, *source, *fidelity;
     int warm;
     bool no_speed, verbose, trace;
@@ -106,6 +106,13 @@ static const struct opt option_table[] = {
      .max = 1,
      .standard = "0.003",
      .help = "expected regret that ends a campaign"},
+    {.name = "thin",
+     .type = OPT_F64,
+     .offset = offsetof(struct options, thin),
+     .min = 0,
+     .max = 1,
+     .standard = "0",
+     .help = "leave out this share of layouts, others for each seed, none within 5 % of the best"},
     {.name = "only",
      .type = OPT_STR,
      .offset = offsetof(struct options, only),
@@ -320,6 +327,8 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         measured = l.measured;
         if (c->warped)
             landscape_warp(&l, o->frequency, 1000 + (uint64_t)seed);
+        if (o->thin > 0.0)
+            landscape_thin(&l, o->thin, 9000 + (uint64_t)seed);
         spec = l.spec;
         spec.method = c->method;
         spec.use_prior = c->prior;

@@ -235,6 +235,27 @@ void landscape_warp(struct landscape *l, double frequency, uint64_t seed)
     }
 }
 
+/* ---- thinning ------------------------------------------------------------ */
+
+void landscape_thin(struct landscape *l, double share, uint64_t seed)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        char text[160];
+        struct rng r;
+
+        pl_layout_text(text, &l->layout[i]); /* the same fate in every space */
+        rng_seed(&r, str_hash(text, strlen(text), seed));
+        if (l->tokens[i] < 0.95 * l->best && rng_unit(&r) < share)
+            continue;
+        l->layout[kept] = l->layout[i];
+        l->tokens[kept++] = l->tokens[i];
+    }
+    l->n = kept;
+    l->thinned = true;
+}
+
 /* ---- racing -------------------------------------------------------------- */
 
 double landscape_at(const struct landscape *l, const struct pl_layout *x)
@@ -377,10 +398,13 @@ void landscape_race(struct race *ret, const struct landscape *l, const struct se
     struct running running = {.most = spec->parallel > 0 ? spec->parallel : 1};
     struct rng r;
     struct err e;
+    int opened;
 
     memset(ret, 0, sizeof(*ret));
     rng_seed(&r, noise_seed);
-    if (se_search_new(&s, spec, &e) < 0) {
+    opened = l->thinned ? se_search_new_over(&s, spec, l->layout, l->n, &e)
+                        : se_search_new(&s, spec, &e);
+    if (opened < 0) {
         fprintf(stderr, "%s: %s\n", l->name, e.text);
         return;
     }

@@ -151,6 +151,16 @@ table gpus a100_80g 12 '{"tp":1,"mb":1,"tokens_per_s":1}'
 for t in few-columns one ties; do
     is "table $t is searched" run "$t"
 done
+first() # options: is a layout tried at random at first within 5 % of the best?
+{
+    "$search" --seeds 9 --no-speed --only random "$@" "$dir/few-columns.json" | grep -q '"value":1,'
+}
+later()
+{
+    ! first
+}
+is "a table may be thinned to what is within 5 % of its best" first --thin 1
+is "which it otherwise is not" later
 is "a table in which nothing ran is refused" refused none "/rows: .*no legal layout"
 is "a system without a profile is named" refused system '/system: .*"c64"'
 is "part of a node is refused" refused gpus "/gpus: .*12 devices"
