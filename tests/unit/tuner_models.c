@@ -27,8 +27,9 @@ static void open_world(struct world *world, const char *model)
         fail_msg("%s: %s %s", model, e.pointer, e.text);
 }
 
-/* Megatron's arguments for the model on one device, and what they lack. */
-static void write_arguments(struct str *text, struct tn_findings *lost, const char *model)
+/* What EXPORTER writes for the model, over PP stages of VP chunks each, and what it lacks. */
+static void write_stages(struct str *text, struct tn_findings *lost, const char *model,
+                         const struct tn_exporter *exporter, int pp, int vp)
 {
     struct world world;
     struct pl_layout layout;
@@ -45,10 +46,20 @@ static void write_arguments(struct str *text, struct tn_findings *lost, const ch
 
     open_world(&world, model);
     pl_layout_default(&layout, &world.w);
-    layout.world = 1;
+    layout.world = layout.pp = pp;
+    layout.vp = vp;
+    layout.schedule = vp > 1 ? PL_INTERLEAVED : PL_1F1B;
+    layout.stages = pp > 1 ? PL_STAGES_BALANCED : PL_STAGES_EVEN;
+    pl_layout_derive(&layout);
     pl_layout_canonical(&layout, &world.m);
     tn_gap_trainer(lost, &in, "megatron", NULL);
-    tn_export_megatron.write(text, &in, lost);
+    exporter->write(text, &in, lost);
+}
+
+/* Megatron's arguments for the model on one device, and what they lack. */
+static void write_arguments(struct str *text, struct tn_findings *lost, const char *model)
+{
+    write_stages(text, lost, model, &tn_export_megatron, 1, 1);
 }
 
 #define SHAPE "{'layers':6,'hidden':64,'heads':4,'ffn':96,'vocab':64,'seq':64"
@@ -161,11 +172,34 @@ static void deepseek_v3_is_written_whole(void **state)
     }
 }
 
+/* Megatron ends where mtp layers of a pipeline layout are not as many as --mtp-num-layers says
+ * (megatron/core/transformer/pipeline_parallel_layer_layout.py). NVIDIA's recipe for 1,024 H100 has
+ * "Et|(tt|)*30mL". */
+static void prediction_is_in_the_layout_of_a_pipeline(void **state)
+{
+    static const char bridge[] = "[\"decoder\"] * 0 + [\"mtp\"] * 1 + [\"loss\"],\n        ],\n";
+    AUTO_STR arguments = {0}, python = {0}, layout = {0};
+    struct tn_findings lost = {0};
+
+    (void)state;
+    str_add(&layout, "--pipeline-model-parallel-layout Et|");
+    for (int i = 0; i < 30; i++)
+        str_add(&layout, "tt|");
+    str_add(&layout, "mL\n");
+    write_stages(&arguments, &lost, "deepseek-v3", &tn_export_megatron, 8, 4);
+    write_stages(&python, &lost, "deepseek-v3", &tn_export_bridge, 8, 4);
+    if (!strstr(str_text(&arguments), str_text(&layout)))
+        fail_msg("no %s in:\n%s", str_text(&layout), str_text(&arguments));
+    if (!strstr(str_text(&python), bridge))
+        fail_msg("no %s in:\n%s", bridge, str_text(&python));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_word_is_written_or_named),
         cmocka_unit_test(deepseek_v3_is_written_whole),
+        cmocka_unit_test(prediction_is_in_the_layout_of_a_pipeline),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

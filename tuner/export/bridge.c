@@ -53,8 +53,10 @@ static void stages(struct str *out, const struct tn_export_in *in)
     for (int run = 0; run <= last; run++) {
         int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
 
-        str_addf(out, "            %s[\"decoder\"] * %d%s,\n", run ? "" : "[\"embedding\"] + ", n,
-                 run == last ? " + [\"loss\"]" : "");
+        str_addf(out, "            %s[\"decoder\"] * %d", run ? "" : "[\"embedding\"] + ", n);
+        if (run == last && in->model->mtp)
+            str_addf(out, " + [\"mtp\"] * %d", in->model->mtp);
+        str_addf(out, "%s,\n", run == last ? " + [\"loss\"]" : "");
     }
     str_add(out, "        ],\n");
 }

@@ -151,8 +151,8 @@ static void number(struct str *out, const char *name, int value)
     str_addf(out, "%s %d\n", name, value);
 }
 
-/* "Ett|tt|tt|ttL": one field for each stage of each chunk, chunk by chunk, as the layers really
- * lie. */
+/* "Ett|tt|tt|tmL": one field for each stage of each chunk, chunk by chunk, as the layers really
+ * lie; prediction of further tokens with the loss. */
 static void pipeline_layout(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -166,6 +166,8 @@ static void pipeline_layout(struct str *out, const struct tn_export_in *in)
         for (int i = 0; i < n; i++)
             str_addc(out, 't');
     }
+    for (int i = 0; i < in->model->mtp; i++)
+        str_addc(out, 'm');
     str_add(out, "L\n");
 }
 
