@@ -155,6 +155,15 @@ has "by its importer" "$(cat err.text)" "/baseline/text"
 ok "a script that is not there is exit 6" exits 6 "$partune" check script.json --baseline none.sh
 ok "and without one --from is wrong usage" exits 2 "$partune" check script.json --from megatron
 ok "an import gives a layout" text '"tp": 2' "$partune" import megatron m.args --model gpt-1.4B --world 8
+cat >deepseek.args <<'END'
+--kv-channels 128 --mtp-num-layers 1 --v-head-dim 64 --micro-batch-size 1 --lr 3e-4 --train-samples 10 --min-lr 3e-5
+END
+"$partune" import megatron deepseek.args --model deepseek-v3 --world 8 >imported.text 2>&1
+has "settings of another model are by themselves" "$(cat imported.text)" '^  ignored --v-head-dim: 64, but deepseek-v3 has 128: another model\?'
+is "and latent attention has no --kv-channels" "$(grep -c ' ignored ' imported.text)" 1
+has "others are one paragraph" "$(cat imported.text)" '^  no settings of the layout: --kv-channels --lr --train-samples --min-lr$'
+"$partune" import megatron c.json --model deepseek-v3 --world 8 >imported.text 2>&1
+is "what is refused there is not for partune check" "$(grep -c 'partune check' imported.text)" 0
 ok "a token is made" sh -c '"$0" token-add ci --scope read >token && "$0" tokens | grep -q " ci "' "$partune"
 PARTUNE_TOKEN=$(cat token) ok "and may read, not more (5)" exits 5 "$partune" --token "$(cat token)" cancel "$id"
 has "and the missing scope is named" "$(cat err.text)" "token with a wider scope"

@@ -361,6 +361,36 @@ int cl_exporters(struct cl *client)
     return print_names(client, "/v1/exporters");
 }
 
+/* A script has dozens of settings of its data and its optimizer: they are one paragraph, so that
+ * what a person should read is not among them. */
+static void print_ignored(const json_t *ignored)
+{
+    static const char other[] = "not a setting of the layout";
+    AUTO_STR line = {0};
+    json_t *it;
+    size_t i;
+
+    json_array_foreach(ignored, i, it)
+        if (!str_starts(cl_string(it, "detail"), other))
+            printf("  ignored %s: %s\n", cl_string(it, "setting"), cl_string(it, "detail"));
+    json_array_foreach(ignored, i, it) {
+        const char *setting = cl_string(it, "setting");
+
+        if (!str_starts(cl_string(it, "detail"), other))
+            continue;
+        if (line.len + strlen(setting) > 90) {
+            printf("%s\n", str_text(&line));
+            str_trunc(&line, 0);
+            str_add(&line, "   ");
+        } else if (!line.len) {
+            str_add(&line, "  no settings of the layout:");
+        }
+        str_addf(&line, " %s", setting);
+    }
+    if (line.len)
+        printf("%s\n", str_text(&line));
+}
+
 int cl_import(struct cl *client)
 {
     AUTO_FREE char *text = NULL;
@@ -368,8 +398,7 @@ int cl_import(struct cl *client)
     AUTO_JSON *body = NULL, *v = NULL;
     const char *file = client->operand[1];
     struct err e = {0};
-    json_t *it;
-    size_t n, i;
+    size_t n;
     int code;
 
     if (!client->args.model || !client->args.world) {
@@ -397,8 +426,7 @@ int cl_import(struct cl *client)
         return CL_OK;
     }
     printf("%s\n", cl_string(v, "text"));
-    json_array_foreach(json_object_get(v, "ignored"), i, it)
-        printf("  ignored %s: %s\n", cl_string(it, "setting"), cl_string(it, "detail"));
+    print_ignored(json_object_get(v, "ignored"));
     cl_print_json(json_object_get(v, "layout"));
     return CL_OK;
 }
