@@ -109,6 +109,7 @@ static const struct {
     long status;
     const char *about; /* what the reason holds; NULL: whatever it is */
     const char *text;
+    const char *path; /* of the request; NULL: whatever it is */
 } hints[] = {
     {401, NULL,
      "give a token with --token or $PARTUNE_TOKEN, or --data DIR of a daemon on this machine"},
@@ -120,14 +121,14 @@ static const struct {
     {404, "no such resource:", "`partune get /openapi.json` lists the resources"},
     {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
     {409, NULL, "`partune show ID` says what state it is in and why"},
-    {422, NULL, "correct the file; `partune check FILE` checks it without starting anything"},
+    {422, NULL, "`partune check FILE` checks a campaign without starting anything", "/v1/campaigns"},
     {429, "are running or queued", "wait for one of them, or stop it"},
     {429, NULL, "too many wrong tokens from this address: wait a minute and try again"},
     {503, NULL, "the daemon is busy or stopping: try again in a moment"},
 };
 
 /* Print a problem document for a person: the reason, the field, every broken rule, and a hint. */
-static void say_problem(const struct cl *client, const struct cl_answer *answer)
+static void say_problem(const struct cl *client, const char *path, const struct cl_answer *answer)
 {
     AUTO_JSON *v = NULL;
     const char *detail, *pointer;
@@ -147,7 +148,8 @@ static void say_problem(const struct cl *client, const struct cl_answer *answer)
         fprintf(stderr, "  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
     for (i = 0; i < ARRAY_LEN(hints); i++)
         if (hints[i].status == answer->status &&
-            (!hints[i].about || strstr(detail, hints[i].about))) {
+            (!hints[i].about || strstr(detail, hints[i].about)) &&
+            (!hints[i].path || str_eq(hints[i].path, path))) {
             fprintf(stderr, "  %s\n", hints[i].text);
             break;
         }
@@ -213,7 +215,7 @@ static int perform(struct cl *client, const char *method, const char *path, cons
     if (rc != CURLE_OK)
         return say_no_server(client, rc, answer->connected);
     if (answer->status >= 400)
-        say_problem(client, answer);
+        say_problem(client, path, answer);
     return exit_code_of(answer->status);
 }
 
