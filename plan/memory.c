@@ -141,6 +141,23 @@ void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct
     *ret = ctx->last[slot].worst;
 }
 
+int pl_headroom_of(double *ret, const json_t *body, const struct pl_trainer *trainer,
+                   struct err *error)
+{
+    static const char *const keys[] = {"memory_headroom", NULL};
+    double headroom = trainer->bundled ? 0.0 : 0.05;
+    json_t *v = NULL;
+    int r = jx_get_object(&v, body, "constraints", error);
+
+    if (r < 0)
+        return r;
+    if (v && ((r = jx_keys(v, keys, error)) < 0 ||
+              (r = jx_get_f64(&headroom, v, "memory_headroom", 0.0, 0.9, error)) < 0))
+        return err_under(error, "/constraints");
+    *ret = headroom;
+    return 0;
+}
+
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom)
 {
     assert(headroom >= 0 && headroom < 1);

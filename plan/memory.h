@@ -45,6 +45,11 @@ struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *problem);
 struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *ctx);
 void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct pl_layout *layout);
 
+/* constraints.memory_headroom of BODY, the share of a device that layouts leave free; absent: the
+ * bundled trainer's plan is exact and leaves none, others' are formulas. */
+int pl_headroom_of(double *ret, const json_t *body, const struct pl_trainer *trainer,
+                   struct err *error);
+
 /* Bytes of a device of CLUSTER less the share HEADROOM: what a rank has to fit into. */
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 

@@ -28,7 +28,6 @@ static const char *const campaign_keys[] = {
     "constraints", "budget",   "trial",   "search",   "launcher", "trainer",  "tags",
     "notes",       "priority", "rules",   "stack",    NULL,
 };
-static const char *const constraint_keys[] = {"memory_headroom", NULL};
 static const char *const budget_keys[] = {"trials", "wall_s", "device_s", "cost", NULL};
 static const char *const search_keys[] = {"method", "prior", "memory_prior", "seed", "parallel",
                                           "regret", "tie",   "warm_start",   NULL};
@@ -124,11 +123,8 @@ static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err
     double cost = 0;
     int r;
 
-    spec->memory_headroom = spec->trainer->bundled ? 0.0 : 0.05;
-    if ((r = part(&v, campaign, "constraints", constraint_keys, error)) < 0)
+    if ((r = pl_headroom_of(&spec->memory_headroom, campaign, spec->trainer, error)) < 0)
         return r;
-    if (v && (r = jx_get_f64(&spec->memory_headroom, v, "memory_headroom", 0.0, 0.9, error)) < 0)
-        return err_under(error, "/constraints");
     if ((r = part(&v, campaign, "budget", budget_keys, error)) < 0)
         return r;
     if (v && ((r = jx_get_int(&spec->budget.trials, v, "trials", 1, 1000000, error)) < 0 ||

@@ -120,6 +120,7 @@ class Check(TypedDict):
     cost: Optional[Dict[str, float]]
     mfu: Optional[float]
     fits: bool
+    offered: float
     why: Optional[Why]
 
 
@@ -133,6 +134,7 @@ class CheckRequest(_CheckRequest, total=False):
     cluster: ClusterOrName
     trainer: str
     stack: Union[str, Dict[str, Any]]
+    constraints: Dict[str, Any]
     against: Dict[str, Any]
 
 
@@ -480,6 +482,7 @@ class PlanRequest(_PlanRequest, total=False):
     cluster: ClusterOrName
     trainer: str
     stack: Union[str, Dict[str, Any]]
+    constraints: Dict[str, Any]
     space: Dict[str, Any]
     fold: bool
     top: int
@@ -605,6 +608,7 @@ class SizeRequest(_SizeRequest, total=False):
     cluster: ClusterOrName
     trainer: str
     stack: Union[str, Dict[str, Any]]
+    constraints: Dict[str, Any]
     space: Dict[str, Any]
     devices: List[int]
     tokens: float

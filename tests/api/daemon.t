@@ -37,6 +37,10 @@ is "sort by an unknown key: 400" "$(code '/v1/campaigns?sort=color')" 400
 job='"model":"tiny-moe","workload":{"global_batch":8}'
 is "check a legal layout" "$(post /v1/check "{$job,\"layout\":{\"world\":1}}")" 200
 has "is legal, and fits" "$(cat body)" '"legal":true.*"fits":true'
+is "check with a headroom that leaves it no room" "$(post /v1/check "{$job,\"constraints\":{\"memory_headroom\":0.9},\"cluster\":{\"devices_per_node\":1,\"device\":{\"memory_gib\":0.01,\"memory_gbs\":100,\"peak_tflops\":{\"fp32\":1}},\"links\":[{\"span\":\"all\",\"gbs\":10}]},\"layout\":{\"world\":1}}")" 200
+has "says what is offered" "$(cat body)" '"fits":false,"offered":1073741\.8'
+is "an unknown constraint: 422" "$(post /v1/plan "{$job,\"constraints\":{\"memory_headroem\":0.1}}")" 422
+is "with its pointer" "$(field pointer)" /constraints/memory_headroem
 is "check an illegal layout" "$(post /v1/check "{$job,\"layout\":{\"world\":2,\"tp\":2,\"micro_batch\":3}}")" 200
 has "names the rule" "$(cat body)" '"rule":"batch-divides","key":"micro_batch","detail":"global_batch 8'
 is "an unknown model: 422" "$(post /v1/check '{"model":"tiny-mo","workload":{"global_batch":8},"layout":{}}')" 422

@@ -143,6 +143,15 @@ print(max(len(l) for l in open("out").read().splitlines()) <= 40)')" True
 done
 ok "check explains a layout against another" text "^tp  *1  *2 " "$partune" check why.json
 ok "a plan says what the rules exclude" text "excluded from" "$partune" plan p.json
+cat >tight.json <<'END'
+{"name": "tight", "model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 1}, "workload": {"global_batch": 64},
+ "trainer": "megatron", "constraints": {"memory_headroom": 0.5}, "budget": {"trials": 3},
+ "space": {"tp": [1, 2, 4, 8], "precision": ["bf16"]}, "launcher": {"kind": "simulated"}}
+END
+has "a plan leaves as much memory free as its campaign" "$("$partune" plan tight.json | grep '^memory ')" 'need more than the 40 GiB that a device offers$'
+sed 's/"space".*/"layout": {"tp": 1, "precision": "bf16"}}/' tight.json >tight-layout.json
+ok "a campaign with a layout is that layout's check" exits 1 "$partune" check tight-layout.json
+has "which says how much is missing" "$("$partune" check tight-layout.json)" '^fits     no: [0-9.]+ GiB more than the 40.0 GiB that a device offers'
 ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
 ok "its budget is the changed one" sh -c '"$0" show last | grep -q "^trials  *[0-9]* of 3;"' "$partune"
 ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -q traceEvents t.json' "$partune" "$id"

@@ -56,15 +56,13 @@ struct tn_api_job {
     struct pl_workload workload;
     const struct pl_trainer *trainer;
     struct pl_trainer stacked; /* TRAINER as the body's stack runs it; no name: as by itself */
+    double headroom;           /* share of device memory that is left free */
 };
 
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error);
 /* Points into JOB. */
 struct pl_problem tn_api_job_problem(const struct tn_api_job *job);
-/* Share of device memory that is left free: the bundled trainer's plan is exact, others' are
- * formulas. */
-double tn_api_headroom(const struct pl_trainer *trainer);
 
 /* ---- tokens, answers, audit: token.c; events: event.c -------------------- */
 

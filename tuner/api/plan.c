@@ -7,11 +7,6 @@
 
 enum { TOP_STANDARD = 20, TOP_MAX = 1000 };
 
-double tn_api_headroom(const struct pl_trainer *trainer)
-{
-    return trainer->bundled ? 0 : 0.05;
-}
-
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error)
 {
@@ -36,7 +31,8 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
         ret->trainer = pl_trainer_find("any");
     if (!ret->trainer)
         return err_at(error, -EINVAL, "/trainer", "unknown trainer \"%s\"", trainer);
-    if ((r = pl_stack_of(&ret->stacked, body, ret->trainer, error)) < 0)
+    if ((r = pl_stack_of(&ret->stacked, body, ret->trainer, error)) < 0 ||
+        (r = pl_headroom_of(&ret->headroom, body, ret->trainer, error)) < 0)
         return r;
     r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,
                           ret->trainer, error);
@@ -76,9 +72,10 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
     char text[160];
     bool legal = pl_layout_check(&verdict, &p, layout);
     double mfu;
-    json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b, s:n}", "legal", legal, "layout",
-                          pl_layout_json(layout), "text", pl_layout_text(text, layout), "rules",
-                          rules_json(&verdict), "memory", "cost", "mfu", "fits", 0, "why");
+    json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b, s:f, s:n}", "legal", legal,
+                          "layout", pl_layout_json(layout), "text", pl_layout_text(text, layout),
+                          "rules", rules_json(&verdict), "memory", "cost", "mfu", "fits", 0,
+                          "offered", pl_memory_offered(&job->cluster, job->headroom), "why");
 
     if (!legal)
         return v;
@@ -89,8 +86,7 @@ static json_t *check(const struct tn_api_job *job, const struct pl_layout *layou
     json_object_set_new(v, "cost", pl_cost_json(&cost));
     if (mfu >= 0)
         json_object_set_new(v, "mfu", json_real(mfu));
-    json_object_set_new(v, "fits",
-                        json_boolean(pl_fits(&p, layout, tn_api_headroom(job->trainer))));
+    json_object_set_new(v, "fits", json_boolean(pl_fits(&p, layout, job->headroom)));
     return v;
 }
 
@@ -148,8 +144,8 @@ static int check_against(struct pl_layout *ret, const json_t *body,
 
 void tn_api_check(struct web_request *rq)
 {
-    static const char *const keys[] = {"model",   "cluster", "layout",  "workload",
-                                       "trainer", "stack",   "against", NULL};
+    static const char *const keys[] = {"model", "cluster",     "layout",  "workload", "trainer",
+                                       "stack", "constraints", "against", NULL};
     struct check *c = arena_alloc(web_arena(rq), sizeof(*c));
     struct pl_problem p;
     struct err e;
@@ -229,11 +225,11 @@ static json_t *excluded(uint64_t *ret_candidates, bool *ret_whole, const struct 
                                               (json_int_t)by_rule[i].count, "sentence", text));
     }
     if (unfit) {
-        snprintf(
-            text, sizeof(text),
-            "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
-            100.0 * (double)unfit / (double)plan->legal, plan->exact ? "" : " that were examined",
-            pl_memory_offered(problem->cluster, tn_api_headroom(search->job.trainer)) / (1 << 30));
+        snprintf(text, sizeof(text),
+                 "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
+                 100.0 * (double)unfit / (double)plan->legal,
+                 plan->exact ? "" : " that were examined",
+                 pl_memory_offered(problem->cluster, search->job.headroom) / (1 << 30));
         json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", "memory", "count",
                                               (json_int_t)unfit, "sentence", text));
     }
@@ -254,14 +250,13 @@ static void plan_work(struct web_request *rq, void *arg)
     tn_patience_start(&rest, PLAN_S, web_unwanted(rq));
     tn_patience_start(&ranking, RANKING * PLAN_S, web_unwanted(rq));
     (x->fold ? pl_plan_families : pl_plan_look)(&plan, &x->space, &p, (size_t)x->top,
-                                                tn_api_headroom(x->job.trainer), false,
-                                                &ranking.plan);
+                                                x->job.headroom, false, &ranking.plan);
     for (size_t i = 0; i < plan.n; i++)
         json_array_append_new(items, plan_item(&plan.at[i], &x->job, plan.families));
     rules = excluded(&candidates, &whole, x, &p, &plan, &rest.plan);
     /* Nothing legal, or nothing that fits, is an answer to the question. */
     if (!plan.n)
-        pl_plan_nothing(&plan, &x->space, &p, tn_api_headroom(x->job.trainer), &rest.plan, &why);
+        pl_plan_nothing(&plan, &x->space, &p, x->job.headroom, &rest.plan, &why);
     answer = json_pack("{s:I, s:I, s:I, s:b, s:o, s:o, s:o}", "candidates", (json_int_t)candidates,
                        "legal", (json_int_t)plan.legal, "fitting", (json_int_t)plan.fitting,
                        "exact", plan.exact && whole, "items", items, "reason",
@@ -286,8 +281,8 @@ static void plan_done(struct web_request *rq, void *arg)
 
 void tn_api_plan(struct web_request *rq)
 {
-    static const char *const keys[] = {"model", "cluster", "workload", "space", "trainer",
-                                       "stack", "top",     "fold",     NULL};
+    static const char *const keys[] = {"model", "cluster", "workload", "space",       "trainer",
+                                       "stack", "top",     "fold",     "constraints", NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
     struct pl_problem p;

@@ -85,9 +85,9 @@ static int parse_space(struct sizing *ret, const json_t *body, struct err *error
 
 static int parse(struct sizing *ret, struct tn_service *svc, const json_t *body, struct err *error)
 {
-    static const char *const keys[] = {"model",   "cluster", "workload", "space",
-                                       "trainer", "stack",   "devices",  "tokens",
-                                       "days",    "price",   "marginal", NULL};
+    static const char *const keys[] = {"model",    "cluster", "workload",    "space", "trainer",
+                                       "stack",    "devices", "constraints", "tokens", "days",
+                                       "price",    "marginal", NULL};
     int r = jx_keys(body, keys, error);
 
     ret->marginal = PAYS;
@@ -171,7 +171,7 @@ static void look_at(struct pl_size *ret, const struct sizing *sizing, int i,
     *ret = (struct pl_size){.devices = sizing->devices[i]};
     tn_patience_start(&patience, SIZE_S / sizing->n, unwanted);
     if (pl_space_parse(space, sizing->space, &problem, &ret->reason) == 0)
-        pl_size_of(ret, space, &problem, tn_api_headroom(sizing->job.trainer), &patience.plan);
+        pl_size_of(ret, space, &problem, sizing->job.headroom, &patience.plan);
 }
 
 static void size_work(struct web_request *rq, void *arg)

@@ -20,6 +20,31 @@ static void print_bytes(const char *title, const json_t *bytes)
     putchar('\n');
 }
 
+/* A campaign file holds what a plan is asked, and more: that goes. Keys of neither are left for the
+ * daemon to refuse. */
+static void campaign_to_job(json_t *body)
+{
+    static const char *const more[] = {"name",   "baseline", "objective", "budget", "trial",
+                                       "search", "launcher", "tags",      "notes",  "priority"};
+
+    for (size_t i = 0; i < ARRAY_LEN(more); i++)
+        json_object_del(body, more[i]);
+}
+
+/* Does it fit, and into what? */
+static void print_fits(const json_t *check)
+{
+    double offered = cl_number(check, "offered"), total = cl_number(check, "memory.total");
+    char b[24], more[24];
+
+    str_human_bytes(b, offered);
+    if (total <= offered)
+        printf("%-8s yes: a device offers %s\n", "fits", b);
+    else
+        printf("%-8s no: %s more than the %s that a device offers (less memory_headroom)\n",
+               "fits", str_human_bytes(more, total - offered), b);
+}
+
 /* A file without a layout is a campaign: would it be accepted? */
 static int check_campaign(struct cl *client, const json_t *body)
 {
@@ -49,6 +74,8 @@ int cl_check(struct cl *client)
         return code;
     if (!json_object_get(body, "layout"))
         return check_campaign(client, body);
+    campaign_to_job(body);
+    json_object_del(body, "space");
     code = cl_call(&v, client, "POST", "/v1/check", body);
     if (code != CL_OK)
         return code;
@@ -63,7 +90,7 @@ int cl_check(struct cl *client)
         printf("  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
     if (json_is_object(json_object_get(v, "memory"))) {
         print_bytes("memory", json_object_get(v, "memory"));
-        printf("%-8s %s\n", "fits", fits ? "yes" : "no");
+        print_fits(v);
     }
     if (isfinite(cl_number(v, "cost.total")))
         printf("%-8s %.4g s an iteration expected\n", "time", cl_number(v, "cost.total"));
@@ -177,18 +204,6 @@ static void print_excluded(const struct cl *client, const json_t *excluded)
     cl_table_done(&t);
 }
 
-/* A campaign file holds what a plan is asked, and more: that goes. Keys of neither are left for the
- * daemon to refuse. */
-static void campaign_to_plan(json_t *body)
-{
-    static const char *const more[] = {"name",   "baseline", "objective", "constraints",
-                                       "budget", "trial",    "search",    "launcher",
-                                       "tags",   "notes",    "priority"};
-
-    for (size_t i = 0; i < ARRAY_LEN(more); i++)
-        json_object_del(body, more[i]);
-}
-
 /* What a list does not show of the layouts that it stands for. */
 struct left_out {
     double variants, equivalents;
@@ -256,7 +271,7 @@ int cl_job_body(json_t **ret, const struct cl *client, const char *needs)
         code = cl_model_option(client, *ret);
     if (code != CL_OK)
         return code;
-    campaign_to_plan(*ret);
+    campaign_to_job(*ret);
     return CL_OK;
 }
 
