@@ -121,7 +121,7 @@ static const struct {
     {404, "no such resource:", "`partune get /openapi.json` lists the resources"},
     {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
     {409, NULL, "`partune show ID` says what state it is in and why"},
-    {422, NULL, "`partune check FILE` checks a campaign without starting anything", "/v1/campaigns"},
+    {422, NULL, "`partune check FILE` checks a campaign without starting it", "/v1/campaigns"},
     {429, "are running or queued", "wait for one of them, or stop it"},
     {429, NULL, "too many wrong tokens from this address: wait a minute and try again"},
     {503, NULL, "the daemon is busy or stopping: try again in a moment"},
