@@ -41,8 +41,8 @@ static void print_fits(const json_t *check)
     if (total <= offered)
         printf("%-8s yes: a device offers %s\n", "fits", b);
     else
-        printf("%-8s no: %s more than the %s that a device offers (less memory_headroom)\n",
-               "fits", str_human_bytes(more, total - offered), b);
+        printf("%-8s no: %s more than the %s that a device offers (less memory_headroom)\n", "fits",
+               str_human_bytes(more, total - offered), b);
 }
 
 /* A file without a layout is a campaign: would it be accepted? */
