@@ -194,12 +194,54 @@ static void prediction_is_in_the_layout_of_a_pipeline(void **state)
         fail_msg("no %s in:\n%s", bridge, str_text(&python));
 }
 
+/* A word within mla or moe is tried like one of the model. */
+static void words_of_parts_are_reasons(void **state)
+{
+    static const char *const reasons[] = {"--q-lora-rank 1536", "<- model: mla.q_lora_rank 1536",
+                                          "--moe-router-group-topk 4",
+                                          "<- model: moe.topk_group 4"};
+    AUTO_FREE char *file = NULL;
+    AUTO_FREE char *explained = NULL;
+    struct pl_layout layout;
+    struct tn_findings lost;
+    struct world world;
+    struct tn_export_in in = {.model = &world.m,
+                              .cluster = &world.c,
+                              .layout = &layout,
+                              .workload = &world.w,
+                              .campaign = "k3v9qw2m",
+                              .campaign_name = "words",
+                              .tokens_per_s = NAN,
+                              .lo = NAN,
+                              .hi = NAN,
+                              .date = "2026-03-01T09:30:00.000Z"};
+    const char *type;
+    struct err e = {0};
+
+    (void)state;
+    open_world(&world, "deepseek-v3");
+    pl_layout_default(&layout, &world.w);
+    layout.world = 1;
+    pl_layout_canonical(&layout, &world.m);
+    if (tn_export(&file, &type, &lost, "megatron", &in, true, &e) < 0 ||
+        tn_export_explain(&explained, "megatron", &in, pl_trainer_find("megatron"), &layout, file,
+                          &e) < 0)
+        fail_msg("%s", e.text);
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i += 2) {
+        const char *line = strstr(explained, reasons[i]), *why = line ? strstr(line, " <- ") : NULL;
+
+        if (!why || strncmp(why + 1, reasons[i + 1], strlen(reasons[i + 1])) != 0)
+            fail_msg("%s: %.200s", reasons[i], line ? line : "not there");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_word_is_written_or_named),
         cmocka_unit_test(deepseek_v3_is_written_whole),
         cmocka_unit_test(prediction_is_in_the_layout_of_a_pipeline),
+        cmocka_unit_test(words_of_parts_are_reasons),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

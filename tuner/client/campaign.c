@@ -418,11 +418,41 @@ int cl_timeline(struct cl *client)
     return code == CL_OK ? cl_deliver(client, text, n) : code;
 }
 
-int cl_export(struct cl *client)
+/* What the exporter writes, or with EXPLAIN that with a reason behind each line. */
+static int get_export(char **ret, size_t *ret_size, struct cl *client, bool explain)
 {
     AUTO_FREE char *path = NULL;
-    AUTO_FREE char *text = NULL;
     AUTO_STR tail = {0};
+
+    str_add(&tail, "/export/");
+    str_add(&tail, client->args.to);
+    str_addf(&tail, "?allow_loss=%s&allow_simulated=%s", client->args.allow_loss ? "true" : "false",
+             client->args.allow_simulated ? "true" : "false");
+    if (explain)
+        str_add(&tail, "&explain=true");
+    if (client->args.trial)
+        str_addf(&tail, "&trial=%d", client->args.trial);
+    path = campaign_path(client->operand[0], str_text(&tail));
+    return cl_call_text(ret, ret_size, client, path);
+}
+
+static void print_export(const struct cl *client, char *text, size_t size)
+{
+    AUTO_JSON *v = NULL;
+
+    if (!client->args.json) {
+        cl_write_text(client, text, size);
+        return;
+    }
+    v = json_pack("{s:s, s:s%}", "target", client->args.to, "text", text, size);
+    cl_print_json(v);
+}
+
+int cl_export(struct cl *client)
+{
+    AUTO_FREE char *text = NULL;
+    AUTO_FREE char *explained = NULL;
+    bool both = client->args.explain && client->args.output;
     size_t n = 0;
     int code;
 
@@ -430,23 +460,14 @@ int cl_export(struct cl *client)
         fprintf(stderr, "partune: export needs --to TARGET; `partune exporters` lists them\n");
         return CL_USAGE;
     }
-    str_add(&tail, "/export/");
-    str_add(&tail, client->args.to);
-    str_addf(&tail, "?allow_loss=%s&allow_simulated=%s", client->args.allow_loss ? "true" : "false",
-             client->args.allow_simulated ? "true" : "false");
-    if (client->args.explain)
-        str_add(&tail, "&explain=true");
-    if (client->args.trial)
-        str_addf(&tail, "&trial=%d", client->args.trial);
-    path = campaign_path(client->operand[0], str_text(&tail));
-    code = cl_call_text(&text, &n, client, path);
-    if (code == CL_OK && client->args.json && !client->args.output) {
-        AUTO_JSON *v = json_pack("{s:s, s:s%}", "target", client->args.to, "text", text, n);
-
-        cl_print_json(v);
-        return CL_OK;
-    }
-    return code == CL_OK ? cl_deliver(client, text, n) : code;
+    code = get_export(&text, &n, client, client->args.explain && !both);
+    if (code == CL_OK && client->args.output)
+        code = cl_deliver(client, text, n);
+    if (code == CL_OK && both) /* the reasons are printed: with them in it, the file is no job */
+        code = get_export(&explained, &n, client, true);
+    if (code == CL_OK && (both || !client->args.output))
+        print_export(client, both ? explained : text, n);
+    return code;
 }
 
 static int act(struct cl *client, const char *id, const char *action)

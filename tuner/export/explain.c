@@ -238,34 +238,37 @@ static void try_layouts(struct explain *explain)
 
 /* ---- facts of the job ---------------------------------------------------- */
 
-/* Export with VALUE, which is taken, for KEY of the model WHOLE. */
-static void try_model_value(struct explain *explain, const json_t *whole, const char *key,
-                            json_t *owned_value, const char *cause)
+/* Export with VALUE, which is taken, for KEY of the model WHOLE, or of its object PART. */
+static void try_model_value(struct explain *explain, const json_t *whole, const char *part,
+                            const char *key, json_t *owned_value, const char *cause)
 {
-    AUTO_JSON *other = json_copy((json_t *)(uintptr_t)whole);
+    AUTO_JSON *other = json_deep_copy(whole);
     struct tn_export_in in = *explain->in;
     struct pl_model model;
 
-    json_object_set_new(other, key, owned_value);
+    json_object_set_new(part ? json_object_get(other, part) : other, key, owned_value);
     in.model = &model;
     if (pl_model_parse(&model, other, NULL) == 0 && legal(explain, &in))
         compare(explain, &in, cause, true);
 }
 
-/* KEY of the model twice as large, turned, or with a word that a preset has. */
-static void try_model(struct explain *explain, const json_t *whole, const char *key,
-                      const json_t *value)
+/* KEY of the model, or of its object PART, twice as large, turned, or with a word that a preset
+ * has. */
+static void try_model(struct explain *explain, const json_t *whole, const char *part,
+                      const char *key, const json_t *value)
 {
     AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-    AUTO_FREE char *cause = mem_printf("model: %s %s", key, text);
+    AUTO_FREE char *cause =
+        mem_printf("model: %s%s%s %s", part ? part : "", part ? "." : "", key, text);
 
     if (json_is_integer(value) && json_integer_value(value) > 0 &&
         json_integer_value(value) < INT_MAX / 2)
-        try_model_value(explain, whole, key, json_integer(2 * json_integer_value(value)), cause);
+        try_model_value(explain, whole, part, key, json_integer(2 * json_integer_value(value)),
+                        cause);
     else if (json_is_real(value))
-        try_model_value(explain, whole, key, json_real(2 * json_real_value(value)), cause);
+        try_model_value(explain, whole, part, key, json_real(2 * json_real_value(value)), cause);
     else if (json_is_boolean(value))
-        try_model_value(explain, whole, key, json_boolean(!json_is_true(value)), cause);
+        try_model_value(explain, whole, part, key, json_boolean(!json_is_true(value)), cause);
     for (const char *const *name = pl_model_presets(); json_is_string(value) && *name; name++) {
         AUTO_JSON *preset = NULL;
         const char *json = pl_model_preset(*name);
@@ -273,9 +276,9 @@ static void try_model(struct explain *explain, const json_t *whole, const char *
 
         if (jx_parse(&preset, json, strlen(json), NULL) < 0)
             continue;
-        word = json_object_get(preset, key);
+        word = json_object_get(part ? json_object_get(preset, part) : preset, key);
         if (json_is_string(word) && strcmp(key, "name") != 0 && !json_equal(word, value))
-            try_model_value(explain, whole, key, json_incref(word), cause);
+            try_model_value(explain, whole, part, key, json_incref(word), cause);
     }
 }
 
@@ -289,11 +292,14 @@ static void try_job(struct explain *explain)
     AUTO_FREE char *batch = mem_printf("workload: global_batch %d", workload.global_batch);
     AUTO_FREE char *seq = mem_printf("workload: seq %d", workload.seq);
     AUTO_FREE char *devices = mem_printf("cluster: devices_per_node %d", cluster.devices_per_node);
-    const char *key;
-    json_t *value;
+    const char *key, *inner;
+    json_t *value, *part;
 
-    json_object_foreach(model, key, value)
-        try_model(explain, model, key, value);
+    json_object_foreach(model, key, value) {
+        try_model(explain, model, NULL, key, value);
+        json_object_foreach(value, inner, part)
+            try_model(explain, model, key, inner, part);
+    }
     other.workload = &workload;
     workload.global_batch *= 2;
     if (legal(explain, &other))
@@ -331,7 +337,10 @@ static bool is_comment(const struct tn_exporter *exporter, const struct line *li
 {
     const char *text = line->text + strspn(line->text, " \t");
 
-    return exporter->comment && str_starts(text, exporter->comment);
+    size_t size = exporter->comment ? strlen(exporter->comment) : 0;
+
+    /* "#SBATCH" and "#!" are none */
+    return size && str_starts(text, exporter->comment) && (!text[size] || text[size] == ' ');
 }
 
 int tn_export_explain(char **ret, const char *target, const struct tn_export_in *in,
