@@ -148,6 +148,11 @@ cat >tight.json <<'END'
  "trainer": "megatron", "constraints": {"memory_headroom": 0.5}, "budget": {"trials": 3},
  "space": {"tp": [1, 2, 4, 8], "precision": ["bf16"]}, "launcher": {"kind": "simulated"}}
 END
+"$partune" submit --dry-run tight.json >tight.text
+has "a dry run says what the models expect of the baseline" "$(cat tight.text)" '^                 expected: [0-9.]+ s an iteration, [0-9.]+ GiB of 40.0 GiB$'
+is "and nothing of a timeout that is long enough" "$(grep -c '^timeout' tight.text)" 0
+sed 's/"budget"/"trial": {"timeout_s": 62}, "budget"/; s/"global_batch": 64/"global_batch": 1024/' tight.json >short.json
+has "and that a timeout is too short for the fewest steps" "$("$partune" submit --dry-run short.json)" '^timeout          trial.timeout_s 62 is too short: the fewest steps of the baseline take about [0-9]+ s$'
 has "a plan leaves as much memory free as its campaign" "$("$partune" plan tight.json | grep '^memory ')" 'need more than the 40 GiB that a device offers$'
 sed 's/"space".*/"layout": {"tp": 1, "precision": "bf16"}}/' tight.json >tight-layout.json
 ok "a campaign with a layout is that layout's check" exits 1 "$partune" check tight-layout.json

@@ -27,6 +27,24 @@ static void print_baseline_rule(const json_t *reply)
             printf("baseline         %s: %s%s%s\n", rule, words[i][1], *note ? ", " : "", note);
 }
 
+/* What the models expect of the baseline, and whether its attempt may take that long. */
+static void print_baseline_expected(const json_t *reply)
+{
+    double memory = cl_number(reply, "baseline_expected.memory"),
+           offered = cl_number(reply, "baseline_expected.offered"),
+           least = cl_number(reply, "least_attempt_s"), most = cl_number(reply, "timeout_s");
+    char needs[24], of[24];
+
+    printf("                 %s\n                 expected: %.4g s an iteration, %s of %s%s\n",
+           cl_string(reply, "baseline_expected.text"),
+           cl_number(reply, "baseline_expected.seconds"), str_human_bytes(needs, memory),
+           str_human_bytes(of, offered), memory > offered ? ": does not fit" : "");
+    if (least > most)
+        printf("timeout          trial.timeout_s %.0f is too short: the fewest steps of the "
+               "baseline take about %.0f s\n",
+               most, least);
+}
+
 void cl_print_dry_run(const json_t *reply)
 {
     const char *least = json_is_false(json_object_get(reply, "exact")) ? "at least " : "";
@@ -38,6 +56,7 @@ void cl_print_dry_run(const json_t *reply)
     if (*cl_simulated_word(reply))
         puts("simulated        yes: no training job will run");
     print_baseline_rule(reply);
+    print_baseline_expected(reply);
     printf("legal layouts    %s%.0f\nof which fit     %s%.0f\n", least, cl_number(reply, "legal"),
            least, cl_number(reply, "fitting"));
     if (*reason)

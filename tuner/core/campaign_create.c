@@ -126,6 +126,25 @@ static const struct tn_spec *spec_of(const struct tn_draft *draft)
     return draft->engine ? draft->engine->spec : draft->spec;
 }
 
+/* What the models expect of the baseline, whose seconds are SECONDS. */
+static json_t *baseline_json(const struct tn_spec *spec, const struct pl_problem *problem,
+                             double seconds)
+{
+    struct pl_memory memory;
+    char text[160];
+
+    pl_memory_worst(&memory, problem, &spec->se.baseline);
+    return json_pack("{s:s, s:f, s:f, s:f}", "text", pl_layout_text(text, &spec->se.baseline),
+                     "seconds", seconds, "memory", memory.total, "offered",
+                     pl_memory_offered(&spec->se.cluster, spec->se.memory_headroom));
+}
+
+/* Seconds of an attempt of STEPS steps like the baseline's, about. */
+static double attempt_s(const struct tn_spec *spec, double steps, double seconds)
+{
+    return spec->se.trial_start_s + steps * seconds;
+}
+
 /* About: the baseline's time by the cost model is taken for every trial. What does not fit is not
  * tried, but for the baseline. */
 json_t *tn_draft_json(const struct tn_draft *draft)
@@ -133,24 +152,26 @@ json_t *tn_draft_json(const struct tn_draft *draft)
     const struct tn_spec *s = spec_of(draft);
     struct pl_problem p = tn_spec_problem(s);
     struct pl_cost cost;
-    double trials = (double)draft->space.fitting, seconds;
+    const struct pl_trial_limits *limits = &s->se.limits;
+    double trials = (double)draft->space.fitting, seconds, least;
 
     if (!draft->space.fitting)
         trials = 1;
     if (s->se.budget.trials && (s->se.budget.trials < trials || !draft->space.exact))
         trials = s->se.budget.trials;
     pl_cost(&cost, &p, &s->se.baseline);
-    seconds = trials * (s->se.trial_start_s + pl_trial_steps_expected(&s->se.limits) * cost.total) /
-              s->se.parallel;
+    seconds = trials * attempt_s(s, pl_trial_steps_expected(limits), cost.total) / s->se.parallel;
+    least = attempt_s(s, limits->warmup_steps + limits->min_steps, cost.total);
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
     return json_pack(
-        "{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o, s:o, s:o}", "simulated",
+        "{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o, s:f, s:f, s:o, s:o, s:o}", "simulated",
         tn_is_simulated(s->launcher->name), "legal", (json_int_t)draft->space.legal, "fitting",
         (json_int_t)draft->space.fitting, "exact", draft->space.exact, "expected_trials", trials,
         "expected_s", seconds, "baseline", pl_layout_json(&s->se.baseline), "baseline_rule",
-        s->se.baseline_rule, "baseline_note", s->se.baseline_note, "reason",
-        *draft->space.reason ? json_string(draft->space.reason) : json_null(), "fidelity",
+        s->se.baseline_rule, "baseline_note", s->se.baseline_note, "baseline_expected",
+        baseline_json(s, &p, cost.total), "least_attempt_s", least, "timeout_s", limits->timeout_s,
+        "reason", *draft->space.reason ? json_string(draft->space.reason) : json_null(), "fidelity",
         pl_fidelities_json(s->se.fidelity, s->se.nfidelities), "fidelity_note",
         *s->fidelity_note ? json_string(s->fidelity_note) : json_null());
 }
