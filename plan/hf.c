@@ -326,6 +326,20 @@ static int check_rest(const struct reader *reader, struct err *error)
     return 0;
 }
 
+/* DeepSeek's aux_loss_alpha weighs a sequence's loss that is divided by top_k and added up over the
+ * layers; aux_loss_coef, one that is neither (pl_aux_loss_coef). */
+static void settle_balance(const struct reader *reader, json_t *moe)
+{
+    bool added = str_starts(reader->type, "deepseek") || str_eq(reader->type, "kimi_k2");
+    double alpha = json_number_value(json_object_get(moe, "aux_loss_coef")),
+           layers = json_number_value(json_object_get(reader->out, "layers")) -
+                    json_number_value(json_object_get(moe, "dense_layers")),
+           top_k = json_number_value(json_object_get(moe, "top_k"));
+
+    if (added && alpha > 0 && layers > 0 && top_k > 0)
+        json_object_set_new(moe, "aux_loss_coef", json_real(alpha * layers / top_k));
+}
+
 /* Keys that repeat or replace others once all are known. */
 static void settle(struct reader *reader)
 {
@@ -340,6 +354,8 @@ static void settle(struct reader *reader)
     }
     if (moe && !json_object_get(moe, "experts"))
         json_object_del(out, "moe"); /* a dense model of a family that may have experts */
+    else
+        settle_balance(reader, moe);
     if (!json_object_get(json_object_get(out, "mamba"), "heads"))
         json_object_del(out, "mamba");
     if (!strcmp(reader->type, "gpt2") && !json_object_get(out, "ffn") && hidden > 0 && hidden < 1e6)

@@ -154,6 +154,40 @@ static void forget(json_t *model)
     json_object_del(json_object_get(model, "rope_scaling"), "mscale");
 }
 
+/* DeepSeek's alpha is Megatron's coefficient: the loss of a sequence divided by top_k, of each
+ * layer (arXiv 2412.19437, equations 17 to 20). */
+static void deepseeks_balance_is_as_strong_as_its_authors_have_it(void **state)
+{
+    static const struct {
+        const char *preset;
+        double alpha;
+    } cases[] = {{"deepseek-v2-lite", 0.001},
+                 {"deepseek-v2", 0.003},
+                 {"deepseek-v3", 0.0001},
+                 {"kimi-k2", 0.001}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct world x = world_cpu(cases[i].preset, 1, 1, "any");
+        double coef = pl_aux_loss_coef(&x.m, PL_AUX_MEGATRON);
+
+        if (fabs(coef / cases[i].alpha - 1) > 1e-9)
+            fail_msg("%s: %g, not %g", cases[i].preset, coef, cases[i].alpha);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+        AUTO_JSON *v = unit_json(families[i].config);
+        json_t *alpha = json_object_get(v, "aux_loss_alpha");
+        struct pl_model m;
+        struct err e = {0};
+
+        if (!alpha)
+            continue;
+        assert_int_equal(pl_model_parse(&m, v, &e), 0);
+        assert_true(fabs(pl_aux_loss_coef(&m, PL_AUX_MEGATRON) / json_number_value(alpha) - 1) <
+                    1e-9);
+    }
+}
+
 static void each_family_reads_as_its_preset(void **state)
 {
     (void)state;
@@ -288,6 +322,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_family_reads_as_its_preset),
+        cmocka_unit_test(deepseeks_balance_is_as_strong_as_its_authors_have_it),
         cmocka_unit_test(every_key_is_read_or_refused_by_name),
         cmocka_unit_test(windows_follow_the_types_of_layers),
         cmocka_unit_test(values_without_a_word_are_refused),
