@@ -242,6 +242,9 @@ def check_containers(wrapper, script, where, plain):
         end = argv.index("bash")
         assert argv[end - len(words):end] == words, argv
         assert calls[-1]["argv"] == plain, calls[-1]["argv"]
+    amd = script.replace("/dev/kfd", "/dev/null")  # there as on a node with AMD's driver
+    _, calls = execute(amd, where, more={"SIF_IMAGE": "a b.sif"})
+    assert calls[0]["argv"][calls[0]["argv"].index("exec") + 1] == "--rocm", calls[0]["argv"]
 
 
 def check(wrapper, target, number, asked):

@@ -79,10 +79,12 @@ static void add_containers(struct str *out, bool srun, bool gpus)
                 "pyxis=()\n[ -z \"${PYXIS_IMAGE:-}\" ] || pyxis=("
                 "--container-image=\"$PYXIS_IMAGE\" --container-workdir=\"$PWD\"\n"
                 "    --container-mounts=\"$PWD:$PWD${CONTAINER_MOUNTS:+,$CONTAINER_MOUNTS}\")\n");
+    if (gpus)
+        str_add(out, "gpu=--nv\n[ ! -e /dev/kfd ] || gpu=--rocm # AMD's driver\n");
     str_addf(out,
              "inside=()\n[ -z \"${SIF_IMAGE:-}\" ] || inside=(apptainer exec%s --pwd \"$PWD\"\n"
              "    --bind \"$PWD:$PWD${CONTAINER_MOUNTS:+,$CONTAINER_MOUNTS}\" \"$SIF_IMAGE\")\n\n",
-             gpus ? " --nv" : "");
+             gpus ? " $gpu" : "");
 }
 #define PYXIS " \"${pyxis[@]}\""
 #define INSIDE " \"${inside[@]}\""
