@@ -293,6 +293,107 @@ static void arguments_in_yaml_are_read(void **state)
     }
 }
 
+/* The run_config.yaml of Megatron-Bridge's recipe of DeepSeek-V3 on 1,024 H100, as PyYAML writes
+ * it; LAYOUT is the pipeline layout in one of its two forms. */
+static char *run_config(const char *layout)
+{
+    return mem_printf(
+        "_target_: megatron.bridge.training.config.ConfigContainer\n"
+        "checkpoint:\n  load: a path that is so long that it goes on\n    below, with: a colon\n"
+        "comm_overlap:\n  overlap_moe_expert_parallel_comm: true\n  tp_comm_overlap: false\n"
+        "ddp:\n  overlap_grad_reduce: true\n  overlap_param_gather: true\n"
+        "  use_distributed_optimizer: true\n"
+        "mixed_precision:\n  bf16: true\n  fp8: hybrid\n  fp8_param_gather: true\n"
+        "  fp8_recipe: tensorwise\n"
+        "model:\n  _target_: made.up.Provider\n  activation_func:\n    _call_: false\n"
+        "    _target_: torch.nn.functional.silu\n"
+        "  context_parallel_size: 1\n  expert_model_parallel_size: 64\n"
+        "  expert_tensor_parallel_size: 1\n  moe_layer_freq:\n  - 0\n  - 1\n"
+        "  moe_flex_dispatcher_backend: hybridep\n  moe_token_dispatcher_type: flex\n"
+        "  mtp_num_layers: 1\n  num_layers: 61\n  pipeline_model_parallel_layout:%s"
+        "  pipeline_model_parallel_size: 8\n  recompute_granularity: selective\n"
+        "  recompute_method: null\n  recompute_modules:\n  - mla_up_proj\n  - mlp\n"
+        "  seq_length: 4096\n  sequence_parallel: true\n  tensor_model_parallel_size: 2\n"
+        "  virtual_pipeline_model_parallel_size: 4\n"
+        "train:\n  global_batch_size: 16384\n  micro_batch_size: 1\n",
+        layout);
+}
+
+static void the_configuration_of_a_run_of_megatron_bridge_is_read(void **state)
+{
+    struct pl_model m = preset("deepseek-v3");
+    AUTO_STR list = {0};
+
+    (void)state;
+    str_add(&list, "\n  - - embedding\n    - decoder\n");
+    for (int i = 0; i < 30; i++)
+        str_add(&list, "  - - decoder\n    - decoder\n");
+    str_add(&list, "  - - mtp\n    - loss\n");
+    for (int form = 0; form < 2; form++) {
+        AUTO_FREE char *text = run_config(form ? str_text(&list) : " Et|(tt|)*30mL\n");
+        char layout[160];
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "megatron", text, 1024, &m, &e) < 0)
+            fail_msg("%s in:\n%s", e.text, text);
+        assert_string_equal(pl_layout_text(layout, &out.layout),
+                            "tp2 pp8 vp4 ep64 dp64 mb1 sp stages-balanced zero1 "
+                            "recompute-selective re-mlp-mla overlap-grad-param-p2p-moe "
+                            "moe-hybridep fp8-current fp8-params");
+        assert_int_equal(out.global_batch, 16384);
+        assert_int_equal(out.seq, 4096);
+    }
+}
+
+#define PRIMUS(framework, rest)                                                                    \
+    "work_group: amd\nmodules:\n  pre_trainer:\n    framework: " framework "\n"                    \
+    "    model: llama3.1_70B.yaml\n    overrides:\n      sink_level: null\n" rest
+
+/* As AMD has Llama-3.1-70B on MI300X, for torchtitan and for Megatron-LM. */
+static void files_of_primus_are_read(void **state)
+{
+    static const struct {
+        const char *source, *text, *layout; /* or what its refusal names */
+        int world;
+    } cases[] = {
+        {"torchtitan",
+         PRIMUS("torchtitan", "      training:\n        local_batch_size: 2\n"
+                              "        seq_len: 8192\n        mock_data: false\n\n"
+                              "      activation_checkpoint:\n        mode: full\n"
+                              "      primus_turbo:\n        enable_primus_turbo : true\n"),
+         "dp64 mb2 zero3 recompute-full overlap-grad-param bf16", 64},
+        {"megatron",
+         PRIMUS("megatron", "      micro_batch_size: 3\n      global_batch_size: 24\n"
+                            "      # parallel\n      tensor_model_parallel_size: 1\n"
+                            "      overlap_grad_reduce: true\n      use_torch_fsdp2: true\n"
+                            "      use_distributed_optimizer: false\n"
+                            "      recompute_granularity: full # full, selective\n"
+                            "      recompute_method: block\n      recompute_num_layers: 80\n"),
+         "dp8 mb3 zero3 recompute-full overlap-grad-param bf16", 8},
+        {"megatron", PRIMUS("megatron", "      tensor_model_paralel_size: 8\n"),
+         "did you mean `--tensor-model-parallel-size`", 8},
+        {"megatron", PRIMUS("torchtitan", ""), "line 4: this is a file for torchtitan", 8},
+        {"torchtitan", PRIMUS("megatron", ""), "line 4: this is a file for megatron", 8},
+        {"megatron", "model:\n  freeze: true\n", "run_config.yaml", 8},
+        {"megatron", "def x() -> ConfigContainer:\n    return y()\n", "run_config.yaml", 8},
+    };
+    struct pl_model m = preset("llama-70b");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char layout[160];
+        struct tn_imported out;
+        struct err e = {0};
+        int r = tn_import(&out, cases[i].source, cases[i].text, cases[i].world, &m, &e);
+
+        if (r == 0)
+            assert_string_equal(pl_layout_text(layout, &out.layout), cases[i].layout);
+        else if (!strstr(e.text, cases[i].layout))
+            fail_msg("`%s`: `%s`", cases[i].text, e.text);
+    }
+}
+
 /* DeepSpeed's own tensor parallelism counts its ranks as replicas, its sequence parallelism does
  * not (runtime/config.py: world_size). */
 static void deepspeeds_batch_counts_what_deepspeed_counts(void **state)
@@ -530,6 +631,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(settings_that_are_no_degree_are_listed),
     cmocka_unit_test(arguments_in_yaml_are_read),
     cmocka_unit_test(values_in_yaml_are_read_in_every_form),
+    cmocka_unit_test(the_configuration_of_a_run_of_megatron_bridge_is_read),
+    cmocka_unit_test(files_of_primus_are_read),
     cmocka_unit_test(parts_of_scripts_are_refused),
     cmocka_unit_test(what_only_python_could_tell_is_refused),
     cmocka_unit_test(recomputation_of_expert_layers_is_read),

@@ -1,6 +1,6 @@
 /*
- * Today's production configuration as a layout: Megatron-LM scripts and arguments, DeepSpeed JSON,
- * torchtitan TOML and Python.
+ * Today's production configuration as a layout: Megatron-LM scripts and arguments, YAML of
+ * Megatron-Bridge and Primus, DeepSpeed JSON, torchtitan TOML and Python.
  *
  * What the source says in its own units is converted (virtual stages, tokens, accumulation); what
  * has no word here is listed as ignored, never guessed. World size is not in these files, so the

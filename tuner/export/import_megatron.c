@@ -370,7 +370,7 @@ static void sharding(struct megatron *import)
     if (import->fsdp)
         fsdp(import->l, import->fsdp_zero);
     else if (import->torch_fsdp)
-        import->l->zero = import->torch_fsdp_keeps ? 2 : 3;
+        fsdp(import->l, import->torch_fsdp_keeps ? 2 : 3);
     if (import->deepspeed && import->zero_stage >= 0)
         import->l->zero = import->zero_stage;
     else if (import->zero_stage > 0)
@@ -624,6 +624,13 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
     AUTO_FREE char *yaml = NULL;
     int r = tn_yaml_arguments(&yaml, text, error);
 
+    if (r == 0 && !yaml)
+        r = tn_section_arguments(&yaml, &out->ignored, text, error);
+    if (r == 0 && !yaml && tn_python_is(text) &&
+        (strstr(text, "megatron.bridge") || strstr(text, "ConfigContainer")))
+        r = err_set(error, -EINVAL,
+                    "this is a recipe of Megatron-Bridge, which builds on others: import the "
+                    "run_config.yaml that a run writes next to its checkpoints");
     if (r == 0)
         r = tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, error);
     if (r == 0)

@@ -381,11 +381,15 @@ static int unknown_setting(struct titan *import, const char *path, const char *v
                            struct err *error)
 {
     const char *dot = strrchr(path, '.'), *near = NULL;
+    bool narrow = (strstr(path, "float8") || strstr(path, "converters")) &&
+                  strcasecmp(value, "false") != 0 && strcmp(value, "[]") != 0;
     const char *names[ARRAY_LEN(base_settings) + 1] = {NULL};
 
     if (!tn_import_is_degree(dot ? dot + 1 : path, value)) {
         tn_finding_add(&import->out->ignored, path,
-                       *value ? "not a setting of the layout" : "what it sets is unknown here");
+                       narrow   ? "converters of products are not read: taken as bf16"
+                       : *value ? "not a setting of the layout"
+                                : "what it sets is unknown here");
         return 0;
     }
     for (size_t i = 0; i < ARRAY_LEN(base_settings); i++)
@@ -436,6 +440,19 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
     return known ? 0 : unknown_setting(s, path, value, line, error);
 }
 
+/* The `overrides` of a file of AMD's Primus. */
+static int titan_override(void *arg, const char *path, const char *value, int line,
+                          struct err *error)
+{
+    const char *at = strstr(path, "overrides."), *name = strrchr(path, '.');
+
+    if (name && str_eq(name, ".framework") && strcmp(value, "torchtitan") != 0)
+        return err_set(error, -EINVAL,
+                       "line %d: this is a file for %.40s: import it as that (--from)", line,
+                       value);
+    return at && *value ? titan_set(arg, at + strlen("overrides."), value, line, error) : 0;
+}
+
 int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *model,
                          struct err *error)
 {
@@ -456,8 +473,9 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
     out->seq = 2048;
     if (python)
         s.every_layers = 0; /* it knows operators only */
-    r = python ? tn_python_read(text, titan_set, &s, error)
-               : tn_toml_read(text, titan_set, &s, error);
+    r = python             ? tn_python_read(text, titan_set, &s, error)
+        : tn_yaml_is(text) ? tn_yaml_read(text, titan_override, &s, error)
+                           : tn_toml_read(text, titan_set, &s, error);
     if (r == 0 && python && !s.checkpointing_said)
         tn_finding_add(&out->ignored, "activation_checkpoint", "not given: taken as selective");
     if (r == 0)

@@ -11,7 +11,6 @@
  */
 #include "tuner/export/internal.h"
 
-#include <ctype.h>
 #include <errno.h>
 
 static const char *next_line(const char *line)
@@ -30,23 +29,6 @@ static const char *section(const char *text)
             strchr("\r\n#", line[sizeof(name) - 1 + strspn(line + sizeof(name) - 1, " ")]))
             return next_line(line);
     return NULL;
-}
-
-/* LEN letters of a value without blanks around it, a comment behind it and quotes. */
-static char *scalar(const char *from, size_t len)
-{
-    AUTO_FREE char *text = mem_printf("%.*s", (int)len, from);
-    char *at = text + strspn(text, " \t"), *end;
-    char quote = *at == '"' || *at == '\'' ? *at : 0;
-
-    end = quote ? strchr(at + 1, quote) : NULL;
-    if (end)
-        return mem_printf("%.*s", (int)(end - at - 1), at + 1);
-    end = strstr(at, " #");
-    len = end ? (size_t)(end - at) : strlen(at);
-    while (len && isspace((unsigned char)at[len - 1]))
-        len--;
-    return mem_printf("%.*s", (int)len, at);
 }
 
 static void add_argument(struct str *out, const char *flag, size_t size, const char *value)
@@ -87,7 +69,7 @@ static char *below(const char **at, size_t depth)
         if (blanks < depth || (blanks == depth && !item))
             break;
         blanks += item ? 2 : 0;
-        AUTO_FREE char *value = scalar(line + blanks, n - blanks);
+        AUTO_FREE char *value = tn_yaml_scalar(line + blanks, n - blanks);
 
         str_addf(&text, "%s%s", text.len ? " " : "", value);
         list |= item;
@@ -109,7 +91,7 @@ static int argument(struct str *out, const char *line, size_t len, const char **
     if (!str_starts(line, "--") || !colon)
         return err_set(error, -EINVAL, "MODEL_ARGS: expected `--argument: value`, found `%.*s`",
                        len < 64 ? (int)len : 64, line);
-    AUTO_FREE char *value = scalar(colon + 1, (size_t)(line + len - colon - 1));
+    AUTO_FREE char *value = tn_yaml_scalar(colon + 1, (size_t)(line + len - colon - 1));
 
     if (!*value) {
         free(value);

@@ -199,6 +199,17 @@ int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *error
  * TEXT has no such key. -EINVAL names the line that is no argument. */
 int tn_yaml_arguments(char **ret, const char *text, struct err *error);
 
+/* The settings of a YAML file in sections (Megatron-Bridge, Primus) as such a command line; what is
+ * not of the layout is counted in IGNORED. */
+int tn_section_arguments(char **ret, struct tn_findings *ignored, const char *text,
+                         struct err *error);
+
+/* What tn_toml_read() does, of YAML in block style. */
+int tn_yaml_read(const char *text, tn_toml_fn *set, void *arg, struct err *error);
+bool tn_yaml_is(const char *text); /* with sections, as those files have */
+/* LEN letters of a value without blanks around it, a comment behind it and quotes; to be freed. */
+char *tn_yaml_scalar(const char *from, size_t len);
+
 /* What tn_toml_read() does, of a Python text: what it sets of a configuration, expressions as their
  * text. */
 int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *error);
