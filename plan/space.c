@@ -641,6 +641,23 @@ int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
     return 0;
 }
 
+void pl_space_outside(struct str *ret, const struct pl_space *space,
+                      const struct pl_problem *problem, const struct pl_layout *layout)
+{
+    int only;
+
+    for (size_t i = 0; i < PL_WALK_KEYS; i++) {
+        enum pl_key key = pl_space_order[i];
+        const struct pl_layout_key *row = &pl_layout_keys[key];
+        char value[16];
+
+        if (space->axis[key].given && pl_space_applies(&only, space, problem, layout, key) &&
+            !has(&space->axis[key], pl_layout_get(layout, row)))
+            str_addf(ret, "%s%s %s", ret->len ? ", " : "", row->name,
+                     pl_layout_value_text(value, row, pl_layout_get(layout, row)));
+    }
+}
+
 bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem,
                   const struct pl_layout *layout)
 {

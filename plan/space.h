@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/str.h"
 #include "plan/layout.h"
 #include "plan/patience.h"
 #include "plan/problem.h"
@@ -67,6 +68,10 @@ int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
 /* Is this layout a legal member? (A warm start or a baseline may lie outside.) */
 bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem,
                   const struct pl_layout *layout);
+
+/* The keys that the campaign lists without LAYOUT's values ("cp 4, pp 4"), appended to RET. */
+void pl_space_outside(struct str *ret, const struct pl_space *space,
+                      const struct pl_problem *problem, const struct pl_layout *layout);
 
 /*
  * Why SPACE has no legal layout: the smallest change that would admit one ("add 2 to tp",

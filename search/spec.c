@@ -189,6 +189,19 @@ struct pl_problem se_spec_problem(const struct se_spec *spec)
                                spec->stacked.name ? &spec->stacked : spec->trainer};
 }
 
+/* The rule looks at no space, and what it chooses may win. */
+static void note_outside(struct se_spec *spec, const struct pl_problem *problem)
+{
+    size_t n = strlen(spec->baseline_note);
+    AUTO_STR keys = {0};
+
+    pl_space_outside(&keys, spec->space, problem, &spec->baseline);
+    if (keys.len)
+        snprintf(spec->baseline_note + n, sizeof(spec->baseline_note) - n,
+                 "%soutside the space: %s; name a baseline to stay in it", n ? "; " : "",
+                 str_text(&keys));
+}
+
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error)
 {
     const struct pl_space_axis *world = pl_space_axis(spec->space, "world");
@@ -199,6 +212,8 @@ int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct er
 
     spec->has_baseline = r == 0;
     spec->baseline_rule = pl_baseline_names[rule];
+    if (r == 0)
+        note_outside(spec, &p);
     return r;
 }
 

@@ -153,6 +153,8 @@ has "a dry run says what the models expect of the baseline" "$(cat tight.text)" 
 is "and nothing of a timeout that is long enough" "$(grep -c '^timeout' tight.text)" 0
 sed 's/"budget"/"trial": {"timeout_s": 62}, "budget"/; s/"global_batch": 64/"global_batch": 1024/' tight.json >short.json
 has "and that a timeout is too short for the fewest steps" "$("$partune" submit --dry-run short.json)" '^timeout          trial.timeout_s 62 is too short: the fewest steps of the baseline take about [0-9]+ s$'
+sed 's/"tp": \[1, 2, 4, 8\]/"tp": [8]/; s/"memory_headroom": 0.5/"memory_headroom": 0.05/' tight.json >eight.json
+has "a default baseline outside the space is named" "$("$partune" submit --dry-run eight.json)" '^baseline  *default: .*, outside the space: tp [124](, |; name)'
 has "a plan leaves as much memory free as its campaign" "$("$partune" plan tight.json | grep '^memory ')" 'need more than the 40 GiB that a device offers$'
 sed 's/"space".*/"layout": {"tp": 1, "precision": "bf16"}}/' tight.json >tight-layout.json
 ok "a campaign with a layout is that layout's check" exits 1 "$partune" check tight-layout.json
