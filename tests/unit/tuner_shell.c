@@ -163,6 +163,8 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
          "both pretrain_gpt.py and pretrain_bert.py"},
         {"python train.py --seed 1\npython eval.py", "both train.py and eval.py"},
         {"TP=4\necho nothing runs", "expected a command that starts a .py program"},
+        {"export CLUSTER=\nTP=2 PP=8 bash sbatch_benchmarking.sh --mtp-num-layers 1\n",
+         "import the command that runs in the end"},
         {"x=$x$x\n", "expected a command"},
     };
 

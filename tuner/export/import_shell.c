@@ -593,7 +593,8 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
         if (!s.args.n && *first)
             s.r = err_set(error, -EINVAL,
                           "expected a command that starts a .py program, or an argument "
-                          "that begins with --, found `%.*s`",
+                          "that begins with --, found `%.*s`; of a script that calls another, "
+                          "import the command that runs in the end (bash -x)",
                           length < 64 ? (int)length : 64, first);
     }
     if (s.r == 0 && !s.program[0])
