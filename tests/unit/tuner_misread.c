@@ -376,6 +376,7 @@ static void files_of_primus_are_read(void **state)
         {"megatron", PRIMUS("torchtitan", ""), "line 4: this is a file for torchtitan", 8},
         {"torchtitan", PRIMUS("megatron", ""), "line 4: this is a file for megatron", 8},
         {"megatron", "model:\n  freeze: true\n", "run_config.yaml", 8},
+        {"megatron", "model:\n  model.: 3\n  -: 1\n", "run_config.yaml", 8}, /* names nothing */
         {"megatron", "def x() -> ConfigContainer:\n    return y()\n", "run_config.yaml", 8},
     };
     struct pl_model m = preset("llama-70b");

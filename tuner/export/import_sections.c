@@ -66,7 +66,7 @@ static bool has_word(const char *words, const char *word)
 {
     size_t n = strlen(word);
 
-    for (const char *at = words; (at = strstr(at, word)) != NULL; at += n)
+    for (const char *at = words; n && (at = strstr(at, word)) != NULL; at += n)
         if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' '))
             return true;
     return false;
