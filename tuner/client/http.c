@@ -112,19 +112,20 @@ static const struct {
     const char *path; /* of the request; NULL: whatever it is */
 } hints[] = {
     {401, NULL,
-     "give a token with --token or $PARTUNE_TOKEN, or --data DIR of a daemon on this machine"},
+     "give a token with --token or $PARTUNE_TOKEN, or --data DIR of a daemon on this machine",
+     NULL},
     {403, NULL,
      "this needs a token with a wider scope: an administrator creates one with `partune "
-     "token-add`"},
-    {404, "has succeeded yet", "`partune watch ID` follows it until one has"},
-    {404, " succeeded", "`partune trials ID` says how each ended"},
-    {404, "no such resource:", "`partune get /openapi.json` lists the resources"},
-    {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
-    {409, NULL, "`partune show ID` says what state it is in and why"},
+     "token-add`", NULL},
+    {404, "has succeeded yet", "`partune watch ID` follows it until one has", NULL},
+    {404, " succeeded", "`partune trials ID` says how each ended", NULL},
+    {404, "no such resource:", "`partune get /openapi.json` lists the resources", NULL},
+    {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one", NULL},
+    {409, NULL, "`partune show ID` says what state it is in and why", NULL},
     {422, NULL, "`partune check FILE` checks a campaign without starting it", "/v1/campaigns"},
-    {429, "are running or queued", "wait for one of them, or stop it"},
-    {429, NULL, "too many wrong tokens from this address: wait a minute and try again"},
-    {503, NULL, "the daemon is busy or stopping: try again in a moment"},
+    {429, "are running or queued", "wait for one of them, or stop it", NULL},
+    {429, NULL, "too many wrong tokens from this address: wait a minute and try again", NULL},
+    {503, NULL, "the daemon is busy or stopping: try again in a moment", NULL},
 };
 
 /* Print a problem document for a person: the reason, the field, every broken rule, and a hint. */
