@@ -369,7 +369,9 @@ struct walk {
     void *arg;
     const struct pl_patience *patience; /* or NULL */
     bool legal_only;
-    size_t end; /* keys of what is visited */
+    size_t end;                    /* keys of what is visited */
+    size_t levels, whole;          /* keys that are walked, and so many if all of a layout */
+    enum pl_key key[PL_WALK_KEYS]; /* them, in their order */
     size_t count, steps;
     struct pl_layout layout;
 };
@@ -485,7 +487,7 @@ static bool arrive(struct walk *walk)
 /* What rules there are to ask when the keys before LEVEL are fixed. */
 static bool is_sound(const struct walk *walk, size_t level)
 {
-    if (!walk->legal_only || (level != PL_STEM_KEYS && level != PL_WALK_KEYS))
+    if (!walk->legal_only || (level != PL_STEM_KEYS && level != walk->whole))
         return true;
     return pl_layout_check_part(walk->problem, &walk->layout, level == PL_STEM_KEYS);
 }
@@ -493,6 +495,20 @@ static bool is_sound(const struct walk *walk, size_t level)
 bool pl_patience_over(const struct pl_patience *patience)
 {
     return patience && patience->spent(patience->arg) >= 1;
+}
+
+/* Options that keep their standard, as most do, are no levels of the walk. */
+static void set_levels(struct walk *walk)
+{
+    for (size_t i = 0; i < walk->end; i++) {
+        enum pl_key key = pl_space_order[i];
+        const struct pl_space_axis *axis = &walk->space->axis[key];
+
+        if (pl_layout_keys[key].part != PL_OPTION || axis->n != 1 ||
+            axis->value[0] != pl_layout_keys[key].standard)
+            walk->key[walk->levels++] = key;
+    }
+    walk->whole = walk->end == PL_WALK_KEYS ? walk->levels : SIZE_MAX;
 }
 
 /* False ends the walk. */
@@ -507,9 +523,9 @@ static bool descend(struct walk *walk, size_t level)
         return false;
     if (!is_sound(walk, level))
         return true;
-    if (level == walk->end)
+    if (level == walk->levels)
         return arrive(walk);
-    key = pl_space_order[level];
+    key = walk->key[level];
     axis = &walk->space->axis[key];
     chosen = pl_space_applies(&only, walk->space, walk->problem, &walk->layout, key);
     for (int i = 0; i < (chosen ? axis->n : 1); i++) {
@@ -536,6 +552,7 @@ static bool walk(size_t *ret_count, const struct pl_space *space, const struct p
     k.space = space;
     k.problem = problem;
     pl_layout_default(&k.layout, problem->workload);
+    set_levels(&k);
     whole = descend(&k, 0);
     if (ret_count)
         *ret_count = k.count;
@@ -592,6 +609,7 @@ bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *prob
                      .end = PL_WALK_KEYS,
                      .layout = *stem};
 
+    set_levels(&k);
     return descend(&k, PL_STEM_KEYS);
 }
 
