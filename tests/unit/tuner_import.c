@@ -763,6 +763,28 @@ static void dispatch_and_graphs_are_read(void **state)
     assert_non_null(strstr(e.text, "full_iteration"));
 }
 
+/* A job of one replica may say how to share a state that no other rank has. */
+static void sharing_among_one_rank_has_no_effect(void **state)
+{
+    static const char *const rows[][2] = {
+        {"megatron", "--tensor-model-parallel-size 4 --use-distributed-optimizer"},
+        {"deepspeed", "{\"tensor_parallel\":{\"autotp_size\":4},"
+                      "\"zero_optimization\":{\"stage\":2}}"},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, rows[i][0], rows[i][1], 4, &m, &e) < 0)
+            fail_msg("%s: %s", rows[i][1], e.text);
+        assert_int_equal(out.layout.zero, 0);
+        assert_string_equal(out.ignored.v[0].setting, "zero");
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(imports_refuse_what_they_cannot_read),
     cmocka_unit_test(import_lists_what_it_ignores),
@@ -779,6 +801,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_come_in_by_any_of_their_forms),
     cmocka_unit_test(what_is_read_only_in_part_is_listed),
     cmocka_unit_test(dispatch_and_graphs_are_read),
+    cmocka_unit_test(sharing_among_one_rank_has_no_effect),
     cmocka_unit_test(words_that_the_source_does_not_know_are_refused),
 };
 

@@ -58,6 +58,8 @@ int tn_import(struct tn_imported *ret, const char *source, const char *text, int
         return r;
     pl_layout_derive(l);
     said = *l;
+    if ((int64_t)l->dp * l->cp == 1 && !(model->moe.experts && l->edp > 1))
+        l->zero = 0; /* one rank has nothing to share */
     pl_layout_canonical(l, model);
     list_without_effect(&out, &said);
     *ret = out;
