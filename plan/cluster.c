@@ -58,6 +58,18 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
     return 0;
 }
 
+static int parse_host(struct pl_host *host, const json_t *json, struct err *error)
+{
+    static const char *const keys[] = {"memory_gib", "memory_gbs", "link_gbs", NULL};
+    int r;
+
+    if ((r = jx_keys(json, keys, error)) < 0 ||
+        (r = jx_get_f64(&host->memory_gib, json, "memory_gib", 1e-4, 1e6, error)) < 0 ||
+        (r = jx_get_f64(&host->memory_gbs, json, "memory_gbs", 1e-3, 1e6, error)) < 0)
+        return r;
+    return jx_get_f64(&host->link_gbs, json, "link_gbs", 1e-3, 1e5, error);
+}
+
 static int parse_span(int *ret, const json_t *json, struct err *error)
 {
     const json_t *span = json_object_get(json, "span");
@@ -118,26 +130,20 @@ static int parse_links(struct pl_cluster *cluster, const json_t *links, struct e
 
 /* "stamp" is where a measured profile comes from, "source" where the facts of a copied one do, of
  * which "assumed" lists those without one: for people and the trainer, not for the model. */
+static const char *const object_keys[] = {
+    "name",  "nodes",  "devices_per_node", "device",
+    "host",  "links",  "oversubscribe",    "measured",
+    "stamp", "source", "assumed",          "price_per_device_hour",
+    NULL};
+
 static int parse_object(struct pl_cluster *cluster, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {"name",
-                                       "nodes",
-                                       "devices_per_node",
-                                       "device",
-                                       "links",
-                                       "oversubscribe",
-                                       "measured",
-                                       "stamp",
-                                       "source",
-                                       "assumed",
-                                       "price_per_device_hour",
-                                       NULL};
-    json_t *device = NULL, *links = NULL, *texts = NULL;
+    json_t *device = NULL, *host = NULL, *links = NULL, *texts = NULL;
     int r;
 
     snprintf(cluster->name, sizeof(cluster->name), "custom");
     cluster->nodes = 1;
-    if ((r = jx_keys(json, keys, error)) < 0 ||
+    if ((r = jx_keys(json, object_keys, error)) < 0 ||
         (r = jx_need(json, "devices_per_node", error)) < 0 ||
         (r = jx_need(json, "device", error)) < 0 ||
         (r = jx_copy_str(cluster->name, sizeof(cluster->name), json, "name", error)) < 0 ||
@@ -148,12 +154,15 @@ static int parse_object(struct pl_cluster *cluster, const json_t *json, struct e
         (r = jx_get_bool(&cluster->measured, json, "measured", error)) < 0 ||
         (r = jx_get_f64(&cluster->price, json, "price_per_device_hour", 1e-6, 1e6, error)) < 0 ||
         (r = jx_get_object(&device, json, "device", error)) < 0 ||
+        (r = jx_get_object(&host, json, "host", error)) < 0 ||
         (r = jx_get_array(&texts, json, "source", 16, error)) < 0 ||
         (r = jx_get_array(&texts, json, "assumed", 16, error)) < 0 ||
         (r = jx_get_array(&links, json, "links", PL_MAX_LINKS, error)) < 0)
         return r;
     if (parse_device(&cluster->device, device, error) < 0)
         return err_under(error, "/device");
+    if (host && parse_host(&cluster->host, host, error) < 0)
+        return err_under(error, "/host");
     return parse_links(cluster, links, error);
 }
 
@@ -345,13 +354,32 @@ static json_t *device_json(const struct pl_device *device)
     return v;
 }
 
+/* NULL where nothing is known. */
+static json_t *host_json(const struct pl_host *host)
+{
+    json_t *v = json_object();
+
+    if (host->memory_gib > 0)
+        json_object_set_new(v, "memory_gib", json_real(host->memory_gib));
+    if (host->memory_gbs > 0)
+        json_object_set_new(v, "memory_gbs", json_real(host->memory_gbs));
+    if (host->link_gbs > 0)
+        json_object_set_new(v, "link_gbs", json_real(host->link_gbs));
+    if (json_object_size(v))
+        return v;
+    json_decref(v);
+    return NULL;
+}
+
 json_t *pl_cluster_json(const struct pl_cluster *cluster)
 {
     json_t *v = json_pack("{s:s s:i s:i s:o}", "name", cluster->name, "nodes", cluster->nodes,
                           "devices_per_node", cluster->devices_per_node, "device",
                           device_json(&cluster->device));
-    json_t *links = json_array();
+    json_t *links = json_array(), *host = host_json(&cluster->host);
 
+    if (host)
+        json_object_set_new(v, "host", host);
     for (int i = 0; i < cluster->nlinks; i++) {
         const struct pl_link *k = &cluster->link[i];
         json_t *span = k->span == INT_MAX ? json_string("all") : json_integer(k->span);

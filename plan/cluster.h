@@ -34,10 +34,17 @@ struct pl_device {
     bool cpu; /* a processor core (JSON "kind": "cpu") */
 };
 
+/* A node's processors and their memory; 0: unknown. */
+struct pl_host {
+    double memory_gib, memory_gbs; /* of the node; peak */
+    double link_gbs;               /* each way between one device and the host */
+};
+
 struct pl_cluster {
     char name[64];
     int nodes, devices_per_node;
     struct pl_device device; /* on a CPU the device is one core with its share of memory */
+    struct pl_host host;
     struct pl_link link[PL_MAX_LINKS];
     int nlinks;         /* ascending span */
     double price;       /* of a device-hour, in any currency; 0: unknown */

@@ -146,6 +146,7 @@ class _Cluster(TypedDict):
 
 
 class Cluster(_Cluster, total=False):
+    host: Host
     links: List[Link]
     oversubscribe: bool
     measured: bool
@@ -260,6 +261,12 @@ HeartbeatRequest = TypedDict(
     },
     total=False,
 )
+
+
+class Host(TypedDict, total=False):
+    memory_gib: float
+    memory_gbs: float
+    link_gbs: float
 
 
 class Import(TypedDict):

@@ -41,7 +41,7 @@ named "key of a campaign" campaign.md "$(words search/spec.c '(campaign|constrai
 named "limit of a trial" campaign.md "$(words plan/limits.c 'const keys[[][]] = ')"
 named "key of a model" campaign.md "$(words plan/model.c 'const plain[[][]] = '
                                     sed -n 's/^ *{PL_OF_[A-Z]*, "\([a-z_]*\)",.*/\1/p' plan/model_words.c)"
-named "key of a cluster" campaign.md "$(words plan/cluster.c 'const (keys|peaks|kinds)[[][]] = ' | grep -vx stamp)"
+named "key of a cluster" campaign.md "$(words plan/cluster.c 'const (object_keys|keys|peaks|kinds)[[][]] = ' | grep -vx stamp)"
 named "key of a section" configuration.md \
     "$(words "$(grep -rl 'struct conf_key slurm' tuner)" 'struct conf_key (http|dataset|trainer|slurm|webhook)[[][]] = ')"
 named "load-balancing loss" trainer.md "$(words plan/model.c 'pl_aux_loss_names[[][]] = ')"
