@@ -9,7 +9,7 @@
  */
 #include "plan/cost_parts.h"
 #include "plan/divide.h"
-#include "plan/memory_parts.h"
+#include "plan/offload.h"
 #include "plan/precision.h"
 #include "plan/recompute.h"
 
@@ -469,11 +469,17 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
            exposed(op, layout->overlap_param_gather, gather, stage->fwd * passes);
 }
 
+/* Parameters whose state a rank has. */
+static double shard_of(const struct pl_layout *layout, const struct pl_held *held)
+{
+    return held->dense / pl_dense_shards(layout) + held->expert / pl_expert_shards(layout);
+}
+
 /* The optimizer's traffic (plan/optimizer.c); the clipping norm reads all gradients of the rank. */
 static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layout,
                         const struct pl_held *held)
 {
-    double state = held->dense / pl_dense_shards(layout) + held->expert / pl_expert_shards(layout);
+    double state = shard_of(layout, held);
     double norm = layout->zero >= 2 ? state : held->dense + held->expert;
     enum pl_optimizer word = op->problem.workload->optimizer;
 
@@ -586,6 +592,18 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
     return b;
 }
 
+/* What waits for the host; half of the exchanges belong to each pass. */
+static void offloaded(struct pl_cost *ret, const struct pl_op_ctx *op,
+                      const struct pl_layout *layout, const struct body *body, double micro)
+{
+    const struct stage *slow = &body->pipeline.slow;
+    double exchanged = (slow->tp + slow->cp + slow->ep) / 2;
+    struct pl_offload_work work = {body->pipeline.slow_stage, shard_of(layout, &body->held), micro,
+                                   slow->fwd + exchanged, slow->bwd + slow->re + exchanged};
+
+    pl_offload_seconds(ret, op, layout, &work);
+}
+
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_layout *asked)
 {
     struct pl_layout divided;
@@ -614,6 +632,8 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     ret->seconds[PL_COST_DP] =
         data_parallel(&ctx->op, layout, slow, &b->held, micro) + tied_embedding(&ctx->op, layout);
     ret->seconds[PL_COST_OPTIMIZER] = optimizer(&ctx->op, layout, &b->held);
+    if (pl_offloads(layout))
+        offloaded(ret, &ctx->op, layout, b, micro);
     for (int i = 0; i < PL_COST_CLASSES; i++)
         ret->total += ret->seconds[i];
     ret->tokens_per_s =

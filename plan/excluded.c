@@ -229,6 +229,22 @@ static bool has_uneven(const struct pl_space *space)
     return false;
 }
 
+/* What SPACE leaves on the device, and the trainer can have in the host; "" for nothing. */
+static const char *offload_hint(const struct pl_space *space, const struct pl_problem *problem)
+{
+    const struct pl_space_axis *axis = &space->axis[PL_KEY_OFFLOAD_OPT];
+    const struct pl_trainer *trainer = problem->trainer;
+
+    if (problem->cluster->device.cpu || axis->n > 1 || axis->given ||
+        !pl_trainer_takes(trainer, PL_KEY_OFFLOAD_OPT, 100))
+        return "";
+    return pl_trainer_takes(trainer, PL_KEY_OFFLOAD_PARAMS, 1)
+               ? "; \"offload_optimizer\": \"auto\" and \"offload_params\": \"auto\" in the space "
+                 "add layouts with state and weights in host memory"
+               : "; \"offload_optimizer\": \"auto\" in the space adds layouts with state in host "
+                 "memory";
+}
+
 /* Pipelines of all devices have no more even stages than divide the layers and the devices alike.
  */
 int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
@@ -248,10 +264,11 @@ int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
     if (plan->legal)
         return err_set(error, -ENOENT,
                        "none of %zu legal layouts%s fits: the smallest, %s, needs %.3g "
-                       "of %.3g GiB%s",
+                       "of %.3g GiB%s%s",
                        plan->legal, plan->exact ? "" : " that were examined",
                        pl_layout_text(text, &plan->smallest), plan->smallest_bytes / GIB,
-                       pl_memory_offered(problem->cluster, headroom) / GIB, stages);
+                       pl_memory_offered(problem->cluster, headroom) / GIB, stages,
+                       offload_hint(space, problem));
     if (pl_model_unsupported(text, sizeof(text), problem))
         return err_set(error, -ENOENT, "%s", text);
     if (!plan->exact || !pl_space_explain(text, sizeof(text), space, problem, patience))

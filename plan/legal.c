@@ -4,6 +4,7 @@
  * said why.
  */
 #include "plan/legal.h"
+#include "plan/offload.h"
 #include "plan/precision.h"
 #include "plan/space_walk.h"
 
@@ -340,6 +341,85 @@ static void threads_fit(struct pl_check *check)
     if (!cluster->oversubscribe && (int64_t)ranks * layout->threads > cluster->devices_per_node)
         pl_breaks(check, "threads", "%d ranks a node x threads %d is more than %d cores", ranks,
                   layout->threads, cluster->devices_per_node);
+}
+
+static void offload_needs_device(struct pl_check *check)
+{
+    static const enum pl_key keys[] = {PL_KEY_OFFLOAD_OPT, PL_KEY_OFFLOAD_PARAMS,
+                                       PL_KEY_OFFLOAD_ACT};
+    const struct pl_cluster *cluster = check->problem->cluster;
+
+    if (!pl_offloads(check->layout) || !cluster->device.cpu)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const struct pl_layout_key *key = &pl_layout_keys[keys[i]];
+        int value = pl_layout_get(check->layout, key);
+
+        if (value)
+            pl_breaks(check, key->name,
+                      "%s %d needs devices with memory of their own: those of cluster %s are "
+                      "processor cores",
+                      key->name, value, cluster->name);
+    }
+}
+
+static void offload_needs_zero(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+
+    if (!pl_offloads(layout) || pl_alone(check->problem->model, layout))
+        return;
+    if (layout->offload_optimizer && !layout->zero)
+        pl_breaks(check, "offload_optimizer",
+                  "offload_optimizer %d needs zero >= 1 with dp %d x cp %d replicas, zero is 0",
+                  layout->offload_optimizer, layout->dp, layout->cp);
+    if (layout->offload_params && layout->zero < 2)
+        pl_breaks(check, "offload_params",
+                  "offload_params 1 needs zero >= 2 with dp %d x cp %d replicas, zero is %d",
+                  layout->dp, layout->cp, layout->zero);
+}
+
+static void offload_layers(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    int layers = check->problem->model->layers, most = 0;
+
+    if (!layout->offload_activations)
+        return;
+    for (int stage = 0; stage < layout->pp; stage++) {
+        int n = 0;
+
+        for (int chunk = 0; chunk < layout->vp; chunk++)
+            n += pl_stage_layers(NULL, layout, layers, stage, chunk);
+        most = n > most ? n : most;
+    }
+    if (layout->offload_activations > most)
+        pl_breaks(
+            check, "offload_activations",
+            "offload_activations %d is more than the %d layers of the fullest of pp %d stages",
+            layout->offload_activations, most, layout->pp);
+}
+
+/* Asked last, and of layouts that break no other rule: the memory plan knows no others. */
+static void offload_fits_host(struct pl_check *check)
+{
+    const struct pl_cluster *cluster = check->problem->cluster;
+    const struct pl_layout *layout = check->layout;
+    double gib = 1 << 30;
+    struct pl_memory worst;
+    const char *key = layout->offload_optimizer ? "offload_optimizer"
+                      : layout->offload_params  ? "offload_params"
+                                                : "offload_activations";
+    int ranks;
+
+    if (!pl_offloads(layout) || check->broken || cluster->host.memory_gib <= 0)
+        return;
+    ranks = layout->world < cluster->devices_per_node ? layout->world : cluster->devices_per_node;
+    pl_memory_worst(&worst, check->problem, layout);
+    if (worst.host * ranks > cluster->host.memory_gib * gib)
+        pl_breaks(check, key,
+                  "%d ranks a node offload %.0f GiB each: more than its %.0f GiB of host memory",
+                  ranks, worst.host / gib, cluster->host.memory_gib);
 }
 
 /* sp with tp = 1, and a schedule that contradicts vp, have rules of their own. */

@@ -170,6 +170,8 @@ json_t *pl_memory_json(const struct pl_memory *memory)
 
     for (int i = 0; i < PL_MEM_CLASSES; i++)
         json_object_set_new(v, pl_mem_class_names[i], json_real(memory->bytes[i]));
+    if (memory->host > 0)
+        json_object_set_new(v, "host", json_real(memory->host));
     return v;
 }
 

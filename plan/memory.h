@@ -26,8 +26,9 @@ extern const char *const pl_mem_class_names[PL_MEM_CLASSES + 1]; /* "weights" �
 
 struct pl_memory {
     double bytes[PL_MEM_CLASSES];
-    double total;
-    int rank; /* the rank that this is about: of a worst case, the worst rank */
+    double total; /* of the device */
+    double host;  /* what the rank offloads into the memory of its node, beyond total */
+    int rank;     /* the rank that this is about: of a worst case, the worst rank */
 };
 
 /* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic.
@@ -53,7 +54,7 @@ int pl_headroom_of(double *ret, const json_t *body, const struct pl_trainer *tra
 /* Bytes of a device of CLUSTER less the share HEADROOM: what a rank has to fit into. */
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
-/* {"total":…, "rank":…, "<class>":…}: bytes. New reference. */
+/* {"total":…, "rank":…, "<class>":…}: bytes, and "host" where any are offloaded. New reference. */
 json_t *pl_memory_json(const struct pl_memory *memory);
 
 /* Does the worst rank of LAYOUT fit in a device's memory less the share HEADROOM? */

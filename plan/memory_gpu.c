@@ -16,7 +16,7 @@
  * from the same count. For the GPT layer (f = 4h, kv_heads = heads) the terms add up to s b h (34 +
  * 5 a s / h), over tp as in the paper.
  */
-#include "plan/memory_parts.h"
+#include "plan/offload.h"
 #include "plan/precision.h"
 #include "plan/recompute.h"
 
@@ -430,8 +430,10 @@ void pl_gpu_layers_of(struct pl_gpu_layers *ret, const struct pl_problem *proble
     }
 }
 
-static double activations(const struct pl_problem *problem, const struct pl_layout *layout,
-                          const struct pl_gpu_layers *layers, struct pl_layer_count n, int stage)
+/* Bytes on the device; *HOST gets more by what is in host memory instead. */
+static double activations(double *host, const struct pl_problem *problem,
+                          const struct pl_layout *layout, const struct pl_gpu_layers *layers,
+                          struct pl_layer_count n, int stage)
 {
     const struct pl_model *model = problem->model;
     int micro = pl_microbatches(layout, problem->workload);
@@ -442,6 +444,12 @@ static double activations(const struct pl_problem *problem, const struct pl_layo
     } else {
         chunk = (n.dense * layers->kept[false] + n.moe * layers->kept[true]) / layout->vp;
         live = layers->live[n.moe > 0];
+    }
+    if (layout->offload_activations) {
+        int all = n.dense + n.moe, away = pl_offloaded_layers(layout, all);
+
+        *host += away ? flight * chunk * away / all : 0;
+        chunk -= away ? chunk * (away - 1) / all : 0; /* one is on its way */
     }
     /* with the hidden row, the embedding, and both joined */
     if (model->mtp && stage == layout->pp - 1)
@@ -500,6 +508,26 @@ static double logit_bytes(const struct pl_trainer *trainer, int tp)
     return trainer->whole_logits && tp > 1 ? each + 2 + 2.0 / tp : each / tp;
 }
 
+/* Move what LAYOUT offloads of weights, gradients and state from the classes of MEMORY to its host.
+ * A rank has a shard of SPLIT parameters with so many MOMENTS each, and LAYER in its largest layer.
+ */
+static void offload(struct pl_memory *memory, const struct pl_problem *problem,
+                    const struct pl_layout *layout, double split, double moments, double layer)
+{
+    double weight = layout->precision == PL_FP32 ? 4 : 2, share = layout->offload_optimizer / 100.0;
+    double held = problem->trainer->fp32_shards ? 4 * (1 - share) : weight;
+
+    memory->host += share * (4 + 4 + 4 * moments) * split; /* weights, gradients, moments */
+    memory->bytes[PL_MEM_MASTER] *= 1 - share;
+    memory->bytes[PL_MEM_OPTIMIZER] *= 1 - share;
+    if (layout->pp == 1 && pl_grads_leave(problem, layout)) /* those of the layer at work */
+        memory->bytes[PL_MEM_GRADS] = 4 * layer;
+    if (layout->offload_params)
+        memory->host += held * split;
+    if (pl_weights_leave(problem, layout))
+        memory->bytes[PL_MEM_WEIGHTS] = weight * layer;
+}
+
 void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem,
                          const struct pl_layout *layout, const struct pl_gpu_layers *layers,
                          int stage)
@@ -529,7 +557,8 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 4 * moments * split;
     ret->bytes[PL_MEM_ACTIVATIONS] =
-        constants->activation * activations(problem, layout, layers, count, stage);
+        constants->activation * activations(&ret->host, problem, layout, layers, count, stage);
+    ret->host *= constants->activation;
     if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] =
             4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);
@@ -545,6 +574,8 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
             (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
              constants->logits * logit_bytes(trainer, layout->tp) * tokens * model->vocab);
     ret->bytes[PL_MEM_WORKSPACE] = reserve;
+    if (pl_offloads(layout))
+        offload(ret, problem, layout, split, moments, p.layer);
     if (layout->zero >= 3 && trainer->whole_start)
         whole_start(ret, weight * all, reserve);
 }

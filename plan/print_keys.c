@@ -100,7 +100,9 @@ static void print_trainers(enum pl_key key)
         const struct pl_trainer *trainer = pl_trainer_find(*name);
         AUTO_STR some = {0};
         int n = add_values(&some, key, trainer);
-        bool more = is_listed(key) ? n > 1 : pl_trainer_takes(trainer, key, 2);
+        bool more = is_listed(key) ? n > 1
+                                   : pl_trainer_takes(trainer, key, 2) ||
+                                         pl_trainer_takes(trainer, key, pl_layout_keys[key].max);
 
         if (str_eq(*name, "any")) /* takes what one of them does */
             continue;

@@ -95,6 +95,10 @@ struct pl_trainer {
     bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
     bool windows; /* zero 2 and 3: layers work in windows (plan/partune.h), all else is held whole,
                      and each micro-batch scatters and gathers, under a pipeline, too */
+    /* With offload_optimizer gradients leave the device, too, from zero 2 on, in the backward pass.
+     */
+    bool offloads_grads;
+    bool fp32_shards; /* what offload_params brings to the device are the master weights */
     bool copies_meet_often; /* with shard, each micro-batch's gradients are added over the copies */
     /* Each operation is a kernel of its own: what lies between products crosses memory twice. */
     bool eager;

@@ -158,12 +158,13 @@ static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl
     }
 }
 
-/* Of few values those that the trainer runs. */
+/* Of few values, or of quarters, those that the trainer runs. */
 static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_trainer *trainer)
 {
-    for (int value = pl_layout_keys[key].min; value <= pl_layout_keys[key].max; value++)
-        if (pl_trainer_takes(trainer, key, value))
-            add(&space->axis[key], value);
+    for (int v = pl_layout_keys[key].min; v <= pl_layout_keys[key].max;
+         v += key == PL_KEY_OFFLOAD_OPT ? 25 : 1)
+        if (pl_trainer_takes(trainer, key, v))
+            add(&space->axis[key], v);
 }
 
 /* All replicas, or a divisor of them, which divides the world. */
@@ -210,6 +211,10 @@ void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_pro
         break;
     case PL_KEY_SHARD:
         add_shards(space, trainer);
+        break;
+    case PL_KEY_OFFLOAD_ACT:
+        for (int q = 0; q <= 4 && pl_trainer_takes(trainer, key, q); q++)
+            add(axis, problem->model->layers * q / 4);
         break;
     case PL_KEY_RE_LAYERS:
         add_upto(axis, 1, pl_trainer_takes(trainer, key, 2) ? problem->model->layers : 1);
@@ -501,12 +506,11 @@ bool pl_patience_over(const struct pl_patience *patience)
 static void set_levels(struct walk *walk)
 {
     for (size_t i = 0; i < walk->end; i++) {
-        enum pl_key key = pl_space_order[i];
-        const struct pl_space_axis *axis = &walk->space->axis[key];
+        const struct pl_layout_key *row = &pl_layout_keys[pl_space_order[i]];
+        const struct pl_space_axis *axis = &walk->space->axis[pl_space_order[i]];
 
-        if (pl_layout_keys[key].part != PL_OPTION || axis->n != 1 ||
-            axis->value[0] != pl_layout_keys[key].standard)
-            walk->key[walk->levels++] = key;
+        if (row->part != PL_OPTION || axis->n != 1 || axis->value[0] != row->standard)
+            walk->key[walk->levels++] = pl_space_order[i];
     }
     walk->whole = walk->end == PL_WALK_KEYS ? walk->levels : SIZE_MAX;
 }

@@ -7,6 +7,7 @@
  * them is a function of the trainer below. The sources are those that the exporters name.
  */
 #include "plan/legal.h"
+#include "plan/offload.h"
 
 #include <math.h>
 
@@ -146,6 +147,47 @@ static void megatron_recompute(struct pl_check *check)
                   check->problem->model->mtp);
 }
 
+/* What a trainer does not do with what is in host memory. */
+struct unoffloaded {
+    bool broken;
+    enum pl_key key;
+    const char *with;
+};
+
+static void limit_offload(struct pl_check *check, const struct unoffloaded *limit, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct pl_layout_key *key = &pl_layout_keys[limit[i].key];
+        int value = pl_layout_get(check->layout, key);
+
+        if (value && limit[i].broken)
+            pl_breaks(check, key->name, "trainer %s does not support %s %d with %s",
+                      check->problem->trainer->name, key->name, value, limit[i].with);
+    }
+}
+
+/* The hybrid optimizer is AdamW's; Megatron-FSDP keeps weights and gradients of its optimizer by
+ * itself; layers that offload are of one stage, and neither repeated nor in a graph of their own
+ * (transformer_config.py, arguments.py). */
+static void megatron_offload(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    const struct unoffloaded limit[] = {
+        {check->problem->workload->optimizer != PL_ADAMW, PL_KEY_OFFLOAD_OPT,
+         "another optimizer than adamw"},
+        {layout->zero >= 2, PL_KEY_OFFLOAD_OPT, "zero above 1: Megatron-FSDP"},
+        {layout->fp8_param_gather && layout->precision != PL_FP8, PL_KEY_OFFLOAD_OPT,
+         "fp8_param_gather 1 but in precision fp8"},
+        {layout->pp > 1, PL_KEY_OFFLOAD_ACT, "pp > 1"},
+        {layout->recompute != PL_RECOMPUTE_NONE, PL_KEY_OFFLOAD_ACT, "recompute"},
+        {layout->cuda_graphs == PL_GRAPHS_MODULES, PL_KEY_OFFLOAD_ACT, "cuda_graphs modules"},
+        {layout->offload_activations >= check->problem->model->layers, PL_KEY_OFFLOAD_ACT,
+         "no layer that stays"},
+    };
+
+    limit_offload(check, limit, ARRAY_LEN(limit));
+}
+
 /* A graph has fixed shapes and no wait for the device: experts without a capacity have neither.
  * What a graph of a module covers is not repeated as a whole layer. */
 static void megatron_graphs(struct pl_check *check)
@@ -194,6 +236,8 @@ void pl_megatron_limits(struct pl_check *check)
         lacks = "precision fp32";
     megatron_recompute(check);
     megatron_graphs(check);
+    if (pl_offloads(layout))
+        megatron_offload(check);
     if (layout->overlap_moe_a2a && lacks)
         pl_breaks(check, "overlap_moe_a2a",
                   "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);
@@ -243,6 +287,20 @@ static void torchtitan_nvfp4(struct pl_check *check)
         }
 }
 
+/* One switch of FSDP2 offloads weights, gradients and state. */
+static void torchtitan_offload(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    const struct unoffloaded limit[] = {
+        {!layout->offload_params, PL_KEY_OFFLOAD_OPT, "offload_params 0: one switch does both"},
+        {layout->offload_optimizer < 100, PL_KEY_OFFLOAD_PARAMS,
+         "offload_optimizer below 100: one switch does both"},
+        {layout->cuda_graphs != PL_GRAPHS_NONE, PL_KEY_OFFLOAD_OPT, "cuda_graphs"},
+    };
+
+    limit_offload(check, limit, ARRAY_LEN(limit));
+}
+
 void pl_torchtitan_limits(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
@@ -288,6 +346,8 @@ void pl_torchtitan_limits(struct pl_check *check)
                   "needs at least one a stage, gpipe does not",
                   micro_batches(check), layout->pp);
     torchtitan_mesh(check);
+    if (pl_offloads(layout))
+        torchtitan_offload(check);
 }
 
 /* MiCS: groups of consecutive ranks of the job (deepspeed/runtime/zero/mics_utils.py), of zero 3,
@@ -302,6 +362,28 @@ static void deepspeed_copies(struct pl_check *check)
     if (layout->shard && layout->zero && lacks)
         pl_breaks(check, "shard", "trainer deepspeed does not support shard %d with %s: it is MiCS",
                   layout->shard, lacks);
+}
+
+/* DeepSpeedCPUAdam; runtime/zero/config.py (offload_ratio_check), mics.py, and
+ * module_inject/auto_ep_folding.py. */
+static void deepspeed_offload(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    bool folded = layout->tp > 1 && layout->ep > 1, mics = layout->shard && layout->zero;
+    bool below = layout->zero < 3 && !pl_alone(check->problem->model, layout);
+    const struct unoffloaded limit[] = {
+        {check->problem->workload->optimizer != PL_ADAMW, PL_KEY_OFFLOAD_OPT,
+         "another optimizer than adamw"},
+        {layout->offload_optimizer < 100 && below, PL_KEY_OFFLOAD_OPT,
+         "zero below 3: it is 0 or 100 there"},
+        {folded, PL_KEY_OFFLOAD_OPT, "tp > 1 and ep > 1"},
+        {mics, PL_KEY_OFFLOAD_OPT, "shard: MiCS"},
+        {below, PL_KEY_OFFLOAD_PARAMS, "zero below 3"},
+        {folded, PL_KEY_OFFLOAD_PARAMS, "tp > 1 and ep > 1"},
+        {mics, PL_KEY_OFFLOAD_PARAMS, "shard: MiCS"},
+    };
+
+    limit_offload(check, limit, ARRAY_LEN(limit));
 }
 
 void pl_deepspeed_limits(struct pl_check *check)
@@ -331,6 +413,8 @@ void pl_deepspeed_limits(struct pl_check *check)
         pl_breaks(check, "zero", "trainer deepspeed does not support zero 3 with tp %d and ep %d",
                   layout->tp, layout->ep);
     deepspeed_copies(check);
+    if (pl_offloads(layout))
+        deepspeed_offload(check);
 }
 
 /* Experts that are not placed are split like every other matrix, placed ones are whole: there is no
@@ -535,7 +619,8 @@ static void unsupported(struct pl_check *check, const struct pl_layout_key *key,
 {
     const struct pl_trainer *trainer = check->problem->trainer;
     char digits[16];
-    bool words = key->names || key->text || key->max == 1;
+    bool words = key->names || key->text || key->max == 1 ||
+                 pl_trainer_takes(trainer, (enum pl_key)(key - pl_layout_keys), key->max);
 
     pl_breaks(check, key->name, "trainer %s does not support %s %s", trainer->name, key->name,
               words      ? pl_layout_value_text(digits, key, value)

@@ -37,6 +37,8 @@ bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int val
     case PL_KEY_CUDA_GRAPHS: /* modules are Megatron's */
         return row->trainers & trainer->by &
                (value == PL_GRAPHS_MODULES ? (unsigned)PL_BY_MEGATRON : (unsigned)PL_BY_ALL);
+    case PL_KEY_OFFLOAD_OPT: /* FSDP2 has all of it there, or nothing */
+        return row->trainers & trainer->by && (trainer->by != PL_BY_TORCHTITAN || value == 100);
     case PL_KEY_RECOMPUTE:
         return value == PL_RECOMPUTE_FULL ? trainer->full : trainer->selective;
     case PL_KEY_PRECISION:

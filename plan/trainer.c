@@ -80,7 +80,9 @@ static const struct pl_trainer trainers[] = {
         .min_zero = 2, /* FSDP shards gradients, too */
         .always_overlaps = true,
         .copies_meet_often = true,
-        .tp_buffers = 1, /* the workspace of PyTorch's symmetric memory */
+        .offloads_grads = true,
+        .fp32_shards = true, /* FSDP2 casts them there, before it gathers */
+        .tp_buffers = 1,     /* the workspace of PyTorch's symmetric memory */
         .experts_follow_tp = true,
         .limits = pl_torchtitan_limits,
     },
@@ -100,6 +102,7 @@ static const struct pl_trainer trainers[] = {
         .max_zero = 3,
         .dense_layers = true,
         .min_zero = 1,
+        .offloads_grads = true,
         .experts_follow_tp = true,
         .limits = pl_deepspeed_limits,
     },

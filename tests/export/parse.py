@@ -253,6 +253,10 @@ def megatron_rules(v, f):
     assert ("--tp-comm-overlap" in v) == bool(f["layout"].get("tp_overlap")) <= ("--sequence-parallel" in v)
     assert v.get("--recompute-method", "uniform") == f["layout"].get("recompute_method", "uniform")
     assert n("recompute-num-layers") == f["layout"].get("recompute_num_layers", 1)
+    offloaded = megatron_offloads(f)
+    assert ("--optimizer-cpu-offload" in v) == ("--use-precision-aware-optimizer" in v) == (offloaded[0] > 0)
+    assert float(v.get("--optimizer-offload-fraction", 0)) * 100 == offloaded[0] <= 100 * ("--use-distributed-optimizer" in v)
+    assert int(v.get("--cpu-offloading-num-layers", 0)) == offloaded[1]
     assert n("max-position-embeddings") >= n("seq-length")
     if "--overlap-moe-expert-parallel-comm" in v:
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
@@ -263,6 +267,14 @@ def graphed(f):
     graphs = f["layout"].get("cuda_graphs", "none")
     refused = graphs == "iteration" and f["model"].get("moe") or graphs == "modules" and f["layout"]["recompute"] == "full"
     return "none" if refused else graphs
+
+
+def megatron_offloads(f):
+    """What starts of offload_optimizer and offload_activations, by arguments.py and transformer_config.py."""
+    l, gathers = f["layout"], f["layout"].get("fp8_param_gather") and f["layout"]["precision"] != "fp8"
+    layers = l.get("offload_activations", 0)
+    stays = l["pp"] == 1 and l["recompute"] == "none" and graphed(f) != "modules" and layers < f["model"]["layers"]
+    return 0 if l["zero"] >= 2 or gathers else l.get("offload_optimizer", 0), layers if stays else 0
 
 
 def bridge_precision(mixed, layout):
@@ -291,7 +303,8 @@ def bridge_rules(c, f):
     sharded = c.ddp.use_distributed_optimizer or c.optimizer.use_distributed_optimizer
     fsdp = c.ddp.use_megatron_fsdp or c.dist.use_megatron_fsdp
     strategy = {"no_shard": int(sharded), "optim_grads": 2, "optim_grads_params": 3}[c.ddp.data_parallel_sharding_strategy]
-    assert strategy == (min(l["zero"], 1) if pp > 1 else l["zero"]), "Megatron-FSDP has no pipeline: zero 2 is a gap"
+    alone = not l["zero"] and megatron_offloads(f)[0] > 0  # the distributed optimizer of one rank
+    assert strategy == (min(l["zero"], 1) if pp > 1 else l["zero"]) + alone, "Megatron-FSDP has no pipeline: zero 2 is a gap"
     assert fsdp == (strategy >= 2) and (not fsdp or sharded)
     copies = c.ddp.num_distributed_optimizer_instances
     divides(copies, l["dp"] * l["cp"], "copies")
@@ -320,7 +333,7 @@ def bridge_rules(c, f):
         megatron_balance(f, m.moe_router_load_balancing_type, m.moe_aux_loss_coeff)
     off = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "account_for_loss_in_pipeline_split",
            "account_for_embedding_in_pipeline_split", "microbatch_group_size_per_vp_stage", "delay_wgrad_compute",
-           "defer_embedding_wgrad_compute", "cpu_offloading", "fine_grained_activation_offloading")
+           "defer_embedding_wgrad_compute", "fine_grained_activation_offloading")
     assert not any(getattr(m, name) for name in off) and m.cuda_graph_scope is None
     assert m.mtp_num_layers == (f["model"].get("mtp") or None)
     graphs = graphed(f)
@@ -332,7 +345,12 @@ def bridge_rules(c, f):
         flex = m.moe_token_dispatcher_type == "flex"
         assert l.get("moe_dispatch", "alltoall") == (m.moe_flex_dispatcher_backend if flex else m.moe_token_dispatcher_type)
         assert flex == (m.moe_router_dtype == "fp32")
-    assert not c.dist.use_torch_fsdp2 and not c.optimizer.optimizer_cpu_offload
+    percent, offloaded = megatron_offloads(f)
+    assert not c.dist.use_torch_fsdp2 and c.optimizer.optimizer_cpu_offload == (percent > 0)
+    assert not percent or c.optimizer.optimizer_offload_fraction * 100 == percent and sharded
+    assert not percent or c.optimizer.use_precision_aware_optimizer and c.optimizer.overlap_cpu_optimizer_d2h_h2d
+    assert m.cpu_offloading == (offloaded > 0)
+    assert not offloaded or m.cpu_offloading_num_layers == offloaded and m.cpu_offloading_activations > m.cpu_offloading_weights
     bridge_precision(c.mixed_precision, l)
 
 
@@ -356,6 +374,11 @@ def deepspeed_rules(v, f):
         assert None in presets or presets[0] == presets[1]
         shared = f["model"]["moe"].get("shared_ffn")
         assert presets[1] in (None, "deepseek_v3" if shared else "mixtral")
+    state, params, l = v["zero_optimization"].get("offload_optimizer"), v["zero_optimization"].get("offload_param"), f["layout"]
+    assert not state or state["device"] == "cpu" and stage >= 1 and state.get("ratio", 1) * 100 == l["offload_optimizer"]
+    assert not state or "ratio" not in state or stage == 3
+    assert not params or params["device"] == "cpu" and stage == 3 and l["offload_params"]
+    assert not (state or params) or "mics_shard_size" not in v["zero_optimization"] and (tp == 1 or ep == 1)
     assert v.get("tensor_parallel", {}).get("preset_model", "llama") in ("llama", "mixtral", "deepseek_v2")
 
 
@@ -382,8 +405,14 @@ def enough_for_1f1b(schedule, micro_batches, pp):
     assert schedule != "1F1B" or micro_batches >= pp, f"{micro_batches} micro-batches for {pp} stages"
 
 
+def titan_offloads(layout):
+    """FSDP2 has one switch for weights and the whole state."""
+    return (layout.get("offload_optimizer"), layout.get("offload_params")) == (100, 1)
+
+
 def toml_rules(v, f):
     p, t = v["parallelism"], v["training"]
+    assert t.get("enable_cpu_offload", False) == (titan_offloads(f["layout"]) and f["layout"]["zero"] > 0)
     etp = p["expert_tensor_parallel_degree"]
     assert etp in (1, p["tensor_parallel_degree"])
     dp, cp, tp, pp, _ = titan_rules(p, f, etp)
@@ -411,7 +440,7 @@ def python_rules(v, f):
     divides(micro * dp * (p["num_pp_microbatches"] if pp > 1 else 1), t.num_tokens_per_train_step, "tokens of a micro-batch")
     assert t.disable_cuda_graphs == (f["layout"].get("cuda_graphs") != "iteration" or pp > 1 or ep > 1)
     assert v.compile.enable_async_tensor_parallel == bool(l.get("tp_overlap")) <= v.compile.enable
-    assert not t.enable_cpu_offload and t.dtype == "float32"
+    assert t.enable_cpu_offload == titan_offloads(l) and t.dtype == "float32"
     assert v.activation_checkpoint == (l["recompute"] if l["recompute"] != "none" else None)
     if pp == 1:
         return

@@ -21,7 +21,8 @@ TRANSFORMER = dict(num_layers=0, hidden_size=0, recompute_granularity="full", re
                    overlap_moe_expert_parallel_comm=True, delay_wgrad_compute=True, tp_comm_overlap=True,
                    defer_embedding_wgrad_compute=True, gradient_accumulation_fusion=True, init_model_with_meta_device=True,
                    mtp_num_layers=1, cuda_graph_impl="local", cuda_graph_modules="full", cuda_graph_scope=["full_iteration"],
-                   moe_flex_dispatcher_backend="deepep", moe_router_dtype=None, cpu_offloading=True, fine_grained_activation_offloading=True,
+                   moe_flex_dispatcher_backend="deepep", moe_router_dtype=None, cpu_offloading=True, cpu_offloading_num_layers=9, cpu_offloading_activations=False,
+                   cpu_offloading_weights=True, fine_grained_activation_offloading=True,
                    moe_token_dispatcher_type="flex", moe_grouped_gemm=True, moe_shared_expert_overlap=True,
                    moe_router_load_balancing_type="global_aux_loss", moe_aux_loss_coeff=0.5, **PARALLEL)
 Transformer = record("TransformerConfig", **TRANSFORMER)
@@ -44,7 +45,8 @@ Ddp = record("DistributedDataParallelConfig", use_distributed_optimizer=True, us
              check_for_nan_in_grad=True, overlap_grad_reduce=True, overlap_param_gather=True, align_param_gather=True, average_in_collective=True,
              grad_reduce_in_fp32=True)
 Optimizer = record("OptimizerConfig", use_distributed_optimizer=True, overlap_param_gather=True,
-                   overlap_param_gather_with_optimizer_step=True, optimizer_cpu_offload=True, lr=1e-4)
+                   overlap_param_gather_with_optimizer_step=True, optimizer_cpu_offload=True, optimizer_offload_fraction=0.0,
+                   overlap_cpu_optimizer_d2h_h2d=False, use_precision_aware_optimizer=False, lr=1e-4)
 Dist = record("DistributedInitConfig", use_megatron_fsdp=True, use_torch_fsdp2=True)
 Checkpoint = record("CheckpointConfig", ckpt_format="fsdp_dtensor", save=None)
 Train = record("TrainingConfig", micro_batch_size=9, global_batch_size=9, train_iters=9)

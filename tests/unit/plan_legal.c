@@ -5,7 +5,7 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
 {
     static const struct {
         const char *model, *trainer;
-        int cores, batch;
+        int cores, batch; /* 0 cores: a node of dgx-h100 */
         const char *layout, *rule, *text;
     } row[] = {
         {"tiny-llama", "any", 4, 32, "{'world':3,'tp':2}", "world-dense",
@@ -73,6 +73,73 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "2 ranks a node x threads 2 is more than 2 cores"},
         {"nano-llama", "any", 64, 32, "{'world':16,'tp':2,'sp':1,'cp':4,'precision':'mxfp8'}",
          "scale-blocks", "tokens a micro-batch 8 is not a multiple of 32, as mxfp8 needs"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'zero':1,'offload_optimizer':50}",
+         "offload-needs-device",
+         "offload_optimizer 50 needs devices with memory of their own: those of cluster local are "
+         "processor cores"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'offload_optimizer':50}", "offload-needs-zero",
+         "offload_optimizer 50 needs zero >= 1 with dp 2 x cp 1 replicas, zero is 0"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'zero':1,'offload_params':1}",
+         "offload-needs-zero",
+         "offload_params 1 needs zero >= 2 with dp 2 x cp 1 replicas, zero is 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'offload_activations':3}", "offload-layers",
+         "offload_activations 3 is more than the 2 layers of the fullest of pp 2 stages"},
+        {"llama-405b", "any", 0, 32, "{'world':8,'zero':1,'offload_optimizer':100}",
+         "offload-fits-host",
+         "8 ranks a node offload 756 GiB each: more than its 2048 GiB of host memory"},
+        {"tiny-llama", "partune", 2, 32, "{'world':2,'zero':1,'offload_optimizer':100}",
+         "trainer-supports", "trainer partune does not support offload_optimizer > 0"},
+        {"tiny-llama", "partune", 2, 32, "{'world':2,'offload_activations':1}", "trainer-supports",
+         "trainer partune does not support offload_activations > 0"},
+        {"tiny-llama", "megatron", 2, 32, "{'world':2,'zero':3,'offload_params':1}",
+         "trainer-supports", "trainer megatron does not support offload_params 1"},
+        {"tiny-llama", "megatron", 2, 32, "{'world':2,'zero':2,'offload_optimizer':50}",
+         "trainer-supports",
+         "trainer megatron does not support offload_optimizer 50 with zero above 1: Megatron-FSDP"},
+        {"tiny-llama", "megatron", 2, 32,
+         "{'world':2,'zero':1,'precision':'mxfp8','fp8_param_gather':1,'offload_optimizer':50}",
+         "trainer-supports",
+         "trainer megatron does not support offload_optimizer 50 with fp8_param_gather 1 but in "
+         "precision fp8"},
+        {"tiny-llama", "megatron", 2, 32, "{'world':2,'pp':2,'offload_activations':1}",
+         "trainer-supports", "trainer megatron does not support offload_activations 1 with pp > 1"},
+        {"tiny-llama", "megatron", 2, 32, "{'world':2,'recompute':'full','offload_activations':1}",
+         "trainer-supports",
+         "trainer megatron does not support offload_activations 1 with recompute"},
+        {"tiny-llama", "megatron", 2, 32,
+         "{'world':2,'cuda_graphs':'modules','offload_activations':1}", "trainer-supports",
+         "trainer megatron does not support offload_activations 1 with cuda_graphs modules"},
+        {"tiny-llama", "megatron", 2, 32, "{'world':2,'offload_activations':4}", "trainer-supports",
+         "trainer megatron does not support offload_activations 4 with no layer that stays"},
+        {"tiny-llama", "torchtitan", 2, 32,
+         "{'world':2,'zero':3,'offload_optimizer':50,'offload_params':1}", "trainer-supports",
+         "trainer torchtitan does not support offload_optimizer 50"},
+        {"tiny-llama", "torchtitan", 2, 32, "{'world':2,'zero':3,'offload_optimizer':100}",
+         "trainer-supports",
+         "trainer torchtitan does not support offload_optimizer 100 with offload_params 0: one "
+         "switch does both"},
+        {"tiny-llama", "torchtitan", 2, 32, "{'world':2,'zero':3,'offload_params':1}",
+         "trainer-supports",
+         "trainer torchtitan does not support offload_params 1 with offload_optimizer below 100: "
+         "one switch does both"},
+        {"tiny-llama", "torchtitan", 2, 32,
+         "{'world':2,'zero':3,'offload_optimizer':100,'offload_params':1,'cuda_graphs':'iteration'"
+         "}",
+         "trainer-supports",
+         "trainer torchtitan does not support offload_optimizer 100 with cuda_graphs"},
+        {"tiny-llama", "deepspeed", 2, 32, "{'world':2,'zero':2,'offload_optimizer':50}",
+         "trainer-supports",
+         "trainer deepspeed does not support offload_optimizer 50 with zero below 3: it is 0 or "
+         "100 there"},
+        {"tiny-llama", "deepspeed", 4, 32, "{'world':4,'zero':3,'shard':2,'offload_optimizer':100}",
+         "trainer-supports",
+         "trainer deepspeed does not support offload_optimizer 100 with shard: MiCS"},
+        {"tiny-llama", "deepspeed", 2, 32, "{'world':2,'zero':2,'offload_params':1}",
+         "trainer-supports",
+         "trainer deepspeed does not support offload_params 1 with zero below 3"},
+        {"tiny-moe", "deepspeed", 4, 32,
+         "{'world':4,'tp':2,'ep':2,'zero':2,'offload_optimizer':100}", "trainer-supports",
+         "trainer deepspeed does not support offload_optimizer 100 with tp > 1 and ep > 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'fp8_param_gather':1,'zero':1}", "canonical",
          "fp8_param_gather 1 is not canonical here: use 0"},
         {"tiny-moe", "megatron", 2, 32,
@@ -164,7 +231,9 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct world x = world_cpu(row[i].model, row[i].cores, row[i].batch, row[i].trainer);
+        struct world x = row[i].cores
+                             ? world_cpu(row[i].model, row[i].cores, row[i].batch, row[i].trainer)
+                             : world_of(row[i].model, "dgx-h100", 1, row[i].batch, row[i].trainer);
         struct pl_layout l = layout_of(&x, row[i].layout);
         struct pl_verdict v;
         char all[4096];

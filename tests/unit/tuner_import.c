@@ -270,12 +270,12 @@ static void nested_settings_without_a_word_are_listed(void **state)
     (void)state;
 
     assert_int_equal(tn_import(&out, "deepspeed",
-                               "{\"zero_optimization\":{\"stage\":2,\"offload_optimizer\":{"
-                               "\"device\":\"cpu\"}},\"wall_clock_breakdown\":false}",
+                               "{\"zero_optimization\":{\"stage\":2,\"leaf_module\":{"
+                               "\"names\":[\"a\"]}},\"wall_clock_breakdown\":false}",
                                32, &m, &e),
                      0);
     assert_int_equal(out.ignored.count, 1);
-    assert_string_equal(out.ignored.v[0].setting, "zero_optimization.offload_optimizer");
+    assert_string_equal(out.ignored.v[0].setting, "zero_optimization.leaf_module");
     assert_int_equal(tn_import(&out, "megatron",
                                "--recompute-granularity selective "
                                "--recompute-modules core_attn mlp mhc --seed 1",
@@ -763,13 +763,94 @@ static void dispatch_and_graphs_are_read(void **state)
     assert_non_null(strstr(e.text, "full_iteration"));
 }
 
+/* What is in host memory, in each source's words; SETTING is listed, NULL: nothing is. */
+static void what_is_offloaded_is_read(void **state)
+{
+    static const struct {
+        const char *source, *text;
+        int optimizer, params, activations;
+        const char *setting;
+    } cases[] = {
+        {"megatron",
+         "--use-distributed-optimizer --optimizer-cpu-offload --use-precision-aware-optimizer "
+         "--overlap-cpu-optimizer-d2h-h2d",
+         100, 0, 0, NULL},
+        {"megatron",
+         "--use-distributed-optimizer --optimizer-cpu-offload --optimizer-offload-fraction 0.5 "
+         "--use-precision-aware-optimizer",
+         50, 0, 0, "--optimizer-cpu-offload"},
+        {"megatron",
+         "--use-distributed-optimizer --optimizer-cpu-offload --optimizer-offload-fraction=0.333 "
+         "--overlap-cpu-optimizer-d2h-h2d",
+         33, 0, 0, "--optimizer-offload-fraction"},
+        {"megatron", "--optimizer-offload-fraction 0.5", 0, 0, 0, "--optimizer-offload-fraction"},
+        {"megatron", "--use-precision-aware-optimizer", 0, 0, 0, "--use-precision-aware-optimizer"},
+        {"megatron", "--cpu-offloading-num-layers 7", 0, 0, 7, NULL},
+        {"megatron", "--cpu-offloading-num-layers 0", 0, 0, 0, NULL},
+        {"megatron", "--fine-grained-activation-offloading", 0, 0, 0,
+         "--fine-grained-activation-offloading"},
+        {"deepspeed", "{'zero_optimization':{'stage':1,'offload_optimizer':{'device':'cpu'}}}", 100,
+         0, 0, NULL},
+        {"deepspeed",
+         "{'zero_optimization':{'stage':3,'offload_optimizer':{'device':'cpu','ratio':0.3},"
+         "'offload_param':{'device':'cpu','pin_memory':true}}}",
+         30, 1, 0, NULL},
+        {"deepspeed", "{'zero_optimization':{'stage':2,'cpu_offload':true}}", 100, 0, 0, NULL},
+        {"deepspeed", "{'zero_optimization':{'stage':3,'offload_optimizer':{'device':'nvme'}}}",
+         100, 0, 0, "zero_optimization.offload_optimizer"},
+        {"deepspeed", "{'zero_optimization':{'stage':3,'offload_optimizer':{'device':'none'}}}", 0,
+         0, 0, NULL},
+        {"deepspeed", "{'zero_optimization':{'stage':0,'offload_optimizer':{'device':'cpu'}}}", 0,
+         0, 0, "zero_optimization.offload_optimizer"},
+        {"deepspeed", "{'zero_optimization':{'stage':2,'offload_param':{'device':'cpu'}}}", 0, 0, 0,
+         "zero_optimization.offload_param"},
+        {"torchtitan",
+         "[training]\nenable_cpu_offload = true\n[parallelism]\n"
+         "tensor_parallel_degree = 1\n"
+         "[activation_checkpoint]\nmode = \"none\"\n",
+         100, 1, 0, NULL},
+        {"torchtitan",
+         "[training]\nenable_cpu_offload = false\n[parallelism]\n"
+         "tensor_parallel_degree = 1\n"
+         "[activation_checkpoint]\nmode = \"none\"\n",
+         0, 0, 0, NULL},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_FREE char *text = mem_strdup(cases[i].text);
+        struct tn_imported out;
+        struct err e = {0};
+        bool listed = false;
+
+        for (char *c = text; *text == '{' && *c; c++)
+            *c = *c == '\'' ? '"' : *c;
+        if (tn_import(&out, cases[i].source, text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", text, e.text);
+        for (int k = 0; k < out.ignored.count; k++)
+            listed |= str_eq(out.ignored.v[k].setting, cases[i].setting);
+        if (out.layout.offload_optimizer != cases[i].optimizer ||
+            out.layout.offload_params != cases[i].params ||
+            out.layout.offload_activations != cases[i].activations ||
+            listed != (cases[i].setting != NULL) || (!listed && out.ignored.count))
+            fail_msg("%s: optimizer %d params %d activations %d, %d listed", text,
+                     out.layout.offload_optimizer, out.layout.offload_params,
+                     out.layout.offload_activations, out.ignored.count);
+    }
+}
+
 /* A job of one replica may say how to share a state that no other rank has. */
 static void sharing_among_one_rank_has_no_effect(void **state)
 {
     static const char *const rows[][2] = {
-        {"megatron", "--tensor-model-parallel-size 4 --use-distributed-optimizer"},
-        {"deepspeed", "{\"tensor_parallel\":{\"autotp_size\":4},"
-                      "\"zero_optimization\":{\"stage\":2}}"},
+        {"megatron", "--tensor-model-parallel-size 4 --use-distributed-optimizer "
+                     "--optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d"},
+        {"deepspeed", "{\"tensor_parallel\":{\"autotp_size\":4},\"zero_optimization\":{\"stage\":2,"
+                      "\"offload_optimizer\":{\"device\":\"cpu\"}}}"},
+        {"deepspeed", "{\"tensor_parallel\":{\"autotp_size\":4},\"zero_optimization\":{\"stage\":3,"
+                      "\"offload_optimizer\":{\"device\":\"cpu\"},"
+                      "\"offload_param\":{\"device\":\"cpu\"}}}"},
     };
     struct pl_model m = llama();
 
@@ -780,7 +861,8 @@ static void sharing_among_one_rank_has_no_effect(void **state)
 
         if (tn_import(&out, rows[i][0], rows[i][1], 4, &m, &e) < 0)
             fail_msg("%s: %s", rows[i][1], e.text);
-        assert_int_equal(out.layout.zero, 0);
+        assert_true(out.layout.zero == 0 && out.layout.offload_optimizer == 100);
+        assert_int_equal(out.layout.offload_params, strstr(rows[i][1], "offload_param\"") != NULL);
         assert_string_equal(out.ignored.v[0].setting, "zero");
     }
 }
@@ -801,6 +883,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_come_in_by_any_of_their_forms),
     cmocka_unit_test(what_is_read_only_in_part_is_listed),
     cmocka_unit_test(dispatch_and_graphs_are_read),
+    cmocka_unit_test(what_is_offloaded_is_read),
     cmocka_unit_test(sharing_among_one_rank_has_no_effect),
     cmocka_unit_test(words_that_the_source_does_not_know_are_refused),
 };

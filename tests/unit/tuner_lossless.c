@@ -111,7 +111,9 @@ static void draw_options(struct pl_layout *l, struct rng *r)
         int few = row->max - row->min + 1;
 
         pl_layout_set(l, row, row->part != PL_OPTION ? pl_layout_get(l, row) : row->standard);
-        if (row->part == PL_OPTION && rng_below(r, 4) == 0)
+        if (key == PL_KEY_OFFLOAD_OPT && rng_below(r, 4) == 0)
+            l->offload_optimizer = 25 * (1 + (int)rng_below(r, 4)); /* all of it is a case */
+        else if (row->part == PL_OPTION && rng_below(r, 4) == 0)
             pl_layout_set(l, row,
                           few < 16 ? row->min + 1 + (int)rng_below(r, (uint64_t)few - 1)
                                    : divisor(r, replicas));
@@ -196,7 +198,8 @@ static void note(struct seen *s, const struct pl_layout *l, const struct pl_mode
     }
 }
 
-/* Importers read the stages that the exporters write, in whatever form that was. */
+/* Importers read the stages that the exporters write, in whatever form that was, and what is in
+ * host memory. */
 static void comes_back(const struct world *x, const struct pl_layout *l, const char *target,
                        const char *text)
 {
@@ -204,7 +207,8 @@ static void comes_back(const struct world *x, const struct pl_layout *l, const c
     char words[160];
     struct err e = {0};
 
-    if (!str_eq(target, "megatron") && !str_eq(target, "torchtitan"))
+    if (!str_eq(target, "megatron") && !str_eq(target, "torchtitan") &&
+        !str_eq(target, "deepspeed"))
         return;
     if (tn_import(&back, target, text, l->world, &x->m, &e) < 0)
         fail_msg("%s of %s, %s: %s", target, x->m.name, pl_layout_text(words, l), e.text);
@@ -212,6 +216,13 @@ static void comes_back(const struct world *x, const struct pl_layout *l, const c
         fail_msg("%s of %s, %s: pp %d vp %d stages %s come back", target, x->m.name,
                  pl_layout_text(words, l), back.layout.pp, back.layout.vp,
                  pl_stages_text(back.layout.stages));
+    if (back.layout.offload_optimizer != l->offload_optimizer ||
+        back.layout.offload_params != l->offload_params ||
+        back.layout.offload_activations != l->offload_activations ||
+        (l->dp * l->cp > 1 && back.layout.zero != l->zero))
+        fail_msg("%s of %s, %s: zero %d offload %d %d %d come back", target, x->m.name,
+                 pl_layout_text(words, l), back.layout.zero, back.layout.offload_optimizer,
+                 back.layout.offload_params, back.layout.offload_activations);
 }
 
 static void export_all(const struct world *x, const struct pl_layout *l, const char *const *target)

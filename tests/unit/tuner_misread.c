@@ -346,6 +346,34 @@ static void the_configuration_of_a_run_of_megatron_bridge_is_read(void **state)
     }
 }
 
+/* Of every configuration it has the numbers of what is off, too. */
+static void what_a_run_of_megatron_bridge_offloads_is_read(void **state)
+{
+    static const struct {
+        const char *on;
+        int optimizer, activations;
+    } row[] = {{"true", 25, 20}, {"false", 0, 0}};
+    struct pl_model m = preset("llama-70b");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_FREE char *text = mem_printf(
+            "ddp:\n  use_distributed_optimizer: true\nmodel:\n  cpu_offloading: %s\n"
+            "  cpu_offloading_num_layers: 20\n  fine_grained_activation_offloading: false\n"
+            "  tensor_model_parallel_size: 1\noptimizer:\n  optimizer_cpu_offload: %s\n"
+            "  optimizer_offload_fraction: 0.25\n  overlap_cpu_optimizer_d2h_h2d: true\n",
+            row[i].on, row[i].on);
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "megatron", text, 64, &m, &e) < 0)
+            fail_msg("%s in:\n%s", e.text, text);
+        assert_int_equal(out.layout.offload_optimizer, row[i].optimizer);
+        assert_int_equal(out.layout.offload_activations, row[i].activations);
+        assert_int_equal(out.ignored.count, 1); /* others */
+    }
+}
+
 #define PRIMUS(framework, rest)                                                                    \
     "work_group: amd\nmodules:\n  pre_trainer:\n    framework: " framework "\n"                    \
     "    model: llama3.1_70B.yaml\n    overrides:\n      sink_level: null\n" rest
@@ -633,6 +661,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(arguments_in_yaml_are_read),
     cmocka_unit_test(values_in_yaml_are_read_in_every_form),
     cmocka_unit_test(the_configuration_of_a_run_of_megatron_bridge_is_read),
+    cmocka_unit_test(what_a_run_of_megatron_bridge_offloads_is_read),
     cmocka_unit_test(files_of_primus_are_read),
     cmocka_unit_test(parts_of_scripts_are_refused),
     cmocka_unit_test(what_only_python_could_tell_is_refused),

@@ -6,17 +6,25 @@
 #include <math.h>
 #include <unistd.h>
 
+static bool is_class(const char *key)
+{
+    return !str_eq(key, "total") && !str_eq(key, "rank") && !str_eq(key, "host");
+}
+
 static void print_bytes(const char *title, const json_t *bytes)
 {
+    double host = json_number_value(json_object_get(bytes, "host"));
     const char *key;
     char b[24];
     json_t *x;
 
     printf("%-8s %s:", title, str_human_bytes(b, cl_number(bytes, "total")));
     json_object_foreach((json_t *)(uintptr_t)bytes, key, x) {
-        if (strcmp(key, "total") && strcmp(key, "rank") && json_number_value(x) > 0)
+        if (is_class(key) && json_number_value(x) > 0)
             printf(" %s %s", key, str_human_bytes(b, json_number_value(x)));
     }
+    if (host > 0)
+        printf("; in host memory %s", str_human_bytes(b, host));
     putchar('\n');
 }
 

@@ -24,6 +24,8 @@ static const char *const carries[] = {
     "precision",
     "overlap_grad_reduce",
     "overlap_param_gather",
+    "offload_optimizer",
+    "offload_params",
     NULL,
 };
 
@@ -51,6 +53,28 @@ static bool says_shard(const struct pl_layout *layout)
 static int replicate_size(const struct pl_layout *layout)
 {
     return !layout->zero ? layout->dp : says_shard(layout) ? pl_shard_copies(layout) : 1;
+}
+
+/* FSDP's switch is for weights, gradients and state, Megatron-LM's for all of the state. */
+static bool offloads(const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    return l->offload_optimizer == 100 && l->offload_params == !needs_megatron(in) && !plain(in);
+}
+
+static void offload_gaps(struct tn_findings *findings, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    const char *what = needs_megatron(in) ? "megatron_lm_optimizer_cpu_offload is 100 without "
+                                            "offload_params"
+                                          : "fsdp_offload_params is offload_optimizer 100 with "
+                                            "offload_params 1";
+
+    if (l->offload_optimizer && !offloads(in))
+        tn_finding_add(findings, "offload_optimizer", "%s", what);
+    if (l->offload_params && !offloads(in))
+        tn_finding_add(findings, "offload_params", "%s", what);
 }
 
 static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
@@ -89,6 +113,7 @@ static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
     tn_gap_precision(findings, in);
     tn_gap_flag(findings, in, "overlap_p2p", l->overlap_p2p, "Accelerate");
     tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a, "Accelerate");
+    offload_gaps(findings, in);
     tn_gap_threads(findings, in);
 }
 
@@ -118,6 +143,8 @@ static void write_megatron(struct str *out, const struct tn_export_in *in)
                  "  megatron_lm_expert_model_parallel_size: %d\n  "
                  "megatron_lm_expert_tensor_parallel_size: %d\n",
                  l->ep, l->etp);
+    if (offloads(in))
+        str_add(out, "  megatron_lm_optimizer_cpu_offload: true\n");
     if (l->recompute == PL_RECOMPUTE_FULL)
         str_addf(out,
                  "  megatron_lm_recompute_granularity: full\n  megatron_lm_recompute_method: %s\n"
@@ -137,7 +164,7 @@ static void write_fsdp(struct str *out, const struct tn_export_in *in)
         out,
         "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_activation_checkpointing: %s\n",
         l->recompute == PL_RECOMPUTE_FULL ? "true" : "false");
-    str_add(out, "  fsdp_offload_params: false\n");
+    str_addf(out, "  fsdp_offload_params: %s\n", offloads(in) ? "true" : "false");
     str_addf(out, "parallelism_config:\n  parallelism_config_dp_replicate_size: %d\n",
              replicate_size(l));
     str_addf(out, "  parallelism_config_dp_shard_size: %d\n  parallelism_config_tp_size: %d\n",

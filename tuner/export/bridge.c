@@ -8,7 +8,7 @@
  * pipeline layout, prediction of several tokens, overlap of tensor parallelism, CUDA graphs,
  * offloading), and a field that the configuration does not have is an error.
  */
-#include "tuner/export/dispatch.h"
+#include "tuner/export/offload.h"
 
 static void put(struct str *out, const char *owner)
 {
@@ -128,6 +128,18 @@ static void write_graphs(struct str *out, const struct tn_export_in *in)
     str_add(out, "],\n");
 }
 
+static void write_offloading(struct str *out, const struct tn_export_in *in)
+{
+    int layers = tn_megatron_offloaded_layers(in);
+
+    flag(out, "cpu_offloading", layers > 0);
+    if (!layers)
+        return;
+    number(out, "cpu_offloading_num_layers", layers);
+    flag(out, "cpu_offloading_activations", true);
+    flag(out, "cpu_offloading_weights", false);
+}
+
 static void write_model(struct str *out, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -165,17 +177,37 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     if (in->model->moe.force_balance)
         flag(out, "moe_router_force_load_balancing", true);
     write_graphs(out, in);
-    flag(out, "cpu_offloading", false);
+    write_offloading(out, in);
     flag(out, "fine_grained_activation_offloading", false);
     put_end(out);
 }
 
-static void write_sharding(struct str *out, const struct pl_layout *layout)
+/* The hybrid optimizer takes the path of the precision-aware one, of the distributed optimizer. */
+static void write_optimizer(struct str *out, const struct tn_export_in *in, bool sharded)
 {
-    bool fsdp = tn_megatron_fsdp(layout);
+    bool offloads = tn_megatron_offloads_optimizer(in);
+
+    str_addf(out,
+             "    put(config.optimizer, use_distributed_optimizer=%s, overlap_param_gather=%s,\n"
+             "        overlap_param_gather_with_optimizer_step=False, optimizer_cpu_offload=%s)\n",
+             sharded ? "True" : "False", tn_megatron_gathers(in->layout) ? "True" : "False",
+             offloads ? "True" : "False");
+    if (offloads)
+        str_addf(
+            out,
+            "    put(config.optimizer, optimizer_offload_fraction=%.2f,\n"
+            "        overlap_cpu_optimizer_d2h_h2d=True, use_precision_aware_optimizer=True)\n",
+            in->layout->offload_optimizer / 100.0);
+}
+
+static void write_sharding(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *layout = in->layout;
+    bool fsdp = tn_megatron_fsdp(layout),
+         sharded = layout->zero > 0 || tn_megatron_offloads_optimizer(in);
 
     put(out, "ddp");
-    flag(out, "use_distributed_optimizer", layout->zero > 0);
+    flag(out, "use_distributed_optimizer", sharded);
     flag(out, "use_megatron_fsdp", fsdp);
     text(out, "data_parallel_sharding_strategy",
          !fsdp               ? "no_shard"
@@ -188,11 +220,7 @@ static void write_sharding(struct str *out, const struct pl_layout *layout)
     if (fsdp)
         flag(out, "average_in_collective", false);
     put_end(out);
-    str_addf(out,
-             "    put(config.optimizer, use_distributed_optimizer=%s, overlap_param_gather=%s,\n"
-             "        overlap_param_gather_with_optimizer_step=False, "
-             "optimizer_cpu_offload=False)\n",
-             layout->zero ? "True" : "False", tn_megatron_gathers(layout) ? "True" : "False");
+    write_optimizer(out, in, sharded);
     str_addf(out, "    put(config.dist, use_megatron_fsdp=%s, use_torch_fsdp2=False)\n",
              fsdp ? "True" : "False");
     str_addf(out, "    put(config.checkpoint, ckpt_format=\"%s\")\n",
@@ -286,7 +314,7 @@ static void write_function(struct str *out, const struct tn_export_in *in)
     str_addf(out, "    put(config.dataset, seq_length=%d)\n", in->workload->seq);
     str_addf(out, "    put(config.train, micro_batch_size=%d, global_batch_size=%d)\n",
              l->micro_batch, in->workload->global_batch);
-    write_sharding(out, l);
+    write_sharding(out, in);
     write_precision(out, l);
     write_graphs_needs(out, tn_megatron_graphed(in));
     write_environment(out, in);

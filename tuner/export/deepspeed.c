@@ -21,6 +21,8 @@ static const char *const carries[] = {
     "precision",
     "overlap_grad_reduce",
     "overlap_param_gather",
+    "offload_optimizer",
+    "offload_params",
     NULL,
 };
 
@@ -82,11 +84,40 @@ static void rules(struct tn_findings *findings, const struct tn_export_in *in)
     tn_rule_trainer(findings, in, "deepspeed", only);
 }
 
+/* Alone a rank offloads as the lowest stage with its settings does. */
+static int stage_of(const struct pl_layout *layout)
+{
+    bool part = layout->offload_optimizer && layout->offload_optimizer < 100;
+
+    if (layout->zero)
+        return layout->zero;
+    return layout->offload_params || part ? 3 : layout->offload_optimizer ? 2 : 0;
+}
+
+/* What is a gap would not start. */
+static void offload(json_t *zero, const struct pl_layout *layout)
+{
+    bool starts = (!layout->shard || !layout->zero) && (layout->tp == 1 || layout->ep == 1);
+    json_t *state;
+
+    if (starts && layout->offload_params && stage_of(layout) == 3)
+        json_object_set_new(zero, "offload_param",
+                            json_pack("{s:s, s:b}", "device", "cpu", "pin_memory", 1));
+    if (!starts || !layout->offload_optimizer ||
+        (layout->offload_optimizer < 100 && stage_of(layout) < 3))
+        return;
+    state = json_pack("{s:s, s:b}", "device", "cpu", "pin_memory", 1);
+    if (layout->offload_optimizer < 100)
+        json_object_set_new(state, "ratio", json_real(layout->offload_optimizer / 100.0));
+    json_object_set_new(zero, "offload_optimizer", state);
+}
+
 static json_t *zero_json(const struct pl_layout *layout)
 {
-    json_t *z = json_pack("{s:i}", "stage", layout->zero);
+    json_t *z = json_pack("{s:i}", "stage", stage_of(layout));
 
-    if (layout->zero) {
+    offload(z, layout);
+    if (stage_of(layout)) {
         json_object_set_new(z, "overlap_comm", json_boolean(layout->overlap_grad_reduce));
         json_object_set_new(z, "contiguous_gradients", json_true());
         json_object_set_new(z, "reduce_scatter", json_true());

@@ -1,5 +1,5 @@
 /* DeepSpeed's JSON as a layout (deepspeed/runtime/config.py). The pipeline is not in the file. */
-#include "tuner/export/internal.h"
+#include "tuner/export/offload.h"
 
 #include <errno.h>
 
@@ -203,6 +203,51 @@ static int mics(struct pl_layout *layout, const json_t *zero, struct tn_imported
     return 0;
 }
 
+/* Is what SECTION of ZERO describes offloaded? The deprecated SWITCH says so, too. */
+static int offloads(bool *ret, json_t **ret_section, struct tn_imported *out, const json_t *zero,
+                    const char *const names[2], struct err *error)
+{
+    static const char *const devices[] = {"none", "cpu", "nvme", NULL};
+    AUTO_FREE char *setting = mem_printf("zero_optimization.%s", names[0]);
+    int device = 0, r;
+
+    if ((r = jx_get_bool(ret, zero, names[1], error)) < 0 ||
+        (r = jx_get_object(ret_section, zero, names[0], error)) < 0 ||
+        (r = *ret_section ? jx_get_enum(&device, *ret_section, "device", devices, error) : 0) < 0)
+        return r;
+    *ret |= device > 0;
+    if (device == 2)
+        tn_finding_add(&out->ignored, setting, "device nvme taken as cpu: host memory");
+    return 0;
+}
+
+static int offload(struct tn_imported *out, const json_t *zero, struct err *error)
+{
+    static const char *const state[] = {"offload_optimizer", "cpu_offload"},
+                             *const weights[] = {"offload_param", "cpu_offload_param"};
+    struct pl_layout *l = &out->layout;
+    json_t *section = NULL, *params = NULL;
+    bool optimizer = false, held = false;
+    double ratio = 1;
+    int r;
+
+    if ((r = offloads(&optimizer, &section, out, zero, state, error)) < 0 ||
+        (r = offloads(&held, &params, out, zero, weights, error)) < 0 ||
+        (r = section ? jx_get_f64(&ratio, section, "ratio", 0, 1, error) : 0) < 0)
+        return r;
+    if (optimizer && l->zero)
+        l->offload_optimizer =
+            tn_offload_percent(out, "zero_optimization.offload_optimizer.ratio", ratio);
+    else if (optimizer)
+        tn_finding_add(&out->ignored, "zero_optimization.offload_optimizer",
+                       "counts with stage 1 and above only");
+    l->offload_params = held && l->zero == 3;
+    if (held && l->zero < 3)
+        tn_finding_add(&out->ignored, "zero_optimization.offload_param",
+                       "counts with stage 3 only");
+    return 0;
+}
+
 static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *import,
                              struct err *error)
 {
@@ -214,6 +259,8 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *im
                                             0, 3, error)) < 0)
         return r;
     if (import->zero && (r = mics(l, import->zero, out, error)) < 0)
+        return r;
+    if (import->zero && (r = offload(out, import->zero, error)) < 0)
         return r;
     overlap = l->zero == 3; /* the default of overlap_comm */
     if ((r = switch_or_auto(&overlap, out, import->zero, "zero_optimization.overlap_comm", error)) <
@@ -265,6 +312,18 @@ static int is_configuration(const json_t *json, const char *const *known, struct
     return err_set(error, -EINVAL, "none of DeepSpeed's settings of a layout is in this file");
 }
 
+/* What is read of zero_optimization. */
+static const char *const zero_keys[] = {"stage",
+                                        "overlap_comm",
+                                        "contiguous_gradients",
+                                        "reduce_scatter",
+                                        "mics_shard_size",
+                                        "offload_optimizer",
+                                        "offload_param",
+                                        "cpu_offload",
+                                        "cpu_offload_param",
+                                        NULL};
+
 int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *model,
                         struct err *error)
 {
@@ -283,8 +342,6 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
                                         "amp",
                                         "_partune",
                                         NULL};
-    static const char *const zero[] = {"stage",          "overlap_comm",    "contiguous_gradients",
-                                       "reduce_scatter", "mics_shard_size", NULL};
     static const char *const tp[] = {"autotp_size", "tp", "preset_model", NULL};
     static const char *const ep[] = {"enabled", "autoep_size", "expert_tensor_parallel_size",
                                      "preset_model", NULL};
@@ -313,7 +370,7 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
         tn_finding_add(&out->ignored, "fp16", "taken as bf16, which needs the same bytes");
     tn_import_split_experts(l, model);
     if ((r = list_ignored(out, "", v, known, error)) < 0 ||
-        (r = list_ignored(out, "zero_optimization.", s.zero, zero, error)) < 0 ||
+        (r = list_ignored(out, "zero_optimization.", s.zero, zero_keys, error)) < 0 ||
         (r = list_ignored(out, "tensor_parallel.", s.tp, tp, error)) < 0 ||
         (r = list_ignored(out, "tensor_parallel.tp.", s.old_tp, old_tp, error)) < 0 ||
         (r = list_ignored(out, "expert_parallel.", s.ep, ep, error)) < 0 ||

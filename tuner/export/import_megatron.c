@@ -6,7 +6,7 @@
  * The text is a shell script or a command line (import_shell.c). What only a shell could tell is an
  * error where it would have to be read, and listed everywhere else.
  */
-#include "tuner/export/dispatch.h"
+#include "tuner/export/offload.h"
 
 #include <errno.h>
 #include <math.h>
@@ -44,6 +44,7 @@ struct megatron {
     bool deepspeed, degree_said, reuse;
     struct tn_narrow narrow;
     struct tn_dispatch dispatch;
+    struct tn_offload offload;
     bool deepep, graph; /* --moe-enable-deepep, --enable-cuda-graph and --external-cuda-graph */
 };
 
@@ -120,24 +121,9 @@ static void compare_model(struct megatron *import, const char *flag, const char 
                        value ? value : "", import->m->name, have);
 }
 
-/* Is this a flag without a value? If SET, what it says is noted. */
-static bool megatron_flag(struct megatron *import, const char *flag, bool set)
+/* The field that notes FLAG, one without a value, or NULL. */
+static bool *megatron_note(struct megatron *import, const char *flag)
 {
-    const struct {
-        const char *flag;
-        int *field;
-        int value;
-    } settings[] = {
-        {"--sequence-parallel", &import->l->sp, 1},
-        {"--use-distributed-optimizer", &import->l->zero, 1},
-        {"--overlap-grad-reduce", &import->l->overlap_grad_reduce, 1},
-        {"--overlap-param-gather", &import->l->overlap_param_gather, 1},
-        {"--overlap-moe-expert-parallel-comm", &import->l->overlap_moe_a2a, 1},
-        {"--tp-comm-overlap", &import->l->tp_overlap, 1},
-        {"--fp8-param-gather", &import->l->fp8_param_gather, 1},
-        {"--fp4-param-gather", &import->l->fp8_param_gather, 1},
-        {"--recompute-activations", &import->l->recompute, PL_RECOMPUTE_SELECTIVE},
-    };
     const struct {
         const char *flag;
         bool *field;
@@ -158,6 +144,32 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         {"--account-for-loss-in-pipeline-split", &import->stages.loss},
     };
 
+    for (size_t i = 0; i < ARRAY_LEN(notes); i++)
+        if (str_eq(notes[i].flag, flag))
+            return notes[i].field;
+    return tn_megatron_offload_flag(&import->offload, flag);
+}
+
+/* Is this a flag without a value? If SET, what it says is noted. */
+static bool megatron_flag(struct megatron *import, const char *flag, bool set)
+{
+    const struct {
+        const char *flag;
+        int *field;
+        int value;
+    } settings[] = {
+        {"--sequence-parallel", &import->l->sp, 1},
+        {"--use-distributed-optimizer", &import->l->zero, 1},
+        {"--overlap-grad-reduce", &import->l->overlap_grad_reduce, 1},
+        {"--overlap-param-gather", &import->l->overlap_param_gather, 1},
+        {"--overlap-moe-expert-parallel-comm", &import->l->overlap_moe_a2a, 1},
+        {"--tp-comm-overlap", &import->l->tp_overlap, 1},
+        {"--fp8-param-gather", &import->l->fp8_param_gather, 1},
+        {"--fp4-param-gather", &import->l->fp8_param_gather, 1},
+        {"--recompute-activations", &import->l->recompute, PL_RECOMPUTE_SELECTIVE},
+    };
+    bool *note = megatron_note(import, flag);
+
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
         if (strcmp(settings[i].flag, flag))
             continue;
@@ -165,10 +177,8 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
             *settings[i].field = settings[i].value;
         return true;
     }
-    for (size_t i = 0; i < ARRAY_LEN(notes); i++) {
-        if (strcmp(notes[i].flag, flag))
-            continue;
-        *notes[i].field |= set;
+    if (note) {
+        *note |= set;
         return true;
     }
     if (strcmp(flag, "--bf16") && strcmp(flag, "--fp16"))
@@ -237,6 +247,22 @@ static int recompute_modules(struct megatron *import, const char *value)
     return 0;
 }
 
+/* Words that have files of their own, and those of the balance. */
+static int other_word(bool *ret_known, struct megatron *import, const char *flag, const char *value,
+                      struct err *error)
+{
+    int r = tn_megatron_dispatch(ret_known, &import->dispatch, flag, value, error);
+
+    if (r == 0 && !*ret_known)
+        r = tn_megatron_narrow(ret_known, &import->narrow, flag, value, error);
+    if (r == 0 && !*ret_known)
+        r = tn_megatron_offload_word(ret_known, &import->offload, flag, value, error);
+    if (r < 0 || *ret_known)
+        return r;
+    *ret_known = true;
+    return balancing(ret_known, import, flag, value, error);
+}
+
 static int megatron_word(bool *ret_known, struct megatron *import, const char *flag,
                          const char *value, struct err *error)
 {
@@ -286,16 +312,7 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
     }
     if (!strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor"))
         return 0; /* it follows from the sharding */
-    if (tn_megatron_dispatch(ret_known, &import->dispatch, flag, value, error) < 0)
-        return -EINVAL;
-    if (*ret_known)
-        return 0;
-    if (tn_megatron_narrow(ret_known, &import->narrow, flag, value, error) < 0)
-        return -EINVAL;
-    if (*ret_known)
-        return 0;
-    *ret_known = true;
-    return balancing(ret_known, import, flag, value, error);
+    return other_word(ret_known, import, flag, value, error);
 }
 
 static int virtual_stages(struct megatron *import, const struct pl_model *model, struct err *error)
@@ -423,6 +440,7 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     if (import->graph)
         import->dispatch.graphs = PL_GRAPHS_MODULES;
     tn_megatron_dispatched(import->out, &import->dispatch, model);
+    tn_megatron_offloaded(import->out, &import->offload);
     sharding(import);
     recompute_form(import);
     compare_balancing(import);
@@ -458,6 +476,8 @@ static enum takes takes(struct megatron *import, const char *flag)
                                         "--fp4-format",
                                         "--fp4-recipe",
                                         "--zero-stage",
+                                        "--optimizer-offload-fraction",
+                                        "--cpu-offloading-num-layers",
                                         NULL};
 
     if (megatron_flag(import, flag, false))

@@ -21,13 +21,15 @@ static const struct {
               "moe_flex_dispatcher_backend overlap_moe_expert_parallel_comm tp_comm_overlap "
               "cuda_graph_impl seq_length num_layers hidden_size ffn_hidden_size "
               "num_attention_heads num_query_groups moe_router_topk moe_ffn_hidden_size "
-              "moe_shared_expert_intermediate_size mtp_num_layers q_lora_rank kv_lora_rank"},
+              "moe_shared_expert_intermediate_size mtp_num_layers q_lora_rank kv_lora_rank "
+              "fine_grained_activation_offloading"},
     {"train", "micro_batch_size global_batch_size"},
     {"ddp",
      "use_distributed_optimizer overlap_grad_reduce overlap_param_gather "
      "num_distributed_optimizer_instances use_megatron_fsdp data_parallel_sharding_strategy"},
     {"dist", "use_megatron_fsdp use_torch_fsdp2"},
     {"comm_overlap", "tp_comm_overlap overlap_moe_expert_parallel_comm"},
+    {"optimizer", "optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d"},
     {"mixed_precision", "bf16 fp8_recipe fp8_param_gather"},
 };
 
@@ -43,6 +45,15 @@ static const struct {
     {"mixed_precision", "fp4", "--fp4-format"},
 };
 
+/* Numbers of Megatron-Bridge that count while a switch is on only. */
+static const struct {
+    const char *section, *on, *name, *flag;
+} switched[] = {
+    {"model", "cpu_offloading", "cpu_offloading_num_layers", "--cpu-offloading-num-layers"},
+    {"optimizer", "optimizer_cpu_offload", "optimizer_offload_fraction",
+     "--optimizer-offload-fraction"},
+};
+
 /* Names of mixed_precision, where it is one. */
 static const struct {
     const char *part, *arguments;
@@ -56,7 +67,9 @@ static const struct {
 
 struct sections {
     struct str out;
-    char virtual[16]; /* stages a rank; "": not said */
+    char virtual[16];                     /* stages a rank; "": not said */
+    char number[ARRAY_LEN(switched)][16]; /* of those; "": not said */
+    bool on[ARRAY_LEN(switched)];
     bool layout;
     bool primus, precision_said, sharding_said;
     int others; /* settings that are not taken */
@@ -160,6 +173,23 @@ static bool is_taken(const char *path, size_t section, const char *name, const c
     return taken;
 }
 
+/* Is NAME in SECTION one of those? Notes its VALUE; a switch may be a setting itself. */
+static bool note_switched(struct sections *sections, const char *path, size_t section,
+                          const char *name, const char *value)
+{
+    for (size_t i = 0; i < ARRAY_LEN(switched); i++) {
+        if (!within(path, section, switched[i].section, NULL))
+            continue;
+        if (str_eq(name, switched[i].on))
+            sections->on[i] = str_eq(value, "true");
+        if (str_eq(name, switched[i].name)) {
+            snprintf(sections->number[i], sizeof(sections->number[i]), "%s", value);
+            return true;
+        }
+    }
+    return false;
+}
+
 static int take(void *arg, const char *path, const char *value, int line, struct err *error)
 {
     struct sections *sections = arg;
@@ -180,6 +210,8 @@ static int take(void *arg, const char *path, const char *value, int line, struct
     sections->primus |= overrides != NULL;
     sections->precision_said |= str_eq(name, "bf16") || str_eq(name, "fp16");
     sections->sharding_said |= str_eq(name, "use_distributed_optimizer");
+    if (!overrides && note_switched(sections, path, section, name, value))
+        return 0;
     for (size_t i = 0; i < ARRAY_LEN(renamed); i++)
         if (within(path, section, renamed[i].section, overrides) && str_eq(renamed[i].name, name)) {
             add(sections, renamed[i].flag, value);
@@ -213,6 +245,9 @@ int tn_section_arguments(char **ret, struct tn_findings *ignored, const char *te
                     "the run_config.yaml of a run");
     if (r == 0 && *sections.virtual && !sections.layout)
         str_addf(&sections.out, "--num-virtual-stages-per-pipeline-rank %s\n", sections.virtual);
+    for (size_t i = 0; i < ARRAY_LEN(switched); i++)
+        if (r == 0 && sections.on[i] && *sections.number[i])
+            add(&sections, switched[i].flag, sections.number[i]);
     if (sections.primus && !sections.precision_said) /* primus/configs/modules/megatron */
         str_add(&sections.out, "--bf16\n");
     if (sections.primus && !sections.sharding_said)

@@ -18,7 +18,7 @@ struct titan {
                                         the pipeline's micro-batches are counted, one a stage */
     int64_t micro_tokens, step_tokens; /* of a micro-batch, of a step; 0: counted in sequences */
     int pp_microbatches;               /* of a step, with micro_tokens */
-    bool sp_off, checkpointing_said, any_said;
+    bool sp_off, offload, checkpointing_said, any_said;
     int first_less, last_less; /* layers that the first and the last stage have less */
     int every_layers;          /* of which selective checkpointing takes one; 0: operators */
     char reshard[16], schedule[32];
@@ -75,6 +75,17 @@ static int one_of(int *ret, const char *path, const char *value, const char *con
         str_addf(&list, "%s\"%s\"", i ? ", " : "", words[i]);
     }
     return err_set(error, -EINVAL, "%s is one of %s, not \"%.40s\"", path, str_text(&list), value);
+}
+
+/* In TOML's letters or Python's. */
+static int boolean(bool *ret, const char *path, const char *value, struct err *error)
+{
+    static const char *const words[] = {"false", "true", "False", "True", NULL};
+    int which, r = one_of(&which, path, value, words, error);
+
+    if (r == 0)
+        *ret = which % 2;
+    return r;
 }
 
 static int precision(struct titan *import, const char *path, const char *value, struct err *error)
@@ -167,13 +178,15 @@ static int titan_word(bool *ret_known, struct titan *import, const char *path, c
 
         import->out->layout.cuda_graphs = which ? PL_GRAPHS_NONE : PL_GRAPHS_ITERATION;
         return r;
+    } else if (!strcmp(path, "training.enable_cpu_offload")) {
+        return boolean(&import->offload, path, value, error);
     } else if (!strcmp(path, "parallelism.enable_async_tensor_parallel") ||
                !strcmp(path, "compile.enable_async_tensor_parallel") ||
                !strcmp(path, "experimental.enable_async_tensor_parallel")) {
-        static const char *const words[] = {"false", "true", "False", "True", NULL};
-        int r = one_of(&which, path, value, words, error);
+        bool on = false;
+        int r = boolean(&on, path, value, error);
 
-        import->out->layout.tp_overlap = which % 2;
+        import->out->layout.tp_overlap = on;
         return r;
     } else if (!strcmp(path, "parallelism.enable_sequence_parallel")) {
         static const char *const words[] = {"True", "False", NULL};
@@ -363,6 +376,8 @@ static int titan_finish(struct titan *import, const struct pl_model *model, stru
     l->overlap_grad_reduce = (int64_t)dp * l->cp > 1;
     l->overlap_param_gather = l->zero >= 2;
     l->sp = l->tp > 1 && !import->sp_off;
+    l->offload_params = import->offload;
+    l->offload_optimizer = import->offload ? 100 : 0;
     r = titan_batch(import, dp, error);
     return r == 0 && l->pp > 1 ? titan_pipeline(import, model, error) : r;
 }

@@ -57,6 +57,8 @@ static const char *meant(const char *flag, bool sure)
                                         "--pipeline-model-parallel-layout",
                                         "--data-parallel-sharding-strategy",
                                         "--recompute-method",
+                                        "--optimizer-cpu-offload",
+                                        "--cpu-offloading-num-layers",
                                         NULL};
     AUTO_FREE char *dashed = mem_strdup(flag);
 

@@ -6,7 +6,7 @@
  * whole pipeline layout where stages are uneven), there is no schedule flag, and expert tensor
  * parallelism defaults to tp, so it is always written.
  */
-#include "tuner/export/dispatch.h"
+#include "tuner/export/offload.h"
 
 #define MEGATRON_VERSION "Megatron-LM of August 2026 (d98e8a64)"
 
@@ -46,6 +46,8 @@ const char *const tn_megatron_carries[] = {
     "moe_dispatch",
     "cuda_graphs",
     "tp_overlap",
+    "offload_optimizer",
+    "offload_activations",
     NULL,
 };
 
@@ -264,7 +266,7 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
     number(out, "--micro-batch-size", l->micro_batch);
     number(out, "--global-batch-size", in->workload->global_batch);
     number(out, "--seq-length", in->workload->seq);
-    if (l->zero && !tn_megatron_fsdp(l))
+    if ((l->zero && !tn_megatron_fsdp(l)) || tn_megatron_offloads_optimizer(in))
         flag(out, "--use-distributed-optimizer");
     if (tn_megatron_fsdp(l)) /* its optimizer is the distributed one, which is not implied */
         str_addf(out,
@@ -289,6 +291,7 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
         flag(out, "--bf16");
     write_narrow(out, l);
     write_graphs(out, in);
+    tn_megatron_offload(out, in);
 }
 
 /* Its seq_aux_loss is ours of a sequence, its aux_loss is the one named after it and the nearest to

@@ -20,6 +20,7 @@ static const char *const carries_smp[] = {"world",
                                           "shard",
                                           "overlap_grad_reduce",
                                           "overlap_param_gather",
+                                          "offload_activations",
                                           NULL};
 static const char *const carries_hyperpod[] = {
     "world",
@@ -36,6 +37,7 @@ static const char *const carries_hyperpod[] = {
     "precision",
     "overlap_grad_reduce",
     "overlap_param_gather",
+    "offload_activations",
     NULL,
 };
 
@@ -44,6 +46,13 @@ static int shard_degree(const struct pl_layout *layout)
     int dense = layout->dp * layout->cp / pl_shard_copies(layout);
 
     return layout->zero ? dense / (layout->ep > 1 ? layout->ep : 1) : 1;
+}
+
+/* What every checkpointed layer keeps. */
+static bool offloads(const struct tn_export_in *in)
+{
+    return in->layout->offload_activations == in->model->layers &&
+           in->layout->recompute == PL_RECOMPUTE_FULL;
 }
 
 static void common_gaps(struct tn_findings *findings, const struct tn_export_in *in)
@@ -71,6 +80,9 @@ static void common_gaps(struct tn_findings *findings, const struct tn_export_in 
     tn_gap_scope(findings, in);
     tn_gap_flag(findings, in, "overlap_p2p", l->overlap_p2p, "SMP");
     tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a, "SMP");
+    if (l->offload_activations && !offloads(in))
+        tn_finding_add(findings, "offload_activations",
+                       "activations of all layers, with recompute full, or of none");
     tn_gap_threads(findings, in);
 }
 
@@ -124,9 +136,10 @@ static void write_smp(struct str *out, const struct tn_export_in *in,
                       const struct tn_findings *lost)
 {
     const struct pl_layout *l = in->layout;
-    json_t *v = json_pack("{s:i, s:i, s:i, s:i, s:b}", "tensor_parallel_degree", l->tp,
-                          "expert_parallel_degree", l->ep, "context_parallel_degree", l->cp,
-                          "hybrid_shard_degree", shard_degree(l), "sm_activation_offloading", 0);
+    json_t *v =
+        json_pack("{s:i, s:i, s:i, s:i, s:b}", "tensor_parallel_degree", l->tp,
+                  "expert_parallel_degree", l->ep, "context_parallel_degree", l->cp,
+                  "hybrid_shard_degree", shard_degree(l), "sm_activation_offloading", offloads(in));
     char *text;
 
     json_object_set_new(v, "_partune", tn_export_provenance(in, lost));
@@ -193,8 +206,8 @@ static void write_hyperpod(struct str *out, const struct tn_export_in *in,
              l->ep);
     str_addf(out, "  context_parallel_degree: %d\n  shard_degree: %d\n", l->cp, shard_degree(l));
     str_addf(out, "  sharding_strategy: %s\n", strategy(l));
-    str_addf(out, "  activation_checkpointing: %s\n  offload_activations: false\n",
-             l->recompute == PL_RECOMPUTE_NONE ? "false" : "true");
+    str_addf(out, "  activation_checkpointing: %s\n  offload_activations: %s\n",
+             l->recompute == PL_RECOMPUTE_NONE ? "false" : "true", offloads(in) ? "true" : "false");
     str_addf(out, "  fp8: %s\n", l->precision == PL_FP8 ? "true" : "false"); /* some have it on */
     if (pl_model_is_moe(in->model))
         str_add(out, "  moe: true\n  moe_load_balancing: aux_loss\n");

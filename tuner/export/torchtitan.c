@@ -37,8 +37,33 @@ static const char *const carries[] = {
     "overlap_param_gather",
     "tp_overlap",
     "cuda_graphs",
+    "offload_optimizer",
+    "offload_params",
     NULL,
 };
+
+/* FSDP2's one switch for weights, gradients and state. */
+static bool offloads(const struct pl_layout *layout)
+{
+    return layout->offload_params && layout->offload_optimizer == 100;
+}
+
+/* Up to v0.2.2 a rank alone is not wrapped. */
+static bool toml_offloads(const struct pl_layout *layout)
+{
+    return offloads(layout) && layout->zero;
+}
+
+static void offload_gaps(struct tn_findings *findings, const struct pl_layout *layout)
+{
+    static const char one[] =
+        "enable_cpu_offload is offload_optimizer 100 with offload_params 1, of a sharded model";
+
+    if (layout->offload_optimizer && !toml_offloads(layout))
+        tn_finding_add(findings, "offload_optimizer", one);
+    if (layout->offload_params && !toml_offloads(layout))
+        tn_finding_add(findings, "offload_params", one);
+}
 
 static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
@@ -63,6 +88,7 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
     tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a,
                 "torchtitan outside DualPipeV");
     tn_gap_threads(findings, in);
+    offload_gaps(findings, l);
     tn_gap_flag(findings, in, "cuda_graphs", l->cuda_graphs, "torchtitan up to v0.2.2");
     if (in->model->mtp)
         tn_finding_add(findings, "model.mtp", "torchtitan up to v0.2.2 predicts one token");
@@ -232,8 +258,9 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
     str_add(out, " flavor: the model's own sizes are the flavor's.\n\n");
     str_addf(out, "[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
              local, in->workload->global_batch, in->workload->seq);
-    str_addf(out, "mixed_precision_param = \"%s\"\n\n",
-             l->precision == PL_FP32 ? "float32" : "bfloat16");
+    str_addf(out, "mixed_precision_param = \"%s\"\n%s\n",
+             l->precision == PL_FP32 ? "float32" : "bfloat16",
+             toml_offloads(l) ? "enable_cpu_offload = true\n" : "");
     str_addf(
         out,
         "[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\n",
@@ -304,7 +331,7 @@ static void set_training(struct str *out, const struct tn_export_in *in)
         (long long)in->workload->global_batch * in->workload->seq, in->workload->seq);
     str_addf(out, "    training.dtype = \"float32\"\n    training.mixed_precision_param = \"%s\"\n",
              l->precision == PL_FP32 ? "float32" : "bfloat16");
-    str_add(out, "    training.enable_cpu_offload = False\n");
+    str_addf(out, "    training.enable_cpu_offload = %s\n", offloads(l) ? "True" : "False");
     str_addf(out, "    training.disable_cuda_graphs = %s\n", graphed(l) ? "False" : "True");
     if (in->model->moe.experts)
         str_addf(out, "    config.debug.moe_force_load_balance = %s\n",

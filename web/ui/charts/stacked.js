@@ -3,7 +3,8 @@
 import { ordered } from "../lib/words.js";
 import { axes, legend, tip, tooltip } from "./options.js";
 
-const TOTALS = ["total", "rank", "tokens_per_s"]; // members of a cost or a memory plan that are no part of it
+// Members of a cost or a memory plan that are no part of it; what is offloaded is not the device's.
+const TOTALS = ["total", "rank", "host", "tokens_per_s"];
 
 /** Names of the parts that some of BARS has, those of ORDER first. */
 function partsOf(bars, order) {

@@ -127,7 +127,7 @@ function sections(list, edit) {
 
 function memoryByClass(memory) {
     const classes = ordered(memory ?? {}, MEMORY_CLASSES).filter(
-        (name) => !["total", "rank"].includes(name) && memory[name] > 0,
+        (name) => !["total", "rank", "host"].includes(name) && memory[name] > 0,
     );
     return (
         classes.length > 0 &&
@@ -145,6 +145,7 @@ function baselineView({ memory, fits, cost }) {
     return pairs([
         ["Baseline memory", fits === false ? `${total}: does not fit` : total],
         classes && ["of which", classes],
+        memory?.host > 0 && ["In host memory", `${bytes(memory.host)} a rank`],
         cost?.tokens_per_s && ["Baseline throughput", rate(cost.tokens_per_s)],
     ]);
 }
