@@ -30,10 +30,11 @@ static void check(const struct kn_attn *attn, const struct kn_attn_part *part)
     assert(!kn_attn_forgetful(attn) || (part->causal ? part->lead == 0 : part->lead >= part->keys));
     assert(part->q_rows >= attn->seq && part->k_rows >= part->keys &&
            (part->causal ? part->keys == attn->seq : part->keys > 0 || attn->seq == 0));
-    assert(attn->d > 0 && attn->d <= KN_MAX_HEAD_DIM && attn->scale > 0 && attn->kv_heads > 0 &&
-           attn->heads % attn->kv_heads == 0);
+    assert(attn->d > 0 && attn->d <= KN_MAX_HEAD_DIM && attn->dv > 0 &&
+           attn->dv <= KN_MAX_HEAD_DIM);
+    assert(attn->scale > 0 && attn->kv_heads > 0 && attn->heads % attn->kv_heads == 0);
     assert(attn->ldq >= attn->heads * attn->d && attn->ldk >= attn->kv_heads * attn->d &&
-           attn->ldv >= attn->kv_heads * attn->d);
+           attn->ldv >= attn->kv_heads * attn->dv);
 }
 
 /* Unit u is (sample, head, pair of blocks): the first and the last block of a head together cost
@@ -71,7 +72,7 @@ static void forward(struct kn_pool *pool, struct fwd *fwd)
     const struct kn_attn *attn = fwd->a;
 
     check(attn, fwd->part);
-    assert(fwd->ldo >= attn->heads * attn->d);
+    assert(fwd->ldo >= attn->heads * attn->dv);
     fwd->blocks = (attn->seq + Q_BLOCK - 1) / Q_BLOCK;
     kn_parallel(pool, attn->batch * attn->heads * ((fwd->blocks + 1) / 2), 1, 1, fwd_units, fwd);
 }
@@ -97,7 +98,7 @@ struct bwd {
     bool sums_out; /* kn_attn_part_bwd's */
     const struct kn_attn_grad *g;
     float *delta; /* (batch, heads, seq) */
-    float *sums;  /* (batch, kv_heads, 2, seq, d), with bf16 storage */
+    float *sums;  /* (batch, kv_heads, seq, d + dv), with bf16 storage */
 
     /* Of the heads that are shared: the first, how many, blocks of queries in each query head, the
      * next row to be taken, and how far each has come. Rows of all these heads alternate. */
@@ -109,12 +110,12 @@ struct bwd {
 
 size_t kn_attn_bwd_bytes(const struct kn_attn *attn)
 {
-    size_t sums = attn->type == KN_F32 ? 0 : 2 * attn->kv_heads * attn->d;
+    size_t sums = attn->type == KN_F32 ? 0 : attn->kv_heads * (attn->d + attn->dv);
 
     return attn->batch * attn->seq * (attn->heads + sums) * sizeof(float);
 }
 
-/* delta = sum over d of o d_o, the term that the softmax's normalization adds to every score's
+/* delta = sum over dv of o d_o, the term that the softmax's normalization adds to every score's
  * gradient; for queries [q0, q1). */
 static void delta_of_head(const struct bwd *bwd, size_t sample, size_t head, size_t q0, size_t q1)
 {
@@ -124,10 +125,11 @@ static void delta_of_head(const struct bwd *bwd, size_t sample, size_t head, siz
 
     for (size_t t = q0; t < q1; t++) {
         size_t row = sample * bwd->part->q_rows + t;
-        const void *o = kn_ptr(a->type, bwd->g->o, row * bwd->g->ldo + head * a->d);
-        const void *d_o = kn_ptr(a->type, bwd->g->d_o, row * bwd->g->lddo + head * a->d);
+        const void *o = kn_ptr(a->type, bwd->g->o, row * bwd->g->ldo + head * a->dv);
+        const void *d_o = kn_ptr(a->type, bwd->g->d_o, row * bwd->g->lddo + head * a->dv);
 
-        delta[t] = kn_ops()->dot(kn_in(a->type, o, bo, a->d), kn_in(a->type, d_o, bd, a->d), a->d);
+        delta[t] =
+            kn_ops()->dot(kn_in(a->type, o, bo, a->dv), kn_in(a->type, d_o, bd, a->dv), a->dv);
     }
 }
 
@@ -154,7 +156,7 @@ static const float *delta_of(const struct bwd *bwd, const struct kn_attn_job *jo
 
 static float *sums_of(const struct bwd *bwd, size_t unit)
 {
-    return bwd->sums + unit * 2 * bwd->a->seq * bwd->a->d;
+    return bwd->sums + unit * bwd->a->seq * (bwd->a->d + bwd->a->dv);
 }
 
 static void bwd_units(void *arg, const struct kn_share *share)
@@ -230,9 +232,9 @@ static void backward(struct kn_pool *pool, const struct kn_attn *attn,
     struct bwd b;
 
     check(attn, part);
-    assert(grad->ldo >= attn->heads * attn->d && grad->lddo >= attn->heads * attn->d);
+    assert(grad->ldo >= attn->heads * attn->dv && grad->lddo >= attn->heads * attn->dv);
     assert(grad->lddq >= attn->heads * attn->d && grad->lddk >= attn->kv_heads * attn->d &&
-           grad->lddv >= attn->kv_heads * attn->d);
+           grad->lddv >= attn->kv_heads * attn->dv);
     b.a = attn;
     b.part = part;
     b.sums_out = sums;

@@ -11,8 +11,8 @@
 enum { KN_ATTN_TILE = 128, KN_ATTN_LD = KN_ATTN_TILE + 16 };
 
 /* One block of queries [q0, q1) of a head; the query head in the forward pass, the key/value head
- * with all its queries in the backward pass. SUMS: fp32 sums of dk and dv, 2 (seq, d), used only
- * with bf16 storage. */
+ * with all its queries in the backward pass. SUMS: fp32 sums of dk (seq, d), then of dv (seq, dv),
+ * used only with bf16 storage. */
 void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float *lse);
 void kn_attn_tiled_bwd(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                        const float *delta, float *sums);

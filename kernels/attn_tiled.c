@@ -239,27 +239,27 @@ static void write_out(const struct kn_attn_job *job, struct scratch *scratch, si
     const struct kn_attn *a = job->a;
     size_t to = kn_attn_q_row(job) + job->q0;
 
-    kn_ops()->gemm_isa->transpose[KN_F32](scratch->out, a->d, a->d, scratch->ot, LD, queries);
+    kn_ops()->gemm_isa->transpose[KN_F32](scratch->out, a->dv, a->dv, scratch->ot, LD, queries);
     for (size_t q = 0; q < queries; q++) {
-        float *row = scratch->out + q * a->d, max = scratch->max[q] * (float)M_LN2;
+        float *row = scratch->out + q * a->dv, max = scratch->max[q] * (float)M_LN2;
 
         if (!(scratch->sum[q] > 0) && kn_attn_forgetful(job->a)) { /* it sees none of these keys */
             if (job->part->merge)
-                memcpy(row, (const float *)out + (to + q) * ldo + job->head * a->d,
-                       a->d * sizeof(*row));
+                memcpy(row, (const float *)out + (to + q) * ldo + job->head * a->dv,
+                       a->dv * sizeof(*row));
             else
                 lse[q] = -HUGE_VALF;
             continue;
         }
         if (job->part->merge) {
-            merge_row(row, &lse[q], (const float *)out + (to + q) * ldo + job->head * a->d, max,
-                      scratch->sum[q], a->d);
+            merge_row(row, &lse[q], (const float *)out + (to + q) * ldo + job->head * a->dv, max,
+                      scratch->sum[q], a->dv);
             continue;
         }
         lse[q] = max + logf(scratch->sum[q]);
-        kn_ops()->scale(row, row, 1 / scratch->sum[q], a->d);
+        kn_ops()->scale(row, row, 1 / scratch->sum[q], a->dv);
     }
-    put_rows(kn_attn_out_type(job), out, ldo, to, job->head * a->d, queries, a->d, scratch->out);
+    put_rows(kn_attn_out_type(job), out, ldo, to, job->head * a->dv, queries, a->dv, scratch->out);
 }
 
 void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float *lse)
@@ -276,7 +276,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
     if (job->part->merge && kn_attn_behind(job, job->q0) >= seen)
         return;
     isa->transpose[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
-    memset(w->ot, 0, a->d * LD * sizeof(float));
+    memset(w->ot, 0, a->dv * LD * sizeof(float));
     for (size_t i = 0; i < TILE; i++) {
         /* a tile may hold no key of a query */
         w->max[i] = kn_attn_forgetful(a) ? -FLT_MAX : -HUGE_VALF;
@@ -286,9 +286,9 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
         size_t keys = kn_min(TILE, seen - k0);
         ptrdiff_t diag = diag_of(job, k0, job->q0), low = low_of(job, k0, job->q0);
         struct rows k = rows_of(a->type, a->k, a->ldk, row + k0, kvh * a->d, keys, a->d, w->k);
-        struct rows v = rows_of(a->type, a->v, a->ldv, row + k0, kvh * a->d, keys, a->d, w->v);
+        struct rows v = rows_of(a->type, a->v, a->ldv, row + k0, kvh * a->dv, keys, a->dv, w->v);
 
-        struct product p = {.m = a->d,
+        struct product p = {.m = a->dv,
                             .n = queries,
                             .k = keys,
                             .a = v.p,
@@ -306,7 +306,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
 
         scores(isa, w->s, k, w->qt, keys, queries, a->d, diag, low);
         forget(w->s, job, k0, keys, job->q0, queries, -HUGE_VALF);
-        kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->d);
+        kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->dv);
         multiply(isa, &p);
     }
     write_out(job, w, queries, out, ldo, lse + kn_attn_lse(job, job->head) + job->q0);
@@ -317,7 +317,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
 /* One tile: keys from k0 on against the block of queries from q0 on of one head. */
 struct tile {
     struct scratch *w;
-    size_t k0, keys, q0, queries, d;
+    size_t k0, keys, q0, queries, d, vd; /* vd: of a value */
     ptrdiff_t diag, low;
     struct rows k, v, q, d_o;
     float *dk, *dv; /* rows of the keys, leading dimensions lddk, lddv */
@@ -354,7 +354,7 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct kn_attn_jo
     struct scratch *w = tile->w;
     size_t k = tile->k0 / TILE;
     struct product dv = {.m = tile->keys,
-                         .n = tile->d,
+                         .n = tile->vd,
                          .k = tile->queries,
                          .a = w->s,
                          .rs = LD,
@@ -385,13 +385,14 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct kn_attn_jo
                          .diag = tile->diag,
                          .low = tile->low};
 
+    dk.n = tile->d;
     dk.a = w->ds;
     dk.b = tile->q.p;
     dk.bs = tile->q.ld;
     dk.c = tile->dk;
     dk.ldc = tile->lddk;
     scores(isa, w->s, tile->k, w->qt, tile->keys, tile->queries, tile->d, tile->diag, tile->low);
-    scores(isa, w->ds, tile->v, w->dot, tile->keys, tile->queries, tile->d, tile->diag, tile->low);
+    scores(isa, w->ds, tile->v, w->dot, tile->keys, tile->queries, tile->vd, tile->diag, tile->low);
     forget(w->s, job, tile->k0, tile->keys, tile->q0, tile->queries, -HUGE_VALF);
     forget(w->ds, job, tile->k0, tile->keys, tile->q0, tile->queries, 0);
     kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, job->a->scale, w->lse,
@@ -423,10 +424,10 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
     tile->q0 = q0;
     tile->queries = q1 - q0;
     tile->q = rows_of(a->type, a->q, a->ldq, row + q0, head * a->d, tile->queries, a->d, w->q);
-    tile->d_o =
-        rows_of(a->type, grad->d_o, grad->lddo, row + q0, head * a->d, tile->queries, a->d, w->d_o);
+    tile->d_o = rows_of(a->type, grad->d_o, grad->lddo, row + q0, head * a->dv, tile->queries,
+                        a->dv, w->d_o);
     isa->transpose[KN_F32](w->qt, isa->nr, tile->queries, tile->q.p, tile->q.ld, a->d);
-    isa->transpose[KN_F32](w->dot, isa->nr, tile->queries, tile->d_o.p, tile->d_o.ld, a->d);
+    isa->transpose[KN_F32](w->dot, isa->nr, tile->queries, tile->d_o.p, tile->d_o.ld, a->dv);
     memcpy(w->lse, grad->lse + kn_attn_lse(job, head) + q0, tile->queries * sizeof(float));
     memcpy(w->delta, delta + head * a->seq + q0, tile->queries * sizeof(float));
     for (size_t k0 = begin; k0 < seen; k0 += TILE) {
@@ -438,7 +439,7 @@ static void backward_block(const struct kn_attn_job *job, const struct kn_attn_g
         tile->k =
             rows_of(a->type, a->k, a->ldk, krow + k0, job->head * a->d, tile->keys, a->d, w->k);
         tile->v =
-            rows_of(a->type, a->v, a->ldv, krow + k0, job->head * a->d, tile->keys, a->d, w->v);
+            rows_of(a->type, a->v, a->ldv, krow + k0, job->head * a->dv, tile->keys, a->dv, w->v);
         /* earlier blocks of queries do not see these keys */
         tile->first = first_head && k0 == q0 && !job->sums;
         tile->begun = k0 > begin;
@@ -461,17 +462,18 @@ static struct tile sums_of(const struct kn_attn_job *job, const struct kn_attn_g
 {
     const struct kn_attn *a = job->a;
     size_t row = kn_attn_k_row(job);
-    struct tile t = {.w = (struct scratch *)(void *)job->scratch, .d = a->d};
+    struct tile t = {.w = (struct scratch *)(void *)job->scratch, .d = a->d, .vd = a->dv};
 
     if (kn_attn_out_type(job) == KN_F32) {
         t.dk = (float *)grad->dk + row * grad->lddk + job->head * a->d;
-        t.dv = (float *)grad->dv + row * grad->lddv + job->head * a->d;
+        t.dv = (float *)grad->dv + row * grad->lddv + job->head * a->dv;
         t.lddk = grad->lddk;
         t.lddv = grad->lddv;
     } else {
         t.dk = sums;
         t.dv = sums + a->seq * a->d;
-        t.lddk = t.lddv = a->d;
+        t.lddk = a->d;
+        t.lddv = a->dv;
     }
     return t;
 }
@@ -500,7 +502,7 @@ void kn_attn_tiled_bwd_end(const struct kn_attn_job *job, const struct kn_attn_g
     if (kn_attn_out_type(job) == KN_F32)
         return;
     put_rows(a->type, grad->dk, grad->lddk, row, job->head * a->d, a->seq, a->d, sums);
-    put_rows(a->type, grad->dv, grad->lddv, row, job->head * a->d, a->seq, a->d,
+    put_rows(a->type, grad->dv, grad->lddv, row, job->head * a->dv, a->seq, a->dv,
              sums + a->seq * a->d);
 }
 

@@ -226,13 +226,29 @@ void kn_rope_tables(float *cos_t /* (positions, dim / 2) */,
  * Rotate in place the first TURNED elements (even) of each of the first HEADS heads of each row of
  * x, each of width dim: rotate-half as in Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2
  * cos + x1 sin) with the halves x1, x2 of what is rotated. Row r is at position pos[r], or r % seq
- * when pos is NULL. BACKWARD rotates by the negative angle, which is the gradient.
+ * when pos is NULL. BACKWARD rotates by the negative angle, which is the gradient. Nothing behind
+ * the last rotated element of a row is touched, so x may begin within the heads.
  */
 void kn_rope(struct kn_pool *pool, enum kn_type type, void *x /* (rows, ldx) */, size_t ldx,
              size_t rows, size_t heads, size_t dim, size_t turned,
              const float *cos_t /* (positions, turned / 2) */,
              const float *sin_t /* (positions, turned / 2) */,
              const int32_t *pos /* (rows) or NULL */, size_t seq, bool backward);
+
+/* ---- keys with a shared part --------------------------------------------- */
+
+/* Keys of multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1): each of
+ * HEADS heads of a row of k is OWN elements of its own, then SHARED ones that all heads have. */
+void kn_keys_join(struct kn_pool *pool, enum kn_type type,
+                  void *k /* (rows, heads (own + shared)) */, const void *x /* (rows, heads own) */,
+                  const void *y /* (rows, ldy) */, size_t ldy, size_t rows, size_t heads,
+                  size_t own, size_t shared);
+/* The way back: dx is the heads' own part of dk, dy, of type YT, the sum over heads of the shared
+ * part. */
+void kn_keys_split(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, lddx) */,
+                   size_t lddx, enum kn_type yt, void *dy /* (rows, lddy) */, size_t lddy,
+                   const void *dk /* (rows, heads (own + shared)) */, size_t rows, size_t heads,
+                   size_t own, size_t shared);
 
 /* ---- attention ----------------------------------------------------------- */
 
@@ -241,13 +257,14 @@ enum { KN_MAX_HEAD_DIM = 256 };
 /*
  * Causal attention with grouped queries: heads % kv_heads == 0, head h reads key/value head
  * h / (heads / kv_heads). Row b seq + t of q, k, v is token t of sample b, head h starts at column
- * h d; q, k and v may lie in one buffer (tokens, (heads + 2 kv_heads) d) with ldq = ldk = ldv. No
+ * h d, of values and outputs at h dv; q, k and v may lie in one buffer with ldq = ldk = ldv. No
  * matrix of seq x seq is ever stored. With a window (Beltagy et al., "Longformer", 2020) a query
  * sees the last `window` keys up to its own; blocks outside of it are skipped.
  */
 struct kn_attn {
-    size_t batch, seq, heads, kv_heads, d; /* d <= KN_MAX_HEAD_DIM */
-    float scale;                           /* > 0; 1 / sqrt(d) as a rule */
+    size_t batch, seq, heads, kv_heads;
+    size_t d, dv; /* of a query and a key, of a value; each <= KN_MAX_HEAD_DIM */
+    float scale;  /* > 0; 1 / sqrt(d) as a rule */
     enum kn_type type;
     const void *q, *k, *v; /* (batch seq, ld.) */
     size_t ldq, ldk, ldv;
@@ -270,7 +287,7 @@ struct kn_attn_grad {
 };
 
 /* Bytes of workspace of kn_attn_bwd: batch seq heads floats; with bf16 storage, batch seq
- * (heads + 2 kv_heads d). The forward pass needs no workspace. */
+ * (heads + kv_heads (d + dv)). The forward pass needs no workspace. */
 size_t kn_attn_bwd_bytes(const struct kn_attn *attn);
 void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct kn_attn_grad *grad,
                  void *workspace);
@@ -520,7 +537,7 @@ void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const flo
     X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
     X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd)     \
     X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd)          \
-    X(bias_bwd)
+    X(bias_bwd) X(keys_join) X(keys_split)
 /* clang-format on */
 
 #endif

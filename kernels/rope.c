@@ -32,7 +32,7 @@ struct rope {
 static void rope_rows(void *arg, const struct kn_share *share)
 {
     const struct rope *o = arg;
-    size_t n = o->heads * o->d;
+    size_t n = o->heads ? (o->heads - 1) * o->d + o->turned : 0;
 
     for (size_t r = share->lo; r < share->hi; r++) {
         size_t at = (o->pos ? (size_t)o->pos[r] : r % o->seq) * (o->turned / 2);
@@ -63,7 +63,7 @@ void kn_host_rope(struct kn_pool *pool, enum kn_type type, void *x, size_t ldx, 
                      .pos = pos,
                      .backward = backward};
 
-    assert(turned % 2 == 0 && turned <= dim && ldx >= heads * dim);
+    assert(turned % 2 == 0 && turned <= dim && ldx + dim >= heads * dim + turned);
     assert(pos || seq > 0 || rows == 0);
     assert(heads * dim * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(pool, rows, 1, GRAIN, rope_rows, &o);

@@ -46,6 +46,7 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
                             .heads = d->heads,
                             .kv_heads = d->kv_heads,
                             .d = d->head_dim,
+                            .dv = d->head_dim,
                             .scale = scale,
                             .type = rank->type,
                             .q = qk,

@@ -4,7 +4,7 @@
 
 static bool tiled(const struct kn_attn *a)
 {
-    return a->type == KN_BF16 && !a->age && (a->d == 64 || a->d == 128) &&
+    return a->type == KN_BF16 && !a->age && a->dv == a->d && (a->d == 64 || a->d == 128) &&
            cu_on16(cu_addr(a->q) | cu_addr(a->k) | cu_addr(a->v) |
                    (a->ldq | a->ldk | a->ldv) * sizeof(kn_bf16));
 }
@@ -14,7 +14,8 @@ extern "C" void cu_attn_fwd(struct kn_pool *pool, const struct kn_attn *attn, vo
 {
     cu_stream *stream = cu_stream_of(pool);
 
-    assert(attn->d <= KN_MAX_HEAD_DIM && attn->heads % attn->kv_heads == 0);
+    assert(attn->d <= KN_MAX_HEAD_DIM && attn->dv <= KN_MAX_HEAD_DIM &&
+           attn->heads % attn->kv_heads == 0);
     if (attn->batch == 0 || attn->seq == 0)
         return;
     if (tiled(attn) && cu_on16(cu_addr(out) | ldo * sizeof(kn_bf16)))
@@ -45,7 +46,8 @@ extern "C" void cu_attn_part_fwd(struct kn_pool *pool, const struct kn_attn *att
                                  const struct kn_attn_part *part, float *out, size_t ldo,
                                  float *lse)
 {
-    assert(attn->d <= KN_MAX_HEAD_DIM && attn->heads % attn->kv_heads == 0);
+    assert(attn->d <= KN_MAX_HEAD_DIM && attn->dv <= KN_MAX_HEAD_DIM &&
+           attn->heads % attn->kv_heads == 0);
     if (attn->batch && attn->seq)
         cu_attn_part_fwd_plain(cu_stream_of(pool), attn, part, out, ldo, lse);
 }

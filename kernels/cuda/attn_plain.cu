@@ -118,7 +118,7 @@ static __global__ void CU_BOUNDS(THREADS)
     if (!s.in)
         return;
     if (part.merge) {
-        get<Y>(o, out, ldo, s.row, s.h, a.d);
+        get<Y>(o, out, ldo, s.row, s.h, a.dv);
         max = lse[at];
         sum = 1;
     }
@@ -127,7 +127,7 @@ static __global__ void CU_BOUNDS(THREADS)
         float x, top, keep, p;
 
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
-        get<T>(v, a.v, a.ldv, first + l, kv, a.d);
+        get<T>(v, a.v, a.ldv, first + l, kv, a.dv);
         x = a.scale * dot(q, k);
         top = fmaxf(max, x);
         keep = expf(max - top);
@@ -141,12 +141,12 @@ static __global__ void CU_BOUNDS(THREADS)
     CU_UNROLL
     for (unsigned j = 0; j < MOST; j++)
         o[j] = sum > 0 ? o[j] / sum : 0.0f;
-    put<Y>(out, ldo, s.row, s.h, a.d, o);
+    put<Y>(out, ldo, s.row, s.h, a.dv, o);
     if (threadIdx.x % CU_WARP == 0)
         lse[at] = sum > 0 ? max + logf(sum) : -INFINITY;
 }
 
-/* delta (batch, heads, seq) = sum over d of o d_o; for attn_tiled.cu, too. */
+/* delta (batch, heads, seq) = sum over dv of o d_o; for attn_tiled.cu, too. */
 template <typename T>
 static __global__ void CU_BOUNDS(THREADS)
     dots(kn_attn a, size_t q_rows, kn_attn_grad g, float *delta)
@@ -156,8 +156,8 @@ static __global__ void CU_BOUNDS(THREADS)
 
     if (!s.in)
         return;
-    get<T>(o, g.o, g.ldo, s.row, s.h, a.d);
-    get<T>(y, g.d_o, g.lddo, s.row, s.h, a.d);
+    get<T>(o, g.o, g.ldo, s.row, s.h, a.dv);
+    get<T>(y, g.d_o, g.lddo, s.row, s.h, a.dv);
     sum = dot(o, y);
     if (threadIdx.x % CU_WARP == 0)
         delta[(s.b * a.heads + s.h) * a.seq + s.at] = sum;
@@ -176,10 +176,10 @@ static __global__ void CU_BOUNDS(THREADS)
     if (!s.in)
         return;
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
-    get<T>(y, g.d_o, g.lddo, s.row, s.h, a.d);
+    get<T>(y, g.d_o, g.lddo, s.row, s.h, a.dv);
     for (size_t l = behind(a, part, s.b * part.q_rows, s.at); l < end; l++) {
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
-        get<T>(v, a.v, a.ldv, first + l, kv, a.d);
+        get<T>(v, a.v, a.ldv, first + l, kv, a.dv);
         axpy(dq, a.scale * expf(a.scale * dot(q, k) - g.lse[lse]) * (dot(y, v) - delta[at]), k);
     }
     if (sums)
@@ -199,7 +199,7 @@ static __global__ void CU_BOUNDS(THREADS)
     if (!s.in)
         return;
     get<T>(k, a.k, a.ldk, s.row, s.h, a.d);
-    get<T>(v, a.v, a.ldv, s.row, s.h, a.d);
+    get<T>(v, a.v, a.ldv, s.row, s.h, a.dv);
     for (size_t h = s.h * group; h < (s.h + 1) * group; h++) {
         for (size_t t = part.causal ? s.at : 0;
              t < a.seq && behind(a, part, first, t) <= s.at; t++) { /* what is behind only grows */
@@ -207,7 +207,7 @@ static __global__ void CU_BOUNDS(THREADS)
             float p;
 
             get<T>(q, a.q, a.ldq, first + t, h, a.d);
-            get<T>(y, g.d_o, g.lddo, first + t, h, a.d);
+            get<T>(y, g.d_o, g.lddo, first + t, h, a.dv);
             p = expf(a.scale * dot(q, k) - g.lse[(s.b * a.heads + h) * part.q_rows + t]);
             axpy(dv, p, y);
             axpy(dk, a.scale * p * (dot(y, v) - delta[at]), q);
@@ -215,10 +215,10 @@ static __global__ void CU_BOUNDS(THREADS)
     }
     if (sums) {
         add_to(g.dk, g.lddk, s.row, s.h, a.d, dk);
-        add_to(g.dv, g.lddv, s.row, s.h, a.d, dv);
+        add_to(g.dv, g.lddv, s.row, s.h, a.dv, dv);
     } else {
         put<T>(g.dk, g.lddk, s.row, s.h, a.d, dk);
-        put<T>(g.dv, g.lddv, s.row, s.h, a.d, dv);
+        put<T>(g.dv, g.lddv, s.row, s.h, a.dv, dv);
     }
 }
 

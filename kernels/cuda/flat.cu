@@ -123,6 +123,81 @@ extern "C" void cu_convert_rows(struct kn_pool *pool, enum kn_type yt, void *y, 
     });
 }
 
+/* ---- keys with a shared part --------------------------------------------- */
+
+template <typename T>
+static __global__ void CU_BOUNDS(THREADS)
+    keys_join(T *k, const T *x, const T *y, size_t ldy, size_t heads, size_t own, size_t shared,
+              size_t count)
+{
+    size_t wide = own + shared;
+
+    for (EACH(n, count, 1)) {
+        size_t row = n / wide / heads, i = n % wide;
+
+        k[n] = i < own ? x[n / wide * own + i] : y[row * ldy + i - own];
+    }
+}
+
+extern "C" void cu_keys_join(struct kn_pool *pool, enum kn_type type, void *k, const void *x,
+                             const void *y, size_t ldy, size_t rows, size_t heads, size_t own,
+                             size_t shared)
+{
+    size_t count = rows * heads * (own + shared);
+
+    if (count == 0)
+        return;
+    cu_typed(type, false, [&](auto form) {
+        typedef typename decltype(form)::T T;
+
+        CU_LAUNCH((keys_join<T>), blocks_for(count), THREADS, 0, cu_stream_of(pool), (T *)k,
+                  (const T *)x, (const T *)y, ldy, heads, own, shared, count);
+    });
+}
+
+/* A thread for each element of a row of dx, then of dy. */
+template <typename T, typename Y>
+static __global__ void CU_BOUNDS(THREADS)
+    keys_split(T *dx, size_t lddx, Y *dy, size_t lddy, const T *dk, size_t heads, size_t own,
+               size_t shared, size_t count)
+{
+    size_t wide = own + shared, each = heads * own + shared;
+
+    for (EACH(n, count, 1)) {
+        size_t row = n / each, i = n % each;
+        const T *from = dk + row * heads * wide;
+        float sum = 0;
+
+        if (i < heads * own) {
+            dx[row * lddx + i] = from[i / own * wide + i % own];
+            continue;
+        }
+        i -= heads * own;
+        for (size_t h = 0; h < heads; h++)
+            sum += cu_float(from[h * wide + own + i]);
+        dy[row * lddy + i] = cu_round<Y>(sum);
+    }
+}
+
+extern "C" void cu_keys_split(struct kn_pool *pool, enum kn_type type, void *dx, size_t lddx,
+                              enum kn_type yt, void *dy, size_t lddy, const void *dk, size_t rows,
+                              size_t heads, size_t own, size_t shared)
+{
+    size_t count = rows * (heads * own + shared);
+
+    if (count == 0)
+        return;
+    cu_typed(type, false, [&](auto form) {
+        cu_typed(yt, false, [&](auto sum) {
+            typedef typename decltype(form)::T T;
+            typedef typename decltype(sum)::T Y;
+
+            CU_LAUNCH((keys_split<T, Y>), blocks_for(count), THREADS, 0, cu_stream_of(pool),
+                      (T *)dx, lddx, (Y *)dy, lddy, (const T *)dk, heads, own, shared, count);
+        });
+    });
+}
+
 /* ---- sums over an array -------------------------------------------------- */
 
 /* part[b] = this block's share of the sum. */

@@ -247,6 +247,7 @@ extern "C" void cu_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *d
     if (count == 0)
         return;
     warps = cu_least(count, SLICES * THREADS / CU_WARP);
+    warps = cu_least(warps, CU_SCRATCH_BYTES / (dim * sizeof(float)));
     cu_typed(type, false, [&](auto form) {
         typedef typename decltype(form)::T T;
 

@@ -4,15 +4,26 @@
  */
 #include "kernels/ref/ref.h"
 
-/* Query T of HEAD, or key T, in a matrix of leading dimension LD: index of its first element. */
+/* Query T of HEAD, its output, key T, its value, in a matrix of leading dimension LD: index of the
+ * first element. */
 static size_t query_of(const struct kn_attn_job *job, size_t t, size_t ld, size_t head)
 {
     return (kn_attn_q_row(job) + t) * ld + head * job->a->d;
 }
 
+static size_t out_of(const struct kn_attn_job *job, size_t t, size_t ld, size_t head)
+{
+    return (kn_attn_q_row(job) + t) * ld + head * job->a->dv;
+}
+
 static size_t key_of(const struct kn_attn_job *job, size_t t, size_t ld, size_t head)
 {
     return (kn_attn_k_row(job) + t) * ld + head * job->a->d;
+}
+
+static size_t value_of(const struct kn_attn_job *job, size_t t, size_t ld, size_t head)
+{
+    return (kn_attn_k_row(job) + t) * ld + head * job->a->dv;
 }
 
 /* ARRAY[AT] = VALUE, or with job->sums += VALUE. */
@@ -51,7 +62,7 @@ void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float
 
     for (size_t i = job->q0; i < job->q1; i++) {
         size_t first = kn_attn_behind(job, i), seen = kn_attn_seen(job, i),
-               to = query_of(job, i, ldo, job->head);
+               to = out_of(job, i, ldo, job->head);
         float *at = &lse[kn_attn_lse(job, job->head) + i];
         double before = job->part->merge ? (double)*at : -INFINITY;
         double max = before, sum = 0, acc[KN_MAX_HEAD_DIM] = {0};
@@ -62,17 +73,17 @@ void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float
             double p = exp(score(job, job->head, i, l) - max);
 
             sum += p;
-            for (size_t c = 0; c < a->d; c++)
-                acc[c] += p * (double)kn_at(a->type, a->v, key_of(job, l, a->ldv, kvh) + c);
+            for (size_t c = 0; c < a->dv; c++)
+                acc[c] += p * (double)kn_at(a->type, a->v, value_of(job, l, a->ldv, kvh) + c);
         }
         if (job->part->merge) { /* OUT is a mean whose weights add up to this */
             double p = exp(before - max);
 
             sum += p;
-            for (size_t c = 0; c < a->d; c++)
+            for (size_t c = 0; c < a->dv; c++)
                 acc[c] += p * (double)kn_at(type, out, to + c);
         }
-        for (size_t c = 0; c < a->d; c++)
+        for (size_t c = 0; c < a->dv; c++)
             kn_put(type, out, to + c, sum > 0 ? (float)(acc[c] / sum) : 0.0f);
         *at = sum > 0 ? (float)(max + log(sum)) : -INFINITY;
     }
@@ -86,8 +97,8 @@ static void grad_at(double *ret_p, double *ret_ds, const struct kn_attn_job *job
     const struct kn_attn *a = job->a;
     size_t kvh = head / (a->heads / a->kv_heads);
     double lse = grad->lse[kn_attn_lse(job, head) + i];
-    double dp = dot_at(a->type, grad->d_o, query_of(job, i, grad->lddo, head), a->v,
-                       key_of(job, l, a->ldv, kvh), a->d);
+    double dp = dot_at(a->type, grad->d_o, out_of(job, i, grad->lddo, head), a->v,
+                       value_of(job, l, a->ldv, kvh), a->dv);
 
     *ret_p = exp(score(job, head, i, l) - lse);
     *ret_ds = *ret_p * (dp - (double)delta[head * a->seq + i]);
@@ -121,17 +132,17 @@ static void dkv_row(const struct kn_attn_job *job, const struct kn_attn_grad *gr
     for (size_t h = kvh * group; h < (kvh + 1) * group; h++) {
         for (size_t i = job->part->causal ? l : 0; i < end; i++) {
             grad_at(&p, &ds, job, grad, delta, h, i, l);
-            for (size_t c = 0; c < a->d; c++) {
+            for (size_t c = 0; c < a->d; c++)
                 dk[c] += ds * (double)a->scale *
                          (double)kn_at(a->type, a->q, query_of(job, i, a->ldq, h) + c);
-                dv[c] += p * (double)kn_at(a->type, grad->d_o, query_of(job, i, grad->lddo, h) + c);
-            }
+            for (size_t c = 0; c < a->dv; c++)
+                dv[c] += p * (double)kn_at(a->type, grad->d_o, out_of(job, i, grad->lddo, h) + c);
         }
     }
-    for (size_t c = 0; c < a->d; c++) {
+    for (size_t c = 0; c < a->d; c++)
         add_to(job, grad->dk, key_of(job, l, grad->lddk, kvh) + c, dk[c]);
-        add_to(job, grad->dv, key_of(job, l, grad->lddv, kvh) + c, dv[c]);
-    }
+    for (size_t c = 0; c < a->dv; c++)
+        add_to(job, grad->dv, value_of(job, l, grad->lddv, kvh) + c, dv[c]);
 }
 
 /* job.head is a key/value head here: its keys and values, and the queries of its group. */

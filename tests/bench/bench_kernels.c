@@ -403,6 +403,7 @@ static void bench_attn(void)
                                    .heads = HEADS,
                                    .kv_heads = KV,
                                    .d = d,
+                                   .dv = d,
                                    .scale = 1 / sqrtf((float)d),
                                    .q = qkv,
                                    .k = qkv + wide,

@@ -82,6 +82,7 @@ static void attention(size_t batch, size_t kv, bool backward)
                         .heads = HEADS,
                         .kv_heads = kv,
                         .d = HEAD,
+                        .dv = HEAD,
                         .scale = 0.125f,
                         .q = on.x,
                         .k = on.x + wide,

@@ -12,7 +12,7 @@
 
 enum { MAX_SEQ = 300 };
 
-/* batch, seq, heads, kv_heads, d, window, tokens of a document on average */
+/* batch, seq, heads, kv_heads, d, window, tokens of a document on average, dv (0: d) */
 static const size_t attn_cases[][MAX_DIMS] = {
     {1, 1, 1, 1, 1},
     {1, 2, 2, 1, 4},
@@ -60,10 +60,18 @@ static const size_t attn_cases[][MAX_DIMS] = {
     {1, 285, 4, 2, 9, 131, 70},
     {1, 200, 2, 1, 128, 0, 50},
     {1, 150, 4, 2, 64, 0, 200}, /* documents */
+
+    {1, 2, 2, 1, 4, 0, 0, 1},
+    {2, 33, 4, 2, 24, 0, 0, 16},
+    {1, 257, 2, 1, 12, 0, 0, 19},
+    {1, 150, 3, 3, 192, 0, 0, 128},
+    {1, 140, 2, 2, 64, 0, 0, 128},
+    {2, 140, 2, 2, 9, 7, 0, 5},
+    {1, 285, 4, 2, 9, 131, 70, 33}, /* values of another width */
 };
 
 struct shape {
-    size_t batch, seq, heads, kv, d, window, group;
+    size_t batch, seq, heads, kv, d, dv, window, group;
     double scale;
     struct arr *age; /* NULL: one document */
 };
@@ -84,7 +92,13 @@ struct arr *kc_ages(struct check *c, size_t batch, size_t seq, size_t length, si
 
 static struct shape shape_of(struct check *c)
 {
-    struct shape s = {c->dim[0], c->dim[1], c->dim[2], c->dim[3], c->dim[4], c->dim[5], 0, 0, NULL};
+    struct shape s = {.batch = c->dim[0],
+                      .seq = c->dim[1],
+                      .heads = c->dim[2],
+                      .kv = c->dim[3],
+                      .d = c->dim[4],
+                      .dv = c->dim[7] ? c->dim[7] : c->dim[4],
+                      .window = c->dim[5]};
 
     s.group = s.heads / s.kv;
     s.scale = (double)(float)(1 / sqrt((double)s.d));
@@ -128,9 +142,9 @@ static double score_error(struct sum s, double scale, size_t d, double m)
 }
 
 /* What rounding an operand costs where the CUDA backend's matrix instructions take this width. */
-static double operand(const struct check *c, size_t d)
+static double operand(const struct check *c, const struct shape *s)
 {
-    return d == 64 || d == 128 ? c->operand : 0;
+    return s->dv == s->d && (s->d == 64 || s->d == 128) ? c->operand : 0;
 }
 
 static void want_row(const struct check *c, const struct shape *s, const struct arr *q,
@@ -149,15 +163,15 @@ static void want_row(const struct check *c, const struct shape *s, const struct 
         sum += p[l] = exp(s->scale * sc[l].value - max);
         off = fmax(off, score_error(sc[l], s->scale, s->d, max));
     }
-    for (size_t i = 0; i < s->d; i++) {
+    for (size_t i = 0; i < s->dv; i++) {
         double value = 0, size = 0;
 
         for (size_t l = begin(s, b, t); l <= t; l++) {
-            value += p[l] / sum * AT(v, row + l, kvh * s->d + i);
-            size += p[l] / sum * fabs(AT(v, row + l, kvh * s->d + i));
+            value += p[l] / sum * AT(v, row + l, kvh * s->dv + i);
+            size += p[l] / sum * fabs(AT(v, row + l, kvh * s->dv + i));
         }
-        kc_want(o, row + t, h * s->d + i, value,
-                size * (operand(c, s->d) + 2 * off + 2 * (double)(t + 2) * EPS));
+        kc_want(o, row + t, h * s->dv + i, value,
+                size * (operand(c, s) + 2 * off + 2 * (double)(t + 2) * EPS));
     }
     kc_want(lse, b * s->heads + h, t, max + log(sum),
             off + (double)(t + 2) * EPS + 3 * EPS * (fabs(max) + log(sum)));
@@ -171,6 +185,7 @@ static struct kn_attn attn_of(const struct check *c, const struct shape *s, cons
                             .heads = s->heads,
                             .kv_heads = s->kv,
                             .d = s->d,
+                            .dv = s->dv,
                             .scale = (float)s->scale,
                             .type = c->t,
                             .q = q->at,
@@ -189,8 +204,8 @@ static void fwd_run(struct check *c)
     size_t n = s.batch * s.seq, extra = s.d % 2 ? 3 : 0;
     struct arr *q = kc_wide(c, "q", IN, c->t, n, s.heads * s.d, extra);
     struct arr *k = kc_wide(c, "k", IN, c->t, n, s.kv * s.d, extra);
-    struct arr *v = kc_wide(c, "v", IN, c->t, n, s.kv * s.d, extra);
-    struct arr *o = kc_wide(c, "o", OUT, c->t, n, s.heads * s.d, extra);
+    struct arr *v = kc_wide(c, "v", IN, c->t, n, s.kv * s.dv, extra);
+    struct arr *o = kc_wide(c, "o", OUT, c->t, n, s.heads * s.dv, extra);
     struct arr *lse = kc_new(c, "lse", OUT, KN_F32, s.batch * s.heads, s.seq);
     struct kn_attn a = attn_of(c, &s, q, k, v);
 
@@ -202,7 +217,7 @@ static void fwd_run(struct check *c)
     kn_attn_fwd(c->pool, &a, o->at, o->ld, lse->at);
 }
 
-const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d window document",
+const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d window document dv",
                                   CASES(attn_cases), true, fwd_run};
 
 /* The matrices of one backward case, and the running sums of what dk and dv should be. */
@@ -212,34 +227,37 @@ struct grad {
     struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv;
 };
 
-/* What query T of head H adds to dq, dk and dv; KV (2, seq, d) sums over queries, value then bound.
- */
+/* What query T of head H adds to dq, to DK (seq, d, 2) and to DV (seq, dv, 2): sums over queries,
+ * value then bound. */
 static void add_row(struct grad *g, size_t b, size_t h, size_t t, double *dk, double *dv)
 {
     struct shape *s = &g->s;
-    size_t row = b * s->seq, kvh = h / s->group, d = s->d;
-    struct sum delta = dot(g->o, row + t, h, g->d_o, row + t, h, d);
+    size_t row = b * s->seq, kvh = h / s->group, d = s->d, wide = s->dv;
+    struct sum delta = dot(g->o, row + t, h, g->d_o, row + t, h, wide);
     double lse = AT(g->lse, b * s->heads + h, t),
            n = (double)(s->seq * s->group + 2) * EPS + g->operand;
     double dq[256] = {0}, off[256] = {0};
 
     for (size_t l = begin(s, b, t); l <= t; l++) {
         struct sum sc = dot(g->q, row + t, h, g->k, row + l, kvh, d);
-        struct sum dp = dot(g->d_o, row + t, h, g->v, row + l, kvh, d);
+        struct sum dp = dot(g->d_o, row + t, h, g->v, row + l, kvh, wide);
         double p = exp(s->scale * sc.value - lse), ep = score_error(sc, s->scale, d, 2 * lse);
         double ds = s->scale * p * (dp.value - delta.value);
         double es = fabs(ds) * (ep + 4 * EPS) +
-                    s->scale * p * (double)(d + 2) * EPS * (dp.size + delta.size);
+                    s->scale * p * (double)(wide + 2) * EPS * (dp.size + delta.size);
 
         for (size_t i = 0; i < d; i++) {
             double k = AT(g->k, row + l, kvh * d + i), q = AT(g->q, row + t, h * d + i);
-            double y = AT(g->d_o, row + t, h * d + i), *kv = dk + 2 * (l * d + i),
-                   *vv = dv + 2 * (l * d + i);
+            double *kv = dk + 2 * (l * d + i);
 
             dq[i] += ds * k;
             off[i] += fabs(k) * (es + n * fabs(ds));
             kv[0] += ds * q;
             kv[1] += fabs(q) * (es + n * fabs(ds));
+        }
+        for (size_t i = 0; i < wide; i++) {
+            double y = AT(g->d_o, row + t, h * wide + i), *vv = dv + 2 * (l * wide + i);
+
             vv[0] += p * y;
             vv[1] += fabs(p * y) * (ep + n);
         }
@@ -252,7 +270,7 @@ static void want_head(struct grad *g, size_t b, size_t kvh)
 {
     struct shape *s = &g->s;
     double *dk = mem_alloc(2 * s->seq * s->d * sizeof(double));
-    double *dv = mem_alloc(2 * s->seq * s->d * sizeof(double));
+    double *dv = mem_alloc(2 * s->seq * s->dv * sizeof(double));
 
     for (size_t h = kvh * s->group; h < (kvh + 1) * s->group; h++)
         for (size_t t = 0; t < s->seq; t++)
@@ -262,7 +280,11 @@ static void want_head(struct grad *g, size_t b, size_t kvh)
             size_t at = 2 * (l * s->d + i);
 
             kc_want(g->dk, b * s->seq + l, kvh * s->d + i, dk[at], dk[at + 1]);
-            kc_want(g->dv, b * s->seq + l, kvh * s->d + i, dv[at], dv[at + 1]);
+        }
+        for (size_t i = 0; i < s->dv; i++) {
+            size_t at = 2 * (l * s->dv + i);
+
+            kc_want(g->dv, b * s->seq + l, kvh * s->dv + i, dv[at], dv[at + 1]);
         }
     }
     free(dk);
@@ -291,19 +313,21 @@ static void fill_lse(struct grad *g)
 
 static void bwd_run(struct check *c)
 {
-    struct grad g = {.s = shape_of(c), .operand = operand(c, c->dim[4])};
+    struct grad g = {.s = shape_of(c)};
     struct shape s = g.s;
     size_t n = s.batch * s.seq, extra = s.d % 2 ? 3 : 0, wq = s.heads * s.d, wk = s.kv * s.d;
+    size_t wo = s.heads * s.dv, wv = s.kv * s.dv;
 
+    g.operand = operand(c, &s);
     g.q = kc_wide(c, "q", IN, c->t, n, wq, extra);
     g.k = kc_wide(c, "k", IN, c->t, n, wk, extra);
-    g.v = kc_wide(c, "v", IN, c->t, n, wk, extra);
-    g.o = kc_wide(c, "o", IN, c->t, n, wq, extra);
-    g.d_o = kc_wide(c, "do", IN, c->t, n, wq, extra);
+    g.v = kc_wide(c, "v", IN, c->t, n, wv, extra);
+    g.o = kc_wide(c, "o", IN, c->t, n, wo, extra);
+    g.d_o = kc_wide(c, "do", IN, c->t, n, wo, extra);
     g.lse = kc_new(c, "lse", IN, KN_F32, s.batch * s.heads, s.seq);
     g.dq = kc_wide(c, "dq", OUT, c->t, n, wq, extra);
     g.dk = kc_wide(c, "dk", OUT, c->t, n, wk, extra);
-    g.dv = kc_wide(c, "dv", OUT, c->t, n, wk, extra);
+    g.dv = kc_wide(c, "dv", OUT, c->t, n, wv, extra);
     fill_lse(&g);
     for (size_t b = 0; b < s.batch; b++)
         for (size_t h = 0; h < s.kv; h++)
@@ -330,5 +354,5 @@ static void bwd_run(struct check *c)
     kn_free(work, bytes);
 }
 
-const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d window document",
+const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d window document dv",
                                   CASES(attn_cases), true, bwd_run};

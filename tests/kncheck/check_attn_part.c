@@ -8,8 +8,8 @@
 
 enum { MAX_KEYS = 300, CAUSAL = 1, MERGE = 2, PIECE = 4 /* of longer samples */, APART = 8 };
 
-/* batch, seq, keys, heads, kv_heads, d, flags, window, tokens of a document on average; APART: keys
- * and queries are not neighbors */
+/* batch, seq, keys, heads, kv_heads, d, flags, window, tokens of a document on average, dv (0: d);
+ * APART: keys and queries are not neighbors */
 static const size_t part_cases[][MAX_DIMS] = {
     {1, 1, 1, 1, 1, 1, 0},
     {2, 5, 5, 2, 1, 7, CAUSAL},
@@ -46,10 +46,14 @@ static const size_t part_cases[][MAX_DIMS] = {
     {1, 290, 40, 3, 3, 5, 0, 0, 150},
     {1, 130, 130, 2, 1, 8, MERGE | APART, 0, 1},
     {1, 70, 140, 4, 2, 64, MERGE, 0, 100},
+    {2, 9, 33, 4, 2, 24, MERGE, 0, 0, 16},
+    {1, 129, 129, 2, 2, 12, CAUSAL | MERGE | PIECE, 0, 0, 19},
+    {1, 200, 257, 2, 2, 9, MERGE | PIECE, 300, 200, 5},
 };
 
 struct part {
-    size_t batch, seq, keys, heads, kv, d, group, q_rows, k_rows, q_skip, k_skip, window, lead;
+    size_t batch, seq, keys, heads, kv, d, wide, group, q_rows, k_rows, q_skip, k_skip, window,
+        lead;
     bool causal, merge;
     double scale;
     struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv, *age;
@@ -65,6 +69,7 @@ static struct part part_of(struct check *c)
                      .heads = dim[3],
                      .kv = dim[4],
                      .d = dim[5],
+                     .wide = dim[9] ? dim[9] : dim[5],
                      .group = dim[3] / dim[4],
                      .q_rows = dim[1] + 3 * piece,
                      .k_rows = dim[2] + 2 * piece,
@@ -81,7 +86,7 @@ static struct part part_of(struct check *c)
         p.age = kc_ages(c, p.batch, p.q_rows, dim[8], p.lead + dim[8]);
     p.q = kc_wide(c, "q", IN, c->t, p.batch * p.q_rows, p.heads * p.d, extra);
     p.k = kc_wide(c, "k", IN, c->t, p.batch * p.k_rows, p.kv * p.d, extra);
-    p.v = kc_wide(c, "v", IN, c->t, p.batch * p.k_rows, p.kv * p.d, extra);
+    p.v = kc_wide(c, "v", IN, c->t, p.batch * p.k_rows, p.kv * p.wide, extra);
     return p;
 }
 
@@ -98,6 +103,7 @@ static struct kn_attn attn_of(const struct check *c, const struct part *p)
                             .heads = p->heads,
                             .kv_heads = p->kv,
                             .d = p->d,
+                            .dv = p->wide,
                             .scale = (float)p->scale,
                             .type = c->t,
                             .q = at_row(p->q, p->q_skip),
@@ -124,13 +130,14 @@ struct sum {
     double value, size; /* of the terms, and of their magnitudes */
 };
 
-static struct sum dot(const struct part *p, const struct arr *x, size_t rx, size_t hx,
-                      const struct arr *y, size_t ry, size_t hy)
+/* Heads of width D. */
+static struct sum dot(size_t d, const struct arr *x, size_t rx, size_t hx, const struct arr *y,
+                      size_t ry, size_t hy)
 {
     struct sum r = {0, 0};
 
-    for (size_t i = 0; i < p->d; i++) {
-        double e = AT(x, rx, hx * p->d + i) * AT(y, ry, hy * p->d + i);
+    for (size_t i = 0; i < d; i++) {
+        double e = AT(x, rx, hx * d + i) * AT(y, ry, hy * d + i);
 
         r.value += e;
         r.size += fabs(e);
@@ -177,13 +184,13 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
     double old = s->merge ? AT(s->lse, b * s->heads + h, at) : 0, tilt = 0;
 
     if (blind) {
-        for (size_t i = 0; i < s->d; i++)
-            kc_exact(s->o, row, h * s->d + i, s->merge ? AT(s->o, row, h * s->d + i) : 0);
+        for (size_t i = 0; i < s->wide; i++)
+            kc_exact(s->o, row, h * s->wide + i, s->merge ? AT(s->o, row, h * s->wide + i) : 0);
         kc_exact(s->lse, b * s->heads + h, at, s->merge ? old : -INFINITY);
         return;
     }
     for (size_t l = begin(s, b, t); l < n; l++) {
-        sc[l] = dot(s, s->q, row, h, s->k, first + l, kvh);
+        sc[l] = dot(s->d, s->q, row, h, s->k, first + l, kvh);
         max = fmax(max, s->scale * sc[l].value);
     }
     for (size_t l = begin(s, b, t); l < n; l++) {
@@ -200,14 +207,14 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
         before = exp(old - both);
         tilt = off + EPS * (6 * fabs(lse) + 6 * fabs(old) + 40);
     }
-    for (size_t i = 0; i < s->d; i++) {
-        double value = 0, size = 0, o = s->merge ? AT(s->o, row, h * s->d + i) : 0;
+    for (size_t i = 0; i < s->wide; i++) {
+        double value = 0, size = 0, o = s->merge ? AT(s->o, row, h * s->wide + i) : 0;
 
         for (size_t l = begin(s, b, t); l < n; l++) {
-            value += p[l] / sum * AT(s->v, first + l, kvh * s->d + i);
-            size += p[l] / sum * fabs(AT(s->v, first + l, kvh * s->d + i));
+            value += p[l] / sum * AT(s->v, first + l, kvh * s->wide + i);
+            size += p[l] / sum * fabs(AT(s->v, first + l, kvh * s->wide + i));
         }
-        kc_want(s->o, row, h * s->d + i, mine * value + before * o,
+        kc_want(s->o, row, h * s->wide + i, mine * value + before * o,
                 mine * size * (2 * off + 2 * (double)(n + 2) * EPS) +
                     (mine * size + before * fabs(o)) * tilt);
     }
@@ -221,7 +228,7 @@ static void fwd_run(struct check *c)
     struct kn_attn a = attn_of(c, &p);
     struct kn_attn_part part = kn_part_of(&p);
 
-    p.o = kc_wide(c, "o", INOUT, KN_F32, p.batch * p.q_rows, p.heads * p.d, p.d % 2 ? 3 : 0);
+    p.o = kc_wide(c, "o", INOUT, KN_F32, p.batch * p.q_rows, p.heads * p.wide, p.d % 2 ? 3 : 0);
     p.lse = kc_new(c, "lse", INOUT, KN_F32, p.batch * p.heads, p.q_rows);
     keep_rest(p.o, p.q_rows, p.q_skip, p.seq);
     for (size_t i = 0; i < p.lse->rows; i++)
@@ -237,7 +244,7 @@ static void fwd_run(struct check *c)
 }
 
 const struct kc_op kc_attn_part_fwd = {"attn_part_fwd",
-                                       "batch seq keys heads kv_heads d flags window document",
+                                       "batch seq keys heads kv_heads d flags window document dv",
                                        CASES(part_cases), true, fwd_run};
 
 /* What query T of head H adds to dq, dk and dv, the latter two as value and bound for each element
@@ -245,29 +252,32 @@ const struct kc_op kc_attn_part_fwd = {"attn_part_fwd",
 static void add_row(const struct part *s, size_t b, size_t h, size_t t, double *dk, double *dv)
 {
     size_t row = b * s->q_rows + s->q_skip + t, first = b * s->k_rows + s->k_skip,
-           kvh = h / s->group, d = s->d;
-    struct sum delta = dot(s, s->o, row, h, s->d_o, row, h);
+           kvh = h / s->group, d = s->d, wide = s->wide;
+    struct sum delta = dot(wide, s->o, row, h, s->d_o, row, h);
     double lse = AT(s->lse, b * s->heads + h, s->q_skip + t),
            n = (double)((s->seq + s->keys) * s->group + 3) * EPS;
     double dq[256] = {0}, off[256] = {0};
 
     for (size_t l = begin(s, b, t); l < seen(s, t); l++) {
-        struct sum sc = dot(s, s->q, row, h, s->k, first + l, kvh);
-        struct sum dp = dot(s, s->d_o, row, h, s->v, first + l, kvh);
+        struct sum sc = dot(d, s->q, row, h, s->k, first + l, kvh);
+        struct sum dp = dot(wide, s->d_o, row, h, s->v, first + l, kvh);
         double p = exp(s->scale * sc.value - lse), ep = score_error(s, sc, 2 * lse);
         double ds = s->scale * p * (dp.value - delta.value);
         double es = fabs(ds) * (ep + 4 * EPS) +
-                    s->scale * p * (double)(d + 2) * EPS * (dp.size + delta.size);
+                    s->scale * p * (double)(wide + 2) * EPS * (dp.size + delta.size);
 
         for (size_t i = 0; i < d; i++) {
             double k = AT(s->k, first + l, kvh * d + i), q = AT(s->q, row, h * d + i);
-            double y = AT(s->d_o, row, h * d + i), *kv = dk + 2 * (l * d + i),
-                   *vv = dv + 2 * (l * d + i);
+            double *kv = dk + 2 * (l * d + i);
 
             dq[i] += ds * k;
             off[i] += fabs(k) * (es + n * fabs(ds));
             kv[0] += ds * q;
             kv[1] += fabs(q) * (es + n * fabs(ds));
+        }
+        for (size_t i = 0; i < wide; i++) {
+            double y = AT(s->d_o, row, h * wide + i), *vv = dv + 2 * (l * wide + i);
+
             vv[0] += p * y;
             vv[1] += fabs(p * y) * (ep + n);
         }
@@ -282,7 +292,7 @@ static void add_row(const struct part *s, size_t b, size_t h, size_t t, double *
 static void want_head(const struct part *s, size_t b, size_t kvh)
 {
     double *dk = mem_alloc(2 * s->keys * s->d * sizeof(double));
-    double *dv = mem_alloc(2 * s->keys * s->d * sizeof(double));
+    double *dv = mem_alloc(2 * s->keys * s->wide * sizeof(double));
     double n = (double)((s->seq + s->keys) * s->group + 3) * EPS;
 
     for (size_t h = kvh * s->group; h < (kvh + 1) * s->group; h++)
@@ -293,10 +303,15 @@ static void want_head(const struct part *s, size_t b, size_t kvh)
 
         for (size_t i = 0; i < s->d; i++) {
             size_t at = 2 * (l * s->d + i), col = kvh * s->d + i;
-            double wk = AT(s->dk, row, col), wv = AT(s->dv, row, col);
+            double was = AT(s->dk, row, col);
 
-            kc_want(s->dk, row, col, wk + dk[at], dk[at + 1] + n * fabs(wk));
-            kc_want(s->dv, row, col, wv + dv[at], dv[at + 1] + n * fabs(wv));
+            kc_want(s->dk, row, col, was + dk[at], dk[at + 1] + n * fabs(was));
+        }
+        for (size_t i = 0; i < s->wide; i++) {
+            size_t at = 2 * (l * s->wide + i), col = kvh * s->wide + i;
+            double was = AT(s->dv, row, col);
+
+            kc_want(s->dv, row, col, was + dv[at], dv[at + 1] + n * fabs(was));
         }
     }
     free(dk);
@@ -313,8 +328,8 @@ static void fill_lse(const struct part *s)
                 double sum = fmax(1, (double)seen(s, t) - (double)begin(s, b, t));
 
                 for (size_t l = begin(s, b, t); l < seen(s, t); l++)
-                    sum +=
-                        exp(s->scale * dot(s, s->q, row, h, s->k, first + l, h / s->group).value);
+                    sum += exp(s->scale *
+                               dot(s->d, s->q, row, h, s->k, first + l, h / s->group).value);
                 kc_set(s->lse, b * s->heads + h, s->q_skip + t, log(sum));
             }
 }
@@ -326,12 +341,12 @@ static void bwd_run(struct check *c)
     struct kn_attn_part part = kn_part_of(&p);
     size_t extra = p.d % 2 ? 3 : 0, nq = p.batch * p.q_rows, nk = p.batch * p.k_rows;
 
-    p.o = kc_wide(c, "o", IN, c->t, nq, p.heads * p.d, extra);
-    p.d_o = kc_wide(c, "do", IN, c->t, nq, p.heads * p.d, extra);
+    p.o = kc_wide(c, "o", IN, c->t, nq, p.heads * p.wide, extra);
+    p.d_o = kc_wide(c, "do", IN, c->t, nq, p.heads * p.wide, extra);
     p.lse = kc_new(c, "lse", IN, KN_F32, p.batch * p.heads, p.q_rows);
     p.dq = kc_wide(c, "dq", INOUT, KN_F32, nq, p.heads * p.d, extra);
     p.dk = kc_wide(c, "dk", INOUT, KN_F32, nk, p.kv * p.d, extra);
-    p.dv = kc_wide(c, "dv", INOUT, KN_F32, nk, p.kv * p.d, extra);
+    p.dv = kc_wide(c, "dv", INOUT, KN_F32, nk, p.kv * p.wide, extra);
     fill_lse(&p);
     keep_rest(p.dq, p.q_rows, p.q_skip, p.seq);
     keep_rest(p.dk, p.k_rows, p.k_skip, p.keys);
@@ -361,5 +376,5 @@ static void bwd_run(struct check *c)
 }
 
 const struct kc_op kc_attn_part_bwd = {"attn_part_bwd",
-                                       "batch seq keys heads kv_heads d flags window document",
+                                       "batch seq keys heads kv_heads d flags window document dv",
                                        CASES(part_cases), true, bwd_run};

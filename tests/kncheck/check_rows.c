@@ -84,18 +84,20 @@ static void rmsnorm_bwd_run(struct check *c)
 const struct kc_op kc_rmsnorm_bwd = {"rmsnorm_bwd", "rows d", CASES(row_cases), true,
                                      rmsnorm_bwd_run};
 
-/* rows, heads, d, seq (0: positions given), backward, elements of a head that do not turn */
+/* rows, heads, d, seq (0: positions given), backward, elements of a head that do not turn, of which
+ * so many come first */
 static const size_t rope_cases[][MAX_DIMS] = {
-    {0, 1, 2, 4, 0},      {1, 1, 2, 1, 0},       {5, 2, 6, 3, 0},    {5, 3, 6, 0, 1},
-    {7, 1, 32, 4, 0},     {7, 2, 34, 0, 0},      {6, 2, 64, 3, 1},   {40, 4, 30, 8, 0},
-    {3, 5, 128, 2, 1},    {33, 1, 62, 40, 1},    {5, 3, 7, 4, 0, 1}, {6, 2, 64, 3, 0, 48},
-    {9, 2, 96, 0, 1, 64}, {4, 1, 128, 4, 1, 96}, {3, 2, 8, 3, 0, 8},
+    {0, 1, 2, 4, 0},        {1, 1, 2, 1, 0},       {5, 2, 6, 3, 0},    {5, 3, 6, 0, 1},
+    {7, 1, 32, 4, 0},       {7, 2, 34, 0, 0},      {6, 2, 64, 3, 1},   {40, 4, 30, 8, 0},
+    {3, 5, 128, 2, 1},      {33, 1, 62, 40, 1},    {5, 3, 7, 4, 0, 1}, {6, 2, 64, 3, 0, 48},
+    {9, 2, 96, 0, 1, 64},   {4, 1, 128, 4, 1, 96}, {3, 2, 8, 3, 0, 8}, {6, 3, 24, 4, 0, 16, 16},
+    {5, 2, 19, 0, 1, 9, 7},
 };
 
 static void rope_run(struct check *c)
 {
     size_t rows = c->dim[0], heads = c->dim[1], d = c->dim[2], seq = c->dim[3];
-    size_t turned = d - c->dim[5], half = turned / 2;
+    size_t turned = d - c->dim[5], half = turned / 2, skip = c->dim[6];
     bool back = c->dim[4];
     struct arr *x = kc_wide(c, "x", INOUT, c->t, rows, heads * d, d),
                *pos = kc_int(c, "pos", IN, rows, 1);
@@ -107,24 +109,24 @@ static void rope_run(struct check *c)
 
         kc_seti(pos, r, 0, (int32_t)at);
         for (size_t k = 0; k < heads * d; k++)
-            if (k % d >= turned)
+            if (k % d < skip || k % d >= skip + turned)
                 kc_exact(x, r, k, AT(x, r, k));
         for (size_t k = 0; k < heads * half; k++) {
-            size_t h = k / half, i = k % half;
+            size_t h = k / half, i = k % half + skip;
             double a = AT(x, r, h * d + i), b = AT(x, r, h * d + half + i);
-            double co = AT(ct, at, i), si = back ? -AT(st, at, i) : AT(st, at, i);
+            double co = AT(ct, at, i - skip), si = AT(st, at, i - skip) * (back ? -1 : 1);
 
             kc_want(x, r, h * d + i, a * co - b * si, EPS * (fabs(a * co) + fabs(b * si)));
             kc_want(x, r, h * d + half + i, b * co + a * si, EPS * (fabs(b * co) + fabs(a * si)));
         }
     }
     kc_begin(c);
-    kn_rope(c->pool, c->t, x->at, x->ld, rows, heads, d, turned, ct->at, st->at,
-            seq ? NULL : pos->at, seq, back);
+    kn_rope(c->pool, c->t, (char *)x->at + skip * kn_type_size(c->t), x->ld, rows, heads, d, turned,
+            ct->at, st->at, seq ? NULL : pos->at, seq, back);
 }
 
-const struct kc_op kc_rope = {"rope", "rows heads d seq backward still", CASES(rope_cases), true,
-                              rope_run};
+const struct kc_op kc_rope = {"rope", "rows heads d seq backward still before", CASES(rope_cases),
+                              true, rope_run};
 
 /* Some gates at the ends, where the exponential over- and underflows. */
 static void extreme(struct arr *a)
@@ -192,3 +194,61 @@ static void swiglu_bwd_run(struct check *c)
 }
 
 const struct kc_op kc_swiglu_bwd = {"swiglu_bwd", "rows f", CASES(row_cases), true, swiglu_bwd_run};
+
+/* rows, heads, elements of their own, shared ones, elements between rows of what is shared and of
+ * dx */
+static const size_t keys_cases[][MAX_DIMS] = {
+    {0, 2, 4, 4, 0}, {1, 1, 1, 2, 0},   {5, 3, 7, 4, 3},     {33, 4, 16, 8, 0},
+    {9, 2, 5, 0, 1}, {40, 5, 0, 6, 16}, {70, 16, 24, 18, 9}, {3, 128, 32, 16, 512},
+};
+
+static void keys_join_run(struct check *c)
+{
+    size_t rows = c->dim[0], heads = c->dim[1], own = c->dim[2], shared = c->dim[3];
+    size_t wide = own + shared;
+    struct arr *x = kc_new(c, "x", IN, c->t, rows, heads * own);
+    struct arr *y = kc_wide(c, "y", IN, c->t, rows, shared, c->dim[4]);
+    struct arr *k = kc_new(c, "k", OUT, c->t, rows, heads * wide);
+
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < heads * wide; i++)
+            kc_exact(k, r, i,
+                     i % wide < own ? AT(x, r, i / wide * own + i % wide)
+                                    : AT(y, r, i % wide - own));
+    kc_begin(c);
+    kn_keys_join(c->pool, c->t, k->at, x->at, y->at, y->ld, rows, heads, own, shared);
+}
+
+const struct kc_op kc_keys_join = {"keys_join", "rows heads own shared gap", CASES(keys_cases),
+                                   true, keys_join_run};
+
+/* With an odd number of heads sums are fp32. */
+static void keys_split_run(struct check *c)
+{
+    size_t rows = c->dim[0], heads = c->dim[1], own = c->dim[2], shared = c->dim[3];
+    size_t wide = own + shared;
+    enum kn_type sums = heads % 2 ? KN_F32 : c->t;
+    struct arr *dk = kc_new(c, "dk", IN, c->t, rows, heads * wide);
+    struct arr *dx = kc_wide(c, "dx", OUT, c->t, rows, heads * own, c->dim[4]);
+    struct arr *dy = kc_wide(c, "dy", OUT, sums, rows, shared, c->dim[4]);
+
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < heads * own; i++)
+            kc_exact(dx, r, i, AT(dk, r, i / own * wide + i % own));
+        for (size_t i = 0; i < shared; i++) {
+            double sum = 0, size = 0;
+
+            for (size_t h = 0; h < heads; h++) {
+                sum += AT(dk, r, h * wide + own + i);
+                size += fabs(AT(dk, r, h * wide + own + i));
+            }
+            kc_want(dy, r, i, sum, (double)heads * EPS * size);
+        }
+    }
+    kc_begin(c);
+    kn_keys_split(c->pool, c->t, dx->at, dx->ld, sums, dy->at, dy->ld, dk->at, rows, heads, own,
+                  shared);
+}
+
+const struct kc_op kc_keys_split = {"keys_split", "rows heads own shared gap", CASES(keys_cases),
+                                    true, keys_split_run};

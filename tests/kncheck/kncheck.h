@@ -48,7 +48,7 @@ struct arr {
     size_t bytes;
 };
 
-enum { MAX_ARR = 16, MAX_DIMS = 9 };
+enum { MAX_ARR = 16, MAX_DIMS = 10 };
 
 struct check {
     const char *op, *shape;

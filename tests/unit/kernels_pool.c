@@ -86,6 +86,7 @@ static void attention_backward(int threads, enum kn_type t, size_t kv, char *ret
                         .heads = AHEADS,
                         .kv_heads = kv,
                         .d = AD,
+                        .dv = AD,
                         .scale = 0.2f,
                         .type = t,
                         .q = qkv,
