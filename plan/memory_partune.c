@@ -9,17 +9,18 @@
  */
 #include "base/base.h"
 #include "plan/memory_parts.h"
+#include "plan/shape.h"
 
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",    "grad",     "master",  "moment1",    "moment2",   "balance",  "slot",
-    "grad_slot", "act_in",   "act_out", "grad_ring",  "scratch",   "gather",   "partial",
-    "dh",        "dx2",      "dao",     "dqkv",       "attn",      "ring_kv",  "ring_dkv",
-    "ring_sum",  "xf",       "hf",      "rrmsf",      "xent",      "logits",   "moe_send",
-    "moe_recv",  "moe_part", "moe_dea", "moe_router", "moe_stats", "moe_pool", "gate",
-    "moe_load",  "tokens",   "rope",    "positions",  "coll_tp",   "coll_dp",  "coll_edp",
-    "muon",      "kernel",
+    "weight",    "grad",     "master",   "moment1",   "moment2",    "balance",   "slot",
+    "grad_slot", "act_in",   "act_out",  "grad_ring", "scratch",    "gather",    "partial",
+    "dh",        "dx2",      "dao",      "dqkv",      "dlatent",    "attn",      "ring_kv",
+    "ring_dkv",  "ring_sum", "xf",       "hf",        "rrmsf",      "xent",      "logits",
+    "moe_send",  "moe_recv", "moe_part", "moe_dea",   "moe_router", "moe_stats", "moe_pool",
+    "gate",      "moe_load", "tokens",   "rope",      "positions",  "coll_tp",   "coll_dp",
+    "coll_edp",  "muon",     "kernel",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -44,6 +45,26 @@ static void dims_moe(struct pl_dims *dims, const struct pl_moe *moe, const struc
                         (dims->top_k < dims->local_experts ? dims->top_k : dims->local_experts);
 }
 
+static void dims_attention(struct pl_dims *dims, const struct pl_model *model)
+{
+    const struct pl_mla *mla = &model->mla;
+
+    dims->v_dim = (uint64_t)pl_value_dim(model);
+    dims->qk = (dims->heads + dims->kv_heads) * dims->head_dim;
+    dims->qkv = dims->qk + dims->kv_heads * dims->v_dim;
+    dims->dqkv = dims->rows * dims->qkv;
+    dims->attn = dims->heads * dims->v_dim;
+    if (!pl_model_is_mla(model))
+        return;
+    dims->q_latent = (uint64_t)mla->q_lora_rank;
+    dims->kv_latent = (uint64_t)mla->kv_lora_rank;
+    dims->rope = (uint64_t)mla->qk_rope_head_dim;
+    dims->nope = (uint64_t)mla->qk_nope_head_dim;
+    dims->latent = dims->q_latent + dims->kv_latent + dims->rope;
+    dims->dqkv = dims->rows * dims->heads * (dims->head_dim + dims->nope + dims->v_dim) +
+                 dims->local_rows * dims->latent;
+}
+
 void pl_dims(struct pl_dims *ret, const struct pl_model *model, const struct pl_layout *layout,
              const struct pl_workload *workload)
 {
@@ -60,11 +81,9 @@ void pl_dims(struct pl_dims *ret, const struct pl_model *model, const struct pl_
                             .elem = layout->precision == PL_BF16 ? 2 : 4,
                             .microbatches = pl_microbatches(layout, workload)};
     ret->local_rows = layout->sp ? ret->rows / tp : ret->rows;
-    ret->qkv = (ret->heads + 2 * ret->kv_heads) * ret->head_dim;
-    ret->qk = (ret->heads + ret->kv_heads) * ret->head_dim;
     ret->gates = pl_mlp_is_gated(model->mlp) ? 2 : 1;
     ret->stats = model->norm == PL_LAYERNORM ? 2 : 1;
-    ret->attn = ret->heads * ret->head_dim;
+    dims_attention(ret, model);
     if (pl_model_is_moe(model))
         dims_moe(ret, &model->moe, layout);
 }
@@ -97,7 +116,8 @@ static bool kept(const struct pl_layout *layout, enum pl_act act)
      * after which the product of SwiGLU cannot be made again. */
     if (layout->schedule == PL_ZERO_BUBBLE && (act == PL_ACT_A || act == PL_ACT_EA))
         return true;
-    return act != PL_ACT_H1 && act != PL_ACT_H2 && act != PL_ACT_A && act != PL_ACT_EA;
+    return act != PL_ACT_H1 && act != PL_ACT_H2 && act != PL_ACT_A && act != PL_ACT_EA &&
+           act != PL_ACT_NORMED;
 }
 
 void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_layout *layout,
@@ -114,6 +134,10 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
     if (model->qk_norm == PL_QK_HEAD) {
         b[PL_ACT_QK] = dims->rows * dims->qk * e;
         b[PL_ACT_QKRRMS] = dims->rows * (dims->heads + dims->kv_heads) * 4;
+    }
+    if (dims->latent) {
+        b[PL_ACT_LATENT] = b[PL_ACT_NORMED] = dims->local_rows * dims->latent * e;
+        b[PL_ACT_LRRMS] = dims->local_rows * (dims->q_latent ? 2 : 1) * 4;
     }
     b[PL_ACT_LSE] = dims->rows * dims->heads * 4;
     b[PL_ACT_O] = dims->rows * dims->attn * e;
@@ -143,7 +167,7 @@ uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *dims, bool
     ret->dy = at;
     ret->d2 = ret->dy + lh;
     ret->dqkv = ret->d2 + lh;
-    ret->dey = ret->dqkv + round64(dims->rows * dims->qkv * dims->elem);
+    ret->dey = ret->dqkv + round64(dims->dqkv * dims->elem);
     return ret->dey + (moe ? round64(dims->expert_rows * dims->hidden * dims->elem) : 0);
 }
 
@@ -323,14 +347,15 @@ static int tp_members(const struct build *build)
 static void build_ring(struct build *build)
 {
     const struct pl_dims *dims = &build->dims;
-    uint64_t kv = dims->rows * 2 * dims->kv_heads * dims->head_dim;
+    uint64_t kv = dims->rows * dims->kv_heads * (dims->head_dim + dims->v_dim);
 
     if (build->layout->cp == 1 || !any_layer(build))
         return;
     add(build, PL_BUF_RING_KV, 0, PL_RING_KVS, PL_MEM_COMM, kv * dims->elem);
     add(build, PL_BUF_RING_DKV, 0, PL_RING_DKVS, PL_MEM_COMM, kv * 4);
     if (dims->elem == 2)
-        add1(build, PL_BUF_RING_SUM, PL_MEM_WORKSPACE, dims->rows * dims->attn * 4);
+        add1(build, PL_BUF_RING_SUM, PL_MEM_WORKSPACE,
+             dims->rows * dims->heads * max(dims->head_dim, dims->v_dim) * 4);
 }
 
 static void build_comm(struct build *build)
@@ -403,11 +428,15 @@ static void build_layers(struct build *build)
         add1(build, PL_BUF_DX2, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
     add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
          dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);
-    add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE, dims->rows * dims->qkv * e);
+    add1(build, PL_BUF_DQKV, PL_MEM_WORKSPACE,
+         (dims->dqkv + (dims->latent ? dims->rows * dims->heads * dims->head_dim : 0)) * e);
+    if (layout->sp || e == 2)
+        add1(build, PL_BUF_DLATENT, PL_MEM_WORKSPACE, dims->rows * dims->latent * 4);
     /* bf16: the gradients of keys and values are summed in fp32, with cp in the ring's buffers */
     add1(build, PL_BUF_ATTN, PL_MEM_WORKSPACE,
          dims->rows *
-             (dims->heads + (e == 2 && layout->cp == 1 ? 2 * dims->kv_heads * dims->head_dim : 0)) *
+             (dims->heads +
+              (e == 2 && layout->cp == 1 ? dims->kv_heads * (dims->head_dim + dims->v_dim) : 0)) *
              4);
     if (build->model->positions == PL_ROPE)
         add1(
@@ -419,6 +448,12 @@ static void build_layers(struct build *build)
         build_moe(build);
 }
 
+/* The gradient of a layer's input is that of the latents' product and of the queries' own. */
+static bool sums_products(const struct pl_dims *dims)
+{
+    return dims->latent && !dims->q_latent;
+}
+
 static void build_workspace(struct build *build)
 {
     const struct pl_dims *dims = &build->dims;
@@ -426,8 +461,9 @@ static void build_workspace(struct build *build)
     uint64_t e = dims->elem;
 
     if (layout->sp)
-        add1(build, PL_BUF_GATHER, PL_MEM_WORKSPACE, dims->rows * dims->hidden * e);
-    if (layout->sp || (layout->tp > 1 && e == 2))
+        add1(build, PL_BUF_GATHER, PL_MEM_WORKSPACE,
+             dims->rows * max(dims->hidden, dims->latent) * e);
+    if (layout->sp || (e == 2 && (layout->tp > 1 || sums_products(dims))))
         add1(build, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, dims->rows * dims->hidden * 4);
     add1(build, PL_BUF_DH, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
     if (any_layer(build))

@@ -73,7 +73,11 @@ static int complete(struct pl_model *model, const json_t *json, struct err *erro
                       model->hidden, model->heads);
     if (!model->head_dim)
         model->head_dim = model->hidden / model->heads;
-    if (model->positions == PL_ROPE && model->head_dim % 2)
+    if (model->positions == PL_ROPE && model->mla.qk_rope_head_dim % 2)
+        return err_at(error, -EINVAL, "/mla/qk_rope_head_dim",
+                      "qk_rope_head_dim %d is odd: rotary positions need pairs",
+                      model->mla.qk_rope_head_dim);
+    if (model->positions == PL_ROPE && model->head_dim % 2 && !pl_model_is_mla(model))
         return err_at(error, -EINVAL, "/head_dim",
                       "head_dim %d is odd: rotary positions need pairs", model->head_dim);
     if (model->positions == PL_ROPE && pl_rotary_dim(model) % 2)

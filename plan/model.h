@@ -132,7 +132,7 @@ int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error);
 json_t *pl_model_json(const struct pl_model *model); /* complete object, new reference */
 
 bool pl_mlp_is_gated(enum pl_mlp mlp);
-/* Elements of a head that rotary positions turn: the first ones. */
+/* Elements of a head that rotary positions turn: the first ones, with mla the last. */
 int pl_rotary_dim(const struct pl_model *model);
 /* Rotations that its layers differ in: 2 where those with a window have a base of their own. */
 int pl_rope_tables(const struct pl_model *model);

@@ -322,6 +322,10 @@ static int check_mla(const struct pl_model *model, struct err *error)
                       model->head_dim, model->mla.qk_nope_head_dim, model->mla.qk_rope_head_dim);
     if (model->qk_norm != PL_QK_NONE)
         return err_at(error, -EINVAL, "/qk_norm", "mla has norms of its own, qk_norm must be none");
+    if (model->partial_rotary_factor < 1)
+        return err_at(error, -EINVAL, "/partial_rotary_factor",
+                      "partial_rotary_factor %.10g with mla: qk_rope_head_dim says what is rotated",
+                      model->partial_rotary_factor);
     return 0;
 }
 

@@ -153,13 +153,27 @@ static double inner_bytes(const struct pl_model *model, double elem, double ffn)
     return elem * (2 * qkv + pl_mlp_matrices(model) * ffn);
 }
 
+/* Of the bundled trainer's latent attention: a pass over the latents, each read and written, and
+ * keys put together of their parts. */
+static double latent_bytes(const struct pl_op_ctx *op, const struct pl_layout *layout)
+{
+    const struct pl_model *model = op->problem.model;
+    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1),
+           latents = model->mla.q_lora_rank + model->mla.kv_lora_rank;
+
+    if (!pl_model_is_mla(model) || !op->problem.trainer->bundled)
+        return 0;
+    return op->rates.element *
+           (2 * rows * latents + 2 * tokens / layout->tp * model->heads * pl_key_dim(model));
+}
+
 static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                             const struct pl_layout *layout, double ffn)
 {
     double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
     double s =
         streamed(&op->rates,
-                 rows * row_bytes(op->problem.model, op->rates.element) +
+                 rows * row_bytes(op->problem.model, op->rates.element) + latent_bytes(op, layout) +
                      tokens / layout->tp * inner_bytes(op->problem.model, op->rates.element, ffn),
                  LAYER_KERNELS);
 
@@ -321,15 +335,16 @@ static void hide_exchange(struct pl_layer_time *layer, double exchange, const st
  * by one pass over memory. */
 static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *layout, bool moe)
 {
+    const struct pl_mla *mla = &op->problem.model->mla;
     double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double normed = 2 * op->problem.model->hidden + mla->q_lora_rank + mla->kv_lora_rank;
     double inner =
         tokens / layout->tp * (moe ? op->problem.model->moe.shared_ffn : op->problem.model->ffn);
 
     if (moe)
         inner +=
             tokens / layout->tp * op->problem.model->moe.top_k * op->problem.model->moe.expert_ffn;
-    return streamed(&op->rates,
-                    op->rates.element * (4 * rows * op->problem.model->hidden + 3 * inner), 3);
+    return streamed(&op->rates, op->rates.element * (2 * rows * normed + 3 * inner), 3);
 }
 
 /* The forward pass of the feed-forward that the modules AGAIN make anew. */
@@ -411,13 +426,13 @@ static void add_attention_part(struct pl_layer_time *layer, double *core,
 {
     struct pl_product product[PL_MOST_PRODUCTS];
     int many = pl_attention_products(product, op->problem.model);
-    double tokens = tokens_of(op, layout);
+    double tokens = tokens_of(op, layout), own = tokens / (layout->sp ? layout->tp : 1);
 
     for (int i = 0; i < many; i++) {
         double in = product[i].in / (product[i].split == PL_SPLIT_IN ? layout->tp : 1),
                out = product[i].out / (product[i].split == PL_SPLIT_OUT ? layout->tp : 1);
 
-        add_product(layer, &op->rates, tokens, out, in);
+        add_product(layer, &op->rates, product[i].split == PL_SPLIT_NONE ? own : tokens, out, in);
     }
     add_attention(layer, core, op, layout);
 }

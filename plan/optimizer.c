@@ -22,21 +22,40 @@
 enum { NS_STEPS = 5 };
 
 /* The shapes of the hidden matrices of a layer, without experts or with them: rows, columns, and
- * how many there are. Attention of another kind than heads of keys and values counts as that. */
+ * how many there are. Attention of another kind than of heads or latents counts as of heads. */
 struct matrix {
     double rows, cols, many;
 };
 
-static int matrices(struct matrix ret[8], const struct pl_model *model, bool moe)
+enum { MOST_MATRICES = 9 };
+
+static int attention_matrices(struct matrix *ret, const struct pl_model *model)
 {
-    double h = model->hidden, q = (double)model->heads * model->head_dim,
-           kv = (double)model->kv_heads * model->head_dim;
-    double up = pl_mlp_matrices(model) - 1, ffn = moe ? model->moe.shared_ffn : model->ffn;
+    const struct pl_mla *mla = &model->mla;
+    double h = model->hidden, heads = model->heads, q = heads * model->head_dim,
+           kv = (double)model->kv_heads * model->head_dim, in = mla->q_lora_rank;
     int n = 0;
 
-    ret[n++] = (struct matrix){q, h, 1};
-    ret[n++] = (struct matrix){kv, h, 2};
-    ret[n++] = (struct matrix){h, q, 1};
+    if (mla->q_lora_rank)
+        ret[n++] = (struct matrix){in, h, 1};
+    ret[n++] = (struct matrix){q, mla->q_lora_rank ? in : h, 1};
+    if (pl_model_is_mla(model)) {
+        ret[n++] = (struct matrix){mla->kv_lora_rank + mla->qk_rope_head_dim, h, 1};
+        ret[n++] = (struct matrix){heads * mla->qk_nope_head_dim, mla->kv_lora_rank, 1};
+        ret[n++] = (struct matrix){heads * mla->v_head_dim, mla->kv_lora_rank, 1};
+    } else {
+        ret[n++] = (struct matrix){kv, h, 2};
+    }
+    ret[n++] = (struct matrix){h, heads * pl_value_dim(model), 1};
+    return n;
+}
+
+static int matrices(struct matrix ret[MOST_MATRICES], const struct pl_model *model, bool moe)
+{
+    double up = pl_mlp_matrices(model) - 1, ffn = moe ? model->moe.shared_ffn : model->ffn,
+           h = model->hidden;
+    int n = attention_matrices(ret, model);
+
     if (ffn > 0)
         ret[n++] = (struct matrix){ffn, h, up + 1}; /* down is the transpose */
     if (moe) {
@@ -50,7 +69,7 @@ void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model)
 {
     *ret = (struct pl_muon_room){0};
     for (int i = 0; i < model->layers; i++) {
-        struct matrix m[8];
+        struct matrix m[MOST_MATRICES];
         int n = matrices(m, model, pl_layer_is_moe(model, i));
 
         for (int k = 0; k < n; k++) {
@@ -70,7 +89,7 @@ void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model)
 /* Of one layer with experts (MOE) or without: of its experts (EXPERT), or of all others. */
 static double muon_flops(const struct pl_model *model, bool moe, bool expert)
 {
-    struct matrix m[8];
+    struct matrix m[MOST_MATRICES];
     int n = matrices(m, model, moe);
     double ret = 0;
 

@@ -5,7 +5,8 @@
  * and routers, then experts layer by layer. q, k and v are neighbors, and gate and up are, so that
  * one GEMM serves each group, and so are their biases, which follow; the three matrices of an
  * expert are neighbors and experts follow each other at a constant stride, as the grouped GEMM
- * wants.
+ * wants. What makes the latents of queries and of keys and values are neighbors likewise, and what
+ * makes keys and values of a latent.
  *
  * A walk emits the parameters in that order. Building the table keeps them; counting keeps the last
  * one and the open bucket only, and counts the experts of a layer, which are alike, at once.
@@ -87,7 +88,8 @@ bool pl_tensor_is_hidden(enum pl_tensor tensor)
     return tensor == PL_T_Q || tensor == PL_T_K || tensor == PL_T_V || tensor == PL_T_O ||
            tensor == PL_T_GATE || tensor == PL_T_UP || tensor == PL_T_DOWN ||
            tensor == PL_T_ROUTER || tensor == PL_T_EXPERT_GATE || tensor == PL_T_EXPERT_UP ||
-           tensor == PL_T_EXPERT_DOWN;
+           tensor == PL_T_EXPERT_DOWN || tensor == PL_T_Q_DOWN || tensor == PL_T_KV_DOWN ||
+           tensor == PL_T_Q_UP || tensor == PL_T_K_UP || tensor == PL_T_V_UP;
 }
 
 static void bucket_open(struct walk *walk, enum pl_bucket_kind kind, int chunk, int layer)
@@ -246,12 +248,10 @@ static void split(struct walk *walk, enum pl_tensor tensor, int layer, int rows,
                (uint64_t)(dim ? cols : rows));
 }
 
-static void walk_dense_layer(struct walk *walk, int layer)
+static void walk_attention(struct walk *walk, int layer)
 {
     const struct pl_model *model = walk->model;
     int hd = model->head_dim;
-    bool moe = pl_layer_is_moe(model, layer), gated = pl_mlp_is_gated(model->mlp);
-    int ffn = moe ? model->moe.shared_ffn : model->ffn;
 
     split(walk, PL_T_Q, layer, model->heads * hd, model->hidden, 0);
     split(walk, PL_T_K, layer, model->kv_heads * hd, model->hidden, 0);
@@ -262,6 +262,34 @@ static void walk_dense_layer(struct walk *walk, int layer)
         split(walk, PL_T_V_BIAS, layer, model->kv_heads * hd, 0, 0);
     }
     split(walk, PL_T_O, layer, model->hidden, model->heads * hd, 1);
+}
+
+/* What is cut over tp of latent attention; the rest is in walk_latents(). */
+static void walk_latent_attention(struct walk *walk, int layer)
+{
+    const struct pl_model *model = walk->model;
+    const struct pl_mla *mla = &model->mla;
+    int q = model->heads * model->head_dim;
+
+    if (mla->q_lora_rank)
+        split(walk, PL_T_Q_UP, layer, q, mla->q_lora_rank, 0);
+    else
+        split(walk, PL_T_Q, layer, q, model->hidden, 0);
+    split(walk, PL_T_K_UP, layer, model->heads * mla->qk_nope_head_dim, mla->kv_lora_rank, 0);
+    split(walk, PL_T_V_UP, layer, model->heads * mla->v_head_dim, mla->kv_lora_rank, 0);
+    split(walk, PL_T_O, layer, model->hidden, model->heads * mla->v_head_dim, 1);
+}
+
+static void walk_dense_layer(struct walk *walk, int layer)
+{
+    const struct pl_model *model = walk->model;
+    bool moe = pl_layer_is_moe(model, layer), gated = pl_mlp_is_gated(model->mlp);
+    int ffn = moe ? model->moe.shared_ffn : model->ffn;
+
+    if (pl_model_is_mla(model))
+        walk_latent_attention(walk, layer);
+    else
+        walk_attention(walk, layer);
     if (ffn) {
         if (gated)
             split(walk, PL_T_GATE, layer, ffn, model->hidden, 0);
@@ -363,16 +391,40 @@ static void walk_vectors(struct walk *walk, int layer)
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
 }
 
+/* What makes the latents of LAYER: their norms and biases, or (MATRICES) the products before. */
+static void walk_latents(struct walk *walk, int layer, bool matrices)
+{
+    const struct pl_model *model = walk->model;
+    uint64_t q = (uint64_t)model->mla.q_lora_rank, kv = (uint64_t)model->mla.kv_lora_rank,
+             down = kv + (uint64_t)model->mla.qk_rope_head_dim,
+             hidden = matrices ? (uint64_t)model->hidden : 0;
+
+    if (!pl_model_is_mla(model))
+        return;
+    if (!matrices && q)
+        emit(walk, PL_T_Q_LATENT, layer, -1, q, 0);
+    if (!matrices)
+        emit(walk, PL_T_KV_LATENT, layer, -1, kv, 0);
+    if (!matrices && !model->qkv_bias)
+        return;
+    if (q)
+        emit(walk, matrices ? PL_T_Q_DOWN : PL_T_Q_DOWN_BIAS, layer, -1, q, hidden);
+    emit(walk, matrices ? PL_T_KV_DOWN : PL_T_KV_DOWN_BIAS, layer, -1, down, hidden);
+}
+
 static void walk_routers(struct walk *walk, int layer)
 {
     const struct pl_model *model = walk->model;
 
+    if (!pl_layer_is_moe(model, layer))
+        return;
     emit(walk, PL_T_ROUTER, layer, -1, (uint64_t)model->moe.experts, (uint64_t)model->hidden);
     if (model->moe.shared_gate)
         emit(walk, PL_T_SHARED_GATE, layer, -1, 1, (uint64_t)model->hidden);
 }
 
-/* Norms and biases, then routers and positions: so weight decay covers one run of elements. */
+/* Norms and biases, then routers, what makes latents, and positions: so weight decay covers one run
+ * of elements. */
 static void walk_small(struct walk *walk)
 {
     const struct pl_model *model = walk->model;
@@ -384,6 +436,7 @@ static void walk_small(struct walk *walk)
         n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
         for (int i = first; i < first + n; i++) {
             walk_vectors(walk, i);
+            walk_latents(walk, i, false);
         }
     }
     if (holds_last(walk)) {
@@ -393,9 +446,10 @@ static void walk_small(struct walk *walk)
     }
     for (int c = 0; c < walk->layout->vp; c++) {
         n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
-        for (int i = first; i < first + n; i++)
-            if (pl_layer_is_moe(model, i))
-                walk_routers(walk, i);
+        for (int i = first; i < first + n; i++) {
+            walk_routers(walk, i);
+            walk_latents(walk, i, true);
+        }
     }
     if (holds_first(walk) && model->positions == PL_LEARNED)
         emit(walk, PL_T_POSITIONS, -1, -1, (uint64_t)model->seq, h);
@@ -438,7 +492,8 @@ static void walk_all_experts(struct walk *walk)
     bucket_close(walk);
 }
 
-/* Names as Hugging Face's Llama, and Qwen 3 for the norms of heads, would have them. */
+/* Names as Hugging Face's Llama, Qwen 3 for the norms of heads and DeepSeek for latents would have
+ * them; DeepSeek's kv_b_proj is k_b_proj and v_b_proj here. */
 static void param_name(struct pl_param *param)
 {
     static const char *const tail[] = {
@@ -473,6 +528,15 @@ static void param_name(struct pl_param *param)
         [PL_T_HEAD] = "lm_head.weight",
         [PL_T_SHARED_GATE] = "mlp.shared_gate.weight",
         [PL_T_BALANCE] = "block_sparse_moe.gate.e_score_correction_bias",
+        [PL_T_Q_DOWN] = "self_attn.q_a_proj.weight",
+        [PL_T_KV_DOWN] = "self_attn.kv_a_proj_with_mqa.weight",
+        [PL_T_Q_UP] = "self_attn.q_b_proj.weight",
+        [PL_T_K_UP] = "self_attn.k_b_proj.weight",
+        [PL_T_V_UP] = "self_attn.v_b_proj.weight",
+        [PL_T_Q_DOWN_BIAS] = "self_attn.q_a_proj.bias",
+        [PL_T_KV_DOWN_BIAS] = "self_attn.kv_a_proj_with_mqa.bias",
+        [PL_T_Q_LATENT] = "self_attn.q_a_layernorm.weight",
+        [PL_T_KV_LATENT] = "self_attn.kv_a_layernorm.weight",
     };
     size_t n = sizeof(param->name);
 

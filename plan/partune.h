@@ -52,6 +52,15 @@ enum pl_tensor {
     PL_T_K_NORM,
     PL_T_SHARED_GATE, /* (1, hidden): weighs the shared experts of a token */
     PL_T_BALANCE,     /* bias of the choice of experts, which no gradient moves */
+    PL_T_Q_DOWN,      /* latent attention: queries to their latent */
+    PL_T_KV_DOWN,     /* keys and values to theirs, and behind it what all heads' keys share */
+    PL_T_Q_UP,        /* and back, head by head */
+    PL_T_K_UP,
+    PL_T_V_UP,
+    PL_T_Q_DOWN_BIAS,
+    PL_T_KV_DOWN_BIAS,
+    PL_T_Q_LATENT, /* norms of the latents */
+    PL_T_KV_LATENT,
     PL_TENSORS
 };
 
@@ -90,15 +99,15 @@ struct pl_param {
  * zero 2 and 3 make a bucket of each layer. Its gradients are computed in a window, which buckets
  * take turns with, and added to the shard that is kept; zero 3 keeps only the shard of its weights,
  * too, and gathers them in a window before use. Embedding, output projection, norms, biases of
- * whole rows and routers, which both ends of a step or all layers use, are held whole as with zero
- * 1, and so is what has a single replica.
+ * whole rows, routers and what makes latents, which both ends of a step use or all ranks of tp
+ * have, are held whole as with zero 1, and so is what has a single replica.
  */
 enum pl_bucket_kind {
     /* matrices of the dense mesh, and biases that are cut with them; replicas are the
      * dp x cp ranks */
     PL_BUCKET_DENSE,
-    /* norms, biases of whole rows, routers and learned positions, whole on every tp rank; with sp
-     * their gradients are partial sums over tp, too */
+    /* norms, biases of whole rows, routers, what makes latents and learned positions, whole on
+     * every tp rank; with sp their gradients are partial sums over tp, too */
     PL_BUCKET_SMALL,
     /* norms of queries and keys, whole on every tp rank, which sees its own heads: their gradients
      * are always partial sums over tp */
@@ -242,10 +251,16 @@ struct pl_dims {
     uint64_t rows;       /* micro_batch x those */
     uint64_t local_rows; /* rows / tp with sp, else rows */
     uint64_t hidden, head_dim;
-    uint64_t heads, kv_heads;             /* of this tp rank */
-    uint64_t qkv;                         /* (heads + 2 kv_heads) head_dim */
-    uint64_t qk;                          /* (heads + kv_heads) head_dim */
-    uint64_t attn;                        /* heads x head_dim */
+    uint64_t heads, kv_heads; /* of this tp rank */
+    uint64_t v_dim;           /* of a value's head; head_dim without latents */
+    uint64_t qkv;             /* heads head_dim + kv_heads (head_dim + v_dim) */
+    uint64_t qk;              /* (heads + kv_heads) head_dim */
+    uint64_t attn;            /* heads x v_dim */
+    /* Of latent attention, else 0: widths of the latents and of both with the shared part of keys,
+     * and of that and the heads' own part of a key. */
+    uint64_t q_latent, kv_latent, latent, rope, nope;
+    uint64_t
+        dqkv; /* all elements of the gradients of (rows, qkv); with latents of what is before */
     uint64_t ffn, shared_ffn, expert_ffn; /* of this tp (etp) rank */
     uint64_t gates;                       /* products before the activation: 2 if gated, else 1 */
     uint64_t stats;                       /* floats that a norm keeps of a row */
@@ -267,8 +282,12 @@ enum pl_act {
     PL_ACT_X,      /* (local_rows, hidden) input of the layer */
     PL_ACT_RRMS1,  /* (local_rows, stats) float */
     PL_ACT_H1,     /* (local_rows, hidden) after the first norm */
-    PL_ACT_QKV,    /* (rows, qkv) after the rotation, with norms of queries and keys before both */
-    PL_ACT_QK,     /* (rows, qk) queries and keys after their norms and the rotation */
+    PL_ACT_LATENT, /* (local_rows, latent) before the norms */
+    PL_ACT_NORMED, /* (local_rows, latent) after the norms */
+    PL_ACT_LRRMS, /* (local_rows) of keys and values, and of queries if these have latents, float */
+    PL_ACT_QKV, /* (rows, qkv) after the rotation, with norms of queries and keys before both; with
+                    * latents three matrices one after the other */
+    PL_ACT_QK,  /* (rows, qk) queries and keys after their norms and the rotation */
     PL_ACT_QKRRMS, /* (rows, heads), then (rows, kv_heads) float */
     PL_ACT_LSE,    /* (heads x rows) float */
     PL_ACT_O,      /* (rows, attn) */
@@ -313,7 +332,7 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
 struct pl_grad_acts {
     uint64_t dy;   /* (local_rows, hidden) of the layer's output */
     uint64_t d2;   /* (local_rows, hidden) of X2 */
-    uint64_t dqkv; /* (rows, qkv) */
+    uint64_t dqkv; /* (dqkv) */
     uint64_t dey;  /* (expert_rows, hidden) of the experts' outputs */
 };
 
@@ -334,25 +353,27 @@ enum pl_buf {
     PL_BUF_ACT_OUT,   /* (0, i): output of a stage, being sent */
     PL_BUF_GRAD_RING, /* (0, i): gradient received, turned into that of the input, being sent */
     PL_BUF_SCRATCH,
-    PL_BUF_GATHER,     /* (rows, hidden), with sp */
-    PL_BUF_PARTIAL,    /* (rows, hidden) float, with sp, and with tp in bf16 */
-    PL_BUF_DH,         /* (local_rows, hidden) */
-    PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block */
-    PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
-    PL_BUF_DQKV,       /* (rows, qkv) */
-    PL_BUF_ATTN,       /* workspace of the attention's backward pass */
-    PL_BUF_RING_KV,    /* (0, i): (rows, 2 kv_heads head_dim) keys and values under way, with cp */
-    PL_BUF_RING_DKV,   /* (0, i): the same in float, their gradients */
-    PL_BUF_RING_SUM,   /* (rows, attn) float: outputs, then queries' gradients; cp in bf16 */
-    PL_BUF_XF,         /* (local_rows, hidden) input of the final norm, last stage */
-    PL_BUF_HF,         /* (local_rows, hidden) its output */
-    PL_BUF_RRMSF,      /* (local_rows, stats) float */
-    PL_BUF_XENT,       /* 3 x (rows) float: max, sum, target */
-    PL_BUF_LOGITS,     /* (rows, vocab) */
-    PL_BUF_MOE_SEND,   /* (choices, hidden) */
-    PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep x etp > 1; float with etp > 1 */
-    PL_BUF_MOE_PART,   /* etp x (choices, hidden) float, with etp > 1 */
-    PL_BUF_MOE_DEA,    /* (expert_rows, expert_ffn) */
+    PL_BUF_GATHER,   /* (rows, max(hidden, latent)), with sp */
+    PL_BUF_PARTIAL,  /* (rows, hidden) float, with sp, and in bf16 with tp or a sum of products */
+    PL_BUF_DH,       /* (local_rows, hidden) */
+    PL_BUF_DX2,      /* (local_rows, hidden), of a parallel block */
+    PL_BUF_DAO,      /* (rows, max(ffn, attn)) */
+    PL_BUF_DQKV,     /* (dqkv), and with latents the gradient of keys, (rows, heads head_dim) */
+    PL_BUF_DLATENT,  /* (rows, latent) float: sums over tp, with sp or in bf16 */
+    PL_BUF_ATTN,     /* workspace of the attention's backward pass */
+    PL_BUF_RING_KV,  /* (0, i): (rows, kv_heads (head_dim + v_dim)) keys and values under way */
+    PL_BUF_RING_DKV, /* (0, i): the same in float, their gradients */
+    PL_BUF_RING_SUM, /* (rows, heads max(head_dim, v_dim)) float: outputs, then queries' gradients;
+                        * cp in bf16 */
+    PL_BUF_XF,       /* (local_rows, hidden) input of the final norm, last stage */
+    PL_BUF_HF,       /* (local_rows, hidden) its output */
+    PL_BUF_RRMSF,    /* (local_rows, stats) float */
+    PL_BUF_XENT,     /* 3 x (rows) float: max, sum, target */
+    PL_BUF_LOGITS,   /* (rows, vocab) */
+    PL_BUF_MOE_SEND, /* (choices, hidden) */
+    PL_BUF_MOE_RECV, /* (expert_rows, hidden), with ep x etp > 1; float with etp > 1 */
+    PL_BUF_MOE_PART, /* etp x (choices, hidden) float, with etp > 1 */
+    PL_BUF_MOE_DEA,  /* (expert_rows, expert_ffn) */
     PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */
@@ -390,6 +411,7 @@ enum {
     PL_MAX_COLUMNS = PL_KERNEL_SCRATCH / 4, /* a row: logits, rotated heads */
     PL_MAX_FFN = PL_MAX_COLUMNS / 5,        /* SwiGLU's gradient holds five */
     PL_MAX_HIDDEN = PL_MAX_COLUMNS / 50,    /* the norm's gradient 3 x 16 + 2 */
+    PL_MAX_LATENT = PL_MAX_COLUMNS / 98,    /* that of heads 3 x 32 + 2 */
     PL_MAX_HEAD_DIM = 256,
     PL_MAX_THREADS = 256,
     PL_MAX_CHUNKS = 256,

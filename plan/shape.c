@@ -17,7 +17,8 @@ bool pl_mlp_is_gated(enum pl_mlp mlp)
 
 int pl_rotary_dim(const struct pl_model *model)
 {
-    return (int)(model->head_dim * model->partial_rotary_factor);
+    return pl_model_is_mla(model) ? model->mla.qk_rope_head_dim
+                                  : (int)(model->head_dim * model->partial_rotary_factor);
 }
 
 int pl_rope_tables(const struct pl_model *model)

@@ -35,6 +35,9 @@ static void bundled_limits(struct pl_check *check)
         const char *key;
     } limit[] = {
         {model->head_dim, PL_MAX_HEAD_DIM, "head_dim"},
+        {model->mla.v_head_dim, PL_MAX_HEAD_DIM, "v_head_dim"},
+        {model->mla.q_lora_rank, PL_MAX_LATENT, "q_lora_rank"},
+        {model->mla.kv_lora_rank, PL_MAX_LATENT, "kv_lora_rank"},
         {model->hidden, PL_MAX_HIDDEN, "hidden"},
         {(model->vocab + layout->tp - 1) / layout->tp, PL_MAX_COLUMNS, "vocab"},
         {heads / layout->tp * model->head_dim, PL_MAX_COLUMNS, "heads"},
@@ -66,6 +69,8 @@ void pl_partune_limits(struct pl_check *check)
                   "trainer partune does not support experts with an mlp other than swiglu");
     if (check->problem->model->moe.experts && check->problem->model->mlp_bias)
         pl_breaks(check, "mlp_bias", "trainer partune does not support mlp_bias true with experts");
+    if (pl_model_is_mla(check->problem->model) && check->problem->model->norm != PL_RMSNORM)
+        pl_breaks(check, "norm", "trainer partune does not support mla with norm layernorm");
     bundled_limits(check);
 }
 

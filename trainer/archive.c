@@ -445,7 +445,7 @@ static int move_part(const struct tr_archive *archive, const struct tr_hf_place 
     for (int64_t k = 0; r == 0 && k < part->count;) {
         int64_t column = (part->first + k) % part->cols;
         uint64_t row = (uint64_t)(part->row0 + (part->first + k) / part->cols),
-                 there = place->base + row / place->block * place->group + row % place->block;
+                 there = tr_hf_place_row(place, row);
         struct run run = {.at = there * (uint64_t)columns(tensor) + (uint64_t)(part->col0 + column),
                           .from = k,
                           .n = part->cols - column};

@@ -3,7 +3,7 @@
  * by its columns, so the block ends in one sum over tp, after which b_o is added.
  *
  * Queries and keys that have norms of their own are kept twice: in QKV as projected, for the norms'
- * backward pass, and in QK as attention reads them.
+ * backward pass, and in QK as attention reads them. Those of latent attention are latent.c's.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -28,6 +28,14 @@ static size_t window(const struct tr_rank *rank, const struct tr_layer *layer)
                : 0;
 }
 
+/* Factor of the scores. */
+static float scale_of(const struct pl_model *model)
+{
+    if (model->attn_scale > 0)
+        return (float)model->attn_scale;
+    return (float)(tr_rope_score_factor(model) / sqrt(model->head_dim));
+}
+
 static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     const struct pl_dims *d = &rank->d;
@@ -35,43 +43,37 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
     const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
     const char *qk = layer->q_norm.w ? tr_act(rank, layer, slot, PL_ACT_QK) : qkv;
     size_t ld = layer->q_norm.w ? d->qk : d->qkv;
-    const struct pl_model *model = &rank->model;
-    float scale =
-        model->attn_scale > 0 ? (float)model->attn_scale : 1.0f / sqrtf((float)d->head_dim);
+    struct kn_attn a = {.batch = (size_t)rank->layout.micro_batch,
+                        .seq = d->seq,
+                        .heads = d->heads,
+                        .kv_heads = d->kv_heads,
+                        .d = d->head_dim,
+                        .dv = d->v_dim,
+                        .scale = scale_of(&rank->model),
+                        .type = rank->type,
+                        .q = qk,
+                        .k = qk + q * d->elem,
+                        .v = qkv + (q + kv) * d->elem,
+                        .ldq = ld,
+                        .ldk = ld,
+                        .ldv = d->qkv,
+                        .window = window(rank, layer),
+                        .age =
+                            rank->workload.reset_attention_mask ? tr_ages(rank, rank->mb) : NULL};
 
-    assert(d->qkv == q + 2 * kv && d->attn == q && d->heads % d->kv_heads == 0);
+    assert(d->attn == d->heads * d->v_dim && d->heads % d->kv_heads == 0);
     assert(d->rows == (uint64_t)rank->layout.micro_batch * d->seq);
-    return (struct kn_attn){.batch = (size_t)rank->layout.micro_batch,
-                            .seq = d->seq,
-                            .heads = d->heads,
-                            .kv_heads = d->kv_heads,
-                            .d = d->head_dim,
-                            .dv = d->head_dim,
-                            .scale = scale,
-                            .type = rank->type,
-                            .q = qk,
-                            .k = qk + q * d->elem,
-                            .v = qkv + (q + kv) * d->elem,
-                            .ldq = ld,
-                            .ldk = ld,
-                            .ldv = d->qkv,
-                            .window = window(rank, layer),
-                            .age = rank->workload.reset_attention_mask ? tr_ages(rank, rank->mb)
-                                                                       : NULL};
+    if (d->latent)
+        tr_latent_place(&a, rank, qkv);
+    return a;
 }
 
 /* Queries, then keys, in rows of LD elements. */
 static void rope(struct tr_rank *rank, const struct tr_layer *layer, void *qk, size_t ld,
                  bool backward)
 {
-    enum tr_rope kind = tr_rope_of(&rank->model, layer->global);
-
-    if (rank->model.positions == PL_ROPE)
-        kn_rope(rank->pool, rank->type, qk, ld, rank->d.rows, rank->d.heads + rank->d.kv_heads,
-                rank->d.head_dim, (size_t)pl_rotary_dim(&rank->model), rank->work.rope_cos[kind],
-                rank->work.rope_sin[kind],
-                rank->workload.reset_position_ids ? tr_ages(rank, rank->mb) : NULL, rank->d.seq,
-                backward);
+    tr_rotate(rank, layer, rank->type, qk, ld, rank->d.heads + rank->d.kv_heads, rank->d.head_dim,
+              backward);
 }
 
 /* QKV -> QK. */
@@ -104,20 +106,34 @@ static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
                     d->kv_heads, d->head_dim);
 }
 
-void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+/* H1 -> QKV and QK. */
+static void project(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     const struct pl_dims *d = &rank->d;
-    void *qkv = tr_act(rank, layer, slot, PL_ACT_QKV), *o = tr_act(rank, layer, slot, PL_ACT_O);
-    void *x2 = tr_act(rank, layer, slot, PL_ACT_X2);
-    struct kn_attn a = problem(rank, layer, slot);
+    void *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
 
-    norm(rank, layer, slot);
     tr_linear(rank, qkv, tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), layer->qkv.w,
               d->rows, d->hidden, d->qkv);
     tr_bias_fwd(rank, &layer->qkv_bias, qkv, d->rows, d->qkv);
-    if (layer->q_norm.w)
+    if (layer->q_norm.w) {
         heads_fwd(rank, layer, slot);
-    rope(rank, layer, (void *)a.q, a.ldq, false);
+        rope(rank, layer, tr_act(rank, layer, slot, PL_ACT_QK), d->qk, false);
+    } else {
+        rope(rank, layer, qkv, d->qkv, false);
+    }
+}
+
+void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+{
+    const struct pl_dims *d = &rank->d;
+    void *o = tr_act(rank, layer, slot, PL_ACT_O), *x2 = tr_act(rank, layer, slot, PL_ACT_X2);
+    struct kn_attn a = problem(rank, layer, slot);
+
+    norm(rank, layer, slot);
+    if (d->latent)
+        tr_latent_fwd(rank, layer, slot);
+    else
+        project(rank, layer, slot);
     if (rank->comms.cp.size > 1)
         tr_ring_fwd(rank, &a, o, tr_act(rank, layer, slot, PL_ACT_LSE));
     else
@@ -145,11 +161,17 @@ static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
                              .lddk = d->qkv,
                              .lddv = d->qkv};
 
+    if (d->latent)
+        tr_latent_grad_place(&g, rank, dqkv);
     if (rank->comms.cp.size > 1) {
         tr_ring_bwd(rank, &a, &g);
     } else {
         assert(kn_attn_bwd_bytes(&a) <= rank->attn_bytes);
         kn_attn_bwd(rank->pool, &a, &g, rank->work.attn);
+    }
+    if (d->latent) {
+        tr_latent_bwd(rank, layer, slot, dqkv);
+        return;
     }
     rope(rank, layer, dqkv, d->qkv, true);
     if (layer->q_norm.w)
@@ -162,10 +184,14 @@ static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                  rank->d.attn, rank->d.hidden);
 }
 
-static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const void *dqkv)
+static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
 {
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(rank, layer, slot);
+    if (rank->d.latent) {
+        tr_latent_dw(rank, layer, slot, dqkv);
+        return;
+    }
     tr_linear_dw(rank, layer->qkv.g, dqkv,
                  tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), rank->d.rows,
                  rank->d.hidden, rank->d.qkv);
@@ -191,8 +217,12 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     else
         dw_out(rank, layer, slot, dy);
     core_bwd(rank, layer, slot, dqkv);
-    tr_linear_dx_partial(rank, dqkv, layer->qkv.w, z->rows, z->hidden, z->qkv);
-    dh = tr_reduce_rows(rank);
+    if (z->latent) {
+        dh = tr_latent_dh(rank, layer, dqkv);
+    } else {
+        tr_linear_dx_partial(rank, dqkv, layer->qkv.w, z->rows, z->hidden, z->qkv);
+        dh = tr_reduce_rows(rank);
+    }
     if (!keep)
         dw_qkv(rank, layer, slot, dqkv);
     tr_norm_bwd(rank, &layer->norm1, grad, dh, tr_act(rank, layer, slot, PL_ACT_X),

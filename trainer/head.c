@@ -54,7 +54,7 @@ void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
     kn_embed_fwd(rank->pool, rank->type, to, rank->embed.w, ids, d->rows, d->hidden,
                  vocab_first(rank), d->vocab);
     if (to != out) /* one term of each sum is not zero: exact in every type */
-        kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type),
+        kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type, d->hidden),
                 d->local_rows * d->hidden * d->elem);
     if (rank->positions.w)
         add_positions(rank, out, mb);

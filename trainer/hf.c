@@ -38,6 +38,7 @@ static const char *const model_words[] = {"name",
                                           "sliding_window",
                                           "global_every",
                                           "rope_theta_local",
+                                          "mla",
                                           NULL};
 static const char *const moe_words[] = {
     "experts",    "top_k",   "expert_ffn",   "aux_loss",    "aux_loss_coef", "capacity_factor",
@@ -83,6 +84,8 @@ static const struct {
     [TR_HF_MIXTRAL] = {"MixtralForCausalLM", "mixtral"},
     [TR_HF_QWEN2_MOE] = {"Qwen2MoeForCausalLM", "qwen2_moe"},
     [TR_HF_QWEN3_MOE] = {"Qwen3MoeForCausalLM", "qwen3_moe"},
+    [TR_HF_DEEPSEEK_V2] = {"DeepseekV2ForCausalLM", "deepseek_v2"},
+    [TR_HF_DEEPSEEK_V3] = {"DeepseekV3ForCausalLM", "deepseek_v3"},
     [TR_HF_GPT2] = {"GPT2LMHeadModel", "gpt2"},
     [TR_HF_NEOX] = {"GPTNeoXForCausalLM", "gpt_neox"},
 };
@@ -190,6 +193,61 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
     return o;
 }
 
+/* The shared experts are so many of a routed one's width; aux_loss_alpha is of a loss that is
+ * divided by top_k and added up over the layers. */
+static void put_deepseek_experts(json_t *config, const struct pl_model *model,
+                                 enum tr_hf_family family)
+{
+    const struct pl_moe *moe = &model->moe;
+    bool v3 = family == TR_HF_DEEPSEEK_V3, groups = moe->n_group > 1;
+    json_t *more =
+        json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:f, s:s, s:s, s:f, s:b}", "n_routed_experts",
+                  moe->experts, "num_experts_per_tok", moe->top_k, "moe_intermediate_size",
+                  moe->expert_ffn, "n_shared_experts", moe->shared_ffn / moe->expert_ffn,
+                  "first_k_dense_replace", moe->dense_layers, "norm_topk_prob", (int)moe->topk_norm,
+                  "routed_scaling_factor", moe->scaling, "topk_method",
+                  v3       ? "noaux_tc"
+                  : groups ? "group_limited_greedy"
+                           : "greedy",
+                  "scoring_func", v3 ? "sigmoid" : "softmax", "aux_loss_alpha",
+                  pl_aux_loss_coef(model, PL_AUX_MEGATRON), "seq_aux", 1);
+
+    json_object_set_new(more, "n_group", json_integer(moe->n_group));
+    json_object_set_new(more, "topk_group", json_integer(moe->topk_group));
+    json_object_set_new(more, "moe_layer_freq", json_integer(1));
+    json_object_update(config, more);
+    json_decref(more);
+}
+
+static json_t *deepseek_config(const struct pl_model *model, enum tr_hf_family family)
+{
+    const struct pl_mla *mla = &model->mla;
+    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, s:b, s:f}",
+                          "hidden_act", "silu", "hidden_size", model->hidden, "intermediate_size",
+                          model->ffn, "num_hidden_layers", model->layers, "num_attention_heads",
+                          model->heads, "num_key_value_heads", model->kv_heads, "vocab_size",
+                          model->vocab, "max_position_embeddings", model->seq, "rms_norm_eps",
+                          model->norm_eps, "rope_theta", model->rope_theta, "initializer_range",
+                          model->init_std, "tie_word_embeddings", (int)model->tied,
+                          "attention_bias", (int)model->qkv_bias, "attention_dropout", 0.0);
+
+    json_object_set_new(o, "q_lora_rank",
+                        mla->q_lora_rank ? json_integer(mla->q_lora_rank) : json_null());
+    json_object_set_new(o, "kv_lora_rank", json_integer(mla->kv_lora_rank));
+    json_object_set_new(o, "qk_nope_head_dim", json_integer(mla->qk_nope_head_dim));
+    json_object_set_new(o, "qk_rope_head_dim", json_integer(mla->qk_rope_head_dim));
+    json_object_set_new(o, "v_head_dim", json_integer(mla->v_head_dim));
+    if (family == TR_HF_DEEPSEEK_V3)
+        json_object_set_new(o, "rope_interleave", json_true());
+    if (pl_model_is_moe(model)) {
+        put_deepseek_experts(o, model, family);
+    } else {
+        json_object_set_new(o, "n_routed_experts", json_null());
+        json_object_set_new(o, "first_k_dense_replace", json_integer(model->layers));
+    }
+    return o;
+}
+
 /* As transformers' modeling_rope_utils.py reads it. */
 static json_t *scaling_config(const struct pl_rope_scaling *scaling)
 {
@@ -224,9 +282,10 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 
     if (r < 0)
         return r;
-    o = family == TR_HF_GPT2   ? gpt2_config(model)
-        : family == TR_HF_NEOX ? neox_config(model)
-                               : llama_config(model, family);
+    o = family == TR_HF_GPT2     ? gpt2_config(model)
+        : family == TR_HF_NEOX   ? neox_config(model)
+        : pl_model_is_mla(model) ? deepseek_config(model, family)
+                                 : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
         json_object_set_new(o, "rope_scaling", scaling_config(&model->rope_scaling));
     json_object_set_new(o, "architectures", json_pack("[s]", families[family].class));
@@ -237,8 +296,9 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
     return 0;
 }
 
-/* yarn's bounds as real numbers (GPT-OSS) are another rotation, which has no word in a model. */
-static int check_truncate(const json_t *config, struct err *error)
+/* Rotations that have no word in a model: yarn's bounds as real numbers (GPT-OSS), halves where
+ * DeepSeek has pairs. */
+static int check_rotation(const json_t *config, struct err *error)
 {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
 
@@ -248,6 +308,9 @@ static int check_truncate(const json_t *config, struct err *error)
         if (json_is_false(json_object_get(json_object_get(config, keys[i]), "truncate")))
             return err_at(error, -ENOTSUP, at, "truncate false is not supported with weights");
     }
+    if (json_is_false(json_object_get(config, "rope_interleave")))
+        return err_at(error, -ENOTSUP, "/rope_interleave",
+                      "rope_interleave false is not supported with weights");
     return 0;
 }
 
@@ -266,11 +329,13 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
     while (known < ARRAY_LEN(families) && !str_eq(families[known].type, type))
         known++;
     if (known == ARRAY_LEN(families))
-        return err_at(error, -ENOTSUP, "/model_type",
-                      "weights of model_type %s are not supported, only those of llama, mistral, "
-                      "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, gpt2, gpt_neox",
-                      type);
-    if ((r = check_truncate(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
+        return err_at(
+            error, -ENOTSUP, "/model_type",
+            "weights of model_type %s are not supported, only those of llama, mistral, "
+            "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt2, "
+            "gpt_neox",
+            type);
+    if ((r = check_rotation(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)
         return err_wrap(error, "config.json");
     *ret = model;

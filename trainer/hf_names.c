@@ -1,5 +1,5 @@
-/* Names, shapes and places of tensors in the folders of GPT-2 and GPT-NeoX; the others' are ours.
- * Source: the published model classes (transformers, models/gpt2 and models/gpt_neox). */
+/* Names, shapes and places of tensors in the folders of families that have others than ours.
+ * Source: the published model classes (transformers, models/FAMILY/modeling_FAMILY.py). */
 #include "trainer/hf_names.h"
 
 #include "base/base.h"
@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 
 /* ---- families ------------------------------------------------------------ */
 
@@ -129,6 +130,45 @@ static int moe_family(enum tr_hf_family *ret, const struct pl_model *model, stru
     return check_moe(model, family, error);
 }
 
+/* What DeepSeek-V2 and V3 have of latent attention and experts. Latents are normalized with an
+ * epsilon of the class, whatever the config says. V2 limits groups by their best expert, V3 by
+ * their best two. */
+static int deepseek_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    const struct pl_moe *moe = &model->moe;
+    bool experts = pl_model_is_moe(model), v2 = experts && moe->router == PL_ROUTER_SOFTMAX;
+    const struct {
+        bool broken;
+        const char *key, *what;
+    } rule[] = {
+        {fabs(model->norm_eps - 1e-6) > 1e-12, "norm_eps", "norm_eps other than 1e-6"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {model->mlp_bias, "mlp_bias", "mlp_bias"},
+        {model->sliding_window > 0, "sliding_window", "sliding_window"},
+        {experts && moe->every > 1, "moe/every", "every > 1"},
+        {experts && !moe->shared_ffn, "moe/shared_ffn", "shared_ffn 0"},
+        {experts && moe->shared_ffn % moe->expert_ffn, "moe/shared_ffn",
+         "shared_ffn that is no multiple of expert_ffn"},
+        {experts && moe->shared_gate, "moe/shared_gate", "shared_gate"},
+        {experts && moe->balance_bias == v2, "moe/balance_bias",
+         v2 ? "balance_bias true" : "balance_bias false"},
+        {v2 && moe->topk_norm, "moe/topk_norm", "topk_norm true"},
+        {experts && moe->n_group > 1 &&
+             (v2 ? moe->top_k / moe->topk_group > 1 : moe->top_k / moe->topk_group != 2),
+         "moe/topk_group", v2 ? "2 top_k > topk_group" : "top_k / topk_group other than 2"},
+    };
+
+    *ret = v2 ? TR_HF_DEEPSEEK_V2 : TR_HF_DEEPSEEK_V3;
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken) {
+            AUTO_FREE char *at = mem_printf("/%s", rule[i].key);
+
+            return err_at(error, -ENOTSUP, at, "DeepSeek-%s has no %s", v2 ? "V2" : "V3",
+                          rule[i].what);
+        }
+    return 0;
+}
+
 static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
     bool qwen3 = model->qk_norm == PL_QK_HEAD, qwen2 = model->qkv_bias && !model->out_bias;
@@ -141,6 +181,8 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
         return lacks(error, "parallel_block", "true with rmsnorm");
     if (model->rope_theta_local > 0)
         return lacks(error, "rope_theta_local", "without Gemma's other words");
+    if (pl_model_is_mla(model))
+        return deepseek_family(ret, model, error);
     if (pl_rotary_dim(model) != model->head_dim)
         return lacks(error, "partial_rotary_factor", "below 1 with rmsnorm");
     if (pl_model_is_moe(model))
@@ -210,32 +252,72 @@ static bool is_qwen_moe(enum tr_hf_family family)
     return family == TR_HF_QWEN2_MOE || family == TR_HF_QWEN3_MOE;
 }
 
-/* Names of Qwen's models where they differ from ours. */
-static void qwen_moe_name(char *ret, size_t size, const struct pl_model *model,
-                          const struct pl_param *whole)
+static bool is_deepseek(enum tr_hf_family family)
+{
+    return family == TR_HF_DEEPSEEK_V2 || family == TR_HF_DEEPSEEK_V3;
+}
+
+/* Names of Qwen's and DeepSeek's experts and what comes with them, where they differ from ours. */
+static void moe_name(char *ret, size_t size, enum tr_hf_family family, const struct pl_model *model,
+                     const struct pl_param *whole)
 {
     static const struct {
         enum pl_tensor tensor;
         const char *name; /* of an expert, behind its number */
+        const char *shared;
     } names[] = {
-        {PL_T_ROUTER, "gate"},
-        {PL_T_SHARED_GATE, "shared_expert_gate"},
-        {PL_T_EXPERT_GATE, "gate_proj"},
-        {PL_T_EXPERT_UP, "up_proj"},
-        {PL_T_EXPERT_DOWN, "down_proj"},
-        {PL_T_GATE, "shared_expert.gate_proj"},
-        {PL_T_UP, "shared_expert.up_proj"},
-        {PL_T_DOWN, "shared_expert.down_proj"},
+        {PL_T_ROUTER, "gate.weight", ""},
+        {PL_T_BALANCE, "gate.e_score_correction_bias", ""},
+        {PL_T_SHARED_GATE, "shared_expert_gate.weight", ""},
+        {PL_T_EXPERT_GATE, "gate_proj.weight", ""},
+        {PL_T_EXPERT_UP, "up_proj.weight", ""},
+        {PL_T_EXPERT_DOWN, "down_proj.weight", ""},
+        {PL_T_GATE, "gate_proj.weight", "shared_expert"},
+        {PL_T_UP, "up_proj.weight", "shared_expert"},
+        {PL_T_DOWN, "down_proj.weight", "shared_expert"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(names) && whole->layer >= 0; i++) {
-        char number[32] = "";
+        char of[32] = "";
 
         if (names[i].tensor != whole->tensor || !pl_layer_is_moe(model, whole->layer))
             continue;
         if (whole->expert >= 0)
-            snprintf(number, sizeof(number), "experts.%d.", whole->expert);
-        snprintf(ret, size, "model.layers.%d.mlp.%s%s.weight", whole->layer, number, names[i].name);
+            snprintf(of, sizeof(of), "experts.%d.", whole->expert);
+        else if (*names[i].shared)
+            snprintf(of, sizeof(of), "%s%s.", names[i].shared, is_deepseek(family) ? "s" : "");
+        snprintf(ret, size, "model.layers.%d.mlp.%s%s", whole->layer, of, names[i].name);
+    }
+}
+
+/* Of latent attention, where it differs from ours. */
+static void latent_place(struct tr_hf_place *place, const struct pl_model *model,
+                         const struct pl_param *whole)
+{
+    const struct pl_mla *mla = &model->mla;
+    uint64_t key = (uint64_t)mla->qk_nope_head_dim, value = (uint64_t)mla->v_head_dim;
+
+    switch (whole->tensor) {
+    case PL_T_Q:
+    case PL_T_Q_UP:
+        place->block = place->group = (uint64_t)model->head_dim;
+        place->turned = (uint64_t)mla->qk_rope_head_dim;
+        break;
+    case PL_T_KV_DOWN:
+    case PL_T_KV_DOWN_BIAS:
+        place->turned = (uint64_t)mla->qk_rope_head_dim;
+        break;
+    case PL_T_K_UP:
+    case PL_T_V_UP:
+        snprintf(place->name, sizeof(place->name), "model.layers.%d.self_attn.kv_b_proj.weight",
+                 whole->layer);
+        place->shape[0] = (uint64_t)model->heads * (key + value);
+        place->base = whole->tensor == PL_T_K_UP ? 0 : key;
+        place->block = whole->tensor == PL_T_K_UP ? key : value;
+        place->group = key + value;
+        break;
+    default:
+        break;
     }
 }
 
@@ -254,8 +336,10 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
     *ret = (struct tr_hf_place){
         .dims = whole->dims, .shape = {whole->shape[0], whole->shape[1]}, .block = whole->shape[0]};
     snprintf(ret->name, sizeof(ret->name), "%s", whole->name);
-    if (is_qwen_moe(family))
-        qwen_moe_name(ret->name, sizeof(ret->name), model, whole);
+    if (is_qwen_moe(family) || is_deepseek(family))
+        moe_name(ret->name, sizeof(ret->name), family, model, whole);
+    if (is_deepseek(family))
+        latent_place(ret, model, whole);
     if (!is_gpt(family))
         return;
     assert(row); /* the family has no other tensors */
@@ -281,7 +365,7 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
 
 bool tr_hf_place_is_plain(const struct tr_hf_place *place, const struct pl_param *whole)
 {
-    return !place->transposed && place->shape[0] == whole->shape[0];
+    return !place->transposed && !place->turned && place->shape[0] == whole->shape[0];
 }
 
 void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct pl_model *model)

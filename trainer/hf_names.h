@@ -3,12 +3,14 @@
  * tests.
  *
  * The names of the parameter table are those of Llama, Mistral, Mixtral, Qwen 2 and Qwen 3. Mistral
- * is a Llama with a window. Qwen 2 and 3 with experts have others, and so have two families that
- * fuse q, k and v:
+ * is a Llama with a window. Qwen 2 and 3 with experts have others, and so have families that fuse
+ * matrices:
  *
  *   GPT-2     matrices are stored (in, out); c_attn (hidden, 3 hidden) has the columns of q, then
  *             of k, then of v
  *   GPT-NeoX  query_key_value (3 hidden, hidden) has for each head its rows of q, of k, of v
+ *   DeepSeek  kv_b_proj has for each head its rows of k, of v. What is rotated comes in pairs of
+ *             neighbors (rope_interleave), where ours are half of it apart
  */
 #ifndef TRAINER_HF_NAMES_H
 #define TRAINER_HF_NAMES_H
@@ -24,6 +26,8 @@ enum tr_hf_family {
     TR_HF_MIXTRAL,
     TR_HF_QWEN2_MOE,
     TR_HF_QWEN3_MOE,
+    TR_HF_DEEPSEEK_V2,
+    TR_HF_DEEPSEEK_V3,
     TR_HF_GPT2,
     TR_HF_NEOX
 };
@@ -32,14 +36,26 @@ enum tr_hf_family {
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error);
 
 /* One of our tensors in a tensor of the folder: row r of ours is row base + r / block * group + r %
- * block of the folder's, or that column where it is transposed. */
+ * block of the folder's, or that column where it is transposed. Of the last `turned` rows of a
+ * block, i and i + turned / 2 are the folder's neighbors 2 i and 2 i + 1 there. */
 struct tr_hf_place {
     char name[96]; /* as long as that of a parameter */
     int dims;
     uint64_t shape[2]; /* of the folder's tensor; shape[1] is 1 for a vector */
     bool transposed;
-    uint64_t base, block, group;
+    uint64_t base, block, group, turned;
 };
+
+/* The folder's row of ROW of ours. */
+static inline uint64_t tr_hf_place_row(const struct tr_hf_place *place, uint64_t row)
+{
+    uint64_t in = row % place->block, still = place->block - place->turned,
+             half = place->turned / 2;
+
+    if (in >= still)
+        in = in - still < half ? still + 2 * (in - still) : still + 2 * (in - still - half) + 1;
+    return place->base + row / place->block * place->group + in;
+}
 
 /* WHOLE is a row of the table of a run on one rank. */
 void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct pl_model *model,

@@ -16,16 +16,26 @@
 /* output (rows, out) = input (rows, in) weight^T, weight (out, in). */
 void tr_linear(struct tr_rank *rank, void *output, const void *input, const void *weight,
                uint64_t rows, uint64_t in, uint64_t out);
+/* The same of an input in rows of LD elements. */
+void tr_linear_of(struct tr_rank *rank, void *output, const void *input, uint64_t ld,
+                  const void *weight, uint64_t rows, uint64_t in, uint64_t out);
 /* dx (rows, in) = dy (rows, out) weight. */
 void tr_linear_dx(struct tr_rank *rank, void *dx, const void *dy, const void *weight, uint64_t rows,
                   uint64_t in, uint64_t out);
+/* The same in fp32 into rows of LD elements. */
+void tr_linear_dx_to(struct tr_rank *rank, void *dx, uint64_t ld, const void *dy,
+                     const void *weight, uint64_t rows, uint64_t in, uint64_t out);
 /* dW (out, in) += dy^T input. */
 void tr_linear_dw(struct tr_rank *rank, float *dw, const void *dy, const void *input, uint64_t rows,
                   uint64_t in, uint64_t out);
+void tr_linear_dw_of(struct tr_rank *rank, float *dw, const void *dy, const void *input,
+                     uint64_t ld, uint64_t rows, uint64_t in, uint64_t out);
 
 /* All rows of INPUT (local_rows, hidden): INPUT itself, or with sp the gather of every tp rank's
  * share, in a workspace that the next call overwrites. */
 const void *tr_gather_rows(struct tr_rank *rank, const void *input);
+/* The same of rows of another WIDTH, at most that of latents. */
+const void *tr_gather(struct tr_rank *rank, const void *input, uint64_t width);
 /*
  * A block whose weight is cut over tp by its input ends in a partial sum (rows, hidden) ...
  *   tr_linear_partial      x W^T
@@ -38,8 +48,11 @@ void tr_linear_partial(struct tr_rank *rank, const void *input, const void *weig
 void tr_linear_dx_partial(struct tr_rank *rank, const void *dy, const void *weight, uint64_t rows,
                           uint64_t in, uint64_t out);
 const void *tr_reduce_rows(struct tr_rank *rank);
-/* The same for any buffer (rows, hidden) of TYPE; the sum stays in BUF. */
-const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type);
+/* The sum plus dy (local_rows, out) weight. */
+const void *tr_reduce_rows_add(struct tr_rank *rank, const void *dy, const void *weight,
+                               uint64_t out);
+/* The same for any buffer (rows, WIDTH) of TYPE; the sum stays in BUF. */
+const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type, uint64_t width);
 
 /* ---- norm.c -------------------------------------------------------------- */
 
@@ -61,6 +74,27 @@ void tr_bias_fwd(struct tr_rank *rank, const struct tr_weight *bias, void *y, ui
                  uint64_t dim);
 void tr_bias_bwd(struct tr_rank *rank, const struct tr_weight *bias, const void *dy, uint64_t rows,
                  uint64_t dim);
+
+/* ---- rotate.c ------------------------------------------------------------ */
+
+/* Rotate the first elements of HEADS heads of DIM elements of TYPE, in all rows of X (rows, LD), as
+ * LAYER has it. */
+void tr_rotate(struct tr_rank *rank, const struct tr_layer *layer, enum kn_type type, void *x,
+               uint64_t ld, uint64_t heads, uint64_t dim, bool backward);
+
+/* ---- latent.c ------------------------------------------------------------ */
+
+/* H1 -> LATENT, NORMED, LRRMS and QKV. */
+void tr_latent_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+/* Queries, keys and values in QKV, and where attention writes their gradients: some in DQKV. */
+void tr_latent_place(struct kn_attn *attn, const struct tr_rank *rank, const char *qkv);
+void tr_latent_grad_place(struct kn_attn_grad *grad, const struct tr_rank *rank, char *dqkv);
+/* From these the rest of DQKV and the gradients of the norms ... */
+void tr_latent_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv);
+/* ... and from DQKV the gradient of H1 (local_rows, hidden), valid until the next sum over tp, and
+ * those of the matrices. */
+const void *tr_latent_dh(struct tr_rank *rank, const struct tr_layer *layer, char *dqkv);
+void tr_latent_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv);
 
 /* ---- attention.c, mlp.c, moe.c ------------------------------------------- */
 

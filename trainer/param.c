@@ -127,7 +127,8 @@ uint64_t tr_param_kept(uint64_t *ret_first, void **ret_data, const struct tr_par
 static bool is_scale(enum pl_tensor tensor)
 {
     return tensor == PL_T_NORM1 || tensor == PL_T_NORM2 || tensor == PL_T_FINAL_NORM ||
-           tensor == PL_T_Q_NORM || tensor == PL_T_K_NORM;
+           tensor == PL_T_Q_NORM || tensor == PL_T_K_NORM || tensor == PL_T_Q_LATENT ||
+           tensor == PL_T_KV_LATENT;
 }
 
 static double spread(const struct pl_param *param, const struct pl_model *model)

@@ -53,6 +53,22 @@ static void params_init(struct tr_rank *rank)
     rank->final_norm.bias = weight(t, PL_T_FINAL_NORM_BIAS, -1, -1);
 }
 
+static void latent_init(struct tr_rank *rank, struct tr_layer *layer, int global)
+{
+    const struct tr_params *t = &rank->params;
+    bool q = rank->d.q_latent > 0;
+
+    if (!rank->d.latent)
+        return;
+    layer->latent = weight(t, q ? PL_T_Q_DOWN : PL_T_KV_DOWN, global, -1);
+    layer->latent_bias = weight(t, q ? PL_T_Q_DOWN_BIAS : PL_T_KV_DOWN_BIAS, global, -1);
+    layer->q_latent = weight(t, PL_T_Q_LATENT, global, -1);
+    layer->kv_latent = weight(t, PL_T_KV_LATENT, global, -1);
+    layer->q_up = weight(t, q ? PL_T_Q_UP : PL_T_Q, global, -1);
+    layer->kv_up = weight(t, PL_T_K_UP, global, -1);
+    assert(layer->latent.w && layer->kv_latent.w && layer->q_up.w && layer->kv_up.w);
+}
+
 static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
 {
     const struct tr_params *t = &rank->params;
@@ -75,6 +91,7 @@ static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
     layer->qkv_bias = weight(t, PL_T_Q_BIAS, global, -1);
     layer->q_norm = weight(t, PL_T_Q_NORM, global, -1);
     layer->k_norm = weight(t, PL_T_K_NORM, global, -1);
+    latent_init(rank, layer, global);
     layer->o = weight(t, PL_T_O, global, -1);
     layer->o_bias = weight(t, PL_T_O_BIAS, global, -1);
     layer->gu = weight(t, gated ? PL_T_GATE : PL_T_UP, global, -1);
@@ -219,6 +236,7 @@ static void work_init(struct tr_rank *rank)
     w->dx2 = tr_device_get(d, PL_BUF_DX2, 0, 0);
     w->dao = tr_device_get(d, PL_BUF_DAO, 0, 0);
     w->dqkv = tr_device_get(d, PL_BUF_DQKV, 0, 0);
+    w->dlatent = tr_device_get(d, PL_BUF_DLATENT, 0, 0);
     w->attn = tr_device_get(d, PL_BUF_ATTN, 0, 0);
     rank->attn_bytes = tr_device_bytes(d, PL_BUF_ATTN);
     for (int i = 0; i < PL_RING_KVS; i++)

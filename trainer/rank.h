@@ -38,8 +38,13 @@ struct tr_layer {
     uint64_t at;              /* of the layer's saved activations in a slot, bytes */
     struct pl_grad_acts keep; /* of the layer's gradients in a gradient slot */
     struct tr_norm norm1, norm2;
-    struct tr_weight qkv;  /* (qkv, hidden): q, k, v rows one after the other */
-    struct tr_weight o;    /* (hidden, attn) */
+    struct tr_weight qkv; /* (qkv, hidden): q, k, v rows one after the other */
+    struct tr_weight o;   /* (hidden, attn) */
+    /* Of latent attention, which has them in place of qkv: */
+    struct tr_weight latent, latent_bias; /* (latent, hidden); its bias, or NULL */
+    struct tr_weight q_latent, kv_latent; /* norms (q_latent), or NULL; (kv_latent) */
+    struct tr_weight q_up;                /* (heads head_dim, q_latent or else hidden) */
+    struct tr_weight kv_up;               /* (heads nope, then heads v_dim; kv_latent) */
     struct tr_weight gu;   /* (gates ffn, hidden): gate rows, if gated, then up rows */
     struct tr_weight down; /* (hidden, ffn) */
     struct tr_weight qkv_bias, o_bias, gu_bias, down_bias; /* NULL: none */
@@ -67,6 +72,7 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     char *ring_kv[PL_RING_KVS];
     float *ring_dkv[PL_RING_DKVS], *ring_sum;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
+    float *dlatent; /* NULL where it lies in dqkv */
     float *rrmsf, *xent, *moe_router, *moe_stats;
     double *moe_pool;            /* NULL but for the "huggingface" loss */
     char *gate;                  /* (local_rows, hidden); NULL without a gate of shared experts */

@@ -32,10 +32,15 @@ static void *at(enum kn_type type, const void *array, size_t index)
     return (char *)(uintptr_t)array + index * kn_type_size(type);
 }
 
-/* Keys and values travel as (rows, 2 kv_heads d). */
+/* Keys and values travel as (rows, kv_heads (d + dv)), keys of a row first. */
+static size_t keys_width(const struct kn_attn *attn)
+{
+    return attn->kv_heads * attn->d;
+}
+
 static size_t width(const struct kn_attn *attn)
 {
-    return 2 * attn->kv_heads * attn->d;
+    return keys_width(attn) + attn->kv_heads * attn->dv;
 }
 
 static size_t rows(const struct kn_attn *attn)
@@ -73,12 +78,12 @@ static void pass_on(struct tr_rank *rank, const struct kn_attn *attn, int step)
 
 void tr_ring_ahead(struct tr_rank *rank, const struct kn_attn *attn)
 {
-    size_t kv = attn->kv_heads * attn->d;
+    size_t keys = keys_width(attn), all = width(attn);
 
-    kn_convert_rows(rank->pool, attn->type, rank->work.ring_kv[0], 2 * kv, attn->type, attn->k,
-                    attn->ldk, rows(attn), kv);
-    kn_convert_rows(rank->pool, attn->type, at(attn->type, rank->work.ring_kv[0], kv), 2 * kv,
-                    attn->type, attn->v, attn->ldv, rows(attn), kv);
+    kn_convert_rows(rank->pool, attn->type, rank->work.ring_kv[0], all, attn->type, attn->k,
+                    attn->ldk, rows(attn), keys);
+    kn_convert_rows(rank->pool, attn->type, at(attn->type, rank->work.ring_kv[0], keys), all,
+                    attn->type, attn->v, attn->ldv, rows(attn), all - keys);
     pass_on(rank, attn, 0);
 }
 
@@ -117,7 +122,7 @@ static struct meeting whole_meeting(const struct tr_rank *rank, const struct kn_
     if (step == 0)
         return m;
     m.a.k = kv;
-    m.a.v = kv + width(attn) / 2 * kn_type_size(attn->type);
+    m.a.v = at(attn->type, kv, keys_width(attn));
     m.a.ldk = m.a.ldv = width(attn);
     if (step <= rank->comms.cp.rank) {
         m.part.keys = chunk;
@@ -165,7 +170,7 @@ static bool chunk_meeting(struct meeting *ret, const struct tr_rank *rank,
         return false;
     if (step > 0) {
         m.a.k = kv;
-        m.a.v = kv + width(attn) / 2 * kn_type_size(attn->type);
+        m.a.v = at(attn->type, kv, keys_width(attn));
         m.a.ldk = m.a.ldv = width(attn);
     }
     m.a.seq = chunk;
@@ -204,7 +209,7 @@ static int meetings_of(struct meeting *ret, const struct tr_rank *rank, const st
 
 void tr_ring_fwd(struct tr_rank *rank, const struct kn_attn *attn, void *out, float *lse)
 {
-    size_t wide = attn->heads * attn->d;
+    size_t wide = attn->heads * attn->dv;
     float *sum = attn->type == KN_F32 ? out : rank->work.ring_sum;
 
     tr_ring_ahead(rank, attn);
@@ -238,7 +243,7 @@ static void gradients_of(struct tr_rank *rank, const struct kn_attn *attn,
                              .lse = grad->lse + m->skip,
                              .dq = dq + m->skip * lddq,
                              .dk = dk,
-                             .dv = dk + width(attn) / 2,
+                             .dv = dk + keys_width(attn),
                              .lddq = lddq,
                              .lddk = width(attn),
                              .lddv = width(attn)};
@@ -261,14 +266,14 @@ static void gradients(struct tr_rank *rank, const struct kn_attn *attn,
 
 void tr_ring_bwd(struct tr_rank *rank, const struct kn_attn *attn, const struct kn_attn_grad *grad)
 {
-    size_t count = rows(attn) * width(attn), wide = attn->heads * attn->d;
+    size_t count = rows(attn) * width(attn), wide = attn->heads * attn->d, keys = keys_width(attn);
     bool f32 = attn->type == KN_F32;
     float *const *dkv = rank->work.ring_dkv, *mine = dkv[PL_RING_DKVS - 1];
     float *dq = f32 ? grad->dq : rank->work.ring_sum, *sum = NULL;
     size_t lddq = f32 ? grad->lddq : wide;
 
     kn_zero(rank->pool, dq,
-            rows(attn) * lddq * sizeof(*dq)); /* in fp32 dk and dv are zeroed, too */
+            rows(attn) * lddq * sizeof(*dq)); /* with dk and dv, where these lie in its rows */
     for (int step = 1; step < rank->comms.cp.size; step++) {
         receive(rank, attn, step);
         sum = dkv[(step - 1) % 2];
@@ -283,9 +288,10 @@ void tr_ring_bwd(struct tr_rank *rank, const struct kn_attn *attn, const struct 
     finish(rank, DKV);
     sum = dkv[(rank->comms.cp.size - 1) % 2];
     kn_add(rank->pool, KN_F32, sum, sum, mine, count);
-    assert(grad->lddk == grad->lddv && grad->dv == at(attn->type, grad->dk, width(attn) / 2));
     kn_convert_rows(rank->pool, attn->type, grad->dk, grad->lddk, KN_F32, sum, width(attn),
-                    rows(attn), width(attn));
+                    rows(attn), keys);
+    kn_convert_rows(rank->pool, attn->type, grad->dv, grad->lddv, KN_F32, sum + keys, width(attn),
+                    rows(attn), width(attn) - keys);
     if (!f32)
         kn_convert_rows(rank->pool, attn->type, grad->dq, grad->lddq, KN_F32, dq, wide, rows(attn),
                         wide);

@@ -33,13 +33,13 @@
  * from it on are neighbors there, too. */
 size_t tr_ring_position(size_t *ret_run, const struct tr_rank *rank, size_t token);
 
-/* OUT (rows, heads d), of ATTN's type, and LSE (batch, heads, seq / cp) of the rank's queries over
+/* OUT (rows, heads dv), of ATTN's type, and LSE (batch, heads, seq / cp) of the rank's queries over
  * all keys of their sequences. The cp ranks call it together, and so they do what follows. */
 void tr_ring_fwd(struct tr_rank *rank, const struct kn_attn *attn, void *out, float *lse);
 
 /* Start to send keys and values; tr_ring_bwd follows, with computation in between at will. */
 void tr_ring_ahead(struct tr_rank *rank, const struct kn_attn *attn);
-/* As kn_attn_bwd. dq, dk and dv are column blocks of one matrix, in this order. */
+/* As kn_attn_bwd. The rows of dq are a whole matrix, in which dk and dv may lie. */
 void tr_ring_bwd(struct tr_rank *rank, const struct kn_attn *attn, const struct kn_attn_grad *grad);
 
 #endif

@@ -68,6 +68,17 @@ static double yarn_amplitude(const struct pl_rope_scaling *scaling)
     return term(scaling->factor, 1);
 }
 
+double tr_rope_score_factor(const struct pl_model *model)
+{
+    const struct pl_rope_scaling *scaling = &model->rope_scaling;
+    double mscale =
+        pl_model_is_mla(model) && scaling->kind == PL_ROPE_YARN && scaling->mscale_all_dim > 0
+            ? term(scaling->factor, scaling->mscale_all_dim)
+            : 1;
+
+    return mscale * mscale;
+}
+
 double tr_rope_frequencies(double *ret_frequency, const struct pl_model *model, enum tr_rope kind)
 {
     const struct pl_rope_scaling *scaling = &model->rope_scaling;

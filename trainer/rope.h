@@ -29,4 +29,8 @@ enum tr_rope tr_rope_of(const struct pl_model *model, int layer);
  */
 double tr_rope_frequencies(double *ret_frequency, const struct pl_model *model, enum tr_rope kind);
 
+/* Factor of attention's scores next to 1 / sqrt(head_dim): with yarn and latent attention the
+ * square of the term of mscale_all_dim, as DeepSeek's own code has it. */
+double tr_rope_score_factor(const struct pl_model *model);
+
 #endif

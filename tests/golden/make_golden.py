@@ -16,7 +16,7 @@ import sys
 
 import torch
 
-from model import AUX, experts_of, has_experts, losses
+from model import AUX, experts_of, has_experts, is_deepseek, losses
 from safetensors_plain import write
 
 CASES = {
@@ -71,6 +71,22 @@ CASES = {
                        intermediate_size=23, vocab_size=31, num_hidden_layers=2, rope_theta=100.0, samples=2, length=21,
                        rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40,
                                          beta_fast=4.0, beta_slow=0.5)),
+    # Latents of queries, and of keys with values; a dense layer, then experts by sigmoids in groups, with a bias; mscale.
+    "deepseek-v3": dict(model_type="deepseek_v3", hidden_size=28, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=14,
+                        kv_lora_rank=11, qk_nope_head_dim=7, qk_rope_head_dim=8, v_head_dim=9, intermediate_size=22,
+                        moe_intermediate_size=10, n_routed_experts=8, num_experts_per_tok=4, n_shared_experts=2,
+                        first_k_dense_replace=1, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
+                        topk_method="noaux_tc", scoring_func="sigmoid", aux_loss_alpha=0.01, attention_bias=True, vocab_size=37,
+                        num_hidden_layers=3, rope_theta=500.0, rope_interleave=True, samples=3, length=23,
+                        rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=24, beta_fast=2.0,
+                                          beta_slow=0.25, mscale=1.0, mscale_all_dim=0.8)),
+    # Queries without a latent, more than a block of keys, experts by a softmax that is not normalized.
+    "deepseek-v2": dict(model_type="deepseek_v2", hidden_size=20, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=None,
+                        kv_lora_rank=9, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=11, intermediate_size=18,
+                        moe_intermediate_size=7, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,
+                        first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.5,
+                        topk_method="greedy", scoring_func="softmax", aux_loss_alpha=0.02, vocab_size=29, num_hidden_layers=2,
+                        rope_theta=10000.0, samples=1, length=150),
     "gpt2": dict(model_type="gpt2", n_embd=36, n_head=4, n_inner=52, n_layer=3, vocab_size=43, n_positions=24,
                  activation_function="gelu_new", tie_word_embeddings=True, samples=3, length=18),
     # In parallel, a quarter of each head rotated, GELU by the error function.
@@ -103,7 +119,7 @@ CASES = {
 }
 
 
-CLASSES = {"qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -116,7 +132,7 @@ def config(case):
         elif c["model_type"] == "gpt_neox":
             c.update(layer_norm_eps=1e-5, max_position_embeddings=CASES[case]["length"])
         else:
-            c.update(hidden_act="silu", rms_norm_eps=1e-5, max_position_embeddings=CASES[case]["length"])
+            c.update(hidden_act="silu", rms_norm_eps=1e-6 if is_deepseek(c) else 1e-5, max_position_embeddings=CASES[case]["length"])
         return c
     moe = "num_local_experts" in c
     c.update(architectures=["MixtralForCausalLM" if moe else "LlamaForCausalLM"], model_type="mixtral" if moe else "llama",
@@ -155,8 +171,12 @@ def neox_shapes(c):
 
 
 def qwen_expert_shapes(c, prefix):
-    H, names = c["hidden_size"], {"experts.%d." % e: c["moe_intermediate_size"] for e in range(c["num_experts"])}
-    shapes = {prefix + "gate.weight": (c["num_experts"], H)}
+    H, names = c["hidden_size"], {"experts.%d." % e: c["moe_intermediate_size"] for e in range(experts_of(c))}
+    shapes = {prefix + "gate.weight": (experts_of(c), H)}
+    if is_deepseek(c):
+        names["shared_experts."] = c["n_shared_experts"] * c["moe_intermediate_size"]
+    if c["model_type"] == "deepseek_v3":
+        shapes[prefix + "gate.e_score_correction_bias"] = (experts_of(c),)
     if c["model_type"] == "qwen2_moe":
         names["shared_expert."] = c["shared_expert_intermediate_size"]
         shapes[prefix + "shared_expert_gate.weight"] = (1, H)
@@ -166,19 +186,43 @@ def qwen_expert_shapes(c, prefix):
     return shapes
 
 
+def latent_shapes(c, prefix):
+    E, H, bias = c["hidden_size"], c["num_attention_heads"], c.get("attention_bias")
+    key, rank = c["qk_nope_head_dim"] + c["qk_rope_head_dim"], c["kv_lora_rank"]
+    matrices = {"kv_a_proj_with_mqa": (rank + c["qk_rope_head_dim"], E), "kv_b_proj": (H * (c["qk_nope_head_dim"] + c["v_head_dim"]), rank),
+                "o_proj": (E, H * c["v_head_dim"])}
+    shapes = {prefix + "kv_a_layernorm.weight": (rank,)}
+    if c["q_lora_rank"]:
+        matrices.update(q_a_proj=(c["q_lora_rank"], E), q_b_proj=(H * key, c["q_lora_rank"]))
+        shapes[prefix + "q_a_layernorm.weight"] = (c["q_lora_rank"],)
+    else:
+        matrices["q_proj"] = (H * key, E)
+    for name, shape in matrices.items():
+        shapes[prefix + name + ".weight"] = shape
+        if bias and name in ("q_a_proj", "kv_a_proj_with_mqa", "o_proj"):
+            shapes[prefix + name + ".bias"] = shape[:1]
+    return shapes
+
+
+def attention_shapes(c, prefix):
+    H, A, K = c["hidden_size"], c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
+    shapes = {}
+    for name, rows, cols in (("q", A, H), ("k", K, H), ("v", K, H), ("o", H, A)):
+        shapes[prefix + "%s_proj.weight" % name] = (rows, cols)
+        if c["model_type"] in ("qwen2", "qwen2_moe") and name != "o":
+            shapes[prefix + "%s_proj.bias" % name] = (rows,)
+    if c["model_type"] in ("qwen3", "qwen3_moe"):
+        shapes[prefix + "q_norm.weight"] = shapes[prefix + "k_norm.weight"] = (c["head_dim"],)
+    return shapes
+
+
 def llama_shapes(c):
     H, F, V = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
-    A, K = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
     shapes = {"model.embed_tokens.weight": (V, H)}
     for i in range(c["num_hidden_layers"]):
         n = "model.layers.%d." % i
         shapes[n + "input_layernorm.weight"] = shapes[n + "post_attention_layernorm.weight"] = (H,)
-        for name, rows, cols in (("q", A, H), ("k", K, H), ("v", K, H), ("o", H, A)):
-            shapes[n + "self_attn.%s_proj.weight" % name] = (rows, cols)
-            if c["model_type"] in ("qwen2", "qwen2_moe") and name != "o":
-                shapes[n + "self_attn.%s_proj.bias" % name] = (rows,)
-        if c["model_type"] in ("qwen3", "qwen3_moe"):
-            shapes[n + "self_attn.q_norm.weight"] = shapes[n + "self_attn.k_norm.weight"] = (c["head_dim"],)
+        shapes.update((latent_shapes if is_deepseek(c) else attention_shapes)(c, n + "self_attn."))
         if c["model_type"] == "mixtral":
             shapes[n + "block_sparse_moe.gate.weight"] = (c["num_local_experts"], H)
             for e in range(c["num_local_experts"]):
@@ -202,16 +246,21 @@ def weights(c, generator):
     for name, shape in shapes.items():
         x = torch.randn(shape, generator=generator, dtype=torch.float32)
         table = "embed" in name or name.endswith((".wte.weight", ".wpe.weight"))
-        out[name] = 0.2 * x if name.endswith(".bias") else 1 + 0.2 * x if len(shape) == 1 \
+        out[name] = 0.05 * x if name.endswith("correction_bias") else 0.2 * x if name.endswith(".bias") else 1 + 0.2 * x if len(shape) == 1 \
             else x * (1.0 if table else 1.3 / shape[1] ** 0.5)
     return out
+
+
+def aux_coefficient(c, layers):
+    """DeepSeek's alpha is of a loss that is divided by top_k and added up over the layers, where ours is their mean."""
+    return c["aux_loss_alpha"] * layers / c["num_experts_per_tok"] if is_deepseek(c) else c["router_aux_loss_coef"]
 
 
 def evaluate(c, w, samples, dtype, definition):
     w = {k: v.detach().clone().to(dtype).requires_grad_() for k, v in w.items()}
     loss, logits, routers = losses(c, w, samples)
     aux = AUX[definition](c, routers) if experts_of(c) else None
-    total = loss if aux is None else loss + c["router_aux_loss_coef"] * aux
+    total = loss if aux is None else loss + aux_coefficient(c, len(routers[0])) * aux
     total.backward()
     out = {"loss": loss, "logits": logits}
     if aux is not None:
@@ -221,7 +270,8 @@ def evaluate(c, w, samples, dtype, definition):
             ours = aux * c["num_experts_per_tok"] if definition == "megatron" else aux
             assert abs(float(hf) - float(ours)) < 1e-6 * abs(float(ours)), "our auxiliary loss is not Hugging Face's"
     for k, v in w.items():
-        out["grad." + k] = v.grad
+        if not k.endswith("correction_bias"):  # on which nothing but a choice depends
+            out["grad." + k] = v.grad
     return {k: v.detach().to(torch.float64) for k, v in out.items()}
 
 

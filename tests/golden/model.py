@@ -1,4 +1,4 @@
-"""Llama, Qwen 2 and 3, both with experts, Mixtral, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
+"""Llama, Qwen 2 and 3, both with experts, Mixtral, DeepSeek-V2 and V3, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
 top_k probabilities are renormalized. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
@@ -75,6 +75,42 @@ def rope(x, theta, positions, scaling=None):
     return x * (amplitude * angle.cos()).to(x.dtype) + rotate_half(x) * (amplitude * angle.sin()).to(x.dtype)
 
 
+def rope_pairs(x, theta, positions, scaling):
+    """x (T, heads, D), whose neighbors turn together, as DeepSeek has it."""
+    D = x.shape[-1]
+    inv, amplitude = scaled(1.0 / theta ** (torch.arange(0, D, 2, dtype=torch.float64) / D), theta, scaling)
+    angle = (positions.to(torch.float64)[:, None] * inv[None, :])[:, None, :]
+    cos, sin = (amplitude * angle.cos()).to(x.dtype), (amplitude * angle.sin()).to(x.dtype)
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+
+
+def latent_attention(c, w, prefix, x, positions, apart):
+    """DeepSeek-V2's, section 2.1: queries by way of a latent or not, keys and values of one, and a rotated part of keys that all
+    heads share."""
+    T, H, eps, s = x.shape[0], c["num_attention_heads"], c["rms_norm_eps"], c.get("rope_scaling")
+    nope, turned, V, rank = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
+
+    def product(y, name):
+        return y @ w[prefix + name + ".weight"].T + w.get(prefix + name + ".bias", 0)
+    if c.get("q_lora_rank"):
+        q = product(rms_norm(product(x, "q_a_proj"), w[prefix + "q_a_layernorm.weight"], eps), "q_b_proj")
+    else:
+        q = product(x, "q_proj")
+    q = q.view(T, H, nope + turned)
+    latent = product(x, "kv_a_proj_with_mqa")
+    kv = product(rms_norm(latent[:, :rank], w[prefix + "kv_a_layernorm.weight"], eps), "kv_b_proj").view(T, H, nope + V)
+    shared = rope_pairs(latent[:, None, rank:], c["rope_theta"], positions, s).expand(T, H, turned)
+    q = torch.cat((q[..., :nope], rope_pairs(q[..., nope:], c["rope_theta"], positions, s)), dim=-1)
+    k = torch.cat((kv[..., :nope], shared), dim=-1)
+    scale = 1 / math.sqrt(nope + turned)
+    if s and s.get("mscale_all_dim"):
+        scale *= (0.1 * s["mscale_all_dim"] * math.log(s["factor"]) + 1) ** 2
+    mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1).masked_fill(apart, float("-inf"))
+    heads = [torch.softmax(scale * q[:, h] @ k[:, h].T + mask, dim=-1) @ kv[:, h, nope:] for h in range(H)]
+    return product(torch.stack(heads, 1).reshape(T, H * V), "o_proj")
+
+
 def window_of(c, layer):
     """Tokens that a query of the layer sees, itself included; None: all before it."""
     if c["model_type"].startswith("qwen") and not c.get("use_sliding_window"):
@@ -110,12 +146,36 @@ def swiglu(x, gate, up, down):
 
 
 def experts_of(c):
-    return c.get("num_local_experts", c.get("num_experts", 0))
+    return c.get("num_local_experts", c.get("num_experts", c.get("n_routed_experts", 0)))
 
 
 def has_experts(c, layer):
-    """Every `decoder_sparse_step`-th layer."""
-    return experts_of(c) > 0 and (layer + 1) % c.get("decoder_sparse_step", 1) == 0
+    """Every `decoder_sparse_step`-th layer, or all but the first."""
+    return experts_of(c) > 0 and (layer + 1) % c.get("decoder_sparse_step", 1) == 0 and layer >= c.get("first_k_dense_replace", 0)
+
+
+def is_deepseek(c):
+    return c["model_type"].startswith("deepseek")
+
+
+def deepseek_choice(c, w, prefix, logits):
+    """Experts of each token, their weights, and each expert's share of the scores, with the choice as an attribute."""
+    k = c["num_experts_per_tok"]
+    v3 = c["model_type"] == "deepseek_v3"
+    scores = torch.sigmoid(logits) if v3 else torch.softmax(logits, dim=-1)
+    free = (scores + w[prefix + "gate.e_score_correction_bias"] if v3 else scores).detach()
+    if c["n_group"] > 1:
+        groups = free.view(len(free), c["n_group"], -1)
+        best = torch.topk(groups.topk(2 if v3 else 1, dim=-1).values.sum(-1), c["topk_group"], dim=-1).indices
+        free = torch.full_like(groups, float("-inf")).scatter(1, best[..., None].expand(-1, -1, groups.shape[-1]),
+                                                              groups.gather(1, best[..., None].expand(-1, -1, groups.shape[-1]))).flatten(1)
+    chosen = torch.topk(free, k, dim=-1).indices
+    top = scores.gather(1, chosen)
+    if c["norm_topk_prob"]:
+        top = top / (top.sum(-1, keepdim=True) + 1e-20)
+    share = scores / scores.sum(-1, keepdim=True)
+    share.chosen = chosen
+    return chosen, top * c["routed_scaling_factor"], share
 
 
 def shared_expert(w, prefix, x):
@@ -126,11 +186,14 @@ def shared_expert(w, prefix, x):
 
 def experts(c, w, prefix, x, router):
     logits = x @ w[prefix + "gate.weight"].T
-    p = torch.softmax(logits, dim=-1)
+    if is_deepseek(c):
+        chosen, top, p = deepseek_choice(c, w, prefix, logits)
+    else:
+        p = torch.softmax(logits, dim=-1)
+        top, chosen = torch.topk(p, c["num_experts_per_tok"], dim=-1)
+        if c.get("norm_topk_prob", True):
+            top = top / top.sum(-1, keepdim=True)
     router.append(p)
-    top, chosen = torch.topk(p, c["num_experts_per_tok"], dim=-1)
-    if c.get("norm_topk_prob", True):
-        top = top / top.sum(-1, keepdim=True)
     gate, up, down = ("w1", "w3", "w2") if c["model_type"] == "mixtral" else ("gate_proj", "up_proj", "down_proj")
     y = torch.zeros_like(x)
     for e in range(experts_of(c)):
@@ -217,11 +280,14 @@ def forward(c, w, ids):
     for i in range(c["num_hidden_layers"]):
         n = "model.layers.%d." % i
         h = rms_norm(x, w[n + "input_layernorm.weight"], eps)
-        x = x + attention(c, w, n + "self_attn.", h, window_of(c, i), positions, apart)
+        x = x + (latent_attention(c, w, n + "self_attn.", h, positions, apart) if is_deepseek(c)
+                 else attention(c, w, n + "self_attn.", h, window_of(c, i), positions, apart))
         h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
         if has_experts(c, i):
             m = n + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp.")
             more = shared_expert(w, m, h) if c["model_type"] == "qwen2_moe" else 0
+            if is_deepseek(c):
+                more = swiglu(h, *(w[m + "shared_experts.%s_proj.weight" % part] for part in ("gate", "up", "down")))
             x = x + experts(c, w, m, h, router) + more
         else:
             m = n + "mlp."
@@ -234,7 +300,9 @@ def forward(c, w, ids):
 def balance(c, p):
     """E * sum_e f_e * P_e of the tokens P (T, experts)."""
     E, k = experts_of(c), c["num_experts_per_tok"]
-    chosen = torch.topk(p, k, dim=-1).indices
+    chosen = getattr(p, "chosen", None)
+    if chosen is None:
+        chosen = torch.topk(p, k, dim=-1).indices
     f = torch.nn.functional.one_hot(chosen, E).to(p.dtype).sum(1).mean(0)
     return E * (f * p.mean(0)).sum()
 

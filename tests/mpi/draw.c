@@ -85,6 +85,24 @@ static void draw_window(json_t *model, struct rng *r)
         json_object_set_new(model, "attn_scale", json_real(0.1 * between(r, 1, 9)));
 }
 
+/* Latent attention takes the place of what it does not know. */
+static void draw_mla(json_t *model, struct rng *r)
+{
+    static const char *const others[] = {"head_dim", "qk_norm", "partial_rotary_factor", "norm"};
+    json_t *mla;
+
+    if (between(r, 0, 2))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        json_object_del(model, others[i]);
+    json_object_set(model, "kv_heads", json_object_get(model, "heads"));
+    mla =
+        json_pack("{s:i, s:i, s:i, s:i, s:i}", "q_lora_rank", between(r, 0, 1) * between(r, 1, 24),
+                  "kv_lora_rank", between(r, 1, 24), "qk_nope_head_dim", between(r, 1, 9),
+                  "qk_rope_head_dim", 2 * between(r, 1, 4), "v_head_dim", between(r, 1, 12));
+    json_object_set_new(model, "mla", mla);
+}
+
 json_t *draw_model(int *ret_batch, uint64_t seed)
 {
     static const int counts[] = {1, 2, 3, 4, 4, 6}, batches[] = {1, 2, 3, 4, 6, DRAW_BATCH};
@@ -108,6 +126,7 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_family(v, &r, seed % 2);
     draw_scaling(v, &r);
     draw_window(v, &r);
+    draw_mla(v, &r);
     return v;
 }
 

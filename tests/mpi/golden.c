@@ -116,7 +116,7 @@ static double compare_gradient(const struct tr_rank *r, const struct tr_st *g,
     for (uint64_t i = 0; i < p->count; i++) {
         uint64_t row = i / p->shape[1], column = i % p->shape[1];
 
-        row = place.base + row / place.block * place.group + row % place.block;
+        row = tr_hf_place_row(&place, row);
         want[i] =
             all[place.transposed ? column * place.shape[1] + row : row * place.shape[1] + column];
     }
@@ -343,9 +343,10 @@ static void save(const char *name, const char *parent)
 int main(int argc, char **argv)
 {
     static const char *const cases[] = {
-        "llama",        "llama-mha",      "llama-tied", "llama-3.1", "mistral",      "mixtral",
-        "mixtral-one",  "qwen2-moe",      "qwen3-moe",  "qwen2",     "qwen2-window", "qwen2-yarn",
-        "qwen3",        "qwen3-linear",   "gpt2",       "neox",      "neox-yarn",    "neox-serial",
+        "llama",        "llama-mha",      "llama-tied",  "llama-3.1",   "mistral",
+        "mixtral",      "mixtral-one",    "qwen2-moe",   "qwen3-moe",   "qwen2",
+        "qwen2-window", "qwen2-yarn",     "deepseek-v2", "deepseek-v3", "qwen3",
+        "qwen3-linear", "gpt2",           "neox",        "neox-yarn",   "neox-serial",
         "llama-packed", "mistral-packed", "gpt2-packed"};
 
     MPI_Init(&argc, &argv);

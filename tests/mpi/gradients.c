@@ -107,24 +107,30 @@ static void rotate(double *x, int pos, const struct pl_model *m, int layer)
     }
 }
 
+/* Widths of a head's key and value, and of the rows that they lie in. */
+struct heads {
+    int d, ldk, dv, ldv;
+    double scale;
+};
+
 /* One query row against keys FIRST..t of its sequence. */
 static void attend(double *o, const double *q, const double *k, const double *v, int first, int t,
-                   int d, int ld, double scale)
+                   const struct heads *w)
 {
     double p[MAX], top = -INFINITY, sum = 0;
 
     for (int j = first; j <= t; j++) {
         p[j] = 0;
-        for (int i = 0; i < d; i++)
-            p[j] += q[i] * k[j * ld + i] * scale;
+        for (int i = 0; i < w->d; i++)
+            p[j] += q[i] * k[j * w->ldk + i] * w->scale;
         top = fmax(top, p[j]);
     }
     for (int j = first; j <= t; j++)
         sum += p[j] = exp(p[j] - top);
-    for (int i = 0; i < d; i++) {
+    for (int i = 0; i < w->dv; i++) {
         o[i] = 0;
         for (int j = first; j <= t; j++)
-            o[i] += p[j] / sum * v[j * ld + i];
+            o[i] += p[j] / sum * v[j * w->ldv + i];
     }
 }
 
@@ -143,12 +149,16 @@ static void turn(const struct ref *f, double *x, int heads, enum pl_tensor scale
     }
 }
 
-/* x += attention of what `from` is. */
-static void attention(const struct ref *f, double *x, int layer)
+/* Queries, keys and values of all rows. */
+struct qkv {
+    double q[MAX], k[MAX], v[MAX];
+};
+
+static void heads_of(const struct ref *f, struct qkv *to, const double *x, int layer)
 {
     const struct pl_model *m = &f->r->model;
     int nq = m->heads * f->hd, nk = m->kv_heads * f->hd, h = f->h;
-    static double q[MAX], k[MAX], v[MAX], n[256], o[256], y[256];
+    double *q = to->q, *k = to->k, *v = to->v, n[256];
 
     for (int r = 0; r < f->rows; r++) {
         norm(f, n, x + r * h, PL_T_NORM1, PL_T_NORM1_BIAS, layer);
@@ -161,18 +171,80 @@ static void attention(const struct ref *f, double *x, int layer)
         turn(f, q + r * nq, m->heads, PL_T_Q_NORM, layer, r % f->seq);
         turn(f, k + r * nk, m->kv_heads, PL_T_K_NORM, layer, r % f->seq);
     }
+}
+
+/* Y (out): the normalized product of N (in) and W, of the tensors' shapes. */
+static void compress(const struct ref *f, double *y, const double *n, enum pl_tensor down,
+                     enum pl_tensor bias, enum pl_tensor scale, int layer, int out, int normed)
+{
+    matvec(y, weight(f, down, layer, -1), n, out, f->h);
+    shift(y, weight(f, bias, layer, -1), out);
+    rmsnorm(y, y, weight(f, scale, layer, -1), normed, f->r->model.norm_eps);
+}
+
+/* The same of latent attention: each head's key ends in what all share. */
+static void latents_of(const struct ref *f, struct qkv *to, const double *x, int layer)
+{
+    const struct pl_model *m = &f->r->model;
+    const struct pl_mla *a = &m->mla;
+    int nope = a->qk_nope_head_dim, rope = a->qk_rope_head_dim, kv = a->kv_lora_rank, d = f->hd;
+    double n[256], cq[256], c[256], own[256];
+
+    for (int r = 0; r < f->rows; r++) {
+        double *q = to->q + r * m->heads * d, *k = to->k + r * m->heads * d;
+
+        norm(f, n, x + r * f->h, PL_T_NORM1, PL_T_NORM1_BIAS, layer);
+        if (a->q_lora_rank)
+            compress(f, cq, n, PL_T_Q_DOWN, PL_T_Q_DOWN_BIAS, PL_T_Q_LATENT, layer, a->q_lora_rank,
+                     a->q_lora_rank);
+        matvec(q, weight(f, a->q_lora_rank ? PL_T_Q_UP : PL_T_Q, layer, -1),
+               a->q_lora_rank ? cq : n, m->heads * d, a->q_lora_rank ? a->q_lora_rank : f->h);
+        compress(f, c, n, PL_T_KV_DOWN, PL_T_KV_DOWN_BIAS, PL_T_KV_LATENT, layer, kv + rope, kv);
+        rotate(c + kv, r % f->seq, m, layer);
+        matvec(own, weight(f, PL_T_K_UP, layer, -1), c, m->heads * nope, kv);
+        matvec(to->v + r * m->heads * a->v_head_dim, weight(f, PL_T_V_UP, layer, -1), c,
+               m->heads * a->v_head_dim, kv);
+        for (int i = 0; i < m->heads; i++) {
+            rotate(q + i * d + nope, r % f->seq, m, layer);
+            memcpy(k + i * d, own + i * nope, sizeof(*k) * (size_t)nope);
+            memcpy(k + i * d + nope, c + kv, sizeof(*k) * (size_t)rope);
+        }
+    }
+}
+
+/* Of a model without a factor of its own: DeepSeek's for stretched positions. */
+static double usual_scale(const struct pl_model *m)
+{
+    double term = 0.1 * m->rope_scaling.mscale_all_dim * log(m->rope_scaling.factor) + 1;
+
+    return (pl_model_is_mla(m) && m->rope_scaling.kind == PL_ROPE_YARN ? term * term : 1) /
+           sqrt(m->head_dim);
+}
+
+/* x += attention of what `from` is. */
+static void attention(const struct ref *f, double *x, int layer)
+{
+    const struct pl_model *m = &f->r->model;
+    bool latent = pl_model_is_mla(m);
+    int dv = latent ? m->mla.v_head_dim : f->hd, h = f->h, nq = m->heads * f->hd;
+    struct heads w = {f->hd, m->kv_heads * f->hd, dv, m->kv_heads * dv,
+                      m->attn_scale > 0 ? m->attn_scale : usual_scale(m)};
+    static struct qkv all;
+    static double o[256], y[256];
+
+    (latent ? latents_of : heads_of)(f, &all, x, layer);
     for (int r = 0; r < f->rows; r++) {
         int first = r / f->seq * f->seq, t = r - first;
         int behind =
             pl_layer_has_window(m, layer) && t >= m->sliding_window ? t + 1 - m->sliding_window : 0;
 
         for (int i = 0; i < m->heads; i++) {
-            int at = first * nk + i / (m->heads / m->kv_heads) * f->hd;
+            int head = i / (m->heads / m->kv_heads);
 
-            attend(o + i * f->hd, q + r * nq + i * f->hd, k + at, v + at, behind, t, f->hd, nk,
-                   m->attn_scale > 0 ? m->attn_scale : 1 / sqrt(f->hd));
+            attend(o + i * dv, all.q + r * nq + i * f->hd, all.k + first * w.ldk + head * f->hd,
+                   all.v + first * w.ldv + head * dv, behind, t, &w);
         }
-        matvec(y, weight(f, PL_T_O, layer, -1), o, h, nq);
+        matvec(y, weight(f, PL_T_O, layer, -1), o, h, m->heads * dv);
         shift(y, weight(f, PL_T_O_BIAS, layer, -1), h);
         for (int i = 0; i < h; i++)
             x[r * h + i] += y[i];
@@ -571,6 +643,20 @@ int main(int argc, char **argv)
         "\"ffn\":20,\"vocab\":13,\"seq\":9,\"init_std\":0.3,\"sliding_window\":3,"
         "\"global_every\":2,\"rope_theta_local\":30,\"attn_scale\":0.8,"
         "\"rope_scaling\":{\"kind\":\"linear\",\"factor\":3}}";
+#define LATENT                                                                                     \
+    "\"layers\":2,\"hidden\":16,\"heads\":3,\"ffn\":20,\"vocab\":13,\"seq\":7,"                    \
+    "\"init_std\":0.3,\"mla\":{\"kv_lora_rank\":9,\"qk_nope_head_dim\":5,"                         \
+    "\"qk_rope_head_dim\":4,\"v_head_dim\":6"
+    static const char latent[] = "{\"name\":\"latent\"," LATENT ",\"q_lora_rank\":11},"
+                                 "\"qkv_bias\":true,\"out_bias\":true}";
+    static const char queries[] =
+        "{\"name\":\"queries\"," LATENT "},\"rope_scaling\":{\"kind\":\"yarn\",\"factor\":3,"
+        "\"original_seq\":9,\"beta_fast\":1,\"beta_slow\":0.1,\"mscale\":0.7,"
+        "\"mscale_all_dim\":1.3}}";
+    static const char deepseek[] =
+        "{\"name\":\"deepseek\"," LATENT ",\"q_lora_rank\":7},\"moe\":{\"experts\":8,\"top_k\":3,"
+        "\"expert_ffn\":12,\"aux_loss_coef\":0.5,\"router\":\"sigmoid\",\"scaling\":2.5,"
+        "\"n_group\":4,\"topk_group\":2,\"dense_layers\":1,\"shared_ffn\":10}}";
     static const char parallel[] =
         "{\"name\":\"p\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,"
         "\"seq\":7,\"init_std\":0.3,\"parallel_block\":true,\"norm\":\"layernorm\","
@@ -613,6 +699,9 @@ int main(int argc, char **argv)
         run("qwen3", qwen3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("biased", biased, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("windows", windows, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("latent", latent, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("queries without a latent", queries, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("deepseek", deepseek, PL_AUX_SEQUENCE, (enum pl_recompute)i);
     }
     run("parallel experts", parallel, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     printf("1..%d\n", test_number);

@@ -92,6 +92,12 @@ static const struct {
      "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
      "\"aux_loss_coef\":0.001}}",
      4},
+    {"{\"name\":\"deepseek\"," TINY ",\"ffn\":48,\"mla\":{\"q_lora_rank\":12,\"kv_lora_rank\":10,"
+     "\"qk_nope_head_dim\":6,\"qk_rope_head_dim\":4,\"v_head_dim\":7},\"moe\":{\"experts\":8,"
+     "\"top_k\":4,\"expert_ffn\":24,\"shared_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\","
+     "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
+     "\"aux_loss_coef\":0.001}}",
+     4},
     {"{\"name\":\"gpt2\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"gelu-tanh\","
      "\"norm\":\"layernorm\",\"positions\":\"learned\"}",
      4},
@@ -106,6 +112,11 @@ static const struct {
      6},
     {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
     {"{\"name\":\"packed\"," TINY ",\"ffn\":48,\"sliding_window\":9,\"global_every\":3}", 4},
+    {"{\"name\":\"packedlatent\"," TINY ",\"ffn\":48,\"tied\":true,\"qkv_bias\":true,\"out_bias\":"
+     "true,\"sliding_window\":9,\"global_every\":3,\"mla\":{\"kv_lora_rank\":10,"
+     "\"qk_nope_head_dim\":3,\"qk_rope_head_dim\":6,\"v_head_dim\":12},\"rope_scaling\":{"
+     "\"kind\":\"yarn\",\"factor\":4,\"original_seq\":8,\"mscale\":0.7,\"mscale_all_dim\":0.9}}",
+     4},
     {"{\"name\":\"packedgpt2\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"gelu-tanh\","
      "\"norm\":\"layernorm\",\"positions\":\"learned\"}",
      4},

@@ -23,20 +23,24 @@ static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
         [PL_T_GATE_BIAS] = {FFN, FIXED},     [PL_T_UP_BIAS] = {FFN, FIXED},
         [PL_T_DOWN_BIAS] = {HIDDEN, FIXED},  [PL_T_Q_NORM] = {FIXED, FIXED},
         [PL_T_K_NORM] = {FIXED, FIXED},      [PL_T_SHARED_GATE] = {FIXED, HIDDEN},
+        [PL_T_Q_DOWN] = {FIXED, HIDDEN},     [PL_T_KV_DOWN] = {FIXED, HIDDEN},
+        [PL_T_Q_UP] = {HEADS, FIXED},        [PL_T_K_UP] = {KV_HEADS, FIXED},
+        [PL_T_V_UP] = {KV_HEADS, FIXED},     [PL_T_Q_DOWN_BIAS] = {FIXED, FIXED},
+        [PL_T_Q_LATENT] = {FIXED, FIXED},    [PL_T_KV_DOWN_BIAS] = {FIXED, FIXED},
+        [PL_T_KV_LATENT] = {FIXED, FIXED},
     };
 
     *rows = of[t][0];
     *columns = of[t][1];
 }
 
-/* Which of N old indices stands at each new one, the same for every tensor. Heads move in groups
- * that share keys and values, and whole: rotation pairs the elements of a head. */
+/* Which of N old indices stands at each new one, the same for every tensor. Heads, whatever their
+ * width there, move in groups that share keys and values, and whole: rotation pairs the elements of
+ * a head. */
 static uint64_t *order(enum units u, uint64_t n, const struct pl_model *m, uint64_t seed)
 {
     uint64_t *at = mem_alloc(n * sizeof(*at));
-    uint64_t run = u == HEADS      ? (uint64_t)(m->heads / m->kv_heads * m->head_dim)
-                   : u == KV_HEADS ? (uint64_t)m->head_dim
-                                   : 1;
+    uint64_t run = u == HEADS || u == KV_HEADS ? n / (uint64_t)m->kv_heads : 1;
     struct rng r;
 
     rng_seed(&r, rng_mix(seed) ^ (u == KV_HEADS ? HEADS : u));

@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "tests/unit/unit.h"
 
-enum { EACH = 5040 }; /* a multiple of every number of copies up to 16 */
+enum { EACH = 10080 }; /* a multiple of every number of copies there is */
 
 static const char dense[] = "{'name':'d','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,"
                             "'vocab':37,'seq':8}";
@@ -16,6 +16,11 @@ static const char experts[] = "{'name':'m','layers':4,'hidden':16,'heads':4,'kv_
 
 static const char tied[] = "{'name':'t','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,"
                            "'vocab':37,'seq':8,'tied':true}";
+
+static const char latents[] =
+    "{'name':'l','layers':4,'hidden':16,'heads':4,'ffn':24,'vocab':37,'seq':8,'qkv_bias':true,"
+    "'mla':{'q_lora_rank':6,'kv_lora_rank':5,'qk_nope_head_dim':3,'qk_rope_head_dim':4,"
+    "'v_head_dim':2},'moe':{'experts':4,'top_k':2,'expert_ffn':12,'shared_ffn':8,'every':2}}";
 
 /* Divisions of the four layers with ends that hold none. */
 static const char *const lists[] = {"0,4", "4,0", "1,3", "0,3,1,0", "2,1,1,0"};
@@ -132,6 +137,7 @@ static void slices_of_all_ranks_tile_every_tensor(void **state)
     (void)state;
     each_layout(dense, check_tiling);
     each_layout(experts, check_tiling);
+    each_layout(latents, check_tiling);
     each_layout(tied, check_tiling);
 }
 
@@ -174,6 +180,7 @@ static void buckets_tile_the_flat_buffers_and_shards_the_buckets(void **state)
     (void)state;
     each_layout(dense, check_buckets);
     each_layout(experts, check_buckets);
+    each_layout(latents, check_buckets);
     each_layout(tied, check_buckets);
 }
 
@@ -287,6 +294,7 @@ static void places_tile_the_buffers(void **state)
     (void)state;
     each_layout(dense, check_places);
     each_layout(experts, check_places);
+    each_layout(latents, check_places);
     each_layout(tied, check_places);
 }
 
@@ -325,6 +333,7 @@ static void each_scope_shares_state_among_its_ranks(void **state)
     (void)state;
     each_layout(dense, check_scope);
     each_layout(experts, check_scope);
+    each_layout(latents, check_scope);
 }
 
 static void check_count(const struct pl_model *m, const struct pl_layout *l)
@@ -347,6 +356,7 @@ static void a_count_without_the_table_is_the_table_s(void **state)
     (void)state;
     each_layout(dense, check_count);
     each_layout(experts, check_count);
+    each_layout(latents, check_count);
     each_layout(tied, check_count);
 }
 

@@ -10,7 +10,14 @@
 
 static const char MOE[] = "{'experts':4,'top_k':2,'expert_ffn':20}";
 
-enum kind { DENSE, EXPERTS, TIED };
+/* Latents, a dense layer, and experts with a bias that balances. */
+static const char LATENTS[] =
+    "{'name':'l','layers':4,'hidden':24,'heads':4,'ffn':40,'vocab':61,'seq':16,'mla':{"
+    "'q_lora_rank':9,'kv_lora_rank':11,'qk_nope_head_dim':6,'qk_rope_head_dim':4,'v_head_dim':5},"
+    "'moe':{'router':'sigmoid','balance_bias':true,'dense_layers':1,'experts':4,'top_k':2,"
+    "'expert_ffn':20}}";
+
+enum kind { DENSE, EXPERTS, TIED, LATENT };
 
 static const struct {
     const char *what;
@@ -41,12 +48,19 @@ static const struct {
     {"pp 4, tied", TIED, 4, "'pp':4"},
     {"pp 2 dp 2 zero 3, tied", TIED, 4, "'pp':2,'zero':3"},
     {"tp 2 pp 2 dp 2 zero 1 bf16, tied", TIED, 8, "'tp':2,'pp':2,'zero':1,'precision':'bf16'"},
+    {"one rank with latents", LATENT, 1, ""},
+    {"tp 2 sp ep 2 zero 3 with latents", LATENT, 4, "'tp':2,'sp':1,'ep':2,'zero':3"},
+    {"tp 4 sp with latents", LATENT, 4, "'tp':4,'sp':1"},
+    {"pp 2 dp 2 zero 1 bf16 with latents", LATENT, 4, "'pp':2,'zero':1,'precision':'bf16'"},
 };
 
 static struct job job_of(size_t i, const char *dir, int stamp)
 {
-    struct job j = {
-        .model = world_model(layouts[i].kind == EXPERTS ? MOE : NULL), .dir = dir, .stamp = stamp};
+    struct job j = {.model = layouts[i].kind == LATENT
+                                 ? world_parse(LATENTS)
+                                 : world_model(layouts[i].kind == EXPERTS ? MOE : NULL),
+                    .dir = dir,
+                    .stamp = stamp};
 
     j.model.tied = layouts[i].kind == TIED;
     j.layout = world_layout(&j.model, layouts[i].world, layouts[i].keys);

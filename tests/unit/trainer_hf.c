@@ -6,8 +6,13 @@
 
 #include "trainer/hf.h"
 
-#define WORDS                                                                                      \
-    "'name':'gpt2','layers':2,'hidden':32,'heads':4,'ffn':24,'vocab':50,'seq':16,'norm_eps':1e-4"
+#define SIZES "'name':'gpt2','layers':2,'hidden':32,'heads':4,'ffn':24,'vocab':50,'seq':16"
+#define WORDS SIZES ",'norm_eps':1e-4"
+/* DeepSeek's: with latents, and with experts to which a comma and more words are added. */
+#define LATENTS "'kv_lora_rank':12,'qk_nope_head_dim':6,'qk_rope_head_dim':4,'v_head_dim':7}"
+#define MLA SIZES ",'norm_eps':1e-6,'mla':{'q_lora_rank':10," LATENTS
+#define V3 MLA ",'moe':{'experts':8,'expert_ffn':20,'router':'sigmoid'"
+#define V2 MLA ",'moe':{'experts':8,'top_k':4,'expert_ffn':20"
 
 /* A model's words in config.json and back. */
 static void every_family_comes_back_from_its_config(void **state)
@@ -34,6 +39,16 @@ static void every_family_comes_back_from_its_config(void **state)
         "'beta_fast':24,'beta_slow':2,'mscale':0.7,'mscale_all_dim':1.5}}",
         "{" WORDS ",'norm':'layernorm','mlp':'gelu','partial_rotary_factor':0.5,"
         "'rope_scaling':{'kind':'yarn','factor':2.5,'original_seq':7}}",
+        "{" MLA ",'tied':true,'rope_theta':500}",
+        "{" MLA ",'qkv_bias':true,'out_bias':true,'rope_scaling':{'kind':'yarn','factor':4,"
+        "'original_seq':64,'mscale':0.7,'mscale_all_dim':1.5}}",
+        "{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':40,'dense_layers':1,'scaling':2.5,"
+        "'aux_loss_coef':0.003,'n_group':4,'topk_group':2}}",
+        "{" V3 ",'top_k':3,'balance_bias':true,'shared_ffn':20,'topk_norm':false}}",
+        "{" SIZES ",'norm_eps':1e-6,'mla':{" LATENTS ",'moe':{'experts':8,'top_k':4,"
+        "'expert_ffn':20,'shared_ffn':20,'topk_norm':false}}",
+        "{" V2 ",'shared_ffn':20,'topk_norm':false,'scaling':16,'n_group':4,'topk_group':4,"
+        "'dense_layers':1}}",
     };
 
     (void)state;
@@ -76,6 +91,23 @@ static void words_without_a_class_are_refused_by_key(void **state)
          "/global_every"},
         {"{" WORDS ",'sliding_window':4,'rope_theta_local':100}", "/rope_theta_local"},
         {"{" WORDS ",'attn_scale':0.5}", "/attn_scale"},
+        {"{" WORDS ",'mla':{" LATENTS "}", "/norm_eps"},
+        {"{" MLA ",'qkv_bias':true}", "/out_bias"},
+        {"{" MLA ",'mlp_bias':true}", "/mlp_bias"},
+        {"{" MLA ",'sliding_window':4}", "/sliding_window"},
+        {"{" MLA ",'mtp':1}", "/mtp"},
+        {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'every':2}}", "/moe/every"},
+        {"{" V3 ",'top_k':4,'balance_bias':true}}", "/moe/shared_ffn"},
+        {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':30}}", "/moe/shared_ffn"},
+        {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'shared_gate':true}}",
+         "/moe/shared_gate"},
+        {"{" V3 ",'top_k':4,'shared_ffn':20}}", "/moe/balance_bias"},
+        {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'n_group':4,'topk_group':4}}",
+         "/moe/topk_group"},
+        {"{" V2 ",'shared_ffn':20,'topk_norm':false,'balance_bias':true}}", "/moe/balance_bias"},
+        {"{" V2 ",'shared_ffn':20}}", "/moe/topk_norm"},
+        {"{" V2 ",'shared_ffn':20,'topk_norm':false,'n_group':4,'topk_group':2}}",
+         "/moe/topk_group"},
     };
 
     (void)state;
@@ -147,6 +179,12 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
          "gpt_neox.layers.1.attention.bias", "query_key_value.bias is missing"},
         {"qwen3", "model.layers.1.self_attn.q_norm.weight", "rotary_emb.inv_freq",
          "self_attn.q_norm.weight is missing"},
+        {"deepseek-v3", "model.layers.2.self_attn.kv_b_proj.weight", NULL,
+         "kv_b_proj.weight is 49 x 11 where the model needs 48 x 11"},
+        {"deepseek-v3", "model.layers.1.mlp.gate.e_score_correction_bias", "rotary_emb.inv_freq",
+         "e_score_correction_bias is missing"},
+        {"deepseek-v2", "model.layers.0.self_attn.q_proj.weight",
+         "model.layers.0.self_attn.q_b_proj.weight", "q_b_proj.weight is not part of the model"},
     };
     AUTO_FREE char *folder = unit_folder("spoilt");
 
@@ -215,13 +253,14 @@ static void folder_load(const struct tr_team *team, void *arg)
     params_done(&t);
 }
 
-/* GPT-2 has its matrices transposed, GPT-NeoX its queries, keys and values head by head: a shard
- * begins and ends inside of a row. */
+/* GPT-2 has its matrices transposed, GPT-NeoX its queries, keys and values head by head, DeepSeek
+ * keys and values, and pairs of what is rotated: a shard begins and ends inside of a row. */
 static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
 {
     static const char *const models[] = {
         "{" WORDS ",'norm':'layernorm','mlp':'gelu-tanh','positions':'learned','tied':true}",
         "{" WORDS ",'norm':'layernorm','mlp':'gelu','positions':'rope'}",
+        "{" MLA ",'qkv_bias':true,'out_bias':true}",
     };
     static const struct {
         int world;
@@ -258,9 +297,27 @@ static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
     }
 }
 
+/* A DeepSeek folder's rotation by halves would be another model. */
+static void a_rotation_without_a_word_is_refused_by_key(void **state)
+{
+    AUTO_JSON *v = unit_json("{" V3 ",'top_k':3,'balance_bias':true,'shared_ffn':20}}");
+    AUTO_JSON *config = NULL;
+    struct pl_model m;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_model_parse(&m, v, &e), 0);
+    assert_int_equal(tr_hf_config(&config, &m, &e), 0);
+    assert_int_equal(tr_hf_model(&m, config, &e), 0);
+    json_object_set_new(config, "rope_interleave", json_false());
+    assert_int_equal(tr_hf_model(&m, config, &e), -ENOTSUP);
+    assert_string_equal(e.pointer, "/rope_interleave");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rotation_without_a_word_is_refused_by_key),
         cmocka_unit_test(every_family_comes_back_from_its_config),
         cmocka_unit_test(words_without_a_class_are_refused_by_key),
         cmocka_unit_test(a_damaged_gpt_folder_is_refused_by_tensor),

@@ -137,6 +137,8 @@ static inline void params_make(struct tr_params *t, const struct pl_model *m,
     pl_params_build(&t->table, m, l, rank);
     t->weight = mem_alloc(t->table.weight.count * kn_type_size(t->type));
     t->m = mem_alloc((t->table.state_count + 1) * sizeof(float));
+    if (t->table.fixed)
+        t->balance = mem_alloc((size_t)(t->table.fixed * m->moe.experts) * sizeof(float));
     t->v = mem_alloc((t->table.state_count + 1) * sizeof(float));
     if (t->type == KN_BF16)
         t->master = mem_alloc((t->table.state_count + 1) * sizeof(float));
@@ -146,6 +148,7 @@ static inline void params_done(struct tr_params *t)
 {
     pl_params_done(&t->table);
     free(t->weight);
+    free(t->balance);
     free(t->m);
     free(t->v);
     free(t->master);
@@ -170,9 +173,30 @@ static inline void weight_set(const struct tr_params *t, void *data, uint64_t k,
         tr_f32_to_bf16((uint16_t *)data + k, &f, 1);
 }
 
+/* Elements of rows that no gradient moves that are not what is known; FILL: they become that.
+ */
+static inline long fixed_wrong(const struct tr_params *t, int stamp, bool fill)
+{
+    long bad = 0;
+
+    for (int i = t->table.n; i < t->table.n + t->table.fixed; i++) {
+        const struct pl_param *p = &t->table.p[i];
+
+        for (uint64_t k = 0; k < p->count; k++) {
+            float want = known(p->name, 0, (int64_t)k, stamp);
+
+            bad += t->balance[p->offset + k] != want;
+            if (fill)
+                t->balance[p->offset + k] = want;
+        }
+    }
+    return bad;
+}
+
 /* Give every element its known number; padding gets 7, which must not come back. */
 static inline void params_fill(struct tr_params *t, int stamp)
 {
+    (void)fixed_wrong(t, stamp, true);
     for (int i = 0; i < t->table.n; i++) {
         const struct pl_param *p = &t->table.p[i];
         uint64_t first = 0, at = 0, n = tr_param_state(&first, &at, t, i);
@@ -197,7 +221,7 @@ static inline void params_fill(struct tr_params *t, int stamp)
 /* Number of elements that are not what params_fill(STAMP) makes of them; padding must be 0. */
 static inline long params_wrong(const struct tr_params *t, int stamp, bool state)
 {
-    long bad = 0;
+    long bad = fixed_wrong(t, stamp, false);
 
     for (int i = 0; i < t->table.n; i++) {
         const struct pl_param *p = &t->table.p[i];
@@ -232,13 +256,8 @@ struct job {
     uint64_t split_bytes;
 };
 
-/* An odd vocabulary, so that it is padded, and grouped heads. */
-static inline struct pl_model world_model(const char *moe)
+static inline struct pl_model world_parse(const char *text)
 {
-    AUTO_FREE char *text =
-        mem_printf("{'name':'t','layers':4,'hidden':24,'heads':4,'kv_heads':2,'head_dim':6,"
-                   "'ffn':40,'vocab':61,'seq':16%s%s}",
-                   moe ? ",'moe':" : "", moe ? moe : "");
     AUTO_JSON *v = unit_json(text);
     struct pl_model m;
     struct err e = {0};
@@ -246,6 +265,17 @@ static inline struct pl_model world_model(const char *moe)
     if (pl_model_parse(&m, v, &e) < 0)
         fail_msg("%s %s", e.text, e.pointer);
     return m;
+}
+
+/* An odd vocabulary, so that it is padded, and grouped heads. */
+static inline struct pl_model world_model(const char *moe)
+{
+    AUTO_FREE char *text =
+        mem_printf("{'name':'t','layers':4,'hidden':24,'heads':4,'kv_heads':2,'head_dim':6,"
+                   "'ffn':40,'vocab':61,'seq':16%s%s}",
+                   moe ? ",'moe':" : "", moe ? moe : "");
+
+    return world_parse(text);
 }
 
 static inline struct pl_layout world_layout(const struct pl_model *m, int world, const char *keys)
