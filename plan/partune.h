@@ -256,11 +256,10 @@ struct pl_dims {
     uint64_t qkv;             /* heads head_dim + kv_heads (head_dim + v_dim) */
     uint64_t qk;              /* (heads + kv_heads) head_dim */
     uint64_t attn;            /* heads x v_dim */
-    /* Of latent attention, else 0: widths of the latents and of both with the shared part of keys,
-     * and of that and the heads' own part of a key. */
+    uint64_t dqkv;            /* rows x qkv; with latents what latent.c keeps */
+    /* Of latent attention, else 0: widths of the latents, of both with the shared part of keys, of
+     * that, and of a head's own part of a key. */
     uint64_t q_latent, kv_latent, latent, rope, nope;
-    uint64_t
-        dqkv; /* all elements of the gradients of (rows, qkv); with latents of what is before */
     uint64_t ffn, shared_ffn, expert_ffn; /* of this tp (etp) rank */
     uint64_t gates;                       /* products before the activation: 2 if gated, else 1 */
     uint64_t stats;                       /* floats that a norm keeps of a row */
@@ -284,10 +283,10 @@ enum pl_act {
     PL_ACT_H1,     /* (local_rows, hidden) after the first norm */
     PL_ACT_LATENT, /* (local_rows, latent) before the norms */
     PL_ACT_NORMED, /* (local_rows, latent) after the norms */
-    PL_ACT_LRRMS, /* (local_rows) of keys and values, and of queries if these have latents, float */
-    PL_ACT_QKV, /* (rows, qkv) after the rotation, with norms of queries and keys before both; with
-                    * latents three matrices one after the other */
-    PL_ACT_QK,  /* (rows, qk) queries and keys after their norms and the rotation */
+    PL_ACT_LRRMS,  /* 1 or 2 x (local_rows) float, of keys and values first */
+    PL_ACT_QKV,    /* (rows, qkv) after the rotation, with norms of queries and keys before both;
+                    * with latents three matrices one after the other */
+    PL_ACT_QK,     /* (rows, qk) queries and keys after their norms and the rotation */
     PL_ACT_QKRRMS, /* (rows, heads), then (rows, kv_heads) float */
     PL_ACT_LSE,    /* (heads x rows) float */
     PL_ACT_O,      /* (rows, attn) */
@@ -353,27 +352,27 @@ enum pl_buf {
     PL_BUF_ACT_OUT,   /* (0, i): output of a stage, being sent */
     PL_BUF_GRAD_RING, /* (0, i): gradient received, turned into that of the input, being sent */
     PL_BUF_SCRATCH,
-    PL_BUF_GATHER,   /* (rows, max(hidden, latent)), with sp */
-    PL_BUF_PARTIAL,  /* (rows, hidden) float, with sp, and in bf16 with tp or a sum of products */
-    PL_BUF_DH,       /* (local_rows, hidden) */
-    PL_BUF_DX2,      /* (local_rows, hidden), of a parallel block */
-    PL_BUF_DAO,      /* (rows, max(ffn, attn)) */
-    PL_BUF_DQKV,     /* (dqkv), and with latents the gradient of keys, (rows, heads head_dim) */
-    PL_BUF_DLATENT,  /* (rows, latent) float: sums over tp, with sp or in bf16 */
-    PL_BUF_ATTN,     /* workspace of the attention's backward pass */
-    PL_BUF_RING_KV,  /* (0, i): (rows, kv_heads (head_dim + v_dim)) keys and values under way */
-    PL_BUF_RING_DKV, /* (0, i): the same in float, their gradients */
-    PL_BUF_RING_SUM, /* (rows, heads max(head_dim, v_dim)) float: outputs, then queries' gradients;
-                        * cp in bf16 */
-    PL_BUF_XF,       /* (local_rows, hidden) input of the final norm, last stage */
-    PL_BUF_HF,       /* (local_rows, hidden) its output */
-    PL_BUF_RRMSF,    /* (local_rows, stats) float */
-    PL_BUF_XENT,     /* 3 x (rows) float: max, sum, target */
-    PL_BUF_LOGITS,   /* (rows, vocab) */
-    PL_BUF_MOE_SEND, /* (choices, hidden) */
-    PL_BUF_MOE_RECV, /* (expert_rows, hidden), with ep x etp > 1; float with etp > 1 */
-    PL_BUF_MOE_PART, /* etp x (choices, hidden) float, with etp > 1 */
-    PL_BUF_MOE_DEA,  /* (expert_rows, expert_ffn) */
+    PL_BUF_GATHER,     /* (rows, max(hidden, latent)), with sp */
+    PL_BUF_PARTIAL,    /* (rows, hidden) float, with sp, in bf16 with tp or two products */
+    PL_BUF_DH,         /* (local_rows, hidden) */
+    PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block */
+    PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
+    PL_BUF_DQKV,       /* (dqkv), with latents then the keys' (rows, heads head_dim) */
+    PL_BUF_DLATENT,    /* (rows, latent) float: the sum over tp, with sp or in bf16 */
+    PL_BUF_ATTN,       /* workspace of the attention's backward pass */
+    PL_BUF_RING_KV,    /* (0, i): (rows, kv_heads (head_dim + v_dim)) under way, with cp */
+    PL_BUF_RING_DKV,   /* (0, i): the same in float, their gradients */
+    PL_BUF_RING_SUM,   /* (rows, heads max(head_dim, v_dim)) float: outputs, then queries'
+                        * gradients; cp in bf16 */
+    PL_BUF_XF,         /* (local_rows, hidden) input of the final norm, last stage */
+    PL_BUF_HF,         /* (local_rows, hidden) its output */
+    PL_BUF_RRMSF,      /* (local_rows, stats) float */
+    PL_BUF_XENT,       /* 3 x (rows) float: max, sum, target */
+    PL_BUF_LOGITS,     /* (rows, vocab) */
+    PL_BUF_MOE_SEND,   /* (choices, hidden) */
+    PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep x etp > 1; float with etp > 1 */
+    PL_BUF_MOE_PART,   /* etp x (choices, hidden) float, with etp > 1 */
+    PL_BUF_MOE_DEA,    /* (expert_rows, expert_ffn) */
     PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */

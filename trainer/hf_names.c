@@ -26,6 +26,8 @@ static int check_gpt(const struct pl_model *model, struct err *error)
         return lacks(error, "mlp", "other than gelu and gelu-tanh");
     if (pl_model_is_moe(model))
         return lacks(error, "moe", "with layernorm");
+    if (pl_model_is_mla(model))
+        return lacks(error, "mla", "with layernorm");
     if (model->kv_heads != model->heads)
         return lacks(error, "kv_heads", "other than heads");
     if (model->heads * model->head_dim != model->hidden)
@@ -153,6 +155,7 @@ static int deepseek_family(enum tr_hf_family *ret, const struct pl_model *model,
         {experts && moe->balance_bias == v2, "moe/balance_bias",
          v2 ? "balance_bias true" : "balance_bias false"},
         {v2 && moe->topk_norm, "moe/topk_norm", "topk_norm true"},
+        {experts && !v2 && moe->experts / moe->n_group < 2, "moe/n_group", "groups of one expert"},
         {experts && moe->n_group > 1 &&
              (v2 ? moe->top_k / moe->topk_group > 1 : moe->top_k / moe->topk_group != 2),
          "moe/topk_group", v2 ? "2 top_k > topk_group" : "top_k / topk_group other than 2"},

@@ -34,7 +34,7 @@ void tr_linear_dw_of(struct tr_rank *rank, float *dw, const void *dy, const void
 /* All rows of INPUT (local_rows, hidden): INPUT itself, or with sp the gather of every tp rank's
  * share, in a workspace that the next call overwrites. */
 const void *tr_gather_rows(struct tr_rank *rank, const void *input);
-/* The same of rows of another WIDTH, at most that of latents. */
+/* The same of rows of WIDTH, at most the wider of hidden and latent. */
 const void *tr_gather(struct tr_rank *rank, const void *input, uint64_t width);
 /*
  * A block whose weight is cut over tp by its input ends in a partial sum (rows, hidden) ...

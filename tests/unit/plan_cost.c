@@ -558,6 +558,33 @@ static void an_exchange_hides_behind_no_more_than_is_computed(void **state)
     }
 }
 
+/* With sp a rank makes the latents of its own rows, half of all here, and so their product is half
+ * of what it was in each of the three; selective recomputation normalizes them once more. */
+static void latents_are_made_of_a_ranks_own_rows(void **state)
+{
+    struct world x = world_cpu("deepseek-v2-lite", 2, 8, "partune");
+    struct pl_op_ctx op = {&pl_default_constants, world_problem(&x), {0}};
+    struct pl_layout all = layout_of(&x, "{'world':2,'tp':2,'sp':0,'ep':1,'etp':2}"), own = all;
+    struct pl_layer_time whole, half, plain;
+    double rows = x.w.seq, flops, bytes;
+
+    (void)state;
+    pl_rates_of(&op.rates, op.constants, &op.problem, PL_FP32, 1);
+    flops = 2 * rows / 2 * x.m.hidden * (x.m.mla.kv_lora_rank + x.m.mla.qk_rope_head_dim);
+    bytes = 2 * rows * x.m.mla.kv_lora_rank * op.rates.element;
+    own.sp = 1;
+    pl_layer_time_of(&whole, &op, &all, false);
+    pl_layer_time_of(&half, &op, &own, false);
+    assert_true(whole.fwd - half.fwd >= flops / op.rates.flops);
+    assert_true(whole.bwd_weight - half.bwd_weight >= flops / op.rates.flops);
+    all.recompute = PL_RECOMPUTE_SELECTIVE;
+    pl_layer_time_of(&whole, &op, &all, false);
+    x.m.mla.kv_lora_rank = 1; /* the norms of the layer, and what is in front of its products */
+    op.problem = world_problem(&x);
+    pl_layer_time_of(&plain, &op, &all, false);
+    assert_true(fabs((whole.re - plain.re) * op.rates.memory / bytes - 1) < 0.01);
+}
+
 /* The chunks of an interleaved stage end one after the other, so that there is work next to the
  * collectives of all but one. */
 static void interleaving_hides_gradients(void **state)
@@ -656,6 +683,7 @@ int main(void)
         cmocka_unit_test(delayed_scales_cast_less),
         cmocka_unit_test(current_scales_lie_between_and_cost_a_kernel_an_expert),
         cmocka_unit_test(an_exchange_hides_behind_no_more_than_is_computed),
+        cmocka_unit_test(latents_are_made_of_a_ranks_own_rows),
         cmocka_unit_test(interleaving_hides_gradients),
         cmocka_unit_test(whole_reductions_move_four_bytes_twice),
         cmocka_unit_test(pauses_count_members_where_stages_are_apart),

@@ -354,9 +354,37 @@ static void a_trainer_refuses_what_it_lacks_by_key(void **state)
         assert_false(refuses(&verdict, keys[i]));
 }
 
+/* Latent attention that the bundled trainer's kernels cannot compute. */
+static void latents_have_limits_in_the_bundled_trainer(void **state)
+{
+    static const struct {
+        const char *mla, *norm, *key;
+    } row[] = {{"'kv_lora_rank':8,'v_head_dim':256", "rmsnorm", NULL},
+               {"'kv_lora_rank':8,'v_head_dim':257", "rmsnorm", "v_head_dim"},
+               {"'kv_lora_rank':16051,'v_head_dim':8", "rmsnorm", "kv_lora_rank"},
+               {"'kv_lora_rank':8,'v_head_dim':8,'q_lora_rank':16051", "rmsnorm", "q_lora_rank"},
+               {"'kv_lora_rank':8,'v_head_dim':8", "layernorm", "norm"}};
+    struct world x = world_cpu("nano-llama", 1, 1, "partune");
+    struct pl_layout l = layout_of(&x, "{'world':1}");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_FREE char *text =
+            mem_printf(SMALL ",'norm':'%s','mla':{%s,'qk_nope_head_dim':8,'qk_rope_head_dim':4}}",
+                       row[i].norm, row[i].mla);
+        struct pl_verdict verdict;
+
+        x.m = model_of(text);
+        assert_int_equal(pl_layout_check(&verdict, problem_of(&x), &l), !row[i].key);
+        if (row[i].key && !refuses(&verdict, row[i].key))
+            fail_msg("%s is not refused", row[i].key);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents_have_limits_in_the_bundled_trainer),
         cmocka_unit_test(parameters_are_those_published),
         cmocka_unit_test(a_prediction_module_adds_a_layer),
         cmocka_unit_test(a_window_leaves_its_share_of_attention),

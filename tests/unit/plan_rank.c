@@ -75,6 +75,7 @@ static void the_plan_of_the_bundled_trainer_is_the_sum_of_its_buffers(void **sta
     } row[] = {{"tiny-moe", 4, 8, 41, NULL},
                {"tiny-llama", 8, 16, 41, NULL},
                {"nano-moe", 8, 12, 41, NULL},
+               {"deepseek-v2-lite", 8, 8, 41, NULL},
                {"tiny-moe", 4, 8, 41,
                 "'even','balanced','4,0','0,4','1,3','0,1,3,0','0,2,1,1','0,1,2,1,0,0'"}};
 

@@ -106,6 +106,9 @@ static void words_without_a_class_are_refused_by_key(void **state)
          "/moe/topk_group"},
         {"{" V2 ",'shared_ffn':20,'topk_norm':false,'balance_bias':true}}", "/moe/balance_bias"},
         {"{" V2 ",'shared_ffn':20}}", "/moe/topk_norm"},
+        {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'n_group':8,'topk_group':4}}",
+         "/moe/n_group"},
+        {"{" MLA ",'norm':'layernorm','mlp':'gelu'}", "/mla"},
         {"{" V2 ",'shared_ffn':20,'topk_norm':false,'n_group':4,'topk_group':2}}",
          "/moe/topk_group"},
     };
