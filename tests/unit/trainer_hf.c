@@ -126,6 +126,28 @@ static void words_without_a_class_are_refused_by_key(void **state)
     }
 }
 
+/* Of those that DeepSeek has published: V2 limits groups by their best expert alone, where a model
+ * here adds the best two up, and V3 comes with a module of prediction. */
+static void published_deepseeks_have_a_folder_or_a_reason(void **state)
+{
+    static const struct {
+        const char *preset, *key;
+    } rows[] = {
+        {"deepseek-v2-lite", NULL}, {"deepseek-v2", "/moe/topk_group"}, {"deepseek-v3", "/mtp"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_JSON *name = json_string(rows[i].preset), *config = NULL;
+        struct pl_model m;
+        struct err e = {0};
+
+        assert_int_equal(pl_model_parse(&m, name, &e), 0);
+        assert_int_equal(tr_hf_config(&config, &m, &e), rows[i].key ? -ENOTSUP : 0);
+        if (rows[i].key)
+            assert_string_equal(e.pointer, rows[i].key);
+    }
+}
+
 /* The golden folder NAME loaded into a model of one rank, with the files in FOLDER. */
 static int load_golden(const char *name, const char *folder, struct err *e)
 {
@@ -323,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_rotation_without_a_word_is_refused_by_key),
         cmocka_unit_test(every_family_comes_back_from_its_config),
         cmocka_unit_test(words_without_a_class_are_refused_by_key),
+        cmocka_unit_test(published_deepseeks_have_a_folder_or_a_reason),
         cmocka_unit_test(a_damaged_gpt_folder_is_refused_by_tensor),
         cmocka_unit_test(shards_of_every_layout_meet_in_a_foreign_folder),
     };
