@@ -82,7 +82,7 @@ static bool stages_may_be(const struct search *search, int pp, int vp)
 /* The largest legal dp with the other keys of LAYOUT; false if there is none or it does not fit. */
 static bool fill(const struct search *search, struct pl_layout *layout)
 {
-    int share = layout->tp * layout->pp, batch = search->problem->workload->global_batch;
+    int share = layout->tp * layout->pp, batch = pl_batch(search->problem->workload, layout);
 
     for (int dp = search->max_world / share; dp >= 1 && spend(search, STEP); dp--) {
         if (batch % dp)
@@ -283,7 +283,7 @@ static void keep(const struct search *search, struct pick *pick, const struct pl
 static enum outcome try_micro_batches(const struct search *search, struct pick *pick,
                                       const struct pl_layout *layout)
 {
-    int each = search->problem->workload->global_batch / layout->dp;
+    int each = pl_batch(search->problem->workload, layout) / layout->dp;
     enum outcome ret = ILLEGAL;
 
     for (int micro = 1; micro <= each && spend(search, STEP); micro++) {
@@ -356,7 +356,7 @@ static bool try_degrees(const struct search *search, struct pick *pick, const st
                         struct pl_layout *layout)
 {
     int share = layout->tp * layout->cp * layout->pp, most = search->max_world / share;
-    int batch = search->problem->workload->global_batch;
+    int batch = pl_batch(search->problem->workload, layout);
     enum outcome got = ILLEGAL;
 
     if (!reach->idle && search->max_world % share)
@@ -527,13 +527,13 @@ static void note_of(char note[PL_BASELINE_NOTE], const struct search *search,
     snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&text));
 }
 
-int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
-                const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
-                double headroom, struct err *error)
+/* With the workload's first batch; *LEFT is what may be spent. */
+static int with_first(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
+                      const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
+                      double headroom, int64_t *left, struct err *error)
 {
-    int64_t left = WORK;
     struct search s = {.problem = problem,
-                       .left = &left,
+                       .left = left,
                        .max_world =
                            max_world > 0 ? max_world : pl_cluster_devices(problem->cluster),
                        .limit = pl_memory_offered(problem->cluster, headroom)};
@@ -548,7 +548,7 @@ int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
     found = rule == PL_BASELINE_NAIVE ? naive(&pick.layout, &s) : choose(&pick, &s);
     pl_cost_ctx_free(s.cost);
     pl_memory_ctx_free(s.memory);
-    if (!found && left <= 0)
+    if (!found && *left <= 0)
         return err_set(
             error, -E2BIG,
             "there are too many layouts on %d ranks to look for a baseline among all, and "
@@ -564,4 +564,21 @@ int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
     if (ret_note && rule == PL_BASELINE_DEFAULT)
         note_of(ret_note, &s, &pick);
     return 0;
+}
+
+int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
+                const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
+                double headroom, struct err *error)
+{
+    struct pl_workload workload = *problem->workload;
+    struct pl_problem one = *problem;
+    int64_t left = WORK;
+    int r = with_first(ret, ret_note, problem, rule, max_world, headroom, &left, error);
+
+    one.workload = &workload;
+    for (int i = 1; i < workload.nbatches && r < 0; i++) {
+        workload.global_batch = workload.batch[i];
+        r = with_first(ret, ret_note, &one, rule, max_world, headroom, &left, NULL);
+    }
+    return r;
 }

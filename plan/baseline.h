@@ -35,6 +35,8 @@ enum { PL_BASELINE_NOTE = 160 };
  * has the same baseline on any machine. At the bound the best so far is taken, and RET_NOTE says
  * so.
  *
+ * Of several batches it has the first with which something fits.
+ *
  * Returns 0, -ENOENT where nothing legal fits, or -E2BIG where nothing did before the bound.
  */
 int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],

@@ -577,6 +577,7 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
 
     key.zero = key.zero_scope = key.shard = 0;
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_p2p = 0;
+    key.global_batch = 0;
     if (b->full && pl_layout_equal(&b->key, &key)) {
         ctx->op.rates = b->rates;
         return b;
@@ -610,9 +611,8 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     const struct pl_layout *layout = pl_divided(&divided, &ctx->op.problem, asked);
     const struct body *b = body_of(ctx, layout);
     const struct stage *slow = &b->pipeline.slow;
-    double micro =
-        (double)ctx->op.problem.workload->global_batch / ((double)layout->micro_batch * layout->dp);
-    double pace;
+    double batch = pl_batch(ctx->op.problem.workload, layout);
+    double micro = batch / ((double)layout->micro_batch * layout->dp), pace;
 
     *ret = (struct pl_cost){0};
     ret->seconds[PL_COST_FORWARD] = micro * slow->fwd;
@@ -636,8 +636,7 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
         offloaded(ret, &ctx->op, layout, b, micro);
     for (int i = 0; i < PL_COST_CLASSES; i++)
         ret->total += ret->seconds[i];
-    ret->tokens_per_s =
-        (double)ctx->op.problem.workload->global_batch * ctx->op.problem.workload->seq / ret->total;
+    ret->tokens_per_s = batch * ctx->op.problem.workload->seq / ret->total;
 }
 
 void pl_cost(struct pl_cost *ret, const struct pl_problem *problem, const struct pl_layout *layout)
@@ -690,7 +689,7 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
         .schedule = (enum pl_schedule)layout->schedule,
         .pp = layout->pp,
         .vp = layout->vp,
-        .microbatches = ctx->op.problem.workload->global_batch / (layout->micro_batch * layout->dp),
+        .microbatches = pl_microbatches(layout, ctx->op.problem.workload),
         .at = at,
         .message_s = message_s(&ctx->op, layout),
         .overlap = layout->overlap_p2p,

@@ -137,20 +137,26 @@ static bool has_any(struct pl_layout *ret, const struct pl_space *space,
 static bool other_batch(struct str *out, const struct pl_space *space,
                         const struct pl_problem *problem, const struct pl_patience *patience)
 {
+    AUTO_FREE struct pl_space *free_space = mem_alloc(sizeof(*free_space));
+    const struct pl_space_axis *axis = &space->axis[PL_KEY_GLOBAL_BATCH];
     struct pl_workload workload = *problem->workload;
     struct pl_problem q = *problem;
     struct pl_layout layout;
 
     q.workload = &workload;
-    for (int i = 1; i <= BATCHES; i++)
-        for (int sign = 1; sign >= -1; sign -= 2) {
-            workload.global_batch = problem->workload->global_batch + sign * i;
-            if (workload.global_batch < 1 || !has_any(&layout, space, &q, patience))
-                continue;
-            str_addf(out, "\"global_batch\": %d instead of %d", workload.global_batch,
-                     problem->workload->global_batch);
-            return true;
-        }
+    workload.nbatches = 0;
+    *free_space = *space;
+    free_space->axis[PL_KEY_GLOBAL_BATCH] = (struct pl_space_axis){.n = 1}; /* the only one */
+    for (int i = 0; i < 2 * BATCHES * axis->n; i++) {
+        int value = axis->value[i % axis->n], step = i / axis->n;
+        int batch = value ? value : problem->workload->global_batch;
+
+        workload.global_batch = batch + (step % 2 ? -1 : 1) * (step / 2 + 1);
+        if (workload.global_batch < 1 || !has_any(&layout, free_space, &q, patience))
+            continue;
+        str_addf(out, "\"global_batch\": %d instead of %d", workload.global_batch, batch);
+        return true;
+    }
     return false;
 }
 

@@ -82,12 +82,19 @@ static bool reduce_replicas(struct pl_reduced *reduced, const struct pl_problem 
     return false;
 }
 
+void pl_whole(struct pl_reduced *ret, const struct pl_problem *problem,
+              const struct pl_layout *layout)
+{
+    *ret = (struct pl_reduced){*problem->model, *problem->workload, *layout};
+    pl_batch_settle(&ret->workload, &ret->layout);
+}
+
 bool pl_reduce(struct pl_reduced *ret, const struct pl_problem *problem,
                const struct pl_layout *layout, const struct pl_fidelity *fidelity)
 {
-    int micro_batches = problem->workload->global_batch / (layout->micro_batch * layout->dp);
+    int micro_batches = pl_microbatches(layout, problem->workload);
 
-    *ret = (struct pl_reduced){*problem->model, *problem->workload, *layout};
+    pl_whole(ret, problem, layout);
     reduce_layers(ret, fidelity);
     if (!reduce_replicas(ret, problem, fidelity->replicas,
                          rounds(micro_batches, layout->pp, fidelity)))
@@ -96,7 +103,7 @@ bool pl_reduce(struct pl_reduced *ret, const struct pl_problem *problem,
         return false;
     return fidelity->steps > 0 || ret->layout.world < layout->world ||
            ret->model.layers < problem->model->layers ||
-           ret->workload.global_batch < problem->workload->global_batch;
+           ret->workload.global_batch < pl_batch(problem->workload, layout);
 }
 
 struct pl_problem pl_reduced_problem(const struct pl_reduced *reduced,
@@ -134,14 +141,16 @@ int pl_reduced_parse(struct pl_reduced *ret, const json_t *json, const struct pl
 {
     struct pl_reduced reduced = {*problem->model, *problem->workload, {0}};
     struct pl_problem small = pl_reduced_problem(&reduced, problem);
-    int r;
+    int most = problem->workload->global_batch, r;
 
+    reduced.workload.nbatches = 0;
+    for (int i = 0; i < problem->workload->nbatches; i++)
+        most = problem->workload->batch[i] > most ? problem->workload->batch[i] : most;
     if ((r = jx_need(json, "layers", error)) < 0 || (r = jx_need(json, "global_batch", error)) < 0)
         return r;
     if ((r = jx_get_int(&reduced.model.layers, json, "layers", 1, problem->model->layers, error)) <
             0 ||
-        (r = jx_get_int(&reduced.workload.global_batch, json, "global_batch", 1,
-                        problem->workload->global_batch, error)) < 0)
+        (r = jx_get_int(&reduced.workload.global_batch, json, "global_batch", 1, most, error)) < 0)
         return r;
     r = pl_layout_parse(&reduced.layout, json_object_get(json, "layout"), &small, error);
     if (r < 0)

@@ -28,12 +28,16 @@ struct pl_fidelity {
     int devices;       /* layouts that need more devices even so have no such trial */
 };
 
-/* What PL_REDUCED problem is left of a layout; a plain value. */
+/* What problem is left of a layout; a plain value. */
 struct pl_reduced {
     struct pl_model model;
-    struct pl_workload workload;
-    struct pl_layout layout; /* canonical */
+    struct pl_workload workload; /* of one batch */
+    struct pl_layout layout;     /* canonical; of the batch it says nothing */
 };
+
+/* All of LAYOUT's problem: what a trial of the full size runs. */
+void pl_whole(struct pl_reduced *ret, const struct pl_problem *problem,
+              const struct pl_layout *layout);
 
 /*
  * Reduce LAYOUT, legal in PROBLEM, by FIDELITY. False, and RET undefined, where there is no such

@@ -57,6 +57,7 @@ void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workl
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
         pl_layout_set(layout, k, k->standard == PL_NO_STANDARD ? 0 : k->standard);
     layout->precision = (int)workload->precision;
+    layout->global_batch = workload->nbatches ? workload->global_batch : 0;
 }
 
 void pl_layout_replicas(struct pl_layout *ret, int world)
@@ -158,6 +159,15 @@ static bool given(const json_t *json, const char *key)
     return value && !json_is_null(value);
 }
 
+/* Where the workload has one batch, no layout says which. */
+static void settle_batch(struct pl_layout *layout, const struct pl_workload *workload)
+{
+    if (layout->global_batch == workload->global_batch)
+        layout->global_batch = 0;
+    if (layout->global_batch == 0 && workload->nbatches)
+        layout->global_batch = workload->global_batch;
+}
+
 /* Derived sizes on input must be what world says. */
 static int check_derived(const struct pl_layout *said, const struct pl_layout *layout,
                          const json_t *json, struct err *error)
@@ -201,6 +211,7 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_p
     }
     if (!given(json, "schedule") && layout.vp > 1 && layout.pp > 1)
         layout.schedule = PL_INTERLEAVED;
+    settle_batch(&layout, problem->workload);
     said = layout;
     pl_layout_derive(&layout);
     if ((r = check_derived(&said, &layout, json, error)) < 0)
@@ -217,11 +228,16 @@ static bool is_no_scope(const struct pl_layout_key *key, int value)
     return key == &pl_layout_keys[PL_KEY_ZERO_SCOPE] && value == PL_SCOPE_NONE;
 }
 
+bool pl_layout_is_option(const struct pl_layout_key *key)
+{
+    return key->part == PL_OPTION || key == &pl_layout_keys[PL_KEY_GLOBAL_BATCH];
+}
+
 /* An option that is not used is not written, as most layouts do without; nor are even stages. */
 static bool is_absent(const struct pl_layout_key *key, int value)
 {
     return is_no_scope(key, value) ||
-           ((key->part == PL_OPTION || key->text) && value == key->standard);
+           ((pl_layout_is_option(key) || key->text) && value == key->standard);
 }
 
 const char *pl_layout_value_text(char buf[16], const struct pl_layout_key *key, int value)

@@ -122,10 +122,13 @@ bool pl_layout_derive(struct pl_layout *layout);
  * many parts zero_scope "plain" splits that group. 1: the two scopes coincide. */
 int pl_layout_expert_replicas(const struct pl_layout *layout);
 
-/* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware
- * (or what is canonical). world defaults to what dp says, else to all devices of the cluster.
- * Unknown keys and words are refused by pointer. Reads the problem's cluster and workload only;
- * whether the layout is legal, pl_layout_check says. */
+/* Is KEY written only where it has not its standard? */
+bool pl_layout_is_option(const struct pl_layout_key *key);
+
+/* Read a layout; absent keys get their defaults, an absent global_batch the first of several, an
+ * absent zero_scope with zero >= 1 is ep-aware (or what is canonical). world defaults to what dp
+ * says, else to all devices of the cluster. Unknown keys and words are refused by pointer. Reads
+ * the problem's cluster and workload only; whether the layout is legal, pl_layout_check says. */
 int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_problem *problem,
                     struct err *error);
 /* Set the keys that are absent from JSON, from which LAYOUT was read, and about which the trainer

@@ -148,33 +148,43 @@ static void stages_fit(struct pl_check *check)
         no_empty_stage(check);
 }
 
+static void batch_known(struct pl_check *check)
+{
+    const struct pl_workload *workload = check->problem->workload;
+    int batch = check->layout->global_batch;
+    char text[160];
+
+    if (!pl_batch_known(workload, batch))
+        pl_breaks(check, "global_batch", "global_batch %d is not %s %s", batch,
+                  workload->nbatches ? "one of" : "the workload's",
+                  pl_batches_text(text, workload));
+}
+
 static void batch_divides(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
-    const struct pl_workload *workload = check->problem->workload;
+    int batch = pl_batch(check->problem->workload, layout);
 
-    if (layout->dp && workload->global_batch % ((int64_t)layout->micro_batch * layout->dp))
+    if (layout->dp && batch % ((int64_t)layout->micro_batch * layout->dp))
         pl_breaks(check, "micro_batch",
-                  "global_batch %d is not a multiple of micro_batch %d x dp %d",
-                  workload->global_batch, layout->micro_batch, layout->dp);
+                  "global_batch %d is not a multiple of micro_batch %d x dp %d", batch,
+                  layout->micro_batch, layout->dp);
 }
 
 static void interleave_microbatches(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
-    const struct pl_workload *workload = check->problem->workload;
+    int batch = pl_batch(check->problem->workload, layout);
     int64_t share = (int64_t)layout->micro_batch * layout->dp;
 
-    if (layout->schedule != PL_INTERLEAVED || layout->vp == 1 || !share ||
-        workload->global_batch % share)
+    if (layout->schedule != PL_INTERLEAVED || layout->vp == 1 || !share || batch % share)
         return;
-    if (workload->global_batch / share % layout->pp)
+    if (batch / share % layout->pp)
         pl_breaks(
             check, "vp",
             "%lld micro-batches (global_batch %d / (micro_batch %d x dp %d)) are not a multiple "
             "of pp %d",
-            (long long)(workload->global_batch / share), workload->global_batch,
-            layout->micro_batch, layout->dp, layout->pp);
+            (long long)(batch / share), batch, layout->micro_batch, layout->dp, layout->pp);
 }
 
 static void vp_needs_pp(struct pl_check *check)

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "plan/cluster.h"
+#include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/stack.h"
 
@@ -33,10 +34,14 @@ enum pl_optimizer { PL_ADAMW, PL_SGD, PL_LAMB, PL_MUON, PL_OPTIMIZERS };
 
 extern const char *const pl_optimizer_names[]; /* "adamw" …, NULL */
 
+enum { PL_MAX_BATCHES = 16 };
+
 struct pl_workload {
     enum pl_optimizer optimizer;
-    int global_batch; /* sequences a step: the same in every trial */
-    int seq;          /* tokens a sequence; the model's unless the workload says otherwise */
+    int global_batch;          /* sequences a step; of several, the first */
+    int nbatches;              /* 0: one for all layouts; else each layout names one of these: */
+    int batch[PL_MAX_BATCHES]; /* distinct, as the campaign lists them */
+    int seq; /* tokens a sequence; the model's unless the workload says otherwise */
     enum pl_precision precision; /* default of a layout that does not say */
     char data[64];               /* name of a data set; "synthetic" always exists */
 
@@ -52,6 +57,20 @@ static inline bool pl_workload_has_documents(const struct pl_workload *workload)
 {
     return workload->reset_attention_mask || workload->reset_position_ids;
 }
+
+/* Sequences a step of LAYOUT. */
+static inline int pl_batch(const struct pl_workload *workload, const struct pl_layout *layout)
+{
+    return layout->global_batch ? layout->global_batch : workload->global_batch;
+}
+
+/* Does WORKLOAD have BATCH, a layout's global_batch? */
+bool pl_batch_known(const struct pl_workload *workload, int batch);
+/* "256, 512 and 1024": what WORKLOAD has, for errors. Into BUF, returns it. */
+char *pl_batches_text(char buf[160], const struct pl_workload *workload);
+
+/* Make LAYOUT's batch the only one of WORKLOAD, of which LAYOUT then has nothing to say. */
+void pl_batch_settle(struct pl_workload *workload, struct pl_layout *layout);
 
 struct pl_trainer;
 

@@ -7,7 +7,7 @@
  * list does not depend on that order: what is done is the same as by one walk, if there is time.
  * Without the time to find and try all shapes, the best that were tried, or the baseline where none
  * fits, are where a climb (climb.h) to better ones starts.
- * Memory: up to STEMS stems of 48 bytes.
+ * Memory: up to STEMS stems of 64 bytes.
  */
 #include "plan/space_walk.h"
 
@@ -78,7 +78,9 @@ static bool is_equivalent(const struct pl_plan_entry *left, const struct pl_plan
 {
     return !(left->cost.total < right->cost.total) && !(left->cost.total > right->cost.total) &&
            !(left->memory.total < right->memory.total) &&
-           !(left->memory.total > right->memory.total) && left->layout.world == right->layout.world;
+           !(left->memory.total > right->memory.total) &&
+           left->layout.world == right->layout.world &&
+           left->layout.global_batch == right->layout.global_batch;
 }
 
 /* In these keys the variants of one idea differ. */
@@ -132,6 +134,17 @@ static void enter(struct ranking *ranking, struct pl_plan_entry *one)
     plan->at[i] = *one;
 }
 
+/* Keep ONE, which fits, if it is the best of its batch, where there are several. */
+static void note_batch(struct ranking *ranking, const struct pl_plan_entry *one)
+{
+    struct pl_plan *plan = ranking->plan;
+
+    for (size_t i = 0; plan && i < plan->nbatches; i++)
+        if (ranking->problem->workload->batch[i] == one->layout.global_batch &&
+            (plan->batch[i].cost.total <= 0 || before(ranking, one, &plan->batch[i])))
+            plan->batch[i] = *one;
+}
+
 static void note_smallest(struct pl_plan *plan, const struct pl_plan_entry *one)
 {
     double least = plan->smallest_bytes, bytes = one->memory.total;
@@ -162,6 +175,7 @@ static bool consider(void *arg, const struct pl_layout *layout)
         r->plan->fitting++;
         if (r->room) {
             pl_cost_at(&one.cost, r->cost, layout);
+            note_batch(r, &one);
             enter(r, &one);
         }
     }
@@ -248,6 +262,7 @@ static bool try_leaf(void *arg, const struct pl_layout *layout)
     if (one.memory.total > r->limit)
         return true;
     pl_cost_at(&one.cost, r->cost, layout);
+    note_batch(r, &one);
     r->best = fmax(r->best, worth(r, &one));
     return true;
 }
@@ -543,15 +558,19 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
 
 /* ---- words --------------------------------------------------------------- */
 
-/* The classes that make it slower than the first, the largest two, and what it gains. */
-static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first)
+/* The classes that make it slower than the first, the largest two, and what it gains: in seconds of
+ * as many tokens as the first has in a step. */
+static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first,
+                    const struct pl_workload *workload)
 {
-    double more[PL_COST_CLASSES], slower = one->cost.total / first->cost.total - 1;
+    double steps = (double)pl_batch(workload, &first->layout) / pl_batch(workload, &one->layout);
+    double more[PL_COST_CLASSES], slower = steps * one->cost.total / first->cost.total - 1;
+    bool other = one->layout.global_batch != first->layout.global_batch;
     int worst[2] = {-1, -1}, best = -1;
     AUTO_STR s = {0};
 
     for (int i = 0; i < PL_COST_CLASSES; i++) {
-        more[i] = one->cost.seconds[i] - first->cost.seconds[i];
+        more[i] = steps * one->cost.seconds[i] - first->cost.seconds[i];
         if (more[i] > 0 && (worst[0] < 0 || more[i] > more[worst[0]])) {
             worst[1] = worst[0];
             worst[0] = i;
@@ -561,7 +580,7 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
         if (more[i] < 0 && (best < 0 || more[i] < more[best]))
             best = i;
     }
-    str_addf(&s, "%.1f %% slower:", 100 * slower);
+    str_addf(&s, "%.1f %% slower%s:", 100 * slower, other ? " a token" : "");
     for (int i = 0; i < 2 && worst[i] >= 0; i++)
         str_addf(&s, "%s %.3g s more in %s", i ? "," : "", more[worst[i]],
                  pl_cost_class_names[worst[i]]);
@@ -584,6 +603,7 @@ static size_t room_for(size_t top)
 static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
                  const struct pl_patience *patience)
 {
+    const struct pl_workload *workload = ranking->problem->workload;
     struct pl_plan plan = {0};
     char unsupported[160];
 
@@ -592,6 +612,8 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     ranking->room = ranking->fold && top ? room_for(top) : top;
     ranking->bound = UINT64_MAX;
     plan.at = mem_alloc((ranking->room ? ranking->room : 1) * sizeof(*plan.at));
+    plan.nbatches = ranking->room ? (size_t)workload->nbatches : 0;
+    plan.batch = plan.nbatches ? mem_alloc(plan.nbatches * sizeof(*plan.batch)) : NULL;
     ranking->cost = pl_cost_ctx_new(ranking->problem, NULL);
     ranking->memory = pl_memory_ctx_new(ranking->problem);
     ranking->few = narrowed(ranking->space);
@@ -609,7 +631,7 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     pl_memory_ctx_free(ranking->memory);
     pl_cost_ctx_free(ranking->cost);
     for (size_t i = 1; i < plan.n; i++)
-        explain(&plan.at[i], &plan.at[0]);
+        explain(&plan.at[i], &plan.at[0], workload);
     *ret = plan;
 }
 
@@ -658,24 +680,6 @@ int pl_plan_rank(struct pl_plan *ret, const struct pl_space *space,
 void pl_plan_done(struct pl_plan *plan)
 {
     free(plan->at);
+    free(plan->batch);
     *plan = (struct pl_plan){0};
-}
-
-json_t *pl_plan_json(const struct pl_plan *plan, const struct pl_problem *problem)
-{
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < plan->n; i++) {
-        const struct pl_plan_entry *one = &plan->at[i];
-        double mfu = pl_mfu(problem, &one->layout, one->cost.tokens_per_s);
-        json_t *v = json_pack("{s:i s:o s:f s:o s:o s:o}", "rank", (int)i + 1, "layout",
-                              pl_layout_json(&one->layout), "tokens_per_s", one->cost.tokens_per_s,
-                              "mfu", mfu < 0 ? json_null() : json_real(mfu), "cost",
-                              pl_cost_json(&one->cost), "memory", pl_memory_json(&one->memory));
-
-        json_object_set_new(v, "why", one->why[0] ? json_string(one->why) : json_null());
-        json_array_append_new(list, v);
-    }
-    return json_pack("{s:I s:I s:b s:o}", "legal", (json_int_t)plan->legal, "fitting",
-                     (json_int_t)plan->fitting, "exact", plan->exact, "layouts", list);
 }

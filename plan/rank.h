@@ -33,6 +33,10 @@ struct pl_plan {
     size_t fitting; /* of those, how many fit */
     bool exact;     /* they are all that the space has; else it has more, perhaps better ones */
     bool families;  /* each entry is the best of its family */
+    /* Of each batch of a workload that lists several (nbatches), in its order, the best layout that
+     * fits: a step of no seconds where none does. */
+    struct pl_plan_entry *batch;
+    size_t nbatches;
     struct pl_layout smallest; /* of those that do not fit, the one that needs least */
     double smallest_bytes;     /* 0: none was too large */
 };

@@ -162,5 +162,5 @@ int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int mic
 
 int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *workload)
 {
-    return workload->global_batch / (layout->micro_batch * layout->dp);
+    return pl_batch(workload, layout) / (layout->micro_batch * layout->dp);
 }

@@ -16,10 +16,10 @@
 static int micro_batches(const struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
-    const struct pl_workload *workload = check->problem->workload;
+    int batch = pl_batch(check->problem->workload, layout);
     int share = layout->micro_batch * layout->dp;
 
-    return share > 0 && workload->global_batch % share == 0 ? workload->global_batch / share : 0;
+    return share > 0 && batch % share == 0 ? batch / share : 0;
 }
 
 /* Sizes of a rank that the bundled trainer's kernels and messages have no room for. */

@@ -86,8 +86,9 @@ static double p_fits(const struct se_surrogate *surrogate, const double *mean, c
 static double log_cost(const struct se_acquire *acquire, size_t index, double log_throughput)
 {
     double log_devices = acquire->table->log_devices[index];
-    double seconds =
-        exp(acquire->step_log_tokens - log_throughput - (acquire->per_device ? log_devices : 0.0));
+    double log_tokens = acquire->step_log_tokens +
+                        (acquire->table->log_batch ? acquire->table->log_batch[index] : 0);
+    double seconds = exp(log_tokens - log_throughput - (acquire->per_device ? log_devices : 0.0));
 
     return log_devices + log(acquire->start_s + acquire->steps * seconds);
 }

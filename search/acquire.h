@@ -30,7 +30,7 @@ struct se_acquire {
     bool improving;         /* there is an incumbent; else the score is the mean */
     double incumbent;       /* log throughput in the objective's unit */
     double widen;           /* factor on every sigma: above 1 where the search has stalled */
-    double step_log_tokens; /* log of tokens a step, less the devices' where per device */
+    double step_log_tokens; /* log of tokens a step of the workload's first batch */
     bool per_device;
     double steps, start_s;
     const uint32_t *hot; /* (nhot): the best layouts of the last call, or NULL */

@@ -22,9 +22,9 @@ enum { LOOKED_AT = 64 };
 
 /* ---- runs ---------------------------------------------------------------- */
 
-static double log_tokens(const struct pl_workload *workload)
+static double log_tokens(const struct pl_workload *workload, const struct pl_layout *layout)
 {
-    return log((double)workload->global_batch * workload->seq);
+    return log((double)pl_batch(workload, layout) * workload->seq);
 }
 
 static void set_point(struct se_run *run, const struct se_table *table, enum se_quantity quantity,
@@ -57,7 +57,7 @@ static void shrink(struct se_run *run, const struct se_search *search, size_t in
     se_prior_of(&prior, &small, &reduced->layout);
     run->fidelity = fidelity;
     run->log_devices = log(pl_layout_devices(&reduced->layout));
-    run->step_log_tokens = log_tokens(&reduced->workload);
+    run->step_log_tokens = log_tokens(&reduced->workload, &reduced->layout);
     run->steps = pl_trial_steps_expected(&limits);
     run->shift[SE_THROUGHPUT] = prior.log_throughput - t->prior[SE_THROUGHPUT][index];
     run->shift[SE_MEMORY] = prior.log_memory - search->log_capacity - t->prior[SE_MEMORY][index];
@@ -85,7 +85,7 @@ bool se_run_of(struct se_run *ret, const struct se_search *search, size_t index,
     if (fidelity > 0 && !se_reduce(&reduced, &search->spec, &layout, fidelity))
         return false;
     *ret = (struct se_run){.log_devices = log(pl_layout_devices(&layout)),
-                           .step_log_tokens = log_tokens(&search->spec.workload),
+                           .step_log_tokens = log_tokens(&search->spec.workload, &layout),
                            .steps = pl_trial_steps_expected(&search->spec.limits),
                            .shift[SE_THROUGHPUT] = se_unit(search, index)};
     for (int q = 0; q < SE_QUANTITIES; q++)

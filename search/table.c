@@ -21,6 +21,7 @@ struct se_table *se_table_free(struct se_table *table)
     free(table->first);
     free(table->hash);
     free(table->log_devices);
+    free(table->log_batch);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         free(table->prior[q]);
         free(table->lin[q]);
@@ -412,11 +413,13 @@ void se_prior_of(struct se_prior *ret, const struct se_spec *spec, const struct 
     source_done(&x);
 }
 
-static int alloc_priors(struct se_table *table, struct err *error)
+static int alloc_priors(struct se_table *table, bool batches, struct err *error)
 {
     table->nlin[SE_THROUGHPUT] = SE_LIN_SHARE + SE_COST_SHARES;
     table->nlin[SE_MEMORY] = SE_LIN_SHARE + SE_MEMORY_SHARES;
     table->log_devices = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
+    if (batches && !(table->log_batch = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
+        return err_set(error, -ENOMEM, "no memory for the batches of %zu layouts", table->n);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         table->prior[q] = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
         table->lin[q] = mem_try_alloc(mem_mul(table->n, sizeof(float), SE_MAX_LIN));
@@ -457,7 +460,7 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
 {
     double log_capacity = se_log_capacity(spec);
     struct source x;
-    int r = alloc_priors(table, error);
+    int r = alloc_priors(table, spec->workload.nbatches > 0, error);
 
     if (r < 0)
         return r;
@@ -469,6 +472,9 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
         se_table_layout(&l, table, i);
         prior_of(&p, &x, &l);
         table->log_devices[i] = (float)log(pl_layout_devices(&l));
+        if (table->log_batch)
+            table->log_batch[i] =
+                (float)log((double)pl_batch(&spec->workload, &l) / spec->workload.global_batch);
         p.log_throughput += log(se_objective_value(spec->objective, 1.0, pl_layout_devices(&l)));
         set_lin(table, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
         set_lin(table, SE_MEMORY, i, p.log_memory - log_capacity, p.memory_share);

@@ -18,11 +18,13 @@ struct se_table {
     int ndims, nactive;
     struct se_dim dim[SE_MAX_DIMS];
     struct pl_layout base;
-    uint8_t *level;               /* (n, ndims) */
-    float *prior[SE_QUANTITIES];  /* (n): log tokens/s, or log bytes less log capacity */
-    float *lin[SE_QUANTITIES];    /* (n, SE_MAX_LIN): linear features, zeros after the last */
-    int nlin[SE_QUANTITIES];      /* features in use */
-    float *log_devices;           /* (n) log of the devices */
+    uint8_t *level;              /* (n, ndims) */
+    float *prior[SE_QUANTITIES]; /* (n): log tokens/s, or log bytes less log capacity */
+    float *lin[SE_QUANTITIES];   /* (n, SE_MAX_LIN): linear features, zeros after the last */
+    int nlin[SE_QUANTITIES];     /* features in use */
+    float *log_devices;          /* (n) log of the devices */
+    float *log_batch; /* (n) log of a step's sequences, less that of the workload's first batch;
+                         NULL: there is no other */
     double center[SE_QUANTITIES]; /* of the prior: where slopes are 0 */
     uint8_t *first;               /* (n): first active key that differs from the row before */
     size_t changes[SE_MAX_DIMS];  /* rows whose first such key is this */

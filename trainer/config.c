@@ -131,6 +131,8 @@ static int put_layout(json_t *root, const struct tr_options *options, struct err
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         AUTO_FREE char *option = mem_strdup(k->name);
 
+        if (k == &pl_layout_keys[PL_KEY_GLOBAL_BATCH]) /* it is the workload's */
+            continue;
         for (char *p = option; *p; p++)
             if (*p == '_')
                 *p = '-';
@@ -476,6 +478,8 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
         return r;
     r = pl_workload_parse(&config->workload, json_object_get(root, "workload"), &config->model,
                           pl_trainer_find("partune"), error);
+    if (r == 0 && config->workload.nbatches)
+        r = err_at(error, -EINVAL, "/global_batch", "a run has one global_batch, not several");
     if (r < 0)
         return err_under(error, "/workload");
     if (!config->data)

@@ -194,6 +194,7 @@ struct tr_options *tr_options_new(void)
 
     while (pl_layout_keys[keys].name)
         keys++;
+    keys--; /* global_batch is an option of the workload */
     o->table = mem_alloc((ARRAY_LEN(special) + keys + tr_settings_count) * sizeof(*o->table));
     for (size_t i = 0; i < ARRAY_LEN(special); i++)
         o->table[n++] = special[i];
@@ -203,8 +204,9 @@ struct tr_options *tr_options_new(void)
         o->table[n++] = (struct opt){s->option, 0,           s->type, 0,          s->min,
                                      s->max,    s->standard, s->env,  s->metavar, s->help};
     }
-    for (size_t i = 0; i < keys; i++)
-        o->table[n++] = layout_option(o, &pl_layout_keys[i]);
+    for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++)
+        if (key != PL_KEY_GLOBAL_BATCH)
+            o->table[n++] = layout_option(o, &pl_layout_keys[key]);
     for (size_t i = 0; i < n; i++)
         o->table[i].offset = i * sizeof(*o->value);
     o->value = mem_alloc(n * sizeof(*o->value));

@@ -32,6 +32,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "layers 4 is less than pp 8 x vp 1"},
         {"tiny-llama", "any", 64, 32, "{'world':2,'pp':2,'stages':'1,2'}", "stages-fit",
          "stages lists 3 layers, the model has 4"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'global_batch':16}", "batch-known",
+         "global_batch 16 is not the workload's 32"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'micro_batch':5}", "batch-divides",
          "global_batch 32 is not a multiple of micro_batch 5 x dp 2"},
         {"tiny-llama", "any", 2, 30, "{'world':2,'pp':2,'vp':2,'micro_batch':2}",

@@ -25,7 +25,7 @@ static void open_world(struct world *world, const char *model)
 {
     AUTO_JSON *m = json_string(model);
     AUTO_JSON *c = unit_json("{'profile':'dgx-h100','nodes':2,'oversubscribe':true}");
-    AUTO_JSON *w = unit_json("{'global_batch':96}");
+    AUTO_JSON *w = unit_json("{'global_batch':[96, 192]}");
     struct err e = {0};
 
     if (pl_model_parse(&world->m, m, &e) < 0 || pl_cluster_parse(&world->c, c, NULL, &e) < 0 ||
@@ -51,6 +51,10 @@ static void draw(struct pl_layout *ret, const struct world *world, struct rng *r
 
         if (row->part == PL_DERIVED || rng_below(rng, 3))
             continue;
+        if (key == PL_KEY_GLOBAL_BATCH) {
+            ret->global_batch = world->w.batch[rng_below(rng, (uint64_t)world->w.nbatches)];
+            continue;
+        }
         if (row->text) {
             ret->stages = (int)rng_below(rng, PL_STAGES_WORDS);
             continue;
@@ -63,13 +67,17 @@ static void draw(struct pl_layout *ret, const struct world *world, struct rng *r
     pl_layout_canonical(ret, &world->m);
 }
 
-static struct tn_export_in input(const struct world *world, const struct pl_layout *layout)
+/* WORKLOAD and LAYOUT become what an export is made from. */
+static struct tn_export_in input(const struct world *world, struct pl_workload *workload,
+                                 struct pl_layout *layout)
 {
+    *workload = world->w;
+    pl_batch_settle(workload, layout);
     return (struct tn_export_in){
         .model = &world->m,
         .cluster = &world->c,
         .layout = layout,
-        .workload = &world->w,
+        .workload = workload,
         .campaign = "k3v9qw2m",
         .campaign_name = "drawn",
         .tokens_per_s = NAN,
@@ -84,7 +92,9 @@ static struct tn_export_in input(const struct world *world, const struct pl_layo
 static bool export_one(char **ret, struct tn_findings *ret_lost, const struct tn_exporter *target,
                        const struct world *world, const struct pl_layout *layout)
 {
-    struct tn_export_in in = input(world, layout);
+    struct pl_layout own = *layout;
+    struct pl_workload workload;
+    struct tn_export_in in = input(world, &workload, &own);
     AUTO_FREE char *whole = NULL;
     AUTO_STR body = {0};
     const char *type;
@@ -119,6 +129,7 @@ static struct pl_layout without(const struct pl_layout *layout, const struct wor
     struct pl_layout ret = *layout, standard;
 
     pl_layout_default(&standard, &(struct pl_workload){.precision = PL_FP32});
+    standard.global_batch = world->w.global_batch;
     if (layout->zero)
         standard.zero_scope = PL_SCOPE_EP_AWARE;
     pl_layout_set(&ret, &pl_layout_keys[key], pl_layout_get(&standard, &pl_layout_keys[key]));
@@ -147,6 +158,7 @@ static void compare(struct met *met, const struct tn_exporter *target, const str
     AUTO_FREE char *text = NULL;
     AUTO_FREE char *plain_text = NULL;
     struct tn_findings lost, plain_lost;
+    const char *setting = key == PL_KEY_GLOBAL_BATCH ? "workload.global_batch" : row->name;
     char words[160];
 
     met->drawn[key] |= pl_layout_get(&plain, row) != value;
@@ -160,10 +172,10 @@ static void compare(struct met *met, const struct tn_exporter *target, const str
         return;
     met->of[key][slot]++;
     if (key == PL_KEY_SCHEDULE && value == PL_INTERLEAVED) /* what vp > 1 is called */
-        row = &pl_layout_keys[PL_KEY_VP];
+        setting = pl_layout_keys[PL_KEY_VP].name;
     /* Of a target that always does it the default is the gap, under its own name or that of what it
      * goes with. */
-    if (!strcmp(text, plain_text) && !names(&lost, row->name) && !loses_more(&plain_lost, &lost))
+    if (!strcmp(text, plain_text) && !names(&lost, setting) && !loses_more(&plain_lost, &lost))
         fail_msg("%s drops %s %d of %s", target->name, row->name, value,
                  pl_layout_text(words, layout));
 }
@@ -247,6 +259,7 @@ static void a_target_that_carries_nothing_names_every_key(void **state)
     struct tn_exporter target = {.name = "new", .carries = none};
     struct tn_findings lost = {0};
     struct world world;
+    struct pl_workload workload;
     struct tn_export_in in;
 
     (void)state;
@@ -255,7 +268,8 @@ static void a_target_that_carries_nothing_names_every_key(void **state)
             pl_layout_set(&layout, &pl_layout_keys[key],
                           pl_layout_keys[key].standard + 1); /* of keys to come, too */
     open_world(&world, "mixtral-8x7b");
-    in = input(&world, &layout);
+    in = input(&world, &workload, &layout);
+    layout.global_batch = 2; /* of a target that is not told */
     tn_finding_add(&lost, "cp", "the target's own words");
     tn_gap_uncarried(&lost, &in, &target);
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {

@@ -339,6 +339,8 @@ static void reply_export(struct web_request *rq, const char *target, const struc
 struct export_question {
     struct tn_winner w;
     struct tn_export_in in;
+    struct pl_layout layout;     /* of IN: the winner's, */
+    struct pl_workload workload; /* of its batch */
     struct tn_service *svc;
     const char *target;
     double rate, lo, hi; /* of one more run */
@@ -387,11 +389,14 @@ void tn_api_export(struct web_request *rq)
         web_reply_error(rq, &e);
         return;
     }
+    q->layout = w->layout;
+    q->workload = w->workload;
+    pl_batch_settle(&q->workload, &q->layout);
     q->in = (struct tn_export_in){
         .model = &w->model,
         .cluster = &w->cluster,
-        .layout = &w->layout,
-        .workload = &w->workload,
+        .layout = &q->layout,
+        .workload = &q->workload,
         .campaign = w->campaign,
         .campaign_name = w->name,
         .trial = (int)w->n,

@@ -88,6 +88,7 @@ static int parse(struct sizing *ret, struct tn_service *svc, const json_t *body,
     static const char *const keys[] = {"model", "cluster",  "workload",    "space",  "trainer",
                                        "stack", "devices",  "constraints", "tokens", "days",
                                        "price", "marginal", NULL};
+    char text[160];
     int r = jx_keys(body, keys, error);
 
     ret->marginal = PAYS;
@@ -99,6 +100,10 @@ static int parse(struct sizing *ret, struct tn_service *svc, const json_t *body,
         return r;
     if (ret->days > 0 && ret->tokens <= 0)
         return err_at(error, -EINVAL, "/days", "days need tokens: how many are to be trained on");
+    if (ret->job.workload.nbatches)
+        return err_at(error, -EINVAL, "/workload/global_batch",
+                      "sizes are compared at one global_batch: name one of %s",
+                      pl_batches_text(text, &ret->job.workload));
     if (ret->price > 0 && ret->tokens <= 0)
         return err_at(error, -EINVAL, "/price",
                       "a price needs tokens: how many are to be trained on");

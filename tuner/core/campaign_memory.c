@@ -162,6 +162,7 @@ struct tn_trial *tn_trial_new(const struct db_trial *row, const struct tn_spec *
                               const struct pl_layout *layout, const struct pl_reduced *run)
 {
     struct tn_trial *t = mem_alloc(sizeof(*t));
+    struct pl_problem problem = tn_spec_problem(spec);
 
     assert(row->n > 0);
     t->n = row->n;
@@ -170,7 +171,10 @@ struct tn_trial *tn_trial_new(const struct db_trial *row, const struct tn_spec *
     t->layout = *layout;
     t->fidelity = row->fidelity == DB_NULL ? 0 : (int)row->fidelity;
     assert(!run == !t->fidelity);
-    t->run = run ? *run : (struct pl_reduced){spec->se.model, spec->se.workload, *layout};
+    if (run)
+        t->run = *run;
+    else
+        pl_whole(&t->run, &problem, layout);
     snprintf(t->kind, sizeof(t->kind), "%s", row->kind);
     return t;
 }

@@ -51,6 +51,16 @@ static int without(struct tn_spec *spec, int at, size_t part, bool automatic, st
     return err_at(error, -EINVAL, pointer, "%s", why->text);
 }
 
+int tn_batches_admit(const struct tn_spec *spec, const struct tn_service *svc, struct err *error)
+{
+    struct err why = {0};
+
+    if (!spec->se.workload.nbatches || spec->launcher->elsewhere || !spec->trainer->reduces ||
+        spec->trainer->reduces(svc, spec, "global_batch", &why) == 0)
+        return 0;
+    return err_at(error, -EINVAL, "/workload/global_batch", "%s", why.text);
+}
+
 int tn_fidelities_admit(struct tn_spec *spec, const struct tn_service *svc, struct err *error)
 {
     const json_t *said = json_object_get(json_object_get(spec->body, "trial"), "fidelity");

@@ -126,7 +126,7 @@ static void by_exit(struct cause *cause, const struct tn_attempt *left)
         say(cause, DB_STATE_OOM, "%s", tail);
 }
 
-/* No layout wins by doing less: a step is global_batch x seq tokens, whatever the layout. */
+/* No layout wins by doing less: a step is its global_batch x seq tokens, whatever else it says. */
 static bool did_other_work(struct cause *cause, const struct tn_attempt *attempt)
 {
     const struct pl_workload *w = &attempt->trial->run.workload;

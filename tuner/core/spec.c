@@ -84,10 +84,12 @@ static void note_import(char note[PL_BASELINE_NOTE], const struct tn_imported *i
 {
     AUTO_STR s = {0};
     int ignored = imported->ignored.count + imported->ignored.more;
+    char text[160];
 
-    if (imported->global_batch && imported->global_batch != workload->global_batch)
-        str_addf(&s, "it trains global_batch %d, the campaign %d", imported->global_batch,
-                 workload->global_batch);
+    if (imported->global_batch && imported->global_batch != workload->global_batch &&
+        !pl_batch_known(workload, imported->global_batch))
+        str_addf(&s, "it trains global_batch %d, the campaign %s", imported->global_batch,
+                 pl_batches_text(text, workload));
     if (imported->seq && imported->seq != workload->seq)
         str_addf(&s, "%sit trains seq %d, the campaign %d", s.len ? "; " : "", imported->seq,
                  workload->seq);
@@ -95,6 +97,18 @@ static void note_import(char note[PL_BASELINE_NOTE], const struct tn_imported *i
         str_addf(&s, "%s%d of its settings ignored (partune import lists them)", s.len ? "; " : "",
                  ignored);
     snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&s));
+}
+
+/* BATCH if the workload of RESOLVED lists it among several, else 0. */
+static int listed_batch(const json_t *resolved, int batch)
+{
+    const json_t *workload = json_object_get(resolved, "workload"), *value;
+    size_t i;
+
+    json_array_foreach(json_object_get(workload, "global_batch"), i, value)
+        if (json_integer_value(value) == batch)
+            return batch;
+    return 0;
 }
 
 /* Replace an imported baseline of RESOLVED by its layout. Without "world" it is taken to run on
@@ -126,6 +140,7 @@ static int import_baseline(struct tn_imported *ret, json_t *resolved, const stru
     r = tn_import(ret, tn_importers()[source], json_string_value(text), world, &model, error);
     if (r < 0)
         return err_under(error, "/baseline/text");
+    ret->layout.global_batch = listed_batch(resolved, ret->global_batch);
     json_object_set_new(resolved, "baseline", pl_layout_json(&ret->layout));
     return 0;
 }
@@ -202,6 +217,7 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
         (r = jx_get_i64(&spec->priority, spec->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY,
                         error)) < 0 ||
         (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0 ||
+        (r = tn_batches_admit(spec, svc, error)) < 0 ||
         (r = tn_fidelities_admit(spec, svc, error)) < 0)
         return r;
     snprintf(spec->name, sizeof(spec->name), "%s", name);

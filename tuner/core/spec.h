@@ -28,6 +28,9 @@ struct tn_spec {
  * does without what it cannot. -EINVAL with the pointer of the key. */
 int tn_fidelities_admit(struct tn_spec *spec, const struct tn_service *svc, struct err *error);
 
+/* Can the trainer of SPEC be told which of several batches a layout has? -EINVAL: why not. */
+int tn_batches_admit(const struct tn_spec *spec, const struct tn_service *svc, struct err *error);
+
 int tn_spec_parse(struct tn_spec **ret, json_t **ret_rules, const struct tn_service *svc,
                   const json_t *body, struct err *error); /* any thread */
 /* BODY with each id in its "search.warm_start" replaced by that campaign's work and trials. Any

@@ -23,7 +23,8 @@ struct tn_trainer {
     const char *name;
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
     /* Can it run a problem that has less of WHAT, a key of a fidelity that changes the problem
-     * (replicas, stage_layers, micro_batches)? -EINVAL says why not. NULL: of each. */
+     * (replicas, stage_layers, micro_batches), or be told the "global_batch" of each layout?
+     * -EINVAL says why not. NULL: of each. */
     int (*reduces)(const struct tn_service *svc, const struct tn_spec *spec, const char *what,
                    struct err *error);
     /* Write what the program needs into attempt->folder, and give its command line (without

@@ -18,6 +18,7 @@ static const char *const carries[] = {
     "zero",
     "shard",
     "micro_batch",
+    "global_batch",
     "precision",
     "overlap_grad_reduce",
     "overlap_param_gather",

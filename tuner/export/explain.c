@@ -137,7 +137,7 @@ static int other_values(int ret[MOST_VALUES], const struct pl_layout_key *key, i
     const int numbers[] = {value < INT_MAX / 2 ? value * 2 : value, value / 2, 1, 0, value + 1};
     int n = 0;
 
-    if (key->text)
+    if (key->text || key == &pl_layout_keys[PL_KEY_GLOBAL_BATCH]) /* the batch is the workload's */
         return 0;
     for (int i = 0; key->names && key->names[i] && n < MOST_VALUES; i++)
         if (i != value)

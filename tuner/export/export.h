@@ -22,8 +22,8 @@
 struct tn_export_in {
     const struct pl_model *model;
     const struct pl_cluster *cluster;
-    const struct pl_layout *layout; /* canonical and legal, derived values set */
-    const struct pl_workload *workload;
+    const struct pl_layout *layout;     /* canonical and legal, derived values set */
+    const struct pl_workload *workload; /* of the layout's batch (pl_batch_settle) */
 
     /* Where it comes from; written into the file as a comment or a metadata key. */
     const char *campaign, *campaign_name;

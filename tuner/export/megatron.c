@@ -27,6 +27,7 @@ const char *const tn_megatron_carries[] = {
     "shard",
     "schedule",
     "micro_batch",
+    "global_batch",
     "recompute",
     "recompute_method",
     "recompute_num_layers",

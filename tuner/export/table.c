@@ -94,6 +94,7 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
     struct tn_findings gaps = {0}, broken = {0};
     AUTO_STR out = {0};
 
+    assert(!in->workload->nbatches && !in->layout->global_batch);
     *ret_findings = (struct tn_findings){0};
     if (!x)
         return err_set(error, -ENOENT, "unknown export target \"%.64s\"", target);

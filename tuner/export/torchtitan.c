@@ -31,6 +31,7 @@ static const char *const carries[] = {
     "zero",
     "shard",
     "micro_batch",
+    "global_batch",
     "recompute",
     "precision",
     "overlap_grad_reduce",

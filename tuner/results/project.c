@@ -123,19 +123,20 @@ static int learn(struct study *st, const struct db_campaign *campaign, const str
     struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
     struct db_filter f = {
         .state = "ok", .sort = "tokens_per_s", .descending = true, .limit = PL_MAX_OBSERVATIONS};
-    double tokens = (double)spec->workload.global_batch * spec->workload.seq;
     struct db_trial *t = NULL;
     int count = 0;
     int64_t total;
     int r = db_trial_list(&t, &count, &total, st->db, st->a, campaign->id, &f, error);
 
     for (int i = 0; r == 0 && i < count; i++) {
-        struct pl_observation o = {.measured_s = tokens / t[i].tokens_per_s, .machine = machine};
+        struct pl_observation o = {.machine = machine};
         struct pl_cost cost;
 
         if (!(t[i].tokens_per_s > 0) || layout_of(&o.layout, spec, t[i].layout, NULL) < 0)
             continue;
         pl_cost_at(&cost, x, &o.layout);
+        o.measured_s =
+            (double)pl_batch(&spec->workload, &o.layout) * spec->workload.seq / t[i].tokens_per_s;
         o.expected_s = cost.total;
         o.relative_se = t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se / t[i].tokens_per_s : 0.01;
         MEM_GROW(st->at, st->n, st->cap);
@@ -189,6 +190,7 @@ static int open_study(struct study *st, const struct asked *asked,
     if (asked->cluster)
         st->to = machine_of(st, &st->there);
     r = learn(st, campaign, &st->spec, 0, error);
+    pl_batch_settle(&st->spec.workload, &st->winner); /* rows have the winner's */
     json_array_foreach(asked->with, i, id) {
         if (r == 0)
             r = json_is_string(id) ? learn_also(st, json_string_value(id), error)
@@ -218,6 +220,7 @@ static int choose(struct pl_layout *ret, const struct study *st, const struct pl
         AUTO_JSON *axes = pl_space_json(st->space);
 
         json_object_set_new(axes, "world", json_pack("[i]", devices));
+        json_object_del(axes, "global_batch");
         r = pl_space_parse(&space, axes, problem, error);
         if (r == 0)
             r = pl_plan_rank(&plan, &space, problem, 1, st->spec.memory_headroom, false, error);

@@ -345,8 +345,9 @@ static int reduces(const struct tn_service *svc, const struct tn_spec *spec, con
 {
     const char *p = conf_of(svc, spec, "command"), *said = conf_of(svc, spec, "reduces");
     bool layers = false, batch = false, wants_layers = !strcmp(what, "stage_layers"), more = true;
+    bool several = !strcmp(what, "global_batch");
 
-    if (str_has_word(said, what))
+    if (str_has_word(said, several ? "micro_batches" : what))
         return 0;
     while (p && more) {
         AUTO_STR word = {0};
@@ -358,26 +359,31 @@ static int reduces(const struct tn_service *svc, const struct tn_spec *spec, con
         return 0;
     return err_at(
         error, -EINVAL, "",
-        "the command of trainer \"%s\" does not pass on %s: leave %s out, or say "
+        "the command of trainer \"%s\" does not pass on %s: %s%s%s, or say "
         "\"reduces = %s\" in its section if the program reads that from its configuration",
         spec->trainer_name,
         wants_layers ? "the number of layers ({layers}, or an export that says it: "
                        "megatron, partune)"
                      : "the batch ({global_batch}, or an export that says it)",
-        what, what);
+        several ? "give one " : "leave ", what, several ? "" : " out",
+        several ? "micro_batches" : what);
 }
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
+    struct pl_problem problem = tn_spec_problem(spec);
+    struct pl_reduced whole;
     struct filling fill = {.svc = svc,
                            .spec = spec,
-                           .problem = tn_spec_problem(spec),
-                           .layout = &spec->se.baseline,
+                           .problem = pl_reduced_problem(&whole, &problem),
+                           .layout = &whole.layout,
                            .limits = &spec->se.limits,
                            .folder = ""};
     struct tn_argv argv = {0};
-    int r = build_command(&argv, &fill, error);
+    int r;
 
+    pl_whole(&whole, &problem, &spec->se.baseline);
+    r = build_command(&argv, &fill, error);
     if (fill.refused) /* the baseline's own fault: other layouts may do */
         r = 0;
     else if (r == 0 && argv.n == 0)
