@@ -61,15 +61,18 @@ static bool layout_at(struct pl_layout *ret, const struct walk *walk, uint64_t m
     return pl_layout_derive(ret) && pl_layout_check(NULL, walk->problem, ret);
 }
 
-static void cost_at(struct pl_cost *ret, struct pl_cost_ctx *cost, const struct pl_layout *layout,
+/* Seconds are of as many tokens as a step of the workload's first batch has. */
+static void cost_at(struct pl_cost *ret, struct pl_cost_ctx *cost,
+                    const struct pl_workload *workload, const struct pl_layout *layout,
                     bool per_device)
 {
     double devices = per_device ? pl_layout_devices(layout) : 1;
+    double unit = devices * workload->global_batch / pl_batch(workload, layout);
 
     pl_cost_at(ret, cost, layout);
     for (int c = 0; c < PL_COST_CLASSES; c++)
-        ret->seconds[c] *= devices;
-    ret->total *= devices;
+        ret->seconds[c] *= unit;
+    ret->total *= unit;
     ret->tokens_per_s /= devices;
 }
 
@@ -80,7 +83,7 @@ static void value_at(double ret[VALUES], const struct walk *walk, uint64_t mask)
     bool legal = layout_at(&layout, walk, mask);
 
     assert(legal);
-    cost_at(&cost, walk->cost, &layout, walk->why->per_device);
+    cost_at(&cost, walk->cost, walk->problem->workload, &layout, walk->why->per_device);
     memcpy(ret, cost.seconds, sizeof(cost.seconds));
     ret[LOG_RATE] = log(cost.tokens_per_s);
 }
@@ -205,8 +208,8 @@ void pl_why(struct pl_why *ret, const struct pl_problem *problem, const struct p
     struct pl_cost_ctx *cost = pl_cost_ctx_new(problem, NULL);
 
     *ret = (struct pl_why){.per_device = per_device};
-    cost_at(&ret->from, cost, from, per_device);
-    cost_at(&ret->to, cost, to, per_device);
+    cost_at(&ret->from, cost, problem->workload, from, per_device);
+    cost_at(&ret->to, cost, problem->workload, to, per_device);
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++)
         if (key->part != PL_DERIVED && pl_layout_get(from, key) != pl_layout_get(to, key))
             ret->key[ret->count++] = (struct pl_why_key){

@@ -21,7 +21,19 @@ BaselineImport = TypedDict(
 )
 
 
-class Campaign(TypedDict):
+class BatchPlan(TypedDict):
+    global_batch: int
+    best: Optional[PlanItem]
+    device_s_per_mtoken: Optional[float]
+
+
+class BatchStanding(TypedDict):
+    global_batch: int
+    best: Optional[Standing]
+    device_s_per_mtoken: Optional[float]
+
+
+class _Campaign(TypedDict):
     simulated: bool
     warm_start: Optional[Dict[str, Any]]
     id: str
@@ -49,6 +61,10 @@ class Campaign(TypedDict):
     owner: str
     priority: int
     spec: Dict[str, Any]
+
+
+class Campaign(_Campaign, total=False):
+    batches: List[BatchStanding]
 
 
 class CampaignPatch(TypedDict, total=False):
@@ -82,7 +98,7 @@ class CampaignSpec(_CampaignSpec, total=False):
     priority: int
 
 
-class CampaignSummary(TypedDict):
+class _CampaignSummary(TypedDict):
     simulated: bool
     warm_start: Optional[Dict[str, Any]]
     id: str
@@ -109,6 +125,10 @@ class CampaignSummary(TypedDict):
     notes: str
     owner: str
     priority: int
+
+
+class CampaignSummary(_CampaignSummary, total=False):
+    batches: List[BatchStanding]
 
 
 class Check(TypedDict):
@@ -314,6 +334,7 @@ class Layout(TypedDict, total=False):
     zero_scope: Literal["ep-aware", "plain"]
     shard: int
     micro_batch: int
+    global_batch: int
     recompute: Literal["none", "selective", "full"]
     recompute_method: Literal["uniform", "block"]
     recompute_num_layers: int
@@ -473,14 +494,30 @@ class ParetoPoint(TypedDict):
     memory_bytes: float
 
 
-class Plan(TypedDict):
+class _Plan(TypedDict):
     candidates: int
     legal: int
     fitting: int
     exact: bool
-    items: List[Dict[str, Any]]
+    items: List[PlanItem]
     excluded: List[Dict[str, Any]]
     reason: Optional[str]
+
+
+class Plan(_Plan, total=False):
+    batches: List[BatchPlan]
+
+
+class PlanItem(TypedDict):
+    layout: Layout
+    text: str
+    tokens_per_s: float
+    mfu: Optional[float]
+    seconds: Dict[str, float]
+    memory: Dict[str, float]
+    why: str
+    variants: Optional[Dict[str, Any]]
+    equivalents: int
 
 
 class _PlanRequest(TypedDict):
@@ -794,7 +831,7 @@ class Worker(TypedDict):
 
 
 class _Workload(TypedDict):
-    global_batch: int
+    global_batch: Union[int, List[int]]
 
 
 class Workload(_Workload, total=False):

@@ -50,6 +50,8 @@ const { savedDeviceSeconds, failuresText, stoppedText } = await load("pages/camp
 test("numbers carry their unit and unknown ones are a dash", () => {
     assert.equal(format.rate(41012.4), "41,012 tokens/s");
     assert.equal(format.rate(null), "–");
+    assert.equal(format.counts(1280), "1,280");
+    assert.equal(format.counts([256, 1024]), "256, 1,024");
     assert.equal(format.rate(123456789), "123.5 M tokens/s");
     assert.equal(format.interval(40700, 41300), "40,700 – 41,300");
     assert.equal(format.interval(-5, 20), "0 – 20.00"); // no rate is negative

@@ -323,6 +323,26 @@ static void why_compares_tokens_not_steps(void **state)
     pl_plan_done(&plan);
 }
 
+/* A comparison of two batches, too: its seconds are of as many tokens. */
+static void a_reason_compares_as_many_tokens(void **state)
+{
+    struct world x = world_with("llama-8b", 2, "megatron", "[16,1024]");
+    struct pl_layout from = layout_of(&x, "{'world':16,'tp':4,'sp':1,'pp':4,'precision':'bf16'}"),
+                     to = from;
+    struct pl_cost large;
+    struct pl_why why;
+
+    (void)state;
+    to.global_batch = 1024;
+    pl_cost(&large, problem_of(&x), &to);
+    pl_why(&why, problem_of(&x), &from, &to, false);
+    assert_int_equal(why.count, 1);
+    assert_float_equal(why.to.total, large.total / 64, 1e-9);
+    assert_float_equal(why.from.total / why.to.total, why.to.tokens_per_s / why.from.tokens_per_s,
+                       1e-9);
+    assert_float_equal(why.key[0].change, why.to.total - why.from.total, 1e-9);
+}
+
 static void a_baseline_has_the_first_batch_that_something_fits(void **state)
 {
     struct world x = world_with("llama-8b", 1, "megatron", "[64,512]");
@@ -393,6 +413,7 @@ int main(void)
         cmocka_unit_test(cost_and_memory_are_those_of_the_batch),
         cmocka_unit_test(a_plan_has_the_best_of_each_batch),
         cmocka_unit_test(why_compares_tokens_not_steps),
+        cmocka_unit_test(a_reason_compares_as_many_tokens),
         cmocka_unit_test(a_baseline_has_the_first_batch_that_something_fits),
         cmocka_unit_test(fidelities_shrink_each_batch),
     };

@@ -206,6 +206,25 @@ static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_
                      variants(entry, families), "equivalents", (json_int_t)entry->equivalents);
 }
 
+/* The best layout of each of several batches, as an item with its cost; null where none fits. */
+static json_t *batches(const struct pl_plan *plan, const struct tn_api_job *job)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < plan->nbatches; i++) {
+        const struct pl_plan_entry *best = &plan->batch[i];
+        bool fits = best->cost.total > 0;
+
+        json_array_append_new(
+            list, json_pack("{s:i, s:o, s:o}", "global_batch", job->workload.batch[i], "best",
+                            fits ? plan_item(best, job, false) : json_null(), "device_s_per_mtoken",
+                            fits ? json_real(1e6 * pl_layout_devices(&best->layout) /
+                                             best->cost.tokens_per_s)
+                                 : json_null()));
+    }
+    return list;
+}
+
 /* [{"rule", "count", "sentence"}]: what the rules and the memory exclude. */
 static json_t *excluded(uint64_t *ret_candidates, bool *ret_whole, const struct plan *search,
                         const struct pl_problem *problem, const struct pl_plan *plan,
@@ -261,6 +280,8 @@ static void plan_work(struct web_request *rq, void *arg)
                        "legal", (json_int_t)plan.legal, "fitting", (json_int_t)plan.fitting,
                        "exact", plan.exact && whole, "items", items, "reason",
                        *why.text ? json_string(why.text) : json_null(), "excluded", rules);
+    if (plan.nbatches)
+        json_object_set_new(answer, "batches", batches(&plan, &x->job));
     pl_plan_done(&plan);
     x->answer = jx_dump(answer); /* here, for a long list takes a while */
     json_decref(answer);

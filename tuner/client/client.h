@@ -155,8 +155,8 @@ void cl_print_result(FILE *out, const char *title, const json_t *json);
 /* Does CAMPAIGN compare layouts by tokens/s a device? And what RATE of LAYOUT is worth then. */
 bool cl_is_per_device(const json_t *campaign);
 double cl_worth(const json_t *campaign, const json_t *layout, double rate);
-/* Goes before a unit or behind a name where JSON, a resource, says that it is simulated; else "".
- */
+void cl_print_batches(const struct cl *client, const json_t *json); /* the best of each, if any */
+/* Goes before a unit or behind a name where JSON says that it is simulated; else "". */
 const char *cl_simulated_word(const json_t *json); /* "simulated " */
 const char *cl_simulated_mark(const json_t *json); /* " (simulated)" */
 /* An empty table of trials, as watch and trials print them; FIRST is one of them, or NULL. COLUMNS

@@ -110,6 +110,8 @@ int cl_check(struct cl *client)
 static const struct cl_column plan_columns[] = {
     {.title = "rank", .align = CL_RIGHT},
     {.title = "layout", .shrink = true},
+    {.title = "global batch", .align = CL_RIGHT}, /* where there are several, as is: */
+    {.title = "device-s/Mtoken", .align = CL_RIGHT, .drop = 4},
     {.title = "tokens/s", .align = CL_RIGHT},
     {.title = "MFU", .align = CL_RIGHT, .drop = 1},
     {.title = "s/iteration", .align = CL_RIGHT, .drop = 2},
@@ -227,30 +229,55 @@ static void print_left_out(struct left_out left_out)
                left_out.equivalents);
 }
 
+/* Into COLUMNS those of a plan of one batch, or of SEVERAL. */
+static struct cl_table plan_table(struct cl_column columns[ARRAY_LEN(plan_columns)], bool several)
+{
+    int n = 0;
+
+    for (int i = 0; i < (int)ARRAY_LEN(plan_columns); i++)
+        if (several || (i != 2 && i != 3))
+            columns[n++] = plan_columns[i];
+    return (struct cl_table){.column = columns, .ncolumns = n};
+}
+
+static void plan_row(struct cl_table *table, size_t rank, const json_t *item, bool several)
+{
+    double speed = cl_number(item, "tokens_per_s"), mfu = cl_number(item, "mfu"),
+           variants = cl_number(item, "variants.count"),
+           devices = cl_number(item, "layout.world") * cl_number(item, "layout.threads");
+    char rate[32], b[24];
+    int col = 0;
+
+    cl_table_add(table, col++, "%zu", rank);
+    cl_table_add(table, col++, "%s", cl_string(item, "text"));
+    if (several) {
+        cl_table_add(table, col++, "%.0f", cl_number(item, "layout.global_batch"));
+        cl_table_add(table, col++, "%s", cl_rate(rate, 1e6 * devices / speed));
+    }
+    cl_table_add(table, col++, "%s", cl_rate(rate, speed));
+    cl_table_add(table, col++, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
+    cl_table_add(table, col++, "%.4g", cl_number(item, "seconds.total"));
+    cl_table_add(table, col++, "%s", str_human_bytes(b, cl_number(item, "memory.total")));
+    if (variants > 0)
+        cl_table_add(table, col, "+ %.0f, down to %.1f %%", variants,
+                     100 * (cl_number(item, "variants.worst") / speed - 1));
+    cl_table_add(table, col + 1, "%s", cl_string(item, "why"));
+}
+
 static struct left_out print_layouts(const struct cl *client, const json_t *plan)
 {
-    struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
+    struct cl_column columns[ARRAY_LEN(plan_columns)];
+    bool several = json_array_size(json_object_get(plan, "batches")) > 0;
+    struct cl_table t = plan_table(columns, several);
     struct left_out left_out = {0};
     json_t *it;
     size_t i;
 
     json_array_foreach(json_object_get(plan, "items"), i, it) {
-        char rate[32], b[24];
-        double mfu = cl_number(it, "mfu"), variants = cl_number(it, "variants.count");
+        double variants = cl_number(it, "variants.count");
 
-        cl_table_add(&t, 0, "%zu", i + 1);
-        cl_table_add(&t, 1, "%s", cl_string(it, "text"));
-        cl_table_add(&t, 2, "%s", cl_rate(rate, cl_number(it, "tokens_per_s")));
-        cl_table_add(&t, 3, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
-        cl_table_add(&t, 4, "%.4g", cl_number(it, "seconds.total"));
-        cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
-        if (variants > 0) {
-            cl_table_add(&t, 6, "+ %.0f, down to %.1f %%", variants,
-                         100 *
-                             (cl_number(it, "variants.worst") / cl_number(it, "tokens_per_s") - 1));
-            left_out.variants += variants;
-        }
-        cl_table_add(&t, 7, "%s", cl_string(it, "why"));
+        plan_row(&t, i + 1, it, several);
+        left_out.variants += variants > 0 ? variants : 0;
         left_out.equivalents += cl_number(it, "equivalents");
     }
     if (t.rows)
@@ -314,6 +341,7 @@ int cl_plan(struct cl *client)
     printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(plan, "legal"),
            cl_number(plan, "fitting"));
     print_left_out(print_layouts(client, plan));
+    cl_print_batches(client, plan);
     print_excluded(client, plan);
     return CL_OK;
 }

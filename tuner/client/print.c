@@ -57,6 +57,21 @@ char *cl_rate(char buf[32], double rate)
     return buf;
 }
 
+/* "256, 512, 1024" */
+static void numbers_text(char buf[64], const json_t *list)
+{
+    AUTO_STR text = {0};
+    json_t *value;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)list, i, value)
+        str_addf(&text, "%s%lld", i ? ", " : "", (long long)json_integer_value(value));
+    if (text.len < 64)
+        snprintf(buf, 64, "%s", str_text(&text));
+    else
+        snprintf(buf, 64, "%zu values", json_array_size(list));
+}
+
 char *cl_text(char buf[64], const json_t *json, const char *path)
 {
     const json_t *x = at(json, path);
@@ -69,6 +84,8 @@ char *cl_text(char buf[64], const json_t *json, const char *path)
         snprintf(buf, 64, "%g", json_number_value(x));
     else if (json_is_boolean(x))
         snprintf(buf, 64, "%s", json_is_true(x) ? "yes" : "no");
+    else if (json_array_size(x) && json_is_integer(json_array_get(x, 0)))
+        numbers_text(buf, x);
     else
         snprintf(buf, 64, "-");
     return buf;
@@ -283,4 +300,34 @@ void cl_print_result(FILE *out, const char *title, const json_t *json)
     if (isfinite(cl_number(json, "cost_per_mtok")))
         fprintf(out, "  %.3g per million tokens", cl_number(json, "cost_per_mtok"));
     fprintf(out, "  trial %.0f  %s\n", cl_number(json, "trial"), cl_string(json, "text"));
+}
+
+void cl_print_batches(const struct cl *client, const json_t *json)
+{
+    static const struct cl_column columns[] = {{.title = "global batch", .align = CL_RIGHT},
+                                               {.title = "tokens/s", .align = CL_RIGHT},
+                                               {.title = "device-s/Mtoken", .align = CL_RIGHT},
+                                               {.title = "layout", .shrink = true},
+                                               {.title = "trial", .align = CL_RIGHT, .drop = 1}};
+    bool plan = json_object_get(json, "items") != NULL; /* has no trials */
+    struct cl_table t = {.column = columns, .ncolumns = (int)ARRAY_LEN(columns) - plan};
+    json_t *it;
+    size_t i;
+
+    json_array_foreach(json_object_get(json, "batches"), i, it) {
+        const char *text = cl_string(it, "best.text");
+        char rate[32], cost[32];
+
+        cl_table_add(&t, 0, "%.0f", cl_number(it, "global_batch"));
+        cl_table_add(&t, 1, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
+        cl_table_add(&t, 2, "%s", cl_rate(cost, cl_number(it, "device_s_per_mtoken")));
+        cl_table_add(&t, 3, "%s", *text ? text : "none");
+        if (isfinite(cl_number(it, "best.trial")))
+            cl_table_add(&t, 4, "%.0f", cl_number(it, "best.trial"));
+    }
+    if (t.rows) {
+        printf("\nbest of each batch size%s:\n", cl_simulated_mark(json));
+        cl_table_print(client, &t, stdout);
+    }
+    cl_table_done(&t);
 }

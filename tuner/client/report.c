@@ -172,6 +172,33 @@ static void layout_table(const struct report *report)
     fputs("</tbody></table>\n<p class=\"note\">Marked: where they differ.</p>\n", report->out);
 }
 
+/* Where there are several batches, the best of each. */
+static void batch_table(const struct report *report)
+{
+    const json_t *batches = json_object_get(report->campaign, "batches");
+    const json_t *it;
+    char buf[64];
+    size_t i;
+
+    if (!json_array_size(batches))
+        return;
+    fprintf(report->out,
+            "<h2>Best of each batch size</h2>\n<table><thead><tr><th>global batch</th><th>%s</th>"
+            "<th>device-seconds per million tokens</th><th>trial</th><th>layout</th></tr></thead>"
+            "<tbody>\n",
+            report->unit);
+    json_array_foreach(batches, i, it) {
+        fputs("<tr>", report->out);
+        cell(report, "", cl_text(buf, it, "global_batch"));
+        cell(report, "", cl_rate(buf, cl_number(it, "best.tokens_per_s")));
+        cell(report, "", cl_rate(buf, cl_number(it, "device_s_per_mtoken")));
+        cell(report, "", cl_text(buf, it, "best.trial"));
+        cell(report, "", cl_string(it, "best.text"));
+        fputs("</tr>\n", report->out);
+    }
+    fputs("</tbody></table>\n", report->out);
+}
+
 static void verification(const struct report *report)
 {
     const json_t *verify = json_object_get(report->campaign, "verify");
@@ -470,6 +497,7 @@ static void document(const struct report *report)
     job_table(report);
     if (report->winner) {
         layout_table(report);
+        batch_table(report);
         verification(report);
     }
     fputs("<h2>Search</h2>\n", report->out);

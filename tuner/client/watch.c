@@ -324,6 +324,7 @@ static void print_end(const struct watch *watch)
         return;
     cl_print_result(stdout, "best", json_object_get(watch->campaign, "best"));
     cl_print_result(stdout, "baseline", json_object_get(watch->campaign, "baseline"));
+    cl_print_batches(watch->c, watch->campaign);
 }
 
 static int verdict(const struct watch *watch)

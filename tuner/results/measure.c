@@ -82,6 +82,13 @@ enum { LEADERS = 48 };
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error)
 {
+    return tn_measure_best_of(ret, ret_tied, db, arena, campaign, 0, error);
+}
+
+int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
+                       struct arena *arena, const struct db_campaign *campaign, int batch,
+                       struct err *error)
+{
     enum se_objective objective = se_objective_of(campaign->objective);
     struct tn_measure m[LEADERS];
     int64_t leader[LEADERS];
@@ -90,7 +97,7 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
 
     if (r == 0)
         r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id,
-                             objective == SE_TOKENS_PER_S_PER_DEVICE, error);
+                             objective == SE_TOKENS_PER_S_PER_DEVICE, batch, error);
     assert(n <= LEADERS);
     for (int i = 0; r == 0 && i < n; i++) {
         r = measure(&m[i], db, arena, campaign->id, leader[i], spread, error);
@@ -114,6 +121,11 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
                 json_array_append_new(*ret_tied, json_integer((json_int_t)m[i].n));
     }
     return 0;
+}
+
+double tn_device_s_per_mtoken(const struct tn_measure *measure)
+{
+    return 1e6 * measure->devices / measure->mean;
 }
 
 /* ---- as JSON ------------------------------------------------------------- */

@@ -109,6 +109,53 @@ const char *tn_baseline_rule(const struct db_campaign *campaign)
                                                                    : PL_BASELINE_DEFAULT];
 }
 
+/* {"global_batch", "best", "device_s_per_mtoken"} of one of several batches; the last two are null
+ * while nothing is measured. BASELINE: NULL where it has not succeeded. */
+static int add_batch(json_t *list, struct db *db, const struct db_campaign *campaign, int batch,
+                     const struct tn_measure *baseline, const struct tn_terms *terms,
+                     struct err *error)
+{
+    struct arena a = {0};
+    struct tn_measure best;
+    int r = tn_measure_best_of(&best, NULL, db, &a, campaign, batch, error);
+
+    if (r == 0 || r == -ENOENT)
+        json_array_append_new(
+            list, json_pack("{s:i, s:o, s:o}", "global_batch", batch, "best",
+                            r == 0 ? tn_measure_json(&best, baseline, terms) : json_null(),
+                            "device_s_per_mtoken",
+                            tn_number(r == 0 ? tn_device_s_per_mtoken(&best) : NAN)));
+    arena_done(&a);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Where the workload has several batches, the best of each. */
+static int add_batches(json_t *view, struct db *db, const struct db_campaign *campaign,
+                       const struct tn_terms *terms, struct err *error)
+{
+    const json_t *batches = json_object_get(json_object_get(view, "workload"), "global_batch");
+    struct arena a = {0};
+    struct tn_measure baseline;
+    json_t *list, *value;
+    bool known;
+    size_t i;
+    int r;
+
+    if (!json_is_array(batches))
+        return 0;
+    r = tn_measure_get(&baseline, db, &a, campaign->id, TN_BASELINE, error);
+    known = r == 0;
+    r = r == -ENOENT ? 0 : r;
+    list = json_array();
+    json_object_set_new(view, "batches", list);
+    json_array_foreach((json_t *)(uintptr_t)batches, i, value)
+        if (r == 0)
+            r = add_batch(list, db, campaign, (int)json_integer_value(value),
+                          known ? &baseline : NULL, terms, error);
+    arena_done(&a);
+    return r;
+}
+
 /* Nothing measured yet is no error. */
 static int add_results(json_t *view, struct db *db, const struct db_campaign *campaign,
                        const struct tn_terms *terms, struct err *error)
@@ -199,6 +246,8 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
     r = add_progress(v, db, campaign, resolved, &terms, error);
     if (r == 0)
         r = add_results(v, db, campaign, &terms, error);
+    if (r == 0)
+        r = add_batches(v, db, campaign, &terms, error);
     json_object_set_new(v, "verify", verify_view(campaign, simulated));
     json_object_set_new(v, "tags", column(campaign->tags));
     json_object_set_new(v, "notes", text(campaign->notes));

@@ -49,6 +49,12 @@ int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, c
  * is none. */
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error);
+/* The same of the layouts with a global BATCH, of several; 0: of all. */
+int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
+                       struct arena *arena, const struct db_campaign *campaign, int batch,
+                       struct err *error);
+/* What a million tokens cost, in device-seconds. */
+double tn_device_s_per_mtoken(const struct tn_measure *measure);
 /* As a Standing. BASELINE: NULL where it has not succeeded. */
 json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measure *baseline,
                         const struct tn_terms *terms);

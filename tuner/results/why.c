@@ -12,7 +12,8 @@
 struct side {
     struct db_trial trial;
     struct pl_layout layout;
-    double unit;    /* in which seconds are: 1, or its devices where the objective is per device */
+    double unit; /* in which seconds are: of as many tokens as the workload's first batch has, times
+                    its devices where the objective is per device */
     double step_s;  /* of all runs of the layout, in that; NAN: none at full size */
     json_t *phases; /* owned; milliseconds by name, or NULL */
 };
@@ -24,6 +25,7 @@ static int load_side(struct side *ret, struct db *db, struct arena *arena, const
     AUTO_JSON *layout = NULL;
     struct tn_measure measure;
     int64_t first;
+    double batch;
     int r = db_trial_get(&ret->trial, db, arena, id, trial, error);
 
     if (r == 0)
@@ -32,14 +34,16 @@ static int load_side(struct side *ret, struct db *db, struct arena *arena, const
         r = pl_layout_parse(&ret->layout, layout, &problem, error);
     if (r < 0)
         return r;
-    ret->unit = 1 / se_objective_value(spec->objective, 1, pl_layout_devices(&ret->layout));
+    batch = pl_batch(&spec->workload, &ret->layout);
+    ret->unit = spec->workload.global_batch / batch /
+                se_objective_value(spec->objective, 1, pl_layout_devices(&ret->layout));
     first = ret->trial.repeat_of == DB_NULL ? trial : ret->trial.repeat_of;
     r = tn_measure_get(&measure, db, arena, id, first, error);
     if (r < 0 && r != -ENOENT)
         return r;
     ret->step_s = NAN;
     if (r == 0)
-        ret->step_s = ret->unit * spec->workload.global_batch * spec->workload.seq / measure.mean;
+        ret->step_s = ret->unit * batch * spec->workload.seq / measure.mean;
     if (ret->trial.fidelity == DB_NULL && ret->trial.phases)
         ret->phases = json_loads(ret->trial.phases, 0, NULL);
     return 0;

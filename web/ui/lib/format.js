@@ -25,6 +25,11 @@ export function count(value) {
     return known(value) ? plain.format(value) : NONE;
 }
 
+/** A number, or a list of them: "256, 512". */
+export function counts(value) {
+    return Array.isArray(value) ? value.map(count).join(", ") : count(value);
+}
+
 /** "1 trial", "3 trials" */
 export function counted(n, one, many = `${one}s`) {
     return `${count(n)} ${n === 1 ? one : many}`;

@@ -57,6 +57,14 @@ function layoutCell(trial) {
     return isSmaller(trial) ? [text, h("div", { class: "soft" }, ranText(trial))] : text;
 }
 
+/** Of a campaign with several batch sizes. */
+const BATCH = {
+    key: "batch",
+    title: "Global batch",
+    num: true,
+    cell: ({ layout }) => count(layout?.global_batch),
+};
+
 /** What every table has: which trial, how it ended, how fast it was. */
 function mainColumns(campaign) {
     const speedup = ({ tokens_per_s: speed, inferred, layout }) => {
@@ -75,6 +83,7 @@ function mainColumns(campaign) {
             plain: true,
             cell: layoutCell,
         },
+        ...(campaign().batches ? [BATCH] : []),
         {
             key: "state",
             title: "State",

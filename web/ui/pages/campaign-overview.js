@@ -9,6 +9,7 @@ import { scaled, unitOf } from "../lib/objective.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES, spoken } from "../lib/words.js";
 import { bestOption, bestSummary, bestTable } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
+import { batchTable } from "../parts/batches.js";
 import { button, empty, field, linkButton, pairs, panel, trialBadge } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 import { chosenColumns, columnChooser, trialColumns } from "./campaign-columns.js";
@@ -201,6 +202,21 @@ function drawProposal(body, page) {
     );
 }
 
+/** The best of each batch size so far, where there are several. */
+function batchPanel({ id, batches, simulated }) {
+    if (!batches) return null;
+    const link = ({ trial }) =>
+        h("a", { href: href(["campaigns", id, "trials", trial]) }, `trial ${trial}`);
+    return [
+        panel(
+            "Best of each batch size",
+            { note: simulated ? "Simulated." : "" },
+            batchTable(batches, ({ best }) => [best ? link(best) : "none yet"]),
+        ),
+        h("br"),
+    ];
+}
+
 export const overviewTab = {
     key: "overview",
     title: "Overview",
@@ -222,6 +238,7 @@ export const overviewTab = {
                 value?.[0] && go(["campaigns", page.id, "trials", String(value[0])]),
         });
         const proposal = h("div");
+        const batches = h("div");
         const update = () => {
             const campaign = page.campaign();
             chart.set({
@@ -229,6 +246,7 @@ export const overviewTab = {
                 baseline: scaled(campaign, campaign.baseline),
                 unit: unitOf(campaign),
             });
+            fill(batches, batchPanel(campaign));
             drawProposal(proposal, page);
         };
         fill(
@@ -239,6 +257,7 @@ export const overviewTab = {
                 chart.element,
                 panel("Last proposal", { className: "w4" }, proposal),
             ),
+            batches,
             trialTable(page),
         );
         page.store.onChange(update);

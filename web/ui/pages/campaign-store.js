@@ -1,7 +1,7 @@
 // What a campaign's page knows: the campaign, and every trial of it.
 
 import { atMostEvery } from "../lib/dom.js";
-import { count } from "../lib/format.js";
+import { count, counts } from "../lib/format.js";
 import { memoryOf } from "./trial-model.js";
 
 const DRAW_MS = 250;
@@ -102,7 +102,7 @@ export function jobText({ model, cluster, workload, trainer, space }) {
     return [
         model?.name && `model ${model.name}`,
         clusterText(cluster),
-        workload?.global_batch && `${count(workload.global_batch)} sequences per step`,
+        workload?.global_batch && `${counts(workload.global_batch)} sequences per step`,
         workload?.data && `data ${workload.data}`,
         trainer && `trainer ${trainer}`,
         space?.legal !== undefined && `${count(space.legal)} legal layouts`,

@@ -4,6 +4,7 @@ import { campaignPath, eachPage, get, trialPath } from "../lib/api.js";
 import { atMostEvery, fill, h, keepFocus } from "../lib/dom.js";
 import {
     bytes,
+    counts,
     deviceTime,
     interval,
     isolated,
@@ -183,7 +184,7 @@ function campaignRows(list) {
         simulatedRow(list),
         row("Model", (c) => c.model?.name ?? NONE),
         row("Cluster", (c) => c.cluster?.name ?? NONE),
-        row("Global batch", (c) => `${c.workload?.global_batch ?? NONE} sequences`),
+        row("Global batch", (c) => `${counts(c.workload?.global_batch)} sequences`),
         row("Best", (c) => rate(c.best?.tokens_per_s)),
         row("95 % interval, tokens/s", (c) => (c.best ? interval(c.best.lo, c.best.hi) : NONE)),
         row("Best layout", (c) => h("span", { class: "mono" }, c.best?.text ?? NONE)),

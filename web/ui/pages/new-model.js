@@ -54,7 +54,7 @@ export function checkLayout(spec, layout, signal) {
 /** The main keys of a layout, where the service gives no text of it. */
 export function layoutText(layout) {
     const keys = layout?.layout ?? layout ?? {};
-    return ["world", "tp", "pp", "ep", "dp", "micro_batch", "zero"]
+    return ["world", "tp", "pp", "ep", "dp", "micro_batch", "global_batch", "zero"]
         .filter((key) => keys[key] !== undefined)
         .map((key) => `${key} ${keys[key]}`)
         .join(", ");

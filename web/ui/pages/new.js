@@ -43,7 +43,12 @@ const OBJECTIVES = [
 
 // [pointer, title, type, more] of each field but those of the presets.
 const WORK_FIELDS = [
-    ["/workload/global_batch", "Global batch (sequences)", "number"],
+    [
+        "/workload/global_batch",
+        "Global batch (sequences)",
+        "choices",
+        { help: "several, as in 256, 512, are searched together" },
+    ],
     ["/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }],
 ];
 const SPACE_FIELDS = [

@@ -2,7 +2,7 @@
 
 import { ApiError, explain, post } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
-import { bytes, count, ms, percent, rate, rateNumber } from "../lib/format.js";
+import { bytes, count, ms, percent, rate, rateNumber, significant } from "../lib/format.js";
 import { go } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
 import { MEMORY_CLASSES } from "../lib/words.js";
@@ -21,6 +21,7 @@ import {
     stackField,
     submitForm,
 } from "../parts/job.js";
+import { batchTable, costOf } from "../parts/batches.js";
 import { sizeFields, sizesView } from "../parts/sizing.js";
 import {
     barsOf,
@@ -88,9 +89,14 @@ const memoryChart = stackedBars({
     show: bytes,
 });
 
-const RANK_COLUMNS = [
+const BATCH_COLUMNS = [
+    ["Global batch", 1],
+    ["Device-s per million tokens", 1],
+];
+const rankColumns = (several) => [
     ["#", 1],
     ["Layout", 0, "mono layout"],
+    ...(several ? BATCH_COLUMNS : []),
     ["Expected tokens/s", 1],
     ["MFU", 1],
     ["Step", 1],
@@ -100,13 +106,14 @@ const RANK_COLUMNS = [
     ["Why", 0, "why"],
 ];
 
-function rankTable(items, start) {
+function rankTable(items, start, several) {
     return table(
         "table of ranked layouts",
-        RANK_COLUMNS,
+        rankColumns(several),
         items.map((item, i) => [
             String(i + 1),
             item.text,
+            ...(several ? [count(item.layout.global_batch), significant(costOf(item))] : []),
             rateNumber(item.tokens_per_s),
             percent(item.mfu),
             ms(stepMs(item)),
@@ -115,6 +122,18 @@ function rankTable(items, start) {
             button("Use as baseline", () => start(item), "quiet"),
             item.why ?? "",
         ]),
+    );
+}
+
+/** The best of each batch size, where there are several. */
+function batchPanel({ batches }, start) {
+    if (!batches) return null;
+    return panel(
+        "Best of each batch size",
+        {},
+        batchTable(batches, ({ best }) =>
+            best ? [button("Use as baseline", () => start(best), "quiet")] : ["nothing fits"],
+        ),
     );
 }
 
@@ -174,8 +193,13 @@ function answerView(ctx, answer, start) {
     const tools = [button("Start a campaign", () => start(null))];
     return [
         verdict(answer),
-        panel("Ranked layouts", { note: leftOut(items), tools }, rankTable(items, start)),
+        panel(
+            "Ranked layouts",
+            { note: leftOut(items), tools },
+            rankTable(items, start, Boolean(answer.batches)),
+        ),
         h("br"),
+        batchPanel(answer, start),
         h("div", { class: "grid" }, time.element, memory.element),
         excludedPanel(answer),
     ];
@@ -187,7 +211,9 @@ function jobFields(list, edit) {
     return [
         presetField("model", list.models, edit),
         presetField("cluster", list.clusters, edit),
-        bound("/workload/global_batch", "Global batch (sequences)", "number"),
+        bound("/workload/global_batch", "Global batch (sequences)", "choices", {
+            help: "several, as in 256, 512, are ranked together",
+        }),
         bound("/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }),
         bound("/workload/precision", "Precision", "text", { options: PRECISIONS }),
         bound("/trainer", "Trainer", "text", { options: TRAINERS.map((name) => [name, name]) }),

@@ -62,6 +62,15 @@ const TYPES = {
                 : undefined;
         },
     ],
+    // A number, or several: one is written as such.
+    choices: [
+        (v) => (Array.isArray(v) ? v.join(", ") : String(v ?? "")),
+        (text) => {
+            const items = text.split(/[\s,]+/).filter(Boolean);
+            const numbers = items.map((x) => (Number.isNaN(Number(x)) ? x : Number(x)));
+            return numbers.length > 1 ? numbers : numbers[0];
+        },
+    ],
     json: [
         (v) => (v === undefined ? "" : JSON.stringify(v)),
         (s) => (s.trim() === "" ? undefined : JSON.parse(s)),
