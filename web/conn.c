@@ -8,11 +8,30 @@
 
 #include <errno.h>
 
-static void on_timer(uv_timer_t *timer);
+static void on_timer(uv_timer_t *timer)
+{
+    web_listener_run(timer->data);
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+    uv_idle_stop(idle);
+    web_listener_run(idle->data);
+}
+
+/*
+ * Next time round the loop. A timer of no time would do as long as nobody kept us busy: libuv runs
+ * what is due until nothing is, and does not look at anything else before.
+ */
+static void run_soon(struct listener *listener)
+{
+    uv_idle_start(&listener->idle, on_idle);
+}
 
 void web_listener_run(struct listener *listener)
 {
-    MHD_UNSIGNED_LONG_LONG ms;
+    MHD_UNSIGNED_LONG_LONG ms = 0;
+    bool waits;
 
     if (listener->running || !listener->mhd)
         return;
@@ -20,12 +39,12 @@ void web_listener_run(struct listener *listener)
     listener->again = false;
     MHD_run(listener->mhd);
     listener->running = false;
-    if (listener->again)
-        uv_timer_start(&listener->timer, on_timer, 0, 0);
-    else if (MHD_get_timeout(listener->mhd, &ms) == MHD_YES)
+    waits = MHD_get_timeout(listener->mhd, &ms) == MHD_YES;
+    uv_timer_stop(&listener->timer);
+    if (listener->again || (waits && ms == 0))
+        run_soon(listener);
+    else if (waits)
         uv_timer_start(&listener->timer, on_timer, ms, 0);
-    else
-        uv_timer_stop(&listener->timer);
 }
 
 /* Driven from outside, libmicrohttpd does not wake itself up for a connection that is resumed. */
@@ -36,8 +55,8 @@ void web_conn_resume(struct web_conn *conn, struct MHD_Connection *mhd)
     MHD_resume_connection(mhd);
     if (l->running)
         l->again = true;
-    else if (l->mhd && !uv_is_closing((uv_handle_t *)&l->timer))
-        uv_timer_start(&l->timer, on_timer, 0, 0);
+    else if (l->mhd && !uv_is_closing((uv_handle_t *)&l->idle))
+        run_soon(l);
 }
 
 void web_conn_phase(struct web_conn *conn, int64_t ms, int patience_ms)
@@ -63,9 +82,4 @@ int web_hold(struct web_request *rq, size_t size)
 bool web_scarce(const struct web_server *server)
 {
     return server->nconns > server->max_conns - server->max_conns / 8;
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-    web_listener_run(timer->data);
 }

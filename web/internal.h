@@ -91,7 +91,8 @@ struct listener {
     struct web_server *server;
     struct MHD_Daemon *mhd;
     uv_poll_t poll;
-    uv_timer_t timer;
+    uv_timer_t timer; /* until libmicrohttpd's timeout */
+    uv_idle_t idle;   /* it has more to do at once */
     bool trusted; /* who can open the socket is the administrator */
     bool tcp;
     bool public; /* reachable from other machines */

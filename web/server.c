@@ -332,8 +332,9 @@ int web_server_listen(struct web_server *server, const char *address, struct err
     }
     uv_poll_init(server->loop, &l->poll, info->epoll_fd);
     uv_timer_init(server->loop, &l->timer);
-    l->poll.data = l->timer.data = l;
-    server->open_handles += 2;
+    uv_idle_init(server->loop, &l->idle);
+    l->poll.data = l->timer.data = l->idle.data = l;
+    server->open_handles += 3;
     uv_poll_start(&l->poll, UV_READABLE, on_readable);
     l->next = server->listeners;
     server->listeners = l;
@@ -391,6 +392,7 @@ struct web_server *web_server_free(struct web_server *server)
     for (struct listener *l = server->listeners; l; l = l->next) {
         uv_close((uv_handle_t *)&l->poll, on_listener_handle_closed);
         uv_close((uv_handle_t *)&l->timer, on_listener_handle_closed);
+        uv_close((uv_handle_t *)&l->idle, on_listener_handle_closed);
         MHD_run(l->mhd); /* let what is resumed say good-bye */
         MHD_stop_daemon(l->mhd);
         l->mhd = NULL;

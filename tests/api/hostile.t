@@ -83,7 +83,7 @@ attack() { # name, text
     is "$1: four honest requests are served" "$(honest)" 4
     is "$1: a change is accepted" "$(curl -s -m 60 -o body -w '%{http_code}' -X PATCH -H "$A" -H "$J" \
         -d "{\"notes\":\"during $1\"}" "$url/v1/campaigns/$id")" 200
-    ok "$1: the event stream continues" wait_for 60 grep -q "during $1" live
+    ok "$1: the event stream continues" wait_for 20 grep -q "during $1" live
     kill -TERM "$mob"
     wait "$mob"
     echo "# $(tail -n 1 flood); seconds until served: $(tail -n 4 took | cut -c5- | tr '\n' ' ')"

@@ -174,6 +174,17 @@ is "a file at the socket's path: refused" "$? $(cut -c1-25 out)" "3 refused list
 is "and the file is unchanged" "$(cat precious)" precious
 THINGS_NO_TOKENS=1 "$server" . 127.0.0.1:0 >out 2>err
 is "loopback without any token: refused" "$? $(cut -c1-25 out)" "3 refused 127.0.0.1:0 needs"
+# 500 connections, each with 400 requests at once: seconds of work. What else the process has to do comes in between.
+start 127.0.0.1:0
+"$PT_BUILD/tests/api/flood" "${url##*:}" 500 "$(for i in $(seq 400); do printf 'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'; done)" >flood &
+pids="$pids $!"
+wait_for 20 grep -q flooding flood
+sleep 3
+kill -TERM $!
+is "after a flood of requests: 200" "$(status -m 20 "$url/healthz")" 200
+longest=$(sed -n 's/.*"longest_ms":\([0-9]*\).*/\1/p' body)
+echo "# between two ticks of 10 ms: at most $longest ms"
+ok "a timer ran all the while" test "$longest" -lt 500
 THINGS_CONNECTIONS=40
 export THINGS_CONNECTIONS
 start 127.0.0.1:0

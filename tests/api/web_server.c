@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "web/web.h"
 
-enum { MAX_THINGS = 4096 };
+enum { MAX_THINGS = 4096, TICK_MS = 10 };
 
 static struct {
     struct web_server *server;
@@ -21,6 +21,7 @@ static struct {
     struct web_frame *history[MAX_THINGS];
     int nhistory;
     struct watcher *watchers;
+    int64_t ticked_ns, longest_ns; /* on_tick() */
 } app;
 
 /* ---- events: each new thing ---------------------------------------------- */
@@ -191,9 +192,22 @@ static void slow(struct web_request *rq)
         return; /* was answered */
 }
 
+/* How long the rest of the process had to wait for the server: the longest time between two ticks. */
+static void on_tick(uv_timer_t *timer)
+{
+    int64_t now = (int64_t)clock_mono_ns();
+
+    (void)timer;
+    if (app.ticked_ns && now - app.ticked_ns > app.longest_ns)
+        app.longest_ns = now - app.ticked_ns;
+    app.ticked_ns = now;
+}
+
 static void health(struct web_request *rq)
 {
-    web_reply_json(rq, 200, json_pack("{s:b}", "ok", 1));
+    web_reply_json(rq, 200,
+                   json_pack("{s:b, s:I}", "ok", 1, "longest_ms",
+                             (json_int_t)(app.longest_ns / 1000000)));
 }
 
 static const struct web_route routes[] = {
@@ -269,6 +283,7 @@ int main(int argc, char **argv)
     int64_t connections = 0;
     uv_loop_t loop;
     uv_signal_t term;
+    uv_timer_t tick;
     struct err e;
     AUTO_FREE char *token = argc > 1 ? mem_printf("%s/token", argv[1]) : NULL;
     int r = 0;
@@ -293,9 +308,14 @@ int main(int argc, char **argv)
         fflush(stdout);
         uv_signal_init(&loop, &term);
         uv_signal_start(&term, on_signal, SIGTERM);
+        uv_timer_init(&loop, &tick);
+        uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
+        uv_unref((uv_handle_t *)&tick);
     }
-    if (r == 0)
+    if (r == 0) {
         uv_run(&loop, UV_RUN_DEFAULT);
+        uv_close((uv_handle_t *)&tick, NULL);
+    }
     app.server = web_server_free(app.server);
     uv_run(&loop, UV_RUN_DEFAULT);
     for (int i = 0; i < app.count; i++) {
