@@ -111,6 +111,13 @@ struct se_spec {
  */
 int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
                   struct err *error);
+/*
+ * *RET = the trainer of plan/ whose legality rules and cost hold for CAMPAIGN's "trainer" (default
+ * partune): what its key "rules" names, else OWN_RULES (NULL: none), else the trainer's own; "any"
+ * where none of them is known. -EINVAL at /rules for rules of another than the bundled trainer.
+ */
+int se_trainer_parse(const struct pl_trainer **ret, const json_t *campaign, const char *own_rules,
+                     struct err *error);
 void se_spec_done(struct se_spec *spec);
 /* Let RULE choose the baseline within the device counts of the space. -ENOENT if nothing fits. */
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error);

@@ -139,9 +139,8 @@ static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err
     return 0;
 }
 
-/* Whose rules hold: those that CAMPAIGN names, else the trainer's own; a trainer of the
- * administrator's configuration has none by its name. */
-static int parse_trainer(const struct pl_trainer **ret, const json_t *campaign, struct err *error)
+int se_trainer_parse(const struct pl_trainer **ret, const json_t *campaign, const char *own_rules,
+                     struct err *error)
 {
     const char *trainer = "partune";
     int rules = -1, r;
@@ -153,7 +152,9 @@ static int parse_trainer(const struct pl_trainer **ret, const json_t *campaign, 
         return err_at(error, -EINVAL, "/rules",
                       "\"rules\" is \"%s\", but trainer partune has its own: leave it out",
                       pl_trainer_names()[rules]);
-    *ret = pl_trainer_find(rules >= 0 ? pl_trainer_names()[rules] : trainer);
+    if (rules >= 0)
+        own_rules = pl_trainer_names()[rules];
+    *ret = pl_trainer_find(own_rules ? own_rules : trainer);
     if (!*ret)
         *ret = pl_trainer_find("any");
     return 0;
@@ -172,7 +173,7 @@ static int parse_problem(struct se_spec *spec, const json_t *campaign,
     if ((r = pl_cluster_parse(&spec->cluster, json_object_get(campaign, "cluster"), local, error)) <
         0)
         return err_under(error, "/cluster");
-    if ((r = parse_trainer(&spec->trainer, campaign, error)) < 0 ||
+    if ((r = se_trainer_parse(&spec->trainer, campaign, NULL, error)) < 0 ||
         (r = pl_stack_of(&spec->stacked, campaign, spec->trainer, error)) < 0 ||
         (r = jx_get_enum(&objective, campaign, "objective", se_objective_names, error)) < 0)
         return r;

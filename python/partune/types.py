@@ -153,6 +153,7 @@ class _CheckRequest(TypedDict):
 class CheckRequest(_CheckRequest, total=False):
     cluster: ClusterOrName
     trainer: str
+    rules: Literal["partune", "megatron", "torchtitan", "deepspeed", "any"]
     stack: Union[str, Dict[str, Any]]
     constraints: Dict[str, Any]
     against: Dict[str, Any]
@@ -528,6 +529,7 @@ class _PlanRequest(TypedDict):
 class PlanRequest(_PlanRequest, total=False):
     cluster: ClusterOrName
     trainer: str
+    rules: Literal["partune", "megatron", "torchtitan", "deepspeed", "any"]
     stack: Union[str, Dict[str, Any]]
     constraints: Dict[str, Any]
     space: Dict[str, Any]
@@ -654,6 +656,7 @@ class _SizeRequest(TypedDict):
 class SizeRequest(_SizeRequest, total=False):
     cluster: ClusterOrName
     trainer: str
+    rules: Literal["partune", "megatron", "torchtitan", "deepspeed", "any"]
     stack: Union[str, Dict[str, Any]]
     constraints: Dict[str, Any]
     space: Dict[str, Any]

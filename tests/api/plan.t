@@ -48,6 +48,17 @@ whole /v1/plan "{$mixtral}" >/dev/null
 legal=$(field legal) fitting=$(field fitting)
 is "a dry run without space and trainer" "$(whole '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$mixtral,$simulated}")" 200
 is "counts as the plan does" "$(field legal) $(field fitting) $(field exact)" "$legal $fitting true"
+ruled="$mixtral,\"trainer\":\"any\",\"rules\":\"megatron\""
+is "a plan for a trainer with another's rules" "$(whole /v1/plan "{$ruled}")" 200
+by=$(field legal)
+is "is held to them, as its campaign is" "$(whole '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$ruled,$simulated}") $(field legal)" "200 $by"
+ok "which are stricter than none" test "$by" -lt "$legal"
+printf '{"name":"a","tags":["t"],"notes":"n","priority":1,"objective":"tokens_per_s","budget":{"trials":4},"trial":{"min_steps":3},
+    "search":{"seed":2},"baseline":"naive","constraints":{"memory_headroom":0.1},"stack":{"name":"s","like":"aleph-flash2"},"space":{"tp":[1,2]},%s,%s}' "$ruled" "$simulated" >whole.json
+for command in plan size 'submit --dry-run'; do
+    "$PT_BUILD/partune" --server "$url" --data data $command whole.json >out 2>&1
+    is "a campaign file with every key is understood by partune $command" "$? $(grep -c unknown out)" "0 0"
+done
 none='"model":"llama-70b","cluster":{"profile":"dgx-h100","nodes":1},"workload":{"global_batch":64},"trainer":"megatron","space":{"tp":[1,2],"pp":[1,2],"zero":[0],"recompute":["none"]}'
 baseline='"baseline":{"tp":8,"pp":1,"zero":0,"micro_batch":1,"recompute":"full","precision":"bf16"}'
 is "a plan that fits nowhere" "$(post /v1/plan "{$none}")" 200

@@ -192,7 +192,7 @@ static void slow(struct web_request *rq)
         return; /* was answered */
 }
 
-/* How long the rest of the process had to wait for the server: the longest time between two ticks. */
+/* How long the rest of the process waited for the server: the longest time between two ticks. */
 static void on_tick(uv_timer_t *timer)
 {
     int64_t now = (int64_t)clock_mono_ns();
@@ -205,9 +205,9 @@ static void on_tick(uv_timer_t *timer)
 
 static void health(struct web_request *rq)
 {
-    web_reply_json(rq, 200,
-                   json_pack("{s:b, s:I}", "ok", 1, "longest_ms",
-                             (json_int_t)(app.longest_ns / 1000000)));
+    web_reply_json(
+        rq, 200,
+        json_pack("{s:b, s:I}", "ok", 1, "longest_ms", (json_int_t)(app.longest_ns / 1000000)));
 }
 
 static const struct web_route routes[] = {

@@ -10,7 +10,7 @@ enum { TOP_STANDARD = 20, TOP_MAX = 1000 };
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error)
 {
-    const char *trainer = "partune", *rules;
+    const char *trainer = "partune";
     int r = jx_need(body, "model", error);
 
     if (r < 0 || (r = jx_need(body, "workload", error)) < 0)
@@ -25,12 +25,11 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     r = jx_get_str(&trainer, body, "trainer", 64, error);
     if (r < 0)
         return r;
-    rules = tn_trainer_rules(svc, trainer);
-    ret->trainer = pl_trainer_find(rules ? rules : trainer);
-    if (!ret->trainer && tn_trainer_known(svc, trainer)) /* the administrator's, as in a campaign */
-        ret->trainer = pl_trainer_find("any");
-    if (!ret->trainer)
+    if (!pl_trainer_find(trainer) && !tn_trainer_known(svc, trainer))
         return err_at(error, -EINVAL, "/trainer", "unknown trainer \"%s\"", trainer);
+    r = se_trainer_parse(&ret->trainer, body, tn_trainer_rules(svc, trainer), error);
+    if (r < 0)
+        return r;
     if ((r = pl_stack_of(&ret->stacked, body, ret->trainer, error)) < 0 ||
         (r = pl_headroom_of(&ret->headroom, body, ret->trainer, error)) < 0)
         return r;
@@ -144,8 +143,8 @@ static int check_against(struct pl_layout *ret, const json_t *body,
 
 void tn_api_check(struct web_request *rq)
 {
-    static const char *const keys[] = {"model", "cluster",     "layout",  "workload", "trainer",
-                                       "stack", "constraints", "against", NULL};
+    static const char *const keys[] = {"model", "cluster", "layout",      "workload", "trainer",
+                                       "rules", "stack",   "constraints", "against",  NULL};
     struct check *c = arena_alloc(web_arena(rq), sizeof(*c));
     struct pl_problem p;
     struct err e;
@@ -302,8 +301,9 @@ static void plan_done(struct web_request *rq, void *arg)
 
 void tn_api_plan(struct web_request *rq)
 {
-    static const char *const keys[] = {"model", "cluster", "workload", "space",       "trainer",
-                                       "stack", "top",     "fold",     "constraints", NULL};
+    static const char *const keys[] = {"model",   "cluster",     "workload", "space",
+                                       "trainer", "rules",       "stack",    "top",
+                                       "fold",    "constraints", NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
     struct pl_problem p;

@@ -85,9 +85,9 @@ static int parse_space(struct sizing *ret, const json_t *body, struct err *error
 
 static int parse(struct sizing *ret, struct tn_service *svc, const json_t *body, struct err *error)
 {
-    static const char *const keys[] = {"model", "cluster",  "workload",    "space",  "trainer",
-                                       "stack", "devices",  "constraints", "tokens", "days",
-                                       "price", "marginal", NULL};
+    static const char *const keys[] = {"model", "cluster", "workload", "space",       "trainer",
+                                       "rules", "stack",   "devices",  "constraints", "tokens",
+                                       "days",  "price",   "marginal", NULL};
     char text[160];
     int r = jx_keys(body, keys, error);
 
