@@ -241,7 +241,7 @@ bool conf_has(const struct conf *conf, const char *section)
 
 enum { MOST_WORDS = 48 }; /* sections, keys of one, or values of one */
 
-/* WHERE: "[slurm]", or the whole file. */
+/* WHERE: "[slurm]", or any configuration. */
 static int unknown(const struct conf *conf, const struct conf_entry *it, const char *where,
                    const char *what, const char *got, const char *const *names, struct err *error)
 {
@@ -299,21 +299,33 @@ static int check_entry(const struct conf *conf, const struct conf_entry *it,
     return unknown(conf, it, where, "key", it->key, names, error);
 }
 
-int conf_check(const struct conf *conf, const struct conf_section *known, struct err *error)
+static int unknown_section(const struct conf *conf, const struct conf_entry *it,
+                           const struct conf_section *known, struct err *error)
 {
     const char *names[MOST_WORDS] = {NULL};
+    size_t n = strcspn(it->section, "."); /* [trainer.mine], as TOML would have it */
+
+    for (int i = 0; known[i].name && i < MOST_WORDS - 1; i++) {
+        names[i] = known[i].name;
+        if (known[i].named && it->section[n] && strlen(names[i]) == n &&
+            !strncmp(names[i], it->section, n))
+            return err_set(error, -EINVAL, "%s:%d: write [%s] as [%s \"%s\"]", conf->path, it->line,
+                           it->section, names[i], it->section + n + 1);
+    }
+    return unknown(conf, it, "a configuration", "section", it->section, names, error);
+}
+
+int conf_check(const struct conf *conf, const struct conf_section *known, struct err *error)
+{
     int r = 0;
 
-    for (int i = 0; known[i].name && i < MOST_WORDS - 1; i++)
-        names[i] = known[i].name;
     for (size_t i = 0; i < conf->count && r == 0; i++) {
         const struct conf_entry *it = &conf->entry[i];
         const struct conf_section *s = known;
 
         while (s->name && strcmp(s->name, it->section) != 0)
             s++;
-        r = s->name ? check_entry(conf, it, s, error)
-                    : unknown(conf, it, "the file", "section", it->section, names, error);
+        r = s->name ? check_entry(conf, it, s, error) : unknown_section(conf, it, known, error);
     }
     return r;
 }

@@ -62,7 +62,8 @@ refused() { # pattern: of line 2, in a file of standard input
     "$PT_BUILD/partuned" --config wrong.conf check-config >said 2>&1
     echo "$? $(cat said)"
 }
-has "an unknown section" "$(printf '[partuned]\n[trianer "x"]\ncommand = x\n' | refused)" '^2 .*wrong.conf:3: the file has no section trianer; did you mean trainer'
+has "an unknown section" "$(printf '[partuned]\n[trianer "x"]\ncommand = x\n' | refused)" '^2 .*wrong.conf:3: a configuration has no section trianer; did you mean trainer'
+has "a section with a point in its name" "$(printf '[trainer.x]\ncommand = x\n' | refused)" '^2 .*wrong.conf:2: write \[trainer.x\] as \[trainer "x"\]'
 has "an unknown key" "$(printf '[http]\nallow-hosts = x\n' | refused)" '^2 .*wrong.conf:2: \[http\] has no key allow-hosts; did you mean allow-host'
 has "a prefix that is not a path" "$(printf '[http]\nallow-host = x\nprefix = partune/\n' | refused)" '^2 .*wrong.conf:3: prefix "partune/" must be a path like /partune'
 has "an unknown option" "$(printf '[partuned]\nretian = 3\n' | refused)" '^2 .*wrong.conf:2: .*retain'
