@@ -284,8 +284,8 @@ static void write_campaign(struct str *out, const struct wish *wish)
         str_addf(out, "  //   %-10s %s\n", launchers[i].name, launchers[i].runs);
     str_addf(out, "  \"launcher\": {\"kind\": \"%s\"},\n\n", wish->launcher);
     str_addf(out,
-             "  // What every trial does. global_batch is in sequences and the same for all "
-             "layouts.\n"
+             "  // What every trial does. global_batch is in sequences; of a list of them the "
+             "search chooses one.\n"
              "  // precision, where it is not given, is fp32 for partune-train and bf16 for "
              "trainers on GPUs.\n"
              "  // data is the name of a data set (partune datasets; made by partune-data "
