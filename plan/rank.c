@@ -6,71 +6,27 @@
  * even over the space at any moment; then all leaves of the shapes, those first that did best. The
  * list does not depend on that order: what is done is the same as by one walk, if there is time.
  * Without the time to find and try all shapes, the best that were tried, or the baseline where none
- * fits, are where a climb (climb.h) to better ones starts.
- * Memory: up to STEMS stems of 64 bytes.
+ * fits, are where a climb (climb.h) to better ones starts. Where one shape has more leaves than
+ * there may be time for, climbs over them come before the walk, and are listed if it was not ended.
  */
-#include "plan/space_walk.h"
+#include "plan/ranking.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "plan/baseline.h"
-#include "plan/climb.h"
 #include "plan/legal.h"
 
 static const double GIB = 1 << 30;
 
-enum { STEMS = 1 << 18, ASKED = 64, CLIMBS = 4 };
+enum { ASKED = 64 };
 
-/* Shares of the patience after which finding the stems, trying them, and climbing end. */
-static const double FINDING = 0.3, TRYING = 0.6, CLIMBING = 0.8;
-
-struct stem {
-    uint64_t hash;
-    int value[PL_STEM_KEYS]; /* of the first keys of the walk */
-    float rate; /* of its best layout that was tried; 0: none fits, or it was not tried */
-};
-
-struct ranking {
-    const struct pl_space *space;
-    const struct pl_problem *problem;
-    const struct pl_patience *patience;
-    struct pl_cost_ctx *cost;
-    struct pl_memory_ctx *memory;
-    struct pl_plan *plan;
-    size_t room;  /* of the list */
-    bool fold;    /* a family is one entry */
-    double limit; /* bytes */
-    bool per_device;
-    size_t asked;
-    bool over;
-    /* stems */
-    struct stem *stem;
-    size_t n, cap;
-    uint64_t bound, number; /* kept while hash <= bound; number of the next one */
-    double best;            /* of the stem that is tried */
-    struct pl_space *few;   /* the space with the leaves that stems are tried by */
-};
+/* Of a space with many leaves a shape: shares of the patience after which climbing over them, and
+ * walking through them, end. The rest is for the families. */
+static const double CLIMBING = 0.75, WALKING = 0.9;
 
 /* ---- the list ------------------------------------------------------------ */
-
-static double worth(const struct ranking *ranking, const struct pl_plan_entry *one)
-{
-    return ranking->per_device ? one->cost.tokens_per_s / pl_layout_devices(&one->layout)
-                               : one->cost.tokens_per_s;
-}
-
-/* One order for all layouts, whatever the order in which they come. */
-static bool before(const struct ranking *ranking, const struct pl_plan_entry *left,
-                   const struct pl_plan_entry *right)
-{
-    double x = worth(ranking, left), y = worth(ranking, right);
-
-    return x > y || (!(x < y) && pl_space_compare(&left->layout, &right->layout) < 0);
-}
 
 /* Layouts that differ in a key that changes nothing here, such as selective recompute where
  * attention keeps no scores: the model cannot tell them apart. */
@@ -99,7 +55,7 @@ static bool is_family(const struct pl_plan_entry *left, const struct pl_plan_ent
 }
 
 /* The listed entry that also represents ONE; the end of the list where there is none. */
-static size_t like(const struct ranking *ranking, const struct pl_plan_entry *one)
+static size_t like(const struct pl_ranking *ranking, const struct pl_plan_entry *one)
 {
     size_t i = 0;
 
@@ -110,39 +66,29 @@ static size_t like(const struct ranking *ranking, const struct pl_plan_entry *on
 }
 
 /* Entries are kept sorted: there is ROOM for few, and most layouts do not reach the list. */
-static void enter(struct ranking *ranking, struct pl_plan_entry *one)
+static void enter(struct pl_ranking *ranking, struct pl_plan_entry *one)
 {
     struct pl_plan *plan = ranking->plan;
     const struct pl_plan_entry *last = &plan->at[plan->n - (plan->n > 0)];
     size_t i;
 
-    if (plan->n == ranking->room && worth(ranking, one) < worth(ranking, last))
+    if (plan->n == ranking->room &&
+        pl_ranking_worth(ranking, one) < pl_ranking_worth(ranking, last))
         return;
     i = like(ranking, one);
-    if (i < plan->n && !before(ranking, one, &plan->at[i])) {
-        plan->at[i].equivalents++;
+    if (i < plan->n && !pl_ranking_before(ranking, one, &plan->at[i])) {
+        plan->at[i].equivalents += pl_space_compare(&one->layout, &plan->at[i].layout) != 0;
         return;
     }
     if (i < plan->n)
         one->equivalents = plan->at[i].equivalents + 1;
-    else if (plan->n == ranking->room && !before(ranking, one, last))
+    else if (plan->n == ranking->room && !pl_ranking_before(ranking, one, last))
         return;
     else
         i = plan->n < ranking->room ? plan->n++ : plan->n - 1;
-    for (; i > 0 && before(ranking, one, &plan->at[i - 1]); i--)
+    for (; i > 0 && pl_ranking_before(ranking, one, &plan->at[i - 1]); i--)
         plan->at[i] = plan->at[i - 1];
     plan->at[i] = *one;
-}
-
-/* Keep ONE, which fits, if it is the best of its batch, where there are several. */
-static void note_batch(struct ranking *ranking, const struct pl_plan_entry *one)
-{
-    struct pl_plan *plan = ranking->plan;
-
-    for (size_t i = 0; plan && i < plan->nbatches; i++)
-        if (ranking->problem->workload->batch[i] == one->layout.global_batch &&
-            (plan->batch[i].cost.total <= 0 || before(ranking, one, &plan->batch[i])))
-            plan->batch[i] = *one;
 }
 
 static void note_smallest(struct pl_plan *plan, const struct pl_plan_entry *one)
@@ -156,15 +102,10 @@ static void note_smallest(struct pl_plan *plan, const struct pl_plan_entry *one)
     plan->smallest = one->layout;
 }
 
-static double share_gone(const struct ranking *ranking)
-{
-    return ranking->patience ? ranking->patience->spent(ranking->patience->arg) : 0;
-}
-
 /* False when patience is over. */
 static bool consider(void *arg, const struct pl_layout *layout)
 {
-    struct ranking *r = arg;
+    struct pl_ranking *r = arg;
     struct pl_plan_entry one = {.layout = *layout};
 
     r->plan->legal++;
@@ -175,218 +116,40 @@ static bool consider(void *arg, const struct pl_layout *layout)
         r->plan->fitting++;
         if (r->room) {
             pl_cost_at(&one.cost, r->cost, layout);
-            note_batch(r, &one);
+            pl_ranking_note_batch(r, &one);
             enter(r, &one);
         }
     }
     if (++r->asked % ASKED == 0)
-        r->over = share_gone(r) >= 1;
+        r->over = pl_ranking_spent(r) >= (r->wide ? WALKING : 1);
     return !r->over;
 }
 
-/* ---- stems --------------------------------------------------------------- */
-
-static void unpack(struct pl_layout *ret, const struct ranking *ranking, const struct stem *stem)
-{
-    pl_layout_default(ret, ranking->problem->workload);
-    for (size_t i = 0; i < PL_STEM_KEYS; i++)
-        pl_layout_set(ret, &pl_layout_keys[pl_space_order[i]], stem->value[i]);
-    pl_layout_derive(ret);
-}
-
-static void pack(struct stem *ret, const struct pl_layout *layout, uint64_t hash)
-{
-    *ret = (struct stem){.hash = hash};
-    for (size_t i = 0; i < PL_STEM_KEYS; i++)
-        ret->value[i] = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
-}
-
-static void thin(struct ranking *ranking)
-{
-    size_t n = 0;
-
-    ranking->bound /= 2;
-    for (size_t i = 0; i < ranking->n; i++)
-        if (ranking->stem[i].hash <= ranking->bound)
-            ranking->stem[n++] = ranking->stem[i];
-    ranking->n = n;
-}
-
-static bool keep(void *arg, const struct pl_layout *layout)
-{
-    struct ranking *r = arg;
-    uint64_t hash = rng_mix(r->number++);
-
-    while (r->n == STEMS)
-        thin(r);
-    if (hash <= r->bound) {
-        MEM_GROW(r->stem, r->n, r->cap);
-        pack(&r->stem[r->n++], layout, hash);
-    }
-    return r->number % (ASKED * ASKED) || share_gone(r) < FINDING;
-}
-
-/* ALL with the leaves that a stem is tried by: no sharding or most of it, all that overlaps.
- * Freed by the caller. */
-static struct pl_space *narrowed(const struct pl_space *all)
-{
-    struct pl_space *space = mem_alloc(sizeof(*space));
-    struct pl_space_axis *zero = &space->axis[PL_KEY_ZERO],
-                         *scope = &space->axis[PL_KEY_ZERO_SCOPE];
-
-    *space = *all;
-    for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
-        struct pl_space_axis *axis = &space->axis[key];
-        bool flag = pl_layout_keys[key].part == PL_LEAF && pl_layout_keys[key].max == 1;
-
-        if (!flag && key != PL_KEY_THREADS)
-            continue;
-        axis->value[0] = axis->value[axis->n - 1];
-        axis->n = 1;
-    }
-    if (zero->n > 2) {
-        zero->value[1] = zero->value[zero->n - 1];
-        zero->n = 2;
-    }
-    if (scope->n > 1 && scope->value[0] == PL_SCOPE_NONE)
-        scope->n = 2;
-    return space;
-}
-
-static bool try_leaf(void *arg, const struct pl_layout *layout)
-{
-    struct ranking *r = arg;
-    struct pl_plan_entry one = {.layout = *layout};
-
-    pl_memory_at(&one.memory, r->memory, layout);
-    if (one.memory.total > r->limit)
-        return true;
-    pl_cost_at(&one.cost, r->cost, layout);
-    note_batch(r, &one);
-    r->best = fmax(r->best, worth(r, &one));
-    return true;
-}
-
-static int by_hash(const void *left, const void *right)
-{
-    const struct stem *a = left, *b = right;
-
-    return (a->hash > b->hash) - (a->hash < b->hash);
-}
-
-static int by_rate(const void *left, const void *right)
-{
-    const struct stem *a = left, *b = right;
-
-    return a->rate != b->rate ? (a->rate < b->rate) - (a->rate > b->rate) : by_hash(left, right);
-}
-
-/* Without a stem there is no array, which qsort() must not be given. */
-static void sort_stems(struct ranking *ranking, int (*order)(const void *, const void *))
-{
-    if (ranking->n)
-        qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), order);
-}
-
-static double worth_of_stem(void *arg, const struct pl_layout *stem)
-{
-    struct ranking *r = arg;
-
-    r->best = 0;
-    pl_space_leaves(r->few, r->problem, stem, try_leaf, r);
-    return r->best;
-}
-
-/* False if there was no time to try all. */
-static bool try_stems(struct ranking *ranking)
-{
-    size_t i = 0;
-
-    sort_stems(ranking, by_hash);
-    for (; i < ranking->n && (i % ASKED || share_gone(ranking) < TRYING); i++) {
-        struct pl_layout layout;
-
-        unpack(&layout, ranking, &ranking->stem[i]);
-        ranking->stem[i].rate = (float)worth_of_stem(ranking, &layout);
-    }
-    sort_stems(ranking, by_rate);
-    return i == ranking->n;
-}
-
-static bool climbing_is_over(void *arg)
-{
-    struct ranking *r = arg;
-
-    return ++r->asked % ASKED == 0 && share_gone(r) >= CLIMBING;
-}
-
-/* Climb from LAYOUT, and keep the stem where that leads to. */
-static void climb_from(struct ranking *ranking, struct pl_layout *layout)
-{
-    struct stem top;
-    double worth = pl_climb(layout, worth_of_stem(ranking, layout), ranking->space,
-                            ranking->problem, worth_of_stem, climbing_is_over, ranking);
-    size_t i = 0;
-
-    pack(&top, layout, 0);
-    while (i < ranking->n && memcmp(top.value, ranking->stem[i].value, sizeof(top.value)) != 0)
-        i++;
-    if (i == ranking->n) {
-        MEM_GROW(ranking->stem, ranking->n, ranking->cap);
-        ranking->stem[ranking->n++] = top;
-    }
-    ranking->stem[i].rate = (float)worth;
-}
-
-static void climb(struct ranking *ranking)
-{
-    struct stem start[CLIMBS];
-    struct pl_layout layout;
-    size_t n = 0;
-    struct err e;
-
-    while (n < CLIMBS && n < ranking->n && ranking->stem[n].rate > 0) {
-        start[n] = ranking->stem[n];
-        n++;
-    }
-    if (!n && pl_baseline(&layout, NULL, ranking->problem, PL_BASELINE_NAIVE, 0, 0, &e) == 0 &&
-        pl_space_has(ranking->space, ranking->problem, &layout))
-        climb_from(ranking, &layout);
-    for (size_t i = 0; i < n && share_gone(ranking) < CLIMBING; i++) {
-        unpack(&layout, ranking, &start[i]);
-        climb_from(ranking, &layout);
-    }
-    sort_stems(ranking, by_rate);
-}
+/* ---- all leaves of the stems -------------------------------------------- */
 
 /* A stem may have many leaves and no legal one, so that consider() never asks. False when patience
  * is over. */
-static bool consider_leaves(struct ranking *ranking, const struct pl_layout *stem)
+static bool consider_leaves(struct pl_ranking *ranking, const struct pl_layout *stem)
 {
-    pl_space_leaves(ranking->space, ranking->problem, stem, consider, ranking);
-    ranking->over = ranking->over || share_gone(ranking) >= 1;
+    pl_space_leaves(ranking->space, ranking->problem, stem, ranking->patience, consider, ranking);
+    ranking->over = ranking->over || pl_ranking_spent(ranking) >= (ranking->wide ? WALKING : 1);
     return !ranking->over;
 }
 
 /* Leaves of a stem that was not kept. */
 static bool consider_other(void *arg, const struct pl_layout *layout)
 {
-    struct ranking *r = arg;
+    struct pl_ranking *r = arg;
 
-    return rng_mix(r->number++) <= r->bound || consider_leaves(r, layout);
+    return !pl_stem_was_left(r) || consider_leaves(r, layout);
 }
 
-static void look_by_stems(struct ranking *ranking)
+static void consider_stems(struct pl_ranking *ranking, bool all)
 {
-    bool all =
-        pl_space_stems(NULL, ranking->space, ranking->problem, ranking->patience, keep, ranking);
-
-    if (!try_stems(ranking) || !all)
-        climb(ranking);
     for (size_t i = 0; i < ranking->n && !ranking->over; i++) {
         struct pl_layout layout;
 
-        unpack(&layout, ranking, &ranking->stem[i]);
+        pl_stem_layout(&layout, ranking, &ranking->stem[i]);
         consider_leaves(ranking, &layout);
     }
     ranking->number = 0;
@@ -394,13 +157,39 @@ static void look_by_stems(struct ranking *ranking)
         all = pl_space_stems(NULL, ranking->space, ranking->problem, ranking->patience,
                              consider_other, ranking);
     ranking->plan->exact = all && !ranking->over;
-    free(ranking->stem);
+}
+
+/* The best leaves of the best stems, in an array that the caller frees. */
+static struct pl_plan_entry *climb_over_leaves(size_t *ret_n, struct pl_ranking *ranking)
+{
+    size_t most = ranking->room < ranking->n ? ranking->room : ranking->n, n = 0;
+    struct pl_plan_entry *top = mem_alloc((most + 1) * sizeof(*top));
+
+    for (size_t i = 0; i < most && pl_ranking_spent(ranking) < CLIMBING; i++)
+        n += pl_stem_best(&top[n], ranking, &ranking->stem[i], CLIMBING);
+    *ret_n = n;
+    return top;
+}
+
+static void look_by_stems(struct pl_ranking *ranking)
+{
+    bool all = pl_stems_find(ranking, ranking->patience), tried = pl_stems_try(ranking);
+    AUTO_FREE struct pl_plan_entry *top = NULL;
+    size_t n = 0;
+
+    if (!tried || !all)
+        pl_stems_climb(ranking);
+    if (ranking->wide)
+        top = climb_over_leaves(&n, ranking);
+    consider_stems(ranking, all);
+    for (size_t i = 0; i < n && !ranking->plan->exact; i++)
+        enter(ranking, &top[i]);
 }
 
 /* ---- families ------------------------------------------------------------ */
 
 struct family {
-    struct ranking *r;
+    struct pl_ranking *r;
     size_t n;
     double worst;
 };
@@ -410,27 +199,27 @@ static bool count_member(void *arg, const struct pl_layout *layout)
     struct family *f = arg;
     struct pl_plan_entry one = {.layout = *layout};
 
-    pl_memory_at(&one.memory, f->r->memory, layout);
-    if (one.memory.total > f->r->limit)
+    if (!pl_ranking_price(f->r, &one))
         return true;
-    pl_cost_at(&one.cost, f->r->cost, layout);
     f->worst = f->n++ ? fmin(f->worst, one.cost.tokens_per_s) : one.cost.tokens_per_s;
     return true;
 }
 
-/* All members of the family of HEAD that fit, HEAD among them. */
-static struct family members_of(struct ranking *ranking, const struct pl_layout *head)
+/* All members of the family of HEAD that fit, HEAD among them; without the time it alone. */
+static struct family members_of(struct pl_ranking *ranking, const struct pl_plan_entry *head)
 {
     AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
     struct family f = {.r = ranking};
 
+    if (ranking->wide && pl_ranking_spent(ranking) >= 1)
+        return (struct family){ranking, 1, head->cost.tokens_per_s};
     *few = *ranking->space;
     for (int key = 0; key < PL_LAYOUT_KEYS; key++) {
         struct pl_space_axis *axis = &few->axis[key];
 
         if (is_flag(key) || axis->n == 0)
             continue;
-        axis->value[0] = pl_layout_get(head, &pl_layout_keys[key]);
+        axis->value[0] = pl_layout_get(&head->layout, &pl_layout_keys[key]);
         axis->n = 1;
     }
     pl_space_enumerate(few, ranking->problem, count_member, &f);
@@ -439,7 +228,7 @@ static struct family members_of(struct ranking *ranking, const struct pl_layout 
 
 /* The list becomes TOP families at most. One that the model cannot tell from a listed one goes,
  * with all its members: each is the equivalent of a variant there. */
-static void settle_families(struct ranking *ranking, size_t top)
+static void settle_families(struct pl_ranking *ranking, size_t top)
 {
     struct pl_plan *plan = ranking->plan;
     size_t n = 0;
@@ -453,7 +242,7 @@ static void settle_families(struct ranking *ranking, size_t top)
             k++;
         if (k == n && n == top)
             break;
-        f = members_of(ranking, &one->layout);
+        f = members_of(ranking, one);
         if (k < n) {
             plan->at[k].equivalents += f.n;
             continue;
@@ -465,95 +254,6 @@ static void settle_families(struct ranking *ranking, size_t top)
     }
     plan->n = n;
     plan->families = true;
-}
-
-/* ---- short lists --------------------------------------------------------- */
-
-struct shortlist {
-    struct pl_layout *at;
-    size_t n, cap, most;
-    uint64_t bound, number; /* of the leaves that come, those whose hash is in bound are taken */
-    size_t seen;
-};
-
-static bool take_leaf(void *arg, const struct pl_layout *layout)
-{
-    struct shortlist *x = arg;
-
-    x->seen++;
-    if (rng_mix(x->number++) > x->bound)
-        return true;
-    if (x->n == x->most)
-        return false;
-    MEM_GROW(x->at, x->n, x->cap);
-    x->at[x->n++] = *layout;
-    return true;
-}
-
-static int by_walk(const void *left, const void *right)
-{
-    return pl_space_compare(left, right);
-}
-
-/* An even sample of the leaves of the stems from FIRST on, about as many as there is room for. */
-static void sample_rest(struct shortlist *shortlist, const struct ranking *ranking, size_t first)
-{
-    double each = first ? (double)shortlist->seen / (double)first : 64;
-    double share =
-        (double)(shortlist->most - shortlist->n) / (each * (double)(ranking->n - first) + 1);
-
-    shortlist->bound = share < 1 ? (uint64_t)(share * 0x1p64) : UINT64_MAX;
-    for (size_t i = first; i < ranking->n && shortlist->n < shortlist->most; i++) {
-        struct pl_layout layout;
-
-        unpack(&layout, ranking, &ranking->stem[i]);
-        pl_space_leaves(ranking->space, ranking->problem, &layout, take_leaf, shortlist);
-    }
-}
-
-int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,
-                      const struct pl_space *space, const struct pl_problem *problem,
-                      double headroom, bool per_device, const struct pl_patience *patience,
-                      struct err *error)
-{
-    struct ranking r = {.space = space,
-                        .problem = problem,
-                        .limit = pl_memory_offered(problem->cluster, headroom),
-                        .per_device = per_device,
-                        .bound = UINT64_MAX};
-    struct shortlist x = {.most = (size_t)(best * (double)most), .bound = UINT64_MAX};
-    bool whole = pl_space_stems(NULL, space, problem, patience, keep, &r);
-    size_t first = 0;
-
-    assert(best >= 0 && best <= 1);
-    r.cost = pl_cost_ctx_new(problem, NULL);
-    r.memory = pl_memory_ctx_new(problem);
-    r.few = narrowed(space);
-    if (best > 0)
-        try_stems(&r);
-    else
-        sort_stems(&r, by_hash);
-    for (; first < r.n && x.n < x.most && !pl_patience_over(patience); first++) {
-        struct pl_layout layout;
-
-        unpack(&layout, &r, &r.stem[first]);
-        pl_space_leaves(space, problem, &layout, take_leaf, &x);
-    }
-    x.most = most;
-    sample_rest(&x, &r, first);
-    if (x.n)
-        qsort(x.at, x.n, sizeof(*x.at), by_walk);
-    free(r.few);
-    pl_memory_ctx_free(r.memory);
-    pl_cost_ctx_free(r.cost);
-    free(r.stem);
-    if (!whole || pl_patience_over(patience)) {
-        free(x.at);
-        return err_set(error, -ECANCELED, "the space is too large for the time limit");
-    }
-    *ret = x.at;
-    *ret_count = x.n;
-    return 0;
 }
 
 /* ---- words --------------------------------------------------------------- */
@@ -600,7 +300,7 @@ static size_t room_for(size_t top)
     return top + (top < 100 ? 3 * top : 300) + 16;
 }
 
-static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
+static void look(struct pl_plan *ret, struct pl_ranking *ranking, size_t top,
                  const struct pl_patience *patience)
 {
     const struct pl_workload *workload = ranking->problem->workload;
@@ -610,13 +310,10 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     ranking->plan = &plan;
     ranking->patience = patience;
     ranking->room = ranking->fold && top ? room_for(top) : top;
-    ranking->bound = UINT64_MAX;
     plan.at = mem_alloc((ranking->room ? ranking->room : 1) * sizeof(*plan.at));
     plan.nbatches = ranking->room ? (size_t)workload->nbatches : 0;
     plan.batch = plan.nbatches ? mem_alloc(plan.nbatches * sizeof(*plan.batch)) : NULL;
-    ranking->cost = pl_cost_ctx_new(ranking->problem, NULL);
-    ranking->memory = pl_memory_ctx_new(ranking->problem);
-    ranking->few = narrowed(ranking->space);
+    pl_stems_begin(ranking);
     if (pl_model_unsupported(unsupported, sizeof(unsupported), ranking->problem)) {
         plan.exact = true; /* no layout is legal */
     } else if (patience) {
@@ -627,9 +324,7 @@ static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
     }
     if (ranking->fold)
         settle_families(ranking, top);
-    free(ranking->few);
-    pl_memory_ctx_free(ranking->memory);
-    pl_cost_ctx_free(ranking->cost);
+    pl_stems_done(ranking);
     for (size_t i = 1; i < plan.n; i++)
         explain(&plan.at[i], &plan.at[0], workload);
     *ret = plan;
@@ -639,10 +334,10 @@ void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
                   const struct pl_problem *problem, size_t top, double headroom, bool per_device,
                   const struct pl_patience *patience)
 {
-    struct ranking r = {.space = space,
-                        .problem = problem,
-                        .limit = pl_memory_offered(problem->cluster, headroom),
-                        .per_device = per_device};
+    struct pl_ranking r = {.space = space,
+                           .problem = problem,
+                           .limit = pl_memory_offered(problem->cluster, headroom),
+                           .per_device = per_device};
 
     look(ret, &r, top, patience);
 }
@@ -651,11 +346,11 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                       const struct pl_problem *problem, size_t top, double headroom,
                       bool per_device, const struct pl_patience *patience)
 {
-    struct ranking r = {.space = space,
-                        .problem = problem,
-                        .fold = true,
-                        .limit = pl_memory_offered(problem->cluster, headroom),
-                        .per_device = per_device};
+    struct pl_ranking r = {.space = space,
+                           .problem = problem,
+                           .fold = true,
+                           .limit = pl_memory_offered(problem->cluster, headroom),
+                           .per_device = per_device};
 
     look(ret, &r, top, patience);
 }

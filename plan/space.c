@@ -268,10 +268,12 @@ bool pl_space_stems(size_t *ret_count, const struct pl_space *space,
 }
 
 bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *problem,
-                     const struct pl_layout *stem, pl_space_visit *visit, void *arg)
+                     const struct pl_layout *stem, const struct pl_patience *patience,
+                     pl_space_visit *visit, void *arg)
 {
     struct walk k = {.space = space,
                      .problem = problem,
+                     .patience = patience,
                      .visit = visit,
                      .arg = arg,
                      .legal_only = true,

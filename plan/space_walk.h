@@ -44,13 +44,14 @@ bool pl_space_product(size_t *ret_count, const struct pl_space *space,
  * A walk in two parts. A stem is a layout up to its sp (the degrees, micro_batch and schedule)
  * whose other keys have their defaults; it breaks no rule by itself. Its leaves are the legal
  * layouts that begin so, and come in the order of pl_space_enumerate. Both return false if VISIT,
- * or the end of PATIENCE, ended the walk.
+ * or the end of PATIENCE (may be NULL), ended the walk.
  */
 bool pl_space_stems(size_t *ret_count, const struct pl_space *space,
                     const struct pl_problem *problem, const struct pl_patience *patience,
                     pl_space_visit *visit, void *arg);
 bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *problem,
-                     const struct pl_layout *stem, pl_space_visit *visit, void *arg);
+                     const struct pl_layout *stem, const struct pl_patience *patience,
+                     pl_space_visit *visit, void *arg);
 
 /* Less than 0 if LEFT comes before RIGHT in pl_space_enumerate. */
 int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right);

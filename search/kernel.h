@@ -24,7 +24,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SE_MAX_DIMS = 24, SE_MAX_LEVELS = 128, SE_MAX_LIN = 16 };
+#include "plan/plan.h"
+
+enum { SE_MAX_DIMS = PL_LAYOUT_KEYS, SE_MAX_LEVELS = 128, SE_MAX_LIN = 16 };
 
 struct se_dim {
     const char *name;

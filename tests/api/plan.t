@@ -40,6 +40,15 @@ is "says that it is not exact" "$(field exact)" false
 ok "how far it came" test "$(field legal)" -gt 1000
 has "and lists layouts" "$(cat body)" '"tokens_per_s"'
 
+# A shape has millions of layouts there: one alone takes longer than there is.
+options=$(python3 -c 'print(",".join("\"%s\":\"auto\"" % k for k in "cp_comm shard recompute_method recompute_num_layers tp_overlap cuda_graphs offload_optimizer offload_params offload_activations recompute_mlp recompute_layernorm recompute_core_attn".split()))')
+before=$(cpu)
+is "a plan with every option" "$(post /v1/plan "{$llama,\"trainer\":\"megatron\",\"space\":{$options}}")" 200
+ok "takes a moment, too" test $(($(cpu) - before)) -lt 300
+has "and lists layouts that have options" "$(cat body)" '"tp_overlap":1'
+is "and its dry run" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$llama,\"trainer\":\"megatron\",\"space\":{$options},$simulated}")" 200
+has "knows that some fit" "$(cat body)" '"fitting":[1-9]'
+
 for i in 1 2; do post /v1/plan "{$llama,\"top\":$i}" -H 'Idempotency-Key: one' >status.$i; done
 is "a plan is not stored under its Idempotency-Key" "$(cat status.1 status.2)" 200200
 

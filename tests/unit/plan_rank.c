@@ -7,6 +7,7 @@
 #include "tests/unit/plan_world.h"
 
 #include <math.h>
+#include <time.h>
 
 static struct pl_space space_of(const struct world *x, const char *text)
 {
@@ -165,7 +166,7 @@ static bool note_leaves(void *arg, const struct pl_layout *stem)
 {
     struct walk *k = arg;
 
-    return pl_space_leaves(k->s, k->p, stem, note, k);
+    return pl_space_leaves(k->s, k->p, stem, NULL, note, k);
 }
 
 /* The rules, asked of every member of the product, are the judge of all three. */
@@ -297,6 +298,113 @@ static void an_enormous_space_hides_no_better_layout(void **state)
         assert_true(rate >= 0.98 * best);
         pl_plan_done(&bounded);
         pl_plan_done(&exact);
+    }
+}
+
+static struct pl_space every_option_of(const struct world *x)
+{
+    AUTO_STR text = {0};
+
+    for (int key = 0; key < PL_LAYOUT_KEYS; key++)
+        if (pl_layout_keys[key].part == PL_OPTION)
+            str_addf(&text, "%s'%s': 'auto'", text.len ? ", " : "{", pl_layout_keys[key].name);
+    str_add(&text, "}");
+    return space_of(x, text.text);
+}
+
+static const struct {
+    const char *model, *trainer;
+    int nodes, batch;
+} many_options[] = {
+    {"deepseek-v3", "megatron", 64, 1024}, /* 18 options: millions of leaves a stem */
+    {"llama-405b", "megatron", 64, 1024},
+    {"mixtral-8x22b", "torchtitan", 32, 512},
+    {"mixtral-8x22b", "any", 64, 1024},
+};
+
+/* A space with options has all that it has without them: its list begins no worse, and has as many
+ * layouts. Its shapes have so many leaves that one alone takes longer than there is. */
+static void many_options_hide_no_layout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(many_options); i++) {
+        struct world x = world_of(many_options[i].model, "dgx-h100", many_options[i].nodes,
+                                  many_options[i].batch, many_options[i].trainer);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space plain = space_of(&x, "{}"), all = every_option_of(&x);
+        struct patience part = {{spent, &part}, 0, 2000};
+        struct pl_plan exact, bounded;
+        clock_t before;
+        double seconds;
+
+        pl_plan_families(&exact, &plain, &p, 10, 0.05, false, NULL);
+        before = clock();
+        pl_plan_families(&bounded, &all, &p, 10, 0.05, false, &part.plan);
+        seconds = (double)(clock() - before) / CLOCKS_PER_SEC;
+        assert_true(exact.n == 10);
+        print_message("# %s, %s: %zu layouts in %.1f s, %.4f of the best without options\n",
+                      many_options[i].model, many_options[i].trainer, bounded.legal, seconds,
+                      bounded.n ? bounded.at[0].cost.tokens_per_s / exact.at[0].cost.tokens_per_s
+                                : 0);
+        assert_int_equal(bounded.n, 10);
+        assert_true(bounded.at[0].cost.tokens_per_s >= exact.at[0].cost.tokens_per_s);
+        assert_true(part.asked < 1.2 * part.limit + 100);
+        for (size_t k = 0; k < bounded.n; k++)
+            assert_true(pl_space_has(&all, &p, &bounded.at[k].layout));
+        pl_plan_done(&exact);
+        pl_plan_done(&bounded);
+    }
+}
+
+static bool same_shape(const struct pl_layout *a, const struct pl_layout *b)
+{
+    for (size_t i = 0; i < PL_STEM_KEYS; i++)
+        if (pl_layout_get(a, &pl_layout_keys[pl_space_order[i]]) !=
+            pl_layout_get(b, &pl_layout_keys[pl_space_order[i]]))
+            return false;
+    return true;
+}
+
+/* Nor does the list that is searched: it has many shapes, each layout once, and the best. */
+static void a_short_list_with_many_options_has_many_shapes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(many_options); i++) {
+        struct world x = world_of(many_options[i].model, "dgx-h100", many_options[i].nodes,
+                                  many_options[i].batch, many_options[i].trainer);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space plain = space_of(&x, "{}"), all = every_option_of(&x);
+        struct pl_cost_ctx *cost = pl_cost_ctx_new(&p, NULL);
+        struct pl_memory_ctx *memory = pl_memory_ctx_new(&p);
+        double offered = pl_memory_offered(&x.c, 0.05), best = 0;
+        struct pl_layout *list = NULL;
+        struct pl_plan exact;
+        size_t n = 0, shapes = 0;
+        struct err e = {0};
+
+        pl_plan_look(&exact, &plain, &p, 1, 0.05, false, NULL);
+        if (pl_plan_shortlist(&list, &n, 40000, 0.5, &all, &p, 0.05, false, NULL, &e) < 0)
+            fail_msg("%s", e.text);
+        for (size_t k = 0; k < n; k++) {
+            struct pl_memory bytes;
+            struct pl_cost seconds;
+
+            assert_true(k == 0 || pl_space_compare(&list[k - 1], &list[k]) < 0);
+            shapes += k == 0 || !same_shape(&list[k - 1], &list[k]);
+            pl_memory_at(&bytes, memory, &list[k]);
+            if (bytes.total > offered)
+                continue;
+            pl_cost_at(&seconds, cost, &list[k]);
+            best = fmax(best, seconds.tokens_per_s);
+        }
+        print_message("# %s, %s: %zu layouts of %zu shapes\n", many_options[i].model,
+                      many_options[i].trainer, n, shapes);
+        assert_true(n > 1000 && n <= 40000 && shapes > 20);
+        assert_true(best >= exact.at[0].cost.tokens_per_s);
+        pl_plan_done(&exact);
+        pl_memory_ctx_free(memory);
+        pl_cost_ctx_free(cost);
+        free(list);
     }
 }
 
@@ -473,6 +581,8 @@ int main(void)
         cmocka_unit_test(stems_and_their_leaves_are_the_walk),
         cmocka_unit_test(a_bounded_list_is_near_the_exact_one),
         cmocka_unit_test(an_enormous_space_hides_no_better_layout),
+        cmocka_unit_test(many_options_hide_no_layout),
+        cmocka_unit_test(a_short_list_with_many_options_has_many_shapes),
         cmocka_unit_test(patience_of_any_length_gives_an_answer),
         cmocka_unit_test(families_are_folded_and_nothing_is_lost),
         cmocka_unit_test(equivalents_are_counted),

@@ -745,6 +745,32 @@ static void an_impossible_space_says_why(void **state)
 }
 
 /* More values of one key than a level has bits for. */
+/* A key is a dimension, and a space may name all of them. */
+static void a_space_of_every_option_is_searched(void **state)
+{
+    AUTO_JSON *campaign = unit_json(
+        "{'model': 'deepseek-v3', 'cluster': {'profile': 'dgx-h100', 'nodes': 64}, 'trainer': "
+        "'megatron', 'workload': {'global_batch': 1024}, 'space': {}}");
+    struct se_search *s = NULL;
+    struct se_spec spec;
+    struct se_trial t;
+    struct err e = {0};
+
+    (void)state;
+    for (int key = 0; key < PL_LAYOUT_KEYS; key++)
+        if (pl_layout_keys[key].part == PL_OPTION)
+            json_object_set_new(json_object_get(campaign, "space"), pl_layout_keys[key].name,
+                                json_string("auto"));
+    if (se_spec_parse(&spec, campaign, NULL, &e) < 0 || se_search_new(&s, &spec, &e) < 0)
+        fail_msg("%s %s", e.pointer, e.text);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(se_ask(&t, s), SE_TRIAL);
+        tell_ok(s, &t);
+    }
+    se_search_free(s);
+    se_spec_done(&spec);
+}
+
 static void a_key_of_too_many_values_is_named(void **state)
 {
     AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, "");
@@ -928,6 +954,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(proposals_are_legal_and_new_over_random_spaces),
     cmocka_unit_test(a_stack_is_part_of_the_problem),
     cmocka_unit_test(an_impossible_space_says_why),
+    cmocka_unit_test(a_space_of_every_option_is_searched),
     cmocka_unit_test(a_key_of_too_many_values_is_named),
     cmocka_unit_test(bad_campaigns_are_refused_by_pointer),
 };
