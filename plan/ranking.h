@@ -67,8 +67,5 @@ void pl_stem_layout(struct pl_layout *ret, const struct pl_ranking *ranking,
  * UNTIL of the patience is gone; false if none of those fits. */
 bool pl_stem_best(struct pl_plan_entry *ret, struct pl_ranking *ranking, const struct pl_stem *stem,
                   double until);
-/* Visit the leaves that the stem is tried by. */
-void pl_stem_few(const struct pl_ranking *ranking, const struct pl_stem *stem,
-                 pl_space_visit *visit, void *arg);
 
 #endif

@@ -17,6 +17,7 @@ struct shortlist {
     size_t n, cap, most;
     uint64_t bound, number; /* of the leaves that come, those whose hash is in bound are taken */
     size_t seen;
+    uint64_t drawn; /* numbers at random so far */
 };
 
 static bool take_leaf(void *arg, const struct pl_layout *layout)
@@ -81,32 +82,52 @@ static void take_leaves(struct shortlist *shortlist, const struct pl_ranking *ra
     }
 }
 
-enum { FEW = 32 }; /* leaves that a stem is tried by, about */
+/* DRAWS leaves of STEM at most, each key behind it at random. NEAR is a copy of the space. */
+static void draw_leaves(struct shortlist *shortlist, const struct pl_ranking *ranking,
+                        struct pl_space *near, const struct pl_layout *stem, int draws)
+{
+    for (int i = 0; i < draws; i++) {
+        for (size_t k = PL_STEM_KEYS; k < PL_WALK_KEYS; k++) {
+            const struct pl_space_axis *all = &ranking->space->axis[pl_space_order[k]];
+            struct pl_space_axis *axis = &near->axis[pl_space_order[k]];
+
+            axis->value[0] = all->value[rng_mix(shortlist->drawn++) % (uint64_t)all->n];
+            axis->n = 1;
+        }
+        pl_space_leaves(near, ranking->problem, stem, NULL, take_leaf, shortlist);
+    }
+}
+
+enum { MOST_DRAWS = 64, TRIES = 4 /* draws for each layout that there is room for */ };
 
 /* The same where one stem has more leaves than the list has room for: of the best stems what is
- * near their best leaf, of the others what they were tried by. */
+ * near their best leaf, of the others what is drawn. */
 static void take_near(struct shortlist *shortlist, struct pl_ranking *ranking, size_t best,
                       const struct pl_patience *patience)
 {
-    size_t most = shortlist->most, i = 0;
+    AUTO_FREE struct pl_space *near = mem_alloc(sizeof(*near));
+    size_t most = shortlist->most, i = 0, draws;
+    struct pl_layout stem;
 
+    *near = *ranking->space;
     shortlist->most = best;
     for (; i < ranking->n && shortlist->n < best && !pl_patience_over(patience); i++) {
         size_t from = shortlist->n;
         struct pl_plan_entry top;
-        struct pl_layout layout;
 
-        pl_stem_layout(&layout, ranking, &ranking->stem[i]);
-        if (pl_stem_best(&top, ranking, &ranking->stem[i], INFINITY)) {
-            pl_climb_around(&top.layout, &layout, ranking->space, ranking->problem, take_leaf,
-                            shortlist);
-            settle(shortlist, from);
-        }
+        pl_stem_layout(&stem, ranking, &ranking->stem[i]);
+        if (!pl_stem_best(&top, ranking, &ranking->stem[i], INFINITY))
+            break; /* nor does one of those behind it fit */
+        pl_climb_around(&top.layout, &stem, ranking->space, ranking->problem, take_leaf, shortlist);
+        settle(shortlist, from);
     }
     shortlist->most = most;
-    take_share(shortlist, FEW, ranking->n - i);
-    for (; i < ranking->n && shortlist->n < most && !pl_patience_over(patience); i++)
-        pl_stem_few(ranking, &ranking->stem[i], take_leaf, shortlist);
+    draws = TRIES * (most - shortlist->n) / (ranking->n - i + 1) + 1;
+    draws = draws < MOST_DRAWS ? draws : MOST_DRAWS;
+    for (; i < ranking->n && shortlist->n < most && !pl_patience_over(patience); i++) {
+        pl_stem_layout(&stem, ranking, &ranking->stem[i]);
+        draw_leaves(shortlist, ranking, near, &stem, (int)draws);
+    }
 }
 
 int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,

@@ -16,7 +16,8 @@
 #include "base/base.h"
 
 enum {
-    STEPS = 4096 /* of a walk, after which its patience is asked: less than a millisecond */
+    STEPS = 4096,       /* of a walk, after which its patience is asked: less than a millisecond */
+    REFUSALS = 8 << 20, /* of a list, some seconds: then it is too long to be looked through */
 };
 
 struct walk {
@@ -30,6 +31,7 @@ struct walk {
     size_t levels, whole;          /* keys that are walked, and so many if all of a layout */
     enum pl_key key[PL_WALK_KEYS]; /* them, in their order */
     size_t count, steps;
+    size_t refused, refusals; /* by the rules so far; after so many it ends, 0: never */
     struct pl_layout layout;
 };
 
@@ -191,7 +193,7 @@ static bool descend(struct walk *walk, size_t level)
     if (++walk->steps % STEPS == 0 && pl_patience_over(walk->patience))
         return false;
     if (!is_sound(walk, level))
-        return true;
+        return ++walk->refused != walk->refusals;
     if (level == walk->levels)
         return arrive(walk);
     key = walk->key[level];
@@ -317,13 +319,19 @@ int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
                   const struct pl_patience *patience, struct err *error)
 {
     struct list x = {.max = max};
-    size_t n;
+    const struct walk how = {.visit = append,
+                             .arg = &x,
+                             .patience = patience,
+                             .legal_only = true,
+                             .end = PL_WALK_KEYS,
+                             .refusals = REFUSALS};
 
-    if (!pl_space_visit_all(&n, space, problem, patience, append, &x)) {
+    if (!walk(NULL, space, problem, &how)) {
         free(x.at);
-        if (n > max)
-            return err_set(error, -E2BIG, "the space has more than %zu legal layouts", max);
-        return err_set(error, -ECANCELED, "the space is too large for the time limit");
+        if (pl_patience_over(patience))
+            return err_set(error, -ECANCELED, "the space is too large for the time limit");
+        return err_set(error, -E2BIG,
+                       "the space has more than %zu legal layouts, or too many others", max);
     }
     *ret = x.at;
     *ret_count = x.n;

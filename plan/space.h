@@ -59,8 +59,9 @@ size_t pl_space_enumerate(const struct pl_space *space, const struct pl_problem 
                           pl_space_visit *visit, void *arg);
 
 /* The legal layouts as an array that the caller frees, at most MAX of them. *RET_COUNT is their
- * number. Returns 0; -E2BIG when the space holds more than MAX, -ECANCELED if PATIENCE (may be
- * NULL) is over before, and then nothing is returned. */
+ * number. Returns 0; -E2BIG when the space holds more than MAX, or too many that are not legal to
+ * look through them all; -ECANCELED if PATIENCE (may be NULL) is over before. Then nothing is
+ * returned. */
 int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
                   const struct pl_space *space, const struct pl_problem *problem,
                   const struct pl_patience *patience, struct err *error);

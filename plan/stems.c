@@ -233,15 +233,6 @@ bool pl_stems_try(struct pl_ranking *ranking)
     return i == ranking->n;
 }
 
-void pl_stem_few(const struct pl_ranking *ranking, const struct pl_stem *stem,
-                 pl_space_visit *visit, void *arg)
-{
-    struct pl_layout layout;
-
-    pl_stem_layout(&layout, ranking, stem);
-    pl_space_leaves(ranking->few, ranking->problem, &layout, NULL, visit, arg);
-}
-
 /* ---- climbs -------------------------------------------------------------- */
 
 static bool climbing_is_over(void *arg)

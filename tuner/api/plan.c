@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "search/search.h"
 #include "tuner/api/api.h"
 #include "tuner/export/export.h"
 
