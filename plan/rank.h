@@ -61,6 +61,14 @@ void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
 void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                       const struct pl_problem *problem, size_t top, double headroom,
                       bool per_device, const struct pl_patience *patience);
+/*
+ * Would options that SPACE does not name do better than PLAN, the plan of it, by more than 3 %, or
+ * fit where nothing does? *RET = the best that was found while PATIENCE lasted, RET_KEYS gets its
+ * options ("moe_dispatch deepep, tp_overlap 1").
+ */
+bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struct pl_space *space,
+                    const struct pl_problem *problem, const struct pl_plan *plan, double headroom,
+                    bool per_device, const struct pl_patience *patience);
 /* Why PLAN lists nothing: -ENOENT with the reason. */
 int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
                     const struct pl_problem *problem, double headroom,

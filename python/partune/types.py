@@ -503,6 +503,7 @@ class _Plan(TypedDict):
     items: List[PlanItem]
     excluded: List[Dict[str, Any]]
     reason: Optional[str]
+    beyond: Optional[Dict[str, Any]]
 
 
 class Plan(_Plan, total=False):

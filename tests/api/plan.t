@@ -49,6 +49,15 @@ has "and lists layouts that have options" "$(cat body)" '"tp_overlap":1'
 is "and its dry run" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$llama,\"trainer\":\"megatron\",\"space\":{$options},$simulated}")" 200
 has "knows that some fit" "$(cat body)" '"fitting":[1-9]'
 
+deepseek='"model":"deepseek-v3","cluster":{"profile":"dgx-h100","nodes":64},"workload":{"global_batch":1024},"trainer":"megatron"'
+few='"tp":[4],"pp":[4,8],"ep":[64]'
+is "a plan whose space does not name what would help most" "$(post /v1/plan "{$deepseek,\"space\":{$few}}")" 200
+has "says what that is" "$(cat body)" '"beyond":\{"keys":"[^"]*moe_dispatch '
+printf '{%s,"space":{%s}}' "$deepseek" "$few" >file.json
+has "the client, too" "$("$PT_BUILD/partune" --server "$url" --data data plan file.json)" 'not in this space, since it does not name them:.*moe_dispatch'
+is "one that names it" "$(post /v1/plan "{$deepseek,\"space\":{$few,$options,\"moe_dispatch\":\"auto\",\"recompute_mla_up_proj\":\"auto\",\"recompute_moe_act\":\"auto\",\"recompute_moe\":\"auto\",\"recompute_shared_experts\":\"auto\",\"fp8_param_gather\":\"auto\"}}")" 200
+has "has nothing more to say" "$(cat body)" '"beyond":null'
+
 for i in 1 2; do post /v1/plan "{$llama,\"top\":$i}" -H 'Idempotency-Key: one' >status.$i; done
 is "a plan is not stored under its Idempotency-Key" "$(cat status.1 status.2)" 200200
 

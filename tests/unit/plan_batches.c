@@ -222,8 +222,8 @@ static void cost_and_memory_are_those_of_the_batch(void **state)
 {
     static const char *const trainer[] = {"megatron", "partune"};
     static const char *const layout[] = {
-        "{'world':16,'tp':2,'pp':4,'micro_batch':1,'precision':'bf16'%s}",
-        "{'world':4,'pp':2,'vp':2,'micro_batch':2%s}"};
+        "{'world':16,'tp':2,'pp':4,'micro_batch':1,'precision':'bf16'",
+        "{'world':4,'pp':2,'vp':2,'micro_batch':2"};
     static const char *const model[] = {"llama-8b", "tiny-llama"};
 
     (void)state;
@@ -233,8 +233,9 @@ static void cost_and_memory_are_those_of_the_batch(void **state)
         struct pl_memory_ctx *memory = pl_memory_ctx_new(problem_of(&several));
 
         for (int i = 0; i < several.w.nbatches; i++) {
-            AUTO_FREE char *more = mem_printf(",'global_batch':%d", several.w.batch[i]);
-            AUTO_FREE char *text = mem_printf(layout[t], more), *plain = mem_printf(layout[t], "");
+            AUTO_FREE char *text =
+                mem_printf("%s,'global_batch':%d}", layout[t], several.w.batch[i]);
+            AUTO_FREE char *plain = mem_printf("%s}", layout[t]);
             AUTO_FREE char *alone = mem_printf("%d", several.w.batch[i]);
             struct world one = world_with(model[t], 2, trainer[t], alone);
             struct pl_layout l = layout_of(&several, text), only = layout_of(&one, plain);

@@ -171,6 +171,7 @@ void tn_api_check(struct web_request *rq)
 
 static const double PLAN_S = 1.6; /* of which the ranking may take this share: */
 static const double RANKING = 0.8;
+static const double BEYOND_S = 0.3; /* the options that were not named, where that much is left */
 
 struct plan {
     struct tn_api_job job;
@@ -255,11 +256,28 @@ static json_t *excluded(uint64_t *ret_candidates, bool *ret_whole, const struct 
     return list;
 }
 
+/* What options that the space does not name would bring; null where that is not worth saying. */
+static json_t *beyond(const struct plan *search, const struct pl_problem *problem,
+                      const struct pl_plan *plan, const struct pl_patience *patience)
+{
+    struct pl_plan_entry one;
+    AUTO_STR keys = {0};
+    char text[160];
+
+    if (!pl_plan_beyond(&one, &keys, &search->space, problem, plan, search->job.headroom, false,
+                        patience))
+        return json_null();
+    return json_pack(
+        "{s:s, s:o, s:s, s:f, s:o}", "keys", str_text(&keys), "layout", pl_layout_json(&one.layout),
+        "text", pl_layout_text(text, &one.layout), "tokens_per_s", one.cost.tokens_per_s, "ratio",
+        plan->n ? json_real(one.cost.tokens_per_s / plan->at[0].cost.tokens_per_s) : json_null());
+}
+
 static void plan_work(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
     struct pl_problem p = tn_api_job_problem(&x->job);
-    struct tn_patience ranking, rest;
+    struct tn_patience ranking, rest, more;
     struct pl_plan plan;
     json_t *items = json_array(), *rules, *answer;
     struct err why = {0};
@@ -280,6 +298,11 @@ static void plan_work(struct web_request *rq, void *arg)
                        "legal", (json_int_t)plan.legal, "fitting", (json_int_t)plan.fitting,
                        "exact", plan.exact && whole, "items", items, "reason",
                        *why.text ? json_string(why.text) : json_null(), "excluded", rules);
+    tn_patience_start(&more, BEYOND_S, web_unwanted(rq));
+    json_object_set_new(answer, "beyond",
+                        rest.plan.spent(rest.plan.arg) < 1 - BEYOND_S / PLAN_S
+                            ? beyond(x, &p, &plan, &more.plan)
+                            : json_null());
     if (plan.nbatches)
         json_object_set_new(answer, "batches", batches(&plan, &x->job));
     pl_plan_done(&plan);

@@ -310,6 +310,19 @@ int cl_job_body(json_t **ret, const struct cl *client, const char *needs)
     return CL_OK;
 }
 
+static void print_beyond(const json_t *beyond)
+{
+    double ratio = cl_number(beyond, "ratio");
+
+    if (!json_is_object(beyond))
+        return;
+    printf("\nnot in this space, since it does not name them: %s\n", cl_string(beyond, "keys"));
+    if (isfinite(ratio))
+        printf("  expected %.2f times the first: %s\n", ratio, cl_string(beyond, "text"));
+    else
+        printf("  with them it is expected to fit: %s\n", cl_string(beyond, "text"));
+}
+
 int cl_plan(struct cl *client)
 {
     AUTO_JSON *body = NULL, *plan = NULL;
@@ -342,6 +355,7 @@ int cl_plan(struct cl *client)
            cl_number(plan, "fitting"));
     print_left_out(print_layouts(client, plan));
     cl_print_batches(client, plan);
+    print_beyond(json_object_get(plan, "beyond"));
     print_excluded(client, plan);
     return CL_OK;
 }

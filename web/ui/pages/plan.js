@@ -138,6 +138,20 @@ function batchPanel({ batches }, start) {
 }
 
 /** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
+/** What options that the space does not name would bring. */
+function beyondNote({ beyond }) {
+    if (!beyond) return null;
+    const { keys, ratio, text } = beyond;
+    const gain = ratio === null ? "fits" : `is expected to be ${ratio.toFixed(2)} × as fast`;
+    return h(
+        "p",
+        { class: "notice" },
+        `Options that this space does not name: ${keys}. With them `,
+        h("code", {}, text),
+        ` ${gain}.`,
+    );
+}
+
 function excludedPanel(answer) {
     if (!answer.excluded?.length) return null;
     return panel(
@@ -185,7 +199,7 @@ function nothingFits({ legal, reason }) {
  */
 function answerView(ctx, answer, start) {
     const items = answer.items ?? [];
-    if (!items.length) return [verdict(answer), nothingFits(answer), excludedPanel(answer)];
+    if (!items.length) return [verdict(answer), nothingFits(answer), beyondNote(answer), excludedPanel(answer)];
     const time = chartPanel(ctx, timeChart);
     const memory = chartPanel(ctx, memoryChart);
     time.set(barsOf(items, "seconds"));
@@ -193,6 +207,7 @@ function answerView(ctx, answer, start) {
     const tools = [button("Start a campaign", () => start(null))];
     return [
         verdict(answer),
+        beyondNote(answer),
         panel(
             "Ranked layouts",
             { note: leftOut(items), tools },
