@@ -41,12 +41,12 @@ ok "how far it came" test "$(field legal)" -gt 1000
 has "and lists layouts" "$(cat body)" '"tokens_per_s"'
 
 # A shape has millions of layouts there: one alone takes longer than there is.
-options=$(python3 -c 'print(",".join("\"%s\":\"auto\"" % k for k in "cp_comm shard recompute_method recompute_num_layers tp_overlap cuda_graphs offload_optimizer offload_params offload_activations recompute_mlp recompute_layernorm recompute_core_attn".split()))')
+every_option=$(python3 -c 'print(",".join("\"%s\":\"auto\"" % k for k in "cp_comm shard recompute_method recompute_num_layers tp_overlap cuda_graphs offload_optimizer offload_params offload_activations recompute_mlp recompute_layernorm recompute_core_attn".split()))')
 before=$(cpu)
-is "a plan with every option" "$(post /v1/plan "{$llama,\"trainer\":\"megatron\",\"space\":{$options}}")" 200
+is "a plan with every option" "$(post /v1/plan "{$llama,\"trainer\":\"megatron\",\"space\":{$every_option}}")" 200
 ok "takes a moment, too" test $(($(cpu) - before)) -lt 300
 has "and lists layouts that have options" "$(cat body)" '"tp_overlap":1'
-is "and its dry run" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$llama,\"trainer\":\"megatron\",\"space\":{$options},$simulated}")" 200
+is "and its dry run" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$llama,\"trainer\":\"megatron\",\"space\":{$every_option},$simulated}")" 200
 has "knows that some fit" "$(cat body)" '"fitting":[1-9]'
 
 deepseek='"model":"deepseek-v3","cluster":{"profile":"dgx-h100","nodes":64},"workload":{"global_batch":1024},"trainer":"megatron"'
@@ -55,7 +55,7 @@ is "a plan whose space does not name what would help most" "$(post /v1/plan "{$d
 has "says what that is" "$(cat body)" '"beyond":\{"keys":"[^"]*moe_dispatch '
 printf '{%s,"space":{%s}}' "$deepseek" "$few" >file.json
 has "the client, too" "$("$PT_BUILD/partune" --server "$url" --data data plan file.json)" 'not in this space, since it does not name them:.*moe_dispatch'
-is "one that names it" "$(post /v1/plan "{$deepseek,\"space\":{$few,$options,\"moe_dispatch\":\"auto\",\"recompute_mla_up_proj\":\"auto\",\"recompute_moe_act\":\"auto\",\"recompute_moe\":\"auto\",\"recompute_shared_experts\":\"auto\",\"fp8_param_gather\":\"auto\"}}")" 200
+is "one that names it" "$(post /v1/plan "{$deepseek,\"space\":{$few,$every_option,\"moe_dispatch\":\"auto\",\"recompute_mla_up_proj\":\"auto\",\"recompute_moe_act\":\"auto\",\"recompute_moe\":\"auto\",\"recompute_shared_experts\":\"auto\",\"fp8_param_gather\":\"auto\"}}")" 200
 has "has nothing more to say" "$(cat body)" '"beyond":null'
 
 for i in 1 2; do post /v1/plan "{$llama,\"top\":$i}" -H 'Idempotency-Key: one' >status.$i; done
