@@ -492,6 +492,19 @@ test("what each rule excludes is shown as the service counts it", async () => {
     await page.unroute("**/v1/plan");
 });
 
+test("a plan says what options would bring that its space does not name", async () => {
+    await visit("/plan");
+    await page.selectOption("label:has-text('Model') select", "deepseek-v3");
+    await page.selectOption("label:has-text('Cluster') select", "dgx-h100");
+    await page.fill("label:has-text('Nodes') input", "64");
+    await page.selectOption("label:has-text('Trainer') select", "megatron");
+    await page.fill("label:has-text('Space') input", '{"tp": [4], "pp": [4, 8], "ep": [64]}');
+    await page.click("button:text-is('Rank layouts')");
+    await page.waitForSelector("[aria-label='table of ranked layouts']");
+    const note = await page.textContent("main p.notice");
+    assert.match(note, /does not name: .*moe_dispatch \w+.* to be 1\.\d\d × as fast/);
+});
+
 test("a campaign is projected to other scales, with tables, plots and errors of earlier projections", async () => {
     await visit(`/campaigns/${id}`);
     await page.click("main a:text-is('Project')");
