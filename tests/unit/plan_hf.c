@@ -3,6 +3,7 @@
 #include "tests/unit/plan_world.h"
 
 #include <errno.h>
+#include <math.h>
 
 #define COMMON ",'use_cache':true,'torch_dtype':'bfloat16','bos_token_id':1,'eos_token_id':2"
 
