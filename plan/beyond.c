@@ -19,7 +19,7 @@ static bool is_left_out(const struct pl_space *space, enum pl_key key)
 
 bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struct pl_space *space,
                     const struct pl_problem *problem, const struct pl_plan *plan, double headroom,
-                    bool per_device, const struct pl_patience *patience)
+                    const struct pl_patience *patience)
 {
     AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
     struct pl_plan more;
@@ -29,7 +29,7 @@ bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struc
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++)
         if (is_left_out(space, key))
             pl_space_widen(wide, key, problem);
-    pl_plan_look(&more, wide, problem, 1, headroom, per_device, patience);
+    pl_plan_look(&more, wide, problem, 1, headroom, false, patience);
     better = more.n && (!plan->n || more.at[0].cost.tokens_per_s >
                                         WORTH_SAYING * plan->at[0].cost.tokens_per_s);
     for (enum pl_key key = 0; better && key < PL_LAYOUT_KEYS; key++) {

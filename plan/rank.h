@@ -21,7 +21,8 @@ struct pl_plan_entry {
     /* Layouts left out because the model cannot tell them from this one: same seconds, same
      * memory. */
     size_t equivalents;
-    /* Of a plan of families: further layouts of its family that fit, and their least tokens/s. */
+    /* Of a plan of families: further layouts of its family that fit, and their least tokens/s; none
+     * where the patience of a space with many options was over before they were counted. */
     size_t variants;
     double worst;
 };
@@ -62,13 +63,13 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                       const struct pl_problem *problem, size_t top, double headroom,
                       bool per_device, const struct pl_patience *patience);
 /*
- * Would options that SPACE does not name do better than PLAN, the plan of it, by more than 3 %, or
+ * Would options that SPACE does not name give more than 3 % more tokens/s than PLAN, its plan, or
  * fit where nothing does? *RET = the best that was found while PATIENCE lasted, RET_KEYS gets its
  * options ("moe_dispatch deepep, tp_overlap 1").
  */
 bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struct pl_space *space,
                     const struct pl_problem *problem, const struct pl_plan *plan, double headroom,
-                    bool per_device, const struct pl_patience *patience);
+                    const struct pl_patience *patience);
 /* Why PLAN lists nothing: -ENOENT with the reason. */
 int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
                     const struct pl_problem *problem, double headroom,

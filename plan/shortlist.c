@@ -1,6 +1,6 @@
 /*
  * Short lists of spaces that are too large to be searched whole: the leaves of the stems that do
- * best, and of the others an even sample.
+ * best, and of the others a sample.
  */
 #include "plan/ranking.h"
 

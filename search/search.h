@@ -129,9 +129,10 @@ struct se_search;
 
 /*
  * Enumerates every legal layout and its prior: about half a second for 10^6 of them. SPEC is
- * copied; its space may be freed. Of more than SE_MAX_LAYOUTS a short list is searched, the same
- * for the same spec: SE_SHORTLIST layouts of the shapes that the cost model ranks best, an even
- * sample of the others, and the baseline. -EINVAL with pointer /space when no layout is legal; the
+ * copied; its space may be freed. Of more than SE_MAX_LAYOUTS, or of a space that pl_space_list()
+ * finds too long to look through, a short list is searched, the same for the same spec:
+ * SE_SHORTLIST layouts of the shapes that the cost model ranks best, a sample of the others, and
+ * the baseline. -EINVAL with pointer /space when no layout is legal; the
  * text names the rules that exclude all. -ECANCELED when the spec's patience is over.
  */
 int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *error);

@@ -264,8 +264,7 @@ static json_t *beyond(const struct plan *search, const struct pl_problem *proble
     AUTO_STR keys = {0};
     char text[160];
 
-    if (!pl_plan_beyond(&one, &keys, &search->space, problem, plan, search->job.headroom, false,
-                        patience))
+    if (!pl_plan_beyond(&one, &keys, &search->space, problem, plan, search->job.headroom, patience))
         return json_null();
     return json_pack(
         "{s:s, s:o, s:s, s:f, s:o}", "keys", str_text(&keys), "layout", pl_layout_json(&one.layout),
