@@ -17,7 +17,7 @@ struct pl_memory_ctx {
         bool full;
         struct pl_layout layout; /* without the keys that take no memory */
         struct pl_memory worst;
-    } last[2 * PL_PRECISIONS]; /* by precision and overlap_p2p, which alternate in a walk */
+    } last[8 * PL_PRECISIONS]; /* by precision and overlaps, which alternate in a walk */
     struct pl_param_counts counts[PL_COUNTS];
 };
 
@@ -125,15 +125,29 @@ void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
     plan_worst(ret, problem, layout, NULL);
 }
 
+/* LAYOUT without the keys that take no memory. Of the bundled trainer a transfer that overlaps has a
+ * buffer of its own, and of weights and gradients that work in windows there is one window more. */
+static void without_free_keys(struct pl_layout *ret, const struct pl_layout *layout, bool bundled)
+{
+    *ret = *layout;
+    ret->overlap_moe_a2a = 0;
+    if (!bundled)
+        ret->overlap_p2p = 0;
+    if (!bundled || layout->zero < 2)
+        ret->overlap_grad_reduce = 0;
+    if (!bundled || layout->zero < 3)
+        ret->overlap_param_gather = 0;
+}
+
 void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct pl_layout *layout)
 {
-    struct pl_layout key = *layout;
-    int slot = 2 * layout->precision + (layout->overlap_p2p && ctx->problem.trainer->bundled);
+    struct pl_layout key;
+    int slot;
 
-    key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_moe_a2a = 0;
-    if (!ctx->problem.trainer->bundled) /* receives into what it has */
-        key.overlap_p2p = 0;
-    if (!ctx->last[slot].full || memcmp(&key, &ctx->last[slot].layout, sizeof(key)) != 0) {
+    without_free_keys(&key, layout, ctx->problem.trainer->bundled);
+    slot = 8 * key.precision + 4 * key.overlap_p2p + 2 * key.overlap_grad_reduce +
+           key.overlap_param_gather;
+    if (!ctx->last[slot].full || !pl_layout_equal(&key, &ctx->last[slot].layout)) {
         plan_worst(&ctx->last[slot].worst, &ctx->problem, layout, ctx->counts);
         ctx->last[slot].layout = key;
         ctx->last[slot].full = true;

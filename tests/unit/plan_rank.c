@@ -86,7 +86,7 @@ static void the_plan_of_the_bundled_trainer_is_the_sum_of_its_buffers(void **sta
         struct pl_problem p = world_problem(&x);
         AUTO_FREE char *named =
             row[i].stages ? mem_printf(",'stages':[%s]", row[i].stages) : mem_strdup("");
-        AUTO_FREE char *space = mem_printf("{'precision': ['fp32', 'bf16']%s}", named);
+        AUTO_FREE char *space = mem_printf("{'precision':['fp32','bf16'],'zero':'auto'%s}", named);
         struct pl_space s = space_of(&x, space);
         struct each k = {.x = &x, .every = row[i].every};
 
@@ -124,7 +124,7 @@ static void neighbors_of_a_walk_share_nothing_that_differs(void **state)
     for (const char *const *t = pl_trainer_names(); *t; t++) {
         struct world x = world_of("mixtral-8x7b", "dgx-h100", 2, 32, *t);
         struct pl_problem p = world_problem(&x);
-        struct pl_space s = space_of(&x, "{'precision': ['fp32', 'bf16']}");
+        struct pl_space s = space_of(&x, "{'precision': ['fp32', 'bf16'], 'zero': 'auto'}");
         struct each k = {.x = &x, .every = 97};
 
         k.memory = pl_memory_ctx_new(&p);
