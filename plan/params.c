@@ -26,7 +26,6 @@ struct walk {
     const struct pl_layout *layout;
     struct pl_params *params;
     bool counting;
-    struct pl_param last;    /* of a count */
     struct pl_bucket bucket; /* of a count */
     int rank, stage;
     int cap, bucket_cap;
@@ -185,26 +184,25 @@ static void bucket_continue(struct walk *walk, int chunk, int layer)
     params->bucket[params->nbuckets - 1].layers = true;
 }
 
-/* Add the elements of PARAM to what the open bucket has, or take them back: SIGN -1. */
-static void count(struct walk *walk, const struct pl_param *param, int sign)
+/* Add N elements of TENSOR to what the open bucket has. */
+static void count(struct walk *walk, enum pl_tensor tensor, uint64_t n)
 {
     struct pl_params *params = walk->params;
-    uint64_t n = sign > 0 ? param->count : -param->count;
 
     params->count += n;
-    if (!pl_tensor_is_hidden(param->tensor))
+    if (!pl_tensor_is_hidden(tensor))
         params->bucket[params->nbuckets - 1].adam_count += n;
 }
 
-static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer, int expert,
-                             uint64_t rows, uint64_t cols)
+/* The next of the list, of ROWS x COLS; COLS 0: a vector. What this rank has of it is not set. */
+static struct pl_param *next_param(struct walk *walk, enum pl_tensor tensor, int layer, int expert,
+                                   uint64_t rows, uint64_t cols)
 {
     struct pl_params *params = walk->params;
     struct pl_param *param;
 
-    if (!walk->counting)
-        MEM_GROW(params->p, params->n, walk->cap);
-    param = walk->counting ? &walk->last : &params->p[params->n++];
+    MEM_GROW(params->p, params->n, walk->cap);
+    param = &params->p[params->n++];
     *param = (struct pl_param){.tensor = tensor,
                                .layer = layer,
                                .expert = expert,
@@ -216,9 +214,17 @@ static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer
                                .decay = cols != 0};
     param->local[0] = param->valid = rows;
     param->local[1] = param->shape[1];
-    param->count = param->local[0] * param->local[1];
-    count(walk, param, 1);
     return param;
+}
+
+static void emit(struct walk *walk, enum pl_tensor tensor, int layer, int expert, uint64_t rows,
+                 uint64_t cols)
+{
+    uint64_t n = rows * (cols ? cols : 1);
+
+    if (!walk->counting)
+        next_param(walk, tensor, layer, expert, rows, cols)->count = n;
+    count(walk, tensor, n);
 }
 
 /* The same for a matrix divided over AXIS in dimension DIM, whose size padded to whole slices is
@@ -226,20 +232,23 @@ static struct pl_param *emit(struct walk *walk, enum pl_tensor tensor, int layer
 static void emit_split(struct walk *walk, enum pl_tensor tensor, int layer, int expert,
                        uint64_t rows, uint64_t cols, int dim, enum pl_axis axis, uint64_t padded)
 {
-    struct pl_param *param = emit(walk, tensor, layer, expert, rows, cols);
     int n = axis == PL_TP ? walk->tp : walk->etp, c = axis == PL_TP ? walk->tpc : walk->etpc;
-    uint64_t each = padded / (uint64_t)n, whole = param->shape[dim];
+    uint64_t each = padded / (uint64_t)n, across = dim ? rows : cols ? cols : 1;
 
-    count(walk, param, -1);
-    param->split = dim;
-    param->axis = axis;
-    param->first = each * (uint64_t)c;
-    param->local[dim] = each;
-    param->valid = param->first >= whole         ? 0
-                   : whole - param->first < each ? whole - param->first
-                                                 : each;
-    param->count = param->local[0] * param->local[1];
-    count(walk, param, 1);
+    if (!walk->counting) {
+        struct pl_param *param = next_param(walk, tensor, layer, expert, rows, cols);
+        uint64_t whole = param->shape[dim];
+
+        param->split = dim;
+        param->axis = axis;
+        param->first = each * (uint64_t)c;
+        param->local[dim] = each;
+        param->valid = param->first >= whole         ? 0
+                       : whole - param->first < each ? whole - param->first
+                                                     : each;
+        param->count = each * across;
+    }
+    count(walk, tensor, each * across);
 }
 
 static void split(struct walk *walk, enum pl_tensor tensor, int layer, int rows, int cols, int dim)
