@@ -84,7 +84,7 @@ static void spine_of(struct pl_group *group, const struct pl_cluster *cluster,
 void pl_group_of(struct pl_group *ret, const struct pl_op_ctx *op, int size, int stride)
 {
     const struct pl_cluster *cluster = op->problem.cluster;
-    const struct pl_rates *rates = &op->rates;
+    const struct pl_rates *rates = op->rates;
     const struct pl_link *near, *far;
 
     *ret = (struct pl_group){.size = size};

@@ -75,9 +75,9 @@ void pl_add_context(struct pl_layer_time *layer, double core, const struct pl_op
     const struct pl_problem *problem = &op->problem;
     struct parts parts = parts_of(problem->model, layout);
     double bytes = (double)problem->workload->seq / layout->cp * layout->micro_batch *
-                   op->rates.element; /* of one element of every token */
+                   op->rates->element; /* of one element of every token */
     /* the bundled trainer's gradients travel in fp32 */
-    double wide = problem->trainer->bundled ? 4 / op->rates.element : 1;
+    double wide = problem->trainer->bundled ? 4 / op->rates->element : 1;
     struct pl_group all, ring;
     int inner;
 

@@ -155,16 +155,13 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
                         layout->cuda_graphs};
     struct shape_time *s = &ctx->table[hash_of(&key) % SHAPES];
 
-    if (s->full && !memcmp(&s->key, &key, sizeof(key))) {
-        ctx->op.rates = s->rates;
+    ctx->op.rates = &s->rates;
+    if (s->full && !memcmp(&s->key, &key, sizeof(key)))
         return s;
-    }
     *s = (struct shape_time){.key = key, .full = true};
-    pl_rates_of(&ctx->op.rates, ctx->op.constants, &ctx->op.problem, layout->precision,
-                layout->threads);
+    pl_rates_of(&s->rates, ctx->op.constants, &ctx->op.problem, layout->precision, layout->threads);
     if (key.crowd > 100)
-        ctx->op.rates.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
-    s->rates = ctx->op.rates;
+        s->rates.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
     if (ctx->any_dense)
         pl_layer_time_of(&s->dense, &ctx->op, layout, false);
     if (ctx->any_moe)
@@ -217,8 +214,9 @@ static double paused(const struct pl_op_ctx *op, const struct pl_layout *layout)
     return collectives * layout->tp * op->constants->pause_us * 1e-6;
 }
 
-static void stage_of(struct stage *to, struct pl_cost_ctx *ctx, const struct shape_time *time,
-                     const struct pl_layout *layout, int stage)
+/* The layers of STAGE, without what only the ends of the pipeline have. */
+static void layers_of(struct stage *to, struct pl_cost_ctx *ctx, const struct shape_time *time,
+                      const struct pl_layout *layout, int stage)
 {
     struct pl_layer_count n = pl_stage_count(ctx->op.problem.model, layout, stage);
     struct pl_layer_count again = layout->recompute_method == PL_RECOMPUTE_BLOCK
@@ -231,8 +229,6 @@ static void stage_of(struct stage *to, struct pl_cost_ctx *ctx, const struct sha
     if (n.moe)
         add_layers(to, &time->moe, n.moe, again.moe);
     to->tp += to->layers * paused(&ctx->op, layout);
-    add_ends(to, time, stage == 0, stage == layout->pp - 1);
-    to->total = to->fwd + to->bwd + to->re + to->tp + to->cp + to->ep;
 }
 
 static double split_of(const struct stage *stage)
@@ -246,13 +242,18 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
     bool even =
         pl_stages_equal(layout, ctx->op.problem.model->layers) && !(ctx->any_moe && ctx->any_dense);
     double total = 0, split = 0;
+    struct stage layers;
 
     *pipeline = (struct pipeline){0};
     for (int s = 0; s < layout->pp; s++) {
         struct stage one;
         int times = 1;
 
-        stage_of(&one, ctx, time, layout, s);
+        if (s == 0 || !even)
+            layers_of(&layers, ctx, time, layout, s);
+        one = layers;
+        add_ends(&one, time, s == 0, s == layout->pp - 1);
+        one.total = one.fwd + one.bwd + one.re + one.tp + one.cp + one.ep;
         if (even && s == 1 && layout->pp > 3) { /* all between the ends are alike */
             times = layout->pp - 2;
             s = layout->pp - 2;
@@ -335,7 +336,7 @@ static double sharded_weights(const struct pl_op_ctx *op, const struct sync *syn
                               double micro, double grad)
 {
     double pieces = op->problem.trainer->tensor_gather ? LAYER_TENSORS : 1;
-    double gather = both(sync, pl_gather_s, op->rates.element),
+    double gather = both(sync, pl_gather_s, op->rates->element),
            scatter = both(sync, pl_gather_s, grad);
     double latency = both(sync, pl_gather_s, 0);
     double each = (stage->layers * pieces - 1) * latency; /* as many collectives as pieces */
@@ -365,7 +366,7 @@ static double gradient_element(const struct pl_op_ctx *op, const struct pl_layou
 {
     bool half = op->problem.trainer->half_grads && !op->problem.trainer->whole_reduce;
 
-    return half || layout->precision == PL_FP32 ? op->rates.element : 4;
+    return half || layout->precision == PL_FP32 ? op->rates->element : 4;
 }
 
 /* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
@@ -390,9 +391,9 @@ static double gathered_element(const struct pl_op_ctx *op, const struct pl_layou
     struct pl_operands operands;
 
     if (!layout->fp8_param_gather || all <= 0)
-        return op->rates.element;
+        return op->rates->element;
     pl_operands_of(&operands, op->problem.trainer, layout->precision);
-    return op->rates.element + (operands.gathered - op->rates.element) * held->narrow / all;
+    return op->rates->element + (operands.gathered - op->rates->element) * held->narrow / all;
 }
 
 /* What the scope "plain" adds: gradients meet over all replicas, weights within the smaller group.
@@ -423,7 +424,7 @@ static double windowed(const struct pl_op_ctx *op, const struct sync *sync,
     add = micro * grad *
           (held->narrow +
            3 * (layers.dense_bytes / sync->dense.size + layers.expert_bytes / sync->expert.size)) /
-          op->rates.memory;
+          op->rates->memory;
     each = micro *
            (both(&layers, pl_gather_s, grad) + (stage->layers - 1) * both(&layers, pl_gather_s, 0));
     if (layout->zero == 3)
@@ -483,11 +484,11 @@ static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layo
     double norm = layout->zero >= 2 ? state : held->dense + held->expert;
     enum pl_optimizer word = op->problem.workload->optimizer;
 
-    return (pl_optimizer_traffic(word) * state + 4 * norm) / op->rates.memory +
-           10 * op->rates.kernel_s +
+    return (pl_optimizer_traffic(word) * state + 4 * norm) / op->rates->memory +
+           10 * op->rates->kernel_s +
            (word == PL_MUON ? pl_muon_rank_flops(op->problem.model, layout, pl_dense_shards(layout),
                                                  pl_expert_shards(layout)) /
-                                  op->rates.flops
+                                  op->rates->flops
                             : 0);
 }
 
@@ -497,7 +498,7 @@ static double message_s(const struct pl_op_ctx *op, const struct pl_layout *layo
 {
     struct pl_group g;
     double bytes = (double)op->problem.workload->seq / layout->cp * layout->micro_batch *
-                   op->problem.model->hidden * op->rates.element;
+                   op->problem.model->hidden * op->rates->element;
     double host = op->constants->message_us * 1e-6;
     int stride = pl_axis_stride(layout, PL_PP);
 
@@ -551,7 +552,7 @@ static double crowded(const struct pl_op_ctx *op, const struct pl_layout *layout
 /* All wait for the slowest of world devices: the expected largest of so many normal deviates. */
 static double slowest(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
-    return op->rates.cpu ? 0 : op->constants->jitter * sqrt(2 * log(layout->world));
+    return op->rates->cpu ? 0 : op->constants->jitter * sqrt(2 * log(layout->world));
 }
 
 /* Each step of a pipeline waits for the rare long pause of a host or a link. More devices have more
@@ -579,13 +580,13 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_p2p = 0;
     key.global_batch = 0;
     if (b->full && pl_layout_equal(&b->key, &key)) {
-        ctx->op.rates = b->rates;
+        ctx->op.rates = &b->rates;
         return b;
     }
     y = shape_of(ctx, layout);
     b->full = true;
     b->key = key;
-    b->rates = ctx->op.rates;
+    b->rates = y->rates; /* whose place another shape may take */
     b->message_s = message_s(&ctx->op, layout);
     pipeline_of(&b->pipeline, ctx, y, layout);
     pl_held_params(&b->held, model, layout, b->pipeline.slow_stage,

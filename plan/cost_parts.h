@@ -34,7 +34,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
 struct pl_op_ctx {
     const struct pl_constants *constants;
     struct pl_problem problem;
-    struct pl_rates rates;
+    const struct pl_rates *rates;
 };
 
 /* ---- collectives --------------------------------------------------------- */

@@ -53,7 +53,7 @@ static void shared_of(struct shared *ret, const struct pl_problem *problem,
 static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
                        const struct pl_layout *layout, int stage, const struct shared *shared)
 {
-    *ret = (struct pl_memory){.rank = stage * pl_axis_stride(layout, PL_PP)};
+    *ret = (struct pl_memory){0};
     if (problem->trainer->bundled)
         pl_memory_partune_stage(ret, problem, layout, stage, shared->counts);
     else
@@ -106,6 +106,7 @@ static void plan_worst(struct pl_memory *ret, const struct pl_problem *problem,
     struct pl_layout divided;
     const struct pl_layout *layout = pl_divided(&divided, problem, asked);
     struct shared shared;
+    int worst = 0;
 
     shared_of(&shared, problem, layout, counts);
     plan_stage(ret, problem, layout, 0, &shared);
@@ -114,9 +115,12 @@ static void plan_worst(struct pl_memory *ret, const struct pl_problem *problem,
         struct pl_memory one;
 
         plan_stage(&one, problem, layout, stage, &shared);
-        if (one.total > ret->total)
+        if (one.total > ret->total) {
             *ret = one;
+            worst = stage;
+        }
     }
+    ret->rank = worst * pl_axis_stride(layout, PL_PP);
 }
 
 void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,

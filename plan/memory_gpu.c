@@ -88,10 +88,9 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
         for (int c = 0; c < layout->vp; c++)
             n += pl_stage_layers(NULL, layout, model->layers, stage, c);
     }
-    if (!pl_model_is_mixed(model)) {
-        *(model->moe.experts ? &ret.moe : &ret.dense) = n;
-        return ret;
-    }
+    if (!pl_model_is_mixed(model))
+        return (struct pl_layer_count){.dense = model->moe.experts ? 0 : n,
+                                       .moe = model->moe.experts ? n : 0};
     for (int c = 0; c < layout->vp; c++) {
         int first, many = pl_stage_layers(&first, layout, model->layers, stage, c);
 
@@ -413,18 +412,22 @@ static bool is_partly(const struct pl_layout *layout)
 void pl_gpu_layers_of(struct pl_gpu_layers *ret, const struct pl_problem *problem,
                       const struct pl_layout *layout)
 {
-    *ret = (struct pl_gpu_layers){0};
+    struct pl_layout again;
+
+    *ret = (struct pl_gpu_layers){.tokens = tokens_of(problem, layout),
+                                  .micro_batches = pl_microbatches(layout, problem->workload),
+                                  .dense_shards = pl_dense_shards(layout),
+                                  .expert_shards = pl_expert_shards(layout)};
     pl_layer_params_of(ret->params, problem->model, layout);
     if (is_partly(layout))
         return;
     for (int moe = 0; moe < 2; moe++) {
-        struct pl_layout again = *layout;
-
         if (!has_layers(problem->model, moe))
             continue;
         ret->kept[moe] = pl_layer_activation_bytes(problem, layout, moe);
         if (layout->recompute != PL_RECOMPUTE_FULL)
             continue;
+        again = *layout;
         again.recompute = repeated(problem); /* whose input is counted already */
         ret->live[moe] = pl_layer_activation_bytes(problem, &again, moe) - ret->kept[moe];
     }
@@ -436,8 +439,7 @@ static double activations(double *host, const struct pl_problem *problem,
                           struct pl_layer_count n, int stage)
 {
     const struct pl_model *model = problem->model;
-    int micro = pl_microbatches(layout, problem->workload);
-    double flight = chunks_in_flight(layout, micro, stage), chunk, live;
+    double flight = chunks_in_flight(layout, layers->micro_batches, stage), chunk, live;
 
     if (is_partly(layout)) {
         chunk = partly_recomputed(&live, problem, layout, stage);
@@ -453,13 +455,13 @@ static double activations(double *host, const struct pl_problem *problem,
     }
     /* with the hidden row, the embedding, and both joined */
     if (model->mtp && stage == layout->pp - 1)
-        chunk += model->mtp * (mtp_layer_bytes(problem, layout) +
-                               tokens_of(problem, layout) * 2 * 4 * model->hidden /
-                                   (layout->sp ? layout->tp : 1));
+        chunk +=
+            model->mtp * (mtp_layer_bytes(problem, layout) +
+                          layers->tokens * 2 * 4 * model->hidden / (layout->sp ? layout->tp : 1));
     if (stage == 0 &&
         has_dropout(model)) /* mask of the embedding's dropout, for each micro-batch in flight */
-        live += tokens_of(problem, layout) * model->hidden / (layout->sp ? layout->tp : 1) *
-                min(layout->pp, micro);
+        live += layers->tokens * model->hidden / (layout->sp ? layout->tp : 1) *
+                min(layout->pp, layers->micro_batches);
     return flight * chunk + live;
 }
 
@@ -536,7 +538,7 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
     const struct pl_trainer *trainer = problem->trainer;
     bool fp32 = layout->precision == PL_FP32;
     struct pl_layer_count count = pl_stage_count(model, layout, stage);
-    double tokens = tokens_of(problem, layout);
+    double tokens = layers->tokens;
     double weight = fp32 ? 4 : 2, master = fp32 ? 0 : 4;
     const struct pl_constants *constants = pl_constants_of(trainer);
     double reserve = constants->reserve_gib * (1 << 30);
@@ -546,7 +548,7 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
     pl_held_params(&p, model, layout, stage, count, layers->params);
     all = p.dense + p.expert;
     moments = pl_optimizer_moments(problem->workload->optimizer, p.narrow / all);
-    split = p.dense / pl_dense_shards(layout) + p.expert / pl_expert_shards(layout);
+    split = p.dense / layers->dense_shards + p.expert / layers->expert_shards;
     if (layout->zero >= 3 && layout->pp == 1)
         ret->bytes[PL_MEM_WEIGHTS] = weight * (split + p.layer);
     else

@@ -79,13 +79,16 @@ void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_problem *pro
                              const struct pl_layout *layout, int stage,
                              struct pl_param_counts *counts);
 
-/* What a layer takes on a rank of a GPU trainer, alike on all stages, without experts and with
- * them. */
+/* What all stages of a GPU trainer share: of a layer, without experts and with them, and of a
+ * rank. */
 struct pl_gpu_layers {
     struct pl_layer_params params[2];
-    double kept[2]; /* bytes of activations of one micro-batch; unless layers are recomputed in
+    double kept[2];    /* bytes of activations of one micro-batch; unless layers are recomputed in
                        part, by block or in units of several */
-    double live[2]; /* with full recomputation, bytes beyond those while it is repeated */
+    double live[2];    /* with full recomputation, bytes beyond those while it is repeated */
+    double tokens;     /* of a micro-batch, on a rank */
+    int micro_batches; /* of a replica and step */
+    double dense_shards, expert_shards; /* of what zero shards */
 };
 
 void pl_gpu_layers_of(struct pl_gpu_layers *ret, const struct pl_problem *problem,

@@ -59,9 +59,9 @@ static double host_step(const struct pl_op_ctx *op, const struct pl_layout *layo
                         const struct host_rates *rates, double params)
 {
     const struct pl_problem *problem = &op->problem;
-    double traffic = pl_optimizer_traffic(problem->workload->optimizer) + 4 + op->rates.element;
+    double traffic = pl_optimizer_traffic(problem->workload->optimizer) + 4 + op->rates->element;
     double down = at(4 * params, rates->copy), update = at(traffic * params, rates->update),
-           up = layout->offload_params ? 0 : at(op->rates.element * params, rates->copy);
+           up = layout->offload_params ? 0 : at(op->rates->element * params, rates->copy);
 
     if (!problem->trainer->offloads_grads)
         return max(max(down, up), update);
@@ -86,7 +86,7 @@ static double late_grads(const struct pl_op_ctx *op, const struct pl_layout *lay
 static double late_weights(const struct pl_op_ctx *op, const struct pl_layout *layout,
                            const struct host_rates *rates, const struct pl_offload_work *work)
 {
-    double element = op->problem.trainer->fp32_shards ? 4 : op->rates.element;
+    double element = op->problem.trainer->fp32_shards ? 4 : op->rates->element;
     double passes = pl_weights_leave(&op->problem, layout) ? 2 : 1,
            times = layout->pp > 1 ? 1 : work->micro;
 

@@ -115,21 +115,21 @@ static void add_attention(struct pl_layer_time *layer, double *core, const struc
     double span = pl_span(op->problem.model, op->problem.workload->seq);
     double flops = 2 * tokens * span * heads * (d + value),
            scores = tokens * op->problem.workload->seq * heads;
-    bool odd = !op->rates.cpu && fmod(d, ALIGNED) != 0;
-    double rate = odd ? op->rates.vector : op->rates.half_flops;
+    bool odd = !op->rates->cpu && fmod(d, ALIGNED) != 0;
+    double rate = odd ? op->rates->vector : op->rates->half_flops;
     int behind =
-        op->problem.trainer->flash_units ? op->rates.units - op->problem.trainer->flash_units : 0;
+        op->problem.trainer->flash_units ? op->rates->units - op->problem.trainer->flash_units : 0;
 
     if (op->problem.trainer->flash) {
         *core =
-            flops / 2 / (rate * op->rates.attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
-            op->rates.kernel_s;
+            flops / 2 / (rate * op->rates->attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
+            op->rates->kernel_s;
         layer->fwd += *core;
         layer->bwd_input += 2.5 * *core;
         return;
     }
-    *core = flops / rate + scores * 13 / 2 * op->rates.element / op->rates.memory +
-            5 * op->rates.kernel_s;
+    *core = flops / rate + scores * 13 / 2 * op->rates->element / op->rates->memory +
+            5 * op->rates->kernel_s;
     layer->fwd += *core;
     layer->bwd_input += 2 * *core;
 }
@@ -163,7 +163,7 @@ static double latent_bytes(const struct pl_op_ctx *op, const struct pl_layout *l
 
     if (!pl_model_is_mla(model) || !op->problem.trainer->bundled)
         return 0;
-    return op->rates.element *
+    return op->rates->element *
            (2 * rows * latents + 2 * tokens / layout->tp * model->heads * pl_key_dim(model));
 }
 
@@ -171,11 +171,11 @@ static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx 
                             const struct pl_layout *layout, double ffn)
 {
     double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double s =
-        streamed(&op->rates,
-                 rows * row_bytes(op->problem.model, op->rates.element) + latent_bytes(op, layout) +
-                     tokens / layout->tp * inner_bytes(op->problem.model, op->rates.element, ffn),
-                 LAYER_KERNELS);
+    double s = streamed(
+        op->rates,
+        rows * row_bytes(op->problem.model, op->rates->element) + latent_bytes(op, layout) +
+            tokens / layout->tp * inner_bytes(op->problem.model, op->rates->element, ffn),
+        LAYER_KERNELS);
 
     if (op->problem.trainer->eager)
         s *= 2;
@@ -189,7 +189,7 @@ static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                    const struct pl_layout *layout, double share)
 {
     struct pl_group g;
-    double bytes = tokens_of(op, layout) * op->problem.model->hidden * op->rates.element, once;
+    double bytes = tokens_of(op, layout) * op->problem.model->hidden * op->rates->element, once;
 
     if (layout->tp == 1)
         return;
@@ -208,8 +208,8 @@ static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
            up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
 
-    add_product(layer, &op->rates, tokens, up * ffn / layout->tp, h);
-    add_product(layer, &op->rates, tokens, h, ffn / layout->tp);
+    add_product(layer, op->rates, tokens, up * ffn / layout->tp, h);
+    add_product(layer, op->rates, tokens, h, ffn / layout->tp);
 }
 
 /* With current scaling and weights cast once a step, experts are quantized one by one: a kernel for
@@ -249,7 +249,7 @@ static double once_to_each(const struct pl_op_ctx *op, const struct pl_layout *l
     met = parts_met(moe, domains);
     if (moe->n_group > 1 && moe->n_group >= domains)
         met = min(met, moe->topk_group);
-    return 2 * pl_dispatch_s(&all, own * op->problem.model->hidden * op->rates.element,
+    return 2 * pl_dispatch_s(&all, own * op->problem.model->hidden * op->rates->element,
                              parts_met(moe, layout->ep) * layout->etp, met);
 }
 
@@ -258,7 +258,7 @@ static double once_to_each(const struct pl_op_ctx *op, const struct pl_layout *l
 static double add_exchange(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                            const struct pl_layout *layout, double own, double copies)
 {
-    double row = op->problem.model->hidden * op->rates.element, copied = 0, exchange;
+    double row = op->problem.model->hidden * op->rates->element, copied = 0, exchange;
     struct pl_group ep, etp;
 
     pl_group_of(&ep, op, layout->ep, layout->etp);
@@ -296,7 +296,7 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     double rows = copies * layout->etp / local, width = (double)moe->expert_ffn / layout->etp;
     double up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
     struct pl_layer_time one = {0};
-    struct pl_rates grouped = op->rates;
+    struct pl_rates grouped = *op->rates;
     double moved;
 
     grouped.flops *= op->constants->expert;
@@ -307,12 +307,12 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     layer->fwd += local * one.fwd;
     layer->bwd_input += local * one.bwd_input;
     layer->bwd_weight += local * one.bwd_weight;
-    add_expert_casts(layer, &op->rates, local);
-    add_half_product(layer, &op->rates, own, moe->experts, h);
+    add_expert_casts(layer, op->rates, local);
+    add_half_product(layer, op->rates, own, moe->experts, h);
     /* permuted copies are written and read on both sides, the activation between the products
      * likewise */
-    moved = streamed(&op->rates,
-                     op->rates.element * (copies * h * 6 + copies * layout->etp * width * 3),
+    moved = streamed(op->rates,
+                     op->rates->element * (copies * h * 6 + copies * layout->etp * width * 3),
                      MOE_KERNELS);
     layer->fwd += moved;
     layer->bwd_input += 1.5 * moved;
@@ -344,7 +344,7 @@ static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *lay
     if (moe)
         inner +=
             tokens / layout->tp * op->problem.model->moe.top_k * op->problem.model->moe.expert_ffn;
-    return streamed(&op->rates, op->rates.element * (2 * rows * normed + 3 * inner), 3);
+    return streamed(op->rates, op->rates->element * (2 * rows * normed + 3 * inner), 3);
 }
 
 /* The forward pass of the feed-forward that the modules AGAIN make anew. */
@@ -352,7 +352,7 @@ static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, bool moe, unsigned again)
 {
     const struct pl_model *model = op->problem.model;
-    double tokens = tokens_of(op, layout) / layout->tp, elem = op->rates.element, dense = 0;
+    double tokens = tokens_of(op, layout) / layout->tp, elem = op->rates->element, dense = 0;
     bool whole = moe && (again & PL_RE_MOE);
     struct pl_layer_time part = {0};
 
@@ -361,7 +361,7 @@ static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
         layer->ep_re += layer->ep_fwd;
     } else if (moe && (again & PL_RE_MOE_ACT)) {
         layer->re +=
-            streamed(&op->rates, 3 * elem * tokens * model->moe.top_k * model->moe.expert_ffn, 1);
+            streamed(op->rates, 3 * elem * tokens * model->moe.top_k * model->moe.expert_ffn, 1);
     }
     if (!moe && (again & PL_RE_MLP))
         dense = model->ffn;
@@ -369,7 +369,7 @@ static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
         dense = model->moe.shared_ffn;
     if (dense > 0) { /* half of the layer's collectives are the feed-forward's */
         dense_mlp(&part, op, layout, dense);
-        layer->re += streamed(&op->rates, 3 * elem * tokens * dense, 1);
+        layer->re += streamed(op->rates, 3 * elem * tokens * dense, 1);
         layer->tp_re += layer->tp_fwd / 2;
     }
     layer->re += part.fwd;
@@ -382,14 +382,14 @@ static void add_modules(struct pl_layer_time *layer, double core, const struct p
     const struct pl_model *model = op->problem.model;
     unsigned again = pl_recompute_modules(layout);
     double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double norm = streamed(&op->rates, 2 * op->rates.element * rows * model->hidden, 1);
+    double norm = streamed(op->rates, 2 * op->rates->element * rows * model->hidden, 1);
     struct pl_product product[PL_MOST_PRODUCTS];
     struct pl_layer_time part = {0};
     int many = (again & PL_RE_MLA) ? pl_attention_products(product, model) : 0;
 
     for (int i = 0; i < many; i++)
         if (product[i].in < model->hidden && product[i].split == PL_SPLIT_OUT) /* of a latent */
-            add_product(&part, &op->rates, tokens, product[i].out / layout->tp, product[i].in);
+            add_product(&part, op->rates, tokens, product[i].out / layout->tp, product[i].in);
     layer->re += part.fwd;
     if (again & PL_RE_NORM)
         layer->re += norm * (pl_model_is_mla(model) + moe);
@@ -432,7 +432,7 @@ static void add_attention_part(struct pl_layer_time *layer, double *core,
         double in = product[i].in / (product[i].split == PL_SPLIT_IN ? layout->tp : 1),
                out = product[i].out / (product[i].split == PL_SPLIT_OUT ? layout->tp : 1);
 
-        add_product(layer, &op->rates, product[i].split == PL_SPLIT_NONE ? own : tokens, out, in);
+        add_product(layer, op->rates, product[i].split == PL_SPLIT_NONE ? own : tokens, out, in);
     }
     add_attention(layer, core, op, layout);
 }
@@ -461,11 +461,11 @@ static void mamba_part(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     double tokens = tokens_of(op, layout), inner = pl_mamba_inner(model) / layout->tp;
     double scan =
         tokens * pl_mamba_scan_flops(model) / layout->tp /
-            (op->rates.half_flops * op->rates.attention) +
-        streamed(&op->rates, tokens * pl_mamba_kept(model) / layout->tp * op->rates.element, 6);
+            (op->rates->half_flops * op->rates->attention) +
+        streamed(op->rates, tokens * pl_mamba_kept(model) / layout->tp * op->rates->element, 6);
 
-    add_product(layer, &op->rates, tokens, pl_mamba_in(model) / layout->tp, model->hidden);
-    add_product(layer, &op->rates, tokens, model->hidden, inner);
+    add_product(layer, op->rates, tokens, pl_mamba_in(model) / layout->tp, model->hidden);
+    add_product(layer, op->rates, tokens, model->hidden, inner);
     layer->fwd += scan;
     layer->bwd_input += 2 * scan;
 }
@@ -562,7 +562,7 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
 /* GPU trainers pad the vocabulary of each tp rank to whole tiles. */
 static double padded_vocab(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
-    double grain = op->rates.cpu ? 1 : 128;
+    double grain = op->rates->cpu ? 1 : 128;
 
     return ceil(op->problem.model->vocab / (grain * layout->tp)) * grain;
 }
@@ -577,7 +577,7 @@ static void add_mtp(struct pl_ends_time *ends, const struct pl_op_ctx *op,
     struct pl_layer_time layer, join = {0};
 
     pl_layer_time_of(&layer, op, layout, pl_layer_is_moe(model, model->layers - 1));
-    add_product(&join, &op->rates, tokens_of(op, layout), h / layout->tp, 2 * h);
+    add_product(&join, op->rates, tokens_of(op, layout), h / layout->tp, 2 * h);
     ends->head_fwd += modules * (ends->head_fwd + ends->embed_fwd + join.fwd + layer.fwd +
                                  layer.tp_fwd + layer.cp_fwd + layer.ep_fwd);
     ends->head_bwd +=
@@ -593,24 +593,24 @@ void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
 {
     double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
            v = padded_vocab(op, layout), seen = v; /* logits that the loss of a rank reads */
-    double rows = streamed(&op->rates, 2 * tokens * h * op->rates.element, 2);
+    double rows = streamed(op->rates, 2 * tokens * h * op->rates->element, 2);
     struct pl_layer_time head = {0};
     struct pl_group g;
 
-    add_half_product(&head, &op->rates, tokens, v, h);
+    add_half_product(&head, op->rates, tokens, v, h);
     ret->embed_fwd = rows;
     ret->embed_bwd = 2 * rows;
     if (op->problem.trainer->whole_logits)
         seen *= layout->tp;
-    ret->head_fwd = head.fwd + streamed(&op->rates, LOGIT_FWD * tokens * seen, 6);
+    ret->head_fwd = head.fwd + streamed(op->rates, LOGIT_FWD * tokens * seen, 6);
     ret->head_bwd =
-        head.bwd_input + head.bwd_weight + streamed(&op->rates, LOGIT_BWD * tokens * seen, 2);
+        head.bwd_input + head.bwd_weight + streamed(op->rates, LOGIT_BWD * tokens * seen, 2);
     ret->tp_head = 0;
     if (layout->tp > 1) {
         pl_group_of(&g, op, layout->tp, 1);
-        ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * op->rates.element);
+        ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * op->rates->element);
         if (op->problem.trainer->whole_logits)
-            ret->tp_head += pl_gather_s(&g, tokens * seen * op->rates.element);
+            ret->tp_head += pl_gather_s(&g, tokens * seen * op->rates->element);
     }
     if (op->problem.model->mtp)
         add_mtp(ret, op, layout);

@@ -58,14 +58,15 @@ static void links(struct bench_sum *sum, const struct row *r, bool verbose)
 {
     json_t *list = json_object_get(r->measured, "allreduce_bytes_timeus_busbwGBs"), *one;
     int devices = (int)json_integer_value(json_object_get(r->doc, "devices"));
-    struct pl_op_ctx op = {&pl_default_constants, row_problem(r), {0}};
+    struct pl_rates rates;
+    struct pl_op_ctx op = {&pl_default_constants, row_problem(r), &rates};
     struct pl_group g;
     size_t i;
     char what[256];
 
     if (!list || !r->cluster.nodes || devices < 2)
         return;
-    pl_rates_of(&op.rates, op.constants, &op.problem, PL_BF16, 1);
+    pl_rates_of(&rates, op.constants, &op.problem, PL_BF16, 1);
     pl_group_of(&g, &op, devices, 1);
     json_array_foreach(list, i, one) {
         double bytes = json_number_value(json_array_get(one, 0)),
@@ -78,7 +79,8 @@ static void links(struct bench_sum *sum, const struct row *r, bool verbose)
 
 static void one_layer(struct bench_sum *sum, const struct row *r, bool verbose)
 {
-    struct pl_op_ctx op = {&pl_default_constants, row_problem(r), {0}};
+    struct pl_rates rates;
+    struct pl_op_ctx op = {&pl_default_constants, row_problem(r), &rates};
     struct pl_layer_time y;
     double fwd = json_number_value(json_object_get(r->measured, "layer_forward_ms")) / 1e3;
     double bwd = json_number_value(json_object_get(r->measured, "layer_backward_ms")) / 1e3;
@@ -86,7 +88,7 @@ static void one_layer(struct bench_sum *sum, const struct row *r, bool verbose)
 
     if (fwd <= 0 || bwd <= 0)
         return;
-    pl_rates_of(&op.rates, op.constants, &op.problem, r->layout.precision, 1);
+    pl_rates_of(&rates, op.constants, &op.problem, r->layout.precision, 1);
     pl_layer_time_of(&y, &op, &r->layout, r->moe);
     snprintf(what, sizeof(what), "%s forward", r->id);
     compare(sum, verbose, what, y.fwd + y.tp_fwd, fwd);

@@ -133,15 +133,16 @@ static void a_smaller_node_keeps_its_links_inside(void **state)
 /* ---- groups -------------------------------------------------------------- */
 
 /* A problem on CLUSTER in which links reach all of their rate without latency or start. */
-static void ideal(struct world *x, struct pl_op_ctx *op, struct pl_constants *k)
+static void ideal(struct world *x, struct pl_op_ctx *op, struct pl_constants *k,
+                  struct pl_rates *rates)
 {
     for (int i = 0; i < x->c.nlinks; i++)
         x->c.link[i].latency_us = 0;
     *k = pl_default_constants;
     k->near = k->far = 1;
-    *op = (struct pl_op_ctx){.constants = k, .problem = world_problem(x)};
-    pl_rates_of(&op->rates, k, &op->problem, PL_BF16, 1);
-    op->rates.collective_s = 0;
+    *op = (struct pl_op_ctx){.constants = k, .problem = world_problem(x), .rates = rates};
+    pl_rates_of(rates, k, &op->problem, PL_BF16, 1);
+    rates->collective_s = 0;
 }
 
 static void near_to(double got, double want)
@@ -155,11 +156,12 @@ static void a_group_of_an_nvl72_stays_on_nvlink(void **state)
     struct world x = world_of("deepseek-v3-like", "gb200-nvl72", 128, 512, "any");
     struct pl_constants k;
     struct pl_op_ctx op;
+    struct pl_rates rates;
     struct pl_group g;
     const double bytes = 1e9;
 
     (void)state;
-    ideal(&x, &op, &k);
+    ideal(&x, &op, &k, &rates);
     pl_group_of(&g, &op, 8, 1); /* tp 8 over two hosts */
     near_to(pl_gather_s(&g, bytes), bytes * 7 / 8 / 900e9);
     pl_group_of(&g, &op, 64, 1); /* ep 64 over sixteen */
@@ -221,11 +223,12 @@ static void a_mesh_uses_as_many_links_as_a_group_has_pairs(void **state)
     struct world x = world_of("llama-8b", "mi300x", 2, 64, "any");
     struct pl_constants k;
     struct pl_op_ctx op;
+    struct pl_rates rates;
     struct pl_group g;
     const double bytes = 1e9;
 
     (void)state;
-    ideal(&x, &op, &k);
+    ideal(&x, &op, &k, &rates);
     pl_group_of(&g, &op, 8, 1);
     near_to(pl_all_reduce_s(&g, bytes), 2 * bytes * 7 / 8 / 448e9);
     near_to(pl_send_s(&g, bytes), bytes / 64e9);
@@ -257,11 +260,12 @@ static void a_ring_passes_an_oversubscribed_uplink_at_full_rate(void **state)
     struct world x = tapered(false);
     struct pl_constants k;
     struct pl_op_ctx op;
+    struct pl_rates rates;
     struct pl_group g;
     const double bytes = 1e9;
 
     (void)state;
-    ideal(&x, &op, &k);
+    ideal(&x, &op, &k, &rates);
     pl_group_of(&g, &op, 512, 1); /* one ring per interface leaves each block of eight nodes once */
     near_to(pl_gather_s(&g, bytes), bytes * 511 / 512 / 400e9);
     pl_group_of(&g, &op, 64, 8); /* eight groups, each with one */
@@ -283,11 +287,12 @@ static void an_exchange_waits_for_the_uplink(void **state)
     struct world x = tapered(false);
     struct pl_constants k;
     struct pl_op_ctx op;
+    struct pl_rates rates;
     struct pl_group g;
     const double bytes = 1e9;
 
     (void)state;
-    ideal(&x, &op, &k);
+    ideal(&x, &op, &k, &rates);
     pl_group_of(&g, &op, 64, 1);
     near_to(pl_all_to_all_s(&g, bytes), bytes * 56 / 64 / 50e9);
     pl_group_of(&g, &op, 128, 1); /* half of it is for the other block */
@@ -303,11 +308,12 @@ static void rails_bypass_the_uplink(void **state)
     struct world x = tapered(true);
     struct pl_constants k;
     struct pl_op_ctx op;
+    struct pl_rates rates;
     struct pl_group g;
     const double bytes = 1e9;
 
     (void)state;
-    ideal(&x, &op, &k);
+    ideal(&x, &op, &k, &rates);
     pl_group_of(&g, &op, 2, 256);
     near_to(pl_send_s(&g, bytes), bytes / 50e9);
     pl_group_of(&g, &op, 16, 32);

@@ -250,15 +250,16 @@ static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");
     struct pl_constants k = pl_default_constants;
-    struct pl_op_ctx op = {&k, world_problem(&x), {0}};
+    struct pl_rates rates;
+    struct pl_op_ctx op = {&k, world_problem(&x), &rates};
     struct pl_group g;
     static const double BYTES = 1e9;
 
     (void)state;
     k.near = k.far = 1;
     x.c.link[0].latency_us = x.c.link[1].latency_us = 0;
-    pl_rates_of(&op.rates, &k, &op.problem, PL_BF16, 1);
-    op.rates.collective_s = 0;
+    pl_rates_of(&rates, &k, &op.problem, PL_BF16, 1);
+    rates.collective_s = 0;
     pl_group_of(&g, &op, 8, 1); /* one node: 300 GB/s */
     assert_true(fabs(pl_all_reduce_s(&g, BYTES) - 2 * BYTES * 7 / 8 / 300e9) < 1e-9);
     pl_group_of(&g, &op, 4, 8); /* a member a node: its own interface of 25 GB/s */
@@ -291,12 +292,13 @@ static void fp8_without_units_is_no_faster_than_half_and_not_far_behind(void **s
 static void a_measured_share_of_a_link_overrides_the_usual_one(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any"), back;
-    struct pl_op_ctx op = {&pl_default_constants, world_problem(&x), {0}};
+    struct pl_rates rates;
+    struct pl_op_ctx op = {&pl_default_constants, world_problem(&x), &rates};
     struct pl_group usual, measured;
     struct err e = {0};
 
     (void)state;
-    pl_rates_of(&op.rates, op.constants, &op.problem, PL_BF16, 1);
+    pl_rates_of(&rates, op.constants, &op.problem, PL_BF16, 1);
     pl_group_of(&usual, &op, 4, 8);
     x.c.link[1].share = pl_default_constants.far / 2;
     pl_group_of(&measured, &op, 4, 8);
@@ -319,7 +321,8 @@ static void an_exchange_uses_every_pair_of_a_full_mesh(void **state)
     struct world back = x;
     AUTO_JSON *v = pl_cluster_json(&x.c);
     struct pl_constants k = pl_default_constants;
-    struct pl_op_ctx op = {&k, world_problem(&x), {0}};
+    struct pl_rates rates;
+    struct pl_op_ctx op = {&k, world_problem(&x), &rates};
     struct pl_group g, pair;
     struct err e = {0};
     double bytes = 12e9;
@@ -329,7 +332,7 @@ static void an_exchange_uses_every_pair_of_a_full_mesh(void **state)
     assert_true(x.c.link[1].per_pair && back.c.link[1].per_pair && !back.c.link[0].per_pair);
     k.collective_us = 0;
     x.c.link[1].latency_us = 0;
-    pl_rates_of(&op.rates, &k, &op.problem, PL_BF16, 1);
+    pl_rates_of(&rates, &k, &op.problem, PL_BF16, 1);
     pl_group_of(&g, &op, 12, 1);
     pl_group_of(&pair, &op, 2, 6);
     assert_true(fabs(pl_all_to_all_s(&g, bytes) / (bytes / 12 / (17e9 * k.near)) - 1) < 1e-9);
@@ -563,26 +566,27 @@ static void an_exchange_hides_behind_no_more_than_is_computed(void **state)
 static void latents_are_made_of_a_ranks_own_rows(void **state)
 {
     struct world x = world_cpu("deepseek-v2-lite", 2, 8, "partune");
-    struct pl_op_ctx op = {&pl_default_constants, world_problem(&x), {0}};
+    struct pl_rates rates;
+    struct pl_op_ctx op = {&pl_default_constants, world_problem(&x), &rates};
     struct pl_layout all = layout_of(&x, "{'world':2,'tp':2,'sp':0,'ep':1,'etp':2}"), own = all;
     struct pl_layer_time whole, half, plain;
     double rows = x.w.seq, flops, bytes;
 
     (void)state;
-    pl_rates_of(&op.rates, op.constants, &op.problem, PL_FP32, 1);
+    pl_rates_of(&rates, op.constants, &op.problem, PL_FP32, 1);
     flops = 2 * rows / 2 * x.m.hidden * (x.m.mla.kv_lora_rank + x.m.mla.qk_rope_head_dim);
-    bytes = 2 * rows * x.m.mla.kv_lora_rank * op.rates.element;
+    bytes = 2 * rows * x.m.mla.kv_lora_rank * op.rates->element;
     own.sp = 1;
     pl_layer_time_of(&whole, &op, &all, false);
     pl_layer_time_of(&half, &op, &own, false);
-    assert_true(whole.fwd - half.fwd >= flops / op.rates.flops);
-    assert_true(whole.bwd_weight - half.bwd_weight >= flops / op.rates.flops);
+    assert_true(whole.fwd - half.fwd >= flops / op.rates->flops);
+    assert_true(whole.bwd_weight - half.bwd_weight >= flops / op.rates->flops);
     all.recompute = PL_RECOMPUTE_SELECTIVE;
     pl_layer_time_of(&whole, &op, &all, false);
     x.m.mla.kv_lora_rank = 1; /* the norms of the layer, and what is in front of its products */
     op.problem = world_problem(&x);
     pl_layer_time_of(&plain, &op, &all, false);
-    assert_true(fabs((whole.re - plain.re) * op.rates.memory / bytes - 1) < 0.01);
+    assert_true(fabs((whole.re - plain.re) * op.rates->memory / bytes - 1) < 0.01);
 }
 
 /* The chunks of an interleaved stage end one after the other, so that there is work next to the
