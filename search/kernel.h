@@ -20,13 +20,16 @@
 #ifndef SEARCH_KERNEL_H
 #define SEARCH_KERNEL_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "plan/plan.h"
 
-enum { SE_MAX_DIMS = PL_LAYOUT_KEYS, SE_MAX_LEVELS = 128, SE_MAX_LIN = 16 };
+/* A level, and the one after the last, which stands for values that no layout has, is a byte. */
+enum { SE_MAX_DIMS = PL_LAYOUT_KEYS, SE_MAX_LEVELS = PL_SPACE_VALUES, SE_MAX_LIN = 16 };
+static_assert(SE_MAX_LEVELS <= UINT8_MAX, "levels are bytes");
 
 struct se_dim {
     const char *name;

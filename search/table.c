@@ -3,7 +3,8 @@
  *
  * Which keys become dimensions: those with more than one value. Which dimensions are active: a
  * dimension whose level is a function of another active one's level (schedule of vp, edp of dp)
- * says nothing new and would only make the kernel double-count it.
+ * says nothing new and would only make the kernel double-count it. A derived key of more values than
+ * a dimension has levels is none: the keys that it follows from are.
  */
 #include "search/table.h"
 
@@ -55,8 +56,7 @@ static int distinct(int *value, const struct pl_layout_key *key, const struct pl
     return count;
 }
 
-static int find_dims(struct se_table *table, const struct pl_layout *layouts, size_t layout_count,
-                     struct err *error)
+static void find_dims(struct se_table *table, const struct pl_layout *layouts, size_t layout_count)
 {
     for (int row = 0; pl_layout_keys[row].name; row++) {
         const struct pl_layout_key *k = &pl_layout_keys[row];
@@ -66,14 +66,9 @@ static int find_dims(struct se_table *table, const struct pl_layout *layouts, si
         assert(table->ndims < SE_MAX_DIMS);
         memset(d, 0, sizeof(*d));
         count = distinct(d->value, k, layouts, layout_count);
-        if (count < 0) {
-            char at[64];
-
-            snprintf(at, sizeof(at), "/space/%s", k->name);
-            return err_at(error, -E2BIG, at, "%s takes more than %d values in this space", k->name,
-                          SE_MAX_LEVELS);
-        }
-        if (count == 1)
+        assert(count > 0 || k->part == PL_DERIVED); /* a space has no more values of the others */
+        table->derive |= count < 0;
+        if (count <= 1)
             continue;
         d->name = k->name;
         d->key = row;
@@ -85,7 +80,6 @@ static int find_dims(struct se_table *table, const struct pl_layout *layouts, si
             d->pos[v] = k->log2 && d->value[v] > 0 ? log2(d->value[v]) : d->value[v];
         table->ndims++;
     }
-    return 0;
 }
 
 static int level_at(const struct se_dim *dim, int value)
@@ -251,6 +245,8 @@ void se_table_layout(struct pl_layout *ret, const struct se_table *table, size_t
     for (int d = 0; d < table->ndims; d++)
         pl_layout_set(ret, &pl_layout_keys[table->dim[d].key],
                       table->dim[d].value[se_table_row(table, index)[d]]);
+    if (table->derive)
+        pl_layout_derive(ret);
 }
 
 int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t count,
@@ -263,9 +259,7 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
         return err_set(error, -EINVAL, "no legal layout");
     t->n = count;
     t->base = layouts[0];
-    r = find_dims(t, layouts, count, error);
-    if (r < 0)
-        return r;
+    find_dims(t, layouts, count);
     t->level = mem_try_alloc(mem_mul(count, (size_t)t->ndims + 1, 1));
     t->first = mem_try_alloc(count);
     if (!t->level || !t->first)

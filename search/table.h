@@ -18,6 +18,7 @@ struct se_table {
     int ndims, nactive;
     struct se_dim dim[SE_MAX_DIMS];
     struct pl_layout base;
+    bool derive;                 /* a derived key is no dimension */
     uint8_t *level;              /* (n, ndims) */
     float *prior[SE_QUANTITIES]; /* (n): log tokens/s, or log bytes less log capacity */
     float *lin[SE_QUANTITIES];   /* (n, SE_MAX_LIN): linear features, zeros after the last */
@@ -32,7 +33,7 @@ struct se_table {
     size_t hash_size;
 };
 
-/* LAYOUTS must be distinct. -EINVAL when COUNT is 0, -E2BIG when a key has too many values. */
+/* LAYOUTS must be distinct. -EINVAL when COUNT is 0. */
 int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t count,
                  struct err *error);
 struct se_table *se_table_free(struct se_table *table);
