@@ -35,17 +35,7 @@ has "and says that this was simulated" "$(call "/v1/campaigns/$later")" '"warm_s
 
 # ---- every route, event, export, webhook and metric
 python3 "$PT_SRC/tests/api/simulated_check.py" "$url" "$(cat data/token)" "$id" hooks >walk 2>&1 || echo "not ok the walk ends" >>walk
-while read -r result what; do
-    case $result in
-    ok | no) ;;
-    *) continue ;;
-    esac
-    n=$((n + 1))
-    if [ "$result" = ok ]; then echo "ok $n - $what"; else echo "not ok $n - $what"; failed=$((failed + 1)); fi
-done <<END
-$(sed 's/^not ok/no/' walk)
-END
-grep '^#' walk
+told walk
 
 # ---- the daemon's log
 is "no line of the log calls it measured" "$(grep -cE 'measured|verified' err)" 0

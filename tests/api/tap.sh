@@ -51,6 +51,16 @@ has() { # name text pattern
     fi
 }
 
+told() { # a file of TAP lines without numbers and of remarks, by another program
+    while IFS= read -r line; do
+        case $line in
+        'ok '*) n=$((n + 1)); echo "ok $n - ${line#ok }" ;;
+        'not ok '*) n=$((n + 1)); failed=$((failed + 1)); echo "not ok $n - ${line#not ok }" ;;
+        *) echo "# ${line#\#}" ;;
+        esac
+    done <"$1"
+}
+
 wait_for() { # seconds, then a command: until it succeeds
     tries=$(($1 * 20))
     shift
