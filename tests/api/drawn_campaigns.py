@@ -1,9 +1,10 @@
-"""drawn_campaigns.py URL TOKEN PID SEED FIRST COUNT: campaigns drawn at random, each asked as plan, dry run and campaign of a daemon.
+"""drawn_campaigns.py URL TOKEN PID SEED FIRST COUNT: campaigns drawn at random, each asked as plan, dry run and campaign of a
+daemon.
 
 A campaign has any preset model or one near it, any cluster, trainer and workload, and a space of any keys. Whatever it is, it
 is accepted or refused with a reason, soon; plan and dry run give one answer; layouts listed and tried are legal and of the
-space; the simulated campaign ends, and each view of it answers. TAP lines without numbers; a failure shows its case, which
-SEED and its number draw again."""
+space; the simulated campaign ends, each view of it answers, and its exports are its layouts when they are imported. TAP lines
+without numbers; a failure shows its case, which SEED and its number draw again."""
 import json
 import os
 import random
@@ -256,6 +257,28 @@ def project(case, campaign):
         soon(case, "project", "/v1/project", {"campaign": campaign["id"], "devices": [8, 64], "scaling": scaling})
 
 
+# A trainer's targets that have an importer, which reads what they write.
+READ_BACK = {"megatron": ("megatron", ("megatron", "megatron-script", "slurm+megatron-script")),
+             "torchtitan": ("torchtitan", ("torchtitan", "torchtitan-toml")), "deepspeed": ("deepspeed", ("deepspeed",))}
+
+
+def read_back(case, campaign):
+    """What a target writes without a gap is the same layout when it is imported."""
+    importer, targets = READ_BACK.get(case.job.get("trainer"), (None, ()))
+    for trial in items(f"/v1/campaigns/{campaign['id']}/trials")[:3]:
+        layout = trial["layout"]
+        for target in targets:
+            status, text = ask(f"/v1/campaigns/{campaign['id']}/export/{target}?trial={trial['n']}&allow_simulated=true")
+            if status != 200 or trial["fidelity"]:
+                continue
+            status, text = ask("/v1/import/" + importer, {"model": case.model, "world": layout["world"], "text": text})
+            got = json.loads(text).get("layout", {})
+            keys = [f"{key} {layout.get(key)} and {got.get(key)}" for key in sorted((set(layout) | set(got)) - {"global_batch"})
+                    if layout.get(key, LAYOUT[key].get("default")) != got.get(key, LAYOUT[key].get("default"))]
+            if status != 200 or keys:
+                wrong("an export is the same layout when it is imported", case, f"{target}, {trial['text']}: {keys or text}")
+
+
 def run(case):
     campaign = soon(case, "campaign", "/v1/campaigns", case.campaign)
     if campaign is None:
@@ -274,6 +297,7 @@ def run(case):
             wrong("a search tries layouts of the space", case, f"{trial['text']} is outside by {keys}")
     views(case, campaign)
     project(case, campaign)
+    read_back(case, campaign)
     return campaign
 
 
@@ -303,10 +327,12 @@ LAYOUT = API["components"]["schemas"]["Layout"]["properties"]
 PRECISIONS = LAYOUT["precision"]["enum"]
 GETS = [path for path, methods in API["paths"].items()
         if "get" in methods and path.startswith("/v1/campaigns/") and not path.endswith("/events")]
-RULES = ("every answer comes soon", "a refusal has status, field and reason", "the advised change of a space makes a layout legal", "a plan of nothing says why", "a plan lists layouts of the space",
-         "what a plan lists is legal and fits", "check and plan give one time", "plan and dry run give one answer",
-         "what a dry run accepts is accepted", "every campaign ends", "a search tries layouts of the space",
-         "every view of a campaign answers", "a size without a layout says why", "the daemon lives")
+RULES = ("every answer comes soon", "a refusal has status, field and reason",
+         "the advised change of a space makes a layout legal", "a plan of nothing says why",
+         "a plan lists layouts of the space", "what a plan lists is legal and fits", "check and plan give one time",
+         "plan and dry run give one answer", "what a dry run accepts is accepted", "every campaign ends",
+         "a search tries layouts of the space", "every view of a campaign answers", "a size without a layout says why",
+         "an export is the same layout when it is imported", "the daemon lives")
 
 ran = 0
 try:

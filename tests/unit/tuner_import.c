@@ -133,6 +133,35 @@ static void another_load_balancing_loss_is_listed(void **state)
     }
 }
 
+/* With dp x cp = 1 experts alone have replicas: torchtitan shards them since it has functions. */
+static void experts_alone_are_sharded(void **state)
+{
+    static const struct {
+        const char *text;
+        int zero;
+    } rows[] = {
+        {"def f(c):\n    c.parallelism.tensor_parallel_degree = 32\n"
+         "    c.parallelism.expert_parallel_degree = 4\n",
+         3},
+        {"def f(c):\n    c.parallelism.tensor_parallel_degree = 32\n"
+         "    c.parallelism.expert_parallel_degree = 32\n",
+         0},
+        {"[parallelism]\ntensor_parallel_degree = 32\nexpert_parallel_degree = 4\n", 0},
+    };
+    struct pl_model m = preset("deepseek-v3-like");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "torchtitan", rows[i].text, 32, &m, &e) < 0)
+            fail_msg("`%s`: %s", rows[i].text, e.text);
+        assert_int_equal(out.layout.zero, rows[i].zero);
+        assert_int_equal(out.layout.overlap_grad_reduce, rows[i].zero > 0);
+    }
+}
+
 /* What a source does not say has the source's own default, not ours. */
 static void imports_fill_in_the_sources_defaults(void **state)
 {
@@ -240,6 +269,20 @@ static void imports_fill_in_the_sources_defaults(void **state)
          "def f(c):\n    c.training.max_context_length = 1_024\n"
          "    c.training.num_tokens_per_microbatch_per_dp_rank = 4 * 1024\n",
          "micro_batch", 4},
+        {"torchtitan", "[model]\nconverters = [\"float8\"]", "precision", PL_FP8},
+        {"torchtitan", "[model]\nconverters = [\"quantize.linear.mx\"]", "precision", PL_MXFP8},
+        {"torchtitan", "[model]\nconverters = []", "precision", PL_BF16},
+        {"torchtitan",
+         "def f(c):\n    c.training.mixed_precision_param = \"bfloat16\"\n"
+         "    c.model_spec = model_registry(\"8B\", "
+         "converters=[MXFP8LinearConverter.Config(model_compile_enabled=True)])\n",
+         "precision", PL_MXFP8},
+        {"torchtitan",
+         "def f(c):\n    if not has_quantization(c.model_spec.model):\n"
+         "        narrow = Float8LinearConverter.Config(filter_fqns=[\"lm_head\"])\n"
+         "        c.model_spec = model_registry(\"8B\", converters=[narrow])\n"
+         "    c.training.local_batch_size = 1\n",
+         "precision", PL_FP8},
         {"deepspeed", "{\"bf16\":{\"enabled\":\"auto\"},\"fp16\":{\"enabled\":\"auto\"}}",
          "precision", PL_FP32},
         {"deepspeed", "{\"zero_optimization\":{\"stage\":3,\"overlap_comm\":\"auto\"}}",
@@ -871,6 +914,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(imports_refuse_what_they_cannot_read),
     cmocka_unit_test(import_lists_what_it_ignores),
     cmocka_unit_test(another_load_balancing_loss_is_listed),
+    cmocka_unit_test(experts_alone_are_sharded),
     cmocka_unit_test(imports_fill_in_the_sources_defaults),
     cmocka_unit_test(nested_settings_without_a_word_are_listed),
     cmocka_unit_test(a_whole_command_line_is_read),

@@ -354,7 +354,8 @@ static void estimate(struct web_request *rq, void *arg)
 
     q->r = tn_next_run(&q->rate, &q->lo, &q->hi, q->svc, q->w.campaign, &q->w.layout,
                        web_unwanted(rq), &e);
-    if (q->r < 0 && q->r != -ECANCELED)
+    /* -EINVAL: a baseline that is not of the space; its own trial says enough. */
+    if (q->r < 0 && q->r != -ECANCELED && q->r != -EINVAL)
         log_warn("campaign %s: no estimate for an export: %s", q->w.campaign, e.text);
 }
 

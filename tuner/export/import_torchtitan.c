@@ -18,7 +18,8 @@ struct titan {
                                         the pipeline's micro-batches are counted, one a stage */
     int64_t micro_tokens, step_tokens; /* of a micro-batch, of a step; 0: counted in sequences */
     int pp_microbatches;               /* of a step, with micro_tokens */
-    bool sp_off, offload, checkpointing_said, any_said;
+    int narrow;                        /* precision of the converters of linear layers; 0: none */
+    bool python, sp_off, offload, checkpointing_said, any_said;
     int first_less, last_less; /* layers that the first and the last stage have less */
     int every_layers;          /* of which selective checkpointing takes one; 0: operators */
     char reshard[16], schedule[32];
@@ -199,6 +200,50 @@ static int titan_word(bool *ret_known, struct titan *import, const char *path, c
     return 0;
 }
 
+/* The precision that a converter of linear layers is for, by the LEN letters of its class or of the
+ * setting before there were classes; 0: another converter. */
+static int converter_precision(const char *name, size_t len)
+{
+    static const struct {
+        const char *name;
+        int precision;
+    } rows[] = {
+        {"float8", PL_FP8},
+        {"quantize.linear.float8", PL_FP8},
+        {"Float8LinearConverter", PL_FP8},
+        {"mx", PL_MXFP8},
+        {"quantize.linear.mx", PL_MXFP8},
+        {"MXFP8LinearConverter", PL_MXFP8},
+        {"NVFP4LinearConverter", PL_NVFP4},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (str_starts(name, rows[i].name) &&
+            (strlen(rows[i].name) == len || name[strlen(rows[i].name)] == '.'))
+            return rows[i].precision;
+    return 0;
+}
+
+/* A list of converters, or one, as the value of PATH; false where none of linear layers is known. */
+static bool converters(struct titan *import, const char *path, const char *value)
+{
+    static const char between[] = "[](), \t\n\"'";
+    const char *last = strrchr(path, '.');
+
+    if (!str_eq(last ? last + 1 : path, "converters"))
+        return false;
+    for (size_t n; *(value += strspn(value, between)); value += n) {
+        int precision;
+
+        n = strcspn(value, between);
+        precision = converter_precision(value, n);
+        if (precision)
+            import->narrow = precision;
+    }
+    import->any_said = true;
+    return import->narrow; /* also of one that was made before, and is here by its name */
+}
+
 static int *titan_number(struct titan *import, const char *path)
 {
     struct pl_layout *l = &import->out->layout;
@@ -344,6 +389,17 @@ static int titan_batch(struct titan *import, int dp, struct err *error)
     return 0;
 }
 
+/* Does FSDP shard? In the function's torchtitan it shards experts also where they alone have
+ * replicas: over dp_shard x cp x tp / ep ranks. */
+static bool is_sharded(const struct titan *import)
+{
+    const struct pl_layout *l = &import->out->layout;
+    int64_t ranks = (int64_t)import->shard * l->cp; /* over both */
+
+    return ranks > 1 ||
+           (import->python && import->replicate == 1 && l->ep > 1 && ranks * l->tp > l->ep);
+}
+
 static int titan_finish(struct titan *import, const struct pl_model *model, struct err *error)
 {
     struct pl_layout *l = &import->out->layout;
@@ -367,13 +423,14 @@ static int titan_finish(struct titan *import, const struct pl_model *model, stru
                        import->every_layers);
     if (import->replicate > 1 && (int64_t)import->shard * l->cp > 1)
         l->shard = import->shard * l->cp;
-    l->zero =
-        (int64_t)import->shard * l->cp > 1 /* over both */
-            ? (str_eq(import->reshard, "never") || (l->pp > 1 && !str_eq(import->reshard, "always"))
-                   ? 2
-                   : 3)
-            : 0;
-    l->overlap_grad_reduce = (int64_t)dp * l->cp > 1;
+    l->zero = !is_sharded(import)                 ? 0
+              : str_eq(import->reshard, "never")  ? 2
+              : str_eq(import->reshard, "always") ? 3
+              : l->pp > 1                         ? 2
+                                                  : 3;
+    l->overlap_grad_reduce = l->zero || dp > 1;
+    if (import->narrow)
+        l->precision = import->narrow;
     l->overlap_param_gather = l->zero >= 2;
     l->sp = l->tp > 1 && !import->sp_off;
     l->offload_params = import->offload;
@@ -400,6 +457,8 @@ static int unknown_setting(struct titan *import, const char *path, const char *v
                   strcasecmp(value, "false") != 0 && strcmp(value, "[]") != 0;
     const char *names[ARRAY_LEN(base_settings) + 1] = {NULL};
 
+    if (converters(import, path, value))
+        return 0;
     if (!tn_import_is_degree(dot ? dot + 1 : path, value)) {
         tn_finding_add(&import->out->ignored, path,
                        narrow   ? "converters of products are not read: taken as bf16"
@@ -477,8 +536,8 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
                       .replicate = 1,
                       .shard = -1,
                       .first_less = 1,
-                      .last_less = 1};
-    bool python = tn_python_is(text);
+                      .last_less = 1,
+                      .python = tn_python_is(text)};
     int r;
 
     if (strstr(text, "megatron.bridge"))
@@ -486,16 +545,16 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
     out->layout.precision = PL_BF16;
     out->layout.recompute = PL_RECOMPUTE_SELECTIVE;
     out->seq = 2048;
-    if (python)
+    if (s.python)
         s.every_layers = 0; /* it knows operators only */
-    r = python             ? tn_python_read(text, titan_set, &s, error)
+    r = s.python           ? tn_python_read(text, titan_set, &s, error)
         : tn_yaml_is(text) ? tn_yaml_read(text, titan_override, &s, error)
                            : tn_toml_read(text, titan_set, &s, error);
-    if (r == 0 && python && !s.checkpointing_said)
+    if (r == 0 && s.python && !s.checkpointing_said)
         tn_finding_add(&out->ignored, "activation_checkpoint", "not given: taken as selective");
     if (r == 0)
         r = base_is_covered(&s, model, error);
-    if (r == 0 && !s.any_said && !*s.base && (python || out->ignored.count))
+    if (r == 0 && !s.any_said && !*s.base && (s.python || out->ignored.count))
         r = err_set(error, -EINVAL,
                     "no setting of torchtitan's training or parallelism is in this text");
     return r < 0 ? r : titan_finish(&s, model, error);

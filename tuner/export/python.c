@@ -287,6 +287,12 @@ static int checkpointing(struct python *parser, const char *path, const char *ca
     return strstr(callee, "Config") ? 0 : say(parser, "activation_checkpoint.mode", callee);
 }
 
+/* Float8LinearConverter.Config() and the like, wherever they are made, as a converter of the model. */
+static int converter(struct python *parser, const char *callee)
+{
+    return strstr(callee, "Converter") ? say(parser, "model.converters", callee) : 0;
+}
+
 /* A literal product ("16 * 8192") as its value: how token counts are written. */
 static bool product(char buf[32], const char *text)
 {
@@ -357,6 +363,8 @@ static int call_value(struct python *parser, const char *path, const char *calle
         return unknown_part(parser, path, from, strlen(callee) + 2);
     parser->p++;
     r = checkpointing(parser, path, callee);
+    if (r == 0)
+        r = converter(parser, callee);
     if (r == 0 && !*path && !makes && !definition(parser, callee))
         r = say(parser, callee, "");
     if (r == 0)
