@@ -129,8 +129,9 @@ void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
     plan_worst(ret, problem, layout, NULL);
 }
 
-/* LAYOUT without the keys that take no memory. Of the bundled trainer a transfer that overlaps has a
- * buffer of its own, and of weights and gradients that work in windows there is one window more. */
+/* LAYOUT without the keys that take no memory. Of the bundled trainer a transfer that overlaps has
+ * a buffer of its own, and of weights and gradients that work in windows there is one window more.
+ */
 static void without_free_keys(struct pl_layout *ret, const struct pl_layout *layout, bool bundled)
 {
     *ret = *layout;

@@ -3,8 +3,8 @@
  *
  * Which keys become dimensions: those with more than one value. Which dimensions are active: a
  * dimension whose level is a function of another active one's level (schedule of vp, edp of dp)
- * says nothing new and would only make the kernel double-count it. A derived key of more values than
- * a dimension has levels is none: the keys that it follows from are.
+ * says nothing new and would only make the kernel double-count it. A derived key of more values
+ * than a dimension has levels is none: the keys that it follows from are.
  */
 #include "search/table.h"
 

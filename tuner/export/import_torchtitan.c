@@ -224,7 +224,8 @@ static int converter_precision(const char *name, size_t len)
     return 0;
 }
 
-/* A list of converters, or one, as the value of PATH; false where none of linear layers is known. */
+/* A list of converters, or one, as the value of PATH; false where none of linear layers is known.
+ */
 static bool converters(struct titan *import, const char *path, const char *value)
 {
     static const char between[] = "[](), \t\n\"'";

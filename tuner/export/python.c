@@ -287,7 +287,7 @@ static int checkpointing(struct python *parser, const char *path, const char *ca
     return strstr(callee, "Config") ? 0 : say(parser, "activation_checkpoint.mode", callee);
 }
 
-/* Float8LinearConverter.Config() and the like, wherever they are made, as a converter of the model. */
+/* Float8LinearConverter.Config() and the like, wherever they are made: a converter of the model. */
 static int converter(struct python *parser, const char *callee)
 {
     return strstr(callee, "Converter") ? say(parser, "model.converters", callee) : 0;
