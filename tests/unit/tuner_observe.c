@@ -380,6 +380,56 @@ static void a_trial_as_text_is_the_json_that_was_meant(void **state)
     assert_true(json_is_null(json_object_get(v, "seconds")));
 }
 
+/* Numbers of every size, with few digits and with all: what is read is what was written. */
+static void numbers_survive_as_text(void **state)
+{
+    static const double few[] = {0,
+                                 -0.0,
+                                 0.001,
+                                 -0.001,
+                                 0.0005,
+                                 1e-300,
+                                 1e300,
+                                 1e15,
+                                 1e16,
+                                 1e17,
+                                 -1e22,
+                                 0x1p53,
+                                 99.8,
+                                 1.05,
+                                 1.0005,
+                                 1234.56,
+                                 -0.5,
+                                 1e12 + 0.25,
+                                 9e12,
+                                 9007199254740.993,
+                                 -9007199254740.992};
+    struct rng rng;
+
+    (void)state;
+    rng_seed(&rng, 5);
+    for (int i = 0; i < 20000; i++) {
+        AUTO_STR text = {0};
+        AUTO_JSON *v = NULL;
+        struct db_trial t;
+        double digits = pow(10, (int)(rng_unit(&rng) * 8)),
+               drawn = (rng_unit(&rng) - 0.3) * pow(10, rng_unit(&rng) * 24 - 8);
+
+        db_trial_blank(&t);
+        t.campaign = "c";
+        t.n = i % 3 ? (int64_t)(drawn * 1e3) : -i;
+        t.seconds = i < (int)ARRAY_LEN(few) ? few[i]
+                    : i % 2                 ? drawn
+                                            : round(drawn * digits) / digits;
+        tn_trial_text(&text, &t, false);
+        v = unit_json(str_text(&text));
+        assert_true(json_is_real(json_object_get(v, "seconds")));
+        if (json_real_value(json_object_get(v, "seconds")) != t.seconds)
+            fail_msg("%.17g: %s", t.seconds, str_text(&text));
+        assert_true(json_integer_value(json_object_get(v, "n")) == t.n);
+    }
+}
+
 /* Earlier versions stored the simulator's plan as if it had been measured. */
 static void memory_is_measured_of_real_trials_only(void **state)
 {
@@ -415,6 +465,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(students_t_is_that_of_the_tables),
     cmocka_unit_test(the_interval_of_a_ratio_is_that_of_its_logarithms),
     cmocka_unit_test(a_trial_as_text_is_the_json_that_was_meant),
+    cmocka_unit_test(numbers_survive_as_text),
     cmocka_unit_test(memory_is_measured_of_real_trials_only),
     cmocka_unit_test(verdicts_say_on_which_side_of_one_the_interval_lies),
 };

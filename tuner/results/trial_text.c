@@ -29,30 +29,66 @@ static void add_string(struct str *out, const char *text)
     str_addc(out, '"');
 }
 
-static void add_integer(struct str *out, int64_t value)
+/* The digits of VALUE below END, least last, at least LEAST of them; returns where they begin. */
+static char *digits(char *end, uint64_t value, int least)
 {
-    if (value == DB_NULL)
-        str_add(out, "null");
-    else
-        str_addf(out, "%lld", (long long)value);
+    char *at = end;
+
+    for (; value || end - at < least; value /= 10)
+        *--at = (char)('0' + value % 10);
+    return at;
 }
 
-/* As Jansson writes a real: all its digits, and never the look of an integer. */
-static void add_number(struct str *out, double value)
+static void add_integer(struct str *out, int64_t value)
 {
-    char text[40];
+    char text[24], *end = text + sizeof(text),
+                   *at = digits(end, value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 1);
 
-    if (!isfinite(value)) {
+    if (value == DB_NULL) {
         str_add(out, "null");
         return;
     }
-    if (fabs(value) < 1e15 && value == (double)(int64_t)value)
-        snprintf(text, sizeof(text), "%lld.0", (long long)value);
-    else
+    if (value < 0)
+        *--at = '-';
+    str_addn(out, at, (size_t)(end - at));
+}
+
+/* COUNT thousandths with as many digits behind the point as they need, at least one. */
+static void add_thousandths(struct str *out, int64_t count)
+{
+    char text[32], *end = text + sizeof(text), *point = end - 3, *at;
+    uint64_t all = count < 0 ? 0 - (uint64_t)count : (uint64_t)count;
+
+    digits(end, all % 1000, 3);
+    *--point = '.';
+    at = digits(point, all / 1000, 1);
+    if (count < 0)
+        *--at = '-';
+    while (end[-1] == '0' && end[-2] != '.')
+        end--;
+    str_addn(out, at, (size_t)(end - at));
+}
+
+/*
+ * What reads as the same number, and never looks like an integer. Most values are whole thousandths
+ * and quick to write: the quotient of two integers below 2^53 is rounded as a parser rounds its
+ * decimal digits. Others have all 17 digits.
+ */
+static void add_number(struct str *out, double value)
+{
+    char text[40];
+    double count = round(value * 1000);
+
+    if (!isfinite(value)) {
+        str_add(out, "null");
+    } else if (fabs(count) < 0x1p53 && count / 1000 == value) {
+        add_thousandths(out, (int64_t)count);
+    } else {
         snprintf(text, sizeof(text), "%.17g", value);
-    str_add(out, text);
-    if (!strpbrk(text, ".e"))
-        str_add(out, ".0");
+        str_add(out, text);
+        if (!strpbrk(text, ".e"))
+            str_add(out, ".0");
+    }
 }
 
 /* A column of JSON, which this program wrote; null where it is NULL or was cut. */
@@ -75,10 +111,10 @@ static void add_time(struct str *out, int64_t ms)
         str_addf(out, "\"%s\"", clock_format(buf, ms));
 }
 
-/* "key": the comma before it included. */
+/* "key": the comma before it included; a literal. */
 #define FIELD(s, text, add, value)                                                                 \
     do {                                                                                           \
-        str_add(s, text);                                                                          \
+        str_addn(s, text, sizeof(text) - 1);                                                       \
         add(s, value);                                                                             \
     } while (0)
 
