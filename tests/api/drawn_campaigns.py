@@ -21,14 +21,19 @@ SOON = 2.0
 # A campaign of three simulated trials, its space prepared: the clock of a busy machine.
 END = 300
 TRAINERS = ("partune", "megatron", "torchtitan", "deepspeed", "any", None)
-WRONG = {}  # what went wrong: rule -> lines
+RULES = ("every answer comes soon", "a refusal has status, field and reason",
+         "the advised change of a space makes a layout legal", "a plan of nothing says why",
+         "a plan lists layouts of the space", "what a plan lists is legal and fits", "check and plan give one time",
+         "plan and dry run give one answer", "what a dry run accepts is accepted", "every campaign ends",
+         "a search tries layouts of the space", "every view of a campaign answers", "a size without a layout says why",
+         "an export is the same layout when it is imported", "the daemon lives")
+WRONG = {rule: [] for rule in RULES}  # what went wrong
 SLOWEST = {}  # what was asked -> seconds, case
 
 
-def ask(path, body=None, method=None):
+def ask(path, body=None):
     """Status and text of an answer."""
-    request = urllib.request.Request(url + path, method=method,
-                                     headers={"Authorization": "Bearer " + token, "Content-Type": "application/json"})
+    request = urllib.request.Request(url + path, headers={"Authorization": "Bearer " + token, "Content-Type": "application/json"})
     if body is not None:
         request.data = json.dumps(body).encode()
     try:
@@ -145,7 +150,7 @@ class Drawn:
 # ---- what must be so
 
 def wrong(rule, case, what):
-    WRONG.setdefault(rule, []).append(f"campaign {case.number}: {str(what)[:400]}")
+    WRONG[rule].append(f"campaign {case.number}: {str(what)[:400]}")
 
 
 def cpu():
@@ -243,7 +248,7 @@ def views(case, campaign):
 
 
 def size(case):
-    """The best layout on each number of devices: faster with more of them wherever it says so."""
+    """On each number of devices a layout, or why there is none."""
     job = {key: value for key, value in case.job.items() if key not in ("space", "constraints")}
     answer = soon(case, "size", "/v1/size", job)
     for item in answer["items"] if answer else ():
@@ -327,12 +332,6 @@ LAYOUT = API["components"]["schemas"]["Layout"]["properties"]
 PRECISIONS = LAYOUT["precision"]["enum"]
 GETS = [path for path, methods in API["paths"].items()
         if "get" in methods and path.startswith("/v1/campaigns/") and not path.endswith("/events")]
-RULES = ("every answer comes soon", "a refusal has status, field and reason",
-         "the advised change of a space makes a layout legal", "a plan of nothing says why",
-         "a plan lists layouts of the space", "what a plan lists is legal and fits", "check and plan give one time",
-         "plan and dry run give one answer", "what a dry run accepts is accepted", "every campaign ends",
-         "a search tries layouts of the space", "every view of a campaign answers", "a size without a layout says why",
-         "an export is the same layout when it is imported", "the daemon lives")
 
 ran = 0
 try:
@@ -341,9 +340,9 @@ try:
         ran += campaign is not None
 except OSError:
     pass
-for rule in RULES:
-    print("not ok" if rule in WRONG else "ok", rule)
-    for line in WRONG.get(rule, [])[:5]:
+for rule, lines in WRONG.items():
+    print("not ok" if lines else "ok", rule)
+    for line in lines[:5]:
         print("#  ", line)
 print("not ok" if ran * 5 < int(count) else "ok", f"some are accepted: {ran} of {count}")
 print("#", ", ".join(f"{what}: at most {took:.2f} s (campaign {number})" for what, (took, number) in SLOWEST.items()))
