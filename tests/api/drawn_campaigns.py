@@ -243,7 +243,9 @@ def views(case, campaign):
     for path in GETS:
         status, text = ask(path.replace("{id}", campaign["id"]).replace("{n}", "1").replace("{target}", case.random.choice(TARGETS)
                            + "?allow_simulated=true") + ("?x=tp&y=micro_batch" if path.endswith("surface") else ""))
-        if status not in (200, 404, 409, 422) or (status == 422 and "{target}" not in path and not path.endswith("surface")):
+        # A target may have rules, a surface wants keys with values, and on a busy machine it may come out late that none fits.
+        refused = "{target}" in path or path.endswith("surface") or campaign["state"] == "paused"
+        if status not in ((200, 404, 409, 422) if refused else (200, 404)):
             wrong("every view of a campaign answers", case, f"GET {path}: {status} {text}")
 
 
@@ -316,7 +318,9 @@ def one(number):
         if number % 4 == 0:
             size(case)
         campaign = run(case)
-        if (dry is None) != (campaign is None):
+        # On a busy machine one of them may have counted to the end that nothing fits, and the other not.
+        late = dry is None and campaign["state"] == "paused" if campaign else dry is None or not dry["exact"]
+        if (dry is None) != (campaign is None) and not late:
             wrong("what a dry run accepts is accepted", case, f"dry run {dry and 'accepted'}, campaign {campaign and 'accepted'}")
         return campaign
     except OSError as e:

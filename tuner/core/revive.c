@@ -125,7 +125,7 @@ void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
 {
     struct err e = {0};
 
-    log_error("campaign %s cannot be restored: %s", row->id, why->text);
+    log_error("campaign %s cannot be searched: %s", row->id, why->text);
     if (strcmp(row->state, DB_PAUSED) != 0 &&
         tn_campaign_change(svc, row->id, "running verifying", DB_PAUSED, why->text, &e) < 0)
         log_error("campaign %s: %s", row->id, e.text);
