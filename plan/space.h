@@ -15,7 +15,7 @@
 #include "plan/patience.h"
 #include "plan/problem.h"
 
-enum { PL_SPACE_VALUES = 255 };
+enum { PL_SPACE_VALUES = 254 };
 
 /* The values that one key may take, ascending. */
 struct pl_space_axis {

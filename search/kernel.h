@@ -27,8 +27,9 @@
 
 #include "plan/plan.h"
 
-/* A level, and the one after the last, which stands for values that no layout has, is a byte. */
-enum { SE_MAX_DIMS = PL_LAYOUT_KEYS, SE_MAX_LEVELS = PL_SPACE_VALUES, SE_MAX_LIN = 16 };
+/* The values of a key that a space names, and its standard, which layouts have in which it does
+ * nothing. A level, and the one after the last, which stands for what no layout has, is a byte. */
+enum { SE_MAX_DIMS = PL_LAYOUT_KEYS, SE_MAX_LEVELS = PL_SPACE_VALUES + 1, SE_MAX_LIN = 16 };
 static_assert(SE_MAX_LEVELS <= UINT8_MAX, "levels are bytes");
 
 struct se_dim {

@@ -56,7 +56,8 @@ static int distinct(int *value, const struct pl_layout_key *key, const struct pl
     return count;
 }
 
-static void find_dims(struct se_table *table, const struct pl_layout *layouts, size_t layout_count)
+static int find_dims(struct se_table *table, const struct pl_layout *layouts, size_t layout_count,
+                     struct err *error)
 {
     for (int row = 0; pl_layout_keys[row].name; row++) {
         const struct pl_layout_key *k = &pl_layout_keys[row];
@@ -66,7 +67,9 @@ static void find_dims(struct se_table *table, const struct pl_layout *layouts, s
         assert(table->ndims < SE_MAX_DIMS);
         memset(d, 0, sizeof(*d));
         count = distinct(d->value, k, layouts, layout_count);
-        assert(count > 0 || k->part == PL_DERIVED); /* a space has no more values of the others */
+        if (count < 0 && k->part != PL_DERIVED)
+            return err_set(error, -E2BIG, "%s takes more than %d values in this space", k->name,
+                           SE_MAX_LEVELS);
         table->derive |= count < 0;
         if (count <= 1)
             continue;
@@ -80,6 +83,7 @@ static void find_dims(struct se_table *table, const struct pl_layout *layouts, s
             d->pos[v] = k->log2 && d->value[v] > 0 ? log2(d->value[v]) : d->value[v];
         table->ndims++;
     }
+    return 0;
 }
 
 static int level_at(const struct se_dim *dim, int value)
@@ -259,7 +263,9 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
         return err_set(error, -EINVAL, "no legal layout");
     t->n = count;
     t->base = layouts[0];
-    find_dims(t, layouts, count);
+    r = find_dims(t, layouts, count, error);
+    if (r < 0)
+        return r;
     t->level = mem_try_alloc(mem_mul(count, (size_t)t->ndims + 1, 1));
     t->first = mem_try_alloc(count);
     if (!t->level || !t->first)

@@ -33,7 +33,7 @@ struct se_table {
     size_t hash_size;
 };
 
-/* LAYOUTS must be distinct. -EINVAL when COUNT is 0. */
+/* LAYOUTS must be distinct. -EINVAL when COUNT is 0, -E2BIG when a key has too many values. */
 int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t count,
                  struct err *error);
 struct se_table *se_table_free(struct se_table *table);

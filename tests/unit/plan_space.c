@@ -228,7 +228,7 @@ static void bad_spaces_are_refused_by_pointer(void **state)
         const char *space, *pointer, *text;
     } row[] = {
         {"{'tensor_parallel':[1]}", "/tensor_parallel", "is unknown"},
-        {"{'tp':[]}", "/tp", "needs 1..255 values"},
+        {"{'tp':[]}", "/tp", "needs 1..254 values"},
         {"{'tp':[1,2,1]}", "/tp/2", "given twice"},
         {"{'tp':[1,0]}", "/tp/1", "outside"},
         {"{'tp':'all'}", "/tp", "must be an integer"},

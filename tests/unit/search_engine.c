@@ -807,6 +807,28 @@ static void keys_of_many_values_are_searched(void **state)
     se_spec_done(&spec);
 }
 
+/* A layout in which the key does nothing has its standard, which the space need not name. */
+static void a_full_key_has_room_for_its_standard(void **state)
+{
+    AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, "");
+    AUTO_JSON *campaign = unit_json(text);
+    json_t *space = json_object_get(campaign, "space"), *units = json_array();
+    struct se_search *s;
+    struct se_spec spec;
+    struct err e = {0};
+
+    (void)state;
+    for (int i = 0; i < PL_SPACE_VALUES; i++)
+        json_array_append_new(units, json_integer(2 + i));
+    json_object_set_new(space, "recompute_num_layers", units);
+    json_object_set_new(space, "pp", unit_json("[1]"));
+    json_object_set_new(json_object_get(campaign, "model"), "layers", json_integer(300));
+    if (se_spec_parse(&spec, campaign, NULL, &e) < 0 || se_search_new(&s, &spec, &e) < 0)
+        fail_msg("%s %s", e.pointer, e.text);
+    se_search_free(s);
+    se_spec_done(&spec);
+}
+
 static void bad_campaigns_are_refused_by_pointer(void **state)
 {
     static const struct {
@@ -969,6 +991,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_impossible_space_says_why),
     cmocka_unit_test(a_space_of_every_option_is_searched),
     cmocka_unit_test(keys_of_many_values_are_searched),
+    cmocka_unit_test(a_full_key_has_room_for_its_standard),
     cmocka_unit_test(bad_campaigns_are_refused_by_pointer),
 };
 UNIT_MAIN(tests)
