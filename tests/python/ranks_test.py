@@ -14,6 +14,7 @@ CONFIG = {
     "layout": {"world": 2, "dp": 2, "micro_batch": 2},
     "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 6, "ci": 1e-9},
 }
+# Each step is longer than the one before: steps alike to the microsecond would be a result at once.
 LOOP = """
     import os, signal, sys, time
     import torch, torch.distributed as dist
@@ -25,7 +26,7 @@ LOOP = """
         while not trial.done and n < 50:
             n += 1
             with trial.step(tokens=128) as step:
-                time.sleep(0.01)
+                time.sleep(0.01 + 0.0005 * n)
                 step.loss = torch.tensor(4.0 + rank, requires_grad=True)
                 %s
 """

@@ -17,6 +17,7 @@ CONFIG = {
     "layout": {"world": 1, "dp": 1, "micro_batch": 2},
     "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 6, "ci": 1e-9},
 }
+# Each step is longer than the one before: steps alike to the microsecond would be a result at once.
 LOOP = """
     import os, signal, sys, time
     import partune
@@ -26,7 +27,7 @@ LOOP = """
         while n < 50:
             n += 1
             with trial.step(tokens=128) as step:
-                time.sleep(0.002)
+                time.sleep(0.002 + 0.0005 * n)
                 step.loss = 5.0 - n / 10
                 %s
             if trial.done:
