@@ -53,7 +53,10 @@ static void shared_of(struct shared *ret, const struct pl_problem *problem,
 static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
                        const struct pl_layout *layout, int stage, const struct shared *shared)
 {
-    *ret = (struct pl_memory){0};
+    for (int i = 0; i < PL_MEM_CLASSES; i++) /* in few stores, many times faster than one memset */
+        ret->bytes[i] = 0;
+    ret->total = ret->host = 0;
+    ret->rank = 0;
     if (problem->trainer->bundled)
         pl_memory_partune_stage(ret, problem, layout, stage, shared->counts);
     else

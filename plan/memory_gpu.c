@@ -32,47 +32,26 @@ static double min(double left, double right)
     return left < right ? left : right;
 }
 
-static double layer_dense_params(const struct pl_model *model, const struct pl_layout *layout,
-                                 bool moe)
+static void layer_params(struct pl_layer_params *ret, const struct pl_model *model,
+                         const struct pl_layout *layout, bool moe)
 {
-    double h = model->hidden, n;
+    double h = model->hidden, tp = layout->tp;
+    double attention, mlp, router = moe ? h * model->moe.experts : 0;
     struct pl_mix mix;
 
     pl_mix_of(&mix, model, moe);
-    n = mix.attention * (pl_attention_matrices(model, layout->tp) + pl_attention_vectors(model)) +
-        mix.norms * h * (model->norm == PL_LAYERNORM ? 2 : 1);
-    if (mix.mamba > 0)
-        n += mix.mamba * pl_mamba_params(model) / layout->tp;
-    if (!moe)
-        return n + mix.ffn * pl_mlp_matrices(model) * h * model->ffn / layout->tp;
-    return n + pl_mlp_matrices(model) * h * model->moe.shared_ffn / layout->tp +
-           h * model->moe.experts;
-}
-
-static double layer_expert_params(const struct pl_model *model, const struct pl_layout *layout,
-                                  bool moe)
-{
-    if (!moe)
-        return 0;
-    return pl_mlp_matrices(model) * model->hidden * model->moe.expert_ffn * model->moe.experts /
-           ((double)layout->ep * layout->etp);
-}
-
-/* Of both those of products that read narrow operands in such a precision. */
-static double layer_narrow_params(const struct pl_model *model, const struct pl_layout *layout,
-                                  bool moe)
-{
-    double h = model->hidden, tp = layout->tp, n;
-    struct pl_mix mix;
-
-    pl_mix_of(&mix, model, moe);
-    n = mix.attention * pl_attention_matrices(model, layout->tp);
-    if (mix.mamba > 0)
-        n += mix.mamba * h * (pl_mamba_in(model) + pl_mamba_inner(model)) / tp;
-    if (!moe)
-        return n + mix.ffn * pl_mlp_matrices(model) * h * model->ffn / tp;
-    return n + pl_mlp_matrices(model) * h * model->moe.shared_ffn / tp +
-           layer_expert_params(model, layout, true);
+    attention = mix.attention * pl_attention_matrices(model, layout->tp);
+    mlp = pl_mlp_matrices(model) * h * (moe ? model->moe.shared_ffn : mix.ffn * model->ffn) / tp;
+    ret->expert = moe ? pl_mlp_matrices(model) * h * model->moe.expert_ffn * model->moe.experts /
+                            ((double)layout->ep * layout->etp)
+                      : 0;
+    ret->dense = attention + mix.attention * pl_attention_vectors(model) +
+                 mix.norms * h * (model->norm == PL_LAYERNORM ? 2 : 1) + mlp + router;
+    ret->narrow = attention + mlp + ret->expert;
+    if (mix.mamba > 0) {
+        ret->dense += mix.mamba * pl_mamba_params(model) / tp;
+        ret->narrow += mix.mamba * h * (pl_mamba_in(model) + pl_mamba_inner(model)) / tp;
+    }
 }
 
 struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct pl_layout *layout,
@@ -126,11 +105,10 @@ void pl_layer_params_of(struct pl_layer_params ret[2], const struct pl_model *mo
                         const struct pl_layout *layout)
 {
     for (int moe = 0; moe < 2; moe++) {
-        ret[moe] = (struct pl_layer_params){0};
         if (has_layers(model, moe))
-            ret[moe] = (struct pl_layer_params){.dense = layer_dense_params(model, layout, moe),
-                                                .expert = layer_expert_params(model, layout, moe),
-                                                .narrow = layer_narrow_params(model, layout, moe)};
+            layer_params(&ret[moe], model, layout, moe);
+        else
+            ret[moe] = (struct pl_layer_params){0};
     }
 }
 
@@ -153,23 +131,24 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
 {
     double h = model->hidden, table = (double)model->vocab * h / layout->tp;
     const int many[2] = {count.dense, count.moe};
+    struct pl_held held = {0};
 
-    *ret = (struct pl_held){0};
     for (int moe = 0; moe < 2; moe++) {
         const struct pl_layer_params *one = &params[moe];
 
         if (!many[moe])
             continue;
-        ret->dense += many[moe] * one->dense;
-        ret->expert += many[moe] * one->expert;
-        ret->narrow += many[moe] * one->narrow;
-        if (one->dense + one->expert > ret->layer)
-            ret->layer = one->dense + one->expert;
+        held.dense += many[moe] * one->dense;
+        held.expert += many[moe] * one->expert;
+        held.narrow += many[moe] * one->narrow;
+        if (one->dense + one->expert > held.layer)
+            held.layer = one->dense + one->expert;
     }
     if (stage == 0)
-        ret->dense += table + (model->positions == PL_LEARNED ? (double)model->seq * h : 0);
+        held.dense += table + (model->positions == PL_LEARNED ? (double)model->seq * h : 0);
     if (stage == layout->pp - 1)
-        ret->dense += h + (model->tied && layout->pp == 1 ? 0 : table);
+        held.dense += h + (model->tied && layout->pp == 1 ? 0 : table);
+    *ret = held;
     if (stage == layout->pp - 1 && model->mtp)
         add_mtp(ret, model, layout, params);
 }
@@ -246,11 +225,9 @@ static double tokens_of(const struct pl_problem *problem, const struct pl_layout
     return (double)problem->workload->seq / layout->cp * layout->micro_batch;
 }
 
-static bool keeps_scores(const struct pl_layout *layout)
+static bool keeps_scores(int recompute, unsigned again)
 {
-    unsigned again = pl_recompute_modules(layout);
-
-    return layout->recompute == PL_RECOMPUTE_NONE || (again && !(again & PL_RE_CORE));
+    return recompute == PL_RECOMPUTE_NONE || (again && !(again & PL_RE_CORE));
 }
 
 /* Copies of a token at the experts of one rank. */
@@ -276,13 +253,15 @@ static double copy_bytes(const struct pl_problem *problem, const struct pl_layou
            ffn_bytes(model, model->moe.expert_ffn, operands->kept);
 }
 
-double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
-                                 bool moe)
+/* Of a layer, if LAYOUT had RECOMPUTE. */
+static double bytes_with(const struct pl_problem *problem, const struct pl_layout *layout,
+                         int recompute, bool moe)
 {
     const struct pl_model *model = problem->model;
     const struct pl_trainer *trainer = problem->trainer;
     double tokens = tokens_of(problem, layout), h = model->hidden, tp = layout->tp;
     double wide = layout->precision == PL_FP32 ? 2 : 1; /* formulas count 2-byte elements */
+    unsigned again = recompute == layout->recompute ? pl_recompute_modules(layout) : 0;
     struct pl_operands operands;
     struct pl_dropped dropped;
     struct pl_mix mix;
@@ -290,9 +269,9 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
     double masks = has_dropout(model) ? 2 * h : 0; /* one byte an element */
     double scores = 0;
 
-    if (layout->recompute == PL_RECOMPUTE_FULL)
+    if (recompute == PL_RECOMPUTE_FULL)
         return wide * 2 * tokens * h / (layout->sp ? tp : 1);
-    if (layout->recompute == PL_RECOMPUTE_SELECTIVE && trainer->selective_share > 0 && !moe)
+    if (recompute == PL_RECOMPUTE_SELECTIVE && trainer->selective_share > 0 && !moe)
         return wide * tokens *
                (2 * h / (layout->sp ? tp : 1) +
                 saved_products(model, trainer->selective_share) / tp);
@@ -309,10 +288,10 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
         mix.attention * (pl_attention_kept(model) + copied * model->heads * pl_value_dim(model));
     if (mix.mamba > 0)
         inside += mix.mamba * (pl_mamba_kept(model) - (2 - operands.kept) * pl_mamba_inner(model));
-    if (keeps_scores(layout) && !trainer->flash)
+    if (!trainer->flash && keeps_scores(recompute, again))
         scores = 5.0 * model->heads * problem->workload->seq / layout->cp /
                  tp; /* softmax, its mask and its dropout */
-    pl_dropped_of(&dropped, model, layout, &operands, moe);
+    pl_dropped_of(&dropped, model, again, &operands, moe);
     outside -= dropped.outside;
     inside -= dropped.inside;
     if (moe) {
@@ -331,6 +310,12 @@ double pl_layer_activation_bytes(const struct pl_problem *problem, const struct 
                      masks / (layout->sp ? tp : 1));
 }
 
+double pl_layer_activation_bytes(const struct pl_problem *problem, const struct pl_layout *layout,
+                                 bool moe)
+{
+    return bytes_with(problem, layout, layout->recompute, moe);
+}
+
 /* Bytes of a layer without experts and with them, of one micro-batch. */
 struct layer_bytes {
     double dense, moe;
@@ -339,11 +324,8 @@ struct layer_bytes {
 static struct layer_bytes layer_bytes_of(const struct pl_problem *problem,
                                          const struct pl_layout *layout, int recompute)
 {
-    struct pl_layout with = *layout;
-
-    with.recompute = recompute;
-    return (struct layer_bytes){pl_layer_activation_bytes(problem, &with, false),
-                                pl_layer_activation_bytes(problem, &with, true)};
+    return (struct layer_bytes){bytes_with(problem, layout, recompute, false),
+                                bytes_with(problem, layout, recompute, true)};
 }
 
 static double bytes_of_layers(const struct layer_bytes *each, const struct pl_model *model,
@@ -412,24 +394,19 @@ static bool is_partly(const struct pl_layout *layout)
 void pl_gpu_layers_of(struct pl_gpu_layers *ret, const struct pl_problem *problem,
                       const struct pl_layout *layout)
 {
-    struct pl_layout again;
-
-    *ret = (struct pl_gpu_layers){.tokens = tokens_of(problem, layout),
-                                  .micro_batches = pl_microbatches(layout, problem->workload),
-                                  .dense_shards = pl_dense_shards(layout),
-                                  .expert_shards = pl_expert_shards(layout)};
+    ret->tokens = tokens_of(problem, layout);
+    ret->micro_batches = pl_microbatches(layout, problem->workload);
+    ret->dense_shards = pl_dense_shards(layout);
+    ret->expert_shards = pl_expert_shards(layout);
+    ret->context = pl_context_bytes(problem, layout);
     pl_layer_params_of(ret->params, problem->model, layout);
-    if (is_partly(layout))
-        return;
     for (int moe = 0; moe < 2; moe++) {
-        if (!has_layers(problem->model, moe))
+        ret->kept[moe] = ret->live[moe] = 0;
+        if (is_partly(layout) || !has_layers(problem->model, moe))
             continue;
         ret->kept[moe] = pl_layer_activation_bytes(problem, layout, moe);
-        if (layout->recompute != PL_RECOMPUTE_FULL)
-            continue;
-        again = *layout;
-        again.recompute = repeated(problem); /* whose input is counted already */
-        ret->live[moe] = pl_layer_activation_bytes(problem, &again, moe) - ret->kept[moe];
+        if (layout->recompute == PL_RECOMPUTE_FULL) /* whose input is counted already */
+            ret->live[moe] = bytes_with(problem, layout, repeated(problem), moe) - ret->kept[moe];
     }
 }
 
@@ -547,7 +524,7 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
 
     pl_held_params(&p, model, layout, stage, count, layers->params);
     all = p.dense + p.expert;
-    moments = pl_optimizer_moments(problem->workload->optimizer, p.narrow / all);
+    moments = pl_optimizer_moments(problem->workload->optimizer, p.narrow, all);
     split = p.dense / layers->dense_shards + p.expert / layers->expert_shards;
     if (layout->zero >= 3 && layout->pp == 1)
         ret->bytes[PL_MEM_WEIGHTS] = weight * (split + p.layer);
@@ -567,9 +544,8 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
     if (layout->moe_dispatch == PL_DISPATCH_ALLGATHER) /* of all ranks, and their sums */
         ret->bytes[PL_MEM_COMM] +=
             2 * weight * tokens / layout->tp * layout->ep * layout->etp * model->hidden;
-    ret->bytes[PL_MEM_COMM] +=
-        pl_context_bytes(problem, layout) +
-        layout->tp_overlap * trainer->tp_buffers * weight * tokens * model->hidden;
+    ret->bytes[PL_MEM_COMM] += layers->context + layout->tp_overlap * trainer->tp_buffers * weight *
+                                                     tokens * model->hidden;
     if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits */
         ret->bytes[PL_MEM_LOGITS] =
             (1 + model->mtp) *

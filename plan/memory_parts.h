@@ -42,8 +42,8 @@ double pl_muon_rank_flops(const struct pl_model *model, const struct pl_layout *
 /* Bytes that a step of OPTIMIZER moves for each parameter whose state a rank has. */
 double pl_optimizer_traffic(enum pl_optimizer optimizer);
 
-/* Moments of each parameter, of which HIDDEN_SHARE are in hidden matrices. */
-double pl_optimizer_moments(enum pl_optimizer optimizer, double hidden_share);
+/* Moments of each parameter in the mean of ALL, of which HIDDEN are in hidden matrices. */
+double pl_optimizer_moments(enum pl_optimizer optimizer, double hidden, double all);
 
 /* How many layers without and with experts stage STAGE holds. */
 struct pl_layer_count {
@@ -89,6 +89,7 @@ struct pl_gpu_layers {
     double tokens;     /* of a micro-batch, on a rank */
     int micro_batches; /* of a replica and step */
     double dense_shards, expert_shards; /* of what zero shards */
+    double context;                     /* bytes of pl_context_bytes */
 };
 
 void pl_gpu_layers_of(struct pl_gpu_layers *ret, const struct pl_problem *problem,

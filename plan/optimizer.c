@@ -113,9 +113,9 @@ double pl_optimizer_traffic(enum pl_optimizer optimizer)
     return bytes[optimizer];
 }
 
-double pl_optimizer_moments(enum pl_optimizer optimizer, double hidden_share)
+double pl_optimizer_moments(enum pl_optimizer optimizer, double hidden, double all)
 {
-    return optimizer == PL_SGD ? 1 : optimizer == PL_MUON ? 2 - hidden_share : 2;
+    return optimizer == PL_SGD ? 1 : optimizer == PL_MUON ? 2 - hidden / all : 2;
 }
 
 double pl_muon_rank_flops(const struct pl_model *model, const struct pl_layout *layout,

@@ -24,24 +24,12 @@
 
 static unsigned named_modules(const struct pl_layout *layout)
 {
-    const struct {
-        int named;
-        unsigned module;
-    } modules[] = {
-        {layout->recompute_mlp, PL_RE_MLP},
-        {layout->recompute_moe, PL_RE_MOE},
-        {layout->recompute_moe_act, PL_RE_MOE_ACT},
-        {layout->recompute_shared_experts, PL_RE_SHARED},
-        {layout->recompute_layernorm, PL_RE_NORM},
-        {layout->recompute_mla_up_proj, PL_RE_MLA},
-        {layout->recompute_core_attn, PL_RE_CORE},
-    };
-    unsigned ret = 0;
-
-    for (size_t i = 0; i < ARRAY_LEN(modules); i++)
-        if (modules[i].named)
-            ret |= modules[i].module;
-    return ret;
+    return (layout->recompute_mlp ? PL_RE_MLP : 0) | (layout->recompute_moe ? PL_RE_MOE : 0) |
+           (layout->recompute_moe_act ? PL_RE_MOE_ACT : 0) |
+           (layout->recompute_shared_experts ? PL_RE_SHARED : 0) |
+           (layout->recompute_layernorm ? PL_RE_NORM : 0) |
+           (layout->recompute_mla_up_proj ? PL_RE_MLA : 0) |
+           (layout->recompute_core_attn ? PL_RE_CORE : 0);
 }
 
 unsigned pl_recompute_modules(const struct pl_layout *layout)
@@ -128,10 +116,9 @@ void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *mod
         modules_canonical(layout, model);
 }
 
-void pl_dropped_of(struct pl_dropped *ret, const struct pl_model *model,
-                   const struct pl_layout *layout, const struct pl_operands *operands, bool moe)
+void pl_dropped_of(struct pl_dropped *ret, const struct pl_model *model, unsigned again,
+                   const struct pl_operands *operands, bool moe)
 {
-    unsigned again = pl_recompute_modules(layout);
     double h = model->hidden, e = operands->kept, copied = operands->quantized ? e : 0;
     double inner = 2 * (pl_mlp_matrices(model) - 1) + e; /* bytes of one of the hidden width */
     bool whole = again & PL_RE_MOE;

@@ -38,7 +38,7 @@ struct pl_dropped {
     bool copies; /* nothing of the copies is kept */
 };
 
-void pl_dropped_of(struct pl_dropped *ret, const struct pl_model *model,
-                   const struct pl_layout *layout, const struct pl_operands *operands, bool moe);
+void pl_dropped_of(struct pl_dropped *ret, const struct pl_model *model, unsigned again,
+                   const struct pl_operands *operands, bool moe);
 
 #endif

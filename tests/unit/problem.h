@@ -2,6 +2,8 @@
 #ifndef TESTS_UNIT_PROBLEM_H
 #define TESTS_UNIT_PROBLEM_H
 
+#include <string.h>
+
 #include "plan/memory_parts.h"
 #include "plan/plan.h"
 
@@ -20,6 +22,13 @@ static inline void held_on(struct pl_held *ret, const struct pl_model *model,
 
     pl_layer_params_of(params, model, layout);
     pl_held_params(ret, model, layout, stage, pl_stage_count(model, layout, stage), params);
+}
+
+/* Byte for byte, but for the padding of the struct. */
+static inline bool same_memory(const struct pl_memory *left, const struct pl_memory *right)
+{
+    return !memcmp(left->bytes, right->bytes, sizeof(left->bytes)) && left->total == right->total &&
+           left->host == right->host && left->rank == right->rank;
 }
 
 #endif
