@@ -134,12 +134,30 @@ static int set_trainer(struct row *r, struct err *e)
     return 0;
 }
 
+/* The rows' word for a model of several kinds of layers, in the product's words. A row has neither
+ * groups nor the width of the convolution: those of the models that it is about (Nemotron-H). */
+static void set_pattern(json_t *model)
+{
+    static const char *const words[][2] = {
+        {"mamba_heads", "heads"}, {"mamba_head_dim", "head_dim"}, {"mamba_state", "state"}};
+    json_t *hybrid = json_object_get(model, "hybrid");
+    json_t *mamba = json_pack("{s:i s:i}", "groups", 8, "conv", 4);
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        json_object_set(mamba, words[i][1], json_object_get(hybrid, words[i][0]));
+    json_object_set(model, "pattern", json_object_get(hybrid, "pattern"));
+    json_object_set_new(model, "mamba", mamba);
+    json_object_del(model, "hybrid");
+}
+
 /* The row's model has sizes only; what GPT models of these papers share is added. */
 static int parse_model(struct row *r, const json_t *v, struct err *e)
 {
     AUTO_JSON *m = json_deep_copy(v);
 
     json_object_del(m, "params");
+    if (json_object_get(m, "hybrid"))
+        set_pattern(m);
     if (pl_model_parse(&r->model, m, e) < 0)
         return err_under(e, "/model");
     if (r->model.positions == PL_LEARNED)
@@ -304,6 +322,20 @@ static int parse_size(struct row *r, int *ret_devices, const json_t *v, struct e
     return 0;
 }
 
+/* What the file does not say of a device whose cluster the product knows. */
+static void complete(json_t *cluster, const char *name)
+{
+    const char *text = pl_cluster_preset(name);
+    AUTO_JSON *preset = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *known = json_object_get(preset, "device"), *device = json_object_get(cluster, "device");
+
+    if (!known || !device)
+        return;
+    json_object_update_missing(json_object_get(device, "peak_tflops"),
+                               json_object_get(known, "peak_tflops"));
+    json_object_update_missing(device, known);
+}
+
 /* Put what lines before this one define under a name where the row has the name. */
 static void expand(json_t *v, const json_t *defs)
 {
@@ -316,9 +348,10 @@ static void expand(json_t *v, const json_t *defs)
         json_object_set(v, "model", json_object_get(it, "model"));
     it = json_object_get(json_object_get(defs, "cluster"), profile ? profile : "");
     if (it) {
-        json_t *whole = json_copy(it);
+        json_t *whole = json_deep_copy(it);
 
         json_object_del(whole, "type");
+        complete(whole, profile);
         json_object_set(whole, "nodes", json_object_get(cluster, "nodes"));
         json_object_set_new(v, "cluster", whole);
     }
