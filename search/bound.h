@@ -8,7 +8,7 @@
  *
  *     EI_h <= max(d, 0) + sigma_h phi(t) 4 sigma_h^2 / (sqrt(d^2 + 4 sigma_h^2) + |d|)^2
  *
- * which is at most a tenth too large. Logarithms, exponentials and roots are vectorized series,
+ * which is at most 11 % too large. Logarithms, exponentials and roots are vectorized series,
  * rounded so that the bound holds.
  */
 #ifndef SEARCH_BOUND_H
