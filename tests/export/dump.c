@@ -18,6 +18,11 @@ static const struct {
     {"mixtral-8x7b", "dgx-h100", 8, 256},
     {"deepseek-v3-like", "dgx-h100", 32, 1024},
     {"deepseek-v3", "dgx-h100", 64, 1024},
+    {"{\"name\":\"latent\",\"layers\":12,\"hidden\":768,\"heads\":12,\"ffn\":1920,\"vocab\":1000,"
+     "\"seq\":512,\"mla\":{\"kv_lora_rank\":128,\"qk_nope_head_dim\":64,\"qk_rope_head_dim\":32,"
+     "\"v_head_dim\":64},\"rope_scaling\":{\"kind\":\"yarn\",\"factor\":40,\"original_seq\":4096,"
+     "\"mscale\":1,\"mscale_all_dim\":1}}",
+     "dgx-h100", 2, 64},
     {"gpt-oss-20b", "dgx-h100", 4, 128},
     {"qwen3-30b-a3b", "dgx-h100", 4, 128},
     /* nothing is a power of two, and layers do not divide */

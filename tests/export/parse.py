@@ -258,6 +258,8 @@ def megatron_rules(v, f):
     assert float(v.get("--optimizer-offload-fraction", 0)) * 100 == offloaded[0] <= 100 * ("--use-distributed-optimizer" in v)
     assert int(v.get("--cpu-offloading-num-layers", 0)) == offloaded[1]
     assert n("max-position-embeddings") >= n("seq-length")
+    latent, rotation = "--multi-latent-attention" in v, v.get("--rope-type")  # MLATransformerConfig
+    assert ("--no-rope-fusion" in v) == (latent and rotation != "yarn") and latent == (rotation is not None)
     if "--overlap-moe-expert-parallel-comm" in v:
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
 

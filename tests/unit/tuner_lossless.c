@@ -39,6 +39,9 @@ static const char *const models[] = {
     "{'name':'capacity','layers':9,'hidden':512,'heads':8,'kv_heads':4,'ffn':1536,'vocab':1000,"
     "'seq':64,'moe':{'experts':8,'top_k':2,'expert_ffn':768,'shared_ffn':512,'dense_layers':1,"
     "'capacity_factor':1.25}}",
+    "{'name':'latent','layers':12,'hidden':512,'heads':8,'ffn':1536,'vocab':1000,'seq':128,"
+    "'mla':{'kv_lora_rank':64,'qk_nope_head_dim':48,'qk_rope_head_dim':16,'v_head_dim':48},"
+    "'rope_scaling':{'kind':'yarn','factor':40,'original_seq':4096,'mscale_all_dim':1}}",
     "{'name':'shared','layers':13,'hidden':512,'heads':16,'kv_heads':8,'ffn':1536,'vocab':1000,"
     "'seq':96,'moe':{'experts':12,'top_k':3,'expert_ffn':384,'shared_ffn':384}}",
 };

@@ -172,6 +172,43 @@ static void deepseek_v3_is_written_whole(void **state)
     }
 }
 
+/* Of latent attention Megatron fuses the rotation by yarn only, and refuses to start with another
+ * one unless that is switched off (MLATransformerConfig); of yarn its arguments are the factor and
+ * the two scales, the rest is DeepSeek's. */
+static void the_rotation_of_latent_attention_starts(void **state)
+{
+#define LATENT                                                                                     \
+    SHAPE ",'mla':{'kv_lora_rank':16,'qk_nope_head_dim':16,'qk_rope_head_dim':8,'v_head_dim':16}"
+    static const char yarn[] =
+        LATENT ",'rope_scaling':{'kind':'yarn','factor':40,'original_seq':4096,'mscale':1,"
+               "'mscale_all_dim':0.7}}";
+    static const char other[] =
+        LATENT ",'rope_scaling':{'kind':'yarn','factor':32,'original_seq':4096,'beta_fast':1}}";
+    static const char *const lines[] = {
+        "--rope-type yarn", "--position-embedding-type rope", "--rotary-scaling-factor 40",
+        "--mscale 1",       "--mscale-all-dim 0.7",
+    };
+    AUTO_STR plain = {0}, scaled = {0}, foreign = {0};
+    struct tn_findings none = {0}, lost = {0};
+
+    (void)state;
+    write_arguments(&plain, &none, LATENT "}");
+    assert_non_null(strstr(str_text(&plain), "\n--rope-type rope\n--no-rope-fusion\n"));
+    write_arguments(&scaled, &none, yarn);
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        AUTO_FREE char *line = mem_printf("\n%s\n", lines[i]);
+
+        if (!strstr(str_text(&scaled), line))
+            fail_msg("no %s in:\n%s", lines[i], str_text(&scaled));
+    }
+    assert_null(strstr(str_text(&scaled), "--no-rope-fusion"));
+    assert_null(strstr(str_text(&scaled), "--yarn-"));
+    assert_int_equal(none.count, 0);
+    write_arguments(&foreign, &lost, other);
+    assert_int_equal(lost.count, 1);
+    assert_string_equal(lost.v[0].setting, "model.rope_scaling");
+}
+
 /* Megatron ends where mtp layers of a pipeline layout are not as many as --mtp-num-layers says
  * (megatron/core/transformer/pipeline_parallel_layer_layout.py). NVIDIA's recipe for 1,024 H100 has
  * "Et|(tt|)*30mL". */
@@ -240,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_word_is_written_or_named),
         cmocka_unit_test(deepseek_v3_is_written_whole),
+        cmocka_unit_test(the_rotation_of_latent_attention_starts),
         cmocka_unit_test(prediction_is_in_the_layout_of_a_pipeline),
         cmocka_unit_test(words_of_parts_are_reasons),
     };

@@ -354,7 +354,8 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     str_addf(out, "--norm-epsilon %.10g\n", m->norm_eps);
     if (m->positions == PL_ROPE)
         str_addf(out, "--position-embedding-type %s\n--rotary-base %.0f\n",
-                 m->rope_scaling.kind == PL_ROPE_YARN ? "yarn" : "rope", m->rope_theta);
+                 m->rope_scaling.kind == PL_ROPE_YARN && !pl_model_is_mla(m) ? "yarn" : "rope",
+                 m->rope_theta);
     else
         str_addf(out, "--position-embedding-type %s\n",
                  m->positions == PL_LEARNED ? "learned_absolute" : "none");

@@ -40,7 +40,10 @@ static void write_attention(struct str *out, const struct pl_model *model)
         str_add(out, "--softmax-type learnable\n");
     if (!pl_model_is_mla(model))
         return;
-    str_add(out, "--multi-latent-attention\n--rope-type rope\n");
+    if (model->rope_scaling.kind == PL_ROPE_YARN)
+        str_add(out, "--multi-latent-attention\n--rope-type yarn\n");
+    else /* the fused kernel of latent attention rotates by yarn only */
+        str_add(out, "--multi-latent-attention\n--rope-type rope\n--no-rope-fusion\n");
     if (model->mla.q_lora_rank)
         number(out, "--q-lora-rank", model->mla.q_lora_rank);
     number(out, "--kv-lora-rank", model->mla.kv_lora_rank);
@@ -60,9 +63,11 @@ static void write_rotation(struct str *out, const struct pl_model *model)
     if (scaling->kind != PL_ROPE_YARN)
         return;
     real(out, "--rotary-scaling-factor", scaling->factor);
-    number(out, "--yarn-original-max-position-embeddings", scaling->original_seq);
-    real(out, "--yarn-beta-fast", scaling->beta_fast);
-    real(out, "--yarn-beta-slow", scaling->beta_slow);
+    if (!pl_model_is_mla(model)) { /* which has no arguments for these */
+        number(out, "--yarn-original-max-position-embeddings", scaling->original_seq);
+        real(out, "--yarn-beta-fast", scaling->beta_fast);
+        real(out, "--yarn-beta-slow", scaling->beta_slow);
+    }
     if (scaling->mscale > 0)
         real(out, "--mscale", scaling->mscale);
     if (scaling->mscale_all_dim > 0)
