@@ -79,8 +79,8 @@ int cl_manual(struct cl *client)
     puts(".SH DESCRIPTION\nThe client of\n.BR partuned (8):\n"
          "it submits campaigns that look for the fastest parallel layout of a training job, shows "
          "them while they run, and\n"
-         "exports the winner. `last` in place of an ID is the newest campaign. With \\-\\-json "
-         "every command prints the daemon's answer.");
+         "exports the winner. `last` in place of an ID is the newest campaign. With \\-\\-json, "
+         "every command prints the daemon's response.");
     puts(".SH COMMANDS");
     for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++) {
         printf(".TP\n.B %s ", cmd->name);
@@ -101,8 +101,8 @@ int cl_manual(struct cl *client)
         opt_roff(row->meaning, stdout);
         puts(".");
     }
-    puts(".PP\nCtrl\\-C ends it by its signal (130 in a shell), except watch and events, where it "
-         "only leaves the view.");
+    puts(".PP\nCtrl\\-C ends a command by its signal (status 130 in a shell); in watch and events "
+         "it only leaves the view.");
     puts(".SH FILES\n.TP\n.I $XDG_CONFIG_HOME/partune/config\nOptions in a section [client], one a "
          "line: server = URL.");
     puts(".SH SEE ALSO\n.BR partuned (8)");
