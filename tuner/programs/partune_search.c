@@ -53,12 +53,12 @@ static const struct opt_manual manual = {
     .section = 1,
     .summary = "the search engine alone, as JSON lines",
     .description = "Reads one request a line from standard input and writes one answer a line: "
-                   "what to try next, what it gave, the best so far. So any program can tune "
-                   "anything, without the daemon. A request is\n"
+                   "what to try next, the result of a trial, the best so far. So any program can "
+                   "tune anything, without the daemon. A request is\n"
                    ".nf\n{\"op\":\"ask\"}\n"
                    "{\"op\":\"tell\",\"id\":1,\"status\":\"ok\",\"tokens_per_s\":51200}\n"
                    "{\"op\":\"best\"}\n{\"op\":\"importance\"}\n.fi\n"
-                   "and reference/protocol.md among the installed documents explains all. An "
+                   "and reference/protocol.md among the installed documents describes them. An "
                    "invalid request gets an error and changes nothing.",
     .more =
         ".SH EXIT STATUS\n0 end of input, 2 wrong usage, 65 the campaign cannot be searched, 70 "
