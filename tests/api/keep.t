@@ -72,7 +72,7 @@ is "with a higher quota it can" "$(code "/v1/campaigns/$large:resume" -X POST -d
 ok "and continues" wait_for 60 is_in "$large" running
 
 # ---- logs: the first megabyte, and the end
-cut() { file=$(grep -ls 'left out here' "data/campaigns/$large/trials"/*/*/stdout | head -n 1); [ -n "$file" ]; }
+cut() { file=$(grep -ls 'omitted here' "data/campaigns/$large/trials"/*/*/stdout | head -n 1); [ -n "$file" ]; }
 ok "a log over its limit is cut in the middle" wait_for 60 cut
 is "its end is there" "$(grep -c '^THE END$' "$file")" 1
 size=$(stat -c %s "$file")

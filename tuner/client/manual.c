@@ -67,6 +67,20 @@ static int manual_json(const struct cl_tables *tables)
     return CL_OK;
 }
 
+/* "Options: --force, --model." */
+static void print_options_of(const struct cl_command *command, const struct opt *options)
+{
+    const char *before = "Options: ";
+
+    for (const struct opt *o = options; o->name; o++)
+        if (cl_listed(command->options, o->name)) {
+            printf("%s\\-\\-%s", before, o->name);
+            before = ", ";
+        }
+    if (*before == ',')
+        puts(".");
+}
+
 int cl_manual(struct cl *client)
 {
     const struct cl_tables *tables = client->tables;
@@ -88,9 +102,7 @@ int cl_manual(struct cl *client)
         putchar('\n');
         opt_roff(cmd->help, stdout);
         puts(".");
-        for (const struct opt *o = tables->options; o->name; o++)
-            if (cl_listed(cmd->options, o->name))
-                printf("Takes \\-\\-%s.\n", o->name);
+        print_options_of(cmd, tables->options);
     }
     puts(".SH OPTIONS");
     for (const struct opt *o = tables->options; o->name; o++)

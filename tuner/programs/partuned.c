@@ -2,9 +2,9 @@
  * partuned - the daemon: campaigns over HTTP.
  *
  *     partuned [options]              serve until TERM or INT
- *     partuned [options] backup FILE  a consistent copy of the database, also while a daemon serves
- *     partuned [options] check        is everything there that campaigns need?
- *     partuned [options] check-config         is the configuration file right?
+ *     partuned [options] backup FILE  a consistent copy of the database, even while a daemon runs
+ *     partuned [options] check        check that everything campaigns need is available
+ *     partuned [options] check-config         validate the configuration file
  *     partuned [options] token add NAME [read|submit|admin]   also: token list, token drop ID
  */
 #include <errno.h>
@@ -88,7 +88,8 @@ static const struct opt_manual manual = {
         "else.\n"
         ".TP\n.B token add \\fINAME\\fR [read|submit|admin]\nCreate a token and print it; the "
         "default scope is read.\n"
-        ".TP\n.B token list\n.TP\n.B token drop \\fIID\\fR\n"
+        ".TP\n.B token list\nList tokens, without their secrets.\n"
+        ".TP\n.B token drop \\fIID\\fR\nRevoke a token.\n"
         ".SH CONFIGURATION\nA file in git's dialect of INI. Each option above but config, help, "
         "manual and version is a key of its section [partuned]; the command line overrides the "
         "environment, which overrides the file. Further sections are [http], [dataset \"NAME\"], "
