@@ -195,7 +195,7 @@ static void print_excluded(const struct cl *client, const json_t *excluded)
 {
     static const struct cl_column columns[] = {{.title = "rule"},
                                                {.title = "excluded", .align = CL_RIGHT},
-                                               {.title = "which means", .shrink = true, .drop = 1}};
+                                               {.title = "detail", .shrink = true, .drop = 1}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     json_t *it;
     size_t i;
