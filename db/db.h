@@ -195,15 +195,15 @@ struct db_trial {
     const char *memory_planned, *memory_measured; /* JSON */
     double memory; /* bytes of the worst rank, measured if known, else planned */
     double loss_first, loss_last;
-    double imbalance;    /* of the experts: choices of the most used one over the mean */
+    double imbalance;    /* of the experts: load of the busiest over the mean */
     const char *failure; /* JSON */
     int64_t created, started, ended;
     double seconds;
     int64_t rev;
     int64_t fidelity;     /* number of the campaign's fidelity, from 1; DB_NULL: the full size */
     const char *run;      /* JSON: the smaller problem that it runs, and what that measured */
-    const char *inferred; /* JSON: what the search makes of that for the full size */
-    int64_t devices;      /* that it holds while it runs */
+    const char *inferred; /* JSON: what the search infers from it for the full size */
+    int64_t devices;      /* held while it runs */
     double device_s;      /* devices x seconds of its attempts that have ended */
 };
 
@@ -237,14 +237,14 @@ int db_trial_cancel_queued(struct db *writer, const char *campaign, int64_t now,
 /* Planned memory as the trainer reported it, before the trial ends. */
 int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
                      const char *memory_json, struct err *error);
-/* What the search makes of smaller TRIAL for the full size. */
+/* What the search infers from smaller TRIAL for the full size. */
 int db_trial_infer(struct db *writer, const char *campaign, int64_t trial,
                    const char *inferred_json, struct err *error);
 /* Smaller trials of a campaign that have begun, and their device-seconds. */
 int db_trial_smaller(int64_t *ret_count, double *ret_device_s, struct db *db, const char *campaign,
                      struct err *error);
 /* All successful measurements of the layout of TRIAL: TRIAL itself and its repeats, in order.
- * Smaller trials are none. */
+ * Smaller trials do not count. */
 int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                    const char *campaign, int64_t trial, struct err *error);
 /* All successful measurements of the layouts that were measured again, verification excepted, those
@@ -392,7 +392,7 @@ struct db_delivery {
  */
 int db_hook_clear(struct db *writer, struct err *error);
 int db_hook_add(struct db *writer, const char *name, const char *events, struct err *error);
-/* Give up what is pending for hooks that are no longer there. */
+/* Fail pending deliveries of hooks that no longer exist. */
 int db_delivery_orphans(struct db *writer, struct err *error);
 /* Pending deliveries that are due, the longest due first. */
 int db_delivery_due(struct db_delivery **ret, int *ret_count, struct db *db, struct arena *arena,
@@ -402,7 +402,7 @@ int db_delivery_try(struct db *writer, int64_t id, const char *body, int64_t due
                     struct err *error);
 int db_delivery_end(struct db *writer, int64_t id, const char *status, const char *detail,
                     struct err *error);
-/* Forget those that ended before BEFORE. */
+/* Delete those that ended before BEFORE. */
 int db_delivery_trim(struct db *writer, int64_t before, struct err *error);
 
 /* ---- numbers for /metrics and the list page ------------------------------ */

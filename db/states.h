@@ -31,7 +31,7 @@ extern const struct db_state_row db_states[DB_STATES];
 /* The row called NAME; -1 if there is none, or NAME is NULL. */
 int db_state_find(const char *name);
 
-/* Is STATE one that a trial keeps; one in which it waits or runs? False for what is no state. */
+/* Is STATE final; is it one in which a trial waits or runs? False for an unknown state. */
 bool db_trial_final(const char *state);
 bool db_trial_live(const char *state);
 

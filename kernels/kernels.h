@@ -74,7 +74,7 @@ void kn_pool_set_poll(struct kn_pool *pool, void (*fn)(void *arg), void *arg);
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */
 void kn_pool_run(struct kn_pool *pool, void (*fn)(void *arg, int thread, int threads), void *arg);
 
-/* Memory of the current backend: zeros, NULL if there is no room. Free it under the same one. */
+/* Memory of the current backend: zeroed; NULL if out of memory. Free it under the same backend. */
 void *kn_alloc(size_t bytes);
 void kn_free(void *memory, size_t bytes);
 /* TO = FROM, in the order of POOL's operations; either side is memory of the backend or of the

@@ -72,7 +72,7 @@ static int check_driver(const struct driver *driver, const struct kn_plugin *plu
                        version / 1000, version % 1000 / 10, plugin->cuda / 1000);
     r = refused(driver, driver->count(&count), "the number of GPUs", error);
     if (r == 0 && index >= count)
-        r = err_set(error, -ENODEV, "GPU %d was asked for; the driver has %d", index, count);
+        r = err_set(error, -ENODEV, "GPU %d was requested; the driver reports %d", index, count);
     if (r == 0)
         r = refused(driver, driver->device(&device, index), "the GPU", error);
     if (r == 0)
@@ -104,9 +104,8 @@ static int open_library(const struct kn_plugin **ret_plugin, const char *path, s
         return err_set(error, -EINVAL, "%s is of partune %s, this program of %s", path,
                        plugin->version, PACKAGE_VERSION);
     if (plugin->abi != KN_PLUGIN_ABI)
-        return err_set(error, -EINVAL,
-                       "%s has the interface %#x, this program %#x: build both anew", path,
-                       plugin->abi, (unsigned)KN_PLUGIN_ABI);
+        return err_set(error, -EINVAL, "%s has the interface %#x, this program %#x: rebuild both",
+                       path, plugin->abi, (unsigned)KN_PLUGIN_ABI);
     *ret_plugin = plugin;
     return 0;
 }
@@ -128,5 +127,5 @@ int kn_plugin_load(const struct kn_backend **ret_backend, const char *path, int 
     if (r < 0)
         return r;
     *ret_backend = plugin->open(&host, index);
-    return *ret_backend ? 0 : err_set(error, -ENODEV, "GPU %d: the backend refuses it", index);
+    return *ret_backend ? 0 : err_set(error, -ENODEV, "GPU %d: the backend rejects it", index);
 }

@@ -522,7 +522,7 @@ static void note_of(char note[PL_BASELINE_NOTE], const struct search *search,
                  pick->plain ? "layouts that fit without it are slower"
                              : "nothing fits without it");
     if (*search->left <= 0)
-        str_addf(&text, "%sthe best of those compared: too many to compare all",
+        str_addf(&text, "%sthe best of those compared: too many layouts to compare all",
                  text.len ? "; " : "");
     snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&text));
 }
@@ -551,12 +551,12 @@ static int with_first(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
     if (!found && *left <= 0)
         return err_set(
             error, -E2BIG,
-            "there are too many layouts on %d ranks to look for a baseline among all, and "
-            "none of the first fits in %.3g GiB a device; name one",
+            "too many layouts on %d ranks to search all for a baseline, and none of those tried "
+            "fits in %.3g GiB per device; name a baseline",
             s.max_world, problem->cluster->device.memory_gib);
     if (!found)
         return err_set(error, -ENOENT,
-                       "no legal layout with micro_batch 1 fits in %.3g GiB a device on %d ranks",
+                       "no legal layout with micro_batch 1 fits in %.3g GiB per device on %d ranks",
                        problem->cluster->device.memory_gib, s.max_world);
     *ret = pick.layout;
     if (ret_note)

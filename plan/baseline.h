@@ -24,8 +24,8 @@ enum { PL_BASELINE_NOTE = 160 };
  * spread inside the fast domain (pl_cluster_domain); no recomputation; tp, cp and pp of which none
  * could be smaller; then the micro-batch and the virtual stages. Where these leave a choice, the
  * cost model's fastest. What does not fit so may have tp up to the domain, experts on several,
- * recomputation, any degrees, and devices left over, in this order; RET_NOTE (may be NULL) says in
- * words that one of the last was needed, and is empty otherwise.
+ * recomputation, any degrees, and unused devices, in this order; RET_NOTE (may be NULL) explains
+ * that one of the last was needed, and is empty otherwise.
  *
  * naive: the largest legal dp with micro_batch 1, tp = pp = ep = 1 and zero 0, then zero 1, then
  * the smallest tp * pp (the smaller pp of two) that fits, then with recomputation, then with

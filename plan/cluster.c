@@ -17,7 +17,7 @@ static int get_tflops(double *ret, const json_t *json, const char *key, struct e
     if (r < 0 || *ret == 0.0 || *ret >= least)
         return r;
     snprintf(pointer, sizeof(pointer), "/%s", key);
-    return err_at(error, -ERANGE, pointer, "\"%s\" is %g, less than the least, %g", key, *ret,
+    return err_at(error, -ERANGE, pointer, "\"%s\" is %g; it must be 0 or at least %g", key, *ret,
                   least);
 }
 
@@ -323,9 +323,8 @@ int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl
     else
         r = parse_reference(&cluster, json, local, error);
     if (r == 0 && (int64_t)cluster.nodes * cluster.devices_per_node > INT_MAX / 4)
-        r = err_at(error, -ERANGE, "/nodes",
-                   "%d nodes of %d devices are more than partune can count", cluster.nodes,
-                   cluster.devices_per_node);
+        r = err_at(error, -ERANGE, "/nodes", "%d nodes of %d devices exceed what partune supports",
+                   cluster.nodes, cluster.devices_per_node);
     if (r == 0)
         *ret = cluster;
     return r;

@@ -16,10 +16,10 @@ struct pl_link {
     double gbs;    /* each way per device */
     double share;  /* of gbs that collectives reach, where it was measured; 0: the usual share */
     bool per_pair; /* gbs is of one pair: a device sends to all others of the span at once */
-    /* What the devices of one block (the span below) could send out of it, over what its uplinks
-     * carry; up to 1: all of it. */
+    /* Bandwidth that the devices of a block (the next smaller span) could send out of it over that
+     * of its uplinks; up to 1: no oversubscription. */
     double oversubscription;
-    bool rails; /* devices of equal rank in their nodes reach each other without the uplinks */
+    bool rails; /* rail-optimized: equal ranks of nodes reach each other without the uplinks */
     double latency_us;
     char kind[48];
 };

@@ -1,5 +1,5 @@
 /*
- * The cost model: seconds of an iteration, and what they are of the peak. A part of plan.h.
+ * The cost model: seconds per iteration, and utilization of the peak. A part of plan.h.
  */
 #ifndef PLAN_COST_H
 #define PLAN_COST_H

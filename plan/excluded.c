@@ -258,8 +258,8 @@ int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
     if (!problem->trainer->uneven_layers && most < problem->model->layers && most < devices &&
         pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED) && !has_uneven(space))
         snprintf(stages, sizeof(stages),
-                 "; layers %d divide over pp %d at most on %d devices: \"stages\": [\"even\", "
-                 "\"balanced\"] in the space adds uneven ones",
+                 "; layers %d divide evenly over at most pp %d on %d devices: \"stages\": "
+                 "[\"even\", \"balanced\"] in the space adds uneven ones",
                  problem->model->layers, most, devices);
     if (plan->legal)
         return err_set(error, -ENOENT,

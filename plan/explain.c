@@ -225,8 +225,8 @@ static void say_change(struct str *out, const struct pl_space *space,
         return;
     str_add(out, pl_patience_over(patience) ? "not found within the time limit"
                  : any_given(space)
-                     ? "no change of one or two keys helps; omit \"space\" for the model's own"
-                     : "neither another number of devices nor a global_batch near this one helps");
+                     ? "no change of one or two keys helps; omit \"space\" to search every value"
+                     : "no other device count and no nearby global_batch helps");
 }
 
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,

@@ -2,8 +2,8 @@
  * Fidelities: trials that cost less. A part of plan.h.
  *
  * A fidelity says what of a problem may shrink while tp, pp, cp, ep, micro-batch, schedule and all
- * other keys of a layout stay as they are. What is left is a problem of its own with a legal layout
- * of its own, so everything in this folder holds for it: its bytes, its seconds, its rules.
+ * other keys of a layout stay as they are. What is left is a smaller problem with its own legal
+ * layout, so everything in this folder applies to it: bytes, seconds, rules.
  * docs/adr/0018 says why, docs/explanation/search.md how the search uses it.
  */
 #ifndef PLAN_FIDELITY_H
@@ -32,7 +32,7 @@ struct pl_fidelity {
 struct pl_reduced {
     struct pl_model model;
     struct pl_workload workload; /* of one batch */
-    struct pl_layout layout;     /* canonical; of the batch it says nothing */
+    struct pl_layout layout;     /* canonical; names no batch */
 };
 
 /* All of LAYOUT's problem: what a trial of the full size runs. */
@@ -43,8 +43,8 @@ void pl_whole(struct pl_reduced *ret, const struct pl_problem *problem,
  * Reduce LAYOUT, legal in PROBLEM, by FIDELITY. False, and RET undefined, where there is no such
  * trial: nothing shrinks, too many devices are left, or no smaller layout is legal.
  *
- * Layers shrink only where the rest is the whole in little: every virtual stage holds as many as
- * any other, and all layers of the model are of one kind.
+ * Layers shrink only if the rest represents the whole: all virtual stages hold the same number of
+ * layers, and all layers of the model are of one kind.
  */
 bool pl_reduce(struct pl_reduced *ret, const struct pl_problem *problem,
                const struct pl_layout *layout, const struct pl_fidelity *fidelity);

@@ -238,7 +238,8 @@ static int take_windows(struct reader *reader, struct err *error)
                      (size_t)json_integer_value(json_object_get(reader->out, "layers")))
         return refuse(error, "layer_types", "must have one entry for each layer");
     if (every == -1)
-        return refuse(error, "layer_types", "must be windows, with every n-th layer global");
+        return refuse(error, "layer_types",
+                      "must be sliding windows, with every n-th layer global");
     if (every < -1 && qwen && json_is_true(use))
         return refuse(error, "use_sliding_window", "needs layer_types to say which layers");
     if (!window || !json_integer_value(window) || every == 1 || (qwen && !json_is_true(use)) ||

@@ -66,8 +66,8 @@ struct pl_layout_key {
     const char *const *names; /* NULL-terminated words of an enumeration, or NULL: a number */
     bool log2;                /* a power-like quantity (degrees, micro-batch) */
     bool text;                /* a text, of which the int is the number (plan/stages.h) */
-    int min, max;             /* what may be written at all; legality is another question */
-    int standard;             /* where a layout does not say; PL_NO_STANDARD: that depends */
+    int min, max;             /* bounds of the syntax; legality is checked elsewhere */
+    int standard;             /* default; PL_NO_STANDARD: it depends on the problem */
     unsigned trainers;        /* PL_BY_ bits of those that take other values */
     const char *means;        /* for people, one line */
 };
@@ -109,7 +109,7 @@ int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json
 json_t *pl_layout_value_json(const struct pl_layout_key *key, int value);
 const char *pl_layout_value_text(char buf[16], const struct pl_layout_key *key, int value);
 
-/* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
+/* The defaults of all keys, with the workload's precision; world and dp unset (0). */
 void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workload);
 
 /* The default layout on WORLD ranks, all of them data parallel, in fp32. */
@@ -122,20 +122,20 @@ bool pl_layout_derive(struct pl_layout *layout);
  * many parts zero_scope "plain" splits that group. 1: the two scopes coincide. */
 int pl_layout_expert_replicas(const struct pl_layout *layout);
 
-/* Is KEY written only where it has not its standard? */
+/* Is KEY written only if it differs from its default? */
 bool pl_layout_is_option(const struct pl_layout_key *key);
 
 /* Read a layout; absent keys get their defaults, an absent global_batch the first of several, an
  * absent zero_scope with zero >= 1 is ep-aware (or what is canonical). world defaults to what dp
- * says, else to all devices of the cluster. Unknown keys and words are refused by pointer. Reads
- * the problem's cluster and workload only; whether the layout is legal, pl_layout_check says. */
+ * implies, else to all devices of the cluster. Unknown keys and words are errors with a pointer.
+ * Reads only the problem's cluster and workload; pl_layout_check decides about legality. */
 int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_problem *problem,
                     struct err *error);
-/* Set the keys that are absent from JSON, from which LAYOUT was read, and about which the trainer
- * leaves no choice, to what the trainer does (pl_layout_settle). */
+/* LAYOUT was read from JSON: set the keys that are absent there and that the trainer fixes to what
+ * the trainer does (pl_layout_settle). */
 void pl_layout_unsaid(struct pl_layout *layout, const json_t *json,
                       const struct pl_problem *problem);
-/* In canonical order, derived keys too, without options (PL_OPTION) that have their standard. */
+/* In canonical order, with derived keys, without options (PL_OPTION) that have their default. */
 json_t *pl_layout_json(const struct pl_layout *layout); /* new reference */
 
 /* The JSON schema of what pl_layout_json returns: type, bounds or words, default and meaning of
@@ -146,9 +146,8 @@ json_t *pl_layout_schema(void);
 void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
 bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);
 
-/* Canonical, and what the trainer leaves no choice about as it does it: the overlap that FSDP
- * cannot leave, the tensor parallelism of experts that has no setting. For layouts of our own
- * making. */
+/* Make LAYOUT canonical and set what the trainer fixes: overlap that FSDP cannot turn off, etp
+ * without a setting. For layouts that partune itself makes. */
 void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem);
 
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */

@@ -30,15 +30,15 @@ struct pl_learned {
 };
 
 /*
- * The constants that SAMPLES of one stack make likeliest. Each has a log-normal prior: the median
- * and deviation of BASE's stack where that has a deviation, else what any software may have (start
- * and other of pl_constant_names). BASE says how the stack runs. COUNT may be 0: the prior.
+ * Maximum a posteriori constants of one stack, given SAMPLES. Each has a log-normal prior: median
+ * and deviation of BASE's stack if it has a deviation, else those of any software (start and other
+ * of pl_constant_names). BASE says how the stack runs. COUNT may be 0: the prior.
  * Samples must be layouts that exist (dp > 0); they need not fit.
  */
 void pl_learn(struct pl_learned *ret, const struct pl_trainer *base,
               const struct pl_sample *samples, size_t count, const char *name);
 
-/* What TRAINER's stack says of a sample; either result may be NULL. */
+/* What TRAINER's stack predicts for a sample; either result may be NULL. */
 void pl_sample_predict(double *ret_seconds, double *ret_bytes, const struct pl_trainer *trainer,
                        const struct pl_sample *sample);
 

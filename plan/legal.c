@@ -266,7 +266,7 @@ static void scale_blocks(struct pl_check *check)
         const char *name;
         int64_t size;
     } dims[] = {
-        {"tokens a micro-batch",
+        {"tokens per micro-batch",
          (int64_t)layout->micro_batch * check->problem->workload->seq / layout->cp},
         {"hidden", model->hidden},
         {"heads x head_dim / tp", (int64_t)model->heads * model->head_dim / layout->tp},
@@ -296,9 +296,8 @@ static void cp_comm_heads(struct pl_check *check)
     if (layout->cp_comm == PL_CP_A2A_P2P && layout->cp > 1 &&
         pl_cp_inner(layout, model, check->problem->cluster) == 1)
         pl_breaks(check, "cp_comm",
-                  "cp_comm a2a+p2p needs a part of cp %d that fits a node together with tp %d and "
-                  "divides "
-                  "kv_heads %d",
+                  "cp_comm a2a+p2p needs a proper divisor > 1 of cp %d that, times tp %d, fits in "
+                  "a node and divides kv_heads %d",
                   layout->cp, layout->tp, model->kv_heads);
 }
 
@@ -349,7 +348,7 @@ static void threads_fit(struct pl_check *check)
         layout->world < cluster->devices_per_node ? layout->world : cluster->devices_per_node;
 
     if (!cluster->oversubscribe && (int64_t)ranks * layout->threads > cluster->devices_per_node)
-        pl_breaks(check, "threads", "%d ranks a node x threads %d is more than %d cores", ranks,
+        pl_breaks(check, "threads", "%d ranks per node x threads %d is more than %d cores", ranks,
                   layout->threads, cluster->devices_per_node);
 }
 
@@ -367,8 +366,8 @@ static void offload_needs_device(struct pl_check *check)
 
         if (value)
             pl_breaks(check, key->name,
-                      "%s %d needs devices with memory of their own: those of cluster %s are "
-                      "processor cores",
+                      "%s %d needs devices with their own memory: those of cluster %s are CPU "
+                      "cores",
                       key->name, value, cluster->name);
     }
 }
@@ -428,7 +427,8 @@ static void offload_fits_host(struct pl_check *check)
     pl_memory_worst(&worst, check->problem, layout);
     if (worst.host * ranks > cluster->host.memory_gib * gib)
         pl_breaks(check, key,
-                  "%d ranks a node offload %.0f GiB each: more than its %.0f GiB of host memory",
+                  "%d ranks per node offload %.0f GiB each: more than the node's %.0f GiB of host "
+                  "memory",
                   ranks, worst.host / gib, cluster->host.memory_gib);
 }
 

@@ -28,7 +28,7 @@ struct pl_memory {
     double bytes[PL_MEM_CLASSES];
     double total; /* of the device */
     double host;  /* what the rank offloads into the memory of its node, beyond total */
-    int rank;     /* the rank that this is about: of a worst case, the worst rank */
+    int rank;     /* whose bytes these are; for a worst case, the worst rank */
 };
 
 /* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic.
@@ -51,7 +51,7 @@ void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct
 int pl_headroom_of(double *ret, const json_t *body, const struct pl_trainer *trainer,
                    struct err *error);
 
-/* Bytes of a device of CLUSTER less the share HEADROOM: what a rank has to fit into. */
+/* Bytes of a device of CLUSTER less the share HEADROOM: the limit for a rank. */
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
 /* {"total":…, "rank":…, "<class>":…}: bytes, and "host" where any are offloaded. New reference. */

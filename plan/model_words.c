@@ -299,7 +299,7 @@ static int check_moe(const struct pl_moe *moe, struct err *error)
                       moe->topk_group, moe->n_group);
     if (moe->top_k > moe->experts / moe->n_group * moe->topk_group)
         return err_at(error, -EINVAL, "/moe/topk_group",
-                      "top_k %d is more than the experts of topk_group %d groups", moe->top_k,
+                      "top_k %d is more than the experts in topk_group %d groups", moe->top_k,
                       moe->topk_group);
     if (moe->shared_gate && !moe->shared_ffn)
         return err_at(error, -EINVAL, "/moe/shared_gate", "shared_gate needs shared_ffn");

@@ -12,10 +12,10 @@
  * Other folders include this file; its parts, one idea each, follow from top to bottom:
  *
  *   model, cluster, problem   what is trained, where, and by what; hf reads others' models
- *   stack, learn              how well a trainer runs, from presets or from a few runs
+ *   stack, learn              how efficiently a trainer runs, from presets or a few runs
  *   layout, stages, mesh,     how it is split, and which splits are legal
  *   rules
- *   memory, cost, pipe, why   bytes of a rank, seconds of an iteration, and what changes them
+ *   memory, cost, pipe, why   bytes per rank, seconds per iteration, and what changes them
  *   space, rank, baseline,    sets of layouts, the best of them, the one to compare with; how
  *   patience                  long that may take
  *   project, example          measurements carried to other sizes, published studies

@@ -29,7 +29,7 @@ enum pl_precision {
 
 extern const char *const pl_precision_names[]; /* "fp32" …, NULL */
 
-/* What a step makes of the gradients: moments to keep, and work of its own (plan/optimizer.c). */
+/* Optimizers: their state and the work of their step (plan/optimizer.c). */
 enum pl_optimizer { PL_ADAMW, PL_SGD, PL_LAMB, PL_MUON, PL_OPTIMIZERS };
 
 extern const char *const pl_optimizer_names[]; /* "adamw" …, NULL */
@@ -46,7 +46,7 @@ struct pl_workload {
     char data[64];               /* name of a data set; "synthetic" always exists */
 
     /* Samples hold several documents, each ended by the token `eod`. Attention does not cross them;
-     * positions begin anew with each; what follows an eod is not predicted. Megatron-LM's
+     * positions restart with each; what follows an eod is not predicted. Megatron-LM's
      * --reset-attention-mask, --reset-position-ids and --eod-mask-loss. */
     bool reset_attention_mask, reset_position_ids, eod_mask_loss;
     int eod; /* in [0, the model's vocab) */
@@ -69,7 +69,7 @@ bool pl_batch_known(const struct pl_workload *workload, int batch);
 /* "256, 512 and 1024": what WORKLOAD has, for errors. Into BUF, returns it. */
 char *pl_batches_text(char buf[160], const struct pl_workload *workload);
 
-/* Make LAYOUT's batch the only one of WORKLOAD, of which LAYOUT then has nothing to say. */
+/* Make LAYOUT's batch the only one of WORKLOAD; LAYOUT then names none. */
 void pl_batch_settle(struct pl_workload *workload, struct pl_layout *layout);
 
 struct pl_trainer;
@@ -97,7 +97,7 @@ struct pl_trainer {
     bool uneven_layers;     /* layers need not divide by pp * vp */
     int min_zero, max_zero; /* ZeRO stages other than 0; 0, 0: none */
     int usual_zero;         /* largest of a space and a baseline that do not name it; 0: max_zero */
-    /* What it does by itself: no layout can say otherwise. */
+    /* What it always does: no layout can change it. */
     bool always_overlaps;   /* reduction of gradients, and the gathers of zero 2 and 3 */
     bool fsdp_overlaps;     /* reduction of gradients of zero 2 and 3, and the gathers of zero 3 */
     bool pair_overlaps;     /* pipeline sends of two interleaved stages */
@@ -105,7 +105,7 @@ struct pl_trainer {
     /* What depends on several keys (plan/supports.c), or NULL. */
     void (*limits)(struct pl_check *check);
     /* How it runs, for the cost and memory models. */
-    bool tp_overlap;    /* tensor-parallel collectives in pieces that overlap the products */
+    bool tp_overlap;    /* tensor-parallel collectives in chunks that overlap the products */
     int tp_buffers;     /* of a micro-batch's gathered tokens, which the key tp_overlap holds */
     bool tp_async;      /* those of the backward pass overlap the weight gradient's product */
     bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
@@ -118,8 +118,8 @@ struct pl_trainer {
      */
     bool offloads_grads;
     bool fp32_shards; /* what offload_params brings to the device are the master weights */
-    bool copies_meet_often; /* with shard, each micro-batch's gradients are added over the copies */
-    /* Each operation is a kernel of its own: what lies between products crosses memory twice. */
+    bool copies_meet_often; /* with shard, each micro-batch reduces gradients over replicas */
+    /* Nothing is fused: what lies between products is written to memory and read again. */
     bool eager;
     bool eager_mlp;    /* only those of the feed-forward */
     bool whole_logits; /* every tp rank gathers them for the loss */

@@ -1,5 +1,5 @@
 /*
- * projection - measured here, run there.
+ * Projection: from measurements at one scale or machine to another.
  *
  * The cost model's seconds are wrong by a factor that is much the same for all layouts of one model
  * on one machine: its software is older or newer than the constants, its links better or worse. So
@@ -18,9 +18,9 @@
  * an expectation of 1, worth four observations, is learned from the data, so the prediction is
  * Student's t. Without measurements the answer is the cost model's own with the uncertainty above.
  *
- * Trials that agree on one machine say nothing of another, so the factor does not apply to what a
- * change of machine adds to the variance. That part has degrees of freedom of its own, of the few
- * machines from which delta is known, and Welch and Satterthwaite's formula joins the two.
+ * Agreement of trials on one machine tells nothing about another machine, so the factor does not
+ * scale the variance that a change of machine adds. That part has its own degrees of freedom, from
+ * the few machines by which delta is known; Welch and Satterthwaite's formula combines the two.
  *
  * A machine here is a kind of device in a kind of node with its links, at one precision: a layout
  * of another precision is on another machine. The number of nodes does not matter.
@@ -77,7 +77,7 @@ struct pl_calibration *pl_calibration_free(struct pl_calibration *calibration);
 void pl_project(struct pl_projected *ret, const struct pl_calibration *calibration,
                 const struct pl_layout *layout, int machine, double expected_s);
 
-/* In what one cluster is another kind of machine than another one, as bits; 0: in nothing. */
+/* How two clusters differ as machines, as bits; 0: the same kind of machine. */
 enum { PL_OTHER_DEVICE = 1, PL_OTHER_NODE = 2, PL_OTHER_LINKS = 4 };
 
 /*

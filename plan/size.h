@@ -1,11 +1,11 @@
 /*
- * Sizing: what numbers of devices make of one job, each with its best layout. A part of plan.h.
+ * Sizing: one job at several device counts, each with its best layout. A part of plan.h.
  *
  * With R tokens/s on N devices, R_0 on the N_0 of the first size that fits, and R' on the N' of the
  * one before:
  *
  *   efficiency   (R / N) / (R_0 / N_0)
- *   marginal     (R - R') / (N - N') / (R_0 / N_0)     what each further device brings
+ *   marginal     (R - R') / (N - N') / (R_0 / N_0)     throughput of each added device
  *
  * T tokens take T / R seconds, and N times that in device-seconds.
  */

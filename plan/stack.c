@@ -270,7 +270,7 @@ static int parse_object(struct pl_trainer *ret, const json_t *json,
         (r = jx_get_str(&like, json, "like", sizeof(to.stack.name) - 1, error)) < 0)
         return r;
     if (like && depth > 4)
-        return err_at(error, -ELOOP, "/like", "\"like\" leads back to this stack");
+        return err_at(error, -ELOOP, "/like", "\"like\" refers back to this stack");
     if (like && (r = parse_preset(&to, like, trainer, depth + 1, error)) < 0)
         return err_under(error, "/like");
     if ((r = jx_copy_str(to.stack.name, sizeof(to.stack.name), json, "name", error)) < 0 ||
@@ -303,7 +303,8 @@ int pl_stack_of(struct pl_trainer *ret, const json_t *body, const struct pl_trai
         return 0;
     if (trainer->bundled)
         return err_at(error, -EINVAL, "/stack",
-                      "trainer %s takes no \"stack\": it is for trainers on GPUs", trainer->name);
+                      "trainer %s takes no \"stack\": only trainers on GPUs have one",
+                      trainer->name);
     return pl_stack_parse(ret, stack, trainer, error) < 0 ? err_under(error, "/stack") : 0;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Stacks: how well a trainer's kernels, overlap and allocator do, apart from the machine. A part of
- * plan.h.
+ * Stacks: the efficiency of a trainer's kernels, overlap and allocator, independent of the machine.
+ * A part of plan.h.
  *
  * A stack is a set of constants, each a median with the deviation of its logarithm, and the facts
  * of pl_trainer that say how it runs. Without one a problem has its trainer's own facts and the
@@ -26,11 +26,11 @@ struct pl_constants {
 struct pl_constant_name {
     const char *name;
     size_t offset;   /* of the double in struct pl_constants */
-    double min, max; /* what physics leaves open */
+    double min, max; /* physical bounds */
     /* Known from sources outside the measurements: median, and deviation of the logarithm over all
      * software together; width 0: not fitted. */
     double prior, width;
-    /* Of a stack that nobody has measured: where learning starts, and its deviation of the
+    /* Prior of a stack without measurements: where learning starts, and the deviation of its
      * logarithm. */
     double start, other;
 };

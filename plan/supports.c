@@ -182,15 +182,15 @@ static void megatron_offload(struct pl_check *check)
     const struct pl_layout *layout = check->layout;
     const struct unoffloaded limit[] = {
         {check->problem->workload->optimizer != PL_ADAMW, PL_KEY_OFFLOAD_OPT,
-         "another optimizer than adamw"},
+         "an optimizer other than adamw"},
         {layout->zero >= 2, PL_KEY_OFFLOAD_OPT, "zero above 1: Megatron-FSDP"},
         {layout->fp8_param_gather && layout->precision != PL_FP8, PL_KEY_OFFLOAD_OPT,
-         "fp8_param_gather 1 but in precision fp8"},
+         "fp8_param_gather 1 in a precision other than fp8"},
         {layout->pp > 1, PL_KEY_OFFLOAD_ACT, "pp > 1"},
         {layout->recompute != PL_RECOMPUTE_NONE, PL_KEY_OFFLOAD_ACT, "recompute"},
         {layout->cuda_graphs == PL_GRAPHS_MODULES, PL_KEY_OFFLOAD_ACT, "cuda_graphs modules"},
         {layout->offload_activations >= check->problem->model->layers, PL_KEY_OFFLOAD_ACT,
-         "no layer that stays"},
+         "no layer left on the device"},
     };
 
     limit_offload(check, limit, ARRAY_LEN(limit));
@@ -288,8 +288,8 @@ static void torchtitan_nvfp4(struct pl_check *check)
     for (size_t i = 0; i < ARRAY_LEN(widths); i++)
         if (widths[i] % TILE) {
             pl_breaks(check, "precision",
-                      "trainer torchtitan does not support precision nvfp4 with products %lld "
-                      "wide: not a multiple of %d",
+                      "trainer torchtitan does not support precision nvfp4 with matrix products "
+                      "%lld wide: not a multiple of %d",
                       (long long)widths[i], TILE);
             return;
         }
@@ -326,8 +326,8 @@ void pl_torchtitan_limits(struct pl_check *check)
                   pl_precision_names[layout->precision]);
     if (model->mtp && (layout->pp > 1 || layout->cp > 1))
         pl_breaks(check, layout->pp > 1 ? "pp" : "cp",
-                  "trainer torchtitan does not support mtp %d with pp %d and cp %d: it predicts "
-                  "several tokens without either only",
+                  "trainer torchtitan does not support mtp %d with pp %d and cp %d: multi-token "
+                  "prediction needs both to be 1",
                   model->mtp, layout->pp, layout->cp);
     if (model->attn_sinks && layout->cp > 1)
         pl_breaks(check, "cp",
@@ -381,7 +381,7 @@ static void deepspeed_offload(struct pl_check *check)
     bool below = layout->zero < 3 && !pl_alone(check->problem->model, layout);
     const struct unoffloaded limit[] = {
         {check->problem->workload->optimizer != PL_ADAMW, PL_KEY_OFFLOAD_OPT,
-         "another optimizer than adamw"},
+         "an optimizer other than adamw"},
         {layout->offload_optimizer < 100 && below, PL_KEY_OFFLOAD_OPT,
          "zero below 3: it is 0 or 100 there"},
         {folded, PL_KEY_OFFLOAD_OPT, "tp > 1 and ep > 1"},
@@ -472,7 +472,7 @@ static void by_itself(struct pl_check *check)
                   trainer->name);
     if (trainer->uneven_layers && layout->stages != PL_STAGES_EVEN &&
         pl_stages_are_even(layout, model->layers))
-        pl_breaks(check, "stages", "trainer %s does not support stages %s: even is the same here",
+        pl_breaks(check, "stages", "trainer %s does not support stages %s: the same as even here",
                   trainer->name, pl_stages_text(layout->stages));
     if (trainer->pair_overlaps && !layout->overlap_p2p && layout->vp > 1 && layout->pp == 2)
         pl_breaks(

@@ -1,6 +1,6 @@
 /*
- * Why one layout takes other seconds than another: the cost model's difference, by class and by the
- * keys that were changed. A part of plan.h.
+ * Why one layout is faster or slower than another: the cost model's difference, by class and by
+ * changed key. A part of plan.h.
  */
 #ifndef PLAN_WHY_H
 #define PLAN_WHY_H

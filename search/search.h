@@ -33,13 +33,13 @@ extern const char *const se_method_names[];    /* "bayes" ..., NULL */
 extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
 
 enum se_objective se_objective_of(const char *name); /* one of the names; else the first */
-/* What TOKENS_PER_S on DEVICES are worth, more being better: all that compares layouts asks it. */
+/* Value of TOKENS_PER_S on DEVICES, higher is better: every comparison of layouts uses it. */
 double se_objective_value(enum se_objective objective, double tokens_per_s, int devices);
 
 /*
  * The prior of a layout, and its sensitivities. A share says how the logarithm changes if one class
  * of cost (of memory) is mis-estimated by a factor: share[c] = d log(quantity) / d log(class c).
- * Tensor parallelism beyond a node is a class of its own, with machine constants of its own. After
+ * Tensor parallelism beyond a node is a separate class, with its own machine constants. After
  * the classes come binary unknowns: the change of the logarithm if true, in the scale of table.c.
  * All may be zero.
  */
@@ -75,7 +75,7 @@ struct se_spec {
     struct pl_cluster cluster;
     struct pl_workload workload;
     const struct pl_trainer *trainer;
-    struct pl_trainer stacked; /* TRAINER as the campaign's stack runs it; no name: as by itself */
+    struct pl_trainer stacked; /* TRAINER with the campaign's stack; no name: without one */
     struct pl_space *space;    /* owned */
     enum se_objective objective;
     enum se_method method;
@@ -90,7 +90,7 @@ struct se_spec {
     bool has_baseline; /* campaign names a baseline, or a rule for it: it is the first trial */
     struct pl_layout baseline;
     const char *baseline_rule;                      /* "default", "naive"; "given": a layout */
-    char baseline_note[PL_BASELINE_NOTE];           /* how the rule gave way, or empty */
+    char baseline_note[PL_BASELINE_NOTE];           /* what the rule had to relax, or empty */
     struct pl_trial_limits limits;                  /* of a trial's measurement */
     double trial_start_s;                           /* about: seconds before the first step */
     struct pl_fidelity fidelity[PL_MAX_FIDELITIES]; /* of smaller trials */
@@ -170,8 +170,8 @@ enum se_answer se_ask(struct se_trial *ret, struct se_search *search);
 /* What TRIAL, at a fidelity, runs. */
 void se_trial_run(struct pl_reduced *ret, const struct se_search *search,
                   const struct se_trial *trial);
-/* What trial ID, which succeeded at a fidelity, lets expect of its layout at full size now: the
- * posterior, of which other trials are a part, too. False of any other trial. */
+/* What trial ID, which succeeded at a fidelity, predicts now for its layout at full size: the
+ * posterior given all trials. False for any other trial. */
 bool se_inferred(struct se_predicted *ret, const struct se_search *search, int id);
 /* "budget", "exhausted" or "converged"; "" before. */
 const char *se_done_reason(const struct se_search *search);
@@ -194,7 +194,7 @@ enum se_status {
     SE_INFEASIBLE, /* illegal or numeric: will never run */
     SE_CENSORED,   /* stopped early or timed out: throughput is at most tokens_per_s_max */
     SE_CRASHED,    /* crashed again after its retry */
-    SE_DISCARD,    /* says nothing about the layout, which may be proposed again */
+    SE_DISCARD,    /* no information about the layout, which may be proposed again */
 };
 extern const char *const se_status_names[]; /* "ok" ..., NULL */
 

@@ -129,8 +129,8 @@ static int parse_warm_start(struct se_spec *spec, const json_t *campaign,
                    : 0;
     if (spec->method != SE_BAYES || (!spec->use_prior && !spec->use_memory_prior))
         return err_at(error, -EINVAL, "/search/warm_start",
-                      "earlier campaigns correct the cost model and the memory plan: "
-                      "warm_start needs the method bayes and one of the priors");
+                      "warm_start needs method bayes and one of the priors: earlier campaigns "
+                      "correct the cost model and the memory plan");
     r = parse_sources(spec, list, local, error);
     return r < 0 ? err_under(error, "/search/warm_start") : 0;
 }

@@ -93,7 +93,7 @@ static int parse_trial(struct se_spec *spec, const json_t *campaign, struct err 
         return err_under(error, "/trial");
     if (spec->nfidelities > 0 && spec->method != SE_BAYES)
         return err_at(error, -EINVAL, "/trial/fidelity",
-                      "smaller trials need the method bayes, which knows what they say");
+                      "smaller trials need search method bayes, the only one that can use them");
     if (trial) {
         json_object_set_new(rest, "trial", json_copy(trial));
         json_object_del(json_object_get(rest, "trial"), "fidelity");
@@ -110,7 +110,7 @@ static int parse_cost(struct se_spec *spec, double cost, struct err *error)
         return 0;
     if (!(spec->cluster.price > 0))
         return err_at(error, -EINVAL, "/cost",
-                      "a cost needs the cluster's price_per_device_hour, which is unknown");
+                      "a cost budget needs price_per_device_hour in the cluster");
     device_s = cost / spec->cluster.price * 3600;
     if (!(spec->budget.device_s > 0) || device_s < spec->budget.device_s)
         spec->budget.device_s = device_s;

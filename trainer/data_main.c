@@ -22,20 +22,21 @@ struct values {
 static const struct opt options[] = {
     {"name", 'n', OPT_STR, AT(name), 0, 0, NULL, NULL, "NAME", "name of the data set"},
     {"out", 'o', OPT_STR, AT(out), 0, 0, NULL, NULL, "DIR",
-     "make DIR/NAME instead of datasets/NAME"},
+     "write to DIR/NAME instead of datasets/NAME"},
     {"data", 0, OPT_STR, AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR",
      "data directory that holds datasets/"},
-    {"ids", 0, OPT_STR, AT(ids), 0, 0, NULL, NULL, "u16|u32", "files are raw token ids, not text"},
-    {"vocab", 0, OPT_INT, AT(vocab), 0, 1 << 30, "0", NULL, "N", "vocabulary of --ids"},
+    {"ids", 0, OPT_STR, AT(ids), 0, 0, NULL, NULL, "u16|u32",
+     "input files are raw token ids, not text"},
+    {"vocab", 0, OPT_INT, AT(vocab), 0, 1 << 30, "0", NULL, "N", "vocabulary size of --ids"},
     {"json-key", 0, OPT_STR, AT(json_key), 0, 0, NULL, NULL, "KEY",
      "key of the text in JSON lines: .jsonl and .ndjson files (default text), and .json where KEY "
      "is "
      "given"},
     {"validation", 0, OPT_F64, AT(validation), 0, 0.9, "0.05", NULL, "SHARE",
-     "share kept for validation"},
+     "share of the tokens for validation"},
     {"by-document", 0, OPT_FLAG, AT(by_document), 0, 0, "false", NULL, NULL,
-     "keep whole documents for validation, not runs of 4096 tokens"},
-    {"seed", 0, OPT_INT, AT(seed), 0, INT32_MAX, "1", NULL, "N", "choice of the validation split"},
+     "choose whole documents for validation, not runs of 4096 tokens"},
+    {"seed", 0, OPT_INT, AT(seed), 0, INT32_MAX, "1", NULL, "N", "seed of the validation split"},
     {"max-bytes", 0, OPT_BYTES, AT(max_bytes), 0, 0, "0", NULL, "SIZE",
      "stop after about SIZE of input; 0: all"},
     {"force", 'f', OPT_FLAG, AT(force), 0, 0, "false", NULL, NULL,
@@ -52,14 +53,13 @@ static const char usage[] = "partune-data prepare --name NAME [options] FILE|FOL
 
 static const struct opt_manual manual = {
     .section = 1,
-    .summary = "makes, checks and lists data sets of partune-train",
+    .summary = "prepare, verify and list data sets for partune-train",
     .description =
-        ".B prepare\nreads text, files that gzip packed, and folders of them, or raw token ids, "
-        "and "
-        "makes a data set of them that appears whole or not at all.\n.B verify\nreads every byte "
-        "of data sets against their checksums.\n.B ls\nlists what there is.",
-    .more = ".SH EXIT STATUS\n0 done, and whole; 2 wrong usage; 68 a data set is damaged, or input "
-            "cannot be used; 70 a file or folder could not be read or written.\n"
+        ".B prepare\nreads text files (plain or gzip), directories of them, or raw token ids, and "
+        "writes a data set, atomically.\n.B verify\nchecks every byte of data sets against their "
+        "checksums.\n.B ls\nlists the data sets.",
+    .more = ".SH EXIT STATUS\n0 success; 2 wrong usage; 68 a data set is damaged, or input cannot "
+            "be used; 70 a file or directory could not be read or written.\n"
             ".SH SEE ALSO\n.BR partune\\-train (1),\n.BR partuned (8)\n",
 };
 

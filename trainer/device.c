@@ -33,7 +33,7 @@ static int map(struct tr_device *device, struct err *error)
             device->mapped_bytes += device->list.b[i].bytes;
     device->base = kn_alloc(device->mapped_bytes);
     if (!device->base)
-        return err_set(error, -ENOMEM, "the system refuses to map %zu bytes", device->mapped_bytes);
+        return err_set(error, -ENOMEM, "the system cannot map %zu bytes", device->mapped_bytes);
     return 0;
 }
 

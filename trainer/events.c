@@ -357,11 +357,10 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
     else
         say(ev, "no step was measured");
     if (summary->steps && summary->moe_layers)
-        say(ev, "experts: the most used one of a layer had %.2f times the mean, of %d layers",
+        say(ev, "experts: the busiest of a layer had %.2f x the mean load, averaged over %d layers",
             summary->imbalance, summary->moe_layers);
-    say(ev, "memory: %s at most on rank %d, %s planned",
-        str_human_bytes(a, summary->measured->total), summary->measured->rank,
-        str_human_bytes(b, summary->planned->total));
+    say(ev, "memory: peak %s on rank %d, %s planned", str_human_bytes(a, summary->measured->total),
+        summary->measured->rank, str_human_bytes(b, summary->planned->total));
 }
 
 void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms)

@@ -178,7 +178,8 @@ int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e
         AUTO_FREE char *theirs = mem_printf("%s/%s", folder, name);
 
         if (access(theirs, F_OK) < 0) {
-            err_set(error, -errno, "folder %s here is another one: %s", folder, strerror(errno));
+            err_set(error, -errno, "folder %s is a different one on this rank: %s", folder,
+                    strerror(errno));
             r = tr_team_stale(team, "the folder", error);
         }
     }

@@ -133,7 +133,7 @@ static int may_replace(const char *folder, struct err *error)
     if (!file_exists(folder))
         return 0;
     if (!file_exists(config))
-        return err_set(error, -EEXIST, "%s exists and is not a model's folder", folder);
+        return err_set(error, -EEXIST, "%s exists and is not a model directory", folder);
     if (file_exists(state))
         return err_set(error, -EEXIST, "%s is a checkpoint: choose another folder", folder);
     return refuse_folders_in(folder, error);

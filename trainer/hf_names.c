@@ -15,7 +15,7 @@ static int lacks(struct err *error, const char *key, const char *what)
 {
     AUTO_FREE char *at = mem_printf("/%s", key);
 
-    return err_at(error, -ENOTSUP, at, "no class of Hugging Face has %s %s in such a model", key,
+    return err_at(error, -ENOTSUP, at, "no Hugging Face class supports %s %s in such a model", key,
                   what);
 }
 

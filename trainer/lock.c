@@ -110,12 +110,12 @@ static int busy(int fd, const char *dir, struct err *error)
     struct holder h;
 
     if (!read_record(&h, fd))
-        return err_set(error, -EBUSY, "another run, which left no record of itself, writes to %s",
-                       dir);
+        return err_set(error, -EBUSY,
+                       "another run, which left no record of itself, is writing to %s", dir);
     return err_set(
         error, -EBUSY,
-        "another run writes to %s: process %d on host %s, since %s; end it, or give this "
-        "run a folder of its own",
+        "another run is writing to %s: process %d on host %s, since %s; end it, or give this run "
+        "its own folder",
         dir, h.pid, h.host, h.since);
 }
 
@@ -126,15 +126,15 @@ static int ask_record(char **ret_warning, int fd, const char *dir, struct err *e
 
     ourselves(&us);
     if (!read_record(&h, fd)) {
-        *ret_warning = mem_printf("the file system of %s has no locks: nothing keeps a second run "
-                                  "on another host out of it",
+        *ret_warning = mem_printf("the file system of %s does not support locks: a second run on "
+                                  "another host would not be kept out",
                                   dir);
         return 0;
     }
     if (!str_eq(h.host, us.host)) {
         *ret_warning =
-            mem_printf("the file system of %s has no locks, and process %d on host %s has written "
-                       "there since %s: make sure that it is gone",
+            mem_printf("the file system of %s does not support locks, and process %d on host %s "
+                       "has been writing there since %s: make sure that it is gone",
                        dir, h.pid, h.host, h.since);
         return 0;
     }

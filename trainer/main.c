@@ -81,12 +81,12 @@ static int start_mpi(const struct tr_launch *at, struct err *error)
         sleep(RANK_0_S); /* nothing holds the ranks together, and rank 0 has to say why */
     if (!at->by)
         return err_set(error, -EINVAL,
-                       "%s sees %d ranks, and no launcher that is known set their environment "
-                       "(PMI_RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK): start them by mpiexec or srun",
+                       "%s sees %d ranks, but none of PMI_RANK, OMPI_COMM_WORLD_RANK and PMIX_RANK "
+                       "is set: start them with mpiexec or srun",
                        at->mpi, size);
     return err_set(error, -EINVAL,
-                   "%d ranks were started (%s), and the MPI of this program, %s, sees %d: start "
-                   "them by the mpiexec of that MPI, or by srun with the --mpi that it needs",
+                   "%d ranks were started (%s), but the MPI of this program, %s, sees %d: start "
+                   "them with the mpiexec of that MPI, or with srun and the --mpi that it needs",
                    at->size, at->by, at->mpi, size);
 }
 
@@ -98,7 +98,7 @@ static int train(const struct tr_config *config, const struct tr_launch *at, str
     tr_calibrate_use(config->data_dir);
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_FUNNELED)
-        tr_fail(TR_ERROR_COMM, "this MPI does not support other threads (MPI_THREAD_FUNNELED)");
+        tr_fail(TR_ERROR_COMM, "this MPI does not support threads (MPI_THREAD_FUNNELED)");
     code = tr_run(config, ev);
     if (tr_events_status(ev))
         code = TR_EXIT_IO;

@@ -35,7 +35,7 @@ const struct tr_setting tr_settings[] = {
     INT("steps", "train", "steps", train.steps, 1, STEPS_MAX, "100", "step number to train to"),
     NUM("lr", "train", "lr", train.lr, 0, 1e3, "3e-4", "peak learning rate"),
     NUM("min-lr", "train", "min_lr", train.min_lr, 0, 1e3, "3e-5",
-        "learning rate from --lr-decay-steps on"),
+        "final learning rate, from --lr-decay-steps on"),
     INT("lr-decay-steps", "train", "lr_decay_steps", train.lr_decay_steps, 0, STEPS_MAX, "0",
         "step at which the learning rate reaches --min-lr (0: the checkpoint's, or --steps for a "
         "new "
@@ -65,7 +65,7 @@ const struct tr_setting tr_settings[] = {
     INT("validate-every", "train", "validate_every", train.validate_every, 0, STEPS_MAX, "0",
         "steps between validations (0: none)"),
     INT("validate-samples", "train", "validate_samples", train.validate_samples, 1, STEPS_MAX, "64",
-        "sequences in a validation"),
+        "sequences per validation"),
 
     STR("checkpoint", "checkpoint", "dir", checkpoint.dir, "DIR", "checkpoint directory"),
     INT("checkpoint-every", "checkpoint", "every", checkpoint.every, 0, STEPS_MAX, "0",
@@ -87,7 +87,7 @@ const struct tr_setting tr_settings[] = {
     ROW("data-dir", NULL, NULL, OPT_STR, data_dir, 0, 0, NULL, "PARTUNE_DATA", "DIR",
         "data directory: datasets/ and profiles/"),
     ROW("device-memory", "run", "device_memory", OPT_BYTES, device_memory, 0, 0, "0", NULL, "SIZE",
-        "memory of a rank (0: its share of the machine)"),
+        "device memory per rank (0: its share of the machine)"),
     STR("device", "run", "device", device, "WORD",
         "where to compute: cpu, cuda (the GPU of the rank's number on its host) or cuda:N "
         "(default: cpu)"),
@@ -102,7 +102,7 @@ const struct tr_setting tr_settings[] = {
     STR("metrics", "run", "metrics", metrics, "FILE", "append one JSON object per step"),
     STR("prometheus", "run", "prometheus", prometheus, "FILE",
         "write metrics in Prometheus text format"),
-    FLAG("quiet", "run", "quiet", quiet, "print nothing but errors"),
+    FLAG("quiet", "run", "quiet", quiet, "print only errors"),
     FLAG("log-all-ranks", NULL, NULL, log_all_ranks, "log on every rank"),
 };
 
@@ -126,13 +126,13 @@ static const struct opt special[] = {
     {"optimizer", 0, OPT_STR, 0, 0, 0, NULL, NULL, "WORD",
      "adamw, sgd, lamb or muon (default: adamw)"},
     {"eod", 0, OPT_STR, 0, 0, 0, NULL, NULL, "N",
-     "token that ends a document, for the three below (default 0)"},
+     "end-of-document token, for the three options below (default 0)"},
     {"reset-attention-mask", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL,
-     "attention does not cross the documents of a sample"},
+     "attention does not cross document boundaries in a sample"},
     {"reset-position-ids", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL,
-     "positions begin anew with each document of a sample"},
+     "positions restart at each document of a sample"},
     {"eod-mask-loss", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL,
-     "what follows the end of a document does not count in the loss"},
+     "mask the loss of the token that follows the end of a document"},
     {"trial", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL,
      "measure throughput until its interval is narrow"},
     {"dump-config", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL,
@@ -146,18 +146,18 @@ const struct opt_manual tr_manual = {
     .section = 1,
     .summary = "trains Llama and Mixtral models on MPI ranks",
     .description =
-        "Trains a language model in the layout that it is told, each rank a CPU core or a few; or, "
-        "with \\-\\-trial, measures how fast that is. Without a data set it trains on a synthetic "
-        "language, and the ranks that mpiexec or srun started are all data parallel unless a "
-        "layout option says otherwise. The configuration file is JSON, of which "
-        "reference/trainer.md among the installed documents has the keys; "
-        "\\-\\-dump\\-config prints what a command line amounts to as such a file. TERM ends it "
-        "after the step, with a checkpoint if it has a folder for them.",
+        "Trains a language model in a given parallel layout, each rank on one or a few CPU cores; "
+        "with \\-\\-trial, measures the throughput of the layout. Without a data set it trains on "
+        "a synthetic language. The ranks that mpiexec or srun started are all data parallel unless "
+        "layout options say otherwise. The configuration file is JSON; reference/trainer.md among "
+        "the installed documents lists its keys, and \\-\\-dump\\-config prints the configuration "
+        "of a command line as such a file. TERM ends it after the current step, with a checkpoint "
+        "if \\-\\-checkpoint is given.",
     .more =
-        ".SH EXIT STATUS\n0 done, 2 wrong usage, 65 illegal layout, 66 out of memory, 67 not a "
-        "number, 68 bad data, 69 communication, 70 files, 75 stopped as asked. mpiexec gives "
-        "the bitwise OR of the codes of its ranks, and one that was itself signalled 75 or 0: the "
-        "last event of \\-\\-events (summary, stopped, error) says how the run ended.\n"
+        ".SH EXIT STATUS\n0 success, 2 wrong usage, 65 illegal layout, 66 out of memory, 67 NaN or "
+        "infinite loss, 68 bad data, 69 communication, 70 files, 75 stopped on request. mpiexec "
+        "returns the bitwise OR of the codes of its ranks, or, if it was signalled itself, 75 or "
+        "0: the last event of \\-\\-events (summary, stopped, error) says how the run ended.\n"
         ".SH SEE ALSO\n.BR partune\\-data (1),\n.BR partuned (8)\n",
 };
 

@@ -409,7 +409,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
         *ret_class = PL_MEM_WORKSPACE;
         *ret_asked = (double)kn_pool_bytes(layout->threads);
         return err_set(error, -ENOMEM,
-                       "workspace: no memory, or no threads, for the kernels' pool");
+                       "workspace: cannot allocate memory or threads for the kernels' pool");
     }
     pl_dims(&rank->d, model, layout, workload);
     pl_acts(&rank->acts[0], model, layout, &rank->d, false);

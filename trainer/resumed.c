@@ -97,7 +97,7 @@ void tr_resumed(struct tr_events *events, const struct tr_config *config,
     if (state->format < 2)
         tr_event_warning(events, "old-checkpoint",
                          "its trainer.json has no checksums (format 1): a damaged step or data "
-                         "position would not be noticed");
+                         "position would go unnoticed");
     if (state->seed != config->train.seed) {
         snprintf(text, sizeof(text),
                  "the checkpoint was trained with the seed %lld; samples continue in the order of "

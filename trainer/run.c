@@ -87,7 +87,7 @@ static int same_tokens(const struct run *run, struct err *error)
         n[i] = first[i] = tr_tokens_samples(run->tokens, i);
     run->team.share(run->team.ctx, first, sizeof(first));
     if (memcmp(n, first, sizeof(n)) != 0) {
-        err_set(error, -ESTALE, "%s has another number of samples here", run->c->data);
+        err_set(error, -ESTALE, "%s has a different number of samples on this rank", run->c->data);
         r = tr_team_stale(&run->team, "the data set", error);
     }
     return tr_team_agree(&run->team, r, error);
@@ -150,8 +150,8 @@ static void late(void)
         tr_fail_comm(text);
     }
     tr_fail_stopped(
-        "signal; the ranks did not answer each other in time, so the last steps are in no "
-        "checkpoint");
+        "signal; the ranks did not answer each other in time, so the last steps are not "
+        "checkpointed");
 }
 
 /* A step begins, or what is as short. */

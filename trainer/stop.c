@@ -34,7 +34,7 @@ static void on_stop(int sig)
 
 static void on_alarm(int sig)
 {
-    static const char text[] = "partune-train: did not stop in time after a signal: ended\n";
+    static const char text[] = "partune-train: did not stop in time after a signal: aborted\n";
 
     (void)sig;
     (void)!write(STDERR_FILENO, text, sizeof(text) - 1);

@@ -71,8 +71,8 @@ static int open_folder(struct tr_tokens *tokens, const char *folder, struct err 
     memcpy(tokens->split, d.split, sizeof(tokens->split));
     if (d.vocab > tokens->vocab)
         return err_set(error, -EINVAL,
-                       "data set %s has %d different ids, the model's vocabulary %d", folder,
-                       d.vocab, tokens->vocab);
+                       "data set %s has %d token ids, more than the model's vocabulary of %d",
+                       folder, d.vocab, tokens->vocab);
     return 0;
 }
 
@@ -104,7 +104,8 @@ int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const char *nam
         if (r < 0)
             return r;
         if (tr_tokens_samples(t, TR_SPLIT_TRAIN) == 0)
-            return err_set(error, -EINVAL, "%s: %" PRIu64 " tokens are not one sample of %d + 1",
+            return err_set(error, -EINVAL,
+                           "%s: %" PRIu64 " tokens are less than one sample of %d + 1",
                            t->split[TR_SPLIT_TRAIN].path, t->split[TR_SPLIT_TRAIN].tokens, seq);
     }
     *ret = TAKE(t);

@@ -160,7 +160,8 @@ static void write_prometheus(struct tr_watch *watch)
     gauge(watch, "step_seconds", "Duration of the last step.", s->ms * 1e-3);
     gauge(watch, "tokens_per_second", "Throughput of the last step, whole job.", rate(s));
     gauge(watch, "tokens", "Tokens trained on since the start of training.", watch->tokens);
-    gauge(watch, "straggler_ratio", "Busy time of the slowest rank over that of the median rank.",
+    gauge(watch, "straggler_ratio",
+          "Busy time of the slowest rank divided by that of the median rank.",
           s->rank_ms_median > 0 ? s->rank_ms_max / s->rank_ms_median : (double)NAN);
     gauge(watch, "validation_loss", "Loss of the last validation.", watch->validation);
     gauge(watch, "checkpoint_step", "Step of the last checkpoint.",
@@ -204,7 +205,7 @@ static void watch_throughput(struct tr_watch *watch)
         return;
     watch->below = true;
     snprintf(text, sizeof(text),
-             "%.0f tokens/s over the last %d steps; %.0f were expected, at least %.0f", got, WINDOW,
+             "%.0f tokens/s over the last %d steps; expected %.0f, at least %.0f", got, WINDOW,
              p->tokens_per_s, p->lo);
     tr_event_warning(watch->ev, "slower-than-expected", text);
 }
@@ -238,8 +239,8 @@ static void watch_straggler(struct tr_watch *watch)
         return;
     watch->straggler = rank;
     snprintf(text, sizeof(text),
-             "rank %d was busy for %.1f ms of the last step, the %s rank for %.1f ms; so in %d of "
-             "%d steps",
+             "rank %d was busy for %.1f ms of the last step, the %s rank for %.1f ms; this "
+             "happened in %d of %d steps",
              rank, watch->last.rank_ms_max, watch->c->layout.world > 2 ? "median" : "other",
              watch->c->layout.world > 2 ? watch->last.rank_ms_median : watch->last.rank_ms_min, n,
              STRAGGLE_OF);

@@ -1,6 +1,6 @@
 /*
- * tuner - campaigns and their trials: what the HTTP handlers (tuner/api/) call, and what partuned's
- * main() runs.
+ * tuner - campaigns and their trials: called by the HTTP handlers (tuner/api/) and by partuned's
+ * main().
  *
  * Who owns what: campaigns, trials, scheduling, launching and recovery are behind this header
  * (core/, launch/, trainers/, service/). The handlers own routes, status codes, paging
@@ -34,8 +34,8 @@ struct tn_service;
 
 /* ---- patience ------------------------------------------------------------ */
 
-/* SECONDS (0: any number of them) from now on, and none once *UNWANTED (may be NULL) is set. RET is
- * not copied. Any thread. */
+/* SECONDS (0: no limit) from now on, ended early once *UNWANTED (may be NULL) is set. RET must not
+ * be copied. Any thread. */
 struct tn_patience {
     struct pl_patience plan; /* what to hand to plan/ and search/ */
     uint64_t from_ns;
@@ -94,7 +94,7 @@ struct db *tn_db(const struct tn_service *svc); /* for reading, loop thread */
 struct db_writer *tn_writer(const struct tn_service *svc);
 /* profiles/local.json, or NULL. */
 const struct pl_cluster *tn_local_cluster(const struct tn_service *svc);
-/* May a campaign's trials run trainer NAME here: the bundled one, or one of the configuration? */
+/* Is trainer NAME available here: the bundled one, or one of the configuration? */
 bool tn_trainer_known(const struct tn_service *svc, const char *name);
 /*
  * Name of the trainer of plan/ whose legality rules hold for trainer NAME of the configuration: its
@@ -104,8 +104,7 @@ bool tn_trainer_known(const struct tn_service *svc, const char *name);
  */
 const char *tn_trainer_rules(const struct tn_service *svc, const char *name);
 
-/* Campaigns that are still being brought back after the start: nothing is launched until there is
- * none. */
+/* Campaigns that are still being restored after the start: nothing is launched before all are. */
 int tn_campaigns_coming(const struct tn_service *svc);
 
 /* {"ready": bool, "checks": [{"name", "ok", "detail", "fix"}]}: database, data directory, disk,
@@ -115,7 +114,7 @@ json_t *tn_health_json(struct tn_service *svc);
 enum { TN_DELIVERY_STATES = 3 };
 extern const char *const tn_delivery_states[TN_DELIVERY_STATES]; /* of webhooks' deliveries */
 
-/* What is counted apart for simulated campaigns. */
+/* What is counted separately for simulated campaigns. */
 struct tn_tally {
     int64_t campaigns_by_state[DB_CAMPAIGN_STATES]; /* in the order of db_campaign_states */
     int64_t running_attempts;
@@ -172,8 +171,7 @@ int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_
 /* BODY: {"name"?, "notes"?, "tags"?, "priority"?}. */
 int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                       struct err *error);
-/* -EBUSY while it runs. It and its files are gone for everybody at once, from the store and the
- * disk soon after. */
+/* -EBUSY while it runs. It becomes invisible at once; its rows and files are removed soon after. */
 int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *error);
 int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
@@ -231,7 +229,7 @@ void tn_report_statuses(const char *ret[DB_STATES + 2]);
 int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                        const json_t *body, struct err *error);
 json_t *tn_workers_json(struct tn_service *svc);
-void tn_asks_drop(struct tn_service *svc); /* the daemon stops: nobody waits any longer */
+void tn_asks_drop(struct tn_service *svc); /* the daemon stops: end all waiting requests */
 
 /* ---- results ------------------------------------------------------------- */
 
@@ -246,7 +244,7 @@ int tn_rows(struct str *out, struct tn_service *svc, const char *id, enum tn_row
 int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error);
 int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error);
 
-/* "simulated" of VIEW, which is about campaign ID: is it about the simulator's trials? */
+/* Set "simulated" of VIEW, which describes campaign ID: are its trials the simulator's? */
 int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error);
 
 /* What the fitted search predicts. Any thread, use web_offload_slow: the search is built anew.

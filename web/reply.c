@@ -135,8 +135,9 @@ static void send_owned(struct web_request *rq, int status, const char *type, voi
     struct MHD_Response *r;
 
     if (size > SMALL && web_hold(rq, size) < 0) {
-        static const char busy[] = "{\"title\":\"Service Unavailable\",\"status\":503,\"detail\":"
-                                   "\"too many answers are unread\"}";
+        static const char busy[] = "{\"title\":\"Service "
+                                   "Unavailable\",\"status\":503,\"detail\":\"too many responses "
+                                   "are unread\"}";
 
         free(owned_body);
         web_reply_header(rq, "Retry-After", "2");

@@ -204,7 +204,7 @@ static int load_tls(struct web_server *server, struct err *error)
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
         return err_set(error, -ENOTSUP, "this libmicrohttpd was built without TLS");
     if (stat(server->config.tls_key, &st) == 0 && (st.st_mode & S_IRWXO))
-        return err_set(error, -EPERM, "%s: a private key that others can read; chmod o= it",
+        return err_set(error, -EPERM, "%s: others can read this private key; run chmod o= on it",
                        server->config.tls_key);
     r = file_read_all(&server->tls_cert, NULL, server->config.tls_cert, 1 << 20, error);
     if (r == 0)

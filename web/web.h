@@ -1,5 +1,5 @@
 /*
- * web - an HTTP service on a libuv loop, which knows nothing of campaigns.
+ * web - an HTTP service on a libuv loop, independent of campaigns.
  *
  * A program describes itself by a table of routes (method, path template, handler, limits, scope
  * and the words for OpenAPI) and opens one or more listeners. Connections, parsing and TLS are
@@ -32,7 +32,7 @@
 #include "base/str.h"
 
 struct web_server;
-struct web_request; /* lives until its answer has gone; its arena dies with it */
+struct web_request; /* lives until its response is sent; its arena is freed with it */
 struct web_stream;
 
 /* ---- routes -------------------------------------------------------------- */
@@ -60,7 +60,7 @@ struct web_route {
     const char *reply;   /* schema of the answer, "Trial[]" for a page of them, or a media type;
                             NULL: no body */
     int status;          /* of success; 0: 200 */
-    bool guarded;        /* its handler heeds If-Match */
+    bool guarded;        /* its handler honors If-Match */
 };
 
 /* What a query parameter means, wherever a route names it. */
@@ -114,7 +114,7 @@ int web_prefix_check(const char *prefix, struct err *error);
 int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_config *config,
                    struct err *error);
 
-/* Listen on "HOST:PORT", "[V6]:PORT" or "unix:PATH"; port 0 takes a free one. HOST is an address or
+/* Listen on "HOST:PORT", "[V6]:PORT" or "unix:PATH"; port 0 picks a free one. HOST is an address or
  * "localhost". -EPERM: not a loopback address and no token is known, or a loopback address and no
  * token at all. -EADDRINUSE, -EACCES… as the system says. A stale socket file is replaced, a living
  * one is -EADDRINUSE. */
@@ -254,16 +254,16 @@ const char *web_prefix(const struct web_request *rq); /* "" or "/x" */
 /*
  * Run WORK on another thread, of low priority, then DONE on the loop's thread, which answers. WORK
  * may use the arena and the body, and nothing of the server. It is not called if the client hangs
- * up, or the server ends, before its turn; DONE is called in any case, and if nobody waits any more
- * its answer goes nowhere. False, and neither is called: the caller has eight such requests in work
- * or waiting, and was answered 429.
+ * up, or the server ends, before its turn; DONE is called in any case, and its answer is dropped if
+ * no client waits any more. Returns false, and calls neither, if the caller has eight such requests
+ * running or waiting: it was answered 429.
  */
 bool web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
                  void (*done)(struct web_request *rq, void *arg), void *arg);
 /* The same for work that may take longer than seconds: nothing of web_offload() waits for it. */
 bool web_offload_slow(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
                       void (*done)(struct web_request *rq, void *arg), void *arg);
-/* Set once nobody waits for the answer any more. Any thread. */
+/* Set once no client waits for the answer any more. Any thread. */
 const atomic_bool *web_unwanted(const struct web_request *rq);
 
 /* Keep a request open: the handler returns without an answer, and one of the web_reply functions is

@@ -1,4 +1,4 @@
-"""partune in Python: make a training script tunable, and speak to the daemon.
+"""partune in Python: make a training script tunable, and talk to the daemon.
 
     with partune.trial() as trial:
         ...                                   # trial.layout, trial.workload, trial.model
@@ -12,8 +12,8 @@
     for event in campaign.follow():
         print(event.kind, event.data)
 
-docs/reference/python.md has every name. Nothing but the standard library is needed; torch is used
-where the script has imported it.
+docs/reference/python.md has every name. It needs only the standard library; torch is used if the
+script has imported it.
 """
 
 from partune import callbacks

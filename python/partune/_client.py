@@ -17,7 +17,7 @@ FINAL = ("done", "cancelled", "failed")
 
 
 def read_campaign(campaign):
-    """A campaign as dict: given so, or a path of a file in which lines with // are comments."""
+    """A campaign as a dict: given as one, or read from a path; lines with // are comments."""
     if not isinstance(campaign, (str, os.PathLike)):
         return campaign
     with open(campaign, encoding="utf-8") as file:
@@ -43,7 +43,7 @@ class Client:
         return Campaign(self._http, made["id"])
 
     def dry_run(self, campaign) -> Dict[str, Any]:
-        """What submit() would start: counts of layouts, expected trials and seconds."""
+        """What submit() would start: numbers of layouts, expected trials and seconds."""
         body = read_campaign(campaign)
         return self._http.json("POST", "/v1/campaigns", {"dry_run": True}, body)
 
@@ -53,7 +53,7 @@ class Client:
             query = {"sort": "-created", "page_size": 1}
             items = self._http.json("GET", "/v1/campaigns", query)["items"]
             if not items:
-                raise LookupError("there is no campaign")
+                raise LookupError("there is no campaign yet")
             id = items[0]["id"]
         found = Campaign(self._http, id)
         found.show()
@@ -64,24 +64,24 @@ class Client:
         return list(self._http.items("/v1/campaigns", **filters))
 
     def check(self, request) -> types.Check:
-        """Is one layout legal, and does it fit? REQUEST as of POST /v1/check."""
+        """Check that one layout is legal and fits. REQUEST as for POST /v1/check."""
         return self._http.json("POST", "/v1/check", body=read_campaign(request))
 
     def plan(self, request, **more) -> types.Plan:
-        """Layouts ranked by the cost model. REQUEST as of POST /v1/plan; MORE replaces its keys."""
+        """Layouts ranked by the cost model. REQUEST as for POST /v1/plan; MORE replaces its keys."""
         return self._http.json("POST", "/v1/plan", body={**read_campaign(request), **more})
 
     def size(self, request, **more) -> types.Sizing:
-        """Numbers of devices compared. REQUEST as of POST /v1/size; MORE (devices, tokens, days) replaces its keys."""
+        """Compare device counts. REQUEST as for POST /v1/size; MORE (devices, tokens, days) replaces its keys."""
         return self._http.json("POST", "/v1/size", body={**read_campaign(request), **more})
 
     def follow(self, since=None, patience=300) -> Iterator[Event]:
-        """Events of all campaigns, as Campaign.follow(), without end."""
+        """Events of all campaigns, like Campaign.follow(), but without end."""
         return self._http.events("/v1/events", since, patience)
 
 
 class Campaign:
-    """One campaign of a daemon. Nothing is kept but its id: every call asks anew."""
+    """One campaign of a daemon. Only its id is kept: every call asks the daemon."""
 
     def __init__(self, http, id):
         self._http = http
@@ -125,7 +125,7 @@ class Campaign:
         return self._http.text("GET", f"{self._path}/trials/{n}/log", {"stream": stream})
 
     def results(self) -> List[Dict[str, Any]]:
-        """One flat dict a trial: its number, kind, state, layout keys and main numbers."""
+        """One flat dict per trial: its number, kind, state, layout keys and main numbers."""
         return [flat(trial) for trial in self.trials(sort="n")]
 
     def frame(self):
@@ -135,13 +135,13 @@ class Campaign:
         return pandas.DataFrame(self.results()).set_index("n")
 
     def importance(self) -> Dict[str, float]:
-        """The share of each layout key in the differences between trials."""
+        """The share of each layout key in the variance of throughput."""
         return self._http.json("GET", self._path + "/importance")["shares"]
 
     def export(
         self, target, trial=None, allow_loss=False, allow_simulated=False, output=None
     ) -> str:
-        """The winner (or TRIAL) as TARGET's file: its text, also written to the path OUTPUT."""
+        """The winner (or TRIAL) as TARGET's file: its text, also written to OUTPUT if given."""
         query = {
             "trial": trial,
             "allow_loss": allow_loss or None,
@@ -163,7 +163,7 @@ class Campaign:
         return self._do("cancel")
 
     def verify(self, pairs=5, steps=50):
-        """Measure winner and baseline again in PAIRS interleaved runs; follow() or wait() then."""
+        """Re-run winner and baseline in PAIRS interleaved pairs; then follow() or wait()."""
         return self._do("verify", {"pairs": pairs, "steps": steps})
 
     def delete(self):
@@ -173,10 +173,10 @@ class Campaign:
         return self._http.json("POST", f"{self._path}:{verb}", body=body)
 
     def follow(self, since=0, patience=300) -> Iterator[Event]:
-        """Events (kind, data, id) until the campaign has ended, over restarts of the daemon.
+        """Events (kind, data, id) until the campaign has ended, across restarts of the daemon.
 
         They begin with the first that the daemon keeps, or after the id SINCE; None: from now on.
-        OSError when no daemon has answered for PATIENCE seconds.
+        Raises OSError when no daemon has answered for PATIENCE seconds.
         """
         if since is None and self.state in FINAL:
             return
@@ -190,7 +190,7 @@ class Campaign:
     def wait(self, timeout=None) -> types.Campaign:
         """The campaign's resource once it has ended or is paused.
 
-        TimeoutError after TIMEOUT seconds.
+        Raises TimeoutError after TIMEOUT seconds.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:

@@ -13,7 +13,7 @@ EXIT_STOPPED = 75
 
 
 class IllegalLayout(Exception):
-    """The script cannot train the layout: raise it, and the search learns that it is infeasible."""
+    """Raise it if the script cannot train the layout: the search learns that it is infeasible."""
 
 
 OOM_NAMES = {"OutOfMemoryError"}

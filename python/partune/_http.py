@@ -20,7 +20,7 @@ Event = namedtuple("Event", "kind data id")  # kind: campaign, trial, step or be
 
 
 class Problem(Exception):
-    """An answer that refuses: `status`, `detail`, `pointer` into the body, broken `rules`."""
+    """An error response: `status`, `detail`, `pointer` into the request body, broken `rules`."""
 
     def __init__(self, status, body):
         self.status = status
@@ -115,7 +115,7 @@ class Connection:
                 return
 
     def events(self, path, since, patience):
-        """Events after the id SINCE (None: from now on), over restarts and lost connections.
+        """Events after the id SINCE (None: from now on), across restarts and lost connections.
 
         OSError when no daemon has answered for PATIENCE seconds.
         """

@@ -43,7 +43,7 @@ class _TooFewSteps(_Agreed, RuntimeError):
 
 
 class Step:
-    """One step. Set `loss` (a number or a tensor), and `grad_norm` and `lr` where known."""
+    """One step. Set `loss` (a number or a tensor), and `grad_norm` and `lr` if known."""
 
     def __init__(self, trial, tokens):
         self.tokens = tokens
@@ -87,7 +87,7 @@ def as_number(value):
 
 
 class Trial:
-    """What `partune.trial()` gives; docs/reference/python.md."""
+    """What `partune.trial()` returns; see docs/reference/python.md."""
 
     def __init__(self, layout=None, workload=None, model=None):
         path = os.environ.get("PARTUNE_TRIAL_CONFIG")
@@ -123,7 +123,7 @@ class Trial:
         return self.workload.global_batch // (self.layout.micro_batch * copies)
 
     def step(self, tokens=None):
-        """A step of the loop, as a context. TOKENS are those of the whole job."""
+        """A step of the loop, as a context manager. TOKENS: of the whole job, not of this rank."""
         return Step(self, tokens)
 
     # ---- around everything
@@ -307,5 +307,5 @@ class Trial:
 
 
 def trial(layout=None, workload=None, model=None):
-    """The trial that this process is part of. The arguments are what holds outside of one."""
+    """The trial that this process is part of. The arguments are used outside of a trial."""
     return Trial(layout, workload, model)

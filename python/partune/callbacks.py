@@ -1,11 +1,11 @@
-"""Steps of other trainers' loops, for a trial around them.
+"""Report the steps of other trainers' loops to a trial around them.
 
     with partune.trial() as trial:
         trainer = Trainer(..., callbacks=[partune.callbacks.transformers(trial)])
         trainer.train()
 
-Each function takes the trial and imports its framework when it is called, if at all. What it needs
-of the framework is in docs/reference/python.md. Outside of a trial the loop runs as without it.
+Each function takes the trial and imports its framework only when called. docs/reference/python.md
+lists what it needs of the framework. Outside of a trial, it does not change the loop.
 """
 
 __all__ = ["lightning", "megatron", "torchtitan", "transformers"]

@@ -32,8 +32,8 @@ id=$(submit 8192 bf16)
 first=$(report "$id" 12.728)
 call "/v1/campaigns/$id/trials/$first" >trial
 is "a trial of 1272.8 % MFU is not counted" "$(at state <trial) $(at tokens_per_s <trial) $(at mfu <trial)" "implausible null null"
-has "its warning has both numbers" "$(at warning <trial)" 'tokens/s are 1272\.8 % MFU, [0-9.e+]* TFLOP/s a device at least, above its bf16 peak of 989'
-has "and the likely causes" "$(at warning <trial)" 'Likely causes: a rate of another unit .* a wrong peak in the cluster$'
+has "its warning has both numbers" "$(at warning <trial)" 'tokens/s are 1272\.8 % MFU, at least [0-9.e+]* TFLOP/s per device, above its bf16 peak of 989'
+has "and the likely causes" "$(at warning <trial)" 'Likely causes: a log throughput with another unit .* a wrong peak in the cluster$'
 is "there is no best" "$(call "/v1/campaigns/$id" | at best)" null
 second=$(report "$id" 0.4)
 is "the next is" "$(call "/v1/campaigns/$id/best" | at trial)" "$second"

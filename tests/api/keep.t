@@ -72,12 +72,12 @@ is "with a higher quota it can" "$(code "/v1/campaigns/$large:resume" -X POST -d
 ok "and continues" wait_for 60 is_in "$large" running
 
 # ---- logs: the first megabyte, and the end
-cut() { file=$(grep -ls 'left out here' "data/campaigns/$large/trials"/*/*/stdout | head -n 1); [ -n "$file" ]; }
+cut() { file=$(grep -ls 'omitted here' "data/campaigns/$large/trials"/*/*/stdout | head -n 1); [ -n "$file" ]; }
 ok "a log over its limit is cut in the middle" wait_for 60 cut
 is "its end is there" "$(grep -c '^THE END$' "$file")" 1
 size=$(stat -c %s "$file")
 ok "and its size is bounded: $size" test "$size" -lt $((1048576 + 65536 + 200))
-is "the log says how much is missing" "$(sed -n 's/^.partune-run: \([0-9]*\) bytes over the limit are left out here.$/\1/p' "$file")" $((3000000 + 9 - 1048576 - 65536))
+is "the log says how much is missing" "$(sed -n 's/^.partune-run: \([0-9]*\) bytes over the limit are omitted here.$/\1/p' "$file")" $((3000000 + 9 - 1048576 - 65536))
 stop
 is "the daemon exits cleanly" $? 0
 finish

@@ -54,7 +54,7 @@ few='"tp":[4],"pp":[4,8],"ep":[64]'
 is "a plan whose space does not name what would help most" "$(post /v1/plan "{$deepseek,\"space\":{$few}}")" 200
 has "says what that is" "$(cat body)" '"beyond":\{"keys":"[^"]*moe_dispatch '
 printf '{%s,"space":{%s}}' "$deepseek" "$few" >file.json
-has "the client, too" "$("$PT_BUILD/partune" --server "$url" --data data plan file.json)" 'not in this space, since it does not name them:.*moe_dispatch'
+has "the client, too" "$("$PT_BUILD/partune" --server "$url" --data data plan file.json)" 'options that this space does not name:.*moe_dispatch'
 is "one that names it" "$(post /v1/plan "{$deepseek,\"space\":{$few,$every_option,\"moe_dispatch\":\"auto\",\"recompute_mla_up_proj\":\"auto\",\"recompute_moe_act\":\"auto\",\"recompute_moe\":\"auto\",\"recompute_shared_experts\":\"auto\",\"fp8_param_gather\":\"auto\"}}")" 200
 has "has nothing more to say" "$(cat body)" '"beyond":null'
 

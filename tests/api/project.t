@@ -65,7 +65,7 @@ is "trials on the other machine narrow the interval" "$(see "$width < $far / 2, 
 is "of two campaigns" "$(see 'v["calibration"]["trials"] > 8')" True
 is "which still says that the machine changed" "$(see 't["changed"]')" "['device', 'links']"
 other=$(campaign software dgx-a100 deepspeed)
-has "trials of another trainer are refused" "$(call /v1/project -d '{"campaign": "'"$a100"'", "devices": [8], "with": ["'"$other"'"]}')" 'ran deepspeed, not megatron'
+has "trials of another trainer are refused" "$(call /v1/project -d '{"campaign": "'"$a100"'", "devices": [8], "with": ["'"$other"'"]}')" 'ran trainer deepspeed, not megatron'
 
 # ---- the client
 "$partune" project "$a100" --sizes 8 --on dgx-h100 >out 2>&1

@@ -39,9 +39,9 @@ refused "an unknown key" '"token":3' 'token.*did you mean'
 
 "$partune" size --model llama-8b --cluster dgx-h100 --trainer megatron --sizes 8,16 --tokens 1e12 --days 1000 --price 2 >out
 has "the client prints the sizes" "$(cat out)" '^ +16  .*bf16'
-has "and how many are enough" "$(cat out)" '^1e\+12 tokens in 1e\+03 days: 8 devices as expected, '
+has "and how many are enough" "$(cat out)" '^1e\+12 tokens in 1e\+03 days: 8 devices expected, '
 is "one size alone tells nothing of further devices" "$(post /v1/size "{$job,\"devices\":[64]}") $(see 'v["pays"]')" "200 None"
-has "and how far scaling pays" "$(cat out)" '^up to 16 devices a further one brings'
+has "and how far scaling pays" "$(cat out)" '^up to 16 devices, each added device brings'
 "$partune" size --model llama-8b --sizes 8,x 2>err
-is "the client refuses what is no number of devices" "$? $(cat err)" "2 partune: --sizes must be whole numbers of devices, as in 64,128"
+is "the client refuses what is no number of devices" "$? $(cat err)" "2 partune: --sizes must be whole numbers of devices, such as 64,128"
 finish

@@ -89,7 +89,7 @@ cat >"$dir/rows.json" <<'EOF'
           {"layout": {"world": 32, "tp": 4, "micro_batch": 2, "zero": 1}, "seconds": 9.3},
           {"layout": {"world": 32, "tp": 1, "micro_batch": 2, "zero": 1}, "oom": true}]}
 EOF
-expect "a stack is learned from rows"                   0 "learned from the other rows" "$partune" calibrate-stack "$dir/rows.json"
+expect "a stack is learned from rows"                   0 "learned, leave-one-out" "$partune" calibrate-stack "$dir/rows.json"
 expect "a learned stack is a stack"                     0 '"deviation"' sh -c '"$0" calibrate-stack "$1" --output "$2" && cat "$2"' "$partune" "$dir/rows.json" "$dir/stack.json"
 sed 's/"seconds": 9.3/"secs": 9.3/' "$dir/rows.json" >"$dir/odd.json"
 expect "a bad row is named by pointer"                  1 "/rows/1/secs" "$partune" calibrate-stack "$dir/odd.json"

@@ -13,7 +13,7 @@ for shell in bash zsh fish; do
 done
 "$partune" completion tcsh 2>said
 is "another shell is wrong usage" "$?" 2
-has "and the known ones are named" "$(cat said)" "bash, zsh and fish"
+has "and the known ones are named" "$(cat said)" "bash, zsh or fish"
 
 # Every command and every option that takes words, in each script.
 "$partune" --json manual >manual.json

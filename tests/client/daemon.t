@@ -158,7 +158,7 @@ has "a default baseline outside the space is named" "$("$partune" submit --dry-r
 has "a plan leaves as much memory free as its campaign" "$("$partune" plan tight.json | grep '^memory ')" 'need more than the 40 GiB that a device offers$'
 sed 's/"space".*/"layout": {"tp": 1, "precision": "bf16"}}/' tight.json >tight-layout.json
 ok "a campaign with a layout is that layout's check" exits 1 "$partune" check tight-layout.json
-has "which says how much is missing" "$("$partune" check tight-layout.json)" '^fits     no: [0-9.]+ GiB more than the 40.0 GiB that a device offers'
+has "which says how much is missing" "$("$partune" check tight-layout.json)" '^fits     no: needs [0-9.]+ GiB more than the 40.0 GiB of a device'
 ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
 ok "its budget is the changed one" sh -c '"$0" show last | grep -q "^trials  *[0-9]* of 3;"' "$partune"
 ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -q traceEvents t.json' "$partune" "$id"

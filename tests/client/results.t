@@ -134,7 +134,7 @@ fi
 "$partune" export "$id" --to slurm+megatron --allow-simulated --allow-loss --explain --output job.sh >why.txt
 ok "a file that is written has no reasons in it" sh -c 'grep -q torchrun job.sh && ! grep -q " <- " job.sh'
 has "they are printed" "$(cat why.txt)" "^--tensor-model-parallel-size .* <- tp "
-is "a directive of Slurm is no comment" "$(grep '^#SBATCH --nodes' why.txt | grep -c 'where it comes from')" 0
+is "a directive of Slurm is no comment" "$(grep '^#SBATCH --nodes' why.txt | grep -c 'provenance')" 0
 
 # ---- a pinned layout --------------------------------------------------------
 ok "verify --pin writes the winner" exits 0 "$partune" verify "$id" --pin pin.json --pairs 4 --steps 10

@@ -47,7 +47,7 @@ fails "a driver that is too old, with both versions" \
 fails "a driver that does not start" \
     "the CUDA driver: initialization: no CUDA-capable device is detected (100)" "$shim" STANDIN_INIT=100
 fails "an error that the driver has no text for" "the CUDA driver: initialization: unknown error (999)" "$shim" STANDIN_INIT=999
-fails "no GPU" "GPU 0 was asked for; the driver has 0" "$shim" STANDIN_GPUS=0
+fails "no GPU" "GPU 0 was requested; the driver reports 0" "$shim" STANDIN_GPUS=0
 fails "a GPU that is too old" \
     "GPU 0 (Stand-in 0) has compute capability 7.5; this backend needs 8.0 or later" "$shim" STANDIN_CAPABILITY=75
 
@@ -61,7 +61,7 @@ fails "a library of another interface" "$work/other.so has the interface 0x" "$w
 library refusing "$version" KN_PLUGIN_ABI
 sed -i 's/80, 0}/80, refuse}/; s/^const struct kn_plugin \*kn_plugin(void)$/static const struct kn_backend *refuse(const struct kn_plugin_host *host, int index)\n{\n    (void)host, (void)index;\n    return 0;\n}\n\n&/' "$work/refusing.c"
 ${CC:-cc} -I"$PT_SRC" -fPIC -shared -o "$work/refusing.so" "$work/refusing.c"
-fails "a backend that refuses the GPU" "GPU 0: the backend refuses it" "$work/refusing.so"
+fails "a backend that refuses the GPU" "GPU 0: the backend rejects it" "$work/refusing.so"
 mkdir "$work/old" && ${CC:-cc} -DWITHOUT_ERROR_TEXT -fPIC -shared -o "$work/old/libcuda.so.1" "$PT_SRC/tests/kncheck/standin-driver.c"
 driver=$work/old fails "a driver without a function" "the CUDA driver lacks cuGetErrorString: it is too old" "$shim"
 echo "1..$n"

@@ -92,7 +92,7 @@ is "which is a pipeline" "$two" pp2
 refused=$(call /v1/campaigns -d '{"name": "three", "model": "nano-moe", "workload": {"global_batch": 8}, "cluster":
     {"name": "three", "nodes": 3, "devices_per_node": 1, "device": {"name": "core", "memory_gib": 4, "peak_tflops": {"fp32": 1}, "memory_gbs": 10},
      "links": [{"span": 3, "gbs": 1, "latency_us": 20, "kind": "tcp"}]}}')
-has "a cluster of three nodes is refused" "$refused" '"detail":"the cluster has 3 nodes of 1 devices and the host file 2 hosts.*"pointer":"/cluster"'
+has "a cluster of three nodes is refused" "$refused" '"detail":"the cluster has 3 nodes of 1 devices, but the host file has only 2 hosts.*"pointer":"/cluster"'
 stop
 echo '10.111.0.1:none' >hosts
 if (hosts_exec "$PT_BUILD/partuned" --data three --listen "unix:$short/sock" --hosts hosts) >err 2>&1; then ended=0; else ended=$?; fi

@@ -54,6 +54,6 @@ ok $? "two ranks with tensor parallelism"
 same experts fp32 1e-5 2 --ep 2
 ok $? "experts on two ranks"
 refused "an unknown device" 'unknown device "gpu" (cpu, cuda, cuda:N)' --device gpu
-refused "a GPU that is not there" "--device=cuda:3: GPU 3 was asked for; the driver has 2" --device cuda:3
+refused "a GPU that is not there" "--device=cuda:3: GPU 3 was requested; the driver reports 2" --device cuda:3
 library=/nonexistent.so refused "no library" "--device=cuda: no CUDA backend: /nonexistent.so: " --device cuda
 echo "1..$n"

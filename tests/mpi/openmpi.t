@@ -40,14 +40,14 @@ has "the trainer names its MPI" "$("$build/partune-train" --version)" '^partune-
 if [ -n "$hydra" ]; then
     "$hydra" -n 2 "$build/partune-train" --model nano-llama --tp 2 --steps 1 --quiet --events alone.ev >out 2>&1
     is "ranks that MPICH starts are refused" $? 69
-    has "by rank 0, which says why" "$(cat alone.ev)" '"class":"comm".*2 ranks were started .PMI_RANK., and the MPI of this program, Open MPI [0-9.]+, sees 1'
+    has "by rank 0, which says why" "$(cat alone.ev)" '"class":"comm".*2 ranks were started .PMI_RANK., but the MPI of this program, Open MPI [0-9.]+, sees 1'
     is "once" "$(grep -c 'sees 1' out)" 1
 fi
 if [ -x "$PT_BUILD/partune-train" ] && "$PT_BUILD/partune-train" --version | grep -q MPICH; then
     env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$open" --map-by slot:OVERSUBSCRIBE --bind-to none -n 2 \
         "$PT_BUILD/partune-train" --model nano-llama --tp 2 --steps 1 --quiet --events alone2.ev >out 2>&1
     is "so are ranks with MPICH that Open MPI starts" $? 69
-    has "with the reason" "$(cat alone2.ev)" '2 ranks were started .OMPI_COMM_WORLD_RANK., and the MPI of this program, MPICH [0-9.]+, sees 1'
+    has "with the reason" "$(cat alone2.ev)" '2 ranks were started .OMPI_COMM_WORLD_RANK., but the MPI of this program, MPICH [0-9.]+, sees 1'
 fi
 
 # ---- the daemon
@@ -108,10 +108,10 @@ done
 # ---- mpiexec and trainer of two MPIs
 if [ -n "$hydra" ]; then
     start --mpiexec "$hydra"
-    has "/readyz tells a mismatch" "$(call /readyz)" '"name":"mpiexec","ok":false,"detail":"[^"]* is of MPICH [0-9.]* and [^"]*partune-train is linked with Open MPI [0-9.]*: each rank would be alone'
+    has "/readyz tells a mismatch" "$(call /readyz)" '"name":"mpiexec","ok":false,"detail":"[^"]* is from MPICH [0-9.]*, but [^"]*partune-train is linked with Open MPI [0-9.]*: each rank would run alone'
     id=$(campaign alone '"space": {"world": [2]}, "budget": {"trials": 1}')
     ok "and a campaign pauses" wait_for 20 is_in "$id" paused
-    has "with the reason" "$(call "/v1/campaigns/$id")" 'each rank would be alone; install openmpi-bin, or name the mpiexec of Open MPI [0-9.]* by --mpiexec PATH'
+    has "with the reason" "$(call "/v1/campaigns/$id")" 'each rank would run alone; install openmpi-bin, or give the mpiexec of Open MPI [0-9.]* with --mpiexec PATH'
     stop
 fi
 

@@ -85,7 +85,7 @@ test("a smaller trial's page tells its run from its layout", async () => {
     const text = await open(`/campaigns/${id}/trials/${smaller.n}`, "trial");
     assert.match(text, /inferred from smaller trials, 95 %:/);
     assert.match(text, /Ran\s+\d+ layers, global batch \d+, \d of 8 devices/);
-    assert.match(text, /Measured\s+[\d,.]+ ?[MGT]? tokens\/s of that/);
+    assert.match(text, /Measured\s+[\d,.]+ ?[MGT]? tokens\/s at that size/);
     assert.match(text, /of the smaller problem/);
     assert.doesNotMatch(text, /Run again/); // an export of a layout that was not measured
 });

@@ -149,8 +149,9 @@ static void layers_that_exclude_a_model_are_named(void **state)
         assert_int_equal(pl_space_parse(&s, only, problem_of(&x), &e), 0);
         assert_int_equal(pl_plan_rank(&plan, &s, &p, 3, 0, false, &e), i == 0 ? -ENOENT : 0);
         if (i == 0)
-            assert_non_null(strstr(e.text, "layers 126 divide over pp 2 at most on 512 devices: "
-                                           "\"stages\": [\"even\", \"balanced\"]"));
+            assert_non_null(strstr(e.text,
+                                   "layers 126 divide evenly over at most pp 2 on 512 devices: "
+                                   "\"stages\": [\"even\", \"balanced\"]"));
         pl_plan_done(&plan);
     }
 }

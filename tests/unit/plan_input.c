@@ -341,14 +341,14 @@ static void bad_input_is_refused_by_pointer(void **state)
         {parse_cluster,
          "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'fp32':1,"
          "'fp8':1e-300}}}",
-         "/device/peak_tflops/fp8", "less than"},
+         "/device/peak_tflops/fp8", "at least"},
         {parse_cluster,
          "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'fp32':1,"
          "'int8':2}}}",
          "/device/peak_tflops/int8", "int8"},
         {parse_cluster,
          "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'gemm_tflops':1e-9}}",
-         "/device/gemm_tflops", "less than"},
+         "/device/gemm_tflops", "at least"},
         {parse_cluster, "{'devices_per_node':2," DEVICE "}", "/links",
          "no link spans all 2 devices"},
         {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':0}]}",

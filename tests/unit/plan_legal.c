@@ -60,9 +60,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         {"tiny-llama", "any", 8, 32, "{'world':8,'cp':8,'cp_comm':'a2a'}", "cp-comm-heads",
          "cp_comm a2a needs heads 8 and kv_heads 4 that are multiples of tp 1 x cp 8"},
         {"tiny-llama", "any", 8, 32, "{'world':8,'cp':2,'cp_comm':'a2a+p2p'}", "cp-comm-heads",
-         "cp_comm a2a+p2p needs a part of cp 2 that fits a node together with tp 1 and divides "
-         "kv_heads "
-         "4"},
+         "cp_comm a2a+p2p needs a proper divisor > 1 of cp 2 that, times tp 1, fits in a node and "
+         "divides kv_heads 4"},
         {"tiny-llama", "any", 8, 32, "{'world':8,'cp':2,'zero':2,'shard':3}", "shard-divides",
          "dp 4 x cp 2 is not a multiple of shard 3"},
         {"tiny-llama", "any", 8, 32, "{'world':8,'zero':3,'shard':1}", "shard-divides",
@@ -72,13 +71,13 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         {"tiny-moe", "any", 8, 32, "{'world':8,'ep':2,'zero':1,'zero_scope':'plain','shard':4}",
          "shard-divides", "shard 4 needs zero_scope ep-aware"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'threads':2}", "threads-fit",
-         "2 ranks a node x threads 2 is more than 2 cores"},
+         "2 ranks per node x threads 2 is more than 2 cores"},
         {"nano-llama", "any", 64, 32, "{'world':16,'tp':2,'sp':1,'cp':4,'precision':'mxfp8'}",
-         "scale-blocks", "tokens a micro-batch 8 is not a multiple of 32, as mxfp8 needs"},
+         "scale-blocks", "tokens per micro-batch 8 is not a multiple of 32, as mxfp8 needs"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'zero':1,'offload_optimizer':50}",
          "offload-needs-device",
-         "offload_optimizer 50 needs devices with memory of their own: those of cluster local are "
-         "processor cores"},
+         "offload_optimizer 50 needs devices with their own memory: those of cluster local are CPU "
+         "cores"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'offload_optimizer':50}", "offload-needs-zero",
          "offload_optimizer 50 needs zero >= 1 with dp 2 x cp 1 replicas, zero is 0"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'zero':1,'offload_params':1}",
@@ -88,7 +87,7 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "offload_activations 3 is more than the 2 layers of the fullest of pp 2 stages"},
         {"llama-405b", "any", 0, 32, "{'world':8,'zero':1,'offload_optimizer':100}",
          "offload-fits-host",
-         "8 ranks a node offload 756 GiB each: more than its 2048 GiB of host memory"},
+         "8 ranks per node offload 756 GiB each: more than the node's 2048 GiB of host memory"},
         {"tiny-llama", "partune", 2, 32, "{'world':2,'zero':1,'offload_optimizer':100}",
          "trainer-supports", "trainer partune does not support offload_optimizer > 0"},
         {"tiny-llama", "partune", 2, 32, "{'world':2,'offload_activations':1}", "trainer-supports",
@@ -101,8 +100,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         {"tiny-llama", "megatron", 2, 32,
          "{'world':2,'zero':1,'precision':'mxfp8','fp8_param_gather':1,'offload_optimizer':50}",
          "trainer-supports",
-         "trainer megatron does not support offload_optimizer 50 with fp8_param_gather 1 but in "
-         "precision fp8"},
+         "trainer megatron does not support offload_optimizer 50 with fp8_param_gather 1 in a "
+         "precision other than fp8"},
         {"tiny-llama", "megatron", 2, 32, "{'world':2,'pp':2,'offload_activations':1}",
          "trainer-supports", "trainer megatron does not support offload_activations 1 with pp > 1"},
         {"tiny-llama", "megatron", 2, 32, "{'world':2,'recompute':'full','offload_activations':1}",
@@ -112,7 +111,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "{'world':2,'cuda_graphs':'modules','offload_activations':1}", "trainer-supports",
          "trainer megatron does not support offload_activations 1 with cuda_graphs modules"},
         {"tiny-llama", "megatron", 2, 32, "{'world':2,'offload_activations':4}", "trainer-supports",
-         "trainer megatron does not support offload_activations 4 with no layer that stays"},
+         "trainer megatron does not support offload_activations 4 with no layer left on the "
+         "device"},
         {"tiny-llama", "torchtitan", 2, 32,
          "{'world':2,'zero':3,'offload_optimizer':50,'offload_params':1}", "trainer-supports",
          "trainer torchtitan does not support offload_optimizer 50"},
@@ -197,8 +197,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         {"tiny-llama", "deepspeed", 2, 32, "{'world':2,'cp':2}", "trainer-supports",
          "trainer deepspeed does not support cp > 1"},
         {"deepseek-v3", "torchtitan", 8, 32, "{'world':8,'cp':8,'zero':2}", "trainer-supports",
-         "trainer torchtitan does not support mtp 1 with pp 1 and cp 8: it predicts several tokens "
-         "without either only"},
+         "trainer torchtitan does not support mtp 1 with pp 1 and cp 8: multi-token prediction "
+         "needs both to be 1"},
         {"gpt-oss-20b", "torchtitan", 8, 32, "{'world':8,'cp':2,'zero':2}", "trainer-supports",
          "trainer torchtitan does not support cp 2 with attn_sinks: its attention is "
          "VarlenAttention"},

@@ -140,7 +140,7 @@ static void rules_name_what_does_not_fit(void **state)
         {"megatron", "{'pp':8,'stages':'15,16*6,15'}", "canonical",
          "stages 15,16*6,15 is not canonical here: use balanced"},
         {"any", "{'pp':4,'stages':'32*2,31*2'}", "trainer-supports",
-         "trainer any does not support stages 32*2,31*2: even is the same here"},
+         "trainer any does not support stages 32*2,31*2: the same as even here"},
         {"deepspeed", "{'pp':8,'stages':'balanced'}", "trainer-supports",
          "trainer deepspeed does not support stages balanced"},
         {"partune", "{'pp':8}", "layers-pp-vp", "layers 126 is not a multiple of pp 8 x vp 1"},

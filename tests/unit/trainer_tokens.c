@@ -305,7 +305,7 @@ static void what_does_not_fit_the_model_is_refused(void **state)
     (void)state;
     out = make_set(dir, 1000, &done);
     assert_int_equal(tr_tokens_open(&t, dir, "t", 255, 16, 1, &e), -EINVAL);
-    assert_non_null(strstr(e.text, "vocabulary 255"));
+    assert_non_null(strstr(e.text, "vocabulary of 255"));
     assert_int_equal(tr_tokens_open(&t, dir, "t", 256, 2000, 1, &e), -EINVAL);
     assert_non_null(strstr(e.text, "one sample"));
     assert_int_equal(tr_tokens_open(&t, dir, "nothing", 256, 16, 1, &e), -ENOENT);

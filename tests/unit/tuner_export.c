@@ -396,7 +396,7 @@ static void refusals_name_the_setting(void **state)
         {1, "accelerate", "{'zero':3,'micro_batch':2,'precision':'fp8'}", "precision (fp8 needs"},
         {1, "hyperpod", "{'world':12,'tp':1,'micro_batch':1}", "do not fill nodes of 8 evenly"},
         {1, "accelerate", "{'micro_batch':1,'recompute':'full','precision':'bf16'}",
-         "recompute (without sharding the script enables"},
+         "recompute (without sharding, the script must enable"},
         {1, "torchtitan", "{'cp':2,'micro_batch':1,'precision':'bf16'}",
          "zero (trainer torchtitan does not support zero 0 with cp 2: FSDP shards over cp"},
         {3, "torchtitan-toml",
@@ -405,7 +405,7 @@ static void refusals_name_the_setting(void **state)
         {1, "slurm+megatron", "{'world':12,'tp':1,'micro_batch':1}",
          "do not fill nodes of 8 evenly"},
         {3, "torchtitan-toml", "{'tp':2,'sp':1,'zero':2,'micro_batch':1,'precision':'bf16'}",
-         "etp (without expert parallelism torchtitan splits experts by tp"},
+         "etp (without expert parallelism, torchtitan splits experts by tp"},
         {3, "torchtitan", "{'tp':2,'sp':1,'zero':2,'micro_batch':1,'precision':'bf16'}",
          "etp (trainer torchtitan does not support etp 1 with ep 1 and tp 2: it uses 2"},
         {3, "deepspeed", "{'tp':2,'sp':1,'zero':1,'micro_batch':1,'precision':'bf16'}",
@@ -413,7 +413,7 @@ static void refusals_name_the_setting(void **state)
         {3, "smp", "{'world':8,'ep':8,'zero':3,'micro_batch':1,'precision':'bf16'}",
          "zero (ep 8 of dp x cp 8 ranks leaves nothing to shard over"},
         {5, "smp", "{'ep':8,'zero':3,'micro_batch':1,'precision':'bf16'}",
-         "ep (experts are placed in models like Mixtral only"},
+         "ep (experts are supported only in models like Mixtral"},
         {1, "smp", "{'zero':2,'micro_batch':1,'precision':'bf16'}",
          "zero (hybrid_shard_degree above 1 shards parameters and gradients too: zero 3"},
         {1, "torchtitan-toml", "{'tp':4,'micro_batch':1,'zero':3,'overlap_grad_reduce':1,'dp':1}",
@@ -526,7 +526,8 @@ static void models_that_a_target_has_no_words_for(void **state)
     assert_null(export_changed(1, "megatron", dense, false, by_lamb, &e));
     assert_non_null(strstr(e.text, "workload.optimizer (lamb is not written"));
     assert_null(export_changed(1, "megatron", dense, false, with_documents, &e));
-    assert_non_null(strstr(e.text, "workload.reset_attention_mask (documents with eod 11 are not"));
+    assert_non_null(
+        strstr(e.text, "workload.reset_attention_mask (document boundaries (eod 11) are not"));
     assert_non_null(strstr(e.text, "workload.eod_mask_loss ("));
     assert_null(strstr(e.text, "workload.reset_position_ids"));
     titan = export_changed(1, "torchtitan", sharded, true, odd_sequences, &e);

@@ -64,9 +64,9 @@ static void what_looks_like_a_degree_is_never_ignored(void **state)
          "`tensor_parallel.ep_size`: 4"},
         {"deepspeed", "{\"pipeline\": {\"stages\": 4}, \"train_batch_size\": 32}",
          "`pipeline.stages`: 4"},
-        {"deepspeed", "{}", "none of DeepSpeed's settings"},
+        {"deepspeed", "{}", "none of DeepSpeed's layout settings"},
         {"deepspeed", "{\"hidden_size\": 4096, \"num_hidden_layers\": 32}",
-         "none of DeepSpeed's settings"},
+         "none of DeepSpeed's layout settings"},
         {"torchtitan", "[parallelism]\ntensor_paralell_degree = 8\n",
          "did you mean parallelism.tensor_parallel_degree"},
         {"torchtitan", "[parallelsm]\ntensor_parallel_degree = 8\n",
@@ -145,7 +145,7 @@ static void parts_of_scripts_are_refused(void **state)
         {"PP=${PP:-4}\nOPTIONS=\"--micro-batch-size 1 --global-batch-size 64\"\n", "`PP=4` is set"},
         {"EXPERT_PARALLEL=8\nARGS=(--micro-batch-size 1)\n", "`EXPERT_PARALLEL=8` is set"},
         {"MODEL_ARGS=\"--num-layers 32 --hidden-size 4096 --seq-length 4096 --bf16\"\n",
-         "no argument in this text says a degree"},
+         "no argument in this text sets a degree"},
         {"deepspeed --num_gpus 8 squad.py --deepspeed --fp16 --epochs 3\n",
          "squad.py has no layout setting"},
         {"torchrun pretrain_gpt.py --tensor-model-parallel-size 2 > log --micro-batch-size 4\n",
@@ -263,7 +263,7 @@ static void arguments_in_yaml_are_read(void **state)
     static const struct {
         const char *text, *named;
     } wrong[] = {
-        {"MODEL_ARGS:\n  <<: *BASE\n  --bf16: true\n", "takes over another list"},
+        {"MODEL_ARGS:\n  <<: *BASE\n  --bf16: true\n", "merges another list"},
         {"MODEL_ARGS:\n  trainer.num_nodes: 1\n", "found `trainer.num_nodes: 1`"},
         {"MODEL_ARGS:\n  --tensor-model-parallel-size: two\n", "must be a positive integer"},
         {"MODEL_ARGS:\n  --tensor-parallel-size: 2\n", "looks like a degree"},
@@ -506,7 +506,7 @@ static void megatron_deepspeeds_arguments_are_read(void **state)
     assert_int_equal(out.layout.dp, 4);
     assert_int_equal(tn_import(&out, "megatron", "--zero-stage 2", 32, &m, &e), 0);
     assert_int_equal(out.layout.zero, 0);
-    assert_string_equal(out.ignored.v[0].detail, "counts with --deepspeed only");
+    assert_string_equal(out.ignored.v[0].detail, "applies only with --deepspeed");
     assert_true(tn_import(&out, "megatron", "--deepspeed --zero-stage 4", 32, &m, &e) < 0);
 }
 

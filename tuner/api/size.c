@@ -99,14 +99,14 @@ static int parse(struct sizing *ret, struct tn_service *svc, const json_t *body,
         (r = jx_get_f64(&ret->marginal, body, "marginal", 0.01, 1, error)) < 0)
         return r;
     if (ret->days > 0 && ret->tokens <= 0)
-        return err_at(error, -EINVAL, "/days", "days need tokens: how many are to be trained on");
+        return err_at(error, -EINVAL, "/days", "days need tokens, the total number to train on");
     if (ret->job.workload.nbatches)
         return err_at(error, -EINVAL, "/workload/global_batch",
                       "sizes are compared at one global_batch: name one of %s",
                       pl_batches_text(text, &ret->job.workload));
     if (ret->price > 0 && ret->tokens <= 0)
         return err_at(error, -EINVAL, "/price",
-                      "a price needs tokens: how many are to be trained on");
+                      "a price needs tokens, the total number to train on");
     if (ret->price <= 0)
         ret->price = ret->job.cluster.price;
     r = parse_devices(ret, body, error);

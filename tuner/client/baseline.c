@@ -26,7 +26,7 @@ int cl_baseline_option(const struct cl *client, json_t *body)
 
     if (!path) {
         if (client->args.from || client->args.world) {
-            fprintf(stderr, "partune: --from and --world go with --baseline\n");
+            fprintf(stderr, "partune: --from and --world need --baseline\n");
             return CL_USAGE;
         }
         return CL_OK;

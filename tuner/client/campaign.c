@@ -235,7 +235,7 @@ int cl_show(struct cl *client)
     printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
     printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
     if (cl_is_per_device(v))
-        printf("%-10s %s, and so are ratios\n", "objective", "tokens/s per device");
+        printf("%-10s %s (ratios, too)\n", "objective", "tokens/s per device");
     printf("%-10s %s", "trials", cl_text(buf, v, "progress.trials"));
     if (isfinite(cl_number(v, "progress.budget")))
         printf(" of %s", cl_text(buf, v, "progress.budget"));
@@ -283,7 +283,7 @@ static void print_rates(const json_t *trial)
 
     if (cl_is_smaller(trial)) {
         printf("%-10s %s\n", "ran", cl_what_ran(ran, trial));
-        printf("%-10s %s tokens/s of that\n", word,
+        printf("%-10s %s tokens/s at that size\n", word,
                cl_rate(rate, cl_number(trial, "run.tokens_per_s")));
     }
     if (isfinite(cl_number(trial, "inferred.tokens_per_s")))
@@ -307,7 +307,7 @@ static void print_run(const json_t *run)
                cl_number(run, "step_ms.median"), cl_number(run, "step_ms.p10"),
                cl_number(run, "step_ms.p90"));
     if (isfinite(cl_number(run, "expert_imbalance")))
-        printf("%-10s the most used one of a layer %.2f x the mean\n", "experts",
+        printf("%-10s the busiest of a layer has %.2f x the mean load\n", "experts",
                cl_number(run, "expert_imbalance"));
     print_group("phases", json_object_get(run, "phases_ms"), "ms", 1);
     print_group("planned", json_object_get(memory, "planned"), "", 1);
@@ -549,7 +549,7 @@ int cl_verify(struct cl *client)
     int code;
 
     if (client->args.against ? client->noperands || client->args.pin : !client->noperands) {
-        fprintf(stderr, "partune: verify takes an ID, with --pin FILE if wanted, or --against "
+        fprintf(stderr, "partune: verify takes an ID, optionally with --pin FILE, or --against "
                         "FILE\n");
         return CL_USAGE;
     }

@@ -31,7 +31,6 @@ int cl_completion(struct cl *client)
         free(text);
         return CL_OK;
     }
-    fprintf(stderr, "partune: there are completions for bash, zsh and fish, none for `%s`\n",
-            shell);
+    fprintf(stderr, "partune: no completion script for shell `%s`; use bash, zsh or fish\n", shell);
     return CL_USAGE;
 }

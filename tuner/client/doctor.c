@@ -48,7 +48,7 @@ static void check_start(struct report *report, const struct tn_mpi *mpi)
         str_addf(&line, "%s%s", i ? " " : "", argv.v[i]);
     str_add(&line, "` and read its message");
     finding(report, good, "MPI start",
-            good ? "two processes started by mpiexec" : "mpiexec does not start two processes",
+            good ? "two processes started by mpiexec" : "mpiexec cannot start two processes",
             line.text);
     tn_argv_done(&argv);
 }
@@ -71,8 +71,8 @@ static void check_mpi(struct report *report)
         bool root = mpi.mpiexec.kind == TN_MPI_OPEN && tn_mpi_as_root(NULL);
         AUTO_FREE char *seen =
             known ? mem_printf("%s: %s%s", mpi.mpiexec.name, mpi.mpiexec.path,
-                               root ? ", told --allow-run-as-root because this is root" : "")
-                  : mem_printf("%s is neither MPICH's, nor a relative's, nor Open MPI's",
+                               root ? ", with --allow-run-as-root because this is root" : "")
+                  : mem_printf("%s belongs neither to MPICH or a derivative nor to Open MPI",
                                mpi.mpiexec.path);
 
         finding(report, known, "MPI", seen, install);
@@ -89,7 +89,7 @@ static void check_cores(struct report *report)
 
     snprintf(seen, sizeof(seen), "%d usable", n);
     finding(report, n >= 2, "cores", seen,
-            "layouts need at least two ranks; give the process two cores or more");
+            "layouts need at least two ranks: give the process two or more cores");
 }
 
 static void check_data(struct report *report, const char *dir)

@@ -45,7 +45,7 @@ static CURL *open_curl(char **ret_url, const struct cl *client, const char *path
     CURL *h;
 
     if (curl_global_init(CURL_GLOBAL_DEFAULT) || !(h = curl_easy_init())) {
-        fprintf(stderr, "partune: libcurl does not start\n");
+        fprintf(stderr, "partune: libcurl cannot be initialized\n");
         return NULL;
     }
     if (str_starts(base, "unix:")) {
@@ -115,8 +115,8 @@ static const struct {
      "give a token with --token or $PARTUNE_TOKEN, or --data DIR of a daemon on this machine",
      NULL},
     {403, NULL,
-     "this needs a token with a wider scope: an administrator creates one with `partune "
-     "token-add`", NULL},
+     "this needs a token with a wider scope: an administrator creates one with `partune token-add`",
+     NULL},
     {404, "has succeeded yet", "`partune watch ID` follows it until one has", NULL},
     {404, " succeeded", "`partune trials ID` says how each ended", NULL},
     {404, "no such resource:", "`partune get /openapi.json` lists the resources", NULL},

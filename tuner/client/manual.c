@@ -67,6 +67,20 @@ static int manual_json(const struct cl_tables *tables)
     return CL_OK;
 }
 
+/* "Options: --force, --model." */
+static void print_options_of(const struct cl_command *command, const struct opt *options)
+{
+    const char *before = "Options: ";
+
+    for (const struct opt *o = options; o->name; o++)
+        if (cl_listed(command->options, o->name)) {
+            printf("%s\\-\\-%s", before, o->name);
+            before = ", ";
+        }
+    if (*before == ',')
+        puts(".");
+}
+
 int cl_manual(struct cl *client)
 {
     const struct cl_tables *tables = client->tables;
@@ -79,8 +93,8 @@ int cl_manual(struct cl *client)
     puts(".SH DESCRIPTION\nThe client of\n.BR partuned (8):\n"
          "it submits campaigns that look for the fastest parallel layout of a training job, shows "
          "them while they run, and\n"
-         "exports the winner. `last` in place of an ID is the newest campaign. With \\-\\-json "
-         "every command prints the daemon's answer.");
+         "exports the winner. `last` in place of an ID is the newest campaign. With \\-\\-json, "
+         "every command prints the daemon's response.");
     puts(".SH COMMANDS");
     for (const struct cl_command *cmd = tables->commands; cmd->name; cmd++) {
         printf(".TP\n.B %s ", cmd->name);
@@ -88,9 +102,7 @@ int cl_manual(struct cl *client)
         putchar('\n');
         opt_roff(cmd->help, stdout);
         puts(".");
-        for (const struct opt *o = tables->options; o->name; o++)
-            if (cl_listed(cmd->options, o->name))
-                printf("Takes \\-\\-%s.\n", o->name);
+        print_options_of(cmd, tables->options);
     }
     puts(".SH OPTIONS");
     for (const struct opt *o = tables->options; o->name; o++)
@@ -101,8 +113,8 @@ int cl_manual(struct cl *client)
         opt_roff(row->meaning, stdout);
         puts(".");
     }
-    puts(".PP\nCtrl\\-C ends it by its signal (130 in a shell), except watch and events, where it "
-         "only leaves the view.");
+    puts(".PP\nCtrl\\-C ends a command by its signal (status 130 in a shell); in watch and events "
+         "it only leaves the view.");
     puts(".SH FILES\n.TP\n.I $XDG_CONFIG_HOME/partune/config\nOptions in a section [client], one a "
          "line: server = URL.");
     puts(".SH SEE ALSO\n.BR partuned (8)");

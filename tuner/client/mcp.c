@@ -261,9 +261,10 @@ static void start_call(struct server *server, json_t *id, const struct mcp_tool 
     json_decref(call->arguments);
     free(call);
     if (taken)
-        fail(server, id, INVALID_REQUEST, "a request with this id is under way");
+        fail(server, id, INVALID_REQUEST, "a request with this id is in progress");
     else if (full)
-        fail(server, id, INTERNAL_ERROR, "%d calls are under way: wait for one of them", MAX_CALLS);
+        fail(server, id, INTERNAL_ERROR, "%d calls are in progress: wait for one of them",
+             MAX_CALLS);
     else
         fail(server, id, INTERNAL_ERROR, "no thread: %s", strerror(r));
 }

@@ -14,10 +14,10 @@ static const struct mcp_tool tools[] = {
      "POST", "/v1/plan", NULL, NULL, false},
     {"size", "Size a cluster",
      "Compare numbers of devices for a training job by the cost model: for each the best layout, "
-     "days, cost and what further devices bring; the fewest that are done in time. Runs nothing.",
+     "days, cost and marginal efficiency; and the fewest that meet a deadline. Runs nothing.",
      "POST", "/v1/size", NULL, NULL, false},
     {"check", "Check a layout",
-     "Check one layout: the rules that it breaks with their numbers, its memory plan and expected "
+     "Check one layout: the rules that it breaks, with the numbers; its memory plan and expected "
      "time. Runs nothing.",
      "POST", "/v1/check", NULL, NULL, false},
     {"validate", "Validate a campaign",
@@ -36,8 +36,7 @@ static const struct mcp_tool tools[] = {
      "/v1/campaigns/{id}/best", NULL, NULL, false},
     {"why", "Explain a trial",
      "Explain why a trial is faster or slower than the baseline or another trial: where the "
-     "seconds "
-     "of a step went, and which changed keys brought it.",
+     "seconds of a step went, and which changed keys caused it.",
      "GET", "/v1/campaigns/{id}/trials/{n}/why", NULL, NULL, false},
     {"export", "Export a layout",
      "Write the winner of a campaign as another trainer's configuration.", "GET",

@@ -57,7 +57,7 @@ static int find_experiment(struct mlflow *mlflow, const char *name)
     if (code != CL_OK)
         return code;
     if (!*id) {
-        fprintf(stderr, "partune: %s is no MLflow server: its answer has no experiment_id\n",
+        fprintf(stderr, "partune: %s is not an MLflow server: its response has no experiment_id\n",
                 mlflow->server.args.server);
         return CL_REFUSED;
     }

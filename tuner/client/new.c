@@ -110,9 +110,8 @@ static const struct choice {
     {"model", "Model to train", offsetof(struct wish, model), check_model, usual_model},
     {"cluster", "Cluster to train on", offsetof(struct wish, cluster), check_cluster,
      usual_cluster},
-    {"trainer", "Trainer that trials run", offsetof(struct wish, trainer), check_trainer,
-     usual_trainer},
-    {"launcher", "Launcher that starts them", offsetof(struct wish, launcher), check_launcher,
+    {"trainer", "Trainer to use", offsetof(struct wish, trainer), check_trainer, usual_trainer},
+    {"launcher", "Launcher of the trials", offsetof(struct wish, launcher), check_launcher,
      usual_launcher},
 };
 
@@ -261,38 +260,36 @@ static void write_campaign(struct str *out, const struct wish *wish)
 {
     str_add(out,
             "// A campaign for partune. Lines that begin with // are comments.\n"
-            "// Check it:  partune check FILE     Rank its layouts by the cost model:  "
-            "partune plan FILE\n"
+            "// Check it:  partune check FILE     Rank its layouts by the cost model:  partune "
+            "plan FILE\n"
             "// Start it:  partune submit FILE\n"
             "{\n"
             "  \"name\": \"my-first-campaign\",\n\n"
-            "  // The model: a preset (partune presets models) or its repository at Hugging Face, "
-            "a folder or config.json of\n"
-            "  // Hugging Face, or an object:\n"
+            "  // The model: a preset (partune presets models) or its Hugging Face repository, a "
+            "Hugging Face directory or\n  // config.json, or an object:\n"
             "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": "
             "14336, \"vocab\": 32000, \"seq\": 4096,\n"
             "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n");
     write_model(out, wish->model);
     write_cluster(out, wish);
-    str_add(out, "  // What trials run: \"partune\" is the bundled trainer, for CPUs. Others are "
-                 "[trainer \"NAME\"] sections of the\n"
-                 "  // daemon's configuration, such as megatron, torchtitan, deepspeed "
-                 "(docs/howto).\n");
+    str_add(out, "  // The trainer: \"partune\" is the bundled one, for CPUs. Others are [trainer "
+                 "\"NAME\"] sections of the daemon's\n  // configuration, such as megatron, "
+                 "torchtitan, deepspeed (docs/howto).\n");
     str_addf(out, "  \"trainer\": \"%s\",\n\n", wish->trainer);
-    str_add(out, "  // The launcher says where they run:\n");
+    str_add(out, "  // The launcher decides where trials run:\n");
     for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
         str_addf(out, "  //   %-10s %s\n", launchers[i].name, launchers[i].runs);
     str_addf(out, "  \"launcher\": {\"kind\": \"%s\"},\n\n", wish->launcher);
     str_addf(out,
-             "  // What every trial does. global_batch is in sequences; of a list of them the "
-             "search chooses one.\n"
-             "  // precision, where it is not given, is fp32 for partune-train and bf16 for "
-             "trainers on GPUs.\n"
+             "  // What every trial does. global_batch is in sequences; from a list the search "
+             "chooses one.\n"
+             "  // The default precision is fp32 for partune-train and bf16 for trainers on GPUs.\n"
              "  // data is the name of a data set (partune datasets; made by partune-data "
              "prepare), or \"synthetic\".\n"
              "  \"workload\": {\"global_batch\": %d, \"data\": \"synthetic\"},\n\n",
              usual_batch(wish));
-    str_add(out, "  // Only what differs from \"every value that the trainer supports\":\n"
+    str_add(out, "  // Keys to restrict; by default the search tries every value that the trainer "
+                 "supports.\n"
                  "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n\n"
                  "  // The layout to beat: your own, \"default\" (what a competent engineer would "
                  "start from)\n"

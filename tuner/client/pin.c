@@ -89,11 +89,11 @@ static int read_pin(struct pin *ret, const char *path)
     ret->lo = cl_number(ret->file, "lo");
     ret->hi = cl_number(ret->file, "hi");
     if (json_integer_value(json_object_get(ret->file, "pin")) != 1)
-        err_set(&e, -EINVAL, "/pin: 1 is expected: not written by `partune verify --pin`");
+        err_set(&e, -EINVAL, "/pin must be 1: the file was not written by `partune verify --pin`");
     else if (!json_is_object(ret->job))
-        err_set(&e, -EINVAL, "/job: an object is expected");
+        err_set(&e, -EINVAL, "/job must be an object");
     else if (!json_is_object(ret->layout))
-        err_set(&e, -EINVAL, "/layout: an object is expected");
+        err_set(&e, -EINVAL, "/layout must be an object");
     else if (!(ret->lo > 0 && ret->rate >= ret->lo && ret->hi >= ret->rate))
         err_set(&e, -EINVAL, "/lo, /tokens_per_s and /hi must be positive numbers in that order");
     if (!e.code)

@@ -47,9 +47,9 @@ static void print_fits(const json_t *check)
 
     str_human_bytes(b, offered);
     if (total <= offered)
-        printf("%-8s yes: a device offers %s\n", "fits", b);
+        printf("%-8s yes: a device has %s (after memory_headroom)\n", "fits", b);
     else
-        printf("%-8s no: %s more than the %s that a device offers (less memory_headroom)\n", "fits",
+        printf("%-8s no: needs %s more than the %s of a device (after memory_headroom)\n", "fits",
                str_human_bytes(more, total - offered), b);
 }
 
@@ -195,7 +195,7 @@ static void print_excluded(const struct cl *client, const json_t *excluded)
 {
     static const struct cl_column columns[] = {{.title = "rule"},
                                                {.title = "excluded", .align = CL_RIGHT},
-                                               {.title = "which means", .shrink = true, .drop = 1}};
+                                               {.title = "detail", .shrink = true, .drop = 1}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     json_t *it;
     size_t i;
@@ -297,8 +297,8 @@ int cl_job_body(json_t **ret, const struct cl *client, const char *needs)
         return CL_USAGE;
     }
     if (client->noperands && (client->args.cluster || client->args.nodes || client->args.trainer)) {
-        fprintf(stderr, "partune: --cluster, --nodes and --trainer go with --model and without a "
-                        "FILE, which has its own\n");
+        fprintf(stderr, "partune: --cluster, --nodes and --trainer need --model; a FILE has its "
+                        "own\n");
         return CL_USAGE;
     }
     code = client->noperands ? cl_load(ret, client->operand[0]) : cl_new_campaign(ret, client);
@@ -316,7 +316,7 @@ static void print_beyond(const json_t *beyond)
 
     if (!json_is_object(beyond))
         return;
-    printf("\nnot in this space, since it does not name them: %s\n", cl_string(beyond, "keys"));
+    printf("\noptions that this space does not name: %s\n", cl_string(beyond, "keys"));
     if (isfinite(ratio))
         printf("  expected %.2f times the first: %s\n", ratio, cl_string(beyond, "text"));
     else
@@ -344,7 +344,7 @@ int cl_plan(struct cl *client)
         return CL_OK;
     }
     if (!client->noperands)
-        printf("global_batch %.0f; for another, or a seq: partune new FILE, edit it, partune plan "
+        printf("global_batch %.0f; to change it or seq: partune new FILE, edit it, partune plan "
                "FILE\n",
                cl_number(body, "workload.global_batch"));
     if (json_is_false(json_object_get(plan, "exact")))
@@ -468,7 +468,7 @@ int cl_import(struct cl *client)
 
     if (!client->args.model || !client->args.world) {
         fprintf(stderr, "partune: import needs --model NAME and --world RANKS, which the file does "
-                        "not have\n");
+                        "not give\n");
         return CL_USAGE;
     }
     if (file_read_all(&text, &n, str_eq(file, "-") ? "/dev/stdin" : file, 1 << 20, &e) < 0) {

@@ -121,12 +121,12 @@ static void print_transfer(const json_t *json)
         printf("projected to another machine (changed: %s): %s of %s\n", str_text(&what),
                cl_string(json, "cluster"), cl_string(json, "device"));
     if (transferred)
-        printf("no trial ran on %s: the intervals include how far the cost model's error differs "
+        printf("no trial ran on %s: the intervals include the variation of the cost model's error "
                "between machines (standard deviation %.0f %%)\n",
                str_text(&what)[0] ? "that machine at that precision" : "some of these precisions",
                100 * cl_number(json, "transfer.deviation"));
     else if (str_text(&what)[0])
-        puts("trials on that machine are among those learned from");
+        puts("the calibration includes trials on that machine");
 }
 
 int cl_project(struct cl *client)
@@ -161,11 +161,9 @@ int cl_project(struct cl *client)
            *cl_simulated_word(json_object_get(v, "base")) ? "simulated" : "measured",
            cl_rate(rate, cl_number(v, "base.tokens_per_s")), cl_number(v, "base.devices"),
            cl_number(v, "base.global_batch"), cl_string(v, "base.text"));
-    printf(
-        "learned from %.0f trials%s: %.3g times the seconds that the cost model expects (%.3g to "
-        "%.3g)\n",
-        cl_number(v, "calibration.trials"), learned_from(v), cl_number(v, "calibration.factor"),
-        cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"));
+    printf("calibrated on %.0f trials%s: %.3g x the cost model's time (%.3g to %.3g)\n",
+           cl_number(v, "calibration.trials"), learned_from(v), cl_number(v, "calibration.factor"),
+           cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"));
     print_transfer(v);
     printf("%s scaling, projected:\n", cl_string(v, "scaling"));
     print_rows(client, v);

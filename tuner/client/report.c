@@ -337,7 +337,7 @@ static void prediction_chart(const struct report *report)
                         cl_number(trial, "tokens_per_s"), "ok", words);
     }
     chart_close(&chart);
-    fputs("<figcaption>Each dot is a trial; dashed: as predicted.</figcaption></figure>\n",
+    fputs("<figcaption>Each dot is a trial; dashed: perfect prediction.</figcaption></figure>\n",
           report->out);
 }
 
@@ -395,8 +395,8 @@ static void memory_chart(const struct report *report)
     }
     chart_line(&chart, x, y, front, true, "front");
     chart_close(&chart);
-    fputs("<figcaption>Line: what no other trial beats in both (Pareto front).</figcaption>"
-          "</figure>\n",
+    fputs("<figcaption>Line: Pareto front (no other trial is both faster and "
+          "smaller).</figcaption></figure>\n",
           report->out);
     free(sorted);
     free(x);

@@ -10,7 +10,7 @@ static const struct cl_column columns[] = {
     {.title = "95 % interval", .drop = 2},
     {.title = "MFU", .align = CL_RIGHT, .drop = 3},
     {.title = "efficiency", .align = CL_RIGHT, .drop = 1},
-    {.title = "a further device", .align = CL_RIGHT, .drop = 4},
+    {.title = "marginal", .align = CL_RIGHT, .drop = 4},
     {.title = "days", .align = CL_RIGHT},
     {.title = "cost", .align = CL_RIGHT},
 };
@@ -63,15 +63,15 @@ static void print_fewest(const struct cl *client, const json_t *sizing)
     if (!(client->args.days > 0))
         return;
     if (isfinite(fewest))
-        printf("%.3g tokens in %.3g days: %.0f devices as expected", client->args.tokens,
+        printf("%.3g tokens in %.3g days: %.0f devices expected", client->args.tokens,
                client->args.days, fewest);
     else
-        printf("%.3g tokens in %.3g days: more devices than these", client->args.tokens,
+        printf("%.3g tokens in %.3g days: more devices than listed", client->args.tokens,
                client->args.days);
     if (isfinite(sure))
         printf(", %.0f at the slow end of the interval\n", sure);
     else
-        puts(isfinite(fewest) ? ", more than these at the slow end of the interval" : "");
+        puts(isfinite(fewest) ? ", more than listed at the slow end of the interval" : "");
 }
 
 /* How far scaling pays, and whether all was looked at. */
@@ -88,15 +88,16 @@ static void print_pays(const json_t *sizing)
         whole = whole && json_is_true(json_object_get(it, "exact"));
     }
     if (isfinite(pays) && pays < largest)
-        printf("beyond %.0f devices a further one brings less than half of what the first ones "
-               "do\n",
+        printf("beyond %.0f devices, each added device brings less than half the tokens/s of the "
+               "first ones\n",
                pays);
     else if (isfinite(pays))
-        printf("up to %.0f devices a further one brings at least half of what the first ones do\n",
+        printf("up to %.0f devices, each added device brings at least half the tokens/s of the "
+               "first ones\n",
                pays);
     if (!whole)
-        puts("some spaces were examined in part within the time limit: their sizes may have faster "
-             "layouts");
+        puts("some spaces were only partly examined within the time limit: those sizes may have "
+             "faster layouts");
 }
 
 int cl_size(struct cl *client)
@@ -107,7 +108,7 @@ int cl_size(struct cl *client)
     int code = cl_job_body(&body, client, "size needs a FILE or --model NAME");
 
     if (code == CL_OK && args->sizes && !cl_devices(devices, args->sizes)) {
-        fprintf(stderr, "partune: --sizes must be whole numbers of devices, as in 64,128\n");
+        fprintf(stderr, "partune: --sizes must be whole numbers of devices, such as 64,128\n");
         code = CL_USAGE;
     }
     if (code == CL_OK && json_array_size(devices))

@@ -202,8 +202,8 @@ static void print_scores(const struct cl *client, const struct study *study,
         score_add(&after, &learned->trainer, &study->sample[i]);
     }
     say_score(&table, 0, "before", &before);
-    say_score(&table, 1, "learned, on these rows", &after);
-    say_score(&table, 2, "learned from the other rows", &others);
+    say_score(&table, 1, "learned, in-sample", &after);
+    say_score(&table, 2, "learned, leave-one-out", &others);
     cl_table_print(client, &table, stdout);
     cl_table_done(&table);
 }

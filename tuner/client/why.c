@@ -16,7 +16,7 @@ static void print_ratio(const char *who, const json_t *why, const char *key, con
     const json_t *both = json_object_get(why, key);
 
     if (json_is_object(both))
-        printf("%-10s %.3f x as fast%s%s, a step of %.1f %s instead of %.1f\n", who,
+        printf("%-10s %.3f x as fast%s%s, a step takes %.1f %s instead of %.1f\n", who,
                cl_number(both, "ratio"), is_per_device(why) ? " per device" : "", of,
                1e3 * cl_number(both, "to_s"), is_per_device(why) ? "device-ms" : "ms",
                1e3 * cl_number(both, "from_s"));

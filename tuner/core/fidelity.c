@@ -69,8 +69,8 @@ int tn_fidelities_admit(struct tn_spec *spec, const struct tn_service *svc, stru
 
     if (spec->se.nfidelities > 0 && spec->se.cluster.oversubscribe && !spec->launcher->elsewhere)
         snprintf(spec->fidelity_note, sizeof(spec->fidelity_note),
-                 "the cluster is oversubscribed: ranks of smaller trials share fewer cores with "
-                 "others, so what is inferred from them is too high");
+                 "the cluster is oversubscribed: ranks of smaller trials compete less for cores, "
+                 "so throughput inferred from them is too high");
     if (spec->launcher->elsewhere || !spec->trainer->reduces)
         return 0;
     for (int i = 0; i < spec->se.nfidelities; i++) {

@@ -85,5 +85,6 @@ void tn_infer_store(struct tn_service *svc, const char *campaign, const struct t
     struct err e = {0};
 
     if (count > 0 && tn_write(svc, store_job, &s, &e) < 0 && e.code != -ESTALE)
-        log_warn("campaign %s: what smaller trials say is not stored: %s", campaign, e.text);
+        log_warn("campaign %s: inferences from smaller trials were not stored: %s", campaign,
+                 e.text);
 }

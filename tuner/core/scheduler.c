@@ -107,8 +107,8 @@ static void tell_all(struct ask *ask)
 
         ask->tells = t->next;
         if (se_tell(ask->engine->search, t->id, &t->outcome, &e) < 0)
-            log_warn("campaign %s: the search refuses the outcome of %d: %s", ask->c->id, t->id,
-                     e.text);
+            log_warn("campaign %s: the search rejects the outcome of trial %d: %s", ask->c->id,
+                     t->id, e.text);
         free(t);
     }
 }

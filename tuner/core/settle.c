@@ -117,7 +117,7 @@ static void by_exit(struct cause *cause, const struct tn_attempt *left)
     /* 75 alone may be the bitwise OR of other codes: only with its event it means that somebody
      * else asked it to stop. */
     if (x->known && (left->seen.stopped || x->stopped))
-        say(cause, DB_STATE_PREEMPTED, "stopped from outside");
+        say(cause, DB_STATE_PREEMPTED, "stopped by a signal that the daemon did not send");
     /* The kernel killed something for want of memory while it ran, and it died by KILL (mpiexec
      * reports 9 or 137). */
     if (x->known && x->oom_kills > 0 && (x->code == 9 || x->code == 137 || x->signal == SIGKILL))
@@ -156,10 +156,10 @@ static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
         return false;
     attempt->bound = rate / share;
     say(cause, DB_STATE_IMPLAUSIBLE,
-        "%.6g tokens/s are %.1f %% MFU, %.4g TFLOP/s a device at least, above its %s peak of "
-        "%.4g: not counted. Likely causes: a rate of another unit or scope in the log, a smaller "
-        "model or batch in the trainer's command, a faster precision (fp8, TF32) than the layout "
-        "says, a wrong peak in the cluster",
+        "%.6g tokens/s are %.1f %% MFU, at least %.4g TFLOP/s per device, above its %s peak of "
+        "%.4g: not counted. Likely causes: a log throughput with another unit or scope, a smaller "
+        "model or batch in the trainer's command, a faster precision (fp8, TF32) than the "
+        "layout's, a wrong peak in the cluster",
         rate, 100 * pl_mfu(&p, l, rate), share * peak, pl_precision_names[l->precision], peak);
     return true;
 }
@@ -458,7 +458,7 @@ static void log_end(const struct settlement *settlement)
     if (settlement->cause.outcome == DB_STATE_IMPLAUSIBLE)
         log_warn("campaign %s: trial %lld is not counted", a->campaign->id, (long long)a->trial->n);
     if (settlement->cause.outcome == DB_STATE_ILLEGAL)
-        log_error("the trainer refuses a layout that the rules allow: %s",
+        log_error("the trainer rejects a layout that the rules allow: %s",
                   settlement->cause.detail);
 }
 

@@ -66,9 +66,9 @@ static bool offloads(const struct tn_export_in *in)
 static void offload_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
-    const char *what = needs_megatron(in) ? "megatron_lm_optimizer_cpu_offload is 100 without "
-                                            "offload_params"
-                                          : "fsdp_offload_params is offload_optimizer 100 with "
+    const char *what = needs_megatron(in) ? "megatron_lm_optimizer_cpu_offload means "
+                                            "offload_optimizer 100 without offload_params"
+                                          : "fsdp_offload_params means offload_optimizer 100 with "
                                             "offload_params 1";
 
     if (l->offload_optimizer && !offloads(in))
@@ -86,21 +86,22 @@ static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
                    "the script's data loader sets the micro-batch of %d sequences", l->micro_batch);
     if (l->vp > 1)
         tn_finding_add(findings, "vp",
-                       "virtual stages exist on the plugin class only, not in the file");
+                       "virtual stages can be set only on the plugin class, not in the file");
     tn_gap_schedule(findings, in, false, false);
     tn_gap_scope(findings, in);
     if (megatron && l->zero > 1)
-        tn_finding_add(findings, "zero", "with Megatron-LM the distributed optimizer is zero 1");
+        tn_finding_add(findings, "zero", "with Megatron-LM, the distributed optimizer is zero 1");
     if (plain(in) && l->recompute != PL_RECOMPUTE_NONE)
         tn_finding_add(findings, "recompute",
-                       "without sharding the script enables activation checkpointing");
+                       "without sharding, the script must enable activation checkpointing");
     else if (!megatron && l->recompute == PL_RECOMPUTE_SELECTIVE)
         tn_finding_add(findings, "recompute", "FSDP activation checkpointing is on or off");
     if (megatron) {
         tn_gap_flag(findings, in, "overlap_grad_reduce", l->overlap_grad_reduce, "Accelerate");
         tn_gap_flag(findings, in, "overlap_param_gather", l->overlap_param_gather, "Accelerate");
         if (l->shard)
-            tn_finding_add(findings, "shard", "with Megatron-LM all replicas share one copy");
+            tn_finding_add(findings, "shard",
+                           "with Megatron-LM, the optimizer is sharded over all replicas");
     } else {
         if (l->shard && !says_shard(l))
             tn_finding_add(findings, "shard", "FSDP shards over several whole groups of cp %d",

@@ -309,7 +309,7 @@ static void write_function(struct str *out, const struct tn_export_in *in)
         "        raise ValueError(f\"the recipe has {sizes[0]} layers of width {sizes[1]}, the "
         "layout is for %d of %d\")\n",
         in->model->layers, in->model->hidden, in->model->layers, in->model->hidden);
-    str_add(out, "    put(config, comm_overlap=None)  # it would go over what is said below\n");
+    str_add(out, "    put(config, comm_overlap=None)  # it would override the settings below\n");
     write_model(out, in);
     str_addf(out, "    put(config.dataset, seq_length=%d)\n", in->workload->seq);
     str_addf(out, "    put(config.train, micro_batch_size=%d, global_batch_size=%d)\n",
@@ -328,8 +328,8 @@ static void write_python(struct str *out, const struct tn_export_in *in,
     str_add(
         out,
         "#\n# torchrun ... THIS_FILE RECIPE [KEY=VALUE ...]: train with the layout on RECIPE, a "
-        "function of\n# megatron.bridge.recipes; the KEY=VALUE are its overrides "
-        "(train.train_iters=50), the layout goes over them.\n\n"
+        "function of\n# megatron.bridge.recipes; KEY=VALUE are its overrides "
+        "(train.train_iters=50); the layout takes precedence over them.\n\n"
         "import dataclasses\nimport sys\n");
     if (in->layout->pp > 1 || in->layout->precision == PL_FP32)
         str_add(out, "\nimport torch\n");
@@ -346,8 +346,8 @@ static void write_python(struct str *out, const struct tn_export_in *in,
                  "    from megatron.bridge.training.utils.omegaconf_utils import "
                  "process_config_with_overrides\n\n"
                  "    if len(sys.argv) < 2:\n"
-                 "        sys.exit(\"which recipe? a function of megatron.bridge.recipes, such as "
-                 "llama3_8b_pretrain_config\")\n"
+                 "        sys.exit(\"no recipe: name a function of megatron.bridge.recipes, such "
+                 "as llama3_8b_pretrain_config\")\n"
                  "    recipe = getattr(recipes, sys.argv[1])()\n"
                  "    recipe = process_config_with_overrides(recipe, cli_overrides=sys.argv[2:] or "
                  "None)\n"

@@ -323,9 +323,9 @@ static void add_why(struct str *out, const struct line *line, bool comment)
 
     str_addf(out, "%s%*s <- ", line->text, width < COLUMN ? (int)(COLUMN - width) : 0, "");
     if (comment)
-        str_add(out, "where it comes from, what to expect and what is lost");
+        str_add(out, "provenance, expected throughput and what is lost");
     else if (!line->ncauses)
-        str_add(out, "no layout key, fact of the model or batch that was tried changes it");
+        str_add(out, "no layout key, model fact or batch that was tried changes it");
     for (int i = 0; i < line->ncauses && !comment; i++)
         str_addf(out, "%s%s", i ? "; " : "", line->cause[i]);
     if (line->more && !comment)

@@ -2,7 +2,7 @@
  * export - the layout of a trial as another program's configuration, and back.
  *
  * Every target is one file with one row in the table of table.c. A target says what of a layout, a
- * model or a workload it has no word for (its gaps) and which of its own rules a layout breaks. An
+ * model or a workload it cannot express (its gaps) and which of its own rules a layout breaks. An
  * export with gaps is refused by name unless loss is allowed, and then lists what is lost in the
  * file itself; a broken rule is always refused, because the target would not start.
  *

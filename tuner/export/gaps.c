@@ -127,7 +127,7 @@ void tn_gap_threads(struct tn_findings *findings, const struct tn_export_in *in)
 {
     if (in->layout->threads > 1)
         tn_finding_add(findings, "threads",
-                       "the target has no setting for %d compute threads a rank",
+                       "the target has no setting for %d compute threads per rank",
                        in->layout->threads);
 }
 
@@ -141,8 +141,7 @@ void tn_gap_scope(struct tn_findings *findings, const struct tn_export_in *in)
 void tn_gap_precision(struct tn_findings *findings, const struct tn_export_in *in)
 {
     if (in->layout->precision >= PL_FP8)
-        tn_finding_add(findings, "precision",
-                       "%s needs a recipe of the target's own: bf16 is written",
+        tn_finding_add(findings, "precision", "%s needs the target's own recipe: written as bf16",
                        pl_precision_names[in->layout->precision]);
 }
 
@@ -152,7 +151,7 @@ void tn_gap_split_experts(struct tn_findings *findings, const struct tn_export_i
     const struct pl_layout *l = in->layout;
 
     if (pl_model_is_moe(in->model) && l->tp > 1 && l->ep == 1 && l->etp == 1)
-        tn_finding_add(findings, "etp", "without expert parallelism %s splits experts by tp too",
+        tn_finding_add(findings, "etp", "without expert parallelism, %s splits experts by tp, too",
                        target);
 }
 
@@ -230,8 +229,8 @@ static void documents(struct tn_findings *findings, const struct pl_workload *wo
         if (words[i].set)
             tn_finding_add(
                 findings, words[i].setting,
-                "documents with eod %d are not written: they stay in the script, or file, "
-                "that starts the trainer",
+                "document boundaries (eod %d) are not written: set them in the script or file that "
+                "starts the trainer",
                 workload->eod);
 }
 
@@ -241,10 +240,9 @@ void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *i
     struct pl_layout standard;
 
     if (in->workload->optimizer != PL_ADAMW && !str_eq(exporter->name, "partune"))
-        tn_finding_add(
-            findings, "workload.optimizer",
-            "%s is not written: it stays in the script, or file, that starts the trainer",
-            pl_optimizer_names[in->workload->optimizer]);
+        tn_finding_add(findings, "workload.optimizer",
+                       "%s is not written: set it in the script or file that starts the trainer",
+                       pl_optimizer_names[in->workload->optimizer]);
     if (!str_eq(exporter->name, "partune"))
         documents(findings, in->workload);
     untold(&standard, in);

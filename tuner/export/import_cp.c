@@ -29,7 +29,7 @@ int tn_import_cp_comm(struct tn_imported *out, const char *value, struct err *er
     for (; *at; at += strcspn(at, " "), at += strspn(at, " "))
         if (strcspn(at, " ") != length || strncmp(at, all, length) != 0) {
             tn_finding_add(&out->ignored, "--cp-comm-type",
-                           "all layers exchange alike here: taken as %s", words[i].word);
+                           "all layers have the same cp_comm here: taken as %s", words[i].word);
             break;
         }
     return 0;

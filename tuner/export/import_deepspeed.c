@@ -22,8 +22,8 @@ static int refuse_degree(const char *name, const json_t *value, struct err *erro
     if (str_eq(name, "pipeline.stages") && text && !str_eq(text, "1"))
         return err_set(
             error, -EINVAL,
-            "`pipeline.stages`: %.20s: the stages are in the program (PipelineModule), and "
-            "a pipeline is not read from this file",
+            "`pipeline.stages`: %.20s: the program defines the stages (PipelineModule), and a "
+            "pipeline cannot be read from this file",
             text);
     if (text && !numbers_no_degree(name) && tn_import_is_degree(dot ? dot + 1 : name, text))
         return err_set(error, -EINVAL,
@@ -199,7 +199,7 @@ static int mics(struct pl_layout *layout, const json_t *zero, struct tn_imported
         layout->shard = size;
     else if (size > 0)
         tn_finding_add(&out->ignored, "zero_optimization.mics_shard_size",
-                       "counts with stage 3 only");
+                       "applies only with stage 3");
     return 0;
 }
 
@@ -217,7 +217,7 @@ static int offloads(bool *ret, json_t **ret_section, struct tn_imported *out, co
         return r;
     *ret |= device > 0;
     if (device == 2)
-        tn_finding_add(&out->ignored, setting, "device nvme taken as cpu: host memory");
+        tn_finding_add(&out->ignored, setting, "device nvme taken as cpu (host memory)");
     return 0;
 }
 
@@ -240,11 +240,11 @@ static int offload(struct tn_imported *out, const json_t *zero, struct err *erro
             tn_offload_percent(out, "zero_optimization.offload_optimizer.ratio", ratio);
     else if (optimizer)
         tn_finding_add(&out->ignored, "zero_optimization.offload_optimizer",
-                       "counts with stage 1 and above only");
+                       "applies only with stage 1 and above");
     l->offload_params = held && l->zero == 3;
     if (held && l->zero < 3)
         tn_finding_add(&out->ignored, "zero_optimization.offload_param",
-                       "counts with stage 3 only");
+                       "applies only with stage 3");
     return 0;
 }
 
@@ -275,7 +275,7 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *im
         return r;
     if (import->ep && !on && json_object_get(import->ep, "autoep_size"))
         tn_finding_add(&out->ignored, "expert_parallel.autoep_size",
-                       "counts with \"enabled\": true only");
+                       "applies only with \"enabled\": true");
     if (import->ep && on && /* reserved there: other values are refused */
         (r = jx_get_int(&l->etp, import->ep, "expert_tensor_parallel_size", 1, 1, error)) < 0)
         return r;
@@ -299,7 +299,8 @@ static int autocast(bool *ret, struct tn_imported *out, const json_t *json, cons
         return r;
     if (on)
         tn_finding_add(&out->ignored, name,
-                       "taken as bf16: products are in half precision, weights stay in fp32 there");
+                       "taken as bf16: there, matrix products are in half precision and weights "
+                       "stay in fp32");
     *ret |= on;
     return 0;
 }
@@ -309,7 +310,7 @@ static int is_configuration(const json_t *json, const char *const *known, struct
     for (; *known; known++)
         if (json_object_get(json, *known))
             return 0;
-    return err_set(error, -EINVAL, "none of DeepSpeed's settings of a layout is in this file");
+    return err_set(error, -EINVAL, "this file has none of DeepSpeed's layout settings");
 }
 
 /* What is read of zero_optimization. */

@@ -99,5 +99,5 @@ void tn_megatron_dispatched(struct tn_imported *ret, const struct tn_dispatch *d
     l->moe_dispatch = flex ? flexible[dispatch->backend] : types[dispatch->type];
     if (flex && dispatch->backend == 2)
         tn_finding_add(&ret->ignored, "--moe-flex-dispatcher-backend",
-                       "ncclep taken as hybridep, which sends the same");
+                       "ncclep taken as hybridep, which sends the same data");
 }

@@ -243,7 +243,7 @@ static int recompute_modules(struct megatron *import, const char *value)
         tn_megatron_read_modules(&unknown, import->l, value);
     if (unknown)
         tn_finding_add(&import->out->ignored, "--recompute-modules",
-                       "modules without a key of the layout: %.100s", unknown);
+                       "modules without a layout key: %.100s", unknown);
     return 0;
 }
 
@@ -339,10 +339,10 @@ static void recompute_form(struct megatron *import)
     }
     if (import->l->recompute != PL_RECOMPUTE_FULL) {
         if (import->recompute_method)
-            tn_finding_add(&import->out->ignored, "--recompute-method", "counts with full only");
+            tn_finding_add(&import->out->ignored, "--recompute-method", "applies only with full");
         if (n)
             tn_finding_add(&import->out->ignored, "--recompute-num-layers",
-                           "counts with full only");
+                           "applies only with full");
         return;
     }
     import->l->recompute_method =
@@ -366,7 +366,7 @@ static int copies(struct megatron *import, struct err *error)
                        import->instances, replicas);
     if (!l->zero)
         tn_finding_add(&import->out->ignored, "--num-distributed-optimizer-instances",
-                       "counts with --use-distributed-optimizer only");
+                       "applies only with --use-distributed-optimizer");
     else if (replicas > import->instances)
         l->shard = replicas / import->instances;
     else
@@ -391,19 +391,20 @@ static void sharding(struct megatron *import)
     if (import->deepspeed && import->zero_stage >= 0)
         import->l->zero = import->zero_stage;
     else if (import->zero_stage > 0)
-        tn_finding_add(&import->out->ignored, "--zero-stage", "counts with --deepspeed only");
+        tn_finding_add(&import->out->ignored, "--zero-stage", "applies only with --deepspeed");
     if (import->deepspeed && import->zero_stage < 0)
-        tn_finding_add(&import->out->ignored, "--deepspeed", "its configuration is unknown here");
+        tn_finding_add(&import->out->ignored, "--deepspeed",
+                       "its configuration file is not in this text");
     if (import->ulysses > 1) {
         import->l->cp = import->ulysses;
         tn_finding_add(&import->out->ignored, "--ds-sequence-parallel-size", TN_ULYSSES);
     }
     if (import->strategy_said && !import->fsdp)
         tn_finding_add(&import->out->ignored, "--data-parallel-sharding-strategy",
-                       "counts with --use-megatron-fsdp only");
+                       "applies only with --use-megatron-fsdp");
     if (import->torch_fsdp_keeps && !import->torch_fsdp)
         tn_finding_add(&import->out->ignored, "--torch-fsdp2-no-reshard-after-forward",
-                       "counts with --use-torch-fsdp2 only");
+                       "applies only with --use-torch-fsdp2");
 }
 
 /* Weights split over more ranks than tp are an axis of their own, which takes ranks from dp
@@ -414,16 +415,16 @@ static int weight_shards(struct megatron *import, struct err *error)
 
     if (import->weight_shards && import->weight_shards != l->tp)
         return err_set(error, -EINVAL,
-                       "--tensor-parallel-num-weight-shards %d is not tp %d: an axis that shards "
-                       "weights beside tp has no layout key",
+                       "--tensor-parallel-num-weight-shards %d is not tp %d: there is no layout "
+                       "key for a separate axis that shards weights",
                        import->weight_shards, l->tp);
     if (import->expert_weight_shards && !pl_model_is_moe(import->m))
         tn_finding_add(&import->out->ignored, "--expert-tensor-parallel-num-weight-shards",
-                       "counts with experts only");
+                       "applies only with experts");
     else if (import->expert_weight_shards && import->expert_weight_shards != l->etp)
         return err_set(error, -EINVAL,
-                       "--expert-tensor-parallel-num-weight-shards %d is not etp %d: an axis that "
-                       "shards weights beside etp has no layout key",
+                       "--expert-tensor-parallel-num-weight-shards %d is not etp %d: there is no "
+                       "layout key for a separate axis that shards weights",
                        import->expert_weight_shards, l->etp);
     return 0;
 }
@@ -504,16 +505,16 @@ static int not_known(const struct tn_word *word, struct err *error)
                        what);
     case TN_WORD_GIVEN:
         return err_set(error, -EINVAL,
-                       "`%.64s` is an argument of the script: replace it by its value", what);
+                       "`%.64s` is an argument of the script: replace it with its value", what);
     case TN_WORD_MAYBE:
         return err_set(error, -EINVAL,
-                       "`%.64s` is set under a condition: replace it by its value in your job",
+                       "`%.64s` is set under a condition: replace it with its value in your job",
                        what);
     case TN_WORD_WRONG:
         return err_set(error, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits",
                        what);
     default:
-        return err_set(error, -EINVAL, "`%.64s` needs a shell: replace it by its value", what);
+        return err_set(error, -EINVAL, "`%.64s` needs a shell: replace it with its value", what);
     }
 }
 
@@ -603,10 +604,10 @@ static int check_program(const struct megatron *import, struct err *error)
         return 0;
     if (*import->words.program)
         return err_set(error, -EINVAL,
-                       "%.64s has no layout setting that Megatron-LM knows: is it another program?",
+                       "%.64s has no layout setting of Megatron-LM: is it another program?",
                        import->words.program);
     return err_set(error, -EINVAL,
-                   "no argument in this text says a degree or --micro-batch-size: is this the "
+                   "no argument in this text sets a degree or --micro-batch-size: is this the "
                    "whole script?");
 }
 
@@ -649,7 +650,7 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
     if (r == 0 && !yaml && tn_python_is(text) &&
         (strstr(text, "megatron.bridge") || strstr(text, "ConfigContainer")))
         r = err_set(error, -EINVAL,
-                    "this is a recipe of Megatron-Bridge, which builds on others: import the "
+                    "this is a recipe of Megatron-Bridge, which extends other recipes: import the "
                     "run_config.yaml that a run writes next to its checkpoints");
     if (r == 0)
         r = tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, error);

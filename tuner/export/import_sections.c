@@ -241,7 +241,7 @@ int tn_section_arguments(char **ret, struct tn_findings *ignored, const char *te
     r = tn_yaml_read(text, take, &sections, error);
     if (r == 0 && !sections.primus && !strstr(str_text(&sections.out), "-parallel-size"))
         r = err_set(error, -EINVAL,
-                    "this YAML file has no tensor_model_parallel_size: of Megatron-Bridge, import "
+                    "this YAML file has no tensor_model_parallel_size: for Megatron-Bridge, import "
                     "the run_config.yaml of a run");
     if (r == 0 && *sections.virtual && !sections.layout)
         str_addf(&sections.out, "--num-virtual-stages-per-pipeline-rank %s\n", sections.virtual);

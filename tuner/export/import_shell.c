@@ -29,7 +29,7 @@ static const char *array(struct tn_sh *shell, struct tn_sh_list *out, const char
     for (pos = skip(pos, true); *pos && *pos != ')' && shell->r == 0; pos = skip(pos, true))
         pos = *pos == ';' ? pos + 1 : tn_sh_word(shell, out, pos, true, true);
     if (!*pos && shell->r == 0)
-        shell->r = err_set(shell->e, -EINVAL, "a bracket of the script does not close: (");
+        shell->r = err_set(shell->e, -EINVAL, "unclosed bracket in the script: (");
     return *pos ? pos + 1 : pos;
 }
 
@@ -516,7 +516,7 @@ static void refuse_unused_degrees(struct tn_sh *shell)
             !tn_import_is_degree(v->name, value))
             continue;
         shell->r = err_set(shell->e, -EINVAL,
-                           "`%s=%.40s` is set, but no argument in this text has it: is this the "
+                           "`%s=%.40s` is set, but no argument in this text uses it: is this the "
                            "whole script?",
                            v->name, value);
     }
@@ -592,9 +592,9 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
         take_variables(&s);
         if (!s.args.n && *first)
             s.r = err_set(error, -EINVAL,
-                          "expected a command that starts a .py program, or an argument "
-                          "that begins with --, found `%.*s`; of a script that calls another, "
-                          "import the command that runs in the end (bash -x)",
+                          "expected a command that starts a .py program, or an argument that "
+                          "begins with --, found `%.*s`; if the script calls another, import the "
+                          "final command (bash -x shows it)",
                           length < 64 ? (int)length : 64, first);
     }
     if (s.r == 0 && !s.program[0])

@@ -44,13 +44,13 @@ static int write_out(struct str *out, const char **pos, int depth, struct err *e
             if (r < 0)
                 return r;
             if (**pos != ')')
-                return err_set(error, -EINVAL, "a bracket of the pipeline layout does not close");
+                return err_set(error, -EINVAL, "unclosed bracket in the pipeline layout");
         } else {
             last = out->len;
             str_addc(out, **pos);
         }
         if (out->len > MAX_STAGES_TEXT)
-            return err_set(error, -EINVAL, "the pipeline layout has no end");
+            return err_set(error, -EINVAL, "the pipeline layout is not terminated");
     }
     return 0;
 }
@@ -62,7 +62,7 @@ int tn_megatron_layout(struct str *ret, const char *value, struct err *error)
     str_trunc(ret, 0);
     r = write_out(ret, &value, 0, error);
     if (r == 0 && *value)
-        return err_set(error, -EINVAL, "a bracket of the pipeline layout was never opened");
+        return err_set(error, -EINVAL, "unopened bracket in the pipeline layout");
     if (r == 0 && !ret->len)
         return err_set(error, -EINVAL, "--pipeline-model-parallel-layout is empty");
     return r;
@@ -109,12 +109,12 @@ static int whole_layout(struct tn_imported *out, const char *text, const struct 
         else if (*text == 'm')
             between = runs;
         else if (*text != 'E' && *text != 'L')
-            return err_set(error, -EINVAL, "the pipeline layout has no letter %.1s", text);
+            return err_set(error, -EINVAL, "unknown letter %.1s in the pipeline layout", text);
     }
     if (between && between < runs)
         tn_finding_add(&out->ignored, "--pipeline-model-parallel-layout",
-                       "m in stage %d of %d: layers that predict further tokens are in the last "
-                       "one here",
+                       "m in stage %d of %d: here, multi-token prediction layers are in the last "
+                       "one",
                        between, runs);
     return tn_import_stages(out, "--pipeline-model-parallel-layout", model, layers, runs, error);
 }
@@ -160,11 +160,11 @@ static int chunks(struct tn_imported *out, const struct tn_megatron_stages *said
     if (said->layers_per_virtual) {
         if (said->first || said->last)
             return err_set(error, -EINVAL,
-                           "layers of the first or last stage go with "
+                           "layer counts of the first or last stage need "
                            "--num-virtual-stages-per-pipeline-rank");
         if (layers % ((int64_t)l->pp * said->layers_per_virtual))
             return err_set(error, -EINVAL,
-                           "%lld layers are not a multiple of pp %d x %d layers a virtual stage",
+                           "%lld layers are not a multiple of pp %d x %d layers per virtual stage",
                            (long long)layers, l->pp, said->layers_per_virtual);
         l->vp = (int)(layers / ((int64_t)l->pp * said->layers_per_virtual));
     } else if (said->virtual_stages) {
@@ -224,7 +224,8 @@ int tn_import_weighed_stages(struct tn_imported *out, const char *setting,
 
     if (runs < 1 || runs > PL_MAX_RUNS || first > sum / runs || last > sum / runs)
         return err_set(error, -EINVAL,
-                       "%d stages of %d layers cannot have %d less in the first and %d in the last",
+                       "%d stages of %d layers cannot have %d fewer in the first and %d in the "
+                       "last",
                        runs, model->layers, first, last);
     for (int run = 0; run < runs; run++)
         layers[run] = sum / runs + (run < sum % runs) - (run ? 0 : first) -

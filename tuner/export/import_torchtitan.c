@@ -75,7 +75,8 @@ static int one_of(int *ret, const char *path, const char *value, const char *con
         }
         str_addf(&list, "%s\"%s\"", i ? ", " : "", words[i]);
     }
-    return err_set(error, -EINVAL, "%s is one of %s, not \"%.40s\"", path, str_text(&list), value);
+    return err_set(error, -EINVAL, "%s must be one of %s, not \"%.40s\"", path, str_text(&list),
+                   value);
 }
 
 /* In TOML's letters or Python's. */
@@ -126,8 +127,8 @@ static int selection(struct titan *import, const char *path, const char *value, 
     int64_t n = 0;
 
     if (!str_eq(value, "op") && str_to_i64(&n, value, 1, 1 << 20) < 0)
-        return err_set(error, -EINVAL, "%s is \"op\" or a number of layers, not \"%.40s\"", path,
-                       value);
+        return err_set(error, -EINVAL, "%s must be \"op\" or a number of layers, not \"%.40s\"",
+                       path, value);
     import->every_layers = (int)n;
     return 0;
 }
@@ -299,7 +300,7 @@ static int titan_stages(struct titan *import, const struct pl_model *model, stru
     if (stages % l->pp || (stages == l->pp) != (l->schedule != PL_INTERLEAVED))
         return err_set(error, -EINVAL,
                        "pipeline_parallel_layers_per_stage %d makes %d stages of %d layers (the "
-                       "first and last with %d and %d less), which \"%s\" cannot lay over pp %d",
+                       "first and last with %d and %d fewer), which \"%s\" cannot place on pp %d",
                        per, stages, model->layers, import->first_less, import->last_less,
                        import->schedule[0] ? import->schedule : "1F1B", l->pp);
     if (import->parts)
@@ -353,7 +354,8 @@ static int token_batch(struct titan *import, int dp, struct err *error)
     import->out->global_batch = (int)step;
     if (import->out->layout.pp > 1 && step > local * dp)
         tn_finding_add(&import->out->ignored, "training.num_tokens_per_train_step",
-                       "the pipeline drains after %d micro-batches there, once a step here", count);
+                       "there the pipeline drains every %d micro-batches, here once per step",
+                       count);
     return 0;
 }
 
@@ -385,7 +387,7 @@ static int titan_batch(struct titan *import, int dp, struct err *error)
         return tn_import_global_batch(import->out, local, dp, error);
     if (l->pp > 1 && import->out->global_batch > (int64_t)local * dp)
         tn_finding_add(&import->out->ignored, "training.global_batch_size",
-                       "the pipeline drains after each local batch of %d there, once a step here",
+                       "there the pipeline drains after each local batch of %d, here once per step",
                        local);
     return 0;
 }
@@ -420,7 +422,7 @@ static int titan_finish(struct titan *import, const struct pl_model *model, stru
                        import->replicate, import->shard, dp, l->world);
     if (l->recompute == PL_RECOMPUTE_SELECTIVE && import->every_layers)
         tn_finding_add(&import->out->ignored, "activation_checkpoint.selective_ac_option",
-                       "selective is of operators here, not of one layer in %d",
+                       "selective recomputes operators here, not one layer in %d",
                        import->every_layers);
     if (import->replicate > 1 && (int64_t)import->shard * l->cp > 1)
         l->shard = import->shard * l->cp;
@@ -462,7 +464,7 @@ static int unknown_setting(struct titan *import, const char *path, const char *v
         return 0;
     if (!tn_import_is_degree(dot ? dot + 1 : path, value)) {
         tn_finding_add(&import->out->ignored, path,
-                       narrow   ? "converters of products are not read: taken as bf16"
+                       narrow   ? "converters of matrix products are not read: taken as bf16"
                        : *value ? "not a setting of the layout"
                                 : "what it sets is unknown here");
         return 0;

@@ -86,7 +86,7 @@ static int argument(struct str *out, const char *line, size_t len, const char **
 
     if (str_starts(line, "<<"))
         return err_set(error, -EINVAL,
-                       "MODEL_ARGS takes over another list (`<<:`): write its arguments out");
+                       "MODEL_ARGS merges another list (`<<:`): write its arguments out");
     colon = memchr(line, ':', len);
     if (!str_starts(line, "--") || !colon)
         return err_set(error, -EINVAL, "MODEL_ARGS: expected `--argument: value`, found `%.*s`",

@@ -99,7 +99,7 @@ void tn_megatron_offloaded(struct tn_imported *out, const struct tn_offload *off
             tn_offload_percent(out, "--optimizer-offload-fraction", fraction);
     else if (offload->fraction_said)
         tn_finding_add(&out->ignored, "--optimizer-offload-fraction",
-                       "counts with --optimizer-cpu-offload only");
+                       "applies only with --optimizer-cpu-offload");
     if (offload->optimizer && !offload->overlaps)
         tn_finding_add(&out->ignored, "--optimizer-cpu-offload",
                        "without --overlap-cpu-optimizer-d2h-h2d: taken as with it");

@@ -93,7 +93,7 @@ static int string(struct str *ret, struct python *parser)
         if (ret)
             str_addc(ret, *parser->p);
     }
-    return syntax(parser, "a string does not end");
+    return syntax(parser, "unterminated string");
 }
 
 /* To the end of a value: a comma or a bracket that it did not open, or the end of the line. */
@@ -104,7 +104,7 @@ static int skip_value(struct python *parser, bool in_call)
     for (;;) {
         skip(parser, in_call || depth);
         if (!*parser->p)
-            return depth ? syntax(parser, "a bracket does not close") : 0;
+            return depth ? syntax(parser, "unclosed bracket") : 0;
         if (!depth && (in_call ? strchr(",)]}", *parser->p) != NULL
                                : *parser->p == '\n' || *parser->p == ';'))
             return 0;
@@ -160,8 +160,8 @@ static int unknown_part(struct python *parser, const char *what, const char *fro
 
     len = len < line ? len : line;
     return err_set(parser->e, -EINVAL,
-                   "line %d: what %s takes from `%.*s` is unknown here: write it out", parser->line,
-                   what, len < 64 ? (int)len : 64, from);
+                   "line %d: the value that %s takes from `%.*s` is unknown here: write it out",
+                   parser->line, what, len < 64 ? (int)len : 64, from);
 }
 
 static int say(struct python *parser, const char *path, const char *value)
@@ -240,7 +240,7 @@ static int call(struct python *parser, const char *path, bool whole)
         if (*parser->p == ')')
             break;
         if (!*parser->p)
-            return syntax(parser, "a bracket does not close");
+            return syntax(parser, "unclosed bracket");
         if (*parser->p == ',') {
             parser->p++;
             continue;

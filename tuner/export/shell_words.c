@@ -32,7 +32,7 @@ const char *tn_sh_closing(struct tn_sh *shell, const char *pos)
         else if (*pos == close && !--depth)
             return pos + 1;
     }
-    shell->r = err_set(shell->e, -EINVAL, "a bracket of the script does not close: %c", open);
+    shell->r = err_set(shell->e, -EINVAL, "unclosed bracket in the script: %c", open);
     return pos;
 }
 
@@ -287,7 +287,7 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
         const char *end = strchr(pos + 1, '`');
 
         if (!end) {
-            shell->r = err_set(shell->e, -EINVAL, "a quote does not end: %.64s", pos);
+            shell->r = err_set(shell->e, -EINVAL, "unterminated quote: %.64s", pos);
             return pos;
         }
         mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end + 1 - pos));
@@ -318,7 +318,7 @@ const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *
         pos = piece(shell, &k, pos, &quote, 0);
     }
     if (quote && shell->r == 0)
-        shell->r = err_set(shell->e, -EINVAL, "a quote does not end: %.64s", from);
+        shell->r = err_set(shell->e, -EINVAL, "unterminated quote: %.64s", from);
     k.open |= !split; /* NAME= is an empty value */
     tn_sh_end_word(shell, &k);
     str_done(&k.cur);

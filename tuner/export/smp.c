@@ -74,7 +74,8 @@ static void common_gaps(struct tn_findings *findings, const struct tn_export_in 
         (in->model->moe.shared_ffn || in->model->moe.every > 1 || in->model->moe.dense_layers))
         tn_finding_add(
             findings, "ep",
-            "experts are placed in models like Mixtral only: all layers, no shared expert");
+            "experts are supported only in models like Mixtral: in all layers, without a shared "
+            "expert");
     tn_gap_fsdp_overlap(findings, in, "SMP");
     tn_gap_global_batch(findings, in);
     tn_gap_scope(findings, in);
@@ -82,7 +83,8 @@ static void common_gaps(struct tn_findings *findings, const struct tn_export_in 
     tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a, "SMP");
     if (l->offload_activations && !offloads(in))
         tn_finding_add(findings, "offload_activations",
-                       "activations of all layers, with recompute full, or of none");
+                       "activations are offloaded for all layers, with recompute full, or for "
+                       "none");
     tn_gap_threads(findings, in);
 }
 
@@ -128,7 +130,7 @@ static void rules(struct tn_findings *findings, const struct tn_export_in *in)
         tn_finding_add(findings, "world", "world %d is not a multiple of shard %d x tp %d x ep %d",
                        l->world, shard, l->tp, l->ep);
     if (l->cp > 1 && l->cp > shard)
-        tn_finding_add(findings, "cp", "context_parallel_degree %d is over the shard degree %d",
+        tn_finding_add(findings, "cp", "context_parallel_degree %d exceeds the shard degree %d",
                        l->cp, shard);
 }
 

@@ -99,7 +99,7 @@ static int read_string(struct toml *parser, struct str *out)
         else
             str_addc(out, *parser->p);
     }
-    return syntax(parser, "a string does not end");
+    return syntax(parser, "unterminated string");
 }
 
 static bool bare(char ch)
@@ -161,7 +161,7 @@ static int read_braces(struct toml *parser, struct str *path, int depth)
         if (*parser->p == ',')
             parser->p++;
         else if (*parser->p != '}')
-            return syntax(parser, "a table in braces does not end");
+            return syntax(parser, "unterminated inline table");
     }
 }
 
@@ -173,7 +173,7 @@ static int read_list(struct toml *parser, struct str *out)
     do {
         skip_space(parser);
         if (!*parser->p)
-            return syntax(parser, "a list does not end");
+            return syntax(parser, "unterminated array");
         if (*parser->p == '"' || *parser->p == '\'') {
             int r = read_string(parser, out);
 
@@ -198,7 +198,7 @@ static int read_value(struct toml *parser, struct str *path, int depth)
     skip_blanks(parser);
     line = parser->line;
     if (depth > MAX_DEPTH)
-        return syntax(parser, "tables within tables are too deep");
+        return syntax(parser, "tables are nested too deeply");
     if (*parser->p == '{')
         return read_braces(parser, path, depth);
     if (*parser->p == '[')

@@ -95,7 +95,7 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
         tn_finding_add(findings, "model.mtp", "torchtitan up to v0.2.2 predicts one token");
     if (in->model->moe.experts && in->model->moe.force_balance)
         tn_finding_add(findings, "model.moe.force_balance",
-                       "in another section in each release up to v0.2.2: set it by hand");
+                       "its section differs between the releases up to v0.2.2: set it by hand");
     if (l->tp > 1 && !l->sp)
         tn_finding_add(findings, "sp", "sequence parallelism is always on with tensor parallelism");
     if (l->etp > 1 && l->etp != l->tp)
@@ -254,9 +254,9 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
     int local = l->pp > 1 ? l->micro_batch * tn_microbatches(in) : l->micro_batch;
 
     (void)lost;
-    str_add(out, "# Goes over the job file of a ");
+    str_add(out, "# Overrides the job file of a ");
     tn_add_clean(out, in->model->name);
-    str_add(out, " flavor: the model's own sizes are the flavor's.\n\n");
+    str_add(out, " flavor; the model's sizes are the flavor's.\n\n");
     str_addf(out, "[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
              local, in->workload->global_batch, in->workload->seq);
     str_addf(out, "mixed_precision_param = \"%s\"\n%s\n",

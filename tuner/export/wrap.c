@@ -128,7 +128,7 @@ static void launch_on_nodes(struct str *out, const struct tn_export_in *in,
                             const struct tn_exporter *target, const struct tn_place *at,
                             const char *each, const char *node)
 {
-    str_addf(out, "%s bash -c '\nset -f # brackets in arguments are no patterns\nexport %s\nexec ",
+    str_addf(out, "%s bash -c '\nset -f # brackets in arguments are not patterns\nexport %s\nexec ",
              each, node);
     target->line(out, in, at);
     str_add(out, "\n'\n");

@@ -46,8 +46,9 @@ static int admit_hosts(const struct tn_service *svc, const struct pl_cluster *cl
     if (cl->nodes <= hosts)
         return 0;
     return err_at(error, -EINVAL, "/cluster",
-                  "the cluster has %d nodes of %d devices and the host file %d hosts of as many "
-                  "cores: name a smaller cluster, or choose the launcher \"simulated\"",
+                  "the cluster has %d nodes of %d devices, but the host file has only %d hosts "
+                  "with that many cores: name a smaller cluster, or choose the launcher "
+                  "\"simulated\"",
                   cl->nodes, cl->devices_per_node, hosts);
 }
 
@@ -61,8 +62,8 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
         return 0;
     return err_at(
         error, -EINVAL, "/cluster",
-        "the cluster has %d devices and this machine %d cores: name a smaller cluster, set its "
-        "\"oversubscribe\", or choose the launcher \"simulated\"",
+        "the cluster has %d devices, but this machine has only %d cores: name a smaller cluster, "
+        "set its \"oversubscribe\", or choose the launcher \"simulated\"",
         devices, tn_machine(svc)->slots.count);
 }
 

@@ -317,7 +317,7 @@ void tn_supervised_tick(struct tn_attempt *attempt)
     struct tn_supervised *sv = of(attempt);
 
     if (sv->kill_at && tn_now_ms() > sv->kill_at && !sv->killing) {
-        log_warn("campaign %s: the supervisor of trial %lld does not obey: killing it",
+        log_warn("campaign %s: the supervisor of trial %lld does not respond to TERM: killing it",
                  attempt->campaign->id, (long long)attempt->trial->n);
         sv->kill_at = 0;
         if (sv->watched)

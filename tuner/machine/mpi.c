@@ -222,7 +222,8 @@ int tn_mpi_ready(const struct tn_mpi *mpi, struct err *error)
 {
     if (mpi->mpiexec.path)
         return 0;
-    return err_set(error, -ENOENT, "mpiexec was not found: install %s, or give --mpiexec PATH",
+    return err_set(error, -ENOENT,
+                   "mpiexec was not found: install %s, or give its path with --mpiexec",
                    mpi->train.kind == TN_MPI_OPEN ? "Open MPI's (apt-get install openmpi-bin)"
                                                   : "mpich (apt-get install mpich)");
 }
@@ -234,8 +235,8 @@ int tn_mpi_suits(const struct tn_mpi *mpi, struct err *error)
     if (!mpi->mpiexec.path || !mpi->train.path || suits(mpi, mpi->mpiexec.kind))
         return 0;
     return err_set(error, -EINVAL,
-                   "%s is of %s and %s is linked with %s: each rank would be alone; install %s, or "
-                   "name the mpiexec of %s by --mpiexec PATH",
+                   "%s is from %s, but %s is linked with %s: each rank would run alone; install "
+                   "%s, or give the mpiexec of %s with --mpiexec PATH",
                    mpi->mpiexec.path, mpi->mpiexec.name, mpi->train.path, mpi->train.name,
                    open ? "openmpi-bin" : "mpich", mpi->train.name);
 }
@@ -315,8 +316,8 @@ int tn_mpi_argv(struct tn_argv *argv, const struct tn_mpi *mpi, const struct tn_
     tn_argv_add(argv, mpi->mpiexec.path ? mpi->mpiexec.path : "mpiexec");
     if (kind == TN_MPI_OTHER && (job->hosts || job->per_node))
         return err_set(error, -EINVAL,
-                       "%s names neither MPICH nor Open MPI in its --version, so its options for "
-                       "several hosts are unknown: name another one by --mpiexec PATH",
+                       "the --version of %s names neither MPICH nor Open MPI, so its options for "
+                       "several hosts are unknown: give another mpiexec with --mpiexec PATH",
                        argv->v[argv->n - 1]);
     if (kind == TN_MPI_OPEN)
         open_mpi(argv, job);

@@ -60,7 +60,7 @@ static const struct opt table[] = {
     {"user", 'u', OPT_STR, offsetof(struct values, user), 0, 0, NULL, NULL, "NAME",
      "run PROGRAM as this user, who will own the directory"},
     {"bind", 'b', OPT_STR, offsetof(struct values, bind), 0, 0, NULL, NULL, "LIST",
-     "supervise nothing: run PROGRAM, a rank under mpiexec, on its entry of CPUs (0+1,2+3)"},
+     "do not supervise: run PROGRAM, a rank under mpiexec, on its entry of LIST (0+1,2+3)"},
     {"help", 'h', OPT_FLAG, offsetof(struct values, help), 0, 0, NULL, NULL, NULL,
      "print this help and exit"},
     {"manual", 0, OPT_FLAG, offsetof(struct values, manual), 0, 0, NULL, NULL, NULL,
@@ -75,9 +75,9 @@ static const struct opt_manual manual = {
     .description =
         "Started by\n.BR partuned (8),\nwhich sets PARTUNE_TRIAL, the mark of the attempt. It "
         "starts PROGRAM, keeps its output in files of a bounded size, and writes exit.json when "
-        "PROGRAM and all processes with the mark have ended. TERM stops the attempt: PROGRAM "
-        "first, after the grace time everything that is left. It needs no daemon: a restarted one "
-        "finds it and reads on.",
+        "PROGRAM and all processes with the mark have ended. TERM stops the attempt: first "
+        "PROGRAM, then, after the grace time, everything that is left. It does not need the "
+        "daemon: a restarted daemon finds it and resumes reading.",
     .more = ".SH EXIT STATUS\n0 exit.json is written, however PROGRAM ended; 2 wrong usage; 111 "
             "another process owns the attempt; 112 it could not be set up.\n"
             ".SH FILES\n.I run.json\nthe owner of the attempt,\n.I stdout\nand\n.I stderr\nof "
@@ -371,9 +371,9 @@ static int fail(const struct err *error, int status)
 static int check(const struct values *values, int operands, struct err *error)
 {
     if (operands == 0)
-        return err_set(error, -EINVAL, "which program?");
+        return err_set(error, -EINVAL, "PROGRAM is missing");
     if (values->bind)
-        return values->folder ? err_set(error, -EINVAL, "--bind supervises nothing: no --folder")
+        return values->folder ? err_set(error, -EINVAL, "--bind and --folder exclude each other")
                               : run_bind(values->bind, error);
     if (!values->folder)
         return err_set(error, -EINVAL, "--folder is required");

@@ -52,13 +52,13 @@ static const struct opt option_table[] = {
 static const struct opt_manual manual = {
     .section = 1,
     .summary = "the search engine alone, as JSON lines",
-    .description = "Reads one request a line from standard input and writes one answer a line: "
-                   "what to try next, what it gave, the best so far. So any program can tune "
-                   "anything, without the daemon. A request is\n"
+    .description = "Reads one request per line from standard input and writes one response per "
+                   "line, so that any program can tune anything without the daemon. Requests ask "
+                   "what to try next, tell a result, or ask for the best so far:\n"
                    ".nf\n{\"op\":\"ask\"}\n"
                    "{\"op\":\"tell\",\"id\":1,\"status\":\"ok\",\"tokens_per_s\":51200}\n"
                    "{\"op\":\"best\"}\n{\"op\":\"importance\"}\n.fi\n"
-                   "and reference/protocol.md among the installed documents explains all. An "
+                   "reference/protocol.md among the installed documents describes them. An "
                    "invalid request gets an error and changes nothing.",
     .more =
         ".SH EXIT STATUS\n0 end of input, 2 wrong usage, 65 the campaign cannot be searched, 70 "

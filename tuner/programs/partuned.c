@@ -2,9 +2,9 @@
  * partuned - the daemon: campaigns over HTTP.
  *
  *     partuned [options]              serve until TERM or INT
- *     partuned [options] backup FILE  a consistent copy of the database, also while a daemon serves
- *     partuned [options] check        is everything there that campaigns need?
- *     partuned [options] check-config         is the configuration file right?
+ *     partuned [options] backup FILE  a consistent copy of the database, even while a daemon runs
+ *     partuned [options] check        check that everything campaigns need is available
+ *     partuned [options] check-config         validate the configuration file
  *     partuned [options] token add NAME [read|submit|admin]   also: token list, token drop ID
  */
 #include <errno.h>
@@ -31,9 +31,10 @@ static const struct opt table[] = {
     {"config", 'c', OPT_STR, AT(config), 0, 0, NULL, "PARTUNE_CONFIG", "FILE",
      "configuration file"},
     {"listen", 'l', OPT_STR, AT(listen), 0, 0, "127.0.0.1:8417", "PARTUNE_LISTEN", "ADDRESS",
-     "HOST:PORT or unix:PATH, several separated by blanks; port 0 takes a free one"},
-    {"mpiexec", 0, OPT_STR, AT(mpiexec), 0, 0, NULL, NULL, "PROGRAM", "process manager of trials"},
-    {"train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM", "the bundled trainer"},
+     "HOST:PORT or unix:PATH, several separated by spaces; port 0 picks a free one"},
+    {"mpiexec", 0, OPT_STR, AT(mpiexec), 0, 0, NULL, NULL, "PROGRAM", "mpiexec that starts trials"},
+    {"train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM",
+     "path of partune-train, the bundled trainer"},
     {"supervisor", 0, OPT_STR, AT(supervisor), 0, 0, NULL, NULL, "PROGRAM", "partune-run"},
     {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE",
      "hosts for trials, one HOST:CORES per line"},
@@ -79,21 +80,22 @@ static const struct opt_manual manual = {
         "loopback and Unix sockets only, and writes the token of these to a file.",
     .more =
         ".SH COMMANDS\n"
-        ".TP\n.B backup \\fIFILE\\fR\nWrite a consistent copy of the database, also while a daemon "
-        "serves.\n"
-        ".TP\n.B check\nCheck that everything is there that campaigns need, and print a fix for "
-        "each problem; no daemon may be using the directory.\n"
-        ".TP\n.B check\\-config\nRead the configuration file as at a start, and nothing else.\n"
+        ".TP\n.B backup \\fIFILE\\fR\nWrite a consistent copy of the database, even while a daemon "
+        "is running.\n"
+        ".TP\n.B check\nCheck that everything that campaigns need is available, and print a fix "
+        "for each problem; no daemon may be using the directory.\n"
+        ".TP\n.B check\\-config\nValidate the configuration file as at startup, and do nothing "
+        "else.\n"
         ".TP\n.B token add \\fINAME\\fR [read|submit|admin]\nCreate a token and print it; the "
         "default scope is read.\n"
-        ".TP\n.B token list\n.TP\n.B token drop \\fIID\\fR\n"
+        ".TP\n.B token list\nList tokens, without their secrets.\n"
+        ".TP\n.B token drop \\fIID\\fR\nRevoke a token.\n"
         ".SH CONFIGURATION\nA file in git's dialect of INI. Each option above but config, help, "
         "manual and version is a key of its section [partuned]; the command line overrides the "
-        "environment, which overrides the file. Further sections are [http], [dataset "
-        "\"NAME\"], [trainer \"NAME\"], [slurm] and [webhook \"NAME\"]; an unknown key is "
-        "refused with its line. reference/configuration.md among the installed documents explains "
-        "them.\n"
-        ".SH EXIT STATUS\n0 success or stopped as asked, 1 failure, 2 wrong usage or "
+        "environment, which overrides the file. Further sections are [http], [dataset \"NAME\"], "
+        "[trainer \"NAME\"], [slurm] and [webhook \"NAME\"]; an unknown key is an error that names "
+        "its line. reference/configuration.md among the installed documents explains them.\n"
+        ".SH EXIT STATUS\n0 success or stopped on request, 1 failure, 2 wrong usage or "
         "configuration.\n"
         ".SH FILES\n.TP\n.I partune.db\nin the data directory: all campaigns, trials, tokens.\n"
         ".TP\n.I token\nin the data directory: the token of the loopback listener.\n"

@@ -33,8 +33,8 @@ int run_bind(const char *list, struct err *error)
     local = ranks.local >= 0 ? ranks.local : ranks.rank;
     if (!ranks.by)
         return err_set(error, -EINVAL,
-                       "--bind: no launcher says which rank this is (PMI_RANK, "
-                       "OMPI_COMM_WORLD_RANK, PMIX_RANK): start it by mpiexec or srun");
+                       "--bind: the rank is unknown (none of PMI_RANK, OMPI_COMM_WORLD_RANK, "
+                       "PMIX_RANK is set): start it with mpiexec or srun");
     for (int i = 0; i < local && entry; i++) {
         entry = strchr(entry, ',');
         entry += entry != NULL;

@@ -67,7 +67,7 @@ void run_output_close(struct run_output *output)
 
     if (output->tail) {
         if (over > kept) {
-            note = mem_printf("\n[partune-run: %llu bytes over the limit are left out here]\n",
+            note = mem_printf("\n[partune-run: %llu bytes over the limit are omitted here]\n",
                               (unsigned long long)(over - kept));
             put(output, note, strlen(note));
         }

@@ -162,7 +162,8 @@ static int learn_also(struct study *st, const char *id, struct err *error)
     if (r < 0)
         return r;
     if (s.trainer != st->spec.trainer)
-        r = err_set(error, -EINVAL, "campaign %s ran %s, not %s: name campaigns of one trainer", id,
+        r = err_set(error, -EINVAL,
+                    "campaign %s ran trainer %s, not %s: name campaigns of one trainer", id,
                     s.trainer->name, st->spec.trainer->name);
     else
         r = learn(st, &c, &s, machine_of(st, &s.cluster), error);

@@ -85,15 +85,15 @@ static void check_mpi(json_t *checks, const struct tn_service *svc)
     struct err e;
 
     if (tn_mpi_ready(mpi, &e) < 0 || tn_mpi_suits(mpi, &e) < 0)
-        add(checks, "mpiexec", false, "install the mpiexec of the trainer's MPI, or --mpiexec PATH",
-            "%s", e.text);
+        add(checks, "mpiexec", false,
+            "install the mpiexec of the trainer's MPI, or give --mpiexec PATH", "%s", e.text);
     else
         add(checks, "mpiexec", true, NULL, "%s%s%s%s", mpi->mpiexec.path,
             *mpi->mpiexec.name ? ", " : "", mpi->mpiexec.name,
-            root ? ", told --allow-run-as-root" : "");
+            root ? ", with --allow-run-as-root" : "");
     if (check_program(checks, "partune-train", mpi->train.path,
-                      "build the trainer: install libmpich-dev or libopenmpi-dev and configure "
-                      "again") &&
+                      "build the trainer: install libmpich-dev or libopenmpi-dev, then run "
+                      "configure again") &&
         *mpi->train.name)
         json_object_set_new(json_array_get(checks, json_array_size(checks) - 1), "detail",
                             json_sprintf("%s, with %s", mpi->train.path, mpi->train.name));
@@ -121,8 +121,9 @@ json_t *tn_health_json(struct tn_service *svc)
     ready &=
         check_program(checks, "partune-run", machine->supervisor, "install it next to partuned");
     check_launchers(checks, svc);
-    ready &= add(checks, "cores", machine->slots.count > 0, "allow the daemon some cores (--cores)",
-                 "%d, %d free", machine->slots.count, machine->slots.free);
+    ready &= add(checks, "cores", machine->slots.count > 0,
+                 "give the daemon at least one core (--cores)", "%d, %d free", machine->slots.count,
+                 machine->slots.free);
     return json_pack("{s:b, s:o}", "ready", ready && !tn_phase(svc)->stopping, "checks", checks);
 }
 

@@ -359,8 +359,8 @@ static int reduces(const struct tn_service *svc, const struct tn_spec *spec, con
         return 0;
     return err_at(
         error, -EINVAL, "",
-        "the command of trainer \"%s\" does not pass on %s: %s%s%s, or say "
-        "\"reduces = %s\" in its section if the program reads that from its configuration",
+        "the command of trainer \"%s\" does not pass on %s: %s%s%s, or set \"reduces = %s\" in its "
+        "section if the program reads that from its configuration",
         spec->trainer_name,
         wants_layers ? "the number of layers ({layers}, or an export that says it: "
                        "megatron, partune)"
@@ -488,7 +488,7 @@ static void tick(struct tn_attempt *attempt)
 
     if (s->summary && attempt->stop == TN_STOP_NONE &&
         tn_now_ms() - attempt->last_event > LEAVE_MS) {
-        snprintf(attempt->trouble, sizeof(attempt->trouble), "still there after its summary");
+        snprintf(attempt->trouble, sizeof(attempt->trouble), "still running after its summary");
         tn_attempt_stop(attempt, TN_STOP_MEASURED);
         return;
     }

@@ -4,7 +4,7 @@
 # verified: holds; 1.25 times the baseline, 95 % interval 1.22 to 1.28
 #
 # torchrun ... THIS_FILE RECIPE [KEY=VALUE ...]: train with the layout on RECIPE, a function of
-# megatron.bridge.recipes; the KEY=VALUE are its overrides (train.train_iters=50), the layout goes over them.
+# megatron.bridge.recipes; KEY=VALUE are its overrides (train.train_iters=50); the layout takes precedence over them.
 
 import dataclasses
 import sys
@@ -29,7 +29,7 @@ def with_partune_layout(config):
     sizes = (config.model.num_layers, config.model.hidden_size)
     if sizes != (32, 4096):
         raise ValueError(f"the recipe has {sizes[0]} layers of width {sizes[1]}, the layout is for 32 of 4096")
-    put(config, comm_overlap=None)  # it would go over what is said below
+    put(config, comm_overlap=None)  # it would override the settings below
     put(config.model,
         tensor_model_parallel_size=2,
         sequence_parallel=True,
@@ -99,7 +99,7 @@ if __name__ == "__main__":
     from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
     if len(sys.argv) < 2:
-        sys.exit("which recipe? a function of megatron.bridge.recipes, such as llama3_8b_pretrain_config")
+        sys.exit("no recipe: name a function of megatron.bridge.recipes, such as llama3_8b_pretrain_config")
     recipe = getattr(recipes, sys.argv[1])()
     recipe = process_config_with_overrides(recipe, cli_overrides=sys.argv[2:] or None)
     pretrain(config=with_partune_layout(recipe), forward_step_func=forward_step)

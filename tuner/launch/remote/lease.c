@@ -194,7 +194,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
         return r;
     if (!row->job) {
         snprintf(attempt->trouble, sizeof(attempt->trouble),
-                 "the daemon died before a worker had it");
+                 "the daemon died before a worker took it");
         attempt->verdict = db_states[DB_STATE_REQUEUED].name;
         return 0;
     }

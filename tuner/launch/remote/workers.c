@@ -92,8 +92,9 @@ static int check_launcher(struct tn_service *svc, const char *id, struct err *er
     int r = db_campaign_get(&row, tn_db(svc), &a, id, error);
 
     if (r == 0 && strcmp(row.launcher, tn_launcher_remote.name) != 0)
-        r = err_set(error, -ESTALE, "campaign %s gives no trials to workers: its launcher is %s",
-                    id, row.launcher);
+        r = err_set(error, -ESTALE,
+                    "campaign %s gives no trials to workers: its launcher is %s, not remote", id,
+                    row.launcher);
     arena_done(&a);
     return r;
 }
@@ -103,7 +104,7 @@ static int check_worker(const char *name, struct err *error)
     if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "._:-") != strlen(name))
         return err_at(error, -EINVAL, "/worker",
-                      "a worker's name must be of letters, digits and . _ : -");
+                      "a worker's name must consist of letters, digits and . _ : -");
     return 0;
 }
 
@@ -403,7 +404,7 @@ static void end_attempt(struct tn_attempt *attempt, const struct report *report)
     keep_stream(attempt, "stderr", report->err);
     if (report->state == DB_STATE_NODE_FAIL) {
         snprintf(attempt->trouble, sizeof(attempt->trouble), "%.399s",
-                 report->detail ? report->detail : "the worker gave it back");
+                 report->detail ? report->detail : "returned by the worker");
         attempt->machine_lost = true;
     }
     attempt->exit = (struct tn_exit){.known = true,

@@ -148,7 +148,7 @@ static void on_submitted(void *arg, int status, const char *out, const char *err
     if (status == 0 && n > 0 && n < sizeof(al->id)) {
         snprintf(al->id, sizeof(al->id), "%.*s", (int)n, out);
         al->phase = ALLOC_WAIT;
-        log_info("campaign %s: Slurm's job %s is to be its allocation", al->campaign, al->id);
+        log_info("campaign %s: requested an allocation, Slurm job %s", al->campaign, al->id);
         return;
     }
     if (status < 0 || tn_slurm_transient(error)) { /* it may be there nevertheless: look first */
@@ -186,7 +186,7 @@ static void take_state(struct tn_slurm_alloc *al, const struct tn_slurm_job *job
     al->missed = job->phase == SLURM_ABSENT ? al->missed + 1 : 0;
     if (job->phase == SLURM_ENDED || job->phase == SLURM_ENDING || al->missed >= VANISHED) {
         if (al->phase != ALLOC_OVER)
-            log_info("campaign %s: allocation %s is over: %s", al->campaign, al->id,
+            log_info("campaign %s: allocation %s has ended: %s", al->campaign, al->id,
                      job->state[0] ? job->state : "vanished");
         al->phase = ALLOC_OVER;
     } else if (ready && al->phase != ALLOC_READY) {
@@ -215,7 +215,7 @@ static void on_looked(void *arg, int status, const char *out, const char *error)
             continue;
         snprintf(al->id, sizeof(al->id), "%s", j.id);
         al->phase = ALLOC_WAIT;
-        log_info("campaign %s: its allocation %s was found again", al->campaign, al->id);
+        log_info("campaign %s: allocation %s was recovered", al->campaign, al->id);
         take_state(al, &j);
         return;
     }
@@ -384,7 +384,7 @@ static void care(struct tn_slurm_alloc *al)
     if (al->busy || (now - al->idle_since < al->slurm->idle_ms && al->phase != ALLOC_OVER))
         return;
     if (al->id[0] && al->phase != ALLOC_OVER) {
-        log_info("campaign %s: allocation %s is given back", al->campaign, al->id);
+        log_info("campaign %s: allocation %s is released", al->campaign, al->id);
         tn_slurm_cancel(al->slurm->svc, al->id, NULL);
     }
     drop(al);

@@ -76,7 +76,7 @@ static void settle_by(struct tn_slurm_trial *trial, const struct tn_slurm_job *j
     } else if ((v = said(a))) {
         tn_slurm_judge(a, v, "%s",
                        !strcmp(v, "oom") ? "out of memory: killed in Slurm's cgroup"
-                                         : "so says Slurm's output");
+                                         : "reported by Slurm's output");
     }
     if (trial->alloc &&
         (job->phase == SLURM_ENDED || (a->verdict && strcmp(a->verdict, "oom") != 0)))

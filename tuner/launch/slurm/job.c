@@ -42,7 +42,7 @@ static void has_job(struct tn_slurm_trial *trial, const char *id, int count)
     snprintf(a->job, sizeof(a->job), "%.*s", count, id);
     trial->phase = TRIAL_WATCH;
     trial->missed = 0;
-    log_debug("campaign %s: trial %lld is Slurm's job %s", a->campaign->id, (long long)a->trial->n,
+    log_debug("campaign %s: trial %lld is Slurm job %s", a->campaign->id, (long long)a->trial->n,
               a->job);
     if (trial->stopped)
         tn_slurm_cancel_job(trial);
@@ -65,7 +65,7 @@ static void on_sbatch(void *arg, int status, const char *out, const char *error)
     } else {
         AUTO_FREE char *line = mem_printf("%.*s", (int)strcspn(error, "\n"), error);
 
-        tn_slurm_judge(t->a, "io", "Slurm refuses the job: %.300s", line);
+        tn_slurm_judge(t->a, "io", "Slurm rejected the job: %.300s", line);
         tn_attempt_ended(t->a);
     }
 }

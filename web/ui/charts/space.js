@@ -177,7 +177,7 @@ function effectText(effects, fastest) {
 export const importance = {
     title: "Parameter importance",
     note:
-        "Share of the variance in throughput that the surrogate attributes to each dimension. Pointed at, or in the " +
+        "Share of the variance in throughput that the surrogate attributes to each dimension. On hover, or in the " +
         "table: the value that makes layouts fastest, and slowest, against the mean.",
     name: "importance",
     none: "Available once the search has fitted its first surrogate.",

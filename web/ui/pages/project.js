@@ -125,11 +125,11 @@ export function transferText({ transfer, rows, cluster, device }) {
     const where = changed.length
         ? `Projected to another machine (changed: ${changed.join(", ")}): ${cluster} of ${device}. `
         : "";
-    if (!apart) return `${where}Trials on that machine are among those learned from.`;
+    if (!apart) return `${where}The calibration includes trials on that machine.`;
     const what = changed.length ? "that machine at that precision" : "some of these precisions";
     return (
-        `${where}No trial ran on ${what}: the intervals include how far the cost model's error ` +
-        `differs between machines (standard deviation ${percent(deviation)}).`
+        `${where}No trial ran on ${what}: the intervals include the variation of the cost model's ` +
+        `error between machines (standard deviation ${percent(deviation)}).`
     );
 }
 

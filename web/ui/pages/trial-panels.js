@@ -96,7 +96,7 @@ export function trialTiles() {
     const loss = tile("Loss, nats/token", "of the last step; below, of the first");
     const experts = tile(
         "Expert load",
-        "tokens of a layer's most used expert over the mean of its experts, the mean over layers",
+        "load of a layer's busiest expert over the mean load of its experts, averaged over layers",
     );
     const took = tile("Duration");
 
@@ -119,7 +119,7 @@ export function trialTiles() {
             given(firstLoss) ? `from ${significant(firstLoss, 4)}` : "",
         );
         experts.element.hidden = !given(ran.expert_imbalance);
-        experts.set(ratio(ran.expert_imbalance), dotted(what, "most used over mean"));
+        experts.set(ratio(ran.expert_imbalance), dotted(what, "busiest over mean"));
         took.set(seconds(trial.seconds), tookNote(trial));
     }
     return {
@@ -254,7 +254,7 @@ function smallerPairs(trial) {
     const how = trial.simulated ? "Simulated" : "Measured";
     return [
         ["Ran", h("span", {}, ranText(trial), h("br"), h("span", { class: "mono" }, trial.run.text))],
-        [how, `${rate(trial.run.tokens_per_s)} of that`],
+        [how, `${rate(trial.run.tokens_per_s)} at that size`],
         ["Inferred", inferredText(trial) ?? NONE],
     ];
 }

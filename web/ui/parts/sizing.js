@@ -12,7 +12,7 @@ const COLUMNS = [
     ["95 % interval"],
     ["MFU", 1],
     ["Efficiency", 1],
-    ["A further device", 1],
+    ["Marginal efficiency", 1],
     ["Memory, worst rank", 1],
     ["Days", 1],
     ["95 % interval"],
@@ -60,9 +60,9 @@ function row(item) {
 
 function fewestText({ fewest, fewest_sure: sure }, asked) {
     const within = `In ${asked.days} days: `;
-    if (fewest === null) return `${within}more devices than these.`;
-    const slow = sure === null ? "more than these" : count(sure);
-    return `${within}${count(fewest)} devices as expected, ${slow} at the slow end of the interval.`;
+    if (fewest === null) return `${within}more devices than listed.`;
+    const slow = sure === null ? "more than listed" : count(sure);
+    return `${within}${count(fewest)} devices expected, ${slow} at the slow end of the interval.`;
 }
 
 /** Up to which size further devices pay; nothing where there is none to compare with. */
@@ -70,15 +70,15 @@ function paysText({ items, pays }) {
     const fitting = items.filter((item) => item.layout !== null);
     if (pays === null) return null;
     return pays === fitting.at(-1).devices
-        ? `Up to ${count(pays)} devices a further one brings at least half of what the first ones do.`
-        : `Beyond ${count(pays)} devices a further one brings less than half of what the first ones do.`;
+        ? `Up to ${count(pays)} devices, each added device brings at least half the tokens/s of the first ones.`
+        : `Beyond ${count(pays)} devices, each added device brings less than half the tokens/s of the first ones.`;
 }
 
 const NOTE =
-    "The best layout of each number of devices, expected by the cost model. " +
+    "The best layout at each device count, expected by the cost model. " +
     "The intervals are those of a job without a trial.";
 const IN_PART =
-    " Some spaces were evaluated in part within the time limit: their sizes may have faster layouts.";
+    " Some spaces were only partly evaluated within the time limit: those sizes may have faster layouts.";
 
 /** ANSWER of the service to ASKED as nodes. */
 export function sizesView(answer, asked) {
