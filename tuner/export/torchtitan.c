@@ -15,34 +15,6 @@
  */
 #include "tuner/export/internal.h"
 
-static const char *const carries[] = {
-    "world",
-    "tp",
-    "sp",
-    "cp",
-    "pp",
-    "vp",
-    "stages",
-    "schedule",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "shard",
-    "micro_batch",
-    "global_batch",
-    "recompute",
-    "precision",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "tp_overlap",
-    "cuda_graphs",
-    "offload_optimizer",
-    "offload_params",
-    NULL,
-};
-
 /* FSDP2's one switch for weights, gradients and state. */
 static bool offloads(const struct pl_layout *layout)
 {
@@ -302,7 +274,6 @@ const struct tn_exporter tn_export_torchtitan_toml = {
     .media_type = "application/toml",
     .extension = "toml",
     .comment = "#",
-    .carries = carries,
     .trainer = "torchtitan",
     .says_batch = true,
     .gaps = toml_gaps,
@@ -555,7 +526,6 @@ const struct tn_exporter tn_export_torchtitan = {
     .media_type = "text/x-python; charset=utf-8",
     .extension = "py",
     .comment = "#",
-    .carries = carries,
     .trainer = "torchtitan",
     .says_batch = true,
     .gaps = python_gaps,
