@@ -267,21 +267,6 @@ static void toml_line(struct str *out, const struct tn_export_in *in, const stru
              at->file);
 }
 
-const struct tn_exporter tn_export_torchtitan_toml = {
-    .name = "torchtitan-toml",
-    .title = "torchtitan job file",
-    .version = "torchtitan up to v0.2.2",
-    .media_type = "application/toml",
-    .extension = "toml",
-    .comment = "#",
-    .trainer = "torchtitan",
-    .says_batch = true,
-    .gaps = toml_gaps,
-    .rules = toml_rules,
-    .write = write_toml,
-    .line = toml_line,
-};
-
 /* What else is a gap would not start. */
 static bool graphed(const struct pl_layout *layout)
 {
@@ -532,4 +517,19 @@ const struct tn_exporter tn_export_torchtitan = {
     .rules = python_rules,
     .write = write_python,
     .line = python_line,
+};
+
+const struct tn_exporter tn_export_torchtitan_toml = {
+    .name = "torchtitan-toml",
+    .title = "torchtitan job file",
+    .version = "torchtitan up to v0.2.2",
+    .media_type = "application/toml",
+    .extension = "toml",
+    .comment = "#",
+    .trainer = "torchtitan",
+    .says_batch = true,
+    .gaps = toml_gaps,
+    .rules = toml_rules,
+    .write = write_toml,
+    .line = toml_line,
 };
