@@ -16,7 +16,8 @@ static const char *const moe_dispatch_names[] = {"alltoall", "allgather", "deepe
 static const char *const cuda_graphs_names[] = {"none", "modules", "iteration", NULL};
 static const char *const recompute_method_names[] = {"uniform", "block", NULL};
 
-#define KEY(name_, field, part_, text_, words, scale, min_, max_, standard_, trainers_, means_)    \
+#define KEY(name_, field, part_, text_, words, scale, min_, max_, standard_, trainers_, when,      \
+            means_)                                                                                \
     {.name = #field,                                                                               \
      .offset = offsetof(struct pl_layout, field),                                                  \
      .part = PL_##part_,                                                                           \
@@ -91,18 +92,30 @@ static bool has_replicas(const struct pl_layout *layout, const struct pl_model *
     return (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
 }
 
+bool pl_key_applies(enum pl_key key, const struct pl_layout *layout, const struct pl_model *model)
+{
+    switch (key) {
+#define KEY(name, field, part, text, words, scale, min, max, standard, trainers, when, means)      \
+    case PL_KEY_##name:                                                                            \
+        return when;
+#include "plan/keys.def"
+    default:
+        return false;
+    }
+}
+
 void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
 {
     if (!model->moe.experts)
         layout->ep = layout->etp = 1;
-    if (layout->tp == 1)
-        layout->sp = layout->tp_overlap = 0;
     pl_layout_derive(layout);
+#define KEY(name, field, part, text, words, scale, min, max, standard, trainers, when, means)      \
+    if (layout->field != (standard) && !(when))                                                    \
+        layout->field = standard;
+#include "plan/keys.def"
     if (layout->stages != PL_STAGES_EVEN)
         layout->stages = pl_stages_canonical(layout, model->layers);
-    if (layout->pp == 1)
-        layout->schedule = PL_1F1B;
-    else if (layout->vp > 1)
+    if (layout->pp > 1 && layout->vp > 1)
         layout->schedule = PL_INTERLEAVED;
     else if (layout->schedule == PL_INTERLEAVED)
         layout->schedule = PL_1F1B;
@@ -110,20 +123,8 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
         layout->zero_scope = PL_SCOPE_NONE;
     else if (layout->zero_scope == PL_SCOPE_NONE || !scope_matters(layout))
         layout->zero_scope = PL_SCOPE_EP_AWARE;
-    if (layout->zero == 0 || layout->shard == (int64_t)layout->dp * layout->cp)
+    if (layout->shard == (int64_t)layout->dp * layout->cp)
         layout->shard = 0;
-    if (layout->cp == 1)
-        layout->cp_comm = PL_CP_P2P;
-    if (!has_replicas(layout, model))
-        layout->overlap_grad_reduce = layout->overlap_param_gather = 0;
-    if (layout->zero == 0)
-        layout->overlap_param_gather = 0;
-    if (layout->pp == 1)
-        layout->overlap_p2p = 0;
-    if (!model->moe.experts || layout->ep == 1)
-        layout->overlap_moe_a2a = layout->moe_dispatch = 0;
-    if (layout->precision < PL_FP8 || layout->zero == 0)
-        layout->fp8_param_gather = 0;
     pl_recompute_canonical(layout, model);
 }
 

@@ -142,6 +142,8 @@ json_t *pl_layout_json(const struct pl_layout *layout); /* new reference */
  * each key. New reference. */
 json_t *pl_layout_schema(void);
 
+/* Does KEY mean something in LAYOUT: column `when` of plan/keys.def? */
+bool pl_key_applies(enum pl_key key, const struct pl_layout *layout, const struct pl_model *model);
 /* The canonical form (docs/reference/layout.md): equal layouts have equal structs afterwards. */
 void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
 bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);

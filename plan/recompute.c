@@ -49,15 +49,10 @@ int pl_recomputed_layers(const struct pl_layout *layout, int layers)
 /* Units that are longer than every virtual stage are as long as the fullest one, and so many layers
  * of each are all of them, which is what uniform has by itself. Modules of prediction are repeated
  * by uniform only (multi_token_prediction.py). */
-static void full_canonical(struct pl_layout *layout, const struct pl_model *model)
+void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *model)
 {
     int longest;
 
-    if (layout->recompute != PL_RECOMPUTE_FULL) {
-        layout->recompute_method = PL_RECOMPUTE_UNIFORM;
-        layout->recompute_num_layers = 1;
-        return;
-    }
     if (layout->recompute_method == PL_RECOMPUTE_UNIFORM && layout->recompute_num_layers == 1)
         return;
     longest = pl_stages_longest(layout, model->layers);
@@ -96,24 +91,6 @@ bool pl_recompute_applies(const struct pl_layout *layout, const struct pl_model 
     default: /* by itself the core is what "selective" means */
         return (pl_recompute_modules(layout) & ~(unsigned)PL_RE_CORE) != 0;
     }
-}
-
-static void modules_canonical(struct pl_layout *layout, const struct pl_model *model)
-{
-    layout->recompute_mlp *= pl_recompute_applies(layout, model, PL_KEY_RE_MLP);
-    layout->recompute_moe *= pl_recompute_applies(layout, model, PL_KEY_RE_MOE);
-    layout->recompute_moe_act *= pl_recompute_applies(layout, model, PL_KEY_RE_MOE_ACT);
-    layout->recompute_shared_experts *= pl_recompute_applies(layout, model, PL_KEY_RE_SHARED);
-    layout->recompute_layernorm *= pl_recompute_applies(layout, model, PL_KEY_RE_NORM);
-    layout->recompute_mla_up_proj *= pl_recompute_applies(layout, model, PL_KEY_RE_MLA);
-    layout->recompute_core_attn *= pl_recompute_applies(layout, model, PL_KEY_RE_CORE);
-}
-
-void pl_recompute_canonical(struct pl_layout *layout, const struct pl_model *model)
-{
-    full_canonical(layout, model);
-    if (named_modules(layout))
-        modules_canonical(layout, model);
 }
 
 void pl_dropped_of(struct pl_dropped *ret, const struct pl_model *model, unsigned again,

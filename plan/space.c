@@ -8,7 +8,6 @@
  * only judge: those that read the keys of a stem only are asked once for each stem, the others for
  * each layout.
  */
-#include "plan/recompute.h"
 #include "plan/space_walk.h"
 
 #include <errno.h>
@@ -46,54 +45,18 @@ static bool has(const struct pl_space_axis *axis, int value)
 bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_problem *problem,
                       const struct pl_layout *layout, enum pl_key key)
 {
-    const struct pl_model *model = problem->model;
-    bool replicas = (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
-
-    *ret = 0;
+    *ret = pl_layout_keys[key].standard;
     switch (key) {
-    case PL_KEY_RE_LAYERS:
-        *ret = 1;
-        return pl_recompute_applies(layout, model, key);
-    case PL_KEY_SP:
-    case PL_KEY_TP_OVERLAP:
-        return layout->tp > 1;
-    case PL_KEY_CP_COMM:
-        return layout->cp > 1;
     case PL_KEY_STAGES:
         if (layout->pp > 1 && !space->axis[key].given)
             *ret = pl_stages_auto(problem, layout->pp, layout->vp);
         return layout->pp > 1 && space->axis[key].given;
-    case PL_KEY_SCHEDULE:
-        *ret = PL_1F1B;
-        return layout->pp > 1;
     case PL_KEY_ZERO_SCOPE:
         *ret = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
         return layout->zero && (int64_t)layout->dp * layout->cp > 1 &&
                pl_layout_expert_replicas(layout) > 1;
-    case PL_KEY_SHARD:
-        return layout->zero && (int64_t)layout->dp * layout->cp > 1;
-    case PL_KEY_OVERLAP_GRAD:
-        return replicas;
-    case PL_KEY_OVERLAP_PARAM:
-        return replicas && layout->zero;
-    case PL_KEY_OVERLAP_P2P:
-        return layout->pp > 1;
-    case PL_KEY_OVERLAP_MOE:
-    case PL_KEY_MOE_DISPATCH:
-        return model->moe.experts && layout->ep > 1;
-    case PL_KEY_RE_METHOD:
-    case PL_KEY_RE_MLP:
-    case PL_KEY_RE_MOE:
-    case PL_KEY_RE_MOE_ACT:
-    case PL_KEY_RE_SHARED:
-    case PL_KEY_RE_NORM:
-    case PL_KEY_RE_MLA:
-    case PL_KEY_RE_CORE:
-        return pl_recompute_applies(layout, model, key);
-    case PL_KEY_FP8_PARAMS:
-        return layout->precision >= PL_FP8 && layout->zero;
     default:
-        return true;
+        return pl_key_applies(key, layout, problem->model);
     }
 }
 

@@ -79,7 +79,7 @@ expect "the trainer can be chosen, also one of the site"         0 '"trainer": "
 expect "an unknown model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b
 expect "an unknown device offers no other device"  2 'unknown cluster profile "gh200"; describe the machine' "$partune" new - --cluster gh200
 expect "a device name offers its machine"  2 'did you mean "dgx-h100"' "$partune" new - --cluster h100
-expect "an unknown launcher lists the known ones"     2 '(local, slurm, remote, simulated)' "$partune" new - --launcher k8s
+expect "an unknown launcher lists the known ones"     2 'unknown launcher "k8s" (local, ' "$partune" new - --launcher k8s
 expect "--nodes is refused for this machine"                 2 'needs --cluster' "$partune" new - --nodes 4
 expect "an invalid address is not reported as an absent daemon" 3 "http://HOST:PORT" "$partune" --server ftp://x ls
 expect "a wrong priority names its bounds"         2 "from -100 to 100" "$partune" edit x --priority 1000

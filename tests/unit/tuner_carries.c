@@ -295,7 +295,7 @@ static void carried_keys_are_keys(void **state)
 {
     (void)state;
     for (const struct tn_exporter *const *target = tn_exporters(); *target; target++)
-        for (const char *const *key = (*target)->carries; *key; key++)
+        for (const char *const *key = (*target)->carries; key && *key; key++)
             if (!pl_layout_key_find(*key))
                 fail_msg("%s carries %s, which is no key", (*target)->name, *key);
 }

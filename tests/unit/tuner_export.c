@@ -246,14 +246,6 @@ static void check_text(const struct tn_exporter *x, const char *text, const stru
     assert_non_null(strstr(text, "41000"));
 }
 
-static bool carries(const struct tn_exporter *x, const char *key)
-{
-    for (size_t i = 0; x->carries[i]; i++)
-        if (!strcmp(x->carries[i], key))
-            return true;
-    return false;
-}
-
 static void every_layout_is_exported_legally_or_refused_by_name(void **state)
 {
     int written = 0, refused = 0;
@@ -342,7 +334,7 @@ static void what_a_target_carries_comes_back(void **state)
                     /* a target without a recipe of its own writes bf16 */
                     bool narrow = str_eq(key->name, "precision") && want >= PL_FP8;
 
-                    if (carries(x, key->name) && want != got && !narrow)
+                    if (tn_exporter_carries(x, key) && want != got && !narrow)
                         fail_msg("%s of %s came back as %d, not %d\n%s", key->name, x->name, got,
                                  want, text);
                 }

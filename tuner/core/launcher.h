@@ -11,9 +11,10 @@ struct tn_campaign;
 
 /* How a trial is put onto machines. */
 struct tn_launcher {
-    const char *name;
-    bool shared;    /* trials of all campaigns compete for the same cores */
-    size_t state;   /* bytes of attempt->launch, which live as long as the attempt */
+    const char *name; /* in a campaign's "launcher" */
+    const char *runs; /* where trials run, for people; on one line, for tuner/rows.awk */
+    bool shared;      /* trials of all campaigns compete for the same cores */
+    size_t state;     /* bytes of attempt->launch, which live as long as the attempt */
     bool sets_user; /* its trials run as --trial-user; else a foreign scheduler chooses the user */
     bool elsewhere; /* this daemon runs nothing: no trainer and no data are needed here */
     /* Can it start anything now? The reason pauses the campaign. */

@@ -9,6 +9,7 @@
  * offloading), and a field that the configuration does not have is an error.
  */
 #include "tuner/export/offload.h"
+#include "tuner/export/switches.h"
 
 static void put(struct str *out, const char *owner)
 {
@@ -68,7 +69,6 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
 
     tn_megatron_counts(&embedding, &loss, in);
     number(out, "tensor_model_parallel_size", l->tp);
-    flag(out, "sequence_parallel", l->sp);
     number(out, "context_parallel_size", l->cp);
     if (l->cp > 1)
         text(out, "cp_comm_type", tn_megatron_cp_comm(l));
@@ -152,9 +152,7 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     flag(out, "overlap_p2p_comm", tn_megatron_overlaps_p2p(l));
     flag(out, "batch_p2p_comm", l->pp > 1 && !tn_megatron_overlaps_p2p(l));
     flag(out, "overlap_moe_expert_parallel_comm", tn_megatron_overlaps_experts(l));
-    flag(out, "delay_wgrad_compute", false);
-    flag(out, "tp_comm_overlap", l->tp_overlap);
-    flag(out, "defer_embedding_wgrad_compute", false);
+    tn_bridge_switches(out, l, "model");
     if (pl_model_is_moe(in->model)) {
         text(out, "moe_router_load_balancing_type", tn_megatron_aux_loss(in->model));
         str_addf(out, "        moe_aux_loss_coeff=%.10g,\n",
@@ -165,7 +163,6 @@ static void write_model(struct str *out, const struct tn_export_in *in)
             text(out, "moe_router_dtype", "fp32");
         }
         flag(out, "moe_grouped_gemm", l->precision != PL_FP32); /* its kernels know no fp32 */
-        flag(out, "moe_shared_expert_overlap", false);
     }
     if (tn_megatron_fsdp(l)) /* else the recipe's own kernels decide */
         flag(out, "gradient_accumulation_fusion", false);
@@ -214,7 +211,7 @@ static void write_sharding(struct str *out, const struct tn_export_in *in)
          : layout->zero == 2 ? "optim_grads"
                              : "optim_grads_params");
     number(out, "num_distributed_optimizer_instances", pl_shard_copies(layout));
-    flag(out, "overlap_grad_reduce", layout->overlap_grad_reduce);
+    tn_bridge_switches(out, layout, "ddp");
     flag(out, "overlap_param_gather", tn_megatron_gathers(layout));
     flag(out, "align_param_gather", layout->vp > 1 && tn_megatron_gathers(layout));
     if (fsdp)
@@ -380,7 +377,6 @@ const struct tn_exporter tn_export_bridge = {
     .media_type = "text/x-python; charset=utf-8",
     .extension = "py",
     .comment = "#",
-    .carries = tn_megatron_carries,
     .trainer = "megatron",
     .says_batch = true,
     .gaps = gaps,

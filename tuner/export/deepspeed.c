@@ -8,25 +8,6 @@
  */
 #include "tuner/export/internal.h"
 
-static const char *const carries[] = {
-    "world",
-    "tp",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "shard",
-    "micro_batch",
-    "global_batch",
-    "precision",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "offload_optimizer",
-    "offload_params",
-    NULL,
-};
-
 /* The names by which AutoTP and AutoEP know models of this shape, or NULL. Where both are said they
  * must be one; a model with shared experts is told apart by AutoEP only. */
 static bool known(const struct pl_model *model)
@@ -180,7 +161,6 @@ const struct tn_exporter tn_export_deepspeed = {
     .version = "DeepSpeed of August 2026 (edaa7221)",
     .media_type = "application/json",
     .extension = "json",
-    .carries = carries,
     .trainer = "deepspeed",
     .says_batch = true,
     .gaps = gaps,

@@ -75,9 +75,10 @@ struct tn_exporter {
     const char *media_type, *extension;
     const char *comment; /* "#", "//", or NULL where the format has none: then the writer places the
                             metadata */
-    const char *const *carries; /* layout keys that it expresses, NULL-terminated: any other with a
-                                   value that is not the default is a gap */
     const char *trainer; /* of plan/: its rules say what is written without loss; NULL: none do */
+    /* Layout keys that it expresses, NULL-terminated: any other with a value that is not the
+     * default is a gap. NULL: those of the trainer (plan/keys.def). */
+    const char *const *carries;
     /* Arguments that make the target read the file, as export.EXTENSION in a folder of its search
      * path; NULL: it takes the file's path. */
     const char *words;
@@ -106,6 +107,8 @@ struct tn_exporter {
 int tn_export_explain(char **ret, const char *target, const struct tn_export_in *in,
                       const struct pl_trainer *trainer, const struct pl_layout *baseline,
                       const char *file, struct err *error);
+
+bool tn_exporter_carries(const struct tn_exporter *exporter, const struct pl_layout_key *key);
 
 /* NULL-terminated table. */
 const struct tn_exporter *const *tn_exporters(void);

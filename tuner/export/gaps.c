@@ -234,6 +234,13 @@ static void documents(struct tn_findings *findings, const struct pl_workload *wo
                 workload->eod);
 }
 
+bool tn_exporter_carries(const struct tn_exporter *exporter, const struct pl_layout_key *key)
+{
+    if (!exporter->carries)
+        return key->trainers & pl_trainer_find(exporter->trainer)->by;
+    return listed(exporter->carries, key->name);
+}
+
 void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *in,
                       const struct tn_exporter *exporter)
 {
@@ -251,7 +258,7 @@ void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *i
         char digits[16];
 
         if (k->part == PL_DERIVED || k == &pl_layout_keys[PL_KEY_WORLD] ||
-            value == pl_layout_get(&standard, k) || listed(exporter->carries, k->name) ||
+            value == pl_layout_get(&standard, k) || tn_exporter_carries(exporter, k) ||
             is_named(findings, k->name))
             continue;
         tn_finding_add(findings, k->name, "%s has no setting for %s %s", exporter->name, k->name,

@@ -7,6 +7,7 @@
  * error where it would have to be read, and listed everywhere else.
  */
 #include "tuner/export/offload.h"
+#include "tuner/export/switches.h"
 
 #include <errno.h>
 #include <math.h>
@@ -158,18 +159,17 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         int *field;
         int value;
     } settings[] = {
-        {"--sequence-parallel", &import->l->sp, 1},
         {"--use-distributed-optimizer", &import->l->zero, 1},
-        {"--overlap-grad-reduce", &import->l->overlap_grad_reduce, 1},
         {"--overlap-param-gather", &import->l->overlap_param_gather, 1},
         {"--overlap-moe-expert-parallel-comm", &import->l->overlap_moe_a2a, 1},
-        {"--tp-comm-overlap", &import->l->tp_overlap, 1},
         {"--fp8-param-gather", &import->l->fp8_param_gather, 1},
         {"--fp4-param-gather", &import->l->fp8_param_gather, 1},
         {"--recompute-activations", &import->l->recompute, PL_RECOMPUTE_SELECTIVE},
     };
     bool *note = megatron_note(import, flag);
 
+    if (tn_megatron_switch(import->l, flag, set))
+        return true;
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
         if (strcmp(settings[i].flag, flag))
             continue;

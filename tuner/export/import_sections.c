@@ -5,7 +5,7 @@
  *
  * Of hundreds of settings those are taken that say the layout, or sizes of the model.
  */
-#include "tuner/export/internal.h"
+#include "tuner/export/switches.h"
 
 #include <errno.h>
 
@@ -14,18 +14,18 @@ static const struct {
     const char *section, *names;
 } known[] = {
     {"model", "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size "
-              "expert_model_parallel_size expert_tensor_parallel_size sequence_parallel "
+              "expert_model_parallel_size expert_tensor_parallel_size "
               "cp_comm_type pipeline_model_parallel_layout account_for_embedding_in_pipeline_split "
               "account_for_loss_in_pipeline_split recompute_granularity recompute_method "
               "recompute_num_layers recompute_modules moe_token_dispatcher_type "
-              "moe_flex_dispatcher_backend overlap_moe_expert_parallel_comm tp_comm_overlap "
+              "moe_flex_dispatcher_backend overlap_moe_expert_parallel_comm "
               "cuda_graph_impl seq_length num_layers hidden_size ffn_hidden_size "
               "num_attention_heads num_query_groups moe_router_topk moe_ffn_hidden_size "
               "moe_shared_expert_intermediate_size mtp_num_layers q_lora_rank kv_lora_rank "
               "fine_grained_activation_offloading"},
     {"train", "micro_batch_size global_batch_size"},
     {"ddp",
-     "use_distributed_optimizer overlap_grad_reduce overlap_param_gather "
+     "use_distributed_optimizer overlap_param_gather "
      "num_distributed_optimizer_instances use_megatron_fsdp data_parallel_sharding_strategy"},
     {"dist", "use_megatron_fsdp use_torch_fsdp2"},
     {"comm_overlap", "tp_comm_overlap overlap_moe_expert_parallel_comm"},
@@ -166,7 +166,7 @@ static bool within(const char *path, size_t len, const char *section, const char
  * file of Primus has few, all arguments. */
 static bool is_taken(const char *path, size_t section, const char *name, const char *overrides)
 {
-    bool taken = overrides != NULL;
+    bool taken = overrides || tn_bridge_switch(path, section, name);
 
     for (size_t i = 0; i < ARRAY_LEN(known) && !taken; i++)
         taken = within(path, section, known[i].section, NULL) && has_word(known[i].names, name);

@@ -51,8 +51,6 @@ bool tn_cores_suffice(const struct tn_export_in *in);
  * the job around it. */
 void tn_torchrun(struct str *out, const struct tn_export_in *in);
 
-extern const char *const tn_megatron_carries[]; /* of Megatron-LM and Megatron-Bridge */
-
 /* For Megatron-LM and Megatron-Bridge. Do the layers divide into equal stages? */
 bool tn_megatron_even(const struct tn_export_in *in);
 /* Do they with the embedding, the loss or both counted as layers? The results say which. */

@@ -7,50 +7,9 @@
  * parallelism defaults to tp, so it is always written.
  */
 #include "tuner/export/offload.h"
+#include "tuner/export/switches.h"
 
 #define MEGATRON_VERSION "Megatron-LM of August 2026 (d98e8a64)"
-
-const char *const tn_megatron_carries[] = {
-    "world",
-    "tp",
-    "sp",
-    "cp",
-    "cp_comm",
-    "pp",
-    "vp",
-    "stages",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "shard",
-    "schedule",
-    "micro_batch",
-    "global_batch",
-    "recompute",
-    "recompute_method",
-    "recompute_num_layers",
-    "precision",
-    "fp8_param_gather",
-    "recompute_mlp",
-    "recompute_moe",
-    "recompute_moe_act",
-    "recompute_shared_experts",
-    "recompute_layernorm",
-    "recompute_mla_up_proj",
-    "recompute_core_attn",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "overlap_p2p",
-    "overlap_moe_a2a",
-    "moe_dispatch",
-    "cuda_graphs",
-    "tp_overlap",
-    "offload_optimizer",
-    "offload_activations",
-    NULL,
-};
 
 bool tn_megatron_even(const struct tn_export_in *in)
 {
@@ -210,10 +169,7 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
         number(out, "--expert-model-parallel-size", l->ep);
     if (pl_model_is_moe(in->model))
         number(out, "--expert-tensor-parallel-size", l->etp);
-    if (l->sp)
-        flag(out, "--sequence-parallel");
-    if (l->tp_overlap)
-        flag(out, "--tp-comm-overlap");
+    tn_megatron_switches(out, l);
     if (l->vp > 1 && !tn_megatron_overlaps_p2p(l))
         flag(out, "--no-overlap-p2p-communication");
     if (tn_megatron_overlaps_experts(l))
@@ -277,8 +233,6 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
                  l->zero == 2 ? "optim_grads" : "optim_grads_params");
     if (l->shard)
         number(out, "--num-distributed-optimizer-instances", pl_shard_copies(l));
-    if (l->overlap_grad_reduce)
-        flag(out, "--overlap-grad-reduce");
     if (tn_megatron_gathers(l))
         flag(out, "--overlap-param-gather");
     if (l->recompute == PL_RECOMPUTE_FULL)
@@ -407,7 +361,6 @@ const struct tn_exporter tn_export_megatron = {
     .media_type = "text/plain; charset=utf-8",
     .extension = "txt",
     .comment = "#",
-    .carries = tn_megatron_carries,
     .trainer = "megatron",
     .says_layers = true,
     .says_batch = true,
@@ -478,7 +431,6 @@ const struct tn_exporter tn_export_megatron_script = {
     .extension = "sh",
     .comment = "#",
     .even_nodes = true,
-    .carries = tn_megatron_carries,
     .trainer = "megatron",
     .says_layers = true,
     .says_batch = true,

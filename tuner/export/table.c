@@ -54,8 +54,9 @@ json_t *tn_exporters_json(void)
         const struct tn_exporter *x = exporters[i];
         json_t *carries = json_array(), *wrappers = json_array();
 
-        for (size_t k = 0; x->carries[k]; k++)
-            json_array_append_new(carries, json_string(x->carries[k]));
+        for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++)
+            if (tn_exporter_carries(x, key))
+                json_array_append_new(carries, json_string(key->name));
         for (size_t k = 0; tn_wrappers[k]; k++)
             json_array_append_new(wrappers, json_string(tn_wrappers[k]->name));
         json_array_append_new(

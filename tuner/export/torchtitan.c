@@ -15,34 +15,6 @@
  */
 #include "tuner/export/internal.h"
 
-static const char *const carries[] = {
-    "world",
-    "tp",
-    "sp",
-    "cp",
-    "pp",
-    "vp",
-    "stages",
-    "schedule",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "shard",
-    "micro_batch",
-    "global_batch",
-    "recompute",
-    "precision",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "tp_overlap",
-    "cuda_graphs",
-    "offload_optimizer",
-    "offload_params",
-    NULL,
-};
-
 /* FSDP2's one switch for weights, gradients and state. */
 static bool offloads(const struct pl_layout *layout)
 {
@@ -295,22 +267,6 @@ static void toml_line(struct str *out, const struct tn_export_in *in, const stru
              at->file);
 }
 
-const struct tn_exporter tn_export_torchtitan_toml = {
-    .name = "torchtitan-toml",
-    .title = "torchtitan job file",
-    .version = "torchtitan up to v0.2.2",
-    .media_type = "application/toml",
-    .extension = "toml",
-    .comment = "#",
-    .carries = carries,
-    .trainer = "torchtitan",
-    .says_batch = true,
-    .gaps = toml_gaps,
-    .rules = toml_rules,
-    .write = write_toml,
-    .line = toml_line,
-};
-
 /* What else is a gap would not start. */
 static bool graphed(const struct pl_layout *layout)
 {
@@ -555,11 +511,25 @@ const struct tn_exporter tn_export_torchtitan = {
     .media_type = "text/x-python; charset=utf-8",
     .extension = "py",
     .comment = "#",
-    .carries = carries,
     .trainer = "torchtitan",
     .says_batch = true,
     .gaps = python_gaps,
     .rules = python_rules,
     .write = write_python,
     .line = python_line,
+};
+
+const struct tn_exporter tn_export_torchtitan_toml = {
+    .name = "torchtitan-toml",
+    .title = "torchtitan job file",
+    .version = "torchtitan up to v0.2.2",
+    .media_type = "application/toml",
+    .extension = "toml",
+    .comment = "#",
+    .trainer = "torchtitan",
+    .says_batch = true,
+    .gaps = toml_gaps,
+    .rules = toml_rules,
+    .write = write_toml,
+    .line = toml_line,
 };

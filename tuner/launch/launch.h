@@ -1,5 +1,5 @@
 /*
- * All launchers: the rows of launchers.def.
+ * All launchers: the rows of launchers.def, which tuner/rows.awk makes.
  */
 #ifndef TUNER_LAUNCH_H
 #define TUNER_LAUNCH_H

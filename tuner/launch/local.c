@@ -173,6 +173,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 
 const struct tn_launcher tn_launcher_local = {
     .name = "local",
+    .runs = "on the daemon's machine or its hosts, through mpiexec",
     .state = sizeof(struct tn_supervised),
     .sets_user = true,
     .shared = true,

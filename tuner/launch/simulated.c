@@ -233,6 +233,7 @@ static void stop(struct tn_attempt *attempt)
 
 const struct tn_launcher tn_launcher_simulated = {
     .name = TN_SIMULATED,
+    .runs = "nowhere: no training job runs, the cost model answers",
     .state = sizeof(struct play),
     .elsewhere = true,
     .ready = ready,

@@ -229,6 +229,7 @@ static void stop(struct tn_attempt *attempt)
 
 const struct tn_launcher tn_launcher_remote = {
     .name = "remote",
+    .runs = "by workers that ask for them (partune worker)",
     .state = sizeof(struct tn_lease),
     .elsewhere = true,
     .ready = ready,

@@ -222,6 +222,7 @@ static int health(const struct tn_service *svc, struct err *error)
 
 const struct tn_launcher tn_launcher_slurm = {
     .name = "slurm",
+    .runs = "through Slurm",
     .state = sizeof(struct tn_slurm_trial),
     .ready = ready,
     .admit = admit,
