@@ -96,7 +96,7 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     rank->loss_sum += kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
     if (grad)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
-                     max, sum, targets, v0, (float)(1.0 / rank->loss_tokens));
+                     max, sum, targets, v0, (float)(1.0 / rank->loss_tokens), 0);
 }
 
 void tr_head(struct tr_rank *rank, void *dx, int mb)
