@@ -340,9 +340,12 @@ void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable /* (voc
  *   kn_xent_max   max[r] over this rank's columns, -inf without any  -> all-reduce max
  *   kn_xent_sum   sum[r] of exp(l - max), target logit or 0          -> all-reduce sum, of both
  *   kn_xent_loss  loss[r] = log(sum) + max - target
- *   kn_xent_grad  l = (exp(l - max) / sum - [column is target]) scale, in place
+ *   kn_xent_z     (log Z[r])^2, log Z = log(sum) + max
+ *   kn_xent_grad  l = (exp(l - max) / sum (1 + 2 z log Z) - [column is target]) scale, in place:
+ *                 the gradient of scale (loss + z (log Z)^2)
  *
- * A target of KN_IGNORE (any negative number) has loss 0 and a zero row of gradient.
+ * z is the coefficient of the z-loss, Chowdhery et al., "PaLM", 2022, section 5; 0: none. A target
+ * of KN_IGNORE (any negative number) has loss and z-loss 0 and a zero row of gradient.
  */
 void kn_xent_max(struct kn_pool *pool, enum kn_type type, float *max /* (rows) */,
                  const void *logits /* (rows, ld) */, size_t ld, size_t rows, size_t cols);
@@ -356,10 +359,13 @@ double kn_xent_loss(float *ret_loss /* (rows) or NULL */, size_t *ret_count,
                     const float *max /* (rows) */, const float *sum /* (rows) */,
                     const float *target /* (rows) */, const int32_t *targets /* (rows) */,
                     size_t rows);
+/* Returns the sum of the z-losses, without a coefficient. */
+double kn_xent_z(const float *max /* (rows) */, const float *sum /* (rows) */,
+                 const int32_t *targets /* (rows) */, size_t rows);
 void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows, ld) */, size_t ld,
                   size_t rows, size_t cols, size_t padded, const float *max /* (rows) */,
                   const float *sum /* (rows) */, const int32_t *targets /* (rows) */, size_t v0,
-                  float scale);
+                  float scale, float z);
 
 /* ---- SwiGLU -------------------------------------------------------------- */
 
@@ -441,6 +447,18 @@ void kn_router_bwd(struct kn_pool *pool, const struct kn_router *router,
                    float *dlogits /* (rows, experts) */, const float *dw /* (rows, k) */,
                    const float *dshare /* (rows, experts) or NULL */, const float *probs,
                    const int32_t *idx, const float *w, size_t rows);
+
+/*
+ * The z-loss of a router, Zoph et al., "ST-MoE", 2022, equation 5: (log Z)^2 of each row, log Z =
+ * log sum_e exp(logits[e]), whatever the scores are; z_loss_func() of Megatron-LM's
+ * megatron/core/transformer/moe/moe_utils.py.
+ */
+void kn_router_z_fwd(struct kn_pool *pool, float *log_z /* (rows) */,
+                     const float *logits /* (rows, experts) */, size_t rows, size_t experts);
+/* dlogits += scale 2 log Z softmax(logits), the gradient of scale (log Z)^2. */
+void kn_router_z_bwd(struct kn_pool *pool, float *dlogits /* (rows, experts) */,
+                     const float *logits /* (rows, experts) */, size_t rows, size_t experts,
+                     float scale);
 
 /* ---- permutation of tokens ----------------------------------------------- */
 
@@ -534,7 +552,8 @@ void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const flo
     X(gemm) X(gemm_grouped) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(attn_fwd) X(attn_bwd)          \
     X(attn_part_fwd) X(attn_part_bwd) X(convert_rows)                                              \
     X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
-    X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
+    X(swiglu_bwd) X(router_fwd) X(router_bwd) X(router_z_fwd) X(router_z_bwd)                      \
+    X(permute) X(unpermute) X(unpermute_bwd)                                                       \
     X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd)     \
     X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd)          \
     X(bias_bwd) X(keys_join) X(keys_split)

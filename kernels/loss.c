@@ -90,7 +90,7 @@ struct xent {
     float *out, *target;
     const float *max, *sum;
     const int32_t *targets;
-    float scale;
+    float scale, z;
 };
 
 /* The column of ROW's target on this rank, or COLS. */
@@ -171,6 +171,29 @@ double kn_xent_loss(float *ret_loss, size_t *ret_count, const float *max, const 
     return total;
 }
 
+double kn_xent_z(const float *max, const float *sum, const int32_t *targets, size_t rows)
+{
+    double total = 0;
+
+    for (size_t r = 0; r < rows; r++) {
+        double log_z = targets[r] < 0 ? 0 : log((double)sum[r]) + (double)max[r];
+
+        total += log_z * log_z;
+    }
+    return total;
+}
+
+/* What the softmax of a row is multiplied by. */
+static float factor(const struct xent *xent, size_t row)
+{
+    double log_z;
+
+    if (xent->z <= 0) /* not even by a rounding is it another number */
+        return xent->scale;
+    log_z = log((double)xent->sum[row]) + (double)xent->max[row];
+    return (float)((double)xent->scale * (1 + 2 * (double)xent->z * log_z));
+}
+
 static void grad_rows(void *arg, const struct kn_share *share)
 {
     const struct xent *x = arg;
@@ -183,7 +206,7 @@ static void grad_rows(void *arg, const struct kn_share *share)
             const float *l = kn_in(x->t, row, share->scratch, x->cols);
             float *d = kn_out(x->t, row, share->scratch);
 
-            kn_ops()->softmax_row(d, l, x->cols, x->max[r], x->scale / x->sum[r]);
+            kn_ops()->softmax_row(d, l, x->cols, x->max[r], factor(x, r) / x->sum[r]);
             if (c < x->cols)
                 d[c] -= x->scale;
             kn_out_done(x->t, row, d, x->cols);
@@ -195,7 +218,7 @@ static void grad_rows(void *arg, const struct kn_share *share)
 
 void kn_host_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits, size_t ld,
                        size_t rows, size_t cols, size_t padded, const float *max, const float *sum,
-                       const int32_t *targets, size_t v0, float scale)
+                       const int32_t *targets, size_t v0, float scale, float z)
 {
     struct xent x = {.t = type,
                      .l = logits,
@@ -206,8 +229,9 @@ void kn_host_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits, si
                      .sum = sum,
                      .targets = targets,
                      .v0 = v0,
-                     .scale = scale};
+                     .scale = scale,
+                     .z = z};
 
-    assert(ld >= padded && padded >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(z >= 0 && ld >= padded && padded >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(pool, rows, 1, ROW_GRAIN, grad_rows, &x);
 }

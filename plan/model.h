@@ -61,6 +61,7 @@ struct pl_moe {
     int topk_group;    /* ... the best so many; both 1 unless said */
     bool router_bias;  /* the router's product has a bias (GPT-OSS) */
     bool shared_gate;  /* the shared expert's output has a sigmoid gate (Qwen2-MoE) */
+    double z_loss_coef; /* of the routers' z-loss (kernels.h), the layers added up; 0: none */
     bool force_balance; /* tokens are dealt evenly whatever the router says: benchmarks */
 };
 

@@ -60,6 +60,7 @@ static const struct word words[] = {
     {PL_OF_MOE, "topk_group", WHOLE, AT(moe.topk_group), 1, MAX_EXPERTS, 1, NULL, false},
     {PL_OF_MOE, "router_bias", FLAG, AT(moe.router_bias), 0, 1, 0, NULL, false},
     {PL_OF_MOE, "shared_gate", FLAG, AT(moe.shared_gate), 0, 1, 0, NULL, false},
+    {PL_OF_MOE, "z_loss_coef", NUMBER, AT(moe.z_loss_coef), 0, 1e3, 0, NULL, false},
     {PL_OF_MOE, "force_balance", FLAG, AT(moe.force_balance), 0, 1, 0, NULL, false},
     {PL_OF_MLA, "q_lora_rank", WHOLE, AT(mla.q_lora_rank), 0, MAX_SIZE, 0, NULL, false},
     {PL_OF_MLA, "kv_lora_rank", WHOLE, AT(mla.kv_lora_rank), 1, MAX_SIZE, 0, NULL, true},

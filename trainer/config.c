@@ -161,6 +161,7 @@ static int check_init(const struct tr_config *config, struct err *error)
     if (pl_model_is_moe(&m)) { /* Mixtral has one width: that of a dense layer means nothing */
         m.moe.aux_loss = config->model.moe.aux_loss;
         m.moe.aux_loss_coef = config->model.moe.aux_loss_coef;
+        m.moe.z_loss_coef = config->model.moe.z_loss_coef;
         m.moe.force_balance = config->model.moe.force_balance;
         m.ffn = config->model.ffn;
     }
@@ -168,26 +169,38 @@ static int check_init(const struct tr_config *config, struct err *error)
     return tr_same_model(theirs, &config->model, config->init, error);
 }
 
-/* --aux-loss and --aux-loss-coef over whatever named the model. */
-static int put_aux_loss(struct tr_config *config, struct err *error)
+/* Options of the losses of experts, over whatever named the model. */
+static const struct {
+    const char *option, *key;
+    bool number;
+} moe_options[] = {{"aux-loss", "aux_loss", false},
+                   {"aux-loss-coef", "aux_loss_coef", true},
+                   {"moe-z-loss-coef", "z_loss_coef", true}};
+
+static int put_moe(struct tr_config *config, struct err *error)
 {
-    const char *word = tr_options_text(config->options, "aux-loss");
-    const char *coef = tr_options_text(config->options, "aux-loss-coef");
     AUTO_JSON *model = pl_model_json(&config->model);
     json_t *moe = json_object_get(model, "moe");
+    bool any = false;
     double number;
     int r;
 
-    if (!word && !coef)
+    for (size_t i = 0; i < ARRAY_LEN(moe_options); i++) {
+        const char *text = tr_options_text(config->options, moe_options[i].option);
+
+        if (!text)
+            continue;
+        if (!moe)
+            return err_at(error, -EINVAL, "/model/moe", "--%s: the model %s has no experts",
+                          moe_options[i].option, config->model.name);
+        json_object_set_new(moe, moe_options[i].key,
+                            moe_options[i].number && str_to_f64(&number, text) == 0
+                                ? json_real(number)
+                                : json_string(text));
+        any = true;
+    }
+    if (!any)
         return 0;
-    if (!moe)
-        return err_at(error, -EINVAL, "/model/moe", "--%s: the model %s has no experts",
-                      word ? "aux-loss" : "aux-loss-coef", config->model.name);
-    if (word)
-        json_object_set_new(moe, "aux_loss", json_string(word));
-    if (coef)
-        json_object_set_new(moe, "aux_loss_coef",
-                            str_to_f64(&number, coef) == 0 ? json_real(number) : json_string(coef));
     r = pl_model_parse(&config->model, model, error);
     return r < 0 ? err_under(error, "/model") : 0;
 }
@@ -204,7 +217,7 @@ static int take_model(struct tr_config *config, const json_t *root, struct err *
           : tr_hf_model_load(&config->model, config->init, error);
     if (r < 0)
         return v ? err_under(error, "/model") : r;
-    r = put_aux_loss(config, error);
+    r = put_moe(config, error);
     return r == 0 && v && config->init ? check_init(config, error) : r;
 }
 

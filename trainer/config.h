@@ -40,6 +40,7 @@ struct tr_train {
     double beta1, beta2, eps;           /* 0.9, 0.95, 1e-8 */
     double sgd_momentum, muon_momentum; /* 0.9, 0.95 */
     double clip;                        /* 1.0; 0: none */
+    double z_loss_coef;                 /* 0; of the output's (log Z)^2 */
     int seed;                           /* 1; initial weights and order of samples */
     int validate_every;                 /* steps; 0: never */
     int validate_samples;               /* 64 sequences */

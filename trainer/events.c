@@ -258,6 +258,10 @@ void tr_event_step(struct tr_events *ev, const struct tr_step *step)
     field(s, "tokens", (double)step->tokens);
     field(s, "loss", step->loss);
     field(s, "aux_loss", step->aux_loss);
+    if (!isnan(step->z_loss))
+        field(s, "z_loss", step->z_loss);
+    if (!isnan(step->moe_z_loss))
+        field(s, "moe_z_loss", step->moe_z_loss);
     field(s, "grad_norm", step->grad_norm);
     field(s, "lr", step->lr);
     str_add(s, ",\"phases\":{");

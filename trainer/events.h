@@ -73,13 +73,15 @@ enum tr_phase {
 extern const char *const tr_phase_names[TR_PHASES + 1]; /* "forward" …, NULL */
 
 struct tr_step {
-    int n;            /* from 1, over resumes */
-    bool warmup;      /* not part of the measurement */
-    double ms;        /* wall time of the step: the slowest rank's */
-    int64_t tokens;   /* of the whole job in this step */
-    double loss;      /* mean cross-entropy a token */
-    double aux_loss;  /* load-balancing loss without its coefficient; NaN without experts */
-    double grad_norm; /* global, before clipping */
+    int n;             /* from 1, over resumes */
+    bool warmup;       /* not part of the measurement */
+    double ms;         /* wall time of the step: the slowest rank's */
+    int64_t tokens;    /* of the whole job in this step */
+    double loss;       /* mean cross-entropy a token, and nothing else */
+    double aux_loss;   /* load-balancing loss without its coefficient; NaN without experts */
+    double z_loss;     /* of the output, without its coefficient; NaN: not said, it is off */
+    double moe_z_loss; /* of the routers, the same */
+    double grad_norm;  /* global, before clipping */
     double lr;
     double phase_ms[TR_PHASES]; /* mean over ranks; they add up to ms but for rounding */
     double rank_ms_min, rank_ms_median, rank_ms_max; /* busy time of a rank: step less its waits */

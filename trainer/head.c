@@ -4,8 +4,9 @@
  *
  * The vocabulary is divided over tp. A row of the embedding is held by one rank, the others add
  * zeros. Of the logits each rank holds its columns; the loss needs, for each token, the maximum,
- * the sum of exponentials and the target's logit over all of them. Loss and gradient are computed
- * in the forward step, so logits of one micro-batch live at a time whatever the schedule.
+ * the sum of exponentials and the target's logit over all of them. The z-loss is made of the first
+ * two and exchanges nothing else. Loss and gradient are computed in the forward step, so logits of
+ * one micro-batch live at a time whatever the schedule.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -72,7 +73,7 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
                      rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq);
 }
 
-/* Cross-entropy of the logits; they become its gradient when GRAD. */
+/* Cross-entropy of the logits, and their z-loss; they become its gradient when GRAD. */
 static void loss(struct tr_rank *rank, int mb, bool grad)
 {
     const struct pl_dims *d = &rank->d;
@@ -94,9 +95,12 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     tr_phase(&rank->clock, was);
     kn_wait(rank->pool);
     rank->loss_sum += kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
+    if (rank->z_loss_coef > 0)
+        rank->z_sum += kn_xent_z(max, sum, targets, d->rows);
     if (grad)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
-                     max, sum, targets, v0, (float)(1.0 / rank->loss_tokens));
+                     max, sum, targets, v0, (float)(1.0 / rank->loss_tokens),
+                     (float)rank->z_loss_coef);
 }
 
 void tr_head(struct tr_rank *rank, void *dx, int mb)

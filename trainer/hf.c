@@ -43,7 +43,8 @@ static const char *const model_words[] = {"name",
 static const char *const moe_words[] = {
     "experts",    "top_k",   "expert_ffn",   "aux_loss",    "aux_loss_coef", "capacity_factor",
     "shared_ffn", "every",   "dense_layers", "router",      "topk_norm",     "balance_bias",
-    "scaling",    "n_group", "topk_group",   "shared_gate", "force_balance", NULL};
+    "scaling",    "n_group", "topk_group",   "shared_gate", "z_loss_coef",   "force_balance",
+    NULL};
 
 static int refuse_others(const json_t *json, const char *const *words, const char *under,
                          struct err *error)

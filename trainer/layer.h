@@ -146,6 +146,8 @@ void tr_router_pooled(struct tr_rank *rank, int mb);
 /* What aux_sum of all ranks is to be divided by: the pools that the loss is a mean over, as
  * enum pl_aux_loss has them. */
 double tr_router_pools(const struct tr_rank *rank);
+/* The same of moe_z_sum: all tokens of the global batch. */
+double tr_router_tokens(const struct tr_rank *rank);
 /* From DW (local_rows, top_k): DH (local_rows, hidden) += gradient, router's gradient. */
 void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const float *dw,
                    void *dh);

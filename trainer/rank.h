@@ -128,6 +128,9 @@ struct tr_rank {
     double loss_sum;    /* of this step on this rank: cross-entropy over tokens, last stage only */
     double loss_tokens; /* of this step on all ranks: what the loss is the mean of */
     double aux_sum;     /* load-balancing loss, added over this rank's pools (enum pl_aux_loss) */
+    double z_loss_coef; /* of the output's z-loss; set after tr_rank_init(), which leaves 0: none */
+    double z_sum;       /* of this step on this rank: (log Z)^2 over tokens, last stage only */
+    double moe_z_sum;   /* routers' (log Z)^2, added over this rank's own rows and layers */
 };
 
 /* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM)

@@ -1,13 +1,16 @@
 /*
  * The router of a layer with experts: scores by a softmax or by sigmoids, the top k, perhaps of the
- * best groups and by a bias, their weights (struct kn_router), and the load-balancing loss, of
- * which enum pl_aux_loss says what is pooled and what averaged.
+ * best groups and by a bias, their weights (struct kn_router), the load-balancing loss, of which
+ * enum pl_aux_loss says what is pooled and what averaged, and the z-loss.
  *
  * Choices are not differentiated, so the gradient by the probability of expert e of one token is
  * the same for all tokens of a pool: scale() x the pool's choices of e. A pool lies in one
  * micro-batch; under sequence and context parallelism that is spread over the tp and cp ranks and
  * its sums are exchanged, and a pool over layers gathers them from stage to stage (trainer/pipe.c).
  * So the loss depends on the layout by its micro-batch alone, and "sequence" not even by that.
+ *
+ * The z-loss, kn_router_z_fwd()'s, is a mean over all tokens of the global batch, added up over the
+ * layers: each rank has that of its own rows, and what is exchanged is a step's sum of it.
  */
 #include "base/base.h"
 #include "trainer/balance.h"
@@ -97,6 +100,11 @@ double tr_router_pools(const struct tr_rank *rank)
     return by_sequence(rank) ? batch * rank->moe_layers : batch / rank->layout.micro_batch;
 }
 
+double tr_router_tokens(const struct tr_rank *rank)
+{
+    return (double)rank->workload.global_batch * rank->workload.seq;
+}
+
 size_t tr_router_pool_bytes(const struct tr_rank *rank)
 {
     return 2 * rank->d.experts * sizeof(double);
@@ -162,14 +170,10 @@ static struct kn_router router_of(const struct tr_rank *rank, const struct tr_la
                               .bias = layer->balance};
 }
 
-void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count)
+/* logits = h2 x weights^T of the layer's router. */
+static void product(struct tr_rank *rank, const struct tr_layer *layer, char *slot, float *logits)
 {
     const struct pl_dims *d = &rank->d;
-    uint64_t n = (uint64_t)rank->layout.micro_batch * d->experts;
-    float *logits = rank->work.moe_router, *freq = rank->work.moe_stats, *psum = freq + n;
-    float *probs = tr_act(rank, layer, slot, PL_ACT_PROBS);
-    int32_t *idx = tr_act(rank, layer, slot, PL_ACT_IDX);
-    struct kn_router router = router_of(rank, layer);
     struct kn_gemm g = {.m = d->local_rows,
                         .n = d->experts,
                         .k = d->hidden,
@@ -184,6 +188,42 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                         .bt = rank->type};
 
     kn_gemm(rank->pool, &g);
+}
+
+/* The z-loss of this rank's rows. */
+static void z_loss(struct tr_rank *rank, const float *logits)
+{
+    uint64_t rows = rank->d.local_rows;
+    float *log_z = rank->work.moe_router + rows * rank->d.experts; /* of the way back, free here */
+
+    kn_router_z_fwd(rank->pool, log_z, logits, rows, rank->d.experts);
+    kn_wait(rank->pool);
+    for (uint64_t i = 0; i < rows; i++)
+        rank->moe_z_sum += (double)log_z[i] * (double)log_z[i];
+}
+
+/* dlogits += its gradient. Logits are computed again: a sigmoid's scores do not give them back. */
+static void z_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, float *dlogits,
+                  float *logits)
+{
+    double each = rank->model.moe.z_loss_coef / tr_router_tokens(rank);
+
+    product(rank, layer, slot, logits);
+    kn_router_z_bwd(rank->pool, dlogits, logits, rank->d.local_rows, rank->d.experts, (float)each);
+}
+
+void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count)
+{
+    const struct pl_dims *d = &rank->d;
+    uint64_t n = (uint64_t)rank->layout.micro_batch * d->experts;
+    float *logits = rank->work.moe_router, *freq = rank->work.moe_stats, *psum = freq + n;
+    float *probs = tr_act(rank, layer, slot, PL_ACT_PROBS);
+    int32_t *idx = tr_act(rank, layer, slot, PL_ACT_IDX);
+    struct kn_router router = router_of(rank, layer);
+
+    product(rank, layer, slot, logits);
+    if (count && rank->model.moe.z_loss_coef > 0)
+        z_loss(rank, logits);
     if (router.dealt)
         tr_balance_deal(rank, layer, &router, idx);
     kn_router_fwd(rank->pool, &router, probs, idx, tr_act(rank, layer, slot, PL_ACT_W), logits,
@@ -250,6 +290,8 @@ void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     kn_router_bwd(rank->pool, &router, dlogits, dw, dshare, tr_act(rank, layer, slot, PL_ACT_PROBS),
                   tr_act(rank, layer, slot, PL_ACT_IDX), tr_act(rank, layer, slot, PL_ACT_W),
                   d->local_rows);
+    if (rank->model.moe.z_loss_coef > 0)
+        z_bwd(rank, layer, slot, dlogits, dshare);
     kn_gemm(rank->pool, &gw);
     kn_gemm(rank->pool, &gx);
 }

@@ -69,6 +69,7 @@ static void rank_init(struct run *run)
     if (tr_rank_init(&cls, &asked, &run->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload,
                      c->device_memory, tr_fail_comm, &e) < 0)
         tr_fail(TR_ERROR_OOM, e.text);
+    run->r.z_loss_coef = c->train.z_loss_coef;
     run->team = tr_team_of(&run->r.comms);
     run->part = tr_parts(&run->nparts, &run->r.params, &run->r.layout, true);
     run->times = mem_alloc(sizeof(double) * TIMES * (size_t)c->layout.world);
@@ -252,6 +253,8 @@ static void report_step(struct run *run, const struct tr_result *result,
                         .loss = result->loss,
                         .grad_norm = result->norm,
                         .aux_loss = run->r.moe_layers ? result->aux : NAN,
+                        .z_loss = c->train.z_loss_coef > 0 ? result->z : NAN,
+                        .moe_z_loss = c->model.moe.z_loss_coef > 0 ? result->moe_z : NAN,
                         .tokens = (int64_t)c->workload.global_batch * c->workload.seq,
                         .lr = tr_lr_at(&run->optim.schedule, run->step),
                         .warmup = run->step <= run->measured_from};

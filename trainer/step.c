@@ -60,14 +60,30 @@ void tr_sample_ignore(struct tr_rank *rank, int mb, int k)
         targets[i] = KN_IGNORE;
 }
 
-/* All ranks of a tp group have the same sums, so one of them contributes; ranks of a cp group have
- * the losses of their own tokens, and the load-balancing loss of all. */
-static void totals(struct tr_rank *rank, double sums[2])
+/* What is summed over all ranks. FLAG: another thing that each of them has. */
+struct totals {
+    double loss, aux, z, moe_z, flag;
+};
+
+enum { TOTALS = sizeof(struct totals) / sizeof(double) };
+
+/* All ranks of a tp group have the same sums, so one of them contributes, but for routers, which
+ * see this rank's rows only with sp; ranks of a cp group have the losses of their own tokens, and
+ * the load-balancing loss of all. */
+static void totals(struct totals *ret, const struct tr_rank *rank, double flag)
 {
     bool speaks = rank->comms.tp.rank == 0;
 
-    sums[0] = speaks ? rank->loss_sum : 0.0;
-    sums[1] = speaks && rank->comms.cp.rank == 0 ? rank->aux_sum : 0.0;
+    *ret = (struct totals){.loss = speaks ? rank->loss_sum : 0.0,
+                           .aux = speaks && rank->comms.cp.rank == 0 ? rank->aux_sum : 0.0,
+                           .z = speaks ? rank->z_sum : 0.0,
+                           .moe_z = speaks || rank->layout.sp ? rank->moe_z_sum : 0.0,
+                           .flag = flag};
+}
+
+static void begin(struct tr_rank *rank)
+{
+    rank->loss_sum = rank->aux_sum = rank->z_sum = rank->moe_z_sum = 0.0;
 }
 
 /* This rank's share of the tokens that count: those of a cp rank are on all stages and tp ranks. */
@@ -94,42 +110,42 @@ static void count_tokens(struct tr_rank *rank)
     rank->loss_tokens = fmax(tokens, 1); /* none: the loss is 0, and so is its gradient */
 }
 
-static void result(struct tr_result *ret, const struct tr_rank *rank, const double sums[2])
+static void result(struct tr_result *ret, const struct tr_rank *rank, const struct totals *sums)
 {
     ret->tokens = rank->loss_tokens;
-    ret->loss = sums[0] / rank->loss_tokens;
-    ret->aux = rank->moe_layers ? sums[1] / tr_router_pools(rank) : 0.0;
+    ret->loss = sums->loss / rank->loss_tokens;
+    ret->aux = rank->moe_layers ? sums->aux / tr_router_pools(rank) : 0.0;
+    ret->z = sums->z / rank->loss_tokens;
+    ret->moe_z = sums->moe_z / tr_router_tokens(rank);
 }
 
 void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag)
 {
-    double sums[3];
+    struct totals sums;
 
-    rank->loss_sum = rank->aux_sum = 0.0;
+    begin(rank);
     tr_grads_zero(rank);
     tr_balance_begin(rank);
     count_tokens(rank);
     tr_pipe_run(rank);
     tr_balance_end(rank);
-    totals(rank, sums);
-    sums[2] = flag;
-    *ret = (struct tr_result){.norm = tr_grads_reduce(rank, sums, 3)};
-    ret->flag = sums[2];
-    result(ret, rank, sums);
+    totals(&sums, rank, flag);
+    *ret = (struct tr_result){.norm = tr_grads_reduce(rank, (double *)&sums, TOTALS)};
+    ret->flag = sums.flag;
+    result(ret, rank, &sums);
 }
 
 void tr_step_forward(struct tr_result *ret, struct tr_rank *rank)
 {
-    double sums[3];
+    struct totals sums;
 
-    rank->loss_sum = rank->aux_sum = 0.0;
+    begin(rank);
     tr_pipe_forward(rank);
-    totals(rank, sums);
-    sums[2] = my_tokens(rank);
-    tr_sum_double(&rank->comms.world, sums, 3);
-    rank->loss_tokens = fmax(sums[2], 1);
+    totals(&sums, rank, my_tokens(rank));
+    tr_sum_double(&rank->comms.world, (double *)&sums, TOTALS);
+    rank->loss_tokens = fmax(sums.flag, 1);
     *ret = (struct tr_result){0};
-    result(ret, rank, sums);
+    result(ret, rank, &sums);
 }
 
 void tr_step_logits(float *ret_logits, struct tr_rank *rank, int mb)

@@ -91,6 +91,10 @@ static void append_metrics(struct tr_watch *watch)
     add(&watch->text, "t", clock_wall_s());
     add(&watch->text, "loss", s->loss);
     add(&watch->text, "aux_loss", s->aux_loss);
+    if (!isnan(s->z_loss))
+        add(&watch->text, "z_loss", s->z_loss);
+    if (!isnan(s->moe_z_loss))
+        add(&watch->text, "moe_z_loss", s->moe_z_loss);
     add(&watch->text, "lr", s->lr);
     add(&watch->text, "grad_norm", s->grad_norm);
     add(&watch->text, "ms", s->ms);

@@ -103,12 +103,15 @@ extern "C" void cu_xent_sum(struct kn_pool *pool, enum kn_type type, float *sum,
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
     xent_grad(T *logits, size_t ld, size_t cols, size_t padded, const float *max, const float *sum,
-              const int32_t *targets, size_t v0, float scale)
+              const int32_t *targets, size_t v0, float scale, float z)
 {
     size_t row = blockIdx.x, c = target_column(targets[row], v0, cols);
     size_t from = targets[row] < 0 ? 0 : cols;
     T *l = logits + row * ld;
     float top = max[row], by = scale / sum[row];
+
+    if (z > 0)
+        by *= 1.0f + 2.0f * z * (logf(sum[row]) + top);
 
     for (size_t i = threadIdx.x * V; i < from; i += blockDim.x * V) {
         float a[V];
@@ -125,9 +128,10 @@ static __global__ void CU_BOUNDS(THREADS)
 
 extern "C" void cu_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits, size_t ld,
                              size_t rows, size_t cols, size_t padded, const float *max,
-                             const float *sum, const int32_t *targets, size_t v0, float scale)
+                             const float *sum, const int32_t *targets, size_t v0, float scale,
+                             float z)
 {
-    assert(ld >= padded && padded >= cols);
+    assert(z >= 0 && ld >= padded && padded >= cols);
     if (rows == 0)
         return;
     cu_typed(type, wide_rows(type, logits, ld, cols), [&](auto form) {
@@ -136,6 +140,6 @@ extern "C" void cu_xent_grad(struct kn_pool *pool, enum kn_type type, void *logi
         unsigned threads = cu_threads(cu_blocks(padded, V), THREADS);
 
         CU_LAUNCH((xent_grad<T, V>), (unsigned)rows, threads, 0, cu_stream_of(pool), (T *)logits,
-                  ld, cols, padded, max, sum, targets, v0, scale);
+                  ld, cols, padded, max, sum, targets, v0, scale, z);
     });
 }

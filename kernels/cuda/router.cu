@@ -254,3 +254,71 @@ extern "C" void cu_router_bwd(struct kn_pool *pool, const struct kn_router *rout
     CU_LAUNCH(router_bwd, (unsigned)cu_blocks(rows, WARPS), WARPS * LANES, 0, cu_stream_of(pool),
               *router, dlogits, dw, dshare, probs, idx, w, rows);
 }
+
+/* ---- z-loss -------------------------------------------------------------- */
+
+/* Maximum and sum of exponentials of a row, of which this is log Z; every lane gets them. */
+static __device__ __forceinline__ float log_z_of(float *max, float *sum, const float *logits,
+                                                 int experts)
+{
+    int lane = (int)threadIdx.x % LANES;
+
+    *max = -INFINITY;
+    *sum = 0;
+    for (int e = lane; e < experts; e += LANES)
+        *max = fmaxf(*max, logits[e]);
+    *max = cu_warp_max(*max);
+    for (int e = lane; e < experts; e += LANES)
+        *sum += expf(logits[e] - *max);
+    *sum = cu_warp_sum(*sum);
+    return logf(*sum) + *max;
+}
+
+static __global__ void CU_BOUNDS(WARPS *LANES)
+    router_z_fwd(float *log_z, const float *logits, size_t rows, int experts)
+{
+    size_t row = row_of_warp();
+    float max, sum, z;
+
+    if (row >= rows)
+        return;
+    z = log_z_of(&max, &sum, logits + row * experts, experts);
+    if (threadIdx.x % LANES == 0)
+        log_z[row] = z;
+}
+
+extern "C" void cu_router_z_fwd(struct kn_pool *pool, float *log_z, const float *logits,
+                                size_t rows, size_t experts)
+{
+    assert(experts >= 1);
+    if (rows == 0)
+        return;
+    CU_LAUNCH(router_z_fwd, (unsigned)cu_blocks(rows, WARPS), WARPS * LANES, 0, cu_stream_of(pool),
+              log_z, logits, rows, (int)experts);
+}
+
+static __global__ void CU_BOUNDS(WARPS *LANES)
+    router_z_bwd(float *dlogits, const float *logits, size_t rows, int experts, float scale)
+{
+    size_t row = row_of_warp();
+    float max, sum, by;
+
+    if (row >= rows)
+        return;
+    dlogits += row * experts;
+    logits += row * experts;
+    by = 2.0f * scale * log_z_of(&max, &sum, logits, experts);
+    by /= sum;
+    for (int e = (int)threadIdx.x % LANES; e < experts; e += LANES)
+        dlogits[e] += expf(logits[e] - max) * by;
+}
+
+extern "C" void cu_router_z_bwd(struct kn_pool *pool, float *dlogits, const float *logits,
+                                size_t rows, size_t experts, float scale)
+{
+    assert(experts >= 1);
+    if (rows == 0)
+        return;
+    CU_LAUNCH(router_z_bwd, (unsigned)cu_blocks(rows, WARPS), WARPS * LANES, 0, cu_stream_of(pool),
+              dlogits, logits, rows, (int)experts, scale);
+}

@@ -469,6 +469,7 @@ class Moe(_Moe, total=False):
     topk_group: int
     router_bias: bool
     shared_gate: bool
+    z_loss_coef: float
     force_balance: bool
 
 

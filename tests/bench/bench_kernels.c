@@ -538,7 +538,7 @@ static void w_xent_grad(void *p)
 {
     struct arrays *a = p;
     kn_xent_grad(opt.pool, KN_F32, a->z, VOCAB, N / VOCAB, VOCAB, VOCAB, a->row, a->vec, a->idx, 0,
-                 1e-3f);
+                 1e-3f, 0);
 }
 
 static void w_permute(void *p)

@@ -28,7 +28,7 @@ static const struct {
     /* nothing is a power of two, and layers do not divide */
     {"{\"name\":\"odd\",\"layers\":10,\"hidden\":720,\"heads\":12,\"kv_heads\":6,\"ffn\":1920,"
      "\"vocab\":1000,\"seq\":240,\"moe\":{\"experts\":12,\"top_k\":3,\"expert_ffn\":360,"
-     "\"shared_ffn\":720,\"every\":2,\"aux_loss\":\"huggingface\"}}",
+     "\"shared_ffn\":720,\"every\":2,\"aux_loss\":\"huggingface\",\"z_loss_coef\":0.001}}",
      "aurora-pvc", 2, 72},
     {"{\"name\":\"dense\",\"layers\":9,\"hidden\":384,\"heads\":6,\"kv_heads\":2,\"ffn\":1536,"
      "\"vocab\":1000,\"seq\":96,\"mlp\":\"gelu\",\"norm\":\"layernorm\",\"positions\":\"learned\","

@@ -228,6 +228,7 @@ def megatron_rules(v, f):
     assert not interleaved or pp > (2 if "--no-overlap-p2p-communication" in v else 1)
     if "--num-experts" in v:
         megatron_balance(f, v["--moe-router-load-balancing-type"], float(v["--moe-aux-loss-coeff"]))
+        assert float(v.get("--moe-z-loss-coeff", 0)) == f["model"]["moe"].get("z_loss_coef", 0)
         assert "--expert-tensor-parallel-size" in v and (tp == 1 or "--sequence-parallel" in v)
         assert "--moe-grouped-gemm" not in v or "--bf16" in v
     assert tp > 1 or "--sequence-parallel" not in v
@@ -333,6 +334,7 @@ def bridge_rules(c, f):
     assert not m.overlap_moe_expert_parallel_comm or not m.moe_shared_expert_overlap and not full
     if f["model"].get("moe"):
         megatron_balance(f, m.moe_router_load_balancing_type, m.moe_aux_loss_coeff)
+        assert m.moe_z_loss_coeff == f["model"]["moe"].get("z_loss_coef")
     off = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "account_for_loss_in_pipeline_split",
            "account_for_embedding_in_pipeline_split", "microbatch_group_size_per_vp_stage", "delay_wgrad_compute",
            "defer_embedding_wgrad_compute", "fine_grained_activation_offloading")

@@ -24,7 +24,7 @@ TRANSFORMER = dict(num_layers=0, hidden_size=0, recompute_granularity="full", re
                    moe_flex_dispatcher_backend="deepep", moe_router_dtype=None, cpu_offloading=True, cpu_offloading_num_layers=9, cpu_offloading_activations=False,
                    cpu_offloading_weights=True, fine_grained_activation_offloading=True,
                    moe_token_dispatcher_type="flex", moe_grouped_gemm=True, moe_shared_expert_overlap=True,
-                   moe_router_load_balancing_type="global_aux_loss", moe_aux_loss_coeff=0.5, **PARALLEL)
+                   moe_router_load_balancing_type="global_aux_loss", moe_aux_loss_coeff=0.5, moe_z_loss_coeff=None, **PARALLEL)
 Transformer = record("TransformerConfig", **TRANSFORMER)
 Provider = record("GPTModelProvider", seq_length=1, vocab_size=100, **TRANSFORMER)
 

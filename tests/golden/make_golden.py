@@ -8,7 +8,8 @@ logits (N, T, vocab), loss, aux_loss, grad.NAME for every weight, and noise.X fo
 weight is changed by at most one unit in its last place of fp32, the largest of 8 draws, or by computing in fp32 throughout if that
 is more. A correct fp32 implementation differs by a small multiple of that; the test says which. The Mixtral of several layers and
 sequences has golden.huggingface.safetensors and golden.megatron.safetensors as well: loss, aux_loss and gradients under those
-load-balancing losses, all sequences in one micro-batch. Where samples hold several documents, `documents` is eod and three flags:
+load-balancing losses, all sequences in one micro-batch, and like the Llama of several documents golden.z.safetensors: z_loss and
+moe_z_loss, and gradients with Z_LOSS of the one and MOE_Z_LOSS of the other added. Where samples hold several documents, `documents` is eod and three flags:
 reset_attention_mask, reset_position_ids, eod_mask_loss."""
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 
 import torch
 
-from model import AUX, experts_of, has_experts, is_deepseek, losses
+from model import AUX, experts_of, has_experts, is_deepseek, losses, output_z, router_z
 from safetensors_plain import write
 
 CASES = {
@@ -118,6 +119,9 @@ CASES = {
                         documents=dict(eod=12, reset_position_ids=True, eod_mask_loss=True)),
 }
 
+
+# What else is made of a case: other load-balancing losses, and z-losses.
+MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
 CLASSES = {"deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
@@ -256,13 +260,24 @@ def aux_coefficient(c, layers):
     return c["aux_loss_alpha"] * layers / c["num_experts_per_tok"] if is_deepseek(c) else c["router_aux_loss_coef"]
 
 
+Z_LOSS, MOE_Z_LOSS = 0.125, 0.25
+
+
 def evaluate(c, w, samples, dtype, definition):
     w = {k: v.detach().clone().to(dtype).requires_grad_() for k, v in w.items()}
     loss, logits, routers = losses(c, w, samples)
+    z = definition == "z"
+    definition = "sequence" if z else definition
     aux = AUX[definition](c, routers) if experts_of(c) else None
     total = loss if aux is None else loss + aux_coefficient(c, len(routers[0])) * aux
-    total.backward()
     out = {"loss": loss, "logits": logits}
+    if z:
+        out["z_loss"] = output_z(c, logits, samples)
+        total = total + Z_LOSS * out["z_loss"]
+    if z and experts_of(c):
+        out["moe_z_loss"] = router_z(routers)
+        total = total + MOE_Z_LOSS * out["moe_z_loss"]
+    total.backward()
     if aux is not None:
         out["aux_loss"] = aux
         if c["num_hidden_layers"] == 1 and len(samples) == 1:
@@ -296,6 +311,7 @@ def make(case, folder):
     w = weights(c, g)
     samples = torch.randint(c["vocab_size"], (CASES[case]["samples"], CASES[case]["length"] + 1), generator=g)
     golden = tensors(c, w, samples, g, "sequence")
+    more = {kind: tensors(c, w, samples, torch.Generator().manual_seed(1), kind) for kind in MORE.get(case, ())}
     how = c.pop("documents", None)
     if how:
         flags = (how.get(word, False) for word in ("reset_attention_mask", "reset_position_ids", "eod_mask_loss"))
@@ -306,9 +322,8 @@ def make(case, folder):
         f.write("\n")
     write(folder + "/model.safetensors", {k: v.numpy() for k, v in w.items()})
     write(folder + "/golden.safetensors", {"input_ids": samples.float().numpy(), **golden})
-    for definition in ("huggingface", "megatron") if case == "mixtral" else ():
-        more = tensors(c, w, samples, torch.Generator().manual_seed(1), definition)
-        write(folder + "/golden.%s.safetensors" % definition, {k: v for k, v in more.items() if "logits" not in k})
+    for kind, values in more.items():
+        write(folder + "/golden.%s.safetensors" % kind, {k: v for k, v in values.items() if "logits" not in k})
     print(case, "loss", float(golden["loss"]), "aux", float(golden.get("aux_loss", 0)), "noise of the loss", golden["noise.loss"])
 
 

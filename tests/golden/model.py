@@ -193,6 +193,7 @@ def experts(c, w, prefix, x, router):
         top, chosen = torch.topk(p, c["num_experts_per_tok"], dim=-1)
         if c.get("norm_topk_prob", True):
             top = top / top.sum(-1, keepdim=True)
+    p.z = torch.logsumexp(logits, dim=-1) ** 2
     router.append(p)
     gate, up, down = ("w1", "w3", "w2") if c["model_type"] == "mixtral" else ("gate_proj", "up_proj", "down_proj")
     y = torch.zeros_like(x)
@@ -321,6 +322,17 @@ def sequence_aux(c, samples):
 
 def megatron_aux(c, samples):
     return sum(balance(c, torch.cat(layer, 0)) for layer in zip(*samples)) / c["num_experts_per_tok"]
+
+
+def router_z(samples):
+    """ST-MoE's z-loss of each layer over all tokens, as z_loss_func of Megatron-LM has it, the layers added up."""
+    return sum(torch.cat([p.z for p in layer], 0).mean() for layer in zip(*samples))
+
+
+def output_z(c, logits, samples):
+    """PaLM's z-loss: the mean of (log Z)^2 over the tokens that count."""
+    counts = torch.stack([torch.as_tensor(documents(c, s[:-1])[2]) for s in samples])
+    return (torch.logsumexp(logits, dim=-1) ** 2)[counts].mean()
 
 
 AUX = {"sequence": sequence_aux, "huggingface": hf_aux, "megatron": megatron_aux}

@@ -167,12 +167,15 @@ static void xent_grad_run(struct check *c)
     struct xent x = xent_of(c, INOUT);
     struct arr *max = global_max(c, &x), *sum = kc_new(c, "sum", IN, KN_F32, x.rows, 1);
     double scale = (double)0.37f;
+    float z = x.rows % 2 ? 0.02f : 0.0f;
 
     for (size_t r = 0; r < x.rows; r++) {
         ptrdiff_t at = target_column(&x, r);
         bool ignored = kc_geti(x.targets, r, 0) < 0;
+        double more;
 
         kc_set(sum, r, 0, 1 + 5 * rng_unit(&c->rng));
+        more = 2 * (double)z * (log(AT(sum, r, 0)) + AT(max, r, 0));
         for (size_t i = 0; i < x.padded; i++) {
             double t, p;
 
@@ -182,15 +185,17 @@ static void xent_grad_run(struct check *c)
             }
             t = AT(x.logits, r, i) - AT(max, r, 0);
             p = exp(t) / AT(sum, r, 0) * scale;
-            /* with bf16 storage the result is rounded once more before the target's 1 is taken off
+            /* with bf16 storage the result is rounded once more before the target's 1 is taken off;
+             * log Z is a logarithm, a sum and a product, and may cancel the 1 that it is added to
              */
-            kc_want(x.logits, r, i, p - (at == (ptrdiff_t)i ? scale : 0),
-                    p * (fabs(t) + 8) * EPS + (at == (ptrdiff_t)i ? EPS * scale : 0));
+            kc_want(x.logits, r, i, p * (1 + more) - (at == (ptrdiff_t)i ? scale : 0),
+                    p * (1 + fabs(more)) * (fabs(t) + (z > 0 ? 14 : 8)) * EPS +
+                        (at == (ptrdiff_t)i ? EPS * scale : 0));
         }
     }
     kc_begin(c);
     kn_xent_grad(c->pool, c->t, x.logits->at, x.logits->ld, x.rows, x.cols, x.padded, max->at,
-                 sum->at, x.targets->at, x.v0, 0.37f);
+                 sum->at, x.targets->at, x.v0, 0.37f, z);
 }
 
 const struct kc_op kc_xent_grad = {"xent_grad", "rows cols padded v0", CASES(xent_cases), true,
@@ -229,3 +234,24 @@ static void xent_loss_run(struct check *c)
 }
 
 const struct kc_op kc_xent_loss = {"xent_loss", "rows", CASES(loss_cases), false, xent_loss_run};
+
+static void xent_z_run(struct check *c)
+{
+    size_t rows = c->dim[0];
+    struct arr *max = kc_new(c, "max", IN, KN_F32, rows, 1),
+               *sum = kc_new(c, "sum", IN, KN_F32, rows, 1);
+    struct arr *ids = draw_ids(c, rows, 9), *total = kc_new(c, "total", OUT, KN_F32, 1, 1);
+    double all = 0;
+
+    for (size_t r = 0; r < rows; r++) {
+        kc_set(sum, r, 0, 1 + 9 * rng_unit(&c->rng));
+        if (r % 4 == 3)
+            kc_seti(ids, r, 0, KN_IGNORE);
+        all += r % 4 == 3 ? 0 : pow(log(AT(sum, r, 0)) + AT(max, r, 0), 2);
+    }
+    kc_want(total, 0, 0, all, 0x1p-50 * (all + 1));
+    kc_begin(c);
+    kc_set(total, 0, 0, kn_xent_z(max->at, sum->at, ids->at, rows));
+}
+
+const struct kc_op kc_xent_z = {"xent_z", "rows", CASES(loss_cases), false, xent_z_run};

@@ -268,3 +268,73 @@ static void router_bwd_run(struct check *c)
 const struct kc_op kc_router_bwd = {"router_bwd",
                                     "rows e k renorm sigmoid groups met biased+dealt+scaled",
                                     CASES(router_cases), false, router_bwd_run};
+
+static const size_t z_cases[][MAX_DIMS] = {{0, 4},    {1, 1},  {7, 4},    {33, 8},
+                                           {600, 17}, {9, 64}, {40, 256}, {5, 300}};
+
+/* log Z of row R, with the size of its parts. */
+static double z_of(double *ret_size, const struct arr *logits, size_t r, size_t experts)
+{
+    double max = AT(logits, r, 0), sum = 0;
+
+    for (size_t i = 1; i < experts; i++)
+        max = fmax(max, AT(logits, r, i));
+    for (size_t i = 0; i < experts; i++)
+        sum += exp(AT(logits, r, i) - max);
+    *ret_size = fabs(max) + log(sum) + 1; /* 1: what a relative error of the sum is of its log */
+    return log(sum) + max;
+}
+
+static struct arr *z_logits(struct check *c)
+{
+    struct arr *logits = kc_new(c, "logits", IN, KN_F32, c->dim[0], c->dim[1]);
+
+    for (size_t r = 0; r < c->dim[0]; r++)
+        for (size_t i = 0; i < c->dim[1]; i++)
+            kc_set(logits, r, i, 8 * AT(logits, r, i));
+    return logits;
+}
+
+/* The largest difference from the maximum, on which the error of an exponential depends. */
+enum { Z_RANGE = 100 };
+
+static void router_z_fwd_run(struct check *c)
+{
+    size_t rows = c->dim[0], e = c->dim[1];
+    struct arr *logits = z_logits(c), *z = kc_new(c, "log_z", OUT, KN_F32, rows, 1);
+
+    for (size_t r = 0; r < rows; r++) {
+        double size, want = z_of(&size, logits, r, e);
+
+        kc_want(z, r, 0, want, (double)(e + Z_RANGE) * EPS * size);
+    }
+    kc_begin(c);
+    kn_router_z_fwd(c->pool, z->at, logits->at, rows, e);
+}
+
+const struct kc_op kc_router_z_fwd = {"router_z_fwd", "rows experts", CASES(z_cases), false,
+                                      router_z_fwd_run};
+
+static void router_z_bwd_run(struct check *c)
+{
+    size_t rows = c->dim[0], e = c->dim[1];
+    struct arr *logits = z_logits(c), *dl = kc_new(c, "dlogits", INOUT, KN_F32, rows, e);
+    double scale = (double)0.37f;
+
+    for (size_t r = 0; r < rows; r++) {
+        double size, z = z_of(&size, logits, r, e);
+
+        for (size_t i = 0; i < e; i++) {
+            double p = exp(AT(logits, r, i) - z), old = AT(dl, r, i), more = 2 * scale * z * p;
+
+            kc_want(dl, r, i, old + more,
+                    (double)(e + Z_RANGE) * EPS * 2 * scale * size * p * 2 +
+                        EPS * (fabs(old) + fabs(more)));
+        }
+    }
+    kc_begin(c);
+    kn_router_z_bwd(c->pool, dl->at, logits->at, rows, e, 0.37f);
+}
+
+const struct kc_op kc_router_z_bwd = {"router_z_bwd", "rows experts", CASES(z_cases), false,
+                                      router_z_bwd_run};

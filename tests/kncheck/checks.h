@@ -9,6 +9,7 @@
 KN_BACKEND_OPS(KC_DECLARE)
 #undef KC_DECLARE
 extern const struct kc_op kc_xent_loss;
+extern const struct kc_op kc_xent_z;
 extern const struct kc_op kc_sort;
 
 /* How many tokens of its document precede each of SEQ tokens of BATCH samples, (batch seq): random

@@ -6,6 +6,7 @@ const struct kc_op *const kc_ops[] = {
     KN_BACKEND_OPS(KC_ROW)
 #undef KC_ROW
         & kc_xent_loss,
+    &kc_xent_z,
     &kc_sort,
     NULL,
 };

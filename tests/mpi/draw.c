@@ -14,16 +14,18 @@ static int width(struct rng *r, int hi)
     return between(r, 0, 2) ? 12 * between(r, 1, hi / 12) : between(r, 1, hi);
 }
 
-static json_t *draw_moe(struct rng *r, int layers, const char *aux_loss)
+/* With a z-loss of the routers, or none. */
+static json_t *draw_moe(struct rng *r, int layers, const char *aux_loss, bool z_loss)
 {
     int experts = between(r, 1, 8);
     int top_k = between(r, 1, experts < DRAW_TOP_K ? experts : DRAW_TOP_K);
     int every = between(r, 1, layers < 2 ? layers : 2);
 
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s}", "experts", experts, "top_k", top_k,
-                     "expert_ffn", width(r, 48), "shared_ffn", between(r, 0, 1) * width(r, 36),
-                     "every", every, "dense_layers", every == 1 ? between(r, 0, layers - 1) : 0,
-                     "aux_loss_coef", 0.02 * between(r, 0, 2), "aux_loss", aux_loss);
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:f}", "experts", experts, "top_k", top_k,
+        "expert_ffn", width(r, 48), "shared_ffn", between(r, 0, 1) * width(r, 36), "every", every,
+        "dense_layers", every == 1 ? between(r, 0, layers - 1) : 0, "aux_loss_coef",
+        0.02 * between(r, 0, 2), "aux_loss", aux_loss, "z_loss_coef", z_loss ? 0.04 : 0.0);
 }
 
 static void flag(json_t *model, struct rng *r, const char *key, int one_in)
@@ -121,7 +123,8 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
                   between(&r, 12, 100), "seq", seq);
     json_object_set_new(v, "name", json_sprintf("drawn-%llu", (unsigned long long)seed));
     if (seed % 2)
-        json_object_set_new(v, "moe", draw_moe(&r, layers, pl_aux_loss_names[seed / 2 % 3]));
+        json_object_set_new(v, "moe",
+                            draw_moe(&r, layers, pl_aux_loss_names[seed / 2 % 3], seed / 4 % 2));
     json_object_set_new(v, "tied", json_boolean(between(&r, 0, 2) == 0));
     draw_family(v, &r, seed % 2);
     draw_scaling(v, &r);

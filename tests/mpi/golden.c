@@ -295,6 +295,34 @@ static void run_aux(const char *name, enum pl_aux_loss aux, const char *recomput
     tr_rank_done(&r);
 }
 
+/* The z-losses of the output and of routers, with the coefficients of make_golden.py. */
+static void run_z(const char *name, const char *recompute)
+{
+    AUTO_FREE char *folder = mem_printf("%s/tests/data/golden/%s", getenv("PT_SRC"), name);
+    AUTO_FREE char *label = mem_printf("%s with z-losses, recompute %s", name, recompute);
+    AUTO(tr_st) *samples = open_golden(folder, "");
+    AUTO(tr_st) *g = open_golden(folder, ".z");
+    struct tr_rank r;
+    struct tr_result t;
+    float x;
+
+    begin(&r, samples, folder, PL_AUX_SEQUENCE, recompute);
+    r.z_loss_coef = 0.125;
+    r.model.moe.z_loss_coef = 0.25;
+    load_weights(&r, folder);
+    tr_step_grads(&t, &r, 0);
+    x = (float)t.loss;
+    check(g, label, "loss", &x, 1);
+    x = (float)t.z;
+    check(g, label, "z_loss", &x, 1);
+    if (pl_model_is_moe(&r.model)) {
+        x = (float)t.moe_z;
+        check(g, label, "moe_z_loss", &x, 1);
+    }
+    check_gradients(&r, g, label);
+    tr_rank_done(&r);
+}
+
 /* FOLDER/logits.safetensors: the samples and our logits of them. */
 static void write_logits(struct tr_rank *r, const struct tr_st *g, const char *folder)
 {
@@ -358,8 +386,11 @@ int main(int argc, char **argv)
         }
         run(cases[i], "none");
         run(cases[i], "full");
+        if (str_eq(cases[i], "llama-packed"))
+            run_z(cases[i], "none");
         if (!str_eq(cases[i], "mixtral"))
             continue;
+        run_z(cases[i], "full");
         run_aux(cases[i], PL_AUX_HUGGINGFACE, "none");
         run_aux(cases[i], PL_AUX_MEGATRON, "full");
     }

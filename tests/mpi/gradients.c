@@ -367,6 +367,7 @@ static void route(double *w, double *share, const double *logits, const struct p
  * layer. */
 struct routing {
     double freq[LAYERS][SEQUENCES][EXPERTS], psum[LAYERS][SEQUENCES][EXPERTS];
+    double z; /* (log Z)^2, added over rows and layers */
 };
 
 /* X += the shared experts of N, weighed by their gate if they have one. */
@@ -381,6 +382,16 @@ static void shared(const struct ref *f, double *x, const double *n, int layer)
         swiglu(x, n, weight(f, PL_T_GATE, layer, -1), weight(f, PL_T_UP, layer, -1),
                weight(f, PL_T_DOWN, layer, -1), f->r->model.moe.shared_ffn, f->h,
                gate ? 1 / (1 + exp(-by)) : 1);
+}
+
+/* (log Z)^2 of a row of logits. */
+static double z_of(const double *logits, int count)
+{
+    double sum = 0;
+
+    for (int i = 0; i < count; i++)
+        sum += exp(logits[i]);
+    return log(sum) * log(sum);
 }
 
 /* Choices in G are constants: they are filled when FIX, so that a difference never crosses a step
@@ -398,6 +409,7 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
         norm(f, n, from + r * f->h, PL_T_NORM2, PL_T_NORM2_BIAS, layer);
         matvec(logits, weight(f, PL_T_ROUTER, layer, -1), n, ne, f->h);
         shared(f, x + r * f->h, n, layer);
+        g->z += z_of(logits, ne);
         route(w, p, logits, &m->moe, bias ? bias + layer * ne : NULL, r + layer);
         for (int e = 0; e < ne; e++) {
             g->psum[layer][r / f->seq][e] += p[e];
@@ -451,6 +463,7 @@ static double balance(const struct ref *f, const struct routing *g)
     return sum;
 }
 
+/* With the z-loss of the output. */
 static double cross_entropy(const struct ref *f, const double *x, const int32_t *targets)
 {
     const struct pl_model *m = &f->r->model;
@@ -463,7 +476,7 @@ static double cross_entropy(const struct ref *f, const double *x, const int32_t 
         matvec(logits, weight(f, m->tied ? PL_T_EMBED : PL_T_HEAD, -1, -1), n, m->vocab, f->h);
         for (int i = 0; i < m->vocab; i++)
             z += exp(logits[i]);
-        sum += log(z) - logits[targets[r]];
+        sum += log(z) + f->r->z_loss_coef * log(z) * log(z) - logits[targets[r]];
     }
     return sum;
 }
@@ -475,6 +488,7 @@ static double objective(const struct ref *f, struct routing *g, bool fix)
     const double *positions = weight(f, PL_T_POSITIONS, -1, -1);
     static double x[MAX], before[MAX];
 
+    g->z = 0;
     for (int i = 0; i < f->rows; i++) {
         memcpy(x + i * f->h, weight(f, PL_T_EMBED, -1, -1) + r->work.ids[i] * f->h,
                sizeof(double) * (size_t)f->h);
@@ -491,7 +505,8 @@ static double objective(const struct ref *f, struct routing *g, bool fix)
             mlp(f, x, from, l);
     }
     return cross_entropy(f, x, r->work.targets) / f->rows +
-           (r->moe_layers ? r->model.moe.aux_loss_coef * balance(f, g) : 0);
+           (r->moe_layers ? r->model.moe.aux_loss_coef * balance(f, g) : 0) +
+           r->model.moe.z_loss_coef * g->z / f->rows;
 }
 
 /* ---- the comparison ------------------------------------------------------ */
@@ -573,6 +588,7 @@ static void run(const char *name, const char *model, enum pl_aux_loss aux,
     pl_layout_derive(&l);
     if (tr_rank_init(&cls, &asked, &r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &e) < 0)
         die(e.text);
+    r.z_loss_coef = strstr(name, "z-loss") ? 0.2 : 0;
     tr_params_init(&r.params, &m, 3);
     for (uint64_t i = 0; i < r.params.table.count;
          i++) /* livelier than a start: norms differ from 1 */
@@ -595,6 +611,7 @@ static void run(const char *name, const char *model, enum pl_aux_loss aux,
     g = (struct routing){0};
     loss = objective(&f, &g, true);
     t.loss += r.moe_layers ? m.moe.aux_loss_coef * t.aux : 0;
+    t.loss += r.z_loss_coef * t.z + m.moe.z_loss_coef * t.moe_z;
     failures += !(fabs(loss - t.loss) < 1e-5 * loss);
     printf("%sok %d - %s: objective %.8f, in double %.8f\n",
            fabs(loss - t.loss) < 1e-5 * loss ? "" : "not ", ++test_number, name, t.loss, loss);
@@ -684,6 +701,10 @@ int main(int argc, char **argv)
     for (int i = PL_RECOMPUTE_NONE; i <= PL_RECOMPUTE_FULL; i++)
         run("shared, with a gate", ROUTED("\"shared_ffn\":10,\"shared_gate\":true"),
             PL_AUX_SEQUENCE, (enum pl_recompute)i);
+    run("z-loss", ROUTED("\"z_loss_coef\":0.3"), PL_AUX_SEQUENCE, PL_RECOMPUTE_FULL);
+    run("z-loss, sigmoid", ROUTED("\"z_loss_coef\":0.3,\"router\":\"sigmoid\",\"every\":2"),
+        PL_AUX_MEGATRON, PL_RECOMPUTE_SELECTIVE);
+    run("dense, z-loss", dense, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("dense", dense, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("tied", tied, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     run("experts", mixtral, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);

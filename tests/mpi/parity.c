@@ -4,10 +4,10 @@
  * Ten steps of dense models and of ones with experts, on one rank and then on up to as many ranks
  * as there are: on at most four in every legal way of sharding (fp32), on all in a covering set of
  * the legal layouts (cover.h), or with PT_LONG in all of them. Many layouts run inside one mpiexec:
- * the ranks are cut into teams and each team takes the next layout. Every loss and auxiliary loss
- * must agree with one rank within 1e-4 relative; the norm of the first gradient within 1e-5, later
- * ones, which follow steps of AdamW, within 1e-3. In bf16 all of these within twice what one rank
- * shows when its sums run in another order.
+ * the ranks are cut into teams and each team takes the next layout. Every loss, auxiliary loss and
+ * z-loss must agree with one rank within 1e-4 relative; the norm of the first gradient within 1e-5,
+ * later ones, which follow steps of AdamW, within 1e-3. In bf16 all of these within twice what one
+ * rank shows when its sums run in another order.
  *
  * Load-balancing losses that pool a micro-batch are another objective with another micro-batch:
  * such a model is compared with one rank that has the layout's own.
@@ -37,7 +37,7 @@
 enum { STEPS = 10, ASYNC_STEPS = 3, SPREAD_RUNS = 48 };
 
 struct curve {
-    double loss[STEPS], aux[STEPS], norm[STEPS];
+    double loss[STEPS], aux[STEPS], z[STEPS], moe_z[STEPS], norm[STEPS];
     double uneven; /* load of the experts, largest over mean; 0: a dense model */
     /* of an asynchronous run: loss of a pass without gradients; on one rank a hash of the logits */
     double forward;
@@ -45,6 +45,7 @@ struct curve {
 };
 
 static int world_rank, world_size, test_number, failures;
+static double z_loss_coef; /* of the model that is run */
 static bool async;
 
 static void die(const char *why)
@@ -65,7 +66,8 @@ static void parse(json_t **ret, const char *text)
 #define TINY "\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"vocab\":61,\"seq\":16"
 #define SIX "\"layers\":6,\"hidden\":24,\"heads\":6,\"kv_heads\":6,\"vocab\":61,\"seq\":12"
 
-/* Powers of two, and numbers that are none. Samples of "packed" models hold several documents. */
+/* Powers of two, and numbers that are none. Samples of "packed" models hold several documents;
+ * "zloss" models have a z-loss of the output, too. */
 static const struct {
     const char *text;
     int batch;
@@ -120,11 +122,19 @@ static const struct {
     {"{\"name\":\"packedgpt2\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"gelu-tanh\","
      "\"norm\":\"layernorm\",\"positions\":\"learned\"}",
      4},
+    {"{\"name\":\"zloss\"," TINY ",\"ffn\":48,\"tied\":true,\"moe\":{\"experts\":4,\"top_k\":2,"
+     "\"expert_ffn\":24,\"every\":2,\"z_loss_coef\":0.05}}",
+     4},
+    {"{\"name\":\"packedzloss\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":8,\"top_k\":3,"
+     "\"expert_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\",\"balance_bias\":true,"
+     "\"n_group\":4,\"topk_group\":2,\"aux_loss_coef\":0.001,\"z_loss_coef\":0.1}}",
+     4},
 };
 
 /* Model KIND of the table, or one drawn from a number beyond it, with what WORKLOAD makes of
- * documents; returns its global batch. */
-static int model_of(struct pl_model *m, struct pl_workload *workload, int kind)
+ * documents and the output's z-loss; returns its global batch. */
+static int model_of(struct pl_model *m, struct pl_workload *workload, double *ret_z_loss_coef,
+                    int kind)
 {
     int known = ARRAY_LEN(models), batch = kind < known ? models[kind].batch : 0;
     struct err e = {0};
@@ -137,6 +147,7 @@ static int model_of(struct pl_model *m, struct pl_workload *workload, int kind)
     if (pl_model_parse(m, v, &e) < 0)
         die(e.text);
     json_decref(v);
+    *ret_z_loss_coef = (kind < known ? !!strstr(m->name, "zloss") : kind % 3 == 0) ? 0.05 : 0;
     if (kind >= known) {
         draw_documents(workload, m, (uint64_t)(kind - known));
         return batch;
@@ -276,6 +287,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
 
     if (tr_rank_init(&cls, &asked, &r, comm, m, l, w, UINT64_MAX, die, &e) < 0)
         die(e.text);
+    r.z_loss_coef = z_loss_coef;
     tr_params_init(&r.params, m, 7);
     if (shuffle)
         reorder_units(&r.params, m, shuffle);
@@ -294,6 +306,8 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         nothing_pending(&r, "a step ends before its work is done");
         ret->loss[n - 1] = t.loss;
         ret->aux[n - 1] = t.aux;
+        ret->z[n - 1] = t.z;
+        ret->moe_z[n - 1] = t.moe_z;
         ret->norm[n - 1] = t.norm;
     }
     if (r.moe_layers) {
@@ -324,6 +338,10 @@ static double distance(const struct curve *a, const struct curve *b)
 
         if (b->aux[i] != 0)
             x = fmax(x, rel(a->aux[i], b->aux[i]));
+        if (b->z[i] != 0)
+            x = fmax(x, rel(a->z[i], b->z[i]));
+        if (b->moe_z[i] != 0)
+            x = fmax(x, rel(a->moe_z[i], b->moe_z[i]));
         if (!(x < INFINITY))
             return INFINITY;
         d = fmax(d, x);
@@ -504,10 +522,12 @@ static void reference(struct job *j, enum pl_precision precision, int micro_batc
     if (world_rank == 0 && j->m.moe.force_balance)
         check_dealt(j, ref);
     if (world_rank == 0)
-        printf("# %s %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", j->m.name,
-               precision == PL_BF16 ? "bf16" : "fp32", ref->curve.loss[0],
+        printf("# %s %s: loss %.6f -> %.6f, aux %.6f -> %.6f, z %.4f -> %.4f, of routers %.4f -> "
+               "%.4f, norm %.4f -> %.4f\n",
+               j->m.name, precision == PL_BF16 ? "bf16" : "fp32", ref->curve.loss[0],
                ref->curve.loss[STEPS - 1], ref->curve.aux[0], ref->curve.aux[STEPS - 1],
-               ref->curve.norm[0], ref->curve.norm[STEPS - 1]);
+               ref->curve.z[0], ref->curve.z[STEPS - 1], ref->curve.moe_z[0],
+               ref->curve.moe_z[STEPS - 1], ref->curve.norm[0], ref->curve.norm[STEPS - 1]);
 }
 
 static void run_model(int kind, bool all)
@@ -517,7 +537,7 @@ static void run_model(int kind, bool all)
     int batch, missing;
 
     *j = (struct job){.w = {.data = "synthetic"}};
-    batch = j->w.global_batch = model_of(&j->m, &j->w, kind);
+    batch = j->w.global_batch = model_of(&j->m, &j->w, &z_loss_coef, kind);
     j->w.seq = j->m.seq;
     for (int size = 1; size <= world_size; size++)
         if (batch % size == 0 || size % batch == 0)

@@ -181,6 +181,30 @@ for word in sgd lamb muon; do
 done
 refused "a checkpoint of another optimizer is refused" 68 data "trained with the optimizer muon, this run has sgd: resume with --optimizer muon" 1 --model nano-moe --optimizer sgd --resume-from muon/step-00000002 --steps 4
 
+# ---- z-losses
+zloss() { # ranks, options...: a model with experts and both
+    ranks=$1
+    shift
+    run "$ranks" --model nano-moe --data lines --lr 3e-3 --lr-warmup 2 --lr-decay-steps 8 --z-loss-coef 0.01 --moe-z-loss-coef 0.02 "$@"
+}
+zlosses() { # file: "n z_loss" of each step, and "n moe_z_loss"
+    sed -n 's/.*"event":"step".*"n":\([0-9]*\),.*"'"$2"'":\([^,]*\),.*/\1 \2/p' "$1"
+}
+zloss 2 --ep 2 --steps 6 --checkpoint z --checkpoint-every 3 --events z.ev --metrics z.metrics
+zlosses z.ev z_loss >z.output && zlosses z.ev moe_z_loss >z.routers && [ "$(wc -l <z.output)" = 6 ] && [ "$(wc -l <z.routers)" = 6 ] &&
+    [ "$(grep -c '"z_loss":[0-9.]*,"moe_z_loss":[0-9.]*,' z.metrics)" = 6 ] && ! grep -q z_loss a.ev a.metrics
+ok $? "z-losses are in events and metrics where they are on"
+losses z.ev >z.losses && [ "$(head -1 z.losses)" = "$(head -1 a.losses)" ] && [ "$(tail -1 z.losses)" != "$(sed -n 6p a.losses)" ]
+ok $? "and not in the loss"
+zloss 2 --ep 2 --steps 6 --resume-from z/step-00000003 --checkpoint z2 --events z2.ev &&
+    cmp z/step-00000006/model.safetensors z2/step-00000006/model.safetensors &&
+    cmp z/step-00000006/optimizer.safetensors z2/step-00000006/optimizer.safetensors
+ok $? "a run with z-losses resumes bit for bit"
+zloss 4 --tp 2 --pp 2 --steps 6 --resume-from z/step-00000003 --events z3.ev && zlosses z3.ev z_loss >z3.output && near z.output z3.output 1e-4 &&
+    zlosses z3.ev moe_z_loss >z3.routers && near z.routers z3.routers 1e-4
+ok $? "and with the same z-losses under another layout"
+refused "a checkpoint of another z-loss of routers is refused" 68 data "moe.z_loss_coef" 1 --model nano-moe --resume-from z/step-00000003 --steps 6
+
 # ---- Hugging Face folders
 run 2 --init a.hf --tp 2 --data lines --steps 1 --events e.ev --seq 32 && losses e.ev >e.losses &&
     run 1 --model nano-moe --resume-from a/step-00000008 --data lines --steps 9 --events f.ev

@@ -350,6 +350,39 @@ static void the_load_balancing_loss_is_an_option(void **state)
     assert_non_null(strstr(e.text, "/model/moe/aux_loss_coef"));
 }
 
+static void z_losses_are_options(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } row[] = {{"--model tiny-llama --moe-z-loss-coef 1e-3", "has no experts"},
+               {"--model tiny-moe --moe-z-loss-coef -1", "/model/moe/z_loss_coef"},
+               {"--model tiny-moe --moe-z-loss-coef 1001", "1000"},
+               {"--model tiny-moe --moe-z-loss-coef much", "/model/moe/z_loss_coef"},
+               {"--model tiny-moe --z-loss-coef -1", "z-loss-coef"},
+               {"--model tiny-moe --z-loss-coef 1001", "1000"}};
+    AUTO(tr_config) *c = need(1, "--model tiny-moe --moe-z-loss-coef 0.125 --z-loss-coef 1e-4");
+    AUTO(tr_config) *plain = need(1, "--model tiny-moe");
+    AUTO_JSON *root = tr_config_json(c), *off = tr_config_json(plain);
+
+    (void)state;
+    assert_true(plain->model.moe.z_loss_coef == 0 && plain->train.z_loss_coef == 0);
+    assert_true(c->model.moe.z_loss_coef == 0.125 && c->train.z_loss_coef == 1e-4);
+    assert_true(json_number_value(json_object_get(json_object_get(root, "train"), "z_loss_coef")) ==
+                1e-4);
+    /* so that models stored before the word was known are equal to what they were */
+    assert_null(
+        json_object_get(json_object_get(json_object_get(off, "model"), "moe"), "z_loss_coef"));
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct tr_config *none = NULL;
+        struct err e = {0};
+        int code;
+
+        if (load(&none, &code, 1, &e, row[i].text) == 0 || !strstr(e.text, row[i].says) ||
+            code != TR_EXIT_USAGE)
+            fail_msg("%s: %s", row[i].text, e.text);
+    }
+}
+
 static void a_failure_still_tells_where_events_go(void **state)
 {
     char *argv[] = {
@@ -381,6 +414,7 @@ int main(void)
         cmocka_unit_test(every_broken_rule_is_named),
         cmocka_unit_test(weights_to_begin_with_are_those_of_the_model_that_is_asked_for),
         cmocka_unit_test(the_load_balancing_loss_is_an_option),
+        cmocka_unit_test(z_losses_are_options),
         cmocka_unit_test(a_failure_still_tells_where_events_go),
     };
 

@@ -56,6 +56,8 @@ static void steps(struct scene *s, int n, double ms, double max, int slowest)
                             .tokens = 100,
                             .loss = 5,
                             .aux_loss = NAN,
+                            .z_loss = NAN,
+                            .moe_z_loss = NAN,
                             .grad_norm = 1,
                             .lr = 0.1,
                             .rank_ms_min = 50,

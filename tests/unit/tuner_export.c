@@ -860,6 +860,42 @@ static void the_load_balancing_loss_has_the_same_gradient_there(void **state)
     }
 }
 
+/* Its z-loss is ours: what is written reads back as the same model's. */
+static void the_z_loss_of_routers_is_written_or_lost(void **state)
+{
+    static const char *const targets[] = {"megatron", "megatron-bridge"};
+    static const char *const want[] = {"--moe-z-loss-coeff 0.001\n", "moe_z_loss_coeff=0.001,\n"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
+        AUTO_FREE char *text = NULL;
+        struct world w;
+        struct pl_layout l;
+        struct tn_findings f;
+        struct tn_imported back;
+        struct tn_export_in in;
+        const char *type;
+        struct err e = {0};
+
+        open_case(&w, 3);
+        parse_layout(&l, &w,
+                     "{'tp':2,'sp':1,'pp':2,'ep':8,'etp':1,'micro_batch':1,'precision':'bf16'}");
+        w.m.moe.z_loss_coef = 1e-3;
+        in = input(&w, &l);
+        if (tn_export(&text, &type, &f, targets[i], &in, false, &e) < 0)
+            fail_msg("%s", e.text);
+        if (!strstr(text, want[i]))
+            fail_msg("%s lacks %s:\n%s", targets[i], want[i], text);
+        if (i == 0 && tn_import(&back, "megatron", text, l.world, &w.m, &e) < 0)
+            fail_msg("%s", e.text);
+        for (int k = 0; i == 0 && k < back.ignored.count; k++)
+            if (strstr(back.ignored.v[k].setting, "z-loss"))
+                fail_msg("%s: %s", back.ignored.v[k].setting, back.ignored.v[k].detail);
+        assert_true(tn_export(&text, &type, &f, "deepspeed", &in, false, &e) < 0);
+        assert_non_null(strstr(e.text, "z_loss_coef"));
+    }
+}
+
 static void the_bundled_file_is_a_whole_run(void **state)
 {
     struct world w;

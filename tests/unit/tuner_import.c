@@ -114,6 +114,9 @@ static void another_load_balancing_loss_is_listed(void **state)
         {"--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.01",
          "--moe-router-load-balancing-type", "no such value"},
         {"--moe-router-load-balancing-type none", "--moe-aux-loss-coeff", "with aux_loss_coef 0,"},
+        {"--moe-z-loss-coeff 0", NULL, NULL},
+        {"--moe-z-loss-coeff 1e-3", "--moe-z-loss-coeff",
+         "this is moe.z_loss_coef 0.001, but mixtral-8x7b has 0: another model?"},
     };
     struct pl_model m = preset("mixtral-8x7b");
 

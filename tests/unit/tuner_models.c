@@ -122,6 +122,7 @@ static void every_word_is_written_or_named(void **state)
         {MOE ",'n_group':4,'topk_group':2}}", MOE ",'n_group':4,'topk_group':3}}", "topk_group"},
         {MOE "}}", MOE ",'router_bias':true}}", "router_bias"},
         {MOE "}}", MOE ",'shared_gate':true}}", "shared_gate"},
+        {MOE "}}", MOE ",'z_loss_coef':1e-3}}", "z_loss_coef"},
         {MOE "}}", MOE ",'force_balance':true}}", "force_balance"},
     };
 

@@ -157,6 +157,8 @@ static void write_model(struct str *out, const struct tn_export_in *in)
         text(out, "moe_router_load_balancing_type", tn_megatron_aux_loss(in->model));
         str_addf(out, "        moe_aux_loss_coeff=%.10g,\n",
                  pl_aux_loss_coef(in->model, PL_AUX_MEGATRON));
+        if (in->model->moe.z_loss_coef > 0)
+            str_addf(out, "        moe_z_loss_coeff=%.10g,\n", in->model->moe.z_loss_coef);
         text(out, "moe_token_dispatcher_type", tn_megatron_dispatcher(&backend, l));
         if (backend) {
             text(out, "moe_flex_dispatcher_backend", backend);

@@ -38,6 +38,7 @@ struct megatron {
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     char balancing[24]; /* --moe-router-load-balancing-type */
     double aux_coeff;   /* --moe-aux-loss-coeff; negative: not said */
+    double z_coeff;     /* --moe-z-loss-coeff, the same */
     struct tn_words words;
     size_t at;                               /* the next word */
     int weight_shards, expert_weight_shards; /* 0: not said, which is tp and etp */
@@ -190,17 +191,21 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
     return true;
 }
 
-/* Two flags say what the load-balancing loss is; *RET_KNOWN: this is one of them. */
+/* Three flags say what the losses of routers are; *RET_KNOWN: this is one of them. */
 static int balancing(bool *ret_known, struct megatron *import, const char *flag, const char *value,
                      struct err *error)
 {
+    double *coeff = !strcmp(flag, "--moe-aux-loss-coeff") ? &import->aux_coeff
+                    : !strcmp(flag, "--moe-z-loss-coeff") ? &import->z_coeff
+                                                          : NULL;
+
+    *ret_known = true;
     if (!strcmp(flag, "--moe-router-load-balancing-type")) {
         snprintf(import->balancing, sizeof(import->balancing), "%.20s", value ? value : "");
         return 0;
     }
-    *ret_known = !strcmp(flag, "--moe-aux-loss-coeff");
-    if (*ret_known &&
-        (!value || str_to_f64(&import->aux_coeff, value) < 0 || import->aux_coeff < 0))
+    *ret_known = coeff;
+    if (coeff && (!value || str_to_f64(coeff, value) < 0 || *coeff < 0))
         return err_set(error, -EINVAL, "%s must be a number of 0 or more, not `%.40s`", flag,
                        value ? value : "");
     return 0;
@@ -234,6 +239,17 @@ static void compare_balancing(struct megatron *import)
                        pl_aux_loss_names[import->m->moe.aux_loss], ours);
 }
 
+static void compare_z_loss(struct megatron *import)
+{
+    double ours = import->m->moe.z_loss_coef;
+
+    if (pl_model_is_moe(import->m) && import->z_coeff >= 0 &&
+        fabs(ours - import->z_coeff) > 1e-6 * ours)
+        tn_finding_add(&import->out->ignored, "--moe-z-loss-coeff",
+                       "this is moe.z_loss_coef %.6g, but %s has %.6g: another model?",
+                       import->z_coeff, import->m->name, ours);
+}
+
 static int recompute_modules(struct megatron *import, const char *value)
 {
     const char *unknown = NULL;
@@ -259,7 +275,6 @@ static int other_word(bool *ret_known, struct megatron *import, const char *flag
         r = tn_megatron_offload_word(ret_known, &import->offload, flag, value, error);
     if (r < 0 || *ret_known)
         return r;
-    *ret_known = true;
     return balancing(ret_known, import, flag, value, error);
 }
 
@@ -445,6 +460,7 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     sharding(import);
     recompute_form(import);
     compare_balancing(import);
+    compare_z_loss(import);
     r = tn_megatron_precision(l, &import->narrow, error);
     if (r == 0)
         r = weight_shards(import, error);
@@ -640,6 +656,7 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
                          .m = model,
                          .fsdp_zero = 3,
                          .aux_coeff = -1,
+                         .z_coeff = -1,
                          .zero_stage = -1,    /* FSDP's default */
                          .dispatch.type = 1}; /* all-gather, Megatron's default */
     AUTO_FREE char *yaml = NULL;

@@ -273,6 +273,8 @@ static void write_moe(struct str *out, const struct pl_model *model, const struc
     number(out, "--moe-ffn-hidden-size", model->moe.expert_ffn);
     str_addf(out, "--moe-router-load-balancing-type %s\n--moe-aux-loss-coeff %.10g\n",
              tn_megatron_aux_loss(model), pl_aux_loss_coef(model, PL_AUX_MEGATRON));
+    if (model->moe.z_loss_coef > 0)
+        str_addf(out, "--moe-z-loss-coeff %.10g\n", model->moe.z_loss_coef);
     write_dispatch(out, layout);
     if (layout->precision != PL_FP32) /* its kernels know no fp32 */
         flag(out, "--moe-grouped-gemm");
