@@ -57,6 +57,7 @@ int tr_stream_read(int32_t *ret, const struct tr_stream *stream, uint64_t at, si
 struct tr_dataset {
     char name[64];
     int vocab;
+    uint32_t crc32; /* of meta.json, where it was opened from a folder */
     int64_t documents;
     struct tr_stream split[TR_SPLITS];
 };

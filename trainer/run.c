@@ -77,17 +77,18 @@ static void rank_init(struct run *run)
     tr_measure_init(&run->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
 }
 
-/* The order of samples depends on how many there are, and whether there is a validation too. */
+/* All that the order of samples depends on, and whether there is a validation too. */
 static int same_tokens(const struct run *run, struct err *error)
 {
-    uint64_t n[TR_SPLITS], first[TR_SPLITS];
+    struct tr_identity ours, theirs;
+    char text[450];
     int r = 0;
 
-    for (int i = 0; i < TR_SPLITS; i++)
-        n[i] = first[i] = tr_tokens_samples(run->tokens, i);
-    run->team.share(run->team.ctx, first, sizeof(first));
-    if (memcmp(n, first, sizeof(n)) != 0) {
-        err_set(error, -ESTALE, "%s has another number of samples here", run->c->data);
+    tr_tokens_identity(&ours, run->tokens);
+    theirs = ours;
+    run->team.share(run->team.ctx, &theirs, sizeof(theirs));
+    if (tr_identity_differs(text, sizeof(text), &theirs, &ours)) {
+        err_set(error, -ESTALE, "%s is not the same here: %s", run->c->workload.data, text);
         r = tr_team_stale(&run->team, "the data set", error);
     }
     return tr_team_agree(&run->team, r, error);
@@ -97,7 +98,7 @@ static void tokens_open(struct run *run)
 {
     const struct tr_config *c = run->c;
     struct err e = {0};
-    int r = tr_tokens_open(&run->tokens, c->data_dir, c->data, c->model.vocab, c->workload.seq,
+    int r = tr_tokens_open(&run->tokens, c->data_dir, &c->sources, c->model.vocab, c->workload.seq,
                            (uint64_t)c->train.seed, &e);
 
     tr_require_all(&run->team, tr_team_agree(&run->team, r, &e), &e);
@@ -378,18 +379,20 @@ static bool validate(struct run *run)
 static void check_validation(struct run *run)
 {
     uint64_t have = validation_samples(run);
-    char text[160];
+    bool several = run->c->sources.count > 1;
+    char text[240];
 
     if (!run->c->train.validate_every || have == (uint64_t)run->c->train.validate_samples)
         return;
     if (have == 0)
-        snprintf(text, sizeof(text),
-                 "the data set has no validation split: no validation will run");
+        snprintf(text, sizeof(text), "%s no validation split: no validation will run",
+                 several ? "a data set of the first ones to be taken has" : "the data set has");
     else
         snprintf(text, sizeof(text),
-                 "the validation split has only %llu samples of %d tokens, --validate-samples is "
+                 "the validation split%s only %llu samples of %d tokens, --validate-samples is "
                  "%d: a validation uses each of them once",
-                 (unsigned long long)have, run->c->workload.seq, run->c->train.validate_samples);
+                 several ? "s have by their weights" : " has", (unsigned long long)have,
+                 run->c->workload.seq, run->c->train.validate_samples);
     tr_event_warning(run->events, "validation", text);
 }
 
