@@ -97,12 +97,15 @@ static int same_tokens(const struct run *run, struct err *error)
 static void tokens_open(struct run *run)
 {
     const struct tr_config *c = run->c;
+    int samples = run->r.d.microbatches * run->r.layout.micro_batch;
     struct err e = {0};
     int r = tr_tokens_open(&run->tokens, c->data_dir, &c->sources, c->model.vocab, c->workload.seq,
                            (uint64_t)c->train.seed, &e);
 
     tr_require_all(&run->team, tr_team_agree(&run->team, r, &e), &e);
     tr_require_all(&run->team, same_tokens(run, &e), &e);
+    run->ahead = mem_alloc((size_t)samples * sizeof(*run->ahead));
+    run->prefetch = tr_prefetch_new(run->tokens, c->workload.seq, samples);
 }
 
 static void worst_planned(struct pl_memory *ret, const struct run *run)
@@ -163,6 +166,21 @@ static void at_step(struct run *run)
 }
 
 /* ---- one step ------------------------------------------------------------ */
+
+/* The next step's samples of this rank are read while this one computes. */
+static void prefetch(struct run *run)
+{
+    const struct tr_rank *r = &run->r;
+    uint64_t first = run->samples + (uint64_t)run->c->workload.global_batch;
+    int n = 0;
+
+    if (!run->prefetch)
+        return;
+    for (int mb = 0; mb < r->d.microbatches; mb++)
+        for (int k = 0; k < r->layout.micro_batch; k++)
+            run->ahead[n++] = first + tr_sample_index(r, mb, k);
+    tr_prefetch_ask(run->prefetch, run->ahead, n);
+}
 
 /* The global batch of the samples from FIRST on; those from END on are ignored. */
 static void read_samples(struct run *run, enum tr_split split, uint64_t first, uint64_t end)
@@ -314,6 +332,7 @@ static bool one_step(struct run *run)
     uint64_t step_ns;
 
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
+    prefetch(run);
     r->moe_counts = run->step >= run->measured_from;
     tr_step_grads(&t, r, tr_stop_requested() ? 1.0 : 0.0);
     check_numbers(run, &t);
@@ -572,11 +591,13 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     }
     write_timeline(&u);
     code = finish(&u, stopped);
+    tr_prefetch_free(u.prefetch);
     tr_stop_over();
     tr_peers_done();
     tr_timeline_end(&u.r.clock);
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);
+    free(u.ahead);
     tr_watch_free(u.watch);
     tr_lock_free(u.lock);
     tr_lock_free(u.claim_hf);

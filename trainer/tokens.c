@@ -259,27 +259,50 @@ static void synthesize(int32_t *ret, const struct tr_tokens *tokens, enum tr_spl
     }
 }
 
+/* Source and number of sample INDEX there, in its split; not for the synthetic language. The split
+ * is not empty. */
+static const struct source *find(uint64_t *ret, const struct tr_tokens *tokens, enum tr_split split,
+                                 uint64_t index)
+{
+    const struct source *source = tokens->source;
+    uint64_t n;
+
+    if (split == TR_SPLIT_VALIDATION)
+        index %= tokens->samples[split];
+    if (tokens->blend)
+        source += tr_blend_at(&index, tokens->blend, index);
+    n = source->samples[split];
+    *ret = index % n;
+    if (split == TR_SPLIT_TRAIN)
+        *ret = tr_permute_index(*ret, n, rng_mix(tokens->seed) + rng_mix(index / n));
+    return source;
+}
+
 int tr_tokens_sample(int32_t *ret, const struct tr_tokens *tokens, enum tr_split split,
                      uint64_t index, struct err *error)
 {
-    const struct source *source = tokens->source;
-    uint64_t n = tokens->samples[split], k;
+    const struct source *source;
+    uint64_t k;
 
     if (tokens->synthetic) {
         synthesize(ret, tokens, split, index);
         return 0;
     }
-    if (n == 0)
-        return err_set(error, -ENODATA, "%s has no sample of %d tokens", source->split[split].path,
-                       tokens->seq);
-    if (split == TR_SPLIT_VALIDATION)
-        index %= n;
-    if (tokens->blend)
-        source += tr_blend_at(&index, tokens->blend, index);
-    n = source->samples[split];
-    k = index % n;
-    if (split == TR_SPLIT_TRAIN)
-        k = tr_permute_index(k, n, rng_mix(tokens->seed) + rng_mix(index / n));
+    if (tokens->samples[split] == 0)
+        return err_set(error, -ENODATA, "%s has no sample of %d tokens",
+                       tokens->source->split[split].path, tokens->seq);
+    source = find(&k, tokens, split, index);
     return tr_stream_read(ret, &source->split[split], k * (uint64_t)tokens->seq,
                           (size_t)tokens->seq + 1, tokens->vocab, error);
+}
+
+void tr_tokens_ahead(const struct tr_tokens *tokens, enum tr_split split, uint64_t index)
+{
+    const struct source *source;
+    uint64_t k;
+
+    if (tokens->synthetic || tokens->samples[split] == 0)
+        return;
+    source = find(&k, tokens, split, index);
+    tr_stream_ahead(&source->split[split], k * (uint64_t)tokens->seq, (size_t)tokens->seq + 1);
 }

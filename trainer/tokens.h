@@ -58,6 +58,9 @@ void tr_tokens_identity(struct tr_identity *ret, const struct tr_tokens *tokens)
 int tr_tokens_sample(int32_t *ret, const struct tr_tokens *tokens, enum tr_split split,
                      uint64_t index, struct err *error);
 
+/* That sample will be read soon: the system may begin to read its part of the file. */
+void tr_tokens_ahead(const struct tr_tokens *tokens, enum tr_split split, uint64_t index);
+
 /* Image of INDEX under permutation number KEY of [0, count), count > 0, INDEX < count. */
 uint64_t tr_permute_index(uint64_t index, uint64_t count, uint64_t key);
 

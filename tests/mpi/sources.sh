@@ -104,6 +104,23 @@ apart elsewhere
 [ $? != 0 ] && grep '"event":"error"' ev | grep 'rank 1' | grep -q 'source 2 is code (weight 3, '
 ok $? "a rank with another data set of the same name ends the job before the first step"
 
+# ---- a file that shrinks while a thread and the step read it
+for data in shrinks "0.5 shrinks 0.5 code"; do
+    rm -f ev
+    prepare shrinks --validation 0 a.txt
+    mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --global-batch 4 --data "$data" --steps 1000000 --quiet --events ev >out 2>&1 &
+    pid=$!
+    i=0
+    while [ $i -lt 300 ] && ! grep -q '"n":3,' ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+    : >datasets/shrinks/train.bin
+    i=0
+    while [ $i -lt 300 ] && kill -0 $pid 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+    [ $i -lt 300 ] || kill -TERM $pid
+    wait $pid
+    [ $? != 0 ] && tail -1 ev | grep '"class":"data"' | grep -q 'shrinks/train.bin was truncated while it was read'
+    ok $? "a file that is truncated under a run is an error of the data: $data"
+done
+
 # ---- what is wrong
 refused "a weight of 0" 2 "/run/data: the weight 0 of web is not in" 1 --data "0 web 1 code" --steps 1
 refused "a negative weight" 2 "/run/data: the weight -1 of code" 2 --data "1 web -1 code" --steps 1
