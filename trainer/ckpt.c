@@ -161,6 +161,7 @@ static int write_state(const struct tr_archive *archive, const char *folder,
                   pl_model_json(what->model), "files", list_tensor_files(archive), "small_files",
                   small, "checksums_crc", (json_int_t)crc);
     json_object_set_new(o, "optimizer", json_string(pl_optimizer_names[what->optimizer]));
+    json_object_set_new(o, "sources", tr_identity_json(&state->sources));
     tr_seal(o);
     return tr_folder_json(folder, "trainer.json", o, error);
 }
@@ -326,6 +327,8 @@ static int parse_state(struct tr_ckpt_state *state, const json_t *object, struct
         r = jx_get_f64(&state->loss, object, "loss", -1e300, 1e300, error);
     if (r == 0)
         r = jx_copy_str(state->data, sizeof(state->data), object, "data", error);
+    if (r == 0)
+        r = tr_identity_parse(&state->sources, json_object_get(object, "sources"), error);
     state->samples = (uint64_t)samples;
     return as_damage(r, error);
 }

@@ -41,6 +41,7 @@
 #include "trainer/lock.h"
 #include "trainer/lr.h"
 #include "trainer/safetensors.h"
+#include "trainer/sources.h"
 
 /* What the numbers of a part are. */
 enum tr_part_kind {
@@ -103,9 +104,10 @@ struct tr_ckpt_state {
     int step;         /* optimizer steps done */
     uint64_t samples; /* sequences consumed: the data position */
     int64_t seed;
-    char data[64];      /* name of the data set */
-    double loss;        /* of the last step; NaN unknown */
-    int lr_decay_steps; /* its learning rate's horizon; 0: unknown */
+    char data[64];              /* name of the data set, or of several */
+    struct tr_identity sources; /* of versions that did not save it: unknown */
+    double loss;                /* of the last step; NaN unknown */
+    int lr_decay_steps;         /* its learning rate's horizon; 0: unknown */
     /* Its schedule; zeros are the cosine of versions that had no other. */
     enum tr_lr_style lr_decay_style;
     enum tr_wsd_style lr_wsd_decay_style;

@@ -89,17 +89,6 @@ static void put_flag(json_t *object, const struct tr_options *options, const cha
         json_object_set_new(object, key, json_true());
 }
 
-/* The name that results carry: of a path, its last part. */
-static json_t *data_name(const char *data)
-{
-    const char *slash = strrchr(data, '/');
-    char name[sizeof(((struct pl_workload *)0)->data)];
-
-    snprintf(name, sizeof(name), "%.*s", (int)sizeof(name) - 1,
-             slash && slash[1] ? slash + 1 : data);
-    return json_string(name);
-}
-
 static int put_workload(const struct tr_config *config, json_t *root, struct err *error)
 {
     json_t *w;
@@ -114,8 +103,12 @@ static int put_workload(const struct tr_config *config, json_t *root, struct err
     put_flag(w, config->options, "reset-attention-mask", "reset_attention_mask");
     put_flag(w, config->options, "reset-position-ids", "reset_position_ids");
     put_flag(w, config->options, "eod-mask-loss", "eod_mask_loss");
-    if (config->data)
-        json_object_set_new(w, "data", data_name(config->data));
+    if (config->sources.count) {
+        char name[sizeof(config->workload.data)];
+
+        tr_sources_name(name, sizeof(name), &config->sources);
+        json_object_set_new(w, "data", json_string(name));
+    }
     if (!json_object_get(w, "global_batch"))
         json_object_set_new(w, "global_batch", json_integer(GLOBAL_BATCH));
     return 0;
@@ -304,6 +297,33 @@ static int check_layout(const struct tr_config *config, const struct tr_launch *
     return 0;
 }
 
+/* ---- data ---------------------------------------------------------------- */
+
+/* run.data may be an array: it is read here, and left as text for the table of settings. */
+static int take_array(struct tr_config *config, json_t *root, struct err *error)
+{
+    json_t *run = json_object_get(root, "run"), *data = json_object_get(run, "data");
+    char text[4000];
+    int r;
+
+    if (!json_is_array(data) || tr_options_given(config->options, "data"))
+        return 0;
+    r = tr_sources_json(&config->sources, data, error);
+    if (r < 0)
+        return r;
+    tr_sources_name(text, sizeof(text), &config->sources);
+    json_object_set_new(run, "data", json_string(text));
+    return 0;
+}
+
+/* The sources, as soon as something names them. */
+static int take_data(struct tr_config *config, struct err *error)
+{
+    return config->data && !config->sources.count
+               ? tr_sources_text(&config->sources, config->data, error)
+               : 0;
+}
+
 /* ---- settings ------------------------------------------------------------ */
 
 static int read_setting(struct tr_config *config, const struct tr_setting *setting,
@@ -470,8 +490,10 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
                     struct err *error)
 {
     const struct tr_options *o = config->options;
-    int r = read_settings(config, root, error);
+    int r = take_array(config, root, error);
 
+    if (r == 0)
+        r = read_settings(config, root, error);
     if (r < 0)
         return r;
     default_data_dir(config);
@@ -480,7 +502,7 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
         return 0;
     }
     choose_mode(config, root);
-    if ((r = check_settings(config, error)) < 0 ||
+    if ((r = check_settings(config, error)) < 0 || (r = take_data(config, error)) < 0 ||
         (r = resolve(root, "model", tr_options_text(o, "model"), error)) < 0 ||
         (r = resolve(root, "cluster", tr_options_text(o, "cluster"), error)) < 0 ||
         (r = put_workload(config, root, error)) < 0 || (r = put_layout(root, o, error)) < 0 ||
@@ -497,7 +519,9 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
         return err_under(error, "/workload");
     if (!config->data)
         config->data = tr_options_keep(config->options, config->workload.data);
-    r = take_layout(config, root, launch, error);
+    r = take_data(config, error);
+    if (r == 0)
+        r = take_layout(config, root, launch, error);
     if (r == 0)
         default_memory(config);
     return r;
@@ -596,6 +620,7 @@ struct tr_config *tr_config_free(struct tr_config *config)
     if (!config)
         return NULL;
     tr_options_free(config->options);
+    tr_sources_done(&config->sources);
     free(config);
     return NULL;
 }
@@ -647,5 +672,8 @@ json_t *tr_config_json(const struct tr_config *config)
         }
         json_object_set_new(o, s->key, v);
     }
+    if (config->sources.count > 1)
+        json_object_set_new(json_object_get(root, "run"), "data",
+                            tr_sources_array(&config->sources));
     return root;
 }

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "plan/plan.h"
 #include "trainer/lr.h"
+#include "trainer/sources.h"
 
 enum tr_mode {
     TR_MODE_TRIAL,     /* "trial" or --trial: measure until the interval is narrow enough */
@@ -69,18 +70,19 @@ struct tr_config {
     struct tr_train train;
     struct tr_checkpointing checkpoint;
     struct tr_interval expected;
-    uint64_t device_memory; /* budget of one rank in bytes; never 0 */
-    const char *device;     /* NULL: the CPU; backend.h */
-    const char *data;       /* data set: a name, or a path; workload.data is its last part */
-    const char *data_dir;   /* holds datasets/ and profiles/ */
-    const char *events;     /* event file */
-    const char *init;       /* Hugging Face folder to start from */
-    const char *save_hf;    /* Hugging Face folder to write at the end */
-    const char *calibrate;  /* profile to write */
-    const char *timeline;   /* Chrome trace of one measured step */
-    const char *metrics;    /* one JSON object a step, for people's own tools */
-    const char *prometheus; /* node exporter's textfile, replaced at most once a second */
-    bool quiet;             /* no text on stdout */
+    uint64_t device_memory;    /* budget of one rank in bytes; never 0 */
+    const char *device;        /* NULL: the CPU; backend.h */
+    const char *data;          /* as --data, run.data or workload.data has it */
+    struct tr_sources sources; /* the data sets; workload.data is their name */
+    const char *data_dir;      /* holds datasets/ and profiles/ */
+    const char *events;        /* event file */
+    const char *init;          /* Hugging Face folder to start from */
+    const char *save_hf;       /* Hugging Face folder to write at the end */
+    const char *calibrate;     /* profile to write */
+    const char *timeline;      /* Chrome trace of one measured step */
+    const char *metrics;       /* one JSON object a step, for people's own tools */
+    const char *prometheus;    /* node exporter's textfile, replaced at most once a second */
+    bool quiet;                /* no text on stdout */
     bool log_all_ranks;
     bool cluster_given;         /* the file or the command line named a cluster */
     struct tr_options *options; /* owner of the strings */

@@ -145,6 +145,7 @@ int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *erro
     if (r < 0)
         return error && *error->pointer ? err_wrap(error, "%s: %s", path, error->pointer)
                                         : err_wrap(error, "%s", path);
+    d.crc32 = (uint32_t)crc32(0, (const unsigned char *)text, (uInt)n);
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
         r = open_split(&d.split[i], folder, i, id, crc[i], error);
     if (r < 0) {

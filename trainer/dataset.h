@@ -54,9 +54,14 @@ void tr_stream_done(struct tr_stream *stream);
 int tr_stream_read(int32_t *ret, const struct tr_stream *stream, uint64_t at, size_t count,
                    int vocab, struct err *error);
 
+/* COUNT ids from token AT on will be read soon: advice to the system, with the blocks that their
+ * checksums need. */
+void tr_stream_ahead(const struct tr_stream *stream, uint64_t at, size_t count);
+
 struct tr_dataset {
     char name[64];
     int vocab;
+    uint32_t crc32; /* of meta.json, where it was opened from a folder */
     int64_t documents;
     struct tr_stream split[TR_SPLITS];
 };

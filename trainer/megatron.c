@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <zlib.h>
 
 enum { HEAD = 9 + 8 + 1 + 8 + 8 };
 #define VALIDATION_SHARE 0.05
@@ -115,7 +116,8 @@ int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *bytes,
     return 0;
 }
 
-static int open_index(struct tr_megatron_index *ret, const char *prefix, struct err *error)
+static int open_index(struct tr_megatron_index *ret, uint32_t *ret_crc, const char *prefix,
+                      struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s.idx", prefix);
     struct tr_stream file;
@@ -124,15 +126,17 @@ static int open_index(struct tr_megatron_index *ret, const char *prefix, struct 
     if (r < 0)
         return r;
     r = tr_megatron_index(ret, file.map, file.bytes, VALIDATION_SHARE, path, error);
+    *ret_crc = (uint32_t)crc32_z(0, file.map, file.bytes);
     tr_stream_done(&file);
     return r;
 }
 
-int tr_megatron_open(struct tr_stream ret[TR_SPLITS], const char *prefix, struct err *error)
+int tr_megatron_open(struct tr_stream ret[TR_SPLITS], uint32_t *ret_crc, const char *prefix,
+                     struct err *error)
 {
     AUTO_FREE char *bin = mem_printf("%s.bin", prefix);
     struct tr_megatron_index x;
-    int r = open_index(&x, prefix, error);
+    int r = open_index(&x, ret_crc, prefix, error);
 
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
         r = tr_stream_map(&ret[i], bin, x.id, x.tokens, error);

@@ -32,7 +32,8 @@ int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *bytes,
                       double share, const char *path, struct err *error);
 
 /* PREFIX.bin as two streams: the last 1/20 of it, from a sequence boundary on, is the validation
- * split. */
-int tr_megatron_open(struct tr_stream ret[TR_SPLITS], const char *prefix, struct err *error);
+ * split. RET_CRC is that of PREFIX.idx. */
+int tr_megatron_open(struct tr_stream ret[TR_SPLITS], uint32_t *ret_crc, const char *prefix,
+                     struct err *error);
 
 #endif

@@ -93,7 +93,8 @@ const struct tr_setting tr_settings[] = {
     STR("device", "run", "device", device, "WORD",
         "where to compute: cpu, cuda (the GPU of the rank's number on its host) or cuda:N "
         "(default: cpu)"),
-    STR("data", "run", "data", data, "NAME", "data set or path (default: synthetic)"),
+    STR("data", "run", "data", data, "NAME",
+        "data set or path, or several by weight as \"0.7 web 0.3 code\" (default: synthetic)"),
     STR("events", NULL, NULL, events, "FILE", "write events to FILE"),
     STR("init", "run", "init", init, "FOLDER",
         "read initial weights from a Hugging Face directory"),

@@ -87,8 +87,32 @@ static void keep_schedule(struct tr_events *events, const struct tr_config *conf
         tr_event_warning(events, "other-horizon", text);
 }
 
+/* The data position means other samples in other data, and with other weights. A checkpoint of an
+ * earlier version has the name only. */
+static void compare_data(struct tr_events *events, const struct tr_config *config,
+                         const struct tr_ckpt_state *state, const struct tr_identity *sources)
+{
+    const char *had = state->data, *has = config->workload.data;
+    char text[700], what[450];
+
+    if (state->sources.count ? !tr_identity_differs(what, sizeof(what), &state->sources, sources)
+                             : str_eq(had, has))
+        return;
+    if (str_eq(had, has))
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained on another %.63s: %s; its data position continues in "
+                 "this one",
+                 had, what);
+    else
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained on %.63s; its data position continues in %.63s", had,
+                 has);
+    tr_event_warning(events, "other-data", text);
+}
+
 void tr_resumed(struct tr_events *events, const struct tr_config *config,
-                const struct tr_ckpt_state *state, const char *path, struct tr_optim *optim)
+                const struct tr_ckpt_state *state, const struct tr_identity *sources,
+                const char *path, struct tr_optim *optim)
 {
     char text[200];
 
@@ -105,10 +129,5 @@ void tr_resumed(struct tr_events *events, const struct tr_config *config,
                  (long long)state->seed, config->train.seed);
         tr_event_warning(events, "other-seed", text);
     }
-    if (!str_eq(state->data, config->workload.data)) {
-        snprintf(text, sizeof(text),
-                 "the checkpoint was trained on %.63s; its data position continues in %.63s",
-                 state->data, config->workload.data);
-        tr_event_warning(events, "other-data", text);
-    }
+    compare_data(events, config, state, sources);
 }

@@ -9,10 +9,12 @@
 #include "trainer/events.h"
 #include "trainer/optim.h"
 
-/* Send the events of a resume from checkpoint PATH with STATE; EVENTS may be NULL. OPTIM, which has
+/* Send the events of a resume from checkpoint PATH with STATE, of a run that reads SOURCES; EVENTS
+ * may be NULL. OPTIM, which has
  * the settings of CONFIG, gets the checkpoint's horizon and style of the learning rate where CONFIG
  * names none. */
 void tr_resumed(struct tr_events *events, const struct tr_config *config,
-                const struct tr_ckpt_state *state, const char *path, struct tr_optim *optim);
+                const struct tr_ckpt_state *state, const struct tr_identity *sources,
+                const char *path, struct tr_optim *optim);
 
 #endif

@@ -78,17 +78,18 @@ static void rank_init(struct run *run)
     tr_measure_init(&run->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
 }
 
-/* The order of samples depends on how many there are, and whether there is a validation too. */
+/* All that the order of samples depends on, and whether there is a validation too. */
 static int same_tokens(const struct run *run, struct err *error)
 {
-    uint64_t n[TR_SPLITS], first[TR_SPLITS];
+    struct tr_identity ours, theirs;
+    char text[450];
     int r = 0;
 
-    for (int i = 0; i < TR_SPLITS; i++)
-        n[i] = first[i] = tr_tokens_samples(run->tokens, i);
-    run->team.share(run->team.ctx, first, sizeof(first));
-    if (memcmp(n, first, sizeof(n)) != 0) {
-        err_set(error, -ESTALE, "%s has a different number of samples on this rank", run->c->data);
+    tr_tokens_identity(&ours, run->tokens);
+    theirs = ours;
+    run->team.share(run->team.ctx, &theirs, sizeof(theirs));
+    if (tr_identity_differs(text, sizeof(text), &theirs, &ours)) {
+        err_set(error, -ESTALE, "%s is not the same here: %s", run->c->workload.data, text);
         r = tr_team_stale(&run->team, "the data set", error);
     }
     return tr_team_agree(&run->team, r, error);
@@ -97,12 +98,15 @@ static int same_tokens(const struct run *run, struct err *error)
 static void tokens_open(struct run *run)
 {
     const struct tr_config *c = run->c;
+    int samples = run->r.d.microbatches * run->r.layout.micro_batch;
     struct err e = {0};
-    int r = tr_tokens_open(&run->tokens, c->data_dir, c->data, c->model.vocab, c->workload.seq,
+    int r = tr_tokens_open(&run->tokens, c->data_dir, &c->sources, c->model.vocab, c->workload.seq,
                            (uint64_t)c->train.seed, &e);
 
     tr_require_all(&run->team, tr_team_agree(&run->team, r, &e), &e);
     tr_require_all(&run->team, same_tokens(run, &e), &e);
+    run->ahead = mem_alloc((size_t)samples * sizeof(*run->ahead));
+    run->prefetch = tr_prefetch_new(run->tokens, c->workload.seq, samples);
 }
 
 static void worst_planned(struct pl_memory *ret, const struct run *run)
@@ -163,6 +167,21 @@ static void at_step(struct run *run)
 }
 
 /* ---- one step ------------------------------------------------------------ */
+
+/* The next step's samples of this rank are read while this one computes. */
+static void prefetch(struct run *run)
+{
+    const struct tr_rank *r = &run->r;
+    uint64_t first = run->samples + (uint64_t)run->c->workload.global_batch;
+    int n = 0;
+
+    if (!run->prefetch)
+        return;
+    for (int mb = 0; mb < r->d.microbatches; mb++)
+        for (int k = 0; k < r->layout.micro_batch; k++)
+            run->ahead[n++] = first + tr_sample_index(r, mb, k);
+    tr_prefetch_ask(run->prefetch, run->ahead, n);
+}
 
 /* The global batch of the samples from FIRST on; those from END on are ignored. */
 static void read_samples(struct run *run, enum tr_split split, uint64_t first, uint64_t end)
@@ -316,6 +335,7 @@ static bool one_step(struct run *run)
     uint64_t step_ns;
 
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
+    prefetch(run);
     r->moe_counts = run->step >= run->measured_from;
     tr_step_grads(&t, r, tr_stop_requested() ? 1.0 : 0.0);
     check_numbers(run, &t);
@@ -381,18 +401,20 @@ static bool validate(struct run *run)
 static void check_validation(struct run *run)
 {
     uint64_t have = validation_samples(run);
-    char text[160];
+    bool several = run->c->sources.count > 1;
+    char text[240];
 
     if (!run->c->train.validate_every || have == (uint64_t)run->c->train.validate_samples)
         return;
     if (have == 0)
-        snprintf(text, sizeof(text),
-                 "the data set has no validation split: no validation will run");
+        snprintf(text, sizeof(text), "%s no validation split: no validation will run",
+                 several ? "a data set of the first ones to be taken has" : "the data set has");
     else
         snprintf(text, sizeof(text),
-                 "the validation split has only %llu samples of %d tokens, --validate-samples is "
+                 "the validation split%s only %llu samples of %d tokens, --validate-samples is "
                  "%d: a validation uses each of them once",
-                 (unsigned long long)have, run->c->workload.seq, run->c->train.validate_samples);
+                 several ? "s have by their weights" : " has", (unsigned long long)have,
+                 run->c->workload.seq, run->c->train.validate_samples);
     tr_event_warning(run->events, "validation", text);
 }
 
@@ -572,11 +594,13 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     }
     write_timeline(&u);
     code = finish(&u, stopped);
+    tr_prefetch_free(u.prefetch);
     tr_stop_over();
     tr_peers_done();
     tr_timeline_end(&u.r.clock);
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);
+    free(u.ahead);
     tr_watch_free(u.watch);
     tr_lock_free(u.lock);
     tr_lock_free(u.claim_hf);

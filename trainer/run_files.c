@@ -50,9 +50,12 @@ static struct tr_ckpt_what what(const struct run *run)
 /* Where the run resumes. */
 static void resumed(struct run *run, const struct tr_ckpt_state *state, const char *path)
 {
+    struct tr_identity sources;
+
+    tr_tokens_identity(&sources, run->tokens);
     run->step = state->step;
     run->samples = state->samples;
-    tr_resumed(run->events, run->c, state, path, &run->optim);
+    tr_resumed(run->events, run->c, state, &sources, path, &run->optim);
 }
 
 static void load_checkpoint(struct run *run, const char *path)
@@ -128,6 +131,7 @@ void tr_run_save(struct run *run)
     tr_optim_settle(&run->r);
     at_save(run);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
+    tr_tokens_identity(&s.sources, run->tokens);
     tr_require_all(&run->team,
                    writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w,
                                         &s, &run->team, &e)),

@@ -9,6 +9,7 @@
 #include "trainer/events.h"
 #include "trainer/measure.h"
 #include "trainer/optim.h"
+#include "trainer/prefetch.h"
 #include "trainer/rank.h"
 #include "trainer/tokens.h"
 #include "trainer/watch.h"
@@ -21,6 +22,8 @@ struct run {
     struct tr_rank r;
     struct tr_watch *watch; /* rank 0 */
     struct tr_tokens *tokens;
+    struct tr_prefetch *prefetch; /* of the next step's samples; NULL: none */
+    uint64_t *ahead;              /* (micro-batches of a rank, micro_batch): their indices */
     uint64_t samples; /* consumed: the data position, which survives a resume under another batch */
     struct tr_optim optim;
     struct tr_part *part;

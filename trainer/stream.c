@@ -197,3 +197,16 @@ int tr_stream_read(int32_t *ret, const struct tr_stream *stream, uint64_t at, si
     reading = NULL;
     return r;
 }
+
+void tr_stream_ahead(const struct tr_stream *stream, uint64_t at, size_t count)
+{
+    size_t each = tr_id_bytes(stream->id), from = (size_t)(stream->first + at) * each;
+    size_t to = from + count * each;
+
+    assert(at <= stream->tokens && count <= stream->tokens - at);
+    from -= from % TR_BLOCK; /* the mapping begins with the file: a multiple of the page, too */
+    to = to + TR_BLOCK - 1 - (to + TR_BLOCK - 1) % TR_BLOCK;
+    if (to > stream->bytes)
+        to = stream->bytes;
+    madvise((void *)(uintptr_t)(stream->map + from), to - from, MADV_WILLNEED);
+}

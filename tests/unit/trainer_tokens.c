@@ -22,6 +22,20 @@ static char *write_file(const char *dir, const char *name, const void *bytes, si
     return path;
 }
 
+/* What TEXT names, opened. */
+static int open_tokens(struct tr_tokens **ret, const char *dir, const char *text, int vocab,
+                       int seq, uint64_t seed, struct err *e)
+{
+    struct tr_sources sources;
+    int r = tr_sources_text(&sources, text, e);
+
+    if (r < 0)
+        return r;
+    r = tr_tokens_open(ret, dir, &sources, vocab, seq, seed, e);
+    tr_sources_done(&sources);
+    return r;
+}
+
 /* ---- order --------------------------------------------------------------- */
 
 static void the_order_is_a_permutation(void **state)
@@ -78,8 +92,8 @@ static void the_synthetic_language_is_the_same_everywhere_and_not_constant(void 
     int follows = 0, different = 0;
 
     (void)state;
-    assert_int_equal(tr_tokens_open(&a, "/nowhere", "synthetic", 97, 64, 5, &e), 0);
-    assert_int_equal(tr_tokens_open(&b, "/elsewhere", "synthetic", 97, 64, 5, &e), 0);
+    assert_int_equal(open_tokens(&a, "/nowhere", "synthetic", 97, 64, 5, &e), 0);
+    assert_int_equal(open_tokens(&b, "/elsewhere", "synthetic", 97, 64, 5, &e), 0);
     assert_true(tr_tokens_synthetic(a));
     for (uint64_t s = 0; s < 200; s++) {
         assert_int_equal(tr_tokens_sample(x, a, TR_SPLIT_TRAIN, s, &e), 0);
@@ -132,7 +146,7 @@ static void text_comes_back_as_it_was(void **state)
         fail_msg("%s", e.text);
     assert_int_equal(done.files, 2);
     assert_int_equal(done.tokens[TR_SPLIT_TRAIN], 13);
-    if (tr_tokens_open(&t, dir, out, 256, 12, 1, &e) < 0)
+    if (open_tokens(&t, dir, out, 256, 12, 1, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(tr_tokens_samples(t, TR_SPLIT_TRAIN), 1);
     assert_int_equal(tr_tokens_sample(x, t, TR_SPLIT_TRAIN, 77, &e), 0);
@@ -220,7 +234,7 @@ static void an_epoch_visits_every_sample_once_and_epochs_differ(void **state)
 
     (void)state;
     out = make_set(dir, 200000, &done);
-    if (tr_tokens_open(&t, dir, "t", 256, 16, 3, &e) < 0)
+    if (open_tokens(&t, dir, "t", 256, 16, 3, &e) < 0)
         fail_msg("%s", e.text);
     n = tr_tokens_samples(t, TR_SPLIT_TRAIN);
     assert_int_equal(n, (done.tokens[0] - 1) / 16);
@@ -251,7 +265,7 @@ static int read_all(const char *dir, const char *name, int vocab, struct err *e)
 {
     AUTO(tr_tokens) *t = NULL;
     int32_t x[17];
-    int r = tr_tokens_open(&t, dir, name, vocab, 16, 3, e);
+    int r = open_tokens(&t, dir, name, vocab, 16, 3, e);
 
     for (uint64_t i = 0; r == 0 && i < tr_tokens_samples(t, TR_SPLIT_TRAIN); i++)
         r = tr_tokens_sample(x, t, TR_SPLIT_TRAIN, i, e);
@@ -304,11 +318,11 @@ static void what_does_not_fit_the_model_is_refused(void **state)
 
     (void)state;
     out = make_set(dir, 1000, &done);
-    assert_int_equal(tr_tokens_open(&t, dir, "t", 255, 16, 1, &e), -EINVAL);
+    assert_int_equal(open_tokens(&t, dir, "t", 255, 16, 1, &e), -EINVAL);
     assert_non_null(strstr(e.text, "vocabulary of 255"));
-    assert_int_equal(tr_tokens_open(&t, dir, "t", 256, 2000, 1, &e), -EINVAL);
+    assert_int_equal(open_tokens(&t, dir, "t", 256, 2000, 1, &e), -EINVAL);
     assert_non_null(strstr(e.text, "one sample"));
-    assert_int_equal(tr_tokens_open(&t, dir, "nothing", 256, 16, 1, &e), -ENOENT);
+    assert_int_equal(open_tokens(&t, dir, "nothing", 256, 16, 1, &e), -ENOENT);
     assert_non_null(strstr(e.text, "nothing"));
     file_remove_tree(dir, NULL);
 }
@@ -384,7 +398,7 @@ static void megatron_files_are_read_directly(void **state)
         put(&ids, 300 + i % 700, 2);
     idx = write_file(dir, "corpus_text_document.idx", index.text, index.len);
     bin = write_file(dir, "corpus_text_document.bin", ids.text, ids.len);
-    if (tr_tokens_open(&t, dir, prefix, 1000, 5, 1, &e) < 0)
+    if (open_tokens(&t, dir, prefix, 1000, 5, 1, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(tr_tokens_count(t, TR_SPLIT_TRAIN) + tr_tokens_count(t, TR_SPLIT_VALIDATION),
                      tokens);
