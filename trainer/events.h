@@ -77,6 +77,7 @@ struct tr_step {
     bool warmup;      /* not part of the measurement */
     double ms;        /* wall time of the step: the slowest rank's */
     int64_t tokens;   /* of the whole job in this step */
+    int64_t trained;  /* tokens since the start of training, over resumes */
     double loss;      /* mean cross-entropy a token */
     double aux_loss;  /* load-balancing loss without its coefficient; NaN without experts */
     double grad_norm; /* global, before clipping */
@@ -102,7 +103,8 @@ void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t to
 
 struct tr_summary {
     int steps, warmup_steps; /* measured and not measured */
-    double tokens_per_s;     /* global_batch * seq / median seconds of the measured steps */
+    double tokens_per_s;     /* global_batch * seq / median seconds of the measured steps; in a
+                                batch ramp the median of the steps' own */
     double tokens_per_s_se;  /* its standard error, same unit */
     double ms_median, ms_p10, ms_p90;
     double ms_ci95;                             /* half-width of the 95 % interval of the median */

@@ -75,6 +75,8 @@ static void rank_init(struct run *run)
     run->busy = mem_alloc(sizeof(double) * (size_t)c->layout.world);
     run->sorted = mem_alloc(sizeof(double) * (size_t)c->layout.world);
     tr_measure_init(&run->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
+    if (c->ramp.start)
+        tr_measure_init(&run->full_ms, MEASURED_MAX);
 }
 
 /* The order of samples depends on how many there are, and whether there is a validation too. */
@@ -244,22 +246,33 @@ static void check_numbers(const struct run *run, const struct tr_result *result)
     tr_fail(TR_ERROR_NUMERIC, text);
 }
 
+/* The step took MS, with as many sequences as the rank has been told last. */
+static void measure(struct run *run, double ms)
+{
+    const struct tr_config *c = run->c;
+
+    tr_measure_add(&run->measure, ms);
+    if (c->ramp.start)
+        tr_measure_add(&run->full_ms, ms * c->workload.global_batch / run->r.workload.global_batch);
+}
+
 static void report_step(struct run *run, const struct tr_result *result,
                         const struct tr_clock *done, uint64_t step_ns)
 {
-    const struct tr_config *c = run->c;
+    int64_t seq = run->c->workload.seq;
     struct tr_step s = {.n = run->step,
                         .loss = result->loss,
                         .grad_norm = result->norm,
                         .aux_loss = run->r.moe_layers ? result->aux : NAN,
-                        .tokens = (int64_t)c->workload.global_batch * c->workload.seq,
+                        .tokens = run->r.workload.global_batch * seq,
+                        .trained = (int64_t)run->samples * seq,
                         .lr = tr_lr_at(&run->optim.schedule, run->step),
                         .warmup = run->step <= run->measured_from};
 
     exchange_times(run, done, step_ns);
     fill_times(&s, run);
     if (!s.warmup)
-        tr_measure_add(&run->measure, s.ms);
+        measure(run, s.ms);
     if (run->loss_first == 0)
         run->loss_first = result->loss;
     run->loss_last = result->loss;
@@ -312,13 +325,15 @@ static bool one_step(struct run *run)
     struct tr_clock done;
     uint64_t step_ns;
 
+    if (run->c->ramp.start)
+        tr_rank_batch(r, tr_ramp_batch(&run->c->ramp, run->samples));
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
     r->moe_counts = run->step >= run->measured_from;
     tr_step_grads(&t, r, tr_stop_requested() ? 1.0 : 0.0);
     check_numbers(run, &t);
     assert(t.flag >= 0 && t.flag <= run->c->layout.world);
     run->step++;
-    run->samples += (uint64_t)run->c->workload.global_batch;
+    run->samples += (uint64_t)r->workload.global_batch;
     tr_optim_step(r, &run->optim, run->step, t.norm);
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
@@ -358,6 +373,7 @@ static bool validate(struct run *run)
     double sum = 0, tokens = 0;
 
     assert(n > 0);
+    tr_rank_batch(&run->r, run->c->workload.global_batch);
     for (uint64_t i = 0; i < n; i += batch) {
         struct tr_result t;
 
@@ -506,6 +522,8 @@ static void summarize(struct run *run)
     t.ms_p10 = s.p10;
     t.ms_p90 = s.p90;
     t.ms_ci95 = s.ci95;
+    if (c->ramp.start) /* throughput is of a step's own tokens */
+        tr_measure_stats(&s, &run->full_ms);
     if (s.median > 0) {
         t.tokens_per_s = tokens / (s.median * 1e-3);
         /* A 95 % interval is 1.96 standard errors to each side; relative errors of time and rate
@@ -578,6 +596,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_lock_free(u.lock);
     tr_lock_free(u.claim_hf);
     tr_measure_done(&u.measure);
+    tr_measure_done(&u.full_ms);
     free(u.part);
     free(u.times);
     free(u.busy);

@@ -29,7 +29,8 @@ struct run {
     struct tr_lock *lock;     /* rank 0: of the folder of checkpoints */
     struct tr_lock *claim_hf; /* rank 0: of --save-hf's folder */
     struct tr_measure measure;
-    int step; /* done */
+    struct tr_measure full_ms; /* in a batch ramp: the same times, scaled to the full batch */
+    int step;                  /* done */
     int measured_from;
     uint64_t start_ns, begun_ns; /* of the run, of the step */
     double *times;               /* (world, TIMES) */

@@ -25,6 +25,7 @@ struct tr_watch {
     bool below;    /* slower than expected: said already */
     int straggler; /* said already; -1: none */
     struct tr_step last;
+    long full; /* measured steps since the batch is the full one, as expected throughput is */
     double tokens, validation;
     int checkpoint;
     uint64_t written_ns;
@@ -191,7 +192,7 @@ static void watch_throughput(struct tr_watch *watch)
     double ms[WINDOW], got;
     char text[200];
 
-    if (p->lo <= 0 || watch->measured < WINDOW)
+    if (p->lo <= 0 || watch->full < WINDOW)
         return;
     memcpy(ms, watch->ms, sizeof(ms));
     qsort(ms, WINDOW, sizeof(*ms), ascending);
@@ -248,16 +249,23 @@ static void watch_straggler(struct tr_watch *watch)
 
 /* ---- what the run calls -------------------------------------------------- */
 
+/* Of a step after the batch ramp. */
+static int64_t full_tokens(const struct tr_watch *watch)
+{
+    return (int64_t)watch->c->workload.global_batch * watch->c->workload.seq;
+}
+
 void tr_watch_step(struct tr_watch *watch, const struct tr_step *step)
 {
     if (!watch)
         return;
     watch->last = *step;
-    watch->tokens = (double)step->n * (double)step->tokens;
+    watch->tokens = (double)step->trained;
     if (!step->warmup) {
         watch->ms[watch->measured % WINDOW] = step->ms;
         watch->slow[watch->measured % WINDOW] = straggling(watch, step);
         watch->measured++;
+        watch->full = step->tokens < full_tokens(watch) ? 0 : watch->full + 1;
         watch_throughput(watch);
         watch_straggler(watch);
     }

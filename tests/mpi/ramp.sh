@@ -1,0 +1,127 @@
+#!/bin/sh
+# A batch that grows: the same in every layout, and exact over a resume in the middle.
+dir="${PT_BUILD:?}/tests/run/ramp it.$$"
+train="$PT_BUILD/partune-train"
+mkdir -p "$dir" || exit 99
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 99' HUP INT TERM
+export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
+unset PARTUNE_DATA
+cd "$dir" || exit 99
+
+. "$PT_SRC/tests/mpi/ok.sh"
+run() { # ranks, options...
+    ranks=$1
+    shift
+    timeout -k 2 120 mpiexec -n "$ranks" "$train" --data-dir "$dir" --quiet "$@" >out 2>&1
+}
+losses() { # file: "n loss grad_norm" of each step
+    sed -n 's/.*"event":"step".*"n":\([0-9]*\),.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$1"
+}
+near() { # two files of losses, relative difference: as many steps, losses that near
+    [ -s "$1" ] && [ "$(wc -l <"$1")" = "$(wc -l <"$2")" ] && awk -v tol="$3" 'NR == FNR { a[$1] = $2; next }
+        { d = ($2 - a[$1]) / a[$1]; if (d < 0) d = -d; if (!($1 in a) || !(d <= tol)) bad = 1 } END { exit bad }' "$1" "$2"
+}
+tokens() { # file: tokens of each step, in a line
+    sed -n 's/.*"event":"step".*"tokens":\([0-9]*\),.*/\1/p' "$1" | tr '\n' ' '
+}
+same() { # two checkpoints: weights and moments, and what trainer.json says but for the moment's sums
+    cmp "$1/model.safetensors" "$2/model.safetensors" && cmp "$1/optimizer.safetensors" "$2/optimizer.safetensors" &&
+        cmp "$1/trainer.json" "$2/trainer.json"
+}
+quick="--lr 3e-3 --lr-warmup 2 --lr-decay-steps 12"
+
+# ---- the ramp: 4 to 16 by 4 over 36 samples, shares of 12
+ramp="--global-batch 16 --rampup-batch-size 4,4,36 $quick"
+# shellcheck disable=SC2086
+run 1 --model nano-moe $ramp --steps 9 --events one.ev --metrics one.metrics
+# seq is 32
+[ "$(tokens one.ev)" = "128 128 128 256 256 384 512 512 512 " ]
+ok $? "a step's tokens are those of its batch"
+tail -1 one.metrics | grep -q '"tokens":2816}'
+ok $? "and are added up"
+losses one.ev >one.losses
+# A fixed batch of 4, and then of 8, has the same samples: the ramp changes how many, never which.
+# shellcheck disable=SC2086
+run 1 --model nano-moe --global-batch 4 $quick --steps 3 --events four.ev --checkpoint four &&
+    run 1 --model nano-moe --global-batch 8 $quick --steps 5 --events eight.ev --resume-from four/step-00000003 --checkpoint eight &&
+    run 1 --model nano-moe --global-batch 12 $quick --steps 6 --events twelve.ev --resume-from eight/step-00000005 --checkpoint twelve &&
+    run 1 --model nano-moe --global-batch 16 $quick --steps 9 --events sixteen.ev --resume-from twelve/step-00000006 &&
+    { losses four.ev && losses eight.ev && losses twelve.ev && losses sixteen.ev; } | cmp - one.losses
+ok $? "it is the run that is resumed by hand with each batch, bit for bit"
+
+i=0
+for layout in "1 --micro-batch 2" "1 --micro-batch 4" "2" "2 --micro-batch 2" "2 --tp 2" "2 --cp 2" "2 --ep 2 --zero 1" "2 --zero 2" "2 --zero 3 --overlap-param-gather 1" \
+    "2 --pp 2" "2 --pp 2 --schedule gpipe --overlap-p2p 1" "2 --pp 2 --schedule zero-bubble" "2 --pp 2 --micro-batch 4" \
+    "4 --pp 2 --ep 2 --zero 1" "4 --pp 2 --tp 2 --overlap-grad-reduce 1" "4 --cp 2 --ep 2 --zero 2"; do
+    # shellcheck disable=SC2086
+    set -- $layout
+    ranks=$1
+    shift
+    rm -f l.ev
+    # shellcheck disable=SC2086
+    run "$ranks" --model nano-moe "$@" $ramp --steps 9 --events l.ev
+    losses l.ev >l.losses
+    near one.losses l.losses 1e-4 && [ "$(tokens l.ev)" = "$(tokens one.ev)" ]
+    ok $? "the same losses in $layout"
+done
+cat >four.json <<"END"
+{"name":"four","layers":4,"hidden":32,"heads":4,"ffn":48,"vocab":256,"seq":16,"tied":true}
+END
+# shellcheck disable=SC2086
+run 1 --model four.json $ramp --steps 9 --events f.ev && losses f.ev >f.losses
+for layout in "2 --pp 2 --vp 2" "2 --pp 2 --vp 2 --micro-batch 2" "2 --pp 2 --vp 2 --overlap-p2p 1" "4 --pp 4" "4 --pp 2 --vp 2 --zero 2 --overlap-p2p 1 --overlap-grad-reduce 1" "4 --pp 4 --schedule zero-bubble"; do
+    # shellcheck disable=SC2086
+    set -- $layout
+    ranks=$1
+    shift
+    case $* in *--vp*) set -- "$@" --schedule interleaved ;; esac
+    rm -f l.ev
+    # shellcheck disable=SC2086
+    run "$ranks" --model four.json "$@" $ramp --steps 9 --events l.ev
+    losses l.ev >l.losses
+    near f.losses l.losses 1e-4 && [ "$(tokens l.ev)" = "$(tokens one.ev | awk '{ for (i = 1; i <= NF; i++) printf "%d ", $i / 2 }')" ]
+    ok $? "a stage of few micro-batches: $layout"
+done
+# Balancing: pools of a micro-batch, and a bias that the counts of a step move.
+cat >pools.json <<"END"
+{"name":"pools","layers":4,"hidden":32,"heads":4,"ffn":48,"vocab":256,"seq":16,
+ "moe":{"experts":4,"top_k":2,"expert_ffn":24,"aux_loss":"huggingface","aux_loss_coef":0.2,"router":"sigmoid","balance_bias":true}}
+END
+# shellcheck disable=SC2086
+run 1 --model pools.json $ramp --steps 9 --events p.ev && losses p.ev >p.losses &&
+    run 2 --model pools.json --pp 2 $ramp --steps 9 --validate-every 4 --validate-samples 5 --events q.ev && losses q.ev >q.losses && near p.losses q.losses 1e-4 &&
+    run 2 --model pools.json --ep 2 --zero 3 $ramp --steps 9 --events r.ev && losses r.ev >r.losses && near p.losses r.losses 1e-4
+ok $? "pools of micro-batches between stages, with validations of the full batch"
+
+# ---- a resume in the middle of it
+# shellcheck disable=SC2086
+for layout in "2 --pp 2" "2 --ep 2 --zero 3"; do
+    set -- $layout
+    ranks=$1
+    shift
+    rm -rf whole pieces
+    run "$ranks" --model nano-moe "$@" $ramp --steps 9 --checkpoint whole --checkpoint-every 1 &&
+        for stop in 2 5 6; do
+            rm -rf pieces && mkdir pieces && cp -r whole/step-0000000$stop pieces/ &&
+                run "$ranks" --model nano-moe "$@" $ramp --steps 9 --checkpoint pieces --resume && same whole/step-00000009 pieces/step-00000009 || break
+        done && [ $stop = 6 ] && same whole/step-00000009 pieces/step-00000009
+    ok $? "a resume anywhere in the ramp is the uninterrupted run, bit for bit: $layout"
+done
+grep -q '"samples": 88,' pieces/step-00000009/trainer.json
+ok $? "the position is in samples"
+
+# ---- refusals, before MPI starts
+# shellcheck disable=SC2086
+run 2 --model nano-moe --micro-batch 4 $ramp --steps 9 --events no.ev
+[ $? = 65 ] && grep -q "illegal layout: rampup-batch-divides: a batch of 4 in rampup_batch_size 4,4,36 is not a multiple of micro_batch 4 x dp 2" out && ! grep -q '"event":"hello"' no.ev
+ok $? "a batch that cannot be divided"
+# shellcheck disable=SC2086
+run 2 --model four.json --pp 2 --vp 2 --schedule interleaved --micro-batch 4 $ramp --steps 9
+[ $? = 65 ] && grep -q "rampup-interleave-microbatches: 1 micro-batches (a batch of 4" out
+ok $? "and one of too few micro-batches to interleave"
+# shellcheck disable=SC2086
+run 2 --model nano-moe --micro-batch 8 $ramp --trial --warmup-steps 0 --min-steps 2 --max-steps 2 --events t.ev && [ "$(tokens t.ev)" = "512 512 " ]
+ok $? "a trial has the full batch"
+
+echo "1..$n"
