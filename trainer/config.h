@@ -45,6 +45,8 @@ struct tr_train {
     int validate_every;                 /* steps; 0: never */
     int validate_samples;               /* 64 sequences */
     const char *rampup_batch_size;      /* "start,increment,samples"; NULL: none */
+    double skip_step_sigma;             /* 0: no step is skipped (skip.h) */
+    int skip_step_interval;             /* 128 steps */
 };
 
 struct tr_checkpointing {

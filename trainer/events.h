@@ -73,11 +73,13 @@ enum tr_phase {
 extern const char *const tr_phase_names[TR_PHASES + 1]; /* "forward" …, NULL */
 
 struct tr_step {
-    int n;            /* from 1, over resumes */
-    bool warmup;      /* not part of the measurement */
-    double ms;        /* wall time of the step: the slowest rank's */
-    int64_t tokens;   /* of the whole job in this step */
-    int64_t trained;  /* tokens since the start of training, over resumes */
+    int n;           /* from 1, over resumes */
+    bool warmup;     /* not part of the measurement */
+    double ms;       /* wall time of the step: the slowest rank's */
+    int64_t tokens;  /* of the whole job in this step */
+    int64_t trained; /* tokens since the start of training, over resumes */
+    bool skips;      /* spikes are skipped in this run, as this step was: */
+    bool skipped;
     double loss;      /* mean cross-entropy a token */
     double aux_loss;  /* load-balancing loss without its coefficient; NaN without experts */
     double grad_norm; /* global, before clipping */
@@ -112,6 +114,8 @@ struct tr_summary {
     double resident_growth_bytes; /* growth of resident memory after MPI_Init, worst rank; NaN
                                      unknown */
     double loss_first, loss_last;
+    bool skips; /* spikes are skipped in this run: so many of so many steps, over resumes */
+    int skipped, trained;
     /* Choices of the most used expert over the mean of its layer, in the measured steps: of each
      * layer with experts, and their mean. moe_layers 0: a dense model. */
     double imbalance;

@@ -2,6 +2,7 @@
 #include "trainer/options.h"
 
 #include "base/base.h"
+#include "trainer/skip.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -76,6 +77,11 @@ const struct tr_setting tr_settings[] = {
          "START,INCREMENT,SAMPLES",
          "grow the global batch from START sequences by INCREMENT to --global-batch, in equal "
          "shares of SAMPLES sequences"),
+    NUM("skip-step-sigma", "train", "skip_step_sigma", train.skip_step_sigma, 0, 1e6, "0",
+        "skip a step whose loss or gradient norm is more than so many standard deviations above "
+        "the mean of the steps before it (0: never)"),
+    INT("skip-step-interval", "train", "skip_step_interval", train.skip_step_interval, TR_SKIP_MIN,
+        TR_SKIP_MAX, "128", "steps of this mean and standard deviation"),
 
     STR("checkpoint", "checkpoint", "dir", checkpoint.dir, "DIR", "checkpoint directory"),
     INT("checkpoint-every", "checkpoint", "every", checkpoint.every, 0, STEPS_MAX, "0",

@@ -134,6 +134,9 @@ static void optim_init(struct run *run)
                                    .sgd_momentum = t->sgd_momentum,
                                    .muon_momentum = t->muon_momentum,
                                    .clip = t->clip};
+    run->skip.interval = t->skip_step_interval;
+    if (run->c->mode == TR_MODE_TRAIN)
+        run->skip.sigma = t->skip_step_sigma;
 }
 
 /* ---- asked to stop ------------------------------------------------------- */
@@ -256,7 +259,7 @@ static void measure(struct run *run, double ms)
         tr_measure_add(&run->full_ms, ms * c->workload.global_batch / run->r.workload.global_batch);
 }
 
-static void report_step(struct run *run, const struct tr_result *result,
+static void report_step(struct run *run, const struct tr_result *result, bool skipped,
                         const struct tr_clock *done, uint64_t step_ns)
 {
     int64_t seq = run->c->workload.seq;
@@ -266,6 +269,8 @@ static void report_step(struct run *run, const struct tr_result *result,
                         .aux_loss = run->r.moe_layers ? result->aux : NAN,
                         .tokens = run->r.workload.global_batch * seq,
                         .trained = (int64_t)run->samples * seq,
+                        .skips = run->skip.sigma > 0,
+                        .skipped = skipped,
                         .lr = tr_lr_at(&run->optim.schedule, run->step),
                         .warmup = run->step <= run->measured_from};
 
@@ -317,6 +322,19 @@ static void trace(struct run *run, const struct tr_clock *done)
         write_timeline(run);
 }
 
+/* The step's optimizer; true if it was skipped. */
+static bool update(struct run *run, const struct tr_result *result)
+{
+    bool skips = run->skip.sigma > 0 && tr_skip_step(&run->skip, result->loss, result->norm);
+
+    if (skips)
+        tr_optim_skip(&run->r);
+    else
+        tr_optim_step(&run->r, &run->optim, run->step, result->norm);
+    run->optim.skipped = run->skip.skipped;
+    return skips;
+}
+
 /* Returns true if somebody asked to stop. What follows the step is charged to the next one. */
 static bool one_step(struct run *run)
 {
@@ -324,6 +342,7 @@ static bool one_step(struct run *run)
     struct tr_result t;
     struct tr_clock done;
     uint64_t step_ns;
+    bool skipped;
 
     if (run->c->ramp.start)
         tr_rank_batch(r, tr_ramp_batch(&run->c->ramp, run->samples));
@@ -334,7 +353,7 @@ static bool one_step(struct run *run)
     assert(t.flag >= 0 && t.flag <= run->c->layout.world);
     run->step++;
     run->samples += (uint64_t)r->workload.global_batch;
-    tr_optim_step(r, &run->optim, run->step, t.norm);
+    skipped = update(run, &t);
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
     step_ns = done.since_ns - run->begun_ns;
@@ -342,7 +361,7 @@ static bool one_step(struct run *run)
     run->longest_s = fmax(run->longest_s, (double)step_ns * 1e-9);
     begin(run);
     at_step(run);
-    report_step(run, &t, &done, step_ns);
+    report_step(run, &t, skipped, &done, step_ns);
     return t.flag > 0;
 }
 
@@ -507,6 +526,9 @@ static void summarize(struct run *run)
                            .measured = &measured,
                            .loss_first = run->loss_first,
                            .loss_last = run->loss_last,
+                           .skips = run->skip.sigma > 0,
+                           .skipped = run->skip.skipped,
+                           .trained = run->step,
                            .ended = run->ended};
 
     if (run->r.moe_layers) {

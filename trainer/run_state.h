@@ -23,6 +23,7 @@ struct run {
     struct tr_tokens *tokens;
     uint64_t samples; /* consumed: the data position, which survives a resume under another batch */
     struct tr_optim optim;
+    struct tr_skip skip;
     struct tr_part *part;
     size_t nparts;
     struct tr_team team;

@@ -26,6 +26,7 @@ struct tr_watch {
     int straggler; /* said already; -1: none */
     struct tr_step last;
     long full; /* measured steps since the batch is the full one, as expected throughput is */
+    long skipped;
     double tokens, validation;
     int checkpoint;
     uint64_t written_ns;
@@ -97,6 +98,8 @@ static void append_metrics(struct tr_watch *watch)
     add(&watch->text, "ms", s->ms);
     add(&watch->text, "tokens_per_s", rate(s));
     add(&watch->text, "tokens", watch->tokens);
+    if (s->skips)
+        str_addf(&watch->text, ",\"skipped\":%s", s->skipped ? "true" : "false");
     str_add(&watch->text, "}\n");
     if (write(watch->metrics, watch->text.text, watch->text.len) != (ssize_t)watch->text.len)
         failed(watch, watch->c->metrics, errno);
@@ -163,6 +166,8 @@ static void write_prometheus(struct tr_watch *watch)
     gauge(watch, "tokens", "Tokens trained on since the start of training.", watch->tokens);
     gauge(watch, "straggler_ratio", "Busy time of the slowest rank over that of the median rank.",
           s->rank_ms_median > 0 ? s->rank_ms_max / s->rank_ms_median : (double)NAN);
+    gauge(watch, "skipped_steps", "Steps that this run has skipped.",
+          s->skips ? (double)watch->skipped : (double)NAN);
     gauge(watch, "validation_loss", "Loss of the last validation.", watch->validation);
     gauge(watch, "checkpoint_step", "Step of the last checkpoint.",
           watch->checkpoint ? watch->checkpoint : (double)NAN);
@@ -261,6 +266,7 @@ void tr_watch_step(struct tr_watch *watch, const struct tr_step *step)
         return;
     watch->last = *step;
     watch->tokens = (double)step->trained;
+    watch->skipped += step->skipped;
     if (!step->warmup) {
         watch->ms[watch->measured % WINDOW] = step->ms;
         watch->slow[watch->measured % WINDOW] = straggling(watch, step);

@@ -22,7 +22,7 @@
  * logits of one rank need is there.
  *
  * "parity ramp" is the comparison with one rank where every second step has half the batch, in the
- * buffers of the whole one.
+ * buffers of the whole one, and one step is skipped.
  */
 #include "base/base.h"
 #include "tests/mpi/allocations.h"
@@ -37,7 +37,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { STEPS = 10, ASYNC_STEPS = 3, SPREAD_RUNS = 48 };
+enum { STEPS = 10, ASYNC_STEPS = 3, SKIPPED = 4, SPREAD_RUNS = 48 };
 
 struct curve {
     double loss[STEPS], aux[STEPS], norm[STEPS];
@@ -266,12 +266,23 @@ static int batch_of(const struct pl_workload *w, int n)
     return ramp && n % 2 ? w->global_batch / 2 : w->global_batch;
 }
 
+static void one_step(struct tr_result *ret, struct tr_rank *r, struct tr_optim *o, int n)
+{
+    tr_step_grads(ret, r, 0);
+    if (ramp && n == SKIPPED) {
+        tr_optim_skip(r);
+        o->skipped++;
+    } else {
+        tr_optim_step(r, o, n, ret->norm);
+    }
+}
+
 /* SHUFFLE other than 0 changes the order of summation and nothing else. */
 static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
                 const struct pl_layout *l, const struct pl_workload *w, uint64_t shuffle,
                 struct watch *watch)
 {
-    static const struct tr_optim o = {
+    struct tr_optim o = {
         .schedule = {.lr = 3e-3, .min_lr = 1e-4, .warmup_steps = 3, .decay_steps = STEPS},
         .weight_decay = 0.1,
         .beta1 = 0.9,
@@ -300,8 +311,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         tr_rank_batch(&r, batch_of(w, n));
         put_samples(&r, first, shuffle);
         first += (uint64_t)batch_of(w, n);
-        tr_step_grads(&t, &r, 0);
-        tr_optim_step(&r, &o, n, t.norm);
+        one_step(&t, &r, &o, n);
         allocations_counted = false;
         nothing_pending(&r, "a step ends before its work is done");
         ret->loss[n - 1] = t.loss;

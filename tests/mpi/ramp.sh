@@ -1,5 +1,5 @@
 #!/bin/sh
-# A batch that grows: the same in every layout, and exact over a resume in the middle.
+# A batch that grows, and steps that are skipped: the same in every layout, and exact over a resume in the middle.
 dir="${PT_BUILD:?}/tests/run/ramp it.$$"
 train="$PT_BUILD/partune-train"
 mkdir -p "$dir" || exit 99
@@ -124,4 +124,65 @@ ok $? "and one of too few micro-batches to interleave"
 run 2 --model nano-moe --micro-batch 8 $ramp --trial --warmup-steps 0 --min-steps 2 --max-steps 2 --events t.ev && [ "$(tokens t.ev)" = "512 512 " ]
 ok $? "a trial has the full batch"
 
+# ---- spikes: text of few words with a stretch of random tokens in the middle
+awk 'BEGIN { srand(7); for (i = 0; i < 9000; i++) {
+    t = i >= 4300 && i < 4430 ? int(rand() * 256) : 40 + (i * 7 + int(i / 50)) % 11
+    printf "\\%03o\\000%s", t, i % 50 == 49 ? "\n" : "" } }' | while IFS= read -r line; do printf "$line"; done >ids
+"$PT_BUILD/partune-data" prepare --name garbage --data "$dir" --validation 0 --ids u16 --vocab 256 ids >out 2>&1
+ok $? "a data set with garbage in it"
+spikes="--data garbage --global-batch 4 --lr 3e-3 --lr-warmup 2 --lr-decay-steps 100 --skip-step-sigma 6 --skip-step-interval 16 --steps 60"
+skipped() { # file: numbers of the skipped steps, in a line
+    sed -n 's/.*"event":"step".*"n":\([0-9]*\),.*"skipped":true.*/\1/p' "$1" | tr '\n' ' '
+}
+# shellcheck disable=SC2086
+timeout -k 2 120 mpiexec -n 1 "$train" --data-dir "$dir" --model nano-moe $spikes --events s1.ev >out 2>&1
+losses s1.ev >s1.losses
+want=$(awk -v sigma=6 -v most=16 '{ loss[NR] = $2; norm[NR] = $3 }
+    function over(x, at,    i, from, n, mean, sum) {
+        from = at > most ? at - most : 1; n = at - from
+        for (i = from; i < at; i++) mean += x[i] / n
+        for (i = from; i < at; i++) sum += (x[i] - mean) ^ 2
+        return x[at] - mean > sigma * sqrt(sum / (n - 1))
+    }
+    END { for (i = int(most / 2); i <= NR; i++) if (over(loss, i) || over(norm, i)) printf "%d ", i }' s1.losses)
+got=$(skipped s1.ev)
+[ -n "$want" ] && [ "$got" = "$want" ]
+ok $? "the steps that are skipped are those of the rule: $want"
+count=$(echo "$got" | wc -w)
+grep -q " (skipped)  loss" out && grep -q "^$count of 60 steps were skipped$" out && tail -1 s1.ev | grep -q "\"skipped_steps\":$count,"
+ok $? "the log and the summary count them"
+# shellcheck disable=SC2086
+for layout in "1 --micro-batch 2" "2" "2 --tp 2" "2 --pp 2" "2 --cp 2" "2 --ep 2 --zero 1" "2 --zero 2" "2 --ep 2 --zero 3 --overlap-param-gather 1" "4 --pp 2 --tp 2" "4 --ep 2 --pp 2 --zero 1"; do
+    set -- $layout
+    ranks=$1
+    shift
+    rm -f l.ev
+    run "$ranks" --model nano-moe "$@" $spikes --events l.ev
+    losses l.ev >l.losses
+    [ "$(skipped l.ev)" = "$got" ] && near s1.losses l.losses 1e-3
+    ok $? "the same steps are skipped in $layout"
+done
+# shellcheck disable=SC2086
+run 1 --model nano-moe $spikes --skip-step-sigma 0 --events s0.ev && ! grep -q '"skipped' s0.ev && losses s0.ev >s0.losses &&
+    awk -v first="${got%% *}" 'NR == FNR { a[$1] = $2; next } $1 <= first && a[$1] != $2 { bad = 1 } $1 == first + 1 && a[$1] != $2 { other = 1 } END { exit bad || !other }' s1.losses s0.losses
+ok $? "until the first of them the run is the one that skips nothing"
+
+# ---- what a skipped step leaves as it was, and a resume before and after it
+for each in "adamw 3e-3" "sgd 0.1" "lamb 3e-2" "muon 1e-2"; do
+    optimizer=${each% *}
+    rm -rf whole o.ev
+    # shellcheck disable=SC2086
+    run 2 --model nano-moe --zero 1 --optimizer $optimizer $spikes --lr "${each#* }" --steps 40 --events o.ev --checkpoint whole --checkpoint-every 1 &&
+        first=$(skipped o.ev) && first=${first%% *} && [ -n "$first" ] &&
+        before=$(printf 'whole/step-%08d' $((first - 1))) && after=$(printf 'whole/step-%08d' "$first") && next=$(printf 'whole/step-%08d' $((first + 1))) &&
+        cmp "$before/model.safetensors" "$after/model.safetensors" && cmp "$before/optimizer.safetensors" "$after/optimizer.safetensors" &&
+        ! cmp -s "$after/model.safetensors" "$next/model.safetensors"
+    ok $? "$optimizer: a skipped step leaves weights and moments as they were"
+    for stop in "$before" "$after"; do
+        rm -rf pieces && mkdir pieces && cp -r "$stop" pieces/
+        # shellcheck disable=SC2086
+        run 2 --model nano-moe --zero 1 --optimizer $optimizer $spikes --lr "${each#* }" --steps 40 --checkpoint pieces --resume && same whole/step-00000040 pieces/step-00000040
+        ok $? "$optimizer: a resume right before or after it is the uninterrupted run, bit for bit"
+    done
+done
 echo "1..$n"

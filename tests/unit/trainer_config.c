@@ -175,7 +175,8 @@ static void what_is_dumped_reads_back_to_the_same(void **state)
         "--model tiny-llama --trial --max-steps 50 --pp 2 --recompute full --expected 7 "
         "--expected-lo 6",
         "--model tiny-llama --cluster local --tp 2 --sp 1",
-        "--model tiny-llama --rampup-batch-size 4,6,1000",
+        "--model tiny-llama --rampup-batch-size 4,6,1000 --skip-step-sigma 6 "
+        "--skip-step-interval 64",
     };
     AUTO_FREE char *dir = unit_folder("config");
 
@@ -217,6 +218,7 @@ static void a_batch_ramp_is_a_list_and_not_of_trials(void **state)
     assert_int_equal(option->ramp.start, 32);
     assert_int_equal(option->ramp.samples, 9);
     assert_int_equal(none->ramp.start, 0);
+    assert_true(file->train.skip_step_sigma == 0 && file->train.skip_step_interval == 128);
     file_remove_tree(dir, NULL);
 }
 
