@@ -230,6 +230,11 @@ struct pl_step {
  */
 int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches);
+/* The same for a smaller step of a run whose buffers are those of MOST micro-batches: no chunk
+ * holds more at a time than pl_schedule_live() and pl_schedule_live_grads() say of MOST. With vp >
+ * 1 both counts are multiples of pp. */
+int pl_schedule_fewer(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
+                      int microbatches, int most);
 
 /* Most micro-batches whose activations one chunk holds at a time: from forward to backward (with
  * zero-bubble: to the gradient of the weights). Micro-batch i uses slot i % live. */

@@ -74,15 +74,16 @@ static void interleaved_put(struct out *out, enum pl_step_op op, int k, int pp, 
     put(out, op, op == PL_FORWARD ? chunk : vp - 1 - chunk, k / (pp * vp) * pp + in_group % pp);
 }
 
-/* Forward passes that a stage may be ahead of its backward passes. */
-static int interleaved_ahead(int stage, int pp, int vp, int mbs)
+/* Forward passes that a stage may be ahead of its backward passes, where a step has MOST
+ * micro-batches at most. */
+static int interleaved_ahead(int stage, int pp, int vp, int most)
 {
-    return mbs == pp ? mbs * vp : (pp - 1 - stage) * 2 + (vp - 1) * pp;
+    return most == pp ? most * vp : (pp - 1 - stage) * 2 + (vp - 1) * pp;
 }
 
-static void interleaved(struct out *out, int stage, int pp, int vp, int mbs)
+static void interleaved(struct out *out, int stage, int pp, int vp, int mbs, int most)
 {
-    int total = mbs * vp, ahead = interleaved_ahead(stage, pp, vp, mbs);
+    int total = mbs * vp, ahead = interleaved_ahead(stage, pp, vp, most);
     int f = 0, b = 0;
 
     assert(mbs % pp == 0);
@@ -97,11 +98,17 @@ static void interleaved(struct out *out, int stage, int pp, int vp, int mbs)
 int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches)
 {
+    return pl_schedule_fewer(ret, schedule, stage, pp, vp, microbatches, microbatches);
+}
+
+int pl_schedule_fewer(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
+                      int microbatches, int most)
+{
     struct out o = {.step = ret};
 
-    assert(stage >= 0 && stage < pp && vp >= 1 && microbatches >= 1);
+    assert(stage >= 0 && stage < pp && vp >= 1 && microbatches >= 1 && microbatches <= most);
     if (vp > 1)
-        interleaved(&o, stage, pp, vp, microbatches);
+        interleaved(&o, stage, pp, vp, microbatches, most);
     else if (schedule == PL_GPIPE)
         gpipe(&o, microbatches);
     else if (schedule == PL_ZERO_BUBBLE)

@@ -143,6 +143,7 @@ static int write_state(const struct tr_archive *archive, const char *folder,
 {
     AUTO_FREE uint32_t *sums = NULL;
     AUTO_JSON *small = json_array(), *o = NULL;
+    json_t *skip;
     uint32_t crc;
     int r = read_sums(&sums, &crc, folder, tr_archive_pieces(archive), error);
 
@@ -162,6 +163,9 @@ static int write_state(const struct tr_archive *archive, const char *folder,
                   small, "checksums_crc", (json_int_t)crc);
     json_object_set_new(o, "optimizer", json_string(pl_optimizer_names[what->optimizer]));
     json_object_set_new(o, "sources", tr_identity_json(&state->sources));
+    skip = tr_skip_json(&state->skip);
+    if (skip)
+        json_object_set_new(o, "skip_step", skip);
     tr_seal(o);
     return tr_folder_json(folder, "trainer.json", o, error);
 }
@@ -329,6 +333,11 @@ static int parse_state(struct tr_ckpt_state *state, const json_t *object, struct
         r = jx_copy_str(state->data, sizeof(state->data), object, "data", error);
     if (r == 0)
         r = tr_identity_parse(&state->sources, json_object_get(object, "sources"), error);
+    if (r == 0)
+        r = tr_skip_parse(&state->skip, object, error);
+    if (r == 0 && state->skip.skipped > state->step)
+        r = err_set(error, -EINVAL, "skip_step has %d skipped steps of %d", state->skip.skipped,
+                    state->step);
     state->samples = (uint64_t)samples;
     return as_damage(r, error);
 }

@@ -41,6 +41,7 @@
 #include "trainer/lock.h"
 #include "trainer/lr.h"
 #include "trainer/safetensors.h"
+#include "trainer/skip.h"
 #include "trainer/sources.h"
 
 /* What the numbers of a part are. */
@@ -112,7 +113,8 @@ struct tr_ckpt_state {
     enum tr_lr_style lr_decay_style;
     enum tr_wsd_style lr_wsd_decay_style;
     int lr_wsd_decay_steps;
-    int format; /* of the file that was read; 1 has no checksum of this state */
+    struct tr_skip skip; /* how many steps were skipped, and the window */
+    int format;          /* of the file that was read; 1 has no checksum of this state */
 };
 
 struct tr_ckpt_what {

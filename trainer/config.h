@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "plan/plan.h"
 #include "trainer/lr.h"
+#include "trainer/ramp.h"
 #include "trainer/sources.h"
 
 enum tr_mode {
@@ -45,6 +46,9 @@ struct tr_train {
     int seed;                           /* 1; initial weights and order of samples */
     int validate_every;                 /* steps; 0: never */
     int validate_samples;               /* 64 sequences */
+    const char *rampup_batch_size;      /* "start,increment,samples"; NULL: none */
+    double skip_step_sigma;             /* 0: no step is skipped (skip.h) */
+    int skip_step_interval;             /* 128 steps */
 };
 
 struct tr_checkpointing {
@@ -68,6 +72,7 @@ struct tr_config {
     struct pl_layout layout;      /* canonical and legal */
     struct pl_trial_limits trial; /* timeout_s 0: none */
     struct tr_train train;
+    struct tr_ramp ramp; /* of train.rampup_batch_size; start 0: none, as in every trial */
     struct tr_checkpointing checkpoint;
     struct tr_interval expected;
     uint64_t device_memory;    /* budget of one rank in bytes; never 0 */

@@ -264,6 +264,8 @@ void tr_event_step(struct tr_events *ev, const struct tr_step *step)
         field(s, "moe_z_loss", step->moe_z_loss);
     field(s, "grad_norm", step->grad_norm);
     field(s, "lr", step->lr);
+    if (step->skips)
+        str_addf(s, ",\"skipped\":%s", step->skipped ? "true" : "false");
     str_add(s, ",\"phases\":{");
     for (int i = 0; i < TR_PHASES; i++) {
         str_addf(s, "%s\"%s\":", i ? "," : "", tr_phase_names[i]);
@@ -278,9 +280,9 @@ void tr_event_step(struct tr_events *ev, const struct tr_step *step)
         add_busy(s, step);
     str_addc(s, '}');
     end(ev);
-    say(ev, "step %5d%s  loss %.4f  norm %.3f  lr %.2e  %8.1f ms  %8.0f tokens/s", step->n,
-        step->warmup ? " (warm-up)" : "", step->loss, step->grad_norm, step->lr, step->ms,
-        (double)step->tokens / step->ms * 1e3);
+    say(ev, "step %5d%s%s  loss %.4f  norm %.3f  lr %.2e  %8.1f ms  %8.0f tokens/s", step->n,
+        step->warmup ? " (warm-up)" : "", step->skipped ? " (skipped)" : "", step->loss,
+        step->grad_norm, step->lr, step->ms, (double)step->tokens / step->ms * 1e3);
 }
 
 void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t tokens)
@@ -349,6 +351,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
     str_addc(s, '}');
     field(s, "loss_first", summary->loss_first);
     field(s, "loss_last", summary->loss_last);
+    if (summary->skips)
+        field(s, "skipped_steps", summary->skipped);
     add_experts(s, summary);
     field_text(s, "ended", summary->ended);
     end(ev);
@@ -360,6 +364,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
             summary->steps, summary->loss_first, summary->loss_last);
     else
         say(ev, "no step was measured");
+    if (summary->skips)
+        say(ev, "%d of %d steps were skipped", summary->skipped, summary->trained);
     if (summary->steps && summary->moe_layers)
         say(ev, "experts: the busiest of a layer had %.2f x the mean load, averaged over %d layers",
             summary->imbalance, summary->moe_layers);

@@ -73,10 +73,13 @@ enum tr_phase {
 extern const char *const tr_phase_names[TR_PHASES + 1]; /* "forward" …, NULL */
 
 struct tr_step {
-    int n;             /* from 1, over resumes */
-    bool warmup;       /* not part of the measurement */
-    double ms;         /* wall time of the step: the slowest rank's */
-    int64_t tokens;    /* of the whole job in this step */
+    int n;           /* from 1, over resumes */
+    bool warmup;     /* not part of the measurement */
+    double ms;       /* wall time of the step: the slowest rank's */
+    int64_t tokens;  /* of the whole job in this step */
+    int64_t trained; /* tokens since the start of training, over resumes */
+    bool skips;      /* spikes are skipped in this run, as this step was: */
+    bool skipped;
     double loss;       /* mean cross-entropy a token, and nothing else */
     double aux_loss;   /* load-balancing loss without its coefficient; NaN without experts */
     double z_loss;     /* of the output, without its coefficient; NaN: not said, it is off */
@@ -104,7 +107,8 @@ void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t to
 
 struct tr_summary {
     int steps, warmup_steps; /* measured and not measured */
-    double tokens_per_s;     /* global_batch * seq / median seconds of the measured steps */
+    double tokens_per_s;     /* global_batch * seq / median seconds of the measured steps; in a
+                                batch ramp the median of the steps' own */
     double tokens_per_s_se;  /* its standard error, same unit */
     double ms_median, ms_p10, ms_p90;
     double ms_ci95;                             /* half-width of the 95 % interval of the median */
@@ -112,6 +116,8 @@ struct tr_summary {
     double resident_growth_bytes; /* growth of resident memory after MPI_Init, worst rank; NaN
                                      unknown */
     double loss_first, loss_last;
+    bool skips; /* spikes are skipped in this run: so many of so many steps, over resumes */
+    int skipped, trained;
     /* Choices of the most used expert over the mean of its layer, in the measured steps: of each
      * layer with experts, and their mean. moe_layers 0: a dense model. */
     double imbalance;

@@ -96,19 +96,32 @@ static void elementwise(struct tr_update *update, int from, int end)
     tr_optim_spans(update, from, end, plain ? sgd : tr_optim_adamw);
 }
 
+/* What follows the new weights, or those that stay. */
+static void after(struct tr_rank *rank)
+{
+    tr_windows_clear(rank);
+    tr_window_prefetch(rank, NULL, first_layer(rank));
+    if (rank->layout.overlap_param_gather)
+        tr_async_poll(rank);
+    else
+        tr_async_drain(rank);
+    kn_wait(rank->pool); /* the host may read weights, and a step's time has all of its work */
+}
+
 void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step, double norm)
 {
     struct tr_update update = {.rank = rank,
                                .optim = optim,
                                .lr = tr_lr_at(&optim->schedule, step),
                                .grad_scale = 1.0f,
-                               .step = step};
+                               .step = step - optim->skipped};
     enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_OPTIMIZER);
     tr_bucket_fn *fn = elementwise;
 
     if (optim->clip > 0 && norm > optim->clip)
         update.grad_scale = (float)(optim->clip / norm);
     assert(!tr_async_busy(rank) && update.grad_scale <= 1.0f); /* gradients are summed */
+    assert(update.step >= 1);
     if (rank->workload.optimizer == PL_LAMB)
         fn = tr_lamb_begin(&update);
     if (rank->workload.optimizer == PL_MUON)
@@ -117,13 +130,17 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
     /* A lane gathers in the order of asking: what the next step needs first comes first. */
     each_bucket(&update, true, fn);
     each_bucket(&update, false, fn);
-    tr_windows_clear(rank);
-    tr_window_prefetch(rank, NULL, first_layer(rank));
-    if (rank->layout.overlap_param_gather)
-        tr_async_poll(rank);
-    else
-        tr_async_drain(rank);
-    kn_wait(rank->pool); /* the host may read weights, and a step's time has all of its work */
+    after(rank);
+    tr_phase(&rank->clock, was);
+}
+
+void tr_optim_skip(struct tr_rank *rank)
+{
+    enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_OPTIMIZER);
+
+    assert(!tr_async_busy(rank));
+    tr_balance_step(rank);
+    after(rank);
     tr_phase(&rank->clock, was);
 }
 

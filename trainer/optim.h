@@ -21,6 +21,7 @@ struct tr_optim {
     double weight_decay, beta1, beta2, eps;
     double sgd_momentum, muon_momentum;
     double clip; /* 0: none */
+    int skipped; /* steps so far without an update: bias corrections do not count them */
 };
 
 /* What the optimizer needs besides its buffers; after the parameter table is there. */
@@ -37,7 +38,12 @@ double tr_grads_reduce(struct tr_rank *rank, double *sums, int count);
  * them. */
 void tr_optim_settle(struct tr_rank *rank);
 
-/* STEP with gradients of norm NORM, which it may overwrite. */
+/* STEP with gradients of norm NORM, which it may overwrite. Its learning rate is that of STEP, its
+ * bias correction that of STEP less optim->skipped. */
 void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step, double norm);
+
+/* In place of tr_optim_step(): weights and moments stay as they are. The routers' balancing bias
+ * moves all the same, as it follows the choices and no gradient. */
+void tr_optim_skip(struct tr_rank *rank);
 
 #endif

@@ -16,6 +16,7 @@ struct tr_setting {
     size_t offset; /* in struct tr_config */
     double min, max;
     const char *standard, *env, *metavar, *help;
+    bool list; /* text "1,2,3" that files have as an array of integers */
 };
 
 extern const struct tr_setting tr_settings[];
@@ -50,6 +51,13 @@ bool tr_options_flag(const struct tr_options *options, const char *name);
 bool tr_options_given(const struct tr_options *options, const char *name);
 /* Copy of TEXT that lives as long as OPTIONS. */
 const char *tr_options_keep(struct tr_options *options, const char *text);
+
+/* Array KEY of OBJECT, of integers, as the text that the option of a list has, "1,2,3"; *RET stays
+ * where there is none. The text lives as long as OPTIONS. */
+int tr_list_read(const char **ret, struct tr_options *options, const json_t *object,
+                 const char *key, struct err *error);
+/* That array of such a TEXT, which has been checked. New reference. */
+json_t *tr_list_json(const char *text);
 
 /* Copy setting INDEX of the command line, or its default, into CONFIG. */
 void tr_options_store(const struct tr_options *options, size_t index, struct tr_config *config);

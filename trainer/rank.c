@@ -310,17 +310,34 @@ static void comm_init(struct tr_rank *rank)
         rank->pool_req[i] = MPI_REQUEST_NULL;
 }
 
-static void schedule_init(struct tr_rank *rank)
+static void schedule_make(struct tr_rank *rank)
 {
     const struct pl_layout *l = &rank->layout;
-    enum pl_schedule s = (enum pl_schedule)l->schedule;
 
-    rank->nsteps =
-        pl_schedule_steps(NULL, s, rank->comms.stage, l->pp, l->vp, rank->d.microbatches);
+    rank->nsteps = pl_schedule_fewer(rank->steps, (enum pl_schedule)l->schedule, rank->comms.stage,
+                                     l->pp, l->vp, rank->d.microbatches, rank->most);
     assert(rank->nsteps >= 2 * l->vp * rank->d.microbatches &&
            rank->nsteps <= 3 * l->vp * rank->d.microbatches);
+}
+
+static void schedule_init(struct tr_rank *rank)
+{
+    rank->most = rank->d.microbatches;
+    schedule_make(rank);
     rank->steps = mem_alloc(sizeof(*rank->steps) * (size_t)rank->nsteps);
-    pl_schedule_steps(rank->steps, s, rank->comms.stage, l->pp, l->vp, rank->d.microbatches);
+    schedule_make(rank);
+}
+
+void tr_rank_batch(struct tr_rank *rank, int batch)
+{
+    int share = rank->layout.micro_batch * rank->layout.dp;
+
+    assert(batch > 0 && batch % share == 0 && batch / share <= rank->most);
+    if (batch == rank->workload.global_batch)
+        return;
+    rank->workload.global_batch = batch;
+    rank->d.microbatches = batch / share;
+    schedule_make(rank);
 }
 
 /*

@@ -110,8 +110,9 @@ struct tr_rank {
     struct tr_weight embed, positions, head;
     struct tr_norm final_norm;
     struct tr_work work;
-    struct pl_step *steps; /* the schedule */
+    struct pl_step *steps; /* the schedule of d.microbatches */
     int nsteps;
+    int most; /* micro-batches of the largest step: what buffers are made for */
     MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
     MPI_Request ring_req[4]; /* of keys and values, of their gradients: send, receive */
     MPI_Request *pool_req;   /* (microbatches): the send of that part of work.moe_pool */
@@ -141,6 +142,11 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
                  const struct pl_workload *workload, uint64_t budget, tr_fail_fn *fail,
                  struct err *error);
 void tr_rank_done(struct tr_rank *rank);
+
+/* The steps that follow have BATCH sequences: at most workload->global_batch of tr_rank_init(), and
+ * divisible alike (by micro_batch x dp, with vp > 1 also by pp). The schedule changes, no buffer
+ * does. Between steps only; allocates nothing. */
+void tr_rank_batch(struct tr_rank *rank, int batch);
 
 /* Sample k of this rank's micro-batch MB is number `tr_sample_index` of the step's global batch. */
 uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k);

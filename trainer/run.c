@@ -76,6 +76,8 @@ static void rank_init(struct run *run)
     run->busy = mem_alloc(sizeof(double) * (size_t)c->layout.world);
     run->sorted = mem_alloc(sizeof(double) * (size_t)c->layout.world);
     tr_measure_init(&run->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
+    if (c->ramp.start)
+        tr_measure_init(&run->full_ms, MEASURED_MAX);
 }
 
 /* All that the order of samples depends on, and whether there is a validation too. */
@@ -137,6 +139,9 @@ static void optim_init(struct run *run)
                                    .sgd_momentum = t->sgd_momentum,
                                    .muon_momentum = t->muon_momentum,
                                    .clip = t->clip};
+    run->skip.interval = t->skip_step_interval;
+    if (run->c->mode == TR_MODE_TRAIN)
+        run->skip.sigma = t->skip_step_sigma;
 }
 
 /* ---- asked to stop ------------------------------------------------------- */
@@ -168,11 +173,12 @@ static void at_step(struct run *run)
 
 /* ---- one step ------------------------------------------------------------ */
 
-/* The next step's samples of this rank are read while this one computes. */
+/* The next step's samples of this rank are read while this one computes: those of a batch as large
+ * as this one's, so that where a ramp grows only a part of them. */
 static void prefetch(struct run *run)
 {
     const struct tr_rank *r = &run->r;
-    uint64_t first = run->samples + (uint64_t)run->c->workload.global_batch;
+    uint64_t first = run->samples + (uint64_t)r->workload.global_batch;
     int n = 0;
 
     if (!run->prefetch)
@@ -264,24 +270,37 @@ static void check_numbers(const struct run *run, const struct tr_result *result)
     tr_fail(TR_ERROR_NUMERIC, text);
 }
 
-static void report_step(struct run *run, const struct tr_result *result,
-                        const struct tr_clock *done, uint64_t step_ns)
+/* The step took MS, with as many sequences as the rank has been told last. */
+static void measure(struct run *run, double ms)
 {
     const struct tr_config *c = run->c;
+
+    tr_measure_add(&run->measure, ms);
+    if (c->ramp.start)
+        tr_measure_add(&run->full_ms, ms * c->workload.global_batch / run->r.workload.global_batch);
+}
+
+static void report_step(struct run *run, const struct tr_result *result, bool skipped,
+                        const struct tr_clock *done, uint64_t step_ns)
+{
+    int64_t seq = run->c->workload.seq;
     struct tr_step s = {.n = run->step,
                         .loss = result->loss,
                         .grad_norm = result->norm,
                         .aux_loss = run->r.moe_layers ? result->aux : NAN,
-                        .z_loss = c->train.z_loss_coef > 0 ? result->z : NAN,
-                        .moe_z_loss = c->model.moe.z_loss_coef > 0 ? result->moe_z : NAN,
-                        .tokens = (int64_t)c->workload.global_batch * c->workload.seq,
+                        .z_loss = run->c->train.z_loss_coef > 0 ? result->z : NAN,
+                        .moe_z_loss = run->c->model.moe.z_loss_coef > 0 ? result->moe_z : NAN,
+                        .tokens = run->r.workload.global_batch * seq,
+                        .trained = (int64_t)run->samples * seq,
+                        .skips = run->skip.sigma > 0,
+                        .skipped = skipped,
                         .lr = tr_lr_at(&run->optim.schedule, run->step),
                         .warmup = run->step <= run->measured_from};
 
     exchange_times(run, done, step_ns);
     fill_times(&s, run);
     if (!s.warmup)
-        tr_measure_add(&run->measure, s.ms);
+        measure(run, s.ms);
     if (run->loss_first == 0)
         run->loss_first = result->loss;
     run->loss_last = result->loss;
@@ -326,6 +345,19 @@ static void trace(struct run *run, const struct tr_clock *done)
         write_timeline(run);
 }
 
+/* The step's optimizer; true if it was skipped. */
+static bool update(struct run *run, const struct tr_result *result)
+{
+    bool skips = run->skip.sigma > 0 && tr_skip_step(&run->skip, result->loss, result->norm);
+
+    if (skips)
+        tr_optim_skip(&run->r);
+    else
+        tr_optim_step(&run->r, &run->optim, run->step, result->norm);
+    run->optim.skipped = run->skip.skipped;
+    return skips;
+}
+
 /* Returns true if somebody asked to stop. What follows the step is charged to the next one. */
 static bool one_step(struct run *run)
 {
@@ -333,7 +365,10 @@ static bool one_step(struct run *run)
     struct tr_result t;
     struct tr_clock done;
     uint64_t step_ns;
+    bool skipped;
 
+    if (run->c->ramp.start)
+        tr_rank_batch(r, tr_ramp_batch(&run->c->ramp, run->samples));
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
     prefetch(run);
     r->moe_counts = run->step >= run->measured_from;
@@ -341,8 +376,8 @@ static bool one_step(struct run *run)
     check_numbers(run, &t);
     assert(t.flag >= 0 && t.flag <= run->c->layout.world);
     run->step++;
-    run->samples += (uint64_t)run->c->workload.global_batch;
-    tr_optim_step(r, &run->optim, run->step, t.norm);
+    run->samples += (uint64_t)r->workload.global_batch;
+    skipped = update(run, &t);
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
     step_ns = done.since_ns - run->begun_ns;
@@ -350,7 +385,7 @@ static bool one_step(struct run *run)
     run->longest_s = fmax(run->longest_s, (double)step_ns * 1e-9);
     begin(run);
     at_step(run);
-    report_step(run, &t, &done, step_ns);
+    report_step(run, &t, skipped, &done, step_ns);
     return t.flag > 0;
 }
 
@@ -381,6 +416,7 @@ static bool validate(struct run *run)
     double sum = 0, tokens = 0;
 
     assert(n > 0);
+    tr_rank_batch(&run->r, run->c->workload.global_batch);
     for (uint64_t i = 0; i < n; i += batch) {
         struct tr_result t;
 
@@ -516,6 +552,9 @@ static void summarize(struct run *run)
                            .measured = &measured,
                            .loss_first = run->loss_first,
                            .loss_last = run->loss_last,
+                           .skips = run->skip.sigma > 0,
+                           .skipped = run->skip.skipped,
+                           .trained = run->step,
                            .ended = run->ended};
 
     if (run->r.moe_layers) {
@@ -531,6 +570,8 @@ static void summarize(struct run *run)
     t.ms_p10 = s.p10;
     t.ms_p90 = s.p90;
     t.ms_ci95 = s.ci95;
+    if (c->ramp.start) /* throughput is of a step's own tokens */
+        tr_measure_stats(&s, &run->full_ms);
     if (s.median > 0) {
         t.tokens_per_s = tokens / (s.median * 1e-3);
         /* A 95 % interval is 1.96 standard errors to each side; relative errors of time and rate
@@ -605,6 +646,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_lock_free(u.lock);
     tr_lock_free(u.claim_hf);
     tr_measure_done(&u.measure);
+    tr_measure_done(&u.full_ms);
     free(u.part);
     free(u.times);
     free(u.busy);

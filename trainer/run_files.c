@@ -55,6 +55,8 @@ static void resumed(struct run *run, const struct tr_ckpt_state *state, const ch
     tr_tokens_identity(&sources, run->tokens);
     run->step = state->step;
     run->samples = state->samples;
+    tr_skip_resume(&run->skip, &state->skip);
+    run->optim.skipped = run->skip.skipped;
     tr_resumed(run->events, run->c, state, &sources, path, &run->optim);
 }
 
@@ -122,7 +124,8 @@ void tr_run_save(struct run *run)
                               .lr_decay_steps = run->optim.schedule.decay_steps,
                               .lr_decay_style = run->optim.schedule.style,
                               .lr_wsd_decay_style = run->optim.schedule.wsd_style,
-                              .lr_wsd_decay_steps = run->optim.schedule.wsd_steps};
+                              .lr_wsd_decay_steps = run->optim.schedule.wsd_steps,
+                              .skip = run->skip};
     AUTO_FREE char *path = NULL;
     double bytes = 0;
     uint64_t t = clock_mono_ns();

@@ -26,13 +26,15 @@ struct run {
     uint64_t *ahead;              /* (micro-batches of a rank, micro_batch): their indices */
     uint64_t samples; /* consumed: the data position, which survives a resume under another batch */
     struct tr_optim optim;
+    struct tr_skip skip;
     struct tr_part *part;
     size_t nparts;
     struct tr_team team;
     struct tr_lock *lock;     /* rank 0: of the folder of checkpoints */
     struct tr_lock *claim_hf; /* rank 0: of --save-hf's folder */
     struct tr_measure measure;
-    int step; /* done */
+    struct tr_measure full_ms; /* in a batch ramp: the same times, scaled to the full batch */
+    int step;                  /* done */
     int measured_from;
     uint64_t start_ns, begun_ns; /* of the run, of the step */
     double *times;               /* (world, TIMES) */

@@ -25,6 +25,8 @@ struct tr_watch {
     bool below;    /* slower than expected: said already */
     int straggler; /* said already; -1: none */
     struct tr_step last;
+    long full; /* measured steps since the batch is the full one, as expected throughput is */
+    long skipped;
     double tokens, validation;
     int checkpoint;
     uint64_t written_ns;
@@ -100,6 +102,8 @@ static void append_metrics(struct tr_watch *watch)
     add(&watch->text, "ms", s->ms);
     add(&watch->text, "tokens_per_s", rate(s));
     add(&watch->text, "tokens", watch->tokens);
+    if (s->skips)
+        str_addf(&watch->text, ",\"skipped\":%s", s->skipped ? "true" : "false");
     str_add(&watch->text, "}\n");
     if (write(watch->metrics, watch->text.text, watch->text.len) != (ssize_t)watch->text.len)
         failed(watch, watch->c->metrics, errno);
@@ -167,6 +171,8 @@ static void write_prometheus(struct tr_watch *watch)
     gauge(watch, "straggler_ratio",
           "Busy time of the slowest rank divided by that of the median rank.",
           s->rank_ms_median > 0 ? s->rank_ms_max / s->rank_ms_median : (double)NAN);
+    gauge(watch, "skipped_steps", "Steps that this run has skipped.",
+          s->skips ? (double)watch->skipped : (double)NAN);
     gauge(watch, "validation_loss", "Loss of the last validation.", watch->validation);
     gauge(watch, "checkpoint_step", "Step of the last checkpoint.",
           watch->checkpoint ? watch->checkpoint : (double)NAN);
@@ -196,7 +202,7 @@ static void watch_throughput(struct tr_watch *watch)
     double ms[WINDOW], got;
     char text[200];
 
-    if (p->lo <= 0 || watch->measured < WINDOW)
+    if (p->lo <= 0 || watch->full < WINDOW)
         return;
     memcpy(ms, watch->ms, sizeof(ms));
     qsort(ms, WINDOW, sizeof(*ms), ascending);
@@ -253,16 +259,24 @@ static void watch_straggler(struct tr_watch *watch)
 
 /* ---- what the run calls -------------------------------------------------- */
 
+/* Of a step after the batch ramp. */
+static int64_t full_tokens(const struct tr_watch *watch)
+{
+    return (int64_t)watch->c->workload.global_batch * watch->c->workload.seq;
+}
+
 void tr_watch_step(struct tr_watch *watch, const struct tr_step *step)
 {
     if (!watch)
         return;
     watch->last = *step;
-    watch->tokens = (double)step->n * (double)step->tokens;
+    watch->tokens = (double)step->trained;
+    watch->skipped += step->skipped;
     if (!step->warmup) {
         watch->ms[watch->measured % WINDOW] = step->ms;
         watch->slow[watch->measured % WINDOW] = straggling(watch, step);
         watch->measured++;
+        watch->full = step->tokens < full_tokens(watch) ? 0 : watch->full + 1;
         watch_throughput(watch);
         watch_straggler(watch);
     }

@@ -20,6 +20,9 @@
  * "parity async" compares each layout of the covering set, bit for bit, with itself on a backend
  * that runs nothing before kn_wait: every wait that the step, a pass without gradients or the
  * logits of one rank need is there.
+ *
+ * "parity ramp" is the comparison with one rank where every second step has half the batch, in the
+ * buffers of the whole one, and one step is skipped.
  */
 #include "base/base.h"
 #include "tests/mpi/allocations.h"
@@ -34,7 +37,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { STEPS = 10, ASYNC_STEPS = 3, SPREAD_RUNS = 48 };
+enum { STEPS = 10, ASYNC_STEPS = 3, SKIPPED = 4, SPREAD_RUNS = 48 };
 
 struct curve {
     double loss[STEPS], aux[STEPS], z[STEPS], moe_z[STEPS], norm[STEPS];
@@ -46,7 +49,7 @@ struct curve {
 
 static int world_rank, world_size, test_number, failures;
 static double z_loss_coef; /* of the model that is run */
-static bool async;
+static bool async, ramp;
 
 static void die(const char *why)
 {
@@ -268,12 +271,29 @@ static void evaluate(struct curve *ret, struct tr_rank *r)
     ret->logits = r->layout.world == 1 ? hash_logits(r) : 0;
 }
 
+/* Of step N; both halves of a batch that grows can be divided as it is. */
+static int batch_of(const struct pl_workload *w, int n)
+{
+    return ramp && n % 2 ? w->global_batch / 2 : w->global_batch;
+}
+
+static void one_step(struct tr_result *ret, struct tr_rank *r, struct tr_optim *o, int n)
+{
+    tr_step_grads(ret, r, 0);
+    if (ramp && n == SKIPPED) {
+        tr_optim_skip(r);
+        o->skipped++;
+    } else {
+        tr_optim_step(r, o, n, ret->norm);
+    }
+}
+
 /* SHUFFLE other than 0 changes the order of summation and nothing else. */
 static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
                 const struct pl_layout *l, const struct pl_workload *w, uint64_t shuffle,
                 struct watch *watch)
 {
-    static const struct tr_optim o = {
+    struct tr_optim o = {
         .schedule = {.lr = 3e-3, .min_lr = 1e-4, .warmup_steps = 3, .decay_steps = STEPS},
         .weight_decay = 0.1,
         .beta1 = 0.9,
@@ -282,6 +302,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         .clip = 1.0};
     struct tr_rank r;
     enum pl_mem_class cls;
+    uint64_t first = 0;
     double asked;
     struct err e = {0};
 
@@ -297,11 +318,12 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
     for (int n = 1; n <= (async ? ASYNC_STEPS : STEPS); n++) {
         struct tr_result t;
 
-        put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch, shuffle);
         watch->step = n - 1;
         allocations_counted = true;
-        tr_step_grads(&t, &r, 0);
-        tr_optim_step(&r, &o, n, t.norm);
+        tr_rank_batch(&r, batch_of(w, n));
+        put_samples(&r, first, shuffle);
+        first += (uint64_t)batch_of(w, n);
+        one_step(&t, &r, &o, n);
         allocations_counted = false;
         nothing_pending(&r, "a step ends before its work is done");
         ret->loss[n - 1] = t.loss;
@@ -399,7 +421,7 @@ static const struct reference *reference_of(const struct job *j, const struct pl
 static void compare(double *d, struct job *j, MPI_Comm comm, const struct pl_layout *l)
 {
     const struct reference *ref = reference_of(j, l);
-    struct watch watch = {.want = &ref->choices, .off = async};
+    struct watch watch = {.want = &ref->choices, .off = async || ramp};
     struct curve got = {0}, host = {0};
     int rank;
 
@@ -462,7 +484,7 @@ static double spread(const struct curve *want, const struct pl_model *m,
 
         kn_isa_set((enum kn_isa)(i % ((int)best + 1)));
         if (!pools(m))
-            l.micro_batch = i / 3 % 2 ? w->global_batch : 1;
+            l.micro_batch = i / 3 % 2 ? batch_of(w, 1) : 1;
         /* whole micro-batches change places */
         run(&got, MPI_COMM_SELF, m, &l, w, (uint64_t)(i + 1) * (uint64_t)one->micro_batch,
             &(struct watch){.off = true});
@@ -510,7 +532,8 @@ static void reference(struct job *j, enum pl_precision precision, int micro_batc
     pl_layout_replicas(&one, 1);
     one.precision = (int)precision;
     one.micro_batch = micro_batch;
-    run(&ref->curve, MPI_COMM_SELF, &j->m, &one, &j->w, 0, &(struct watch){.out = &ref->choices});
+    run(&ref->curve, MPI_COMM_SELF, &j->m, &one, &j->w, 0,
+        &(struct watch){.out = &ref->choices, .off = ramp});
     apart = spread(&ref->curve, &j->m, &one, &j->w);
     ref->allowed = precision == PL_BF16 ? 2 * apart : 1e-4;
     if (world_rank == 0 && precision == PL_FP32) {
@@ -519,7 +542,7 @@ static void reference(struct job *j, enum pl_precision precision, int micro_batc
                apart < ref->allowed ? "" : "not ", ++test_number, j->m.name,
                micro_batch == 2 ? ", micro-batch 2" : "", apart, ref->allowed);
     }
-    if (world_rank == 0 && j->m.moe.force_balance)
+    if (world_rank == 0 && j->m.moe.force_balance && !ramp)
         check_dealt(j, ref);
     if (world_rank == 0)
         printf("# %s %s: loss %.6f -> %.6f, aux %.6f -> %.6f, z %.4f -> %.4f, of routers %.4f -> "
@@ -542,8 +565,9 @@ static void run_model(int kind, bool all)
     for (int size = 1; size <= world_size; size++)
         if (batch % size == 0 || size % batch == 0)
             cover_enumerate(&j->cover, &j->m, &j->w, size, all ? 2 : 16);
+    j->w.global_batch = ramp ? 2 * batch : batch;
     cover_choose(&j->cover);
-    if (!async)
+    if (!async && !ramp)
         cover_choose_each(&j->cover, 4);
     missing = cover_missing(&j->cover);
     for (int i = 0; all && i < j->cover.n; i++)
@@ -572,19 +596,21 @@ static int number(int argc, char **argv, int i, int otherwise)
     return argc > i ? (int)strtol(argv[i], NULL, 10) : otherwise;
 }
 
-/* parity [async] [number of a model; -1: all], or parity drawn SEED COUNT: models drawn from SEED
- * and the following numbers. With PT_LONG in the environment: every legal layout. */
+/* parity [async | ramp] [number of a model; -1: all] [count], or parity drawn SEED COUNT: models
+ * drawn from SEED and the following numbers. With PT_LONG in the environment: every legal layout.
+ */
 int main(int argc, char **argv)
 {
     int known = ARRAY_LEN(models), from = 0, to = known;
 
     async = argc > 1 && strcmp(argv[1], "async") == 0;
+    ramp = argc > 1 && strcmp(argv[1], "ramp") == 0;
     if (argc > 1 && strcmp(argv[1], "drawn") == 0) {
         from = known + number(argc, argv, 2, 0);
         to = from + number(argc, argv, 3, 1);
-    } else if (number(argc, argv, 1 + async, -1) >= 0) {
-        from = number(argc, argv, 1 + async, 0);
-        to = from + 1;
+    } else if (number(argc, argv, 1 + (async || ramp), -1) >= 0) {
+        from = number(argc, argv, 1 + (async || ramp), 0);
+        to = from + number(argc, argv, 2 + (async || ramp), 1);
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);

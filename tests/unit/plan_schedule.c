@@ -11,7 +11,14 @@ enum { MAX_PP = 8, MAX_MB = 32, MAX_VP = 4, MAX_STEPS = 3 * MAX_MB * MAX_VP };
 struct shape {
     enum pl_schedule schedule;
     int pp, vp, mbs;
+    int most; /* micro-batches that the buffers are made for; 0: MBS */
 };
+
+static int steps_of(struct pl_step *ret, const struct shape *s, int stage)
+{
+    return pl_schedule_fewer(ret, s->schedule, stage, s->pp, s->vp, s->mbs,
+                             s->most ? s->most : s->mbs);
+}
 
 static void each_shape(void (*fn)(const struct shape *))
 {
@@ -20,11 +27,27 @@ static void each_shape(void (*fn)(const struct shape *))
     for (int pp = 1; pp <= MAX_PP; pp++)
         for (int mbs = 1; mbs <= MAX_MB; mbs++) {
             for (size_t i = 0; i < ARRAY_LEN(plain); i++)
-                fn(&(struct shape){plain[i], pp, 1, mbs});
+                fn(&(struct shape){plain[i], pp, 1, mbs, 0});
             for (int vp = 2; vp <= MAX_VP && pp > 1; vp++)
                 if (mbs % pp == 0)
-                    fn(&(struct shape){PL_INTERLEAVED, pp, vp, mbs});
+                    fn(&(struct shape){PL_INTERLEAVED, pp, vp, mbs, 0});
         }
+}
+
+/* Each step of fewer micro-batches than the buffers are for. */
+static void each_smaller(void (*fn)(const struct shape *))
+{
+    static const enum pl_schedule plain[] = {PL_GPIPE, PL_1F1B, PL_ZERO_BUBBLE};
+
+    for (int pp = 1; pp <= MAX_PP; pp++)
+        for (int mbs = 1; mbs < MAX_MB; mbs++)
+            for (int most = mbs + 1; most <= MAX_MB; most++) {
+                for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+                    fn(&(struct shape){plain[i], pp, 1, mbs, most});
+                for (int vp = 2; vp <= MAX_VP && pp > 1; vp++)
+                    if (mbs % pp == 0 && most % pp == 0)
+                        fn(&(struct shape){PL_INTERLEAVED, pp, vp, mbs, most});
+            }
 }
 
 static void check_complete(const struct shape *s)
@@ -32,10 +55,10 @@ static void check_complete(const struct shape *s)
     struct pl_step step[MAX_STEPS];
 
     for (int stage = 0; stage < s->pp; stage++) {
-        int n = pl_schedule_steps(step, s->schedule, stage, s->pp, s->vp, s->mbs);
+        int n = steps_of(step, s, stage);
         int next[4][MAX_VP] = {{0}};
 
-        assert_int_equal(n, pl_schedule_steps(NULL, s->schedule, stage, s->pp, s->vp, s->mbs));
+        assert_int_equal(n, steps_of(NULL, s, stage));
         for (int i = 0; i < n; i++)
             assert_int_equal(step[i].mb, next[step[i].op][step[i].chunk]++);
         for (int c = 0; c < s->vp; c++) {
@@ -108,7 +131,7 @@ static void live_micro_batches_follow_the_formula(void **state)
 static int counted(const struct shape *s, int stage, int chunk, enum pl_step_op open)
 {
     struct pl_step step[MAX_STEPS];
-    int n = pl_schedule_steps(step, s->schedule, stage, s->pp, s->vp, s->mbs), now = 0, most = 0;
+    int n = steps_of(step, s, stage), now = 0, most = 0;
 
     for (int i = 0; i < n; i++) {
         if (step[i].chunk != chunk)
@@ -136,6 +159,26 @@ static void what_lives_is_what_the_steps_open_and_close(void **state)
 {
     (void)state;
     each_shape(check_counted);
+}
+
+static void check_fits(const struct shape *s)
+{
+    for (int stage = 0; stage < s->pp; stage++)
+        for (int c = 0; c < s->vp; c++) {
+            int live = pl_schedule_live(s->schedule, stage, s->pp, s->vp, s->most, c);
+
+            assert_true(counted(s, stage, c, PL_FORWARD) <= live);
+            if (s->schedule == PL_ZERO_BUBBLE)
+                assert_true(counted(s, stage, c, PL_BACKWARD_INPUT) <=
+                            pl_schedule_live_grads(s->schedule, stage, s->vp, s->most));
+        }
+}
+
+static void fewer_micro_batches_fit_the_buffers_of_more(void **state)
+{
+    (void)state;
+    each_smaller(check_complete);
+    each_smaller(check_fits);
 }
 
 /*
@@ -196,7 +239,7 @@ static void check_deadlock(const struct shape *s)
 
     m = (struct machine){.s = s};
     for (int i = 0; i < s->pp; i++)
-        m.n[i] = pl_schedule_steps(m.step[i], s->schedule, i, s->pp, s->vp, s->mbs);
+        m.n[i] = steps_of(m.step[i], s, i);
     while (moved) {
         moved = false;
         for (int i = 0; i < s->pp; i++)
@@ -219,6 +262,7 @@ static void no_schedule_deadlocks_with_two_send_buffers(void **state)
 {
     (void)state;
     each_shape(check_deadlock);
+    each_smaller(check_deadlock);
 }
 
 int main(void)
@@ -228,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_step_of_many_micro_batches_counts_them_all),
         cmocka_unit_test(live_micro_batches_follow_the_formula),
         cmocka_unit_test(what_lives_is_what_the_steps_open_and_close),
+        cmocka_unit_test(fewer_micro_batches_fit_the_buffers_of_more),
         cmocka_unit_test(no_schedule_deadlocks_with_two_send_buffers),
     };
 

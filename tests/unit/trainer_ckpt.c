@@ -360,6 +360,40 @@ static void a_changed_key_of_the_state_is_named(void **state)
     one_end(&o);
 }
 
+/* The window of skipped steps, to the last bit, and sealed; a checkpoint without one has none. */
+static void the_window_of_losses_is_part_of_the_state(void **state)
+{
+    struct one o;
+    AUTO_FREE char *path = NULL, *plain = NULL;
+    static struct tr_ckpt_state s = {
+        .step = 90, .data = "licences", .skip = {.sigma = 6, .interval = 64}};
+    struct err e = {0};
+    char *former;
+
+    (void)state;
+    one_begin(&o, NULL);
+    params_fill(&o.t, 90);
+    for (uint64_t i = 0; i < 80; i++)
+        tr_skip_step(&s.skip, 3 + 1e-17 * (double)rng_mix(i), 1.0 / (1 + (double)i));
+    assert_int_equal(s.skip.count, 65);
+    s.skip.skipped = 2;
+    assert_int_equal(tr_ckpt_save(&path, NULL, o.dir, 0, &o.what, &s, &tr_team_alone, &e), 0);
+    static struct tr_ckpt_state got;
+    assert_int_equal(tr_ckpt_peek(&got, path, &o.job.model, PL_ADAMW, &e), 0);
+    assert_int_equal(got.skip.skipped, 2);
+    assert_int_equal(got.skip.count, 65);
+    assert_memory_equal(got.skip.loss, s.skip.loss, 65 * sizeof(double));
+    assert_memory_equal(got.skip.norm, s.skip.norm, 65 * sizeof(double));
+    former = edit_state(path, "\"skipped\": 2", "\"skipped\": 1");
+    assert_int_equal(one_load(&o, path, &e), -EBADMSG);
+    assert_non_null(strstr(e.text, "key \"skip_step\""));
+    restore_state(path, former);
+    plain = one_save(&o, 91, 0);
+    assert_int_equal(tr_ckpt_peek(&got, plain, &o.job.model, PL_ADAMW, &e), 0);
+    assert_true(got.skip.count == 0 && got.skip.skipped == 0);
+    one_end(&o);
+}
+
 /* Any digit or letter of it: the seal covers its own sums, too. */
 static void any_changed_character_of_the_state_is_noticed(void **state)
 {
@@ -734,6 +768,7 @@ int main(void)
         cmocka_unit_test(damage_anywhere_is_refused),
         cmocka_unit_test(truncated_files_are_refused_by_name),
         cmocka_unit_test(a_changed_key_of_the_state_is_named),
+        cmocka_unit_test(the_window_of_losses_is_part_of_the_state),
         cmocka_unit_test(any_changed_character_of_the_state_is_noticed),
         cmocka_unit_test(the_former_format_is_read_and_known),
         cmocka_unit_test(another_model_is_refused_by_its_first_difference),

@@ -175,6 +175,8 @@ static void what_is_dumped_reads_back_to_the_same(void **state)
         "--model tiny-llama --trial --max-steps 50 --pp 2 --recompute full --expected 7 "
         "--expected-lo 6",
         "--model tiny-llama --cluster local --tp 2 --sp 1",
+        "--model tiny-llama --rampup-batch-size 4,6,1000 --skip-step-sigma 6 "
+        "--skip-step-interval 64",
     };
     AUTO_FREE char *dir = unit_folder("config");
 
@@ -192,6 +194,31 @@ static void what_is_dumped_reads_back_to_the_same(void **state)
         assert_string_equal(text, again);
         assert_int_equal(a->mode, b->mode);
     }
+    file_remove_tree(dir, NULL);
+}
+
+static void a_batch_ramp_is_a_list_and_not_of_trials(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("config");
+    AUTO_FREE char *path = write_file(dir, "c.json",
+                                      "{\"model\":\"tiny-llama\",\"workload\":{\"global_batch\":"
+                                      "64},\"train\":{\"rampup_batch_size\":[16,8,3000]}}");
+    AUTO_FREE char *line = mem_printf("--config '%s'", path);
+    AUTO_FREE char *wins = mem_printf("--config '%s' --rampup-batch-size 32,32,9", path);
+    AUTO_FREE char *trial = mem_printf("--config '%s' --trial", path);
+    AUTO(tr_config) *file = need(2, line);
+    AUTO(tr_config) *option = need(2, wins);
+    AUTO(tr_config) *none = need(2, trial);
+
+    (void)state;
+    assert_int_equal(file->ramp.start, 16);
+    assert_int_equal(file->ramp.increment, 8);
+    assert_int_equal(file->ramp.samples, 3000);
+    assert_int_equal(file->ramp.global_batch, 64);
+    assert_int_equal(option->ramp.start, 32);
+    assert_int_equal(option->ramp.samples, 9);
+    assert_int_equal(none->ramp.start, 0);
+    assert_true(file->train.skip_step_sigma == 0 && file->train.skip_step_interval == 128);
     file_remove_tree(dir, NULL);
 }
 
@@ -408,6 +435,7 @@ int main(void)
         cmocka_unit_test(a_trial_of_the_trainer_takes_what_a_campaign_takes),
         cmocka_unit_test(steps_on_the_command_line_make_a_training_run_of_a_trial),
         cmocka_unit_test(what_is_dumped_reads_back_to_the_same),
+        cmocka_unit_test(a_batch_ramp_is_a_list_and_not_of_trials),
         cmocka_unit_test(a_data_set_may_be_a_long_path),
         cmocka_unit_test(calibration_needs_no_model),
         cmocka_unit_test(what_is_wrong_is_refused_by_name),

@@ -281,6 +281,37 @@ static void of_many_ranks_the_slowest_of_each_group_is_reported(void **state)
     file_remove_tree(dir, NULL);
 }
 
+/* Where spikes are skipped, every step says whether it was; elsewhere none does. */
+static void a_skipped_step_is_a_field_and_is_counted(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("events"), *path = mem_printf("%s/e.jsonl", dir);
+    AUTO(tr_events) *ev = events_open(path);
+    struct tr_step s = {.n = 1, .ms = 9, .ranks = 1};
+    struct tr_summary u = {.planned = &planned, .measured = &reached, .ended = "steps"};
+
+    (void)state;
+    tr_event_step(ev, &s);
+    AUTO_JSON *off = last_line(path);
+    assert_null(json_object_get(off, "skipped"));
+    s.skips = true;
+    tr_event_step(ev, &s);
+    AUTO_JSON *no = last_line(path);
+    assert_true(json_is_false(json_object_get(no, "skipped")));
+    s.skipped = true;
+    tr_event_step(ev, &s);
+    AUTO_JSON *yes = last_line(path);
+    assert_true(json_is_true(json_object_get(yes, "skipped")));
+    tr_event_summary(ev, &u);
+    AUTO_JSON *none = last_line(path);
+    assert_null(json_object_get(none, "skipped_steps"));
+    u.skips = true;
+    u.skipped = 3;
+    tr_event_summary(ev, &u);
+    AUTO_JSON *three = last_line(path);
+    assert_int_equal(json_number_value(json_object_get(three, "skipped_steps")), 3);
+    file_remove_tree(dir, NULL);
+}
+
 static void any_text_gives_valid_json(void **state)
 {
     static const char *const texts[] = {"quote \" backslash \\ tab \t newline \n", "bell \a \x7f",
@@ -394,6 +425,7 @@ int main(void)
         cmocka_unit_test(the_lines_are_those_of_the_protocol),
         cmocka_unit_test(numbers_that_are_not_finite_become_null),
         cmocka_unit_test(of_many_ranks_the_slowest_of_each_group_is_reported),
+        cmocka_unit_test(a_skipped_step_is_a_field_and_is_counted),
         cmocka_unit_test(any_text_gives_valid_json),
         cmocka_unit_test(a_second_run_appends),
         cmocka_unit_test(a_full_disk_is_remembered_and_training_continues),

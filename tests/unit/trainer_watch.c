@@ -54,6 +54,7 @@ static void steps(struct scene *s, int n, double ms, double max, int slowest)
         struct tr_step t = {.n = s->c.train.seed += 1,
                             .ms = ms,
                             .tokens = 100,
+                            .trained = 100L * s->c.train.seed,
                             .loss = 5,
                             .aux_loss = NAN,
                             .z_loss = NAN,
@@ -106,6 +107,26 @@ static void a_short_hiccup_is_no_reason_to_warn(void **state)
     }
     AUTO_FREE char *text = end(&s);
     assert_true(!text || !*text);
+    done(&s);
+}
+
+/* In a batch ramp: what is expected is of the full batch, here of 10 sequences of 10 tokens. */
+static void smaller_batches_are_not_slower_than_expected(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    begin(&s, 4);
+    s.c.workload = (struct pl_workload){.global_batch = 20, .seq = 10};
+    steps(&s, 60, 125, 50, 0);
+    s.c.workload.global_batch = 10;
+    steps(&s, 19, 125, 50, 0); /* 800 tokens/s in each */
+    AUTO_FREE char *text = NULL;
+    file_read_all(&text, NULL, s.events, 1 << 20, NULL);
+    assert_int_equal(count(text ? text : "", "slower-than-expected"), 0);
+    steps(&s, 1, 125, 50, 0);
+    AUTO_FREE char *all = end(&s);
+    assert_int_equal(count(all, "slower-than-expected"), 1);
     done(&s);
 }
 
@@ -222,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slower_than_expected_is_reported_once_until_it_recovers),
         cmocka_unit_test(a_short_hiccup_is_no_reason_to_warn),
+        cmocka_unit_test(smaller_batches_are_not_slower_than_expected),
         cmocka_unit_test(a_straggler_is_named_once),
         cmocka_unit_test(alternating_ranks_are_no_stragglers),
         cmocka_unit_test(metrics_are_a_line_a_step),
