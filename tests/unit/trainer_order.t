@@ -114,7 +114,7 @@ def read(sets, weights, seed, split, first, count):
 def printed(names, weights, vocab, seq, seed, split, first, count):
     text = names[0] if len(names) == 1 else " ".join(f"{w} {n}" for w, n in zip(weights, names))
     lines = subprocess.run([PRINT, DIR, text, str(vocab), str(seq), str(seed), str(split), str(first), str(count)], check=True,
-                           capture_output=True, text=True).stdout.split("\n")[:-1]
+                           cwd=DIR, capture_output=True, text=True).stdout.split("\n")[:-1]
     return int(lines[0].split()[1]), [tuple(map(int, line.split())) for line in lines[1:]]
 
 
@@ -151,7 +151,7 @@ def main():
              ("shares that are rounded", [3, 2, 0], ["1.234567", "77.7", "0.9"], 11)]
     for name, which, weights, seq in cases:
         sets = [Set(paths[i], seq) for i in which]
-        names = [os.path.basename(paths[i]) if i != 2 else paths[i] for i in which]
+        names = [("./" if i == 2 else "") + os.path.basename(paths[i]) for i in which]  # a text has no paths with blanks
         good = True
         for seed in (1, 12345):
             for first, count in ((0, 200), (7000, 100)):  # more than an epoch of the small ones
