@@ -813,7 +813,7 @@ static void a_full_key_has_room_for_its_standard(void **state)
     AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, "");
     AUTO_JSON *campaign = unit_json(text);
     json_t *space = json_object_get(campaign, "space"), *units = json_array();
-    struct se_search *s;
+    struct se_search *s = NULL;
     struct se_spec spec;
     struct err e = {0};
 
