@@ -20,11 +20,12 @@ enum {
     EX_REFUSED = 65,
     EX_IO = 70,
     MAX_LINE = 1 << 20,
-    MAX_FILE = 16 << 20
+    MAX_FILE = 16 << 20,
+    MAX_LAYOUTS_FILE = 1 << 30
 };
 
 struct options {
-    const char *profile;
+    const char *profile, *layouts;
     bool help, manual, version;
 };
 
@@ -34,6 +35,16 @@ static const struct opt option_table[] = {
      .offset = offsetof(struct options, profile),
      .metavar = "FILE",
      .help = "measured profile of this machine, for the cluster \"local\""},
+    {.name = "layouts",
+     .type = OPT_STR,
+     .offset = offsetof(struct options, layouts),
+     .metavar = "FILE",
+     .help = "search only these layouts of the space, one JSON object per line"},
+    {.name = "layouts",
+     .type = OPT_STR,
+     .offset = offsetof(struct options, layouts),
+     .metavar = "FILE",
+     .help = "search only these layouts, one JSON object per line, instead of the whole space"},
     {.name = "help",
      .letter = 'h',
      .type = OPT_FLAG,
@@ -259,7 +270,7 @@ static json_t *answer(struct se_search *search, const char *line, size_t size)
     return refusal(&e);
 }
 
-/* ---- the program --------------------------------------------------------- */
+/* ---- serving ------------------------------------------------------------- */
 
 static int say(json_t *owned_v)
 {
@@ -298,6 +309,102 @@ static int load_profile(struct pl_cluster *ret, const char *path, struct err *er
     return r < 0 ? err_wrap(error, "profile %s", path) : 0;
 }
 
+/* ---- a list of layouts --------------------------------------------------- */
+
+struct layouts {
+    struct pl_layout *layout; /* (cap) */
+    size_t n, cap;
+};
+
+/* The layout of LINE, which must be a legal member of the campaign's space. */
+static int read_layout(struct pl_layout *ret, const char *line, size_t size,
+                       const struct se_spec *spec, struct err *error)
+{
+    AUTO_JSON *v = NULL;
+    struct pl_problem problem = se_spec_problem(spec);
+    struct pl_verdict verdict;
+    char text[400];
+    int r = jx_parse(&v, line, size, error);
+
+    if (r == 0)
+        r = pl_layout_parse(ret, v, &problem, error);
+    if (r < 0)
+        return r;
+    if (!pl_layout_check(&verdict, &problem, ret))
+        return err_set(error, -EINVAL, "%s",
+                       pl_verdict_text(text, sizeof(text), &verdict));
+    if (!pl_space_has(spec->space, &problem, ret))
+        return err_set(error, -EINVAL, "%s is not in the campaign's space",
+                       pl_layout_text(text, ret));
+    return 0;
+}
+
+/* Order by the values of the keys. */
+static int by_keys(const void *left, const void *right)
+{
+    const struct pl_layout *x = left, *y = right;
+
+    for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
+        int a = pl_layout_get(x, key), b = pl_layout_get(y, key);
+
+        if (a != b)
+            return a < b ? -1 : 1;
+    }
+    return 0;
+}
+
+/* Sorted, and each once: the search does not depend on the order of the file. */
+static void make_distinct(struct layouts *list)
+{
+    size_t kept = 0;
+
+    qsort(list->layout, list->n, sizeof(*list->layout), by_keys);
+    for (size_t i = 0; i < list->n; i++)
+        if (kept == 0 || !pl_layout_equal(&list->layout[kept - 1], &list->layout[i]))
+            list->layout[kept++] = list->layout[i];
+    list->n = kept;
+}
+
+static int read_layouts(struct layouts *ret, const char *path, const struct se_spec *spec,
+                        struct err *error)
+{
+    AUTO_FREE char *text = NULL;
+    char *rest, *line;
+    size_t size;
+    int number = 0, r = file_read_all(&text, &size, path, MAX_LAYOUTS_FILE, error);
+
+    for (rest = text; r == 0 && (line = strsep(&rest, "\n"));) {
+        number++;
+        if (line[strspn(line, " \t\r")] == 0)
+            continue;
+        MEM_GROW(ret->layout, ret->n, ret->cap);
+        r = read_layout(&ret->layout[ret->n++], line, strlen(line), spec, error);
+        if (r < 0)
+            return err_wrap(error, "%s:%d", path, number);
+    }
+    if (r == 0 && ret->n == 0)
+        return err_set(error, -EINVAL, "%s has no layouts", path);
+    make_distinct(ret);
+    return r;
+}
+
+/* ---- the program --------------------------------------------------------- */
+
+static int search_of(struct se_search **ret, const struct se_spec *spec, const char *path,
+                     struct err *error)
+{
+    struct layouts list = {0};
+    int r;
+
+    if (!path)
+        return se_search_new(ret, spec, error);
+    r = read_layouts(&list, path, spec, error);
+    if (r == 0)
+        r = se_search_new_over(ret, spec, list.layout, list.n, error);
+    free(list.layout);
+    return r;
+}
+
 static int open_search(struct se_search **ret, const char *path, const struct options *options,
                        struct err *error)
 {
@@ -312,7 +419,7 @@ static int open_search(struct se_search **ret, const char *path, const struct op
         return r;
     if ((r = se_spec_parse(&spec, campaign, options->profile ? &local : NULL, error)) < 0)
         return r;
-    r = se_search_new(ret, &spec, error);
+    r = search_of(ret, &spec, options->layouts, error);
     se_spec_done(&spec);
     return r;
 }
