@@ -52,13 +52,17 @@ static json_t *space_of(const json_t *rows)
     return space;
 }
 
-/* The profile of a table's "system", or what is itself the name of a profile. */
-static const char *profile_of(const char *system)
+/* The profile that a table names, that of its "system", or what is itself the name of one. */
+static const char *profile_of(const json_t *table, const char *system)
 {
     static const struct {
         const char *system, *profile;
     } known[] = {{"a100_80g", "dgx-a100"}, {"h100_80g", "dgx-h100"}, {"h200", "h200"}};
 
+    const char *profile = json_string_value(json_object_get(table, "profile"));
+
+    if (profile && pl_cluster_preset(profile))
+        return profile;
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (str_starts(system, known[i].system))
             return known[i].profile;
@@ -78,7 +82,7 @@ static int cluster_of(json_t **ret, const json_t *table, struct err *e)
         (r = jx_need(table, "gpus", e)) < 0 ||
         (r = jx_get_int(&gpus, table, "gpus", 1, 1 << 24, e)) < 0)
         return r;
-    profile = profile_of(system);
+    profile = profile_of(table, system);
     if (!profile)
         return err_at(e, -EINVAL, "/system", "no profile is known for the system \"%s\"", system);
     name = json_string(profile);
@@ -94,28 +98,46 @@ static int cluster_of(json_t **ret, const json_t *table, struct err *e)
     return 0;
 }
 
+/* The model of a table: its sizes, and words where it has them; without them a GPT. */
+static int model_of(json_t **ret, const json_t *table, struct err *e)
+{
+    static const char *const sizes[] = {"layers", "hidden", "heads", "ffn", "seq"};
+    static const char *const words[] = {"kv_heads", "vocab", "mlp", "norm", "positions", "tied"};
+    json_t *model, *name = json_object_get(table, "model");
+    int r;
+
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        if ((r = jx_need(table, sizes[i], e)) < 0)
+            return r;
+    model = json_pack("{s:s, s:i, s:s, s:s, s:s}", "name", "landscape", "vocab", 51200, "mlp",
+                      "gelu", "norm", "layernorm", "positions", "learned");
+    if (json_is_string(name))
+        json_object_set(model, "name", name);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        json_object_set(model, sizes[i], json_object_get(table, sizes[i]));
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (json_object_get(table, words[i]))
+            json_object_set(model, words[i], json_object_get(table, words[i]));
+    *ret = model;
+    return 0;
+}
+
 /* A sweep brings its campaign; of the other tables it is made. */
 static int campaign_of(json_t **ret, const json_t *table, struct err *e)
 {
-    static const char *const sizes[] = {"layers", "hidden", "heads", "ffn", "seq"};
-    json_t *given = json_object_get(table, "campaign"), *model, *cluster = NULL;
+    json_t *given = json_object_get(table, "campaign"), *model = NULL, *cluster = NULL;
     int r;
 
     if (given) {
         *ret = json_incref(given);
         return 0;
     }
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-        if ((r = jx_need(table, sizes[i], e)) < 0)
-            return r;
     if ((r = jx_need(table, "global_batch", e)) < 0 || (r = cluster_of(&cluster, table, e)) < 0)
         return r;
-    model = json_pack("{s:s, s:i, s:s, s:s, s:s}", "name", "landscape", "vocab", 51200, "mlp",
-                      "gelu", "norm", "layernorm", "positions", "learned");
-    if (json_is_string(json_object_get(table, "model")))
-        json_object_set(model, "name", json_object_get(table, "model"));
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-        json_object_set(model, sizes[i], json_object_get(table, sizes[i]));
+    if ((r = model_of(&model, table, e)) < 0) {
+        json_decref(cluster);
+        return r;
+    }
     *ret = json_pack("{s:s, s:o, s:o, s:{s:O, s:s}, s:s, s:o}", "name", "landscape", "model", model,
                      "cluster", cluster, "workload", "global_batch",
                      json_object_get(table, "global_batch"), "precision", "bf16", "trainer",
@@ -170,7 +192,8 @@ int landscape_load(struct landscape *ret, const char *path, struct err *e)
         return err_at(e, -EINVAL, "/rows", "%s is not a landscape: it has no rows", path);
     if ((r = campaign_of(&ret->campaign, table, e)) < 0)
         return err_wrap(e, "%s", path);
-    ret->measured = json_object_get(table, "campaign") != NULL;
+    ret->measured =
+        json_object_get(table, "campaign") || json_is_true(json_object_get(table, "measured"));
     if ((r = se_spec_parse(&ret->spec, ret->campaign, NULL, e)) < 0)
         return r;
     ret->layout = mem_alloc(json_array_size(rows) * sizeof(*ret->layout) + 1);

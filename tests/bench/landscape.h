@@ -12,7 +12,7 @@
 struct landscape {
     char name[128];
     json_t *campaign; /* without "search" and "budget" */
-    bool measured;    /* on a machine: the table brings its campaign */
+    bool measured;    /* on a machine */
     struct se_spec spec;
     struct pl_layout *layout; /* (n) */
     double *tokens;           /* (n) tokens/s, or 0: out of memory */
