@@ -46,6 +46,7 @@ struct tr_train {
     int seed;                           /* 1; initial weights and order of samples */
     int validate_every;                 /* steps; 0: never */
     int validate_samples;               /* 64 sequences */
+    int layer_metrics_every;            /* steps; 0: never (layer_log.h) */
     const char *rampup_batch_size;      /* "start,increment,samples"; NULL: none */
     double skip_step_sigma;             /* 0: no step is skipped (skip.h) */
     int skip_step_interval;             /* 128 steps */

@@ -47,14 +47,6 @@ static void direction(struct tr_update *update, const struct tr_span_of *span)
     kn_lamb(update->rank->pool, &hyper, a.w, a.m, a.v, a.g, span->count);
 }
 
-/* Of the ranks that have the same shard of a bucket, this one speaks. */
-static bool speaks(const struct tr_rank *rank, const struct pl_bucket *bucket)
-{
-    return rank->comms.copy[bucket->kind == PL_BUCKET_EXPERT].rank == 0 &&
-           !(pl_bucket_is_small(bucket) && rank->comms.tp.rank != 0) &&
-           !(bucket->kind == PL_BUCKET_TIED && rank->comms.tied.rank != 0);
-}
-
 static void add_norms(struct tr_rank *rank)
 {
     const struct pl_params *t = &rank->params.table;
@@ -64,7 +56,7 @@ static void add_norms(struct tr_rank *rank)
         struct tr_span_of span;
         struct tr_span_arrays a;
 
-        if (!t->p[i].decay || !speaks(rank, &t->bucket[t->p[i].bucket]) ||
+        if (!t->p[i].decay || !tr_bucket_speaks(rank, &t->bucket[t->p[i].bucket]) ||
             !tr_span_of_param(&span, &rank->params, i))
             continue;
         tr_span_arrays(&a, rank, &span);

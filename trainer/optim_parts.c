@@ -35,6 +35,13 @@ bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, in
     return true;
 }
 
+bool tr_bucket_speaks(const struct tr_rank *rank, const struct pl_bucket *bucket)
+{
+    return rank->comms.copy[bucket->kind == PL_BUCKET_EXPERT].rank == 0 &&
+           !(pl_bucket_is_small(bucket) && rank->comms.tp.rank != 0) &&
+           !(bucket->kind == PL_BUCKET_TIED && rank->comms.tied.rank != 0);
+}
+
 void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn)
 {
     struct tr_span_of run = {0}, next;

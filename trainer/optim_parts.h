@@ -1,5 +1,6 @@
 /*
- * Private to the files of the optimizers: runs of elements that one call updates.
+ * Private to the files of the optimizers and to layer_log.c: runs of elements that one call
+ * updates.
  */
 #ifndef TRAINER_OPTIM_PARTS_H
 #define TRAINER_OPTIM_PARTS_H
@@ -40,6 +41,8 @@ void tr_span_arrays(struct tr_span_arrays *ret, const struct tr_rank *rank,
                     const struct tr_span_of *span);
 /* What this rank updates of parameter INDEX; false: nothing. */
 bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, int index);
+/* Of the ranks that have the same shard of BUCKET, this one counts it. */
+bool tr_bucket_speaks(const struct tr_rank *rank, const struct pl_bucket *bucket);
 /* FN for the longest spans of parameters [FROM, END). */
 void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn);
 struct kn_adamw tr_update_adamw(const struct tr_update *update, bool decay);

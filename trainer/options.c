@@ -75,6 +75,10 @@ const struct tr_setting tr_settings[] = {
         "steps between validations (0: none)"),
     INT("validate-samples", "train", "validate_samples", train.validate_samples, 1, STEPS_MAX, "64",
         "sequences per validation"),
+    INT("layer-metrics-every", "train", "layer_metrics_every", train.layer_metrics_every, 0,
+        STEPS_MAX, "0",
+        "steps between logs of each layer: norms of gradients and weights, tokens of each expert "
+        "(0: none)"),
     LIST("rampup-batch-size", "train", "rampup_batch_size", train.rampup_batch_size,
          "START,INCREMENT,SAMPLES",
          "grow the global batch from START sequences by INCREMENT to --global-batch, in equal "
