@@ -40,7 +40,7 @@ size_t tr_lamb_norms(const struct pl_model *model)
 
 static void direction(struct tr_update *update, const struct tr_span_of *span)
 {
-    struct kn_adamw hyper = tr_update_adamw(update, span->decay);
+    struct kn_adamw hyper = tr_update_adamw(update, span);
     struct tr_span_arrays a;
 
     tr_span_arrays(&a, update->rank, span);
@@ -79,10 +79,11 @@ static void step(struct tr_update *update, int from, int end)
     for (int i = from; i < end; i++) {
         struct tr_span_of span;
         struct tr_span_arrays a;
-        double rate = update->lr * trust(rank, &rank->params.table.p[i]);
+        double rate;
 
         if (!tr_span_of_param(&span, &rank->params, i))
             continue;
+        rate = update->lr[span.group] * trust(rank, &rank->params.table.p[i]);
         tr_span_arrays(&a, rank, &span);
         kn_combine(rank->pool, a.w, a.low, 1, a.w, (float)-rate, a.g, span.count);
     }

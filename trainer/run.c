@@ -139,6 +139,10 @@ static void optim_init(struct run *run)
                                    .sgd_momentum = t->sgd_momentum,
                                    .muon_momentum = t->muon_momentum,
                                    .clip = t->clip};
+    if (run->c->groups.count) {
+        run->optim.groups = &run->c->groups;
+        tr_optim_group(&run->r, &run->c->groups);
+    }
     run->skip.interval = t->skip_step_interval;
     if (run->c->mode == TR_MODE_TRAIN)
         run->skip.sigma = t->skip_step_sigma;
