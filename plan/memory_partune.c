@@ -168,7 +168,8 @@ uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *dims, bool
     ret->d2 = ret->dy + lh;
     ret->dqkv = ret->d2 + lh;
     ret->dey = ret->dqkv + round64(dims->dqkv * dims->elem);
-    return ret->dey + (moe ? round64(dims->expert_rows * dims->hidden * dims->elem) : 0);
+    ret->dbias = ret->dey + (moe ? round64(dims->expert_rows * dims->hidden * dims->elem) : 0);
+    return ret->dbias + (!moe && dims->gates == 1 ? round64(dims->ffn * sizeof(float)) : 0);
 }
 
 /* ---- the list ------------------------------------------------------------ */

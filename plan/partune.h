@@ -338,6 +338,8 @@ struct pl_grad_acts {
     uint64_t d2;   /* (local_rows, hidden) of X2 */
     uint64_t dqkv; /* (dqkv) */
     uint64_t dey;  /* (expert_rows, hidden) of the experts' outputs */
+    uint64_t
+        dbias; /* (ffn) float of a dense GELU's bias, whose kernel adds it up before rounding */
 };
 
 /* Returns where the next layer's begin. */

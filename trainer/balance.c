@@ -80,8 +80,7 @@ void tr_balance_end(struct tr_rank *rank)
         rank->work.moe_total[i] += (double)rank->work.moe_load[i];
 }
 
-/* Largest over mean of the COUNT loads; NaN without any. */
-static double uneven(const double *load, uint64_t count)
+double tr_balance_ratio(const double *load, uint64_t count)
 {
     double most = 0, sum = 0;
 
@@ -92,21 +91,30 @@ static double uneven(const double *load, uint64_t count)
     return sum > 0 ? most * (double)count / sum : (double)NAN;
 }
 
-/* Ranks of a tp group and of a cp group have counted the same choices. */
-static void add_mine(double *all, const struct tr_rank *rank)
+/* Ranks of a tp group and of a cp group have counted the same choices. TOTAL: those of all steps
+ * that are counted. */
+static void put_mine(double *ret, const struct tr_rank *rank, bool total)
 {
+    const struct tr_work *w = &rank->work;
     uint64_t e = rank->d.experts;
 
+    memset(ret, 0, (uint64_t)rank->model.layers * e * sizeof(*ret));
     if (rank->comms.tp.rank > 0 || rank->comms.cp.rank > 0)
         return;
     for (int c = 0; c < rank->layout.vp; c++)
         for (int i = 0; i < rank->chunk[c].n; i++) {
             const struct tr_layer *layer = &rank->chunk[c].layer[i];
+            uint64_t at = (uint64_t)layer->moe_index * e, to = (uint64_t)layer->global * e;
 
-            if (layer->moe)
-                memcpy(all + (uint64_t)layer->global * e,
-                       rank->work.moe_total + (uint64_t)layer->moe_index * e, e * sizeof(*all));
+            for (uint64_t k = 0; layer->moe && k < e; k++)
+                ret[to + k] = total ? w->moe_total[at + k] : (double)w->moe_load[at + k];
         }
+}
+
+void tr_balance_loads(double *ret, const struct tr_rank *rank)
+{
+    kn_wait(rank->pool);
+    put_mine(ret, rank, false);
 }
 
 double tr_balance_uneven(double *ret_layers, struct tr_rank *rank)
@@ -115,12 +123,12 @@ double tr_balance_uneven(double *ret_layers, struct tr_rank *rank)
     AUTO_FREE double *all = mem_alloc(layers * e * sizeof(*all));
     double sum = 0;
 
-    add_mine(all, rank);
+    put_mine(all, rank, true);
     tr_sum_double(&rank->comms.world, all, (int)(layers * e));
     for (uint64_t i = 0; i < layers; i++) {
         if (!pl_layer_is_moe(&rank->model, (int)i))
             continue;
-        ret_layers[n] = uneven(all + i * e, e);
+        ret_layers[n] = tr_balance_ratio(all + i * e, e);
         sum += ret_layers[n++];
     }
     assert(n == (uint64_t)rank->moe_layers && n > 0);

@@ -18,6 +18,12 @@ void tr_balance_begin(struct tr_rank *rank);
 void tr_balance_count(struct tr_rank *rank, const struct tr_layer *layer, const float *count);
 void tr_balance_end(struct tr_rank *rank);
 
+/* This step's choices after its end, of the ranks of the job each counted by one of them: what this
+ * one counts to RET (layers, experts), in the order of the model's layers; zeros for all else. */
+void tr_balance_loads(double *ret, const struct tr_rank *rank);
+/* Largest over mean of the COUNT loads; NaN without any. */
+double tr_balance_ratio(const double *load, uint64_t count);
+
 /* After a step: move the biases of the choice, if the model has balance_bias. Collective. */
 void tr_balance_step(struct tr_rank *rank);
 

@@ -207,28 +207,50 @@ static bool outnumbered(MPI_Comm parent, int threads)
     return n * threads > (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Members of one host after those of another. Returns how many each host has, 0: not alike. */
+struct seat {
+    uint64_t host;
+    int member;
+};
+
+static int by_host_then_member(const void *left, const void *right)
+{
+    const struct seat *x = left, *y = right;
+
+    return x->host != y->host ? (x->host > y->host) - (x->host < y->host)
+                              : (x->member > y->member) - (x->member < y->member);
+}
+
+static int by_member(const void *left, const void *right)
+{
+    const struct seat *x = left, *y = right;
+
+    return (x->member > y->member) - (x->member < y->member);
+}
+
+/* Members of one host after those of another, hosts in the order of their first members. Returns
+ * how many each host has, 0: not alike. By sorting: a group may have thousands of hosts. */
 static int by_host(struct tr_group *group, const uint64_t *host)
 {
-    int n = 0, each = 0;
+    size_t size = (size_t)group->size, hosts = 0, each = 0;
+    AUTO_FREE struct seat *seat = mem_alloc(sizeof(*seat) * size * 2);
+    struct seat *first = seat + size; /* (hosts): the place of its seats, its first member */
 
-    for (int i = 0; i < group->size; i++) {
-        int first = 0, k = 0;
-
-        while (host[group->member[first]] != host[group->member[i]])
-            first++;
-        if (first < i)
-            continue;
-        for (int j = i; j < group->size; j++)
-            if (host[group->member[j]] == host[group->member[i]])
-                group->grid[n + k++] = j;
-        if (each && k != each)
+    for (size_t i = 0; i < size; i++)
+        seat[i] = (struct seat){host[group->member[i]], (int)i};
+    qsort(seat, size, sizeof(*seat), by_host_then_member);
+    for (size_t i = 0, end; i < size; i = end) {
+        for (end = i + 1; end < size && seat[end].host == seat[i].host;)
+            end++;
+        if (each && end - i != each)
             return 0;
-        each = k;
-        n += k;
+        each = end - i;
+        first[hosts++] = (struct seat){i, seat[i].member};
     }
-    assert(n == group->size);
-    return each;
+    assert(hosts * each == size);
+    qsort(first, hosts, sizeof(*first), by_member);
+    for (size_t i = 0; i < size; i++)
+        group->grid[i] = seat[first[i / each].host + i % each].member;
+    return (int)each;
 }
 
 static uint64_t place(struct tr_group *group, const uint64_t *host)
@@ -255,8 +277,9 @@ static uint64_t place(struct tr_group *group, const uint64_t *host)
 
 void tr_comms_place(struct tr_comms *comms, const uint64_t *host)
 {
-    struct tr_group *g[] = {&comms->world,   &comms->tp,      &comms->cp,       &comms->moe,
-                            &comms->copy[0], &comms->copy[1], &comms->shard[0], &comms->shard[1]};
+    /* the world's collectives are MPI's */
+    struct tr_group *g[] = {&comms->tp,      &comms->cp,       &comms->moe,     &comms->copy[0],
+                            &comms->copy[1], &comms->shard[0], &comms->shard[1]};
     uint64_t way[2 * ARRAY_LEN(g)], most[2 * ARRAY_LEN(g)];
     MPI_Request req;
 

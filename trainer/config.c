@@ -280,20 +280,6 @@ static int refuse_layout(const struct pl_verdict *verdict, struct err *error)
                   verdict->v[0].rule, verdict->v[0].text);
 }
 
-/* Trials measure the full batch. */
-static int take_ramp(struct tr_config *config, struct err *error)
-{
-    struct tr_ramp ramp;
-    int r = 0;
-
-    if (!config->train.rampup_batch_size)
-        return 0;
-    r = tr_ramp_parse(&ramp, config->train.rampup_batch_size, config->workload.global_batch, error);
-    if (r == 0 && config->mode == TR_MODE_TRAIN)
-        config->ramp = ramp;
-    return r;
-}
-
 static int check_layout(const struct tr_config *config, const struct tr_launch *launch,
                         struct err *error)
 {
@@ -348,8 +334,8 @@ static int read_setting(struct tr_config *config, const struct tr_setting *setti
     int64_t n = -1;
     int r;
 
-    if (setting->list)
-        return tr_list_read((const char **)at, config->options, object, setting->key, error);
+    if (setting->form)
+        return setting->form->read((const char **)at, config->options, object, setting->key, error);
     switch (setting->type) {
     case OPT_FLAG:
         return jx_get_bool((bool *)at, object, setting->key, error);
@@ -533,7 +519,7 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
         r = err_at(error, -EINVAL, "/global_batch", "a run has one global_batch, not several");
     if (r < 0)
         return err_under(error, "/workload");
-    if ((r = take_ramp(config, error)) < 0)
+    if ((r = tr_train_take(config, error)) < 0)
         return r;
     if (!config->data)
         config->data = tr_options_keep(config->options, config->workload.data);
@@ -662,7 +648,7 @@ static json_t *setting_json(const struct tr_config *config, const struct tr_sett
         text = *(const char *const *)at;
         if (!text)
             return NULL;
-        return setting->list ? tr_list_json(text) : json_string(text);
+        return setting->form ? setting->form->json(text) : json_string(text);
     }
     return NULL;
 }

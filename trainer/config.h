@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "plan/plan.h"
 #include "trainer/lr.h"
+#include "trainer/param_groups.h"
 #include "trainer/ramp.h"
 #include "trainer/sources.h"
 
@@ -46,7 +47,9 @@ struct tr_train {
     int seed;                           /* 1; initial weights and order of samples */
     int validate_every;                 /* steps; 0: never */
     int validate_samples;               /* 64 sequences */
+    int layer_metrics_every;            /* steps; 0: never (layer_log.h) */
     const char *rampup_batch_size;      /* "start,increment,samples"; NULL: none */
+    const char *param_groups;           /* a JSON array; NULL: none */
     double skip_step_sigma;             /* 0: no step is skipped (skip.h) */
     int skip_step_interval;             /* 128 steps */
 };
@@ -73,6 +76,7 @@ struct tr_config {
     struct pl_trial_limits trial; /* timeout_s 0: none */
     struct tr_train train;
     struct tr_ramp ramp; /* of train.rampup_batch_size; start 0: none, as in every trial */
+    struct tr_param_groups groups; /* of train.param_groups */
     struct tr_checkpointing checkpoint;
     struct tr_interval expected;
     uint64_t device_memory;    /* budget of one rank in bytes; never 0 */
@@ -118,6 +122,10 @@ AUTO_DEFINE(tr_config)
 /* The settings of the learning rate: -EINVAL names the key. TRAINS: a training, whose steps are the
  * horizon where no other is given. */
 int tr_train_check(const struct tr_train *train, bool trains, struct err *error);
+
+/* What settings of CONFIG's train are made of that depend on its model and workload, which are
+ * there: its ramp and its groups. -EINVAL names the key. */
+int tr_train_take(struct tr_config *config, struct err *error);
 
 /* The schedule of a fresh run, of checked settings. */
 struct tr_lr tr_train_lr(const struct tr_train *train);

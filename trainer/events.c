@@ -285,6 +285,35 @@ void tr_event_step(struct tr_events *ev, const struct tr_step *step)
         step->grad_norm, step->lr, step->ms, (double)step->tokens / step->ms * 1e3);
 }
 
+void tr_layer_stats_add(struct str *out, const struct tr_layer_stats *layer)
+{
+    if (layer->layer < 0)
+        str_add(out, "\"layer\":null");
+    else
+        str_addf(out, "\"layer\":%d", layer->layer);
+    field(out, "grad_norm", layer->grad_norm);
+    field(out, "params_norm", layer->params_norm);
+    if (!layer->tokens)
+        return;
+    str_add(out, ",\"tokens_per_expert\":[");
+    for (int i = 0; i < layer->experts; i++)
+        str_addf(out, "%s%.15g", i ? "," : "", layer->tokens[i]);
+    str_addc(out, ']');
+    field(out, "imbalance", layer->imbalance);
+}
+
+void tr_event_layers(struct tr_events *ev, const struct tr_step *step)
+{
+    for (int i = 0; ev && step->layer && i < step->nlayers; i++) {
+        struct str *s = begin(ev, "layer");
+
+        field(s, "n", step->n);
+        str_addc(s, ',');
+        tr_layer_stats_add(s, &step->layer[i]);
+        end(ev);
+    }
+}
+
 void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t tokens)
 {
     struct str *s;

@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "plan/plan.h"
 
 struct tr_events;
@@ -72,6 +73,16 @@ enum tr_phase {
 
 extern const char *const tr_phase_names[TR_PHASES + 1]; /* "forward" …, NULL */
 
+/* What the log says of one layer. */
+struct tr_layer_stats {
+    int layer; /* from 0; -1: what is of no layer (embedding, positions, final norm, output) */
+    double grad_norm;     /* before clipping */
+    double params_norm;   /* of the weights that the gradient is of */
+    const double *tokens; /* (experts) choices of each in the global batch; NULL: no experts */
+    int experts;
+    double imbalance; /* the most used expert's over their mean */
+};
+
 struct tr_step {
     int n;           /* from 1, over resumes */
     bool warmup;     /* not part of the measurement */
@@ -91,6 +102,8 @@ struct tr_step {
     int slowest;                                     /* rank number */
     const double *busy_ms; /* (ranks) the busy times behind these three, or NULL */
     int ranks;
+    const struct tr_layer_stats *layer; /* (nlayers); NULL: not of this step */
+    int nlayers;
 };
 
 /* At most so many busy times go into a step event: with more ranks, each number is that of the
@@ -98,6 +111,12 @@ struct tr_step {
 enum { TR_BUSY_MAX = 64 };
 
 void tr_event_step(struct tr_events *ev, const struct tr_step *step);
+
+/* ---- layer: norms and loads, behind a step that has them; an event for each ---- */
+
+void tr_event_layers(struct tr_events *ev, const struct tr_step *step);
+/* The members of LAYER's object, without braces. */
+void tr_layer_stats_add(struct str *out, const struct tr_layer_stats *layer);
 
 /* ---- validation: mean loss over the validation samples after step n ------ */
 

@@ -37,20 +37,39 @@ static char *cpu_list(char *buf, size_t size)
     return buf;
 }
 
+static int by_name_then_rank(const void *left, const void *right)
+{
+    const struct place *x = *(const struct place *const *)left,
+                       *y = *(const struct place *const *)right;
+    int order = strcmp(x->host, y->host);
+
+    return order ? order : (x > y) - (x < y);
+}
+
+static int by_rank(const void *left, const void *right)
+{
+    const struct place *x = *(const struct place *const *)left,
+                       *y = *(const struct place *const *)right;
+
+    return (x > y) - (x < y);
+}
+
 /* Names in order of their first rank; HOST has room for all. */
 static int distinct(const char **host, const struct place *all, int ranks)
 {
-    int n = 0;
+    AUTO_FREE const struct place **at = mem_alloc(sizeof(*at) * (size_t)ranks);
+    size_t n = 0;
 
-    for (int i = 0; i < ranks; i++) {
-        int k = 0;
-
-        while (k < n && !str_eq(host[k], all[i].host))
-            k++;
-        if (k == n)
-            host[n++] = all[i].host;
-    }
-    return n;
+    for (int i = 0; i < ranks; i++)
+        at[i] = &all[i];
+    qsort(at, (size_t)ranks, sizeof(*at), by_name_then_rank);
+    for (int i = 0; i < ranks; i++)
+        if (n == 0 || !str_eq(at[n - 1]->host, at[i]->host))
+            at[n++] = at[i];
+    qsort(at, n, sizeof(*at), by_rank);
+    for (size_t i = 0; i < n; i++)
+        host[i] = at[i]->host;
+    return (int)n;
 }
 
 static void send(struct tr_events *events, const struct tr_config *config, const struct place *all)

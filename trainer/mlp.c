@@ -34,22 +34,33 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
                   gu + ffn * rank->d.elem, 2 * ffn, rank->d.rows, ffn);
 }
 
-/* The gradients of gate and up overwrite them: the activations are not read again. WITH_DW: add to
- * that of their bias, too. */
+/* Where the first half of a split backward pass leaves the gradient of GELU's bias; NULL: it has no
+ * bias. */
+static float *kept_dbias(const struct tr_layer *layer, char *keep)
+{
+    return layer->gu_bias.w ? (float *)(void *)(keep + layer->keep.dbias) : NULL;
+}
+
+/* The gradients of gate and up overwrite them: the activations are not read again. That of their
+ * bias is added, too; with KEEP, later. */
 static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
-                           uint64_t ffn, bool with_dw)
+                           char *keep, uint64_t ffn)
 {
     const struct pl_dims *d = &rank->d;
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU), *dy = rank->work.dao;
 
     if (d->gates == 1) {
-        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, with_dw ? layer->gu_bias.g : NULL, dy, ffn, gu,
-                    ffn, layer->gu_bias.w, d->rows, ffn, gelu_form(rank));
+        float *dbias = keep ? kept_dbias(layer, keep) : layer->gu_bias.g;
+
+        if (keep && dbias)
+            kn_zero(rank->pool, dbias, ffn * sizeof(*dbias));
+        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, dbias, dy, ffn, gu, ffn, layer->gu_bias.w,
+                    d->rows, ffn, gelu_form(rank));
         return;
     }
     kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * ffn, gu + ffn * d->elem, 2 * ffn, dy, ffn, gu,
                   2 * ffn, gu + ffn * d->elem, 2 * ffn, d->rows, ffn);
-    if (with_dw)
+    if (!keep)
         tr_bias_bwd(rank, &layer->gu_bias, gu, d->rows, 2 * ffn);
 }
 
@@ -115,7 +126,7 @@ const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
         kn_copy(rank->pool, keep + layer->keep.dy, grad, z->local_rows * z->hidden * z->elem);
     else
         dw_down(rank, layer, slot, ffn, dy);
-    activation_bwd(rank, layer, slot, ffn, !keep);
+    activation_bwd(rank, layer, slot, keep, ffn);
     tr_linear_dx_partial(rank, tr_act(rank, layer, slot, PL_ACT_GU), layer->gu.w, z->rows,
                          z->hidden, z->gates * ffn);
     dh = tr_reduce_rows(rank);
@@ -129,8 +140,12 @@ void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, c
 {
     dw_down(rank, layer, slot, ffn, tr_gather_rows(rank, keep + layer->keep.dy));
     dw_gu(rank, layer, slot, ffn);
-    tr_bias_bwd(rank, &layer->gu_bias, tr_act(rank, layer, slot, PL_ACT_GU), rank->d.rows,
-                rank->d.gates * ffn);
+    if (rank->d.gates == 2)
+        tr_bias_bwd(rank, &layer->gu_bias, tr_act(rank, layer, slot, PL_ACT_GU), rank->d.rows,
+                    2 * ffn);
+    else if (layer->gu_bias.w)
+        kn_combine(rank->pool, layer->gu_bias.g, NULL, 1, layer->gu_bias.g, 1,
+                   kept_dbias(layer, keep), ffn);
 }
 
 void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,

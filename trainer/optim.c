@@ -60,13 +60,14 @@ static void sgd(struct tr_update *update, const struct tr_span_of *span)
 {
     const struct tr_optim *o = update->optim;
     struct kn_momentum hyper = {.mu = (float)o->sgd_momentum,
-                                .weight_decay = span->decay ? (float)o->weight_decay : 0.0f,
+                                .weight_decay = (float)tr_update_decay(update, span),
                                 .grad_scale = update->grad_scale};
     struct tr_span_arrays a;
 
     tr_span_arrays(&a, update->rank, span);
     kn_momentum(update->rank->pool, &hyper, a.w, a.m, a.g, span->count);
-    kn_combine(update->rank->pool, a.w, a.low, 1, a.w, (float)-update->lr, a.g, span->count);
+    kn_combine(update->rank->pool, a.w, a.low, 1, a.w, (float)-update->lr[span->group], a.g,
+               span->count);
 }
 
 /* FN for the buckets of norms and routers (SMALL), or all others. The shards of a bucket that is
@@ -112,12 +113,15 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
 {
     struct tr_update update = {.rank = rank,
                                .optim = optim,
-                               .lr = tr_lr_at(&optim->schedule, step),
+                               .lr = {tr_lr_at(&optim->schedule, step)},
                                .grad_scale = 1.0f,
                                .step = step - optim->skipped};
     enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_OPTIMIZER);
     tr_bucket_fn *fn = elementwise;
 
+    assert(!optim->groups || rank->params.group);
+    for (int i = 1; optim->groups && i <= optim->groups->count; i++)
+        update.lr[i] = tr_param_groups_lr(optim->groups, i, &optim->schedule, step);
     if (optim->clip > 0 && norm > optim->clip)
         update.grad_scale = (float)(optim->clip / norm);
     assert(!tr_async_busy(rank) && update.grad_scale <= 1.0f); /* gradients are summed */
@@ -150,8 +154,20 @@ void tr_optim_init(struct tr_rank *rank)
         rank->tensor_norms = mem_alloc(sizeof(*rank->tensor_norms) * tr_lamb_norms(&rank->model));
 }
 
+void tr_optim_group(struct tr_rank *rank, const struct tr_param_groups *groups)
+{
+    struct tr_params *params = &rank->params;
+
+    assert(!params->group);
+    params->group = mem_alloc((size_t)params->table.n);
+    for (int i = 0; i < params->table.n; i++)
+        params->group[i] = (uint8_t)tr_param_groups_find(groups, params->table.p[i].name);
+}
+
 void tr_optim_done(struct tr_rank *rank)
 {
+    free(rank->params.group);
+    rank->params.group = NULL;
     free(rank->tensor_norms);
     rank->tensor_norms = NULL;
 }

@@ -14,19 +14,24 @@
 #define TRAINER_OPTIM_H
 
 #include "trainer/lr.h"
+#include "trainer/param_groups.h"
 #include "trainer/rank.h"
 
 struct tr_optim {
     struct tr_lr schedule;
     double weight_decay, beta1, beta2, eps;
     double sgd_momentum, muon_momentum;
-    double clip; /* 0: none */
+    double clip;                          /* 0: none */
+    const struct tr_param_groups *groups; /* borrowed; NULL: none (tr_optim_group) */
     int skipped; /* steps so far without an update: bias corrections do not count them */
 };
 
 /* What the optimizer needs besides its buffers; after the parameter table is there. */
 void tr_optim_init(struct tr_rank *rank);
 void tr_optim_done(struct tr_rank *rank);
+
+/* Each parameter of RANK to its group of GROUPS, which tr_optim_step() then gets. */
+void tr_optim_group(struct tr_rank *rank, const struct tr_param_groups *groups);
 
 void tr_grads_zero(struct tr_rank *rank);
 

@@ -40,19 +40,11 @@ size_t tr_lamb_norms(const struct pl_model *model)
 
 static void direction(struct tr_update *update, const struct tr_span_of *span)
 {
-    struct kn_adamw hyper = tr_update_adamw(update, span->decay);
+    struct kn_adamw hyper = tr_update_adamw(update, span);
     struct tr_span_arrays a;
 
     tr_span_arrays(&a, update->rank, span);
     kn_lamb(update->rank->pool, &hyper, a.w, a.m, a.v, a.g, span->count);
-}
-
-/* Of the ranks that have the same shard of a bucket, this one speaks. */
-static bool speaks(const struct tr_rank *rank, const struct pl_bucket *bucket)
-{
-    return rank->comms.copy[bucket->kind == PL_BUCKET_EXPERT].rank == 0 &&
-           !(pl_bucket_is_small(bucket) && rank->comms.tp.rank != 0) &&
-           !(bucket->kind == PL_BUCKET_TIED && rank->comms.tied.rank != 0);
 }
 
 static void add_norms(struct tr_rank *rank)
@@ -64,7 +56,7 @@ static void add_norms(struct tr_rank *rank)
         struct tr_span_of span;
         struct tr_span_arrays a;
 
-        if (!t->p[i].decay || !speaks(rank, &t->bucket[t->p[i].bucket]) ||
+        if (!t->p[i].decay || !tr_bucket_speaks(rank, &t->bucket[t->p[i].bucket]) ||
             !tr_span_of_param(&span, &rank->params, i))
             continue;
         tr_span_arrays(&a, rank, &span);
@@ -87,10 +79,11 @@ static void step(struct tr_update *update, int from, int end)
     for (int i = from; i < end; i++) {
         struct tr_span_of span;
         struct tr_span_arrays a;
-        double rate = update->lr * trust(rank, &rank->params.table.p[i]);
+        double rate;
 
         if (!tr_span_of_param(&span, &rank->params, i))
             continue;
+        rate = update->lr[span.group] * trust(rank, &rank->params.table.p[i]);
         tr_span_arrays(&a, rank, &span);
         kn_combine(rank->pool, a.w, a.low, 1, a.w, (float)-rate, a.g, span.count);
     }

@@ -174,12 +174,12 @@ static void step_matrix(struct tr_update *update, const struct room *room, int i
 {
     struct tr_rank *rank = update->rank;
     const struct pl_param *p = &rank->params.table.p[index];
-    const struct tr_optim *o = update->optim;
     size_t rows = p->shape[0], cols = p->shape[1];
     double scale = 0.2 * sqrt((double)(rows > cols ? rows : cols));
     struct tr_span_of span;
     struct tr_span_arrays a;
     uint64_t first, state;
+    double lr;
 
     if (!tr_span_of_param(&span, &rank->params, index)) /* so it is on all ranks of the cut */
         return;
@@ -187,8 +187,9 @@ static void step_matrix(struct tr_update *update, const struct room *room, int i
     assemble(rank, room, p, tr_param_grad(&rank->params, index));
     newton_schulz(rank->pool, room, rows, cols);
     tr_span_arrays(&a, rank, &span);
-    kn_combine(rank->pool, a.w, a.low, (float)(1 - update->lr * o->weight_decay), a.w,
-               (float)(-update->lr * scale), slice(rank, room, p) + first, span.count);
+    lr = update->lr[span.group];
+    kn_combine(rank->pool, a.w, a.low, (float)(1 - lr * tr_update_decay(update, &span)), a.w,
+               (float)(-lr * scale), slice(rank, room, p) + first, span.count);
 }
 
 /* Buckets one after the other: layers with zero 2 and 3 take turns with the window. */

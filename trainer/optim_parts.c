@@ -30,9 +30,18 @@ bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, in
         return false;
     *ret = (struct tr_span_of){
         .bucket = b, .first = state - b->state_first, .count = n, .decay = p->decay, .muon = muon};
+    if (params->group)
+        ret->group = params->group[index];
     if (params->optimizer != PL_SGD && !muon)
         ret->second = tr_param_second(params, index, state);
     return true;
+}
+
+bool tr_bucket_speaks(const struct tr_rank *rank, const struct pl_bucket *bucket)
+{
+    return rank->comms.copy[bucket->kind == PL_BUCKET_EXPERT].rank == 0 &&
+           !(pl_bucket_is_small(bucket) && rank->comms.tp.rank != 0) &&
+           !(bucket->kind == PL_BUCKET_TIED && rank->comms.tied.rank != 0);
 }
 
 void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn)
@@ -42,8 +51,9 @@ void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn)
     for (int i = from; i < end; i++) {
         if (!tr_span_of_param(&next, &update->rank->params, i))
             continue;
-        if (run.count && (next.bucket != run.bucket || next.first != run.first + run.count ||
-                          next.decay != run.decay || next.muon != run.muon)) {
+        if (run.count &&
+            (next.bucket != run.bucket || next.first != run.first + run.count ||
+             next.decay != run.decay || next.muon != run.muon || next.group != run.group)) {
             fn(update, &run);
             run.count = 0;
         }
@@ -56,22 +66,31 @@ void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn)
         fn(update, &run);
 }
 
-struct kn_adamw tr_update_adamw(const struct tr_update *update, bool decay)
+double tr_update_decay(const struct tr_update *update, const struct tr_span_of *span)
 {
     const struct tr_optim *o = update->optim;
 
-    return (struct kn_adamw){.lr = (float)update->lr,
+    if (!o->groups)
+        return span->decay ? o->weight_decay : 0;
+    return tr_param_groups_decay(o->groups, span->group, o->weight_decay, span->decay);
+}
+
+struct kn_adamw tr_update_adamw(const struct tr_update *update, const struct tr_span_of *span)
+{
+    const struct tr_optim *o = update->optim;
+
+    return (struct kn_adamw){.lr = (float)update->lr[span->group],
                              .beta1 = (float)o->beta1,
                              .beta2 = (float)o->beta2,
                              .eps = (float)o->eps,
-                             .weight_decay = decay ? (float)o->weight_decay : 0.0f,
+                             .weight_decay = (float)tr_update_decay(update, span),
                              .grad_scale = update->grad_scale,
                              .step = (uint64_t)update->step};
 }
 
 void tr_optim_adamw(struct tr_update *update, const struct tr_span_of *span)
 {
-    struct kn_adamw hyper = tr_update_adamw(update, span->decay);
+    struct kn_adamw hyper = tr_update_adamw(update, span);
     struct tr_span_arrays a;
 
     tr_span_arrays(&a, update->rank, span);

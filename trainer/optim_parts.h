@@ -1,5 +1,6 @@
 /*
- * Private to the files of the optimizers: runs of elements that one call updates.
+ * Private to the files of the optimizers and to layer_log.c: runs of elements that one call
+ * updates.
  */
 #ifndef TRAINER_OPTIM_PARTS_H
 #define TRAINER_OPTIM_PARTS_H
@@ -10,8 +11,8 @@
 struct tr_update {
     struct tr_rank *rank;
     const struct tr_optim *optim;
-    double lr;
-    float grad_scale; /* clips */
+    double lr[TR_PARAM_GROUPS_MAX + 1]; /* of the groups by number, and (0) of all else */
+    float grad_scale;                   /* clips */
     int step;
 };
 
@@ -20,8 +21,9 @@ struct tr_update {
 struct tr_span_of {
     const struct pl_bucket *bucket;
     uint64_t first, count;
-    uint64_t second; /* their place in the second moments, where they have some */
-    bool decay, muon;
+    uint64_t second;  /* their place in the second moments, where they have some */
+    bool decay, muon; /* a matrix; one that muon orthogonalizes */
+    int group;
 };
 
 /* (count) each */
@@ -40,9 +42,13 @@ void tr_span_arrays(struct tr_span_arrays *ret, const struct tr_rank *rank,
                     const struct tr_span_of *span);
 /* What this rank updates of parameter INDEX; false: nothing. */
 bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, int index);
+/* Of the ranks that have the same shard of BUCKET, this one counts it. */
+bool tr_bucket_speaks(const struct tr_rank *rank, const struct pl_bucket *bucket);
 /* FN for the longest spans of parameters [FROM, END). */
 void tr_optim_spans(struct tr_update *update, int from, int end, tr_span_fn *fn);
-struct kn_adamw tr_update_adamw(const struct tr_update *update, bool decay);
+/* The weight decay of SPAN. */
+double tr_update_decay(const struct tr_update *update, const struct tr_span_of *span);
+struct kn_adamw tr_update_adamw(const struct tr_update *update, const struct tr_span_of *span);
 void tr_optim_adamw(struct tr_update *update, const struct tr_span_of *span);
 
 /* LAMB: directions and norms of all parameters; returns what then steps. */

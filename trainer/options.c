@@ -7,9 +7,66 @@
 #include <assert.h>
 #include <errno.h>
 
+/* "1,2,3" is an array of integers. */
+enum { LIST_MAX = 16, OBJECTS_MAX = 1000 };
+
+static int list_read(const char **ret, struct tr_options *options, const json_t *object,
+                     const char *key, struct err *error)
+{
+    AUTO_FREE char *at = mem_printf("/%s", key);
+    AUTO_STR text = {0};
+    json_t *list = NULL, *v;
+    size_t i;
+    int r = jx_get_array(&list, object, key, LIST_MAX, error);
+
+    if (r < 0 || !list)
+        return r;
+    json_array_foreach(list, i, v) {
+        if (!json_is_integer(v))
+            return err_at(error, -EINVAL, at, "item %zu of %s is not an integer", i, key);
+        str_addf(&text, "%s%lld", i ? "," : "", (long long)json_integer_value(v));
+    }
+    *ret = tr_options_keep(options, str_text(&text));
+    return 0;
+}
+
+static json_t *list_json(const char *text)
+{
+    json_t *list = json_array();
+
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        json_array_append_new(list, json_integer(strtoll(at, NULL, 10)));
+    return list;
+}
+
+static const struct tr_form list_form = {list_read, list_json};
+
+/* An array of objects is its own JSON text. */
+static int objects_read(const char **ret, struct tr_options *options, const json_t *object,
+                        const char *key, struct err *error)
+{
+    json_t *array = NULL;
+    int r = jx_get_array(&array, object, key, OBJECTS_MAX, error);
+    AUTO_FREE char *text = array ? jx_dump(array) : NULL;
+
+    if (text)
+        *ret = tr_options_keep(options, text);
+    return r;
+}
+
+static json_t *objects_json(const char *text)
+{
+    json_t *array = NULL;
+
+    (void)jx_parse(&array, text, strlen(text), NULL);
+    return array;
+}
+
+static const struct tr_form objects_form = {objects_read, objects_json};
+
 #define ROW(opt, sec, k, t, field, lo, hi, std, env, meta, text)                                   \
     {                                                                                              \
-        opt, sec, k, t, offsetof(struct tr_config, field), lo, hi, std, env, meta, text, false     \
+        opt, sec, k, t, offsetof(struct tr_config, field), lo, hi, std, env, meta, text, NULL      \
     }
 #define INT(opt, sec, k, field, lo, hi, std, text)                                                 \
     ROW(opt, sec, k, OPT_INT, field, lo, hi, std, NULL, NULL, text)
@@ -17,10 +74,10 @@
     ROW(opt, sec, k, OPT_F64, field, lo, hi, std, NULL, NULL, text)
 #define STR(opt, sec, k, field, meta, text)                                                        \
     ROW(opt, sec, k, OPT_STR, field, 0, 0, NULL, NULL, meta, text)
-#define LIST(opt, sec, k, field, meta, text)                                                       \
+#define ARRAY(opt, sec, k, field, form, meta, text)                                                \
     {                                                                                              \
         opt, sec, k, OPT_STR, offsetof(struct tr_config, field), 0, 0, NULL, NULL, meta, text,     \
-            true                                                                                   \
+            form                                                                                   \
     }
 #define FLAG(opt, sec, k, field, text)                                                             \
     ROW(opt, sec, k, OPT_FLAG, field, 0, 0, "false", NULL, NULL, text)
@@ -75,10 +132,17 @@ const struct tr_setting tr_settings[] = {
         "steps between validations (0: none)"),
     INT("validate-samples", "train", "validate_samples", train.validate_samples, 1, STEPS_MAX, "64",
         "sequences per validation"),
-    LIST("rampup-batch-size", "train", "rampup_batch_size", train.rampup_batch_size,
-         "START,INCREMENT,SAMPLES",
-         "grow the global batch from START sequences by INCREMENT to --global-batch, in equal "
-         "shares of SAMPLES sequences"),
+    INT("layer-metrics-every", "train", "layer_metrics_every", train.layer_metrics_every, 0,
+        STEPS_MAX, "0",
+        "steps between logs of each layer: norms of gradients and weights, tokens of each expert "
+        "(0: none)"),
+    ARRAY("rampup-batch-size", "train", "rampup_batch_size", train.rampup_batch_size, &list_form,
+          "START,INCREMENT,SAMPLES",
+          "grow the global batch from START sequences by INCREMENT to --global-batch, in equal "
+          "shares of SAMPLES sequences"),
+    ARRAY("param-groups", "train", "param_groups", train.param_groups, &objects_form, "JSON",
+          "learning rates and weight decay of parameters by name: [{\"match\": \"GLOB\", "
+          "\"lr_mult\": X, \"wd_mult\": X}, ...]; also lr, min_lr, weight_decay"),
     NUM("skip-step-sigma", "train", "skip_step_sigma", train.skip_step_sigma, 0, 1e6, "0",
         "skip a step whose loss or gradient norm is more than so many standard deviations above "
         "the mean of the steps before it (0: never)"),
@@ -304,35 +368,4 @@ void tr_options_store(const struct tr_options *options, size_t index, struct tr_
         *(const char **)at = v->s;
         break;
     }
-}
-
-enum { LIST_MAX = 16 };
-
-int tr_list_read(const char **ret, struct tr_options *options, const json_t *object,
-                 const char *key, struct err *error)
-{
-    AUTO_FREE char *at = mem_printf("/%s", key);
-    AUTO_STR text = {0};
-    json_t *list = NULL, *v;
-    size_t i;
-    int r = jx_get_array(&list, object, key, LIST_MAX, error);
-
-    if (r < 0 || !list)
-        return r;
-    json_array_foreach(list, i, v) {
-        if (!json_is_integer(v))
-            return err_at(error, -EINVAL, at, "item %zu of %s is not an integer", i, key);
-        str_addf(&text, "%s%lld", i ? "," : "", (long long)json_integer_value(v));
-    }
-    *ret = tr_options_keep(options, str_text(&text));
-    return 0;
-}
-
-json_t *tr_list_json(const char *text)
-{
-    json_t *list = json_array();
-
-    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        json_array_append_new(list, json_integer(strtoll(at, NULL, 10)));
-    return list;
 }

@@ -8,6 +8,14 @@
 #include "base/opt.h"
 #include "trainer/config.h"
 
+/* A text of the command line that files have as an array. */
+struct tr_form {
+    /* KEY of OBJECT as that text; *RET stays where there is none. It lives as long as OPTIONS. */
+    int (*read)(const char **ret, struct tr_options *options, const json_t *object, const char *key,
+                struct err *error);
+    json_t *(*json)(const char *text); /* of a checked text; new reference */
+};
+
 struct tr_setting {
     const char *option;  /* "lr-warmup" */
     const char *section; /* "train", or NULL: only an option */
@@ -16,7 +24,7 @@ struct tr_setting {
     size_t offset; /* in struct tr_config */
     double min, max;
     const char *standard, *env, *metavar, *help;
-    bool list; /* text "1,2,3" that files have as an array of integers */
+    const struct tr_form *form; /* NULL: the same in files */
 };
 
 extern const struct tr_setting tr_settings[];
@@ -51,13 +59,6 @@ bool tr_options_flag(const struct tr_options *options, const char *name);
 bool tr_options_given(const struct tr_options *options, const char *name);
 /* Copy of TEXT that lives as long as OPTIONS. */
 const char *tr_options_keep(struct tr_options *options, const char *text);
-
-/* Array KEY of OBJECT, of integers, as the text that the option of a list has, "1,2,3"; *RET stays
- * where there is none. The text lives as long as OPTIONS. */
-int tr_list_read(const char **ret, struct tr_options *options, const json_t *object,
-                 const char *key, struct err *error);
-/* That array of such a TEXT, which has been checked. New reference. */
-json_t *tr_list_json(const char *text);
 
 /* Copy setting INDEX of the command line, or its default, into CONFIG. */
 void tr_options_store(const struct tr_options *options, size_t index, struct tr_config *config);

@@ -29,6 +29,8 @@ struct tr_params {
     /* (table.n) with muon: element of v that the first one of this rank's state of the parameter
      * has; NULL: v is as m */
     uint64_t *v_at;
+    uint8_t
+        *group; /* (table.n) group of each parameter (param_groups.h), 0: none; NULL: no groups */
     float *balance; /* the table's fixed rows; NULL without any */
 };
 

@@ -139,6 +139,10 @@ static void optim_init(struct run *run)
                                    .sgd_momentum = t->sgd_momentum,
                                    .muon_momentum = t->muon_momentum,
                                    .clip = t->clip};
+    if (run->c->groups.count) {
+        run->optim.groups = &run->c->groups;
+        tr_optim_group(&run->r, &run->c->groups);
+    }
     run->skip.interval = t->skip_step_interval;
     if (run->c->mode == TR_MODE_TRAIN)
         run->skip.sigma = t->skip_step_sigma;
@@ -280,6 +284,11 @@ static void measure(struct run *run, double ms)
         tr_measure_add(&run->full_ms, ms * c->workload.global_batch / run->r.workload.global_batch);
 }
 
+static bool logs_layers(const struct run *run)
+{
+    return run->layers && run->step % run->c->train.layer_metrics_every == 0;
+}
+
 static void report_step(struct run *run, const struct tr_result *result, bool skipped,
                         const struct tr_clock *done, uint64_t step_ns)
 {
@@ -297,6 +306,9 @@ static void report_step(struct run *run, const struct tr_result *result, bool sk
                         .lr = tr_lr_at(&run->optim.schedule, run->step),
                         .warmup = run->step <= run->measured_from};
 
+    if (logs_layers(run))
+        s.layer = tr_layer_log(&s.nlayers, run->layers);
+
     exchange_times(run, done, step_ns);
     fill_times(&s, run);
     if (!s.warmup)
@@ -305,6 +317,7 @@ static void report_step(struct run *run, const struct tr_result *result, bool sk
         run->loss_first = result->loss;
     run->loss_last = result->loss;
     tr_event_step(run->events, &s);
+    tr_event_layers(run->events, &s);
     tr_watch_step(run->watch, &s);
 }
 
@@ -377,6 +390,8 @@ static bool one_step(struct run *run)
     assert(t.flag >= 0 && t.flag <= run->c->layout.world);
     run->step++;
     run->samples += (uint64_t)r->workload.global_batch;
+    if (logs_layers(run))
+        tr_layer_log_take(run->layers, r);
     skipped = update(run, &t);
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
@@ -617,6 +632,8 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_run_room(&u);
     tokens_open(&u);
     optim_init(&u);
+    if (config->mode == TR_MODE_TRAIN && config->train.layer_metrics_every)
+        u.layers = tr_layer_log_new(&u.r);
     say_hello(&u);
     tr_peers_meet(&u.r.comms.world);
     check_validation(&u);
@@ -639,6 +656,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_stop_over();
     tr_peers_done();
     tr_timeline_end(&u.r.clock);
+    tr_layer_log_free(u.layers);
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);
     free(u.ahead);

@@ -7,6 +7,7 @@
 #include "trainer/ckpt.h"
 #include "trainer/config.h"
 #include "trainer/events.h"
+#include "trainer/layer_log.h"
 #include "trainer/measure.h"
 #include "trainer/optim.h"
 #include "trainer/prefetch.h"
@@ -20,7 +21,8 @@ struct run {
     const struct tr_config *c;
     struct tr_events *events;
     struct tr_rank r;
-    struct tr_watch *watch; /* rank 0 */
+    struct tr_watch *watch;      /* rank 0 */
+    struct tr_layer_log *layers; /* NULL: none */
     struct tr_tokens *tokens;
     struct tr_prefetch *prefetch; /* of the next step's samples; NULL: none */
     uint64_t *ahead;              /* (micro-batches of a rank, micro_batch): their indices */

@@ -1,4 +1,5 @@
-/* The settings of "train" that depend on each other: the schedule of the learning rate. */
+/* The settings of "train" that depend on each other, on the model or the workload: the schedule of
+ * the learning rate, the batch ramp, parameter groups. */
 #include "base/base.h"
 #include "trainer/config.h"
 
@@ -70,4 +71,41 @@ struct tr_lr tr_train_lr(const struct tr_train *train)
                           .style = style < 0 ? TR_LR_COSINE : (enum tr_lr_style)style,
                           .wsd_style = wsd < 0 ? TR_WSD_EXPONENTIAL : (enum tr_wsd_style)wsd,
                           .wsd_steps = train->lr_wsd_decay_steps};
+}
+
+/* Trials measure the full batch. */
+static int take_ramp(struct tr_config *config, struct err *error)
+{
+    struct tr_ramp ramp;
+    int r = 0;
+
+    if (!config->train.rampup_batch_size)
+        return 0;
+    r = tr_ramp_parse(&ramp, config->train.rampup_batch_size, config->workload.global_batch, error);
+    if (r == 0 && config->mode == TR_MODE_TRAIN)
+        config->ramp = ramp;
+    return r;
+}
+
+static int take_groups(struct tr_config *config, struct err *error)
+{
+    const char *text = config->train.param_groups;
+    struct tr_lr lr = tr_train_lr(&config->train);
+    AUTO_JSON *array = NULL;
+    int r;
+
+    if (!text)
+        return 0;
+    r = jx_parse(&array, text, strlen(text), error);
+    if (r < 0)
+        return err_wrap(error, "--param-groups");
+    r = tr_param_groups_parse(&config->groups, array, &lr, error);
+    return r < 0 ? r : tr_param_groups_check(&config->groups, &config->model, error);
+}
+
+int tr_train_take(struct tr_config *config, struct err *error)
+{
+    int r = take_ramp(config, error);
+
+    return r < 0 ? r : take_groups(config, error);
 }

@@ -84,6 +84,19 @@ static double rate(const struct tr_step *step)
     return (double)step->tokens / step->ms * 1e3;
 }
 
+static void add_layers(struct str *out, const struct tr_step *step)
+{
+    if (!step->layer)
+        return;
+    str_add(out, ",\"layers\":[");
+    for (int i = 0; i < step->nlayers; i++) {
+        str_add(out, i ? ",{" : "{");
+        tr_layer_stats_add(out, &step->layer[i]);
+        str_addc(out, '}');
+    }
+    str_addc(out, ']');
+}
+
 static void append_metrics(struct tr_watch *watch)
 {
     const struct tr_step *s = &watch->last;
@@ -104,6 +117,7 @@ static void append_metrics(struct tr_watch *watch)
     add(&watch->text, "tokens", watch->tokens);
     if (s->skips)
         str_addf(&watch->text, ",\"skipped\":%s", s->skipped ? "true" : "false");
+    add_layers(&watch->text, s);
     str_add(&watch->text, "}\n");
     if (write(watch->metrics, watch->text.text, watch->text.len) != (ssize_t)watch->text.len)
         failed(watch, watch->c->metrics, errno);

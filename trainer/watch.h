@@ -6,8 +6,9 @@
  * warning event, and the run continues. After the first step nothing is allocated.
  *
  * Metrics: one JSON object a step, appended: step, t, loss, lr, grad_norm, ms, tokens_per_s, tokens
- * (since the start of training). Prometheus: the same as gauges partune_train_…, replaced by rename
- * at most once a second, as node exporter's textfile collector wants it.
+ * (since the start of training), and layers in the steps that have them. Prometheus: the same, but
+ * for layers, as gauges partune_train_…, replaced by rename at most once a second, as node
+ * exporter's textfile collector wants it.
  *
  * Slower than expected: the median of the last 20 measured steps gives fewer tokens/s than the
  * lower end of the expected interval; reported once until it has recovered. Straggler: in 8 of the

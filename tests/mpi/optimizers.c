@@ -12,6 +12,8 @@
  * One more step is skipped on the way: weights and moments stay, and steps after it have the
  * learning rate of their number but the bias correction of one step less.
  *
+ * All of it once more with parameter groups, whose settings the definition has from the names.
+ *
  * Layouts: three steps; losses agree with one rank within 1e-4, norms of gradients, which follow
  * the steps, within 1e-3.
  */
@@ -30,6 +32,12 @@ static const struct tr_optim hyper = {.schedule = {.lr = 1e-2, .min_lr = 1e-3, .
                                       .sgd_momentum = 0.9,
                                       .muon_momentum = 0.95,
                                       .clip = 1.0};
+
+/* What expected() knows of them, it has by itself. The third has twice the run's schedule. */
+static const char groups_text[] =
+    "[{'match':'*embed_tokens*','lr_mult':0.5,'wd_mult':2},{'match':'*norm*','wd_mult':1},"
+    "{'match':'model.layers.[13].*','lr':2e-2,'min_lr':2e-3,'weight_decay':0.3},"
+    "{'match':'*.mlp.*','lr_mult':0.25},{'match':'*[ko]_proj.weight','wd_mult':0}]";
 
 #define TINY "'layers':4,'hidden':32,'heads':4,'kv_heads':4,'vocab':61,'seq':16,'ffn':48"
 
@@ -123,7 +131,8 @@ static void put_samples(struct tr_rank *r, int step)
         }
 }
 
-static void begin(struct tr_rank *r, struct job *job, const struct pl_layout *layout, MPI_Comm comm)
+static void begin(struct tr_rank *r, struct job *job, const struct pl_layout *layout,
+                  const struct tr_param_groups *groups, MPI_Comm comm)
 {
     enum pl_mem_class cls;
     double asked;
@@ -133,6 +142,8 @@ static void begin(struct tr_rank *r, struct job *job, const struct pl_layout *la
                      &e) < 0)
         die(e.text);
     tr_params_init(&r->params, &job->model, 7);
+    if (groups)
+        tr_optim_group(r, groups);
 }
 
 /* ---- the definitions ----------------------------------------------------- */
@@ -213,12 +224,37 @@ static void adam(double *u, struct state *s, const double *g, uint64_t n, int st
     }
 }
 
+/* Learning rate and weight decay of a tensor. */
+struct settings {
+    double lr, wd;
+};
+
+static struct settings expected(const struct pl_param *p, int step, bool grouped)
+{
+    struct settings s = {tr_lr_at(&hyper.schedule, step), p->decay ? 0.1 : 0};
+    const char *name = p->name;
+
+    if (!grouped)
+        return s;
+    if (strstr(name, "embed_tokens"))
+        return (struct settings){s.lr / 2, 0.2};
+    if (strstr(name, "norm"))
+        return (struct settings){s.lr, 0.1};
+    if (p->layer == 1 || p->layer == 3)
+        return (struct settings){2 * s.lr, 0.3};
+    if (strstr(name, ".mlp."))
+        return (struct settings){s.lr / 4, s.wd};
+    if (strstr(name, "k_proj.weight") || strstr(name, "o_proj.weight"))
+        s.wd = 0;
+    return s;
+}
+
 /* One step of tensor P; returns the bound of a weight's error beyond that of its own rounding. */
 static double define(struct state *s, double *u, const double *g, const struct pl_param *p,
-                     enum pl_optimizer optimizer, double lr, int step)
+                     enum pl_optimizer optimizer, struct settings settings, int step)
 {
     uint64_t n = p->shape[0] * p->shape[1];
-    double wd = p->decay ? 0.1 : 0, rate = lr, keep = 1, unit = 0x1p-24;
+    double lr = settings.lr, wd = settings.wd, rate = lr, keep = 1, unit = 0x1p-24;
     bool muon = optimizer == PL_MUON && pl_tensor_is_hidden(p->tensor);
 
     if (muon || optimizer == PL_SGD) {
@@ -242,11 +278,10 @@ static double define(struct state *s, double *u, const double *g, const struct p
     }
     if (optimizer == PL_MUON || optimizer == PL_ADAMW)
         keep = 1 - lr * wd;
-    if (optimizer == PL_LAMB && p->decay) {
-        for (uint64_t i = 0; i < n; i++)
-            u[i] += wd * s->w[i];
+    for (uint64_t i = 0; optimizer == PL_LAMB && i < n; i++)
+        u[i] += wd * s->w[i];
+    if (optimizer == PL_LAMB && p->decay)
         rate *= size_of(s->w, n) / size_of(u, n);
-    }
     for (uint64_t i = 0; i < n; i++)
         s->w[i] = keep * s->w[i] - rate * u[i];
     return rate * unit;
@@ -260,8 +295,9 @@ static int updates(int step)
 
 /* Largest error of the tensors of a step, in bounds. */
 static double compare(struct tr_rank *r, struct state *state, double *g, double *u, double scale,
-                      enum pl_optimizer optimizer, int step, bool after)
+                      int step, bool after)
 {
+    enum pl_optimizer optimizer = r->workload.optimizer;
     double worst = 0;
 
     for (int i = 0; i < r->params.table.n; i++) {
@@ -277,7 +313,7 @@ static double compare(struct tr_rank *r, struct state *state, double *g, double 
             }
             bound = step == SKIPPED ? 0
                                     : define(&state[i], u, g, p, optimizer,
-                                             tr_lr_at(&hyper.schedule, step), updates(step));
+                                             expected(p, step, r->params.group), updates(step));
             state[i].w[n] = bound;
             continue;
         }
@@ -291,18 +327,18 @@ static double compare(struct tr_rank *r, struct state *state, double *g, double 
     return worst;
 }
 
-static void against_definition(struct job *job, enum pl_optimizer optimizer)
+static void against_definition(struct job *job, const struct tr_param_groups *groups)
 {
     struct pl_layout one;
     struct tr_rank r;
     struct state *state;
     double *g = mem_alloc(sizeof(*g) * 1 << 16), *u = mem_alloc(sizeof(*u) * 1 << 16), worst = 0;
     AUTO_FREE char *name =
-        mem_printf("%s %s, in bounds", job->model.name, pl_optimizer_names[optimizer]);
+        mem_printf("%s %s%s, in bounds", job->model.name,
+                   pl_optimizer_names[job->workload.optimizer], groups ? " in groups" : "");
 
-    job->workload.optimizer = optimizer;
     pl_layout_replicas(&one, 1);
-    begin(&r, job, &one, MPI_COMM_SELF);
+    begin(&r, job, &one, groups, MPI_COMM_SELF);
     state = mem_alloc(sizeof(*state) * (size_t)r.params.table.n);
     for (int i = 0; i < r.params.table.n; i++) {
         size_t bytes = sizeof(double) * (r.params.table.p[i].count + 1);
@@ -315,13 +351,14 @@ static void against_definition(struct job *job, enum pl_optimizer optimizer)
 
         put_samples(&r, step);
         tr_step_grads(&t, &r, 0);
-        compare(&r, state, g, u, t.norm > 1 ? 1 / t.norm : 1, optimizer, step, false);
+        compare(&r, state, g, u, t.norm > 1 ? 1 / t.norm : 1, step, false);
         optim.skipped = step - updates(step);
+        optim.groups = groups;
         if (step == SKIPPED)
             tr_optim_skip(&r);
         else
             tr_optim_step(&r, &optim, step, t.norm);
-        worst = fmax(worst, compare(&r, state, g, u, 1, optimizer, step, true));
+        worst = fmax(worst, compare(&r, state, g, u, 1, step, true));
     }
     ok(worst <= 1, name, worst);
     for (int i = 0; i < r.params.table.n; i++) {
@@ -338,17 +375,20 @@ static void against_definition(struct job *job, enum pl_optimizer optimizer)
 /* ---- layouts ------------------------------------------------------------- */
 
 static void train(double *ret, struct pl_memory *ret_used, struct job *job,
-                  const struct pl_layout *layout, MPI_Comm comm)
+                  const struct pl_layout *layout, const struct tr_param_groups *groups,
+                  MPI_Comm comm)
 {
+    struct tr_optim optim = hyper;
     struct tr_rank r;
 
-    begin(&r, job, layout, comm);
+    optim.groups = groups;
+    begin(&r, job, layout, groups, comm);
     for (int step = 1; step <= STEPS; step++) {
         struct tr_result t;
 
         put_samples(&r, step);
         tr_step_grads(&t, &r, 0);
-        tr_optim_step(&r, &hyper, step, t.norm);
+        tr_optim_step(&r, &optim, step, t.norm);
         ret[2 * step - 2] = t.loss;
         ret[2 * step - 1] = t.norm / 10; /* compared a tenth as closely */
     }
@@ -397,13 +437,15 @@ static double distance(const double *a, const double *b)
     return most;
 }
 
-static void one_layout(struct job *job, const char *text, const double *want)
+static void one_layout(struct job *job, const char *text, const struct tr_param_groups *groups,
+                       const double *want)
 {
     AUTO_JSON *v = quoted(text);
     struct pl_problem problem = {&job->model, &job->cluster, &job->workload,
                                  pl_trainer_find("partune")};
-    AUTO_FREE char *name = mem_printf("%s %s %s as one rank", job->model.name,
-                                      pl_optimizer_names[job->workload.optimizer], text);
+    AUTO_FREE char *name =
+        mem_printf("%s %s%s %s as one rank", job->model.name,
+                   pl_optimizer_names[job->workload.optimizer], groups ? " in groups" : "", text);
     AUTO_FREE char *memory = mem_printf("%s: planned bytes are handed out, difference", name);
     struct pl_memory used, planned;
     struct pl_verdict verdict;
@@ -421,7 +463,7 @@ static void one_layout(struct job *job, const char *text, const double *want)
     MPI_Comm_split(MPI_COMM_WORLD, world_rank < layout.world ? 0 : MPI_UNDEFINED, world_rank,
                    &comm);
     if (comm != MPI_COMM_NULL) {
-        train(got, &used, job, &layout, comm);
+        train(got, &used, job, &layout, groups, comm);
         most = distance(got, want);
         pl_memory_worst(&planned, &problem, &layout);
         MPI_Bcast(&used, sizeof(used), MPI_BYTE, planned.rank, comm);
@@ -433,32 +475,55 @@ static void one_layout(struct job *job, const char *text, const double *want)
     ok(apart == 0, memory, apart);
 }
 
+static void groups_of(struct tr_param_groups *ret)
+{
+    AUTO_JSON *v = quoted(groups_text);
+    struct err e = {0};
+
+    if (tr_param_groups_parse(ret, v, &hyper.schedule, &e) < 0)
+        die(e.text);
+}
+
+/* With GROUPS, or NULL. */
+static void one_optimizer(struct job *job, const char *const *layout,
+                          const struct tr_param_groups *groups)
+{
+    struct pl_layout one;
+    double want[2 * STEPS];
+    struct pl_memory used;
+
+    against_definition(job, groups);
+    pl_layout_replicas(&one, 1);
+    train(want, &used, job, &one, groups, MPI_COMM_SELF);
+    if (!groups)
+        moments(job, &used);
+    if (!groups && job->workload.optimizer == PL_ADAMW) /* parity.c has its layouts */
+        return;
+    for (int i = 0; layout[i]; i++)
+        one_layout(job, layout[i], groups, want);
+}
+
 /* optimizers [number of an optimizer [of a model]]: all without. */
 int main(int argc, char **argv)
 {
     int only = argc > 1 ? (int)strtol(argv[1], NULL, 10) : -1;
     int model = argc > 2 ? (int)strtol(argv[2], NULL, 10) : -1;
+    struct tr_param_groups groups;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    groups_of(&groups);
     for (size_t m = 0; m < ARRAY_LEN(models); m++) {
         struct job job;
 
         job_of(&job, models[m]);
         for (int o = PL_ADAMW; o < PL_OPTIMIZERS; o++) {
-            struct pl_layout one;
-            double want[2 * STEPS];
-            struct pl_memory used;
-
             if ((only >= 0 && o != only) || (model >= 0 && (int)m != model))
                 continue;
-            against_definition(&job, (enum pl_optimizer)o);
-            pl_layout_replicas(&one, 1);
-            train(want, &used, &job, &one, MPI_COMM_SELF);
-            moments(&job, &used);
-            for (int i = 0; o != PL_ADAMW && layouts[m][i]; i++) /* parity.c has AdamW's */
-                one_layout(&job, layouts[m][i], want);
+            job.workload.optimizer = (enum pl_optimizer)o;
+            one_optimizer(&job, layouts[m], NULL);
+            one_optimizer(&job, layouts[m], &groups);
         }
     }
     if (world_rank == 0)

@@ -177,6 +177,8 @@ static void what_is_dumped_reads_back_to_the_same(void **state)
         "--model tiny-llama --cluster local --tp 2 --sp 1",
         "--model tiny-llama --rampup-batch-size 4,6,1000 --skip-step-sigma 6 "
         "--skip-step-interval 64",
+        "--model tiny-llama --param-groups "
+        "'[{\"match\":\"*norm*\",\"wd_mult\":1},{\"match\":\"lm_head.*\",\"lr\":1}]'",
     };
     AUTO_FREE char *dir = unit_folder("config");
 
@@ -219,6 +221,44 @@ static void a_batch_ramp_is_a_list_and_not_of_trials(void **state)
     assert_int_equal(option->ramp.samples, 9);
     assert_int_equal(none->ramp.start, 0);
     assert_true(file->train.skip_step_sigma == 0 && file->train.skip_step_interval == 128);
+    file_remove_tree(dir, NULL);
+}
+
+static void parameter_groups_have_the_first_match_and_the_runs_settings_for_all_else(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("config");
+    AUTO_FREE char *path =
+        write_file(dir, "c.json",
+                   "{\"model\":\"tiny-llama\",\"train\":{\"lr\":1,\"min_lr\":0.1,\"lr_decay_"
+                   "style\":\"constant\","
+                   "\"warmup_steps\":0,\"weight_decay\":0.5,\"param_groups\":["
+                   "{\"match\":\"model.layers.[01].*\",\"lr\":4,\"lr_mult\":0.5},"
+                   "{\"match\":\"*norm*\",\"wd_mult\":2},{\"match\":\"lm_head.weight\",\"weight_"
+                   "decay\":0}]}}");
+    AUTO_FREE char *line = mem_printf("--config '%s'", path);
+    AUTO(tr_config) *c = need(1, line);
+    const struct tr_param_groups *g = &c->groups;
+    struct tr_lr lr = tr_train_lr(&c->train);
+    static const struct {
+        const char *name;
+        int group;
+        double lr, matrix, vector;
+    } want[] = {{"model.layers.1.input_layernorm.weight", 1, 2, 0.5, 0},
+                {"model.layers.2.input_layernorm.weight", 2, 1, 1, 1},
+                {"lm_head.weight", 3, 1, 0, 0},
+                {"lm_head.weights", 0, 1, 0.5, 0},
+                {"model.embed_tokens.weight", 0, 1, 0.5, 0}};
+
+    (void)state;
+    assert_int_equal(g->count, 3);
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        int k = tr_param_groups_find(g, want[i].name);
+
+        assert_int_equal(k, want[i].group);
+        assert_true(tr_param_groups_lr(g, k, &lr, 5) == want[i].lr);
+        assert_true(tr_param_groups_decay(g, k, 0.5, true) == want[i].matrix);
+        assert_true(tr_param_groups_decay(g, k, 0.5, false) == want[i].vector);
+    }
     file_remove_tree(dir, NULL);
 }
 
@@ -436,6 +476,7 @@ int main(void)
         cmocka_unit_test(steps_on_the_command_line_make_a_training_run_of_a_trial),
         cmocka_unit_test(what_is_dumped_reads_back_to_the_same),
         cmocka_unit_test(a_batch_ramp_is_a_list_and_not_of_trials),
+        cmocka_unit_test(parameter_groups_have_the_first_match_and_the_runs_settings_for_all_else),
         cmocka_unit_test(a_data_set_may_be_a_long_path),
         cmocka_unit_test(calibration_needs_no_model),
         cmocka_unit_test(what_is_wrong_is_refused_by_name),

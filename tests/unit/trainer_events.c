@@ -312,6 +312,42 @@ static void a_skipped_step_is_a_field_and_is_counted(void **state)
     file_remove_tree(dir, NULL);
 }
 
+static void each_layer_of_a_step_is_an_event(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("events"), *path = mem_printf("%s/e.jsonl", dir);
+    AUTO_FREE char *text = NULL;
+    AUTO(tr_events) *ev = events_open(path);
+    const double tokens[] = {1, 0, 2, 1};
+    const struct tr_layer_stats layers[] = {
+        {.layer = 0, .grad_norm = 0.5, .params_norm = 12},
+        {.layer = 1,
+         .grad_norm = 0.25,
+         .params_norm = 8,
+         .tokens = tokens,
+         .experts = 4,
+         .imbalance = 2},
+        {.layer = -1, .grad_norm = INFINITY, .params_norm = 1},
+    };
+    struct tr_step s = {.n = 7, .ms = 9, .ranks = 1};
+
+    (void)state;
+    tr_event_layers(ev, &s);
+    s.layer = layers;
+    s.nlayers = (int)ARRAY_LEN(layers);
+    tr_event_layers(ev, &s);
+    assert_int_equal(file_read_all(&text, NULL, path, 1 << 20, NULL), 0);
+    for (char *at = text; (at = strstr(at, ",\"t\":")); at++) /* times away */
+        memmove(at, at + strcspn(at + 1, ",") + 1, strlen(at + strcspn(at + 1, ",") + 1) + 1);
+    assert_string_equal(text,
+                        "{\"v\":1,\"event\":\"layer\",\"n\":7,\"layer\":0,\"grad_norm\":0.5,"
+                        "\"params_norm\":12}\n"
+                        "{\"v\":1,\"event\":\"layer\",\"n\":7,\"layer\":1,\"grad_norm\":0.25,"
+                        "\"params_norm\":8,\"tokens_per_expert\":[1,0,2,1],\"imbalance\":2}\n"
+                        "{\"v\":1,\"event\":\"layer\",\"n\":7,\"layer\":null,\"grad_norm\":null,"
+                        "\"params_norm\":1}\n");
+    file_remove_tree(dir, NULL);
+}
+
 static void any_text_gives_valid_json(void **state)
 {
     static const char *const texts[] = {"quote \" backslash \\ tab \t newline \n", "bell \a \x7f",
@@ -426,6 +462,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_not_finite_become_null),
         cmocka_unit_test(of_many_ranks_the_slowest_of_each_group_is_reported),
         cmocka_unit_test(a_skipped_step_is_a_field_and_is_counted),
+        cmocka_unit_test(each_layer_of_a_step_is_an_event),
         cmocka_unit_test(any_text_gives_valid_json),
         cmocka_unit_test(a_second_run_appends),
         cmocka_unit_test(a_full_disk_is_remembered_and_training_continues),

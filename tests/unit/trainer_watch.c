@@ -184,6 +184,34 @@ static void metrics_are_a_line_a_step(void **state)
     done(&s);
 }
 
+static void a_step_with_layers_has_them_in_its_line(void **state)
+{
+    const double tokens[] = {3, 1};
+    const struct tr_layer_stats layers[] = {
+        {.layer = 0, .grad_norm = 0.5, .params_norm = 12, .tokens = tokens, .experts = 2},
+        {.layer = -1, .grad_norm = 2, .params_norm = 1}};
+    struct tr_step t = {.n = 1, .ms = 1, .layer = layers, .nlayers = 2};
+    AUTO_FREE char *text = NULL;
+    AUTO_JSON *v = NULL;
+    struct err e = {0};
+    struct scene s;
+    json_t *list;
+
+    (void)state;
+    begin(&s, 1);
+    tr_watch_step(s.w, &t);
+    AUTO_FREE char *events = end(&s);
+    assert_int_equal(file_read_all(&text, NULL, s.metrics, 1 << 20, NULL), 0);
+    assert_int_equal(jx_parse(&v, text, strlen(text), &e), 0);
+    list = json_object_get(v, "layers");
+    assert_int_equal(json_array_size(list), 2);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(list, 0), "tokens_per_expert")),
+                     2);
+    assert_true(json_is_null(json_object_get(json_array_get(list, 1), "layer")));
+    assert_true(json_number_value(json_object_get(json_array_get(list, 1), "grad_norm")) == 2);
+    done(&s);
+}
+
 static void the_text_file_is_what_prometheus_reads(void **state)
 {
     struct scene s;
@@ -247,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_straggler_is_named_once),
         cmocka_unit_test(alternating_ranks_are_no_stragglers),
         cmocka_unit_test(metrics_are_a_line_a_step),
+        cmocka_unit_test(a_step_with_layers_has_them_in_its_line),
         cmocka_unit_test(a_name_with_quotes_stays_one_label),
         cmocka_unit_test(the_text_file_is_what_prometheus_reads),
         cmocka_unit_test(a_full_disk_is_reported_once_and_the_run_continues),
