@@ -10,7 +10,7 @@
 #include "trainer/prepare.h"
 
 struct values {
-    const char *name, *out, *data, *ids, *json_key;
+    const char *name, *out, *data, *ids, *json_key, *tokenizer, *eod;
     int vocab, seed;
     double validation;
     uint64_t max_bytes;
@@ -25,6 +25,11 @@ static const struct opt options[] = {
      "write to DIR/NAME instead of datasets/NAME"},
     {"data", 0, OPT_STR, AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR",
      "data directory that holds datasets/"},
+    {"tokenizer", 't', OPT_STR, AT(tokenizer), 0, 0, NULL, NULL, "FILE|FOLDER",
+     "tokenizer.json of Hugging Face or .model of SentencePiece, or a folder with one; without it "
+     "text stays bytes"},
+    {"eod", 0, OPT_STR, AT(eod), 0, 0, NULL, NULL, "TOKEN",
+     "token of --tokenizer that ends documents (default: its eos_token)"},
     {"ids", 0, OPT_STR, AT(ids), 0, 0, NULL, NULL, "u16|u32",
      "input files are raw token ids, not text"},
     {"vocab", 0, OPT_INT, AT(vocab), 0, 1 << 30, "0", NULL, "N", "vocabulary size of --ids"},
@@ -71,11 +76,13 @@ static int code_of(const struct err *error)
     switch (error->code) {
     case -EINVAL:
     case -EEXIST:
+    case -ENOTSUP:
         return USAGE;
     case -EBADMSG:
     case -ERANGE:
     case -ENODATA:
     case -EFBIG:
+    case -E2BIG:
         return DATA;
     default:
         return IO;
@@ -110,6 +117,17 @@ static bool good_name(const char *name)
            !str_eq(name, "synthetic");
 }
 
+static int open_tokenizer(struct tr_tokenizer **ret, const struct values *values, struct err *error)
+{
+    if (values->eod && !values->tokenizer)
+        return err_set(error, -EINVAL,
+                       "--eod needs --tokenizer: documents of bytes end with the id 0");
+    if (values->tokenizer && (values->ids || values->vocab))
+        return err_set(error, -EINVAL, "--tokenizer (text) and %s (token ids) exclude each other",
+                       values->ids ? "--ids" : "--vocab");
+    return values->tokenizer ? tr_tokenizer_open(ret, values->tokenizer, values->eod, error) : 0;
+}
+
 static int kind_of_ids(struct tr_prepare *prepare, const struct values *values, struct err *error)
 {
     prepare->id = TR_ID_U8;
@@ -119,6 +137,11 @@ static int kind_of_ids(struct tr_prepare *prepare, const struct values *values, 
     if (values->ids && values->json_key)
         return err_set(error, -EINVAL,
                        "--json-key (text) and --ids (token ids) exclude each other");
+    if (prepare->tokenizer) {
+        prepare->vocab = prepare->tokenizer->vocab;
+        prepare->id = prepare->vocab > 65536 ? TR_ID_U32 : TR_ID_U16;
+        return 0;
+    }
     if (!values->ids) {
         if (values->vocab)
             return err_set(error, -EINVAL,
@@ -139,9 +162,27 @@ static int kind_of_ids(struct tr_prepare *prepare, const struct values *values, 
     return 0;
 }
 
+static void report(const struct tr_prepare *prepare, const struct tr_prepared *done)
+{
+    printf("%s: %" PRIu64 " tokens to train on, %" PRIu64 " to validate, from %" PRId64
+           " files (%" PRId64 " skipped as not text), %" PRId64 " documents\n",
+           prepare->folder, done->tokens[TR_SPLIT_TRAIN], done->tokens[TR_SPLIT_VALIDATION],
+           done->files, done->skipped, done->documents);
+    if (prepare->tokenizer)
+        printf("tokenizer %s: vocabulary %d, eod %d\n", prepare->tokenizer->id.name, prepare->vocab,
+               prepare->tokenizer->id.eod);
+    if (done->json_as_text)
+        log_warn("%" PRId64 " .json files were taken as text with their syntax; --json-key KEY "
+                 "reads .json files as JSON lines",
+                 done->json_as_text);
+    if (done->dropped)
+        log_warn("%" PRIu64 " characters are not in the vocabulary and have no id", done->dropped);
+}
+
 static int prepare(const struct values *values, const char *const *path, int count)
 {
     AUTO_FREE char *parent = datasets(values), *folder = NULL;
+    AUTO(tr_tokenizer) *tokenizer = NULL;
     struct tr_prepare p = {.name = values->name,
                            .path = path,
                            .npaths = count,
@@ -165,21 +206,17 @@ static int prepare(const struct values *values, const char *const *path, int cou
     }
     folder = mem_printf("%s/%s", parent, values->name);
     p.folder = folder;
-    r = kind_of_ids(&p, values, &e);
+    r = open_tokenizer(&tokenizer, values, &e);
+    p.tokenizer = tokenizer;
+    if (r == 0)
+        r = kind_of_ids(&p, values, &e);
     if (r == 0)
         r = file_mkdirs(parent, 0755, &e);
     if (r == 0)
         r = tr_prepare(&done, &p, &e);
     if (r < 0)
         return fail(&e);
-    printf("%s: %" PRIu64 " tokens to train on, %" PRIu64 " to validate, from %" PRId64
-           " files (%" PRId64 " skipped as not text), %" PRId64 " documents\n",
-           folder, done.tokens[TR_SPLIT_TRAIN], done.tokens[TR_SPLIT_VALIDATION], done.files,
-           done.skipped, done.documents);
-    if (done.json_as_text)
-        log_warn("%" PRId64 " .json files were taken as text with their syntax; --json-key KEY "
-                 "reads .json files as JSON lines",
-                 done.json_as_text);
+    report(&p, &done);
     return 0;
 }
 
@@ -213,23 +250,39 @@ static int verify(const struct values *values, const char *const *name, int coun
     return worst;
 }
 
+static void print_row(const char *name, const struct tr_dataset *dataset)
+{
+    const struct tr_tokenizer_id *tokenizer = &dataset->tokenizer;
+    bool bytes = dataset->split[TR_SPLIT_TRAIN].id == TR_ID_U8, made = *tokenizer->name != '\0';
+    char eod[16] = "-";
+
+    if (made || bytes)
+        snprintf(eod, sizeof(eod), "%d", tokenizer->eod);
+    printf("%-24s %14" PRIu64 " %14" PRIu64 " %8d %10" PRId64 " %8s %s\n", name,
+           dataset->split[TR_SPLIT_TRAIN].tokens, dataset->split[TR_SPLIT_VALIDATION].tokens,
+           dataset->vocab, dataset->documents, eod,
+           made    ? tokenizer->name
+           : bytes ? "bytes"
+                   : "-");
+}
+
 static int list(const struct values *values)
 {
     AUTO_FREE char *parent = datasets(values);
     struct dirent **it;
     int n = scandir(parent, &it, NULL, alphasort);
 
-    printf("%-24s %14s %14s %8s %10s\n", "name", "train", "validation", "vocab", "documents");
-    printf("%-24s %14s %14s %8s %10s\n", "synthetic", "endless", "endless", "any", "-");
+    printf("%-24s %14s %14s %8s %10s %8s %s\n", "name", "train", "validation", "vocab", "documents",
+           "eod", "tokenizer");
+    printf("%-24s %14s %14s %8s %10s %8s %s\n", "synthetic", "endless", "endless", "any", "-", "-",
+           "-");
     for (int i = 0; i < n; i++) {
         AUTO_FREE char *folder = mem_printf("%s/%s", parent, it[i]->d_name);
         struct tr_dataset d;
         struct err e = {0};
 
         if (it[i]->d_name[0] != '.' && tr_dataset_open(&d, folder, &e) == 0) {
-            printf("%-24s %14" PRIu64 " %14" PRIu64 " %8d %10" PRId64 "\n", it[i]->d_name,
-                   d.split[TR_SPLIT_TRAIN].tokens, d.split[TR_SPLIT_VALIDATION].tokens, d.vocab,
-                   d.documents);
+            print_row(it[i]->d_name, &d);
             tr_dataset_done(&d);
         } else if (it[i]->d_name[0] != '.') {
             printf("%-24s damaged: %s\n", it[i]->d_name, e.text);

@@ -66,6 +66,26 @@ static int known_format(const json_t *object, struct err *error)
     return r;
 }
 
+/* "tokenizer" is absent from data sets of bytes or raw ids. */
+static int tokenizer_meta(struct tr_tokenizer_id *ret, const json_t *meta, int vocab,
+                          struct err *error)
+{
+    json_t *object = NULL;
+    int64_t crc = 0;
+    int r = jx_get_object(&object, meta, "tokenizer", error);
+
+    if (r < 0 || !object)
+        return r;
+    if ((r = jx_need(object, "name", error)) == 0)
+        r = jx_copy_str(ret->name, sizeof(ret->name), object, "name", error);
+    if (r == 0 && (r = jx_need(object, "crc32", error)) == 0)
+        r = jx_get_i64(&crc, object, "crc32", 0, UINT32_MAX, error);
+    if (r == 0 && (r = jx_need(object, "eod", error)) == 0)
+        r = jx_get_int(&ret->eod, object, "eod", 0, vocab - 1, error);
+    ret->crc32 = (uint32_t)crc;
+    return r < 0 ? err_under(error, "/tokenizer") : 0;
+}
+
 int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc[TR_SPLITS],
                     const char *text, size_t len, struct err *error)
 {
@@ -87,6 +107,8 @@ int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc
         r = jx_copy_str(d.name, sizeof(d.name), o, "name", error);
     if (r == 0)
         r = jx_get_i64(&d.documents, o, "documents", 0, INT64_MAX, error);
+    if (r == 0)
+        r = tokenizer_meta(&d.tokenizer, o, d.vocab, error);
     if (r == 0)
         r = jx_get_object(&splits, o, "splits", error);
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
@@ -196,6 +218,7 @@ struct tr_dataset_writer {
     char name[64];
     enum tr_id id;
     int vocab;
+    struct tr_tokenizer_id tokenizer;
     bool replace;
     struct out out[TR_SPLITS];
 };
@@ -319,6 +342,12 @@ int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, co
     return 0;
 }
 
+void tr_dataset_made_by(struct tr_dataset_writer *writer, const struct tr_tokenizer_id *tokenizer)
+{
+    assert(tokenizer->eod >= 0 && tokenizer->eod < writer->vocab);
+    writer->tokenizer = *tokenizer;
+}
+
 static int close_block(struct out *out)
 {
     unsigned char word[4];
@@ -391,6 +420,11 @@ static int write_meta(const struct tr_dataset_writer *writer, int64_t documents,
                              "train", split_json(writer, TR_SPLIT_TRAIN), "validation",
                              split_json(writer, TR_SPLIT_VALIDATION));
 
+    if (*writer->tokenizer.name)
+        json_object_set_new(o, "tokenizer",
+                            json_pack("{s:s, s:I, s:i}", "name", writer->tokenizer.name, "crc32",
+                                      (json_int_t)writer->tokenizer.crc32, "eod",
+                                      writer->tokenizer.eod));
     text = json_dumps(o, JSON_INDENT(2));
     return file_write_atomic(path, text, strlen(text), 0644, error);
 }

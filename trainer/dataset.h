@@ -4,14 +4,16 @@
  *
  *     meta.json        {"format": "partune-dataset", "v": 1, "name", "vocab",
  *                       "id": "u8"|"u16"|"u32", "block": 65536, "documents", "seed",
+ *                       "tokenizer": {"name", "crc32", "eod"}, if one made it,
  *                       "splits": {"train": {"tokens", "crc32"}, "validation": {...}}}
  *     train.bin        token ids, little endian, nothing else
  *     train.sum        CRC-32 of each 64 KiB block of train.bin, little endian; its own CRC-32 is
  *                      "crc32" above
  *     validation.bin, validation.sum    the same of the validation split
  *
- * Documents follow each other, each ended by the id 0 in data sets of bytes. A block is checked
- * when it is first read, so opening costs nothing and damage is named with its offset.
+ * Documents follow each other, each ended by the id 0 in data sets of bytes, by "eod" in those of a
+ * tokenizer, whose file has that CRC-32. A block is checked when it is first read, so opening costs
+ * nothing and damage is named with its offset.
  */
 #ifndef TRAINER_DATASET_H
 #define TRAINER_DATASET_H
@@ -22,6 +24,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "trainer/tokenizer.h"
 #include "trainer/tokens.h"
 
 enum tr_id { TR_ID_U8, TR_ID_I8, TR_ID_U16, TR_ID_I16, TR_ID_U32, TR_ID_I32, TR_ID_I64, TR_IDS };
@@ -62,6 +65,7 @@ struct tr_dataset {
     char name[64];
     int vocab;
     uint32_t crc32; /* of meta.json, where it was opened from a folder */
+    struct tr_tokenizer_id tokenizer;
     int64_t documents;
     struct tr_stream split[TR_SPLITS];
 };
@@ -85,6 +89,8 @@ struct tr_dataset_writer;
 int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, const char *name,
                           enum tr_id id, int vocab, bool replace, struct err *error);
 struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *writer);
+/* Its ids are those of TOKENIZER. */
+void tr_dataset_made_by(struct tr_dataset_writer *writer, const struct tr_tokenizer_id *tokenizer);
 /* COUNT ids in the file's own form, at the end of a split. */
 int tr_dataset_add(struct tr_dataset_writer *writer, enum tr_split split, const void *ids,
                    size_t count, struct err *error);

@@ -32,17 +32,6 @@ bool tr_jsonl_is(const char *path, bool any_json)
     return false;
 }
 
-/* The LEN bytes at TEXT without NULs, which end documents: as many as are left. */
-static size_t without_nul(char *text, size_t len)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < len; i++)
-        if (text[i])
-            text[kept++] = text[i];
-    return kept;
-}
-
 /* The string of a line's object. New memory, its length in *RET_N. */
 static int text_of(char **ret, size_t *ret_n, const struct reader *reader, const char *line,
                    size_t len, struct err *error)
@@ -67,7 +56,6 @@ static int text_of(char **ret, size_t *ret_n, const struct reader *reader, const
     *ret_n = json_string_length(text);
     *ret = mem_alloc(*ret_n + 1);
     memcpy(*ret, json_string_value(text), *ret_n);
-    *ret_n = without_nul(*ret, *ret_n);
     return 0;
 }
 

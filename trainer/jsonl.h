@@ -11,9 +11,9 @@
 
 #include "base/err.h"
 
-/* TEXT (len bytes, UTF-8, without NUL) is the document of a line of LINE bytes. Negative: an error.
- * *RET_STOP ends the reading. */
-typedef int tr_jsonl_fn(bool *ret_stop, void *arg, const char *text, size_t len, size_t line,
+/* TEXT (len bytes, UTF-8, which the callee may change) is the document of a line of LINE bytes.
+ * Negative: an error. *RET_STOP ends the reading. */
+typedef int tr_jsonl_fn(bool *ret_stop, void *arg, char *text, size_t len, size_t line,
                         struct err *error);
 
 /* Each document of FILE, a file of the name PATH, in order. Blank lines are skipped. -EBADMSG names

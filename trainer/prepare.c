@@ -2,6 +2,7 @@
 
 #include "base/base.h"
 #include "trainer/jsonl.h"
+#include "trainer/utf8.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -10,15 +11,22 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-enum { RUN = 4096, CHUNK = 1 << 16, SNIFF = 8192 };
+enum { RUN = 4096, CHUNK = 1 << 16, SNIFF = 8192, PACKED = 1 << 14, DOCUMENT_MAX = 1 << 30 };
 
 struct work {
     const struct tr_prepare *p;
     struct tr_dataset_writer *w;
     struct tr_prepared done;
-    uint64_t tokens; /* seen so far */
-    uint64_t taken;  /* bytes of input */
+    uint64_t tokens;                                 /* seen so far */
+    uint64_t taken;                                  /* bytes of input */
+    unsigned char packed[PACKED * sizeof(uint32_t)]; /* ids of a tokenizer */
+    size_t npacked;
 };
+
+static bool of_text(const struct work *work)
+{
+    return work->p->tokenizer || work->p->id == TR_ID_U8;
+}
 
 static bool full(const struct work *work)
 {
@@ -120,16 +128,107 @@ static int add_open(bool *ret_skip, struct work *work, gzFile file, const char *
     return text && at ? add(work, &end, 1, error) : 0;
 }
 
+/* ---- by a tokenizer ------------------------------------------------------ */
+
+static int flush(struct work *work, struct err *error)
+{
+    int r = add(work, work->packed, work->npacked, error);
+
+    work->npacked = 0;
+    return r;
+}
+
+static int pack(void *arg, const uint32_t *ids, size_t count, struct err *error)
+{
+    struct work *work = arg;
+    size_t each = tr_id_bytes(work->p->id);
+    int r = 0;
+
+    for (size_t i = 0; i < count && r == 0; i++) {
+        unsigned char *to = work->packed + each * work->npacked++;
+
+        assert(ids[i] < (uint32_t)work->p->vocab);
+        for (size_t k = 0; k < each; k++)
+            to[k] = (unsigned char)(ids[i] >> 8 * k);
+        if (work->npacked == PACKED)
+            r = flush(work, error);
+    }
+    return r;
+}
+
+static int encode(struct work *work, const char *text, size_t len, struct err *error)
+{
+    struct tr_tokenizer *tokenizer = work->p->tokenizer;
+    uint32_t eod = (uint32_t)tokenizer->id.eod;
+    AUTO_STR repaired = {0};
+    int r;
+
+    if (!str_is_utf8(text, len)) {
+        tr_utf8_repair(&repaired, text, len);
+        text = repaired.text;
+        len = repaired.len;
+    }
+    r = tokenizer->encode(tokenizer, text, len, pack, work, error);
+    if (r == 0)
+        r = pack(work, &eod, 1, error);
+    work->done.dropped = tokenizer->dropped;
+    return r < 0 ? r : flush(work, error); /* before the next document: its split may be another */
+}
+
+static int encode_open(bool *ret_skip, struct work *work, gzFile file, const char *path,
+                       struct err *error)
+{
+    AUTO_STR text = {0};
+    AUTO_FREE char *piece = mem_alloc(CHUNK);
+    int got, code, r;
+
+    while (!full(work) && (got = gzread(file, piece, CHUNK)) != 0) {
+        if (got < 0)
+            return err_set(error, -EIO, "read %s: %s", path, gzerror(file, &code));
+        if (text.len == 0 && !is_text((const unsigned char *)piece, (size_t)got)) {
+            *ret_skip = true;
+            return 0;
+        }
+        if (text.len + (size_t)got > DOCUMENT_MAX)
+            return err_set(error, -EFBIG,
+                           "%s is longer than %d bytes, the most that a tokenizer takes as one "
+                           "document; JSON lines hold several",
+                           path, DOCUMENT_MAX);
+        str_addn(&text, piece, (size_t)got);
+        work->taken += (size_t)got;
+    }
+    r = text.len ? encode(work, text.text, text.len, error) : 0;
+    return r < 0 ? err_wrap(error, "%s", path) : 0;
+}
+
+/* ---- files --------------------------------------------------------------- */
+
+/* As many of the LEN bytes at TEXT as are left without NULs, which end documents of bytes. */
+static size_t without_nul(char *text, size_t len)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < len; i++)
+        if (text[i])
+            text[kept++] = text[i];
+    return kept;
+}
+
 /* The document of a line; max_bytes counts the line. */
-static int add_document(bool *ret_stop, void *arg, const char *text, size_t len, size_t line,
+static int add_document(bool *ret_stop, void *arg, char *text, size_t len, size_t line,
                         struct err *error)
 {
     static const unsigned char end = 0;
     struct work *k = arg;
-    int r = add(k, (const unsigned char *)text, len, error);
+    int r;
 
-    if (r == 0)
-        r = add(k, &end, 1, error);
+    if (k->p->tokenizer) {
+        r = encode(k, text, len, error);
+    } else {
+        r = add(k, (const unsigned char *)text, without_nul(text, len), error);
+        if (r == 0)
+            r = add(k, &end, 1, error);
+    }
     k->done.documents++;
     k->taken += line;
     *ret_stop = full(k);
@@ -140,20 +239,24 @@ static int add_document(bool *ret_stop, void *arg, const char *text, size_t len,
  * reported once, at the end. */
 static void count_as_text(struct work *work, const char *path)
 {
-    work->done.json_as_text += work->p->id == TR_ID_U8 && tr_jsonl_is(path, true);
+    work->done.json_as_text += of_text(work) && tr_jsonl_is(path, true);
 }
 
 static int add_file(struct work *work, const char *path, struct err *error)
 {
-    bool lines = work->p->id == TR_ID_U8 && tr_jsonl_is(path, work->p->any_json);
+    bool lines = of_text(work) && tr_jsonl_is(path, work->p->any_json);
     gzFile f = gzopen(path, "rbe");
     bool skip = false;
     int r, code, closed;
 
     if (!f)
         return err_set(error, errno ? -errno : -ENOMEM, "open %s: %s", path, strerror(errno));
-    r = lines ? tr_jsonl_read(f, path, work->p->json_key, add_document, work, error)
-              : add_open(&skip, work, f, path, error);
+    if (lines)
+        r = tr_jsonl_read(f, path, work->p->json_key, add_document, work, error);
+    else if (work->p->tokenizer)
+        r = encode_open(&skip, work, f, path, error);
+    else
+        r = add_open(&skip, work, f, path, error);
     gzerror(f, &code);
     closed = gzclose(f);
     if (r == 0 && !skip && !full(work) && (code == Z_BUF_ERROR || closed == Z_BUF_ERROR))
@@ -230,21 +333,25 @@ static int add_all(struct work *work, struct err *error)
 int tr_prepare(struct tr_prepared *ret, const struct tr_prepare *prepare, struct err *error)
 {
     AUTO(tr_dataset_writer) *w = NULL;
-    struct work k = {.p = prepare};
+    AUTO_FREE struct work *work = mem_alloc(sizeof(*work));
     int r;
 
+    assert(!prepare->tokenizer || prepare->tokenizer->vocab == prepare->vocab);
     r = tr_dataset_writer_new(&w, prepare->folder, prepare->name, prepare->id, prepare->vocab,
                               prepare->replace, error);
     if (r < 0)
         return r;
-    k.w = w;
-    r = add_all(&k, error);
+    if (prepare->tokenizer)
+        tr_dataset_made_by(w, &prepare->tokenizer->id);
+    work->p = prepare;
+    work->w = w;
+    r = add_all(work, error);
     if (r == 0)
-        r = tr_dataset_commit(w, k.done.documents, prepare->seed, error);
+        r = tr_dataset_commit(w, work->done.documents, prepare->seed, error);
     if (r < 0)
         return r;
     for (int i = 0; i < TR_SPLITS; i++)
-        k.done.tokens[i] = tr_dataset_written(w, (enum tr_split)i);
-    *ret = k.done;
+        work->done.tokens[i] = tr_dataset_written(w, (enum tr_split)i);
+    *ret = work->done;
     return 0;
 }

@@ -27,6 +27,7 @@ struct source {
     char name[TR_SOURCE_NAME];
     uint32_t share, crc32;
     int vocab; /* 0: its files do not say it */
+    struct tr_tokenizer_id tokenizer;
     struct tr_stream split[TR_SPLITS];
     uint64_t samples[TR_SPLITS];
 };
@@ -83,6 +84,7 @@ static int open_folder(struct source *source, const char *folder, int vocab, str
     memcpy(source->split, d.split, sizeof(source->split));
     source->vocab = d.vocab;
     source->crc32 = d.crc32;
+    source->tokenizer = d.tokenizer;
     if (d.vocab > vocab)
         return err_set(error, -EINVAL,
                        "data set %s has %d token ids, more than the model's vocabulary of %d",
@@ -116,6 +118,15 @@ static int same_ids(const struct source *first, const struct source *source, str
     if (first->vocab && source->vocab && first->vocab != source->vocab)
         return err_set(error, -EINVAL, "data set %s has %d different ids, %s has %d", source->name,
                        source->vocab, first->name, first->vocab);
+    if (*first->tokenizer.name && *source->tokenizer.name &&
+        (first->tokenizer.crc32 != source->tokenizer.crc32 ||
+         first->tokenizer.eod != source->tokenizer.eod))
+        return err_set(error, -EINVAL,
+                       "data set %s is of the tokenizer %s (crc32 %08" PRIx32
+                       ", eod %d), %s of %s (crc32 %08" PRIx32 ", eod %d)",
+                       source->name, source->tokenizer.name, source->tokenizer.crc32,
+                       source->tokenizer.eod, first->name, first->tokenizer.name,
+                       first->tokenizer.crc32, first->tokenizer.eod);
     return 0;
 }
 

@@ -37,7 +37,7 @@ struct tr_tokens;
  * model's. SOURCES is not kept.
  * Refused: a data set whose vocabulary is larger than VOCAB, fewer tokens than one sample in a
  * training split, files that are truncated, corrupt or of another version, each by file and offset;
- * sources whose ids differ in bytes or, where both say it, in vocabulary, by name.
+ * sources whose ids differ in bytes or, where both say it, in vocabulary or tokenizer, by name.
  */
 int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const struct tr_sources *sources,
                    int vocab, int seq, uint64_t seed, struct err *error);

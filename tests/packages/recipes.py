@@ -63,7 +63,7 @@ def check(name, got, want):
 
 
 # Spack's names of the modules; those of EasyBuild differ by case alone, but for two.
-spack_name = {"libcurl": "curl", "sqlite3": "sqlite", "zlib": "zlib-api"}
+spack_name = {"libcurl": "curl", "sqlite3": "sqlite", "zlib": "zlib-api", "libpcre2-8": "pcre2", "libutf8proc": "utf8proc"}
 links = {}
 for directive, words, more in calls:
     if directive == "depends_on" and "type" not in more:
@@ -106,7 +106,7 @@ check("EasyBuild: the file is named as it looks for it", os.path.basename(easybu
 check("EasyBuild: the version and checksum of the archive", [file["version"], file["checksums"]], [version, [sha256]])
 check("EasyBuild: it is fetched from there", file["source_urls"][0] + file["sources"][0] % file, url)
 easy = {name.lower(): v for name, v in file["dependencies"]}
-easy = {{"curl": "libcurl", "sqlite": "sqlite3"}.get(name, name): v for name, v in easy.items()}
+easy = {{"curl": "libcurl", "sqlite": "sqlite3", "pcre2": "libpcre2-8", "utf8proc": "libutf8proc"}.get(name, name): v for name, v in easy.items()}
 check("EasyBuild: its libraries are configure's", set(easy), set(wanted))
 check("EasyBuild: and as new", [m for m, v in wanted.items() if v and numbers(easy[m]) < numbers(v)], [])
 check("EasyBuild: every program is looked for", {f[4:] for f in file["sanity_check_paths"]["files"]}, programs)
@@ -118,7 +118,7 @@ check("RPM: its libraries are configure's, as new", {m: v or None for m, v in sp
 control = read("debian/control")
 debian = dict(re.findall(r"^ +(lib[\w-]+|nettle|zlib1g)-dev(?: \(>= ([\d.]+)\))?", control, re.M))
 debian_name = {"jansson": "libjansson", "libuv": "libuv1", "libcurl": "libcurl4-openssl", "sqlite3": "libsqlite3", "zlib": "zlib1g",
-               "nlopt": "libnlopt", "openblas": "libopenblas", "mpich": "libmpich"}
+               "nlopt": "libnlopt", "openblas": "libopenblas", "mpich": "libmpich", "libpcre2-8": "libpcre2", "sentencepiece": "libsentencepiece"}
 check("Debian: its libraries are configure's", set(debian) - {"libcmocka"}, {debian_name.get(m, m) for m in wanted})
 
 print(f"1..{len(results)}")
