@@ -95,13 +95,15 @@ static bool fill(const struct search *search, struct pl_layout *layout)
     return false;
 }
 
-/* tp x pp = SHARE without zero, then with it; the smaller pp first. */
+/* tp x pp = SHARE without zero, then with it; the smaller pp first. Where only zero keeps gradients
+ * in fp32, it is tried first. */
 static bool try_share(const struct search *search, struct pl_layout *layout, int share)
 {
     const struct pl_model *model = search->problem->model;
     struct pl_layout start = *layout;
     const struct pl_trainer *trainer = search->problem->trainer;
-    const int stage[] = {0, trainer->min_zero};
+    const int first = trainer->half_replicas ? trainer->min_zero : 0,
+              stage[] = {first, trainer->min_zero - first};
 
     for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= pl_usual_zero(trainer); i++)
         for (int pp = 1; pp <= share && pp <= model->layers && spend(search, STEP); pp++) {

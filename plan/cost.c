@@ -60,7 +60,7 @@ struct pipeline {
 };
 
 /* What a layout shares with those that differ from it in zero, zero_scope, shard,
- * overlap_grad_reduce, overlap_param_gather and overlap_p2p. */
+ * overlap_grad_reduce, overlap_param_gather, overlap_p2p and grad_dtype. */
 struct body {
     bool full;
     struct pl_layout key;
@@ -366,7 +366,7 @@ static double gradient_element(const struct pl_op_ctx *op, const struct pl_layou
 {
     bool half = op->problem.trainer->half_grads && !op->problem.trainer->whole_reduce;
 
-    return half || layout->precision == PL_FP32 ? op->rates->element : 4;
+    return half || layout->precision == PL_FP32 ? op->rates->element : pl_grad_bytes(layout);
 }
 
 /* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
@@ -578,7 +578,7 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
 
     key.zero = key.zero_scope = key.shard = 0;
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_p2p = 0;
-    key.global_batch = 0;
+    key.global_batch = key.grad_dtype = 0;
     if (b->full && pl_layout_equal(&b->key, &key)) {
         ctx->op.rates = &b->rates;
         return b;

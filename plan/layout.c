@@ -14,6 +14,7 @@ static const char *const recompute_names[] = {"none", "selective", "full", NULL}
 static const char *const moe_dispatch_names[] = {"alltoall", "allgather", "deepep", "hybridep",
                                                  NULL};
 static const char *const cuda_graphs_names[] = {"none", "modules", "iteration", NULL};
+static const char *const grad_dtype_names[] = {"fp32", "bf16", NULL};
 static const char *const recompute_method_names[] = {"uniform", "block", NULL};
 
 #define KEY(name_, field, part_, text_, words, scale, min_, max_, standard_, trainers_, when,      \

@@ -26,6 +26,7 @@ enum pl_moe_dispatch {
     PL_DISPATCH_HYBRIDEP
 };
 enum pl_cuda_graphs { PL_GRAPHS_NONE, PL_GRAPHS_MODULES, PL_GRAPHS_ITERATION };
+enum pl_grad_dtype { PL_GRADS_FP32, PL_GRADS_BF16 };
 enum pl_recompute_method { PL_RECOMPUTE_UNIFORM, PL_RECOMPUTE_BLOCK };
 enum pl_recompute { PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL };
 
@@ -95,6 +96,13 @@ static inline int pl_layout_devices(const struct pl_layout *layout)
     return layout->world * layout->threads;
 }
 
+/* Bytes of an element of LAYOUT's gradients where they are kept and reduced, as far as the layout
+ * says: a stack (struct pl_trainer, half_grads) may have fewer. */
+static inline int pl_grad_bytes(const struct pl_layout *layout)
+{
+    return layout->grad_dtype == PL_GRADS_BF16 ? 2 : 4;
+}
+
 const struct pl_layout_key *pl_layout_key_find(const char *name);
 
 /* Can TRAINER run VALUE of KEY in some layout? */
@@ -148,8 +156,11 @@ bool pl_key_applies(enum pl_key key, const struct pl_layout *layout, const struc
 void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
 bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);
 
+/* Does TRAINER keep gradients of LAYOUT in bf16 whatever it is told? */
+bool pl_grads_are_half(const struct pl_trainer *trainer, const struct pl_layout *layout);
+
 /* Make LAYOUT canonical and set what the trainer fixes: overlap that FSDP cannot turn off, etp
- * without a setting. For layouts that partune itself makes. */
+ * without a setting, gradients in bf16. For layouts that partune itself makes. */
 void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem);
 
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */

@@ -1,12 +1,11 @@
 /*
  * Memory of a rank of a GPU trainer, in bytes.
  *
- * State: Megatron's mixed precision keeps 2 bytes of weight, 4 of gradient, 4 of master weight and
- * 8 of Adam moments for each parameter (fp32: 4 + 4 + 0 + 8); plan/optimizer.c has those of other
- * optimizers. zero 1 shards master and moments,
- * zero 2 also gradients, zero 3 also weights, less the one layer that is gathered. Under a pipeline
- * gradients stay whole until the last micro-batch, and so do the weights that zero 3 gathers for
- * it.
+ * State: Megatron's mixed precision keeps 2 bytes of weight, 4 of gradient (grad_dtype bf16: 2),
+ * 4 of master weight and 8 of Adam moments for each parameter (fp32: 4 + 4 + 0 + 8);
+ * plan/optimizer.c has those of other optimizers. zero 1 shards master and moments, zero 2 also
+ * gradients, zero 3 also weights, less the one layer that is gathered. Under a pipeline gradients
+ * stay whole until the last micro-batch, and so do the weights that zero 3 gathers for it.
  *
  * Logits: in fp32 once, where the loss works in place or is compiled. PyTorch's cross entropy keeps
  * their log-probabilities, and backward makes the gradient of those and of the logits.
@@ -455,13 +454,18 @@ static void whole_start(struct pl_memory *memory, double whole, double reserve)
 }
 
 /* Of HELD parameters' gradients and of SPLIT parameters that this rank updates. Half-precision
- * gradients become fp32 as they meet the master weights (Megatron's 4 + 16/d bytes a parameter);
- * fp32 sums of them stay whole. */
-static double gradients(const struct pl_trainer *trainer, bool fp32, double held, double split)
+ * gradients become fp32 as they meet the master weights (Megatron's 4 + 16/d bytes a parameter:
+ * _copy_model_grads_to_main_grads of its distributed optimizer); fp32 sums of them stay whole. */
+static double gradients(const struct pl_trainer *trainer, const struct pl_layout *layout,
+                        double held, double split)
 {
-    if (!fp32 && trainer->summed_grads)
+    bool told = layout->grad_dtype == PL_GRADS_BF16;
+
+    if (layout->precision == PL_FP32)
+        return 4 * held;
+    if (trainer->summed_grads && !told)
         return (2 + 4) * held;
-    return fp32 || !trainer->half_grads ? 4 * held : 2 * held + 4 * split;
+    return trainer->half_grads || told ? 2 * held + 4 * split : 4 * held;
 }
 
 /* Of NARROW weights what is held beyond two bytes each, in bf16. */
@@ -500,7 +504,7 @@ static void offload(struct pl_memory *memory, const struct pl_problem *problem,
     memory->bytes[PL_MEM_MASTER] *= 1 - share;
     memory->bytes[PL_MEM_OPTIMIZER] *= 1 - share;
     if (layout->pp == 1 && pl_grads_leave(problem, layout)) /* those of the layer at work */
-        memory->bytes[PL_MEM_GRADS] = 4 * layer;
+        memory->bytes[PL_MEM_GRADS] = pl_grad_bytes(layout) * layer;
     if (layout->offload_params)
         memory->host += held * split;
     if (pl_weights_leave(problem, layout))
@@ -532,7 +536,7 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
         ret->bytes[PL_MEM_WEIGHTS] = weight * all + narrow_weights(trainer, layout, p.narrow);
     ret->bytes[PL_MEM_GRADS] =
         constants->gradients *
-        gradients(trainer, fp32, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
+        gradients(trainer, layout, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 4 * moments * split;
     ret->bytes[PL_MEM_ACTIVATIONS] =

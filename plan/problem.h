@@ -101,6 +101,7 @@ struct pl_trainer {
     bool always_overlaps;   /* reduction of gradients, and the gathers of zero 2 and 3 */
     bool fsdp_overlaps;     /* reduction of gradients of zero 2 and 3, and the gathers of zero 3 */
     bool pair_overlaps;     /* pipeline sends of two interleaved stages */
+    bool half_replicas;     /* zero 0: a model in half precision never has gradients in fp32 */
     bool experts_follow_tp; /* etp is tp where ep is 1, and 1 elsewhere */
     /* What depends on several keys (plan/supports.c), or NULL. */
     void (*limits)(struct pl_check *check);
@@ -117,7 +118,7 @@ struct pl_trainer {
     /* With offload_optimizer gradients leave the device, too, from zero 2 on, in the backward pass.
      */
     bool offloads_grads;
-    bool fp32_shards; /* what offload_params brings to the device are the master weights */
+    bool fp32_shards;       /* what offload_params brings to the device are the master weights */
     bool copies_meet_often; /* with shard, each micro-batch reduces gradients over replicas */
     /* Nothing is fused: what lies between products is written to memory and read again. */
     bool eager;

@@ -55,6 +55,11 @@ bool pl_space_applies(int *ret, const struct pl_space *space, const struct pl_pr
         *ret = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
         return layout->zero && (int64_t)layout->dp * layout->cp > 1 &&
                pl_layout_expert_replicas(layout) > 1;
+    case PL_KEY_GRAD_DTYPE:
+        if (!pl_grads_are_half(problem->trainer, layout))
+            return pl_key_applies(key, layout, problem->model);
+        *ret = PL_GRADS_BF16;
+        return false;
     default:
         return pl_key_applies(key, layout, problem->model);
     }
@@ -132,14 +137,16 @@ bool pl_patience_over(const struct pl_patience *patience)
     return patience && patience->spent(patience->arg) >= 1;
 }
 
-/* Options that keep their standard, as most do, are no levels of the walk. */
+/* Options that keep their standard, as most do, are no levels of the walk, unless the trainer
+ * decides about one. */
 static void set_levels(struct walk *walk)
 {
     for (size_t i = 0; i < walk->end; i++) {
         const struct pl_layout_key *row = &pl_layout_keys[pl_space_order[i]];
         const struct pl_space_axis *axis = &walk->space->axis[pl_space_order[i]];
 
-        if (row->part != PL_OPTION || axis->n != 1 || axis->value[0] != row->standard)
+        if (row->part != PL_OPTION || axis->n != 1 || axis->value[0] != row->standard ||
+            (row == &pl_layout_keys[PL_KEY_GRAD_DTYPE] && walk->problem->trainer->half_replicas))
             walk->key[walk->levels++] = pl_space_order[i];
     }
     walk->whole = walk->end == PL_WALK_KEYS ? walk->levels : SIZE_MAX;

@@ -450,6 +450,11 @@ static bool gathers_ahead(const struct pl_trainer *trainer, const struct pl_layo
            (trainer->fsdp_overlaps && layout->zero >= 3);
 }
 
+bool pl_grads_are_half(const struct pl_trainer *trainer, const struct pl_layout *layout)
+{
+    return trainer->half_replicas && !layout->zero && layout->precision != PL_FP32;
+}
+
 /* What the trainer does by itself, and cannot be told to leave. */
 static void by_itself(struct pl_check *check)
 {
@@ -469,6 +474,11 @@ static void by_itself(struct pl_check *check)
     if (overlaps && gathers_ahead(trainer, layout) && !layout->overlap_param_gather)
         pl_breaks(check, "overlap_param_gather",
                   "trainer %s does not support overlap_param_gather 0: FSDP always gathers ahead",
+                  trainer->name);
+    if (pl_grads_are_half(trainer, layout) && layout->grad_dtype != PL_GRADS_BF16)
+        pl_breaks(check, "grad_dtype",
+                  "trainer %s does not support grad_dtype fp32 with zero 0: it accumulates in the "
+                  "precision of the weights",
                   trainer->name);
     if (trainer->uneven_layers && layout->stages != PL_STAGES_EVEN &&
         pl_stages_are_even(layout, model->layers))
@@ -496,6 +506,8 @@ void pl_layout_settle(struct pl_layout *layout, const struct pl_problem *problem
         layout->overlap_param_gather = 0;
     if (gathers_ahead(trainer, layout))
         layout->overlap_param_gather = replicated(layout, model);
+    if (pl_grads_are_half(trainer, layout))
+        layout->grad_dtype = PL_GRADS_BF16;
     if (trainer->pair_overlaps && layout->vp > 1 && layout->pp == 2)
         layout->overlap_p2p = 1;
     if (trainer->uneven_layers && pl_stages_are_even(layout, model->layers))

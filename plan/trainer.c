@@ -103,6 +103,7 @@ static const struct pl_trainer trainers[] = {
         .dense_layers = true,
         .min_zero = 1,
         .offloads_grads = true,
+        .half_replicas = true,
         .experts_follow_tp = true,
         .limits = pl_deepspeed_limits,
     },

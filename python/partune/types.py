@@ -355,6 +355,7 @@ class Layout(TypedDict, total=False):
     cuda_graphs: Literal["none", "modules", "iteration"]
     precision: Literal["fp32", "bf16", "fp8", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"]
     fp8_param_gather: int
+    grad_dtype: Literal["fp32", "bf16"]
     offload_optimizer: int
     offload_params: int
     offload_activations: int

@@ -118,14 +118,15 @@ int main(int argc, char **argv)
         AUTO_JSON *space = json_pack(
             "{s:[i,i,i,i], s:[s,s,s,s,s,s,s], s:[i,i], s:[i,i], s:[i,i], s:[i,i,i], s:[i,i,i,i], "
             "s:[s,s,s,s], s:[s,s], s:[i,i], s:[i,i], "
-            "s:[s,s,s,s], s:[s,s,s], s:[i,i,i], s:[i,i], s:[i,i]}",
+            "s:[s,s,s,s], s:[s,s,s], s:[i,i,i], s:[i,i], s:[i,i], s:[s,s]}",
             "zero", 0, 1, 2, 3, "precision", "fp32", "bf16", "fp8", "fp8-current", "fp8-blockwise",
             "mxfp8", "nvfp4", "fp8_param_gather", 0, 1, "recompute_mlp", 0, 1,
             "recompute_core_attn", 0, 1, "cp", 1, 2, 3, "shard", 0, 2, 3, 8, "cp_comm", "p2p",
             "all-gather", "a2a", "a2a+p2p", "recompute_method", "uniform", "block",
             "recompute_num_layers", 1, 3, "tp_overlap", 0, 1, "moe_dispatch", "alltoall",
             "allgather", "deepep", "hybridep", "cuda_graphs", "none", "modules", "iteration",
-            "offload_optimizer", 0, 50, 100, "offload_params", 0, 1, "offload_activations", 0, 1);
+            "offload_optimizer", 0, 50, 100, "offload_params", 0, 1, "offload_activations", 0, 1,
+            "grad_dtype", "fp32", "bf16");
         const struct pl_trainer *trainer = pl_trainer_find("any");
         struct pl_model m;
         struct pl_cluster c;

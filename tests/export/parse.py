@@ -242,6 +242,7 @@ def megatron_rules(v, f):
     assert (len(sizes) == 2) == (v.get("--cp-comm-type") == "a2a+p2p")
     assert not sizes or int(sizes[0]) * int(sizes[1]) == n("context-parallel-size") and "1" not in sizes
     assert ("--use-megatron-fsdp" in v) == ("--init-model-with-meta-device" in v), "built whole on every device"
+    assert megatron_grads(v, f) == f["layout"].get("grad_dtype", "fp32")
     granularity = v.get("--recompute-granularity")
     assert (granularity == "full") == ("--recompute-method" in v) == ("--recompute-num-layers" in v)
     graphs = {"transformer_engine": "modules", "full_iteration": "iteration"}.get(v.get("--cuda-graph-impl"), "none")
@@ -265,6 +266,16 @@ def megatron_rules(v, f):
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
 
 
+def megatron_grads(v, f):
+    """In what gradients are accumulated and reduced, by arguments.py and Megatron-FSDP's MixedPrecisionPolicy."""
+    if "--bf16" not in v:
+        return "fp32"
+    if "--use-megatron-fsdp" in v:
+        assert "--grad-reduce-in-bf16" not in v
+        return v["--megatron-fsdp-main-grads-dtype"]
+    return "bf16" if "--grad-reduce-in-bf16" in v else "fp32"
+
+
 def graphed(f):
     """What starts of cuda_graphs: no whole iteration of experts, no module of a layer that is recomputed whole."""
     graphs = f["layout"].get("cuda_graphs", "none")
@@ -280,17 +291,19 @@ def megatron_offloads(f):
     return 0 if l["zero"] >= 2 or gathers else l.get("offload_optimizer", 0), layers if stays else 0
 
 
-def bridge_precision(mixed, layout):
+def bridge_precision(mixed, layout, fsdp):
     names = {"fp8": "fp8_delayed_scaling", "fp8-current": "fp8_current_scaling", "fp8-blockwise": "fp8_subchannel_scaling",
              "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+    half = layout.get("grad_dtype") == "bf16" and not fsdp
     if layout["precision"] == "bf16":
-        assert mixed == "bf16_mixed"
+        assert (mixed.name if half else mixed) == "bf16_mixed"
     elif layout["precision"] == "fp32":
         assert mixed.params_dtype == "torch.float32"
     else:
         gathers = mixed.fp4_param_gather if layout["precision"] == "nvfp4" else mixed.fp8_param_gather
         assert mixed.name == f"bf16_with_{names[layout['precision']]}_mixed"
         assert gathers == bool(layout.get("fp8_param_gather")) and mixed.first_last_layers_bf16 is False
+        assert mixed.grad_reduce_in_fp32 is not half
         assert layout["precision"] != "mxfp8" or mixed.reuse_grad_buf_for_mxfp8_param_ag == gathers
 
 
@@ -309,6 +322,9 @@ def bridge_rules(c, f):
     alone = not l["zero"] and megatron_offloads(f)[0] > 0  # the distributed optimizer of one rank
     assert strategy == (min(l["zero"], 1) if pp > 1 else l["zero"]) + alone, "Megatron-FSDP has no pipeline: zero 2 is a gap"
     assert fsdp == (strategy >= 2) and (not fsdp or sharded)
+    main, comm = c.ddp.megatron_fsdp_main_grads_dtype, c.ddp.megatron_fsdp_grad_comm_dtype
+    want = "torch.bfloat16" if l.get("grad_dtype") == "bf16" else "torch.float32"
+    assert (main, comm) == ((want, None) if fsdp else ("the recipe's", "the recipe's"))
     copies = c.ddp.num_distributed_optimizer_instances
     divides(copies, l["dp"] * l["cp"], "copies")
     assert l.get("shard", 0) == (l["dp"] * l["cp"] // copies if copies > 1 else 0)
@@ -355,7 +371,7 @@ def bridge_rules(c, f):
     assert not percent or c.optimizer.use_precision_aware_optimizer and c.optimizer.overlap_cpu_optimizer_d2h_h2d
     assert m.cpu_offloading == (offloaded > 0)
     assert not offloaded or m.cpu_offloading_num_layers == offloaded and m.cpu_offloading_activations > m.cpu_offloading_weights
-    bridge_precision(c.mixed_precision, l)
+    bridge_precision(c.mixed_precision, l, fsdp)
 
 
 def deepspeed_rules(v, f):
@@ -364,6 +380,9 @@ def deepspeed_rules(v, f):
     stage = v["zero_optimization"]["stage"]
     assert tp == 1 or pp == 1
     assert pp == 1 or stage <= 1
+    accumulate, reduce = v.get("data_types", {}).get("grad_accum_dtype"), v.get("communication_data_type")
+    want = "bf16" if stage == 0 else f["layout"].get("grad_dtype", "fp32")  # engine.py: unsupported mix
+    assert (accumulate, reduce) == ((want, want) if v["bf16"]["enabled"] else (None, None))
     divides(tp * pp, world, "tp x pp")
     # Its parser multiplies by every rank of the stage, those of tensor parallelism among them, where the product is said.
     steps = v["train_micro_batch_size_per_gpu"] * v["gradient_accumulation_steps"]

@@ -43,7 +43,7 @@ class Model:
 Ddp = record("DistributedDataParallelConfig", use_distributed_optimizer=True, use_megatron_fsdp=True,
              data_parallel_sharding_strategy="optim_grads_params", num_distributed_optimizer_instances=2,
              check_for_nan_in_grad=True, overlap_grad_reduce=True, overlap_param_gather=True, align_param_gather=True, average_in_collective=True,
-             grad_reduce_in_fp32=True)
+             grad_reduce_in_fp32=True, megatron_fsdp_main_grads_dtype="the recipe's", megatron_fsdp_grad_comm_dtype="the recipe's")
 Optimizer = record("OptimizerConfig", use_distributed_optimizer=True, overlap_param_gather=True,
                    overlap_param_gather_with_optimizer_step=True, optimizer_cpu_offload=True, optimizer_offload_fraction=0.0,
                    overlap_cpu_optimizer_d2h_h2d=False, use_precision_aware_optimizer=False, lr=1e-4)
@@ -53,7 +53,7 @@ Train = record("TrainingConfig", micro_batch_size=9, global_batch_size=9, train_
 Dataset = record("GPTDatasetConfig", seq_length=1)
 Rng = record("RNGConfig", te_rng_tracker=False)
 Rerun = record("RerunStateMachineConfig", check_for_nan_in_loss=True)
-Mixed = record("MixedPrecisionConfig", name=None, fp8_param_gather="the recipe's", fp4_param_gather="the recipe's",
+Mixed = record("MixedPrecisionConfig", name=None, grad_reduce_in_fp32=True, fp8_param_gather="the recipe's", fp4_param_gather="the recipe's",
                first_last_layers_bf16="the recipe's", reuse_grad_buf_for_mxfp8_param_ag="the recipe's")
 Container = record("ConfigContainer", model=None, ddp=None, optimizer=None, dist=None, checkpoint=None, train=None, dataset=None,
                    rng=None, rerun_state_machine=None, comm_overlap="the recipe's", mixed_precision="bf16_with_mxfp8_mixed",

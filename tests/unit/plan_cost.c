@@ -632,6 +632,38 @@ static void whole_reductions_move_four_bytes_twice(void **state)
     assert_true(fabs(dp[0] / dp[1] - 6 / 4.0) < 0.05 && fabs(dp[2] / dp[1] - 10 / 4.0) < 0.1);
 }
 
+/* grad_dtype bf16 moves the bytes of a trainer whose gradients are in half precision, in every way
+ * to add them up; in a whole reduction, too, which is in fp32 otherwise. */
+static void gradients_in_bf16_move_half_the_bytes(void **state)
+{
+    static const char *const layouts[] = {
+        "{'world':64,'tp':8,'precision':'bf16'}",
+        "{'world':64,'tp':8,'zero':1,'precision':'fp8'}",
+        "{'world':64,'tp':8,'zero':2,'precision':'bf16','overlap_grad_reduce':1}",
+        "{'world':64,'tp':4,'pp':2,'zero':1,'shard':4,'precision':'bf16'}",
+    };
+    struct world x = world_of("llama-8b", "dgx-h100", 8, 64, "any");
+    struct pl_trainer half = *x.t, whole = *x.t;
+    struct pl_cost plain, told, kept, reduced;
+
+    (void)state;
+    half.half_grads = whole.whole_reduce = true;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        struct pl_layout l = layout_of(&x, layouts[i]);
+
+        pl_cost(&plain, problem_of(&x), &l);
+        pl_cost(&kept, problem_with(&x, &half), &l);
+        l.grad_dtype = PL_GRADS_BF16;
+        pl_cost(&told, problem_of(&x), &l);
+        assert_true(told.seconds[PL_COST_DP] == kept.seconds[PL_COST_DP]);
+        assert_true(told.seconds[PL_COST_DP] < plain.seconds[PL_COST_DP]);
+        pl_cost(&reduced, problem_with(&x, &whole), &l);
+        l.grad_dtype = PL_GRADS_FP32;
+        pl_cost(&plain, problem_with(&x, &whole), &l);
+        assert_true(reduced.seconds[PL_COST_DP] < plain.seconds[PL_COST_DP]);
+    }
+}
+
 /* Where stages exchange over a network each of a layer's collectives waits for each member: 4
  * all-reduces, with sp 10 gathers and scatters. */
 static void pauses_count_members_where_stages_are_apart(void **state)
@@ -691,6 +723,7 @@ int main(void)
         cmocka_unit_test(latents_are_made_of_a_ranks_own_rows),
         cmocka_unit_test(interleaving_hides_gradients),
         cmocka_unit_test(whole_reductions_move_four_bytes_twice),
+        cmocka_unit_test(gradients_in_bf16_move_half_the_bytes),
         cmocka_unit_test(pauses_count_members_where_stages_are_apart),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
         cmocka_unit_test(fp8_without_units_is_no_faster_than_half_and_not_far_behind),

@@ -142,6 +142,13 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         {"tiny-moe", "deepspeed", 4, 32,
          "{'world':4,'tp':2,'ep':2,'zero':2,'offload_optimizer':100}", "trainer-supports",
          "trainer deepspeed does not support offload_optimizer 100 with tp > 1 and ep > 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'precision':'fp32','grad_dtype':'bf16'}",
+         "canonical", "grad_dtype bf16 is not canonical here: use fp32"},
+        {"tiny-llama", "torchtitan", 2, 32, "{'world':2,'precision':'bf16','grad_dtype':'bf16'}",
+         "trainer-supports", "trainer torchtitan does not support grad_dtype bf16"},
+        {"tiny-llama", "deepspeed", 2, 32, "{'world':2,'precision':'bf16'}", "trainer-supports",
+         "trainer deepspeed does not support grad_dtype fp32 with zero 0: it accumulates in the "
+         "precision of the weights"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'fp8_param_gather':1,'zero':1}", "canonical",
          "fp8_param_gather 1 is not canonical here: use 0"},
         {"tiny-moe", "megatron", 2, 32,

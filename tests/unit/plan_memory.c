@@ -195,15 +195,16 @@ static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");
     struct pl_layout l = layout_of(&x, "{'tp':8,'zero':1,'precision':'bf16'}");
-    double params = 0, each[4], d = l.dp;
+    double params = 0, each[5], d = l.dp;
 
     (void)state;
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         struct pl_trainer t = *x.t;
         struct pl_memory m;
 
         t.half_grads = kind == 1 || kind == 2;
         t.summed_grads = kind > 1;
+        l.grad_dtype = kind == 4 ? PL_GRADS_BF16 : PL_GRADS_FP32; /* over what the stack does */
         pl_memory_worst(&m, problem_with(&x, &t), &l);
         params = m.bytes[PL_MEM_WEIGHTS] / 2;
         each[kind] = (m.bytes[PL_MEM_WEIGHTS] + m.bytes[PL_MEM_GRADS] + m.bytes[PL_MEM_MASTER] +
@@ -213,6 +214,8 @@ static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state
     assert_true(fabs(each[0] - (6 + 12 / d)) < 1e-9);
     assert_true(fabs(each[1] - (4 + 16 / d)) < 1e-9);
     assert_true(fabs(each[2] - (8 + 12 / d)) < 1e-9 && each[3] == each[2]);
+    assert_true(each[4] == each[1]);
+    l.grad_dtype = PL_GRADS_FP32;
 
     struct pl_trainer t = *x.t;
     struct pl_memory once, thrice;

@@ -88,7 +88,8 @@ static void a_rank_alone_offloads_all_it_has(void **state)
 {
     struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "deepspeed");
     struct pl_memory m =
-        memory_of(&x, "{'world':1,'precision':'bf16','offload_optimizer':100,'offload_params':1}");
+        memory_of(&x, "{'world':1,'precision':'bf16','grad_dtype':'bf16','offload_optimizer':100,"
+                      "'offload_params':1}");
 
     (void)state;
     assert_true(fabs(m.host / (18.0 * (double)pl_model_params(&x.m)) - 1) < 1e-3);

@@ -163,6 +163,53 @@ static void options_take_part_where_a_space_names_them(void **state)
     assert_true(values[0] == 1 && values[1] == 2);
 }
 
+struct types {
+    const struct pl_space *space;
+    const struct pl_problem *problem;
+    int met[4][2]; /* layouts by zero and grad_dtype */
+};
+
+static bool note_type(void *arg, const struct pl_layout *layout)
+{
+    struct types *types = arg;
+
+    assert_true(pl_space_has(types->space, types->problem, layout));
+    types->met[layout->zero][layout->grad_dtype]++;
+    return true;
+}
+
+/* DeepSpeed's replicas have gradients in the type of the weights, whatever a space says; shards
+ * have what it says. */
+static void gradients_in_fp32_need_zero_in_deepspeed(void **state)
+{
+    static const char *const spaces[] = {"{}", "{'grad_dtype':'auto'}", "{'grad_dtype':'bf16'}",
+                                         "{'grad_dtype':'auto','precision':'fp32'}"};
+    static const bool met[][2][2] = {/* by zero > 0 and grad_dtype */
+                                     {{false, true}, {true, false}},
+                                     {{false, true}, {true, true}},
+                                     {{false, true}, {false, true}},
+                                     {{true, false}, {true, false}}};
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 64, "deepspeed");
+    struct pl_layout naive;
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(spaces); i++) {
+        AUTO_JSON *v = unit_json(spaces[i]);
+        AUTO_FREE struct pl_space *space = mem_alloc(sizeof(*space));
+        struct types types = {.space = space, .problem = problem_of(&x)};
+
+        assert_int_equal(pl_space_parse(space, v, types.problem, &e), 0);
+        pl_space_enumerate(space, types.problem, note_type, &types);
+        for (int zero = 0; zero < 4; zero++)
+            for (int type = 0; type < 2; type++)
+                assert_int_equal(types.met[zero][type] > 0, met[i][zero > 0][type]);
+    }
+    /* The smallest change that fits keeps them in fp32. */
+    assert_int_equal(pl_baseline(&naive, NULL, problem_of(&x), PL_BASELINE_NAIVE, 0, 0.05, &e), 0);
+    assert_true(naive.zero > 0 && naive.grad_dtype == PL_GRADS_FP32);
+}
+
 static double kept_of(const struct world *x, const char *text, bool moe)
 {
     struct pl_layout l = layout_of(x, text);
@@ -377,6 +424,7 @@ int main(void)
         cmocka_unit_test(a_recipe_costs_its_casts),
         cmocka_unit_test(narrow_weights_are_gathered_in_half_the_bytes),
         cmocka_unit_test(options_take_part_where_a_space_names_them),
+        cmocka_unit_test(gradients_in_fp32_need_zero_in_deepspeed),
         cmocka_unit_test(modules_drop_what_they_keep),
         cmocka_unit_test(modules_repeat_what_they_compute),
         cmocka_unit_test(units_and_blocks_keep_what_they_keep),

@@ -33,13 +33,13 @@ static void a_command_may_hold_an_export(void **state)
     fixture_reopen(&f);
     fixture_create(&f, id,
                    CAMPAIGN("'budget': {'trials': 1}, 'trainer': 'other', 'baseline': {'tp': 2, "
-                            "'micro_batch': 2, 'precision': 'bf16'}"));
+                            "'micro_batch': 2, 'precision': 'fp32'}"));
     json_decref(fixture_wait(&f, id, "done"));
     if (file_read_all(&given, NULL, args, 1 << 16, &e) < 0 ||
         file_read_all(&written, NULL, file, 1 << 16, &e) < 0)
         fail_msg("%s", e.text);
     assert_non_null(strstr(given, "\n--tensor-model-parallel-size\n2\n"));
-    assert_non_null(strstr(given, "\n--bf16\n"));
+    assert_non_null(strstr(given, "\n--swiglu\n"));
     assert_non_null(strstr(given, "\n--micro-batch-size\n2\n"));
     assert_non_null(strstr(given, "\n--module\nexport\n--config\npartune_layout\n"));
     assert_non_null(strstr(given, "\n--nnodes\n1\n"));
@@ -59,8 +59,9 @@ static void a_command_may_hold_an_export(void **state)
     "24, 'peak_tflops': {'fp32': 0.1}, 'memory_gbs': 10}, 'links': [{'span': 4, 'gbs': 5, "        \
     "'latency_us': 1, 'kind': 'shm'}]}, 'WORKLOAD': 0, 'TRIAL': 0, 'trainer': 'other', "           \
     "'budget': {'trials': 30}, 'space': {'world': [4], 'tp': [2], 'sp': [0], 'pp': [1, 2], 'vp': " \
-    "[1], 'schedule': ['1f1b'], 'zero': [0], 'recompute': ['none', 'full'], 'micro_batch': [1, "   \
-    "2], 'overlap_grad_reduce': [0], 'overlap_param_gather': [0], 'overlap_p2p': [0]}" more "}"
+    "[1], 'schedule': ['1f1b'], 'zero': [0], 'precision': ['fp32'], 'recompute': ['none', "        \
+    "'full'], 'micro_batch': [1, 2], 'overlap_grad_reduce': [0], 'overlap_param_gather': [0], "    \
+    "'overlap_p2p': [0]}" more "}"
 
 static struct conf *with_trainer(struct fixture *f, const char *keys)
 {
@@ -93,7 +94,7 @@ static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **s
     (void)state;
     fixture_open(&f, "refused", "");
     conf = with_trainer(&f, "rules = any\n");
-    fixture_create(&f, id, REFUSED(", 'baseline': {'tp': 2, 'pp': 2}"));
+    fixture_create(&f, id, REFUSED(", 'baseline': {'tp': 2, 'pp': 2, 'precision': 'fp32'}"));
     c = fixture_wait(&f, id, "done");
     assert_string_equal(text_at(c, "reason"), "exhausted");
     trials = (int)number_at(c, "progress", "trials");

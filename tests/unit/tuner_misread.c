@@ -301,10 +301,11 @@ static char *run_config(const char *layout)
         "_target_: megatron.bridge.training.config.ConfigContainer\n"
         "checkpoint:\n  load: a path that is so long that it goes on\n    below, with: a colon\n"
         "comm_overlap:\n  overlap_moe_expert_parallel_comm: true\n  tp_comm_overlap: false\n"
-        "ddp:\n  overlap_grad_reduce: true\n  overlap_param_gather: true\n"
+        "ddp:\n  grad_reduce_in_fp32: true\n  overlap_grad_reduce: true\n  overlap_param_gather: "
+        "true\n"
         "  use_distributed_optimizer: true\n"
         "mixed_precision:\n  bf16: true\n  fp8: hybrid\n  fp8_param_gather: true\n"
-        "  fp8_recipe: tensorwise\n"
+        "  fp8_recipe: tensorwise\n  grad_reduce_in_fp32: false\n"
         "model:\n  _target_: made.up.Provider\n  activation_func:\n    _call_: false\n"
         "    _target_: torch.nn.functional.silu\n"
         "  context_parallel_size: 1\n  expert_model_parallel_size: 64\n"
@@ -340,7 +341,7 @@ static void the_configuration_of_a_run_of_megatron_bridge_is_read(void **state)
         assert_string_equal(pl_layout_text(layout, &out.layout),
                             "tp2 pp8 vp4 ep64 dp64 mb1 sp stages-balanced zero1 "
                             "recompute-selective re-mlp-mla overlap-grad-param-p2p-moe "
-                            "moe-hybridep fp8-current fp8-params");
+                            "moe-hybridep fp8-current fp8-params grads-bf16");
         assert_int_equal(out.global_batch, 16384);
         assert_int_equal(out.seq, 4096);
     }
@@ -398,7 +399,7 @@ static void files_of_primus_are_read(void **state)
                             "      use_distributed_optimizer: false\n"
                             "      recompute_granularity: full # full, selective\n"
                             "      recompute_method: block\n      recompute_num_layers: 80\n"),
-         "dp8 mb3 zero3 recompute-full overlap-grad-param bf16", 8},
+         "dp8 mb3 zero3 recompute-full overlap-grad-param bf16 grads-bf16", 8},
         {"megatron", PRIMUS("megatron", "      tensor_model_paralel_size: 8\n"),
          "did you mean `--tensor-model-parallel-size`", 8},
         {"megatron", PRIMUS("torchtitan", ""), "line 4: this is a file for torchtitan", 8},

@@ -216,8 +216,14 @@ static void write_sharding(struct str *out, const struct tn_export_in *in)
     tn_bridge_switches(out, layout, "ddp");
     flag(out, "overlap_param_gather", tn_megatron_gathers(layout));
     flag(out, "align_param_gather", layout->vp > 1 && tn_megatron_gathers(layout));
-    if (fsdp)
+    if (fsdp) {
         flag(out, "average_in_collective", false);
+        str_addf(
+            out,
+            "        megatron_fsdp_main_grads_dtype=torch.%s, megatron_fsdp_grad_comm_dtype=None,"
+            "\n",
+            layout->grad_dtype == PL_GRADS_BF16 ? "bfloat16" : "float32");
+    }
     put_end(out);
     write_optimizer(out, in, sharded);
     str_addf(out, "    put(config.dist, use_megatron_fsdp=%s, use_torch_fsdp2=False)\n",
@@ -247,15 +253,31 @@ static void write_narrow(struct str *out, const struct pl_layout *layout)
     str_add(out, ")\n");
 }
 
+/* Gradients of Megatron-FSDP have fields of their own (grads.c). */
+static bool has_half_grads(const struct pl_layout *layout)
+{
+    return layout->grad_dtype == PL_GRADS_BF16 && !tn_megatron_fsdp(layout);
+}
+
+/* Is the mixed precision an object rather than the name of one? */
+static bool has_mixed(const struct pl_layout *layout)
+{
+    return layout->precision >= PL_FP8 || has_half_grads(layout);
+}
+
 static void write_precision(struct str *out, const struct pl_layout *layout)
 {
     if (layout->precision == PL_FP32)
         str_add(out, "    mixed_precision = MixedPrecisionConfig(\n"
                      "        params_dtype=torch.float32, pipeline_dtype=torch.float32)\n");
     else if (layout->precision == PL_BF16)
-        str_add(out, "    mixed_precision = \"bf16_mixed\"\n");
+        str_add(out, has_mixed(layout)
+                         ? "    mixed_precision = get_mixed_precision_config(\"bf16_mixed\")\n"
+                         : "    mixed_precision = \"bf16_mixed\"\n");
     else
         write_narrow(out, layout);
+    if (has_half_grads(layout))
+        str_add(out, "    put(mixed_precision, grad_reduce_in_fp32=False)\n");
     str_add(out, "    put(config, mixed_precision=mixed_precision)\n");
 }
 
@@ -330,11 +352,11 @@ static void write_python(struct str *out, const struct tn_export_in *in,
         "function of\n# megatron.bridge.recipes; KEY=VALUE are its overrides "
         "(train.train_iters=50); the layout takes precedence over them.\n\n"
         "import dataclasses\nimport sys\n");
-    if (in->layout->pp > 1 || in->layout->precision == PL_FP32)
+    if (in->layout->pp > 1 || in->layout->precision == PL_FP32 || tn_megatron_fsdp(in->layout))
         str_add(out, "\nimport torch\n");
     if (in->layout->precision == PL_FP32)
         str_add(out, "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n");
-    if (in->layout->precision >= PL_FP8)
+    if (has_mixed(in->layout))
         str_add(out, "\nfrom megatron.bridge.training.mixed_precision import "
                      "get_mixed_precision_config\n");
     write_function(out, in);

@@ -115,6 +115,13 @@ static void add_preset(json_t *object, const char *name)
         json_object_set_new(object, "preset_model", json_string(name));
 }
 
+/* In TYPE gradients are accumulated, and reduced. Stage 0 of bf16 starts with bf16 only. */
+static void add_grad_types(json_t *object, const char *type)
+{
+    json_object_set_new(object, "communication_data_type", json_string(type));
+    json_object_set_new(object, "data_types", json_pack("{s:s}", "grad_accum_dtype", type));
+}
+
 static void write_json(struct str *out, const struct tn_export_in *in,
                        const struct tn_findings *lost)
 {
@@ -141,6 +148,8 @@ static void write_json(struct str *out, const struct tn_export_in *in,
         json_object_set_new(v, "expert_parallel", part);
     }
     json_object_set_new(v, "bf16", json_pack("{s:b}", "enabled", l->precision != PL_FP32));
+    if (l->precision != PL_FP32) /* without them both are the precision of the weights */
+        add_grad_types(v, l->grad_dtype == PL_GRADS_BF16 || stage_of(l) == 0 ? "bf16" : "fp32");
     json_object_set_new(v, "_partune", tn_export_provenance(in, lost));
     text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII);
     str_addf(out, "%s\n", text);

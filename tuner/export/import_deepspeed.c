@@ -1,4 +1,5 @@
 /* DeepSpeed's JSON as a layout (deepspeed/runtime/config.py). The pipeline is not in the file. */
+#include "tuner/export/grads.h"
 #include "tuner/export/offload.h"
 
 #include <errno.h>
@@ -305,6 +306,76 @@ static int autocast(bool *ret, struct tn_imported *out, const json_t *json, cons
     return 0;
 }
 
+/* The word under KEY as one of fp32, bf16 and fp16, as far as one is there: several spell a type
+ * (class DtypeEnum). */
+static int type_word(const char **ret, const json_t *object, const char *key, struct err *error)
+{
+    static const struct {
+        const char *word, *type;
+    } words[] = {
+        {"fp32", "fp32"},           {"float32", "fp32"},       {"float", "fp32"},
+        {"torch.float32", "fp32"},  {"bf16", "bf16"},          {"bfloat16", "bf16"},
+        {"torch.bfloat16", "bf16"}, {"fp16", "fp16"},          {"half", "fp16"},
+        {"float16", "fp16"},        {"torch.float16", "fp16"},
+    };
+    const char *word = NULL;
+    int r = object ? jx_get_str(&word, object, key, 32, error) : 0;
+
+    if (r < 0 || !word)
+        return r;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (!strcasecmp(words[i].word, word)) {
+            *ret = words[i].type;
+            return 0;
+        }
+    return err_set(error, -EINVAL, "%s must be fp32, bf16 or fp16, not \"%s\"", key, word);
+}
+
+/* grad_dtype, of weights in half precision or (with autocast) in fp32: both of DeepSpeed's types
+ * are the weights' unless the file says otherwise (engine.py: get_data_types,
+ * communication_data_type). Ulysses has a type of its own, which is fp32. */
+static int grad_types(struct tn_imported *out, json_t *json, bool half, struct err *error)
+{
+    struct pl_layout *layout = &out->layout;
+    const char *name =
+        layout->cp > 1 ? "seq_parallel_communication_data_type" : "communication_data_type";
+    const char *accumulate = half ? "bf16" : "fp32",
+               *reduce = half && layout->cp == 1 ? "bf16" : "fp32";
+    json_t *types = NULL;
+    int r;
+
+    if ((r = jx_get_object(&types, json, "data_types", error)) < 0 ||
+        (r = type_word(&accumulate, types, "grad_accum_dtype", error)) < 0 ||
+        (r = type_word(&reduce, json, name, error)) < 0)
+        return r;
+    if (layout->precision != PL_FP32 && !str_eq(accumulate, "fp32"))
+        layout->grad_dtype = PL_GRADS_BF16;
+    if (str_eq(accumulate, "fp32") != str_eq(reduce, "fp32"))
+        tn_grads_differ(out, name, reduce, accumulate);
+    return 0;
+}
+
+/* Precision, and grad_dtype. RET_HALF: the sections bf16 and fp16 are on. */
+static int precision(bool ret_half[2], struct tn_imported *out, json_t *json,
+                     const struct deepspeed *import, struct err *error)
+{
+    bool bf16 = false, fp16 = false, cast = false;
+    int r;
+
+    if ((r = switch_or_auto(&bf16, out, import->old_bf16, "bfloat16.enabled", error)) < 0 ||
+        (r = switch_or_auto(&bf16, out, import->bf16, "bf16.enabled", error)) < 0 ||
+        (r = switch_or_auto(&fp16, out, import->fp16, "fp16.enabled", error)) < 0 ||
+        (r = autocast(&cast, out, json, "torch_autocast", error)) < 0 ||
+        (r = autocast(&cast, out, json, "amp", error)) < 0)
+        return r;
+    out->layout.precision = bf16 || fp16 || cast ? PL_BF16 : PL_FP32;
+    if (fp16)
+        tn_finding_add(&out->ignored, "fp16", "taken as bf16, which needs the same bytes");
+    ret_half[0] = bf16 || cast;
+    ret_half[1] = fp16;
+    return grad_types(out, json, bf16 || fp16, error);
+}
+
 static int is_configuration(const json_t *json, const char *const *known, struct err *error)
 {
     for (; *known; known++)
@@ -341,6 +412,9 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
                                         "fp16",
                                         "torch_autocast",
                                         "amp",
+                                        "data_types",
+                                        "communication_data_type",
+                                        "seq_parallel_communication_data_type",
                                         "_partune",
                                         NULL};
     static const char *const tp[] = {"autotp_size", "tp", "preset_model", NULL};
@@ -348,10 +422,10 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
                                      "preset_model", NULL};
     static const char *const old_tp[] = {"tp_size", NULL};
     static const char *const half[] = {"enabled", NULL};
-    struct pl_layout *l = &out->layout;
+    static const char *const types[] = {"grad_accum_dtype", NULL};
     struct deepspeed s = {0};
     AUTO_JSON *v = NULL;
-    bool bf16 = false, fp16 = false;
+    bool on[2];
     int r = jx_parse(&v, text, strlen(text), error);
 
     if (r < 0)
@@ -360,24 +434,19 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
         return err_set(error, -EINVAL, "a DeepSpeed configuration is a JSON object");
     if ((r = deepspeed_sections(&s, v, error)) < 0 || (r = deepspeed_degrees(out, &s, error)) < 0 ||
         (r = sequence_parallel(out, v, error)) < 0 || (r = deepspeed_batch(out, v, error)) < 0 ||
-        (r = switch_or_auto(&bf16, out, s.old_bf16, "bfloat16.enabled", error)) < 0 ||
-        (r = switch_or_auto(&bf16, out, s.bf16, "bf16.enabled", error)) < 0 ||
-        (r = switch_or_auto(&fp16, out, s.fp16, "fp16.enabled", error)) < 0 ||
-        (r = autocast(&bf16, out, v, "torch_autocast", error)) < 0 ||
-        (r = autocast(&bf16, out, v, "amp", error)) < 0)
+        (r = precision(on, out, v, &s, error)) < 0)
         return r;
-    l->precision = bf16 || fp16 ? PL_BF16 : PL_FP32;
-    if (fp16)
-        tn_finding_add(&out->ignored, "fp16", "taken as bf16, which needs the same bytes");
-    tn_import_split_experts(l, model);
+    tn_import_split_experts(&out->layout, model);
     if ((r = list_ignored(out, "", v, known, error)) < 0 ||
+        (r = list_ignored(out, "data_types.", json_object_get(v, "data_types"), types, error)) <
+            0 ||
         (r = list_ignored(out, "zero_optimization.", s.zero, zero_keys, error)) < 0 ||
         (r = list_ignored(out, "tensor_parallel.", s.tp, tp, error)) < 0 ||
         (r = list_ignored(out, "tensor_parallel.tp.", s.old_tp, old_tp, error)) < 0 ||
         (r = list_ignored(out, "expert_parallel.", s.ep, ep, error)) < 0 ||
         /* when off they count for nothing */
-        (r = list_ignored(out, "bf16.", bf16 ? s.bf16 : NULL, half, error)) < 0 ||
-        (r = list_ignored(out, "fp16.", fp16 ? s.fp16 : NULL, half, error)) < 0)
+        (r = list_ignored(out, "bf16.", on[0] ? s.bf16 : NULL, half, error)) < 0 ||
+        (r = list_ignored(out, "fp16.", on[1] ? s.fp16 : NULL, half, error)) < 0)
         return r;
     return is_configuration(v, known, error);
 }

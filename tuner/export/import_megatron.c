@@ -6,6 +6,7 @@
  * The text is a shell script or a command line (import_shell.c). What only a shell could tell is an
  * error where it would have to be read, and listed everywhere else.
  */
+#include "tuner/export/grads.h"
 #include "tuner/export/offload.h"
 #include "tuner/export/switches.h"
 
@@ -47,6 +48,7 @@ struct megatron {
     struct tn_narrow narrow;
     struct tn_dispatch dispatch;
     struct tn_offload offload;
+    struct tn_grads grads;
     bool deepep, graph; /* --moe-enable-deepep, --enable-cuda-graph and --external-cuda-graph */
 };
 
@@ -149,6 +151,8 @@ static bool *megatron_note(struct megatron *import, const char *flag)
     for (size_t i = 0; i < ARRAY_LEN(notes); i++)
         if (str_eq(notes[i].flag, flag))
             return notes[i].field;
+    if (tn_megatron_grads_flag(&import->grads, flag))
+        return tn_megatron_grads_flag(&import->grads, flag);
     return tn_megatron_offload_flag(&import->offload, flag);
 }
 
@@ -186,6 +190,7 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         return false;
     if (set && import->l->precision == PL_FP32) /* --fp8-format says more */
         import->l->precision = PL_BF16;
+    import->grads.fp16 |= set && !strcmp(flag, "--fp16");
     if (set && !strcmp(flag, "--fp16"))
         tn_finding_add(&import->out->ignored, flag, "taken as bf16, which needs the same bytes");
     return true;
@@ -273,6 +278,8 @@ static int other_word(bool *ret_known, struct megatron *import, const char *flag
         r = tn_megatron_narrow(ret_known, &import->narrow, flag, value, error);
     if (r == 0 && !*ret_known)
         r = tn_megatron_offload_word(ret_known, &import->offload, flag, value, error);
+    if (r == 0 && !*ret_known)
+        r = tn_megatron_grads_word(ret_known, &import->grads, flag, value, error);
     if (r < 0 || *ret_known)
         return r;
     return balancing(ret_known, import, flag, value, error);
@@ -462,6 +469,7 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     compare_balancing(import);
     compare_z_loss(import);
     r = tn_megatron_precision(l, &import->narrow, error);
+    tn_megatron_grads_read(import->out, &import->grads, import->fsdp, import->torch_fsdp);
     if (r == 0)
         r = weight_shards(import, error);
     if (r == 0)
@@ -495,6 +503,9 @@ static enum takes takes(struct megatron *import, const char *flag)
                                         "--zero-stage",
                                         "--optimizer-offload-fraction",
                                         "--cpu-offloading-num-layers",
+                                        "--main-grads-dtype",
+                                        "--megatron-fsdp-main-grads-dtype",
+                                        "--megatron-fsdp-grad-comm-dtype",
                                         NULL};
 
     if (megatron_flag(import, flag, false))

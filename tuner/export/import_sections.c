@@ -72,7 +72,9 @@ struct sections {
     bool on[ARRAY_LEN(switched)];
     bool layout;
     bool primus, precision_said, sharding_said;
-    int others; /* settings that are not taken */
+    bool half_ddp, half_mixed; /* grad_reduce_in_fp32 is false in the section */
+    bool mixed_said;           /* mixed_precision, which takes precedence over ddp */
+    int others;                /* settings that are not taken */
 };
 
 static bool has_word(const char *words, const char *word)
@@ -148,12 +150,43 @@ static void add(struct sections *sections, const char *flag, const char *value)
 
 static void add_precision(struct sections *sections, const char *name)
 {
-    str_add(&sections->out, "--bf16\n");
+    str_add(&sections->out, strstr(name, "fp16") ? "--fp16\n" : "--bf16\n");
+    sections->mixed_said = true;
     for (size_t i = 0; i < ARRAY_LEN(precisions); i++)
         if (strstr(name, precisions[i].part)) {
             str_addf(&sections->out, "%s\n", precisions[i].arguments);
             return;
         }
+}
+
+/* Is PATH one of the types of gradients? Notes its VALUE. A type of PyTorch is an object
+ * ({"_target_": "torch.float32"}). */
+static bool note_grads(struct sections *sections, const char *path, const char *value)
+{
+    static const struct {
+        const char *path, *flag;
+    } types[] = {
+        {"ddp.megatron_fsdp_main_grads_dtype._target_", "--megatron-fsdp-main-grads-dtype"},
+        {"ddp.megatron_fsdp_grad_comm_dtype._target_", "--megatron-fsdp-grad-comm-dtype"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (str_eq(types[i].path, path)) {
+            add(sections, types[i].flag,
+                strstr(value, "bfloat16")  ? "bf16"
+                : strstr(value, "float16") ? "fp16"
+                                           : "fp32");
+            return true;
+        }
+    if (str_eq(path, "ddp.grad_reduce_in_fp32")) {
+        sections->half_ddp = str_eq(value, "false");
+        return true;
+    }
+    if (!str_eq(path, "mixed_precision.grad_reduce_in_fp32"))
+        return false;
+    sections->half_mixed = str_eq(value, "false");
+    sections->mixed_said = true;
+    return true;
 }
 
 /* Is PATH in SECTION, of the length LEN, or among the OVERRIDES of a file without sections? */
@@ -205,6 +238,8 @@ static int take(void *arg, const char *path, const char *value, int line, struct
         add_precision(sections, value);
         return 0;
     }
+    if (note_grads(sections, path, value))
+        return 0;
     if (!overrides && path[section] && strchr(path + section + 1, '.'))
         return 0; /* of a part of a section */
     sections->primus |= overrides != NULL;
@@ -252,6 +287,8 @@ int tn_section_arguments(char **ret, struct tn_findings *ignored, const char *te
         str_add(&sections.out, "--bf16\n");
     if (sections.primus && !sections.sharding_said)
         str_add(&sections.out, "--use-distributed-optimizer\n");
+    if (sections.mixed_said ? sections.half_mixed : sections.half_ddp)
+        str_add(&sections.out, "--grad-reduce-in-bf16\n");
     if (r == 0 && sections.others)
         tn_finding_add(ignored, "others", "%d settings of the file that are not of the layout",
                        sections.others);

@@ -4,7 +4,7 @@
  * checkpointing (of every second layer in the TOML), sharding over all. The names that settings had
  * in the first releases are read, too, and the token counts of the last ones.
  */
-#include "tuner/export/internal.h"
+#include "tuner/export/grads.h"
 
 #include <errno.h>
 #include <strings.h>
@@ -170,7 +170,11 @@ static int titan_word(bool *ret_known, struct titan *import, const char *path, c
         return one_of(&which, path, value, reshard, error);
     } else if (!strcmp(path, "training.mixed_precision_param"))
         return precision(import, path, value, error);
-    else if (!strcmp(path, "activation_checkpoint.mode"))
+    else if (!strcmp(path, "training.mixed_precision_reduce")) {
+        if (strcmp(value, "float32") != 0) /* FSDP2 adds up shards in the type of its weights */
+            tn_grads_differ(import->out, path, value, "fp32");
+        return 0;
+    } else if (!strcmp(path, "activation_checkpoint.mode"))
         return checkpointing(import, path, value, error);
     else if (!strcmp(path, "activation_checkpoint.selective_ac_option"))
         return selection(import, path, value, error);

@@ -6,6 +6,7 @@
  * whole pipeline layout where stages are uneven), there is no schedule flag, and expert tensor
  * parallelism defaults to tp, so it is always written.
  */
+#include "tuner/export/grads.h"
 #include "tuner/export/offload.h"
 #include "tuner/export/switches.h"
 
@@ -244,6 +245,7 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
         write_modules(out, l);
     if (l->precision != PL_FP32)
         flag(out, "--bf16");
+    tn_megatron_grads(out, l, tn_megatron_fsdp(l));
     write_narrow(out, l);
     write_graphs(out, in);
     tn_megatron_offload(out, in);
