@@ -109,7 +109,7 @@ class Trial:
         self._losses = []
         self._memory = (0, 0)  # bytes, rank: the worst
         self._resident = 0
-        self._begun = self._asked = self._stopped = self._summarized = False
+        self._entered = self._begun = self._asked = self._stopped = self._summarized = False
         self._events = Events(
             os.environ.get("PARTUNE_TRIAL_EVENTS") if self.active else None, self.rank != 0
         )
@@ -146,6 +146,9 @@ class Trial:
         self._resident = _ranks.high_water()
         self._old_handler = self.take_term()
         self._hello()
+        self._entered = True
+        if self._asked:  # meanwhile
+            self.__exit__(_Over, None, None)
         return self
 
     def __exit__(self, kind, error, trace):
@@ -175,7 +178,7 @@ class Trial:
     def _on_term(self, number, frame):
         """Asked to stop: at the end of a step, which all ranks reach; before the first, at once."""
         self._asked = True
-        if not self._begun:
+        if self._entered and not self._begun:
             raise _Over
 
     # ---- a step

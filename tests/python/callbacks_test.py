@@ -212,6 +212,22 @@ class Lightning(Base):
             os.remove(self.path)
 
 
+class Entry(Base):
+    def test_a_signal_while_the_trial_begins_stops_it(self):
+        trial = self.inside()
+        hello = trial._hello
+
+        def interrupted():
+            hello()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        with mock.patch.object(trial, "_hello", interrupted):
+            with self.assertRaises(SystemExit) as left, trial:
+                self.fail("entered")
+        self.assertEqual(left.exception.code, 75)
+        self.assertEqual([e["n"] for e in self.events("stopped")], [0])
+
+
 class Torchtitan(Base):
     class Metrics:
         def __init__(self):
