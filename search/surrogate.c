@@ -1,8 +1,8 @@
 /*
  * The models of one quantity, their hyper-parameters and weights; surrogate.h has the formulas.
  *
- * Fit: maximum of log evidence + log hyper-prior by NLopt's L-BFGS (Nocedal 1980) within three
- * standard deviations of each hyper-prior. With one-sided observations, rounds of expectation
+ * Fit: maximum of log evidence + log hyper-prior by L-BFGS (maximize.h) within three standard
+ * deviations of each hyper-prior. With one-sided observations, rounds of expectation
  * propagation and of fitting to its pseudo-observations alternate: at fixed sites the gradients
  * agree, so a fixed point is a stationary point of the true approximate evidence (Rasmussen and
  * Williams 2006, section 5.5.2). Above FIT_POINTS observations the fit uses that many of them,
@@ -12,12 +12,14 @@
 
 #include <assert.h>
 #include <math.h>
-#include <nlopt.h>
 
 #include "base/base.h"
+#include "search/maximize.h"
 #include "search/num.h"
 
 enum { FIT_POINTS = 200, FIT_EVALS = 24, FIT_ROUNDS = 2 };
+static const double FIT_GAIN =
+    5e-5; /* of log evidence in a step, below which a fit has converged */
 
 /* ---- hyper-priors -------------------------------------------------------- */
 
@@ -427,21 +429,19 @@ struct objective {
     double *site_var; /* of one-sided observations, and the own error of exact ones */
 };
 
-/* Log evidence + log hyper-prior at THETA for fixed pseudo-observations, as NLopt calls it. */
-static double value(unsigned dims, const double *theta, double *grad, void *arg)
+/* Log evidence + log hyper-prior at THETA for fixed pseudo-observations. */
+static double value(double *ret_grad, const double *theta, int dims, void *context)
 {
-    struct objective *o = arg;
+    struct objective *o = context;
     struct se_gp *g = &o->h->gp;
 
     se_kernel_set(&g->kern, theta);
     for (int i = 0; i < g->n; i++)
         g->var[i] = o->site_var[i] + (o->s.own[i] ? g->kern.noise2 : 0.0);
     se_gp_factor(g);
-    if (grad) {
-        se_gp_evidence_grad(grad, g, o->s.own);
-        for (unsigned i = 0; i < dims; i++)
-            grad[i] -= (theta[i] - o->h->hyper[i].mean) / (o->h->hyper[i].sd * o->h->hyper[i].sd);
-    }
+    se_gp_evidence_grad(ret_grad, g, o->s.own);
+    for (int i = 0; i < dims; i++)
+        ret_grad[i] -= (theta[i] - o->h->hyper[i].mean) / (o->h->hyper[i].sd * o->h->hyper[i].sd);
     return se_gp_evidence(g) + log_hyper(o->h);
 }
 
@@ -449,23 +449,14 @@ static void maximize(struct objective *objective)
 {
     struct se_hyp *h = objective->h;
     int n = se_kernel_ntheta(&h->gp.kern);
-    double theta[SE_MAX_THETA], lo[SE_MAX_THETA], hi[SE_MAX_THETA], best;
-    nlopt_opt opt = nlopt_create(NLOPT_LD_LBFGS, (unsigned)n);
+    double theta[SE_MAX_THETA], low[SE_MAX_THETA], high[SE_MAX_THETA];
 
     for (int i = 0; i < n; i++) {
         theta[i] = h->gp.kern.theta[i];
-        lo[i] = h->hyper[i].mean - 3.0 * h->hyper[i].sd;
-        hi[i] = h->hyper[i].mean + 3.0 * h->hyper[i].sd;
+        low[i] = h->hyper[i].mean - 3.0 * h->hyper[i].sd;
+        high[i] = h->hyper[i].mean + 3.0 * h->hyper[i].sd;
     }
-    nlopt_set_lower_bounds(opt, lo);
-    nlopt_set_upper_bounds(opt, hi);
-    nlopt_set_max_objective(opt, value, objective);
-    nlopt_set_maxeval(opt, FIT_EVALS);
-    nlopt_set_ftol_abs(opt, 1e-3);
-    nlopt_set_vector_storage(opt, 8);
-    /* A failure of the line search still leaves the best point so far in theta. */
-    nlopt_optimize(opt, theta, &best);
-    nlopt_destroy(opt);
+    se_maximize(theta, theta, n, low, high, value, objective, FIT_EVALS, FIT_GAIN);
     se_kernel_set(&h->gp.kern, theta);
 }
 

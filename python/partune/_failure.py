@@ -28,6 +28,12 @@ COMM_WORDS = re.compile(
     r"timed out (waiting|after)|socket timeout|watchdog",
     re.IGNORECASE,
 )
+# Of Megatron-LM, torchtitan, PyTorch's anomaly detection and Lightning's, in this order.
+NUMERIC_WORDS = re.compile(
+    r"found (NaN|Inf) in|(loss|norm) is not finite|returned nan values|"
+    r"nan and/or inf values|The loss returned in `\w+` is (nan|-?inf)",
+    re.IGNORECASE,
+)
 ASKED = re.compile(r"tried to allocate ([0-9.]+) ?(bytes|[KMGT]iB)", re.IGNORECASE)
 UNITS = {"bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
@@ -44,7 +50,7 @@ def classify(error):
         return "oom"
     if isinstance(error, RuntimeError) and OOM_WORDS.search(text):
         return "oom"
-    if isinstance(error, FloatingPointError):
+    if isinstance(error, FloatingPointError) or NUMERIC_WORDS.search(text):
         return "numeric"
     if names & COMM_NAMES or isinstance(error, (ConnectionError, TimeoutError)):
         return "comm"

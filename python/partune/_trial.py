@@ -109,7 +109,7 @@ class Trial:
         self._losses = []
         self._memory = (0, 0)  # bytes, rank: the worst
         self._resident = 0
-        self._begun = self._asked = self._stopped = self._summarized = False
+        self._entered = self._begun = self._asked = self._stopped = self._summarized = False
         self._events = Events(
             os.environ.get("PARTUNE_TRIAL_EVENTS") if self.active else None, self.rank != 0
         )
@@ -126,15 +126,29 @@ class Trial:
         """A step of the loop, as a context manager. TOKENS: of the whole job, not of this rank."""
         return Step(self, tokens)
 
+    def take_term(self):
+        """Let a SIGTERM end the trial; returns the handler that did something else, if any."""
+        if self.active and threading.current_thread() is threading.main_thread():
+            return signal.signal(signal.SIGTERM, self._on_term)
+        return None
+
+    def leave(self):
+        """End a loop that continues after the trial; `done` must be true."""
+        assert self.done
+        if self.active:
+            raise _Over
+
     # ---- around everything
 
     def __enter__(self):
         if not self.active:
             return self
         self._resident = _ranks.high_water()
-        if threading.current_thread() is threading.main_thread():
-            self._old_handler = signal.signal(signal.SIGTERM, self._on_term)
+        self._old_handler = self.take_term()
         self._hello()
+        self._entered = True
+        if self._asked:  # meanwhile
+            self.__exit__(_Over, None, None)
         return self
 
     def __exit__(self, kind, error, trace):
@@ -148,7 +162,9 @@ class Trial:
             self._events.close()
 
     def _leave(self, kind, error):
-        over = kind is None or issubclass(kind, _Over)
+        own = kind is None or issubclass(kind, _Over)
+        # Frameworks end the process instead of their loop, above all after a SIGTERM.
+        over = own or (issubclass(kind, SystemExit) and not error.code)
         if over and (self._stopped or (self._asked and not self._summarized)):
             self._say("stopped", n=self.n, reason="asked to stop by SIGTERM")
             raise SystemExit(_failure.EXIT_STOPPED)
@@ -157,12 +173,12 @@ class Trial:
         elif not over and not self._summarized and issubclass(kind, Exception):
             traceback.print_exception(kind, error, error.__traceback__)
             self._fail(error)
-        return over
+        return own
 
     def _on_term(self, number, frame):
         """Asked to stop: at the end of a step, which all ranks reach; before the first, at once."""
         self._asked = True
-        if not self._begun:
+        if self._entered and not self._begun:
             raise _Over
 
     # ---- a step
@@ -171,7 +187,7 @@ class Trial:
         if not self.active:
             return
         if self.done:
-            raise _Over
+            self.leave()
         self._begun = True
         self._watch.start()
 

@@ -2,6 +2,7 @@
 arguments that each framework documents."""
 import json
 import os
+import signal
 import sys
 import tempfile
 import types
@@ -37,6 +38,10 @@ class Tensor:
         return float(self.value)
 
 
+def nothing(*args, **kwargs):
+    """A hook of a framework's base class."""
+
+
 class Base(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(dir=os.environ["PT_BUILD"])
@@ -69,34 +74,52 @@ class Transformers(Base):
     def setUp(self):
         super().setUp()
         module = types.ModuleType("transformers")
-        module.TrainerCallback = type("TrainerCallback", (), {})
+        module.TrainerCallback = type("TrainerCallback", (), {"on_substep_end": nothing})
         patch = mock.patch.dict(sys.modules, transformers=module)
         patch.start()
         self.addCleanup(patch.stop)
 
-    def train(self, callback, steps, losses=(), accumulate=2):
-        """The order of Trainer._inner_training_loop."""
+    def train(self, callback, steps, losses=(), epoch=1000, whole=True):
+        """The order of Trainer._inner_training_loop, with epochs of EPOCH micro-batches, two of
+        them in a step. WHOLE: the last step of an epoch ends with it (since 4.46); else a step
+        goes on in the next epoch."""
         control = types.SimpleNamespace(should_training_stop=False)
         state = types.SimpleNamespace(global_step=0)
-        for n in range(steps):
-            for micro in range(accumulate):
-                if micro == 0:
-                    callback.on_step_begin(None, state, control, model=None)
-                if micro < accumulate - 1:
-                    getattr(callback, "on_substep_end", lambda *a, **k: None)(None, state, control)
+        args = types.SimpleNamespace(gradient_accumulation_steps=2)
+        total = 0
+        while state.global_step < steps and not control.should_training_stop:
+            micro = total % epoch
+            total += 1
+            if micro % 2 == 0:
+                callback.on_step_begin(args, state, control, model=None)
+            if (micro % 2 == 0 and micro + 1 < epoch) if whole else total % 2:
+                callback.on_substep_end(args, state, control, model=None)
+                continue
             state.global_step += 1
-            callback.on_step_end(None, state, control, model=None)
-            if n < len(losses):
-                callback.on_log(None, state, control, logs={"loss": losses[n], "epoch": 0.1})
-            if control.should_training_stop:
-                break
-        callback.on_log(None, state, control, logs={"train_runtime": 1.0})
+            callback.on_step_end(args, state, control, model=None)
+            if state.global_step <= len(losses):
+                logs = {"loss": losses[state.global_step - 1], "epoch": 0.1}
+                callback.on_log(args, state, control, logs=logs)
+        callback.on_log(args, state, control, logs={"train_runtime": 1.0})
         return state.global_step
 
     def test_a_trial_ends_the_trainer(self):
         with self.inside() as trial:
             done = self.train(callbacks.transformers(trial, tokens=32), 50, [5.0] * 50)
         self.assertEqual(done, 4)
+        self.ended_as_a_trial([None] * 4)
+
+    def test_the_step_that_an_epoch_cuts_short_is_not_measured(self):
+        with self.inside() as trial:
+            done = self.train(callbacks.transformers(trial, tokens=32), 50, epoch=3)
+        self.assertEqual(done, 7)  # every other step has one micro-batch
+        self.ended_as_a_trial([None] * 4)
+
+    def test_a_step_over_the_end_of_an_epoch_is_not_measured(self):
+        with self.inside() as trial:
+            done = self.train(callbacks.transformers(trial, tokens=32), 50, epoch=3, whole=False)
+        # Of three, the second is cut in two; the third begins without on_step_begin.
+        self.assertEqual(done, 10)
         self.ended_as_a_trial([None] * 4)
 
     def test_a_loss_that_is_not_finite_is_numeric(self):
@@ -118,19 +141,29 @@ class Lightning(Base):
     def setUp(self):
         super().setUp()
         package, module = types.ModuleType("lightning"), types.ModuleType("lightning.pytorch")
-        module.Callback = type("Callback", (), {})
+        names = ("on_train_start", "on_validation_start", "on_save_checkpoint")
+        hooks = dict.fromkeys(names, nothing)
+        module.Callback = type("Callback", (), hooks)
         patch = mock.patch.dict(sys.modules, {"lightning": package, "lightning.pytorch": module})
         patch.start()
         self.addCleanup(patch.stop)
 
     @staticmethod
-    def train(callback, batches, accumulate, outputs):
-        """The order of the training epoch's loop; its losses are divided by ACCUMULATE."""
-        trainer = types.SimpleNamespace(global_step=0, should_stop=False)
+    def train(callback, batches, accumulate, outputs, epoch=1000, validate=0, save=0):
+        """The order of the training epoch's loop; its losses are divided by ACCUMULATE. An epoch
+        ends with a step. Every VALIDATE and every SAVE batches something else is done."""
+        trainer = types.SimpleNamespace(
+            global_step=0, should_stop=False, accumulate_grad_batches=accumulate
+        )
         for index in range(batches):
-            callback.on_train_batch_start(trainer, None, None, index)
-            trainer.global_step += (index + 1) % accumulate == 0
-            callback.on_train_batch_end(trainer, None, outputs(index), None, index)
+            batch = index % epoch
+            callback.on_train_batch_start(trainer, None, None, batch)
+            trainer.global_step += (batch + 1) % accumulate == 0 or batch + 1 == epoch
+            callback.on_train_batch_end(trainer, None, outputs(index), None, batch)
+            if save and (batch + 1) % save == 0:
+                callback.on_save_checkpoint(trainer, None, {})
+            if validate and (batch + 1) % validate == 0:
+                callback.on_validation_start(trainer, None)
             if trainer.should_stop:
                 break
         return trainer.global_step
@@ -150,16 +183,73 @@ class Lightning(Base):
         self.ended_as_a_trial([None] * 4)
 
 
+    def test_the_step_that_an_epoch_cuts_short_is_not_measured(self):
+        with self.inside() as trial:
+            callback = callbacks.lightning(trial, tokens=32)
+            done = self.train(callback, 100, 2, lambda i: {"loss": Tensor(1.5)}, epoch=3)
+        self.assertEqual(done, 7)
+        self.ended_as_a_trial([3.0] * 4)
+
+    def test_a_signal_is_the_trials_and_not_lightnings(self):
+        with self.assertRaises(SystemExit) as left, self.inside() as trial:
+            callback = callbacks.lightning(trial, tokens=32)
+            before = signal.signal(signal.SIGTERM, lambda *args: sys.exit("between two micro-batches"))
+            self.addCleanup(signal.signal, signal.SIGTERM, signal.SIG_DFL)
+            self.assertEqual(before, trial._on_term)
+            callback.on_train_start(None, None)
+            send = lambda i: os.kill(os.getpid(), signal.SIGTERM) if i == 2 else None
+            self.train(callback, 100, 2, send)
+        self.assertEqual(left.exception.code, 75)
+        self.assertEqual([e["n"] for e in self.events("stopped")], [2])
+
+    def test_a_step_with_validation_or_a_checkpoint_inside_is_not_measured(self):
+        for between in ({"validate": 3}, {"save": 3}):
+            with self.subTest(**between), self.inside() as trial:
+                callback = callbacks.lightning(trial, tokens=32)
+                done = self.train(callback, 100, 2, lambda i: {"loss": Tensor(1.5)}, **between)
+            self.assertEqual(done, 6)  # after batches 3, 6, 9: between those of steps 2 and 5
+            self.ended_as_a_trial([3.0] * 4)
+            os.remove(self.path)
+
+
+class Entry(Base):
+    def test_a_signal_while_the_trial_begins_stops_it(self):
+        trial = self.inside()
+        hello = trial._hello
+
+        def interrupted():
+            hello()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        with mock.patch.object(trial, "_hello", interrupted):
+            with self.assertRaises(SystemExit) as left, trial:
+                self.fail("entered")
+        self.assertEqual(left.exception.code, 75)
+        self.assertEqual([e["n"] for e in self.events("stopped")], [0])
+
+
 class Torchtitan(Base):
-    class Trainer:
+    class Metrics:
         def __init__(self):
-            self.step, self.seen = 0, []
+            self.logged = []
+
+        def log(self, step, global_avg_loss, global_max_loss, grad_norm, extra_metrics=None):
+            self.logged.append(step)
+
+    class Trainer:
+        def __init__(self, log_freq=1):
+            self.step, self.seen, self.log_freq = 0, [], log_freq
+            self.metrics_processor = Torchtitan.Metrics()
 
         def should_continue_training(self):
             return self.step < 50
 
         def train_step(self, data_iterator):
             self.seen.append(next(data_iterator))
+            if self.step % self.log_freq == 0:
+                self.metrics_processor.log(
+                    self.step, 6.0 / self.step, 7.0, 0.5, extra_metrics={"lr": 0.1}
+                )
 
         def train(self):
             data_iterator = iter(range(100))
@@ -172,6 +262,19 @@ class Torchtitan(Base):
             trainer = callbacks.torchtitan(trial, self.Trainer(), tokens=32)
             trainer.train()
         self.assertEqual(trainer.seen, [0, 1, 2, 3])
+        self.assertEqual(trainer.metrics_processor.logged, [1, 2, 3, 4])
+        self.ended_as_a_trial([6.0, 3.0, 2.0, 1.5])
+
+    def test_losses_are_those_that_torchtitan_logs(self):
+        with self.inside() as trial:
+            callbacks.torchtitan(trial, self.Trainer(log_freq=2), tokens=32).train()
+        self.ended_as_a_trial([None, 3.0, None, 1.5])
+
+    def test_only_the_last_stage_has_losses(self):
+        trainer = self.Trainer()
+        trainer.pp_has_last_stage = False
+        with self.inside() as trial:
+            callbacks.torchtitan(trial, trainer, tokens=32).train()
         self.ended_as_a_trial([None] * 4)
 
     def test_outside_of_a_trial_it_trains_to_its_end(self):
@@ -209,6 +312,33 @@ class Megatron(Base):
                 callbacks.megatron(trial, tokens=32, module=module)
                 self.pretrain(module)
         self.assertEqual(left.exception.code, 0)
+        self.ended_as_a_trial([4.0] * 4)
+
+    def test_a_signal_within_a_step_stops_although_the_loop_exits_with_0(self):
+        module = self.module({"lm loss": Tensor(4.0)})
+        new = module.train_step
+
+        def interrupted(*args, **kwargs):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return new(*args, **kwargs)
+
+        module.train_step = interrupted
+        with self.assertRaises(SystemExit) as left:
+            with self.inside() as trial:
+                callbacks.megatron(trial, tokens=32, module=module)
+                self.pretrain(module)
+        self.assertEqual(left.exception.code, 75)
+        self.assertEqual([e["n"] for e in self.events("stopped")], [1])
+
+    def test_before_core_0_10_the_trial_leaves_the_loop(self):
+        module = self.module({"lm loss": Tensor(4.0)})
+        new = module.train_step
+        module.train_step = lambda *args, **kwargs: (*new(*args, **kwargs)[:2], 0.5, None)
+        with self.inside() as trial:
+            callbacks.megatron(trial, tokens=32, module=module)
+            while True:
+                losses, skipped, norm, zeros = module.train_step(1, 2, config=3)
+                assert norm == 0.5 and zeros is None
         self.ended_as_a_trial([4.0] * 4)
 
     def test_only_the_last_stage_has_losses(self):
