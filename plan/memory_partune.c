@@ -329,8 +329,8 @@ uint64_t pl_coll_piece(int members)
     return pl_coll_scratch(members) / PL_COLL_AHEAD / ((uint64_t)members - 1) / 16 * 16;
 }
 
-/* The first and the last stage add up the gradient of an embedding of both in the scratch of tp, and cp
- * its sums of routers: all three are waited for, so they never meet. */
+/* The first and the last stage add up the gradient of an embedding of both in the scratch of tp,
+ * and cp its sums of routers: all three are waited for, so they never meet. */
 static int tp_members(const struct build *build)
 {
     const struct pl_layout *layout = build->layout;

@@ -401,7 +401,7 @@ static void walk_vectors(struct walk *walk, int layer)
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
 }
 
-/* What a module of multi-token prediction has beside its layer: norms, or (MATRICES) the product. */
+/* What a module of multi-token prediction has beside its layer: norms, or (MATRICES) a product. */
 static void walk_mtp(struct walk *walk, int layer, bool matrices)
 {
     uint64_t h = (uint64_t)walk->model->hidden;

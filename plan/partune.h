@@ -194,8 +194,8 @@ struct pl_muon_room {
 };
 void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model);
 
-/* Layers of CHUNK of STAGE as pl_stage_layers() has them, and behind those of the last virtual stage
- * the modules of multi-token prediction. */
+/* Layers of CHUNK of STAGE as pl_stage_layers() has them, and behind those of the last virtual
+ * stage the modules of multi-token prediction. */
 int pl_chunk_layers(int *ret_first, const struct pl_layout *layout, const struct pl_model *model,
                     int stage, int chunk);
 /* First and last stage both hold the embedding. */

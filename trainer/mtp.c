@@ -54,8 +54,8 @@ void tr_mtp_done(struct tr_rank *rank)
 
 /* ---- tokens -------------------------------------------------------------- */
 
-/* Of depth DEPTH, micro-batch MB, in an array of inputs or targets; a smaller step leaves the others
- * alone. */
+/* Of depth DEPTH, micro-batch MB, in an array of inputs or targets; a smaller step leaves the
+ * others alone. */
 static int32_t *tokens(const struct tr_rank *rank, int32_t *all, int depth, int mb)
 {
     assert(depth >= 1 && depth <= rank->model.mtp && mb < rank->most);

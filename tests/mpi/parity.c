@@ -5,9 +5,9 @@
  * as there are: on at most four in every legal way of sharding (fp32), on all in a covering set of
  * the legal layouts (cover.h), or with PT_LONG in all of them. Many layouts run inside one mpiexec:
  * the ranks are cut into teams and each team takes the next layout. Every loss, auxiliary loss,
- * z-loss and loss of multi-token prediction must agree with one rank within 1e-4 relative; the norm of the first gradient within 1e-5,
- * later ones, which follow steps of AdamW, within 1e-3. In bf16 all of these within twice what one
- * rank shows when its sums run in another order.
+ * z-loss and loss of multi-token prediction must agree with one rank within 1e-4 relative; the norm
+ * of the first gradient within 1e-5, later ones, which follow steps of AdamW, within 1e-3. In bf16
+ * all of these within twice what one rank shows when its sums run in another order.
  *
  * Load-balancing losses that pool a micro-batch are another objective with another micro-batch:
  * such a model is compared with one rank that has the layout's own.

@@ -282,8 +282,8 @@ static void folder_load(const struct tr_team *team, void *arg)
 }
 
 /* GPT-2 has its matrices transposed, GPT-NeoX its queries, keys and values head by head, DeepSeek
- * keys and values, and pairs of what is rotated: a shard begins and ends inside of a row. Modules of
- * multi-token prediction repeat what other stages have. */
+ * keys and values, and pairs of what is rotated: a shard begins and ends inside of a row. Modules
+ * of multi-token prediction repeat what other stages have. */
 static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
 {
     static const char *const models[] = {
