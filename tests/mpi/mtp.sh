@@ -53,6 +53,12 @@ done <<END
 2 --zero 3 --overlap-grad-reduce 1 --overlap-param-gather 1
 END
 
+for optimizer in lamb muon; do
+    run 1 --model ./ahead.json --steps 4 --optimizer $optimizer --events $optimizer.ev && of $optimizer.ev step mtp_loss >o.mtp &&
+        run 4 --model ./ahead.json --steps 4 --optimizer $optimizer --tp 2 --pp 2 --events $optimizer.4.ev && of $optimizer.4.ev step mtp_loss >p.mtp && near o.mtp p.mtp 1e-4
+    ok $? "$optimizer has the same losses in another layout"
+done
+
 strings a.hf/model.safetensors | head -1 >names
 for name in 2.eh_proj 3.enorm 3.hnorm 2.embed_tokens 3.shared_head.norm 3.shared_head.head 2.mlp.experts.3.up_proj; do
     grep -q "\"model.layers.$name.weight\"" names || echo "# no $name"
