@@ -369,14 +369,14 @@ static double gradient_element(const struct pl_op_ctx *op, const struct pl_layou
     return half || layout->precision == PL_FP32 ? op->rates->element : pl_grad_bytes(layout);
 }
 
-/* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
- * a step: two ranks half the job or more apart, with no work to overlap
+/* The first stage and the last, which may both hold the embedding, add up its gradient at the end
+ * of a step: two ranks half the job or more apart, with no work to overlap
  * (docs/explanation/trainer.md). */
 static double tied_embedding(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
     struct pl_group pair;
 
-    if (!op->problem.model->tied || layout->pp == 1)
+    if (!pl_embeds_twice(op->problem.model, layout))
         return 0;
     pl_group_of(&pair, op, 2, layout->world / 2);
     return pl_all_reduce_s(&pair, (double)op->problem.model->vocab / layout->tp *

@@ -328,12 +328,14 @@ static int check_rest(const struct reader *reader, struct err *error)
 }
 
 /* DeepSeek's aux_loss_alpha weighs a sequence's loss that is divided by top_k and added up over the
- * layers; aux_loss_coef, one that is neither (pl_aux_loss_coef). */
+ * layers, modules of multi-token prediction too; aux_loss_coef, one that is neither
+ * (pl_aux_loss_coef). */
 static void settle_balance(const struct reader *reader, json_t *moe)
 {
     bool added = str_starts(reader->type, "deepseek") || str_eq(reader->type, "kimi_k2");
     double alpha = json_number_value(json_object_get(moe, "aux_loss_coef")),
-           layers = json_number_value(json_object_get(reader->out, "layers")) -
+           layers = json_number_value(json_object_get(reader->out, "layers")) +
+                    json_number_value(json_object_get(reader->out, "mtp")) -
                     json_number_value(json_object_get(moe, "dense_layers")),
            top_k = json_number_value(json_object_get(moe, "top_k"));
 

@@ -14,13 +14,13 @@
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",    "grad",     "master",   "moment1",   "moment2",    "balance",   "slot",
-    "grad_slot", "act_in",   "act_out",  "grad_ring", "scratch",    "gather",    "partial",
-    "dh",        "dx2",      "dao",      "dqkv",      "dlatent",    "attn",      "ring_kv",
-    "ring_dkv",  "ring_sum", "xf",       "hf",        "rrmsf",      "xent",      "logits",
-    "moe_send",  "moe_recv", "moe_part", "moe_dea",   "moe_router", "moe_stats", "moe_pool",
-    "gate",      "moe_load", "tokens",   "rope",      "positions",  "coll_tp",   "coll_dp",
-    "coll_edp",  "muon",     "kernel",
+    "weight",     "grad",      "master",     "moment1",   "moment2",  "balance",  "slot",
+    "grad_slot",  "act_in",    "act_out",    "grad_ring", "scratch",  "gather",   "partial",
+    "dh",         "dx2",       "dao",        "dqkv",      "dlatent",  "attn",     "ring_kv",
+    "ring_dkv",   "ring_sum",  "xf",         "hf",        "rrmsf",    "xent",     "logits",
+    "mtp",        "mtp_grad",  "mtp_tokens", "moe_send",  "moe_recv", "moe_part", "moe_dea",
+    "moe_router", "moe_stats", "moe_pool",   "gate",      "moe_load", "tokens",   "rope",
+    "positions",  "coll_tp",   "coll_dp",    "coll_edp",  "muon",     "kernel",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -184,7 +184,7 @@ struct build {
     struct pl_dims dims;
     struct pl_acts act[2]; /* of a dense layer, of one with experts */
     int stage;
-    struct pl_layer_count layers; /* of the stage, all chunks */
+    struct pl_layer_count layers; /* of the stage, all chunks, and modules of mtp */
 };
 
 static bool any_layer(const struct build *build)
@@ -330,12 +330,12 @@ uint64_t pl_coll_piece(int members)
     return pl_coll_scratch(members) / PL_COLL_AHEAD / ((uint64_t)members - 1) / 16 * 16;
 }
 
-/* The first and the last stage add up the gradient of a tied embedding in the scratch of tp, and cp
- * its sums of routers: all three are waited for, so they never meet. */
+/* The first and the last stage add up the gradient of an embedding of both in the scratch of tp,
+ * and cp its sums of routers: all three are waited for, so they never meet. */
 static int tp_members(const struct build *build)
 {
     const struct pl_layout *layout = build->layout;
-    bool pair = build->model->tied && layout->pp > 1 &&
+    bool pair = pl_embeds_twice(build->model, layout) &&
                 (build->stage == 0 || build->stage == layout->pp - 1);
     int cp = pl_model_is_moe(build->model) ? layout->cp : 1, most = layout->tp;
 
@@ -399,6 +399,24 @@ static void build_head(struct build *build)
     add1(build, PL_BUF_RRMSF, PL_MEM_LOGITS, dims->local_rows * dims->stats * 4);
     add1(build, PL_BUF_XENT, PL_MEM_LOGITS, dims->rows * 12);
     add1(build, PL_BUF_LOGITS, PL_MEM_LOGITS, dims->rows * dims->vocab * dims->elem);
+}
+
+/* Multi-token prediction: one micro-batch at a time, since loss and gradient of its modules are
+ * computed where those of the model are. */
+static void build_mtp(struct build *build)
+{
+    const struct pl_dims *dims = &build->dims;
+    uint64_t depth = (uint64_t)build->model->mtp;
+    struct pl_mtp_acts acts;
+
+    if (build->stage != build->layout->pp - 1 || !depth)
+        return;
+    pl_mtp_acts(&acts, dims, &build->act[pl_layer_is_moe(build->model, build->model->layers)]);
+    add(build, PL_BUF_MTP, 0, build->model->mtp, PL_MEM_ACTIVATIONS, acts.bytes);
+    add(build, PL_BUF_MTP_GRAD, 0, PL_MTP_GRADS, PL_MEM_WORKSPACE,
+        dims->local_rows * dims->hidden * dims->elem);
+    add1(build, PL_BUF_MTP_TOKENS, PL_MEM_WORKSPACE,
+         2 * depth * (uint64_t)dims->microbatches * dims->rows * sizeof(int32_t));
 }
 
 static void build_moe(struct build *build)
@@ -487,6 +505,10 @@ static void build_all(struct build *build)
 {
     pl_dims(&build->dims, build->model, build->layout, build->workload);
     build->layers = pl_stage_count(build->model, build->layout, build->stage);
+    if (build->stage == build->layout->pp - 1)
+        *(pl_layer_is_moe(build->model, build->model->layers) ? &build->layers.moe
+                                                              : &build->layers.dense) +=
+            build->model->mtp;
     pl_acts(&build->act[0], build->model, build->layout, &build->dims, false);
     if (pl_model_is_moe(build->model))
         pl_acts(&build->act[1], build->model, build->layout, &build->dims, true);
@@ -495,6 +517,7 @@ static void build_all(struct build *build)
     build_comm(build);
     build_ring(build);
     build_head(build);
+    build_mtp(build);
     build_workspace(build);
 }
 

@@ -138,10 +138,12 @@ int pl_rotary_dim(const struct pl_model *model);
 /* Rotations that its layers differ in: 2 where those with a window have a base of their own. */
 int pl_rope_tables(const struct pl_model *model);
 bool pl_model_is_mla(const struct pl_model *model);
-bool pl_layer_has_window(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
+/* LAYER in [0, layers + mtp): modules of multi-token prediction follow the layers, and the layer of
+ * each is like the last. */
+bool pl_layer_has_window(const struct pl_model *model, int layer);
 bool pl_model_is_moe(const struct pl_model *model);
-bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
-int pl_moe_layers(const struct pl_model *model);               /* how many are */
+bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER as above */
+int pl_moe_layers(const struct pl_model *model);               /* how many of them are */
 /* The coefficient with which definition AS pulls on the routers of MODEL (which has experts) as
  * strongly as the model's own coefficient does under its own definition: the gradients are equal
  * where the experts are used evenly. */

@@ -568,16 +568,18 @@ static double padded_vocab(const struct pl_op_ctx *op, const struct pl_layout *l
 }
 
 /* Multi-token prediction on the last stage, with its collectives: each module an embedding, the
- * product that joins it with the hidden row, a layer like the last, and the head again. */
+ * product that joins it with the hidden row, a layer like the last, and the head again. The bundled
+ * trainer does not cut the product over tp, but with sp computes its own rows. */
 static void add_mtp(struct pl_ends_time *ends, const struct pl_op_ctx *op,
                     const struct pl_layout *layout)
 {
     const struct pl_model *model = op->problem.model;
     double modules = model->mtp, h = model->hidden;
+    bool cut = op->problem.trainer->by != PL_BY_PARTUNE || layout->sp;
     struct pl_layer_time layer, join = {0};
 
     pl_layer_time_of(&layer, op, layout, pl_layer_is_moe(model, model->layers - 1));
-    add_product(&join, op->rates, tokens_of(op, layout), h / layout->tp, 2 * h);
+    add_product(&join, op->rates, tokens_of(op, layout), cut ? h / layout->tp : h, 2 * h);
     ends->head_fwd += modules * (ends->head_fwd + ends->embed_fwd + join.fwd + layer.fwd +
                                  layer.tp_fwd + layer.cp_fwd + layer.ep_fwd);
     ends->head_bwd +=

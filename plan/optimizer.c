@@ -67,7 +67,9 @@ static int matrices(struct matrix ret[MOST_MATRICES], const struct pl_model *mod
 
 void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model)
 {
-    *ret = (struct pl_muon_room){0};
+    uint64_t hidden = model->mtp ? (uint64_t)model->hidden : 0;
+
+    *ret = (struct pl_muon_room){.matrix = 2 * hidden * hidden, .square = hidden * hidden};
     for (int i = 0; i < model->layers; i++) {
         struct matrix m[MOST_MATRICES];
         int n = matrices(m, model, pl_layer_is_moe(model, i));

@@ -88,7 +88,8 @@ bool pl_tensor_is_hidden(enum pl_tensor tensor)
            tensor == PL_T_GATE || tensor == PL_T_UP || tensor == PL_T_DOWN ||
            tensor == PL_T_ROUTER || tensor == PL_T_EXPERT_GATE || tensor == PL_T_EXPERT_UP ||
            tensor == PL_T_EXPERT_DOWN || tensor == PL_T_Q_DOWN || tensor == PL_T_KV_DOWN ||
-           tensor == PL_T_Q_UP || tensor == PL_T_K_UP || tensor == PL_T_V_UP;
+           tensor == PL_T_Q_UP || tensor == PL_T_K_UP || tensor == PL_T_V_UP ||
+           tensor == PL_T_MTP_PROJ;
 }
 
 static void bucket_open(struct walk *walk, enum pl_bucket_kind kind, int chunk, int layer)
@@ -348,7 +349,7 @@ static bool holds_last(const struct walk *walk)
 static void walk_dense(struct walk *walk)
 {
     const struct pl_model *model = walk->model;
-    bool twice = model->tied && walk->layout->pp > 1;
+    bool twice = pl_embeds_twice(model, walk->layout);
     int first, n = 0, last = walk->layout->vp - 1;
 
     if (holds_first(walk)) {
@@ -358,7 +359,7 @@ static void walk_dense(struct walk *walk)
     }
     bucket_open(walk, PL_BUCKET_DENSE, 0, 0);
     for (int c = 0; c <= last; c++) {
-        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
+        n = pl_chunk_layers(&first, walk->layout, model, walk->stage, c);
         for (int i = 0; i < n; i++) {
             bucket_continue(walk, c, i);
             walk_dense_layer(walk, first + i);
@@ -400,6 +401,22 @@ static void walk_vectors(struct walk *walk, int layer)
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
 }
 
+/* What a module of multi-token prediction has beside its layer: norms, or (MATRICES) a product. */
+static void walk_mtp(struct walk *walk, int layer, bool matrices)
+{
+    uint64_t h = (uint64_t)walk->model->hidden;
+
+    if (layer < walk->model->layers)
+        return;
+    if (matrices) {
+        emit(walk, PL_T_MTP_PROJ, layer, -1, h, 2 * h);
+        return;
+    }
+    emit(walk, PL_T_MTP_ENORM, layer, -1, h, 0);
+    emit(walk, PL_T_MTP_HNORM, layer, -1, h, 0);
+    emit(walk, PL_T_MTP_NORM, layer, -1, h, 0);
+}
+
 /* What makes the latents of LAYER: their norms and biases, or (MATRICES) the products before. */
 static void walk_latents(struct walk *walk, int layer, bool matrices)
 {
@@ -432,8 +449,8 @@ static void walk_routers(struct walk *walk, int layer)
         emit(walk, PL_T_SHARED_GATE, layer, -1, 1, (uint64_t)model->hidden);
 }
 
-/* Norms and biases, then routers, what makes latents, and positions: so weight decay covers one run
- * of elements. */
+/* Norms and biases, then routers, what makes latents, joins of multi-token prediction, and
+ * positions: so weight decay covers one run of elements. */
 static void walk_small(struct walk *walk)
 {
     const struct pl_model *model = walk->model;
@@ -442,10 +459,11 @@ static void walk_small(struct walk *walk)
 
     bucket_open(walk, PL_BUCKET_SMALL, 0, -1);
     for (int c = 0; c < walk->layout->vp; c++) {
-        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
+        n = pl_chunk_layers(&first, walk->layout, model, walk->stage, c);
         for (int i = first; i < first + n; i++) {
             walk_vectors(walk, i);
             walk_latents(walk, i, false);
+            walk_mtp(walk, i, false);
         }
     }
     if (holds_last(walk)) {
@@ -454,10 +472,11 @@ static void walk_small(struct walk *walk)
             emit(walk, PL_T_FINAL_NORM_BIAS, -1, -1, h, 0);
     }
     for (int c = 0; c < walk->layout->vp; c++) {
-        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
+        n = pl_chunk_layers(&first, walk->layout, model, walk->stage, c);
         for (int i = first; i < first + n; i++) {
             walk_routers(walk, i);
             walk_latents(walk, i, true);
+            walk_mtp(walk, i, true);
         }
     }
     if (holds_first(walk) && model->positions == PL_LEARNED)
@@ -474,7 +493,7 @@ static void walk_heads(struct walk *walk)
         return;
     bucket_open(walk, PL_BUCKET_HEADS, 0, -1);
     for (int c = 0; c < walk->layout->vp; c++) {
-        n = pl_stage_layers(&first, walk->layout, model->layers, walk->stage, c);
+        n = pl_chunk_layers(&first, walk->layout, model, walk->stage, c);
         for (int i = first; i < first + n; i++) {
             emit(walk, PL_T_Q_NORM, i, -1, (uint64_t)model->head_dim, 0);
             emit(walk, PL_T_K_NORM, i, -1, (uint64_t)model->head_dim, 0);
@@ -489,7 +508,7 @@ static void walk_all_experts(struct walk *walk)
         return;
     bucket_open(walk, PL_BUCKET_EXPERT, 0, 0);
     for (int c = 0; c < walk->layout->vp; c++) {
-        int first, n = pl_stage_layers(&first, walk->layout, walk->model->layers, walk->stage, c);
+        int first, n = pl_chunk_layers(&first, walk->layout, walk->model, walk->stage, c);
 
         for (int i = 0; i < n; i++) {
             if (!pl_layer_is_moe(walk->model, first + i))
@@ -546,6 +565,10 @@ static void param_name(struct pl_param *param)
         [PL_T_KV_DOWN_BIAS] = "self_attn.kv_a_proj_with_mqa.bias",
         [PL_T_Q_LATENT] = "self_attn.q_a_layernorm.weight",
         [PL_T_KV_LATENT] = "self_attn.kv_a_layernorm.weight",
+        [PL_T_MTP_ENORM] = "enorm.weight",
+        [PL_T_MTP_HNORM] = "hnorm.weight",
+        [PL_T_MTP_PROJ] = "eh_proj.weight",
+        [PL_T_MTP_NORM] = "shared_head.norm.weight",
     };
     size_t n = sizeof(param->name);
 
@@ -588,7 +611,7 @@ static void add_fixed(struct pl_params *params, const struct pl_model *model,
     int cap = params->n;
 
     for (int c = 0; c < layout->vp && pl_model_is_moe(model) && model->moe.balance_bias; c++) {
-        int first, n = pl_stage_layers(&first, layout, model->layers, stage, c);
+        int first, n = pl_chunk_layers(&first, layout, model, stage, c);
 
         for (int i = first; i < first + n; i++) {
             if (!pl_layer_is_moe(model, i))

@@ -61,6 +61,10 @@ enum pl_tensor {
     PL_T_KV_DOWN_BIAS,
     PL_T_Q_LATENT, /* norms of the latents */
     PL_T_KV_LATENT,
+    PL_T_MTP_ENORM, /* multi-token prediction: norms of the embedding and of the hidden row, */
+    PL_T_MTP_HNORM,
+    PL_T_MTP_PROJ, /* (hidden, 2 hidden): the product that joins both, the embedding first, */
+    PL_T_MTP_NORM, /* and the norm before the output projection */
     PL_TENSORS
 };
 
@@ -76,7 +80,8 @@ bool pl_tensor_is_hidden(enum pl_tensor tensor);
 struct pl_param {
     char name[96]; /* Hugging Face's: "model.layers.3.self_attn.q_proj.weight" */
     enum pl_tensor tensor;
-    int layer, expert; /* -1: none; numbers are those of the whole model */
+    int layer, expert; /* -1: none; numbers are those of the whole model, whose modules of
+                        * multi-token prediction follow its layers */
     int dims;
     uint64_t shape[2]; /* of the whole tensor; shape[1] is 1 for a vector */
     int split;         /* 0, 1, or -1: held whole */
@@ -114,8 +119,9 @@ enum pl_bucket_kind {
     PL_BUCKET_HEADS,
     /* experts; replicas are the edp group */
     PL_BUCKET_EXPERT,
-    /* the embedding of a model whose output projection shares it, where pp > 1: the first stage and
-     * the last hold it alike, with its state, and each has a part of its gradient; else as DENSE */
+    /* the embedding of a model whose output projection shares it, or whose modules of multi-token
+     * prediction do, where pp > 1: the first stage and the last hold it alike, with its state, and
+     * each has a part of its gradient; else as DENSE */
     PL_BUCKET_TIED
 };
 
@@ -187,6 +193,13 @@ struct pl_muon_room {
     uint64_t matrix, square;
 };
 void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model);
+
+/* Layers of CHUNK of STAGE as pl_stage_layers() has them, and behind those of the last virtual
+ * stage the modules of multi-token prediction. */
+int pl_chunk_layers(int *ret_first, const struct pl_layout *layout, const struct pl_model *model,
+                    int stage, int chunk);
+/* First and last stage both hold the embedding. */
+bool pl_embeds_twice(const struct pl_model *model, const struct pl_layout *layout);
 
 /* Index of the whole tensor's element that the slice's element INDEX is, or -1 for padding. */
 int64_t pl_param_global(const struct pl_param *param, uint64_t index);
@@ -345,6 +358,25 @@ struct pl_grad_acts {
 /* Returns where the next layer's begin. */
 uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *dims, bool moe, uint64_t at);
 
+/*
+ * What the forward pass of a module of multi-token prediction leaves for its backward pass, which
+ * follows in the same step: at these bytes of its buffer, behind what its layer keeps.
+ */
+enum { PL_MTP_NORMS = 3 }; /* of the embedding, of the hidden row, before the output projection */
+
+struct pl_mtp_acts {
+    uint64_t embed;   /* (local_rows, hidden) embedding of the token further on */
+    uint64_t enormed; /* (local_rows, hidden) the same after its norm */
+    uint64_t hnormed; /* (local_rows, hidden) hidden rows of the depth before, likewise */
+    uint64_t out;     /* (local_rows, hidden) output of the layer */
+    uint64_t normed;  /* (local_rows, hidden) the same after the norm */
+    uint64_t stats[PL_MTP_NORMS]; /* (local_rows, stats) float */
+    uint64_t bytes;
+};
+
+/* LAYER is that of the module's layer. */
+void pl_mtp_acts(struct pl_mtp_acts *ret, const struct pl_dims *dims, const struct pl_acts *layer);
+
 enum pl_buf {
     PL_BUF_WEIGHT,
     PL_BUF_GRAD,
@@ -376,6 +408,9 @@ enum pl_buf {
     PL_BUF_RRMSF,      /* (local_rows, stats) float */
     PL_BUF_XENT,       /* 3 x (rows) float: max, sum, target */
     PL_BUF_LOGITS,     /* (rows, vocab) */
+    PL_BUF_MTP,        /* (0, i): what module i of multi-token prediction keeps, last stage */
+    PL_BUF_MTP_GRAD,   /* (0, i): (local_rows, hidden), of the same */
+    PL_BUF_MTP_TOKENS, /* 2 x (mtp, microbatches, rows) int32: inputs and targets of the same */
     PL_BUF_MOE_SEND,   /* (choices, hidden) */
     PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep x etp > 1; float with etp > 1 */
     PL_BUF_MOE_PART,   /* etp x (choices, hidden) float, with etp > 1 */
@@ -407,6 +442,7 @@ enum {
     PL_ACT_INS = 2,
     PL_ACT_OUTS = 2,
     PL_GRAD_RINGS = 3,
+    PL_MTP_GRADS = 3,           /* of the layer, of a norm's output, of the hidden rows before */
     PL_COLL_AHEAD = 4,          /* pieces of a reduction under way */
     PL_KERNEL_SCRATCH = 6 << 20 /* bytes a thread */
 };

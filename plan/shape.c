@@ -31,14 +31,22 @@ bool pl_model_is_mla(const struct pl_model *model)
     return model->mla.kv_lora_rank > 0;
 }
 
+/* A module of multi-token prediction, numbered after the layers, has a layer like the last. */
+static int as_layer(const struct pl_model *model, int layer)
+{
+    return layer < model->layers ? layer : model->layers - 1;
+}
+
 bool pl_layer_has_window(const struct pl_model *model, int layer)
 {
+    layer = as_layer(model, layer);
     return model->sliding_window > 0 &&
            (!model->global_every || (layer + 1) % model->global_every != 0);
 }
 
 bool pl_layer_is_moe(const struct pl_model *model, int layer)
 {
+    layer = as_layer(model, layer);
     if (model->pattern[0])
         return model->pattern[layer] == 'E';
     return model->moe.experts > 0 && layer >= model->moe.dense_layers &&
@@ -49,7 +57,7 @@ int pl_moe_layers(const struct pl_model *model)
 {
     int n = 0;
 
-    for (int l = 0; l < model->layers; l++)
+    for (int l = 0; l < model->layers + model->mtp; l++)
         n += pl_layer_is_moe(model, l);
     return n;
 }

@@ -56,6 +56,27 @@ static void bundled_limits(struct pl_check *check)
                       trainer->name, limit[i].key, limit[i].most, (long long)limit[i].size);
 }
 
+/* Modules have RMSNorms and no positions of their own; each needs a token to predict. */
+static void partune_mtp(struct pl_check *check)
+{
+    const struct pl_model *model = check->problem->model;
+    int seq = check->problem->workload->seq;
+
+    if (!model->mtp)
+        return;
+    if (model->norm != PL_RMSNORM)
+        pl_breaks(check, "norm", "trainer partune does not support mtp %d with norm layernorm",
+                  model->mtp);
+    if (model->positions != PL_ROPE)
+        pl_breaks(check, "positions",
+                  "trainer partune does not support mtp %d with positions learned", model->mtp);
+    if (model->mtp >= seq)
+        pl_breaks(check, "mtp",
+                  "trainer partune does not support mtp %d with seq %d: a sample has no token so "
+                  "far on",
+                  model->mtp, seq);
+}
+
 void pl_partune_limits(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
@@ -71,6 +92,7 @@ void pl_partune_limits(struct pl_check *check)
         pl_breaks(check, "mlp_bias", "trainer partune does not support mlp_bias true with experts");
     if (pl_model_is_mla(check->problem->model) && check->problem->model->norm != PL_RMSNORM)
         pl_breaks(check, "norm", "trainer partune does not support mla with norm layernorm");
+    partune_mtp(check);
     bundled_limits(check);
 }
 

@@ -102,7 +102,7 @@ static void put_mine(double *ret, const struct tr_rank *rank, bool total)
     if (rank->comms.tp.rank > 0 || rank->comms.cp.rank > 0)
         return;
     for (int c = 0; c < rank->layout.vp; c++)
-        for (int i = 0; i < rank->chunk[c].n; i++) {
+        for (int i = 0; i < rank->chunk[c].n + rank->chunk[c].mtp; i++) {
             const struct tr_layer *layer = &rank->chunk[c].layer[i];
             uint64_t at = (uint64_t)layer->moe_index * e, to = (uint64_t)layer->global * e;
 
@@ -119,7 +119,8 @@ void tr_balance_loads(double *ret, const struct tr_rank *rank)
 
 double tr_balance_uneven(double *ret_layers, struct tr_rank *rank)
 {
-    uint64_t e = rank->d.experts, layers = (uint64_t)rank->model.layers, n = 0;
+    uint64_t e = rank->d.experts, n = 0;
+    uint64_t layers = (uint64_t)(rank->model.layers + rank->model.mtp);
     AUTO_FREE double *all = mem_alloc(layers * e * sizeof(*all));
     double sum = 0;
 

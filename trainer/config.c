@@ -143,14 +143,12 @@ static int check_init(const struct tr_config *config, struct err *error)
     AUTO_FREE char *path = mem_printf("%s/config.json", config->init);
     AUTO_JSON *theirs = NULL;
     struct pl_model m;
-    int r;
+    int r = 0;
 
-    if (!file_exists(path))
-        return 0;
-    r = tr_hf_model_load(&m, config->init, error);
-    if (r < 0)
+    if (!file_exists(path) || (r = tr_hf_model_load(&m, config->init, error)) < 0)
         return r;
     m.init_std = config->model.init_std;
+    m.mtp_loss_coef = config->model.mtp_loss_coef;
     if (pl_model_is_moe(&m)) { /* Mixtral has one width: that of a dense layer means nothing */
         m.moe.aux_loss = config->model.moe.aux_loss;
         m.moe.aux_loss_coef = config->model.moe.aux_loss_coef;

@@ -262,6 +262,8 @@ void tr_event_step(struct tr_events *ev, const struct tr_step *step)
         field(s, "z_loss", step->z_loss);
     if (!isnan(step->moe_z_loss))
         field(s, "moe_z_loss", step->moe_z_loss);
+    if (!isnan(step->mtp_loss))
+        field(s, "mtp_loss", step->mtp_loss);
     field(s, "grad_norm", step->grad_norm);
     field(s, "lr", step->lr);
     if (step->skips)

@@ -95,6 +95,7 @@ struct tr_step {
     double aux_loss;   /* load-balancing loss without its coefficient; NaN without experts */
     double z_loss;     /* of the output, without its coefficient; NaN: not said, it is off */
     double moe_z_loss; /* of the routers, the same */
+    double mtp_loss;   /* of multi-token prediction, a mean over depths; NaN: the model has none */
     double grad_norm;  /* global, before clipping */
     double lr;
     double phase_ms[TR_PHASES]; /* mean over ranks; they add up to ms but for rounding */

@@ -83,6 +83,15 @@ static int move_foreign(const struct tr_archive *archive, const struct tr_ckpt_w
     if (r < 0)
         return r;
     tr_hf_place(&place, family, what->model, whole);
+    for (int i = 0; put && r == 0; i++) {
+        struct tr_hf_place copy = place;
+
+        if (!tr_hf_copy(&copy, what->model, whole->tensor, i))
+            break;
+        r = tr_archive_put(archive, copy.name, part, error);
+    }
+    if (r < 0)
+        return r;
     if (!tr_hf_place_is_plain(&place, whole))
         return put ? tr_archive_put_at(archive, &place, part, error)
                    : tr_archive_get_at(archive, &place, part, error);

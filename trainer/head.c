@@ -45,45 +45,51 @@ static void add_positions(struct tr_rank *rank, void *out, int mb)
     kn_add(rank->pool, rank->type, out, out, rank->work.dh, d->local_rows * d->hidden);
 }
 
-void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
+void tr_lookup_fwd(struct tr_rank *rank, void *out, const int32_t *ids)
 {
     const struct pl_dims *d = &rank->d;
-    const int32_t *ids = rank->work.ids + (uint64_t)mb * d->rows;
     void *to = rank->comms.tp.size == 1 ? out : rank->layout.sp ? rank->work.gather : rank->work.dh;
 
-    assert(mb >= 0 && mb < d->microbatches);
     kn_embed_fwd(rank->pool, rank->type, to, rank->embed.w, ids, d->rows, d->hidden,
                  vocab_first(rank), d->vocab);
     if (to != out) /* one term of each sum is not zero: exact in every type */
         kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type, d->hidden),
                 d->local_rows * d->hidden * d->elem);
+}
+
+void tr_lookup_bwd(struct tr_rank *rank, const void *grad, const int32_t *ids)
+{
+    kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
+                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
+}
+
+void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
+{
+    assert(mb >= 0 && mb < rank->d.microbatches);
+    tr_lookup_fwd(rank, out, rank->work.ids + (uint64_t)mb * rank->d.rows);
     if (rank->positions.w)
         add_positions(rank, out, mb);
 }
 
 void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
 {
-    const int32_t *ids = rank->work.ids + (uint64_t)mb * rank->d.rows;
-
     assert(mb >= 0 && mb < rank->d.microbatches);
-    kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
-                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
+    tr_lookup_bwd(rank, grad, rank->work.ids + (uint64_t)mb * rank->d.rows);
     if (rank->positions.w)
         kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank, mb),
                      rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq);
 }
 
-/* Cross-entropy of the logits, and their z-loss; they become its gradient when GRAD. */
-static void loss(struct tr_rank *rank, int mb, bool grad)
+/* Cross-entropy of the logits, and their z-loss; they become its gradient unless SCALE is 0. */
+static void loss(struct tr_rank *rank, struct tr_head_loss *of)
 {
     const struct pl_dims *d = &rank->d;
-    const int32_t *targets = rank->work.targets + (uint64_t)mb * d->rows;
+    const int32_t *targets = of->targets;
     float *max = rank->work.xent, *sum = max + d->rows, *target = sum + d->rows;
     uint64_t v0 = vocab_first(rank), cols = vocab_valid(rank);
     enum tr_phase was;
     size_t count;
 
-    assert(mb >= 0 && mb < d->microbatches);
     kn_xent_max(rank->pool, rank->type, max, rank->work.logits, d->vocab, d->rows, cols);
     was = tr_phase(&rank->clock, TR_PHASE_TP);
     tr_all_reduce_max(&rank->comms.tp, max, d->rows);
@@ -94,32 +100,51 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     tr_all_reduce(&rank->comms.tp, KN_F32, sum, 2 * d->rows);
     tr_phase(&rank->clock, was);
     kn_wait(rank->pool);
-    rank->loss_sum += kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
-    if (rank->z_loss_coef > 0)
-        rank->z_sum += kn_xent_z(max, sum, targets, d->rows);
-    if (grad)
+    of->sum = kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
+    if (of->z_coef > 0)
+        of->z_sum = kn_xent_z(max, sum, targets, d->rows);
+    if (of->scale > 0)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
-                     max, sum, targets, v0, (float)(1.0 / rank->loss_tokens),
-                     (float)rank->z_loss_coef);
+                     max, sum, targets, v0, (float)of->scale, (float)of->z_coef);
+}
+
+const void *tr_project(struct tr_rank *rank, const void *normed, struct tr_head_loss *of)
+{
+    const struct pl_dims *d = &rank->d;
+    void *logits = rank->work.logits;
+    /* stays gathered: nothing gathers again before the gradient below */
+    const void *h = tr_gather_rows(rank, normed), *grad;
+    enum tr_phase was;
+
+    tr_linear(rank, logits, h, rank->head.w, d->rows, d->hidden, d->vocab);
+    loss(rank, of);
+    if (!(of->scale > 0))
+        return NULL;
+    was = tr_phase(&rank->clock, TR_PHASE_BACKWARD);
+    tr_linear_dw(rank, rank->head.g, logits, h, d->rows, d->hidden, d->vocab);
+    tr_linear_dx_partial(rank, logits, rank->head.w, d->rows, d->hidden, d->vocab);
+    grad = tr_reduce_rows(rank);
+    tr_phase(&rank->clock, was);
+    return grad;
 }
 
 void tr_head(struct tr_rank *rank, void *dx, int mb)
 {
-    const struct pl_dims *d = &rank->d;
     struct tr_work *w = &rank->work;
-    const void *h;
+    struct tr_head_loss of = {.targets = w->targets + (uint64_t)mb * rank->d.rows,
+                              .scale = dx ? 1.0 / rank->loss_tokens : 0,
+                              .z_coef = rank->z_loss_coef};
+    const void *grad;
     enum tr_phase was;
 
+    assert(mb >= 0 && mb < rank->d.microbatches);
     tr_norm_fwd(rank, &rank->final_norm, w->hf, w->rrmsf, w->xf);
-    h = tr_gather_rows(rank,
-                       w->hf); /* stays gathered: nothing gathers again before the gradient below */
-    tr_linear(rank, w->logits, h, rank->head.w, d->rows, d->hidden, d->vocab);
-    loss(rank, mb, dx != NULL);
+    grad = tr_project(rank, w->hf, &of);
+    rank->loss_sum += of.sum;
+    rank->z_sum += of.z_sum;
     if (!dx)
         return;
     was = tr_phase(&rank->clock, TR_PHASE_BACKWARD);
-    tr_linear_dw(rank, rank->head.g, w->logits, h, d->rows, d->hidden, d->vocab);
-    tr_linear_dx_partial(rank, w->logits, rank->head.w, d->rows, d->hidden, d->vocab);
-    tr_norm_bwd(rank, &rank->final_norm, dx, tr_reduce_rows(rank), w->xf, w->rrmsf, false);
+    tr_norm_bwd(rank, &rank->final_norm, dx, grad, w->xf, w->rrmsf, false);
     tr_phase(&rank->clock, was);
 }

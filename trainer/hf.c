@@ -39,6 +39,8 @@ static const char *const model_words[] = {"name",
                                           "global_every",
                                           "rope_theta_local",
                                           "mla",
+                                          "mtp",
+                                          "mtp_loss_coef",
                                           NULL};
 static const char *const moe_words[] = {
     "experts",    "top_k",   "expert_ffn",   "aux_loss",    "aux_loss_coef", "capacity_factor",
@@ -240,6 +242,8 @@ static json_t *deepseek_config(const struct pl_model *model, enum tr_hf_family f
     json_object_set_new(o, "v_head_dim", json_integer(mla->v_head_dim));
     if (family == TR_HF_DEEPSEEK_V3)
         json_object_set_new(o, "rope_interleave", json_true());
+    if (model->mtp)
+        json_object_set_new(o, "num_nextn_predict_layers", json_integer(model->mtp));
     if (pl_model_is_moe(model)) {
         put_deepseek_experts(o, model, family);
     } else {

@@ -36,6 +36,8 @@ static int check_gpt(const struct pl_model *model, struct err *error)
         return lacks(error, "qk_norm", "with layernorm");
     if (model->sliding_window)
         return lacks(error, "sliding_window", "with layernorm");
+    if (model->mtp)
+        return lacks(error, "mtp", "above 0 with layernorm");
     if (!model->mlp_bias)
         return lacks(error, "mlp_bias", "false");
     if (model->qkv_bias != model->out_bias)
@@ -147,6 +149,7 @@ static int deepseek_family(enum tr_hf_family *ret, const struct pl_model *model,
         {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
         {model->mlp_bias, "mlp_bias", "mlp_bias"},
         {model->sliding_window > 0, "sliding_window", "sliding_window"},
+        {v2 && model->mtp > 0, "mtp", "mtp above 0"},
         {experts && moe->every > 1, "moe/every", "every > 1"},
         {experts && !moe->shared_ffn, "moe/shared_ffn", "shared_ffn 0"},
         {experts && moe->shared_ffn % moe->expert_ffn, "moe/shared_ffn",
@@ -186,6 +189,8 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
         return lacks(error, "rope_theta_local", "without Gemma's other words");
     if (pl_model_is_mla(model))
         return deepseek_family(ret, model, error);
+    if (model->mtp)
+        return lacks(error, "mtp", "above 0 without mla");
     if (pl_rotary_dim(model) != model->head_dim)
         return lacks(error, "partial_rotary_factor", "below 1 with rmsnorm");
     if (pl_model_is_moe(model))
@@ -371,6 +376,31 @@ bool tr_hf_place_is_plain(const struct tr_hf_place *place, const struct pl_param
     return !place->transposed && !place->turned && place->shape[0] == whole->shape[0];
 }
 
+bool tr_hf_copy(struct tr_hf_place *place, const struct pl_model *model, enum pl_tensor tensor,
+                int index)
+{
+    bool embeds = tensor == PL_T_EMBED && index < model->mtp;
+    bool projects = tensor == (model->tied ? PL_T_EMBED : PL_T_HEAD) && !embeds;
+    int module = tensor == PL_T_EMBED && !embeds ? index - model->mtp : index;
+
+    assert(index >= 0);
+    if (!(embeds || projects) || module >= model->mtp)
+        return false;
+    snprintf(place->name, sizeof(place->name), "model.layers.%d.%s.weight", model->layers + module,
+             embeds ? "embed_tokens" : "shared_head.head");
+    return true;
+}
+
+static void add_tensor(struct pl_params *all, int *cap, const struct tr_hf_place *place)
+{
+    struct pl_param *tensor;
+
+    MEM_GROW(all->p, all->n, *cap);
+    tensor = &all->p[all->n++];
+    *tensor = (struct pl_param){.dims = place->dims, .shape = {place->shape[0], place->shape[1]}};
+    snprintf(tensor->name, sizeof(tensor->name), "%s", place->name);
+}
+
 void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct pl_model *model)
 {
     struct pl_params all;
@@ -380,15 +410,12 @@ void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct
     *ret = (struct pl_params){0};
     for (int i = 0; i < all.n + all.fixed; i++) {
         struct tr_hf_place place;
-        struct pl_param *tensor;
 
         tr_hf_place(&place, family, model, &all.p[i]);
-        if (tr_archive_param(ret, place.name)) /* a part of one that is there */
-            continue;
-        MEM_GROW(ret->p, ret->n, cap);
-        tensor = &ret->p[ret->n++];
-        *tensor = (struct pl_param){.dims = place.dims, .shape = {place.shape[0], place.shape[1]}};
-        snprintf(tensor->name, sizeof(tensor->name), "%s", place.name);
+        if (!tr_archive_param(ret, place.name)) /* else a part of one that is there */
+            add_tensor(ret, &cap, &place);
+        for (int k = 0; tr_hf_copy(&place, model, all.p[i].tensor, k); k++)
+            add_tensor(ret, &cap, &place);
     }
     pl_params_done(&all);
 }

@@ -10,7 +10,8 @@
  *             of k, then of v
  *   GPT-NeoX  query_key_value (3 hidden, hidden) has for each head its rows of q, of k, of v
  *   DeepSeek  kv_b_proj has for each head its rows of k, of v. What is rotated comes in pairs of
- *             neighbors (rope_interleave), where ours are half of it apart
+ *             neighbors (rope_interleave), where ours are half of it apart. V3 repeats embedding
+ *             and output projection in each module of multi-token prediction
  */
 #ifndef TRAINER_HF_NAMES_H
 #define TRAINER_HF_NAMES_H
@@ -62,6 +63,11 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
                  const struct pl_param *whole);
 /* Our tensor is the folder's, element for element. */
 bool tr_hf_place_is_plain(const struct tr_hf_place *place, const struct pl_param *whole);
+
+/* Name PLACE, which is that of our TENSOR, as the folder's copy INDEX of it, from 0; false: it has
+ * no more. */
+bool tr_hf_copy(struct tr_hf_place *place, const struct pl_model *model, enum pl_tensor tensor,
+                int index);
 
 /* A table whose rows are the folder's tensors: name, dims and shape alone mean something. */
 void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct pl_model *model);

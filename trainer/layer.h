@@ -186,8 +186,24 @@ void tr_collect_finish(struct tr_rank *rank, void *to);
 
 /* ---- head.c -------------------------------------------------------------- */
 
+/* Rows of the embedding, OUT (local_rows, hidden), of the words IDS (rows), and its gradient. */
+void tr_lookup_fwd(struct tr_rank *rank, void *out, const int32_t *ids);
+void tr_lookup_bwd(struct tr_rank *rank, const void *grad, const int32_t *ids);
+/* Those of micro-batch MB, with learned positions. */
 void tr_embed_fwd(struct tr_rank *rank, void *out, int mb);
 void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb);
+
+/* A loss behind the output projection. */
+struct tr_head_loss {
+    const int32_t *targets; /* (rows) */
+    double scale;           /* of the gradient; 0: none is wanted */
+    double z_coef;          /* of the z-loss, in the gradient */
+    double sum, z_sum;      /* results: cross-entropy and (log Z)^2 over the tokens that count */
+};
+
+/* Loss of the rows NORMED (local_rows, hidden). Returns their gradient, valid until the next sum
+ * over tp, having added that of the projection; NULL without a scale. */
+const void *tr_project(struct tr_rank *rank, const void *normed, struct tr_head_loss *of);
 /* The input is in work.xf. Adds the micro-batch's cross-entropy to loss_sum; DX (local_rows,
  * hidden), unless NULL, gets the gradient of the input, and the weights their gradients. */
 void tr_head(struct tr_rank *rank, void *dx, int mb);

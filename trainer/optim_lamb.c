@@ -18,12 +18,18 @@
 #include <assert.h>
 #include <math.h>
 
+/* With the modules of multi-token prediction, which have the numbers behind. */
+static size_t layers_of(const struct pl_model *model)
+{
+    return (size_t)(model->layers + model->mtp);
+}
+
 /* The number of a tensor of the model, the same on all ranks: those of a layer's experts follow
  * those of layers and of the whole model. */
 static size_t tensor_number(const struct pl_param *param, const struct pl_model *model)
 {
     size_t experts = (size_t)model->moe.experts,
-           before = (size_t)PL_TENSORS * (size_t)(model->layers + 1);
+           before = (size_t)PL_TENSORS * (layers_of(model) + 1);
 
     if (param->expert < 0)
         return (size_t)PL_TENSORS * (size_t)(param->layer + 1) + (size_t)param->tensor;
@@ -34,8 +40,8 @@ static size_t tensor_number(const struct pl_param *param, const struct pl_model 
 
 size_t tr_lamb_norms(const struct pl_model *model)
 {
-    return 2 * ((size_t)PL_TENSORS * (size_t)(model->layers + 1) +
-                3 * (size_t)model->layers * (size_t)model->moe.experts);
+    return 2 * ((size_t)PL_TENSORS * (layers_of(model) + 1) +
+                3 * layers_of(model) * (size_t)model->moe.experts);
 }
 
 static void direction(struct tr_update *update, const struct tr_span_of *span)

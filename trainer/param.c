@@ -128,7 +128,8 @@ static bool is_scale(enum pl_tensor tensor)
 {
     return tensor == PL_T_NORM1 || tensor == PL_T_NORM2 || tensor == PL_T_FINAL_NORM ||
            tensor == PL_T_Q_NORM || tensor == PL_T_K_NORM || tensor == PL_T_Q_LATENT ||
-           tensor == PL_T_KV_LATENT;
+           tensor == PL_T_KV_LATENT || tensor == PL_T_MTP_ENORM || tensor == PL_T_MTP_HNORM ||
+           tensor == PL_T_MTP_NORM;
 }
 
 static double spread(const struct pl_param *param, const struct pl_model *model)

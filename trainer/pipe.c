@@ -25,6 +25,7 @@
 
 #include "base/base.h"
 #include "trainer/layer.h"
+#include "trainer/mtp.h"
 
 #include <assert.h>
 
@@ -166,12 +167,13 @@ static void layers_fwd(struct run *run, int step, char *slot, void *out)
 {
     struct tr_rank *rank = run->r;
     const struct tr_chunk *chunk = &rank->chunk[run->steps[step].chunk];
+    int all = chunk->n + (run->train ? chunk->mtp : 0);
 
     for (int i = 0; i < chunk->n; i++) {
         tr_async_wait(rank, (int)(chunk - rank->chunk), i);
         tr_window_weights(rank, &chunk->layer[i]);
         tr_window_prefetch(rank, &chunk->layer[i],
-                           i + 1 < chunk->n ? &chunk->layer[i + 1] : after(run, step));
+                           i + 1 < all ? &chunk->layer[i + 1] : after(run, step));
         tr_layer_fwd(rank, &chunk->layer[i], slot,
                      i + 1 < chunk->n ? tr_act(rank, &chunk->layer[i + 1], slot, PL_ACT_X) : out);
     }
@@ -201,6 +203,50 @@ static void pool_give(struct tr_rank *rank, int mb, int to, int tag)
     if (pool)
         tr_isend(&rank->pool_req[mb], &rank->comms.world, pool, tr_router_pool_bytes(rank), to,
                  tag);
+}
+
+/* Norms belong to all layers; an embedding of two stages waits for the other. */
+static bool at_a_layer(const struct pl_bucket *bucket)
+{
+    return !pl_bucket_is_small(bucket) && bucket->kind != PL_BUCKET_TIED;
+}
+
+/* Micro-batch MB has passed LAYER of CHUNK (-1: the embedding, or a loss without layers) backwards:
+ * the gradients of the buckets whose lowest layer that is are complete after the last one. */
+static void complete(struct run *run, int chunk, int layer, int mb)
+{
+    struct tr_rank *r = run->r;
+
+    if (!r->layout.overlap_grad_reduce || mb != r->d.microbatches - 1)
+        return;
+    for (int i = 0; i < r->params.table.nbuckets; i++) {
+        const struct pl_bucket *b = &r->params.table.bucket[i];
+
+        if (at_a_layer(b) && b->chunk == chunk && b->layer == layer)
+            tr_async_reduce(r, i);
+    }
+    tr_async_poll(r);
+}
+
+/* Both ends of the last virtual stage: DX, unless NULL, gets the gradient of its output. Pools over
+ * layers are whole before the first way back. */
+static void losses(struct run *run, int chunk, void *dx, int mb)
+{
+    struct tr_rank *rank = run->r;
+    const struct tr_chunk *last = &rank->chunk[chunk];
+
+    tr_async_wait(rank, chunk, last->n + last->mtp - 1);
+    tr_head(rank, dx, mb);
+    if (dx && last->mtp)
+        tr_mtp_fwd(rank, mb);
+    if (rank->work.moe_pool)
+        tr_router_pooled(rank, mb);
+    if (!dx || !last->mtp)
+        return;
+    tr_mtp_bwd(rank, dx, mb);
+    /* a bucket of modules may hold the output projection, which has had all its losses only now */
+    for (int i = last->n + last->mtp - 1; i >= last->n; i--)
+        complete(run, chunk, i, mb);
 }
 
 static void forward(struct run *run, int step)
@@ -236,9 +282,7 @@ static void forward(struct run *run, int step)
     pool_take(r, s->mb, k->first ? -1 : r->comms.prev, TR_TAG_POOL + chunk_before(r, s->chunk));
     layers_fwd(run, step, slot, out);
     if (k->last) {
-        if (r->work.moe_pool)
-            tr_router_pooled(r, s->mb);
-        tr_head(r, run->train ? slot + k->dxf_at : NULL, s->mb);
+        losses(run, s->chunk, run->train ? slot + k->dxf_at : NULL, s->mb);
     } else {
         tr_isend(&r->act_req[o], &r->comms.world, out, bytes(r), r->comms.next,
                  TR_TAG_ACT + s->chunk);
@@ -247,29 +291,11 @@ static void forward(struct run *run, int step)
     }
 }
 
-/* Norms belong to all layers; a tied embedding waits for the other stage that holds it. */
-static bool at_a_layer(const struct pl_bucket *bucket)
+/* The same of a layer, whose windows are free then. */
+static void passed(struct run *run, int chunk, int layer, int mb)
 {
-    return !pl_bucket_is_small(bucket) && bucket->kind != PL_BUCKET_TIED;
-}
-
-/* Micro-batch MB has passed LAYER of CHUNK (-1: the embedding, or a loss without layers) backwards:
- * the gradients of the buckets whose lowest layer that is are complete after the last one. */
-static void complete(struct run *run, int chunk, int layer, int mb)
-{
-    struct tr_rank *r = run->r;
-
-    if (layer >= 0)
-        tr_window_scatter(r, &r->chunk[chunk].layer[layer]);
-    if (!r->layout.overlap_grad_reduce || mb != r->d.microbatches - 1)
-        return;
-    for (int i = 0; i < r->params.table.nbuckets; i++) {
-        const struct pl_bucket *b = &r->params.table.bucket[i];
-
-        if (at_a_layer(b) && b->chunk == chunk && b->layer == layer)
-            tr_async_reduce(r, i);
-    }
-    tr_async_poll(r);
+    tr_window_scatter(run->r, &run->r->chunk[chunk].layer[layer]);
+    complete(run, chunk, layer, mb);
 }
 
 static void backward(struct run *run, int step)
@@ -298,7 +324,7 @@ static void backward(struct run *run, int step)
             tr_window_grads(r, &k->layer[y]);
         tr_layer_bwd(r, &k->layer[y], slot, keep, d);
         if (!keep)
-            complete(run, s->chunk, y, s->mb);
+            passed(run, s->chunk, y, s->mb);
     }
     if (!k->first) {
         tr_isend(req, &r->comms.world, d, bytes(r), r->comms.prev, TR_TAG_GRAD + s->chunk);
@@ -320,7 +346,7 @@ static void backward_weight(struct run *run, int step)
     for (int y = k->n - 1; y >= 0; y--) {
         tr_window_grads(r, &k->layer[y]);
         tr_layer_dw(r, &k->layer[y], k->slot[s->mb % k->nslots], k->gslot[s->mb % k->ngslots]);
-        complete(run, s->chunk, y, s->mb);
+        passed(run, s->chunk, y, s->mb);
     }
 }
 

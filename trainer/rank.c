@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "trainer/mtp.h"
 #include "trainer/optim.h"
 #include "trainer/rank.h"
 #include "trainer/ring.h"
@@ -111,14 +112,17 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     uint64_t at = 0;
 
     k->n = pl_stage_layers(&first, l, rank->model.layers, stage, chunk);
+    k->mtp = pl_chunk_layers(&first, l, &rank->model, stage, chunk) - k->n;
     k->first = stage == 0 && chunk == 0;
     k->last = stage == l->pp - 1 && chunk == l->vp - 1;
     assert(k->n > 0 || (k->n == 0 && k->first != k->last)); /* stages-fit */
     assert(first >= 0 && first + k->n <= rank->model.layers);
-    k->layer = mem_alloc(sizeof(*k->layer) * (size_t)k->n);
-    for (int i = 0; i < k->n; i++) {
+    k->layer = mem_alloc(sizeof(*k->layer) * (size_t)(k->n + k->mtp));
+    for (int i = 0; i < k->n + k->mtp; i++) {
         layer_init(rank, &k->layer[i], first + i);
         tr_window_layer(&k->layer[i], rank, chunk, i);
+        if (i >= k->n) /* it has a buffer of its own */
+            continue;
         k->layer[i].at = at;
         at += k->layer[i].acts->slot_bytes;
     }
@@ -145,7 +149,7 @@ static void chunk_init(struct tr_rank *rank, int chunk)
 static bool holds_layer(const struct tr_rank *rank, bool experts)
 {
     for (int c = 0; c < rank->layout.vp; c++)
-        for (int i = 0; i < rank->chunk[c].n; i++)
+        for (int i = 0; i < rank->chunk[c].n + rank->chunk[c].mtp; i++)
             if (!experts || rank->chunk[c].layer[i].moe)
                 return true;
     return false;
@@ -289,7 +293,8 @@ static void comm_init(struct tr_rank *rank)
     static const enum pl_buf of[] = {PL_BUF_COLL_DP, PL_BUF_COLL_EDP};
 
     assert(has_scratch(d, PL_BUF_COLL_TP, &c->tp));
-    assert(!rank->model.tied || has_scratch(d, PL_BUF_COLL_TP, &c->tied));
+    assert(!pl_embeds_twice(&rank->model, &rank->layout) ||
+           has_scratch(d, PL_BUF_COLL_TP, &c->tied));
     assert(!rank->moe_layers || has_scratch(d, PL_BUF_COLL_TP, &c->cp));
     for (int i = 0; i < 1 + holds_layer(rank, true); i++)
         assert(has_scratch(d, of[i], &c->shard[i]) && has_scratch(d, of[i], &c->copy[i]));
@@ -432,8 +437,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     pl_acts(&rank->acts[0], model, layout, &rank->d, false);
     if (pl_model_is_moe(model))
         pl_acts(&rank->acts[1], model, layout, &rank->d, true);
-    for (int i = 0; i < model->layers; i++)
-        rank->moe_layers += pl_layer_is_moe(model, i);
+    rank->moe_layers = pl_moe_layers(model);
     tr_clock_reset(&rank->clock);
     tr_comms_init(&rank->comms, parent, layout, &rank->clock, fail);
     rank->comms.progress.pool = rank->pool;
@@ -445,6 +449,8 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     rank->chunk = mem_alloc(sizeof(*rank->chunk) * (size_t)layout->vp);
     for (int c = 0; c < layout->vp; c++)
         chunk_init(rank, c);
+    rank->mtp_tokens = mem_alloc(sizeof(*rank->mtp_tokens) * (size_t)model->mtp);
+    tr_mtp_init(rank, &rank->chunk[layout->vp - 1]);
     work_init(rank);
     comm_init(rank);
     schedule_init(rank);
@@ -462,6 +468,8 @@ void tr_rank_done(struct tr_rank *rank)
         free(rank->chunk[c].gslot);
     }
     free(rank->chunk);
+    tr_mtp_done(rank);
+    free(rank->mtp_tokens);
     free(rank->steps);
     free(rank->moe_req);
     free(rank->pool_req);

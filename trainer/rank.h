@@ -55,9 +55,19 @@ struct tr_layer {
     struct tr_weight expert; /* local_experts x (w1 (f, hidden), w3 (f, hidden), w2 (hidden, f)) */
 };
 
+/* A module of multi-token prediction (mtp.h). */
+struct tr_mtp {
+    const struct tr_layer *layer;
+    char *slot; /* its activations, those of the layer first */
+    struct pl_mtp_acts at;
+    struct tr_norm norm[PL_MTP_NORMS];
+    struct tr_weight join; /* (hidden, 2 hidden) */
+};
+
 struct tr_chunk {
-    struct tr_layer *layer;
+    struct tr_layer *layer; /* (n + mtp) */
     int n;
+    int mtp;          /* modules of multi-token prediction: on the last virtual stage */
     bool first, last; /* virtual stage of the whole pipeline */
     char **slot;      /* (nslots) */
     int nslots;
@@ -85,6 +95,8 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     int32_t *age;           /* (microbatches, rows): tokens of its document before each; or NULL */
     int32_t *sample;        /* (seq + 1) */
     int32_t *positions;     /* (rows) learned, on the first stage, that do not reset; else NULL */
+    char *mtp_grad[PL_MTP_GRADS];   /* (local_rows, hidden); NULL but for mtp on the last stage */
+    int32_t *mtp_ids, *mtp_targets; /* (mtp, most, rows), likewise */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 
@@ -107,6 +119,7 @@ struct tr_rank {
     MPI_Request *watch;     /* a receive that runs behind computation, or NULL */
     uint64_t visit_ns;      /* transfers are looked after by the next visit after this time */
     struct tr_chunk *chunk; /* (vp) */
+    struct tr_mtp *mtp;     /* (model.mtp) on the last stage, else NULL */
     struct tr_weight embed, positions, head;
     struct tr_norm final_norm;
     struct tr_work work;
@@ -128,7 +141,9 @@ struct tr_rank {
     bool moe_counts;           /* the choices of this step are added to work.moe_total */
     double loss_sum;    /* of this step on this rank: cross-entropy over tokens, last stage only */
     double loss_tokens; /* of this step on all ranks: what the loss is the mean of */
-    double aux_sum;     /* load-balancing loss, added over this rank's pools (enum pl_aux_loss) */
+    double *mtp_tokens; /* (model.mtp) the same of each depth of multi-token prediction */
+    double mtp_sum; /* of this step on this rank: its loss, a mean over depths, last stage only */
+    double aux_sum; /* load-balancing loss, added over this rank's pools (enum pl_aux_loss) */
     double z_loss_coef; /* of the output's z-loss; set after tr_rank_init(), which leaves 0: none */
     double z_sum;       /* of this step on this rank: (log Z)^2 over tokens, last stage only */
     double moe_z_sum;   /* routers' (log Z)^2, added over this rank's own rows and layers */

@@ -299,6 +299,7 @@ static void report_step(struct run *run, const struct tr_result *result, bool sk
                         .aux_loss = run->r.moe_layers ? result->aux : NAN,
                         .z_loss = run->c->train.z_loss_coef > 0 ? result->z : NAN,
                         .moe_z_loss = run->c->model.moe.z_loss_coef > 0 ? result->moe_z : NAN,
+                        .mtp_loss = run->c->model.mtp ? result->mtp : NAN,
                         .tokens = run->r.workload.global_batch * seq,
                         .trained = (int64_t)run->samples * seq,
                         .skips = run->skip.sigma > 0,

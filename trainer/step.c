@@ -1,6 +1,7 @@
 #include "base/base.h"
 #include "trainer/balance.h"
 #include "trainer/layer.h"
+#include "trainer/mtp.h"
 #include "trainer/pipe.h"
 #include "trainer/ring.h"
 #include "trainer/step.h"
@@ -48,6 +49,7 @@ void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample)
             documents_run(&documents, rank, first, run,
                           rank->work.age ? rank->work.age + at + i : NULL, targets);
     }
+    tr_mtp_put(rank, mb, k, sample);
 }
 
 void tr_sample_ignore(struct tr_rank *rank, int mb, int k)
@@ -62,7 +64,7 @@ void tr_sample_ignore(struct tr_rank *rank, int mb, int k)
 
 /* What is summed over all ranks. FLAG: another thing that each of them has. */
 struct totals {
-    double loss, aux, z, moe_z, flag;
+    double loss, aux, z, moe_z, mtp, flag;
 };
 
 enum { TOTALS = sizeof(struct totals) / sizeof(double) };
@@ -78,12 +80,13 @@ static void totals(struct totals *ret, const struct tr_rank *rank, double flag)
                            .aux = speaks && rank->comms.cp.rank == 0 ? rank->aux_sum : 0.0,
                            .z = speaks ? rank->z_sum : 0.0,
                            .moe_z = speaks || rank->layout.sp ? rank->moe_z_sum : 0.0,
+                           .mtp = speaks ? rank->mtp_sum : 0.0,
                            .flag = flag};
 }
 
 static void begin(struct tr_rank *rank)
 {
-    rank->loss_sum = rank->aux_sum = rank->z_sum = rank->moe_z_sum = 0.0;
+    rank->loss_sum = rank->aux_sum = rank->z_sum = rank->moe_z_sum = rank->mtp_sum = 0.0;
 }
 
 /* This rank's share of the tokens that count: those of a cp rank are on all stages and tp ranks. */
@@ -98,6 +101,23 @@ static double my_tokens(const struct tr_rank *rank)
     return (double)count;
 }
 
+/* Those that each module of multi-token prediction predicts: all but the last of a sample. */
+static void count_mtp(struct tr_rank *rank)
+{
+    const struct pl_workload *workload = &rank->workload;
+    double *tokens = rank->mtp_tokens;
+    int depth = rank->model.mtp;
+
+    for (int i = 0; i < depth; i++)
+        tokens[i] = (double)workload->global_batch * (workload->seq - 1 - i);
+    if (workload->eod_mask_loss && depth) {
+        tr_mtp_count(tokens, rank);
+        tr_sum_double(&rank->comms.world, tokens, depth);
+    }
+    for (int i = 0; i < depth; i++)
+        tokens[i] = fmax(tokens[i], 1);
+}
+
 /* Before gradients: of a training batch nothing is ignored but for documents. */
 static void count_tokens(struct tr_rank *rank)
 {
@@ -107,6 +127,7 @@ static void count_tokens(struct tr_rank *rank)
         tokens = my_tokens(rank);
         tr_sum_double(&rank->comms.world, &tokens, 1);
     }
+    count_mtp(rank);
     rank->loss_tokens = fmax(tokens, 1); /* none: the loss is 0, and so is its gradient */
 }
 
@@ -117,6 +138,7 @@ static void result(struct tr_result *ret, const struct tr_rank *rank, const stru
     ret->aux = rank->moe_layers ? sums->aux / tr_router_pools(rank) : 0.0;
     ret->z = sums->z / rank->loss_tokens;
     ret->moe_z = sums->moe_z / tr_router_tokens(rank);
+    ret->mtp = sums->mtp;
 }
 
 void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag)

@@ -15,8 +15,10 @@ struct tr_result {
     double aux; /* load-balancing loss (enum pl_aux_loss), without its coefficient; 0 if dense */
     double z;   /* z-loss: mean (log Z)^2 over the tokens that count, without its coefficient */
     double
-        moe_z; /* routers' z-loss: mean (log Z)^2 over all tokens, the layers added up, without its
+        moe_z;  /* routers' z-loss: mean (log Z)^2 over all tokens, the layers added up, without its
                      coefficient. Both are 0 where the coefficient is */
+    double mtp; /* loss of multi-token prediction, a mean over depths, without its coefficient; 0
+                 * without gradients, where it is not computed, nor what its routers add to aux */
     double norm; /* of the whole gradient, before clipping; 0 in a forward pass */
     double flag; /* sum over ranks of the FLAG given to tr_step_grads */
 };

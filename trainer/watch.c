@@ -110,6 +110,8 @@ static void append_metrics(struct tr_watch *watch)
         add(&watch->text, "z_loss", s->z_loss);
     if (!isnan(s->moe_z_loss))
         add(&watch->text, "moe_z_loss", s->moe_z_loss);
+    if (!isnan(s->mtp_loss))
+        add(&watch->text, "mtp_loss", s->mtp_loss);
     add(&watch->text, "lr", s->lr);
     add(&watch->text, "grad_norm", s->grad_norm);
     add(&watch->text, "ms", s->ms);

@@ -81,6 +81,14 @@ CASES = {
                         num_hidden_layers=3, rope_theta=500.0, rope_interleave=True, samples=3, length=23,
                         rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=24, beta_fast=2.0,
                                           beta_slow=0.25, mscale=1.0, mscale_all_dim=0.8)),
+    # Two modules of multi-token prediction.
+    "deepseek-v3-mtp": dict(model_type="deepseek_v3", hidden_size=20, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=9,
+                            kv_lora_rank=7, qk_nope_head_dim=5, qk_rope_head_dim=4, v_head_dim=6, intermediate_size=18,
+                            moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,
+                            first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5,
+                            topk_method="noaux_tc", scoring_func="sigmoid", aux_loss_alpha=0.02, vocab_size=29,
+                            num_hidden_layers=2, num_nextn_predict_layers=2, rope_theta=10000.0, rope_interleave=True, samples=2,
+                            length=19),
     # Queries without a latent, more than a block of keys, experts by a softmax that is not normalized.
     "deepseek-v2": dict(model_type="deepseek_v2", hidden_size=20, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=None,
                         kv_lora_rank=9, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=11, intermediate_size=18,
@@ -223,8 +231,11 @@ def attention_shapes(c, prefix):
 def llama_shapes(c):
     H, F, V = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
     shapes = {"model.embed_tokens.weight": (V, H)}
-    for i in range(c["num_hidden_layers"]):
+    for i in range(c["num_hidden_layers"] + c.get("num_nextn_predict_layers", 0)):
         n = "model.layers.%d." % i
+        if i >= c["num_hidden_layers"]:
+            shapes.update({n + name + ".weight": (H,) for name in ("enorm", "hnorm", "shared_head.norm")})
+            shapes[n + "eh_proj.weight"] = (H, 2 * H)
         shapes[n + "input_layernorm.weight"] = shapes[n + "post_attention_layernorm.weight"] = (H,)
         shapes.update((latent_shapes if is_deepseek(c) else attention_shapes)(c, n + "self_attn."))
         if c["model_type"] == "mixtral":
@@ -261,16 +272,20 @@ def aux_coefficient(c, layers):
 
 
 Z_LOSS, MOE_Z_LOSS = 0.125, 0.25
+MTP_LOSS = 0.1
 
 
 def evaluate(c, w, samples, dtype, definition):
     w = {k: v.detach().clone().to(dtype).requires_grad_() for k, v in w.items()}
-    loss, logits, routers = losses(c, w, samples)
+    loss, logits, routers, ahead = losses(c, w, samples)
     z = definition == "z"
     definition = "sequence" if z else definition
     aux = AUX[definition](c, routers) if experts_of(c) else None
     total = loss if aux is None else loss + aux_coefficient(c, len(routers[0])) * aux
     out = {"loss": loss, "logits": logits}
+    if c.get("num_nextn_predict_layers"):
+        out["mtp_loss"] = ahead
+        total = total + MTP_LOSS * ahead
     if z:
         out["z_loss"] = output_z(c, logits, samples)
         total = total + Z_LOSS * out["z_loss"]
@@ -305,6 +320,15 @@ def tensors(c, w, samples, generator, definition):
     return out
 
 
+def copies(c, w):
+    """What the published folder repeats in each module of multi-token prediction."""
+    again = {}
+    for i in range(c["num_hidden_layers"], c["num_hidden_layers"] + c.get("num_nextn_predict_layers", 0)):
+        again["model.layers.%d.embed_tokens.weight" % i] = w["model.embed_tokens.weight"]
+        again["model.layers.%d.shared_head.head.weight" % i] = w["lm_head.weight"]
+    return again
+
+
 def make(case, folder):
     c = config(case)
     g = torch.Generator().manual_seed(sum(map(ord, case)))
@@ -320,7 +344,7 @@ def make(case, folder):
     with open(folder + "/config.json", "w") as f:
         json.dump(c, f, indent=2)
         f.write("\n")
-    write(folder + "/model.safetensors", {k: v.numpy() for k, v in w.items()})
+    write(folder + "/model.safetensors", {k: v.numpy() for k, v in {**w, **copies(c, w)}.items()})
     write(folder + "/golden.safetensors", {"input_ids": samples.float().numpy(), **golden})
     for kind, values in more.items():
         write(folder + "/golden.%s.safetensors" % kind, {k: v for k, v in values.items() if "logits" not in k})

@@ -271,31 +271,59 @@ def forward_neox(c, w, ids):
 OTHERS = {"gpt2": forward_gpt2, "gpt_neox": forward_neox}
 
 
+def layer(c, w, i, x, router, positions, apart):
+    """Output of layer i; what its router says is added to the list."""
+    n, eps = "model.layers.%d." % i, c["rms_norm_eps"]
+    h = rms_norm(x, w[n + "input_layernorm.weight"], eps)
+    x = x + (latent_attention(c, w, n + "self_attn.", h, positions, apart) if is_deepseek(c)
+             else attention(c, w, n + "self_attn.", h, window_of(c, i), positions, apart))
+    h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
+    if has_experts(c, i):
+        m = n + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp.")
+        more = shared_expert(w, m, h) if c["model_type"] == "qwen2_moe" else 0
+        if is_deepseek(c):
+            more = swiglu(h, *(w[m + "shared_experts.%s_proj.weight" % part] for part in ("gate", "up", "down")))
+        return x + experts(c, w, m, h, router) + more
+    m = n + "mlp."
+    return x + swiglu(h, w[m + "gate_proj.weight"], w[m + "up_proj.weight"], w[m + "down_proj.weight"])
+
+
+def trunk(c, w, ids):
+    """Hidden rows of one sequence after the final norm, and the router probabilities of its layers."""
+    positions, apart, _ = documents(c, ids)
+    x, router = w["model.embed_tokens.weight"][ids], []
+    for i in range(c["num_hidden_layers"]):
+        x = layer(c, w, i, x, router, positions, apart)
+    return rms_norm(x, w["model.norm.weight"], c["rms_norm_eps"]), router
+
+
+def head(c, w):
+    return w["model.embed_tokens.weight"] if c.get("tie_word_embeddings") else w["lm_head.weight"]
+
+
 def forward(c, w, ids):
     """Logits of one sequence, and the router probabilities of its layers."""
     if c["model_type"] in OTHERS:
         return OTHERS[c["model_type"]](c, w, ids)
+    x, router = trunk(c, w, ids)
+    return x @ head(c, w).T, router
+
+
+def further(c, w, tokens, x, router):
+    """DeepSeek-V3's multi-token prediction over the hidden rows X of a sample's tokens but the last: for each depth k the
+    cross-entropies of the token k + 1 further on, where there is one. As in Megatron-LM, ids are rolled and filled with 0."""
+    eps, ids, out = c["rms_norm_eps"], tokens[:-1], []
     positions, apart, _ = documents(c, ids)
-    x = w["model.embed_tokens.weight"][ids]
-    eps, router = c["rms_norm_eps"], []
-    for i in range(c["num_hidden_layers"]):
-        n = "model.layers.%d." % i
-        h = rms_norm(x, w[n + "input_layernorm.weight"], eps)
-        x = x + (latent_attention(c, w, n + "self_attn.", h, positions, apart) if is_deepseek(c)
-                 else attention(c, w, n + "self_attn.", h, window_of(c, i), positions, apart))
-        h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
-        if has_experts(c, i):
-            m = n + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp.")
-            more = shared_expert(w, m, h) if c["model_type"] == "qwen2_moe" else 0
-            if is_deepseek(c):
-                more = swiglu(h, *(w[m + "shared_experts.%s_proj.weight" % part] for part in ("gate", "up", "down")))
-            x = x + experts(c, w, m, h, router) + more
-        else:
-            m = n + "mlp."
-            x = x + swiglu(h, w[m + "gate_proj.weight"], w[m + "up_proj.weight"], w[m + "down_proj.weight"])
-    x = rms_norm(x, w["model.norm.weight"], eps)
-    head = w["model.embed_tokens.weight"] if c.get("tie_word_embeddings") else w["lm_head.weight"]
-    return x @ head.T, router
+    for k in range(1, c.get("num_nextn_predict_layers", 0) + 1):
+        n = "model.layers.%d." % (c["num_hidden_layers"] + k - 1)
+        ahead = torch.cat([ids[k:], ids.new_zeros(k)])
+        both = torch.cat([rms_norm(w["model.embed_tokens.weight"][ahead], w[n + "enorm.weight"], eps),
+                          rms_norm(x, w[n + "hnorm.weight"], eps)], -1)
+        x = layer(c, w, c["num_hidden_layers"] + k - 1, both @ w[n + "eh_proj.weight"].T, router, positions, apart)
+        x = rms_norm(x, w[n + "shared_head.norm.weight"], eps)
+        logits = x @ head(c, w).T
+        out.append(torch.nn.functional.cross_entropy(logits[:-k], tokens[k + 1:], reduction="none"))
+    return out
 
 
 def balance(c, p):
@@ -339,14 +367,18 @@ AUX = {"sequence": sequence_aux, "huggingface": hf_aux, "megatron": megatron_aux
 
 
 def losses(c, w, samples):
-    """Mean cross-entropy over all tokens that count, logits of each sequence, and the router probabilities of each sequence's
-    layers."""
-    ce, all_logits, routers, tokens = 0.0, [], [], 0
+    """Mean cross-entropy over all tokens that count, logits of each sequence, the router probabilities of each sequence's
+    layers, and the mean over depths of the loss of multi-token prediction (0: none)."""
+    ce, all_logits, routers, tokens, ahead = 0.0, [], [], 0, []
     for s in samples:
         logits, router = forward(c, w, s[:-1])
+        if c.get("num_nextn_predict_layers"):
+            x, router = trunk(c, w, s[:-1])
+            ahead.append(further(c, w, s, x, router))
         all_logits.append(logits)
         counts = documents(c, s[:-1])[2]
         ce = ce + torch.nn.functional.cross_entropy(logits[counts], s[1:][counts], reduction="sum")
         tokens += int(counts.sum())
         routers.append(router)
-    return ce / tokens, torch.stack(all_logits), routers
+    depths = [torch.cat(depth).mean() for depth in zip(*ahead)]
+    return ce / tokens, torch.stack(all_logits), routers, sum(depths) / len(depths) if depths else 0.0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Reads Hugging Face folders that the trainer saved, with a reader of its own, and compares PyTorch's logits in fp64 with the trainer's
-(logits.safetensors in the same folder). Prints TAP.
+(logits.safetensors in the same folder), and where there are modules of multi-token prediction their loss. Prints TAP.
 
 The trainer's logits are fp32: each is a sum of `hidden` products behind a chain of operations, so they may differ by 8 times what
 a change of every weight by one unit in its last place does to them, as in tests/mpi/golden.c."""
@@ -9,12 +9,24 @@ import sys
 
 import torch
 
-from model import forward
+from model import forward, losses
 from safetensors_plain import read, read_folder
 
 
 def logits_of(c, w, ids):
     return torch.stack([forward(c, w, s[:-1])[0] for s in ids])
+
+
+def numbers(c, w, ids):
+    """Logits, and the loss of multi-token prediction."""
+    return logits_of(c, w, ids), torch.as_tensor(losses(c, w, ids)[3]).double() if c.get("num_nextn_predict_layers") else torch.zeros(())
+
+
+def repeated(c, w):
+    """Modules of multi-token prediction repeat embedding and output projection."""
+    last = range(c.get("num_hidden_layers", 0), c.get("num_hidden_layers", 0) + c.get("num_nextn_predict_layers", 0))
+    return all(torch.equal(w["model.layers.%d.embed_tokens.weight" % i], w["model.embed_tokens.weight"])
+               and torch.equal(w["model.layers.%d.shared_head.head.weight" % i], w["lm_head.weight"]) for i in last)
 
 
 def judge(folder):
@@ -23,17 +35,19 @@ def judge(folder):
     w = {k: torch.from_numpy(v.copy()).double() for k, v in read_folder(folder).items()}
     saved = read(folder + "/logits.safetensors")
     ids = torch.from_numpy(saved["input_ids"].copy()).long()
-    ours = torch.from_numpy(saved["logits"].copy()).double()
+    ours = [torch.from_numpy(saved[name].copy()).double() for name in ("logits", "mtp_loss")]
     with torch.no_grad():
-        want = logits_of(c, w, ids)
+        want = numbers(c, w, ids)
         g = torch.Generator().manual_seed(1)
-        noise = 0.0
+        noise = [0.0, 0.0]
         for _ in range(4):
             moved = {k: v * (1 + (2 * torch.rand(v.shape, generator=g, dtype=torch.float64) - 1) * 2.0 ** -23)
                      for k, v in w.items()}
-            noise = max(noise, float((logits_of(c, moved, ids) - want).abs().max()))
-    error, largest = float((ours - want).abs().max()), float(want.abs().max())
-    return error <= 8 * noise + largest * 2.0 ** -23 and 8 * noise < 1e-4 * largest, error, noise
+            noise = [max(n, float((x - y).abs().max())) for n, x, y in zip(noise, numbers(c, moved, ids), want)]
+    error = [float((x - y).abs().max()) for x, y in zip(ours, want)]
+    largest = [float(y.abs().max()) for y in want]
+    good = all(e <= 8 * n + top * 2.0 ** -23 and 8 * n <= 1e-4 * top for e, n, top in zip(error, noise, largest))
+    return good and repeated(c, w), error[0], noise[0]
 
 
 if __name__ == "__main__":

@@ -105,6 +105,18 @@ static void draw_mla(json_t *model, struct rng *r)
     json_object_set_new(model, "mla", mla);
 }
 
+/* Modules of multi-token prediction, where the model can have them. */
+static void draw_mtp(json_t *model, struct rng *r)
+{
+    int seq = (int)json_integer_value(json_object_get(model, "seq"));
+    int depth = between(r, 0, seq > DRAW_MTP ? DRAW_MTP : seq - 1);
+
+    if (json_object_get(model, "norm") || json_object_get(model, "positions"))
+        return;
+    json_object_set_new(model, "mtp", json_integer(depth));
+    json_object_set_new(model, "mtp_loss_coef", json_real(0.3));
+}
+
 json_t *draw_model(int *ret_batch, uint64_t seed)
 {
     static const int counts[] = {1, 2, 3, 4, 4, 6}, batches[] = {1, 2, 3, 4, 6, DRAW_BATCH};
@@ -130,6 +142,7 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_scaling(v, &r);
     draw_window(v, &r);
     draw_mla(v, &r);
+    draw_mtp(v, &r);
     return v;
 }
 

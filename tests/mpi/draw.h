@@ -8,7 +8,7 @@
 #include "plan/plan.h"
 
 /* At most so much of each. */
-enum { DRAW_LAYERS = 6, DRAW_BATCH = 8, DRAW_SEQ = 24, DRAW_TOP_K = 4 };
+enum { DRAW_LAYERS = 6, DRAW_BATCH = 8, DRAW_SEQ = 24, DRAW_TOP_K = 4, DRAW_MTP = 2 };
 
 /* A model's JSON (new reference), a pure function of SEED; every second one has experts. *RET_BATCH
  * is a global batch for it. */

@@ -266,6 +266,10 @@ static void run(const char *name, const char *recompute)
         x = (float)t.aux;
         check(g, label, "aux_loss", &x, 1);
     }
+    if (r.model.mtp) {
+        x = (float)t.mtp;
+        check(g, label, "mtp_loss", &x, 1);
+    }
     check_gradients(&r, g, label);
     check_logits(&r, g, label);
     tr_rank_done(&r);
@@ -323,8 +327,9 @@ static void run_z(const char *name, const char *recompute)
     tr_rank_done(&r);
 }
 
-/* FOLDER/logits.safetensors: the samples and our logits of them. */
-static void write_logits(struct tr_rank *r, const struct tr_st *g, const char *folder)
+/* FOLDER/logits.safetensors: the samples, our logits of them, and the loss of multi-token
+ * prediction. */
+static void write_logits(struct tr_rank *r, const struct tr_st *g, const char *folder, float mtp)
 {
     AUTO_FREE char *path = mem_printf("%s/logits.safetensors", folder);
     AUTO(tr_st) *out = tr_st_new(path, NULL);
@@ -336,7 +341,9 @@ static void write_logits(struct tr_rank *r, const struct tr_st *g, const char *f
 
     tr_st_add(out, "input_ids", TR_F32, 2, (int64_t[]){N, T + 1});
     tr_st_add(out, "logits", TR_F32, 3, (int64_t[]){N, T, V});
-    if (tr_st_create(out, &e) < 0 || tr_st_write(out, &out->tensor[0], 0, n, ids, &e) < 0)
+    tr_st_add(out, "mtp_loss", TR_F32, 1, (int64_t[]){1});
+    if (tr_st_create(out, &e) < 0 || tr_st_write(out, &out->tensor[0], 0, n, ids, &e) < 0 ||
+        tr_st_write(out, &out->tensor[2], 0, 1, &mtp, &e) < 0)
         die(e.text);
     for (int mb = 0; mb < r->d.microbatches; mb++) {
         tr_step_logits(logits, r, mb);
@@ -359,23 +366,23 @@ static void save(const char *name, const char *parent)
 
     begin(&r, g, source, PL_AUX_SEQUENCE, "none");
     tr_params_init(&r.params, &r.model, 77);
-    tr_step_forward(&t, &r);
+    tr_step_grads(&t, &r, 0);
     what.model = &r.model;
     what.part = part = tr_parts(&what.count, &r.params, &r.layout, false);
     if (tr_hf_save(folder, TR_F32, &what, &tr_team_alone, &e) < 0)
         die(e.text);
-    write_logits(&r, g, folder);
+    write_logits(&r, g, folder, (float)t.mtp);
     tr_rank_done(&r);
 }
 
 int main(int argc, char **argv)
 {
     static const char *const cases[] = {
-        "llama",        "llama-mha",      "llama-tied",  "llama-3.1",   "mistral",
-        "mixtral",      "mixtral-one",    "qwen2-moe",   "qwen3-moe",   "qwen2",
-        "qwen2-window", "qwen2-yarn",     "deepseek-v2", "deepseek-v3", "qwen3",
-        "qwen3-linear", "gpt2",           "neox",        "neox-yarn",   "neox-serial",
-        "llama-packed", "mistral-packed", "gpt2-packed"};
+        "llama",        "llama-mha",      "llama-tied",  "llama-3.1",      "mistral",
+        "mixtral",      "mixtral-one",    "qwen2-moe",   "qwen3-moe",      "qwen2",
+        "qwen2-window", "qwen2-yarn",     "deepseek-v2", "deepseek-v3",    "qwen3",
+        "qwen3-linear", "gpt2",           "neox",        "neox-yarn",      "neox-serial",
+        "llama-packed", "mistral-packed", "gpt2-packed", "deepseek-v3-mtp"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -453,8 +453,8 @@ static double balance(const struct ref *f, const struct routing *g)
     double sum = 0;
 
     if (m->moe.aux_loss == PL_AUX_HUGGINGFACE)
-        return pooled(f, g, 0, m->layers, 0, batch);
-    for (int l = 0; l < m->layers; l++)
+        return pooled(f, g, 0, m->layers + m->mtp, 0, batch);
+    for (int l = 0; l < m->layers + m->mtp; l++)
         if (m->moe.aux_loss == PL_AUX_MEGATRON)
             sum += pooled(f, g, l, l + 1, 0, batch) / m->moe.top_k;
         else
@@ -481,12 +481,79 @@ static double cross_entropy(const struct ref *f, const double *x, const int32_t 
     return sum;
 }
 
+static void layer_of(const struct ref *f, double *x, int layer, struct routing *g, bool fix)
+{
+    static double before[MAX];
+    const double *from = f->r->model.parallel_block ? before : x;
+
+    memcpy(before, x, sizeof(before));
+    attention(f, x, layer);
+    if (pl_layer_is_moe(&f->r->model, layer))
+        moe(f, x, from, layer, g, fix);
+    else
+        mlp(f, x, from, layer);
+}
+
+/* Row (hidden) of a module's input: HIDDEN, normalized hidden row, and the embedding of WORD. */
+static void join(const struct ref *f, double *x, const double *hidden, int word, int layer)
+{
+    double both[256];
+
+    rmsnorm(both, weight(f, PL_T_EMBED, -1, -1) + word * f->h, weight(f, PL_T_MTP_ENORM, layer, -1),
+            f->h, f->r->model.norm_eps);
+    rmsnorm(both + f->h, hidden, weight(f, PL_T_MTP_HNORM, layer, -1), f->h, f->r->model.norm_eps);
+    matvec(x, weight(f, PL_T_MTP_PROJ, layer, -1), both, f->h, 2 * f->h);
+}
+
+/* Of a row (hidden) of normalized rows. */
+static double surprise(const struct ref *f, const double *normed, int target)
+{
+    const struct pl_model *m = &f->r->model;
+    double logits[256], z = 0;
+
+    matvec(logits, weight(f, m->tied ? PL_T_EMBED : PL_T_HEAD, -1, -1), normed, m->vocab, f->h);
+    for (int i = 0; i < m->vocab; i++)
+        z += exp(logits[i]);
+    return log(z) - logits[target];
+}
+
+/* Loss of the modules behind X, the output of the last layer. Sequence s is tokens s seq ... of
+ * work.ids, and its last token is the last of work.targets. */
+static double further(const struct ref *f, const double *x, struct routing *g, bool fix)
+{
+    const struct tr_rank *r = f->r;
+    const struct pl_model *m = &r->model;
+    static double hidden[MAX], y[MAX];
+    double loss = 0;
+
+    for (int i = 0; i < f->rows && m->mtp; i++)
+        norm(f, hidden + i * f->h, x + i * f->h, PL_T_FINAL_NORM, PL_T_FINAL_NORM_BIAS, -1);
+    for (int k = 1; k <= m->mtp; k++) {
+        int layer = m->layers + k - 1;
+        double sum = 0;
+
+        for (int i = 0; i < f->rows; i++)
+            join(f, y + i * f->h, hidden + i * f->h,
+                 i % f->seq + k < f->seq ? r->work.ids[i + k] : 0, layer);
+        layer_of(f, y, layer, g, fix);
+        for (int i = 0; i < f->rows; i++) {
+            rmsnorm(hidden + i * f->h, y + i * f->h, weight(f, PL_T_MTP_NORM, layer, -1), f->h,
+                    m->norm_eps);
+            if (i % f->seq + k < f->seq)
+                sum += surprise(f, hidden + i * f->h, r->work.targets[i + k]);
+        }
+        loss += sum / (f->rows / f->seq * (f->seq - k)) / m->mtp;
+    }
+    return loss;
+}
+
 /* Objective of the whole batch, which lies in one micro-batch. */
 static double objective(const struct ref *f, struct routing *g, bool fix)
 {
     const struct tr_rank *r = f->r;
     const double *positions = weight(f, PL_T_POSITIONS, -1, -1);
-    static double x[MAX], before[MAX];
+    static double x[MAX];
+    double mtp;
 
     g->z = 0;
     for (int i = 0; i < f->rows; i++) {
@@ -494,17 +561,10 @@ static double objective(const struct ref *f, struct routing *g, bool fix)
                sizeof(double) * (size_t)f->h);
         shift(x + i * f->h, positions ? positions + i % f->seq * f->h : NULL, f->h);
     }
-    for (int l = 0; l < r->model.layers; l++) {
-        const double *from = r->model.parallel_block ? before : x;
-
-        memcpy(before, x, sizeof(before));
-        attention(f, x, l);
-        if (pl_layer_is_moe(&r->model, l))
-            moe(f, x, from, l, g, fix);
-        else
-            mlp(f, x, from, l);
-    }
-    return cross_entropy(f, x, r->work.targets) / f->rows +
+    for (int l = 0; l < r->model.layers; l++)
+        layer_of(f, x, l, g, fix);
+    mtp = further(f, x, g, fix);
+    return cross_entropy(f, x, r->work.targets) / f->rows + r->model.mtp_loss_coef * mtp +
            (r->moe_layers ? r->model.moe.aux_loss_coef * balance(f, g) : 0) +
            r->model.moe.z_loss_coef * g->z / f->rows;
 }
@@ -611,7 +671,7 @@ static void run(const char *name, const char *model, enum pl_aux_loss aux,
     g = (struct routing){0};
     loss = objective(&f, &g, true);
     t.loss += r.moe_layers ? m.moe.aux_loss_coef * t.aux : 0;
-    t.loss += r.z_loss_coef * t.z + m.moe.z_loss_coef * t.moe_z;
+    t.loss += r.z_loss_coef * t.z + m.moe.z_loss_coef * t.moe_z + m.mtp_loss_coef * t.mtp;
     failures += !(fabs(loss - t.loss) < 1e-5 * loss);
     printf("%sok %d - %s: objective %.8f, in double %.8f\n",
            fabs(loss - t.loss) < 1e-5 * loss ? "" : "not ", ++test_number, name, t.loss, loss);
@@ -680,6 +740,19 @@ int main(int argc, char **argv)
         "\"mlp_bias\":false,\"moe\":{\"experts\":3,\"top_k\":1,\"expert_ffn\":12,"
         "\"aux_loss_coef\":0.5,\"every\":2}}";
 
+    static const char further1[] = "{\"name\":\"m1\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_"
+                                   "heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,"
+                                   "\"sliding_window\":3,\"global_every\":2,\"mtp\":1,"
+                                   "\"mtp_loss_coef\":0.7}";
+    static const char further2[] =
+        "{\"name\":\"m2\"," LATENT ",\"q_lora_rank\":7},\"mtp\":2,\"mtp_loss_coef\":0.6,\"moe\":{"
+        "\"experts\":8,\"top_k\":3,\"expert_ffn\":12,\"aux_loss_coef\":0.5,\"router\":\"sigmoid\","
+        "\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,\"dense_layers\":1,\"shared_ffn\":10,"
+        "\"z_loss_coef\":0.1}}";
+    static const char further3[] = "{\"name\":\"m3\",\"layers\":1,\"hidden\":16,\"heads\":4,\"kv_"
+                                   "heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,"
+                                   "\"tied\":true,\"mtp\":3}";
+
 #define ROUTED(words)                                                                              \
     "{\"name\":\"r\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,\"seq\":7,"    \
     "\"init_std\":0.3,\"moe\":{\"experts\":8,\"top_k\":3,\"expert_ffn\":12,\"aux_loss_coef\":0."   \
@@ -724,6 +797,11 @@ int main(int argc, char **argv)
         run("queries without a latent", queries, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("deepseek", deepseek, PL_AUX_SEQUENCE, (enum pl_recompute)i);
     }
+    for (int i = PL_RECOMPUTE_NONE; i <= PL_RECOMPUTE_FULL; i++) {
+        run("mtp", further1, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("mtp, deepseek", further2, (enum pl_aux_loss)i, (enum pl_recompute)i);
+    }
+    run("mtp, tied", further3, PL_AUX_SEQUENCE, PL_RECOMPUTE_SELECTIVE);
     run("parallel experts", parallel, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     printf("1..%d\n", test_number);
     MPI_Finalize();

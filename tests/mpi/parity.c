@@ -4,11 +4,11 @@
  * Ten steps of dense models and of ones with experts, on one rank and then on up to as many ranks
  * as there are: on at most four in every legal way of sharding (fp32), on all in a covering set of
  * the legal layouts (cover.h), or with PT_LONG in all of them. Many layouts run inside one mpiexec:
- * the ranks are cut into teams and each team takes the next layout. Every loss, auxiliary loss and
- * z-loss must agree with one rank within 1e-4 relative; the norm of the first gradient within 1e-5,
- * later ones, which follow steps of AdamW, within 1e-3. In bf16 all of these within twice what one
- * rank shows when its sums run in another order, or 1e-6, as far as sums in fp32 differ, where that
- * is less.
+ * the ranks are cut into teams and each team takes the next layout. Every loss, auxiliary loss,
+ * z-loss and loss of multi-token prediction must agree with one rank within 1e-4 relative; the norm
+ * of the first gradient within 1e-5, later ones, which follow steps of AdamW, within 1e-3. In bf16
+ * all of these within twice what one rank shows when its sums run in another order, or 1e-6, as far
+ * as sums in fp32 differ, where that is less.
  *
  * Load-balancing losses that pool a micro-batch are another objective with another micro-batch:
  * such a model is compared with one rank that has the layout's own.
@@ -41,7 +41,7 @@
 enum { STEPS = 10, ASYNC_STEPS = 3, SKIPPED = 4, SPREAD_RUNS = 48 };
 
 struct curve {
-    double loss[STEPS], aux[STEPS], z[STEPS], moe_z[STEPS], norm[STEPS];
+    double loss[STEPS], aux[STEPS], z[STEPS], moe_z[STEPS], mtp[STEPS], norm[STEPS];
     double uneven; /* load of the experts, largest over mean; 0: a dense model */
     /* of an asynchronous run: loss of a pass without gradients; on one rank a hash of the logits */
     double forward;
@@ -133,6 +133,14 @@ static const struct {
      "\"expert_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\",\"balance_bias\":true,"
      "\"n_group\":4,\"topk_group\":2,\"aux_loss_coef\":0.001,\"z_loss_coef\":0.1}}",
      4},
+    {"{\"name\":\"mtp\"," TINY ",\"ffn\":48,\"mtp\":2,\"mtp_loss_coef\":0.5}", 4},
+    {"{\"name\":\"packedmtp\"," TINY ",\"ffn\":48,\"tied\":true,\"mtp\":1,\"mtp_loss_coef\":0.3,"
+     "\"mla\":{\"q_lora_rank\":12,\"kv_lora_rank\":10,\"qk_nope_head_dim\":6,"
+     "\"qk_rope_head_dim\":4,\"v_head_dim\":7},\"moe\":{\"experts\":8,\"top_k\":4,"
+     "\"expert_ffn\":24,\"shared_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\","
+     "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
+     "\"aux_loss_coef\":0.001}}",
+     4},
 };
 
 /* Model KIND of the table, or one drawn from a number beyond it, with what WORKLOAD makes of
@@ -191,7 +199,7 @@ static void put_samples(struct tr_rank *r, uint64_t first, uint64_t shuffle)
 
 /* ---- which experts each token chose -------------------------------------- */
 
-enum { LAYERS = DRAW_LAYERS, BATCH = DRAW_BATCH, SEQ = DRAW_SEQ, TOP_K = DRAW_TOP_K };
+enum { LAYERS = DRAW_LAYERS + DRAW_MTP, BATCH = DRAW_BATCH, SEQ = DRAW_SEQ, TOP_K = DRAW_TOP_K };
 
 struct choices {
     int32_t expert[STEPS][LAYERS][BATCH][SEQ][TOP_K];
@@ -331,6 +339,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         ret->aux[n - 1] = t.aux;
         ret->z[n - 1] = t.z;
         ret->moe_z[n - 1] = t.moe_z;
+        ret->mtp[n - 1] = t.mtp;
         ret->norm[n - 1] = t.norm;
     }
     if (r.moe_layers) {
@@ -365,6 +374,8 @@ static double distance(const struct curve *a, const struct curve *b)
             x = fmax(x, rel(a->z[i], b->z[i]));
         if (b->moe_z[i] != 0)
             x = fmax(x, rel(a->moe_z[i], b->moe_z[i]));
+        if (b->mtp[i] != 0)
+            x = fmax(x, rel(a->mtp[i], b->mtp[i]));
         if (!(x < INFINITY))
             return INFINITY;
         d = fmax(d, x);
@@ -547,11 +558,12 @@ static void reference(struct job *j, enum pl_precision precision, int micro_batc
         check_dealt(j, ref);
     if (world_rank == 0)
         printf("# %s %s: loss %.6f -> %.6f, aux %.6f -> %.6f, z %.4f -> %.4f, of routers %.4f -> "
-               "%.4f, norm %.4f -> %.4f\n",
+               "%.4f, mtp %.4f -> %.4f, norm %.4f -> %.4f\n",
                j->m.name, precision == PL_BF16 ? "bf16" : "fp32", ref->curve.loss[0],
                ref->curve.loss[STEPS - 1], ref->curve.aux[0], ref->curve.aux[STEPS - 1],
                ref->curve.z[0], ref->curve.z[STEPS - 1], ref->curve.moe_z[0],
-               ref->curve.moe_z[STEPS - 1], ref->curve.norm[0], ref->curve.norm[STEPS - 1]);
+               ref->curve.moe_z[STEPS - 1], ref->curve.mtp[0], ref->curve.mtp[STEPS - 1],
+               ref->curve.norm[0], ref->curve.norm[STEPS - 1]);
 }
 
 static void run_model(int kind, bool all)

@@ -2,7 +2,7 @@
 
 #include "base/base.h"
 
-enum units { FIXED, HIDDEN, HEADS, KV_HEADS, FFN };
+enum units { FIXED, HIDDEN, HEADS, KV_HEADS, FFN, TWO_HIDDEN };
 
 /* What the rows and the columns of a tensor count. */
 static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
@@ -27,7 +27,9 @@ static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
         [PL_T_Q_UP] = {HEADS, FIXED},        [PL_T_K_UP] = {KV_HEADS, FIXED},
         [PL_T_V_UP] = {KV_HEADS, FIXED},     [PL_T_Q_DOWN_BIAS] = {FIXED, FIXED},
         [PL_T_Q_LATENT] = {FIXED, FIXED},    [PL_T_KV_DOWN_BIAS] = {FIXED, FIXED},
-        [PL_T_KV_LATENT] = {FIXED, FIXED},
+        [PL_T_KV_LATENT] = {FIXED, FIXED},   [PL_T_MTP_PROJ] = {HIDDEN, TWO_HIDDEN},
+        [PL_T_MTP_ENORM] = {HIDDEN, FIXED},  [PL_T_MTP_HNORM] = {HIDDEN, FIXED},
+        [PL_T_MTP_NORM] = {HIDDEN, FIXED},
     };
 
     *rows = of[t][0];
@@ -59,6 +61,21 @@ static uint64_t *order(enum units u, uint64_t n, const struct pl_model *m, uint6
     return at;
 }
 
+/* That of one tensor's rows or columns; of two hidden rows next to each other, the same in both. */
+static uint64_t *order_of(enum units u, uint64_t n, const struct pl_model *m, uint64_t seed)
+{
+    uint64_t *half, *at;
+
+    if (u != TWO_HIDDEN)
+        return order(u, n, m, seed);
+    half = order(HIDDEN, n / 2, m, seed);
+    at = mem_alloc(n * sizeof(*at));
+    for (uint64_t i = 0; i < n; i++)
+        at[i] = half[i % (n / 2)] + (i < n / 2 ? 0 : n / 2);
+    free(half);
+    return at;
+}
+
 void reorder_units(struct tr_params *t, const struct pl_model *m, uint64_t seed)
 {
     size_t size = kn_type_size(t->type);
@@ -70,8 +87,8 @@ void reorder_units(struct tr_params *t, const struct pl_model *m, uint64_t seed)
         enum units rows, columns;
 
         units_of(p->tensor, &rows, &columns);
-        row = order(rows, p->local[0], m, seed);
-        column = order(columns, p->local[1], m, seed);
+        row = order_of(rows, p->local[0], m, seed);
+        column = order_of(columns, p->local[1], m, seed);
         memcpy(old, w, p->count * size);
         for (uint64_t a = 0; a < p->local[0]; a++)
             for (uint64_t b = 0; b < p->local[1]; b++)

@@ -33,11 +33,6 @@ refused() { # name, exit code, class, text, ranks, options...
 losses() { # file: "n loss" of each step
     sed -n 's/.*"event":"step".*"n":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/p' "$1"
 }
-near() { # two files of losses, relative difference
-    awk -v tol="$3" 'NR == FNR { a[$1] = $2; next }
-        ($1 in a) { d = ($2 - a[$1]) / a[$1]; if (d < 0) d = -d; if (!(d <= tol)) bad = 1; n++ }
-        END { exit bad || n == 0 }' "$1" "$2"
-}
 
 cat >small.json <<"END"
 {"name":"small","layers":1,"hidden":16,"heads":2,"ffn":16,"vocab":100,"seq":16}

@@ -336,14 +336,14 @@ static bool refuses(const struct pl_verdict *verdict, const char *key)
 /* What only one of plan's trainers, "any", takes without a word: each other names it by its key. */
 static void a_trainer_refuses_what_it_lacks_by_key(void **state)
 {
-    static const char *const keys[] = {"mtp",          "mla",     "router",
+    static const char *const keys[] = {"attn_sinks",   "mtp",     "mla",    "router",
                                        "balance_bias", "scaling", "n_group"};
     struct world x = world_cpu("nano-llama", 1, 1, "partune");
     struct pl_layout l = layout_of(&x, "{'world':1}");
     struct pl_verdict verdict;
 
     (void)state;
-    x.m = model_of(V3 ",'mtp':1}");
+    x.m = model_of(V3 ",'mtp':1,'attn_sinks':true}");
     assert_false(pl_layout_check(&verdict, problem_of(&x), &l));
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (refuses(&verdict, keys[i]) != (i < 1)) /* it has the others */
@@ -352,6 +352,32 @@ static void a_trainer_refuses_what_it_lacks_by_key(void **state)
     pl_layout_check(&verdict, problem_of(&x), &l);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         assert_false(refuses(&verdict, keys[i]));
+}
+
+/* Modules of multi-token prediction that the bundled trainer has no formula for, or no token. */
+static void multi_token_prediction_has_limits_in_the_bundled_trainer(void **state)
+{
+    static const struct {
+        const char *words, *key;
+    } row[] = {{"'mtp':2", NULL},
+               {"'mtp':2,'norm':'layernorm'", "norm"},
+               {"'mtp':2,'positions':'learned'", "positions"},
+               {"'mtp':64", "mtp"},
+               {"'mtp':63", NULL}};
+    struct world x = world_cpu("nano-llama", 1, 1, "partune");
+    struct pl_layout l = layout_of(&x, "{'world':1}");
+
+    (void)state;
+    x.w.seq = 64;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_FREE char *text = mem_printf(SMALL ",%s}", row[i].words);
+        struct pl_verdict verdict;
+
+        x.m = model_of(text);
+        if (pl_layout_check(&verdict, problem_of(&x), &l) != !row[i].key ||
+            (row[i].key && !refuses(&verdict, row[i].key)))
+            fail_msg("%s", row[i].words);
+    }
 }
 
 /* Latent attention that the bundled trainer's kernels cannot compute. */
@@ -394,6 +420,7 @@ int main(void)
         cmocka_unit_test(words_survive_their_json_and_defaults_are_left_out),
         cmocka_unit_test(contradictions_are_refused_by_pointer),
         cmocka_unit_test(a_trainer_refuses_what_it_lacks_by_key),
+        cmocka_unit_test(multi_token_prediction_has_limits_in_the_bundled_trainer),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

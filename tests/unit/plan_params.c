@@ -22,6 +22,10 @@ static const char latents[] =
     "'mla':{'q_lora_rank':6,'kv_lora_rank':5,'qk_nope_head_dim':3,'qk_rope_head_dim':4,"
     "'v_head_dim':2},'moe':{'experts':4,'top_k':2,'expert_ffn':12,'shared_ffn':8,'every':2}}";
 
+static const char further[] =
+    "{'name':'f','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,'vocab':37,'seq':8,'mtp':2,"
+    "'moe':{'experts':4,'top_k':2,'expert_ffn':12,'shared_ffn':8,'every':2}}";
+
 /* Divisions of the four layers with ends that hold none. */
 static const char *const lists[] = {"0,4", "4,0", "1,3", "0,3,1,0", "2,1,1,0"};
 
@@ -93,7 +97,7 @@ static void each_layout(const char *text,
 /* How many ranks hold one element of P in layout L. */
 static int copies(const struct pl_model *m, const struct pl_layout *l, const struct pl_param *p)
 {
-    bool twice = m->tied && l->pp > 1 && p->tensor == PL_T_EMBED;
+    bool twice = pl_embeds_twice(m, l) && p->tensor == PL_T_EMBED;
 
     if (p->expert >= 0)
         return l->edp;
@@ -139,6 +143,7 @@ static void slices_of_all_ranks_tile_every_tensor(void **state)
     each_layout(experts, check_tiling);
     each_layout(latents, check_tiling);
     each_layout(tied, check_tiling);
+    each_layout(further, check_tiling);
 }
 
 static void check_buckets(const struct pl_model *m, const struct pl_layout *l)
@@ -152,8 +157,8 @@ static void check_buckets(const struct pl_model *m, const struct pl_layout *l)
             const struct pl_bucket *b = &t.bucket[i];
 
             assert_true(b->count > 0 && b->layer >= -1);
-            assert_true(b->layer < pl_stage_layers(NULL, l, m->layers,
-                                                   pl_axis_coord(l, PL_PP, rank), b->chunk));
+            assert_true(b->layer <
+                        pl_chunk_layers(&(int){0}, l, m, pl_axis_coord(l, PL_PP, rank), b->chunk));
             assert_int_equal(b->first, at);
             assert_int_equal(b->state_first, state);
             assert_int_equal(b->count % ((uint64_t)b->shards * 16), 0);
@@ -182,6 +187,7 @@ static void buckets_tile_the_flat_buffers_and_shards_the_buckets(void **state)
     each_layout(experts, check_buckets);
     each_layout(latents, check_buckets);
     each_layout(tied, check_buckets);
+    each_layout(further, check_buckets);
 }
 
 /* The table of RANK's embedding, or NULL. */
@@ -193,8 +199,9 @@ static const struct pl_param *embedding(const struct pl_params *t)
     return NULL;
 }
 
-/* Where the output shares the embedding, the first stage and the last hold the same slice, in a
- * bucket of the same size and shard, and nobody has an output projection. */
+/* Where the output or modules of multi-token prediction share the embedding, the first stage and
+ * the last hold the same slice, in a bucket of the same size and shard; with the output, nobody has
+ * a projection. */
 static void check_tied(const struct pl_model *m, const struct pl_layout *l)
 {
     for (int rank = 0; rank < l->world; rank++) {
@@ -205,7 +212,7 @@ static void check_tied(const struct pl_model *m, const struct pl_layout *l)
         pl_params_build(&mine, m, l, rank);
         pl_params_build(&first, m, l, pl_axis_peer(l, PL_PP, rank, 0));
         for (int i = 0; i < mine.n; i++)
-            assert_true(mine.p[i].tensor != PL_T_HEAD);
+            assert_true(mine.p[i].tensor != PL_T_HEAD || !m->tied);
         p = embedding(&mine);
         q = embedding(&first);
         assert_int_equal(p != NULL, stage == 0 || stage == l->pp - 1);
@@ -227,6 +234,7 @@ static void a_tied_embedding_is_alike_on_the_stages_that_hold_it(void **state)
 {
     (void)state;
     each_layout(tied, check_tied);
+    each_layout(further, check_tied);
 }
 
 /* AT to AT + COUNT of a buffer are used by nothing else. */
@@ -296,6 +304,7 @@ static void places_tile_the_buffers(void **state)
     each_layout(experts, check_places);
     each_layout(latents, check_places);
     each_layout(tied, check_places);
+    each_layout(further, check_places);
 }
 
 /* Ranks that share a dense bucket's state: with the ep-aware scope all dp x cp ranks, with the
@@ -358,6 +367,7 @@ static void a_count_without_the_table_is_the_table_s(void **state)
     each_layout(experts, check_count);
     each_layout(latents, check_count);
     each_layout(tied, check_count);
+    each_layout(further, check_count);
 }
 
 int main(void)

@@ -78,6 +78,7 @@ static void step(struct tr_events *ev, int n, bool warmup, double ms, double los
                         .aux_loss = 2.0625,
                         .z_loss = NAN,
                         .moe_z_loss = NAN,
+                        .mtp_loss = NAN,
                         .grad_norm = 1.75,
                         .lr = 0.0003,
                         .phase_ms = {30.5, 61, 0, 0, 12.25, 0, 8.125, 4.5, 0.5},

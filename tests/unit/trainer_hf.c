@@ -45,6 +45,7 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':40,'dense_layers':1,'scaling':2.5,"
         "'aux_loss_coef':0.003,'n_group':4,'topk_group':2}}",
         "{" V3 ",'top_k':3,'balance_bias':true,'shared_ffn':20,'topk_norm':false}}",
+        "{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'aux_loss_coef':0.003},'mtp':2}",
         "{" SIZES ",'norm_eps':1e-6,'mla':{" LATENTS ",'moe':{'experts':8,'top_k':4,"
         "'expert_ffn':20,'shared_ffn':20,'topk_norm':false}}",
         "{" V2 ",'shared_ffn':20,'topk_norm':false,'scaling':16,'n_group':4,'topk_group':4,"
@@ -95,7 +96,9 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" MLA ",'qkv_bias':true}", "/out_bias"},
         {"{" MLA ",'mlp_bias':true}", "/mlp_bias"},
         {"{" MLA ",'sliding_window':4}", "/sliding_window"},
-        {"{" MLA ",'mtp':1}", "/mtp"},
+        {"{" WORDS ",'mtp':1}", "/mtp"},
+        {"{" V2 ",'shared_ffn':20,'topk_norm':false},'mtp':1}", "/mtp"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','mtp':1}", "/mtp"},
         {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'every':2}}", "/moe/every"},
         {"{" V3 ",'top_k':4,'balance_bias':true}}", "/moe/shared_ffn"},
         {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':30}}", "/moe/shared_ffn"},
@@ -127,13 +130,13 @@ static void words_without_a_class_are_refused_by_key(void **state)
 }
 
 /* Of those that DeepSeek has published: V2 limits groups by their best expert alone, where a model
- * here adds the best two up, and V3 comes with a module of prediction. */
+ * here adds the best two up. */
 static void published_deepseeks_have_a_folder_or_a_reason(void **state)
 {
     static const struct {
         const char *preset, *key;
     } rows[] = {
-        {"deepseek-v2-lite", NULL}, {"deepseek-v2", "/moe/topk_group"}, {"deepseek-v3", "/mtp"}};
+        {"deepseek-v2-lite", NULL}, {"deepseek-v2", "/moe/topk_group"}, {"deepseek-v3", NULL}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -279,23 +282,26 @@ static void folder_load(const struct tr_team *team, void *arg)
 }
 
 /* GPT-2 has its matrices transposed, GPT-NeoX its queries, keys and values head by head, DeepSeek
- * keys and values, and pairs of what is rotated: a shard begins and ends inside of a row. */
+ * keys and values, and pairs of what is rotated: a shard begins and ends inside of a row. Modules
+ * of multi-token prediction repeat what other stages have. */
 static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
 {
     static const char *const models[] = {
         "{" WORDS ",'norm':'layernorm','mlp':'gelu-tanh','positions':'learned','tied':true}",
         "{" WORDS ",'norm':'layernorm','mlp':'gelu','positions':'rope'}",
         "{" MLA ",'qkv_bias':true,'out_bias':true}",
+        "{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20},'mtp':2}",
     };
     static const struct {
         int world;
         const char *keys;
     } layouts[] = {
         {1, ""},
-        {4, "'tp':2,'zero':3"},
+        {4, "'tp':2,'sp':1,'zero':3"},
+        {4, "'tp':2,'sp':1,'pp':2"},
         {4, "'zero':3,'precision':'bf16'"},
         {2, "'zero':1,'precision':'bf16'"},
-        {8, "'tp':2,'zero':3,'shard':2,'precision':'bf16'"},
+        {8, "'tp':2,'sp':1,'zero':3,'shard':2,'precision':'bf16'"},
     };
 
     (void)state;

@@ -59,6 +59,7 @@ static void steps(struct scene *s, int n, double ms, double max, int slowest)
                             .aux_loss = NAN,
                             .z_loss = NAN,
                             .moe_z_loss = NAN,
+                            .mtp_loss = NAN,
                             .grad_norm = 1,
                             .lr = 0.1,
                             .rank_ms_min = 50,
