@@ -86,9 +86,9 @@ static void heads_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     size_t keys = d->heads * d->head_dim * d->elem; /* where they begin */
 
     kn_headnorm_fwd(rank->pool, rank->type, qk, d->qk, rrms, qkv, d->qkv, layer->q_norm.w, d->rows,
-                    d->heads, d->head_dim, eps);
+                    d->heads, d->head_dim, eps, 0);
     kn_headnorm_fwd(rank->pool, rank->type, qk + keys, d->qk, rrms + d->rows * d->heads, qkv + keys,
-                    d->qkv, layer->k_norm.w, d->rows, d->kv_heads, d->head_dim, eps);
+                    d->qkv, layer->k_norm.w, d->rows, d->kv_heads, d->head_dim, eps, 0);
 }
 
 /* DQKV, the gradient of QK and of the values, becomes that of QKV. */
@@ -100,10 +100,10 @@ static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     size_t keys = d->heads * d->head_dim * d->elem;
 
     kn_headnorm_bwd(rank->pool, rank->type, dqkv, d->qkv, layer->q_norm.g, dqkv, d->qkv, qkv,
-                    d->qkv, layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim);
+                    d->qkv, layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim, 0);
     kn_headnorm_bwd(rank->pool, rank->type, dqkv + keys, d->qkv, layer->k_norm.g, dqkv + keys,
                     d->qkv, qkv + keys, d->qkv, layer->k_norm.w, rrms + d->rows * d->heads, d->rows,
-                    d->kv_heads, d->head_dim);
+                    d->kv_heads, d->head_dim, 0);
 }
 
 /* H1 -> QKV and QK. */

@@ -41,7 +41,7 @@ static void add_positions(struct tr_rank *rank, void *out, int mb)
     const struct pl_dims *d = &rank->d;
 
     kn_embed_fwd(rank->pool, rank->type, rank->work.dh, rank->positions.w, positions(rank, mb),
-                 d->local_rows, d->hidden, 0, (size_t)rank->model.seq);
+                 d->local_rows, d->hidden, 0, (size_t)rank->model.seq, 1);
     kn_add(rank->pool, rank->type, out, out, rank->work.dh, d->local_rows * d->hidden);
 }
 
@@ -53,7 +53,7 @@ void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
 
     assert(mb >= 0 && mb < d->microbatches);
     kn_embed_fwd(rank->pool, rank->type, to, rank->embed.w, ids, d->rows, d->hidden,
-                 vocab_first(rank), d->vocab);
+                 vocab_first(rank), d->vocab, 1);
     if (to != out) /* one term of each sum is not zero: exact in every type */
         kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type, d->hidden),
                 d->local_rows * d->hidden * d->elem);
@@ -67,10 +67,10 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
 
     assert(mb >= 0 && mb < rank->d.microbatches);
     kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
-                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
+                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab, 1);
     if (rank->positions.w)
         kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank, mb),
-                     rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq);
+                     rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq, 1);
 }
 
 /* Cross-entropy of the logits, and their z-loss; they become its gradient when GRAD. */
@@ -100,7 +100,7 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     if (grad)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
                      max, sum, targets, v0, (float)(1.0 / rank->loss_tokens),
-                     (float)rank->z_loss_coef);
+                     (float)rank->z_loss_coef, 0);
 }
 
 void tr_head(struct tr_rank *rank, void *dx, int mb)

@@ -15,7 +15,7 @@ void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, floa
                          d->local_rows, d->hidden, eps);
     else
         kn_rmsnorm_fwd(rank->pool, rank->type, y, stats, x, norm->scale.w, d->local_rows, d->hidden,
-                       eps);
+                       eps, 0);
 }
 
 void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, const void *dy,
@@ -28,7 +28,7 @@ void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, con
                          norm->scale.w, stats, d->local_rows, d->hidden, add);
     else
         kn_rmsnorm_bwd(rank->pool, rank->type, dx, norm->scale.g, dy, x, norm->scale.w, stats,
-                       d->local_rows, d->hidden, add);
+                       d->local_rows, d->hidden, add, 0);
 }
 
 static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
