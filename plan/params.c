@@ -398,6 +398,10 @@ static void walk_vectors(struct walk *walk, int layer)
         emit(walk, PL_T_NORM2_BIAS, layer, -1, h, 0);
     if (model->mlp_bias)
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
+    if (model->post_norms) {
+        emit(walk, PL_T_POST_NORM1, layer, -1, h, 0);
+        emit(walk, PL_T_POST_NORM2, layer, -1, h, 0);
+    }
 }
 
 /* What makes the latents of LAYER: their norms and biases, or (MATRICES) the products before. */
@@ -501,9 +505,9 @@ static void walk_all_experts(struct walk *walk)
     bucket_close(walk);
 }
 
-/* Names as Hugging Face's Llama, Qwen 3 for the norms of heads and DeepSeek for latents would have
- * them; DeepSeek's kv_b_proj is k_b_proj and v_b_proj here. */
-static void param_name(struct pl_param *param)
+/* Names as Hugging Face's Llama, Qwen 3 for the norms of heads, Gemma 2 for norms of outputs and
+ * DeepSeek for latents would have them; DeepSeek's kv_b_proj is k_b_proj and v_b_proj here. */
+static void param_name(struct pl_param *param, const struct pl_model *model)
 {
     static const char *const tail[] = {
         [PL_T_NORM1] = "input_layernorm.weight",
@@ -546,14 +550,19 @@ static void param_name(struct pl_param *param)
         [PL_T_KV_DOWN_BIAS] = "self_attn.kv_a_proj_with_mqa.bias",
         [PL_T_Q_LATENT] = "self_attn.q_a_layernorm.weight",
         [PL_T_KV_LATENT] = "self_attn.kv_a_layernorm.weight",
+        [PL_T_POST_NORM1] = "post_attention_layernorm.weight",
+        [PL_T_POST_NORM2] = "post_feedforward_layernorm.weight",
     };
+    const char *own = model->post_norms && param->tensor == PL_T_NORM2
+                          ? "pre_feedforward_layernorm.weight"
+                          : tail[param->tensor];
     size_t n = sizeof(param->name);
 
     if (param->expert >= 0)
         snprintf(param->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight",
                  param->layer, param->expert, tail[param->tensor]);
     else if (param->layer >= 0)
-        snprintf(param->name, n, "model.layers.%d.%s", param->layer, tail[param->tensor]);
+        snprintf(param->name, n, "model.layers.%d.%s", param->layer, own);
     else
         snprintf(param->name, n, "%s", tail[param->tensor]);
 }
@@ -641,7 +650,7 @@ void pl_params_build(struct pl_params *ret, const struct pl_model *model,
     walk_all(ret, model, layout, rank, false);
     add_fixed(ret, model, layout, pl_axis_coord(layout, PL_PP, rank));
     for (int i = 0; i < ret->n + ret->fixed; i++)
-        param_name(&ret->p[i]);
+        param_name(&ret->p[i], model);
     for (int i = 0; i < ret->nbuckets; i++) {
         struct pl_bucket *bucket = &ret->bucket[i];
 

@@ -12,6 +12,7 @@
 #include "trainer/layer.h"
 
 #include <assert.h>
+#include <math.h>
 
 static uint64_t vocab_first(const struct tr_rank *rank)
 {
@@ -36,6 +37,19 @@ static const int32_t *positions(const struct tr_rank *rank, int mb)
     return (rank->workload.reset_position_ids ? tr_ages(rank, mb) : rank->work.positions) + first;
 }
 
+/* Of embeddings. transformers has it in the type of the activations, so bf16 rounds it. */
+static float embed_scale(const struct tr_rank *rank)
+{
+    float scale = rank->model.embed_scale ? sqrtf((float)rank->model.hidden) : 1;
+    kn_bf16 low;
+
+    if (rank->type == KN_BF16) {
+        kn_convert(NULL, KN_BF16, &low, KN_F32, &scale, 1);
+        kn_convert(NULL, KN_F32, &scale, KN_BF16, &low, 1);
+    }
+    return scale;
+}
+
 static void add_positions(struct tr_rank *rank, void *out, int mb)
 {
     const struct pl_dims *d = &rank->d;
@@ -53,7 +67,7 @@ void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
 
     assert(mb >= 0 && mb < d->microbatches);
     kn_embed_fwd(rank->pool, rank->type, to, rank->embed.w, ids, d->rows, d->hidden,
-                 vocab_first(rank), d->vocab, 1);
+                 vocab_first(rank), d->vocab, embed_scale(rank));
     if (to != out) /* one term of each sum is not zero: exact in every type */
         kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type, d->hidden),
                 d->local_rows * d->hidden * d->elem);
@@ -67,7 +81,7 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
 
     assert(mb >= 0 && mb < rank->d.microbatches);
     kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
-                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab, 1);
+                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab, embed_scale(rank));
     if (rank->positions.w)
         kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank, mb),
                      rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq, 1);
@@ -100,20 +114,31 @@ static void loss(struct tr_rank *rank, int mb, bool grad)
     if (grad)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
                      max, sum, targets, v0, (float)(1.0 / rank->loss_tokens),
-                     (float)rank->z_loss_coef, 0);
+                     (float)rank->z_loss_coef, (float)rank->model.logit_softcap);
+}
+
+const void *tr_head_logits(struct tr_rank *rank)
+{
+    const struct pl_dims *d = &rank->d;
+    struct tr_work *w = &rank->work;
+    const void *h;
+
+    tr_norm_fwd(rank, &rank->final_norm, w->hf, w->rrmsf, w->xf);
+    h = tr_gather_rows(rank, w->hf);
+    tr_linear(rank, w->logits, h, rank->head.w, d->rows, d->hidden, d->vocab);
+    if (rank->model.logit_softcap > 0)
+        kn_softcap(rank->pool, rank->type, w->logits, d->vocab, d->rows, vocab_valid(rank),
+                   (float)rank->model.logit_softcap);
+    return h;
 }
 
 void tr_head(struct tr_rank *rank, void *dx, int mb)
 {
     const struct pl_dims *d = &rank->d;
     struct tr_work *w = &rank->work;
-    const void *h;
+    const void *h = tr_head_logits(rank); /* nothing gathers again before the gradient below */
     enum tr_phase was;
 
-    tr_norm_fwd(rank, &rank->final_norm, w->hf, w->rrmsf, w->xf);
-    h = tr_gather_rows(rank,
-                       w->hf); /* stays gathered: nothing gathers again before the gradient below */
-    tr_linear(rank, w->logits, h, rank->head.w, d->rows, d->hidden, d->vocab);
     loss(rank, mb, dx != NULL);
     if (!dx)
         return;

@@ -27,7 +27,8 @@ static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
         [PL_T_Q_UP] = {HEADS, FIXED},        [PL_T_K_UP] = {KV_HEADS, FIXED},
         [PL_T_V_UP] = {KV_HEADS, FIXED},     [PL_T_Q_DOWN_BIAS] = {FIXED, FIXED},
         [PL_T_Q_LATENT] = {FIXED, FIXED},    [PL_T_KV_DOWN_BIAS] = {FIXED, FIXED},
-        [PL_T_KV_LATENT] = {FIXED, FIXED},
+        [PL_T_KV_LATENT] = {FIXED, FIXED},   [PL_T_POST_NORM1] = {HIDDEN, FIXED},
+        [PL_T_POST_NORM2] = {HIDDEN, FIXED},
     };
 
     *rows = of[t][0];
