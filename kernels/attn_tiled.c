@@ -144,7 +144,7 @@ struct scratch {
     float k[TILE * KN_MAX_HEAD_DIM], v[TILE * KN_MAX_HEAD_DIM];    /* copies, if needed */
     float q[TILE * KN_MAX_HEAD_DIM], d_o[TILE * KN_MAX_HEAD_DIM];  /* copies, if needed */
     float qt[TILE * KN_MAX_HEAD_DIM], dot[TILE * KN_MAX_HEAD_DIM]; /* packed panels */
-    float s[TILE * LD], ds[TILE * LD];
+    float s[TILE * LD], ds[TILE * LD], capped[TILE * LD];
     float ot[KN_MAX_HEAD_DIM * LD], out[TILE * KN_MAX_HEAD_DIM];
     float max[TILE], sum[TILE], lse[TILE], delta[TILE];
 };
@@ -171,6 +171,27 @@ static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const
                         .low = low};
 
     multiply(isa, &p);
+}
+
+/* What struct kn_attn's cap is for scores that the scale has not multiplied yet. */
+static float cap_of(const struct kn_attn *attn)
+{
+    return attn->cap / attn->scale;
+}
+
+/* Scores of ATTN, capped if it wants that, also into COPY: those that no query sees, too, so all
+ * are numbers. */
+static void capped_scores(const struct kn_gemm_isa *isa, float *s, const struct kn_attn *attn,
+                          struct rows k, const float *qt, size_t keys, size_t queries,
+                          ptrdiff_t diag, ptrdiff_t low, float *copy)
+{
+    if (attn->cap > 0)
+        memset(s, 0, keys * LD * sizeof(float));
+    scores(isa, s, k, qt, keys, queries, attn->d, diag, low);
+    for (size_t a = 0; a < keys && attn->cap > 0; a++)
+        kn_ops()->softcap_row(s + a * LD, s + a * LD, queries, cap_of(attn));
+    if (attn->cap > 0 && copy)
+        memcpy(copy, s, keys * LD * sizeof(float));
 }
 
 static ptrdiff_t diag_of(const struct kn_attn_job *job, size_t k0, size_t q0)
@@ -304,7 +325,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
                             .diag = diag,
                             .low = low};
 
-        scores(isa, w->s, k, w->qt, keys, queries, a->d, diag, low);
+        capped_scores(isa, w->s, a, k, w->qt, keys, queries, diag, low, NULL);
         forget(w->s, job, k0, keys, job->q0, queries, -HUGE_VALF);
         kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->dv);
         multiply(isa, &p);
@@ -346,6 +367,18 @@ static void wait_for_earlier(const struct kn_attn_order *order, size_t row, size
 
     if (before >= 0)
         kn_wait_above(&order->done[(size_t)before * order->stride], (unsigned)k);
+}
+
+/* S, DS -> P and the gradient of S. */
+static void score_gradients(const struct kn_attn_job *job, const struct tile *tile)
+{
+    struct scratch *w = tile->w;
+
+    kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, job->a->scale, w->lse,
+                          w->delta);
+    for (size_t i = 0; i < tile->keys && job->a->cap > 0; i++)
+        kn_ops()->softcap_bwd_row(w->ds + i * LD, w->capped + i * LD, tile->queries,
+                                  cap_of(job->a));
 }
 
 static void backward_tile(const struct kn_gemm_isa *isa, const struct kn_attn_job *job,
@@ -391,12 +424,12 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct kn_attn_jo
     dk.bs = tile->q.ld;
     dk.c = tile->dk;
     dk.ldc = tile->lddk;
-    scores(isa, w->s, tile->k, w->qt, tile->keys, tile->queries, tile->d, tile->diag, tile->low);
+    capped_scores(isa, w->s, job->a, tile->k, w->qt, tile->keys, tile->queries, tile->diag,
+                  tile->low, w->capped);
     scores(isa, w->ds, tile->v, w->dot, tile->keys, tile->queries, tile->vd, tile->diag, tile->low);
     forget(w->s, job, tile->k0, tile->keys, tile->q0, tile->queries, -HUGE_VALF);
     forget(w->ds, job, tile->k0, tile->keys, tile->q0, tile->queries, 0);
-    kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, job->a->scale, w->lse,
-                          w->delta);
+    score_gradients(job, tile);
     multiply(isa, &dq);
     if (tile->order)
         wait_for_earlier(tile->order, tile->row, k, tile->last);

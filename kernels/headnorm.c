@@ -11,7 +11,7 @@ struct headnorm {
     const float *rrms;
     const void *x, *dy, *w;
     size_t ldy, ldx, lddx, lddy, heads, d;
-    float eps;
+    float eps, offset;
     struct kn_partial dw;
 };
 
@@ -32,7 +32,7 @@ static void fwd_heads(const struct headnorm *head, float *buf, const float *w, s
 static void fwd_rows(void *arg, const struct kn_share *share)
 {
     const struct headnorm *head = arg;
-    const float *w = kn_in(head->t, head->w, share->scratch, head->d);
+    const float *w = kn_in_scale(head->t, head->w, share->scratch, head->d, head->offset);
 
     for (size_t r = share->lo; r < share->hi; r++) {
         for (size_t h = 0; h < head->heads; h += HEADS)
@@ -43,7 +43,7 @@ static void fwd_rows(void *arg, const struct kn_share *share)
 
 void kn_host_headnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, float *rrms,
                           const void *x, size_t ldx, const void *w, size_t rows, size_t heads,
-                          size_t dim, float eps)
+                          size_t dim, float eps, float offset)
 {
     struct headnorm h = {.t = type,
                          .y = y,
@@ -54,7 +54,8 @@ void kn_host_headnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, size
                          .w = w,
                          .heads = heads,
                          .d = dim,
-                         .eps = eps};
+                         .eps = eps,
+                         .offset = offset};
 
     assert((2 * HEADS + 1) * dim * sizeof(float) <= KN_SCRATCH_BYTES);
     assert(ldx >= heads * dim && ldy >= heads * dim && (y != x || ldy == ldx));
@@ -79,7 +80,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
 {
     struct headnorm *head = arg;
     float *dw[KN_SUMS], *bw = share->scratch + head->d;
-    const float *w = kn_in(head->t, head->w, bw, head->d);
+    const float *w = kn_in_scale(head->t, head->w, bw, head->d, head->offset);
 
     kn_partial_begin(dw, &head->dw, share);
     for (size_t r = share->lo; r < share->hi; r++) {
@@ -91,7 +92,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
 
 void kn_host_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, size_t lddx, float *dw,
                           const void *dy, size_t lddy, const void *x, size_t ldx, const void *w,
-                          const float *rrms, size_t rows, size_t heads, size_t dim)
+                          const float *rrms, size_t rows, size_t heads, size_t dim, float offset)
 {
     struct headnorm h = {.t = type,
                          .dx = dx,
@@ -104,6 +105,7 @@ void kn_host_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, siz
                          .rrms = rrms,
                          .heads = heads,
                          .d = dim,
+                         .offset = offset,
                          .dw = {.sum = {dw}, .count = dim}};
 
     assert((3 * HEADS + 2) * dim * sizeof(float) <= KN_SCRATCH_BYTES);

@@ -170,31 +170,34 @@ double kn_fma_loop(size_t rounds);
 
 /* ---- RMSNorm ------------------------------------------------------------- */
 
-/* y = x rrms w, rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass. y may be x.
- */
+/* y = x rrms (w + offset), rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass.
+ * offset is 0, or 1 where w is the scale's distance from 1 (Gemma). y may be x. */
 void kn_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
                     float *rrms /* (rows) */, const void *x /* (rows, dim) */,
-                    const void *w /* (dim) */, size_t rows, size_t dim, float eps);
+                    const void *w /* (dim) */, size_t rows, size_t dim, float eps, float offset);
 
-/* dx = [dx +] rrms (dy w - x rrms^2 mean(dy w x));  dw += sum over rows of dy x rrms.
+/* With s = w + offset:
+ *   dx = [dx +] rrms (dy s - x rrms^2 mean(dy s x));  dw += sum over rows of dy x rrms
  * ADD: dx holds a gradient (that of the residual branch) to which this one is added. dx may be dy.
  * dw may be NULL. */
 void kn_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, dim) */,
                     float *dw /* (dim) */, const void *dy /* (rows, dim) */,
                     const void *x /* (rows, dim) */, const void *w /* (dim) */,
-                    const float *rrms /* (rows) */, size_t rows, size_t dim, bool add);
+                    const float *rrms /* (rows) */, size_t rows, size_t dim, bool add,
+                    float offset);
 
 /* The same for each of HEADS heads of a row, which follow each other and share w (Henry et al.,
  * "Query-key normalization for transformers", 2020; with RMSNorm as in Qwen 3). y may be x. */
 void kn_headnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
                      float *rrms /* (rows, heads) */, const void *x /* (rows, ldx) */, size_t ldx,
-                     const void *w /* (dim) */, size_t rows, size_t heads, size_t dim, float eps);
+                     const void *w /* (dim) */, size_t rows, size_t heads, size_t dim, float eps,
+                     float offset);
 /* dx = the gradient of x; dw is added to. dx may be dy, with the same ld. */
 void kn_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, lddx) */,
                      size_t lddx, float *dw /* (dim) */, const void *dy /* (rows, lddy) */,
                      size_t lddy, const void *x /* (rows, ldx) */, size_t ldx,
                      const void *w /* (dim) */, const float *rrms /* (rows, heads) */, size_t rows,
-                     size_t heads, size_t dim);
+                     size_t heads, size_t dim, float offset);
 
 /* ---- LayerNorm ----------------------------------------------------------- */
 
@@ -265,6 +268,7 @@ struct kn_attn {
     size_t batch, seq, heads, kv_heads;
     size_t d, dv; /* of a query and a key, of a value; each <= KN_MAX_HEAD_DIM */
     float scale;  /* > 0; 1 / sqrt(d) as a rule */
+    float cap;    /* scores x become cap tanh(x / cap), as in kn_softcap; 0: they stay */
     enum kn_type type;
     const void *q, *k, *v; /* (batch seq, ld.) */
     size_t ldq, ldk, ldv;
@@ -273,7 +277,7 @@ struct kn_attn {
                          * it sees these and itself. age[t + 1] <= age[t] + 1 within a sample. */
 };
 
-/* out = softmax(scale q k^T, causal) v; lse = log of the row's sum of exponentials. */
+/* out = softmax(capped scale q k^T, causal) v; lse = log of the row's sum of exponentials. */
 void kn_attn_fwd(struct kn_pool *pool, const struct kn_attn *attn, void *out /* (batch seq, ldo) */,
                  size_t ldo, float *lse /* (batch, heads, seq) */);
 
@@ -322,15 +326,20 @@ void kn_attn_part_bwd(struct kn_pool *pool, const struct kn_attn *attn,
 
 enum { KN_IGNORE = -1 }; /* a target without loss */
 
-/* y[r] = table[ids[r] - v0], or zeros where ids[r] is outside [v0, v0 + vocab), this rank's shard
- * of a vocabulary-parallel table. */
+/* y[r] = scale table[ids[r] - v0], or zeros where ids[r] is outside [v0, v0 + vocab), this rank's
+ * shard of a vocabulary-parallel table. */
 void kn_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
                   const void *table /* (vocab, dim) */, const int32_t *ids /* (rows) */,
-                  size_t rows, size_t dim, size_t v0, size_t vocab);
-/* dtable[ids[r] - v0] += dy[r]. */
+                  size_t rows, size_t dim, size_t v0, size_t vocab, float scale);
+/* dtable[ids[r] - v0] += scale dy[r]. */
 void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable /* (vocab, dim) */,
                   const void *dy /* (rows, dim) */, const int32_t *ids /* (rows) */, size_t rows,
-                  size_t dim, size_t v0, size_t vocab);
+                  size_t dim, size_t v0, size_t vocab, float scale);
+
+/* Soft capping in place, x = cap tanh(x / cap), cap > 0: Bello et al., "Neural combinatorial
+ * optimization with reinforcement learning", 2016, section 5; Gemma 2's logits and scores. */
+void kn_softcap(struct kn_pool *pool, enum kn_type type, void *x /* (rows, ld) */, size_t ld,
+                size_t rows, size_t cols, float cap);
 
 /*
  * Softmax cross-entropy over a vocabulary that is split between ranks. This rank holds columns
@@ -342,7 +351,8 @@ void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable /* (voc
  *   kn_xent_loss  loss[r] = log(sum) + max - target
  *   kn_xent_z     (log Z[r])^2, log Z = log(sum) + max
  *   kn_xent_grad  l = (exp(l - max) / sum (1 + 2 z log Z) - [column is target]) scale, in place:
- *                 the gradient of scale (loss + z (log Z)^2)
+ *                 the gradient of scale (loss + z (log Z)^2); with cap > 0 times 1 - (l / cap)^2,
+ *                 so it is that of what kn_softcap made l of
  *
  * z is the coefficient of the z-loss, Chowdhery et al., "PaLM", 2022, section 5; 0: none. A target
  * of KN_IGNORE (any negative number) has loss and z-loss 0 and a zero row of gradient.
@@ -365,9 +375,9 @@ double kn_xent_z(const float *max /* (rows) */, const float *sum /* (rows) */,
 void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows, ld) */, size_t ld,
                   size_t rows, size_t cols, size_t padded, const float *max /* (rows) */,
                   const float *sum /* (rows) */, const int32_t *targets /* (rows) */, size_t v0,
-                  float scale, float z);
+                  float scale, float z, float cap);
 
-/* ---- SwiGLU -------------------------------------------------------------- */
+/* ---- SwiGLU, GeGLU ------------------------------------------------------- */
 
 /* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). In one fused buffer, up = gate + ffn and
  * ldg = ldu = 2 ffn. */
@@ -379,6 +389,15 @@ void kn_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows
                    size_t lddg, void *dup /* (rows, lddu) */, size_t lddu,
                    const void *dy /* (rows, lddy) */, size_t lddy, const void *gate, size_t ldg,
                    const void *up, size_t ldu, size_t rows, size_t ffn);
+
+/* The same with gelu(gate), by tanh, in place of silu(gate): "geglu" of Gemma. */
+void kn_geglu_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
+                  const void *gate /* (rows, ldg) */, size_t ldg, const void *up /* (rows, ldu) */,
+                  size_t ldu, size_t rows, size_t ffn);
+void kn_geglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows, lddg) */,
+                  size_t lddg, void *dup /* (rows, lddu) */, size_t lddu,
+                  const void *dy /* (rows, lddy) */, size_t lddy, const void *gate, size_t ldg,
+                  const void *up, size_t ldu, size_t rows, size_t ffn);
 
 /* ---- GELU and biases ----------------------------------------------------- */
 
@@ -556,7 +575,7 @@ void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const flo
     X(permute) X(unpermute) X(unpermute_bwd)                                                       \
     X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd)     \
     X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd)          \
-    X(bias_bwd) X(keys_join) X(keys_split)
+    X(bias_bwd) X(keys_join) X(keys_split) X(geglu_fwd) X(geglu_bwd) X(softcap)
 /* clang-format on */
 
 #endif

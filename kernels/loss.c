@@ -1,8 +1,9 @@
-/* Embedding, and softmax cross-entropy over a vocabulary that is split between ranks. */
+/* Embedding, soft capping, and softmax cross-entropy over a vocabulary that is split between ranks.
+ */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
 
-enum { ROW_GRAIN = 8, COLUMN_UNIT = 16, COLUMN_GRAIN = 64 };
+enum { ROW_GRAIN = 8, COLUMN_UNIT = 16, COLUMN_GRAIN = 64, PIECE = 256 };
 
 struct embed {
     enum kn_type t;
@@ -11,6 +12,7 @@ struct embed {
     const void *table, *dy;
     const int32_t *ids;
     size_t rows, d, v0, vocab;
+    float scale;
 };
 
 static bool local(size_t *ret, const struct embed *embed, size_t row)
@@ -32,10 +34,19 @@ static void embed_rows(void *arg, const struct kn_share *share)
     const struct embed *e = arg;
 
     kn_gather_rows(e->y, row_of_id, e, e->d * kn_type_size(e->t), share);
+    for (size_t r = share->lo; r < share->hi && (e->scale < 1 || e->scale > 1); r++) {
+        void *at = kn_ptr(e->t, e->y, r * e->d);
+        const float *x = kn_in(e->t, at, share->scratch, e->d);
+        float *y = kn_out(e->t, at, share->scratch);
+
+        kn_ops()->scale(y, x, e->scale, e->d);
+        kn_out_done(e->t, at, y, e->d);
+    }
 }
 
 void kn_host_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, const void *table,
-                       const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab)
+                       const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab,
+                       float scale)
 {
     struct embed e = {.t = type,
                       .y = y,
@@ -44,8 +55,10 @@ void kn_host_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, const v
                       .rows = rows,
                       .d = dim,
                       .v0 = v0,
-                      .vocab = vocab};
+                      .vocab = vocab,
+                      .scale = scale};
 
+    assert(dim * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(pool, rows, 1, ROW_GRAIN, embed_rows, &e);
 }
 
@@ -60,14 +73,15 @@ static void embed_columns(void *arg, const struct kn_share *share)
         if (local(&id, e, r)) {
             const void *dy = kn_ptr(e->t, e->dy, r * e->d + share->lo);
 
-            kn_ops()->axpy(e->dtable + id * e->d + share->lo, 1, kn_in(e->t, dy, share->scratch, n),
-                           n);
+            kn_ops()->axpy(e->dtable + id * e->d + share->lo, e->scale,
+                           kn_in(e->t, dy, share->scratch, n), n);
         }
     }
 }
 
 void kn_host_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable, const void *dy,
-                       const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab)
+                       const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab,
+                       float scale)
 {
     struct embed e = {.t = type,
                       .dtable = dtable,
@@ -76,10 +90,42 @@ void kn_host_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable, c
                       .rows = rows,
                       .d = dim,
                       .v0 = v0,
-                      .vocab = vocab};
+                      .vocab = vocab,
+                      .scale = scale};
 
     assert(dim * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(pool, dim, COLUMN_UNIT, COLUMN_GRAIN, embed_columns, &e);
+}
+
+struct softcap {
+    enum kn_type t;
+    void *x;
+    size_t ld, cols;
+    float cap;
+};
+
+static void softcap_rows(void *arg, const struct kn_share *share)
+{
+    const struct softcap *s = arg;
+
+    for (size_t r = share->lo; r < share->hi; r++) {
+        void *at = kn_ptr(s->t, s->x, r * s->ld);
+        const float *x = kn_in(s->t, at, share->scratch, s->cols);
+        float *y = kn_out(s->t, at, share->scratch);
+
+        kn_ops()->softcap_row(y, x, s->cols, s->cap);
+        kn_out_done(s->t, at, y, s->cols);
+        kn_row_done(share, r);
+    }
+}
+
+void kn_host_softcap(struct kn_pool *pool, enum kn_type type, void *x, size_t ld, size_t rows,
+                     size_t cols, float cap)
+{
+    struct softcap s = {.t = type, .x = x, .ld = ld, .cols = cols, .cap = cap};
+
+    assert(cap > 0 && ld >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, ROW_GRAIN, softcap_rows, &s);
 }
 
 struct xent {
@@ -90,7 +136,7 @@ struct xent {
     float *out, *target;
     const float *max, *sum;
     const int32_t *targets;
-    float scale, z;
+    float scale, z, cap;
 };
 
 /* The column of ROW's target on this rank, or COLS. */
@@ -194,23 +240,38 @@ static float factor(const struct xent *xent, size_t row)
     return (float)((double)xent->scale * (1 + 2 * (double)xent->z * log_z));
 }
 
+/* Columns [FIRST, LAST) of a row at L, of which C is the target's, with BY = factor / sum. The
+ * cap's slope needs the logits beside the gradient. */
+static void grad_columns(const struct xent *xent, size_t row, void *l, size_t first, size_t last,
+                         size_t c, float by, float *scratch)
+{
+    void *at = kn_ptr(xent->t, l, first);
+    size_t n = last - first;
+    const float *x = kn_in(xent->t, at, scratch, n);
+    float *d = kn_out(xent->t, at, scratch), *capped = scratch + n;
+
+    if (xent->cap > 0)
+        memcpy(capped, x, n * sizeof(float));
+    kn_ops()->softmax_row(d, x, n, xent->max[row], by);
+    if (c >= first && c < last)
+        d[c - first] -= xent->scale;
+    if (xent->cap > 0)
+        kn_ops()->softcap_bwd_row(d, capped, n, xent->cap);
+    kn_out_done(xent->t, at, d, n);
+}
+
 static void grad_rows(void *arg, const struct kn_share *share)
 {
     const struct xent *x = arg;
+    size_t step = x->cap > 0 ? PIECE : kn_max(x->cols, 1);
 
     for (size_t r = share->lo; r < share->hi; r++) {
         void *row = kn_ptr(x->t, x->l, r * x->ld);
         size_t c = target_column(x, r), pad = x->targets[r] < 0 ? 0 : x->cols;
 
-        if (x->targets[r] >= 0) {
-            const float *l = kn_in(x->t, row, share->scratch, x->cols);
-            float *d = kn_out(x->t, row, share->scratch);
-
-            kn_ops()->softmax_row(d, l, x->cols, x->max[r], factor(x, r) / x->sum[r]);
-            if (c < x->cols)
-                d[c] -= x->scale;
-            kn_out_done(x->t, row, d, x->cols);
-        }
+        for (size_t i = 0; i < pad; i += step)
+            grad_columns(x, r, row, i, kn_min(pad, i + step), c, factor(x, r) / x->sum[r],
+                         share->scratch);
         memset(kn_ptr(x->t, row, pad), 0, (x->padded - pad) * kn_type_size(x->t));
         kn_row_done(share, r);
     }
@@ -218,7 +279,7 @@ static void grad_rows(void *arg, const struct kn_share *share)
 
 void kn_host_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits, size_t ld,
                        size_t rows, size_t cols, size_t padded, const float *max, const float *sum,
-                       const int32_t *targets, size_t v0, float scale, float z)
+                       const int32_t *targets, size_t v0, float scale, float z, float cap)
 {
     struct xent x = {.t = type,
                      .l = logits,
@@ -230,8 +291,10 @@ void kn_host_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits, si
                      .targets = targets,
                      .v0 = v0,
                      .scale = scale,
-                     .z = z};
+                     .z = z,
+                     .cap = cap};
 
-    assert(z >= 0 && ld >= padded && padded >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(z >= 0 && cap >= 0 && ld >= padded && padded >= cols);
+    assert(cols * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(pool, rows, 1, ROW_GRAIN, grad_rows, &x);
 }

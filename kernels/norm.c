@@ -10,14 +10,14 @@ struct fwd {
     float *rrms;
     const void *x, *w;
     size_t d;
-    float eps;
+    float eps, offset;
 };
 
 static void fwd_rows(void *arg, const struct kn_share *share)
 {
     const struct fwd *f = arg;
     float *bx = share->scratch, *by = bx + f->d;
-    const float *w = kn_in(f->t, f->w, by + f->d, f->d);
+    const float *w = kn_in_scale(f->t, f->w, by + f->d, f->d, f->offset);
 
     for (size_t r = share->lo; r < share->hi; r++) {
         const float *x = kn_in(f->t, kn_ptr(f->t, f->x, r * f->d), bx, f->d);
@@ -31,9 +31,11 @@ static void fwd_rows(void *arg, const struct kn_share *share)
 }
 
 void kn_host_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, float *rrms,
-                         const void *x, const void *w, size_t rows, size_t dim, float eps)
+                         const void *x, const void *w, size_t rows, size_t dim, float eps,
+                         float offset)
 {
-    struct fwd f = {.t = type, .y = y, .rrms = rrms, .x = x, .w = w, .d = dim, .eps = eps};
+    struct fwd f = {
+        .t = type, .y = y, .rrms = rrms, .x = x, .w = w, .d = dim, .eps = eps, .offset = offset};
 
     assert(3 * dim * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &f);
@@ -46,6 +48,7 @@ struct bwd {
     const float *rrms;
     size_t d;
     bool add;
+    float offset;
     struct kn_partial dw;
 };
 
@@ -55,7 +58,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
     size_t d = b->d;
     float *dw[KN_SUMS], *bw = share->scratch + d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
                         *bx = bdy + BWD_ROWS * d;
-    const float *w = kn_in(b->t, b->w, bw, d);
+    const float *w = kn_in_scale(b->t, b->w, bw, d, b->offset);
     size_t step = b->t == KN_F32 ? share->hi - share->lo : BWD_ROWS;
 
     kn_partial_begin(dw, &b->dw, share);
@@ -75,7 +78,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
 
 void kn_host_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw,
                          const void *dy, const void *x, const void *w, const float *rrms,
-                         size_t rows, size_t dim, bool add)
+                         size_t rows, size_t dim, bool add, float offset)
 {
     struct bwd b = {.t = type,
                     .dx = dx,
@@ -85,6 +88,7 @@ void kn_host_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, floa
                     .rrms = rrms,
                     .d = dim,
                     .add = add,
+                    .offset = offset,
                     .dw = {.sum = {dw}, .count = dim}};
 
     assert((2 + 3 * BWD_ROWS) * dim * sizeof(float) <= KN_SCRATCH_BYTES);

@@ -45,6 +45,13 @@ struct kn_ops {
     void (*swiglu_row)(float *y, const float *gate, const float *up, size_t count);
     void (*swiglu_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
                            const float *up, size_t count);
+    /* gelu by tanh in place of silu */
+    void (*geglu_row)(float *y, const float *gate, const float *up, size_t count);
+    void (*geglu_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
+                          const float *up, size_t count);
+    /* y = cap tanh(x / cap), y may be x; dx = dx (1 - (y / cap)^2) */
+    void (*softcap_row)(float *y, const float *x, size_t count, float cap);
+    void (*softcap_bwd_row)(float *dx, const float *y, size_t count, float cap);
     float (*max_row)(const float *x, size_t count);               /* -inf when count is 0 */
     float (*sumexp_row)(const float *x, size_t count, float max); /* sum of exp(x - max) */
     /* exp(x - max) factor */
@@ -99,7 +106,8 @@ struct kn_ops {
     X(gemm) X(rmsnorm_row) X(rmsnorm_bwd) X(rope_row) X(swiglu_row) X(swiglu_bwd_row) X(max_row)   \
     X(sumexp_row) X(softmax_row) X(dot) X(attn_fwd) X(attn_bwd) X(router_fwd) X(router_bwd)        \
     X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(lamb)              \
-    X(momentum) X(fma_loop) X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)
+    X(momentum) X(fma_loop) X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)          \
+    X(geglu_row) X(geglu_bwd_row) X(softcap_row) X(softcap_bwd_row)
 /* clang-format on */
 
 void kn_ops_ref(struct kn_ops *ops);
@@ -178,6 +186,19 @@ static inline const float *kn_in(enum kn_type type, const void *array, float *bu
     if (type == KN_F32)
         return array;
     kn_ops()->to_f32(buf, array, count);
+    return buf;
+}
+
+/* The same of a norm's scale W + OFFSET; in BUF, too, where something is added. */
+static inline const float *kn_in_scale(enum kn_type type, const void *w, float *buf, size_t count,
+                                       float offset)
+{
+    const float *scale = kn_in(type, w, buf, count);
+
+    if (!(offset > 0))
+        return scale;
+    for (size_t i = 0; i < count; i++)
+        buf[i] = scale[i] + offset;
     return buf;
 }
 

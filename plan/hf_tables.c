@@ -160,13 +160,13 @@ const struct pl_hf_family pl_hf_families[] = {
      {shape_rows, expert_rows}},
     {"gemma2",
      "{'norm_eps':1e-6,'seq':8192,'head_dim':256,'tied':true,'mlp':'geglu','post_norms':true,"
-     "'embed_scale':true,'global_every':2}",
+     "'zero_centered_norm':true,'embed_scale':true,'global_every':2}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, gemma_rows}},
     {"gemma3_text",
      "{'norm_eps':1e-6,'rope_theta':1e6,'seq':131072,'head_dim':256,'tied':true,'mlp':'geglu',"
-     "'post_norms':true,'embed_scale':true,'qk_norm':'head','global_every':6,"
-     "'rope_theta_local':10000}",
+     "'post_norms':true,'zero_centered_norm':true,'embed_scale':true,'qk_norm':'head',"
+     "'global_every':6,'rope_theta_local':10000}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, gemma_rows}},
     {"gpt2",
@@ -179,8 +179,8 @@ const struct pl_hf_family pl_hf_families[] = {
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, partial_rows}},
     {"nemotron",
-     "{'norm':'layernorm','mlp':'relu2','seq':4096,'partial_rotary_factor':0.5,'qkv_bias':false,"
-     "'out_bias':false,'mlp_bias':false}",
+     "{'norm':'layernorm','zero_centered_norm':true,'mlp':'relu2','seq':4096,"
+     "'partial_rotary_factor':0.5,'qkv_bias':false,'out_bias':false,'mlp_bias':false}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, partial_rows, mlp_bias_rows}},
     {"nemotron_h",

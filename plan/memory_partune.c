@@ -130,6 +130,10 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
     *ret = (struct pl_acts){0};
     b[PL_ACT_X] = b[PL_ACT_H1] = b[PL_ACT_X2] = b[PL_ACT_H2] = lh;
     b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = dims->local_rows * dims->stats * 4;
+    if (model->post_norms) {
+        b[PL_ACT_Y1] = b[PL_ACT_Y2] = lh;
+        b[PL_ACT_YRRMS1] = b[PL_ACT_YRRMS2] = dims->local_rows * 4;
+    }
     b[PL_ACT_QKV] = dims->rows * dims->qkv * e;
     if (model->qk_norm == PL_QK_HEAD) {
         b[PL_ACT_QK] = dims->rows * dims->qk * e;
@@ -443,7 +447,7 @@ static void build_layers(struct build *build)
     const struct pl_layout *layout = build->layout;
     uint64_t e = dims->elem;
 
-    if (build->model->parallel_block)
+    if (build->model->parallel_block || build->model->post_norms)
         add1(build, PL_BUF_DX2, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
     add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
          dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);

@@ -103,9 +103,10 @@ struct pl_model {
      * included. Models with layernorm have them unless they say otherwise, others have none. */
     bool qkv_bias, out_bias, mlp_bias;
     enum pl_qk_norm qk_norm;
-    bool parallel_block; /* attention and feed-forward both read the layer's input (GPT-NeoX) */
-    bool post_norms;     /* their outputs are normalized, too (Gemma 2) */
-    bool attn_sinks;     /* a learned logit for each head in the softmax's sum (GPT-OSS) */
+    bool parallel_block;     /* attention and feed-forward both read the layer's input (GPT-NeoX) */
+    bool post_norms;         /* their outputs are normalized, too (Gemma 2) */
+    bool zero_centered_norm; /* a norm's scale is 1 + its weight (Gemma, Nemotron) */
+    bool attn_sinks;         /* a learned logit for each head in the softmax's sum (GPT-OSS) */
     double attn_softcap, logit_softcap; /* logits are c tanh(x / c); 0: as they are */
     double attn_scale;                  /* factor of the scores; 0: 1 / sqrt(width of a key) */
     bool embed_scale;                   /* embeddings are multiplied by sqrt(hidden) (Gemma) */

@@ -40,6 +40,7 @@ static const struct word words[] = {
     {PL_OF_MODEL, "qk_norm", NAME, AT(qk_norm), 0, 0, PL_QK_NONE, qk_norm_names, false},
     {PL_OF_MODEL, "parallel_block", FLAG, AT(parallel_block), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "post_norms", FLAG, AT(post_norms), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "zero_centered_norm", FLAG, AT(zero_centered_norm), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "attn_sinks", FLAG, AT(attn_sinks), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "attn_softcap", NUMBER, AT(attn_softcap), 0, 1e6, 0, NULL, false},
     {PL_OF_MODEL, "logit_softcap", NUMBER, AT(logit_softcap), 0, 1e6, 0, NULL, false},

@@ -399,6 +399,10 @@ static void walk_vectors(struct walk *walk, int layer)
         emit(walk, PL_T_NORM2_BIAS, layer, -1, h, 0);
     if (model->mlp_bias)
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
+    if (model->post_norms) {
+        emit(walk, PL_T_POST_NORM1, layer, -1, h, 0);
+        emit(walk, PL_T_POST_NORM2, layer, -1, h, 0);
+    }
 }
 
 /* What a module of multi-token prediction has beside its layer: norms, or (MATRICES) a product. */
@@ -520,9 +524,9 @@ static void walk_all_experts(struct walk *walk)
     bucket_close(walk);
 }
 
-/* Names as Hugging Face's Llama, Qwen 3 for the norms of heads and DeepSeek for latents would have
- * them; DeepSeek's kv_b_proj is k_b_proj and v_b_proj here. */
-static void param_name(struct pl_param *param)
+/* Names as Hugging Face's Llama, Qwen 3 for the norms of heads, Gemma 2 for norms of outputs and
+ * DeepSeek for latents would have them; DeepSeek's kv_b_proj is k_b_proj and v_b_proj here. */
+static void param_name(struct pl_param *param, const struct pl_model *model)
 {
     static const char *const tail[] = {
         [PL_T_NORM1] = "input_layernorm.weight",
@@ -569,14 +573,19 @@ static void param_name(struct pl_param *param)
         [PL_T_MTP_HNORM] = "hnorm.weight",
         [PL_T_MTP_PROJ] = "eh_proj.weight",
         [PL_T_MTP_NORM] = "shared_head.norm.weight",
+        [PL_T_POST_NORM1] = "post_attention_layernorm.weight",
+        [PL_T_POST_NORM2] = "post_feedforward_layernorm.weight",
     };
+    const char *own = model->post_norms && param->tensor == PL_T_NORM2
+                          ? "pre_feedforward_layernorm.weight"
+                          : tail[param->tensor];
     size_t n = sizeof(param->name);
 
     if (param->expert >= 0)
         snprintf(param->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight",
                  param->layer, param->expert, tail[param->tensor]);
     else if (param->layer >= 0)
-        snprintf(param->name, n, "model.layers.%d.%s", param->layer, tail[param->tensor]);
+        snprintf(param->name, n, "model.layers.%d.%s", param->layer, own);
     else
         snprintf(param->name, n, "%s", tail[param->tensor]);
 }
@@ -664,7 +673,7 @@ void pl_params_build(struct pl_params *ret, const struct pl_model *model,
     walk_all(ret, model, layout, rank, false);
     add_fixed(ret, model, layout, pl_axis_coord(layout, PL_PP, rank));
     for (int i = 0; i < ret->n + ret->fixed; i++)
-        param_name(&ret->p[i]);
+        param_name(&ret->p[i], model);
     for (int i = 0; i < ret->nbuckets; i++) {
         struct pl_bucket *bucket = &ret->bucket[i];
 

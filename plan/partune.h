@@ -65,6 +65,8 @@ enum pl_tensor {
     PL_T_MTP_HNORM,
     PL_T_MTP_PROJ, /* (hidden, 2 hidden): the product that joins both, the embedding first, */
     PL_T_MTP_NORM, /* and the norm before the output projection */
+    PL_T_POST_NORM1, /* of attention's output, of the feed-forward's */
+    PL_T_POST_NORM2,
     PL_TENSORS
 };
 
@@ -308,11 +310,15 @@ enum pl_act {
     PL_ACT_QKRRMS, /* (rows, heads), then (rows, kv_heads) float */
     PL_ACT_LSE,    /* (heads x rows) float */
     PL_ACT_O,      /* (rows, attn) */
+    PL_ACT_Y1,     /* (local_rows, hidden) attention's output before its norm */
+    PL_ACT_YRRMS1, /* (local_rows) float */
     PL_ACT_X2,     /* (local_rows, hidden) after attention */
     PL_ACT_RRMS2,  /* (local_rows, stats) float */
     PL_ACT_H2,     /* (local_rows, hidden) */
     PL_ACT_GU,     /* (rows, gates ffn) gate and up, of the dense MLP or the shared expert */
     PL_ACT_A,      /* (rows, ffn) */
+    PL_ACT_Y2,     /* (local_rows, hidden) the MLP's output before its norm */
+    PL_ACT_YRRMS2, /* (local_rows) float */
     PL_ACT_PROBS,  /* (local_rows, experts) float */
     PL_ACT_IDX,    /* (local_rows, top_k) int32 */
     PL_ACT_W,      /* (local_rows, top_k) float */
@@ -394,7 +400,7 @@ enum pl_buf {
     PL_BUF_GATHER,     /* (rows, max(hidden, latent)), with sp */
     PL_BUF_PARTIAL,    /* (rows, hidden) float, with sp, in bf16 with tp or two products */
     PL_BUF_DH,         /* (local_rows, hidden) */
-    PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block */
+    PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block, or before norms of outputs */
     PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
     PL_BUF_DQKV,       /* (dqkv), with latents then the keys' (rows, heads head_dim) */
     PL_BUF_DLATENT,    /* (rows, latent) float: the sum over tp, with sp or in bf16 */

@@ -80,19 +80,29 @@ static void partune_mtp(struct pl_check *check)
 void pl_partune_limits(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
+    const struct pl_model *model = check->problem->model;
+    bool layernorm = model->norm == PL_LAYERNORM;
 
     if (layout->pp > 1 && layout->schedule == PL_ZERO_BUBBLE &&
         layout->recompute == PL_RECOMPUTE_FULL)
         pl_breaks(check, "recompute",
                   "trainer partune does not support recompute full with schedule zero-bubble");
-    if (check->problem->model->moe.experts && check->problem->model->mlp != PL_SWIGLU)
+    if (model->moe.experts && model->mlp != PL_SWIGLU)
         pl_breaks(check, "mlp",
                   "trainer partune does not support experts with an mlp other than swiglu");
-    if (check->problem->model->moe.experts && check->problem->model->mlp_bias)
+    if (model->moe.experts && model->mlp_bias)
         pl_breaks(check, "mlp_bias", "trainer partune does not support mlp_bias true with experts");
-    if (pl_model_is_mla(check->problem->model) && check->problem->model->norm != PL_RMSNORM)
+    if (pl_model_is_mla(model) && model->norm != PL_RMSNORM)
         pl_breaks(check, "norm", "trainer partune does not support mla with norm layernorm");
     partune_mtp(check);
+    if (model->post_norms && model->moe.experts)
+        pl_breaks(check, "post_norms", "trainer partune does not support post_norms with experts");
+    if (model->post_norms && model->parallel_block)
+        pl_breaks(check, "post_norms",
+                  "trainer partune does not support post_norms with parallel_block true");
+    if (layernorm && (model->post_norms || model->zero_centered_norm))
+        pl_breaks(check, "norm", "trainer partune does not support %s with norm layernorm",
+                  model->post_norms ? "post_norms" : "zero_centered_norm");
     bundled_limits(check);
 }
 

@@ -1,6 +1,7 @@
 /*
- * x2 = x + attention(norm(x)) W_o^T + b_o. The q, k, v projection is divided over tp by heads, W_o
- * by its columns, so the block ends in one sum over tp, after which b_o is added.
+ * x2 = x + attention(norm(x)) W_o^T + b_o, or x + a norm of the rest. The q, k, v projection is
+ * divided over tp by heads, W_o by its columns, so the block ends in one sum over tp, after which
+ * b_o is added.
  *
  * Queries and keys that have norms of their own are kept twice: in QKV as projected, for the norms'
  * backward pass, and in QK as attention reads them. Those of latent attention are latent.c's.
@@ -50,6 +51,7 @@ static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer 
                         .d = d->head_dim,
                         .dv = d->v_dim,
                         .scale = scale_of(&rank->model),
+                        .cap = (float)rank->model.attn_softcap,
                         .type = rank->type,
                         .q = qk,
                         .k = qk + q * d->elem,
@@ -86,9 +88,10 @@ static void heads_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     size_t keys = d->heads * d->head_dim * d->elem; /* where they begin */
 
     kn_headnorm_fwd(rank->pool, rank->type, qk, d->qk, rrms, qkv, d->qkv, layer->q_norm.w, d->rows,
-                    d->heads, d->head_dim, eps);
+                    d->heads, d->head_dim, eps, tr_norm_offset(rank));
     kn_headnorm_fwd(rank->pool, rank->type, qk + keys, d->qk, rrms + d->rows * d->heads, qkv + keys,
-                    d->qkv, layer->k_norm.w, d->rows, d->kv_heads, d->head_dim, eps);
+                    d->qkv, layer->k_norm.w, d->rows, d->kv_heads, d->head_dim, eps,
+                    tr_norm_offset(rank));
 }
 
 /* DQKV, the gradient of QK and of the values, becomes that of QKV. */
@@ -100,10 +103,11 @@ static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     size_t keys = d->heads * d->head_dim * d->elem;
 
     kn_headnorm_bwd(rank->pool, rank->type, dqkv, d->qkv, layer->q_norm.g, dqkv, d->qkv, qkv,
-                    d->qkv, layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim);
+                    d->qkv, layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim,
+                    tr_norm_offset(rank));
     kn_headnorm_bwd(rank->pool, rank->type, dqkv + keys, d->qkv, layer->k_norm.g, dqkv + keys,
                     d->qkv, qkv + keys, d->qkv, layer->k_norm.w, rrms + d->rows * d->heads, d->rows,
-                    d->kv_heads, d->head_dim);
+                    d->kv_heads, d->head_dim, tr_norm_offset(rank));
 }
 
 /* H1 -> QKV and QK. */
@@ -123,11 +127,19 @@ static void project(struct tr_rank *rank, const struct tr_layer *layer, char *sl
     }
 }
 
+static struct tr_residual residual(const struct tr_rank *rank, const struct tr_layer *layer,
+                                   char *slot)
+{
+    return (struct tr_residual){&layer->post1, &layer->o_bias, tr_act(rank, layer, slot, PL_ACT_Y1),
+                                tr_act(rank, layer, slot, PL_ACT_YRRMS1)};
+}
+
 void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     const struct pl_dims *d = &rank->d;
     void *o = tr_act(rank, layer, slot, PL_ACT_O), *x2 = tr_act(rank, layer, slot, PL_ACT_X2);
     struct kn_attn a = problem(rank, layer, slot);
+    struct tr_residual end = residual(rank, layer, slot);
 
     norm(rank, layer, slot);
     if (d->latent)
@@ -139,9 +151,7 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     else
         kn_attn_fwd(rank->pool, &a, o, d->attn, tr_act(rank, layer, slot, PL_ACT_LSE));
     tr_linear_partial(rank, o, layer->o.w, d->rows, d->attn, d->hidden);
-    kn_add(rank->pool, rank->type, x2, tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank),
-           d->local_rows * d->hidden);
-    tr_bias_fwd(rank, &layer->o_bias, x2, d->local_rows, d->hidden);
+    tr_residual(rank, &end, x2, tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank));
 }
 
 static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
@@ -202,10 +212,10 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
                       void *grad)
 {
     const struct pl_dims *z = &rank->d;
-    const void *dy = tr_gather_rows(rank, grad), *dh;
+    struct tr_residual end = residual(rank, layer, slot);
+    const void *own = tr_residual_bwd(rank, &end, grad), *dy = tr_gather_rows(rank, own), *dh;
     char *dqkv = keep ? keep + layer->keep.dqkv : rank->work.dqkv;
 
-    tr_bias_bwd(rank, &layer->o_bias, grad, z->local_rows, z->hidden);
     if (rank->comms.cp.size > 1) {
         struct kn_attn a = problem(rank, layer, slot);
 
@@ -213,7 +223,7 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     }
     tr_linear_dx(rank, rank->work.dao, dy, layer->o.w, z->rows, z->attn, z->hidden);
     if (keep)
-        kn_copy(rank->pool, keep + layer->keep.d2, grad, z->local_rows * z->hidden * z->elem);
+        kn_copy(rank->pool, keep + layer->keep.d2, own, z->local_rows * z->hidden * z->elem);
     else
         dw_out(rank, layer, slot, dy);
     core_bwd(rank, layer, slot, dqkv);

@@ -12,6 +12,7 @@
 #include "trainer/layer.h"
 
 #include <assert.h>
+#include <math.h>
 
 static uint64_t vocab_first(const struct tr_rank *rank)
 {
@@ -36,12 +37,25 @@ static const int32_t *positions(const struct tr_rank *rank, int mb)
     return (rank->workload.reset_position_ids ? tr_ages(rank, mb) : rank->work.positions) + first;
 }
 
+/* Of embeddings. transformers has it in the type of the activations, so bf16 rounds it. */
+static float embed_scale(const struct tr_rank *rank)
+{
+    float scale = rank->model.embed_scale ? sqrtf((float)rank->model.hidden) : 1;
+    kn_bf16 low;
+
+    if (rank->type == KN_BF16) {
+        kn_convert(NULL, KN_BF16, &low, KN_F32, &scale, 1);
+        kn_convert(NULL, KN_F32, &scale, KN_BF16, &low, 1);
+    }
+    return scale;
+}
+
 static void add_positions(struct tr_rank *rank, void *out, int mb)
 {
     const struct pl_dims *d = &rank->d;
 
     kn_embed_fwd(rank->pool, rank->type, rank->work.dh, rank->positions.w, positions(rank, mb),
-                 d->local_rows, d->hidden, 0, (size_t)rank->model.seq);
+                 d->local_rows, d->hidden, 0, (size_t)rank->model.seq, 1);
     kn_add(rank->pool, rank->type, out, out, rank->work.dh, d->local_rows * d->hidden);
 }
 
@@ -51,7 +65,7 @@ void tr_lookup_fwd(struct tr_rank *rank, void *out, const int32_t *ids)
     void *to = rank->comms.tp.size == 1 ? out : rank->layout.sp ? rank->work.gather : rank->work.dh;
 
     kn_embed_fwd(rank->pool, rank->type, to, rank->embed.w, ids, d->rows, d->hidden,
-                 vocab_first(rank), d->vocab);
+                 vocab_first(rank), d->vocab, embed_scale(rank));
     if (to != out) /* one term of each sum is not zero: exact in every type */
         kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type, d->hidden),
                 d->local_rows * d->hidden * d->elem);
@@ -60,7 +74,7 @@ void tr_lookup_fwd(struct tr_rank *rank, void *out, const int32_t *ids)
 void tr_lookup_bwd(struct tr_rank *rank, const void *grad, const int32_t *ids)
 {
     kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
-                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
+                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab, embed_scale(rank));
 }
 
 void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
@@ -77,7 +91,7 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
     tr_lookup_bwd(rank, grad, rank->work.ids + (uint64_t)mb * rank->d.rows);
     if (rank->positions.w)
         kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank, mb),
-                     rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq);
+                     rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq, 1);
 }
 
 /* Cross-entropy of the logits, and their z-loss; they become its gradient unless SCALE is 0. */
@@ -105,7 +119,27 @@ static void loss(struct tr_rank *rank, struct tr_head_loss *of)
         of->z_sum = kn_xent_z(max, sum, targets, d->rows);
     if (of->scale > 0)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
-                     max, sum, targets, v0, (float)of->scale, (float)of->z_coef);
+                     max, sum, targets, v0, (float)of->scale, (float)of->z_coef,
+                     (float)rank->model.logit_softcap);
+}
+
+/* work.logits (rows, vocab) of the rows ROWS (rows, hidden). */
+static void logits_of(struct tr_rank *rank, const void *rows)
+{
+    const struct pl_dims *d = &rank->d;
+
+    tr_linear(rank, rank->work.logits, rows, rank->head.w, d->rows, d->hidden, d->vocab);
+    if (rank->model.logit_softcap > 0)
+        kn_softcap(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows,
+                   vocab_valid(rank), (float)rank->model.logit_softcap);
+}
+
+void tr_head_logits(struct tr_rank *rank)
+{
+    struct tr_work *w = &rank->work;
+
+    tr_norm_fwd(rank, &rank->final_norm, w->hf, w->rrmsf, w->xf);
+    logits_of(rank, tr_gather_rows(rank, w->hf));
 }
 
 const void *tr_project(struct tr_rank *rank, const void *normed, struct tr_head_loss *of)
@@ -116,7 +150,7 @@ const void *tr_project(struct tr_rank *rank, const void *normed, struct tr_head_
     const void *h = tr_gather_rows(rank, normed), *grad;
     enum tr_phase was;
 
-    tr_linear(rank, logits, h, rank->head.w, d->rows, d->hidden, d->vocab);
+    logits_of(rank, h);
     loss(rank, of);
     if (!(of->scale > 0))
         return NULL;

@@ -8,6 +8,7 @@
 #include "trainer/hf_names.h"
 
 #include <errno.h>
+#include <math.h>
 
 /* Words of a model, and of its experts, that some family here has (hf_names.c says which has what).
  * A word that has its default is not in a model's JSON. */
@@ -41,6 +42,12 @@ static const char *const model_words[] = {"name",
                                           "mla",
                                           "mtp",
                                           "mtp_loss_coef",
+                                          "post_norms",
+                                          "zero_centered_norm",
+                                          "attn_softcap",
+                                          "logit_softcap",
+                                          "attn_scale",
+                                          "embed_scale",
                                           NULL};
 static const char *const moe_words[] = {
     "experts",    "top_k",   "expert_ffn",   "aux_loss",    "aux_loss_coef", "capacity_factor",
@@ -89,6 +96,8 @@ static const struct {
     [TR_HF_QWEN3_MOE] = {"Qwen3MoeForCausalLM", "qwen3_moe"},
     [TR_HF_DEEPSEEK_V2] = {"DeepseekV2ForCausalLM", "deepseek_v2"},
     [TR_HF_DEEPSEEK_V3] = {"DeepseekV3ForCausalLM", "deepseek_v3"},
+    [TR_HF_GEMMA2] = {"Gemma2ForCausalLM", "gemma2"},
+    [TR_HF_GEMMA3] = {"Gemma3ForCausalLM", "gemma3_text"},
     [TR_HF_GPT2] = {"GPT2LMHeadModel", "gpt2"},
     [TR_HF_NEOX] = {"GPTNeoXForCausalLM", "gpt_neox"},
 };
@@ -123,12 +132,21 @@ static json_t *neox_config(const struct pl_model *model)
         0.0);
 }
 
+static void put_layer_types(json_t *config, const struct pl_model *model)
+{
+    json_t *types = json_array();
+
+    for (int i = 0; i < model->layers; i++)
+        json_array_append_new(types, json_string(pl_layer_has_window(model, i) ? "sliding_attention"
+                                                                               : "full_attention"));
+    json_object_set_new(config, "layer_types", types);
+}
+
 /* Qwen names the kind of each layer; older releases count those without a window, of which these
  * have none before the first with one. */
 static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_family family)
 {
     bool qwen = family != TR_HF_MISTRAL && family != TR_HF_MIXTRAL;
-    json_t *types;
 
     if (family == TR_HF_LLAMA)
         return;
@@ -142,11 +160,7 @@ static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_
     json_object_set_new(config, "sliding_window", json_integer(model->sliding_window));
     if (!qwen)
         return;
-    types = json_array();
-    for (int i = 0; i < model->layers; i++)
-        json_array_append_new(types, json_string(pl_layer_has_window(model, i) ? "sliding_attention"
-                                                                               : "full_attention"));
-    json_object_set_new(config, "layer_types", types);
+    put_layer_types(config, model);
     json_object_set_new(config, "max_window_layers", json_integer(0));
 }
 
@@ -184,7 +198,8 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
                           "rope_theta", model->rope_theta, "initializer_range", model->init_std,
                           "tie_word_embeddings", (int)model->tied, "attention_dropout", 0.0);
 
-    put_window(o, model, family);
+    if (family != TR_HF_GEMMA2)
+        put_window(o, model, family);
     if (family == TR_HF_QWEN3 || family == TR_HF_QWEN3_MOE || family == TR_HF_LLAMA)
         json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
     if (family == TR_HF_LLAMA) {
@@ -193,6 +208,44 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
     }
     if (pl_model_is_moe(model))
         put_experts(o, model, family);
+    return o;
+}
+
+static bool is_gemma(enum tr_hf_family family)
+{
+    return family == TR_HF_GEMMA2 || family == TR_HF_GEMMA3;
+}
+
+static json_t *cap_of(double cap)
+{
+    return cap > 0 ? json_real(cap) : json_null();
+}
+
+/* Scores are divided by the root of query_pre_attn_scalar. A window that no layer has must be a
+ * number all the same; releases without layer_types count the layers of a pattern. */
+static json_t *gemma_config(const struct pl_model *model, enum tr_hf_family family)
+{
+    json_t *o = llama_config(model, TR_HF_GEMMA2);
+    double scalar = model->attn_scale > 0 ? 1 / (model->attn_scale * model->attn_scale)
+                                          : (double)model->head_dim;
+    bool whole = fabs(scalar - round(scalar)) < 1e-9 * scalar;
+
+    json_object_set_new(o, "hidden_act", json_string("gelu_pytorch_tanh"));
+    json_object_set_new(o, "hidden_activation", json_string("gelu_pytorch_tanh"));
+    json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
+    json_object_set_new(o, "query_pre_attn_scalar",
+                        whole ? json_integer((json_int_t)round(scalar)) : json_real(scalar));
+    json_object_set_new(o, "final_logit_softcapping", cap_of(model->logit_softcap));
+    json_object_set_new(o, "attn_logit_softcapping", cap_of(model->attn_softcap));
+    json_object_set_new(o, "sliding_window",
+                        json_integer(model->sliding_window ? model->sliding_window : model->seq));
+    put_layer_types(o, model);
+    if (family == TR_HF_GEMMA2)
+        return o;
+    if (model->rope_theta_local > 0)
+        json_object_set_new(o, "rope_local_base_freq", json_real(model->rope_theta_local));
+    if (model->global_every > 0)
+        json_object_set_new(o, "sliding_window_pattern", json_integer(model->global_every));
     return o;
 }
 
@@ -290,6 +343,7 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
     o = family == TR_HF_GPT2     ? gpt2_config(model)
         : family == TR_HF_NEOX   ? neox_config(model)
         : pl_model_is_mla(model) ? deepseek_config(model, family)
+        : is_gemma(family)       ? gemma_config(model, family)
                                  : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
         json_object_set_new(o, "rope_scaling", scaling_config(&model->rope_scaling));
@@ -337,8 +391,8 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
         return err_at(
             error, -ENOTSUP, "/model_type",
             "weights of model_type %s are not supported, only those of llama, mistral, "
-            "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt2, "
-            "gpt_neox",
+            "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
+            "gemma3_text, gpt2, gpt_neox",
             type);
     if ((r = check_rotation(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)

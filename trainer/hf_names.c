@@ -175,6 +175,69 @@ static int deepseek_family(enum tr_hf_family *ret, const struct pl_model *model,
     return 0;
 }
 
+/* A norm's scale is 1 + its weight in Gemma 2 and 3, which have everything that makes a Gemma or
+ * nothing of it. Gemma 3 rotates layers with a window by a base of their own, unscaled. */
+static int gemma_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    bool gemma3 = model->qk_norm == PL_QK_HEAD;
+    const struct {
+        bool broken;
+        const char *key, *what;
+    } rule[] = {
+        {!model->post_norms, "post_norms", "post_norms false"},
+        {!model->zero_centered_norm, "zero_centered_norm", "zero_centered_norm false"},
+        {!model->embed_scale, "embed_scale", "embed_scale false"},
+        {model->mlp != PL_GEGLU, "mlp", "mlp other than geglu"},
+        {model->norm != PL_RMSNORM, "norm", "norm layernorm"},
+        {model->positions != PL_ROPE, "positions", "positions other than rope"},
+        {pl_rotary_dim(model) != model->head_dim, "partial_rotary_factor",
+         "partial_rotary_factor below 1"},
+        {model->parallel_block, "parallel_block", "parallel_block"},
+        {pl_model_is_moe(model), "moe", "experts"},
+        {pl_model_is_mla(model), "mla", "mla"},
+        {model->mlp_bias, "mlp_bias", "mlp_bias"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {gemma3 && model->attn_softcap > 0, "attn_softcap", "attn_softcap"},
+        {!gemma3 && model->rope_theta_local > 0, "rope_theta_local", "rope_theta_local"},
+        {gemma3 && model->sliding_window && !(model->rope_theta_local > 0), "rope_theta_local",
+         "rope_theta_local 0"},
+    };
+
+    *ret = gemma3 ? TR_HF_GEMMA3 : TR_HF_GEMMA2;
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken) {
+            AUTO_FREE char *at = mem_printf("/%s", rule[i].key);
+
+            return err_at(error, -ENOTSUP, at, "Gemma %d has no %s", gemma3 ? 3 : 2, rule[i].what);
+        }
+    return 0;
+}
+
+static bool is_gemma(const struct pl_model *model)
+{
+    return model->post_norms || model->zero_centered_norm || model->embed_scale;
+}
+
+/* What only Gemma has of these families. */
+static int check_others(const struct pl_model *model, struct err *error)
+{
+    const struct {
+        bool broken;
+        const char *key, *what;
+    } rule[] = {
+        {model->mlp == PL_GEGLU, "mlp", "geglu"},
+        {model->attn_softcap > 0, "attn_softcap", "above 0"},
+        {model->logit_softcap > 0, "logit_softcap", "above 0"},
+        {model->attn_scale > 0, "attn_scale", "above 0"},
+        {model->rope_theta_local > 0, "rope_theta_local", "above 0"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken)
+            return lacks(error, rule[i].key, rule[i].what);
+    return 0;
+}
+
 static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
     bool qwen3 = model->qk_norm == PL_QK_HEAD, qwen2 = model->qkv_bias && !model->out_bias;
@@ -185,8 +248,6 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
         return lacks(error, "positions", "other than rope with rmsnorm");
     if (model->parallel_block)
         return lacks(error, "parallel_block", "true with rmsnorm");
-    if (model->rope_theta_local > 0)
-        return lacks(error, "rope_theta_local", "without Gemma's other words");
     if (pl_model_is_mla(model))
         return deepseek_family(ret, model, error);
     if (model->mtp)
@@ -210,6 +271,12 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
 
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
+    int r = is_gemma(model) ? 0 : check_others(model, error);
+
+    if (r < 0)
+        return r;
+    if (is_gemma(model))
+        return gemma_family(ret, model, error);
     return model->norm == PL_LAYERNORM ? gpt_family(ret, model, error)
                                        : llama_family(ret, model, error);
 }

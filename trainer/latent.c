@@ -97,7 +97,7 @@ static void norms_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
         if (norm[i].dim)
             kn_headnorm_fwd(rank->pool, rank->type, behind(rank, y, norm[i].at), d->latent,
                             norm[i].rrms, behind(rank, x, norm[i].at), d->latent, norm[i].scale->w,
-                            d->local_rows, 1, norm[i].dim, (float)rank->model.norm_eps);
+                            d->local_rows, 1, norm[i].dim, (float)rank->model.norm_eps, 0);
 }
 
 /* DX (local_rows, latent), the gradient of NORMED, becomes that of LATENT. */
@@ -114,7 +114,7 @@ static void norms_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
         if (norm[i].dim)
             kn_headnorm_bwd(rank->pool, rank->type, g, d->latent, norm[i].scale->g, g, d->latent,
                             behind(rank, x, norm[i].at), d->latent, norm[i].scale->w, norm[i].rrms,
-                            d->local_rows, 1, norm[i].dim);
+                            d->local_rows, 1, norm[i].dim, tr_norm_offset(rank));
     }
 }
 

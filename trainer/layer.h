@@ -56,6 +56,8 @@ const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type, uint64
 
 /* ---- norm.c -------------------------------------------------------------- */
 
+/* What weights of the model's norms are a distance from: 1 where they are zero-centered, else 0. */
+float tr_norm_offset(const struct tr_rank *rank);
 /* Y, which may be X, and STATS (local_rows, stats) from X (local_rows, hidden). */
 void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, float *stats,
                  const void *x);
@@ -68,6 +70,23 @@ void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
  * work.dx2, since attention needs GRAD as it is; tr_layer_bwd() adds it. */
 void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *grad,
                   const void *dh);
+
+/* How a block ends: with a bias and a norm of its output, either of which may hold NULL; the norm
+ * keeps that output in Y (local_rows, hidden) and STATS. */
+struct tr_residual {
+    const struct tr_norm *post;
+    const struct tr_weight *bias;
+    void *y;
+    float *stats;
+};
+
+/* OUT = X + norm(SUM + bias), all (local_rows, hidden); without a norm SUM + bias. OUT NULL, with a
+ * norm only: make Y and STATS again. */
+void tr_residual(struct tr_rank *rank, const struct tr_residual *block, void *out, const void *x,
+                 const void *sum);
+/* The gradient of SUM: GRAD itself, or work.dx2, valid until the next of these. */
+const void *tr_residual_bwd(struct tr_rank *rank, const struct tr_residual *block,
+                            const void *grad);
 
 /* Y (rows, dim) += BIAS in every row, and BIAS's gradient; nothing where there is no bias. */
 void tr_bias_fwd(struct tr_rank *rank, const struct tr_weight *bias, void *y, uint64_t rows,
@@ -106,7 +125,7 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
 void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
 
 /* X2 -> OUT (local_rows, hidden); OUT NULL: stop before the last product, which the backward pass
- * does not need. */
+ * does not need unless its output has a norm. */
 void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
 void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                 void *grad);
@@ -204,6 +223,8 @@ struct tr_head_loss {
 /* Loss of the rows NORMED (local_rows, hidden). Returns their gradient, valid until the next sum
  * over tp, having added that of the projection; NULL without a scale. */
 const void *tr_project(struct tr_rank *rank, const void *normed, struct tr_head_loss *of);
+/* From the input in work.xf work.logits (rows, vocab). */
+void tr_head_logits(struct tr_rank *rank);
 /* The input is in work.xf. Adds the micro-batch's cross-entropy to loss_sum; DX (local_rows,
  * hidden), unless NULL, gets the gradient of the input, and the weights their gradients. */
 void tr_head(struct tr_rank *rank, void *dx, int mb);

@@ -1,7 +1,8 @@
 /*
- * out = x2 + act(norm(x2) W_gu^T + b_gu) W_down^T + b_down, divided over tp by the inner width f,
- * with act SwiGLU of gate and up, or GELU. b_gu is cut like f; b_down is added after the sum over
- * tp. Shared experts are the same product, without biases, next to the routed ones.
+ * out = x2 + act(norm(x2) W_gu^T + b_gu) W_down^T + b_down, or x2 + a norm of the rest. It is
+ * divided over tp by the inner width f, with act SwiGLU or GeGLU of gate and up, or GELU. b_gu is
+ * cut like f; b_down is added after the sum over tp. Shared experts are the same product, without
+ * biases, next to the routed ones.
  *
  * GU holds gate and up with their biases, and for GELU, which adds it in the same pass, without.
  */
@@ -21,6 +22,12 @@ static enum kn_gelu gelu_form(const struct tr_rank *rank)
     return rank->model.mlp == PL_GELU ? KN_GELU_ERF : KN_GELU_TANH;
 }
 
+static bool geglu(const struct tr_rank *rank)
+{
+    assert(rank->model.mlp == PL_GEGLU || rank->model.mlp == PL_SWIGLU);
+    return rank->model.mlp == PL_GEGLU;
+}
+
 static void activation(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
 {
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU);
@@ -30,8 +37,9 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
                     layer->gu_bias.w, rank->d.rows, ffn, gelu_form(rank));
         return;
     }
-    kn_swiglu_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn, gu, 2 * ffn,
-                  gu + ffn * rank->d.elem, 2 * ffn, rank->d.rows, ffn);
+    (geglu(rank) ? kn_geglu_fwd
+                 : kn_swiglu_fwd)(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn,
+                                  gu, 2 * ffn, gu + ffn * rank->d.elem, 2 * ffn, rank->d.rows, ffn);
 }
 
 /* Where the first half of a split backward pass leaves the gradient of GELU's bias; NULL: it has no
@@ -58,8 +66,9 @@ static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, c
                     d->rows, ffn, gelu_form(rank));
         return;
     }
-    kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * ffn, gu + ffn * d->elem, 2 * ffn, dy, ffn, gu,
-                  2 * ffn, gu + ffn * d->elem, 2 * ffn, d->rows, ffn);
+    (geglu(rank) ? kn_geglu_bwd : kn_swiglu_bwd)(rank->pool, rank->type, gu, 2 * ffn,
+                                                 gu + ffn * d->elem, 2 * ffn, dy, ffn, gu, 2 * ffn,
+                                                 gu + ffn * d->elem, 2 * ffn, d->rows, ffn);
     if (!keep)
         tr_bias_bwd(rank, &layer->gu_bias, gu, d->rows, 2 * ffn);
 }
@@ -83,17 +92,24 @@ const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char 
     return tr_reduce_rows(rank);
 }
 
+static struct tr_residual residual(const struct tr_rank *rank, const struct tr_layer *layer,
+                                   char *slot)
+{
+    return (struct tr_residual){&layer->post2, &layer->down_bias,
+                                tr_act(rank, layer, slot, PL_ACT_Y2),
+                                tr_act(rank, layer, slot, PL_ACT_YRRMS2)};
+}
+
 void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
 {
+    struct tr_residual end = residual(rank, layer, slot);
+    bool whole = out || end.post->scale.w; /* whose backward pass needs the output */
     const void *sum;
 
     tr_norm2(rank, layer, slot);
-    sum = tr_ffn_fwd(rank, layer, slot, rank->d.ffn, out != NULL);
-    if (!out)
-        return;
-    kn_add(rank->pool, rank->type, out, tr_act(rank, layer, slot, PL_ACT_X2), sum,
-           rank->d.local_rows * rank->d.hidden);
-    tr_bias_fwd(rank, &layer->down_bias, out, rank->d.local_rows, rank->d.hidden);
+    sum = tr_ffn_fwd(rank, layer, slot, rank->d.ffn, whole);
+    if (whole)
+        tr_residual(rank, &end, out, tr_act(rank, layer, slot, PL_ACT_X2), sum);
 }
 
 static void dw_down(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
@@ -151,9 +167,10 @@ void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, c
 void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                 void *grad)
 {
-    const void *dh = tr_ffn_bwd(rank, layer, slot, keep, rank->d.ffn, grad);
+    struct tr_residual end = residual(rank, layer, slot);
+    const void *dy = tr_residual_bwd(rank, &end, grad),
+               *dh = tr_ffn_bwd(rank, layer, slot, keep, rank->d.ffn, dy);
 
-    tr_bias_bwd(rank, &layer->down_bias, grad, rank->d.local_rows, rank->d.hidden);
     tr_norm2_bwd(rank, layer, slot, grad, dh);
 }
 

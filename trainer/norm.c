@@ -3,6 +3,11 @@
 
 #include <assert.h>
 
+float tr_norm_offset(const struct tr_rank *rank)
+{
+    return rank->model.zero_centered_norm ? 1.0f : 0.0f;
+}
+
 void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, float *stats,
                  const void *x)
 {
@@ -15,7 +20,7 @@ void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, floa
                          d->local_rows, d->hidden, eps);
     else
         kn_rmsnorm_fwd(rank->pool, rank->type, y, stats, x, norm->scale.w, d->local_rows, d->hidden,
-                       eps);
+                       eps, tr_norm_offset(rank));
 }
 
 void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, const void *dy,
@@ -28,7 +33,7 @@ void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, con
                          norm->scale.w, stats, d->local_rows, d->hidden, add);
     else
         kn_rmsnorm_bwd(rank->pool, rank->type, dx, norm->scale.g, dy, x, norm->scale.w, stats,
-                       d->local_rows, d->hidden, add);
+                       d->local_rows, d->hidden, add, tr_norm_offset(rank));
 }
 
 static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
@@ -49,6 +54,35 @@ void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot
 
     tr_norm_bwd(rank, &layer->norm2, parallel ? rank->work.dx2 : grad, dh,
                 norm2_input(rank, layer, slot), tr_act(rank, layer, slot, PL_ACT_RRMS2), !parallel);
+}
+
+void tr_residual(struct tr_rank *rank, const struct tr_residual *block, void *out, const void *x,
+                 const void *sum)
+{
+    size_t n = rank->d.local_rows * rank->d.hidden;
+
+    if (!block->post->scale.w) {
+        kn_add(rank->pool, rank->type, out, x, sum, n);
+        tr_bias_fwd(rank, block->bias, out, rank->d.local_rows, rank->d.hidden);
+        return;
+    }
+    kn_copy(rank->pool, block->y, sum, n * rank->d.elem);
+    tr_bias_fwd(rank, block->bias, block->y, rank->d.local_rows, rank->d.hidden);
+    tr_norm_fwd(rank, block->post, out ? out : rank->work.dx2, block->stats, block->y);
+    if (out)
+        kn_add(rank->pool, rank->type, out, out, x, n);
+}
+
+const void *tr_residual_bwd(struct tr_rank *rank, const struct tr_residual *block, const void *grad)
+{
+    const void *dy = grad;
+
+    if (block->post->scale.w) {
+        tr_norm_bwd(rank, block->post, rank->work.dx2, grad, block->y, block->stats, false);
+        dy = rank->work.dx2;
+    }
+    tr_bias_bwd(rank, block->bias, dy, rank->d.local_rows, rank->d.hidden);
+    return dy;
 }
 
 void tr_bias_fwd(struct tr_rank *rank, const struct tr_weight *bias, void *y, uint64_t rows,

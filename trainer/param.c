@@ -129,7 +129,7 @@ static bool is_scale(enum pl_tensor tensor)
     return tensor == PL_T_NORM1 || tensor == PL_T_NORM2 || tensor == PL_T_FINAL_NORM ||
            tensor == PL_T_Q_NORM || tensor == PL_T_K_NORM || tensor == PL_T_Q_LATENT ||
            tensor == PL_T_KV_LATENT || tensor == PL_T_MTP_ENORM || tensor == PL_T_MTP_HNORM ||
-           tensor == PL_T_MTP_NORM;
+           tensor == PL_T_MTP_NORM || tensor == PL_T_POST_NORM1 || tensor == PL_T_POST_NORM2;
 }
 
 static double spread(const struct pl_param *param, const struct pl_model *model)
@@ -149,7 +149,7 @@ static float initial(const struct pl_param *param, const struct pl_model *model,
         return 0.0f;
     if (param->decay)
         return (float)(spread(param, model) * rng_normal_at(key, (uint64_t)g));
-    return is_scale(param->tensor) ? 1.0f : 0.0f;
+    return is_scale(param->tensor) && !model->zero_centered_norm ? 1.0f : 0.0f;
 }
 
 static void init_one(struct tr_params *params, int index, const struct pl_model *model,

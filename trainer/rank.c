@@ -88,6 +88,8 @@ static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
     layer->norm1.bias = weight(t, PL_T_NORM1_BIAS, global, -1);
     layer->norm2.scale = weight(t, PL_T_NORM2, global, -1);
     layer->norm2.bias = weight(t, PL_T_NORM2_BIAS, global, -1);
+    layer->post1.scale = weight(t, PL_T_POST_NORM1, global, -1);
+    layer->post2.scale = weight(t, PL_T_POST_NORM2, global, -1);
     layer->qkv = weight(t, PL_T_Q, global, -1);
     layer->qkv_bias = weight(t, PL_T_Q_BIAS, global, -1);
     layer->q_norm = weight(t, PL_T_Q_NORM, global, -1);

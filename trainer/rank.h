@@ -38,8 +38,9 @@ struct tr_layer {
     uint64_t at;              /* of the layer's saved activations in a slot, bytes */
     struct pl_grad_acts keep; /* of the layer's gradients in a gradient slot */
     struct tr_norm norm1, norm2;
-    struct tr_weight qkv; /* (qkv, hidden): q, k, v rows one after the other */
-    struct tr_weight o;   /* (hidden, attn) */
+    struct tr_norm post1, post2; /* of attention's output, of the MLP's; scale NULL: none */
+    struct tr_weight qkv;        /* (qkv, hidden): q, k, v rows one after the other */
+    struct tr_weight o;          /* (hidden, attn) */
     /* Of latent attention, which has them in place of qkv: */
     struct tr_weight latent, latent_bias; /* (latent, hidden); its bias, or NULL */
     struct tr_weight q_latent, kv_latent; /* norms (q_latent), or NULL; (kv_latent) */

@@ -181,9 +181,7 @@ void tr_step_logits(float *ret_logits, struct tr_rank *rank, int mb)
     for (int i = 0; i < k->n; i++)
         tr_layer_fwd(rank, &k->layer[i], slot,
                      i + 1 < k->n ? tr_act(rank, &k->layer[i + 1], slot, PL_ACT_X) : rank->work.xf);
-    tr_norm_fwd(rank, &rank->final_norm, rank->work.hf, rank->work.rrmsf, rank->work.xf);
-    tr_linear(rank, rank->work.logits, rank->work.hf, rank->head.w, rank->d.rows, rank->d.hidden,
-              rank->d.vocab);
+    tr_head_logits(rank);
     kn_convert(rank->pool, KN_F32, ret_logits, rank->type, rank->work.logits,
                rank->d.rows * rank->d.vocab);
     kn_wait(rank->pool);

@@ -110,6 +110,11 @@ static inline vf v_blend(vm m, vf x, vf y)
     return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(m));
 }
 
+static inline vm v_less(vf a, vf b)
+{
+    return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+
 static inline bool v_equal(vf a, vf b)
 {
     return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NEQ_UQ)) == 0;

@@ -103,6 +103,11 @@ static inline vf v_blend(vm m, vf x, vf y)
     return _mm512_mask_mov_ps(y, m, x);
 }
 
+static inline vm v_less(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+
 static inline bool v_equal(vf a, vf b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ) == 0;

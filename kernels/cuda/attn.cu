@@ -1,10 +1,11 @@
 /* Which attention runs: in tiles where matrix instructions take it, else by the definition, as
- * parts of it and documents always are. */
+ * parts of it, documents and caps always are. */
 #include "kernels/cuda/ops.cuh"
 
 static bool tiled(const struct kn_attn *a)
 {
-    return a->type == KN_BF16 && !a->age && a->dv == a->d && (a->d == 64 || a->d == 128) &&
+    return a->type == KN_BF16 && !a->age && !(a->cap > 0) && a->dv == a->d &&
+           (a->d == 64 || a->d == 128) &&
            cu_on16(cu_addr(a->q) | cu_addr(a->k) | cu_addr(a->v) |
                    (a->ldq | a->ldk | a->ldv) * sizeof(kn_bf16));
 }

@@ -104,6 +104,22 @@ static __device__ __forceinline__ size_t behind(const kn_attn &a, const kn_attn_
     return end <= sees ? 0 : end - sees < p.keys ? end - sees : p.keys;
 }
 
+/* The score of a product of a query and a key. */
+static __device__ __forceinline__ float score(const kn_attn &a, float product)
+{
+    float s = a.scale * product;
+
+    return a.cap > 0 ? a.cap * tanhf(s / a.cap) : s;
+}
+
+/* How much it moves with what the cap is put on. */
+static __device__ __forceinline__ float slope(const kn_attn &a, float score)
+{
+    float t = a.cap > 0 ? score / a.cap : 0.0f;
+
+    return 1.0f - t * t;
+}
+
 /* Y: type of out. A merge continues with a key whose score is the lse of the others and whose value
  * is their output. */
 template <typename T, typename Y>
@@ -128,7 +144,7 @@ static __global__ void CU_BOUNDS(THREADS)
 
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
         get<T>(v, a.v, a.ldv, first + l, kv, a.dv);
-        x = a.scale * dot(q, k);
+        x = score(a, dot(q, k));
         top = fmaxf(max, x);
         keep = expf(max - top);
         p = expf(x - top);
@@ -178,9 +194,12 @@ static __global__ void CU_BOUNDS(THREADS)
     get<T>(q, a.q, a.ldq, s.row, s.h, a.d);
     get<T>(y, g.d_o, g.lddo, s.row, s.h, a.dv);
     for (size_t l = behind(a, part, s.b * part.q_rows, s.at); l < end; l++) {
+        float x;
+
         get<T>(k, a.k, a.ldk, first + l, kv, a.d);
         get<T>(v, a.v, a.ldv, first + l, kv, a.dv);
-        axpy(dq, a.scale * expf(a.scale * dot(q, k) - g.lse[lse]) * (dot(y, v) - delta[at]), k);
+        x = score(a, dot(q, k));
+        axpy(dq, a.scale * expf(x - g.lse[lse]) * (dot(y, v) - delta[at]) * slope(a, x), k);
     }
     if (sums)
         add_to(g.dq, g.lddq, s.row, s.h, a.d, dq);
@@ -201,16 +220,17 @@ static __global__ void CU_BOUNDS(THREADS)
     get<T>(k, a.k, a.ldk, s.row, s.h, a.d);
     get<T>(v, a.v, a.ldv, s.row, s.h, a.dv);
     for (size_t h = s.h * group; h < (s.h + 1) * group; h++) {
-        for (size_t t = part.causal ? s.at : 0;
-             t < a.seq && behind(a, part, first, t) <= s.at; t++) { /* what is behind only grows */
+        for (size_t t = part.causal ? s.at : 0; t < a.seq && behind(a, part, first, t) <= s.at;
+             t++) { /* what is behind only grows */
             size_t at = (s.b * a.heads + h) * a.seq + t;
-            float p;
+            float x, p;
 
             get<T>(q, a.q, a.ldq, first + t, h, a.d);
             get<T>(y, g.d_o, g.lddo, first + t, h, a.dv);
-            p = expf(a.scale * dot(q, k) - g.lse[(s.b * a.heads + h) * part.q_rows + t]);
+            x = score(a, dot(q, k));
+            p = expf(x - g.lse[(s.b * a.heads + h) * part.q_rows + t]);
             axpy(dv, p, y);
-            axpy(dk, a.scale * p * (dot(y, v) - delta[at]), q);
+            axpy(dk, a.scale * p * (dot(y, v) - delta[at]) * slope(a, x), q);
         }
     }
     if (sums) {

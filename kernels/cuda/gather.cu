@@ -15,7 +15,8 @@ static __device__ __forceinline__ size_t local_id(int32_t id, size_t v0, size_t 
 
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
-    embed_fwd(T *y, const T *table, const int32_t *ids, size_t dim, size_t v0, size_t vocab)
+    embed_fwd(T *y, const T *table, const int32_t *ids, size_t dim, size_t v0, size_t vocab,
+              float scale)
 {
     size_t row = blockIdx.x, id = local_id(ids[row], v0, vocab);
 
@@ -24,12 +25,16 @@ static __global__ void CU_BOUNDS(THREADS)
 
         if (id < vocab)
             cu_load(a, table + id * dim + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++)
+            a[j] *= scale;
         cu_store(y + row * dim + i, a);
     }
 }
 
 extern "C" void cu_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, const void *table,
-                             const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab)
+                             const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab,
+                             float scale)
 {
     bool wide = cu_on16(cu_addr(y) | cu_addr(table) | dim * kn_type_size(type));
 
@@ -41,7 +46,7 @@ extern "C" void cu_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, c
         unsigned threads = cu_threads(cu_blocks(dim, V), THREADS);
 
         CU_LAUNCH((embed_fwd<T, V>), (unsigned)rows, threads, 0, cu_stream_of(pool), (T *)y,
-                  (const T *)table, ids, dim, v0, vocab);
+                  (const T *)table, ids, dim, v0, vocab, scale);
     });
 }
 
@@ -54,7 +59,7 @@ extern "C" void cu_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, c
 template <typename T, int V>
 static __global__ void CU_BOUNDS(CU_WARP)
     embed_bwd(float *dtable, const T *dy, const int32_t *ids, size_t rows, size_t dim, size_t v0,
-              size_t vocab)
+              size_t vocab, float scale)
 {
     size_t first = blockIdx.x, id = local_id(ids[first], v0, vocab);
     size_t i = ((size_t)blockIdx.y * CU_WARP + threadIdx.x) * V;
@@ -83,7 +88,7 @@ static __global__ void CU_BOUNDS(CU_WARP)
             cu_load(a, dy + (r + __ffs((int)hits) - 1) * dim + i);
             CU_UNROLL
             for (int j = 0; j < V; j++)
-                sum[j] += a[j];
+                sum[j] += scale * a[j];
         }
     }
     if (mine) {
@@ -94,7 +99,8 @@ static __global__ void CU_BOUNDS(CU_WARP)
 }
 
 extern "C" void cu_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable, const void *dy,
-                             const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab)
+                             const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab,
+                             float scale)
 {
     bool wide = cu_on16(cu_addr(dy) | dim * kn_type_size(type));
 
@@ -106,7 +112,7 @@ extern "C" void cu_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dta
         dim3 grid((unsigned)rows, (unsigned)cu_blocks(dim, CU_WARP * V));
 
         CU_LAUNCH((embed_bwd<T, V>), grid, CU_WARP, 0, cu_stream_of(pool), dtable, (const T *)dy,
-                  ids, rows, dim, v0, vocab);
+                  ids, rows, dim, v0, vocab, scale);
     });
 }
 

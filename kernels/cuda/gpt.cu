@@ -1,6 +1,6 @@
 /*
- * LayerNorm, RMSNorm of heads, GELU and biases. Sums over rows: block (., p) of a grid adds up
- * every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
+ * LayerNorm, RMSNorm of heads, GELU, GeGLU and biases. Sums over rows: block (., p) of a grid adds
+ * up every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
  */
 #include "kernels/cuda/ops.cuh"
 
@@ -166,7 +166,7 @@ extern "C" void cu_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *
 template <typename T>
 static __global__ void CU_BOUNDS(THREADS)
     headnorm_fwd(T *y, size_t ldy, float *rrms, const T *x, size_t ldx, const T *w, size_t count,
-                 size_t heads, size_t dim, float eps)
+                 size_t heads, size_t dim, float eps, float offset)
 {
     size_t warp = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / CU_WARP;
     unsigned lane = threadIdx.x % CU_WARP;
@@ -182,12 +182,12 @@ static __global__ void CU_BOUNDS(THREADS)
     if (lane == 0)
         rrms[warp] = r;
     for (size_t i = lane; i < dim; i += CU_WARP)
-        to[i] = cu_round<T>(cu_float(from[i]) * r * cu_float(w[i]));
+        to[i] = cu_round<T>(cu_float(from[i]) * r * (cu_float(w[i]) + offset));
 }
 
 extern "C" void cu_headnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
                                 float *rrms, const void *x, size_t ldx, const void *w, size_t rows,
-                                size_t heads, size_t dim, float eps)
+                                size_t heads, size_t dim, float eps, float offset)
 {
     size_t count = rows * heads;
 
@@ -198,7 +198,7 @@ extern "C" void cu_headnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y
 
         CU_LAUNCH((headnorm_fwd<T>), (unsigned)cu_blocks(count * CU_WARP, THREADS), THREADS, 0,
                   cu_stream_of(pool), (T *)y, ldy, rrms, (const T *)x, ldx, (const T *)w, count,
-                  heads, dim, eps);
+                  heads, dim, eps, offset);
     });
 }
 
@@ -207,7 +207,7 @@ template <typename T>
 static __global__ void CU_BOUNDS(THREADS)
     headnorm_bwd(T *dx, size_t lddx, float *part, const T *dy, size_t lddy, const T *x, size_t ldx,
                  const T *w, const float *rrms, size_t count, size_t heads, size_t dim,
-                 size_t warps)
+                 size_t warps, float offset)
 {
     size_t warp = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / CU_WARP;
     unsigned lane = threadIdx.x % CU_WARP;
@@ -226,19 +226,20 @@ static __global__ void CU_BOUNDS(THREADS)
         for (size_t i = lane; i < dim; i += CU_WARP) {
             float g = cu_float(dyr[i]), a = cu_float(xr[i]);
 
-            mean += g * cu_float(w[i]) * a;
+            mean += g * (cu_float(w[i]) + offset) * a;
             dw[i] += g * a * r;
         }
         mean = cu_warp_sum(mean) / (float)dim * r * r;
         for (size_t i = lane; i < dim; i += CU_WARP)
-            dxr[i] = cu_round<T>(r * (cu_float(dyr[i]) * cu_float(w[i]) - cu_float(xr[i]) * mean));
+            dxr[i] = cu_round<T>(
+                r * (cu_float(dyr[i]) * (cu_float(w[i]) + offset) - cu_float(xr[i]) * mean));
     }
 }
 
 extern "C" void cu_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, size_t lddx,
                                 float *dw, const void *dy, size_t lddy, const void *x, size_t ldx,
                                 const void *w, const float *rrms, size_t rows, size_t heads,
-                                size_t dim)
+                                size_t dim, float offset)
 {
     cu_stream *stream = cu_stream_of(pool);
     float *part = (float *)cu_stream_scratch(stream);
@@ -253,7 +254,7 @@ extern "C" void cu_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *d
 
         CU_LAUNCH((headnorm_bwd<T>), (unsigned)cu_blocks(warps * CU_WARP, THREADS), THREADS, 0,
                   stream, (T *)dx, lddx, part, (const T *)dy, lddy, (const T *)x, ldx, (const T *)w,
-                  rrms, count, heads, dim, warps);
+                  rrms, count, heads, dim, warps, offset);
     });
     cu_add_parts(stream, dw, part, warps, dim, dim);
 }
@@ -384,6 +385,98 @@ extern "C" void cu_gelu_bwd(struct kn_pool *pool, enum kn_type type, void *dx, s
     });
     if (dbias)
         cu_add_parts(stream, dbias, part, down, ffn, ffn);
+}
+
+/* ---- GeGLU --------------------------------------------------------------- */
+
+template <typename T, int V>
+static __global__ void CU_BOUNDS(THREADS)
+    geglu_fwd(T *y, size_t ldy, const T *gate, size_t ldg, const T *up, size_t ldu, size_t rows,
+              size_t ffn)
+{
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
+
+    if (i >= ffn)
+        return;
+    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
+        float g[V], u[V];
+
+        cu_load(g, gate + row * ldg + i);
+        cu_load(u, up + row * ldu + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++)
+            g[j] = gelu(g[j], true) * u[j];
+        cu_store(y + row * ldy + i, g);
+    }
+}
+
+extern "C" void cu_geglu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
+                             const void *gate, size_t ldg, const void *up, size_t ldu, size_t rows,
+                             size_t ffn)
+{
+    size_t elem = kn_type_size(type);
+    bool wide = cu_on16(cu_addr(y) | cu_addr(gate) | cu_addr(up) | (ldy | ldg | ldu | ffn) * elem);
+
+    if (rows == 0 || ffn == 0)
+        return;
+    cu_typed(type, wide, [&](auto form) {
+        typedef typename decltype(form)::T T;
+        constexpr int V = decltype(form)::V;
+        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
+        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), (unsigned)cu_least(rows, 65535));
+
+        CU_LAUNCH((geglu_fwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)y, ldy,
+                  (const T *)gate, ldg, (const T *)up, ldu, rows, ffn);
+    });
+}
+
+template <typename T, int V>
+static __global__ void CU_BOUNDS(THREADS)
+    geglu_bwd(T *dgate, size_t lddg, T *dup, size_t lddu, const T *dy, size_t lddy, const T *gate,
+              size_t ldg, const T *up, size_t ldu, size_t rows, size_t ffn)
+{
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
+
+    if (i >= ffn)
+        return;
+    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
+        float d[V], g[V], u[V];
+
+        cu_load(d, dy + row * lddy + i);
+        cu_load(g, gate + row * ldg + i);
+        cu_load(u, up + row * ldu + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++) {
+            float k = d[j] * u[j];
+
+            u[j] = d[j] * gelu(g[j], true);
+            g[j] = k * gelu_slope(g[j], true);
+        }
+        cu_store(dgate + row * lddg + i, g);
+        cu_store(dup + row * lddu + i, u);
+    }
+}
+
+extern "C" void cu_geglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, size_t lddg,
+                             void *dup, size_t lddu, const void *dy, size_t lddy, const void *gate,
+                             size_t ldg, const void *up, size_t ldu, size_t rows, size_t ffn)
+{
+    size_t elem = kn_type_size(type);
+    bool wide = cu_on16(cu_addr(dgate) | cu_addr(dup) | cu_addr(dy) | cu_addr(gate) | cu_addr(up) |
+                        (lddg | lddu | lddy | ldg | ldu | ffn) * elem);
+
+    if (rows == 0 || ffn == 0)
+        return;
+    cu_typed(type, wide, [&](auto form) {
+        typedef typename decltype(form)::T T;
+        constexpr int V = decltype(form)::V;
+        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
+        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), (unsigned)cu_least(rows, 65535));
+
+        CU_LAUNCH((geglu_bwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)dgate, lddg,
+                  (T *)dup, lddu, (const T *)dy, lddy, (const T *)gate, ldg, (const T *)up, ldu,
+                  rows, ffn);
+    });
 }
 
 /* ---- biases -------------------------------------------------------------- */

@@ -6,7 +6,7 @@ static constexpr unsigned BWD_BLOCKS = 264; /* two for each multiprocessor of an
 
 template <typename T, int V>
 static __global__ void CU_BOUNDS(ROW_THREADS)
-    rmsnorm_fwd(T *y, float *rrms, const T *x, const T *w, size_t dim, float eps)
+    rmsnorm_fwd(T *y, float *rrms, const T *x, const T *w, size_t dim, float eps, float offset)
 {
     CU_SHARED(float, place);
     size_t row = blockIdx.x;
@@ -32,13 +32,14 @@ static __global__ void CU_BOUNDS(ROW_THREADS)
         cu_load(b, w + i);
         CU_UNROLL
         for (int j = 0; j < V; j++)
-            a[j] *= r * b[j];
+            a[j] *= r * (b[j] + offset);
         cu_store(y + i, a);
     }
 }
 
 extern "C" void cu_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, float *rrms,
-                               const void *x, const void *w, size_t rows, size_t dim, float eps)
+                               const void *x, const void *w, size_t rows, size_t dim, float eps,
+                               float offset)
 {
     bool wide = cu_on16(cu_addr(y) | cu_addr(x) | cu_addr(w) | dim * kn_type_size(type));
 
@@ -50,7 +51,7 @@ extern "C" void cu_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y,
         unsigned threads = cu_threads(cu_blocks(dim, V), ROW_THREADS);
 
         CU_LAUNCH((rmsnorm_fwd<T, V>), (unsigned)rows, threads, ROW_THREADS / CU_WARP * 4,
-                  cu_stream_of(pool), (T *)y, rrms, (const T *)x, (const T *)w, dim, eps);
+                  cu_stream_of(pool), (T *)y, rrms, (const T *)x, (const T *)w, dim, eps, offset);
     });
 }
 
@@ -61,7 +62,7 @@ extern "C" void cu_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y,
 template <typename T, int V>
 static __global__ void CU_BOUNDS(ROW_THREADS)
     rmsnorm_bwd(T *dx, float *part, const T *dy, const T *x, const T *w, const float *rrms,
-                size_t rows, size_t dim, bool add)
+                size_t rows, size_t dim, bool add, float offset)
 {
     CU_SHARED(float, place);
     float *dw = place + ROW_THREADS / CU_WARP;
@@ -82,7 +83,7 @@ static __global__ void CU_BOUNDS(ROW_THREADS)
             cu_load(b, w + i);
             CU_UNROLL
             for (int j = 0; j < V; j++) {
-                mean += g[j] * b[j] * a[j];
+                mean += g[j] * (b[j] + offset) * a[j];
                 if (part)
                     dw[i + j] += g[j] * a[j] * r;
             }
@@ -98,7 +99,7 @@ static __global__ void CU_BOUNDS(ROW_THREADS)
                 cu_load(old, dxr + i);
             CU_UNROLL
             for (int j = 0; j < V; j++)
-                old[j] += r * (g[j] * b[j] - a[j] * mean);
+                old[j] += r * (g[j] * (b[j] + offset) - a[j] * mean);
             cu_store(dxr + i, old);
         }
     }
@@ -129,7 +130,7 @@ void cu_add_parts(cu_stream *stream, float *y, const float *part, size_t parts, 
 
 extern "C" void cu_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw,
                                const void *dy, const void *x, const void *w, const float *rrms,
-                               size_t rows, size_t dim, bool add)
+                               size_t rows, size_t dim, bool add, float offset)
 {
     bool wide =
         cu_on16(cu_addr(dx) | cu_addr(dy) | cu_addr(x) | cu_addr(w) | dim * kn_type_size(type));
@@ -149,7 +150,7 @@ extern "C" void cu_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx
 
         cu_allow_shared((const void *)rmsnorm_bwd<T, V>, shared);
         CU_LAUNCH((rmsnorm_bwd<T, V>), (unsigned)blocks, threads, shared, stream, (T *)dx, part,
-                  (const T *)dy, (const T *)x, (const T *)w, rrms, rows, dim, add);
+                  (const T *)dy, (const T *)x, (const T *)w, rrms, rows, dim, add, offset);
     });
     if (dw)
         cu_add_parts(stream, dw, part, blocks, dim, dim);

@@ -50,8 +50,10 @@ static double score(const struct kn_attn_job *job, size_t head, size_t qi, size_
     const struct kn_attn *a = job->a;
     size_t kvh = head / (a->heads / a->kv_heads);
 
-    return (double)a->scale * dot_at(a->type, a->q, query_of(job, qi, a->ldq, head), a->k,
-                                     key_of(job, ki, a->ldk, kvh), a->d);
+    double s = (double)a->scale * dot_at(a->type, a->q, query_of(job, qi, a->ldq, head), a->k,
+                                         key_of(job, ki, a->ldk, kvh), a->d);
+
+    return a->cap > 0 ? (double)a->cap * tanh(s / (double)a->cap) : s;
 }
 
 void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float *lse)
@@ -89,7 +91,8 @@ void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float
     }
 }
 
-/* p = exp(score - lse) and ds = p (d_o . v - delta), of query I, key L, HEAD. */
+/* p = exp(score - lse) and ds = p (d_o . v - delta), times the slope of the cap, of query I, key L,
+ * HEAD. */
 static void grad_at(double *ret_p, double *ret_ds, const struct kn_attn_job *job,
                     const struct kn_attn_grad *grad, const float *delta, size_t head, size_t i,
                     size_t l)
@@ -100,8 +103,10 @@ static void grad_at(double *ret_p, double *ret_ds, const struct kn_attn_job *job
     double dp = dot_at(a->type, grad->d_o, out_of(job, i, grad->lddo, head), a->v,
                        value_of(job, l, a->ldv, kvh), a->dv);
 
-    *ret_p = exp(score(job, head, i, l) - lse);
-    *ret_ds = *ret_p * (dp - (double)delta[head * a->seq + i]);
+    double s = score(job, head, i, l), t = a->cap > 0 ? s / (double)a->cap : 0;
+
+    *ret_p = exp(s - lse);
+    *ret_ds = *ret_p * (dp - (double)delta[head * a->seq + i]) * (1 - t * t);
 }
 
 static void dq_row(const struct kn_attn_job *job, const struct kn_attn_grad *grad,

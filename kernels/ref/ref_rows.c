@@ -1,4 +1,5 @@
-/* Operations on rows: normalization, rotary positions, SwiGLU, GELU, softmax. */
+/* Operations on rows: normalization, rotary positions, SwiGLU, GELU, soft capping, softmax.
+ */
 #include "kernels/ref/ref.h"
 
 float kn_ref_rmsnorm_row(float *y, const float *x, const float *w, size_t dim, float eps)
@@ -152,6 +153,39 @@ void kn_ref_gelu_bwd_row(float *dx, float *dbias, const float *dy, const float *
         dx[i] = (float)d;
         if (dbias)
             dbias[i] = (float)(dbias[i] + d);
+    }
+}
+
+void kn_ref_geglu_row(float *y, const float *gate, const float *up, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        y[i] = (float)(gelu((double)gate[i], KN_GELU_TANH) * up[i]);
+}
+
+void kn_ref_geglu_bwd_row(float *dgate, float *dup, const float *dy, const float *gate,
+                          const float *up, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double g = gate[i], u = up[i];
+
+        dgate[i] = (float)(dy[i] * u * gelu_slope(g, KN_GELU_TANH));
+        dup[i] = (float)(dy[i] * gelu(g, KN_GELU_TANH));
+    }
+}
+
+void kn_ref_softcap_row(float *y, const float *x, size_t count, float cap)
+{
+    for (size_t i = 0; i < count; i++)
+        y[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
+}
+
+/* d tanh(x) / d x = 1 - tanh(x)^2. */
+void kn_ref_softcap_bwd_row(float *dx, const float *y, size_t count, float cap)
+{
+    for (size_t i = 0; i < count; i++) {
+        double t = (double)y[i] / (double)cap;
+
+        dx[i] = (float)(dx[i] * (1 - t * t));
     }
 }
 

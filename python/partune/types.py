@@ -431,6 +431,7 @@ class Model(_Model, total=False):
     qk_norm: Literal["none", "head", "full"]
     parallel_block: bool
     post_norms: bool
+    zero_centered_norm: bool
     attn_sinks: bool
     attn_softcap: float
     logit_softcap: float

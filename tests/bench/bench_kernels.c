@@ -480,14 +480,14 @@ static void w_from_bf16(void *p)
 static void w_rmsnorm_fwd(void *p)
 {
     struct arrays *a = p;
-    kn_rmsnorm_fwd(opt.pool, KN_F32, a->y, a->row, a->x, a->vec, TOKENS, D, 1e-5f);
+    kn_rmsnorm_fwd(opt.pool, KN_F32, a->y, a->row, a->x, a->vec, TOKENS, D, 1e-5f, 0);
 }
 
 static void w_rmsnorm_bwd(void *p)
 {
     struct arrays *a = p;
-    kn_rmsnorm_bwd(opt.pool, KN_F32, a->z, a->vec + D, a->y, a->x, a->vec, a->row, TOKENS, D,
-                   false);
+    kn_rmsnorm_bwd(opt.pool, KN_F32, a->z, a->vec + D, a->y, a->x, a->vec, a->row, TOKENS, D, false,
+                   0);
 }
 
 static void w_rope(void *p)
@@ -512,13 +512,13 @@ static void w_swiglu_bwd(void *p)
 static void w_embed_fwd(void *p)
 {
     struct arrays *a = p;
-    kn_embed_fwd(opt.pool, KN_F32, a->y, a->x, a->idx, TOKENS, D, 0, TOKENS);
+    kn_embed_fwd(opt.pool, KN_F32, a->y, a->x, a->idx, TOKENS, D, 0, TOKENS, 1);
 }
 
 static void w_embed_bwd(void *p)
 {
     struct arrays *a = p;
-    kn_embed_bwd(opt.pool, KN_F32, a->x, a->y, a->idx, TOKENS, D, 0, TOKENS);
+    kn_embed_bwd(opt.pool, KN_F32, a->x, a->y, a->idx, TOKENS, D, 0, TOKENS, 1);
 }
 
 static void w_xent_max(void *p)
@@ -538,7 +538,7 @@ static void w_xent_grad(void *p)
 {
     struct arrays *a = p;
     kn_xent_grad(opt.pool, KN_F32, a->z, VOCAB, N / VOCAB, VOCAB, VOCAB, a->row, a->vec, a->idx, 0,
-                 1e-3f, 0);
+                 1e-3f, 0, 0);
 }
 
 static void w_permute(void *p)

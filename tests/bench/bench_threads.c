@@ -125,12 +125,12 @@ static void attn_backward_one_head(void)
 
 static void rmsnorm_forward(void)
 {
-    kn_rmsnorm_fwd(on.pool, KN_F32, on.y, on.vec, on.x, on.w, TOKENS, DIM, 1e-5f);
+    kn_rmsnorm_fwd(on.pool, KN_F32, on.y, on.vec, on.x, on.w, TOKENS, DIM, 1e-5f, 0);
 }
 
 static void rmsnorm_backward(void)
 {
-    kn_rmsnorm_bwd(on.pool, KN_F32, on.z, on.m, on.y, on.x, on.w, on.vec, TOKENS, DIM, false);
+    kn_rmsnorm_bwd(on.pool, KN_F32, on.z, on.m, on.y, on.x, on.w, on.vec, TOKENS, DIM, false, 0);
 }
 
 static void swiglu(void)

@@ -115,6 +115,19 @@ CASES = {
     "neox-serial": dict(model_type="gpt_neox", hidden_size=32, num_attention_heads=2, intermediate_size=24, vocab_size=31,
                         num_hidden_layers=2, rotary_pct=0.5, rotary_emb_base=5000.0, use_parallel_residual=False,
                         hidden_act="gelu_new", tie_word_embeddings=True, samples=2, length=16),
+    # Caps of scores and logits, another factor of the scores, a window in every second layer.
+    "gemma2": dict(model_type="gemma2", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=10,
+                   intermediate_size=33, vocab_size=37, num_hidden_layers=3, rope_theta=10000.0, samples=2, length=21,
+                   hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=7,
+                   attn_logit_softcapping=2.5, final_logit_softcapping=4.0, sliding_window=5, tie_word_embeddings=True,
+                   layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    # Norms of queries and keys, local rotation, scaled global rotation, over more than a block of attention.
+    "gemma3": dict(model_type="gemma3_text", hidden_size=20, num_attention_heads=2, num_key_value_heads=1, head_dim=12,
+                   intermediate_size=18, vocab_size=29, num_hidden_layers=3, rope_theta=50000.0, samples=1, length=150,
+                   hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=12,
+                   attn_logit_softcapping=None, final_logit_softcapping=None, sliding_window=40, tie_word_embeddings=True,
+                   rope_local_base_freq=1000.0, rope_scaling=dict(rope_type="linear", factor=2.5),
+                   layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
     # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
     "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
                          vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
@@ -131,7 +144,7 @@ CASES = {
 # What else is made of a case: other load-balancing losses, and z-losses.
 MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
-CLASSES = {"deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -144,7 +157,8 @@ def config(case):
         elif c["model_type"] == "gpt_neox":
             c.update(layer_norm_eps=1e-5, max_position_embeddings=CASES[case]["length"])
         else:
-            c.update(hidden_act="silu", rms_norm_eps=1e-6 if is_deepseek(c) else 1e-5, max_position_embeddings=CASES[case]["length"])
+            c.setdefault("hidden_act", "silu")
+            c.update(rms_norm_eps=1e-6 if is_deepseek(c) else 1e-5, max_position_embeddings=CASES[case]["length"])
         return c
     moe = "num_local_experts" in c
     c.update(architectures=["MixtralForCausalLM" if moe else "LlamaForCausalLM"], model_type="mixtral" if moe else "llama",
@@ -223,9 +237,13 @@ def attention_shapes(c, prefix):
         shapes[prefix + "%s_proj.weight" % name] = (rows, cols)
         if c["model_type"] in ("qwen2", "qwen2_moe") and name != "o":
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
-    if c["model_type"] in ("qwen3", "qwen3_moe"):
+    if c["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
         shapes[prefix + "q_norm.weight"] = shapes[prefix + "k_norm.weight"] = (c["head_dim"],)
     return shapes
+
+
+def is_gemma(c):
+    return c["model_type"].startswith("gemma")
 
 
 def llama_shapes(c):
@@ -237,6 +255,8 @@ def llama_shapes(c):
             shapes.update({n + name + ".weight": (H,) for name in ("enorm", "hnorm", "shared_head.norm")})
             shapes[n + "eh_proj.weight"] = (H, 2 * H)
         shapes[n + "input_layernorm.weight"] = shapes[n + "post_attention_layernorm.weight"] = (H,)
+        if is_gemma(c):
+            shapes[n + "pre_feedforward_layernorm.weight"] = shapes[n + "post_feedforward_layernorm.weight"] = (H,)
         shapes.update((latent_shapes if is_deepseek(c) else attention_shapes)(c, n + "self_attn."))
         if c["model_type"] == "mixtral":
             shapes[n + "block_sparse_moe.gate.weight"] = (c["num_local_experts"], H)
@@ -255,13 +275,13 @@ def llama_shapes(c):
 
 
 def weights(c, generator):
-    """Random weights large enough that every path matters; norms are not 1, biases not 0."""
+    """Random weights large enough that every path matters; scales of norms are not 1, biases not 0."""
     shapes = {"gpt2": gpt2_shapes, "gpt_neox": neox_shapes}.get(c["model_type"], llama_shapes)(c)
     out = {}
     for name, shape in shapes.items():
         x = torch.randn(shape, generator=generator, dtype=torch.float32)
         table = "embed" in name or name.endswith((".wte.weight", ".wpe.weight"))
-        out[name] = 0.05 * x if name.endswith("correction_bias") else 0.2 * x if name.endswith(".bias") else 1 + 0.2 * x if len(shape) == 1 \
+        out[name] = 0.05 * x if name.endswith("correction_bias") else 0.2 * x if name.endswith(".bias") else (0 if is_gemma(c) else 1) + 0.2 * x if len(shape) == 1 \
             else x * (1.0 if table else 1.3 / shape[1] ** 0.5)
     return out
 

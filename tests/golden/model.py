@@ -1,4 +1,4 @@
-"""Llama, Qwen 2 and 3, both with experts, Mixtral, DeepSeek-V2 and V3, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
+"""Llama, Qwen 2 and 3, both with experts, Mixtral, DeepSeek-V2 and V3, Gemma 2 and 3, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
 top_k probabilities are renormalized. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
@@ -268,7 +268,56 @@ def forward_neox(c, w, ids):
     return x @ (w["gpt_neox.embed_in.weight"] if c["tie_word_embeddings"] else w["embed_out.weight"]).T, []
 
 
-OTHERS = {"gpt2": forward_gpt2, "gpt_neox": forward_neox}
+def gemma_norm(x, w, name, eps):
+    """The scale is 1 + the weight."""
+    return rms_norm(x, 1 + w[name + ".weight"], eps)
+
+
+def softcap(x, cap):
+    return cap * torch.tanh(x / cap) if cap else x
+
+
+def gemma_attention(c, w, prefix, x, layer, positions, apart):
+    """Layers with a window rotate by a base of their own in Gemma 3, without scaling."""
+    T, H, K, D, eps = x.shape[0], c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"], c["rms_norm_eps"]
+    local = c["layer_types"][layer] == "sliding_attention"
+    q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
+    q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
+    theta, scaling = c["rope_theta"], c.get("rope_scaling")
+    if c["model_type"] == "gemma3_text":
+        q, k = gemma_norm(q, w, prefix + "q_norm", eps), gemma_norm(k, w, prefix + "k_norm", eps)
+        if local:
+            theta, scaling = c["rope_local_base_freq"], None
+    q, k = rope(q, theta, positions, scaling), rope(k, theta, positions, scaling)
+    mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1).masked_fill(apart, float("-inf"))
+    if local:
+        far = torch.arange(T)[:, None] - torch.arange(T)[None, :] >= c["sliding_window"]
+        mask = mask.masked_fill(far, float("-inf"))
+    heads = []
+    for h in range(H):
+        g = h // (H // K)
+        scores = softcap(q[:, h] @ k[:, g].T / math.sqrt(c["query_pre_attn_scalar"]), c.get("attn_logit_softcapping"))
+        heads.append(torch.softmax(scores + mask, dim=-1) @ v[:, g])
+    return torch.stack(heads, 1).reshape(T, H * D) @ w[prefix + "o_proj.weight"].T + w.get(prefix + "o_proj.bias", 0)
+
+
+def forward_gemma(c, w, ids):
+    """Four norms a layer, embeddings times sqrt(hidden), GELU by tanh as the gate, capped logits."""
+    eps = c["rms_norm_eps"]
+    positions, apart, _ = documents(c, ids)
+    x = w["model.embed_tokens.weight"][ids] * math.sqrt(c["hidden_size"])
+    for i in range(c["num_hidden_layers"]):
+        n = "model.layers.%d." % i
+        h = gemma_attention(c, w, n + "self_attn.", gemma_norm(x, w, n + "input_layernorm", eps), i, positions, apart)
+        x = x + gemma_norm(h, w, n + "post_attention_layernorm", eps)
+        h = gemma_norm(x, w, n + "pre_feedforward_layernorm", eps)
+        h = gelu(c, h @ w[n + "mlp.gate_proj.weight"].T) * (h @ w[n + "mlp.up_proj.weight"].T)
+        x = x + gemma_norm(h @ w[n + "mlp.down_proj.weight"].T, w, n + "post_feedforward_layernorm", eps)
+    head = w["model.embed_tokens.weight"] if c.get("tie_word_embeddings") else w["lm_head.weight"]
+    return softcap(gemma_norm(x, w, "model.norm", eps) @ head.T, c.get("final_logit_softcapping")), []
+
+
+OTHERS = {"gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma}
 
 
 def layer(c, w, i, x, router, positions, apart):

@@ -4,15 +4,17 @@
  * Bounds. With u = 2^-24, a score s = scale q.k is off by at most e = (d + 2) u scale sum |q| |k|.
  * Its exponential is taken of a difference whose operands are rounded, so a probability is off by
  * the relative error D <= max over keys of e + u (3 |s| + |m| + 10), m the maximum or the
- * log-sum-exp, 10 for the exponential itself and the factors. Sums of n terms add n u. From there
- * the bounds follow term by term. Where the products are matrix instructions on bf16, p and ds are
- * rounded to it before they are multiplied: c->operand of each term more.
+ * log-sum-exp, 10 for the exponential itself and the factors. A cap, whose slope is at most 1,
+ * adds 20 u |s|: 12 of check_loss.c, and what rounding of cap / scale moves twice. Sums of n terms
+ * add n u. From there the bounds follow term by term. Where the products are matrix instructions on
+ * bf16, p and ds are rounded to it before they are multiplied: c->operand of each term more.
  */
 #include "tests/kncheck/checks.h"
 
 enum { MAX_SEQ = 300 };
 
-/* batch, seq, heads, kv_heads, d, window, tokens of a document on average, dv (0: d) */
+/* batch, seq, heads, kv_heads, d, window, tokens of a document on average, dv (0: d), tenths of the
+ * cap */
 static const size_t attn_cases[][MAX_DIMS] = {
     {1, 1, 1, 1, 1},
     {1, 2, 2, 1, 4},
@@ -68,11 +70,18 @@ static const size_t attn_cases[][MAX_DIMS] = {
     {1, 140, 2, 2, 64, 0, 0, 128},
     {2, 140, 2, 2, 9, 7, 0, 5},
     {1, 285, 4, 2, 9, 131, 70, 33}, /* values of another width */
+
+    {1, 2, 2, 1, 4, 0, 0, 0, 10},
+    {2, 33, 4, 2, 32, 0, 0, 0, 500},
+    {1, 257, 2, 1, 12, 0, 0, 0, 10},
+    {1, 200, 2, 1, 128, 70, 0, 0, 20},
+    {1, 150, 4, 2, 64, 0, 0, 0, 5},
+    {1, 285, 4, 2, 9, 131, 70, 33, 10}, /* capped */
 };
 
 struct shape {
     size_t batch, seq, heads, kv, d, dv, window, group;
-    double scale;
+    double scale, cap;
     struct arr *age; /* NULL: one document */
 };
 
@@ -102,6 +111,7 @@ static struct shape shape_of(struct check *c)
 
     s.group = s.heads / s.kv;
     s.scale = (double)(float)(1 / sqrt((double)s.d));
+    s.cap = (double)((float)c->dim[8] / 10);
     if (c->dim[6])
         s.age = kc_ages(c, s.batch, s.seq, c->dim[6], 2 * c->dim[6]);
     return s;
@@ -135,16 +145,22 @@ static struct sum dot(const struct arr *x, size_t rx, size_t hx, const struct ar
     return r;
 }
 
-static double score_error(struct sum s, double scale, size_t d, double m)
+/* The score of a product. */
+static double score(const struct shape *s, double product)
 {
-    return (double)(d + 2) * EPS * scale * s.size +
-           EPS * (3 * fabs(scale * s.value) + fabs(m) + 10);
+    return s->cap > 0 ? s->cap * tanh(s->scale * product / s->cap) : s->scale * product;
+}
+
+static double score_error(const struct shape *s, struct sum sum, double m)
+{
+    return (double)(s->d + 2) * EPS * s->scale * sum.size +
+           EPS * ((s->cap > 0 ? 23 : 3) * fabs(score(s, sum.value)) + fabs(m) + 10);
 }
 
 /* What rounding an operand costs where the CUDA backend's matrix instructions take this width. */
 static double operand(const struct check *c, const struct shape *s)
 {
-    return s->dv == s->d && (s->d == 64 || s->d == 128) ? c->operand : 0;
+    return !(s->cap > 0) && s->dv == s->d && (s->d == 64 || s->d == 128) ? c->operand : 0;
 }
 
 static void want_row(const struct check *c, const struct shape *s, const struct arr *q,
@@ -157,11 +173,11 @@ static void want_row(const struct check *c, const struct shape *s, const struct 
 
     for (size_t l = begin(s, b, t); l <= t; l++) {
         sc[l] = dot(q, row + t, h, k, row + l, kvh, s->d);
-        max = fmax(max, s->scale * sc[l].value);
+        max = fmax(max, score(s, sc[l].value));
     }
     for (size_t l = begin(s, b, t); l <= t; l++) {
-        sum += p[l] = exp(s->scale * sc[l].value - max);
-        off = fmax(off, score_error(sc[l], s->scale, s->d, max));
+        sum += p[l] = exp(score(s, sc[l].value) - max);
+        off = fmax(off, score_error(s, sc[l], max));
     }
     for (size_t i = 0; i < s->dv; i++) {
         double value = 0, size = 0;
@@ -187,6 +203,7 @@ static struct kn_attn attn_of(const struct check *c, const struct shape *s, cons
                             .d = s->d,
                             .dv = s->dv,
                             .scale = (float)s->scale,
+                            .cap = (float)s->cap,
                             .type = c->t,
                             .q = q->at,
                             .k = k->at,
@@ -217,7 +234,7 @@ static void fwd_run(struct check *c)
     kn_attn_fwd(c->pool, &a, o->at, o->ld, lse->at);
 }
 
-const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d window document dv",
+const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d window document dv cap",
                                   CASES(attn_cases), true, fwd_run};
 
 /* The matrices of one backward case, and the running sums of what dk and dv should be. */
@@ -241,10 +258,18 @@ static void add_row(struct grad *g, size_t b, size_t h, size_t t, double *dk, do
     for (size_t l = begin(s, b, t); l <= t; l++) {
         struct sum sc = dot(g->q, row + t, h, g->k, row + l, kvh, d);
         struct sum dp = dot(g->d_o, row + t, h, g->v, row + l, kvh, wide);
-        double p = exp(s->scale * sc.value - lse), ep = score_error(sc, s->scale, d, 2 * lse);
-        double ds = s->scale * p * (dp.value - delta.value);
+        double x = score(s, sc.value), ep = score_error(s, sc, 2 * lse), p = exp(x - lse);
+        double share = s->cap > 0 ? x / s->cap : 0, ds = s->scale * p * (dp.value - delta.value);
         double es = fabs(ds) * (ep + 4 * EPS) +
                     s->scale * p * (double)(wide + 2) * EPS * (dp.size + delta.size);
+
+        if (s->cap > 0) { /* the slope moves with the square of that share */
+            double moved =
+                22 * EPS * fabs(share) + (double)(d + 2) * EPS * s->scale * sc.size / s->cap;
+
+            es = es * (1 - share * share) + fabs(ds) * (2 * fabs(share) * moved + 4 * EPS);
+            ds *= 1 - share * share;
+        }
 
         for (size_t i = 0; i < d; i++) {
             double k = AT(g->k, row + l, kvh * d + i), q = AT(g->q, row + t, h * d + i);
@@ -302,9 +327,9 @@ static void fill_lse(struct grad *g)
                 double sum = 0;
 
                 for (size_t l = begin(s, b, t); l <= t; l++)
-                    sum += exp(s->scale * dot(g->q, b * s->seq + t, h, g->k, b * s->seq + l,
-                                              h / s->group, s->d)
-                                              .value);
+                    sum += exp(score(
+                        s, dot(g->q, b * s->seq + t, h, g->k, b * s->seq + l, h / s->group, s->d)
+                               .value));
                 kc_set(g->lse, b * s->heads + h, t, log(sum));
             }
         }
@@ -354,5 +379,5 @@ static void bwd_run(struct check *c)
     kn_free(work, bytes);
 }
 
-const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d window document dv",
+const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d window document dv cap",
                                   CASES(attn_cases), true, bwd_run};

@@ -6,10 +6,17 @@
  */
 #include "tests/kncheck/checks.h"
 
-enum { MAX_KEYS = 300, CAUSAL = 1, MERGE = 2, PIECE = 4 /* of longer samples */, APART = 8 };
+enum {
+    MAX_KEYS = 300,
+    CAUSAL = 1,
+    MERGE = 2,
+    PIECE = 4 /* of longer samples */,
+    APART = 8,
+    CAPPED = 16
+};
 
 /* batch, seq, keys, heads, kv_heads, d, flags, window, tokens of a document on average, dv (0: d);
- * APART: keys and queries are not neighbors */
+ * APART: keys and queries are not neighbors. CAPPED: at 1 */
 static const size_t part_cases[][MAX_DIMS] = {
     {1, 1, 1, 1, 1, 1, 0},
     {2, 5, 5, 2, 1, 7, CAUSAL},
@@ -49,13 +56,16 @@ static const size_t part_cases[][MAX_DIMS] = {
     {2, 9, 33, 4, 2, 24, MERGE, 0, 0, 16},
     {1, 129, 129, 2, 2, 12, CAUSAL | MERGE | PIECE, 0, 0, 19},
     {1, 200, 257, 2, 2, 9, MERGE | PIECE, 300, 200, 5},
+    {2, 9, 9, 2, 1, 4, CAUSAL | MERGE | PIECE | CAPPED},
+    {1, 130, 257, 8, 4, 6, MERGE | PIECE | CAPPED},
+    {1, 200, 257, 2, 2, 9, MERGE | PIECE | CAPPED, 300, 200, 5},
 };
 
 struct part {
     size_t batch, seq, keys, heads, kv, d, wide, group, q_rows, k_rows, q_skip, k_skip, window,
         lead;
     bool causal, merge;
-    double scale;
+    double scale, cap;
     struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv, *age;
 };
 
@@ -79,7 +89,8 @@ static struct part part_of(struct check *c)
                      .lead = dim[6] & CAUSAL ? 0 : dim[2] + (dim[6] & APART ? 5 : 0),
                      .causal = dim[6] & CAUSAL,
                      .merge = dim[6] & MERGE,
-                     .scale = (double)(float)(1 / sqrt((double)dim[5]))};
+                     .scale = (double)(float)(1 / sqrt((double)dim[5])),
+                     .cap = dim[6] & CAPPED ? 1 : 0};
     size_t extra = p.d % 2 ? 3 : 0;
 
     if (dim[8])
@@ -105,6 +116,7 @@ static struct kn_attn attn_of(const struct check *c, const struct part *p)
                             .d = p->d,
                             .dv = p->wide,
                             .scale = (float)p->scale,
+                            .cap = (float)p->cap,
                             .type = c->t,
                             .q = at_row(p->q, p->q_skip),
                             .k = at_row(p->k, p->k_skip),
@@ -145,10 +157,16 @@ static struct sum dot(size_t d, const struct arr *x, size_t rx, size_t hx, const
     return r;
 }
 
+/* The score of a product. */
+static double score(const struct part *p, double product)
+{
+    return p->cap > 0 ? p->cap * tanh(p->scale * product / p->cap) : p->scale * product;
+}
+
 static double score_error(const struct part *p, struct sum s, double m)
 {
     return (double)(p->d + 2) * EPS * p->scale * s.size +
-           EPS * (3 * fabs(p->scale * s.value) + fabs(m) + 10);
+           EPS * ((p->cap > 0 ? 23 : 3) * fabs(score(p, s.value)) + fabs(m) + 10);
 }
 
 static size_t seen(const struct part *p, size_t t)
@@ -191,10 +209,10 @@ static void want_row(const struct part *s, size_t b, size_t h, size_t t)
     }
     for (size_t l = begin(s, b, t); l < n; l++) {
         sc[l] = dot(s->d, s->q, row, h, s->k, first + l, kvh);
-        max = fmax(max, s->scale * sc[l].value);
+        max = fmax(max, score(s, sc[l].value));
     }
     for (size_t l = begin(s, b, t); l < n; l++) {
-        sum += p[l] = exp(s->scale * sc[l].value - max);
+        sum += p[l] = exp(score(s, sc[l].value) - max);
         off = fmax(off, score_error(s, sc[l], max));
     }
     lse = both = max + log(sum);
@@ -261,10 +279,18 @@ static void add_row(const struct part *s, size_t b, size_t h, size_t t, double *
     for (size_t l = begin(s, b, t); l < seen(s, t); l++) {
         struct sum sc = dot(d, s->q, row, h, s->k, first + l, kvh);
         struct sum dp = dot(wide, s->d_o, row, h, s->v, first + l, kvh);
-        double p = exp(s->scale * sc.value - lse), ep = score_error(s, sc, 2 * lse);
-        double ds = s->scale * p * (dp.value - delta.value);
+        double x = score(s, sc.value), ep = score_error(s, sc, 2 * lse), p = exp(x - lse);
+        double share = s->cap > 0 ? x / s->cap : 0, ds = s->scale * p * (dp.value - delta.value);
         double es = fabs(ds) * (ep + 4 * EPS) +
                     s->scale * p * (double)(wide + 2) * EPS * (dp.size + delta.size);
+
+        if (s->cap > 0) {
+            double moved =
+                22 * EPS * fabs(share) + (double)(d + 2) * EPS * s->scale * sc.size / s->cap;
+
+            es = es * (1 - share * share) + fabs(ds) * (2 * fabs(share) * moved + 4 * EPS);
+            ds *= 1 - share * share;
+        }
 
         for (size_t i = 0; i < d; i++) {
             double k = AT(s->k, first + l, kvh * d + i), q = AT(s->q, row, h * d + i);
@@ -328,8 +354,8 @@ static void fill_lse(const struct part *s)
                 double sum = fmax(1, (double)seen(s, t) - (double)begin(s, b, t));
 
                 for (size_t l = begin(s, b, t); l < seen(s, t); l++)
-                    sum += exp(s->scale *
-                               dot(s->d, s->q, row, h, s->k, first + l, h / s->group).value);
+                    sum +=
+                        exp(score(s, dot(s->d, s->q, row, h, s->k, first + l, h / s->group).value));
                 kc_set(s->lse, b * s->heads + h, s->q_skip + t, log(sum));
             }
 }

@@ -1,4 +1,4 @@
-/* LayerNorm, RMSNorm of heads, GELU, biases. */
+/* LayerNorm, RMSNorm of heads, GELU, GeGLU, biases. */
 #include "tests/kncheck/checks.h"
 
 #define TINY 0x1p-126 /* smallest normal fp32: below it only absolute accuracy is asked */
@@ -123,7 +123,8 @@ static const size_t head_cases[][MAX_DIMS] = {
 static void headnorm_fwd_run(struct check *c)
 {
     size_t rows = c->dim[0], heads = c->dim[1], d = c->dim[2];
-    double eps = (double)1e-5f, off = ((double)d / 2 + 8) * EPS;
+    double eps = (double)1e-5f, off = ((double)d / 2 + 9) * EPS;
+    double offset = d % 3 == 1;
     struct arr *x = kc_wide(c, "x", IN, c->t, rows, heads * d, c->dim[3]),
                *w = kc_new(c, "w", IN, c->t, 1, d);
     struct arr *y = kc_wide(c, "y", OUT, c->t, rows, heads * d, c->dim[3] / 2),
@@ -138,13 +139,14 @@ static void headnorm_fwd_run(struct check *c)
             rrms = 1 / sqrt(ss / (double)d + eps);
             kc_want(q, r, h, rrms, off * rrms);
             for (size_t i = 0; i < d; i++) {
-                double v = AT(x, r, h * d + i) * rrms * AT(w, 0, i);
+                double v = AT(x, r, h * d + i) * rrms * (AT(w, 0, i) + offset);
 
                 kc_want(y, r, h * d + i, v, off * fabs(v));
             }
         }
     kc_begin(c);
-    kn_headnorm_fwd(c->pool, c->t, y->at, y->ld, q->at, x->at, x->ld, w->at, rows, heads, d, 1e-5f);
+    kn_headnorm_fwd(c->pool, c->t, y->at, y->ld, q->at, x->at, x->ld, w->at, rows, heads, d, 1e-5f,
+                    (float)offset);
 }
 
 const struct kc_op kc_headnorm_fwd = {"headnorm_fwd", "rows heads d extra", CASES(head_cases), true,
@@ -155,6 +157,7 @@ static void headnorm_bwd_run(struct check *c)
 {
     size_t rows = c->dim[0], heads = c->dim[1], d = c->dim[2];
     bool place = d % 2 == 0;
+    double offset = d % 3 == 1;
     struct arr *x = kc_wide(c, "x", IN, c->t, rows, heads * d, c->dim[3]),
                *w = kc_new(c, "w", IN, c->t, 1, d), *q = kc_new(c, "rrms", IN, KN_F32, rows, heads);
     struct arr *dy = kc_wide(c, "dy", place ? INOUT : IN, c->t, rows, heads * d, c->dim[3]);
@@ -178,21 +181,22 @@ static void headnorm_bwd_run(struct check *c)
         double mean = 0, size = 0, s = AT(q, r, n % heads);
 
         for (size_t i = 0; i < d; i++) {
-            double p = AT(dy, r, first + i) * AT(w, 0, i) * AT(x, r, first + i) / (double)d;
+            double p =
+                AT(dy, r, first + i) * (AT(w, 0, i) + offset) * AT(x, r, first + i) / (double)d;
 
             mean += p;
             size += fabs(p);
         }
         for (size_t i = 0; i < d; i++) {
-            double g = AT(dy, r, first + i) * AT(w, 0, i), a = AT(x, r, first + i);
+            double g = AT(dy, r, first + i) * (AT(w, 0, i) + offset), a = AT(x, r, first + i);
 
             kc_want(dx, r, first + i, s * (g - a * s * s * mean),
-                    EPS * (6 * fabs(s * g) + (double)(d + 10) * fabs(s * s * s * a) * size));
+                    EPS * (7 * fabs(s * g) + (double)(d + 11) * fabs(s * s * s * a) * size));
         }
     }
     kc_begin(c);
     kn_headnorm_bwd(c->pool, c->t, dx->at, dx->ld, dw->at, dy->at, dy->ld, x->at, x->ld, w->at,
-                    q->at, rows, heads, d);
+                    q->at, rows, heads, d, (float)offset);
 }
 
 const struct kc_op kc_headnorm_bwd = {"headnorm_bwd", "rows heads d extra", CASES(head_cases), true,
@@ -320,6 +324,57 @@ static void gelu_bwd_run(struct check *c)
 
 const struct kc_op kc_gelu_bwd = {"gelu_bwd", "rows f form bias place", CASES(gelu_cases), true,
                                   gelu_bwd_run};
+
+/* ---- GeGLU --------------------------------------------------------------- */
+
+static void geglu_fwd_run(struct check *c)
+{
+    size_t rows = c->dim[0], f = c->dim[1], extra = f % 2 ? 3 : 0;
+    struct arr *g = kc_wide(c, "gate", IN, c->t, rows, f, extra),
+               *u = kc_wide(c, "up", IN, c->t, rows, f, extra);
+    struct arr *y = kc_wide(c, "y", OUT, c->t, rows, f, extra);
+
+    extreme(g);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < f; i++) {
+            double v, bound, by = fabs(AT(u, r, i));
+
+            gelu_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
+            kc_want(y, r, i, v * AT(u, r, i), by * (bound + EPS * fabs(v)) + 200 * TINY);
+        }
+    kc_begin(c);
+    kn_geglu_fwd(c->pool, c->t, y->at, y->ld, g->at, g->ld, u->at, u->ld, rows, f);
+}
+
+const struct kc_op kc_geglu_fwd = {"geglu_fwd", "rows f", CASES(row_cases), true, geglu_fwd_run};
+
+/* In place where f is even: the gradients overwrite gate and up. */
+static void geglu_bwd_run(struct check *c)
+{
+    size_t rows = c->dim[0], f = c->dim[1], extra = f % 2 ? 3 : 0;
+    bool place = f % 2 == 0;
+    struct arr *g = kc_wide(c, "gate", place ? INOUT : IN, c->t, rows, f, extra);
+    struct arr *u = kc_wide(c, "up", place ? INOUT : IN, c->t, rows, f, extra);
+    struct arr *dy = kc_wide(c, "dy", IN, c->t, rows, f, extra);
+    struct arr *dg = place ? g : kc_wide(c, "dgate", OUT, c->t, rows, f, extra);
+    struct arr *du = place ? u : kc_wide(c, "dup", OUT, c->t, rows, f, extra);
+
+    extreme(g);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < f; i++) {
+            double d = AT(dy, r, i), k = d * AT(u, r, i), v, bound;
+
+            slope_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
+            kc_want(dg, r, i, k * v, fabs(k) * (bound + 2 * EPS * fabs(v)) + 200 * TINY);
+            gelu_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
+            kc_want(du, r, i, d * v, fabs(d) * (bound + EPS * fabs(v)) + 200 * TINY);
+        }
+    kc_begin(c);
+    kn_geglu_bwd(c->pool, c->t, dg->at, dg->ld, du->at, du->ld, dy->at, dy->ld, g->at, g->ld, u->at,
+                 u->ld, rows, f);
+}
+
+const struct kc_op kc_geglu_bwd = {"geglu_bwd", "rows f", CASES(row_cases), true, geglu_bwd_run};
 
 /* ---- biases -------------------------------------------------------------- */
 

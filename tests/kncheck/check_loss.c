@@ -1,10 +1,16 @@
-/* Embedding and cross-entropy. */
+/* Embedding, soft capping and cross-entropy. */
 #include "tests/kncheck/checks.h"
 
-/* rows, d, v0, vocab; ids are drawn from 0 .. 59 */
+/* rows, d, v0, vocab, sixteenths of the scale (0: 1); ids are drawn from 0 .. 59 */
 static const size_t embed_cases[][MAX_DIMS] = {
-    {0, 4, 0, 60}, {1, 1, 0, 60}, {7, 16, 0, 60}, {40, 33, 20, 20}, {90, 129, 40, 20}, {5, 8, 0, 1},
+    {0, 4, 0, 60},     {1, 1, 0, 60}, {7, 16, 0, 60},     {40, 33, 20, 20},
+    {90, 129, 40, 20}, {5, 8, 0, 1},  {7, 16, 0, 60, 89}, {40, 33, 20, 20, 7},
 };
+
+static double scale_of(const struct check *c)
+{
+    return c->dim[4] ? (double)c->dim[4] / 16 : 1;
+}
 
 static struct arr *draw_ids(struct check *c, size_t rows, size_t below)
 {
@@ -32,14 +38,20 @@ static void embed_fwd_run(struct check *c)
     for (size_t r = 0; r < rows; r++) {
         ptrdiff_t at = local(ids, r, v0, vocab);
 
-        for (size_t i = 0; i < d; i++)
-            kc_exact(y, r, i, at < 0 ? 0 : AT(table, (size_t)at, i));
+        for (size_t i = 0; i < d; i++) {
+            double v = at < 0 ? 0 : AT(table, (size_t)at, i);
+
+            if (c->dim[4])
+                kc_want(y, r, i, scale_of(c) * v, EPS * scale_of(c) * fabs(v));
+            else
+                kc_exact(y, r, i, v);
+        }
     }
     kc_begin(c);
-    kn_embed_fwd(c->pool, c->t, y->at, table->at, ids->at, rows, d, v0, vocab);
+    kn_embed_fwd(c->pool, c->t, y->at, table->at, ids->at, rows, d, v0, vocab, (float)scale_of(c));
 }
 
-const struct kc_op kc_embed_fwd = {"embed_fwd", "rows d v0 vocab", CASES(embed_cases), true,
+const struct kc_op kc_embed_fwd = {"embed_fwd", "rows d v0 vocab scale", CASES(embed_cases), true,
                                    embed_fwd_run};
 
 static void embed_bwd_run(struct check *c)
@@ -54,24 +66,53 @@ static void embed_bwd_run(struct check *c)
 
             for (size_t r = 0; r < rows; r++) {
                 if (local(ids, r, v0, vocab) == (ptrdiff_t)v) {
-                    sum += AT(dy, r, i);
-                    size += fabs(AT(dy, r, i));
+                    sum += scale_of(c) * AT(dy, r, i);
+                    size += scale_of(c) * fabs(AT(dy, r, i));
                 }
             }
-            kc_want(dt, v, i, sum, (double)rows * EPS * size);
+            kc_want(dt, v, i, sum, (double)(rows + 1) * EPS * size);
         }
     }
     kc_begin(c);
-    kn_embed_bwd(c->pool, c->t, dt->at, dy->at, ids->at, rows, d, v0, vocab);
+    kn_embed_bwd(c->pool, c->t, dt->at, dy->at, ids->at, rows, d, v0, vocab, (float)scale_of(c));
 }
 
-const struct kc_op kc_embed_bwd = {"embed_bwd", "rows d v0 vocab", CASES(embed_cases), true,
+const struct kc_op kc_embed_bwd = {"embed_bwd", "rows d v0 vocab scale", CASES(embed_cases), true,
                                    embed_bwd_run};
+
+/* rows, cols, tenths of the cap */
+static const size_t cap_cases[][MAX_DIMS] = {
+    {0, 5, 10},  {1, 1, 5},     {3, 7, 300},   {9, 33, 5},
+    {40, 64, 1}, {5, 257, 300}, {2, 1031, 20}, {17, 16, 10},
+};
+
+/* x / cap is off by 2 u relatively, which tanh does not enlarge; of tanh itself 8 u: 2 / (e^2x + 1)
+ * is off by 8 u, and at most 4/5 of what is left of 1; and the product with cap. */
+static void softcap_run(struct check *c)
+{
+    static const double ends[] = {0, 1e-30, -1e-3, 0.6249, -0.6251, 3, -9.5, 10, -88.8, 100, 1e4};
+    size_t rows = c->dim[0], cols = c->dim[1];
+    double cap = (double)((float)c->dim[2] / 10);
+    struct arr *x = kc_wide(c, "x", INOUT, c->t, rows, cols, 3);
+
+    for (size_t i = 0; rows > 1 && i < cols && i < sizeof(ends) / sizeof(ends[0]); i++)
+        kc_set(x, 1, i, cap * ends[i]);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < cols; i++) {
+            double v = cap * tanh(AT(x, r, i) / cap);
+
+            kc_want(x, r, i, v, 11 * EPS * fabs(v));
+        }
+    kc_begin(c);
+    kn_softcap(c->pool, c->t, x->at, x->ld, rows, cols, (float)cap);
+}
+
+const struct kc_op kc_softcap = {"softcap", "rows cols cap", CASES(cap_cases), true, softcap_run};
 
 /* rows, cols, padded, v0; targets are drawn from -1 .. 299 */
 static const size_t xent_cases[][MAX_DIMS] = {
-    {0, 5, 5, 0},      {1, 1, 1, 0},        {3, 15, 16, 0},     {9, 33, 40, 0},
-    {40, 300, 300, 0}, {21, 100, 128, 200}, {17, 257, 258, 30}, {5, 0, 4, 300},
+    {0, 5, 5, 0},        {1, 1, 1, 0},       {3, 15, 16, 0}, {9, 33, 40, 0},    {40, 300, 300, 0},
+    {21, 100, 128, 200}, {17, 257, 258, 30}, {5, 0, 4, 300}, {6, 600, 603, 10},
 };
 
 struct xent {
@@ -167,7 +208,7 @@ static void xent_grad_run(struct check *c)
     struct xent x = xent_of(c, INOUT);
     struct arr *max = global_max(c, &x), *sum = kc_new(c, "sum", IN, KN_F32, x.rows, 1);
     double scale = (double)0.37f;
-    float z = x.rows % 2 ? 0.02f : 0.0f;
+    float z = x.rows % 2 ? 0.02f : 0.0f, cap = x.rows % 3 ? 0.0f : 30.0f;
 
     for (size_t r = 0; r < x.rows; r++) {
         ptrdiff_t at = target_column(&x, r);
@@ -177,7 +218,7 @@ static void xent_grad_run(struct check *c)
         kc_set(sum, r, 0, 1 + 5 * rng_unit(&c->rng));
         more = 2 * (double)z * (log(AT(sum, r, 0)) + AT(max, r, 0));
         for (size_t i = 0; i < x.padded; i++) {
-            double t, p;
+            double t, p, b, off, cut;
 
             if (ignored || i >= x.cols) {
                 kc_exact(x.logits, r, i, 0);
@@ -186,16 +227,20 @@ static void xent_grad_run(struct check *c)
             t = AT(x.logits, r, i) - AT(max, r, 0);
             p = exp(t) / AT(sum, r, 0) * scale;
             /* with bf16 storage the result is rounded once more before the target's 1 is taken off;
-             * log Z is a logarithm, a sum and a product, and may cancel the 1 that it is added to
+             * log Z is a logarithm, a sum and a product, and may cancel the 1 that it is added to;
+             * the square of l / cap is off by 5 u of itself
              */
-            kc_want(x.logits, r, i, p * (1 + more) - (at == (ptrdiff_t)i ? scale : 0),
-                    p * (1 + fabs(more)) * (fabs(t) + (z > 0 ? 14 : 8)) * EPS +
-                        (at == (ptrdiff_t)i ? EPS * scale : 0));
+            b = p * (1 + more) - (at == (ptrdiff_t)i ? scale : 0);
+            off = p * (1 + fabs(more)) * (fabs(t) + (z > 0 ? 14 : 8)) * EPS +
+                  (at == (ptrdiff_t)i ? EPS * scale : 0);
+            cut = cap > 0 ? pow(AT(x.logits, r, i) / (double)cap, 2) : 0;
+            kc_want(x.logits, r, i, b * (1 - cut),
+                    off * fabs(1 - cut) + (cap > 0 ? EPS * fabs(b) * (6 * cut + 2) : 0));
         }
     }
     kc_begin(c);
     kn_xent_grad(c->pool, c->t, x.logits->at, x.logits->ld, x.rows, x.cols, x.padded, max->at,
-                 sum->at, x.targets->at, x.v0, 0.37f, z);
+                 sum->at, x.targets->at, x.v0, 0.37f, z, cap);
 }
 
 const struct kc_op kc_xent_grad = {"xent_grad", "rows cols padded v0", CASES(xent_cases), true,

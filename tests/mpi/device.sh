@@ -44,6 +44,12 @@ cat >experts.json <<"END"
 {"name":"experts","layers":1,"hidden":32,"heads":2,"vocab":128,"seq":16,"moe":{"experts":4,"top_k":2,"expert_ffn":32}}
 END
 
+cat >gemma.json <<"END"
+{"name":"gemma","layers":2,"hidden":64,"heads":4,"kv_heads":2,"head_dim":64,"ffn":48,"vocab":128,"seq":32,"tied":true,"mlp":"geglu",
+"post_norms":true,"zero_centered_norm":true,"embed_scale":true,"qk_norm":"head","attn_softcap":5,"logit_softcap":8,"sliding_window":9,
+"global_every":2}
+END
+
 # Heads of 64 in bf16 take the matrix instructions.
 same dense fp32 1e-5 1
 ok $? "a dense model in fp32"
@@ -53,6 +59,10 @@ same dense fp32 1e-5 2 --tp 2 --sp 1
 ok $? "two ranks with tensor parallelism"
 same experts fp32 1e-5 2 --ep 2
 ok $? "experts on two ranks"
+same gemma fp32 1e-5 2 --tp 2 --sp 1
+ok $? "a Gemma in fp32 on two ranks"
+same gemma bf16 0.02 1
+ok $? "a Gemma in bf16"
 refused "an unknown device" 'unknown device "gpu" (cpu, cuda, cuda:N)' --device gpu
 refused "a GPU that is not there" "--device=cuda:3: GPU 3 was requested; the driver reports 2" --device cuda:3
 library=/nonexistent.so refused "no library" "--device=cuda: no CUDA backend: /nonexistent.so: " --device cuda

@@ -87,6 +87,25 @@ static void draw_window(json_t *model, struct rng *r)
         json_object_set_new(model, "attn_scale", json_real(0.1 * between(r, 1, 9)));
 }
 
+/* What Gemma has, which experts, LayerNorm and parallel blocks do not go with. */
+static void draw_gemma(json_t *model, struct rng *r, bool experts)
+{
+    static const char *const others[] = {"norm", "parallel_block"};
+
+    if (between(r, 0, 2))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        json_object_del(model, others[i]);
+    if (!experts)
+        json_object_set_new(model, "mlp", json_string("geglu"));
+    if (!experts)
+        flag(model, r, "post_norms", 2);
+    flag(model, r, "zero_centered_norm", 2);
+    flag(model, r, "embed_scale", 2);
+    json_object_set_new(model, "attn_softcap", json_integer(between(r, 0, 2)));
+    json_object_set_new(model, "logit_softcap", json_integer(between(r, 0, 1) * between(r, 2, 9)));
+}
+
 /* Latent attention takes the place of what it does not know. */
 static void draw_mla(json_t *model, struct rng *r)
 {
@@ -141,6 +160,7 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_family(v, &r, seed % 2);
     draw_scaling(v, &r);
     draw_window(v, &r);
+    draw_gemma(v, &r, seed % 2);
     draw_mla(v, &r);
     draw_mtp(v, &r);
     return v;

@@ -382,7 +382,8 @@ int main(int argc, char **argv)
         "mixtral",      "mixtral-one",    "qwen2-moe",   "qwen3-moe",      "qwen2",
         "qwen2-window", "qwen2-yarn",     "deepseek-v2", "deepseek-v3",    "qwen3",
         "qwen3-linear", "gpt2",           "neox",        "neox-yarn",      "neox-serial",
-        "llama-packed", "mistral-packed", "gpt2-packed", "deepseek-v3-mtp"};
+        "gemma2",       "gemma3",         "llama-packed", "mistral-packed", "gpt2-packed",
+        "deepseek-v3-mtp"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

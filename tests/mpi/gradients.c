@@ -69,7 +69,8 @@ static void layernorm(double *y, const double *x, const double *w, const double 
         y[i] = (x[i] - mean) / sqrt(s + eps) * w[i] + b[i];
 }
 
-static void rmsnorm(double *y, const double *x, const double *w, int n, double eps)
+/* OFFSET: 1 where the scale is 1 + w */
+static void rmsnorm(double *y, const double *x, const double *w, int n, double eps, double offset)
 {
     double s = 0;
 
@@ -77,7 +78,18 @@ static void rmsnorm(double *y, const double *x, const double *w, int n, double e
         s += x[i] * x[i];
     s = 1 / sqrt(s / n + eps);
     for (int i = 0; i < n; i++)
-        y[i] = x[i] * s * w[i];
+        y[i] = x[i] * s * (w[i] + offset);
+}
+
+static double offset_of(const struct ref *f)
+{
+    return f->r->model.zero_centered_norm ? 1 : 0;
+}
+
+/* c tanh(x / c), or x where c is 0 */
+static double capped(double x, double c)
+{
+    return c > 0 ? c * tanh(x / c) : x;
 }
 
 /* The model's norm of one row, by its scale; the shift is the tensor SHIFT. */
@@ -89,7 +101,7 @@ static void norm(const struct ref *f, double *y, const double *x, enum pl_tensor
     if (b)
         layernorm(y, x, w, b, f->h, f->r->model.norm_eps);
     else
-        rmsnorm(y, x, w, f->h, f->r->model.norm_eps);
+        rmsnorm(y, x, w, f->h, f->r->model.norm_eps, offset_of(f));
 }
 
 /* The rotation of a layer; that its frequencies are right is golden.c's matter. */
@@ -110,7 +122,7 @@ static void rotate(double *x, int pos, const struct pl_model *m, int layer)
 /* Widths of a head's key and value, and of the rows that they lie in. */
 struct heads {
     int d, ldk, dv, ldv;
-    double scale;
+    double scale, cap;
 };
 
 /* One query row against keys FIRST..t of its sequence. */
@@ -123,6 +135,7 @@ static void attend(double *o, const double *q, const double *k, const double *v,
         p[j] = 0;
         for (int i = 0; i < w->d; i++)
             p[j] += q[i] * k[j * w->ldk + i] * w->scale;
+        p[j] = capped(p[j], w->cap);
         top = fmax(top, p[j]);
     }
     for (int j = first; j <= t; j++)
@@ -143,7 +156,7 @@ static void turn(const struct ref *f, double *x, int heads, enum pl_tensor scale
 
     for (int i = 0; i < heads; i++, x += f->hd) {
         if (w)
-            rmsnorm(x, x, w, f->hd, m->norm_eps);
+            rmsnorm(x, x, w, f->hd, m->norm_eps, offset_of(f));
         if (m->positions == PL_ROPE)
             rotate(x, pos, m, layer);
     }
@@ -179,7 +192,7 @@ static void compress(const struct ref *f, double *y, const double *n, enum pl_te
 {
     matvec(y, weight(f, down, layer, -1), n, out, f->h);
     shift(y, weight(f, bias, layer, -1), out);
-    rmsnorm(y, y, weight(f, scale, layer, -1), normed, f->r->model.norm_eps);
+    rmsnorm(y, y, weight(f, scale, layer, -1), normed, f->r->model.norm_eps, offset_of(f));
 }
 
 /* The same of latent attention: each head's key ends in what all share. */
@@ -212,6 +225,16 @@ static void latents_of(const struct ref *f, struct qkv *to, const double *x, int
     }
 }
 
+/* x += y (h), after the norm that outputs may have */
+static void add_output(const struct ref *f, double *x, double *y, enum pl_tensor scale, int layer)
+{
+    const double *w = weight(f, scale, layer, -1);
+
+    if (w)
+        rmsnorm(y, y, w, f->h, f->r->model.norm_eps, offset_of(f));
+    shift(x, y, f->h);
+}
+
 /* Of a model without a factor of its own: DeepSeek's for stretched positions. */
 static double usual_scale(const struct pl_model *m)
 {
@@ -227,8 +250,12 @@ static void attention(const struct ref *f, double *x, int layer)
     const struct pl_model *m = &f->r->model;
     bool latent = pl_model_is_mla(m);
     int dv = latent ? m->mla.v_head_dim : f->hd, h = f->h, nq = m->heads * f->hd;
-    struct heads w = {f->hd, m->kv_heads * f->hd, dv, m->kv_heads * dv,
-                      m->attn_scale > 0 ? m->attn_scale : usual_scale(m)};
+    struct heads w = {f->hd,
+                      m->kv_heads * f->hd,
+                      dv,
+                      m->kv_heads * dv,
+                      m->attn_scale > 0 ? m->attn_scale : usual_scale(m),
+                      m->attn_softcap};
     static struct qkv all;
     static double o[256], y[256];
 
@@ -246,8 +273,7 @@ static void attention(const struct ref *f, double *x, int layer)
         }
         matvec(y, weight(f, PL_T_O, layer, -1), o, h, m->heads * dv);
         shift(y, weight(f, PL_T_O_BIAS, layer, -1), h);
-        for (int i = 0; i < h; i++)
-            x[r * h + i] += y[i];
+        add_output(f, x + r * h, y, PL_T_POST_NORM1, layer);
     }
 }
 
@@ -268,6 +294,8 @@ static void swiglu(double *y, const double *n, const double *g, const double *u,
 
 static double act(double x, enum pl_mlp mlp)
 {
+    if (mlp == PL_SWIGLU)
+        return x / (1 + exp(-x));
     return mlp == PL_GELU ? x * (1 + erf(x / sqrt(2))) / 2
                           : x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
 }
@@ -286,10 +314,10 @@ static void dense(const struct ref *f, double *y, const double *n, int layer)
     if (gate)
         shift(a, weight(f, PL_T_GATE_BIAS, layer, -1), ffn);
     for (int i = 0; i < ffn; i++)
-        b[i] = gate ? a[i] / (1 + exp(-a[i])) * b[i] : act(b[i], f->r->model.mlp);
+        b[i] = gate ? act(a[i], f->r->model.mlp) * b[i] : act(b[i], f->r->model.mlp);
     matvec(o, weight(f, PL_T_DOWN, layer, -1), b, f->h, ffn);
     shift(o, weight(f, PL_T_DOWN_BIAS, layer, -1), f->h);
-    shift(y, o, f->h);
+    add_output(f, y, o, PL_T_POST_NORM2, layer);
 }
 
 /* x += the MLP of what FROM, x itself or the layer's input, is after the norm. */
@@ -474,8 +502,10 @@ static double cross_entropy(const struct ref *f, const double *x, const int32_t 
 
         norm(f, n, x + r * f->h, PL_T_FINAL_NORM, PL_T_FINAL_NORM_BIAS, -1);
         matvec(logits, weight(f, m->tied ? PL_T_EMBED : PL_T_HEAD, -1, -1), n, m->vocab, f->h);
-        for (int i = 0; i < m->vocab; i++)
+        for (int i = 0; i < m->vocab; i++) {
+            logits[i] = capped(logits[i], m->logit_softcap);
             z += exp(logits[i]);
+        }
         sum += log(z) + f->r->z_loss_coef * log(z) * log(z) - logits[targets[r]];
     }
     return sum;
@@ -559,6 +589,8 @@ static double objective(const struct ref *f, struct routing *g, bool fix)
     for (int i = 0; i < f->rows; i++) {
         memcpy(x + i * f->h, weight(f, PL_T_EMBED, -1, -1) + r->work.ids[i] * f->h,
                sizeof(double) * (size_t)f->h);
+        for (int k = 0; k < f->h && r->model.embed_scale; k++)
+            x[i * f->h + k] *= sqrt(f->h);
         shift(x + i * f->h, positions ? positions + i % f->seq * f->h : NULL, f->h);
     }
     for (int l = 0; l < r->model.layers; l++)
@@ -720,6 +752,15 @@ int main(int argc, char **argv)
         "\"ffn\":20,\"vocab\":13,\"seq\":9,\"init_std\":0.3,\"sliding_window\":3,"
         "\"global_every\":2,\"rope_theta_local\":30,\"attn_scale\":0.8,"
         "\"rope_scaling\":{\"kind\":\"linear\",\"factor\":3}}";
+#define GEMMA                                                                                      \
+    "\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"head_dim\":6,\"ffn\":20,"             \
+    "\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"tied\":true,\"mlp\":\"geglu\",\"post_norms\":true," \
+    "\"zero_centered_norm\":true,\"embed_scale\":true,\"sliding_window\":3,\"global_every\":2,"
+    static const char gemma2[] = "{\"name\":\"gemma2\"," GEMMA
+                                 "\"attn_softcap\":1.5,\"logit_softcap\":2,\"attn_scale\":0.8}";
+    static const char gemma3[] = "{\"name\":\"gemma3\"," GEMMA
+                                 "\"qk_norm\":\"head\",\"rope_theta_local\":30,\"out_bias\":true,"
+                                 "\"mlp_bias\":true}";
 #define LATENT                                                                                     \
     "\"layers\":2,\"hidden\":16,\"heads\":3,\"ffn\":20,\"vocab\":13,\"seq\":7,"                    \
     "\"init_std\":0.3,\"mla\":{\"kv_lora_rank\":9,\"qk_nope_head_dim\":5,"                         \
@@ -793,6 +834,8 @@ int main(int argc, char **argv)
         run("qwen3", qwen3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("biased", biased, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("windows", windows, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("gemma2", gemma2, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("gemma3", gemma3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("latent", latent, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("queries without a latent", queries, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("deepseek", deepseek, PL_AUX_SEQUENCE, (enum pl_recompute)i);

@@ -113,6 +113,10 @@ static const struct {
     {"{\"name\":\"windows\"," TINY ",\"ffn\":48,\"sliding_window\":5,\"global_every\":3,"
      "\"rope_theta_local\":100,\"attn_scale\":0.5}",
      4},
+    {"{\"name\":\"gemma\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"geglu\",\"post_norms\":true,"
+     "\"zero_centered_norm\":true,\"embed_scale\":true,\"qk_norm\":\"head\",\"sliding_window\":5,"
+     "\"global_every\":3,\"rope_theta_local\":100,\"attn_softcap\":2,\"logit_softcap\":3}",
+     4},
     {"{\"name\":\"six\"," SIX ",\"ffn\":48,\"tied\":true,\"rope_scaling\":{\"kind\":\"yarn\","
      "\"factor\":4,\"original_seq\":8}}",
      6},

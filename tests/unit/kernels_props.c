@@ -101,7 +101,7 @@ static double chain(const float *x, const float *nw, const float *w, const float
     float *n = keep, *rrms = n + ROWS * D, *gu = rrms + ROWS, *y = gu + ROWS * 2 * D;
     double sum = 0;
 
-    kn_rmsnorm_fwd(NULL, KN_F32, n, rrms, x, nw, ROWS, D, 1e-5f);
+    kn_rmsnorm_fwd(NULL, KN_F32, n, rrms, x, nw, ROWS, D, 1e-5f, 0);
     kn_gemm_f32(NULL, false, true, ROWS, 2 * D, D, n, D, w, D, 0, gu, 2 * D);
     kn_swiglu_fwd(NULL, KN_F32, y, D, gu, 2 * D, gu + D, 2 * D, ROWS, D);
     for (size_t i = 0; i < ROWS * D; i++)
@@ -138,7 +138,7 @@ static void gradients_follow_the_chain_rule(void **state)
     kn_swiglu_bwd(NULL, KN_F32, dgu, 2 * D, dgu + D, 2 * D, g, D, gu, 2 * D, gu + D, 2 * D, ROWS,
                   D);
     kn_gemm_f32(NULL, false, false, ROWS, D, 2 * D, dgu, 2 * D, w, D, 0, dn, D);
-    kn_rmsnorm_bwd(NULL, KN_F32, dx, dnw, dn, x, nw, rrms, ROWS, D, false);
+    kn_rmsnorm_bwd(NULL, KN_F32, dx, dnw, dn, x, nw, rrms, ROWS, D, false, 0);
     for (size_t i = 0; i < ROWS * D; i++) {
         analytic += (double)dx[i] * (double)u[i];
         size += (double)dx[i] * (double)dx[i];

@@ -319,6 +319,38 @@ static void sizes_beyond_the_kernels_are_refused_by_key(void **state)
     }
 }
 
+/* Norms of outputs and zero-centered norms are legal where the bundled trainer has them. */
+static void norms_that_the_bundled_trainer_lacks_are_refused(void **state)
+{
+    static const struct {
+        bool post_norms, zero_centered, parallel, layernorm;
+        const char *model, *text;
+    } row[] = {
+        {true, true, false, false, "tiny-llama", NULL},
+        {false, true, true, false, "tiny-moe", NULL},
+        {true, false, false, false, "tiny-moe", "post_norms with experts"},
+        {true, false, true, false, "tiny-llama", "post_norms with parallel_block true"},
+        {true, false, false, true, "tiny-llama", "post_norms with norm layernorm"},
+        {false, true, false, true, "tiny-llama", "zero_centered_norm with norm layernorm"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_cpu(row[i].model, 2, 32, "partune");
+        struct pl_layout l = layout_of(&x, "{'world':2}");
+        struct pl_verdict v = {0};
+
+        x.m.post_norms = row[i].post_norms;
+        x.m.zero_centered_norm = row[i].zero_centered;
+        x.m.parallel_block = row[i].parallel;
+        x.m.norm = row[i].layernorm ? PL_LAYERNORM : PL_RMSNORM;
+        x.m.qkv_bias = x.m.out_bias = x.m.mlp_bias = row[i].layernorm;
+        assert_int_equal(pl_layout_check(&v, problem_of(&x), &l), !row[i].text);
+        if (row[i].text && (v.count != 1 || !strstr(v.v[0].text, row[i].text)))
+            fail_msg("%zu: %s", i, v.v[0].text);
+    }
+}
+
 static void a_layout_made_of_zeros_is_refused_without_a_division(void **state)
 {
     struct world x = world_cpu("tiny-moe", 4, 32, "any");
@@ -499,6 +531,7 @@ int main(void)
         cmocka_unit_test(every_rule_is_reported_by_name_and_numbers),
         cmocka_unit_test(all_broken_rules_are_reported_at_once),
         cmocka_unit_test(sizes_beyond_the_kernels_are_refused_by_key),
+        cmocka_unit_test(norms_that_the_bundled_trainer_lacks_are_refused),
         cmocka_unit_test(a_layout_made_of_zeros_is_refused_without_a_division),
         cmocka_unit_test(an_oversubscribed_cluster_takes_more_ranks_and_threads),
         cmocka_unit_test(absent_keys_get_their_defaults),

@@ -14,6 +14,10 @@
 #define V3 MLA ",'moe':{'experts':8,'expert_ffn':20,'router':'sigmoid'"
 #define V2 MLA ",'moe':{'experts':8,'top_k':4,'expert_ffn':20"
 
+/* What every Gemma has, and the rest of what it must have. */
+#define GEMMA WORDS ",'post_norms':true,'embed_scale':true"
+#define WHOLE_GEMMA GEMMA ",'mlp':'geglu','zero_centered_norm':true"
+
 /* A model's words in config.json and back. */
 static void every_family_comes_back_from_its_config(void **state)
 {
@@ -50,6 +54,12 @@ static void every_family_comes_back_from_its_config(void **state)
         "'expert_ffn':20,'shared_ffn':20,'topk_norm':false}}",
         "{" V2 ",'shared_ffn':20,'topk_norm':false,'scaling':16,'n_group':4,'topk_group':4,"
         "'dense_layers':1}}",
+        "{" WHOLE_GEMMA ",'tied':true,'sliding_window':5,'global_every':2,'attn_softcap':50,"
+        "'logit_softcap':30,'attn_scale':0.25}",
+        "{" WHOLE_GEMMA ",'sliding_window':5,'qkv_bias':true,'out_bias':true}",
+        "{" WHOLE_GEMMA ",'qk_norm':'head','sliding_window':5,'global_every':2,"
+        "'rope_theta_local':100,'rope_scaling':{'kind':'linear','factor':8}}",
+        "{" WHOLE_GEMMA ",'qk_norm':'head','logit_softcap':30}",
     };
 
     (void)state;
@@ -92,6 +102,17 @@ static void words_without_a_class_are_refused_by_key(void **state)
          "/global_every"},
         {"{" WORDS ",'sliding_window':4,'rope_theta_local':100}", "/rope_theta_local"},
         {"{" WORDS ",'attn_scale':0.5}", "/attn_scale"},
+        {"{" WORDS ",'mlp':'geglu'}", "/mlp"},
+        {"{" WORDS ",'logit_softcap':30}", "/logit_softcap"},
+        {"{" WORDS ",'embed_scale':true}", "/post_norms"},
+        {"{" WORDS ",'zero_centered_norm':true,'norm':'layernorm','mlp':'relu2'}", "/post_norms"},
+        {"{" GEMMA ",'mlp':'geglu'}", "/zero_centered_norm"},
+        {"{" GEMMA ",'zero_centered_norm':true}", "/mlp"},
+        {"{" WHOLE_GEMMA ",'mlp_bias':true}", "/mlp_bias"},
+        {"{" WHOLE_GEMMA ",'qkv_bias':true}", "/out_bias"},
+        {"{" WHOLE_GEMMA ",'sliding_window':4,'rope_theta_local':100}", "/rope_theta_local"},
+        {"{" WHOLE_GEMMA ",'qk_norm':'head','sliding_window':4}", "/rope_theta_local"},
+        {"{" WHOLE_GEMMA ",'qk_norm':'head','attn_softcap':50}", "/attn_softcap"},
         {"{" WORDS ",'mla':{" LATENTS "}", "/norm_eps"},
         {"{" MLA ",'qkv_bias':true}", "/out_bias"},
         {"{" MLA ",'mlp_bias':true}", "/mlp_bias"},
@@ -207,6 +228,8 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
          "gpt_neox.layers.1.attention.bias", "query_key_value.bias is missing"},
         {"qwen3", "model.layers.1.self_attn.q_norm.weight", "rotary_emb.inv_freq",
          "self_attn.q_norm.weight is missing"},
+        {"gemma3", "model.layers.1.post_feedforward_layernorm.weight", "rotary_emb.inv_freq",
+         "post_feedforward_layernorm.weight is missing"},
         {"deepseek-v3", "model.layers.2.self_attn.kv_b_proj.weight", NULL,
          "kv_b_proj.weight is 49 x 11 where the model needs 48 x 11"},
         {"deepseek-v3", "model.layers.1.mlp.gate.e_score_correction_bias", "rotary_emb.inv_freq",
@@ -282,8 +305,8 @@ static void folder_load(const struct tr_team *team, void *arg)
 }
 
 /* GPT-2 has its matrices transposed, GPT-NeoX its queries, keys and values head by head, DeepSeek
- * keys and values, and pairs of what is rotated: a shard begins and ends inside of a row. Modules
- * of multi-token prediction repeat what other stages have. */
+ * keys and values, and pairs of what is rotated, Gemma other names: a shard begins and ends inside
+ * of a row. Modules of multi-token prediction repeat what other stages have. */
 static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
 {
     static const char *const models[] = {
@@ -291,6 +314,7 @@ static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
         "{" WORDS ",'norm':'layernorm','mlp':'gelu','positions':'rope'}",
         "{" MLA ",'qkv_bias':true,'out_bias':true}",
         "{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20},'mtp':2}",
+        "{" WHOLE_GEMMA ",'qk_norm':'head','tied':true}",
     };
     static const struct {
         int world;

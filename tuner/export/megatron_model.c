@@ -101,6 +101,8 @@ void tn_megatron_model(struct str *out, const struct pl_model *model)
         str_add(out, "--squared-relu\n");
     if (model->mlp == PL_SWIGLU_CLAMPED)
         str_add(out, "--quick-geglu\n--activation-func-clamp-value 7\n--glu-linear-offset 1\n");
+    if (model->zero_centered_norm)
+        str_add(out, "--apply-layernorm-1p\n");
     write_attention(out, model);
     write_rotation(out, model);
     if (model->mtp) {
