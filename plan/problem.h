@@ -50,6 +50,10 @@ struct pl_workload {
      * --reset-attention-mask, --reset-position-ids and --eod-mask-loss. */
     bool reset_attention_mask, reset_position_ids, eod_mask_loss;
     int eod; /* in [0, the model's vocab) */
+
+    /* The bundled trainer has room for a copy of what a checkpoint saves. Set by its own
+     * configuration; no key of a workload. */
+    bool snapshot;
 };
 
 /* Whether a trainer has to know where documents begin. */
@@ -117,7 +121,7 @@ struct pl_trainer {
     /* With offload_optimizer gradients leave the device, too, from zero 2 on, in the backward pass.
      */
     bool offloads_grads;
-    bool fp32_shards; /* what offload_params brings to the device are the master weights */
+    bool fp32_shards;       /* what offload_params brings to the device are the master weights */
     bool copies_meet_often; /* with shard, each micro-batch reduces gradients over replicas */
     /* Nothing is fused: what lies between products is written to memory and read again. */
     bool eager;

@@ -1,6 +1,7 @@
 /*
  * What checkpoints and Hugging Face folders share: ranks that agree, a folder that is filled by all
- * and published by one. Private to ckpt.c, ckpt_save.c and hf_folder.c.
+ * and published by one. Private to ckpt.c, ckpt_save.c,
+ * ckpt_async.c and hf_folder.c.
  */
 #ifndef TRAINER_FOLDER_H
 #define TRAINER_FOLDER_H

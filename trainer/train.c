@@ -1,4 +1,4 @@
-/* The settings of "train" that depend on each other: the schedule of the learning rate. */
+/* Settings that depend on each other: the schedule of the learning rate, checkpoints. */
 #include "base/base.h"
 #include "trainer/config.h"
 
@@ -70,4 +70,18 @@ struct tr_lr tr_train_lr(const struct tr_train *train)
                           .style = style < 0 ? TR_LR_COSINE : (enum tr_lr_style)style,
                           .wsd_style = wsd < 0 ? TR_WSD_EXPONENTIAL : (enum tr_wsd_style)wsd,
                           .wsd_steps = train->lr_wsd_decay_steps};
+}
+
+int tr_checkpointing_check(const struct tr_checkpointing *checkpoint, struct err *error)
+{
+    if (!checkpoint->dir &&
+        (checkpoint->every || checkpoint->resume || checkpoint->keep || checkpoint->async))
+        return err_at(error, -EINVAL, "/checkpoint/dir",
+                      "checkpoints need a folder: --checkpoint DIR");
+    return 0;
+}
+
+bool tr_checkpointing_copies(const struct tr_checkpointing *checkpoint)
+{
+    return checkpoint->async && checkpoint->every > 0;
 }
