@@ -5,9 +5,9 @@
 
 #include "base/base.h"
 
-const char *const pl_mem_class_names[PL_MEM_CLASSES + 1] = {"weights",   "gradients",   "master",
-                                                            "optimizer", "activations", "comm",
-                                                            "logits",    "workspace",   NULL};
+const char *const pl_mem_class_names[PL_MEM_CLASSES + 1] = {
+    "weights", "gradients", "master",    "optimizer", "activations",
+    "comm",    "logits",    "workspace", "snapshot",  NULL};
 
 /* What many layouts of one problem share: the parameters of a stage, and whole plans of layouts
  * that differ in what takes no memory. Both tables are direct-mapped. */
@@ -191,7 +191,8 @@ json_t *pl_memory_json(const struct pl_memory *memory)
     json_t *v = json_pack("{s:f s:i}", "total", memory->total, "rank", memory->rank);
 
     for (int i = 0; i < PL_MEM_CLASSES; i++)
-        json_object_set_new(v, pl_mem_class_names[i], json_real(memory->bytes[i]));
+        if (i != PL_MEM_SNAPSHOT || memory->bytes[i] > 0)
+            json_object_set_new(v, pl_mem_class_names[i], json_real(memory->bytes[i]));
     if (memory->host > 0)
         json_object_set_new(v, "host", json_real(memory->host));
     return v;

@@ -19,6 +19,7 @@ enum pl_mem_class {
     PL_MEM_COMM,
     PL_MEM_LOGITS,
     PL_MEM_WORKSPACE,
+    PL_MEM_SNAPSHOT, /* of asynchronous checkpoints: never in a trial */
     PL_MEM_CLASSES
 };
 
@@ -54,7 +55,8 @@ int pl_headroom_of(double *ret, const json_t *body, const struct pl_trainer *tra
 /* Bytes of a device of CLUSTER less the share HEADROOM: the limit for a rank. */
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
-/* {"total":…, "rank":…, "<class>":…}: bytes, and "host" where any are offloaded. New reference. */
+/* {"total":…, "rank":…, "<class>":…}: bytes; "snapshot" and "host" only where there are any. New
+ * reference. */
 json_t *pl_memory_json(const struct pl_memory *memory);
 
 /* Does the worst rank of LAYOUT fit in a device's memory less the share HEADROOM? */

@@ -21,6 +21,7 @@ const char *const pl_buf_names[PL_BUFS] = {
     "mtp",        "mtp_grad",  "mtp_tokens", "moe_send",  "moe_recv", "moe_part", "moe_dea",
     "moe_router", "moe_stats", "moe_pool",   "gate",      "moe_load", "tokens",   "rope",
     "positions",  "coll_tp",   "coll_dp",    "coll_edp",  "muon",     "kernel",
+    "snapshot",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -257,9 +258,15 @@ static void build_muon(struct build *build)
     add1(build, PL_BUF_MUON, PL_MEM_WORKSPACE, 2 * (room.matrix + room.square) * 4);
 }
 
+static uint64_t balance_bytes(const struct build *build)
+{
+    return build->model->moe.balance_bias
+               ? (uint64_t)build->layers.moe * build->dims.experts * sizeof(float)
+               : 0;
+}
+
 static void build_state(struct build *build)
 {
-    const struct pl_moe *moe = &build->model->moe;
     struct pl_param_sizes n = sizes_of(build);
 
     add1(build, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.weight * build->dims.elem);
@@ -270,9 +277,23 @@ static void build_state(struct build *build)
     add1(build, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER,
          second_moments(build->workload->optimizer, n.state, n.adam) * 4);
     build_muon(build);
-    if (moe->balance_bias)
-        add1(build, PL_BUF_BALANCE, PL_MEM_OPTIMIZER,
-             (uint64_t)build->layers.moe * build->dims.experts * sizeof(float));
+    add1(build, PL_BUF_BALANCE, PL_MEM_OPTIMIZER, balance_bytes(build));
+}
+
+/* fp32 weights, whole or the shard, on the rank that saves them; or its masters; and its moments.
+ */
+static void build_snapshot(struct build *build)
+{
+    struct pl_param_sizes n;
+
+    if (!build->workload->snapshot)
+        return;
+    n = sizes_of(build);
+    add1(build, PL_BUF_SNAPSHOT, PL_MEM_SNAPSHOT,
+         ((build->layout->precision == PL_BF16 ? n.state : n.kept) + n.state +
+          second_moments(build->workload->optimizer, n.state, n.adam)) *
+                 4 +
+             balance_bytes(build));
 }
 
 static uint64_t slot_bytes(const struct build *build, int chunk)
@@ -523,6 +544,7 @@ static void build_all(struct build *build)
     build_head(build);
     build_mtp(build);
     build_workspace(build);
+    build_snapshot(build);
 }
 
 void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *model,

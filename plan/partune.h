@@ -182,6 +182,7 @@ void pl_params_done(struct pl_params *params);
 /* The elements of the buffers of any rank of STAGE, without the table. */
 struct pl_param_sizes {
     uint64_t weight, grad, state, adam;
+    uint64_t kept; /* of the weights, those that are not in windows */
 };
 void pl_params_count(struct pl_param_sizes *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int stage);
@@ -435,8 +436,10 @@ enum pl_buf {
     PL_BUF_COLL_TP,   /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,
     PL_BUF_COLL_EDP,
-    PL_BUF_MUON,   /* two of the largest hidden matrix, two squares of its shorter side; float */
-    PL_BUF_KERNEL, /* the kernels' own scratch; accounted here, allocated by their pool */
+    PL_BUF_MUON,     /* two of the largest hidden matrix, two squares of its shorter side; float */
+    PL_BUF_KERNEL,   /* the kernels' own scratch; accounted here, allocated by their pool */
+    PL_BUF_SNAPSHOT, /* float: a copy of what the rank saves in a checkpoint, on every rank as large
+                      * as on the one of its stage that saves most */
     PL_BUFS
 };
 

@@ -50,6 +50,10 @@ struct pl_workload {
      * --reset-attention-mask, --reset-position-ids and --eod-mask-loss. */
     bool reset_attention_mask, reset_position_ids, eod_mask_loss;
     int eod; /* in [0, the model's vocab) */
+
+    /* The bundled trainer has room for a copy of what a checkpoint saves. Set by its own
+     * configuration; no key of a workload. */
+    bool snapshot;
 };
 
 /* Whether a trainer has to know where documents begin. */

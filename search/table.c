@@ -353,7 +353,7 @@ static double sharded_grads(const struct pl_memory *memory, const struct pl_layo
 static void memory_shares(struct se_prior *ret, const struct pl_memory *memory,
                           const struct se_spec *spec, const struct pl_layout *layout)
 {
-    for (int c = 0; c < PL_MEM_CLASSES; c++)
+    for (int c = 0; c < SE_MEMORY_CLASSES; c++)
         ret->memory_share[c] = memory->bytes[c] / memory->total;
     ret->memory_share[SE_MEMORY_GRADS] = sharded_grads(memory, layout);
     ret->memory_share[SE_MEMORY_UNFUSED] = unfused(spec, layout, memory->total);

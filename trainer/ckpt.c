@@ -1,89 +1,26 @@
 /*
- * Checkpoints and Hugging Face folders: who writes what, in which order, and how it becomes
- * visible.
+ * Checkpoints: who may write to their folder, and how one is read. ckpt_save.c writes them.
  *
  * Every collective step is `r = mine(...); r = tr_team_agree(team, r, e);`, so a failure on one
- * rank is the same failure on all, and no rank is left waiting. A folder is filled under another
- * name and then renamed; where the name exists, the two are exchanged in one system call, so the
- * name always exists.
+ * rank is the same failure on all, and no rank is left waiting.
  */
 #include "trainer/ckpt.h"
 
 #include "base/base.h"
 #include "trainer/archive.h"
-#include "trainer/ckpt_dir.h"
+#include "trainer/ckpt_files.h"
 #include "trainer/folder.h"
-#include "trainer/hf.h"
 #include "trainer/seal.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-/* Format 1 has no seal and no sums of the small files: it is read, with a warning. */
-enum { FORMAT = 2, MAX_STATE = 1 << 20, MAX_SMALL = 64 << 20 };
+enum { MAX_STATE = 1 << 20 };
 
-static const char *const weight_suffix[] = {"", NULL};
-/* Files that are no tensors: each is there or not. */
-static const char *const small_file[] = {"config.json", "model.safetensors.index.json"};
-
-/* ---- checksums ----------------------------------------------------------- */
-
-static int make_sums_file(const char *folder, size_t pieces, struct err *error)
-{
-    AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), r = 0;
-
-    if (fd < 0)
-        return err_set(error, -errno, "create %s: %s", path, strerror(errno));
-    if (ftruncate(fd, (off_t)(pieces * 4)) < 0)
-        r = err_set(error, -errno, "create %s: %s", path, strerror(errno));
-    close(fd);
-    return r;
-}
-
-static void put_le32(unsigned char *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (unsigned char)(value >> 8 * i);
-}
-
-/* Write this rank's checksums, of what all ranks have written: piece i at byte 4 i. */
-static int write_sums(struct tr_archive *archive, const char *folder, const struct tr_team *team,
-                      struct err *error)
-{
-    AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
-    size_t n = tr_archive_pieces(archive);
-    AUTO_FREE uint32_t *sums = mem_alloc(n * sizeof(*sums));
-    int r = tr_archive_reopen(archive, error), fd;
-
-    if (r == 0)
-        r = tr_archive_sum(archive, sums, team->rank, team->size, error);
-    if (r < 0)
-        return r;
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
-    for (size_t i = (size_t)team->rank; i < n && r == 0; i += (size_t)team->size) {
-        unsigned char word[4];
-
-        put_le32(word, sums[i]);
-        if (pwrite(fd, word, sizeof(word), (off_t)(i * 4)) != (ssize_t)sizeof(word))
-            r = err_set(error, -EIO, "write %s: %s", path, strerror(errno));
-    }
-    if (r == 0 && fsync(fd) < 0)
-        r = err_set(error, -errno, "sync %s: %s", path, strerror(errno));
-    close(fd);
-    return r;
-}
-
-static int read_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size_t pieces,
-                     struct err *error)
+int tr_ckpt_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size_t pieces,
+                 struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
     AUTO_FREE char *bytes = NULL;
@@ -104,71 +41,6 @@ static int read_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size
 }
 
 /* ---- trainer.json -------------------------------------------------------- */
-
-/* {name, bytes, crc} of each small file of FOLDER. */
-static int sum_small_files(json_t *list, const char *folder, struct err *error)
-{
-    for (size_t i = 0; i < ARRAY_LEN(small_file); i++) {
-        AUTO_FREE char *path = mem_printf("%s/%s", folder, small_file[i]);
-        AUTO_FREE char *text = NULL;
-        size_t n;
-        int r = file_read_all(&text, &n, path, MAX_SMALL, error);
-
-        if (r == -ENOENT)
-            continue;
-        if (r < 0)
-            return r;
-        json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I}", "name", small_file[i], "bytes", (json_int_t)n, "crc",
-                            (json_int_t)crc32(0, (const unsigned char *)text, (uInt)n)));
-    }
-    return 0;
-}
-
-static json_t *list_tensor_files(const struct tr_archive *archive)
-{
-    json_t *files = json_array();
-
-    for (size_t i = 0; i < archive->count; i++)
-        json_array_append_new(
-            files,
-            json_pack("{s:s, s:I}", "name", strrchr(archive->file[i]->path, '/') + 1, "bytes",
-                      (json_int_t)(archive->file[i]->data_at + archive->file[i]->data_bytes)));
-    return files;
-}
-
-static int write_state(const struct tr_archive *archive, const char *folder,
-                       const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
-                       struct err *error)
-{
-    AUTO_FREE uint32_t *sums = NULL;
-    AUTO_JSON *small = json_array(), *o = NULL;
-    json_t *skip;
-    uint32_t crc;
-    int r = read_sums(&sums, &crc, folder, tr_archive_pieces(archive), error);
-
-    if (r == 0)
-        r = sum_small_files(small, folder, error);
-    if (r < 0)
-        return r;
-    o = json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:O, s:I}",
-                  "format", "partune-checkpoint", "v", FORMAT, "step", state->step,
-                  "lr_decay_steps", state->lr_decay_steps, "lr_decay_style",
-                  tr_lr_style_names[state->lr_decay_style], "lr_wsd_decay_style",
-                  tr_wsd_style_names[state->lr_wsd_decay_style], "lr_wsd_decay_steps",
-                  state->lr_wsd_decay_steps, "samples", (json_int_t)state->samples, "seed",
-                  (json_int_t)state->seed, "data", state->data, "loss",
-                  isfinite(state->loss) ? json_real(state->loss) : json_null(), "model",
-                  pl_model_json(what->model), "files", list_tensor_files(archive), "small_files",
-                  small, "checksums_crc", (json_int_t)crc);
-    json_object_set_new(o, "optimizer", json_string(pl_optimizer_names[what->optimizer]));
-    json_object_set_new(o, "sources", tr_identity_json(&state->sources));
-    skip = tr_skip_json(&state->skip);
-    if (skip)
-        json_object_set_new(o, "skip_step", skip);
-    tr_seal(o);
-    return tr_folder_json(folder, "trainer.json", o, error);
-}
 
 /* A key of one of two objects whose values differ in it. */
 static const char *differing(const json_t *theirs, const json_t *ours)
@@ -286,13 +158,13 @@ static int check_format(int *ret, const json_t *object, struct err *error)
         r = jx_get_int(&v, object, "v", 1, INT32_MAX, error);
     if (r == 0 && !str_eq(format, "partune-checkpoint"))
         r = err_set(error, -EINVAL, "format \"%s\" is not partune-checkpoint", format);
-    if (r == 0 && v == FORMAT && !tr_sealed(object))
+    if (r == 0 && v == TR_CKPT_FORMAT && !tr_sealed(object))
         r = err_set(error, -EINVAL, "key \"sums\" is missing");
     if (r < 0)
         return as_damage(r, error);
-    if (v > FORMAT)
+    if (v > TR_CKPT_FORMAT)
         return err_set(error, -EINVAL, "format version %d is newer than this program's %d", v,
-                       FORMAT);
+                       TR_CKPT_FORMAT);
     *ret = v;
     return 0;
 }
@@ -391,29 +263,6 @@ int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_mo
     return peek(ret, &o, &crc, path, model, optimizer, error);
 }
 
-/* ---- save ---------------------------------------------------------------- */
-
-/* Rank 0's last steps: small files, the name, the pointer, retention. */
-static int finish(const struct tr_archive *archive, size_t model_files, const char *dir,
-                  const char *saving, const char *path, const struct tr_ckpt_what *what,
-                  const struct tr_ckpt_state *state, struct err *error)
-{
-    AUTO_FREE char *pointer = mem_printf("%s/latest", dir);
-    AUTO_JSON *config = NULL;
-    const char *name = strrchr(path, '/') + 1;
-    int r = tr_folder_index(archive, model_files, saving, error);
-
-    if (r == 0 && tr_hf_config(&config, what->model, NULL) == 0)
-        r = tr_folder_json(saving, "config.json", config, error);
-    if (r == 0)
-        r = write_state(archive, saving, what, state, error);
-    if (r == 0)
-        r = tr_folder_publish(saving, path, error);
-    if (r == 0)
-        r = file_write_atomic(pointer, name, strlen(name), 0644, error);
-    return r;
-}
-
 int tr_ckpt_check_dir(const char *dir, struct err *error)
 {
     return tr_folder_room(dir, error);
@@ -441,55 +290,6 @@ int tr_ckpt_open(struct tr_lock **ret, char **ret_warning, const char *dir,
     }
     *ret = lock;
     *ret_warning = warning;
-    return 0;
-}
-
-static double total_bytes(const struct tr_archive *archive)
-{
-    double n = 0;
-
-    for (size_t i = 0; i < archive->count; i++)
-        n += (double)(archive->file[i]->data_at + archive->file[i]->data_bytes);
-    return n;
-}
-
-int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
-                 const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
-                 const struct tr_team *team, struct err *error)
-{
-    AUTO_FREE char *prefix = mem_printf("%s/.saving", dir);
-    AUTO_FREE char *saving = tr_folder_temporary(prefix, team);
-    AUTO_FREE char *path = mem_printf("%s/step-%08d", dir, state->step);
-    struct tr_archive a = {0};
-    size_t model_files;
-    int r;
-
-    assert(state->step >= 0 && keep >= 0);
-    tr_archive_describe(&a, saving, "model", TR_F32, what->model, weight_suffix, what->split_bytes);
-    model_files = a.count;
-    if (what->state)
-        tr_archive_describe_state(&a, saving, what->model, what->optimizer, what->split_bytes);
-    r = tr_folder_fill(&a, prefix, saving, what, false, team, error);
-    if (r == 0 && tr_team_is_root(team))
-        r = make_sums_file(saving, tr_archive_pieces(&a), error);
-    r = tr_team_agree(team, r, error);
-    if (r == 0)
-        r = tr_team_agree(team, write_sums(&a, saving, team, error), error);
-    if (r == 0) {
-        if (tr_team_is_root(team)) {
-            r = finish(&a, model_files, dir, saving, path, what, state, error);
-            if (r == 0 && keep > 0)
-                tr_ckpt_retire(dir, keep, state->step);
-        }
-        r = tr_team_agree(team, r, error);
-    }
-    if (r == 0 && ret_bytes)
-        *ret_bytes = total_bytes(&a);
-    tr_archive_done(&a);
-    if (r < 0)
-        return err_wrap(error, "save %s", path);
-    if (ret_path)
-        *ret_path = TAKE(path);
     return 0;
 }
 
@@ -568,7 +368,7 @@ static int check_small_files(const char *path, const json_t *list, struct err *e
         AUTO_FREE char *file = mem_printf("%s/%s", path, name ? name : "");
         AUTO_FREE char *text = NULL;
         size_t n;
-        int r = file_read_all(&text, &n, file, MAX_SMALL, error);
+        int r = file_read_all(&text, &n, file, TR_CKPT_SMALL_MAX, error);
 
         if (r < 0)
             return r;
@@ -591,7 +391,8 @@ static int open_here(struct opened *opened, const char *path, const struct tr_ck
         return r;
     r = open_listed(&opened->a, path, json_object_get(opened->json, "files"), error);
     if (r == 0)
-        r = read_sums(&opened->sums, &opened->sums_crc, path, tr_archive_pieces(&opened->a), error);
+        r = tr_ckpt_sums(&opened->sums, &opened->sums_crc, path, tr_archive_pieces(&opened->a),
+                         error);
     if (r == 0)
         r = jx_get_i64(&expected, opened->json, "checksums_crc", 0, UINT32_MAX, error);
     if (r == 0 && expected != (int64_t)opened->sums_crc)

@@ -1,6 +1,6 @@
 /*
- * A folder of checkpoints: which ones it has, which to remove. Private to ckpt.c, which says what
- * one checkpoint is, and to ckpt_resume.c.
+ * A folder of checkpoints: which ones it has, which to remove. Private to ckpt_save.c and
+ * ckpt_resume.c; ckpt.h says what one checkpoint is.
  */
 #ifndef TRAINER_CKPT_DIR_H
 #define TRAINER_CKPT_DIR_H

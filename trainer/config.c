@@ -403,12 +403,10 @@ static int check_settings(const struct tr_config *config, struct err *error)
 
     if (r == 0)
         r = tr_train_check(&config->train, config->mode == TR_MODE_TRAIN, error);
+    if (r == 0)
+        r = tr_checkpointing_check(&config->checkpoint, error);
     if (r < 0)
         return r;
-    if (!config->checkpoint.dir &&
-        (config->checkpoint.every || config->checkpoint.resume || config->checkpoint.keep))
-        return err_at(error, -EINVAL, "/checkpoint/dir",
-                      "checkpoints need a folder: --checkpoint DIR");
     if (config->checkpoint.load && config->init)
         return err_at(error, -EINVAL, "/run/init", "--init and --resume-from exclude each other");
     if (config->expected.lo > config->expected.tokens_per_s)
@@ -517,6 +515,8 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
         r = err_at(error, -EINVAL, "/global_batch", "a run has one global_batch, not several");
     if (r < 0)
         return err_under(error, "/workload");
+    config->workload.snapshot =
+        config->mode == TR_MODE_TRAIN && tr_checkpointing_copies(&config->checkpoint);
     if ((r = tr_train_take(config, error)) < 0)
         return r;
     if (!config->data)

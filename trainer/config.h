@@ -58,6 +58,7 @@ struct tr_checkpointing {
     const char *dir;  /* NULL: none */
     int every;        /* steps; 0: at the end and on a stop only */
     int keep;         /* newest ones kept; 0: all */
+    bool async;       /* written while training continues (ckpt_async.h) */
     bool resume;      /* from the newest checkpoint in dir; a fresh start where there is none */
     const char *load; /* --resume-from FOLDER: this very checkpoint, and it must exist */
 };
@@ -126,6 +127,11 @@ int tr_train_check(const struct tr_train *train, bool trains, struct err *error)
 /* What settings of CONFIG's train are made of that depend on its model and workload, which are
  * there: its ramp and its groups. -EINVAL names the key. */
 int tr_train_take(struct tr_config *config, struct err *error);
+/* The settings of checkpoints: -EINVAL names the key. */
+int tr_checkpointing_check(const struct tr_checkpointing *checkpoint, struct err *error);
+
+/* A run with them keeps room for a copy: some checkpoint is written while it trains. */
+bool tr_checkpointing_copies(const struct tr_checkpointing *checkpoint);
 
 /* The schedule of a fresh run, of checked settings. */
 struct tr_lr tr_train_lr(const struct tr_train *train);

@@ -404,7 +404,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
         summary->measured->rank, str_human_bytes(b, summary->planned->total));
 }
 
-void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms)
+void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms,
+                         double held_ms)
 {
     struct str *s;
     char a[24];
@@ -416,8 +417,10 @@ void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, doubl
     field_text(s, "path", path);
     field(s, "bytes", bytes);
     field(s, "ms", ms);
+    field(s, "held_ms", held_ms);
     end(ev);
-    say(ev, "step %5d  checkpoint %s, %s in %.0f ms", step, path, str_human_bytes(a, bytes), ms);
+    say(ev, "step %5d  checkpoint %s, %s in %.0f ms, training held for %.0f ms", step, path,
+        str_human_bytes(a, bytes), ms, held_ms);
 }
 
 void tr_event_resumed(struct tr_events *ev, int step, const char *path)

@@ -150,7 +150,9 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary);
 
 /* ---- checkpoint: PATH is complete on disk -------------------------------- */
 
-void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms);
+/* MS after it was due; training was held for HELD_MS of them. */
+void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms,
+                         double held_ms);
 
 /* ---- resumed: the run continues from checkpoint PATH, of STEP ------------ */
 

@@ -200,11 +200,16 @@ int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e
 
 /* A name that no host has ever looked up: over a network file system, one that was used before may
  * still mean, on another host, the folder that has been renamed since. */
-char *tr_folder_temporary(const char *prefix, const struct tr_team *team)
+uint64_t tr_folder_number(const struct tr_team *team)
 {
     uint64_t number = rng_mix((uint64_t)clock_wall_ms() ^ rng_mix((uint64_t)getpid()));
 
     team->share(team->ctx, &number, sizeof(number));
+    return number;
+}
+
+char *tr_folder_name(const char *prefix, uint64_t number)
+{
     return mem_printf("%s.%08" PRIx32, prefix, (uint32_t)number);
 }
 
@@ -233,31 +238,22 @@ static int sweep(const char *prefix, struct err *error)
     return r;
 }
 
-/* Empty folder FOLDER with the files of ARCHIVE in it. */
-static int make_folder(struct tr_archive *archive, const char *prefix, const char *folder,
-                       struct err *error)
+int tr_folder_make(struct tr_archive *archive, const char *prefix, const char *folder,
+                   struct err *error)
 {
-    int r = sweep(prefix, error);
+    int r = prefix ? sweep(prefix, error) : 0;
 
     if (r == 0)
         r = file_mkdirs(folder, 0755, error);
     return r < 0 ? r : tr_archive_create(archive, error);
 }
 
-int tr_folder_fill(struct tr_archive *archive, const char *prefix, const char *folder,
-                   const struct tr_ckpt_what *what, bool weights_only, const struct tr_team *team,
-                   struct err *error)
+int tr_folder_put(struct tr_archive *archive, const struct tr_ckpt_what *what, bool weights_only,
+                  const struct tr_team *team, struct err *error)
 {
-    int r = tr_team_agree(
-        team, tr_team_is_root(team) ? make_folder(archive, prefix, folder, error) : 0, error);
-
-    if (r < 0)
-        return r;
     if (!tr_team_is_root(team) && tr_archive_attach(archive, error) < 0)
-        r = tr_team_stale(team, "the folder", error);
-    if (r == 0)
-        r = put_parts(archive, what, weights_only, error);
-    return r;
+        return tr_team_stale(team, "the folder", error);
+    return put_parts(archive, what, weights_only, error);
 }
 
 /* Give the finished folder FROM its name TO, for good. */

@@ -1,6 +1,7 @@
 /*
  * What checkpoints and Hugging Face folders share: ranks that agree, a folder that is filled by all
- * and published by one. Private to ckpt.c and hf_folder.c.
+ * and published by one. Private to ckpt.c, ckpt_save.c,
+ * ckpt_async.c and hf_folder.c.
  */
 #ifndef TRAINER_FOLDER_H
 #define TRAINER_FOLDER_H
@@ -11,15 +12,18 @@
  * look for that. Collective. */
 int tr_folder_same(const char *folder, const struct tr_team *team, struct err *error);
 
-/* A name PREFIX.xxxxxxxx for a folder to fill, the same on all ranks; caller frees. Collective. */
-char *tr_folder_temporary(const char *prefix, const struct tr_team *team);
+/* A number for tr_folder_name(), the same on all ranks; collective. */
+uint64_t tr_folder_number(const struct tr_team *team);
+/* The name PREFIX.xxxxxxxx of a folder to fill, from NUMBER; caller frees. */
+char *tr_folder_name(const char *prefix, uint64_t number);
 
-/* Make FOLDER, a name by tr_folder_temporary(), with the files of ARCHIVE, and write the rank's
- * parts; what was left under other names with PREFIX is removed. Collective, but the result is the
- * rank's own. */
-int tr_folder_fill(struct tr_archive *archive, const char *prefix, const char *folder,
-                   const struct tr_ckpt_what *what, bool weights_only, const struct tr_team *team,
+/* Make FOLDER, a name by tr_folder_name(), with the files of ARCHIVE: one rank. Unless PREFIX is
+ * NULL, what was left under other names with it is removed. */
+int tr_folder_make(struct tr_archive *archive, const char *prefix, const char *folder,
                    struct err *error);
+/* Then write the rank's parts and sync them: all ranks, each by itself. */
+int tr_folder_put(struct tr_archive *archive, const struct tr_ckpt_what *what, bool weights_only,
+                  const struct tr_team *team, struct err *error);
 /* Fill the parts from ARCHIVE. With WEIGHTS_ONLY those of the optimizer are left alone. */
 int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *what,
                   bool weights_only, struct err *error);

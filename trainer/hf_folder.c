@@ -206,7 +206,7 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
                const struct tr_team *team, struct err *error)
 {
     AUTO_FREE char *folder = plain(path), *prefix = mem_printf("%s.saving", folder);
-    AUTO_FREE char *saving = tr_folder_temporary(prefix, team);
+    AUTO_FREE char *saving = tr_folder_name(prefix, tr_folder_number(team));
     AUTO_JSON *config = NULL;
     struct tr_ckpt_what foreign = *what;
     struct pl_params tensors;
@@ -229,7 +229,11 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
     tr_hf_tensors(&tensors, family, what->model);
     tr_archive_describe_all(&a, saving, "model", dtype, &tensors, weight_suffix, what->split_bytes);
     pl_params_done(&tensors);
-    r = tr_team_agree(team, tr_folder_fill(&a, prefix, saving, &foreign, true, team, error), error);
+    if (tr_team_is_root(team))
+        r = tr_folder_make(&a, prefix, saving, error);
+    r = tr_team_agree(team, r, error);
+    if (r == 0)
+        r = tr_team_agree(team, tr_folder_put(&a, &foreign, true, team, error), error);
     if (r == 0)
         r = tr_team_agree(
             team, tr_team_is_root(team) ? hf_finish(&a, saving, folder, config, error) : 0, error);

@@ -154,6 +154,8 @@ const struct tr_setting tr_settings[] = {
         "steps between checkpoints (0: only at the end and when stopped)"),
     INT("checkpoint-keep", "checkpoint", "keep", checkpoint.keep, 0, 1000000, "0",
         "number of checkpoints to keep (0: all)"),
+    FLAG("checkpoint-async", "checkpoint", "async", checkpoint.async,
+         "write checkpoints while training continues, from a copy in memory"),
     FLAG("resume", "checkpoint", "resume", checkpoint.resume,
          "resume from the newest checkpoint, if there is one"),
     STR("resume-from", "checkpoint", "load", checkpoint.load, "FOLDER",

@@ -1,10 +1,10 @@
 #include "trainer/prefetch.h"
 
 #include "base/base.h"
+#include "trainer/thread.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 
 struct request {
     int count;
@@ -65,25 +65,6 @@ static void *fetch(void *arg)
     return NULL;
 }
 
-/* Signals that ask the run to stop are for the thread that runs it; those that a thread raises
- * itself reach it even so. */
-static int start(struct tr_prefetch *prefetch)
-{
-    sigset_t all, before;
-    int r;
-
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
-    sigdelset(&all, SIGABRT);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = pthread_create(&prefetch->thread, NULL, fetch, prefetch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return r;
-}
-
 static void release(struct tr_prefetch *prefetch)
 {
     pthread_mutex_destroy(&prefetch->lock);
@@ -109,7 +90,7 @@ struct tr_prefetch *tr_prefetch_new(const struct tr_tokens *tokens, int seq, int
     prefetch->sample = mem_alloc(((size_t)seq + 1) * sizeof(*prefetch->sample));
     pthread_mutex_init(&prefetch->lock, NULL);
     pthread_cond_init(&prefetch->changed, NULL);
-    if (start(prefetch) == 0)
+    if (tr_thread_start(&prefetch->thread, fetch, prefetch) == 0)
         return prefetch;
     release(prefetch);
     return NULL;

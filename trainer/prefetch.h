@@ -2,9 +2,8 @@
  * Reading samples before they are needed: a thread takes the pages of the next step's samples into
  * memory and checks their checksums while the step computes. What it reads it throws away: the step
  * reads the same bytes again, by then from memory, in the same order and with the same checks, so
- * nothing but time depends on the thread. An error that it meets is the step's to report.
- *
- * The thread calls no MPI and takes no signals but those of its own reading.
+ * nothing but time depends on the thread (thread.h). An error that it meets is the step's to
+ * report.
  */
 #ifndef TRAINER_PREFETCH_H
 #define TRAINER_PREFETCH_H

@@ -213,7 +213,8 @@ static void read_samples(struct run *run, enum tr_split split, uint64_t first, u
 /* Each rank's step time, busy time and phases, in ms, to all ranks. */
 static void exchange_times(struct run *run, const struct tr_clock *done, uint64_t step_ns)
 {
-    double mine[TIMES] = {(double)step_ns * 1e-6, ((double)step_ns - (double)done->wait_ns) * 1e-6};
+    double mine[TIMES] = {(double)step_ns * 1e-6, ((double)step_ns - (double)done->wait_ns) * 1e-6,
+                          [TIMES - 1] = run->async ? tr_ckpt_async_writer(run->async) : 0};
     struct tr_rank *r = &run->r;
     MPI_Request req;
 
@@ -236,11 +237,12 @@ static int ascending(const void *left, const void *right)
 static void fill_times(struct tr_step *ret, struct run *run)
 {
     int n = run->c->layout.world;
-    double sum = 0;
+    double sum = 0, writer = 0;
 
     for (int i = 0; i < n; i++) {
         const double *t = run->times + i * TIMES;
 
+        writer = fmax(writer, t[TIMES - 1]);
         ret->ms = fmax(ret->ms, t[0]);
         run->busy[i] = t[1];
         if (t[1] > run->busy[ret->slowest])
@@ -259,6 +261,7 @@ static void fill_times(struct tr_step *ret, struct run *run)
     assert(ret->rank_ms_max == run->busy[ret->slowest]);
     ret->busy_ms = run->busy;
     ret->ranks = n;
+    run->writer = (enum tr_writer)writer;
 }
 
 static void check_numbers(const struct run *run, const struct tr_result *result)
@@ -520,9 +523,7 @@ static bool between(struct run *run)
             return true;
         begin(run);
     }
-    if (c->checkpoint.dir &&
-        (last || (c->checkpoint.every && run->step % c->checkpoint.every == 0))) {
-        tr_run_save(run);
+    if (c->checkpoint.dir && tr_run_checkpoint(run, last)) {
         at_step(run);
         begin(run);
     }
@@ -639,6 +640,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_peers_meet(&u.r.comms.world);
     check_validation(&u);
     tr_run_weights(&u);
+    tr_run_async(&u);
     at_step(&u);
     u.measured_from = u.step + config->trial.warmup_steps;
     if (config->mode == TR_MODE_TRAIN && u.step >= config->train.steps)
@@ -653,6 +655,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     }
     write_timeline(&u);
     code = finish(&u, stopped);
+    tr_ckpt_async_free(u.async);
     tr_prefetch_free(u.prefetch);
     tr_stop_over();
     tr_peers_done();

@@ -113,34 +113,166 @@ static void at_save(const struct run *run)
     tr_stop_finish(SAVE_S + bytes * run->c->layout.world / SAVE_BYTES_S);
 }
 
+static void state_of(struct tr_ckpt_state *ret, const struct run *run)
+{
+    *ret = (struct tr_ckpt_state){.step = run->step,
+                                  .seed = run->c->train.seed,
+                                  .loss = run->loss_last,
+                                  .samples = run->samples,
+                                  .lr_decay_steps = run->optim.schedule.decay_steps,
+                                  .lr_decay_style = run->optim.schedule.style,
+                                  .lr_wsd_decay_style = run->optim.schedule.wsd_style,
+                                  .lr_wsd_decay_steps = run->optim.schedule.wsd_steps,
+                                  .skip = run->skip};
+    memcpy(ret->data, run->c->workload.data, sizeof(ret->data) - 1);
+    tr_tokens_identity(&ret->sources, run->tokens);
+}
+
+static void saved(struct run *run, const struct tr_ckpt_done *done)
+{
+    tr_event_checkpoint(run->events, done->step, done->path, done->bytes, done->ms, done->held_ms);
+    tr_watch_checkpoint(run->watch, done->step);
+}
+
+static double ms_since(uint64_t ns)
+{
+    return (double)(clock_mono_ns() - ns) * 1e-6;
+}
+
+/* ---- asynchronous -------------------------------------------------------- */
+
+/* A checkpoint is due after STEP, and training goes on behind it. */
+static bool due_after(const struct run *run, int step)
+{
+    const struct tr_config *c = run->c;
+
+    return c->checkpoint.every && step % c->checkpoint.every == 0 && step < c->train.steps;
+}
+
+void tr_run_async(struct run *run)
+{
+    const struct tr_config *c = run->c;
+    const struct tr_device *device = &run->r.device;
+    struct tr_ckpt_what w = what(run);
+    struct err e = {0};
+
+    if (!c->workload.snapshot)
+        return;
+    tr_require_all(
+        &run->team,
+        writing(tr_ckpt_async_new(&run->async, c->checkpoint.dir, c->checkpoint.keep, &w,
+                                  tr_device_get(device, PL_BUF_SNAPSHOT, 0, 0),
+                                  tr_device_bytes(device, PL_BUF_SNAPSHOT), &run->team, &e)),
+        &e);
+    if (due_after(run, run->step + 1))
+        tr_ckpt_async_turn(run->async, NULL, 0, run->step + 1);
+}
+
+/* Until no rank's writer has anything left to do. */
+static void settle(struct run *run)
+{
+    struct tr_ckpt_done done;
+    struct err e = {0};
+
+    at_save(run);
+    tr_require_all(&run->team, writing(tr_ckpt_async_settle(run->async, &e)), &e);
+    run->writer = TR_WRITER_IDLE;
+    if (tr_ckpt_async_done(&done, run->async))
+        saved(run, &done);
+}
+
+/* Until all that was begun is published. */
+static void land(struct run *run)
+{
+    if (!run->async)
+        return;
+    settle(run);
+    while (tr_ckpt_async_flying(run->async)) {
+        tr_ckpt_async_turn(run->async, NULL, 0, 0);
+        settle(run);
+    }
+}
+
+/* The step's checkpoint is due and the writer is not ready for it. */
+static void wait_for_writer(struct run *run)
+{
+    uint64_t begun = clock_mono_ns();
+    char text[240];
+
+    settle(run);
+    if (!tr_ckpt_async_made(run->async, run->step)) {
+        tr_ckpt_async_turn(run->async, NULL, 0, run->step);
+        settle(run);
+    }
+    if (run->said_slow)
+        return;
+    run->said_slow = true;
+    snprintf(text, sizeof(text),
+             "the checkpoint of step %d was due before earlier ones were written: training waited "
+             "for %.0f ms; later waits are only in held_ms of the checkpoints",
+             run->step, ms_since(begun));
+    tr_event_warning(run->events, "slow-checkpoint", text);
+}
+
+/* What the end of a step means for the saves under way. True if training was held. */
+static bool advance(struct run *run)
+{
+    bool due = due_after(run, run->step), next = due_after(run, run->step + 1);
+    uint64_t begun = clock_mono_ns();
+    struct tr_ckpt_done done;
+    struct tr_ckpt_state s;
+
+    if (due)
+        tr_optim_settle(&run->r);
+    if (run->writer == TR_WRITER_FAILED)
+        settle(run); /* which says why, and does not return */
+    if (due && (run->writer != TR_WRITER_IDLE || !tr_ckpt_async_made(run->async, run->step)))
+        wait_for_writer(run);
+    if (run->writer != TR_WRITER_IDLE)
+        return false;
+    if (tr_ckpt_async_done(&done, run->async))
+        saved(run, &done);
+    if (due)
+        state_of(&s, run);
+    if (due || next || tr_ckpt_async_flying(run->async))
+        tr_ckpt_async_turn(run->async, due ? &s : NULL, begun, next ? run->step + 1 : 0);
+    return due;
+}
+
+bool tr_run_checkpoint(struct run *run, bool last)
+{
+    if (run->async && !last)
+        return advance(run);
+    if (!last && !due_after(run, run->step))
+        return false;
+    tr_run_save(run);
+    return true;
+}
+
+/* ---- at once ------------------------------------------------------------- */
+
 void tr_run_save(struct run *run)
 {
     const struct tr_config *c = run->c;
     struct tr_ckpt_what w = what(run);
-    struct tr_ckpt_state s = {.step = run->step,
-                              .seed = c->train.seed,
-                              .loss = run->loss_last,
-                              .samples = run->samples,
-                              .lr_decay_steps = run->optim.schedule.decay_steps,
-                              .lr_decay_style = run->optim.schedule.style,
-                              .lr_wsd_decay_style = run->optim.schedule.wsd_style,
-                              .lr_wsd_decay_steps = run->optim.schedule.wsd_steps,
-                              .skip = run->skip};
+    struct tr_ckpt_done done = {.step = run->step};
+    struct tr_ckpt_state s;
     AUTO_FREE char *path = NULL;
-    double bytes = 0;
-    uint64_t t = clock_mono_ns();
+    uint64_t begun;
     struct err e = {0};
 
     tr_optim_settle(&run->r);
+    land(run);
     at_save(run);
-    memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
-    tr_tokens_identity(&s.sources, run->tokens);
+    begun = clock_mono_ns();
+    state_of(&s, run);
     tr_require_all(&run->team,
-                   writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w,
-                                        &s, &run->team, &e)),
+                   writing(tr_ckpt_save(&path, &done.bytes, c->checkpoint.dir, c->checkpoint.keep,
+                                        &w, &s, &run->team, &e)),
                    &e);
-    tr_event_checkpoint(run->events, run->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
-    tr_watch_checkpoint(run->watch, run->step);
+    done.path = path;
+    done.ms = done.held_ms = ms_since(begun);
+    saved(run, &done);
 }
 
 void tr_run_save_hf(struct run *run)

@@ -4,7 +4,7 @@
 #ifndef TRAINER_RUN_STATE_H
 #define TRAINER_RUN_STATE_H
 
-#include "trainer/ckpt.h"
+#include "trainer/ckpt_async.h"
 #include "trainer/config.h"
 #include "trainer/events.h"
 #include "trainer/layer_log.h"
@@ -15,7 +15,8 @@
 #include "trainer/tokens.h"
 #include "trainer/watch.h"
 
-enum { TIMES = 2 + TR_PHASES }; /* of a rank in a step: of the step, busy, by phase */
+/* Of a rank in a step: of the step, busy, by phase; and then its enum tr_writer. */
+enum { TIMES = 2 + TR_PHASES + 1 };
 
 struct run {
     const struct tr_config *c;
@@ -32,8 +33,11 @@ struct run {
     struct tr_part *part;
     size_t nparts;
     struct tr_team team;
-    struct tr_lock *lock;     /* rank 0: of the folder of checkpoints */
-    struct tr_lock *claim_hf; /* rank 0: of --save-hf's folder */
+    struct tr_lock *lock;        /* rank 0: of the folder of checkpoints */
+    struct tr_ckpt_async *async; /* NULL: checkpoints hold training until they are written */
+    enum tr_writer writer;       /* the largest of all ranks at the end of the last step */
+    bool said_slow;              /* that a checkpoint waited for the one before it */
+    struct tr_lock *claim_hf;    /* rank 0: of --save-hf's folder */
     struct tr_measure measure;
     struct tr_measure full_ms; /* in a batch ramp: the same times, scaled to the full batch */
     int step;                  /* done */
@@ -55,7 +59,15 @@ void tr_run_room(struct run *run);
 /* Weights from a checkpoint, a folder or the seed, and with a checkpoint its step and position. */
 void tr_run_weights(struct run *run);
 
-/* Write a checkpoint of the step that is done. */
+/* The next checkpoints are written while the run trains, if that was asked for: before its first
+ * step. */
+void tr_run_async(struct run *run);
+
+/* After a step: write a checkpoint if one is due, or what is to be done for others. True if that
+ * took time from training. */
+bool tr_run_checkpoint(struct run *run, bool last);
+
+/* Write a checkpoint of the step that is done, behind those that are being written. */
 void tr_run_save(struct run *run);
 
 /* --save-hf, if it was asked for. */

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "trainer/events.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ static volatile sig_atomic_t asked, working;
 static volatile uint64_t deadline_ns;
 static volatile double allowed_s = LEAVE_S;
 static void (*on_late)(void);
+static pthread_t watcher; /* the thread that ON_LATE is for */
 
 /* Async-signal-safe. */
 static void arm(void)
@@ -47,6 +49,7 @@ void tr_stop_watch(void (*late)(void))
     struct sigaction end = {.sa_handler = on_alarm};
 
     on_late = late;
+    watcher = pthread_self();
     sigaction(SIGALRM, &end, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGINT, &stop, NULL);
@@ -86,6 +89,6 @@ bool tr_stop_now(void)
 
 void tr_stop_check(void)
 {
-    if (asked && on_late && clock_mono_ns() > deadline_ns)
+    if (asked && on_late && clock_mono_ns() > deadline_ns && pthread_equal(watcher, pthread_self()))
         on_late();
 }

@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-/* Handle the signals from now on. */
+/* Handle the signals from now on; LATE is called by this thread alone. */
 void tr_stop_watch(void (*late)(void));
 /* Restore their default action: there is nothing left to finish. */
 void tr_stop_over(void);

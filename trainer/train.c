@@ -1,5 +1,5 @@
-/* The settings of "train" that depend on each other, on the model or the workload: the schedule of
- * the learning rate, the batch ramp, parameter groups. */
+/* The settings that depend on each other, on the model or the workload: the schedule of the
+ * learning rate, the batch ramp, parameter groups, checkpoints. */
 #include "base/base.h"
 #include "trainer/config.h"
 
@@ -108,4 +108,18 @@ int tr_train_take(struct tr_config *config, struct err *error)
     int r = take_ramp(config, error);
 
     return r < 0 ? r : take_groups(config, error);
+}
+
+int tr_checkpointing_check(const struct tr_checkpointing *checkpoint, struct err *error)
+{
+    if (!checkpoint->dir &&
+        (checkpoint->every || checkpoint->resume || checkpoint->keep || checkpoint->async))
+        return err_at(error, -EINVAL, "/checkpoint/dir",
+                      "checkpoints need a folder: --checkpoint DIR");
+    return 0;
+}
+
+bool tr_checkpointing_copies(const struct tr_checkpointing *checkpoint)
+{
+    return checkpoint->async && checkpoint->every > 0;
 }

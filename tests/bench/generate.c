@@ -124,7 +124,7 @@ static void truth_init(struct truth *x, const struct landscape *l, struct rng *r
     }
     for (int c = 0; c < PL_COST_CLASSES; c++)
         x->seconds[c] = CLASS_SD * rng_normal(r);
-    for (int c = 0; c < PL_MEM_CLASSES; c++)
+    for (int c = 0; c < PL_MEM_SNAPSHOT; c++)
         x->bytes[c] = BYTES_SD * rng_normal(r);
     x->level = LEVEL_SD * rng_normal(r);
     for (int k = 0; k < 3; k++)
@@ -150,7 +150,7 @@ static void truth_kin(struct truth *x, enum landscape_kin kin, struct rng *r)
 
     for (int c = 0; c < PL_COST_CLASSES; c++)
         x->seconds[c] = sign * x->seconds[c] + KIN_CLASS_SD * rng_normal(r);
-    for (int c = 0; c < PL_MEM_CLASSES; c++)
+    for (int c = 0; c < PL_MEM_SNAPSHOT; c++)
         x->bytes[c] = sign * x->bytes[c] + KIN_BYTES_SD * rng_normal(r);
     x->level = sign * x->level + KIN_LEVEL_SD * rng_normal(r);
     for (int k = 0; k < 3; k++)
@@ -192,7 +192,7 @@ static double bytes_of(const struct truth *x, const struct pl_problem *of,
         stored.zero = 2;
     problem.trainer = &x->trainer;
     pl_memory_worst(&memory, &problem, &stored);
-    for (int c = 0; c < PL_MEM_CLASSES; c++)
+    for (int c = 0; c < PL_MEM_SNAPSHOT; c++)
         if (c != PL_MEM_WORKSPACE || !x->no_context)
             bytes += memory.bytes[c] * exp(x->bytes[c]);
     return bytes;

@@ -1,12 +1,14 @@
 /*
  * A checkpoint is there or it is not: every system call of a save fails once, and every one is the
  * last before kill -9. Whatever happens, the newest checkpoint that is found afterwards loads
- * whole, is the former one or the new one, and the next save succeeds.
+ * whole, is the former one or the new one, and the next save succeeds. The same of asynchronous
+ * saves, of which two are under way at a time.
  *
  * The calls are wrapped by the linker. fsync does nothing: the order of calls is under test, not
  * the disk.
  */
 #include "tests/unit/trainer_world.h"
+#include "trainer/ckpt_async.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -18,6 +20,7 @@ enum mode { NONE, FAIL, KILL };
 static enum mode mode;
 static long countdown, calls;
 static bool no_exchange; /* as on a file system that cannot */
+static bool async;       /* saves are struck in their thread */
 
 /* True if this call is to fail; does not return if it is to be the last. */
 static bool struck(void)
@@ -127,6 +130,45 @@ static void end(struct one *o)
     params_done(&o->t);
 }
 
+enum { SECOND = 4 }; /* stamp of the second of two asynchronous saves */
+
+/* One turn of the saves under way, between two of training: which changes all numbers. */
+static int turn(struct one *o, struct tr_ckpt_async *saves, struct tr_ckpt_state *state, int next,
+                struct err *e)
+{
+    if (state)
+        params_fill(&o->t, (int)state->samples);
+    tr_ckpt_async_turn(saves, state, clock_mono_ns(), next);
+    params_fill(&o->t, 99);
+    return tr_ckpt_async_settle(saves, e);
+}
+
+/* Save STATE, and one of the step after it, which is put while the first is summed. */
+static int save_two(struct one *o, struct tr_ckpt_state *state, int keep, struct err *e)
+{
+    AUTO(tr_ckpt_async) *saves = NULL;
+    struct tr_ckpt_state second = *state;
+    size_t bytes = 0;
+    int r;
+
+    for (size_t i = 0; i < o->what.count; i++)
+        bytes += (size_t)o->part[i].count * sizeof(float);
+    AUTO_FREE char *room = mem_alloc(bytes);
+    second.step++;
+    second.samples = SECOND;
+    assert_int_equal(
+        tr_ckpt_async_new(&saves, o->dir, keep, &o->what, room, bytes, &tr_team_alone, e), 0);
+    r = turn(o, saves, NULL, state->step, e);
+    if (r == 0)
+        r = turn(o, saves, state, second.step, e);
+    if (r == 0)
+        r = turn(o, saves, &second, 0, e);
+    while (r == 0 && tr_ckpt_async_flying(saves))
+        r = turn(o, saves, NULL, 0, e);
+    saves = tr_ckpt_async_free(saves); /* before its room */
+    return r;
+}
+
 static int save(struct one *o, int step, int stamp, int keep)
 {
     struct tr_ckpt_state state = {.step = step, .samples = (uint64_t)stamp, .data = "synthetic"};
@@ -134,7 +176,9 @@ static int save(struct one *o, int step, int stamp, int keep)
     int r;
 
     params_fill(&o->t, stamp);
-    r = tr_ckpt_save(NULL, NULL, o->dir, keep, &o->what, &state, &tr_team_alone, &e);
+    r = async && stamp == 2
+            ? save_two(o, &state, keep, &e)
+            : tr_ckpt_save(NULL, NULL, o->dir, keep, &o->what, &state, &tr_team_alone, &e);
     if (r < 0 && !e.text[0])
         fail_msg("an error without a text");
     return r;
@@ -158,7 +202,7 @@ static int newest(struct one *o, const char *when, long n)
 /* Strike call number N of a save of STEP; returns false once the save is over before it. */
 static bool strike(struct one *o, enum mode how, long n, int step)
 {
-    int r, got;
+    int r, got, last = async ? SECOND : 2;
     bool hit = true;
 
     if (how == FAIL) {
@@ -168,7 +212,7 @@ static bool strike(struct one *o, enum mode how, long n, int step)
         hit = countdown <= 0;
         mode = NONE;
         got = newest(o, "call failed", n);
-        if (r == 0 && got != 2)
+        if (r == 0 && got != last)
             fail_msg(
                 "call %ld failed, the save said it went well, and the former checkpoint is there",
                 n);
@@ -185,10 +229,10 @@ static bool strike(struct one *o, enum mode how, long n, int step)
         waitpid(pid, &status, 0);
         hit = WIFSIGNALED(status);
         got = newest(o, "killed at call", n);
-        if (!hit && got != 2)
+        if (!hit && got != last)
             fail_msg("a save that was not killed is not the newest");
     }
-    assert_true(got == 1 || got == 2);
+    assert_true(got == 1 || got == 2 || got == last);
     return hit;
 }
 
@@ -203,7 +247,7 @@ static void strike_all(enum mode how, int step)
         begin(&o);
         assert_int_equal(save(&o, 1, 1, 1), 0);
         more = strike(&o, how, n, step);
-        assert_int_equal(save(&o, step + 1, 3, 1), 0);
+        assert_int_equal(save(&o, step + 2, 3, 1), 0);
         assert_int_equal(newest(&o, "after", n), 3);
         news++;
         end(&o);
@@ -242,6 +286,15 @@ static void the_same_where_names_cannot_be_exchanged(void **state)
     strike_all(FAIL, 1);
     strike_all(KILL, 1);
     no_exchange = false;
+}
+
+static void the_same_of_asynchronous_saves(void **state)
+{
+    (void)state;
+    async = true;
+    strike_all(FAIL, 2);
+    strike_all(KILL, 1);
+    async = false;
 }
 
 /* ---- a file system without locks ----------------------------------------- */
@@ -308,6 +361,7 @@ int main(void)
         cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
         cmocka_unit_test(a_kill_leaves_a_whole_checkpoint_of_the_same_step),
         cmocka_unit_test(the_same_where_names_cannot_be_exchanged),
+        cmocka_unit_test(the_same_of_asynchronous_saves),
         cmocka_unit_test(without_locks_the_record_decides),
     };
 

@@ -119,7 +119,7 @@ static void scene_ok(struct tr_events *ev)
     step(ev, 2, false, 116.5, 5.375);
     step(ev, 3, false, 117.25, 5.25);
     tr_event_validation(ev, 3, 5.3125, 8192);
-    tr_event_checkpoint(ev, 3, "/data/run/step-00000003", 475392, 12.5);
+    tr_event_checkpoint(ev, 3, "/data/run/step-00000003", 475392, 12.5, 2.5);
     tr_event_warning(ev, "straggler", "rank 1 is 1.4 times slower than the median");
     tr_event_summary(ev, &s);
 }
@@ -149,7 +149,7 @@ static void scene_stopped(struct tr_events *ev)
 {
     hello(ev);
     step(ev, 1, true, 130.5, 5.5625);
-    tr_event_checkpoint(ev, 1, "/data/run/step-00000001", 475392, 12.5);
+    tr_event_checkpoint(ev, 1, "/data/run/step-00000001", 475392, 12.5, 2.5);
     tr_event_stopped(ev, 1, "SIGTERM");
 }
 

@@ -101,6 +101,7 @@ export const MEMORY_HELP = {
     comm: "communication buffers",
     logits: "logits and their gradients",
     workspace: "scratch memory; on a GPU also device context and fragmentation",
+    snapshot: "copy of what asynchronous checkpoints save",
 };
 export const MEMORY_CLASSES = Object.keys(MEMORY_HELP);
 
