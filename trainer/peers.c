@@ -34,7 +34,7 @@ void tr_peers_meet(struct tr_group *world)
     peers.rank = world->rank;
     MPI_Iallgather(&mine, (int)sizeof(mine), MPI_BYTE, peers.all, (int)sizeof(mine), MPI_BYTE,
                    world->comm, &req);
-    tr_wait(world->progress, &req, 1);
+    tr_wait(world->progress, tr_op_begin(TR_OP_ALL_GATHER, world), &req, 1);
 }
 
 int tr_peers_gone(void)

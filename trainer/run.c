@@ -217,7 +217,7 @@ static void exchange_times(struct run *run, const struct tr_clock *done, uint64_
         mine[2 + i] = (double)done->ns[i] * 1e-6;
     MPI_Iallgather(mine, TIMES, MPI_DOUBLE, run->times, TIMES, MPI_DOUBLE, r->comms.world.comm,
                    &req);
-    tr_wait(&r->comms.progress, &req, 1);
+    tr_wait(&r->comms.progress, tr_op_begin(TR_OP_ALL_GATHER, &r->comms.world), &req, 1);
 }
 
 static int ascending(const void *left, const void *right)
