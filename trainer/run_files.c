@@ -133,6 +133,7 @@ void tr_run_save(struct run *run)
 
     tr_optim_settle(&run->r);
     at_save(run);
+    tr_hang_section(run->hang, TR_AT_CHECKPOINT, run->step);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
     tr_tokens_identity(&s.sources, run->tokens);
     tr_require_all(&run->team,
@@ -152,6 +153,7 @@ void tr_run_save_hf(struct run *run)
         return;
     tr_optim_settle(&run->r);
     at_save(run);
+    tr_hang_section(run->hang, TR_AT_CHECKPOINT, run->step);
     tr_require_all(&run->team, writing(tr_hf_save(run->c->save_hf, TR_F32, &w, &run->team, &e)),
                    &e);
 }

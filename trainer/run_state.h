@@ -7,6 +7,7 @@
 #include "trainer/ckpt.h"
 #include "trainer/config.h"
 #include "trainer/events.h"
+#include "trainer/hang.h"
 #include "trainer/measure.h"
 #include "trainer/optim.h"
 #include "trainer/prefetch.h"
@@ -21,6 +22,7 @@ struct run {
     struct tr_events *events;
     struct tr_rank r;
     struct tr_watch *watch; /* rank 0 */
+    struct tr_hang *hang;
     struct tr_tokens *tokens;
     struct tr_prefetch *prefetch; /* of the next step's samples; NULL: none */
     uint64_t *ahead;              /* (micro-batches of a rank, micro_batch): their indices */
