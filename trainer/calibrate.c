@@ -301,7 +301,7 @@ static void transfer(struct pair *pair, size_t bytes, bool send, bool receive)
         tr_isend(&req[n++], g, pair->buf, bytes, 1 - g->rank, TR_TAG_ACT);
     if (receive)
         tr_irecv(&req[n++], g, pair->in, bytes, 1 - g->rank, TR_TAG_ACT);
-    tr_wait(&pair->c.progress, req, n);
+    tr_wait(&pair->c.progress, tr_op_of(TR_OP_SEND_RECV, g), req, n);
 }
 
 static double transfer_small(void *arg)

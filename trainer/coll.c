@@ -151,8 +151,10 @@ static void start(struct tr_coll *coll, struct tr_group *group, enum kn_type typ
         .passes = by_hosts(group, count * kn_type_size(type)) ? group->hosts + 1 : 1};
     assert(!group->running);
     group->running = coll->active;
-    if (coll->active)
-        post_ahead(coll);
+    if (!coll->active)
+        return;
+    tr_now_begin(group->progress->now, group->kind);
+    post_ahead(coll);
 }
 
 void tr_reduce_scatter_start(struct tr_coll *coll, struct tr_group *group, enum kn_type type,
@@ -192,8 +194,10 @@ bool tr_coll_poll(struct tr_coll *coll)
 
 void tr_coll_wait(struct tr_coll *coll)
 {
+    struct tr_op op = tr_op_of(coll->reduce ? TR_OP_REDUCE_SCATTER : TR_OP_ALL_GATHER, coll->g);
+
     while (coll->active) {
-        tr_wait(coll->g->progress, requests(coll, coll->piece), coll->nreq[turn(coll->piece)]);
+        tr_wait(coll->g->progress, op, requests(coll, coll->piece), coll->nreq[turn(coll->piece)]);
         step(coll);
     }
 }
@@ -226,6 +230,7 @@ static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t
 {
     size_t e = kn_type_size(type), bytes = count * e;
     char *in = group->scratch;
+    struct tr_op op = tr_op_begin(TR_OP_ALL_REDUCE, group);
     int tag = next_tag(group), nreq = 0;
 
     assert(!group->running && count <= TR_SMALL);
@@ -237,7 +242,7 @@ static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t
         tr_irecv(&group->req[nreq++], group, in + (size_t)from * bytes, bytes, from, tag);
         tr_isend(&group->req[nreq++], group, buf, bytes, peer, tag);
     }
-    tr_wait(group->progress, group->req, nreq);
+    tr_wait(group->progress, op, group->req, nreq);
     memcpy(in + (size_t)group->rank * bytes, buf, bytes);
     memcpy(buf, in, bytes);
     for (int i = 1; i < group->size; i++) {
@@ -275,7 +280,7 @@ void tr_sum_double(struct tr_group *group, double *values, int count)
     if (group->size == 1)
         return;
     MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, group->comm, &r);
-    tr_wait(group->progress, &r, 1);
+    tr_wait(group->progress, tr_op_begin(TR_OP_ALL_REDUCE, group), &r, 1);
 }
 
 void tr_gather_double(double *ret_all, struct tr_group *group, const double *values, int count)
@@ -288,5 +293,5 @@ void tr_gather_double(double *ret_all, struct tr_group *group, const double *val
         return;
     }
     MPI_Igather(values, count, MPI_DOUBLE, ret_all, count, MPI_DOUBLE, 0, group->comm, &r);
-    tr_wait(group->progress, &r, 1);
+    tr_wait(group->progress, tr_op_begin(TR_OP_GATHER, group), &r, 1);
 }

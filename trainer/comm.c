@@ -65,14 +65,28 @@ static void pause_between(const struct tr_progress *progress, unsigned tests, ui
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-void tr_wait(struct tr_progress *progress, MPI_Request *req, int count)
+static void check_hung(struct tr_progress *progress)
+{
+    const char *why = atomic_load_explicit(&progress->hung, memory_order_acquire);
+
+    if (why)
+        fail_fn(why);
+}
+
+void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, int count)
 {
     uint64_t t = clock_mono_ns();
+    unsigned tests = 1;
 
-    for (unsigned tests = 1; !all_done(req, count); tests++) {
+    for (; !all_done(req, count); tests++) {
+        if (tests == 1)
+            tr_now_wait(progress->now, op);
         pause_between(progress, tests, t);
         tr_stop_check();
+        check_hung(progress);
     }
+    if (tests > 1)
+        tr_now_wait(progress->now, (struct tr_op){.name = TR_OP_NONE});
     if (progress->clock)
         progress->clock->wait_ns += clock_mono_ns() - t;
 }
@@ -288,7 +302,7 @@ void tr_comms_place(struct tr_comms *comms, const uint64_t *host)
         way[2 * i + 1] = ~way[2 * i];
     }
     MPI_Iallreduce(way, most, (int)ARRAY_LEN(way), MPI_UINT64_T, MPI_MAX, comms->world.comm, &req);
-    tr_wait(&comms->progress, &req, 1);
+    tr_wait(&comms->progress, tr_op_begin(TR_OP_ALL_REDUCE, &comms->world), &req, 1);
     for (size_t i = 0; i < ARRAY_LEN(g); i++)
         if (most[2 * i] != ~most[2 * i + 1]) {
             g[i]->hosts = 1;
@@ -334,8 +348,21 @@ static void ask_hosts(struct tr_comms *comms)
     MPI_Request req;
 
     MPI_Iallgather(&mine, 1, MPI_UINT64_T, host, 1, MPI_UINT64_T, comms->world.comm, &req);
-    tr_wait(&comms->progress, &req, 1);
+    tr_wait(&comms->progress, tr_op_begin(TR_OP_ALL_GATHER, &comms->world), &req, 1);
     tr_comms_place(comms, host);
+}
+
+static void name_groups(struct tr_comms *comms)
+{
+    comms->world.kind = TR_IN_WORLD;
+    comms->tp.kind = TR_IN_TP;
+    comms->cp.kind = TR_IN_CP;
+    comms->moe.kind = TR_IN_EP;
+    comms->tied.kind = TR_IN_TIED;
+    comms->shard[0].kind = TR_IN_DP_SHARD;
+    comms->copy[0].kind = TR_IN_DP;
+    comms->shard[1].kind = TR_IN_EDP_SHARD;
+    comms->copy[1].kind = TR_IN_EDP;
 }
 
 void tr_comms_init(struct tr_comms *comms, MPI_Comm parent, const struct pl_layout *layout,
@@ -369,6 +396,7 @@ void tr_comms_init(struct tr_comms *comms, MPI_Comm parent, const struct pl_layo
     comms->stage = pl_axis_coord(layout, PL_PP, rank);
     comms->prev = pl_axis_peer(layout, PL_PP, rank, (comms->stage + layout->pp - 1) % layout->pp);
     comms->next = pl_axis_peer(layout, PL_PP, rank, (comms->stage + 1) % layout->pp);
+    name_groups(comms);
     ask_hosts(comms);
 }
 

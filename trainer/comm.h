@@ -21,9 +21,11 @@
 
 /* How this rank waits. */
 struct tr_progress {
-    bool yield;             /* ranks (with their threads) outnumber the cores of this host */
-    struct tr_clock *clock; /* wait time is charged here; may be NULL */
-    struct kn_pool *pool;   /* what computes the messages; transfers start when it is done */
+    bool yield;                 /* ranks (with their threads) outnumber the cores of this host */
+    struct tr_clock *clock;     /* wait time is charged here; may be NULL */
+    struct kn_pool *pool;       /* what computes the messages; transfers start when it is done */
+    struct tr_now *now;         /* waits and operations are published here; NULL: nowhere */
+    _Atomic(const char *) hung; /* the wait has to end the job, for this reason; NULL: not */
 };
 
 /*
@@ -36,6 +38,7 @@ struct tr_group {
     MPI_Comm comm; /* of all ranks of the layout */
     int *member;   /* (size) ranks in comm */
     int id;        /* chooses its tags; 0: the world's, on which only MPI's collectives run */
+    enum tr_kind kind;
     int rank, size;
     void *scratch;
     MPI_Request *req;
@@ -81,11 +84,24 @@ const char *tr_mpi_name(char *buf, size_t size);
 /* A hash of the name of this process's host. */
 uint64_t tr_host_hash(void);
 
-/* Complete all COUNT requests. Does not return once a stop was requested and its deadline has
- * passed (stop.h). */
-void tr_wait(struct tr_progress *progress, MPI_Request *req, int count);
+/* Complete all COUNT requests, which are those of OP. Does not return once a stop was requested and
+ * its deadline has passed (stop.h), nor once PROGRESS is `hung`. */
+void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, int count);
 /* True if all COUNT are complete; drives progress in any case. */
 bool tr_test(MPI_Request *req, int count);
+
+/* OP of GROUP: all its members take part. */
+static inline struct tr_op tr_op_of(enum tr_op_name name, const struct tr_group *group)
+{
+    return (struct tr_op){name, group->kind, -1};
+}
+
+/* The same, and the group's next operation begins. */
+static inline struct tr_op tr_op_begin(enum tr_op_name name, const struct tr_group *group)
+{
+    tr_now_begin(group->progress->now, group->kind);
+    return tr_op_of(name, group);
+}
 
 /* Start a transfer of BYTES to or from RANK of GROUP. */
 void tr_isend(MPI_Request *ret, struct tr_group *group, const void *buf, size_t bytes, int rank,

@@ -92,7 +92,9 @@ struct tr_config {
     const char *timeline;      /* Chrome trace of one measured step */
     const char *metrics;       /* one JSON object a step, for people's own tools */
     const char *prometheus;    /* node exporter's textfile, replaced at most once a second */
-    bool quiet;                /* no text on stdout */
+    double hang_report_s;      /* 10: report a hang after so many seconds; 0: never (hang.h) */
+    double distributed_timeout_minutes; /* 0: a hang ends no job */
+    bool quiet;                         /* no text on stdout */
     bool log_all_ranks;
     bool cluster_given;         /* the file or the command line named a cluster */
     struct tr_options *options; /* owner of the strings */

@@ -58,7 +58,7 @@ static void exchange_counts(struct tr_rank *rank, struct tr_route *route)
         tr_isend(&rank->moe_req[nreq++], g, out + first_expert(rank, i), sizeof(*out) * (size_t)n,
                  i, TR_TAG_MOE);
     }
-    tr_wait(g->progress, rank->moe_req, nreq);
+    tr_wait(g->progress, tr_op_begin(TR_OP_ALL_TO_ALL, g), rank->moe_req, nreq);
 }
 
 void tr_route_exchange(struct tr_rank *rank, struct tr_route *route)
@@ -185,7 +185,8 @@ void tr_dispatch_wait(struct tr_rank *rank, int part)
         return;
     assert(part < tr_moe_parts(rank) && first <= rank->moe_end[part]);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
-    tr_wait(&rank->comms.progress, rank->moe_req + first, rank->moe_end[part] - first);
+    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe),
+            rank->moe_req + first, rank->moe_end[part] - first);
     tr_phase(&rank->clock, was);
 }
 
@@ -257,7 +258,8 @@ void tr_collect_finish(struct tr_rank *rank, void *to)
     if (rank->comms.moe.size == 1)
         return;
     was = tr_phase(&rank->clock, TR_PHASE_EP);
-    tr_wait(&rank->comms.progress, rank->moe_req, rank->moe_nreq);
+    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe), rank->moe_req,
+            rank->moe_nreq);
     rank->moe_nreq = 0;
     add_slices(rank, to);
     tr_phase(&rank->clock, was);

@@ -449,6 +449,43 @@ void tr_event_warning(struct tr_events *ev, const char *what, const char *detail
     say(ev, "warning: %s: %s", what, detail);
 }
 
+static void add_stuck(struct str *out, const struct tr_stuck *stuck)
+{
+    str_addf(out, "{\"rank\":%d", stuck->rank);
+    field_text(out, "host", stuck->host);
+    field_text(out, "state", stuck->state);
+    field_text(out, "phase", stuck->phase);
+    field_text(out, "operation", stuck->operation);
+    field_text(out, "group", stuck->group);
+    if (stuck->phase)
+        field(out, "n", stuck->step);
+    else
+        str_add(out, ",\"n\":null");
+    field(out, "seconds", stuck->seconds);
+    str_addc(out, '}');
+}
+
+void tr_event_hang(struct tr_events *ev, const struct tr_hang_event *hang)
+{
+    struct str *s;
+
+    if (!ev)
+        return;
+    s = begin(ev, "hang");
+    field_text(s, "reason", hang->reason);
+    field_text(s, "detail", hang->detail);
+    field(s, "seconds", hang->seconds);
+    field(s, "waiting", hang->waiting);
+    str_add(s, ",\"missing\":[");
+    for (int i = 0; i < hang->nmissing; i++) {
+        if (i)
+            str_addc(s, ',');
+        add_stuck(s, &hang->missing[i]);
+    }
+    str_addc(s, ']');
+    end(ev);
+}
+
 static struct str *begin_error(struct tr_events *ev, enum tr_error cls, int rank,
                                const char *detail)
 {

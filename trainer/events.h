@@ -162,6 +162,29 @@ void tr_event_resumed(struct tr_events *ev, int step, const char *path);
 
 void tr_event_warning(struct tr_events *ev, const char *what, const char *detail);
 
+/* ---- hang: no rank has made progress for a while (hang.h); the run waits on ---- */
+
+/* One rank that the others wait for. */
+struct tr_stuck {
+    int rank;
+    const char *host, *state; /* "stopped by a signal" */
+    const char *phase;        /* of tr_phase_names; NULL: unknown, as what follows */
+    const char *operation, *group;
+    int step;
+    double seconds; /* since it made progress */
+};
+
+struct tr_hang_event {
+    const char *reason; /* "stopped", "busy", "silent", "mismatch", "lost" */
+    const char *detail; /* one line for people */
+    double seconds;     /* since any rank made progress */
+    int waiting;        /* ranks that wait for others */
+    const struct tr_stuck *missing;
+    int nmissing;
+};
+
+void tr_event_hang(struct tr_events *ev, const struct tr_hang_event *hang);
+
 /* ---- error and stopped: the last line ------------------------------------ */
 
 enum tr_error {

@@ -107,7 +107,7 @@ void tr_hello(struct tr_events *events, const struct tr_config *config, struct t
         all = mem_alloc(sizeof(*all) * (size_t)world->size);
     MPI_Igather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE, 0,
                 world->comm, &req);
-    tr_wait(world->progress, &req, 1);
+    tr_wait(world->progress, tr_op_begin(TR_OP_GATHER, world), &req, 1);
     if (events)
         send(events, config, all);
     free(all);

@@ -114,7 +114,9 @@ static void exchange(struct tr_rank *rank, const struct cut *cut, float *into, c
         tr_isend(&cut->group->req[n++], cut->group, mine, count * sizeof(*into), cut->first + i,
                  TR_TAG_MOE);
     }
-    tr_wait(&rank->comms.progress, cut->size > 1 ? cut->group->req : NULL, n);
+    if (n > 0)
+        tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_ALL_GATHER, cut->group), cut->group->req,
+                n);
     tr_phase(&rank->clock, was);
 }
 

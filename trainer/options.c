@@ -187,6 +187,12 @@ const struct tr_setting tr_settings[] = {
     STR("metrics", "run", "metrics", metrics, "FILE", "append one JSON object per step"),
     STR("prometheus", "run", "prometheus", prometheus, "FILE",
         "write metrics in Prometheus text format"),
+    NUM("hang-report", "run", "hang_report_s", hang_report_s, 0, 86400, "10",
+        "report which rank the others wait for after so many seconds without progress, or 3 median "
+        "steps if that is longer (0: never; else at least 3)"),
+    NUM("distributed-timeout-minutes", "run", "distributed_timeout_minutes",
+        distributed_timeout_minutes, 0, 1e6, "0",
+        "end a job that makes no progress for so long (0: never)"),
     FLAG("quiet", "run", "quiet", quiet, "print only errors"),
     FLAG("log-all-ranks", NULL, NULL, log_all_ranks, "log on every rank"),
 };

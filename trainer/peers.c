@@ -2,6 +2,7 @@
 
 #include "base/base.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -34,14 +35,24 @@ void tr_peers_meet(struct tr_group *world)
     peers.rank = world->rank;
     MPI_Iallgather(&mine, (int)sizeof(mine), MPI_BYTE, peers.all, (int)sizeof(mine), MPI_BYTE,
                    world->comm, &req);
-    tr_wait(world->progress, &req, 1);
+    tr_wait(world->progress, tr_op_begin(TR_OP_ALL_GATHER, world), &req, 1);
+}
+
+bool tr_peers_near(int rank)
+{
+    return peers.all && peers.all[rank].where == peers.all[peers.rank].where;
+}
+
+long tr_peers_pid(int rank)
+{
+    assert(peers.all && rank >= 0 && rank < peers.size);
+    return (long)peers.all[rank].pid;
 }
 
 int tr_peers_gone(void)
 {
     for (int i = 0; peers.all && i < peers.size; i++)
-        if (peers.all[i].where == peers.all[peers.rank].where &&
-            kill((pid_t)peers.all[i].pid, 0) < 0 && errno == ESRCH)
+        if (tr_peers_near(i) && kill((pid_t)peers.all[i].pid, 0) < 0 && errno == ESRCH)
             return i;
     return -1;
 }

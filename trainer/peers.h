@@ -18,6 +18,9 @@ void tr_peers_meet(struct tr_group *world);
 /* The first rank of this host whose process has ended; -1: none, or tr_peers_meet() was not called.
  * A process that nobody has waited for yet counts as there. */
 int tr_peers_gone(void);
+/* RANK is on this host and in this PID namespace; its process there, until tr_peers_done(). */
+bool tr_peers_near(int rank);
+long tr_peers_pid(int rank);
 void tr_peers_done(void);
 
 #endif

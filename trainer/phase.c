@@ -7,6 +7,7 @@ void tr_clock_reset(struct tr_clock *clock)
 {
     *clock = (struct tr_clock){.since_ns = clock_mono_ns(),
                                .now = TR_PHASE_OTHER,
+                               .page = clock->page,
                                .span = clock->span,
                                .span_cap = clock->span_cap};
 }
@@ -22,5 +23,6 @@ enum tr_phase tr_phase(struct tr_clock *clock, enum tr_phase next)
         clock->span[clock->spans++] = (struct tr_span){clock->since_ns, t, (int)left};
     clock->since_ns = t;
     clock->now = next;
+    tr_now_phase(clock->page, (int)next);
     return left;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "trainer/events.h"
+#include "trainer/now.h"
 
 struct tr_span {
     uint64_t begin_ns, end_ns;
@@ -18,6 +19,7 @@ struct tr_clock {
     uint64_t since_ns, ns[TR_PHASES];
     uint64_t wait_ns; /* of all phases: spent in waiting for others */
     enum tr_phase now;
+    struct tr_now *page;  /* the phase is published here; NULL: nowhere */
     struct tr_span *span; /* (span_cap) stretches noted for a timeline; NULL: none are */
     int spans, span_cap;
 };

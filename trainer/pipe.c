@@ -46,14 +46,16 @@ struct run {
     struct fetch next;
 };
 
-static void wait_for(struct tr_rank *rank, MPI_Request *req)
+/* REQ is a transfer NAME with stage neighbor PEER. */
+static void wait_for(struct tr_rank *rank, enum tr_op_name name, int peer, MPI_Request *req)
 {
+    struct tr_op op = {name, TR_IN_PP, peer};
     enum tr_phase was;
 
     if (*req == MPI_REQUEST_NULL)
         return;
     was = tr_phase(&rank->clock, TR_PHASE_PP_WAIT);
-    tr_wait(&rank->comms.progress, req, 1);
+    tr_wait(&rank->comms.progress, op, req, 1);
     tr_phase(&rank->clock, was);
 }
 
@@ -111,7 +113,7 @@ static void post(struct run *run, int step, bool ahead)
         f.send = &r->grad_req[g];
         if (ahead && !tr_test(f.send, 1))
             return;
-        wait_for(r, f.send);
+        wait_for(r, TR_OP_SEND, r->comms.prev, f.send);
         run->grads++;
         f.buf = r->work.grad_ring[g];
         tr_irecv(&f.req, &r->comms.world, f.buf, bytes(r), r->comms.next,
@@ -130,7 +132,8 @@ static struct fetch take(struct run *run, int step)
         post(run, step, false);
     assert(run->next.step == step);
     r->watch = NULL;
-    wait_for(r, &run->next.req);
+    wait_for(r, TR_OP_RECV, run->steps[step].op == PL_FORWARD ? r->comms.prev : r->comms.next,
+             &run->next.req);
     f = run->next;
     run->next.step = -1;
     return f;
@@ -170,6 +173,7 @@ static void layers_fwd(struct run *run, int step, char *slot, void *out)
     int all = chunk->n + (run->train ? chunk->mtp : 0);
 
     for (int i = 0; i < chunk->n; i++) {
+        tr_now_layer(rank->comms.progress.now, chunk->layer[i].global);
         tr_async_wait(rank, (int)(chunk - rank->chunk), i);
         tr_window_weights(rank, &chunk->layer[i]);
         tr_window_prefetch(rank, &chunk->layer[i],
@@ -187,13 +191,13 @@ static void pool_take(struct tr_rank *rank, int mb, int from, int tag)
 
     if (!pool)
         return;
-    wait_for(rank, &rank->pool_req[mb]);
+    wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->pool_req[mb]);
     if (from < 0) {
         memset(pool, 0, tr_router_pool_bytes(rank));
         return;
     }
     tr_irecv(&req, &rank->comms.world, pool, tr_router_pool_bytes(rank), from, tag);
-    wait_for(rank, &req);
+    wait_for(rank, TR_OP_RECV, from, &req);
 }
 
 static void pool_give(struct tr_rank *rank, int mb, int to, int tag)
@@ -260,9 +264,10 @@ static void forward(struct run *run, int step)
 
     assert(s->mb >= 0 && s->mb < r->d.microbatches && s->chunk < r->layout.vp);
     r->mb = s->mb;
-    wait_for(r, &k->slot_req[s->mb % k->nslots]);
+    tr_now_pass(r->comms.progress.now, TR_PASS_FORWARD, s->mb, s->chunk);
+    wait_for(r, TR_OP_SEND, r->comms.prev, &k->slot_req[s->mb % k->nslots]);
     if (!k->last) {
-        wait_for(r, &r->act_req[o]);
+        wait_for(r, TR_OP_SEND, r->comms.next, &r->act_req[o]);
         out = r->work.act_out[o];
     }
     x = k->n ? input(r, s) : out;
@@ -309,6 +314,7 @@ static void backward(struct run *run, int step)
 
     assert(run->train && s->mb >= 0 && s->mb < r->d.microbatches && s->chunk < r->layout.vp);
     r->mb = s->mb;
+    tr_now_pass(r->comms.progress.now, TR_PASS_BACKWARD, s->mb, s->chunk);
     if (!k->last) {
         struct fetch f = take(run, step);
 
@@ -318,6 +324,7 @@ static void backward(struct run *run, int step)
     }
     look_ahead(run, step);
     for (int y = k->n - 1; y >= 0; y--) {
+        tr_now_layer(r->comms.progress.now, k->layer[y].global);
         tr_window_weights(r, &k->layer[y]);
         tr_window_prefetch(r, &k->layer[y], y > 0 ? &k->layer[y - 1] : after(run, step));
         if (!keep)
@@ -343,7 +350,9 @@ static void backward_weight(struct run *run, int step)
     struct tr_chunk *k = &r->chunk[s->chunk];
 
     assert(k->ngslots > 0);
+    tr_now_pass(r->comms.progress.now, TR_PASS_WEIGHTS, s->mb, s->chunk);
     for (int y = k->n - 1; y >= 0; y--) {
+        tr_now_layer(r->comms.progress.now, k->layer[y].global);
         tr_window_grads(r, &k->layer[y]);
         tr_layer_dw(r, &k->layer[y], k->slot[s->mb % k->nslots], k->gslot[s->mb % k->ngslots]);
         passed(run, s->chunk, y, s->mb);
@@ -354,14 +363,15 @@ static void backward_weight(struct run *run, int step)
 static void drain(struct tr_rank *rank)
 {
     for (int i = 0; i < PL_ACT_OUTS; i++)
-        wait_for(rank, &rank->act_req[i]);
+        wait_for(rank, TR_OP_SEND, rank->comms.next, &rank->act_req[i]);
     for (int i = 0; i < PL_GRAD_RINGS; i++)
-        wait_for(rank, &rank->grad_req[i]);
+        wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->grad_req[i]);
     for (int c = 0; c < rank->layout.vp; c++)
         for (int s = 0; s < rank->chunk[c].nslots; s++)
-            wait_for(rank, &rank->chunk[c].slot_req[s]);
+            wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->chunk[c].slot_req[s]);
     for (int i = 0; i < rank->d.microbatches; i++)
-        wait_for(rank, &rank->pool_req[i]);
+        wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->pool_req[i]);
+    tr_now_pass(rank->comms.progress.now, TR_PASS_NONE, 0, 0);
 }
 
 void tr_pipe_run(struct tr_rank *rank)

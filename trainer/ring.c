@@ -65,7 +65,8 @@ static void finish(struct tr_rank *rank, enum way way)
 {
     enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_CP);
 
-    tr_wait(&rank->comms.progress, rank->ring_req + way, 2);
+    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_SEND_RECV, &rank->comms.cp),
+            rank->ring_req + way, 2);
     tr_phase(&rank->clock, was);
 }
 

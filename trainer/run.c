@@ -222,7 +222,7 @@ static void exchange_times(struct run *run, const struct tr_clock *done, uint64_
         mine[2 + i] = (double)done->ns[i] * 1e-6;
     MPI_Iallgather(mine, TIMES, MPI_DOUBLE, run->times, TIMES, MPI_DOUBLE, r->comms.world.comm,
                    &req);
-    tr_wait(&r->comms.progress, &req, 1);
+    tr_wait(&r->comms.progress, tr_op_begin(TR_OP_ALL_GATHER, &r->comms.world), &req, 1);
 }
 
 static int ascending(const void *left, const void *right)
@@ -386,8 +386,10 @@ static bool one_step(struct run *run)
 
     if (run->c->ramp.start)
         tr_rank_batch(r, tr_ramp_batch(&run->c->ramp, run->samples));
+    tr_hang_section(run->hang, TR_AT_SAMPLES, run->step + 1);
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
     prefetch(run);
+    tr_hang_section(run->hang, TR_AT_STEP, run->step + 1);
     r->moe_counts = run->step >= run->measured_from;
     tr_step_grads(&t, r, tr_stop_requested() ? 1.0 : 0.0);
     check_numbers(run, &t);
@@ -402,6 +404,7 @@ static bool one_step(struct run *run)
     step_ns = done.since_ns - run->begun_ns;
     trace(run, &done);
     run->longest_s = fmax(run->longest_s, (double)step_ns * 1e-9);
+    tr_hang_step(run->hang, (double)step_ns * 1e-6);
     begin(run);
     at_step(run);
     report_step(run, &t, skipped, &done, step_ns);
@@ -439,7 +442,9 @@ static bool validate(struct run *run)
     for (uint64_t i = 0; i < n; i += batch) {
         struct tr_result t;
 
+        tr_hang_section(run->hang, TR_AT_SAMPLES, run->step);
         read_samples(run, TR_SPLIT_VALIDATION, i, n);
+        tr_hang_section(run->hang, TR_AT_VALIDATION, run->step);
         if (asked_anywhere(run))
             return true;
         tr_step_forward(&t, &run->r);
@@ -638,6 +643,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
         u.layers = tr_layer_log_new(&u.r);
     say_hello(&u);
     tr_peers_meet(&u.r.comms.world);
+    u.hang = tr_hang_new(&u.r.comms, &u.r.clock, config);
     check_validation(&u);
     tr_run_weights(&u);
     tr_run_async(&u);
@@ -657,6 +663,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     code = finish(&u, stopped);
     tr_ckpt_async_free(u.async);
     tr_prefetch_free(u.prefetch);
+    tr_hang_free(u.hang);
     tr_stop_over();
     tr_peers_done();
     tr_timeline_end(&u.r.clock);

@@ -111,6 +111,7 @@ static void at_save(const struct run *run)
         if (run->part[i].save)
             bytes += 4.0 * (double)run->part[i].count;
     tr_stop_finish(SAVE_S + bytes * run->c->layout.world / SAVE_BYTES_S);
+    tr_hang_section(run->hang, TR_AT_CHECKPOINT, run->step);
 }
 
 static void state_of(struct tr_ckpt_state *ret, const struct run *run)

@@ -7,6 +7,7 @@
 #include "trainer/ckpt_async.h"
 #include "trainer/config.h"
 #include "trainer/events.h"
+#include "trainer/hang.h"
 #include "trainer/layer_log.h"
 #include "trainer/measure.h"
 #include "trainer/optim.h"
@@ -24,6 +25,7 @@ struct run {
     struct tr_rank r;
     struct tr_watch *watch;      /* rank 0 */
     struct tr_layer_log *layers; /* NULL: none */
+    struct tr_hang *hang;
     struct tr_tokens *tokens;
     struct tr_prefetch *prefetch; /* of the next step's samples; NULL: none */
     uint64_t *ahead;              /* (micro-batches of a rank, micro_batch): their indices */

@@ -23,11 +23,11 @@ static int agree(void *ctx, int status, char *text)
     if (status == 0 && tr_stop_now())
         mine.status = -ECANCELED;
     MPI_Iallreduce(&mine, &all, 1, MPI_2INT, MPI_MINLOC, c->world.comm, &req);
-    tr_wait(&c->progress, &req, 1);
+    tr_wait(&c->progress, tr_op_begin(TR_OP_ALL_REDUCE, &c->world), &req, 1);
     if (all.status < 0) {
         text[TEXT - 1] = '\0';
         MPI_Ibcast(text, TEXT, MPI_CHAR, all.rank, c->world.comm, &req);
-        tr_wait(&c->progress, &req, 1);
+        tr_wait(&c->progress, tr_op_begin(TR_OP_BROADCAST, &c->world), &req, 1);
     }
     return all.status;
 }
@@ -38,7 +38,7 @@ static void share(void *ctx, void *bytes, size_t parts)
     MPI_Request req;
 
     MPI_Ibcast(bytes, (int)parts, MPI_BYTE, 0, c->world.comm, &req);
-    tr_wait(&c->progress, &req, 1);
+    tr_wait(&c->progress, tr_op_begin(TR_OP_BROADCAST, &c->world), &req, 1);
 }
 
 struct tr_team tr_team_of(struct tr_comms *comms)

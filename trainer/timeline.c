@@ -84,14 +84,14 @@ static void gather(struct tr_group *group, struct tr_span *mine, const int *coun
 
     if (group->rank != 0) {
         tr_isend(&req, group, mine, (size_t)count[group->rank] * sizeof(*mine), 0, TR_TAG_ACT);
-        tr_wait(group->progress, &req, 1);
+        tr_wait(group->progress, tr_op_of(TR_OP_GATHER, group), &req, 1);
         return;
     }
     memcpy(all, mine, (size_t)count[0] * sizeof(*mine));
     all += count[0];
     for (int r = 1; r < group->size; r++) {
         tr_irecv(&req, group, all, (size_t)count[r] * sizeof(*all), r, TR_TAG_ACT);
-        tr_wait(group->progress, &req, 1);
+        tr_wait(group->progress, (struct tr_op){TR_OP_RECV, group->kind, r}, &req, 1);
         all += count[r];
     }
 }
@@ -108,7 +108,7 @@ int tr_timeline_write(const char *path, struct tr_group *group, const struct tr_
     int own = select_spans(mine, clock, begun_ns);
 
     MPI_Iallgather(&own, 1, MPI_INT, n, 1, MPI_INT, group->comm, &req);
-    tr_wait(group->progress, &req, 1);
+    tr_wait(group->progress, tr_op_begin(TR_OP_ALL_GATHER, group), &req, 1);
     for (int r = 0; r < group->size; r++)
         total += (size_t)n[r];
     all = mem_alloc((total + 1) * sizeof(*all));

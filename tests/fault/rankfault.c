@@ -3,6 +3,7 @@
  * call about a file.
  *
  *     PT_RANK_FAULT="RANK KIND N"    KIND: mpi   kill -9 at an MPI_I... collective
+ *                                          wait  stay at it until a signal
  *                                          kill  kill -9 at a file call
  *                                          fail  the file call fails: EIO, ENOSPC, EACCES
  *     PT_RANK_FAULT_DONE=FILE        made when it has struck; else FILE.left holds, at the end of
@@ -72,13 +73,15 @@ static bool struck(bool file)
     const char *done = getenv("PT_RANK_FAULT_DONE");
     int fd;
 
-    if (left <= 0 || file != (strcmp(kind, "mpi") != 0) || --left > 0)
+    if (left <= 0 || file != (strcmp(kind, "mpi") && strcmp(kind, "wait")) || --left > 0)
         return false;
     *(void **)&open_file = next("open");
     fd = done ? open_file(done, O_WRONLY | O_CREAT, 0600) : -1;
     if (fd >= 0)
         close(fd);
-    if (strcmp(kind, "fail") != 0)
+    if (!strcmp(kind, "wait"))
+        pause();
+    else if (strcmp(kind, "fail") != 0)
         raise(SIGKILL);
     return true;
 }

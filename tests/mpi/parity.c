@@ -474,7 +474,7 @@ static void run_size(struct job *j, int size)
     if (comm != MPI_COMM_NULL)
         MPI_Comm_free(&comm);
     MPI_Iallreduce(MPI_IN_PLACE, d, 3 * n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &req);
-    tr_wait(&progress, &req, 1);
+    tr_wait(&progress, (struct tr_op){.name = TR_OP_GATHER}, &req, 1);
     for (int i = 0; world_rank == 0 && i < n; i++)
         if (j->cover.chosen[i] && j->cover.l[i].world == size)
             report(&j->m, &j->cover.l[i], d + 3 * i, reference_of(j, &j->cover.l[i])->allowed);
@@ -508,7 +508,7 @@ static double spread(const struct curve *want, const struct pl_model *m,
     }
     kn_isa_set(best);
     MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD, &req);
-    tr_wait(&progress, &req, 1);
+    tr_wait(&progress, (struct tr_op){.name = TR_OP_GATHER}, &req, 1);
     return most;
 }
 

@@ -160,6 +160,29 @@ static void scene_resumed(struct tr_events *ev)
     step(ev, 2, true, 130.5, 5.375);
 }
 
+static void scene_hang(struct tr_events *ev)
+{
+    static const struct tr_stuck stuck = {.rank = 1,
+                                          .host = "node-b",
+                                          .state = "stopped by a signal",
+                                          .phase = "ep",
+                                          .operation = "all-to-all",
+                                          .group = "ep",
+                                          .step = 2,
+                                          .seconds = 10.5};
+    static const struct tr_hang_event hang = {
+        .reason = "stopped",
+        .detail = "no progress for 10.2 s: rank 1 on node-b stopped by a signal",
+        .seconds = 10.25,
+        .waiting = 1,
+        .missing = &stuck,
+        .nmissing = 1};
+
+    hello(ev);
+    step(ev, 1, true, 130.5, 5.5625);
+    tr_event_hang(ev, &hang);
+}
+
 static const struct {
     const char *file;
     void (*play)(struct tr_events *ev);
@@ -167,6 +190,7 @@ static const struct {
     {"ok.jsonl", scene_ok},           {"oom.jsonl", scene_oom},
     {"illegal.jsonl", scene_illegal}, {"numeric.jsonl", scene_numeric},
     {"stopped.jsonl", scene_stopped}, {"resumed.jsonl", scene_resumed},
+    {"hang.jsonl", scene_hang},
 };
 
 /* What differs from run to run, or belongs to plan/, is no part of the comparison. */

@@ -117,7 +117,8 @@ static void see(struct tn_seen *s, const char *name)
         int64_t n;
         double ms;
 
-        assert_true(tn_observe(&n, &ms, s, p, strlen(p)) != TN_LINE_NOTHING);
+        assert_true((tn_observe(&n, &ms, s, p, strlen(p)) == TN_LINE_NOTHING) ==
+                    (strstr(p, "\"event\":\"hang\"") != NULL));
     }
 }
 
@@ -143,7 +144,12 @@ static void the_golden_files_are_understood(void **state)
     see(&s, "numeric.jsonl");
     assert_string_equal(s.error_class, "numeric");
     tn_seen_done(&s);
+    see(&s, "hang.jsonl");
+    assert_string_equal(s.hang, "no progress for 10.2 s: rank 1 on node-b stopped by a signal");
+    assert_true(s.steps == 1 && !s.error);
+    tn_seen_done(&s);
     see(&s, "stopped.jsonl");
+    assert_string_equal(s.hang, "");
     assert_true(s.stopped && !s.summary && !s.error);
     tn_seen_done(&s);
 }

@@ -280,16 +280,18 @@ static void check_silence(struct tn_attempt *attempt, uint64_t now)
     double median = tn_seen_median_ms(&attempt->seen);
     double allowed = 1000.0 * (settings->hang_s > 0 ? settings->hang_s : 60);
 
-    bool failing =
-        attempt->seen.error || attempt->log.suspect; /* one rank has died, the others wait for it */
+    bool failing = attempt->seen.error || attempt->seen.hang[0] ||
+                   attempt->log.suspect; /* one rank has died, the others wait for it */
 
     if ((attempt->seen.steps == 0 && !failing) || attempt->seen.summary)
         return;
     if (!isnan(median) && 10 * median > allowed)
         allowed = 10 * median;
     if ((double)(now - attempt->last_event) > allowed) {
-        snprintf(attempt->trouble, sizeof(attempt->trouble), "no event for %.1f s after step %d",
-                 (double)(now - attempt->last_event) / 1000.0, attempt->seen.steps);
+        snprintf(attempt->trouble, sizeof(attempt->trouble),
+                 "no event for %.1f s after step %d%s%s",
+                 (double)(now - attempt->last_event) / 1000.0, attempt->seen.steps,
+                 attempt->seen.hang[0] ? ": " : "", attempt->seen.hang);
         tn_attempt_stop(attempt, TN_STOP_HANG);
     }
 }
@@ -353,7 +355,8 @@ static void on_tick(uv_timer_t *timer)
         return;
     now = tn_now_ms();
     if ((double)(now - a->started) > 1000.0 * a->limits.timeout_s) {
-        snprintf(a->trouble, sizeof(a->trouble), "not finished after %.1f s", a->limits.timeout_s);
+        snprintf(a->trouble, sizeof(a->trouble), "not finished after %.1f s%s%s",
+                 a->limits.timeout_s, a->seen.hang[0] ? ": " : "", a->seen.hang);
         a->bound = bound_so_far(a);
         tn_attempt_stop(a, TN_STOP_TIMEOUT);
         return;

@@ -251,6 +251,14 @@ static void see_error(struct tn_seen *seen, const json_t *event)
     snprintf(seen->detail, sizeof(seen->detail), "%s", detail ? detail : "");
 }
 
+static enum tn_line see_hang(struct tn_seen *seen, const json_t *event)
+{
+    const char *detail = json_string_value(json_object_get(event, "detail"));
+
+    snprintf(seen->hang, sizeof(seen->hang), "%s", detail ? detail : "no progress");
+    return TN_LINE_NOTHING;
+}
+
 enum tn_line tn_observe(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, const char *line,
                         size_t len)
 {
@@ -262,6 +270,9 @@ enum tn_line tn_observe(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, co
     event = json_string_value(json_object_get(v, "event"));
     if (!event || json_integer_value(json_object_get(v, "v")) != 1)
         return TN_LINE_NOTHING;
+    if (!strcmp(event, "hang"))
+        return see_hang(seen, v);
+    seen->hang[0] = '\0';
     if (!strcmp(event, "step"))
         return see_step(ret_n, ret_ms, seen, v) ? TN_LINE_STEP : TN_LINE_NOTHING;
     if (!strcmp(event, "hello"))

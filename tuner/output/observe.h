@@ -33,12 +33,13 @@ struct tn_seen {
     json_t *planned, *reached; /* memory by class */
     char error_class[16], detail[400];
     int error_rank; /* -1: none in particular */
+    char hang[300]; /* who is missing, in the words of a hang event; "": it makes progress */
 };
 
 void tn_seen_init(struct tn_seen *seen);
 void tn_seen_done(struct tn_seen *seen);
-/* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING. *RET_N is the
- * step's number. */
+/* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING, and so is a
+ * hang: it is no sign of life. *RET_N is the step's number. */
 enum tn_line tn_observe(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, const char *line,
                         size_t len);
 void tn_seen_step(struct tn_seen *seen, double ms, double loss, bool warmup); /* count a step */
