@@ -204,6 +204,9 @@ int pl_chunk_layers(int *ret_first, const struct pl_layout *layout, const struct
 /* First and last stage both hold the embedding. */
 bool pl_embeds_twice(const struct pl_model *model, const struct pl_layout *layout);
 
+/* Set PARAM's name, of its tensor, layer and expert. */
+void pl_param_name(struct pl_param *param, const struct pl_model *model);
+
 /* Index of the whole tensor's element that the slice's element INDEX is, or -1 for padding. */
 int64_t pl_param_global(const struct pl_param *param, uint64_t index);
 

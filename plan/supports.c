@@ -4,7 +4,7 @@
  * A trainer's space is what its own exporter writes without loss, so these are also the gaps of
  * that exporter (tn_gap_trainer in tuner/export/gaps.c asks for them): a fact about a trainer is
  * written here once. Single keys are columns of the table in trainer.c; what depends on several of
- * them is a function of the trainer below. The sources are those that the exporters name.
+ * them is a function of the trainer below; the bundled trainer's is in supports_partune.c. The sources are those that the exporters name.
  */
 #include "plan/legal.h"
 #include "plan/offload.h"
@@ -20,90 +20,6 @@ static int micro_batches(const struct pl_check *check)
     int share = layout->micro_batch * layout->dp;
 
     return share > 0 && batch % share == 0 ? batch / share : 0;
-}
-
-/* Sizes of a rank that the bundled trainer's kernels and messages have no room for. */
-static void bundled_limits(struct pl_check *check)
-{
-    const struct pl_model *model = check->problem->model;
-    const struct pl_layout *layout = check->layout;
-    const struct pl_trainer *trainer = check->problem->trainer;
-    int64_t heads = (int64_t)model->heads + model->kv_heads;
-    const struct {
-        int64_t size;
-        int most;
-        const char *key;
-    } limit[] = {
-        {model->head_dim, PL_MAX_HEAD_DIM, "head_dim"},
-        {model->mla.v_head_dim, PL_MAX_HEAD_DIM, "v_head_dim"},
-        {model->mla.q_lora_rank, PL_MAX_LATENT, "q_lora_rank"},
-        {model->mla.kv_lora_rank, PL_MAX_LATENT, "kv_lora_rank"},
-        {model->hidden, PL_MAX_HIDDEN, "hidden"},
-        {(model->vocab + layout->tp - 1) / layout->tp, PL_MAX_COLUMNS, "vocab"},
-        {heads / layout->tp * model->head_dim, PL_MAX_COLUMNS, "heads"},
-        {model->ffn / layout->tp, PL_MAX_FFN, "ffn"},
-        {model->moe.expert_ffn / layout->etp, PL_MAX_FFN, "expert_ffn"},
-        {model->moe.shared_ffn / layout->tp, PL_MAX_FFN, "shared_ffn"},
-        {model->moe.experts / layout->ep, PL_MAX_EXPERTS, "experts"},
-        {model->moe.n_group, PL_MAX_GROUPS, "n_group"},
-        {layout->vp, PL_MAX_CHUNKS, "vp"},
-        {layout->threads, PL_MAX_THREADS, "threads"},
-    };
-
-    for (size_t i = 0; i < ARRAY_LEN(limit); i++)
-        if (limit[i].size > limit[i].most)
-            pl_breaks(check, limit[i].key, "trainer %s does not support %s > %d a rank, here %lld",
-                      trainer->name, limit[i].key, limit[i].most, (long long)limit[i].size);
-}
-
-/* Modules have RMSNorms and no positions of their own; each needs a token to predict. */
-static void partune_mtp(struct pl_check *check)
-{
-    const struct pl_model *model = check->problem->model;
-    int seq = check->problem->workload->seq;
-
-    if (!model->mtp)
-        return;
-    if (model->norm != PL_RMSNORM)
-        pl_breaks(check, "norm", "trainer partune does not support mtp %d with norm layernorm",
-                  model->mtp);
-    if (model->positions != PL_ROPE)
-        pl_breaks(check, "positions",
-                  "trainer partune does not support mtp %d with positions learned", model->mtp);
-    if (model->mtp >= seq)
-        pl_breaks(check, "mtp",
-                  "trainer partune does not support mtp %d with seq %d: a sample has no token so "
-                  "far on",
-                  model->mtp, seq);
-}
-
-void pl_partune_limits(struct pl_check *check)
-{
-    const struct pl_layout *layout = check->layout;
-    const struct pl_model *model = check->problem->model;
-    bool layernorm = model->norm == PL_LAYERNORM;
-
-    if (layout->pp > 1 && layout->schedule == PL_ZERO_BUBBLE &&
-        layout->recompute == PL_RECOMPUTE_FULL)
-        pl_breaks(check, "recompute",
-                  "trainer partune does not support recompute full with schedule zero-bubble");
-    if (model->moe.experts && model->mlp != PL_SWIGLU)
-        pl_breaks(check, "mlp",
-                  "trainer partune does not support experts with an mlp other than swiglu");
-    if (model->moe.experts && model->mlp_bias)
-        pl_breaks(check, "mlp_bias", "trainer partune does not support mlp_bias true with experts");
-    if (pl_model_is_mla(model) && model->norm != PL_RMSNORM)
-        pl_breaks(check, "norm", "trainer partune does not support mla with norm layernorm");
-    partune_mtp(check);
-    if (model->post_norms && model->moe.experts)
-        pl_breaks(check, "post_norms", "trainer partune does not support post_norms with experts");
-    if (model->post_norms && model->parallel_block)
-        pl_breaks(check, "post_norms",
-                  "trainer partune does not support post_norms with parallel_block true");
-    if (layernorm && (model->post_norms || model->zero_centered_norm))
-        pl_breaks(check, "norm", "trainer partune does not support %s with norm layernorm",
-                  model->post_norms ? "post_norms" : "zero_centered_norm");
-    bundled_limits(check);
 }
 
 /* Its mesh has no axis for a pipeline (megatron/core/distributed/fsdp/mcore_fsdp_adapter.py of

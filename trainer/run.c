@@ -630,10 +630,8 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     int code;
 
     tr_stop_watch(late);
-    if (events) { /* rank 0 */
-        if (tr_watch_open(&u.watch, config, events, &e) < 0)
-            tr_fail(TR_ERROR_IO, e.text);
-    }
+    if (events && tr_watch_open(&u.watch, config, events, &e) < 0) /* rank 0 */
+        tr_fail(TR_ERROR_IO, e.text);
     rank_init(&u);
     assert((events != NULL) == (u.r.rank == 0));
     tr_run_room(&u);

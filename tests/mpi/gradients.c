@@ -524,14 +524,23 @@ static void layer_of(const struct ref *f, double *x, int layer, struct routing *
         mlp(f, x, from, layer);
 }
 
+/* Row (hidden) of the embedding of WORD. */
+static void embedding(const struct ref *f, double *x, int word)
+{
+    double scale = f->r->model.embed_scale ? sqrt(f->h) : 1;
+
+    for (int k = 0; k < f->h; k++)
+        x[k] = weight(f, PL_T_EMBED, -1, -1)[word * f->h + k] * scale;
+}
+
 /* Row (hidden) of a module's input: HIDDEN, normalized hidden row, and the embedding of WORD. */
 static void join(const struct ref *f, double *x, const double *hidden, int word, int layer)
 {
-    double both[256];
+    double both[256], eps = f->r->model.norm_eps;
 
-    rmsnorm(both, weight(f, PL_T_EMBED, -1, -1) + word * f->h, weight(f, PL_T_MTP_ENORM, layer, -1),
-            f->h, f->r->model.norm_eps);
-    rmsnorm(both + f->h, hidden, weight(f, PL_T_MTP_HNORM, layer, -1), f->h, f->r->model.norm_eps);
+    embedding(f, both, word);
+    rmsnorm(both, both, weight(f, PL_T_MTP_ENORM, layer, -1), f->h, eps, offset_of(f));
+    rmsnorm(both + f->h, hidden, weight(f, PL_T_MTP_HNORM, layer, -1), f->h, eps, offset_of(f));
     matvec(x, weight(f, PL_T_MTP_PROJ, layer, -1), both, f->h, 2 * f->h);
 }
 
@@ -543,7 +552,7 @@ static double surprise(const struct ref *f, const double *normed, int target)
 
     matvec(logits, weight(f, m->tied ? PL_T_EMBED : PL_T_HEAD, -1, -1), normed, m->vocab, f->h);
     for (int i = 0; i < m->vocab; i++)
-        z += exp(logits[i]);
+        z += exp(logits[i] = capped(logits[i], m->logit_softcap));
     return log(z) - logits[target];
 }
 
@@ -568,7 +577,7 @@ static double further(const struct ref *f, const double *x, struct routing *g, b
         layer_of(f, y, layer, g, fix);
         for (int i = 0; i < f->rows; i++) {
             rmsnorm(hidden + i * f->h, y + i * f->h, weight(f, PL_T_MTP_NORM, layer, -1), f->h,
-                    m->norm_eps);
+                    m->norm_eps, offset_of(f));
             if (i % f->seq + k < f->seq)
                 sum += surprise(f, hidden + i * f->h, r->work.targets[i + k]);
         }
@@ -587,10 +596,7 @@ static double objective(const struct ref *f, struct routing *g, bool fix)
 
     g->z = 0;
     for (int i = 0; i < f->rows; i++) {
-        memcpy(x + i * f->h, weight(f, PL_T_EMBED, -1, -1) + r->work.ids[i] * f->h,
-               sizeof(double) * (size_t)f->h);
-        for (int k = 0; k < f->h && r->model.embed_scale; k++)
-            x[i * f->h + k] *= sqrt(f->h);
+        embedding(f, x + i * f->h, r->work.ids[i]);
         shift(x + i * f->h, positions ? positions + i % f->seq * f->h : NULL, f->h);
     }
     for (int l = 0; l < r->model.layers; l++)
@@ -794,6 +800,9 @@ int main(int argc, char **argv)
                                    "heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,"
                                    "\"tied\":true,\"mtp\":3}";
 
+    static const char further4[] = "{\"name\":\"m4\"," GEMMA
+                                   "\"attn_softcap\":1.5,\"logit_softcap\":2,\"mtp\":2}";
+
 #define ROUTED(words)                                                                              \
     "{\"name\":\"r\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,\"seq\":7,"    \
     "\"init_std\":0.3,\"moe\":{\"experts\":8,\"top_k\":3,\"expert_ffn\":12,\"aux_loss_coef\":0."   \
@@ -844,6 +853,7 @@ int main(int argc, char **argv)
         run("mtp", further1, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("mtp, deepseek", further2, (enum pl_aux_loss)i, (enum pl_recompute)i);
     }
+    run("mtp, gemma", further4, PL_AUX_SEQUENCE, PL_RECOMPUTE_FULL);
     run("mtp, tied", further3, PL_AUX_SEQUENCE, PL_RECOMPUTE_SELECTIVE);
     run("parallel experts", parallel, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
     printf("1..%d\n", test_number);
