@@ -4,7 +4,8 @@
  * A trainer's space is what its own exporter writes without loss, so these are also the gaps of
  * that exporter (tn_gap_trainer in tuner/export/gaps.c asks for them): a fact about a trainer is
  * written here once. Single keys are columns of the table in trainer.c; what depends on several of
- * them is a function of the trainer below; the bundled trainer's is in supports_partune.c. The sources are those that the exporters name.
+ * them is a function of the trainer below, or in supports_partune.c. The sources are those that the
+ * exporters name.
  */
 #include "plan/legal.h"
 #include "plan/offload.h"
