@@ -18,8 +18,8 @@
 #include "search/num.h"
 
 enum { FIT_POINTS = 200, FIT_EVALS = 24, FIT_ROUNDS = 2 };
-static const double FIT_GAIN =
-    5e-5; /* of log evidence in a step, below which a fit has converged */
+/* Of log evidence in a step, below which a fit has converged. */
+static const double FIT_GAIN = 5e-5;
 
 /* ---- hyper-priors -------------------------------------------------------- */
 
