@@ -198,10 +198,11 @@ def megatron_world(f, tp, pp, cp, ep, etp, micro, batch):
 
 def megatron_balance(f, kind, coefficient):
     """The load-balancing loss presses as hard there, where the sum over layers with experts is divided by the choices of a
-    token (docs/reference/trainer.md)."""
+    token (docs/reference/trainer.md). Modules of multi-token prediction have layers like the last."""
     m = f["model"]
     e = m["moe"]
-    with_experts = sum(i >= e.get("dense_layers", 0) and (i + 1) % e.get("every", 1) == 0 for i in range(m["layers"]))
+    has_experts = [i >= e.get("dense_layers", 0) and (i + 1) % e.get("every", 1) == 0 for i in range(m["layers"])]
+    with_experts = sum(has_experts) + has_experts[-1] * m.get("mtp", 0)
     want = e["aux_loss_coef"] * (1 if e.get("aux_loss") == "megatron" else e["top_k"] / with_experts)
     assert kind == ("aux_loss" if "aux_loss" in e else "seq_aux_loss"), kind
     assert abs(coefficient - want) <= 1e-9 * want, f"{coefficient} is not {want}"
