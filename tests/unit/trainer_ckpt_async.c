@@ -245,7 +245,7 @@ static void lose_the_folder(const struct tr_team *team, void *arg)
 
     sit(&s, job, team);
     need_turn(&s, 0, 2);
-    snprintf(command, sizeof(command), "rm -rf %s/.saving.*", job->dir);
+    snprintf(command, sizeof(command), "rm -rf '%s'/.saving.*", job->dir);
     if (team->rank == 0)
         world_need(system(command) == 0, "%s", command);
     world_need(tr_team_agree(team, 0, NULL) == 0, "they agree");
