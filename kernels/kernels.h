@@ -331,10 +331,14 @@ enum { KN_IGNORE = -1 }; /* a target without loss */
 void kn_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
                   const void *table /* (vocab, dim) */, const int32_t *ids /* (rows) */,
                   size_t rows, size_t dim, size_t v0, size_t vocab, float scale);
-/* dtable[ids[r] - v0] += scale dy[r]. */
-void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable /* (vocab, dim) */,
-                  const void *dy /* (rows, dim) */, const int32_t *ids /* (rows) */, size_t rows,
-                  size_t dim, size_t v0, size_t vocab, float scale);
+enum { KN_EMBED_ROWS = 1 << 18 };
+
+/* dtable[ids[r] - v0] += scale dy[r]. A bf16 table is rounded once for all rows of an id; where
+ * there are more rows than KN_EMBED_ROWS, it may be rounded once for each so many. */
+void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, enum kn_type tt /* of DTABLE */,
+                  void *dtable /* (vocab, dim) */, const void *dy /* (rows, dim) */,
+                  const int32_t *ids /* (rows) */, size_t rows, size_t dim, size_t v0, size_t vocab,
+                  float scale);
 
 /* Soft capping in place, x = cap tanh(x / cap), cap > 0: Bello et al., "Neural combinatorial
  * optimization with reinforcement learning", 2016, section 5; Gemma 2's logits and scores. */

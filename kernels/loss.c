@@ -6,9 +6,8 @@
 enum { ROW_GRAIN = 8, COLUMN_UNIT = 16, COLUMN_GRAIN = 64, PIECE = 256 };
 
 struct embed {
-    enum kn_type t;
-    void *y;
-    float *dtable;
+    enum kn_type t, tt; /* TT: of DTABLE */
+    void *y, *dtable;
     const void *table, *dy;
     const int32_t *ids;
     size_t rows, d, v0, vocab;
@@ -62,28 +61,98 @@ void kn_host_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, const v
     kn_parallel(pool, rows, 1, ROW_GRAIN, embed_rows, &e);
 }
 
+/* SUM += scale dy[row], in the columns of SHARE. */
+static void add_row(float *sum, const struct embed *embed, size_t row, float *scratch,
+                    const struct kn_share *share)
+{
+    const void *dy = kn_ptr(embed->t, embed->dy, row * embed->d + share->lo);
+    size_t n = share->hi - share->lo;
+
+    kn_ops()->axpy(sum, embed->scale, kn_in(embed->t, dy, scratch, n), n);
+}
+
+/* Rows [lo, hi) in ascending chains of the same remainder of their ids. */
+struct chains {
+    int32_t *first, *next; /* (mask + 1), (hi - lo); -1: the end */
+    size_t mask, lo, hi;
+};
+
+enum { MOST_CHAINS = 1 << 16 };
+
+static int32_t *chain_of(const struct chains *chains, const struct embed *embed, size_t row)
+{
+    return &chains->first[(uint32_t)embed->ids[row] & chains->mask];
+}
+
+static void link_rows(struct chains *chains, const struct embed *embed)
+{
+    for (chains->mask = 1; chains->mask < chains->hi - chains->lo && chains->mask < MOST_CHAINS;)
+        chains->mask *= 2;
+    chains->next = chains->first + chains->mask--;
+    memset(chains->first, 0xff, (chains->mask + 1) * sizeof(*chains->first));
+    for (size_t r = chains->hi; r-- > chains->lo;) {
+        int32_t *first = chain_of(chains, embed, r);
+
+        chains->next[r - chains->lo] = *first;
+        *first = (int32_t)(r - chains->lo);
+    }
+}
+
+/* Row FROM of the chains, -1: none, or the first after it that has the id of row ROW. */
+static int32_t same_id(const struct chains *chains, const struct embed *embed, int32_t from,
+                       size_t row)
+{
+    while (from >= 0 && embed->ids[chains->lo + (size_t)from] != embed->ids[row])
+        from = chains->next[from];
+    return from;
+}
+
+/* Where an id is met first, all its rows are added in fp32 to its row of the table. */
+static void embed_rounded(const struct embed *embed, struct chains *chains,
+                          const struct kn_share *share)
+{
+    size_t n = share->hi - share->lo, id;
+    float *sum = share->scratch, *dy = sum + n;
+
+    link_rows(chains, embed);
+    for (size_t r = chains->lo; r < chains->hi; r++) {
+        int32_t i = same_id(chains, embed, *chain_of(chains, embed, r), r);
+        void *to;
+
+        if ((size_t)i != r - chains->lo || !local(&id, embed, r))
+            continue;
+        to = kn_ptr(embed->tt, embed->dtable, id * embed->d + share->lo);
+        kn_ops()->to_f32(sum, to, n);
+        for (; i >= 0; i = same_id(chains, embed, chains->next[i], r))
+            add_row(sum, embed, chains->lo + (size_t)i, dy, share);
+        kn_ops()->to_bf16(to, sum, n);
+    }
+}
+
 /* Each thread has some columns of every row: no two write the same element, and the order of the
  * sum is that of the rows, whatever the number of threads. */
 static void embed_columns(void *arg, const struct kn_share *share)
 {
     const struct embed *e = arg;
-    size_t n = share->hi - share->lo, id;
+    struct chains chains = {.first = (int32_t *)(share->scratch + 2 * (share->hi - share->lo))};
+    size_t id;
 
-    for (size_t r = 0; r < e->rows; r++) {
-        if (local(&id, e, r)) {
-            const void *dy = kn_ptr(e->t, e->dy, r * e->d + share->lo);
-
-            kn_ops()->axpy(e->dtable + id * e->d + share->lo, e->scale,
-                           kn_in(e->t, dy, share->scratch, n), n);
-        }
+    for (size_t r = 0; e->tt == KN_BF16 && r < e->rows; r = chains.hi) {
+        chains.lo = r;
+        chains.hi = kn_min(e->rows, r + KN_EMBED_ROWS);
+        embed_rounded(e, &chains, share);
     }
+    for (size_t r = 0; e->tt == KN_F32 && r < e->rows; r++)
+        if (local(&id, e, r))
+            add_row((float *)e->dtable + id * e->d + share->lo, e, r, share->scratch, share);
 }
 
-void kn_host_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable, const void *dy,
-                       const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab,
-                       float scale)
+void kn_host_embed_bwd(struct kn_pool *pool, enum kn_type type, enum kn_type tt, void *dtable,
+                       const void *dy, const int32_t *ids, size_t rows, size_t dim, size_t v0,
+                       size_t vocab, float scale)
 {
     struct embed e = {.t = type,
+                      .tt = tt,
                       .dtable = dtable,
                       .dy = dy,
                       .ids = ids,
@@ -93,7 +162,8 @@ void kn_host_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable, c
                       .vocab = vocab,
                       .scale = scale};
 
-    assert(dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(2 * dim * sizeof(float) + (MOST_CHAINS + KN_EMBED_ROWS) * sizeof(int32_t) <=
+           KN_SCRATCH_BYTES);
     kn_parallel(pool, dim, COLUMN_UNIT, COLUMN_GRAIN, embed_columns, &e);
 }
 

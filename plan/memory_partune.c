@@ -20,8 +20,8 @@ const char *const pl_buf_names[PL_BUFS] = {
     "ring_dkv",   "ring_sum",  "xf",         "hf",        "rrmsf",    "xent",     "logits",
     "mtp",        "mtp_grad",  "mtp_tokens", "moe_send",  "moe_recv", "moe_part", "moe_dea",
     "moe_router", "moe_stats", "moe_pool",   "gate",      "moe_load", "tokens",   "rope",
-    "positions",  "coll_tp",   "coll_dp",    "coll_edp",  "muon",     "kernel",
-    "snapshot",
+    "positions",  "coll_tp",   "coll_dp",    "coll_edp",  "muon",     "kernel",   "snapshot",
+    "grad_sum",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -265,12 +265,21 @@ static uint64_t balance_bytes(const struct build *build)
                : 0;
 }
 
+uint64_t pl_grad_sum(const struct pl_dims *dims)
+{
+    uint64_t vector = max(2 * dims->hidden, max(dims->gates * dims->ffn, dims->qkv));
+
+    return max(PL_GRAD_PIECE, max(vector, dims->latent));
+}
+
 static void build_state(struct build *build)
 {
     struct pl_param_sizes n = sizes_of(build);
 
     add1(build, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.weight * build->dims.elem);
-    add1(build, PL_BUF_GRAD, PL_MEM_GRADS, n.grad * 4);
+    add1(build, PL_BUF_GRAD, PL_MEM_GRADS, n.grad * (uint64_t)pl_grad_bytes(build->layout));
+    if (build->layout->grad_dtype == PL_GRADS_BF16)
+        add1(build, PL_BUF_GRAD_SUM, PL_MEM_WORKSPACE, pl_grad_sum(&build->dims) * 4);
     if (build->layout->precision == PL_BF16)
         add1(build, PL_BUF_MASTER, PL_MEM_MASTER, n.state * 4);
     add1(build, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, n.state * 4);

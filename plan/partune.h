@@ -443,6 +443,8 @@ enum pl_buf {
     PL_BUF_KERNEL,   /* the kernels' own scratch; accounted here, allocated by their pool */
     PL_BUF_SNAPSHOT, /* float: a copy of what the rank saves in a checkpoint, on every rank as large
                       * as on the one of its stage that saves most */
+    PL_BUF_GRAD_SUM, /* (pl_grad_sum) float: with gradients in bf16, where what is added to one, or
+                      * updates weights, is in fp32 */
     PL_BUFS
 };
 
@@ -455,6 +457,7 @@ enum {
     PL_ACT_OUTS = 2,
     PL_GRAD_RINGS = 3,
     PL_MTP_GRADS = 3,           /* of the layer, of a norm's output, of the hidden rows before */
+    PL_GRAD_PIECE = 1 << 16,    /* gradients that an update converts at a time */
     PL_COLL_AHEAD = 4,          /* pieces of a reduction under way */
     PL_KERNEL_SCRATCH = 6 << 20 /* bytes a thread */
 };
@@ -483,6 +486,10 @@ enum {
 uint64_t pl_coll_scratch(int members);
 /* Elements of a piece, from each peer. MEMBERS > 1. */
 uint64_t pl_coll_piece(int members);
+
+/* Elements of PL_BUF_GRAD_SUM: the gradients of a layer's longest vector, or of a norm's scale and
+ * bias. */
+uint64_t pl_grad_sum(const struct pl_dims *dims);
 
 struct pl_buffer {
     enum pl_buf id;

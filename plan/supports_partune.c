@@ -76,6 +76,10 @@ void pl_partune_limits(struct pl_check *check)
     if (pl_model_is_mla(model) && model->norm != PL_RMSNORM)
         pl_breaks(check, "norm", "trainer partune does not support mla with norm layernorm");
     partune_mtp(check);
+    if (layout->grad_dtype == PL_GRADS_BF16 && check->problem->workload->optimizer != PL_ADAMW)
+        pl_breaks(check, "grad_dtype",
+                  "trainer partune does not support grad_dtype bf16 with optimizer %s: only adamw",
+                  pl_optimizer_names[check->problem->workload->optimizer]);
     if (model->post_norms && model->moe.experts)
         pl_breaks(check, "post_norms", "trainer partune does not support post_norms with experts");
     if (model->post_norms && model->parallel_block)

@@ -57,11 +57,14 @@ static void ask(struct tr_rank *rank, int i, struct tr_async_op op)
     ++*op.pending;
 }
 
-static void all_reduce(struct tr_rank *rank, int i, struct tr_group *group, float *values,
+static void all_reduce(struct tr_rank *rank, int i, struct tr_group *group, void *values,
                        uint64_t count)
 {
-    struct tr_async_op op = {
-        .g = group, .type = KN_F32, .buf = values, .n = count, .pending = &rank->async.grads[i]};
+    struct tr_async_op op = {.g = group,
+                             .type = rank->params.grad_type,
+                             .buf = values,
+                             .n = count,
+                             .pending = &rank->async.grads[i]};
 
     op.reduce = true;
     ask(rank, i, op);
@@ -69,15 +72,20 @@ static void all_reduce(struct tr_rank *rank, int i, struct tr_group *group, floa
     ask(rank, i, op);
 }
 
-static void reduce_scatter(struct tr_rank *rank, int i, float *into)
+static void *grad_at(const struct tr_rank *rank, uint64_t at)
+{
+    return tr_grad_at(&rank->params, rank->params.grad, at);
+}
+
+static void reduce_scatter(struct tr_rank *rank, int i, void *into)
 {
     const struct pl_bucket *b = bucket(rank, i);
 
     ask(rank, i,
         (struct tr_async_op){.g = &rank->comms.shard[expert(b)],
                              .reduce = true,
-                             .type = KN_F32,
-                             .buf = rank->params.grad + b->grad.at,
+                             .type = rank->params.grad_type,
+                             .buf = grad_at(rank, b->grad.at),
                              .n = b->count,
                              .into = into,
                              .pending = &rank->async.grads[i]});
@@ -88,26 +96,27 @@ void tr_async_scatter(struct tr_rank *rank, int index)
     const struct pl_bucket *b = bucket(rank, index);
 
     assert(b->grad.window >= 0 && !rank->async.asked[index]);
-    reduce_scatter(rank, index, rank->params.grad + b->grad.shard_at);
+    reduce_scatter(rank, index, grad_at(rank, b->grad.shard_at));
 }
 
 void tr_async_reduce(struct tr_rank *rank, int index)
 {
     const struct pl_bucket *b = bucket(rank, index);
-    float *g = rank->params.grad + b->grad.at;
+    enum kn_type type = rank->params.grad_type;
+    void *g = grad_at(rank, b->grad.at);
 
     assert(!rank->async.asked[index]); /* a second sum would count every replica twice */
     rank->async.asked[index] = true;
     /* With sp a norm or router has seen this tp rank's rows only; the norms of heads have always
      * seen its heads only. */
     if ((b->kind == PL_BUCKET_SMALL && rank->layout.sp) || b->kind == PL_BUCKET_HEADS)
-        tr_all_reduce(&rank->comms.tp, KN_F32, g, b->count);
+        tr_all_reduce(&rank->comms.tp, type, g, b->count);
     /* The first stage has looked words up in it, the last has projected with it. */
     if (b->kind == PL_BUCKET_TIED)
-        tr_all_reduce(&rank->comms.tied, KN_F32, g, b->count);
+        tr_all_reduce(&rank->comms.tied, type, g, b->count);
     if (b->grad.window < 0)
         reduce_scatter(rank, index, NULL);
-    all_reduce(rank, index, &rank->comms.copy[expert(b)], rank->params.grad + b->grad.shard_at,
+    all_reduce(rank, index, &rank->comms.copy[expert(b)], grad_at(rank, b->grad.shard_at),
                b->shard_count);
 }
 
@@ -134,7 +143,8 @@ static void settle(struct tr_lane *lane)
 
     assert(!lane->now.active && *op->pending > 0);
     if (op->into)
-        kn_add(NULL, KN_F32, op->into, op->into, (float *)op->buf + lo, hi - lo);
+        kn_add(NULL, op->type, op->into, op->into, (char *)op->buf + lo * kn_type_size(op->type),
+               hi - lo);
     lane->busy = false;
     --*op->pending;
 }

@@ -20,7 +20,7 @@ struct tr_async_op {
     enum kn_type type;
     void *buf;
     uint64_t n;
-    float *into;  /* this rank's block is added there at the end; NULL: it stays in BUF */
+    void *into;   /* this rank's block is added there at the end; NULL: it stays in BUF */
     int *pending; /* counts this op */
 };
 

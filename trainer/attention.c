@@ -7,6 +7,7 @@
  * backward pass, and in QK as attention reads them. Those of latent attention are latent.c's.
  */
 #include "base/base.h"
+#include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 #include "trainer/ring.h"
 
@@ -101,13 +102,17 @@ static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
     const float *rrms = tr_act(rank, layer, slot, PL_ACT_QKRRMS);
     size_t keys = d->heads * d->head_dim * d->elem;
+    struct tr_grad_sum q, k;
 
-    kn_headnorm_bwd(rank->pool, rank->type, dqkv, d->qkv, layer->q_norm.g, dqkv, d->qkv, qkv,
-                    d->qkv, layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim,
-                    tr_norm_offset(rank));
-    kn_headnorm_bwd(rank->pool, rank->type, dqkv + keys, d->qkv, layer->k_norm.g, dqkv + keys,
-                    d->qkv, qkv + keys, d->qkv, layer->k_norm.w, rrms + d->rows * d->heads, d->rows,
+    tr_grad_sum_begin(&q, rank, layer->q_norm.g, d->head_dim, 0);
+    tr_grad_sum_begin(&k, rank, layer->k_norm.g, d->head_dim, d->head_dim);
+    kn_headnorm_bwd(rank->pool, rank->type, dqkv, d->qkv, q.sum, dqkv, d->qkv, qkv, d->qkv,
+                    layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim, tr_norm_offset(rank));
+    kn_headnorm_bwd(rank->pool, rank->type, dqkv + keys, d->qkv, k.sum, dqkv + keys, d->qkv,
+                    qkv + keys, d->qkv, layer->k_norm.w, rrms + d->rows * d->heads, d->rows,
                     d->kv_heads, d->head_dim, tr_norm_offset(rank));
+    tr_grad_sum_end(rank, &q);
+    tr_grad_sum_end(rank, &k);
 }
 
 /* H1 -> QKV and QK. */

@@ -73,8 +73,9 @@ void tr_lookup_fwd(struct tr_rank *rank, void *out, const int32_t *ids)
 
 void tr_lookup_bwd(struct tr_rank *rank, const void *grad, const int32_t *ids)
 {
-    kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
-                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab, embed_scale(rank));
+    kn_embed_bwd(rank->pool, rank->type, rank->params.grad_type, rank->embed.g,
+                 tr_gather_rows(rank, grad), ids, rank->d.rows, rank->d.hidden, vocab_first(rank),
+                 rank->d.vocab, embed_scale(rank));
 }
 
 void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
@@ -90,8 +91,9 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
     assert(mb >= 0 && mb < rank->d.microbatches);
     tr_lookup_bwd(rank, grad, rank->work.ids + (uint64_t)mb * rank->d.rows);
     if (rank->positions.w)
-        kn_embed_bwd(rank->pool, rank->type, rank->positions.g, grad, positions(rank, mb),
-                     rank->d.local_rows, rank->d.hidden, 0, (size_t)rank->model.seq, 1);
+        kn_embed_bwd(rank->pool, rank->type, rank->params.grad_type, rank->positions.g, grad,
+                     positions(rank, mb), rank->d.local_rows, rank->d.hidden, 0,
+                     (size_t)rank->model.seq, 1);
 }
 
 /* Cross-entropy of the logits, and their z-loss; they become its gradient unless SCALE is 0. */
@@ -130,8 +132,8 @@ static void logits_of(struct tr_rank *rank, const void *rows)
 
     tr_linear(rank, rank->work.logits, rows, rank->head.w, d->rows, d->hidden, d->vocab);
     if (rank->model.logit_softcap > 0)
-        kn_softcap(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows,
-                   vocab_valid(rank), (float)rank->model.logit_softcap);
+        kn_softcap(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, vocab_valid(rank),
+                   (float)rank->model.logit_softcap);
 }
 
 void tr_head_logits(struct tr_rank *rank)

@@ -15,6 +15,7 @@
  * of [cq | ckv | kr] (local_rows, latent).
  */
 #include "base/base.h"
+#include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 
 #include <assert.h>
@@ -110,11 +111,15 @@ static void norms_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     norms_of(norm, rank, layer, slot);
     for (int i = 0; i < NORMS; i++) {
         char *g = behind(rank, dx, norm[i].at);
+        struct tr_grad_sum scale;
 
-        if (norm[i].dim)
-            kn_headnorm_bwd(rank->pool, rank->type, g, d->latent, norm[i].scale->g, g, d->latent,
-                            behind(rank, x, norm[i].at), d->latent, norm[i].scale->w, norm[i].rrms,
-                            d->local_rows, 1, norm[i].dim, tr_norm_offset(rank));
+        if (!norm[i].dim)
+            continue;
+        tr_grad_sum_begin(&scale, rank, norm[i].scale->g, norm[i].dim, 0);
+        kn_headnorm_bwd(rank->pool, rank->type, g, d->latent, scale.sum, g, d->latent,
+                        behind(rank, x, norm[i].at), d->latent, norm[i].scale->w, norm[i].rrms,
+                        d->local_rows, 1, norm[i].dim, tr_norm_offset(rank));
+        tr_grad_sum_end(rank, &scale);
     }
 }
 

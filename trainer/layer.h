@@ -26,10 +26,10 @@ void tr_linear_dx(struct tr_rank *rank, void *dx, const void *dy, const void *we
 void tr_linear_dx_to(struct tr_rank *rank, void *dx, uint64_t ld, const void *dy,
                      const void *weight, uint64_t rows, uint64_t in, uint64_t out);
 /* dW (out, in) += dy^T input. */
-void tr_linear_dw(struct tr_rank *rank, float *dw, const void *dy, const void *input, uint64_t rows,
+void tr_linear_dw(struct tr_rank *rank, void *dw, const void *dy, const void *input, uint64_t rows,
                   uint64_t in, uint64_t out);
-void tr_linear_dw_of(struct tr_rank *rank, float *dw, const void *dy, const void *input,
-                     uint64_t ld, uint64_t rows, uint64_t in, uint64_t out);
+void tr_linear_dw_of(struct tr_rank *rank, void *dw, const void *dy, const void *input, uint64_t ld,
+                     uint64_t rows, uint64_t in, uint64_t out);
 
 /* All rows of INPUT (local_rows, hidden): INPUT itself, or with sp the gather of every tp rank's
  * share, in a workspace that the next call overwrites. */

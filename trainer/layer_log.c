@@ -58,7 +58,7 @@ static void add_squares(struct tr_layer_log *log, const struct tr_rank *rank)
             !tr_span_of_param(&span, &rank->params, i))
             continue;
         tr_span_arrays(&a, rank, &span);
-        log->sums[row] += kn_sumsq(rank->pool, KN_F32, a.g, span.count);
+        log->sums[row] += kn_sumsq(rank->pool, rank->params.grad_type, a.g, span.count);
         log->sums[log->count + row] += kn_sumsq(rank->pool, KN_F32, a.w, span.count);
     }
 }

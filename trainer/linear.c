@@ -98,14 +98,14 @@ void tr_linear_dx_partial(struct tr_rank *rank, const void *dy, const void *weig
     back_through(rank, partial(rank), in, partial_type(rank), 0, dy, weight, rows, in, out);
 }
 
-void tr_linear_dw(struct tr_rank *rank, float *dw, const void *dy, const void *input, uint64_t rows,
+void tr_linear_dw(struct tr_rank *rank, void *dw, const void *dy, const void *input, uint64_t rows,
                   uint64_t in, uint64_t out)
 {
     tr_linear_dw_of(rank, dw, dy, input, in, rows, in, out);
 }
 
-void tr_linear_dw_of(struct tr_rank *rank, float *dw, const void *dy, const void *input,
-                     uint64_t ld, uint64_t rows, uint64_t in, uint64_t out)
+void tr_linear_dw_of(struct tr_rank *rank, void *dw, const void *dy, const void *input, uint64_t ld,
+                     uint64_t rows, uint64_t in, uint64_t out)
 {
     struct kn_gemm g = {.m = out,
                         .n = in,
@@ -119,7 +119,8 @@ void tr_linear_dw_of(struct tr_rank *rank, float *dw, const void *dy, const void
                         .ta = true,
                         .beta = 1.0f,
                         .at = rank->type,
-                        .bt = rank->type};
+                        .bt = rank->type,
+                        .ct = rank->params.grad_type};
 
     kn_gemm(rank->pool, &g);
 }

@@ -7,6 +7,7 @@
  * GU holds gate and up with their biases, and for GELU, which adds it in the same pass, without.
  */
 #include "base/base.h"
+#include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 
 #include <assert.h>
@@ -42,11 +43,11 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
                                   gu, 2 * ffn, gu + ffn * rank->d.elem, 2 * ffn, rank->d.rows, ffn);
 }
 
-/* Where the first half of a split backward pass leaves the gradient of GELU's bias; NULL: it has no
- * bias. */
+/* Where the first half of a split backward pass leaves the gradient of GELU's bias; NULL: there is
+ * none, or no split (KEEP is NULL). */
 static float *kept_dbias(const struct tr_layer *layer, char *keep)
 {
-    return layer->gu_bias.w ? (float *)(void *)(keep + layer->keep.dbias) : NULL;
+    return keep && layer->gu_bias.w ? (float *)(void *)(keep + layer->keep.dbias) : NULL;
 }
 
 /* The gradients of gate and up overwrite them: the activations are not read again. That of their
@@ -58,12 +59,15 @@ static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, c
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU), *dy = rank->work.dao;
 
     if (d->gates == 1) {
-        float *dbias = keep ? kept_dbias(layer, keep) : layer->gu_bias.g;
+        struct tr_grad_sum dbias = {.sum = kept_dbias(layer, keep)};
 
-        if (keep && dbias)
-            kn_zero(rank->pool, dbias, ffn * sizeof(*dbias));
-        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, dbias, dy, ffn, gu, ffn, layer->gu_bias.w,
+        if (keep && dbias.sum)
+            kn_zero(rank->pool, dbias.sum, ffn * sizeof(*dbias.sum));
+        if (!keep)
+            tr_grad_sum_begin(&dbias, rank, layer->gu_bias.g, ffn, 0);
+        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, dbias.sum, dy, ffn, gu, ffn, layer->gu_bias.w,
                     d->rows, ffn, gelu_form(rank));
+        tr_grad_sum_end(rank, &dbias);
         return;
     }
     (geglu(rank) ? kn_geglu_bwd : kn_swiglu_bwd)(rank->pool, rank->type, gu, 2 * ffn,
@@ -151,6 +155,16 @@ const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
     return dh;
 }
 
+static void add_dbias(struct tr_rank *rank, const struct tr_layer *layer, const float *dbias,
+                      uint64_t ffn)
+{
+    struct tr_grad_sum sum;
+
+    tr_grad_sum_begin(&sum, rank, layer->gu_bias.g, ffn, 0);
+    kn_combine(rank->pool, sum.sum, NULL, 1, sum.sum, 1, dbias, ffn);
+    tr_grad_sum_end(rank, &sum);
+}
+
 void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                uint64_t ffn)
 {
@@ -160,8 +174,7 @@ void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, c
         tr_bias_bwd(rank, &layer->gu_bias, tr_act(rank, layer, slot, PL_ACT_GU), rank->d.rows,
                     2 * ffn);
     else if (layer->gu_bias.w)
-        kn_combine(rank->pool, layer->gu_bias.g, NULL, 1, layer->gu_bias.g, 1,
-                   kept_dbias(layer, keep), ffn);
+        add_dbias(rank, layer, kept_dbias(layer, keep), ffn);
 }
 
 void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,

@@ -39,7 +39,7 @@ static void grouped(struct tr_rank *rank, const struct tr_route *route, struct t
     gemm.ct = out;
     gemm.at = gemm.bt = rank->type;
     if (gemm.ta)
-        gemm.c = (float *)gemm.c + experts.first * stride;
+        gemm.c = tr_grad_at(&rank->params, gemm.c, experts.first * stride);
     else
         gemm.b = (const char *)gemm.b + experts.first * stride * rank->d.elem;
     kn_gemm_grouped(rank->pool, &gemm, experts.end - experts.first, route->recv + experts.first,
@@ -105,12 +105,12 @@ static void dw_2(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
 {
     uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
 
-    grouped(rank, route, experts, KN_F32,
+    grouped(rank, route, experts, rank->params.grad_type,
             (struct kn_gemm){.a = dy,
                              .lda = h,
                              .b = tr_act(rank, layer, slot, PL_ACT_EA),
                              .ldb = f,
-                             .c = layer->expert.g + w2_at(rank),
+                             .c = tr_grad_at(&rank->params, layer->expert.g, w2_at(rank)),
                              .ldc = f,
                              .m = h,
                              .n = f,
@@ -124,7 +124,7 @@ static void dw_13(struct tr_rank *rank, const struct tr_layer *layer, char *slot
 {
     uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
 
-    grouped(rank, route, experts, KN_F32,
+    grouped(rank, route, experts, rank->params.grad_type,
             (struct kn_gemm){.a = tr_act(rank, layer, slot, PL_ACT_EGU),
                              .lda = 2 * f,
                              .b = tr_act(rank, layer, slot, PL_ACT_EX),
@@ -241,7 +241,8 @@ static void gate_weight_bwd(struct tr_rank *rank, const struct tr_layer *layer, 
                          .ldc = d->hidden,
                          .ta = true,
                          .beta = 1.0f,
-                         .bt = rank->type};
+                         .bt = rank->type,
+                         .ct = rank->params.grad_type};
     struct kn_gemm gx = {.m = d->local_rows,
                          .n = d->hidden,
                          .k = 1,

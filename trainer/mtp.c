@@ -145,7 +145,8 @@ static void join_bwd(struct tr_rank *rank, const struct tr_mtp *mtp, enum half h
     g.k = d->local_rows;
     g.a = dx;
     g.b = from;
-    g.c = mtp->join.g + half * d->hidden;
+    g.c = tr_grad_at(&rank->params, mtp->join.g, half * d->hidden);
+    g.ct = rank->params.grad_type;
     g.ldc = 2 * d->hidden;
     g.ta = true;
     g.beta = 1;

@@ -1,4 +1,5 @@
 /* A norm of rows by the model's kind: RMSNorm, or LayerNorm where it has a bias. */
+#include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 
 #include <assert.h>
@@ -27,13 +28,19 @@ void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, con
                  const void *x, const float *stats, bool add)
 {
     const struct pl_dims *d = &rank->d;
+    struct tr_grad_sum scale, bias = {0};
 
-    if (norm->bias.w)
-        kn_layernorm_bwd(rank->pool, rank->type, dx, norm->scale.g, norm->bias.g, dy, x,
-                         norm->scale.w, stats, d->local_rows, d->hidden, add);
-    else
-        kn_rmsnorm_bwd(rank->pool, rank->type, dx, norm->scale.g, dy, x, norm->scale.w, stats,
+    tr_grad_sum_begin(&scale, rank, norm->scale.g, d->hidden, 0);
+    if (norm->bias.w) {
+        tr_grad_sum_begin(&bias, rank, norm->bias.g, d->hidden, d->hidden);
+        kn_layernorm_bwd(rank->pool, rank->type, dx, scale.sum, bias.sum, dy, x, norm->scale.w,
+                         stats, d->local_rows, d->hidden, add);
+        tr_grad_sum_end(rank, &bias);
+    } else {
+        kn_rmsnorm_bwd(rank->pool, rank->type, dx, scale.sum, dy, x, norm->scale.w, stats,
                        d->local_rows, d->hidden, add, tr_norm_offset(rank));
+    }
+    tr_grad_sum_end(rank, &scale);
 }
 
 static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
@@ -95,6 +102,11 @@ void tr_bias_fwd(struct tr_rank *rank, const struct tr_weight *bias, void *y, ui
 void tr_bias_bwd(struct tr_rank *rank, const struct tr_weight *bias, const void *dy, uint64_t rows,
                  uint64_t dim)
 {
-    if (bias->w)
-        kn_bias_bwd(rank->pool, rank->type, bias->g, dy, rows, dim);
+    struct tr_grad_sum sum;
+
+    if (!bias->w)
+        return;
+    tr_grad_sum_begin(&sum, rank, bias->g, dim, 0);
+    kn_bias_bwd(rank->pool, rank->type, sum.sum, dy, rows, dim);
+    tr_grad_sum_end(rank, &sum);
 }

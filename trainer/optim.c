@@ -7,7 +7,8 @@
 
 void tr_grads_zero(struct tr_rank *rank)
 {
-    kn_zero(rank->pool, rank->params.grad, rank->params.table.grad.count * sizeof(float));
+    kn_zero(rank->pool, rank->params.grad,
+            rank->params.table.grad.count * kn_type_size(rank->params.grad_type));
     memset(rank->async.asked, 0, sizeof(*rank->async.asked) * (size_t)rank->params.table.nbuckets);
 }
 
@@ -22,7 +23,9 @@ static double bucket_sumsq(struct tr_rank *rank, const struct pl_bucket *bucket)
         (bucket->kind == PL_BUCKET_TIED && rank->comms.tied.rank != 0))
         return 0.0;
     assert(bucket->grad.shard_at + hi <= rank->params.table.grad.count);
-    return kn_sumsq(rank->pool, KN_F32, rank->params.grad + bucket->grad.shard_at + lo, hi - lo);
+    return kn_sumsq(rank->pool, rank->params.grad_type,
+                    tr_grad_at(&rank->params, rank->params.grad, bucket->grad.shard_at + lo),
+                    hi - lo);
 }
 
 double tr_grads_reduce(struct tr_rank *rank, double *sums, int count)
@@ -126,6 +129,7 @@ void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step,
         update.grad_scale = (float)(optim->clip / norm);
     assert(!tr_async_busy(rank) && update.grad_scale <= 1.0f); /* gradients are summed */
     assert(update.step >= 1);
+    assert(rank->params.grad_type == KN_F32 || rank->workload.optimizer == PL_ADAMW);
     if (rank->workload.optimizer == PL_LAMB)
         fn = tr_lamb_begin(&update);
     if (rank->workload.optimizer == PL_MUON)

@@ -16,7 +16,7 @@ void tr_span_arrays(struct tr_span_arrays *ret, const struct tr_rank *rank,
                                    .low = t->master ? (kn_bf16 *)t->weight + at : NULL,
                                    .m = t->m + state,
                                    .v = t->v && !span->muon ? t->v + span->second : NULL,
-                                   .g = t->grad + b->grad.shard_at + span->first};
+                                   .g = tr_grad_at(t, t->grad, b->grad.shard_at + span->first)};
 }
 
 bool tr_span_of_param(struct tr_span_of *ret, const struct tr_params *params, int index)
@@ -88,11 +88,29 @@ struct kn_adamw tr_update_adamw(const struct tr_update *update, const struct tr_
                              .step = (uint64_t)update->step};
 }
 
+/* A piece of the gradients at a time: in fp32 it is still in the cache when the kernel reads it. */
+static void adamw_of_bf16(struct tr_rank *rank, const struct kn_adamw *hyper,
+                          const struct tr_span_arrays *of, uint64_t count)
+{
+    float *g = rank->work.grad_sum;
+
+    assert(of->low);
+    for (uint64_t at = 0, n; at < count; at += n) {
+        n = count - at < PL_GRAD_PIECE ? count - at : PL_GRAD_PIECE;
+        kn_convert(rank->pool, KN_F32, g, rank->params.grad_type,
+                   tr_grad_at(&rank->params, of->g, at), n);
+        kn_adamw(rank->pool, hyper, of->w + at, of->low + at, of->m + at, of->v + at, g, n);
+    }
+}
+
 void tr_optim_adamw(struct tr_update *update, const struct tr_span_of *span)
 {
     struct kn_adamw hyper = tr_update_adamw(update, span);
     struct tr_span_arrays a;
 
     tr_span_arrays(&a, update->rank, span);
-    kn_adamw(update->rank->pool, &hyper, a.w, a.low, a.m, a.v, a.g, span->count);
+    if (update->rank->params.grad_type == KN_F32)
+        kn_adamw(update->rank->pool, &hyper, a.w, a.low, a.m, a.v, a.g, span->count);
+    else
+        adamw_of_bf16(update->rank, &hyper, &a, span->count);
 }

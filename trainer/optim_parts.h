@@ -31,7 +31,7 @@ struct tr_span_arrays {
     float *w;     /* masters, or fp32 weights */
     kn_bf16 *low; /* bf16 weights, or NULL */
     float *m, *v; /* v: NULL where there is no second moment */
-    float *g;
+    void *g;      /* of the gradients' type; fp32 but for adamw */
 };
 
 typedef void tr_span_fn(struct tr_update *update, const struct tr_span_of *span);

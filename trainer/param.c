@@ -34,11 +34,17 @@ void *tr_param_weight(const struct tr_params *params, int index)
                kn_type_size(params->type);
 }
 
-float *tr_param_grad(const struct tr_params *params, int index)
+void *tr_grad_at(const struct tr_params *params, void *grad, uint64_t at)
+{
+    return (char *)grad + at * kn_type_size(params->grad_type);
+}
+
+void *tr_param_grad(const struct tr_params *params, int index)
 {
     const struct pl_bucket *b = &params->table.bucket[params->table.p[index].bucket];
 
-    return params->grad + slice_at(params, index, b->grad.at, params->table.grad.count);
+    return tr_grad_at(params, params->grad,
+                      slice_at(params, index, b->grad.at, params->table.grad.count));
 }
 
 int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int layer, int expert)

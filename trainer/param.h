@@ -21,8 +21,9 @@ struct tr_params {
     int rank;
     enum kn_type type; /* of the weights */
     void *weight;      /* (table.weight.count) */
-    float *grad;       /* (table.grad.count) */
-    float *master;     /* (table.state_count) fp32 weights; NULL where the weights are fp32 */
+    enum kn_type grad_type;
+    void *grad;    /* (table.grad.count) of GRAD_TYPE */
+    float *master; /* (table.state_count) fp32 weights; NULL where the weights are fp32 */
     enum pl_optimizer optimizer;
     float *m; /* (table.state_count) first moment, or momentum */
     float *v; /* second moment: as m, or with muon (table.adam_count); NULL with sgd */
@@ -37,7 +38,10 @@ struct tr_params {
 /* Weight and gradient slice of parameter INDEX of the table, row-major (local[0], local[1]), where
  * a step computes with them: valid while the bucket has the window, or always without one. */
 void *tr_param_weight(const struct tr_params *params, int index);
-float *tr_param_grad(const struct tr_params *params, int index);
+void *tr_param_grad(const struct tr_params *params, int index);
+
+/* Element AT of the array of gradients that begins at GRAD. */
+void *tr_grad_at(const struct tr_params *params, void *grad, uint64_t at);
 
 /* Index in the table, or -1 if this rank does not hold it. expert and layer as in struct pl_param.
  */

@@ -38,13 +38,15 @@ static void params_init(struct tr_rank *rank)
     t->rank = rank->rank;
     t->type = rank->type;
     t->weight = tr_device_get(&rank->device, PL_BUF_WEIGHT, 0, 0);
+    t->grad_type = rank->layout.grad_dtype == PL_GRADS_BF16 ? KN_BF16 : KN_F32;
     t->grad = tr_device_get(&rank->device, PL_BUF_GRAD, 0, 0);
     t->master = tr_device_get(&rank->device, PL_BUF_MASTER, 0, 0);
     t->m = tr_device_get(&rank->device, PL_BUF_MOMENT1, 0, 0);
     t->v = tr_device_get(&rank->device, PL_BUF_MOMENT2, 0, 0);
     t->balance = tr_device_get(&rank->device, PL_BUF_BALANCE, 0, 0);
     assert(tr_device_bytes(&rank->device, PL_BUF_WEIGHT) >= t->table.weight.count * rank->d.elem);
-    assert(tr_device_bytes(&rank->device, PL_BUF_GRAD) >= t->table.grad.count * sizeof(*t->grad));
+    assert(tr_device_bytes(&rank->device, PL_BUF_GRAD) >=
+           t->table.grad.count * kn_type_size(t->grad_type));
     assert(tr_device_bytes(&rank->device, PL_BUF_MOMENT1) >= t->table.state_count * sizeof(*t->m));
     assert((t->master != NULL) == (rank->type == KN_BF16));
     rank->embed = weight(t, PL_T_EMBED, -1, -1);
@@ -271,6 +273,8 @@ static void work_init(struct tr_rank *rank)
         w->act_in[i] = tr_device_get(d, PL_BUF_ACT_IN, 0, i);
     for (int i = 0; i < PL_GRAD_RINGS; i++)
         w->grad_ring[i] = tr_device_get(d, PL_BUF_GRAD_RING, 0, i);
+    w->grad_sum = tr_device_get(d, PL_BUF_GRAD_SUM, 0, 0);
+    assert((w->grad_sum != NULL) == (rank->params.grad_type == KN_BF16));
     w->ids = tr_device_get(d, PL_BUF_TOKENS, 0, 0);
     w->targets = w->ids + tokens;
     w->age = pl_workload_has_documents(&rank->workload) ? w->targets + tokens : NULL;

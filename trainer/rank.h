@@ -20,8 +20,8 @@
 enum { TR_MOE_PARTS = 4 };
 
 struct tr_weight {
-    void *w;  /* weights' type */
-    float *g; /* gradient */
+    void *w; /* weights' type */
+    void *g; /* gradient, of params.grad_type */
 };
 
 struct tr_norm {
@@ -98,6 +98,7 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     int32_t *positions;     /* (rows) learned, on the first stage, that do not reset; else NULL */
     char *mtp_grad[PL_MTP_GRADS];   /* (local_rows, hidden); NULL but for mtp on the last stage */
     int32_t *mtp_ids, *mtp_targets; /* (mtp, most, rows), likewise */
+    float *grad_sum;                /* NULL: gradients are fp32 */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 

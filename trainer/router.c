@@ -272,7 +272,8 @@ void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                          .ldc = d->hidden,
                          .ta = true,
                          .beta = 1.0f,
-                         .bt = rank->type};
+                         .bt = rank->type,
+                         .ct = rank->params.grad_type};
     struct kn_gemm gx = {.m = d->local_rows,
                          .n = d->hidden,
                          .k = e,

@@ -95,7 +95,8 @@ void tr_window_grads(struct tr_rank *rank, const struct tr_layer *layer)
         if (*holds >= 0)
             tr_async_wait_grads(rank, *holds);
         *holds = index;
-        kn_zero(rank->pool, rank->params.grad + b->grad.at, b->count * sizeof(float));
+        kn_zero(rank->pool, tr_grad_at(&rank->params, rank->params.grad, b->grad.at),
+                b->count * kn_type_size(rank->params.grad_type));
     }
 }
 

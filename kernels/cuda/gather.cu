@@ -56,9 +56,9 @@ extern "C" void cu_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, c
  * its row until it finds its own, then those after it: at most 4 rows^2 bytes in all, from the
  * cache. Columns are spread over gridDim.y.
  */
-template <typename T, int V>
+template <typename T, int V, typename W>
 static __global__ void CU_BOUNDS(CU_WARP)
-    embed_bwd(float *dtable, const T *dy, const int32_t *ids, size_t rows, size_t dim, size_t v0,
+    embed_bwd(W *dtable, const T *dy, const int32_t *ids, size_t rows, size_t dim, size_t v0,
               size_t vocab, float scale)
 {
     size_t first = blockIdx.x, id = local_id(ids[first], v0, vocab);
@@ -74,8 +74,12 @@ static __global__ void CU_BOUNDS(CU_WARP)
             return;
     if (mine) {
         CU_UNROLL
-        for (int j = 0; j < V; j++)
-            sum[j] = dtable[id * dim + i + j];
+        for (int j = 0; j < V; j++) {
+            float one[1];
+
+            cu_load(one, dtable + id * dim + i + j);
+            sum[j] = one[0];
+        }
     }
     for (size_t r = first; r < rows; r += CU_WARP) {
         unsigned hits = __ballot_sync(CU_ALL, r + lane < rows && ids[r + lane] == ids[first]);
@@ -93,14 +97,17 @@ static __global__ void CU_BOUNDS(CU_WARP)
     }
     if (mine) {
         CU_UNROLL
-        for (int j = 0; j < V; j++)
-            dtable[id * dim + i + j] = sum[j];
+        for (int j = 0; j < V; j++) {
+            float one[1] = {sum[j]};
+
+            cu_store(dtable + id * dim + i + j, one);
+        }
     }
 }
 
-extern "C" void cu_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable, const void *dy,
-                             const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab,
-                             float scale)
+extern "C" void cu_embed_bwd(struct kn_pool *pool, enum kn_type type, enum kn_type tt, void *dtable,
+                             const void *dy, const int32_t *ids, size_t rows, size_t dim, size_t v0,
+                             size_t vocab, float scale)
 {
     bool wide = cu_on16(cu_addr(dy) | dim * kn_type_size(type));
 
@@ -111,8 +118,12 @@ extern "C" void cu_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dta
         constexpr int V = decltype(form)::V;
         dim3 grid((unsigned)rows, (unsigned)cu_blocks(dim, CU_WARP * V));
 
-        CU_LAUNCH((embed_bwd<T, V>), grid, CU_WARP, 0, cu_stream_of(pool), dtable, (const T *)dy,
-                  ids, rows, dim, v0, vocab, scale);
+        if (tt == KN_F32)
+            CU_LAUNCH((embed_bwd<T, V, float>), grid, CU_WARP, 0, cu_stream_of(pool),
+                      (float *)dtable, (const T *)dy, ids, rows, dim, v0, vocab, scale);
+        else
+            CU_LAUNCH((embed_bwd<T, V, bf16>), grid, CU_WARP, 0, cu_stream_of(pool), (bf16 *)dtable,
+                      (const T *)dy, ids, rows, dim, v0, vocab, scale);
     });
 }
 

@@ -518,7 +518,7 @@ static void w_embed_fwd(void *p)
 static void w_embed_bwd(void *p)
 {
     struct arrays *a = p;
-    kn_embed_bwd(opt.pool, KN_F32, a->x, a->y, a->idx, TOKENS, D, 0, TOKENS, 1);
+    kn_embed_bwd(opt.pool, KN_F32, KN_F32, a->x, a->y, a->idx, TOKENS, D, 0, TOKENS, 1);
 }
 
 static void w_xent_max(void *p)

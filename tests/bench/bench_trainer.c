@@ -423,7 +423,7 @@ static int handed_out(struct cover *all, const char *model, const struct pl_work
 
     side_model(&m, model);
     for (int size = 1; size <= 8; size++)
-        cover_enumerate(all, &m, w, size, 16);
+        cover_enumerate(all, &m, w, size, 16, PL_GRADS_FP32);
     for (int i = opt.rank; i < all->n; i += 8)
         for (int rank = 0; rank < all->l[i].world; rank++) {
             struct pl_memory planned;

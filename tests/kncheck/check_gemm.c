@@ -25,7 +25,8 @@ static void want_product(const struct arr *a, const struct arr *b, struct arr *y
     }
 }
 
-/* m n k, ta, tb, beta; type combinations follow from the storage type. */
+/* m n k, ta, tb, beta; type combinations follow from the storage type, but for the last: 1 a weight
+ * gradient in it, too, 2 the same of a router, whose A is fp32. */
 static const size_t gemm_cases[][MAX_DIMS] = {
     {0, 3, 2, 0, 0, 0},
     {3, 0, 2, 0, 1, 0},
@@ -58,15 +59,19 @@ static const size_t gemm_cases[][MAX_DIMS] = {
     {100, 100, 129, 1, 1, 0},
     {211, 150, 90, 0, 1, 0},
     {70, 501, 91, 1, 0, 1} /* these are worth threads */,
+    {8, 64, 97, 1, 0, 1, 1},
+    {31, 48, 1030, 1, 0, 1, 1},
+    {70, 501, 91, 1, 0, 1, 1},
+    {4, 65, 97, 1, 0, 1, 2},
 };
 
 static void gemm_run(struct check *c)
 {
     size_t m = c->dim[0], n = c->dim[1], k = c->dim[2], extra = k % 3 ? 5 : 0;
     bool ta = c->dim[3], tb = c->dim[4], acc = c->dim[5];
-    /* With bf16 storage a weight gradient (ta) is fp32, everything else bf16. */
-    enum kn_type ct = ta ? KN_F32 : c->t;
-    struct arr *a = kc_wide(c, "a", IN, c->t, ta ? k : m, ta ? m : k, extra);
+    /* With bf16 storage a weight gradient (ta) is fp32 or bf16, everything else bf16. */
+    enum kn_type ct = ta && !c->dim[6] ? KN_F32 : c->t, at = c->dim[6] == 2 ? KN_F32 : c->t;
+    struct arr *a = kc_wide(c, "a", IN, at, ta ? k : m, ta ? m : k, extra);
     struct arr *b = kc_wide(c, "b", IN, c->t, tb ? n : k, tb ? k : n, extra);
     struct arr *y = kc_wide(c, "c", acc ? INOUT : OUT, ct, m, n, extra);
     struct kn_gemm g = {.m = m,
@@ -81,7 +86,7 @@ static void gemm_run(struct check *c)
                         .ta = ta,
                         .tb = tb,
                         .beta = acc,
-                        .at = c->t,
+                        .at = at,
                         .bt = c->t,
                         .ct = ct};
 
@@ -90,15 +95,18 @@ static void gemm_run(struct check *c)
     kn_gemm(c->pool, &g);
 }
 
-const struct kc_op kc_gemm = {"gemm", "m n k ta tb beta", CASES(gemm_cases), true, gemm_run};
+const struct kc_op kc_gemm = {"gemm", "m n k ta tb beta types", CASES(gemm_cases), true, gemm_run};
 
-/* groups, rows a group (the pattern below), n, k, mode: 0 forward, 1 dgrad, 2 wgrad; beta */
+/* groups, rows a group (the pattern below), n, k, mode: 0 forward, 1 dgrad, 2 wgrad; beta; whether
+ * a weight gradient has the storage type */
 static const size_t grouped_cases[][MAX_DIMS] = {
-    {1, 5, 7, 9, 0, 0},    {4, 20, 33, 40, 0, 0}, {4, 20, 33, 40, 1, 0}, {4, 20, 33, 40, 2, 1},
-    {8, 3, 64, 32, 0, 1},  {8, 3, 64, 32, 1, 1},  {8, 3, 64, 32, 2, 0},  {3, 0, 8, 8, 0, 0},
-    {3, 0, 8, 8, 2, 1},    {3, 0, 8, 8, 2, 0},    {5, 61, 96, 65, 0, 0}, {5, 61, 96, 65, 1, 0},
-    {5, 61, 96, 65, 2, 1}, {6, 70, 75, 90, 0, 1}, {6, 70, 75, 90, 1, 0}, {6, 70, 75, 90, 2, 0},
-    {6, 70, 91, 75, 2, 1}, /* the last four are worth threads */
+    {1, 5, 7, 9, 0, 0},       {4, 20, 33, 40, 0, 0},    {4, 20, 33, 40, 1, 0},
+    {4, 20, 33, 40, 2, 1},    {8, 3, 64, 32, 0, 1},     {8, 3, 64, 32, 1, 1},
+    {8, 3, 64, 32, 2, 0},     {3, 0, 8, 8, 0, 0},       {3, 0, 8, 8, 2, 1},
+    {3, 0, 8, 8, 2, 0},       {5, 61, 96, 65, 0, 0},    {5, 61, 96, 65, 1, 0},
+    {5, 61, 96, 65, 2, 1},    {6, 70, 75, 90, 0, 1},    {6, 70, 75, 90, 1, 0},
+    {6, 70, 75, 90, 2, 0},    {6, 70, 91, 75, 2, 1}, /* the last four are worth threads */
+    {5, 61, 96, 65, 2, 1, 1}, {6, 70, 91, 75, 2, 0, 1}, {3, 0, 8, 8, 2, 1, 1},
 };
 
 /* Uneven: every third group is empty, the others differ. */
@@ -118,7 +126,7 @@ static void grouped_run(struct check *c)
 
     /* forward: y (rows, n) = x (rows, k) W (n, k)^T; dgrad: the same with W (k, n); wgrad: W (n, k)
      * from dy (rows, n) and x (rows, k) */
-    enum kn_type wt = mode == 2 ? KN_F32 : c->t;
+    enum kn_type wt = mode == 2 && !c->dim[6] ? KN_F32 : c->t;
     struct arr *x = kc_new(c, "x", IN, c->t, rows, mode == 2 ? n : k);
     struct arr *x2 = mode == 2 ? kc_new(c, "x2", IN, c->t, rows, k) : NULL;
     struct arr *w = kc_new(c, "w", mode == 2 ? (acc ? INOUT : OUT) : IN, wt,
@@ -160,5 +168,5 @@ static void grouped_run(struct check *c)
     kn_gemm_grouped(c->pool, &g, e, offsets, n * k);
 }
 
-const struct kc_op kc_gemm_grouped = {"gemm_grouped", "groups rows n k mode beta",
+const struct kc_op kc_gemm_grouped = {"gemm_grouped", "groups rows n k mode beta bf16",
                                       CASES(grouped_cases), true, grouped_run};

@@ -54,11 +54,20 @@ static void embed_fwd_run(struct check *c)
 const struct kc_op kc_embed_fwd = {"embed_fwd", "rows d v0 vocab scale", CASES(embed_cases), true,
                                    embed_fwd_run};
 
+/* the same, and whether the table is bf16; of 600 rows most have an id that others have, too */
+static const size_t embed_bwd_cases[][MAX_DIMS] = {
+    {0, 4, 0, 60},           {1, 1, 0, 60},       {7, 16, 0, 60},          {40, 33, 20, 20},
+    {90, 129, 40, 20},       {5, 8, 0, 1},        {7, 16, 0, 60, 89},      {40, 33, 20, 20, 7},
+    {0, 4, 0, 60, 0, 1},     {1, 1, 0, 60, 0, 1}, {7, 16, 0, 60, 0, 1},    {40, 33, 20, 20, 0, 1},
+    {90, 129, 40, 20, 0, 1}, {5, 8, 0, 1, 0, 1},  {600, 72, 3, 50, 89, 1},
+};
+
 static void embed_bwd_run(struct check *c)
 {
     size_t rows = c->dim[0], d = c->dim[1], v0 = c->dim[2], vocab = c->dim[3];
+    enum kn_type tt = c->dim[5] ? KN_BF16 : KN_F32;
     struct arr *ids = draw_ids(c, rows, 60), *dy = kc_new(c, "dy", IN, c->t, rows, d);
-    struct arr *dt = kc_new(c, "dtable", INOUT, KN_F32, vocab, d);
+    struct arr *dt = kc_new(c, "dtable", INOUT, tt, vocab, d);
 
     for (size_t v = 0; v < vocab; v++) {
         for (size_t i = 0; i < d; i++) {
@@ -74,11 +83,12 @@ static void embed_bwd_run(struct check *c)
         }
     }
     kc_begin(c);
-    kn_embed_bwd(c->pool, c->t, dt->at, dy->at, ids->at, rows, d, v0, vocab, (float)scale_of(c));
+    kn_embed_bwd(c->pool, c->t, tt, dt->at, dy->at, ids->at, rows, d, v0, vocab,
+                 (float)scale_of(c));
 }
 
-const struct kc_op kc_embed_bwd = {"embed_bwd", "rows d v0 vocab scale", CASES(embed_cases), true,
-                                   embed_bwd_run};
+const struct kc_op kc_embed_bwd = {"embed_bwd", "rows d v0 vocab scale bf16",
+                                   CASES(embed_bwd_cases), true, embed_bwd_run};
 
 /* rows, cols, tenths of the cap */
 static const size_t cap_cases[][MAX_DIMS] = {

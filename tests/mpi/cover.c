@@ -100,13 +100,13 @@ static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_
                  {2, PL_SCOPE_EP_AWARE, true},  {3, PL_SCOPE_EP_AWARE, false},
                  {3, PL_SCOPE_PLAIN, false},    {3, PL_SCOPE_EP_AWARE, true}};
 
-    int turn = c->n;
+    int turn = c->n, lowest = mesh->grad_dtype == PL_GRADS_BF16 ? PL_BF16 : PL_FP32;
 
     for (size_t s = 0; s < ARRAY_LEN(schedules); s++)
         for (int recompute = 0; recompute <= PL_RECOMPUTE_FULL; recompute++)
             for (size_t z = 0; z < ARRAY_LEN(zeros); z++)
                 for (int bits = 0; bits < overlaps; bits++)
-                    for (int precision = PL_FP32; precision <= PL_BF16; precision++) {
+                    for (int precision = lowest; precision <= PL_BF16; precision++) {
                         struct pl_layout l = *mesh;
 
                         l.schedule = (int)schedules[s].s;
@@ -128,7 +128,7 @@ static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_
 }
 
 void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_workload *w,
-                     int world, int overlaps)
+                     int world, int overlaps, enum pl_grad_dtype grads)
 {
     struct pl_cluster here;
     struct pl_layout l;
@@ -138,6 +138,7 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
     here.oversubscribe = true;
     pl_layout_default(&l, w);
     l.world = world;
+    l.grad_dtype = (int)grads;
     for (l.tp = 1; l.tp <= world; l.tp++)
         for (l.cp = 1; l.tp * l.cp <= world; l.cp++)
             for (l.pp = 1; l.tp * l.cp * l.pp <= world; l.pp++)
@@ -146,6 +147,8 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
                         for (l.etp = 1; l.etp <= l.tp; l.etp += l.tp == 1 ? 1 : l.tp - 1)
                             if (world % (l.tp * l.cp * l.pp) == 0)
                                 ways(c, &l, m, w, &here, overlaps);
+    if (grads == PL_GRADS_FP32)
+        c->first = c->n;
 }
 
 /* ---- what a layout meets ------------------------------------------------- */
@@ -178,7 +181,7 @@ static void values(int *v, const struct pl_layout *l, int layers)
                          l->overlap_param_gather,
                          l->overlap_p2p,
                          l->overlap_moe_a2a,
-                         l->precision,
+                         l->precision + l->grad_dtype,
                          l->cp > 1,
                          l->zero,
                          l->shard > 0,
@@ -239,23 +242,33 @@ static bool same_mesh(const struct pl_layout *a, const struct pl_layout *b)
     return !memcmp(x, y, sizeof(x));
 }
 
-/* The layout with most new pairs, of the mesh of OF or of any (NULL); -1: none has a new one. */
-static int best(const struct cover *c, const struct met *t, const struct pl_layout *of)
+/* Of the first N layouts that with most new pairs, of the mesh of OF or of any (NULL); -1: none has
+ * a new one. */
+static int best(const struct cover *c, const struct met *t, const struct pl_layout *of, int n)
 {
     int at = -1, most = of ? -1 : 0;
 
-    for (int i = 0; i < c->n; i++) {
-        int n;
+    for (int i = 0; i < n; i++) {
+        int pairs;
 
         if (of && !same_mesh(&c->l[i], of))
             continue;
-        n = new_pairs(t, &c->l[i], c->layers);
-        if (n > most) {
-            most = n;
+        pairs = new_pairs(t, &c->l[i], c->layers);
+        if (pairs > most) {
+            most = pairs;
             at = i;
         }
     }
     return at;
+}
+
+/* Of the first N layouts. */
+static void choose_pairs(struct cover *c, struct met *t, int n)
+{
+    for (int at; (at = best(c, t, NULL, n)) >= 0;) {
+        c->chosen[at] = true;
+        meet(t, &c->l[at], c->layers);
+    }
 }
 
 void cover_choose(struct cover *c)
@@ -263,17 +276,15 @@ void cover_choose(struct cover *c)
     struct met t = {0};
 
     c->chosen = mem_alloc(sizeof(*c->chosen) * (size_t)(c->n + 1));
-    for (int i = 0; i < c->n; i++)
+    for (int i = 0; i < c->first; i++)
         if (!mesh_met(&t, &c->l[i])) {
-            int at = best(c, &t, &c->l[i]);
+            int at = best(c, &t, &c->l[i], c->first);
 
             c->chosen[at] = true;
             meet(&t, &c->l[at], c->layers);
         }
-    for (int at; (at = best(c, &t, NULL)) >= 0;) {
-        c->chosen[at] = true;
-        meet(&t, &c->l[at], c->layers);
-    }
+    choose_pairs(c, &t, c->first);
+    choose_pairs(c, &t, c->n);
 }
 
 /* Whether A and B shard alike; dp follows from the ranks. */

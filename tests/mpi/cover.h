@@ -2,9 +2,9 @@
  * Which layouts a test runs: all legal ones of a model on given numbers of ranks, and of these a
  * covering set: every mesh (world, tp, cp, pp, ep, etp) once, and every pair of values of two of
  * the other choices (schedule, recompute, zero, its scope, shard, sp, cp > 1, etp, the four overlap
- * flags, precision, stages: even or not, with ends that hold layers or none) that some legal layout
- * has. Faults that need two things to meet are then met, in some hundred layouts instead of
- * thousands.
+ * flags, precision with the gradients' type, stages: even or not, with ends that hold layers or
+ * none) that some legal layout has. Faults that need two things to meet are then met, in some
+ * hundred layouts instead of thousands.
  */
 #ifndef TESTS_MPI_COVER_H
 #define TESTS_MPI_COVER_H
@@ -15,15 +15,16 @@ struct cover {
     struct pl_layout *l;
     bool *chosen;
     int n, cap;
+    int first;  /* so many have gradients in fp32: the others come after them */
     int layers; /* of the model */
 };
 
-/* Every legal layout of the bundled trainer on WORLD ranks is appended, with even stages and with
- * one other division, drawn. OVERLAPS: 16 combinations of the flags, or 2: all that mean something,
- * and none. The micro-batch is 1 or 2 in turn. */
+/* Every legal layout of the bundled trainer with GRADS on WORLD ranks is appended, with even stages
+ * and with one other division, drawn. OVERLAPS: 16 combinations of the flags, or 2: all that mean
+ * something, and none. The micro-batch is 1 or 2 in turn. */
 void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_workload *w,
-                     int world, int overlaps);
-/* Mark the covering set. */
+                     int world, int overlaps, enum pl_grad_dtype grads);
+/* Mark the covering set: of the first layouts, then what the others add to it. */
 void cover_choose(struct cover *c);
 /* Mark more: on at most RANKS ranks, each (tp, sp, cp, pp, ep, etp, zero, its scope and
  * shard) in fp32. */

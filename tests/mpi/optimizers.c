@@ -14,12 +14,16 @@
  *
  * All of it once more with parameter groups, whose settings the definition has from the names.
  *
+ * Gradients in bf16 (grad_dtype): see of_micro_batches(). The step that follows is AdamW's, whose
+ * definition has the gradients so rounded.
+ *
  * Layouts: three steps; losses agree with one rank within 1e-4, norms of gradients, which follow
  * the steps, within 1e-3.
  */
 #include "base/base.h"
 #include "trainer/step.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { STEPS = 3, SKIPPED = 2, MAX_SIDE = 64 };
@@ -118,17 +122,19 @@ static void job_of(struct job *ret, const char *model)
     ret->workload.seq = ret->model.seq;
 }
 
+static void put_sample_of(struct tr_rank *r, int mb, int k, uint64_t s)
+{
+    for (int i = 0; i <= r->workload.seq; i++)
+        r->work.sample[i] =
+            (int32_t)((rng_mix(s * 31 + (uint64_t)i / 3) + (uint64_t)i) % (uint64_t)r->model.vocab);
+    tr_sample_put(r, mb, k, r->work.sample);
+}
+
 static void put_samples(struct tr_rank *r, int step)
 {
     for (int mb = 0; mb < r->d.microbatches; mb++)
-        for (int k = 0; k < r->layout.micro_batch; k++) {
-            uint64_t s = (uint64_t)step * 4 + tr_sample_index(r, mb, k);
-
-            for (int i = 0; i <= r->workload.seq; i++)
-                r->work.sample[i] = (int32_t)((rng_mix(s * 31 + (uint64_t)i / 3) + (uint64_t)i) %
-                                              (uint64_t)r->model.vocab);
-            tr_sample_put(r, mb, k, r->work.sample);
-        }
+        for (int k = 0; k < r->layout.micro_batch; k++)
+            put_sample_of(r, mb, k, (uint64_t)step * 4 + tr_sample_index(r, mb, k));
 }
 
 static void begin(struct tr_rank *r, struct job *job, const struct pl_layout *layout,
@@ -372,6 +378,158 @@ static void against_definition(struct job *job, const struct tr_param_groups *gr
     tr_rank_done(&r);
 }
 
+/* ---- gradients in bf16 ---------------------------------------------------- */
+
+enum { MICRO_BATCHES = 4, MOST = 1 << 18 };
+
+/* Without what a micro-batch adds to a gradient in two products; one embedding is longer than a
+ * piece of adamw_of_bf16(). */
+static const char *const half_models[] = {
+    "{'name':'gpt2'," TINY ",'mlp':'gelu-tanh','norm':'layernorm','positions':'learned'}",
+    "{'name':'moe'," TINY ",'qk_norm':'head','moe':{'experts':4,'top_k':2,'expert_ffn':24,"
+    "'shared_ffn':16,'shared_gate':true,'aux_loss_coef':0}}",
+    "{'name':'latent'," TINY ",'mla':{'q_lora_rank':12,'kv_lora_rank':10,'qk_nope_head_dim':6,"
+    "'qk_rope_head_dim':4,'v_head_dim':7}}",
+    "{'name':'wide','layers':1,'hidden':32,'heads':4,'kv_heads':4,'vocab':2100,'seq':16,'ffn':48}",
+};
+
+static double nearest_bf16(double x)
+{
+    int e;
+
+    frexp(x, &e);
+    return ldexp(nearbyint(ldexp(x, 8 - e)), e - 8);
+}
+
+static double bf16_at(const void *array, uint64_t i)
+{
+    uint32_t bits = (uint32_t)((const uint16_t *)array)[i] << 16;
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return (double)value;
+}
+
+/* RET, element after element of the table: the gradient of micro-batch I alone, which is that of a
+ * batch of one over MICRO_BATCHES: a power of two, so that every rounding is the same. */
+static void alone(double *ret, const struct job *job, int i)
+{
+    struct job one = *job;
+    struct pl_layout layout;
+    struct tr_result t;
+    struct tr_rank r;
+
+    one.workload.global_batch = 1;
+    pl_layout_replicas(&layout, 1);
+    layout.precision = PL_BF16;
+    begin(&r, &one, &layout, NULL, MPI_COMM_SELF);
+    put_sample_of(&r, 0, 0, 4 + (uint64_t)i);
+    tr_step_grads(&t, &r, 0);
+    for (int p = 0; p < r.params.table.n; p++) {
+        const float *grad = tr_param_grad(&r.params, p);
+
+        for (uint64_t k = 0; k < r.params.table.p[p].count; k++)
+            *ret++ = (double)grad[k] / MICRO_BATCHES;
+    }
+    tr_rank_done(&r);
+}
+
+/*
+ * What R has, against sums S_i = round(S_(i-1) + g_i) with the gradients EACH of micro-batches
+ * alone. With u = 2^-8 of bf16, v = 2^-24 and at most N = 64 rows to a product, an element's error
+ * is below N v times the sums of |g_i|, as products are summed in fp32, and where that turns one of
+ * the roundings 2 u |S_i| more for each. Seldom: N v is 1/1000 of u; so of the elements 1 in 50, at
+ * most, may differ. Returns the largest error in bounds; RET_OTHER: the share that differs.
+ */
+static double of_micro_batches(double *ret_other, struct tr_rank *r, double *each[MICRO_BATCHES])
+{
+    double worst = 0, other = 0, all = 0;
+    size_t at = 0;
+
+    for (int p = 0; p < r->params.table.n; p++) {
+        const void *grad = tr_param_grad(&r->params, p);
+
+        for (uint64_t k = 0; k < r->params.table.p[p].count; k++, at++) {
+            double sum = 0, bound = 0x1p-126, got = bf16_at(grad, k);
+
+            for (int i = 0; i < MICRO_BATCHES; i++) {
+                sum = nearest_bf16(sum + each[i][at]);
+                bound += 64 * 0x1p-24 * fabs(each[i][at]) + 2 * 0x1p-8 * fabs(sum);
+            }
+            worst = fmax(worst, fabs(got - sum) / bound);
+            other += fabs(got - sum) > 0;
+            all++;
+        }
+    }
+    *ret_other = other / all;
+    return worst;
+}
+
+/* AdamW's first step with these gradients, in bounds. */
+static double half_step(struct tr_rank *r, double norm)
+{
+    AUTO_FREE double *w = mem_alloc(sizeof(*w) * MOST * 5);
+    double *m = w + MOST, *v = m + MOST, *g = v + MOST, *u = g + MOST, worst = 0,
+           scale = norm > 1 ? 1 / norm : 1;
+    AUTO_FREE float *before = mem_alloc(sizeof(*before) * r->params.table.state_count);
+    AUTO_FREE uint8_t *grads = mem_alloc(2 * r->params.table.grad.count);
+
+    memcpy(before, r->params.master, sizeof(*before) * r->params.table.state_count);
+    memcpy(grads, r->params.grad, 2 * r->params.table.grad.count);
+    tr_optim_step(r, &hyper, 1, norm);
+    for (int i = 0; i < r->params.table.n; i++) {
+        const struct pl_param *p = &r->params.table.p[i];
+        const char *grad = tr_param_grad(&r->params, i);
+        struct state s = {w, m, v};
+        uint64_t first, at, n = tr_param_state(&first, &at, &r->params, i);
+        double bound;
+
+        assert(n == p->count && n < MOST);
+        for (uint64_t k = 0; k < n; k++) {
+            w[k] = (double)before[at + k];
+            g[k] = bf16_at(grads + (grad - (char *)r->params.grad), k) * scale;
+            m[k] = v[k] = 0;
+        }
+        bound = define(&s, u, g, p, PL_ADAMW, expected(p, 1, false), 1);
+        for (uint64_t k = 0; k < n; k++)
+            worst = fmax(worst, fabs((double)r->params.master[at + k] - w[k]) /
+                                    (bound + 4 * 0x1p-24 * fabs(w[k])));
+    }
+    return worst;
+}
+
+static void half_gradients(const char *model)
+{
+    double *each[MICRO_BATCHES], other, worst;
+    struct pl_layout layout;
+    struct tr_result t;
+    struct tr_rank r;
+    struct job job;
+
+    job_of(&job, model);
+    job.workload.precision = PL_BF16;
+    pl_layout_replicas(&layout, 1);
+    layout.precision = PL_BF16;
+    layout.grad_dtype = PL_GRADS_BF16;
+    for (int i = 0; i < MICRO_BATCHES; i++) {
+        each[i] = mem_alloc(sizeof(double) * MOST);
+        alone(each[i], &job, i);
+    }
+    begin(&r, &job, &layout, NULL, MPI_COMM_SELF);
+    put_samples(&r, 1);
+    tr_step_grads(&t, &r, 0);
+    worst = of_micro_batches(&other, &r, each);
+    ok(worst <= 1 && other < 0.02, "gradients in bf16 are sums over micro-batches, in bounds",
+       worst);
+    if (world_rank == 0)
+        printf("# %s: %.1e of the elements differ\n", job.model.name, other);
+    worst = half_step(&r, t.norm);
+    ok(worst <= 1, "and AdamW's step has them, in bounds", worst);
+    for (int i = 0; i < MICRO_BATCHES; i++)
+        free(each[i]);
+    tr_rank_done(&r);
+}
+
 /* ---- layouts ------------------------------------------------------------- */
 
 static void train(double *ret, struct pl_memory *ret_used, struct job *job,
@@ -526,6 +684,8 @@ int main(int argc, char **argv)
             one_optimizer(&job, layouts[m], &groups);
         }
     }
+    for (size_t m = 0; m < ARRAY_LEN(half_models) && only <= PL_ADAMW && model < 0; m++)
+        half_gradients(half_models[m]);
     if (world_rank == 0)
         printf("1..%d\n", number);
     MPI_Finalize();

@@ -8,7 +8,8 @@
  * auxiliary loss, z-loss and loss of multi-token prediction must agree with one rank within 1e-4
  * relative; the norm of the first gradient within 1e-5, later ones, which follow steps of AdamW,
  * within 1e-3. In bf16 all of these within twice what one rank shows when its sums run in another
- * order, or 1e-6, as far as sums in fp32 differ, where that is less.
+ * order (and gradients in bf16 are rounded in another), or 1e-6, as far as sums in fp32 differ,
+ * where that is less.
  *
  * Load-balancing losses that pool a micro-batch are another objective with another micro-batch:
  * such a model is compared with one rank that has the layout's own.
@@ -292,9 +293,12 @@ static int batch_of(const struct pl_workload *w, int n)
     return ramp && n % 2 ? w->global_batch / 2 : w->global_batch;
 }
 
-static void one_step(struct tr_result *ret, struct tr_rank *r, struct tr_optim *o, int n)
+static void one_step(struct tr_result *ret, struct tr_rank *r, struct tr_optim *o, int n,
+                     uint64_t shuffle)
 {
     tr_step_grads(ret, r, 0);
+    if (shuffle && r->params.grad_type == KN_BF16)
+        ret->norm = reorder_roundings(&r->params, shuffle * STEPS + (uint64_t)n);
     if (ramp && n == SKIPPED) {
         tr_optim_skip(r);
         o->skipped++;
@@ -338,7 +342,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         tr_rank_batch(&r, batch_of(w, n));
         put_samples(&r, first, shuffle);
         first += (uint64_t)batch_of(w, n);
-        one_step(&t, &r, &o, n);
+        one_step(&t, &r, &o, n, shuffle);
         allocations_counted = false;
         nothing_pending(&r, "a step ends before its work is done");
         ret->loss[n - 1] = t.loss;
@@ -411,7 +415,19 @@ static void report(const struct pl_model *m, const struct pl_layout *l, const do
     fflush(stdout);
 }
 
-/* What one rank makes of the model in one precision, and how far others may be from it. */
+/* Types of weights and gradients. */
+enum types { FP32, BF16, BF16_GRADS, TYPES };
+
+static const char *const type_names[TYPES] = {"fp32", "bf16", "bf16, gradients too"};
+
+static enum types types_of(const struct pl_layout *l)
+{
+    if (l->grad_dtype == PL_GRADS_BF16)
+        return BF16_GRADS;
+    return l->precision == PL_BF16 ? BF16 : FP32;
+}
+
+/* What one rank makes of the model in one of these, and how far others may be from it. */
 struct reference {
     struct curve curve;
     struct choices choices;
@@ -422,7 +438,7 @@ struct job {
     struct pl_model m;
     struct pl_workload w;
     struct cover cover;
-    struct reference ref[2][2]; /* by precision and micro-batch - 1, which is 1 or 2 */
+    struct reference ref[TYPES][2]; /* by types and micro-batch - 1, which is 1 or 2 */
 };
 
 static bool pools(const struct pl_model *m)
@@ -432,7 +448,7 @@ static bool pools(const struct pl_model *m)
 
 static const struct reference *reference_of(const struct job *j, const struct pl_layout *l)
 {
-    return &j->ref[l->precision][pools(&j->m) ? l->micro_batch - 1 : 0];
+    return &j->ref[types_of(l)][pools(&j->m) ? l->micro_batch - 1 : 0];
 }
 
 /* D of report() for layout L against one rank; if ASYNC, on that backend against the host's. */
@@ -486,7 +502,8 @@ static void run_size(struct job *j, int size)
 /*
  * How far apart runs of one rank are that differ in nothing but the order of summation: over
  * samples and micro-batches (gradients), and inside every product by the order of the units and by
- * the instruction set, whose block sizes differ.
+ * the instruction set, whose block sizes differ. Sums in bf16 round wherever they are divided, over
+ * micro-batches and over ranks, which one rank does not have: so its gradients get that difference.
  */
 static double spread(const struct curve *want, const struct pl_model *m,
                      const struct pl_layout *one, const struct pl_workload *w)
@@ -540,21 +557,22 @@ static void check_dealt(const struct job *j, const struct reference *ref)
            wrong ? "not " : "", ++test_number, j->m.name, wrong, ref->curve.uneven);
 }
 
-static void reference(struct job *j, enum pl_precision precision, int micro_batch)
+static void reference(struct job *j, enum types types, int micro_batch)
 {
-    struct reference *ref = &j->ref[precision][micro_batch - 1];
+    struct reference *ref = &j->ref[types][micro_batch - 1];
     struct pl_layout one;
     double apart;
 
-    j->w.precision = precision;
+    j->w.precision = types == FP32 ? PL_FP32 : PL_BF16;
     pl_layout_replicas(&one, 1);
-    one.precision = (int)precision;
+    one.precision = (int)j->w.precision;
+    one.grad_dtype = types == BF16_GRADS ? PL_GRADS_BF16 : PL_GRADS_FP32;
     one.micro_batch = micro_batch;
     run(&ref->curve, MPI_COMM_SELF, &j->m, &one, &j->w, 0,
         &(struct watch){.out = &ref->choices, .off = ramp});
     apart = spread(&ref->curve, &j->m, &one, &j->w);
-    ref->allowed = precision == PL_BF16 ? fmax(2 * apart, 1e-6) : 1e-4;
-    if (world_rank == 0 && precision == PL_FP32) {
+    ref->allowed = types != FP32 ? fmax(2 * apart, 1e-6) : 1e-4;
+    if (world_rank == 0 && types == FP32) {
         failures += !(apart < ref->allowed);
         printf("%sok %d - %s: units in another order are the same model%s: %.2e of %.1e\n",
                apart < ref->allowed ? "" : "not ", ++test_number, j->m.name,
@@ -565,11 +583,11 @@ static void reference(struct job *j, enum pl_precision precision, int micro_batc
     if (world_rank == 0)
         printf("# %s %s: loss %.6f -> %.6f, aux %.6f -> %.6f, z %.4f -> %.4f, of routers %.4f -> "
                "%.4f, mtp %.4f -> %.4f, norm %.4f -> %.4f\n",
-               j->m.name, precision == PL_BF16 ? "bf16" : "fp32", ref->curve.loss[0],
-               ref->curve.loss[STEPS - 1], ref->curve.aux[0], ref->curve.aux[STEPS - 1],
-               ref->curve.z[0], ref->curve.z[STEPS - 1], ref->curve.moe_z[0],
-               ref->curve.moe_z[STEPS - 1], ref->curve.mtp[0], ref->curve.mtp[STEPS - 1],
-               ref->curve.norm[0], ref->curve.norm[STEPS - 1]);
+               j->m.name, type_names[types], ref->curve.loss[0], ref->curve.loss[STEPS - 1],
+               ref->curve.aux[0], ref->curve.aux[STEPS - 1], ref->curve.z[0],
+               ref->curve.z[STEPS - 1], ref->curve.moe_z[0], ref->curve.moe_z[STEPS - 1],
+               ref->curve.mtp[0], ref->curve.mtp[STEPS - 1], ref->curve.norm[0],
+               ref->curve.norm[STEPS - 1]);
 }
 
 static void run_model(int kind, bool all)
@@ -581,9 +599,11 @@ static void run_model(int kind, bool all)
     *j = (struct job){.w = {.data = "synthetic"}};
     batch = j->w.global_batch = model_of(&j->m, &j->w, &z_loss_coef, kind);
     j->w.seq = j->m.seq;
-    for (int size = 1; size <= world_size; size++)
-        if (batch % size == 0 || size % batch == 0)
-            cover_enumerate(&j->cover, &j->m, &j->w, size, all ? 2 : 16);
+    for (int grads = PL_GRADS_FP32; grads <= PL_GRADS_BF16; grads++)
+        for (int size = 1; size <= world_size; size++)
+            if (batch % size == 0 || size % batch == 0)
+                cover_enumerate(&j->cover, &j->m, &j->w, size, all ? 2 : 16,
+                                (enum pl_grad_dtype)grads);
     j->w.global_batch = ramp ? 2 * batch : batch;
     cover_choose(&j->cover);
     if (!async && !ramp && (kind >= (int)ARRAY_LEN(models) || models[kind].every || all))
@@ -597,12 +617,12 @@ static void run_model(int kind, bool all)
                ++test_number, j->m.name);
     }
     if (async) {
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 2 * TYPES; i++)
             j->ref[i / 2][i % 2].allowed = DBL_MIN;
     } else {
         for (int i = 1; i <= (pools(&j->m) && batch % 2 == 0 ? 2 : 1); i++) {
-            reference(j, PL_FP32, i);
-            reference(j, PL_BF16, i);
+            for (int types = 0; types < TYPES; types++)
+                reference(j, (enum types)types, i);
         }
     }
     for (int size = 1; size <= world_size; size++)

@@ -2,6 +2,8 @@
 
 #include "base/base.h"
 
+#include <math.h>
+
 enum units { FIXED, HIDDEN, HEADS, KV_HEADS, FFN, TWO_HIDDEN };
 
 /* What the rows and the columns of a tensor count. */
@@ -100,4 +102,26 @@ void reorder_units(struct tr_params *t, const struct pl_model *m, uint64_t seed)
         free(old);
     }
     tr_params_sync_master(t);
+}
+
+double reorder_roundings(struct tr_params *params, uint64_t seed)
+{
+    double sum = 0;
+
+    for (int p = 0; p < params->table.n; p++) {
+        uint16_t *g = tr_param_grad(params, p);
+
+        for (uint64_t i = 0; i < params->table.p[p].count; i++) {
+            uint64_t draw = rng_mix(seed * 131071 + (uint64_t)p * 8191 + i) % 24;
+            uint32_t bits;
+            float x;
+
+            if (g[i] << 1 & 0xffff && draw < 2)
+                g[i] = (uint16_t)(g[i] + 2 * draw - 1);
+            bits = (uint32_t)g[i] << 16;
+            memcpy(&x, &bits, sizeof(x));
+            sum += (double)x * (double)x;
+        }
+    }
+    return sqrt(sum);
 }

@@ -15,4 +15,9 @@
  * weights follow. */
 void reorder_units(struct tr_params *t, const struct pl_model *m, uint64_t seed);
 
+/* Gradients in bf16, of one rank, with one rounding more: one in twelve elements, drawn from SEED,
+ * moves by a unit of its last place, so that the variance is a rounding's, 1/12. Returns the norm.
+ */
+double reorder_roundings(struct tr_params *params, uint64_t seed);
+
 #endif

@@ -176,6 +176,23 @@ for word in sgd lamb muon; do
 done
 refused "a checkpoint of another optimizer is refused" 68 data "trained with the optimizer muon, this run has sgd: resume with --optimizer muon" 1 --model nano-moe --optimizer sgd --resume-from muon/step-00000002 --steps 4
 
+# ---- gradients in bf16
+half() { # ranks, events, options...
+    ranks=$1 ev=$2
+    shift 2
+    run "$ranks" --model nano-moe --precision bf16 --grad-dtype bf16 --global-batch 8 --lr 3e-3 --lr-warmup 1 --lr-decay-steps 4 --events "$ev" "$@"
+}
+for options in "--zero 0 --overlap-grad-reduce 1" "--zero 3 --overlap-grad-reduce 1 --overlap-param-gather 1" "--dp 1 --pp 2 --schedule zero-bubble"; do
+    rm -rf half half2
+    # shellcheck disable=SC2086
+    half 2 half.ev $options --steps 4 --checkpoint half --checkpoint-every 2 &&
+        half 2 half2.ev $options --steps 4 --resume-from half/step-00000002 --checkpoint half2 &&
+        cmp half/step-00000004/model.safetensors half2/step-00000004/model.safetensors &&
+        cmp half/step-00000004/optimizer.safetensors half2/step-00000004/optimizer.safetensors
+    ok $? "gradients in bf16: a run resumes bit for bit: $options"
+done
+refused "and are AdamW's alone" 65 illegal "does not support grad_dtype bf16 with optimizer sgd: only adamw" 1 --model nano-moe --precision bf16 --grad-dtype bf16 --optimizer sgd --steps 1
+
 # ---- z-losses
 zloss() { # ranks, options...: a model with experts and both
     ranks=$1

@@ -23,8 +23,6 @@ EXCEPTIONS = (
     ("tr_*", "buf", "a buffer that all ranks exchange in place"),
     ("tr_*_double", "values", "values that all ranks reduce in place"),
     ("tr_grads_reduce", "sums", "sums that all ranks reduce in place"),
-    ("tr_linear_dw", "dw", "a gradient that is added to"),
-    ("tr_linear_dw_of", "dw", "a gradient that is added to"),
     ("tr_norm_fwd", "stats", "next to y, by the name in its formula, as in kernels/"),
     ("tr_ring_fwd", "lse", "next to out, by the name in its formula, as in kernels/"),
     ("pl_pipe_of", "store", "room that one call keeps for the next"),

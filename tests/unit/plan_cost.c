@@ -662,6 +662,14 @@ static void gradients_in_bf16_move_half_the_bytes(void **state)
         pl_cost(&plain, problem_with(&x, &whole), &l);
         assert_true(reduced.seconds[PL_COST_DP] < plain.seconds[PL_COST_DP]);
     }
+
+    struct world bundled = world_of("tiny-llama", "local", 4, 64, "partune");
+    struct pl_layout l = layout_of(&bundled, "{'world':4,'zero':2,'precision':'bf16'}");
+
+    pl_cost(&plain, problem_of(&bundled), &l);
+    l.grad_dtype = PL_GRADS_BF16;
+    pl_cost(&told, problem_of(&bundled), &l);
+    assert_true(told.seconds[PL_COST_DP] < plain.seconds[PL_COST_DP]);
 }
 
 /* Where stages exchange over a network each of a layer's collectives waits for each member: 4

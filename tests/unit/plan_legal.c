@@ -144,6 +144,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "trainer deepspeed does not support offload_optimizer 100 with tp > 1 and ep > 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'precision':'fp32','grad_dtype':'bf16'}",
          "canonical", "grad_dtype bf16 is not canonical here: use fp32"},
+        {"tiny-llama", "partune", 2, 32, "{'world':2,'precision':'fp32','grad_dtype':'bf16'}",
+         "canonical", "grad_dtype bf16 is not canonical here: use fp32"},
         {"tiny-llama", "torchtitan", 2, 32, "{'world':2,'precision':'bf16','grad_dtype':'bf16'}",
          "trainer-supports", "trainer torchtitan does not support grad_dtype bf16"},
         {"tiny-llama", "deepspeed", 2, 32, "{'world':2,'precision':'bf16'}", "trainer-supports",

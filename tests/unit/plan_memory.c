@@ -227,6 +227,34 @@ static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state
                      8.0 * x.w.seq * x.m.vocab / 8) < 1);
 }
 
+/* The bundled trainer's gradients in bf16: two bytes of each, with and without windows, and room to
+ * add in fp32, which is at least a piece of what the optimizer reads. */
+static void gradients_in_bf16_take_half_the_bytes_and_room_for_sums(void **state)
+{
+    static const char *const layouts[] = {"{'world':4,'precision':'bf16'}",
+                                          "{'world':4,'zero':2,'precision':'bf16'}",
+                                          "{'world':4,'tp':2,'zero':3,'precision':'bf16'}"};
+    struct world x = world_of("gpt2-xl", "local", 1, 64, "partune");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        struct pl_layout l = layout_of(&x, layouts[i]);
+        struct pl_memory wide, half;
+        struct pl_dims d;
+        double sums;
+
+        pl_memory_worst(&wide, problem_of(&x), &l);
+        l.grad_dtype = PL_GRADS_BF16;
+        pl_memory_worst(&half, problem_of(&x), &l);
+        pl_dims(&d, &x.m, &l, &x.w);
+        sums = 4.0 * (double)pl_grad_sum(&d);
+        assert_true(pl_grad_sum(&d) >= PL_GRAD_PIECE && pl_grad_sum(&d) >= 2 * d.hidden);
+        assert_true(fabs(2 * half.bytes[PL_MEM_GRADS] - wide.bytes[PL_MEM_GRADS]) <= 64);
+        assert_true(fabs(half.bytes[PL_MEM_WORKSPACE] - wide.bytes[PL_MEM_WORKSPACE] - sums) < 64);
+        assert_true(half.bytes[PL_MEM_OPTIMIZER] == wide.bytes[PL_MEM_OPTIMIZER]);
+    }
+}
+
 /* Beyond fused kernels: of each norm its row in fp32 and one in half precision, 6h; silu of the
  * gate, 2f. Gathered logits: 12 bytes in fp32, 2 in half precision, and the rank's own share. */
 static void eager_operations_and_gathered_logits_keep_more(void **state)
@@ -347,6 +375,7 @@ int main(void)
         cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
         cmocka_unit_test(eager_operations_and_gathered_logits_keep_more),
         cmocka_unit_test(saved_products_are_what_is_kept),
+        cmocka_unit_test(gradients_in_bf16_take_half_the_bytes_and_room_for_sums),
         cmocka_unit_test(gradients_and_logits_are_kept_as_the_trainer_keeps_them),
         cmocka_unit_test(a_plan_of_all_ranks_holds_every_parameter),
     };
