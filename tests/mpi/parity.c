@@ -3,13 +3,13 @@
  *
  * Ten steps of dense models and of ones with experts, on one rank and then on up to as many ranks
  * as there are: on all in a covering set of the legal layouts (cover.h), on at most four in every
- * legal way of sharding (fp32; not of variants of a model), or with PT_LONG in all. Many layouts run
- * inside one mpiexec: the ranks are cut into teams and each team takes the next layout. Every loss,
- * auxiliary loss, z-loss and loss of multi-token prediction must agree with one rank within 1e-4
- * relative; the norm of the first gradient within 1e-5, later ones, which follow steps of AdamW,
- * within 1e-3. In bf16 all of these within twice what one rank shows when its sums run in another
- * order (and gradients in bf16 are rounded in another), or 1e-6, as far as sums in fp32 differ,
- * where that is less.
+ * legal way of sharding (fp32; not of variants of a model), or with PT_LONG in all. Many layouts
+ * run inside one mpiexec: the ranks are cut into teams and each team takes the next layout. Every
+ * loss, auxiliary loss, z-loss and loss of multi-token prediction must agree with one rank within
+ * 1e-4 relative; the norm of the first gradient within 1e-5, later ones, which follow steps of
+ * AdamW, within 1e-3. In bf16 all of these within twice what one rank shows when its sums run in
+ * another order (and gradients in bf16 are rounded in another), or 1e-6, as far as sums in fp32
+ * differ, where that is less.
  *
  * Load-balancing losses that pool a micro-batch are another objective with another micro-batch:
  * such a model is compared with one rank that has the layout's own.
