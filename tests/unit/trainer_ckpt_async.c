@@ -95,7 +95,7 @@ static void same_files(const char *left, const char *right)
         AUTO_FREE char *from = mem_printf("%s/%s", left, it->d_name);
         AUTO_FREE char *to = mem_printf("%s/%s", right, it->d_name);
         AUTO_FREE char *x = NULL, *y = NULL;
-        size_t n, m;
+        size_t n = 0, m = 0;
         struct err e = {0};
 
         if (it->d_name[0] == '.')
