@@ -3,13 +3,12 @@
  *
  * Ten steps of dense models and of ones with experts, on one rank and then on up to as many ranks
  * as there are: on all in a covering set of the legal layouts (cover.h), on at most four in every
- * legal way of sharding (fp32; not of variants of a model), or with PT_LONG in all. Many layouts
- * run inside one mpiexec: the ranks are cut into teams and each team takes the next layout. Every
- * loss, auxiliary loss, z-loss and loss of multi-token prediction must agree with one rank within
- * 1e-4 relative; the norm of the first gradient within 1e-5, later ones, which follow steps of
- * AdamW, within 1e-3. In bf16 all of these within twice what one rank shows when its sums run in
- * another order (and gradients in bf16 are rounded in another), or 1e-6, as far as sums in fp32
- * differ, where that is less.
+ * legal way of sharding (fp32), or with PT_LONG in all. Many layouts run inside one mpiexec: the
+ * ranks are cut into teams and each team takes the next layout. Every loss, auxiliary loss, z-loss
+ * and loss of multi-token prediction must agree with one rank within 1e-4 relative; the norm of the
+ * first gradient within 1e-5, later ones, which follow steps of AdamW, within 1e-3. In bf16 all of
+ * these within twice what one rank shows when its sums run in another order (and gradients in bf16
+ * are rounded in another), or 1e-6, as far as sums in fp32 differ, where that is less.
  *
  * Load-balancing losses that pool a micro-batch are another objective with another micro-batch:
  * such a model is compared with one rank that has the layout's own.
@@ -76,78 +75,76 @@ static void parse(json_t **ret, const char *text)
 static const struct {
     const char *text;
     int batch;
-    bool every; /* way of sharding; the others are variants of these */
 } models[] = {
-    {"{\"name\":\"tiny\"," TINY ",\"ffn\":48}", 4, true},
+    {"{\"name\":\"tiny\"," TINY ",\"ffn\":48}", 4},
     {"{\"name\":\"tinymoe\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":2,"
      "\"expert_ffn\":24,\"aux_loss_coef\":0.02}}",
-     4, true},
+     4},
     {"{\"name\":\"pooled\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":2,"
      "\"expert_ffn\":24,\"aux_loss\":\"huggingface\",\"aux_loss_coef\":0.2}}",
-     4, false},
+     4},
     {"{\"name\":\"shared\"," TINY ",\"ffn\":48,\"tied\":true,\"moe\":{\"experts\":4,\"top_k\":1,"
      "\"expert_ffn\":24,\"shared_ffn\":16,\"shared_gate\":true,\"every\":2,\"aux_loss\":"
      "\"megatron\"}}",
-     4, false},
+     4},
     {"{\"name\":\"dealt\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":2,"
      "\"expert_ffn\":24,\"force_balance\":true,\"topk_norm\":false}}",
-     4, false},
+     4},
     {"{\"name\":\"dealtgroups\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":8,\"top_k\":3,"
      "\"expert_ffn\":24,\"force_balance\":true,\"n_group\":4,\"topk_group\":2}}",
-     4, false},
+     4},
     {"{\"name\":\"sigmoid\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":8,\"top_k\":3,"
      "\"expert_ffn\":24,\"shared_ffn\":16,\"dense_layers\":1,\"router\":\"sigmoid\","
      "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
      "\"aux_loss_coef\":0.001}}",
-     4, false},
+     4},
     {"{\"name\":\"deepseek\"," TINY ",\"ffn\":48,\"mla\":{\"q_lora_rank\":12,\"kv_lora_rank\":10,"
      "\"qk_nope_head_dim\":6,\"qk_rope_head_dim\":4,\"v_head_dim\":7},\"moe\":{\"experts\":8,"
      "\"top_k\":4,\"expert_ffn\":24,\"shared_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\","
      "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
      "\"aux_loss_coef\":0.001}}",
-     4, true},
+     4},
     {"{\"name\":\"gpt2\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"gelu-tanh\","
      "\"norm\":\"layernorm\",\"positions\":\"learned\"}",
-     4, true},
+     4},
     {"{\"name\":\"neox\"," TINY ",\"ffn\":48,\"mlp\":\"gelu\",\"norm\":\"layernorm\","
      "\"parallel_block\":true,\"partial_rotary_factor\":0.25,\"qk_norm\":\"head\"}",
-     4, false},
+     4},
     {"{\"name\":\"windows\"," TINY ",\"ffn\":48,\"sliding_window\":5,\"global_every\":3,"
      "\"rope_theta_local\":100,\"attn_scale\":0.5}",
-     4, false},
+     4},
     {"{\"name\":\"gemma\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"geglu\",\"post_norms\":true,"
      "\"zero_centered_norm\":true,\"embed_scale\":true,\"qk_norm\":\"head\",\"sliding_window\":5,"
      "\"global_every\":3,\"rope_theta_local\":100,\"attn_softcap\":2,\"logit_softcap\":3}",
-     4, false},
+     4},
     {"{\"name\":\"six\"," SIX ",\"ffn\":48,\"tied\":true,\"rope_scaling\":{\"kind\":\"yarn\","
      "\"factor\":4,\"original_seq\":8}}",
-     6, true},
-    {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6,
-     true},
-    {"{\"name\":\"packed\"," TINY ",\"ffn\":48,\"sliding_window\":9,\"global_every\":3}", 4, false},
+     6},
+    {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
+    {"{\"name\":\"packed\"," TINY ",\"ffn\":48,\"sliding_window\":9,\"global_every\":3}", 4},
     {"{\"name\":\"packedlatent\"," TINY ",\"ffn\":48,\"tied\":true,\"qkv_bias\":true,\"out_bias\":"
      "true,\"sliding_window\":9,\"global_every\":3,\"mla\":{\"kv_lora_rank\":10,"
      "\"qk_nope_head_dim\":3,\"qk_rope_head_dim\":6,\"v_head_dim\":12},\"rope_scaling\":{"
      "\"kind\":\"yarn\",\"factor\":4,\"original_seq\":8,\"mscale\":0.7,\"mscale_all_dim\":0.9}}",
-     4, false},
+     4},
     {"{\"name\":\"packedgpt2\"," TINY ",\"ffn\":48,\"tied\":true,\"mlp\":\"gelu-tanh\","
      "\"norm\":\"layernorm\",\"positions\":\"learned\"}",
-     4, false},
+     4},
     {"{\"name\":\"zloss\"," TINY ",\"ffn\":48,\"tied\":true,\"moe\":{\"experts\":4,\"top_k\":2,"
      "\"expert_ffn\":24,\"every\":2,\"z_loss_coef\":0.05}}",
-     4, false},
+     4},
     {"{\"name\":\"packedzloss\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":8,\"top_k\":3,"
      "\"expert_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\",\"balance_bias\":true,"
      "\"n_group\":4,\"topk_group\":2,\"aux_loss_coef\":0.001,\"z_loss_coef\":0.1}}",
-     4, false},
-    {"{\"name\":\"mtp\"," TINY ",\"ffn\":48,\"mtp\":2,\"mtp_loss_coef\":0.5}", 4, false},
+     4},
+    {"{\"name\":\"mtp\"," TINY ",\"ffn\":48,\"mtp\":2,\"mtp_loss_coef\":0.5}", 4},
     {"{\"name\":\"packedmtp\"," TINY ",\"ffn\":48,\"tied\":true,\"mtp\":1,\"mtp_loss_coef\":0.3,"
      "\"mla\":{\"q_lora_rank\":12,\"kv_lora_rank\":10,\"qk_nope_head_dim\":6,"
      "\"qk_rope_head_dim\":4,\"v_head_dim\":7},\"moe\":{\"experts\":8,\"top_k\":4,"
      "\"expert_ffn\":24,\"shared_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\","
      "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
      "\"aux_loss_coef\":0.001}}",
-     4, true},
+     4},
 };
 
 /* Model KIND of the table, or one drawn from a number beyond it, with what WORKLOAD makes of
@@ -606,7 +603,7 @@ static void run_model(int kind, bool all)
                                 (enum pl_grad_dtype)grads);
     j->w.global_batch = ramp ? 2 * batch : batch;
     cover_choose(&j->cover);
-    if (!async && !ramp && (kind >= (int)ARRAY_LEN(models) || models[kind].every || all))
+    if (!async && !ramp)
         cover_choose_each(&j->cover, 4);
     missing = cover_missing(&j->cover);
     for (int i = 0; all && i < j->cover.n; i++)
