@@ -44,6 +44,7 @@ struct shape_time {
 
 struct stage {
     double fwd, bwd, weight, re, tp, cp, ep; /* of one micro-batch; weight is part of bwd */
+    double forward;                          /* the forward pass with its exchanges */
     double total;
     int layers;
 };
@@ -52,9 +53,10 @@ struct stage {
 struct pipeline {
     struct stage slow; /* the slowest stage, which sets the pace */
     int slow_stage;
-    double later, later_stages; /* totals of the stages after it, and how many */
-    double last;                /* total of the last stage */
-    double others;              /* total of one micro-batch over all other stages */
+    double later, later_stages;           /* totals of the stages after it, and how many */
+    double last;                          /* total of the last stage */
+    double others;                        /* total of one micro-batch over all other stages */
+    double others_forward, others_weight; /* the same of two parts of it */
     double others_split; /* the same of forward + backward - 2 x weight gradient: zero-bubble's idle
                             time */
 };
@@ -180,6 +182,7 @@ static void add_layers(struct stage *stage, const struct pl_layer_time *layer, d
     stage->fwd += count * layer->fwd;
     stage->bwd += count * (layer->bwd_input + layer->bwd_weight);
     stage->weight += count * layer->bwd_weight;
+    stage->forward += count * (layer->fwd + layer->tp_fwd + layer->cp_fwd + layer->ep_fwd);
     stage->re += again * layer->re;
     stage->tp += count * (layer->tp_fwd + layer->tp_bwd) + again * layer->tp_re;
     stage->cp += count * (layer->cp_fwd + layer->cp_bwd) + again * layer->cp_re;
@@ -190,10 +193,12 @@ static void add_ends(struct stage *stage, const struct shape_time *time, bool fi
 {
     if (first) {
         stage->fwd += time->ends.embed_fwd;
+        stage->forward += time->ends.embed_fwd;
         stage->bwd += time->ends.embed_bwd;
     }
     if (last) {
         stage->fwd += time->ends.head_fwd;
+        stage->forward += time->ends.head_fwd;
         stage->bwd += time->ends.head_bwd;
         stage->tp += time->ends.tp_head;
     }
@@ -241,7 +246,7 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
 {
     bool even =
         pl_stages_equal(layout, ctx->op.problem.model->layers) && !(ctx->any_moe && ctx->any_dense);
-    double total = 0, split = 0;
+    double total = 0, split = 0, forward = 0, weight = 0;
     struct stage layers;
 
     *pipeline = (struct pipeline){0};
@@ -252,7 +257,7 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
         if (s == 0 || !even)
             layers_of(&layers, ctx, time, layout, s);
         one = layers;
-        add_ends(&one, time, s == 0, s == layout->pp - 1);
+        add_ends(&one, time, s == 0, s == pl_loss_stage(layout));
         one.total = one.fwd + one.bwd + one.re + one.tp + one.cp + one.ep;
         if (even && s == 1 && layout->pp > 3) { /* all between the ends are alike */
             times = layout->pp - 2;
@@ -260,6 +265,8 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
         }
         total += times * one.total;
         split += times * split_of(&one);
+        forward += times * one.forward;
+        weight += times * one.weight;
         pipeline->later += times * one.total;
         pipeline->later_stages += times;
         pipeline->last = one.total;
@@ -270,6 +277,8 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
         }
     }
     pipeline->others = total - pipeline->slow.total;
+    pipeline->others_forward = forward - pipeline->slow.forward;
+    pipeline->others_weight = weight - pipeline->slow.weight;
     pipeline->others_split = split - split_of(&pipeline->slow);
     if (pipeline->others_split < 0)
         pipeline->others_split = 0;
@@ -494,26 +503,15 @@ static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layo
 
 /* ---- the whole ----------------------------------------------------------- */
 
-static double message_s(const struct pl_op_ctx *op, const struct pl_layout *layout)
+static double v_bubble(const struct pipeline *pipeline, const struct pl_layout *layout,
+                       double micro)
 {
-    struct pl_group g;
-    double bytes = (double)op->problem.workload->seq / layout->cp * layout->micro_batch *
-                   op->problem.model->hidden * op->rates->element;
-    double host = op->constants->message_us * 1e-6;
-    int stride = pl_axis_stride(layout, PL_PP);
+    double chunks = 2.0 * (layout->pp - 1);
+    struct pl_stage_time each = {pipeline->others_forward / chunks,
+                                 (pipeline->others - pipeline->others_forward) / chunks,
+                                 pipeline->others_weight / chunks};
 
-    if (layout->pp == 1)
-        return 0;
-    pl_group_of(&g, op, 2, stride);
-    /* each tp rank sends its share (SC21's scatter/gather, or sp), and gathers it inside the node
-     */
-    if (layout->tp > 1 && !layout->sp) {
-        struct pl_group tp;
-
-        pl_group_of(&tp, op, layout->tp, 1);
-        return host + pl_send_s(&g, bytes / layout->tp) + pl_gather_s(&tp, bytes);
-    }
-    return host + pl_send_s(&g, bytes / layout->tp);
+    return pl_v_bubble(layout->schedule, layout->pp, micro, &each);
 }
 
 /* Seconds beyond the slowest stage's own work; pipe.c has the formulas. */
@@ -526,6 +524,8 @@ static double bubble_of(const struct pipeline *pipeline, const struct pl_layout 
         return 0;
     if (layout->schedule == PL_ZERO_BUBBLE)
         return pipeline->others_split;
+    if (pl_schedule_is_v(layout->schedule))
+        return v_bubble(pipeline, layout, micro);
     if (layout->schedule != PL_1F1B)
         return pipeline->others / layout->vp;
     ours = pipeline->others - pipeline->later +
@@ -549,24 +549,6 @@ static double crowded(const struct pl_op_ctx *op, const struct pl_layout *layout
     return work / (double)cores > so_far ? work / (double)cores - so_far : 0;
 }
 
-/* All wait for the slowest of world devices: the expected largest of so many normal deviates. */
-static double slowest(const struct pl_op_ctx *op, const struct pl_layout *layout)
-{
-    return op->rates->cpu ? 0 : op->constants->jitter * sqrt(2 * log(layout->world));
-}
-
-/* Each step of a pipeline waits for the rare long pause of a host or a link. More devices have more
- * of them, and in nanotron's runs they came with the cube: 0.8 s on 512 devices in nearly all, on
- * 256 in half of them, on 128 in few. */
-static double stalled(const struct pl_op_ctx *op, const struct pl_layout *layout, double micro)
-{
-    double many = layout->world / 64.0;
-
-    return layout->pp == 1
-               ? 0
-               : (micro + layout->pp - 1) * op->constants->stall_us * 1e-6 * many * many * many;
-}
-
 /* The machine's rates for LAYOUT are in CTX afterwards. */
 static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
@@ -587,7 +569,7 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
     b->full = true;
     b->key = key;
     b->rates = y->rates; /* whose place another shape may take */
-    b->message_s = message_s(&ctx->op, layout);
+    b->message_s = pl_message_s(&ctx->op, layout);
     pipeline_of(&b->pipeline, ctx, y, layout);
     pl_held_params(&b->held, model, layout, b->pipeline.slow_stage,
                    pl_stage_count(model, layout, b->pipeline.slow_stage), y->params);
@@ -628,8 +610,8 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->pipeline, layout, micro);
     pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
     ret->seconds[PL_COST_OTHER] = crowded(&ctx->op, layout, &b->pipeline, micro, pace) +
-                                  slowest(&ctx->op, layout) * pace +
-                                  stalled(&ctx->op, layout, micro);
+                                  pl_slowest_share(&ctx->op, layout) * pace +
+                                  pl_stall_s(&ctx->op, layout, micro);
     ret->seconds[PL_COST_DP] =
         data_parallel(&ctx->op, layout, slow, &b->held, micro) + tied_embedding(&ctx->op, layout);
     ret->seconds[PL_COST_OPTIMIZER] = optimizer(&ctx->op, layout, &b->held);
@@ -668,21 +650,18 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
     struct pl_stage_time *at = mem_alloc((size_t)layout->pp * (size_t)layout->vp * sizeof(*at));
 
     for (int i = 0; i < layout->pp * layout->vp; i++) {
-        int first, n = pl_stage_layers(&first, layout, ctx->op.problem.model->layers,
-                                       i % layout->pp, i / layout->pp);
+        int first, n = pl_run_layers(&first, layout, ctx->op.problem.model->layers, i);
         int again =
             layout->recompute_method == PL_RECOMPUTE_BLOCK ? pl_recomputed_layers(layout, n) : n;
         int moe = ctx->moe_before[first + n] - ctx->moe_before[first],
             moe_again = ctx->moe_before[first + again] - ctx->moe_before[first];
         struct stage s = {0};
-        double fwd = (n - moe) * (y->dense.tp_fwd + y->dense.cp_fwd + y->dense.ep_fwd) +
-                     moe * (y->moe.tp_fwd + y->moe.cp_fwd + y->moe.ep_fwd);
 
         add_layers(&s, &y->dense, n - moe, again - moe_again);
         add_layers(&s, &y->moe, moe, moe_again);
         add_ends(&s, y, i == 0, i == layout->pp * layout->vp - 1);
-        at[i].forward = s.fwd + fwd;
-        at[i].backward = s.bwd + s.re + s.tp + s.cp + s.ep - fwd;
+        at[i].forward = s.forward;
+        at[i].backward = s.fwd + s.bwd + s.re + s.tp + s.cp + s.ep - s.forward;
         at[i].weight = s.weight;
     }
     *store = at;
@@ -692,7 +671,7 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
         .vp = layout->vp,
         .microbatches = pl_microbatches(layout, ctx->op.problem.workload),
         .at = at,
-        .message_s = message_s(&ctx->op, layout),
+        .message_s = pl_message_s(&ctx->op, layout),
         .overlap = layout->overlap_p2p,
     };
 }

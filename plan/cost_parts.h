@@ -91,8 +91,19 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *op,
 void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
                      const struct pl_layout *layout);
 
+/* Seconds of a message between neighboring stages: a micro-batch's activations, or gradients. */
+double pl_message_s(const struct pl_op_ctx *op, const struct pl_layout *layout);
+/* By which share of its length a step is longer than in the mean, as all wait for the slowest. */
+double pl_slowest_share(const struct pl_op_ctx *op, const struct pl_layout *layout);
+/* Seconds of rare long pauses in a step of MICRO micro-batches. */
+double pl_stall_s(const struct pl_op_ctx *op, const struct pl_layout *layout, double micro);
+
 /* Messages that the critical path of a pipeline of MICRO micro-batches waits for; SCHEDULE is an
  * enum pl_schedule. */
 double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
+
+/* Seconds that a stage idles in a schedule shaped like a V, of PP > 1 equal stages with two chunks
+ * like CHUNK each, in a step of MICRO micro-batches: with dualpipe-v at least 2 PP. */
+double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_time *chunk);
 
 #endif

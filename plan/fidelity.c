@@ -36,11 +36,13 @@ static void reduce_layers(struct pl_reduced *reduced, const struct pl_fidelity *
 
 /* Micro-batches of a replica: whole rounds of the pipeline, so that it fills as it does at full
  * size and interleaved schedules exist. */
-static int rounds(int micro_batches, int pp, const struct pl_fidelity *fidelity)
+static int rounds(int micro_batches, const struct pl_layout *layout,
+                  const struct pl_fidelity *fidelity)
 {
     int few = least(micro_batches, fidelity->micro_batches);
+    int round = layout->pp * (pl_schedule_is_v(layout->schedule) ? 2 : 1);
 
-    return least(micro_batches, (few + pp - 1) / pp * pp);
+    return least(micro_batches, (few + round - 1) / round * round);
 }
 
 /* The layout on DP replicas of MICRO_BATCHES each; false where that is not legal. */
@@ -97,7 +99,7 @@ bool pl_reduce(struct pl_reduced *ret, const struct pl_problem *problem,
     pl_whole(ret, problem, layout);
     reduce_layers(ret, fidelity);
     if (!reduce_replicas(ret, problem, fidelity->replicas,
-                         rounds(micro_batches, layout->pp, fidelity)))
+                         rounds(micro_batches, layout, fidelity)))
         return false;
     if (fidelity->devices > 0 && ret->layout.world > fidelity->devices)
         return false;

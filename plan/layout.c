@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
+static const char *const schedule_names[] = {"gpipe", "1f1b",       "interleaved", "zero-bubble",
+                                             "zb-v",  "dualpipe-v", NULL};
 static const char *const scope_names[] = {"none", "ep-aware", "plain", NULL};
 static const char *const cp_comm_names[] = {"p2p", "all-gather", "a2a", "a2a+p2p", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
@@ -116,7 +117,7 @@ void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
 #include "plan/keys.def"
     if (layout->stages != PL_STAGES_EVEN)
         layout->stages = pl_stages_canonical(layout, model->layers);
-    if (layout->pp > 1 && layout->vp > 1)
+    if (layout->pp > 1 && layout->vp > 1 && !pl_schedule_is_v(layout->schedule))
         layout->schedule = PL_INTERLEAVED;
     else if (layout->schedule == PL_INTERLEAVED)
         layout->schedule = PL_1F1B;
@@ -213,6 +214,8 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_p
     }
     if (!given(json, "schedule") && layout.vp > 1 && layout.pp > 1)
         layout.schedule = PL_INTERLEAVED;
+    if (!given(json, "vp") && layout.pp > 1 && pl_schedule_is_v(layout.schedule))
+        layout.vp = 2;
     settle_batch(&layout, problem->workload);
     said = layout;
     pl_layout_derive(&layout);
@@ -315,7 +318,7 @@ static bool is_told(enum pl_key key, int value)
     case PL_KEY_MICRO_BATCH:
         return true;
     case PL_KEY_SCHEDULE: /* interleaved is vp > 1 */
-        return value == PL_GPIPE || value == PL_ZERO_BUBBLE;
+        return value != PL_1F1B && value != PL_INTERLEAVED;
     case PL_KEY_ZERO_SCOPE:
         return value == PL_SCOPE_PLAIN;
     case PL_KEY_PRECISION:

@@ -16,7 +16,15 @@ struct pl_problem;
 struct pl_trainer;
 struct pl_workload;
 
-enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
+enum pl_schedule {
+    PL_GPIPE,
+    PL_1F1B,
+    PL_INTERLEAVED,
+    PL_ZERO_BUBBLE, /* ZB-H1 */
+    PL_ZB_V,
+    PL_DUALPIPE_V,
+    PL_SCHEDULES
+};
 enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
 enum pl_cp_comm { PL_CP_P2P, PL_CP_ALL_GATHER, PL_CP_A2A, PL_CP_A2A_P2P };
 enum pl_moe_dispatch {

@@ -117,7 +117,7 @@ static void no_empty_stage(struct pl_check *check)
     int64_t runs = (int64_t)layout->pp * layout->vp;
 
     for (int run = 0; run < runs; run++) {
-        int n = pl_stage_layers(NULL, layout, layers, run % layout->pp, run / layout->pp);
+        int n = pl_run_layers(NULL, layout, layers, run);
 
         if (n > 0 || (n == 0 && (run == 0 || run == runs - 1)))
             continue;
@@ -198,13 +198,32 @@ static void vp_needs_pp(struct pl_check *check)
 static void schedule_vp(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
-    bool interleaved = layout->schedule == PL_INTERLEAVED;
+    bool interleaved = layout->schedule == PL_INTERLEAVED, v = pl_schedule_is_v(layout->schedule);
 
-    if (layout->pp > 1 && layout->vp > 1 && !interleaved)
+    if (layout->pp > 1 && v && layout->vp != 2)
+        pl_breaks(check, "schedule", "schedule %s needs vp 2, vp is %d",
+                  pl_layout_key_find("schedule")->names[layout->schedule], layout->vp);
+    if (layout->pp > 1 && layout->vp > 1 && !interleaved && !v)
         pl_breaks(check, "schedule", "vp %d needs schedule interleaved, not %s", layout->vp,
                   pl_layout_key_find("schedule")->names[layout->schedule]);
     if (layout->pp > 1 && layout->vp == 1 && interleaved)
         pl_breaks(check, "schedule", "schedule interleaved needs vp > 1, vp is 1");
+}
+
+static void dualpipe_microbatches(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    int batch = pl_batch(check->problem->workload, layout);
+    int64_t share = (int64_t)layout->micro_batch * layout->dp;
+
+    if (layout->schedule != PL_DUALPIPE_V || layout->pp == 1 || !share || batch % share)
+        return;
+    if (batch / share < 2LL * layout->pp)
+        pl_breaks(
+            check, "schedule",
+            "schedule dualpipe-v needs 2 x pp %d micro-batches, global_batch %d / (micro_batch "
+            "%d x dp %d) are %lld",
+            layout->pp, batch, layout->micro_batch, layout->dp, (long long)(batch / share));
 }
 
 static void sp_needs_tp(struct pl_check *check)

@@ -59,7 +59,8 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
     struct pl_layer_count ret = {0};
     int runs = layout->pp * layout->vp, longer = model->layers % runs, n = 0;
 
-    if (layout->stages == PL_STAGES_EVEN) { /* the first `longer` virtual stages have one more */
+    if (layout->stages == PL_STAGES_EVEN &&
+        !pl_schedule_is_v(layout->schedule)) { /* the first `longer` virtual stages have one more */
         n = model->layers / runs * layout->vp;
         n += longer > stage ? (longer - stage - 1) / layout->pp + 1 : 0;
     } else {
@@ -119,7 +120,7 @@ static void add_mtp(struct pl_held *held, const struct pl_model *model,
     const struct pl_layer_params *one = &params[pl_layer_is_moe(model, model->layers - 1)];
 
     held->dense += model->mtp * (one->dense + 2 * h * h / layout->tp + 3 * h) +
-                   (layout->pp > 1 && !model->tied ? table : 0);
+                   (pl_loss_stage(layout) > 0 && !model->tied ? table : 0);
     held->expert += model->mtp * one->expert;
     held->narrow += model->mtp * one->narrow;
 }
@@ -145,10 +146,10 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
     }
     if (stage == 0)
         held.dense += table + (model->positions == PL_LEARNED ? (double)model->seq * h : 0);
-    if (stage == layout->pp - 1)
-        held.dense += h + (model->tied && layout->pp == 1 ? 0 : table);
+    if (stage == pl_loss_stage(layout))
+        held.dense += h + (model->tied && pl_loss_stage(layout) == 0 ? 0 : table);
     *ret = held;
-    if (stage == layout->pp - 1 && model->mtp)
+    if (stage == pl_loss_stage(layout) && model->mtp)
         add_mtp(ret, model, layout, params);
 }
 
@@ -175,6 +176,10 @@ static double chunks_in_flight(const struct pl_layout *layout, int microbatches,
     case PL_INTERLEAVED:
         return min(2.0 * (layout->pp - 1 - stage) + (double)(layout->vp - 1) * layout->pp + 1,
                    (double)microbatches * layout->vp);
+    case PL_ZB_V:
+        return min(2.0 * layout->pp, 2.0 * microbatches);
+    case PL_DUALPIPE_V:
+        return min(2.0 * layout->pp + 1, 2.0 * microbatches);
     default: /* 1f1b, and zero-bubble's ZB-H1, which keeps its memory */
         return min(layout->pp - stage, microbatches);
     }
@@ -430,7 +435,7 @@ static double activations(double *host, const struct pl_problem *problem,
         chunk -= away ? chunk * (away - 1) / all : 0; /* one is on its way */
     }
     /* with the hidden row, the embedding, and both joined */
-    if (model->mtp && stage == layout->pp - 1)
+    if (model->mtp && stage == pl_loss_stage(layout))
         chunk +=
             model->mtp * (mtp_layer_bytes(problem, layout) +
                           layers->tokens * 2 * 4 * model->hidden / (layout->sp ? layout->tp : 1));
@@ -550,7 +555,7 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
             2 * weight * tokens / layout->tp * layout->ep * layout->etp * model->hidden;
     ret->bytes[PL_MEM_COMM] += layers->context + layout->tp_overlap * trainer->tp_buffers * weight *
                                                      tokens * model->hidden;
-    if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits */
+    if (stage == pl_loss_stage(layout)) /* input of the output norm and of the head, and logits */
         ret->bytes[PL_MEM_LOGITS] =
             (1 + model->mtp) *
             (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +

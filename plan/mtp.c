@@ -5,7 +5,7 @@
 int pl_chunk_layers(int *ret_first, const struct pl_layout *layout, const struct pl_model *model,
                     int stage, int chunk)
 {
-    bool last = stage == layout->pp - 1 && chunk == layout->vp - 1;
+    bool last = stage == pl_loss_stage(layout) && chunk == layout->vp - 1;
 
     return pl_stage_layers(ret_first, layout, model->layers, stage, chunk) +
            (last ? model->mtp : 0);
@@ -13,7 +13,7 @@ int pl_chunk_layers(int *ret_first, const struct pl_layout *layout, const struct
 
 bool pl_embeds_twice(const struct pl_model *model, const struct pl_layout *layout)
 {
-    return layout->pp > 1 && (model->tied || model->mtp > 0);
+    return pl_loss_stage(layout) > 0 && (model->tied || model->mtp > 0);
 }
 
 static uint64_t take(uint64_t *at, uint64_t bytes)

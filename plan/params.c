@@ -343,7 +343,7 @@ static bool holds_first(const struct walk *walk)
 
 static bool holds_last(const struct walk *walk)
 {
-    return walk->stage == walk->layout->pp - 1;
+    return walk->stage == pl_loss_stage(walk->layout);
 }
 
 static void walk_dense(struct walk *walk)

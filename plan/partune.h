@@ -231,11 +231,12 @@ void pl_cut(struct pl_cut *ret, const struct pl_layout *layout, bool expert);
 /* ---- pipeline schedules -------------------------------------------------- */
 
 /* PL_BACKWARD is the whole backward pass; zero-bubble splits it into the gradient of the inputs and
- * the gradient of the weights. */
+ * the gradient of the weights, and so do zb-v and, at the ends of a step, dualpipe-v. */
 enum pl_step_op { PL_FORWARD, PL_BACKWARD, PL_BACKWARD_INPUT, PL_BACKWARD_WEIGHT };
 
 struct pl_step {
-    uint16_t op; /* enum pl_step_op */
+    uint8_t op;     /* enum pl_step_op */
+    bool with_next; /* one computation with the next step: both start, and end, together */
     uint16_t chunk;
     int32_t mb;
 };
@@ -259,7 +260,8 @@ int pl_schedule_fewer(struct pl_step *ret, enum pl_schedule schedule, int stage,
  * zero-bubble: to the gradient of the weights). Micro-batch i uses slot i % live. */
 int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
                      int chunk);
-/* The same for gradients kept between the halves of a split backward pass; 0 without a split. */
+/* The same for gradients kept between the halves of a split backward pass; 0 without a split. Not
+ * of a schedule shaped like a V. */
 int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches);
 
 int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *workload);

@@ -21,7 +21,7 @@ struct pl_stage_time {
 struct pl_pipe {
     enum pl_schedule schedule;
     int pp, vp, microbatches;
-    const struct pl_stage_time *at; /* [chunk * pp + stage] */
+    const struct pl_stage_time *at; /* of each virtual stage */
     double message_s;
     bool overlap; /* messages travel while the receiver computes */
 };

@@ -11,9 +11,17 @@
  *   zero-bubble  ZB-H1 (Qi et al. 2023): 1f1b whose backward is cut in two; the gradient of the
  *                weights, for which nothing waits, is put off by `stage` micro-batches and fills
  *                the drain. At most pp micro-batches live on any stage.
+ *   zb-v         two chunks a stage in the shape of a V, so that the first stage also has the last
+ *                chunk and begins to go back at once; no bubble where F = B = W, at most 2 pp
+ *                chunks live (Qi et al. 2023, "Zero Bubble Pipeline Parallelism", ZB-V).
+ *   dualpipe-v   the same V; in its steady state a forward and a backward pass of different
+ *                micro-batches run together (DeepSeek-V3's DualPipe, folded so that no weights are
+ *                held twice); at most 2 pp + 1 chunks live.
+ * The orders of the last two are those of torch.distributed.pipelining.
  */
 #include "base/base.h"
 #include "plan/plan.h"
+#include "plan/stages.h"
 
 #include <assert.h>
 
@@ -25,7 +33,7 @@ struct out {
 static void put(struct out *out, enum pl_step_op op, int chunk, int mb)
 {
     if (out->step)
-        out->step[out->n] = (struct pl_step){(uint16_t)op, (uint16_t)chunk, mb};
+        out->step[out->n] = (struct pl_step){(uint8_t)op, false, (uint16_t)chunk, mb};
     out->n++;
 }
 
@@ -95,6 +103,146 @@ static void interleaved(struct out *out, int stage, int pp, int vp, int mbs, int
     }
 }
 
+/* ---- V ------------------------------------------------------------------- */
+
+/* The two chunks of a stage, and the next micro-batch of each pass of them. */
+struct vee {
+    struct out *out;
+    int mbs;
+    int next[4][2]; /* [enum pl_step_op][chunk] */
+};
+
+/* Micro-batches that a step does not have are left out. */
+static void vee_put(struct vee *vee, enum pl_step_op op, int chunk)
+{
+    int mb = vee->next[op][chunk]++;
+
+    if (mb < vee->mbs)
+        put(vee->out, op, chunk, mb);
+}
+
+static void vee_forward(struct vee *vee, int chunk)
+{
+    vee_put(vee, PL_FORWARD, chunk);
+}
+
+static void vee_input(struct vee *vee, int chunk)
+{
+    vee_put(vee, PL_BACKWARD_INPUT, chunk);
+}
+
+static void vee_weight(struct vee *vee, int chunk)
+{
+    vee_put(vee, PL_BACKWARD_WEIGHT, chunk);
+}
+
+static void vee_halves(struct vee *vee, int chunk)
+{
+    vee_input(vee, chunk);
+    vee_weight(vee, chunk);
+}
+
+static void zb_v(struct out *out, int stage, int pp, int mbs)
+{
+    struct vee v = {.out = out, .mbs = mbs};
+    const int *f = v.next[PL_FORWARD], *b = v.next[PL_BACKWARD_INPUT];
+    int all = mbs > 2 * pp - 1 ? mbs : 2 * pp - 1; /* what fills the V */
+
+    for (int i = 0; i < 2 * (pp - stage) - 1; i++)
+        vee_forward(&v, 0);
+    for (int i = 0; i < stage; i++) {
+        vee_forward(&v, 1);
+        vee_forward(&v, 0);
+    }
+    for (int i = stage; i < pp; i++) {
+        vee_forward(&v, 1);
+        vee_halves(&v, 1);
+    }
+    while (f[1] < f[0] || f[0] < all) {
+        if (f[0] < all)
+            vee_forward(&v, 0);
+        vee_halves(&v, 0);
+        vee_forward(&v, 1);
+        vee_halves(&v, 1);
+    }
+    for (int i = 0; i < stage; i++) {
+        vee_input(&v, 0);
+        vee_input(&v, 1);
+    }
+    for (int i = stage; i < pp; i++)
+        vee_halves(&v, 0);
+    for (int chunk = 1; chunk >= 0; chunk--)
+        while (v.next[PL_BACKWARD_WEIGHT][chunk] < b[chunk])
+            vee_weight(&v, chunk);
+}
+
+/* The whole backward pass; nothing is put off. */
+static void vee_backward(struct vee *vee, int chunk)
+{
+    vee->next[PL_BACKWARD_WEIGHT][chunk]++;
+    put(vee->out, PL_BACKWARD, chunk, vee->next[PL_BACKWARD_INPUT][chunk]++);
+}
+
+/* A forward pass of CHUNK together with a backward pass of the other one. */
+static void vee_pair(struct vee *vee, int chunk)
+{
+    vee_forward(vee, chunk);
+    if (vee->out->step)
+        vee->out->step[vee->out->n - 1].with_next = true;
+    vee_backward(vee, 1 - chunk);
+}
+
+/* When nothing goes forward any more, the chunks take turns in 2 (stage + 1) backward passes, of
+ * which the second half puts off the weights; they follow in the same order, at first between the
+ * last passes of chunk 0. */
+static void dualpipe_v_drain(struct vee *vee, int stage, int pp)
+{
+    int half = stage + 1, weights = 0;
+
+    for (int i = 0; i < 2 * half; i++) {
+        if (i < half)
+            vee_backward(vee, 1 - i % 2);
+        else
+            vee_input(vee, 1 - i % 2);
+    }
+    for (; weights < pp; weights++) {
+        vee_weight(vee, weights < half ? 1 - (half + weights) % 2 : 0);
+        if (weights < pp - half)
+            vee_input(vee, 0);
+    }
+}
+
+static void dualpipe_v(struct out *out, int stage, int pp, int mbs)
+{
+    struct vee v = {.out = out, .mbs = mbs};
+
+    assert(mbs >= 2 * pp);
+    for (int i = 0; i < 2 * (pp - stage - 1); i++)
+        vee_forward(&v, 0);
+    for (int i = 0; i <= stage; i++) {
+        vee_forward(&v, 0);
+        vee_forward(&v, 1);
+    }
+    for (int i = stage + 1; i < pp; i++) {
+        vee_halves(&v, 1);
+        vee_forward(&v, 1);
+    }
+    for (int i = 0; i < mbs - 2 * pp + stage + 1; i++) {
+        if (i == 0 && stage == pp - 1) { /* apart, the pass before the turn ends sooner */
+            vee_forward(&v, 0);
+            vee_backward(&v, 1);
+        } else {
+            vee_pair(&v, 0);
+        }
+        vee_pair(&v, 1);
+    }
+    for (int i = stage + 1; i < pp; i++) {
+        vee_backward(&v, 1);
+        vee_pair(&v, 1);
+    }
+    dualpipe_v_drain(&v, stage, pp);
+}
+
 int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches)
 {
@@ -107,7 +255,11 @@ int pl_schedule_fewer(struct pl_step *ret, enum pl_schedule schedule, int stage,
     struct out o = {.step = ret};
 
     assert(stage >= 0 && stage < pp && vp >= 1 && microbatches >= 1 && microbatches <= most);
-    if (vp > 1)
+    if (schedule == PL_ZB_V)
+        zb_v(&o, stage, pp, microbatches);
+    else if (schedule == PL_DUALPIPE_V)
+        dualpipe_v(&o, stage, pp, microbatches);
+    else if (vp > 1)
         interleaved(&o, stage, pp, vp, microbatches, most);
     else if (schedule == PL_GPIPE)
         gpipe(&o, microbatches);
@@ -155,6 +307,8 @@ int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int m
                      int chunk)
 {
     assert(stage >= 0 && stage < pp && chunk >= 0 && chunk < vp);
+    if (pl_schedule_is_v(schedule))
+        return min(microbatches, chunk ? stage + 1 : 2 * pp - stage);
     if (vp > 1)
         return interleaved_live(stage, pp, vp, microbatches, chunk);
     if (schedule == PL_GPIPE)
@@ -164,6 +318,7 @@ int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int m
 
 int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches)
 {
+    assert(!pl_schedule_is_v(schedule));
     return schedule != PL_ZERO_BUBBLE || vp > 1 ? 0 : min(microbatches, stage + 1);
 }
 

@@ -2,12 +2,15 @@
  * The pipeline event by event: every stage runs the steps that its schedule lists, each as soon as
  * what it needs has arrived. A forward step needs the output of the virtual stage before, a
  * backward step the gradient of the one after (the last one its own forward step), a weight step
- * its own input step. Virtual stage c * pp + s is chunk c of stage s.
+ * its own input step; pl_virtual_stage() says which chunk is which virtual stage. Where the V of a
+ * schedule turns, both are on one stage, and no message is sent. Two steps that run together start
+ * when both may, and their results exist when both are done.
  *
  * A message takes message_s. Without overlap the receiver waits for it after both sides are ready;
  * with overlap it travels while the receiver still computes.
  */
 #include "plan/plan.h"
+#include "plan/stages.h"
 
 #include <errno.h>
 
@@ -63,11 +66,24 @@ static double *cell(const struct sim *sim, bool backward, int virtual, int mb)
     return &sim->done[backward][(size_t) virtual * (size_t)sim->pipe->microbatches + (size_t)mb];
 }
 
+static int virtual_of(const struct sim *sim, int stage, const struct pl_step *step)
+{
+    return pl_virtual_stage(sim->pipe->schedule, sim->pipe->pp, stage, step->chunk);
+}
+
+/* Do virtual stages AT and TO, which are neighbors, lie on different stages? */
+static bool crosses_from(const struct pl_pipe *pipe, int at, int to)
+{
+    int later = at > to ? at : to;
+
+    return pipe->pp > 1 && !(pl_schedule_is_v(pipe->schedule) && later == pipe->pp);
+}
+
 /* When the step of STAGE may start; negative: not yet known. */
 static double start_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
     const struct pl_pipe *pipe = sim->pipe;
-    int at = step->chunk * pipe->pp + stage, last = pipe->pp * pipe->vp - 1;
+    int at = virtual_of(sim, stage, step), last = pipe->pp * pipe->vp - 1;
     bool backward = step->op != PL_FORWARD, crosses;
     double need, now = sim->clock[stage];
 
@@ -82,7 +98,7 @@ static double start_of(const struct sim *sim, int stage, const struct pl_step *s
                : *cell(sim, false, at - 1, step->mb);
     if (need < 0)
         return -1;
-    crosses = pipe->pp > 1 && !(backward && at == last);
+    crosses = !(backward && at == last) && crosses_from(pipe, at, backward ? at + 1 : at - 1);
     if (crosses && pipe->overlap)
         need += pipe->message_s;
     return (need > now ? need : now) + (crosses && !pipe->overlap ? pipe->message_s : 0);
@@ -90,7 +106,7 @@ static double start_of(const struct sim *sim, int stage, const struct pl_step *s
 
 static double length_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
-    const struct pl_stage_time *t = &sim->pipe->at[step->chunk * sim->pipe->pp + stage];
+    const struct pl_stage_time *t = &sim->pipe->at[virtual_of(sim, stage, step)];
 
     switch (step->op) {
     case PL_FORWARD:
@@ -104,46 +120,69 @@ static double length_of(const struct sim *sim, int stage, const struct pl_step *
     }
 }
 
-/* Run the next step of STAGE if it can; false if it must wait. */
-static bool advance(struct sim *sim, int stage)
+/* Run the next step of STAGE, with those that run together with it, if it can; returns how many ran,
+ * 0 if it must wait. */
+static size_t advance(struct sim *sim, int stage)
 {
-    size_t i = sim->next[stage];
-    const struct pl_step *step = &sim->step[i];
-    double start, end;
+    size_t i = sim->next[stage], n = 0;
+    double start = 0, end;
 
-    if (i == sim->first[stage + 1] || (start = start_of(sim, stage, step)) < 0)
-        return false;
-    end = start + length_of(sim, stage, step);
-    sim->span[i] = (struct pl_span){start, end, stage, step->chunk, step->mb, step->op};
+    if (i == sim->first[stage + 1])
+        return 0;
+    do {
+        double one = start_of(sim, stage, &sim->step[i + n]);
+
+        if (one < 0)
+            return 0;
+        start = one > start ? one : start;
+    } while (sim->step[i + n++].with_next);
+    end = start;
+    for (size_t k = i; k < i + n; k++) {
+        const struct pl_step *step = &sim->step[k];
+        double from = end;
+
+        end += length_of(sim, stage, step);
+        sim->span[k] = (struct pl_span){from, end, stage, step->chunk, step->mb, step->op};
+    }
+    for (size_t k = i; k < i + n; k++)
+        if (sim->step[k].op != PL_BACKWARD_WEIGHT)
+            *cell(sim, sim->step[k].op != PL_FORWARD, virtual_of(sim, stage, &sim->step[k]),
+                  sim->step[k].mb) = end;
     sim->clock[stage] = end;
-    sim->next[stage]++;
-    if (step->op != PL_BACKWARD_WEIGHT)
-        *cell(sim, step->op != PL_FORWARD, step->chunk * sim->pipe->pp + stage, step->mb) = end;
-    return true;
+    sim->next[stage] += n;
+    return n;
+}
+
+/* Has the schedule steps for this shape? */
+static bool has_steps(const struct pl_pipe *pipe)
+{
+    int fewest = pipe->schedule == PL_DUALPIPE_V ? 2 * pipe->pp : 1;
+
+    if (pipe->pp < 1 || pipe->vp < 1 || pipe->microbatches < fewest)
+        return false;
+    if (pl_schedule_is_v(pipe->schedule))
+        return pipe->vp == 2;
+    return (pipe->schedule == PL_INTERLEAVED) == (pipe->vp > 1) &&
+           (pipe->vp == 1 || pipe->microbatches % pipe->pp == 0);
 }
 
 int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *pipe, struct err *error)
 {
     struct sim m = {.pipe = pipe};
     double total = 0, busy = 0;
-    bool moved = true;
-    size_t ran = 0, all;
+    size_t ran = 0, all, before;
 
-    if (pipe->pp < 1 || pipe->vp < 1 || pipe->microbatches < 1 ||
-        (pipe->schedule == PL_INTERLEAVED) != (pipe->vp > 1) ||
-        (pipe->vp > 1 && pipe->microbatches % pipe->pp))
+    if (!has_steps(pipe))
         return err_set(error, -EINVAL, "pp %d, vp %d and %d micro-batches have no such schedule",
                        pipe->pp, pipe->vp, pipe->microbatches);
     prepare(&m);
     all = m.first[pipe->pp];
-    while (moved) {
-        moved = false;
+    do {
+        before = ran;
         for (int s = 0; s < pipe->pp; s++)
-            while (advance(&m, s)) {
-                moved = true;
-                ran++;
-            }
-    }
+            for (size_t n; (n = advance(&m, s)) > 0;)
+                ran += n;
+    } while (ran > before);
     if (ran < all) {
         sim_done(&m);
         return err_set(error, -EDEADLK, "the schedule stops after %zu of %zu steps", ran, all);

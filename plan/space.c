@@ -112,6 +112,8 @@ static bool may_continue(struct walk *walk, enum pl_key key)
                    ((int64_t)layout->micro_batch * layout->dp) ==
                0;
     case PL_KEY_SCHEDULE:
+        if (pl_schedule_is_v(layout->schedule))
+            return layout->vp == 2;
         return layout->pp == 1 || (layout->vp > 1) == (layout->schedule == PL_INTERLEAVED);
     default:
         return true;

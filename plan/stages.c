@@ -176,10 +176,31 @@ bool pl_stages_known(int stages)
 
 /* ---- what a stage holds -------------------------------------------------- */
 
+bool pl_schedule_is_v(int schedule)
+{
+    return schedule == PL_ZB_V || schedule == PL_DUALPIPE_V;
+}
+
+int pl_virtual_stage(int schedule, int pp, int stage, int chunk)
+{
+    return chunk * pp + (chunk && pl_schedule_is_v(schedule) ? pp - 1 - stage : stage);
+}
+
+int pl_loss_stage(const struct pl_layout *layout)
+{
+    return pl_schedule_is_v(layout->schedule) ? 0 : layout->pp - 1;
+}
+
 int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
                     int chunk)
 {
-    int runs = layout->pp * layout->vp, run = chunk * layout->pp + stage, word = layout->stages;
+    return pl_run_layers(ret_first, layout, layers,
+                         pl_virtual_stage(layout->schedule, layout->pp, stage, chunk));
+}
+
+int pl_run_layers(int *ret_first, const struct pl_layout *layout, int layers, int run)
+{
+    int runs = layout->pp * layout->vp, word = layout->stages;
     int embedding = word == PL_STAGES_BALANCED || word == PL_STAGES_BALANCED_EMBEDDING,
         loss = word == PL_STAGES_BALANCED || word == PL_STAGES_BALANCED_LOSS;
     int each, longer;
@@ -220,13 +241,9 @@ static bool is_of(const struct pl_layout *layout, int layers)
 
 static bool same_division(const struct pl_layout *left, const struct pl_layout *right, int layers)
 {
-    for (int run = 0; run < left->pp * left->vp; run++) {
-        int stage = run % left->pp, chunk = run / left->pp;
-
-        if (pl_stage_layers(NULL, left, layers, stage, chunk) !=
-            pl_stage_layers(NULL, right, layers, stage, chunk))
+    for (int run = 0; run < left->pp * left->vp; run++)
+        if (pl_run_layers(NULL, left, layers, run) != pl_run_layers(NULL, right, layers, run))
             return false;
-    }
     return true;
 }
 
@@ -238,7 +255,7 @@ int pl_stages_longest(const struct pl_layout *layout, int layers)
     if (runs > layers + 2 || !is_of(layout, layers))
         return 0;
     for (int run = 0; run < runs; run++) {
-        int n = pl_stage_layers(NULL, layout, layers, run % layout->pp, run / layout->pp);
+        int n = pl_run_layers(NULL, layout, layers, run);
 
         longest = n > longest ? n : longest;
     }

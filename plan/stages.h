@@ -2,7 +2,8 @@
  * How the layers of a model are divided over the virtual stages of a pipeline: the key `stages` of
  * a layout. A part of plan.h.
  *
- * Virtual stage c * pp + s is chunk c of stage s. The first holds the embedding and the last the
+ * Virtual stage c * pp + s is chunk c of stage s, but in a schedule shaped like a V, where the second
+ * chunks run back from the last stage to the first. The first virtual stage holds the embedding and the last the
  * loss, wherever the layers are; either may hold no layer at all. A division is one of the words
  * below or a list of numbers of layers, one for each virtual stage in order, in one canonical
  * text: "7,8*14,7". A layout holds an int (docs/adr/0017): a word's number, or the id of a list.
@@ -47,8 +48,18 @@ const char *pl_stages_text(int stages);
 /* Is it a word's number or the id of a list? */
 bool pl_stages_known(int stages);
 
-/* Layers [*ret_first, *ret_first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. RET_FIRST
- * may be NULL. This is the one place that says what a stage holds. */
+/* Is SCHEDULE (an enum pl_schedule) shaped like a V? Then vp is 2, and the first stage holds the
+ * embedding and the loss. */
+bool pl_schedule_is_v(int schedule);
+/* The virtual stage that is chunk CHUNK of stage STAGE of PP. */
+int pl_virtual_stage(int schedule, int pp, int stage, int chunk);
+/* The stage that holds the last virtual stage, with the loss. */
+int pl_loss_stage(const struct pl_layout *layout);
+
+/* Layers [*ret_first, *ret_first + n) of virtual stage RUN; returns n. RET_FIRST may be NULL. This
+ * is the one place that says what a stage holds. */
+int pl_run_layers(int *ret_first, const struct pl_layout *layout, int layers, int run);
+/* The same of chunk CHUNK (0..vp-1) of stage STAGE. */
 int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
                     int chunk);
 

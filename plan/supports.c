@@ -258,6 +258,25 @@ static void torchtitan_offload(struct pl_check *check)
     limit_offload(check, limit, ARRAY_LEN(limit));
 }
 
+/* torch.distributed.pipelining cannot split the backward pass of what torch.compile made, which
+ * narrow precisions and asynchronous tensor parallelism need. */
+static void torchtitan_v(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    const char *schedule = pl_layout_key_find("schedule")->names[layout->schedule];
+
+    if (layout->tp_overlap)
+        pl_breaks(check, "tp_overlap",
+                  "trainer torchtitan does not support tp_overlap 1 with schedule %s, which cannot "
+                  "be compiled",
+                  schedule);
+    if (layout->precision >= PL_FP8)
+        pl_breaks(check, "precision",
+                  "trainer torchtitan does not support precision %s with schedule %s, which cannot "
+                  "be compiled",
+                  pl_precision_names[layout->precision], schedule);
+}
+
 void pl_torchtitan_limits(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
@@ -285,6 +304,8 @@ void pl_torchtitan_limits(struct pl_check *check)
                   layout->cp);
     if (layout->precision == PL_NVFP4)
         torchtitan_nvfp4(check);
+    if (layout->pp > 1 && pl_schedule_is_v(layout->schedule))
+        torchtitan_v(check);
     if (layout->cuda_graphs && (layout->pp > 1 || layout->ep > 1))
         pl_breaks(check, "cuda_graphs",
                   "trainer torchtitan does not support cuda_graphs iteration with pp %d and ep %d",

@@ -447,12 +447,18 @@ def toml_rules(v, f):
             assert [n for part in parts for n in part if n.startswith("layers.")] == [f"layers.{i}" for i in range(layers)]
         stages = len(parts) if parts else -(-layers // p["pipeline_parallel_layers_per_stage"])
         divides(pp, stages, "pp")
-        assert (stages // pp >= 2) == (p["pipeline_parallel_schedule"] == "Interleaved1F1B")
+        titan_chunks(p["pipeline_parallel_schedule"], stages // pp)
     divides(t["local_batch_size"] * dp, t["global_batch_size"], "local batch x dp")
     if pp > 1:
         divides(p["pipeline_parallel_microbatch_size"], t["local_batch_size"], "micro-batch")
         enough_for_1f1b(p["pipeline_parallel_schedule"], t["local_batch_size"] // p["pipeline_parallel_microbatch_size"], pp)
     assert ("selective_ac_option" in v["activation_checkpoint"]) == (v["activation_checkpoint"]["mode"] == "selective")
+
+
+def titan_chunks(schedule, chunks):
+    """Of a rank, as torch.distributed.pipelining asks for them: classes with one stage, with several, and V with two."""
+    v = schedule in ("ZBVZeroBubble", "DualPipeV")
+    assert chunks == 2 if v else (chunks >= 2) == (schedule == "Interleaved1F1B")
 
 
 def python_rules(v, f):
@@ -468,13 +474,13 @@ def python_rules(v, f):
     assert v.activation_checkpoint == (l["recompute"] if l["recompute"] != "none" else None)
     if pp == 1:
         return
-    interleaved, parts = p["pipeline_parallel_schedule"] == "Interleaved1F1B", p["module_fqns_per_model_part"]
+    parts = p["module_fqns_per_model_part"]
     enough_for_1f1b(p["pipeline_parallel_schedule"], p["num_pp_microbatches"], pp)
     assert not p["pipeline_parallel_schedule_csv"]
     per = p["pipeline_parallel_layers_per_stage"]
     stages = -(-layers // per) if per else len(parts)
     divides(pp, stages, "pp")
-    assert (stages // pp >= 2) == interleaved
+    titan_chunks(p["pipeline_parallel_schedule"], stages // pp)
     if parts:
         assert [m for part in parts for m in part] == ["tok_embeddings", *(f"layers.{i}" for i in range(layers)), "norm", "lm_head"]
     cut = [sum(m.startswith("layers.") for m in part) for part in parts] if parts else titan_cut(stages, layers)

@@ -43,6 +43,12 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "vp 2 needs pp > 1, pp is 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'vp':2,'schedule':'gpipe'}", "schedule-vp",
          "vp 2 needs schedule interleaved, not gpipe"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'vp':1,'schedule':'zb-v'}", "schedule-vp",
+         "schedule zb-v needs vp 2, vp is 1"},
+        {"tiny-llama", "any", 2, 6, "{'world':2,'pp':2,'schedule':'dualpipe-v','micro_batch':2}",
+         "dualpipe-microbatches",
+         "schedule dualpipe-v needs 2 x pp 2 micro-batches, global_batch 6 / (micro_batch 2 x dp "
+         "1) are 3"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'schedule':'interleaved'}", "schedule-vp",
          "schedule interleaved needs vp > 1, vp is 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'sp':1}", "sp-needs-tp",

@@ -4,6 +4,7 @@
  * only when its receiver asks for it and a stage owns just two send buffers for each direction.
  */
 #include "plan/plan.h"
+#include "plan/stages.h"
 #include "tests/unit/unit.h"
 
 enum { MAX_PP = 8, MAX_MB = 32, MAX_VP = 4, MAX_STEPS = 3 * MAX_MB * MAX_VP };
@@ -31,6 +32,10 @@ static void each_shape(void (*fn)(const struct shape *))
             for (int vp = 2; vp <= MAX_VP && pp > 1; vp++)
                 if (mbs % pp == 0)
                     fn(&(struct shape){PL_INTERLEAVED, pp, vp, mbs, 0});
+            if (pp > 1)
+                fn(&(struct shape){PL_ZB_V, pp, 2, mbs, 0});
+            if (pp > 1 && mbs >= 2 * pp)
+                fn(&(struct shape){PL_DUALPIPE_V, pp, 2, mbs, 0});
         }
 }
 
@@ -56,19 +61,24 @@ static void check_complete(const struct shape *s)
 
     for (int stage = 0; stage < s->pp; stage++) {
         int n = steps_of(step, s, stage);
-        int next[4][MAX_VP] = {{0}};
+        int next[3][MAX_VP] = {{0}}; /* forward, gradient of the input, of the weights */
 
         assert_int_equal(n, steps_of(NULL, s, stage));
-        for (int i = 0; i < n; i++)
-            assert_int_equal(step[i].mb, next[step[i].op][step[i].chunk]++);
-        for (int c = 0; c < s->vp; c++) {
-            bool split = next[PL_BACKWARD_INPUT][c] > 0;
+        for (int i = 0; i < n; i++) {
+            int c = step[i].chunk;
 
-            assert_int_equal(next[PL_FORWARD][c], s->mbs);
-            assert_int_equal(next[PL_BACKWARD][c], split ? 0 : s->mbs);
-            assert_int_equal(next[PL_BACKWARD_WEIGHT][c], split ? s->mbs : 0);
-            assert_int_equal(next[PL_BACKWARD_INPUT][c], split ? s->mbs : 0);
+            if (step[i].op == PL_FORWARD)
+                assert_int_equal(step[i].mb, next[0][c]++);
+            if (step[i].op == PL_BACKWARD || step[i].op == PL_BACKWARD_INPUT)
+                assert_int_equal(step[i].mb, next[1][c]++);
+            if (step[i].op == PL_BACKWARD || step[i].op == PL_BACKWARD_WEIGHT)
+                assert_int_equal(step[i].mb, next[2][c]++);
+            assert_true(next[0][c] >= next[1][c] && next[1][c] >= next[2][c]);
         }
+        assert_false(step[n - 1].with_next);
+        for (int c = 0; c < s->vp; c++)
+            for (int pass = 0; pass < 3; pass++)
+                assert_int_equal(next[pass][c], s->mbs);
     }
 }
 
@@ -117,6 +127,9 @@ static void check_live(const struct shape *s)
                 if (s->mbs > s->pp)
                     assert_true(live <= 2 * s->pp);
                 break;
+            default: /* a V: what stays longest on the way down is back first */
+                assert_int_equal(live, min(s->mbs, c ? stage + 1 : 2 * s->pp - stage));
+                break;
             }
         }
 }
@@ -149,10 +162,40 @@ static void check_counted(const struct shape *s)
         for (int c = 0; c < s->vp; c++) {
             assert_int_equal(pl_schedule_live(s->schedule, stage, s->pp, s->vp, s->mbs, c),
                              counted(s, stage, c, PL_FORWARD));
+            if (pl_schedule_is_v(s->schedule))
+                continue;
             assert_int_equal(pl_schedule_live_grads(s->schedule, stage, s->vp, s->mbs),
                              s->schedule == PL_ZERO_BUBBLE ? counted(s, stage, c, PL_BACKWARD_INPUT)
                                                            : 0);
         }
+}
+
+/* Most chunks of a stage between a forward pass and the gradient of its weights. */
+static int chunks_at_once(const struct shape *s, int stage)
+{
+    struct pl_step step[MAX_STEPS];
+    int n = steps_of(step, s, stage), now = 0, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        now += step[i].op == PL_FORWARD;
+        now -= step[i].op == PL_BACKWARD || step[i].op == PL_BACKWARD_WEIGHT;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+static void all_stages_of_a_v_hold_equally_much(void **state)
+{
+    (void)state;
+    for (int pp = 2; pp <= MAX_PP; pp++)
+        for (int mbs = 2 * pp; mbs <= MAX_MB; mbs++)
+            for (int stage = 0; stage < pp; stage++) {
+                assert_int_equal(chunks_at_once(&(struct shape){PL_ZB_V, pp, 2, mbs, 0}, stage),
+                                 2 * pp);
+                assert_int_equal(
+                    chunks_at_once(&(struct shape){PL_DUALPIPE_V, pp, 2, mbs, 0}, stage),
+                    2 * pp + 1);
+            }
 }
 
 static void what_lives_is_what_the_steps_open_and_close(void **state)
@@ -195,7 +238,7 @@ struct machine {
 
 static int vstage(const struct machine *m, int stage, int chunk)
 {
-    return chunk * m->s->pp + stage;
+    return pl_virtual_stage(m->s->schedule, m->s->pp, stage, chunk);
 }
 
 /* Try the next step of a stage, as the interpreter does: wait for a buffer for the output, then for
@@ -271,6 +314,7 @@ int main(void)
         cmocka_unit_test(every_pass_of_every_micro_batch_is_done_once_in_order),
         cmocka_unit_test(a_step_of_many_micro_batches_counts_them_all),
         cmocka_unit_test(live_micro_batches_follow_the_formula),
+        cmocka_unit_test(all_stages_of_a_v_hold_equally_much),
         cmocka_unit_test(what_lives_is_what_the_steps_open_and_close),
         cmocka_unit_test(fewer_micro_batches_fit_the_buffers_of_more),
         cmocka_unit_test(no_schedule_deadlocks_with_two_send_buffers),

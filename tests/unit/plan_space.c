@@ -82,13 +82,15 @@ static size_t brute_force(const struct world *x)
             for (l.vp = 1; l.vp <= 4; l.vp++)
                 for (l.ep = 1; l.ep <= 4; l.ep++)
                     for (l.etp = 1; l.etp <= 4; l.etp++)
-                        for (int bits = 0; bits < 4 * 2 * 2 * 3 * 3; bits++)
+                        for (int bits = 0; bits < PL_SCHEDULES * 2 * 2 * 3 * 3; bits++)
                             for (l.micro_batch = 1; l.micro_batch <= 8; l.micro_batch++) {
-                                l.schedule = bits % 4;
-                                l.sp = bits / 4 % 2;
-                                l.zero = bits / 8 % 2;
-                                l.zero_scope = bits / 16 % 3;
-                                l.recompute = bits / 48 % 3;
+                                int rest = bits / PL_SCHEDULES;
+
+                                l.schedule = bits % PL_SCHEDULES;
+                                l.sp = rest % 2;
+                                l.zero = rest / 2 % 2;
+                                l.zero_scope = rest / 4 % 3;
+                                l.recompute = rest / 12 % 3;
                                 if (l.recompute == PL_RECOMPUTE_SELECTIVE)
                                     continue;
                                 pl_layout_derive(&l);

@@ -42,8 +42,13 @@ static void imports_refuse_what_they_cannot_read(void **state)
         {"deepspeed", "{", "not JSON"},
         {"torchtitan", "[parallelism]\ntensor_parallel_degree = x", "must be a positive integer"},
         {"torchtitan",
-         "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"DualPipeV\"",
-         "DualPipeV"},
+         "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "
+         "\"InterleavedZeroBubble\"",
+         "InterleavedZeroBubble"},
+        {"torchtitan",
+         "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"DualPipeV\"\n"
+         "pipeline_parallel_layers_per_stage = 4\n",
+         "9 stages of 32 layers"},
         {"nemo", "", "unknown import source"},
         {"megatron", "--tensor-model-parallel-size 16777216 --context-parallel-size 16777216",
          "32 devices are not a multiple"},

@@ -158,7 +158,7 @@ static void draw(struct pl_layout *l, const struct world *x, struct rng *r)
         .cp = rng_below(r, 2) ? divisor(r, 8) : 1,
         .pp = rng_below(r, 2) ? divisor(r, x->m.layers) : 1 + sometimes(r, 5),
         .vp = rng_below(r, 2) ? divisor(r, x->m.layers) : 1 + sometimes(r, 3),
-        .schedule = (int)rng_below(r, PL_ZERO_BUBBLE + 1),
+        .schedule = (int)rng_below(r, PL_SCHEDULES),
         .ep = rng_below(r, 2) ? divisor(r, experts) : 1,
         .zero = sometimes(r, 3),
         .zero_scope = sometimes(r, PL_SCOPE_PLAIN),
@@ -215,10 +215,11 @@ static void comes_back(const struct world *x, const struct pl_layout *l, const c
         return;
     if (tn_import(&back, target, text, l->world, &x->m, &e) < 0)
         fail_msg("%s of %s, %s: %s", target, x->m.name, pl_layout_text(words, l), e.text);
-    if (back.layout.pp != l->pp || back.layout.vp != l->vp || back.layout.stages != l->stages)
-        fail_msg("%s of %s, %s: pp %d vp %d stages %s come back", target, x->m.name,
+    if (back.layout.pp != l->pp || back.layout.vp != l->vp || back.layout.stages != l->stages ||
+        back.layout.schedule != l->schedule)
+        fail_msg("%s of %s, %s: pp %d vp %d stages %s schedule %d come back", target, x->m.name,
                  pl_layout_text(words, l), back.layout.pp, back.layout.vp,
-                 pl_stages_text(back.layout.stages));
+                 pl_stages_text(back.layout.stages), back.layout.schedule);
     if (back.layout.offload_optimizer != l->offload_optimizer ||
         back.layout.offload_params != l->offload_params ||
         back.layout.offload_activations != l->offload_activations ||

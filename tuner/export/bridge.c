@@ -52,7 +52,7 @@ static void stages(struct str *out, const struct tn_export_in *in)
     }
     str_add(out, "        pipeline_model_parallel_layout=[\n");
     for (int run = 0; run <= last; run++) {
-        int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
+        int first, n = pl_run_layers(&first, l, in->model->layers, run);
 
         str_addf(out, "            %s[\"decoder\"] * %d", run ? "" : "[\"embedding\"] + ", n);
         if (run == last && in->model->mtp)

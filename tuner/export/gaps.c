@@ -113,14 +113,17 @@ void tn_rule_trainer(struct tn_findings *findings, const struct tn_export_in *in
 }
 
 void tn_gap_schedule(struct tn_findings *findings, const struct tn_export_in *in, bool gpipe,
-                     bool zero_bubble)
+                     bool v)
 {
+    int schedule = in->layout->schedule;
+
     if (in->layout->pp == 1)
         return;
-    if (in->layout->schedule == PL_GPIPE && !gpipe)
+    if (schedule == PL_GPIPE && !gpipe)
         tn_finding_add(findings, "schedule", "the target has no GPipe schedule");
-    if (in->layout->schedule == PL_ZERO_BUBBLE && !zero_bubble)
-        tn_finding_add(findings, "schedule", "the target has no zero-bubble schedule");
+    if (schedule == PL_ZERO_BUBBLE || (pl_schedule_is_v(schedule) && !v))
+        tn_finding_add(findings, "schedule", "the target has no %s schedule",
+                       pl_layout_key_find("schedule")->names[schedule]);
 }
 
 void tn_gap_threads(struct tn_findings *findings, const struct tn_export_in *in)

@@ -184,6 +184,13 @@ static int titan_word(bool *ret_known, struct titan *import, const char *path, c
 
         import->out->layout.cuda_graphs = which ? PL_GRAPHS_NONE : PL_GRAPHS_ITERATION;
         return r;
+    } else if (!strcmp(path, "parallelism.pipeline_parallel_expert_parallel_overlap")) {
+        bool on = false;
+        int r = boolean(&on, path, value, error);
+
+        if (on) /* in v0.2.1 and v0.2.2, with DualPipeV alone */
+            tn_finding_add(&import->out->ignored, path, "torchtitan has it no longer");
+        return r;
     } else if (!strcmp(path, "training.enable_cpu_offload")) {
         return boolean(&import->offload, path, value, error);
     } else if (!strcmp(path, "parallelism.enable_async_tensor_parallel") ||
@@ -290,6 +297,11 @@ static int *titan_number(struct titan *import, const char *path)
     return NULL;
 }
 
+static bool has_chunks(int schedule)
+{
+    return schedule == PL_INTERLEAVED || pl_schedule_is_v(schedule);
+}
+
 /* Stages a rank. What the file does not say is torchtitan's: one, and two when interleaved. */
 static int titan_stages(struct titan *import, const struct pl_model *model, struct err *error)
 {
@@ -298,10 +310,11 @@ static int titan_stages(struct titan *import, const struct pl_model *model, stru
         per = import->layers_per_stage;
     int stages = import->parts ? import->parts
                  : per         ? (weight + per - 1) / per
-                               : l->pp * (l->schedule == PL_INTERLEAVED ? 2 : 1);
+                               : l->pp * (has_chunks(l->schedule) ? 2 : 1);
     int r;
 
-    if (stages % l->pp || (stages == l->pp) != (l->schedule != PL_INTERLEAVED))
+    if (stages % l->pp || (stages == l->pp) == has_chunks(l->schedule) ||
+        (pl_schedule_is_v(l->schedule) && stages != 2 * l->pp))
         return err_set(error, -EINVAL,
                        "pipeline_parallel_layers_per_stage %d makes %d stages of %d layers (the "
                        "first and last with %d and %d fewer), which \"%s\" cannot place on pp %d",
@@ -327,6 +340,10 @@ static int titan_pipeline(struct titan *import, const struct pl_model *model, st
         l->schedule = PL_GPIPE;
     else if (!strcasecmp(import->schedule, "Interleaved1F1B"))
         l->schedule = PL_INTERLEAVED;
+    else if (!strcasecmp(import->schedule, "ZBVZeroBubble"))
+        l->schedule = PL_ZB_V;
+    else if (!strcasecmp(import->schedule, "DualPipeV"))
+        l->schedule = PL_DUALPIPE_V;
     else if (import->schedule[0] && strcasecmp(import->schedule, "1F1B"))
         return err_set(error, -EINVAL, "pipeline_parallel_schedule \"%s\" is unsupported",
                        import->schedule);

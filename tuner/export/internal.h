@@ -97,7 +97,7 @@ void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *i
 /* Gaps that several targets share: each adds a finding where the layout or model uses the feature.
  */
 void tn_gap_schedule(struct tn_findings *findings, const struct tn_export_in *in, bool gpipe,
-                     bool zero_bubble);
+                     bool v);
 void tn_gap_threads(struct tn_findings *findings, const struct tn_export_in *in);
 void tn_gap_scope(struct tn_findings *findings, const struct tn_export_in *in);
 void tn_gap_precision(struct tn_findings *findings, const struct tn_export_in *in);

@@ -122,7 +122,7 @@ static void pipeline_layout(struct str *out, const struct tn_export_in *in)
 
     str_add(out, "--pipeline-model-parallel-layout E");
     for (int run = 0; run < l->pp * l->vp; run++) {
-        int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
+        int first, n = pl_run_layers(&first, l, in->model->layers, run);
 
         if (run)
             str_addc(out, '|');

@@ -42,7 +42,7 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
 {
     const struct pl_layout *l = in->layout;
 
-    tn_gap_schedule(findings, in, true, false);
+    tn_gap_schedule(findings, in, true, true);
     if (l->zero == 1)
         tn_finding_add(findings, "zero", "FSDP shards gradients too: the nearest is zero 2");
     if (l->zero > 1 && l->dp * l->cp == 1)
@@ -58,8 +58,7 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
     if (l->shard % l->cp)
         tn_finding_add(findings, "shard", "FSDP shards over whole groups of cp %d", l->cp);
     tn_gap_flag(findings, in, "overlap_p2p", l->overlap_p2p, "torchtitan");
-    tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a,
-                "torchtitan outside DualPipeV");
+    tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a, "torchtitan of August 2026");
     tn_gap_threads(findings, in);
     offload_gaps(findings, l);
     tn_gap_flag(findings, in, "cuda_graphs", l->cuda_graphs, "torchtitan up to v0.2.2");
@@ -130,7 +129,7 @@ static int layers_per_stage(const struct tn_export_in *in)
 static void add_modules(struct str *out, const struct tn_export_in *in, int run, const char *head)
 {
     const struct pl_layout *l = in->layout;
-    int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
+    int first, n = pl_run_layers(&first, l, in->model->layers, run);
     bool last = run == l->pp * l->vp - 1;
 
     str_add(out, "[");
@@ -185,6 +184,10 @@ static const char *schedule(const struct pl_layout *layout)
         return "GPipe";
     case PL_INTERLEAVED:
         return "Interleaved1F1B";
+    case PL_ZB_V:
+        return "ZBVZeroBubble";
+    case PL_DUALPIPE_V:
+        return "DualPipeV";
     default: /* zero-bubble is a gap: with loss allowed it becomes the nearest that exists with one
                 stage a rank */
         return "1F1B";
@@ -203,6 +206,8 @@ static void toml_pipeline(struct str *out, const struct tn_export_in *in)
 
     str_addf(out, "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n",
              schedule(l), l->micro_batch);
+    if (l->schedule == PL_DUALPIPE_V && l->ep > 1)
+        str_add(out, "pipeline_parallel_expert_parallel_overlap = false\n");
     if (per) {
         str_addf(out,
                  "pipeline_parallel_layers_per_stage = %d\n"
