@@ -1,4 +1,5 @@
-/* SwiGLU, GeGLU and the clamped SwiGLU over rows. Shazeer, "GLU variants improve transformer", 2020. */
+/* SwiGLU, GeGLU and the clamped SwiGLU over rows. Shazeer, "GLU variants improve transformer",
+ * 2020. */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
 

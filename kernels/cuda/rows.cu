@@ -172,8 +172,8 @@ static __device__ __forceinline__ float clamped_up(float up)
 
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
-    swiglu_clamped_fwd(T *y, size_t ldy, const T *gate, size_t ldg, const T *up, size_t ldu, size_t rows,
-               size_t ffn)
+    swiglu_clamped_fwd(T *y, size_t ldy, const T *gate, size_t ldg, const T *up, size_t ldu,
+                       size_t rows, size_t ffn)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
 
@@ -192,8 +192,8 @@ static __global__ void CU_BOUNDS(THREADS)
 }
 
 extern "C" void cu_swiglu_clamped_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
-                              const void *gate, size_t ldg, const void *up, size_t ldu, size_t rows,
-                              size_t ffn)
+                                      const void *gate, size_t ldg, const void *up, size_t ldu,
+                                      size_t rows, size_t ffn)
 {
     size_t elem = kn_type_size(type);
     bool wide = cu_on16(cu_addr(y) | cu_addr(gate) | cu_addr(up) | (ldy | ldg | ldu | ffn) * elem);
@@ -213,8 +213,8 @@ extern "C" void cu_swiglu_clamped_fwd(struct kn_pool *pool, enum kn_type type, v
 
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
-    swiglu_clamped_bwd(T *dgate, size_t lddg, T *dup, size_t lddu, const T *dy, size_t lddy, const T *gate,
-               size_t ldg, const T *up, size_t ldu, size_t rows, size_t ffn)
+    swiglu_clamped_bwd(T *dgate, size_t lddg, T *dup, size_t lddu, const T *dy, size_t lddy,
+                       const T *gate, size_t ldg, const T *up, size_t ldu, size_t rows, size_t ffn)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
 
@@ -239,9 +239,10 @@ static __global__ void CU_BOUNDS(THREADS)
     }
 }
 
-extern "C" void cu_swiglu_clamped_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, size_t lddg,
-                              void *dup, size_t lddu, const void *dy, size_t lddy, const void *gate,
-                              size_t ldg, const void *up, size_t ldu, size_t rows, size_t ffn)
+extern "C" void cu_swiglu_clamped_bwd(struct kn_pool *pool, enum kn_type type, void *dgate,
+                                      size_t lddg, void *dup, size_t lddu, const void *dy,
+                                      size_t lddy, const void *gate, size_t ldg, const void *up,
+                                      size_t ldu, size_t rows, size_t ffn)
 {
     size_t elem = kn_type_size(type);
     bool wide = cu_on16(cu_addr(dgate) | cu_addr(dup) | cu_addr(dy) | cu_addr(gate) | cu_addr(up) |
@@ -255,8 +256,8 @@ extern "C" void cu_swiglu_clamped_bwd(struct kn_pool *pool, enum kn_type type, v
         unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
         dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), rows_down(rows));
 
-        CU_LAUNCH((swiglu_clamped_bwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)dgate, lddg,
-                  (T *)dup, lddu, (const T *)dy, lddy, (const T *)gate, ldg, (const T *)up, ldu,
-                  rows, ffn);
+        CU_LAUNCH((swiglu_clamped_bwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)dgate,
+                  lddg, (T *)dup, lddu, (const T *)dy, lddy, (const T *)gate, ldg, (const T *)up,
+                  ldu, rows, ffn);
     });
 }
