@@ -322,6 +322,23 @@ void kn_attn_part_bwd(struct kn_pool *pool, const struct kn_attn *attn,
                       const struct kn_attn_part *part, const struct kn_attn_grad *grad,
                       void *workspace);
 
+/*
+ * A learned logit per head in the softmax's sum, as of one more key whose value is 0 (GPT-OSS;
+ * Miller, "Attention is off by one", 2023, has the logit 0). It enters once, after all keys: with
+ * l = log(exp(lse) + exp(sink)), out = out exp(lse - l) and lse = l, in place. kn_attn_bwd and
+ * kn_attn_part_bwd of that out and lse give the gradients of q, k and v.
+ */
+void kn_attn_sink_fwd(struct kn_pool *pool, enum kn_type type, void *out /* (batch seq, ldo) */,
+                      size_t ldo, float *lse /* (batch, heads, seq) */,
+                      const void *sink /* (heads) */, size_t batch, size_t seq, size_t heads,
+                      size_t dim /* of a value */);
+/* dsink -= sum over queries of exp(sink - lse) (o . d_o), of the out and lse that include it. */
+void kn_attn_sink_bwd(struct kn_pool *pool, enum kn_type type, float *dsink /* (heads) */,
+                      const void *o /* (batch seq, ldo) */, size_t ldo,
+                      const void *d_o /* (batch seq, lddo) */, size_t lddo,
+                      const float *lse /* (batch, heads, seq) */, const void *sink /* (heads) */,
+                      size_t batch, size_t seq, size_t heads, size_t dim);
+
 /* ---- embedding and loss -------------------------------------------------- */
 
 enum { KN_IGNORE = -1 }; /* a target without loss */
@@ -381,7 +398,7 @@ void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows
                   const float *sum /* (rows) */, const int32_t *targets /* (rows) */, size_t v0,
                   float scale, float z, float cap);
 
-/* ---- SwiGLU, GeGLU ------------------------------------------------------- */
+/* ---- SwiGLU, GeGLU, the clamped SwiGLU ------------------------------------------------------- */
 
 /* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). In one fused buffer, up = gate + ffn and
  * ldg = ldu = 2 ffn. */
@@ -402,6 +419,18 @@ void kn_geglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows,
                   size_t lddg, void *dup /* (rows, lddu) */, size_t lddu,
                   const void *dy /* (rows, lddy) */, size_t lddy, const void *gate, size_t ldg,
                   const void *up, size_t ldu, size_t rows, size_t ffn);
+
+/* GPT-OSS's: y = (u + 1) g / (1 + exp(-1.702 g)) with g = min(gate, 7) and u = up between -7 and 7.
+ * What is cut off has no gradient (modeling_gpt_oss.py of transformers: GptOssExperts). */
+#define KN_CLAMP_ALPHA 1.702f
+#define KN_CLAMP_LIMIT 7.0f
+void kn_swiglu_clamped_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */,
+                           size_t ldy, const void *gate /* (rows, ldg) */, size_t ldg,
+                           const void *up /* (rows, ldu) */, size_t ldu, size_t rows, size_t ffn);
+void kn_swiglu_clamped_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows, lddg) */,
+                           size_t lddg, void *dup /* (rows, lddu) */, size_t lddu,
+                           const void *dy /* (rows, lddy) */, size_t lddy, const void *gate,
+                           size_t ldg, const void *up, size_t ldu, size_t rows, size_t ffn);
 
 /* ---- GELU and biases ----------------------------------------------------- */
 
@@ -579,7 +608,8 @@ void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const flo
     X(permute) X(unpermute) X(unpermute_bwd)                                                       \
     X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd)     \
     X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd)          \
-    X(bias_bwd) X(keys_join) X(keys_split) X(geglu_fwd) X(geglu_bwd) X(softcap)
+    X(bias_bwd) X(keys_join) X(keys_split) X(geglu_fwd) X(geglu_bwd) X(softcap)            \
+    X(swiglu_clamped_fwd) X(swiglu_clamped_bwd) X(attn_sink_fwd) X(attn_sink_bwd)
 /* clang-format on */
 
 #endif

@@ -49,6 +49,10 @@ struct kn_ops {
     void (*geglu_row)(float *y, const float *gate, const float *up, size_t count);
     void (*geglu_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
                           const float *up, size_t count);
+    /* kn_swiglu_clamped_fwd's */
+    void (*clamped_row)(float *y, const float *gate, const float *up, size_t count);
+    void (*clamped_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
+                            const float *up, size_t count);
     /* y = cap tanh(x / cap), y may be x; dx = dx (1 - (y / cap)^2) */
     void (*softcap_row)(float *y, const float *x, size_t count, float cap);
     void (*softcap_bwd_row)(float *dx, const float *y, size_t count, float cap);
@@ -107,7 +111,8 @@ struct kn_ops {
     X(sumexp_row) X(softmax_row) X(dot) X(attn_fwd) X(attn_bwd) X(router_fwd) X(router_bwd)        \
     X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(lamb)              \
     X(momentum) X(fma_loop) X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)          \
-    X(geglu_row) X(geglu_bwd_row) X(softcap_row) X(softcap_bwd_row)
+    X(geglu_row) X(geglu_bwd_row) X(softcap_row) X(softcap_bwd_row)                    \
+    X(clamped_row) X(clamped_bwd_row)
 /* clang-format on */
 
 void kn_ops_ref(struct kn_ops *ops);

@@ -1,4 +1,5 @@
-/* SwiGLU and GeGLU over rows. Shazeer, "GLU variants improve transformer", 2020. */
+/* SwiGLU, GeGLU and the clamped SwiGLU over rows. Shazeer, "GLU variants improve transformer",
+ * 2020. */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
 
@@ -57,6 +58,17 @@ void kn_host_geglu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t 
         .t = type, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = ffn};
 
     w.row = kn_ops()->geglu_row;
+    forward(pool, &w, rows);
+}
+
+void kn_host_swiglu_clamped_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
+                                const void *gate, size_t ldg, const void *up, size_t ldu,
+                                size_t rows, size_t ffn)
+{
+    struct glu w = {
+        .t = type, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = ffn};
+
+    w.row = kn_ops()->clamped_row;
     forward(pool, &w, rows);
 }
 
@@ -127,5 +139,16 @@ void kn_host_geglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, siz
     struct glu w = gradient(type, dgate, lddg, dup, lddu, dy, lddy, gate, ldg, up, ldu, ffn);
 
     w.bwd_row = kn_ops()->geglu_bwd_row;
+    backward(pool, &w, rows);
+}
+
+void kn_host_swiglu_clamped_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, size_t lddg,
+                                void *dup, size_t lddu, const void *dy, size_t lddy,
+                                const void *gate, size_t ldg, const void *up, size_t ldu,
+                                size_t rows, size_t ffn)
+{
+    struct glu w = gradient(type, dgate, lddg, dup, lddu, dy, lddy, gate, ldg, up, ldu, ffn);
+
+    w.bwd_row = kn_ops()->clamped_bwd_row;
     backward(pool, &w, rows);
 }

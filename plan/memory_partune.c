@@ -21,7 +21,7 @@ const char *const pl_buf_names[PL_BUFS] = {
     "mtp",        "mtp_grad",  "mtp_tokens", "moe_send",  "moe_recv", "moe_part", "moe_dea",
     "moe_router", "moe_stats", "moe_pool",   "gate",      "moe_load", "tokens",   "rope",
     "positions",  "coll_tp",   "coll_dp",    "coll_edp",  "muon",     "kernel",   "snapshot",
-    "grad_sum",
+    "grad_sum",  "ones",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -466,6 +466,9 @@ static void build_moe(struct build *build)
     if (build->model->moe.shared_gate)
         add1(build, PL_BUF_GATE, PL_MEM_WORKSPACE,
              dims->local_rows * (dims->hidden * dims->elem + 4 * 4));
+    if (build->model->mlp_bias || build->model->moe.router_bias)
+        add1(build, PL_BUF_ONES, PL_MEM_WORKSPACE,
+             max(dims->expert_rows, dims->local_rows) * dims->elem);
     add1(build, PL_BUF_MOE_LOAD, PL_MEM_WORKSPACE,
          (uint64_t)build->layers.moe * dims->experts * (sizeof(double) + sizeof(float)));
 }

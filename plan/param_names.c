@@ -55,6 +55,11 @@ static const char *const tail[PL_TENSORS] = {
     [PL_T_MTP_NORM] = "shared_head.norm.weight",
     [PL_T_POST_NORM1] = "post_attention_layernorm.weight",
     [PL_T_POST_NORM2] = "post_feedforward_layernorm.weight",
+    [PL_T_SINKS] = "self_attn.sinks",
+    [PL_T_ROUTER_BIAS] = "block_sparse_moe.gate.bias",
+    [PL_T_EXPERT_GATE_BIAS] = "w1",
+    [PL_T_EXPERT_UP_BIAS] = "w3",
+    [PL_T_EXPERT_DOWN_BIAS] = "w2",
 };
 
 void pl_param_name(struct pl_param *param, const struct pl_model *model)
@@ -65,8 +70,9 @@ void pl_param_name(struct pl_param *param, const struct pl_model *model)
     size_t n = sizeof(param->name);
 
     if (param->expert >= 0)
-        snprintf(param->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight",
-                 param->layer, param->expert, tail[param->tensor]);
+        snprintf(param->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.%s",
+                 param->layer, param->expert, tail[param->tensor],
+                 param->dims == 2 ? "weight" : "bias");
     else if (param->layer >= 0)
         snprintf(param->name, n, "model.layers.%d.%s", param->layer, own);
     else

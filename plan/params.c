@@ -5,8 +5,8 @@
  * and routers, then experts layer by layer. q, k and v are neighbors, and gate and up are, so that
  * one GEMM serves each group, and so are their biases, which follow; the three matrices of an
  * expert are neighbors and experts follow each other at a constant stride, as the grouped GEMM
- * wants. What makes the latents of queries and of keys and values are neighbors likewise, and what
- * makes keys and values of a latent.
+ * wants; their biases come behind the matrices of all. What makes the latents of queries and of
+ * keys and values are neighbors likewise, and what makes keys and values of a latent.
  *
  * A walk emits the parameters in that order. Building the table keeps them; counting keeps the last
  * one and the open bucket only, and counts the experts of a layer, which are alike, at once.
@@ -300,6 +300,8 @@ static void walk_dense_layer(struct walk *walk, int layer)
         walk_latent_attention(walk, layer);
     else
         walk_attention(walk, layer);
+    if (model->attn_sinks)
+        split(walk, PL_T_SINKS, layer, model->heads, 0, 0);
     if (ffn) {
         if (gated)
             split(walk, PL_T_GATE, layer, ffn, model->hidden, 0);
@@ -312,21 +314,43 @@ static void walk_dense_layer(struct walk *walk, int layer)
     }
 }
 
+/* Biases of experts [FIRST, END): like their matrices at constant strides, behind all of these. */
+static void walk_expert_biases(struct walk *walk, int layer, int first, int end)
+{
+    const struct pl_model *model = walk->model;
+    uint64_t f = (uint64_t)model->moe.expert_ffn, h = (uint64_t)model->hidden,
+             etp = (uint64_t)walk->etp;
+
+    for (int x = first; x < end && model->mlp_bias; x++) {
+        emit_split(walk, PL_T_EXPERT_GATE_BIAS, layer, x, f, 0, 0, PL_ETP, f);
+        emit_split(walk, PL_T_EXPERT_UP_BIAS, layer, x, f, 0, 0, PL_ETP, f);
+    }
+    for (int x = first; x < end && model->mlp_bias; x++)
+        emit_split(walk, PL_T_EXPERT_DOWN_BIAS, layer, x, h, 0, 0, PL_ETP,
+                   (h + etp - 1) / etp * etp);
+}
+
 static void walk_experts(struct walk *walk, int layer)
 {
     const struct pl_model *model = walk->model;
     int n = model->moe.experts / walk->layout->ep;
-    int first = n * pl_axis_coord(walk->layout, PL_EP, walk->rank);
-    uint64_t f = (uint64_t)model->moe.expert_ffn, h = (uint64_t)model->hidden,
-             before = walk->params->count;
+    int first = n * pl_axis_coord(walk->layout, PL_EP, walk->rank),
+        end = first + (walk->counting ? 1 : n);
+    uint64_t f = (uint64_t)model->moe.expert_ffn, h = (uint64_t)model->hidden, more;
+    struct pl_bucket before = walk->params->bucket[walk->params->nbuckets - 1];
+    uint64_t all = walk->params->count;
 
-    for (int x = first; x < first + (walk->counting ? 1 : n); x++) {
+    for (int x = first; x < end; x++) {
         emit_split(walk, PL_T_EXPERT_GATE, layer, x, f, h, 0, PL_ETP, f);
         emit_split(walk, PL_T_EXPERT_UP, layer, x, f, h, 0, PL_ETP, f);
         emit_split(walk, PL_T_EXPERT_DOWN, layer, x, h, f, 1, PL_ETP, f);
     }
-    if (walk->counting)
-        walk->params->count += (uint64_t)(n - 1) * (walk->params->count - before);
+    walk_expert_biases(walk, layer, first, end);
+    if (!walk->counting)
+        return;
+    more = walk->params->bucket[walk->params->nbuckets - 1].adam_count - before.adam_count;
+    walk->params->count += (uint64_t)(n - 1) * (walk->params->count - all);
+    walk->params->bucket[walk->params->nbuckets - 1].adam_count += (uint64_t)(n - 1) * more;
 }
 
 /* A row for each word, divided over tp. */
@@ -397,8 +421,10 @@ static void walk_vectors(struct walk *walk, int layer)
     emit(walk, PL_T_NORM2, layer, -1, h, 0);
     if (shifted)
         emit(walk, PL_T_NORM2_BIAS, layer, -1, h, 0);
-    if (model->mlp_bias)
+    if (model->mlp_bias && !pl_layer_is_moe(model, layer))
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
+    if (model->moe.router_bias && pl_layer_is_moe(model, layer))
+        emit(walk, PL_T_ROUTER_BIAS, layer, -1, (uint64_t)model->moe.experts, 0);
     if (model->post_norms) {
         emit(walk, PL_T_POST_NORM1, layer, -1, h, 0);
         emit(walk, PL_T_POST_NORM2, layer, -1, h, 0);

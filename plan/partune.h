@@ -67,6 +67,11 @@ enum pl_tensor {
     PL_T_MTP_NORM, /* and the norm before the output projection */
     PL_T_POST_NORM1, /* of attention's output, of the feed-forward's */
     PL_T_POST_NORM2,
+    PL_T_SINKS,       /* (heads): a logit of each head in its softmax's sum */
+    PL_T_ROUTER_BIAS, /* (experts) */
+    PL_T_EXPERT_GATE_BIAS,
+    PL_T_EXPERT_UP_BIAS,
+    PL_T_EXPERT_DOWN_BIAS, /* divided over etp, whose ranks add slices of the output */
     PL_TENSORS
 };
 
@@ -76,8 +81,8 @@ bool pl_tensor_is_hidden(enum pl_tensor tensor);
 /*
  * One tensor of the model, or the slice of it that a rank holds. A slice is contiguous, row-major,
  * and differs from the whole in one dimension at most: elements [first, first + valid) of dimension
- * `split`, then local[split] - valid elements of padding (only the vocabulary is padded), which
- * stay zero.
+ * `split`, then local[split] - valid elements of padding (of the vocabulary, or of a bias of the
+ * experts' outputs), which stay zero.
  */
 struct pl_param {
     char name[96]; /* Hugging Face's: "model.layers.3.self_attn.q_proj.weight" */
@@ -447,6 +452,8 @@ enum pl_buf {
                       * as on the one of its stage that saves most */
     PL_BUF_GRAD_SUM, /* (pl_grad_sum) float: with gradients in bf16, where what is added to one, or
                       * updates weights, is in fp32 */
+    PL_BUF_ONES,     /* (max(expert_rows, local_rows)), of the type of activations: what biases of
+                      * experts and routers are multiplied by */
     PL_BUFS
 };
 

@@ -68,11 +68,13 @@ void pl_partune_limits(struct pl_check *check)
         layout->recompute == PL_RECOMPUTE_FULL)
         pl_breaks(check, "recompute",
                   "trainer partune does not support recompute full with schedule zero-bubble");
-    if (model->moe.experts && model->mlp != PL_SWIGLU)
+    if (model->moe.experts && model->mlp != PL_SWIGLU && model->mlp != PL_SWIGLU_CLAMPED)
         pl_breaks(check, "mlp",
-                  "trainer partune does not support experts with an mlp other than swiglu");
-    if (model->moe.experts && model->mlp_bias)
-        pl_breaks(check, "mlp_bias", "trainer partune does not support mlp_bias true with experts");
+                  "trainer partune does not support experts with an mlp other than swiglu and "
+                  "swiglu-clamped");
+    if (model->moe.experts && model->moe.shared_ffn && model->mlp_bias)
+        pl_breaks(check, "mlp_bias",
+                  "trainer partune does not support mlp_bias true with shared experts");
     if (pl_model_is_mla(model) && model->norm != PL_RMSNORM)
         pl_breaks(check, "norm", "trainer partune does not support mla with norm layernorm");
     partune_mtp(check);

@@ -103,8 +103,13 @@ static void add_param(struct tr_st *file, const struct pl_param *param, const ch
                       enum tr_dtype dtype)
 {
     AUTO_FREE char *name = mem_printf("%s%s", param->name, suffix);
-    int64_t shape[2] = {(int64_t)param->shape[0], (int64_t)param->shape[1]};
+    int64_t rows = (int64_t)param->shape[0], columns = (int64_t)param->shape[1];
+    int64_t shape[3] = {rows, columns, columns};
 
+    if (param->dims == 3) {
+        shape[0] = param->expert;
+        shape[1] = rows / param->expert;
+    }
     tr_st_add(file, name, dtype, param->dims, shape);
 }
 
@@ -333,7 +338,7 @@ static int get_run(const struct tr_st *file, const struct tr_st_tensor *tensor,
 
 static int64_t columns(const struct tr_st_tensor *tensor)
 {
-    return tensor->ndim > 1 ? tensor->shape[1] : 1;
+    return tensor->ndim > 1 ? tensor->shape[tensor->ndim - 1] : 1;
 }
 
 int tr_archive_put(const struct tr_archive *archive, const char *name, const struct tr_part *part,
@@ -355,17 +360,27 @@ int tr_archive_put(const struct tr_archive *archive, const char *name, const str
     return 0;
 }
 
-/* The file and tensor of NAME, which has the SHAPE that the model needs. */
+/* Rows of a matrix, or of a stack of STACK matrices, all of them; -1: the file has something else.
+ */
+static int64_t rows_of(const struct tr_st_tensor *tensor, uint64_t stack)
+{
+    if (stack)
+        return tensor->ndim == 3 && (uint64_t)tensor->shape[0] == stack
+                   ? tensor->shape[0] * tensor->shape[1]
+                   : -1;
+    return tensor->ndim == 1 || tensor->ndim == 2 ? tensor->shape[0] : -1;
+}
+
+/* The file and tensor of NAME, which has the SHAPE that the model needs, as a stack if STACK. */
 static int find_shaped(const struct tr_st **ret_file, const struct tr_st_tensor **ret_tensor,
                        const struct tr_archive *archive, const char *name, const uint64_t shape[2],
-                       struct err *error)
+                       uint64_t stack, struct err *error)
 {
     const struct tr_st_tensor *t = find(ret_file, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is missing", name);
-    if (t->ndim < 1 || t->ndim > 2 || (uint64_t)t->shape[0] != shape[0] ||
-        (uint64_t)columns(t) != shape[1])
+    if (rows_of(t, stack) != (int64_t)shape[0] || (uint64_t)columns(t) != shape[1])
         return err_set(error, -EINVAL,
                        "%s: tensor %s is %" PRId64 " x %" PRId64 " where the model needs %" PRIu64
                        " x %" PRIu64,
@@ -380,7 +395,7 @@ int tr_archive_get(const struct tr_archive *archive, const char *name, const str
 {
     const struct tr_st *s;
     const struct tr_st_tensor *t;
-    int r = find_shaped(&s, &t, archive, name, shape, error);
+    int r = find_shaped(&s, &t, archive, name, shape, 0, error);
 
     for (int64_t k = 0; r == 0 && k < part->count;) {
         struct run run = run_at(part, k, t->shape[0], columns(t));
@@ -399,32 +414,48 @@ static int64_t row_from(const struct tr_part *part, int64_t element, int64_t col
     return element <= column ? 0 : (element - column + part->cols - 1) / part->cols;
 }
 
-/* Columns of the folder's tensor are our rows: what PART has of our COLUMN, through WIDE. */
+/* Element K of what PART has, as or from VALUE. */
+static void move_value(const struct tr_part *part, int64_t k, float *value, bool put)
+{
+    uint16_t *narrow = (uint16_t *)part->data + k;
+    float *exact = (float *)part->data + k;
+
+    if (put && part->dtype == TR_F32)
+        *value = *exact;
+    else if (put)
+        tr_bf16_to_f32(value, narrow, 1);
+    else if (part->dtype == TR_F32)
+        *exact = *value;
+    else
+        tr_f32_to_bf16(narrow, value, 1);
+}
+
+/* Columns of the folder's tensor are our rows: move what PART has of our COLUMN, through WIDE. Rows
+ * that are apart there are written one by one: another rank may write those between. */
 static int move_column(const struct tr_st *file, const struct tr_st_tensor *tensor,
                        const struct tr_hf_place *place, const struct tr_part *part, int64_t column,
                        float *wide, bool put, struct err *error)
 {
     int64_t first = row_from(part, part->first, column),
-            n = row_from(part, part->first + part->count, column) - first;
-    uint64_t at = (uint64_t)(part->col0 + column) * (uint64_t)columns(tensor) + place->base +
-                  (uint64_t)(part->row0 + first);
-    int r = put || n == 0 ? 0 : tr_st_read(wide, file, tensor, at, (size_t)n, error);
+            n = row_from(part, part->first + part->count, column) - first, real = n,
+            step = place->block == 1 ? (int64_t)place->group : 1;
+    uint64_t row = (uint64_t)(part->row0 + first);
+    uint64_t at = (place->across + (uint64_t)(part->col0 + column)) * (uint64_t)columns(tensor) +
+                  tr_hf_place_row(place, row);
+    int r = 0;
 
-    for (int64_t i = 0; i < n && r == 0; i++) {
-        int64_t k = (first + i) * part->cols + column - part->first;
-        uint16_t *narrow = (uint16_t *)part->data + k;
-        float *exact = (float *)part->data + k;
-
-        if (put && part->dtype == TR_F32)
-            wide[i] = *exact;
-        else if (put)
-            tr_bf16_to_f32(&wide[i], narrow, 1);
-        else if (part->dtype == TR_F32)
-            *exact = wide[i];
-        else
-            tr_f32_to_bf16(narrow, &wide[i], 1);
-    }
-    return put && n ? tr_st_write(file, tensor, at, (size_t)n, wide, error) : r;
+    if (step == 1 && row + (uint64_t)n > place->block) /* the rest is padding */
+        real = row < place->block ? (int64_t)(place->block - row) : 0;
+    memset(wide, 0, sizeof(*wide) * (size_t)(n * step));
+    if (!put && real)
+        r = tr_st_read(wide, file, tensor, at, (size_t)((real - 1) * step + 1), error);
+    for (int64_t i = 0; i < n && r == 0; i++)
+        move_value(part, (first + i) * part->cols + column - part->first, &wide[i * step], put);
+    if (put && real && step == 1)
+        return tr_st_write(file, tensor, at, (size_t)real, wide, error);
+    for (int64_t i = 0; put && i < real && r == 0; i++)
+        r = tr_st_write(file, tensor, at + (uint64_t)(i * step), 1, &wide[i * step], error);
+    return r;
 }
 
 static int move_part(const struct tr_archive *archive, const struct tr_hf_place *place,
@@ -432,11 +463,12 @@ static int move_part(const struct tr_archive *archive, const struct tr_hf_place 
 {
     const struct tr_st *file;
     const struct tr_st_tensor *tensor;
-    int r = find_shaped(&file, &tensor, archive, place->name, place->shape, error);
+    int r = find_shaped(&file, &tensor, archive, place->name, place->shape, place->stack, error);
 
     assert(part->first >= 0 && part->first + part->count <= part->rows * part->cols);
     if (r == 0 && place->transposed) {
-        AUTO_FREE float *wide = mem_alloc(sizeof(*wide) * (size_t)(part->rows + 1));
+        size_t step = place->block == 1 ? place->group : 1;
+        AUTO_FREE float *wide = mem_alloc(sizeof(*wide) * step * (size_t)(part->rows + 1));
 
         for (int64_t c = 0; c < part->cols && r == 0; c++)
             r = move_column(file, tensor, place, part, c, wide, put, error);

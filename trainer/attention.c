@@ -132,6 +132,29 @@ static void project(struct tr_rank *rank, const struct tr_layer *layer, char *sl
     }
 }
 
+/* What the heads' sinks make of O and LSE, once all keys have been met: so ring attention may meet
+ * them in any order. */
+static void sinks_fwd(struct tr_rank *rank, const struct tr_layer *layer,
+                      const struct kn_attn *attn, void *o, float *lse)
+{
+    if (layer->sinks.w)
+        kn_attn_sink_fwd(rank->pool, rank->type, o, rank->d.attn, lse, layer->sinks.w, attn->batch,
+                         attn->seq, attn->heads, attn->dv);
+}
+
+static void sinks_bwd(struct tr_rank *rank, const struct tr_layer *layer,
+                      const struct kn_attn *attn, const struct kn_attn_grad *grad)
+{
+    struct tr_grad_sum sum;
+
+    if (!layer->sinks.w)
+        return;
+    tr_grad_sum_begin(&sum, rank, layer->sinks.g, attn->heads, 0);
+    kn_attn_sink_bwd(rank->pool, rank->type, sum.sum, grad->o, grad->ldo, grad->d_o, grad->lddo,
+                     grad->lse, layer->sinks.w, attn->batch, attn->seq, attn->heads, attn->dv);
+    tr_grad_sum_end(rank, &sum);
+}
+
 static struct tr_residual residual(const struct tr_rank *rank, const struct tr_layer *layer,
                                    char *slot)
 {
@@ -143,6 +166,7 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
 {
     const struct pl_dims *d = &rank->d;
     void *o = tr_act(rank, layer, slot, PL_ACT_O), *x2 = tr_act(rank, layer, slot, PL_ACT_X2);
+    float *lse = tr_act(rank, layer, slot, PL_ACT_LSE);
     struct kn_attn a = problem(rank, layer, slot);
     struct tr_residual end = residual(rank, layer, slot);
 
@@ -152,9 +176,10 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     else
         project(rank, layer, slot);
     if (rank->comms.cp.size > 1)
-        tr_ring_fwd(rank, &a, o, tr_act(rank, layer, slot, PL_ACT_LSE));
+        tr_ring_fwd(rank, &a, o, lse);
     else
-        kn_attn_fwd(rank->pool, &a, o, d->attn, tr_act(rank, layer, slot, PL_ACT_LSE));
+        kn_attn_fwd(rank->pool, &a, o, d->attn, lse);
+    sinks_fwd(rank, layer, &a, o, lse);
     tr_linear_partial(rank, o, layer->o.w, d->rows, d->attn, d->hidden);
     tr_residual(rank, &end, x2, tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank));
 }
@@ -176,6 +201,7 @@ static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
                              .lddk = d->qkv,
                              .lddv = d->qkv};
 
+    sinks_bwd(rank, layer, &a, &g);
     if (d->latent)
         tr_latent_grad_place(&g, rank, dqkv);
     if (rank->comms.cp.size > 1) {

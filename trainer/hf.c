@@ -5,6 +5,7 @@
 #include "trainer/hf.h"
 
 #include "base/base.h"
+#include "kernels/kernels.h"
 #include "trainer/hf_names.h"
 
 #include <errno.h>
@@ -48,12 +49,13 @@ static const char *const model_words[] = {"name",
                                           "logit_softcap",
                                           "attn_scale",
                                           "embed_scale",
+                                          "attn_sinks",
                                           NULL};
 static const char *const moe_words[] = {
-    "experts",    "top_k",   "expert_ffn",   "aux_loss",    "aux_loss_coef", "capacity_factor",
-    "shared_ffn", "every",   "dense_layers", "router",      "topk_norm",     "balance_bias",
-    "scaling",    "n_group", "topk_group",   "shared_gate", "z_loss_coef",   "force_balance",
-    NULL};
+    "experts",         "top_k",        "expert_ffn",    "aux_loss",     "aux_loss_coef",
+    "capacity_factor", "shared_ffn",   "every",         "dense_layers", "router",
+    "topk_norm",       "balance_bias", "scaling",       "n_group",      "topk_group",
+    "shared_gate",     "z_loss_coef",  "force_balance", "router_bias",  NULL};
 
 static int refuse_others(const json_t *json, const char *const *words, const char *under,
                          struct err *error)
@@ -100,6 +102,7 @@ static const struct {
     [TR_HF_GEMMA3] = {"Gemma3ForCausalLM", "gemma3_text"},
     [TR_HF_GPT2] = {"GPT2LMHeadModel", "gpt2"},
     [TR_HF_NEOX] = {"GPTNeoXForCausalLM", "gpt_neox"},
+    [TR_HF_GPT_OSS] = {"GptOssForCausalLM", "gpt_oss"},
 };
 
 static const char *gelu_name(const struct pl_model *model, const char *tanh_name)
@@ -249,6 +252,20 @@ static json_t *gemma_config(const struct pl_model *model, enum tr_hf_family fami
     return o;
 }
 
+/* Where nothing is said, transformers has windows, and positions stretched by yarn. */
+static json_t *oss_config(const struct pl_model *model)
+{
+    json_t *o = llama_config(model, TR_HF_MIXTRAL);
+
+    json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
+    json_object_set_new(o, "swiglu_limit", json_real((double)KN_CLAMP_LIMIT));
+    json_object_set_new(o, "sliding_window",
+                        json_integer(model->sliding_window ? model->sliding_window : model->seq));
+    put_layer_types(o, model);
+    json_object_set_new(o, "rope_scaling", json_null());
+    return o;
+}
+
 /* The shared experts are so many of a routed one's width; aux_loss_alpha is of a loss that is
  * divided by top_k and added up over the layers. */
 static void put_deepseek_experts(json_t *config, const struct pl_model *model,
@@ -340,11 +357,12 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 
     if (r < 0)
         return r;
-    o = family == TR_HF_GPT2     ? gpt2_config(model)
-        : family == TR_HF_NEOX   ? neox_config(model)
-        : pl_model_is_mla(model) ? deepseek_config(model, family)
-        : is_gemma(family)       ? gemma_config(model, family)
-                                 : llama_config(model, family);
+    o = family == TR_HF_GPT2      ? gpt2_config(model)
+        : family == TR_HF_NEOX    ? neox_config(model)
+        : family == TR_HF_GPT_OSS ? oss_config(model)
+        : pl_model_is_mla(model)  ? deepseek_config(model, family)
+        : is_gemma(family)        ? gemma_config(model, family)
+                                  : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
         json_object_set_new(o, "rope_scaling", scaling_config(&model->rope_scaling));
     json_object_set_new(o, "architectures", json_pack("[s]", families[family].class));
@@ -373,6 +391,19 @@ static int check_rotation(const json_t *config, struct err *error)
     return 0;
 }
 
+/* Such weights come in blocks with scales (GPT-OSS as published: mxfp4). */
+static int check_quantization(const json_t *config, struct err *error)
+{
+    const json_t *how = json_object_get(config, "quantization_config");
+    const char *method = json_string_value(json_object_get(how, "quant_method"));
+
+    if (!how || json_is_null(how))
+        return 0;
+    return err_at(error, -ENOTSUP, "/quantization_config",
+                  "weights quantized by %s are not supported, only F32, BF16 and F16",
+                  method ? method : "an unknown method");
+}
+
 int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
 {
     AUTO_JSON *words = NULL;
@@ -392,8 +423,10 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             error, -ENOTSUP, "/model_type",
             "weights of model_type %s are not supported, only those of llama, mistral, "
             "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
-            "gemma3_text, gpt2, gpt_neox",
+            "gemma3_text, gpt2, gpt_neox, gpt_oss",
             type);
+    if ((r = check_quantization(config, error)) < 0)
+        return err_wrap(error, "config.json");
     if ((r = check_rotation(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)
         return err_wrap(error, "config.json");

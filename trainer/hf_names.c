@@ -213,6 +213,54 @@ static int gemma_family(enum tr_hf_family *ret, const struct pl_model *model, st
     return 0;
 }
 
+/* GPT-OSS has all of it, in every layer. */
+static int oss_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    const struct pl_moe *moe = &model->moe;
+    const struct {
+        bool broken;
+        const char *key, *what;
+    } rule[] = {
+        {!pl_model_is_moe(model), "moe", "layers without experts"},
+        {!model->attn_sinks, "attn_sinks", "attn_sinks false"},
+        {!moe->router_bias, "moe/router_bias", "router_bias false"},
+        {model->mlp != PL_SWIGLU_CLAMPED, "mlp", "mlp other than swiglu-clamped"},
+        {!model->mlp_bias, "mlp_bias", "mlp_bias false"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {model->norm != PL_RMSNORM, "norm", "norm layernorm"},
+        {model->positions != PL_ROPE, "positions", "positions other than rope"},
+        {pl_rotary_dim(model) != model->head_dim, "partial_rotary_factor",
+         "partial_rotary_factor below 1"},
+        {model->parallel_block, "parallel_block", "parallel_block"},
+        {model->qk_norm != PL_QK_NONE, "qk_norm", "qk_norm"},
+        {pl_model_is_mla(model), "mla", "mla"},
+        {model->mtp > 0, "mtp", "mtp above 0"},
+        {moe->every > 1, "moe/every", "every > 1"},
+        {moe->dense_layers > 0, "moe/dense_layers", "dense_layers"},
+        {moe->shared_ffn > 0, "moe/shared_ffn", "shared_ffn"},
+        {moe->router != PL_ROUTER_SOFTMAX, "moe/router", "router sigmoid"},
+        {!moe->topk_norm, "moe/topk_norm", "topk_norm false"},
+        {moe->balance_bias, "moe/balance_bias", "balance_bias true"},
+        {moe->scaling < 1 || moe->scaling > 1, "moe/scaling", "scaling"},
+        {moe->n_group > 1, "moe/n_group", "n_group"},
+    };
+
+    *ret = TR_HF_GPT_OSS;
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken) {
+            AUTO_FREE char *at = mem_printf("/%s", rule[i].key);
+
+            return err_at(error, -ENOTSUP, at, "GPT-OSS has no %s", rule[i].what);
+        }
+    return 0;
+}
+
+static bool is_oss(const struct pl_model *model)
+{
+    return model->attn_sinks || model->mlp == PL_SWIGLU_CLAMPED ||
+           (pl_model_is_moe(model) && model->moe.router_bias);
+}
+
 static bool is_gemma(const struct pl_model *model)
 {
     return model->post_norms || model->zero_centered_norm || model->embed_scale;
@@ -277,6 +325,8 @@ int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct
         return r;
     if (is_gemma(model))
         return gemma_family(ret, model, error);
+    if (is_oss(model))
+        return oss_family(ret, model, error);
     return model->norm == PL_LAYERNORM ? gpt_family(ret, model, error)
                                        : llama_family(ret, model, error);
 }
@@ -396,6 +446,36 @@ static void latent_place(struct tr_hf_place *place, const struct pl_model *model
     }
 }
 
+/* Of experts and their router; a bias is a row of the folder's matrix, as a matrix of one column is
+ * a row of a transposed one. */
+static void oss_place(struct tr_hf_place *place, const struct pl_model *model,
+                      const struct pl_param *whole)
+{
+    uint64_t e = (uint64_t)model->moe.experts, f = (uint64_t)model->moe.expert_ffn,
+             h = (uint64_t)model->hidden, expert = (uint64_t)whole->expert;
+    bool matrix = whole->dims == 2,
+         down = whole->tensor == PL_T_EXPERT_DOWN || whole->tensor == PL_T_EXPERT_DOWN_BIAS,
+         up = whole->tensor == PL_T_EXPERT_UP || whole->tensor == PL_T_EXPERT_UP_BIAS;
+    uint64_t each = !matrix ? 1 : down ? f : h;
+
+    if (whole->tensor == PL_T_ROUTER || whole->tensor == PL_T_ROUTER_BIAS)
+        snprintf(place->name, sizeof(place->name), "model.layers.%d.mlp.router.%s", whole->layer,
+                 matrix ? "weight" : "bias");
+    if (whole->expert < 0)
+        return;
+    snprintf(place->name, sizeof(place->name), "model.layers.%d.mlp.experts.%s_proj%s",
+             whole->layer, down ? "down" : "gate_up", matrix ? "" : "_bias");
+    place->dims = matrix ? 3 : 2;
+    place->stack = matrix ? e : 0;
+    place->shape[0] = e * each;
+    place->shape[1] = down ? h : 2 * f;
+    place->transposed = true;
+    place->across = expert * each;
+    place->base = up;
+    place->block = down ? h : 1;
+    place->group = down ? 0 : 2;
+}
+
 static bool is_gpt(enum tr_hf_family family)
 {
     return family == TR_HF_GPT2 || family == TR_HF_NEOX;
@@ -415,6 +495,8 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
         moe_name(ret->name, sizeof(ret->name), family, model, whole);
     if (is_deepseek(family))
         latent_place(ret, model, whole);
+    if (family == TR_HF_GPT_OSS)
+        oss_place(ret, model, whole);
     if (!is_gpt(family))
         return;
     assert(row); /* the family has no other tensors */
@@ -464,7 +546,9 @@ static void add_tensor(struct pl_params *all, int *cap, const struct tr_hf_place
 
     MEM_GROW(all->p, all->n, *cap);
     tensor = &all->p[all->n++];
-    *tensor = (struct pl_param){.dims = place->dims, .shape = {place->shape[0], place->shape[1]}};
+    *tensor = (struct pl_param){.dims = place->dims,
+                                .shape = {place->shape[0], place->shape[1]},
+                                .expert = (int)place->stack};
     snprintf(tensor->name, sizeof(tensor->name), "%s", place->name);
 }
 

@@ -12,6 +12,8 @@
  *   DeepSeek  kv_b_proj has for each head its rows of k, of v. What is rotated comes in pairs of
  *             neighbors (rope_interleave), where ours are half of it apart. V3 repeats embedding
  *             and output projection in each module of multi-token prediction
+ *   GPT-OSS   matrices of a layer's experts are stored (in, out) in one tensor; gate_up_proj has
+ *             columns of gate and up in turn. Their biases are rows of one matrix
  */
 #ifndef TRAINER_HF_NAMES_H
 #define TRAINER_HF_NAMES_H
@@ -32,14 +34,17 @@ enum tr_hf_family {
     TR_HF_GEMMA2,
     TR_HF_GEMMA3,
     TR_HF_GPT2,
-    TR_HF_NEOX
+    TR_HF_NEOX,
+    TR_HF_GPT_OSS
 };
 
 /* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error);
 
 /* One of our tensors in a tensor of the folder: row r of ours is row base + r / block * group + r %
- * block of the folder's, or that column where it is transposed. Of the last `turned` rows of a
+ * block of the folder's, or that column where it is transposed, and then column c of ours is the
+ * folder's row across + c. A tensor of three dimensions is a stack of so many matrices, whose rows
+ * SHAPE counts together. Of the last `turned` rows of a
  * block, i and i + turned / 2 are the folder's neighbors 2 i and 2 i + 1 there. */
 struct tr_hf_place {
     char name[96]; /* as long as that of a parameter */
@@ -47,6 +52,7 @@ struct tr_hf_place {
     uint64_t shape[2]; /* of the folder's tensor; shape[1] is 1 for a vector */
     bool transposed;
     uint64_t base, block, group, turned;
+    uint64_t across, stack;
 };
 
 /* The folder's row of ROW of ours. */
@@ -71,7 +77,8 @@ bool tr_hf_place_is_plain(const struct tr_hf_place *place, const struct pl_param
 bool tr_hf_copy(struct tr_hf_place *place, const struct pl_model *model, enum pl_tensor tensor,
                 int index);
 
-/* A table whose rows are the folder's tensors: name, dims and shape alone mean something. */
+/* A table whose rows are the folder's tensors: name, dims and shape alone mean something, and of a
+ * stack of matrices `expert`, how many they are. */
 void tr_hf_tensors(struct pl_params *ret, enum tr_hf_family family, const struct pl_model *model);
 
 /* A tensor of the folder that is no parameter and may be left out: masks, tables of rotation. */

@@ -141,6 +141,11 @@ const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
 void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                uint64_t ffn);
 
+/* Y (rows, ffn) of GU (rows, 2 ffn), gate and up, by the model's gated activation ... */
+void tr_glu_fwd(struct tr_rank *rank, void *y, const char *gu, uint64_t rows, uint64_t ffn);
+/* ... and from DY (rows, ffn) the gradients of gate and up, in their places. */
+void tr_glu_bwd(struct tr_rank *rank, char *gu, const void *dy, uint64_t rows, uint64_t ffn);
+
 void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
 void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                 void *grad);

@@ -1,6 +1,6 @@
 /*
  * out = x2 + act(norm(x2) W_gu^T + b_gu) W_down^T + b_down, or x2 + a norm of the rest. It is
- * divided over tp by the inner width f, with act SwiGLU or GeGLU of gate and up, or GELU. b_gu is
+ * divided over tp by the inner width f, with act a gated product of gate and up, or GELU. b_gu is
  * cut like f; b_down is added after the sum over tp. Shared experts are the same product, without
  * biases, next to the routed ones.
  *
@@ -23,10 +23,27 @@ static enum kn_gelu gelu_form(const struct tr_rank *rank)
     return rank->model.mlp == PL_GELU ? KN_GELU_ERF : KN_GELU_TANH;
 }
 
-static bool geglu(const struct tr_rank *rank)
+void tr_glu_fwd(struct tr_rank *rank, void *y, const char *gu, uint64_t rows, uint64_t ffn)
 {
-    assert(rank->model.mlp == PL_GEGLU || rank->model.mlp == PL_SWIGLU);
-    return rank->model.mlp == PL_GEGLU;
+    enum pl_mlp mlp = rank->model.mlp;
+
+    assert(mlp == PL_GEGLU || mlp == PL_SWIGLU || mlp == PL_SWIGLU_CLAMPED);
+    (mlp == PL_GEGLU    ? kn_geglu_fwd
+     : mlp == PL_SWIGLU ? kn_swiglu_fwd
+                        : kn_swiglu_clamped_fwd)(rank->pool, rank->type, y, ffn, gu, 2 * ffn,
+                                                 gu + ffn * rank->d.elem, 2 * ffn, rows, ffn);
+}
+
+void tr_glu_bwd(struct tr_rank *rank, char *gu, const void *dy, uint64_t rows, uint64_t ffn)
+{
+    enum pl_mlp mlp = rank->model.mlp;
+    char *up = gu + ffn * rank->d.elem;
+
+    assert(mlp == PL_GEGLU || mlp == PL_SWIGLU || mlp == PL_SWIGLU_CLAMPED);
+    (mlp == PL_GEGLU    ? kn_geglu_bwd
+     : mlp == PL_SWIGLU ? kn_swiglu_bwd
+                        : kn_swiglu_clamped_bwd)(rank->pool, rank->type, gu, 2 * ffn, up, 2 * ffn,
+                                                 dy, ffn, gu, 2 * ffn, up, 2 * ffn, rows, ffn);
 }
 
 static void activation(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
@@ -38,9 +55,7 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
                     layer->gu_bias.w, rank->d.rows, ffn, gelu_form(rank));
         return;
     }
-    (geglu(rank) ? kn_geglu_fwd
-                 : kn_swiglu_fwd)(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn,
-                                  gu, 2 * ffn, gu + ffn * rank->d.elem, 2 * ffn, rank->d.rows, ffn);
+    tr_glu_fwd(rank, tr_act(rank, layer, slot, PL_ACT_A), gu, rank->d.rows, ffn);
 }
 
 /* Where the first half of a split backward pass leaves the gradient of GELU's bias; NULL: there is
@@ -70,9 +85,7 @@ static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, c
         tr_grad_sum_end(rank, &dbias);
         return;
     }
-    (geglu(rank) ? kn_geglu_bwd : kn_swiglu_bwd)(rank->pool, rank->type, gu, 2 * ffn,
-                                                 gu + ffn * d->elem, 2 * ffn, dy, ffn, gu, 2 * ffn,
-                                                 gu + ffn * d->elem, 2 * ffn, d->rows, ffn);
+    tr_glu_bwd(rank, gu, dy, d->rows, ffn);
     if (!keep)
         tr_bias_bwd(rank, &layer->gu_bias, gu, d->rows, 2 * ffn);
 }

@@ -1,6 +1,9 @@
 /*
- * out = x2 + sum over the token's top k experts of w_e expert_e(norm(x2)), an expert being a SwiGLU
- * MLP [+ the shared experts, perhaps weighed by a gate].
+ * out = x2 + sum over the token's top k experts of w_e expert_e(norm(x2)), an expert being a gated
+ * MLP, perhaps with biases [+ the shared experts, perhaps weighed by a gate].
+ *
+ * Biases are products with a column of ones, grouped like the others; each rank of etp adds that of
+ * the output to its own columns of its slice.
  *
  * Buffers by stage, with p = members of the group that tokens travel in:
  *   p = 1   sorted rows are the experts' input, their output is what the tokens gather from
@@ -29,12 +32,11 @@ static size_t w2_at(const struct tr_rank *rank)
 }
 
 /* EXPERTS with all their rows here. Offsets of rows count from the first expert's, weights (B, or
- * with ta their gradients C) are given for the first expert. */
-static void grouped(struct tr_rank *rank, const struct tr_route *route, struct tr_experts experts,
-                    enum kn_type out, struct kn_gemm gemm)
+ * with ta their gradients C) are given for the first expert and STRIDE elements apart. */
+static void grouped_by(struct tr_rank *rank, const struct tr_route *route,
+                       struct tr_experts experts, enum kn_type out, struct kn_gemm gemm,
+                       uint64_t stride)
 {
-    uint64_t stride = 3 * rank->d.expert_ffn * rank->d.hidden;
-
     assert(experts.first < experts.end && experts.end <= rank->d.local_experts);
     gemm.ct = out;
     gemm.at = gemm.bt = rank->type;
@@ -44,6 +46,51 @@ static void grouped(struct tr_rank *rank, const struct tr_route *route, struct t
         gemm.b = (const char *)gemm.b + experts.first * stride * rank->d.elem;
     kn_gemm_grouped(rank->pool, &gemm, experts.end - experts.first, route->recv + experts.first,
                     stride);
+}
+
+static void grouped(struct tr_rank *rank, const struct tr_route *route, struct tr_experts experts,
+                    enum kn_type out, struct kn_gemm gemm)
+{
+    grouped_by(rank, route, experts, out, gemm, 3 * rank->d.expert_ffn * rank->d.hidden);
+}
+
+/* Biases BIAS, of WIDTH elements STRIDE apart, to the rows Y of TYPE in rows of LD. */
+static void bias_fwd(struct tr_rank *rank, const struct tr_route *route, struct tr_experts experts,
+                     const struct tr_weight *bias, uint64_t width, uint64_t stride, void *y,
+                     enum kn_type type, uint64_t ld)
+{
+    if (bias->w && width)
+        grouped_by(rank, route, experts, type,
+                   (struct kn_gemm){.a = rank->work.ones,
+                                    .lda = 1,
+                                    .b = bias->w,
+                                    .ldb = width,
+                                    .c = y,
+                                    .ldc = ld,
+                                    .n = width,
+                                    .k = 1,
+                                    .beta = 1.0f},
+                   stride);
+}
+
+/* Their gradients from the rows DY. */
+static void bias_bwd(struct tr_rank *rank, const struct tr_route *route, struct tr_experts experts,
+                     const struct tr_weight *bias, uint64_t width, uint64_t stride, const void *dy,
+                     uint64_t ld)
+{
+    if (bias->w && width)
+        grouped_by(rank, route, experts, rank->params.grad_type,
+                   (struct kn_gemm){.a = rank->work.ones,
+                                    .lda = 1,
+                                    .b = dy,
+                                    .ldb = ld,
+                                    .c = bias->g,
+                                    .ldc = width,
+                                    .m = 1,
+                                    .n = width,
+                                    .ta = true,
+                                    .beta = 1.0f},
+                   stride);
 }
 
 static uint64_t rows_of(const struct tr_route *route, struct tr_experts experts)
@@ -61,14 +108,14 @@ static char *rows_at(const struct tr_rank *rank, const struct tr_layer *layer, c
            (uint64_t)route->recv[experts.first] * width * rank->d.elem;
 }
 
-static void swiglu(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
-                   const struct tr_route *route, struct tr_experts experts)
+static void activation(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                       const struct tr_route *route, struct tr_experts experts)
 {
     uint64_t f = rank->d.expert_ffn;
-    char *gu = rows_at(rank, layer, slot, PL_ACT_EGU, route, experts, 2 * f);
 
-    kn_swiglu_fwd(rank->pool, rank->type, rows_at(rank, layer, slot, PL_ACT_EA, route, experts, f),
-                  f, gu, 2 * f, gu + f * rank->d.elem, 2 * f, rows_of(route, experts), f);
+    tr_glu_fwd(rank, rows_at(rank, layer, slot, PL_ACT_EA, route, experts, f),
+               rows_at(rank, layer, slot, PL_ACT_EGU, route, experts, 2 * f),
+               rows_of(route, experts), f);
 }
 
 static void experts_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
@@ -87,7 +134,9 @@ static void experts_fwd(struct tr_rank *rank, const struct tr_layer *layer, char
                              .ldc = 2 * f,
                              .n = 2 * f,
                              .k = h});
-    swiglu(rank, layer, slot, route, experts);
+    bias_fwd(rank, route, experts, &layer->expert_gu_bias, 2 * f, 2 * f,
+             tr_act(rank, layer, slot, PL_ACT_EGU), rank->type, 2 * f);
+    activation(rank, layer, slot, route, experts);
     grouped(rank, route, experts, tr_slice_type(rank),
             (struct kn_gemm){.a = tr_act(rank, layer, slot, PL_ACT_EA),
                              .lda = f,
@@ -98,6 +147,9 @@ static void experts_fwd(struct tr_rank *rank, const struct tr_layer *layer, char
                              .ldc = h,
                              .n = h,
                              .k = f});
+    bias_fwd(rank, route, experts, &layer->expert_down_bias, layer->out.count, layer->out.held,
+             (char *)out + layer->out.first * kn_type_size(tr_slice_type(rank)),
+             tr_slice_type(rank), h);
 }
 
 static void dw_2(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
@@ -116,6 +168,8 @@ static void dw_2(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
                              .n = f,
                              .ta = true,
                              .beta = 1.0f});
+    bias_bwd(rank, route, experts, &layer->expert_down_bias, layer->out.count, layer->out.held,
+             (const char *)dy + layer->out.first * rank->d.elem, h);
 }
 
 /* EGU holds the gradient of gate and up by now. */
@@ -135,6 +189,8 @@ static void dw_13(struct tr_rank *rank, const struct tr_layer *layer, char *slot
                              .n = h,
                              .ta = true,
                              .beta = 1.0f});
+    bias_bwd(rank, route, experts, &layer->expert_gu_bias, 2 * f, 2 * f,
+             tr_act(rank, layer, slot, PL_ACT_EGU), 2 * f);
 }
 
 /* From DY (rows, hidden), gradient of the outputs, to DX, that of the inputs, which may be the same
@@ -149,7 +205,7 @@ static void experts_bwd(struct tr_rank *rank, const struct tr_layer *layer, char
     char *gu = rows_at(rank, layer, slot, PL_ACT_EGU, route, experts, 2 * f);
 
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE && with_dw)
-        swiglu(rank, layer, slot, route, experts);
+        activation(rank, layer, slot, route, experts);
     grouped(rank, route, experts, rank->type,
             (struct kn_gemm){.a = dy,
                              .lda = h,
@@ -161,8 +217,7 @@ static void experts_bwd(struct tr_rank *rank, const struct tr_layer *layer, char
                              .k = h});
     if (with_dw)
         dw_2(rank, layer, slot, route, experts, dy);
-    kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * f, gu + f * rank->d.elem, 2 * f, dea, f, gu,
-                  2 * f, gu + f * rank->d.elem, 2 * f, rows_of(route, experts), f);
+    tr_glu_bwd(rank, gu, dea, rows_of(route, experts), f);
     grouped(rank, route, experts, tr_slice_type(rank),
             (struct kn_gemm){.a = tr_act(rank, layer, slot, PL_ACT_EGU),
                              .lda = 2 * f,

@@ -72,11 +72,25 @@ static void latent_init(struct tr_rank *rank, struct tr_layer *layer, int global
     assert(layer->latent.w && layer->kv_latent.w && layer->q_up.w && layer->kv_up.w);
 }
 
+static void experts_init(struct tr_rank *rank, struct tr_layer *layer, int global)
+{
+    const struct tr_params *t = &rank->params;
+    int first = pl_axis_coord(&rank->layout, PL_EP, rank->rank) * (int)rank->d.local_experts;
+    int bias = tr_param_find(t, PL_T_EXPERT_DOWN_BIAS, global, first);
+
+    layer->router = weight(t, PL_T_ROUTER, global, -1);
+    layer->router_bias = weight(t, PL_T_ROUTER_BIAS, global, -1);
+    layer->expert = weight(t, PL_T_EXPERT_GATE, global, first);
+    layer->expert_gu_bias = weight(t, PL_T_EXPERT_GATE_BIAS, global, first);
+    layer->expert_down_bias = weight(t, PL_T_EXPERT_DOWN_BIAS, global, first);
+    if (bias >= 0)
+        layer->out = (struct tr_slice){t->table.p[bias].first, t->table.p[bias].valid,
+                                       t->table.p[bias].count};
+}
+
 static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
 {
     const struct tr_params *t = &rank->params;
-    int first_expert = pl_axis_coord(&rank->layout, PL_EP, rank->rank) * (int)rank->d.local_experts;
-
     bool gated = pl_mlp_is_gated(rank->model.mlp);
 
     layer->global = global;
@@ -103,9 +117,9 @@ static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
     layer->gu_bias = weight(t, gated ? PL_T_GATE_BIAS : PL_T_UP_BIAS, global, -1);
     layer->down = weight(t, PL_T_DOWN, global, -1);
     layer->down_bias = weight(t, PL_T_DOWN_BIAS, global, -1);
-    layer->router = weight(t, PL_T_ROUTER, global, -1);
+    layer->sinks = weight(t, PL_T_SINKS, global, -1);
     if (layer->moe)
-        layer->expert = weight(t, PL_T_EXPERT_GATE, global, first_expert);
+        experts_init(rank, layer, global);
 }
 
 static void chunk_init(struct tr_rank *rank, int chunk)
@@ -213,6 +227,17 @@ static void positions_init(struct tr_rank *rank)
         w->positions[r] = (int32_t)tr_ring_position(&run, rank, r % seq);
 }
 
+static void ones_init(struct tr_rank *rank)
+{
+    const struct pl_dims *d = &rank->d;
+    uint64_t n = d->expert_rows > d->local_rows ? d->expert_rows : d->local_rows;
+    const float one = 1;
+
+    rank->work.ones = tr_device_get(&rank->device, PL_BUF_ONES, 0, 0);
+    for (uint64_t i = 0; rank->work.ones && i < n; i++)
+        kn_convert(NULL, rank->type, (char *)rank->work.ones + i * d->elem, KN_F32, &one, 1);
+}
+
 static void gate_init(struct tr_rank *rank)
 {
     struct tr_work *w = &rank->work;
@@ -283,6 +308,7 @@ static void work_init(struct tr_rank *rank)
            ((size_t)(w->sample - w->ids) + (size_t)rank->workload.seq + 1) * sizeof(*w->ids));
     positions_init(rank);
     gate_init(rank);
+    ones_init(rank);
 }
 
 /* A group's collectives find their scratch as large as they take it to be (comm.h). */

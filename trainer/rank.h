@@ -51,9 +51,16 @@ struct tr_layer {
     struct tr_weight qkv_bias, o_bias, gu_bias, down_bias; /* NULL: none */
     struct tr_weight q_norm, k_norm;                       /* (head_dim); NULL: none */
     struct tr_weight router;                               /* (experts, hidden) */
+    struct tr_weight router_bias;                          /* (experts); NULL: none */
+    struct tr_weight sinks;                                /* (heads); NULL: none */
     struct tr_weight shared_gate;                          /* (1, hidden); NULL: none */
     const float *balance;    /* (experts) bias of the choice; NULL: none */
     struct tr_weight expert; /* local_experts x (w1 (f, hidden), w3 (f, hidden), w2 (hidden, f)) */
+    struct tr_weight expert_gu_bias;   /* local_experts x (b1 (f), b3 (f)); NULL: none */
+    struct tr_weight expert_down_bias; /* local_experts x (out.held); NULL: none */
+    struct tr_slice {
+        uint64_t first, count, held; /* elements of the outputs that it has, and with padding */
+    } out;
 };
 
 /* A module of multi-token prediction (mtp.h). */
@@ -99,6 +106,7 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     char *mtp_grad[PL_MTP_GRADS];   /* (local_rows, hidden); NULL but for mtp on the last stage */
     int32_t *mtp_ids, *mtp_targets; /* (mtp, most, rows), likewise */
     float *grad_sum;                /* NULL: gradients are fp32 */
+    void *ones;                     /* (max(expert_rows, local_rows)) 1; NULL: nothing needs them */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 

@@ -170,7 +170,7 @@ static struct kn_router router_of(const struct tr_rank *rank, const struct tr_la
                               .bias = layer->balance};
 }
 
-/* logits = h2 x weights^T of the layer's router. */
+/* logits = h2 x weights^T [+ bias] of the layer's router. */
 static void product(struct tr_rank *rank, const struct tr_layer *layer, char *slot, float *logits)
 {
     const struct pl_dims *d = &rank->d;
@@ -186,8 +186,44 @@ static void product(struct tr_rank *rank, const struct tr_layer *layer, char *sl
                         .tb = true,
                         .at = rank->type,
                         .bt = rank->type};
+    struct kn_gemm bias = {.m = d->local_rows,
+                           .n = d->experts,
+                           .k = 1,
+                           .a = rank->work.ones,
+                           .b = layer->router_bias.w,
+                           .c = logits,
+                           .lda = 1,
+                           .ldb = d->experts,
+                           .ldc = d->experts,
+                           .beta = 1.0f,
+                           .at = rank->type,
+                           .bt = rank->type};
 
     kn_gemm(rank->pool, &g);
+    if (layer->router_bias.w)
+        kn_gemm(rank->pool, &bias);
+}
+
+/* From the gradient of the logits that of their bias. */
+static void bias_bwd(struct tr_rank *rank, const struct tr_layer *layer, const float *dlogits)
+{
+    const struct pl_dims *d = &rank->d;
+    struct kn_gemm g = {.m = 1,
+                        .n = d->experts,
+                        .k = d->local_rows,
+                        .a = rank->work.ones,
+                        .b = dlogits,
+                        .c = layer->router_bias.g,
+                        .lda = 1,
+                        .ldb = d->experts,
+                        .ldc = d->experts,
+                        .ta = true,
+                        .beta = 1.0f,
+                        .at = rank->type,
+                        .ct = rank->params.grad_type};
+
+    if (layer->router_bias.w)
+        kn_gemm(rank->pool, &g);
 }
 
 /* The z-loss of this rank's rows. */
@@ -294,5 +330,6 @@ void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     if (rank->model.moe.z_loss_coef > 0)
         z_bwd(rank, layer, slot, dlogits, dshare);
     kn_gemm(rank->pool, &gw);
+    bias_bwd(rank, layer, dlogits);
     kn_gemm(rank->pool, &gx);
 }

@@ -173,6 +173,39 @@ void kn_ref_geglu_bwd_row(float *dgate, float *dup, const float *dy, const float
     }
 }
 
+static double clamped_gate(double gate)
+{
+    return gate > (double)KN_CLAMP_LIMIT ? (double)KN_CLAMP_LIMIT : gate;
+}
+
+/* up between the limits, plus 1. */
+static double clamped_up(double up)
+{
+    return fmax(-(double)KN_CLAMP_LIMIT, fmin((double)KN_CLAMP_LIMIT, up)) + 1;
+}
+
+void kn_ref_clamped_row(float *y, const float *gate, const float *up, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double g = clamped_gate((double)gate[i]);
+
+        y[i] = (float)(clamped_up((double)up[i]) * g * sigmoid((double)KN_CLAMP_ALPHA * g));
+    }
+}
+
+void kn_ref_clamped_bwd_row(float *dgate, float *dup, const float *dy, const float *gate,
+                            const float *up, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double g = clamped_gate((double)gate[i]), by = clamped_up((double)up[i]),
+               x = (double)KN_CLAMP_ALPHA * g, s = sigmoid(x);
+        bool in = gate[i] <= KN_CLAMP_LIMIT, inside = fabsf(up[i]) <= KN_CLAMP_LIMIT;
+
+        dgate[i] = in ? (float)(dy[i] * by * s * (1 + x * (1 - s))) : 0;
+        dup[i] = inside ? (float)(dy[i] * g * s) : 0;
+    }
+}
+
 void kn_ref_softcap_row(float *y, const float *x, size_t count, float cap)
 {
     for (size_t i = 0; i < count; i++)

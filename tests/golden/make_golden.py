@@ -128,6 +128,12 @@ CASES = {
                    attn_logit_softcapping=None, final_logit_softcapping=None, sliding_window=40, tie_word_embeddings=True,
                    rope_local_base_freq=1000.0, rope_scaling=dict(rope_type="linear", factor=2.5),
                    layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+    # A sink in each head, gates and factors that the clamp cuts off, biases of experts and routers, a window in every second layer.
+    "gpt-oss": dict(model_type="gpt_oss", hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=9,
+                    vocab_size=29, num_hidden_layers=3, rope_theta=5000.0, samples=2, length=21, num_local_experts=5,
+                    num_experts_per_tok=2, router_aux_loss_coef=0.02, attention_bias=True, sliding_window=5, swiglu_limit=7.0,
+                    layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                    rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=24, beta_fast=2.0, beta_slow=0.25)),
     # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
     "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
                          vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
@@ -144,7 +150,7 @@ CASES = {
 # What else is made of a case: other load-balancing losses, and z-losses.
 MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
-CLASSES = {"gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"gpt_oss": "GptOssForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -230,6 +236,13 @@ def latent_shapes(c, prefix):
     return shapes
 
 
+def oss_shapes(c, prefix):
+    E, H, F = c["num_local_experts"], c["hidden_size"], c["intermediate_size"]
+    return {prefix + "router.weight": (E, H), prefix + "router.bias": (E,), prefix + "experts.gate_up_proj": (E, H, 2 * F),
+            prefix + "experts.gate_up_proj_bias": (E, 2 * F), prefix + "experts.down_proj": (E, F, H),
+            prefix + "experts.down_proj_bias": (E, H)}
+
+
 def attention_shapes(c, prefix):
     H, A, K = c["hidden_size"], c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
     shapes = {}
@@ -237,6 +250,8 @@ def attention_shapes(c, prefix):
         shapes[prefix + "%s_proj.weight" % name] = (rows, cols)
         if c["model_type"] in ("qwen2", "qwen2_moe") and name != "o":
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
+        if c["model_type"] == "gpt_oss":
+            shapes[prefix + "%s_proj.bias" % name], shapes[prefix + "sinks"] = (rows,), (c["num_attention_heads"],)
     if c["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
         shapes[prefix + "q_norm.weight"] = shapes[prefix + "k_norm.weight"] = (c["head_dim"],)
     return shapes
@@ -263,6 +278,8 @@ def llama_shapes(c):
             for e in range(c["num_local_experts"]):
                 m = n + "block_sparse_moe.experts.%d." % e
                 shapes[m + "w1.weight"], shapes[m + "w2.weight"], shapes[m + "w3.weight"] = (F, H), (H, F), (F, H)
+        elif c["model_type"] == "gpt_oss":
+            shapes.update(oss_shapes(c, n + "mlp."))
         elif has_experts(c, i):
             shapes.update(qwen_expert_shapes(c, n + "mlp."))
         else:
@@ -281,6 +298,9 @@ def weights(c, generator):
     for name, shape in shapes.items():
         x = torch.randn(shape, generator=generator, dtype=torch.float32)
         table = "embed" in name or name.endswith((".wte.weight", ".wpe.weight"))
+        if ".mlp.experts." in name and c["model_type"] == "gpt_oss":  # (experts, in, out), some products beyond 7
+            out[name] = x * (4.0 if "gate_up" in name else 1.0) / (shape[1] ** 0.5 if len(shape) == 3 else 2.0)
+            continue
         out[name] = 0.05 * x if name.endswith("correction_bias") else 0.2 * x if name.endswith(".bias") else (0 if is_gemma(c) else 1) + 0.2 * x if len(shape) == 1 \
             else x * (1.0 if table else 1.3 / shape[1] ** 0.5)
     return out

@@ -1,4 +1,4 @@
-"""Llama, Qwen 2 and 3, both with experts, Mixtral, DeepSeek-V2 and V3, Gemma 2 and 3, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
+"""Llama, Qwen 2 and 3, both with experts, Mixtral, DeepSeek-V2 and V3, Gemma 2 and 3, GPT-OSS, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
 top_k probabilities are renormalized. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
@@ -136,8 +136,17 @@ def attention(c, w, prefix, x, window, positions, apart):
     for h in range(H):
         g = h // (H // K)
         scores = q[:, h] @ k[:, g].T / math.sqrt(D) + mask
-        heads.append(torch.softmax(scores, dim=-1) @ v[:, g])
-    return torch.stack(heads, 1).reshape(T, H * D) @ w[prefix + "o_proj.weight"].T
+        if prefix + "sinks" in w:  # of one more key, whose value is 0
+            scores = torch.cat((scores, w[prefix + "sinks"][h].expand(T, 1)), dim=-1)
+        heads.append(torch.softmax(scores, dim=-1)[:, :T] @ v[:, g])
+    return torch.stack(heads, 1).reshape(T, H * D) @ w[prefix + "o_proj.weight"].T + w.get(prefix + "o_proj.bias", 0)
+
+
+def oss_expert(c, w, prefix, x, e):
+    """The clamped SwiGLU of expert e: columns of gate and up alternate."""
+    both = x @ w[prefix + "gate_up_proj"][e] + w[prefix + "gate_up_proj_bias"][e]
+    gate, up = both[:, ::2].clamp(max=c["swiglu_limit"]), both[:, 1::2].clamp(-c["swiglu_limit"], c["swiglu_limit"])
+    return ((up + 1) * gate * torch.sigmoid(1.702 * gate)) @ w[prefix + "down_proj"][e] + w[prefix + "down_proj_bias"][e]
 
 
 def swiglu(x, gate, up, down):
@@ -185,7 +194,8 @@ def shared_expert(w, prefix, x):
 
 
 def experts(c, w, prefix, x, router):
-    logits = x @ w[prefix + "gate.weight"].T
+    oss = c["model_type"] == "gpt_oss"
+    logits = x @ w[prefix + "router.weight"].T + w[prefix + "router.bias"] if oss else x @ w[prefix + "gate.weight"].T
     if is_deepseek(c):
         chosen, top, p = deepseek_choice(c, w, prefix, logits)
     else:
@@ -201,7 +211,7 @@ def experts(c, w, prefix, x, router):
         token, slot = torch.where(chosen == e)
         if len(token):
             n = prefix + "experts.%d." % e
-            out = swiglu(x[token], *(w[n + name + ".weight"] for name in (gate, up, down)))
+            out = oss_expert(c, w, prefix + "experts.", x[token], e) if oss else swiglu(x[token], *(w[n + name + ".weight"] for name in (gate, up, down)))
             y = y.index_add(0, token, out * top[token, slot][:, None])
     return y
 

@@ -1,4 +1,4 @@
-/* LayerNorm, RMSNorm of heads, GELU, GeGLU, biases. */
+/* LayerNorm, RMSNorm of heads, GELU, GeGLU, the clamped SwiGLU, biases. */
 #include "tests/kncheck/checks.h"
 
 #define TINY 0x1p-126 /* smallest normal fp32: below it only absolute accuracy is asked */
@@ -375,6 +375,108 @@ static void geglu_bwd_run(struct check *c)
 }
 
 const struct kc_op kc_geglu_bwd = {"geglu_bwd", "rows f", CASES(row_cases), true, geglu_bwd_run};
+
+/* ---- the clamped SwiGLU -------------------------------------------------- */
+
+static const double ALPHA = (double)KN_CLAMP_ALPHA, LIMIT = (double)KN_CLAMP_LIMIT;
+
+/* Some elements at the limits and just beyond, of the gate and of what it is multiplied by. */
+static void at_limits(struct arr *gate, struct arr *up)
+{
+    static const double ends[] = {7, -7, 7.03125, -7.03125, 100, -100, 6.96875, -6.96875, -1};
+
+    extreme(gate);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]) && gate->rows > 2; i++)
+        if (i < gate->cols) {
+            kc_set(gate, 0, i, ends[i]);
+            kc_set(up, 2, i, ends[i]);
+        }
+}
+
+/* up between the limits, plus 1: rounded once. */
+static double clamped_up(double up)
+{
+    return fmax(-LIMIT, fmin(LIMIT, up)) + 1;
+}
+
+/* g sigmoid(x), x = alpha g with g at most the limit: x is rounded, so a sigmoid is off by 8 u and
+ * what 2 u of its argument make. */
+static void clamped_want(double *ret_value, double *ret_bound, double gate)
+{
+    double g = fmin(LIMIT, gate), x = ALPHA * g, s = sigmoid(x);
+
+    *ret_value = g * s;
+    *ret_bound = EPS * fabs(g * s) * (10 + 2 * fabs(x) * sigmoid(-x)) + 200 * TINY;
+}
+
+static void swiglu_clamped_fwd_run(struct check *c)
+{
+    size_t rows = c->dim[0], f = c->dim[1], extra = f % 2 ? 3 : 0;
+    struct arr *g = kc_wide(c, "gate", IN, c->t, rows, f, extra),
+               *u = kc_wide(c, "up", IN, c->t, rows, f, extra);
+    struct arr *y = kc_wide(c, "y", OUT, c->t, rows, f, extra);
+
+    at_limits(g, u);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < f; i++) {
+            double v, bound, by = clamped_up(AT(u, r, i));
+
+            clamped_want(&v, &bound, AT(g, r, i));
+            kc_want(y, r, i, v * by, fabs(by) * (bound + 2 * EPS * fabs(v)) + 200 * TINY);
+        }
+    kc_begin(c);
+    kn_swiglu_clamped_fwd(c->pool, c->t, y->at, y->ld, g->at, g->ld, u->at, u->ld, rows, f);
+}
+
+const struct kc_op kc_swiglu_clamped_fwd = {"swiglu_clamped_fwd", "rows f", CASES(row_cases), true,
+                                            swiglu_clamped_fwd_run};
+
+/* The slope s + x s (1 - s): 8 u of s, of 1 - s that and a rounding, and 2 u |x| times its own
+ * slope s (1 - s) (2 + x (1 - 2 s)). */
+static double clamped_slope(double *ret_bound, double gate)
+{
+    double x = ALPHA * gate, s = sigmoid(x), left = sigmoid(-x), size = fabs(x);
+
+    *ret_bound = EPS * s * (12 + size * left * (20 + 2 * size) + 9 * size * s);
+    return s + x * s * left;
+}
+
+/* In place where f is even: the gradients overwrite gate and up. */
+static void swiglu_clamped_bwd_run(struct check *c)
+{
+    size_t rows = c->dim[0], f = c->dim[1], extra = f % 2 ? 3 : 0;
+    bool place = f % 2 == 0;
+    struct arr *g = kc_wide(c, "gate", place ? INOUT : IN, c->t, rows, f, extra);
+    struct arr *u = kc_wide(c, "up", place ? INOUT : IN, c->t, rows, f, extra);
+    struct arr *dy = kc_wide(c, "dy", IN, c->t, rows, f, extra);
+    struct arr *dg = place ? g : kc_wide(c, "dgate", OUT, c->t, rows, f, extra);
+    struct arr *du = place ? u : kc_wide(c, "dup", OUT, c->t, rows, f, extra);
+
+    at_limits(g, u);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < f; i++) {
+            double d = AT(dy, r, i), gate = AT(g, r, i), up = AT(u, r, i), k = d * clamped_up(up),
+                   v, bound;
+
+            v = clamped_slope(&bound, gate);
+            if (gate <= LIMIT)
+                kc_want(dg, r, i, k * v,
+                        fabs(k) * (bound + 4 * EPS * fabs(v) + 200 * TINY) + 200 * TINY);
+            else
+                kc_exact(dg, r, i, 0);
+            clamped_want(&v, &bound, gate);
+            if (fabs(up) <= LIMIT)
+                kc_want(du, r, i, d * v, fabs(d) * (bound + EPS * fabs(v)) + 200 * TINY);
+            else
+                kc_exact(du, r, i, 0);
+        }
+    kc_begin(c);
+    kn_swiglu_clamped_bwd(c->pool, c->t, dg->at, dg->ld, du->at, du->ld, dy->at, dy->ld, g->at,
+                          g->ld, u->at, u->ld, rows, f);
+}
+
+const struct kc_op kc_swiglu_clamped_bwd = {"swiglu_clamped_bwd", "rows f", CASES(row_cases), true,
+                                            swiglu_clamped_bwd_run};
 
 /* ---- biases -------------------------------------------------------------- */
 

@@ -136,6 +136,23 @@ static void draw_mtp(json_t *model, struct rng *r)
     json_object_set_new(model, "mtp_loss_coef", json_real(0.3));
 }
 
+/* What GPT-OSS has, in place of another feed-forward; experts that all tokens share have no
+ * biases. */
+static void draw_oss(json_t *model, struct rng *r)
+{
+    json_t *moe = json_object_get(model, "moe");
+
+    if (between(r, 0, 3))
+        return;
+    json_object_set_new(model, "attn_sinks", json_true());
+    if (between(r, 0, 2))
+        json_object_set_new(model, "mlp", json_string("swiglu-clamped"));
+    if (moe)
+        flag(moe, r, "router_bias", 2);
+    if (moe && json_integer_value(json_object_get(moe, "shared_ffn")) == 0)
+        json_object_set_new(model, "mlp_bias", json_boolean(between(r, 0, 2)));
+}
+
 json_t *draw_model(int *ret_batch, uint64_t seed)
 {
     static const int counts[] = {1, 2, 3, 4, 4, 6}, batches[] = {1, 2, 3, 4, 6, DRAW_BATCH};
@@ -163,6 +180,7 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_gemma(v, &r, seed % 2);
     draw_mla(v, &r);
     draw_mtp(v, &r);
+    draw_oss(v, &r);
     return v;
 }
 

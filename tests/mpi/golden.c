@@ -117,8 +117,8 @@ static double compare_gradient(const struct tr_rank *r, const struct tr_st *g,
         uint64_t row = i / p->shape[1], column = i % p->shape[1];
 
         row = tr_hf_place_row(&place, row);
-        want[i] =
-            all[place.transposed ? column * place.shape[1] + row : row * place.shape[1] + column];
+        want[i] = all[place.transposed ? (place.across + column) * place.shape[1] + row
+                                       : row * place.shape[1] + column];
     }
     return judge(want, largest_of(all, n), *noise, got, p->count);
 }
@@ -378,12 +378,12 @@ static void save(const char *name, const char *parent)
 int main(int argc, char **argv)
 {
     static const char *const cases[] = {
-        "llama",        "llama-mha",      "llama-tied",  "llama-3.1",      "mistral",
-        "mixtral",      "mixtral-one",    "qwen2-moe",   "qwen3-moe",      "qwen2",
-        "qwen2-window", "qwen2-yarn",     "deepseek-v2", "deepseek-v3",    "qwen3",
-        "qwen3-linear", "gpt2",           "neox",        "neox-yarn",      "neox-serial",
-        "gemma2",       "gemma3",         "llama-packed", "mistral-packed", "gpt2-packed",
-        "deepseek-v3-mtp"};
+        "llama",           "llama-mha",   "llama-tied",   "llama-3.1",      "mistral",
+        "mixtral",         "mixtral-one", "qwen2-moe",    "qwen3-moe",      "qwen2",
+        "qwen2-window",    "qwen2-yarn",  "deepseek-v2",  "deepseek-v3",    "qwen3",
+        "qwen3-linear",    "gpt2",        "neox",         "neox-yarn",      "neox-serial",
+        "gemma2",          "gemma3",      "llama-packed", "mistral-packed", "gpt2-packed",
+        "deepseek-v3-mtp", "gpt-oss"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

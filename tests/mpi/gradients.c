@@ -125,11 +125,11 @@ struct heads {
     double scale, cap;
 };
 
-/* One query row against keys FIRST..t of its sequence. */
+/* One query row against keys FIRST..t of its sequence, and its head's SINK, whose value is 0. */
 static void attend(double *o, const double *q, const double *k, const double *v, int first, int t,
-                   const struct heads *w)
+                   const struct heads *w, const double *sink)
 {
-    double p[MAX], top = -INFINITY, sum = 0;
+    double p[MAX], top = sink ? *sink : -INFINITY, sum = 0;
 
     for (int j = first; j <= t; j++) {
         p[j] = 0;
@@ -140,6 +140,7 @@ static void attend(double *o, const double *q, const double *k, const double *v,
     }
     for (int j = first; j <= t; j++)
         sum += p[j] = exp(p[j] - top);
+    sum += sink ? exp(*sink - top) : 0;
     for (int i = 0; i < w->dv; i++) {
         o[i] = 0;
         for (int j = first; j <= t; j++)
@@ -256,6 +257,7 @@ static void attention(const struct ref *f, double *x, int layer)
                       m->kv_heads * dv,
                       m->attn_scale > 0 ? m->attn_scale : usual_scale(m),
                       m->attn_softcap};
+    const double *sinks = weight(f, PL_T_SINKS, layer, -1);
     static struct qkv all;
     static double o[256], y[256];
 
@@ -269,27 +271,12 @@ static void attention(const struct ref *f, double *x, int layer)
             int head = i / (m->heads / m->kv_heads);
 
             attend(o + i * dv, all.q + r * nq + i * f->hd, all.k + first * w.ldk + head * f->hd,
-                   all.v + first * w.ldv + head * dv, behind, t, &w);
+                   all.v + first * w.ldv + head * dv, behind, t, &w, sinks ? sinks + i : NULL);
         }
         matvec(y, weight(f, PL_T_O, layer, -1), o, h, m->heads * dv);
         shift(y, weight(f, PL_T_O_BIAS, layer, -1), h);
         add_output(f, x + r * h, y, PL_T_POST_NORM1, layer);
     }
-}
-
-/* y += scale x SwiGLU MLP of n */
-static void swiglu(double *y, const double *n, const double *g, const double *u, const double *d,
-                   int ffn, int h, double scale)
-{
-    double a[256], b[256], o[256];
-
-    matvec(a, g, n, ffn, h);
-    matvec(b, u, n, ffn, h);
-    for (int i = 0; i < ffn; i++)
-        a[i] = a[i] / (1 + exp(-a[i])) * b[i];
-    matvec(o, d, a, h, ffn);
-    for (int i = 0; i < h; i++)
-        y[i] += scale * o[i];
 }
 
 static double act(double x, enum pl_mlp mlp)
@@ -298,6 +285,34 @@ static double act(double x, enum pl_mlp mlp)
         return x / (1 + exp(-x));
     return mlp == PL_GELU ? x * (1 + erf(x / sqrt(2))) / 2
                           : x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+}
+
+/* The gated activation of a gate and of what it weighs. */
+static double gated(double gate, double up, enum pl_mlp mlp)
+{
+    if (mlp != PL_SWIGLU_CLAMPED)
+        return act(gate, mlp) * up;
+    gate = fmin(gate, 7);
+    return (fmax(-7, fmin(up, 7)) + 1) * gate / (1 + exp(-1.702 * gate));
+}
+
+/* y += scale x gated MLP of n: that of EXPERT, or with -1 the shared experts' */
+static void swiglu(const struct ref *f, double *y, const double *n, int layer, int expert, int ffn,
+                   double scale)
+{
+    bool own = expert >= 0;
+    double a[256], b[256], o[256];
+
+    matvec(a, weight(f, own ? PL_T_EXPERT_GATE : PL_T_GATE, layer, expert), n, ffn, f->h);
+    matvec(b, weight(f, own ? PL_T_EXPERT_UP : PL_T_UP, layer, expert), n, ffn, f->h);
+    shift(a, own ? weight(f, PL_T_EXPERT_GATE_BIAS, layer, expert) : NULL, ffn);
+    shift(b, own ? weight(f, PL_T_EXPERT_UP_BIAS, layer, expert) : NULL, ffn);
+    for (int i = 0; i < ffn; i++)
+        a[i] = gated(a[i], b[i], f->r->model.mlp);
+    matvec(o, weight(f, own ? PL_T_EXPERT_DOWN : PL_T_DOWN, layer, expert), a, f->h, ffn);
+    shift(o, own ? weight(f, PL_T_EXPERT_DOWN_BIAS, layer, expert) : NULL, f->h);
+    for (int i = 0; i < f->h; i++)
+        y[i] += scale * o[i];
 }
 
 /* y += the MLP of n, with its biases */
@@ -314,7 +329,7 @@ static void dense(const struct ref *f, double *y, const double *n, int layer)
     if (gate)
         shift(a, weight(f, PL_T_GATE_BIAS, layer, -1), ffn);
     for (int i = 0; i < ffn; i++)
-        b[i] = gate ? act(a[i], f->r->model.mlp) * b[i] : act(b[i], f->r->model.mlp);
+        b[i] = gate ? gated(a[i], b[i], f->r->model.mlp) : act(b[i], f->r->model.mlp);
     matvec(o, weight(f, PL_T_DOWN, layer, -1), b, f->h, ffn);
     shift(o, weight(f, PL_T_DOWN_BIAS, layer, -1), f->h);
     add_output(f, y, o, PL_T_POST_NORM2, layer);
@@ -407,9 +422,7 @@ static void shared(const struct ref *f, double *x, const double *n, int layer)
     if (gate)
         matvec(&by, gate, n, 1, f->h);
     if (f->r->model.moe.shared_ffn)
-        swiglu(x, n, weight(f, PL_T_GATE, layer, -1), weight(f, PL_T_UP, layer, -1),
-               weight(f, PL_T_DOWN, layer, -1), f->r->model.moe.shared_ffn, f->h,
-               gate ? 1 / (1 + exp(-by)) : 1);
+        swiglu(f, x, n, layer, -1, f->r->model.moe.shared_ffn, gate ? 1 / (1 + exp(-by)) : 1);
 }
 
 /* (log Z)^2 of a row of logits. */
@@ -436,6 +449,7 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
     for (int r = 0; r < f->rows; r++) {
         norm(f, n, from + r * f->h, PL_T_NORM2, PL_T_NORM2_BIAS, layer);
         matvec(logits, weight(f, PL_T_ROUTER, layer, -1), n, ne, f->h);
+        shift(logits, weight(f, PL_T_ROUTER_BIAS, layer, -1), ne);
         shared(f, x + r * f->h, n, layer);
         g->z += z_of(logits, ne);
         route(w, p, logits, &m->moe, bias ? bias + layer * ne : NULL, r + layer);
@@ -444,9 +458,7 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
             if (fix && w[e] > 0)
                 g->freq[layer][r / f->seq][e] += 1;
             if (w[e] > 0)
-                swiglu(x + r * f->h, n, weight(f, PL_T_EXPERT_GATE, layer, e),
-                       weight(f, PL_T_EXPERT_UP, layer, e), weight(f, PL_T_EXPERT_DOWN, layer, e),
-                       m->moe.expert_ffn, f->h, w[e]);
+                swiglu(f, x + r * f->h, n, layer, e, m->moe.expert_ffn, w[e]);
         }
     }
 }
@@ -800,8 +812,22 @@ int main(int argc, char **argv)
                                    "heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,"
                                    "\"tied\":true,\"mtp\":3}";
 
-    static const char further4[] = "{\"name\":\"m4\"," GEMMA
-                                   "\"attn_softcap\":1.5,\"logit_softcap\":2,\"mtp\":2}";
+    static const char further4[] =
+        "{\"name\":\"m4\"," GEMMA "\"attn_softcap\":1.5,\"logit_softcap\":2,\"mtp\":2}";
+
+    /* Large enough that some gates and factors are cut off. */
+#define OSS                                                                                        \
+    "\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"vocab\":13,\"seq\":7,"                \
+    "\"init_std\":0.9,\"mlp\":\"swiglu-clamped\",\"qkv_bias\":true,\"out_bias\":true,"             \
+    "\"mlp_bias\":true,\"attn_sinks\":true,\"sliding_window\":3,\"global_every\":2,"
+    static const char oss[] = "{\"name\":\"oss\"," OSS "\"moe\":{\"experts\":6,\"top_k\":3,"
+                              "\"expert_ffn\":12,\"aux_loss_coef\":0.5,\"router_bias\":true,"
+                              "\"z_loss_coef\":0.1}}";
+    static const char oss_dense[] = "{\"name\":\"oss dense\"," OSS "\"ffn\":20,\"mtp\":1}";
+    static const char oss_latent[] =
+        "{\"name\":\"oss latent\"," LATENT "},\"mlp\":\"swiglu-clamped\",\"attn_sinks\":true,"
+        "\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":12,\"shared_ffn\":10,\"every\":2,"
+        "\"router_bias\":true,\"router\":\"sigmoid\"}}";
 
 #define ROUTED(words)                                                                              \
     "{\"name\":\"r\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,\"seq\":7,"    \
@@ -852,6 +878,11 @@ int main(int argc, char **argv)
     for (int i = PL_RECOMPUTE_NONE; i <= PL_RECOMPUTE_FULL; i++) {
         run("mtp", further1, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("mtp, deepseek", further2, (enum pl_aux_loss)i, (enum pl_recompute)i);
+    }
+    for (int i = PL_RECOMPUTE_NONE; i <= PL_RECOMPUTE_FULL; i++) {
+        run("gpt-oss", oss, (enum pl_aux_loss)i, (enum pl_recompute)i);
+        run("gpt-oss, dense, mtp", oss_dense, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("sinks, latent", oss_latent, PL_AUX_SEQUENCE, (enum pl_recompute)i);
     }
     run("mtp, gemma", further4, PL_AUX_SEQUENCE, PL_RECOMPUTE_FULL);
     run("mtp, tied", further3, PL_AUX_SEQUENCE, PL_RECOMPUTE_SELECTIVE);

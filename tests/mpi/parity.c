@@ -137,6 +137,11 @@ static const struct {
      "\"expert_ffn\":24,\"dense_layers\":1,\"router\":\"sigmoid\",\"balance_bias\":true,"
      "\"n_group\":4,\"topk_group\":2,\"aux_loss_coef\":0.001,\"z_loss_coef\":0.1}}",
      4},
+    {"{\"name\":\"oss\"," TINY ",\"mlp\":\"swiglu-clamped\",\"qkv_bias\":true,\"out_bias\":true,"
+     "\"mlp_bias\":true,\"attn_sinks\":true,\"sliding_window\":5,\"global_every\":2,\"moe\":{"
+     "\"experts\":4,\"top_k\":2,\"expert_ffn\":24,\"router_bias\":true,\"aux_loss\":"
+     "\"huggingface\",\"aux_loss_coef\":0.02}}",
+     4},
     {"{\"name\":\"mtp\"," TINY ",\"ffn\":48,\"mtp\":2,\"mtp_loss_coef\":0.5}", 4},
     {"{\"name\":\"packedmtp\"," TINY ",\"ffn\":48,\"tied\":true,\"mtp\":1,\"mtp_loss_coef\":0.3,"
      "\"mla\":{\"q_lora_rank\":12,\"kv_lora_rank\":10,\"qk_nope_head_dim\":6,"

@@ -32,7 +32,9 @@ static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
         [PL_T_KV_LATENT] = {FIXED, FIXED},   [PL_T_MTP_PROJ] = {HIDDEN, TWO_HIDDEN},
         [PL_T_MTP_ENORM] = {HIDDEN, FIXED},  [PL_T_MTP_HNORM] = {HIDDEN, FIXED},
         [PL_T_MTP_NORM] = {HIDDEN, FIXED},   [PL_T_POST_NORM1] = {HIDDEN, FIXED},
-        [PL_T_POST_NORM2] = {HIDDEN, FIXED},
+        [PL_T_POST_NORM2] = {HIDDEN, FIXED}, [PL_T_EXPERT_GATE_BIAS] = {FFN, FIXED},
+        [PL_T_SINKS] = {HEADS, FIXED},       [PL_T_EXPERT_UP_BIAS] = {FFN, FIXED},
+        [PL_T_ROUTER_BIAS] = {FIXED, FIXED}, [PL_T_EXPERT_DOWN_BIAS] = {HIDDEN, FIXED},
     };
 
     *rows = of[t][0];

@@ -359,6 +359,38 @@ static void norms_that_the_bundled_trainer_lacks_are_refused(void **state)
     }
 }
 
+/* What GPT-OSS has is legal with experts, and what experts of the bundled trainer lack is named. */
+static void experts_of_the_bundled_trainer_are_swiglu_perhaps_clamped_and_biased(void **state)
+{
+    static const struct {
+        enum pl_mlp mlp;
+        bool bias;
+        int shared;
+        const char *text;
+    } row[] = {
+        {PL_SWIGLU, false, 0, NULL},
+        {PL_SWIGLU_CLAMPED, true, 0, NULL},
+        {PL_SWIGLU_CLAMPED, false, 64, NULL},
+        {PL_GEGLU, false, 0, "experts with an mlp other than swiglu and swiglu-clamped"},
+        {PL_SWIGLU, true, 64, "mlp_bias true with shared experts"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_cpu("tiny-moe", 2, 32, "partune");
+        struct pl_layout l = layout_of(&x, "{'world':2}");
+        struct pl_verdict v = {0};
+
+        x.m.mlp = row[i].mlp;
+        x.m.mlp_bias = x.m.qkv_bias = x.m.out_bias = row[i].bias;
+        x.m.attn_sinks = x.m.moe.router_bias = true;
+        x.m.moe.shared_ffn = row[i].shared;
+        assert_int_equal(pl_layout_check(&v, problem_of(&x), &l), !row[i].text);
+        if (row[i].text && (v.count != 1 || !strstr(v.v[0].text, row[i].text)))
+            fail_msg("%zu: %s", i, v.v[0].text);
+    }
+}
+
 static void a_layout_made_of_zeros_is_refused_without_a_division(void **state)
 {
     struct world x = world_cpu("tiny-moe", 4, 32, "any");
@@ -540,6 +572,7 @@ int main(void)
         cmocka_unit_test(all_broken_rules_are_reported_at_once),
         cmocka_unit_test(sizes_beyond_the_kernels_are_refused_by_key),
         cmocka_unit_test(norms_that_the_bundled_trainer_lacks_are_refused),
+        cmocka_unit_test(experts_of_the_bundled_trainer_are_swiglu_perhaps_clamped_and_biased),
         cmocka_unit_test(a_layout_made_of_zeros_is_refused_without_a_division),
         cmocka_unit_test(an_oversubscribed_cluster_takes_more_ranks_and_threads),
         cmocka_unit_test(absent_keys_get_their_defaults),

@@ -336,14 +336,15 @@ static bool refuses(const struct pl_verdict *verdict, const char *key)
 /* What only one of plan's trainers, "any", takes without a word: each other names it by its key. */
 static void a_trainer_refuses_what_it_lacks_by_key(void **state)
 {
-    static const char *const keys[] = {"attn_sinks",   "mtp",     "mla",    "router",
-                                       "balance_bias", "scaling", "n_group"};
+    static const char *const keys[] = {"capacity_factor", "attn_sinks",   "mtp",     "mla",
+                                       "router",          "balance_bias", "scaling", "n_group"};
     struct world x = world_cpu("nano-llama", 1, 1, "partune");
     struct pl_layout l = layout_of(&x, "{'world':1}");
     struct pl_verdict verdict;
 
     (void)state;
     x.m = model_of(V3 ",'mtp':1,'attn_sinks':true}");
+    x.m.moe.capacity_factor = 1.25;
     assert_false(pl_layout_check(&verdict, problem_of(&x), &l));
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (refuses(&verdict, keys[i]) != (i < 1)) /* it has the others */

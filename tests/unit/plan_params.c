@@ -26,6 +26,11 @@ static const char further[] =
     "{'name':'f','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,'vocab':37,'seq':8,'mtp':2,"
     "'moe':{'experts':4,'top_k':2,'expert_ffn':12,'shared_ffn':8,'every':2}}";
 
+static const char biased[] =
+    "{'name':'b','layers':4,'hidden':18,'heads':4,'kv_heads':4,'head_dim':4,'ffn':24,'vocab':37,"
+    "'seq':8,'mlp':'swiglu-clamped','mlp_bias':true,'qkv_bias':true,'attn_sinks':true,'moe':{"
+    "'experts':4,'top_k':2,'expert_ffn':12,'every':2,'router_bias':true}}";
+
 /* Divisions of the four layers with ends that hold none. */
 static const char *const lists[] = {"0,4", "4,0", "1,3", "0,3,1,0", "2,1,1,0"};
 
@@ -144,6 +149,7 @@ static void slices_of_all_ranks_tile_every_tensor(void **state)
     each_layout(latents, check_tiling);
     each_layout(tied, check_tiling);
     each_layout(further, check_tiling);
+    each_layout(biased, check_tiling);
 }
 
 static void check_buckets(const struct pl_model *m, const struct pl_layout *l)
@@ -188,6 +194,7 @@ static void buckets_tile_the_flat_buffers_and_shards_the_buckets(void **state)
     each_layout(latents, check_buckets);
     each_layout(tied, check_buckets);
     each_layout(further, check_buckets);
+    each_layout(biased, check_buckets);
 }
 
 /* The table of RANK's embedding, or NULL. */
@@ -305,6 +312,7 @@ static void places_tile_the_buffers(void **state)
     each_layout(latents, check_places);
     each_layout(tied, check_places);
     each_layout(further, check_places);
+    each_layout(biased, check_places);
 }
 
 /* Ranks that share a dense bucket's state: with the ep-aware scope all dp x cp ranks, with the

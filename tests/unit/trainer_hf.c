@@ -18,6 +18,15 @@
 #define GEMMA WORDS ",'post_norms':true,'embed_scale':true"
 #define WHOLE_GEMMA GEMMA ",'mlp':'geglu','zero_centered_norm':true"
 
+/* GPT-OSS's, and its experts, to which a comma and more words are added. */
+#define OSS_REST                                                                                   \
+    ",'heads':4,'vocab':50,'seq':16,'mlp':'swiglu-clamped','attn_sinks':true,'mlp_bias':true,"     \
+    "'qkv_bias':true,'out_bias':true"
+#define OSS "'name':'oss','layers':2,'hidden':32" OSS_REST
+#define OSS_MOE                                                                                    \
+    "'moe':{'experts':4,'top_k':2,'expert_ffn':24,'router_bias':true,'aux_loss':'huggingface',"    \
+    "'aux_loss_coef':0.003"
+
 /* A model's words in config.json and back. */
 static void every_family_comes_back_from_its_config(void **state)
 {
@@ -60,6 +69,9 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" WHOLE_GEMMA ",'qk_norm':'head','sliding_window':5,'global_every':2,"
         "'rope_theta_local':100,'rope_scaling':{'kind':'linear','factor':8}}",
         "{" WHOLE_GEMMA ",'qk_norm':'head','logit_softcap':30}",
+        "{" OSS ",'sliding_window':5,'global_every':2,'rope_scaling':{'kind':'yarn','factor':4,"
+        "'original_seq':64}," OSS_MOE "}}",
+        "{" OSS ",'tied':true," OSS_MOE "}}",
     };
 
     (void)state;
@@ -113,6 +125,9 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" WHOLE_GEMMA ",'sliding_window':4,'rope_theta_local':100}", "/rope_theta_local"},
         {"{" WHOLE_GEMMA ",'qk_norm':'head','sliding_window':4}", "/rope_theta_local"},
         {"{" WHOLE_GEMMA ",'qk_norm':'head','attn_softcap':50}", "/attn_softcap"},
+        {"{" WORDS ",'attn_sinks':true}", "/moe"},
+        {"{" OSS ",'sliding_window':5,'qk_norm':'head'," OSS_MOE "}}", "/qk_norm"},
+        {"{" OSS "," OSS_MOE ",'scaling':2}}", "/moe/scaling"},
         {"{" WORDS ",'mla':{" LATENTS "}", "/norm_eps"},
         {"{" MLA ",'qkv_bias':true}", "/out_bias"},
         {"{" MLA ",'mlp_bias':true}", "/mlp_bias"},
@@ -205,7 +220,7 @@ static void write_spoilt(const char *folder, const char *name, const char *spoil
     for (size_t i = 0; i < in->count; i++) {
         const struct tr_st_tensor *t = &in->tensor[i];
         bool this = str_eq(t->name, spoilt);
-        int64_t shape[2] = {t->shape[0] + (this && !as), t->shape[1]};
+        int64_t shape[3] = {t->shape[0] + (this && !as), t->shape[1], t->shape[2]};
 
         tr_st_add(out, this && as ? as : t->name, t->dtype, t->ndim, shape);
     }
@@ -236,6 +251,12 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
          "e_score_correction_bias is missing"},
         {"deepseek-v2", "model.layers.0.self_attn.q_proj.weight",
          "model.layers.0.self_attn.q_b_proj.weight", "q_b_proj.weight is not part of the model"},
+        {"gpt-oss", "model.layers.0.mlp.experts.down_proj_bias", NULL,
+         "down_proj_bias is 6 x 20 where the model needs 5 x 20"},
+        {"gpt-oss", "model.layers.2.self_attn.sinks", "rotary_emb.inv_freq", "sinks is missing"},
+        {"gpt-oss", "model.layers.1.mlp.experts.gate_up_proj",
+         "model.layers.1.mlp.experts.gate_up_proj_blocks",
+         "gate_up_proj_blocks is not part of the model"},
     };
     AUTO_FREE char *folder = unit_folder("spoilt");
 
@@ -305,8 +326,9 @@ static void folder_load(const struct tr_team *team, void *arg)
 }
 
 /* GPT-2 has its matrices transposed, GPT-NeoX its queries, keys and values head by head, DeepSeek
- * keys and values, and pairs of what is rotated, Gemma other names: a shard begins and ends inside
- * of a row. Modules of multi-token prediction repeat what other stages have. */
+ * keys and values, and pairs of what is rotated, Gemma other names, GPT-OSS all experts of a layer
+ * in one tensor: a shard begins and ends inside of a row. Modules of multi-token prediction repeat
+ * what other stages have. */
 static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
 {
     static const char *const models[] = {
@@ -315,6 +337,8 @@ static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
         "{" MLA ",'qkv_bias':true,'out_bias':true}",
         "{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20},'mtp':2}",
         "{" WHOLE_GEMMA ",'qk_norm':'head','tied':true}",
+        "{" OSS "," OSS_MOE "}}",
+        "{'name':'odd','layers':2,'hidden':33,'head_dim':8" OSS_REST "," OSS_MOE "}}",
     };
     static const struct {
         int world;
@@ -369,10 +393,28 @@ static void a_rotation_without_a_word_is_refused_by_key(void **state)
     assert_string_equal(e.pointer, "/rope_interleave");
 }
 
+/* GPT-OSS as published has its experts in mxfp4. */
+static void quantized_weights_are_refused_by_key(void **state)
+{
+    AUTO_JSON *v = unit_json("{" OSS "," OSS_MOE "}}");
+    AUTO_JSON *config = NULL;
+    struct pl_model m;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_model_parse(&m, v, &e), 0);
+    assert_int_equal(tr_hf_config(&config, &m, &e), 0);
+    json_object_set_new(config, "quantization_config", json_pack("{s:s}", "quant_method", "mxfp4"));
+    assert_int_equal(tr_hf_model(&m, config, &e), -ENOTSUP);
+    assert_string_equal(e.pointer, "/quantization_config");
+    assert_non_null(strstr(e.text, "mxfp4"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rotation_without_a_word_is_refused_by_key),
+        cmocka_unit_test(quantized_weights_are_refused_by_key),
         cmocka_unit_test(every_family_comes_back_from_its_config),
         cmocka_unit_test(words_without_a_class_are_refused_by_key),
         cmocka_unit_test(published_deepseeks_have_a_folder_or_a_reason),
