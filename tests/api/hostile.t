@@ -92,7 +92,7 @@ attack() { # name, text
 attack "10,000 silent connections" ""
 attack "10,000 heads, a byte a second" "$(printf 'GET / HTTP/1.1\r\nX: ')"
 attack "10,000 bodies, a byte a second" "$(printf 'POST /v1/check HTTP/1.1\r\nHost: localhost\r\n%s\r\n%s\r\nContent-Length: 3000\r\n\r\n{' "$A" "$J")"
-attack "10,000 answers that nobody takes" "$(for i in 1 2 3 4 5 6 7 8; do printf 'GET /vendor/echarts.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n'; done)"
+attack "10,000 answers that nobody takes" "$(for i in 1 2 3 4 5 6 7 8; do printf 'GET /vendor/vega.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n'; done)"
 limit=$(sed -n 's/^Max open files *\([0-9]*\).*/\1/p' "/proc/$pid/limits")
 most=$((limit < 4288 ? limit : 4096))
 now=$(memory VmHWM)

@@ -33,7 +33,7 @@ is "the token is still required" "$(status --cacert mine.pem "$url/v1/campaigns"
 is "the owner of the socket needs no TLS" "$(status --unix-socket sock http://localhost/v1/campaigns)" 200
 is "a body arrives" "$(head -c 3000 /dev/zero | tr '\0' ' ' | (cat; echo '{"model":"tiny-moe","workload":{"global_batch":8},"layout":{"world":1}}') |
     status --cacert mine.pem -H "$A" -H 'Content-Type: application/json' --data-binary @- "$url/v1/check")" 200
-is "and so does a large answer" "$(curl -s -m 20 --cacert mine.pem "$url/vendor/echarts.min.js" | cksum)" "$(curl -s -m 20 --unix-socket sock http://localhost/vendor/echarts.min.js | cksum)"
+is "and so does a large answer" "$(curl -s -m 20 --cacert mine.pem "$url/vendor/vega.min.js" | cksum)" "$(curl -s -m 20 --unix-socket sock http://localhost/vendor/vega.min.js | cksum)"
 timeout 20 curl -sN --cacert mine.pem -H "$A" "$url/v1/events" >live &
 pids="$pids $!"
 ok "events are streamed" wait_for 10 grep -q retry live

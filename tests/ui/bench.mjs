@@ -387,7 +387,7 @@ function weight() {
         .match(/%D%\/\S+\.(?:js|css|html|svg)\b/g)
         .map((f) => f.slice(4));
     const size = [...new Set(list)]
-        .filter((f) => f !== "echarts-entry.js")
+        .filter((f) => f !== "vega-entry.js")
         .reduce((sum, f) => {
             const file = [path.join(ui, f), path.join(built, f)].find((x) => fs.existsSync(x));
             return sum + zlib.gzipSync(fs.readFileSync(file), { level: 9 }).length;

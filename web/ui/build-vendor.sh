@@ -1,44 +1,40 @@
 #!/bin/sh
-# build-vendor.sh SRC OUT [tried]: build the chart library OUT (…/vendor/echarts.min.js) from the locked packages.
+# build-vendor.sh SRC OUT VEGA [tried]: build the chart library OUT (…/vendor/vega.min.js) by esbuild.
 #
-# SRC is this folder in the source tree, which is only read. The packages are installed in npm/ next to OUT's folder, where
-# the browser tests find theirs, too.
-# Where npm's registry cannot be reached, OUT becomes a module without charts (the dashboard shows tables), and one line
-# says so. That module is older than its sources, so that the next make tries again; "tried" says that this make did.
+# SRC is this folder in the source tree, which is only read. VEGA is the folder of Vega's modules, those of Debian's
+# node-vega or any node_modules (configure --with-vega). No network is needed.
+# Without esbuild or Vega, OUT becomes a module without charts (the dashboard shows tables), and one line says so. That
+# module is older than its sources, so that the next make tries again; "tried" says that this make did.
 set -eu
 src=$1
 out=$2
-npm=$(dirname "$out")/../npm
+vega=$3
 mark='// no chart library'
 
 stand_in() { head -n 1 "$out" 2>/dev/null | grep -qF "$mark"; }
 
-[ "${3:-}" != tried ] || [ ! -f "$out" ] || exit 0
-again=''
-! stand_in || again=again
+[ "${4:-}" != tried ] || [ ! -f "$out" ] || exit 0
 mkdir -p "$(dirname "$out")"
-status=0
-# shellcheck disable=SC2086
-why=$("$src/install-packages.sh" "$src" "$npm" $again 2>&1) || status=$?
-if [ "$status" = 1 ] && [ -f "$out" ] && ! stand_in; then
+why=''
+command -v esbuild >/dev/null 2>&1 || why='esbuild is not installed (Debian: apt-get install esbuild node-vega)'
+[ -f "$vega/vega-view/package.json" ] || why="${why:-no Vega in $vega (Debian: apt-get install node-vega)}"
+if [ -n "$why" ] && [ -f "$out" ] && ! stand_in; then
     echo "dashboard: keeps the chart library of an earlier build ($why)"
     exit 0
 fi
-if [ "$status" = 1 ]; then
-    printf '%s: npm had none when the dashboard was built, and panels show tables.\nexport const init = null;\n' "$mark" >"$out"
+if [ -n "$why" ]; then
+    printf '%s: Vega was missing when the dashboard was built, and panels show tables.\nexport const View = null;\n' "$mark" >"$out"
     touch -t 200001010000 "$out"
     echo "dashboard: tables in place of charts; the next make tries again ($why)"
     exit 0
 fi
-if [ "$status" != 0 ]; then
-    printf '%s\n' "$why" >&2
-    exit 1
-fi
-cp -f "$src/echarts-entry.js" "$npm/echarts-entry.js"
-chmod u+w "$npm/echarts-entry.js"
-version=$(sed -n 's/^ *"version": "\(.*\)",*$/\1/p' "$npm/node_modules/echarts/package.json" | head -n 1)
-"$npm/node_modules/.bin/esbuild" "$npm/echarts-entry.js" --bundle --minify --format=esm --target=es2020 \
-    --legal-comments=none --log-level=warning \
-    "--banner:js=/*! Apache ECharts $version, custom build. Licensed under the Apache License 2.0. */" \
-    --define:process.env.NODE_ENV='"production"' "--outfile=$out.tmp"
+version=$(sed -n 's/^ *"version": "\(.*\)",*$/\1/p' "$vega/vega/package.json" | head -n 1)
+{
+    printf '/*! Vega %s, the parts that the dashboard draws with.\n\n' "$version"
+    cat "$src/vega-license.txt"
+    printf '*/\n'
+    NODE_PATH=$vega esbuild "$src/vega-entry.js" --bundle --minify --format=esm --target=es2020 --legal-comments=none \
+        --log-level=warning
+} >"$out.tmp"
 mv -f "$out.tmp" "$out"
+touch "$(dirname "$out")/built" # make clean takes it away

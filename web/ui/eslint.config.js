@@ -39,6 +39,7 @@ const TESTS = [
     "Buffer",
     "CanvasRenderingContext2D",
     "DOMException",
+    "MouseEvent",
     "MutationObserver",
     "PerformanceObserver",
     "innerWidth",

@@ -1,11 +1,11 @@
 #!/bin/sh
-# install-packages.sh SRC DIR [again]: install the locked npm packages of SRC (this folder of the source tree) in DIR.
+# install-packages.sh SRC DIR: install what the browser tests and ESLint need in DIR, the locked npm packages of SRC.
 #
-# SRC is only read, and nothing is written to the home directory. DIR/installed is newer than the lock file afterwards.
+# SRC, this folder of the source tree, is only read, and nothing is written to the home directory. DIR/installed is newer than the lock file afterwards.
 # Exit codes: 0 installed, 1 npm or its registry cannot be had (one line on stderr says why; DIR/npm.log has the rest),
 # 2 what came is not what the lock file names.
 # npm by itself waits five minutes for each silent request, three times. Here it gives up after half a minute, and where an
-# earlier build found nobody ("again") after eight seconds. npm's own variables, where they are set, win.
+# earlier call found nobody (its log is there) after eight seconds. npm's own variables, where they are set, win.
 set -eu
 src=$1
 dir=$2
@@ -23,7 +23,7 @@ for f in package.json package-lock.json .npmrc; do
     chmod u+w "$dir/$f"
 done
 cd "$dir"
-if [ "${3:-}" = again ]; then retries=0 wait_ms=8000; else retries=1 wait_ms=15000; fi
+if [ -f npm.log ]; then retries=0 wait_ms=8000; else retries=1 wait_ms=15000; fi
 npm_config_cache=$PWD/cache npm_config_update_notifier=false
 npm_config_fetch_retries=${npm_config_fetch_retries:-$retries}
 npm_config_fetch_retry_mintimeout=${npm_config_fetch_retry_mintimeout:-1000}
@@ -33,7 +33,7 @@ export npm_config_cache npm_config_update_notifier npm_config_fetch_retries npm_
     npm_config_fetch_retry_maxtimeout npm_config_fetch_timeout
 status=0
 # One question before the many: npm ci asks for each package, fifteen at a time, and waits for each as long.
-timeout -k 5 240 npm view echarts version --loglevel=error >npm.log 2>&1 &&
+timeout -k 5 240 npm view playwright-core version --loglevel=error >npm.log 2>&1 &&
     timeout -k 5 240 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >npm.log 2>&1 || status=$?
 if grep -q EINTEGRITY npm.log; then
     cat npm.log >&2
@@ -45,7 +45,5 @@ if [ "$status" != 0 ]; then
     [ "$status" != 124 ] || why="npm took longer than four minutes"
     absent "${why:-npm ci ended with status $status}"
 fi
-# A package for this machine is optional to npm, which does not mind when it does not come.
-node_modules/.bin/esbuild --version >>npm.log 2>&1 || absent "esbuild for this machine did not come"
 rm -rf cache
 touch installed

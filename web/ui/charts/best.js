@@ -2,12 +2,11 @@
 
 import { counted, interval, rate } from "../lib/format.js";
 import { FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
-import { axes, insideZoom, legend, short, tip, tooltip } from "./options.js";
+import { ARROW, CROSS, FEW } from "./marks.js";
+import { short, tip } from "./options.js";
 import { thin } from "./thin.js";
 
 export const MAX_POINTS = 2000;
-const FEW = 400;
-const CROSS = "path://M0 0L10 10M10 0L0 10";
 const Z95 = 1.959964; // of the normal distribution
 
 /** The 95 % interval of a trial's throughput, or null. */
@@ -55,31 +54,9 @@ export function bestSoFar(trials) {
     return curve;
 }
 
-/** An interval that exceeds the scale has no cap at that end. */
-function whisker(color, ceiling) {
-    return (params, api) => {
-        const [x, hi] = api.coord([api.value(0), api.value(2)]);
-        const [, lo] = api.coord([api.value(0), api.value(1)]);
-        const line = (x1, y1, x2, y2) => ({
-            type: "line",
-            shape: { x1, y1, x2, y2 },
-            style: { stroke: color, lineWidth: 1 },
-        });
-        return {
-            type: "group",
-            children: [
-                line(x, lo, x, hi),
-                ...(api.value(1) > 0 ? [line(x - 3, lo, x + 3, lo)] : []),
-                ...(api.value(2) < ceiling ? [line(x - 3, hi, x + 3, hi)] : []),
-            ],
-        };
-    };
-}
-
 function trialTip(byN, unit) {
-    return (params) => {
-        const t = byN.get(params.value?.[0]);
-        if (!t) return "";
+    return ({ n }) => {
+        const t = byN.get(n);
         const b = bounds(t);
         return tip(`Trial ${t.n}: ${t.text ?? ""}`, [
             ["State", t.state],
@@ -139,163 +116,135 @@ function bestModel(trials) {
     };
 }
 
-// Beyond FEW points a series is one path instead of an element a point.
-const scatter = (few, name, more) => ({
-    name,
-    type: "scatter",
-    large: !few,
-    largeThreshold: FEW,
-    ...more,
-});
+const place = (n, y) => ({ n, x: n, y });
+
+/** The point of trial N at Y; an arrow at the CEILING where it is off the scale. */
+const below = (n, y, ceiling) =>
+    y <= ceiling ? place(n, y) : { ...place(n, ceiling), shape: ARROW, size: 14 };
 
 function expectedSeries({ expected, few, ceiling }, palette) {
-    const color = palette.series[7];
-    const point = ({ n, predicted }) =>
-        predicted.tokens_per_s <= ceiling
-            ? [n, predicted.tokens_per_s]
-            : { value: [n, ceiling], symbol: "arrow" };
-    return scatter(few, "cost model", {
-        symbol: few ? "diamond" : "circle",
-        symbolSize: few ? 8 : 2,
-        itemStyle: {
-            color: few ? "transparent" : color,
-            borderColor: color,
-            borderWidth: few ? 1.2 : 0,
-        },
-        data: expected.map(point),
-    });
+    return {
+        type: "points",
+        name: "cost model",
+        color: palette.series[7],
+        shape: few ? "diamond" : "circle",
+        size: few ? 9 : 2,
+        hollow: few,
+        width: few ? 1.2 : 0,
+        rows: expected.map(({ n, predicted }) => below(n, predicted.tokens_per_s, ceiling)),
+    };
 }
 
+/** An interval that exceeds the scale has no cap at that end. */
 function intervalSeries({ shown, few, ceiling }, palette) {
     const range = (trial) => {
         const [low, high] = bounds(trial);
-        return [trial.n, Math.max(low, 0), Math.min(high, ceiling)];
+        return {
+            x: trial.n,
+            low: Math.max(low, 0),
+            high: Math.min(high, ceiling),
+            capLow: low > 0,
+            capHigh: high < ceiling,
+        };
     };
     return {
+        type: "ranges",
         name: "95 % interval",
-        type: "custom",
-        renderItem: whisker(palette.series[0], ceiling),
-        itemStyle: { color: palette.series[0] },
-        encode: { x: 0, y: [1, 2] },
+        color: palette.series[0],
         silent: true,
-        tooltip: { show: false },
-        data: few ? shown.filter(bounds).map(range) : [],
+        rows: few ? shown.filter(bounds).map(range) : [],
     };
 }
 
 function measuredSeries({ shown, few }, palette) {
-    return scatter(few, "measured", {
-        symbolSize: few ? 8 : 3,
-        itemStyle: { color: palette.series[0] },
-        data: shown.map((trial) => [trial.n, trial.tokens_per_s]),
-        z: 3,
-    });
+    return {
+        type: "points",
+        name: "measured",
+        color: palette.series[0],
+        size: few ? 8 : 3,
+        rows: shown.map((trial) => place(trial.n, trial.tokens_per_s)),
+    };
 }
 
 /** What smaller trials say of the full size: hollow, so that no one takes it for a measurement. */
 function inferredSeries({ inferred, few, ceiling }, palette) {
-    const color = palette.series[0];
-    const point = ({ n, inferred: { tokens_per_s: y } }) =>
-        y <= ceiling ? [n, y] : { value: [n, ceiling], symbol: "arrow" };
-    return scatter(few, "inferred", {
-        symbolSize: few ? 9 : 3,
-        itemStyle: {
-            color: "transparent",
-            borderColor: color,
-            borderWidth: 1.5,
-            borderType: "dashed",
-        },
-        data: inferred.map(point),
-        z: 3,
-    });
+    return {
+        type: "points",
+        name: "inferred",
+        color: palette.series[0],
+        size: few ? 9 : 3,
+        hollow: true,
+        width: 1.5,
+        dash: [3, 2],
+        rows: inferred.map(({ n, inferred: { tokens_per_s: y } }) => below(n, y, ceiling)),
+    };
 }
 
 /** Trials without a throughput, on the floor of the chart. */
 function failedSeries({ failed, stopped, few, floor }, palette) {
-    const onFloor = (trial) => [trial.n, floor];
+    const onFloor = (trial) => place(trial.n, floor);
     const size = few ? 8 : 4;
     return [
-        scatter(few, "failed", {
-            symbol: few ? CROSS : "triangle",
-            symbolSize: size,
-            itemStyle: few
-                ? { color: "none", borderColor: palette.bad, borderWidth: 2 }
-                : { color: palette.bad },
-            data: failed.map(onFloor),
-            z: 3,
-        }),
-        scatter(few, "stopped early", {
-            symbol: "triangle",
-            symbolRotate: 180,
-            symbolSize: size,
-            itemStyle: few
-                ? { color: "transparent", borderColor: palette.warn, borderWidth: 1.5 }
-                : { color: palette.warn },
-            data: stopped.map(onFloor),
-            z: 3,
-        }),
+        {
+            type: "points",
+            name: "failed",
+            color: palette.bad,
+            shape: few ? CROSS : "triangle-up",
+            hollow: few,
+            width: few ? 2 : 0,
+            size: few ? 10 : size,
+            rows: failed.map(onFloor),
+        },
+        {
+            type: "points",
+            name: "stopped early",
+            color: palette.warn,
+            shape: "triangle-down",
+            hollow: few,
+            width: few ? 1.5 : 0,
+            size: few ? 10 : size,
+            rows: stopped.map(onFloor),
+        },
     ];
 }
 
-function baselineMark(baseline, palette) {
-    if (!baseline?.tokens_per_s) return undefined;
+function bestSeries(trials, palette) {
     return {
-        symbol: "none",
-        silent: true,
-        lineStyle: { color: palette.strong, type: "dashed" },
-        label: {
-            formatter: "baseline",
-            position: "insideEndBottom",
-            color: palette.soft,
-            backgroundColor: palette.surface,
-            padding: [1, 3],
-        },
-        data: [{ yAxis: baseline.tokens_per_s }],
-    };
-}
-
-function bestSeries(trials, baseline, palette) {
-    return {
-        name: "best so far",
         type: "line",
-        step: "end",
-        symbol: "none",
-        lineStyle: { width: 2, color: palette.good },
-        itemStyle: { color: palette.good },
-        data: bestSoFar(trials),
-        z: 4,
+        name: "best so far",
+        color: palette.good,
+        width: 2,
+        step: true,
         silent: true,
-        markLine: baselineMark(baseline, palette),
+        rows: bestSoFar(trials).map(([n, y]) => place(n, y)),
     };
 }
 
-export function bestOption({ trials, baseline, unit = "tokens/s" }, palette) {
+function baselineSeries(baseline, palette) {
+    if (!baseline?.tokens_per_s) return [];
+    const { tokens_per_s: y } = baseline;
+    return [{ type: "level", y, label: "baseline", color: palette.strong, silent: true }];
+}
+
+export function bestPlot({ trials, baseline, unit = "tokens/s" }, palette) {
     const model = bestModel(trials);
     const seen = [model.shown, model.inferred, model.failed, model.stopped];
     if (!seen.some((list) => list.length)) return null;
     const byN = new Map(trials.map((trial) => [trial.n, trial]));
-    const { soft } = palette;
     return {
-        ...axes(palette, {
-            x: {
-                name: "trial",
-                minInterval: 1,
-                min: 0,
-                axisLabel: { color: soft, hideOverlap: true, showMaxLabel: false },
-                max: Math.max(trials.at(-1)?.n ?? 1, 4),
-            },
-            y: { name: unit, scale: true, axisLabel: { color: soft, formatter: short } },
-        }),
-        legend: legend(palette),
-        tooltip: tooltip(palette, { trigger: "item", formatter: trialTip(byN, unit) }),
-        dataZoom: [insideZoom()],
+        x: { title: "trial", whole: true, from: 0, to: Math.max(trials.at(-1)?.n ?? 1, 4) },
+        y: { title: unit, format: short },
+        legend: true,
+        zoom: "inside",
+        tip: trialTip(byN, unit),
         series: [
+            ...baselineSeries(baseline, palette),
             expectedSeries(model, palette),
             intervalSeries(model, palette),
             measuredSeries(model, palette),
             ...(model.inferred.length ? [inferredSeries(model, palette)] : []),
             ...failedSeries(model, palette),
-            bestSeries(trials, baseline, palette),
+            bestSeries(trials, palette),
         ],
     };
 }

@@ -2,7 +2,7 @@
 
 import { counted, seconds } from "../lib/format.js";
 import { TRIAL_STATES } from "../lib/words.js";
-import { axes, insideZoom, legend, narrow, tip, tooltip } from "./options.js";
+import { narrow, tip } from "./options.js";
 
 /** Trials as bars {t, slot, from, to} in seconds since the first; a slot is the first one that is free. */
 export function slots(trials, now = Date.now()) {
@@ -54,30 +54,6 @@ export function joined(bars) {
     return result;
 }
 
-function drawBar(params, api) {
-    const [x1, y] = api.coord([api.value(0), api.value(2)]);
-    const [x2] = api.coord([api.value(1), api.value(2)]);
-    const height = Math.min(36, api.size([0, 1])[1] * 0.7);
-    const width = Math.max(1, x2 - x1 - 0.5);
-    const { x: left, width: room } = params.coordSys;
-    const from = Math.max(x1, left);
-    const to = Math.min(x1 + width, left + room);
-    if (to <= from) return null;
-    return {
-        type: "rect",
-        shape: { x: from, y: y - height / 2, width: to - from, height, r: 2 },
-        style: { fill: api.visual("color") },
-        textContent: {
-            style: {
-                text: to - from > 8 + 7 * String(api.value(3)).length ? String(api.value(3)) : "",
-                fill: api.value(4) === 1 ? "#0b1220" : "#ffffff",
-                fontSize: 11,
-            },
-        },
-        textConfig: { position: "inside" },
-    };
-}
-
 function barTip({ t: trial, until, from, to }) {
     const title = until ? `Trials ${trial.n} to ${until}` : `Trial ${trial.n}: ${trial.text ?? ""}`;
     return tip(title, [
@@ -91,20 +67,25 @@ function barTip({ t: trial, until, from, to }) {
 /** The bars of one STATE, in units of SIZE seconds. */
 function stateSeries(state, bars, size, palette) {
     const [sign = "", tone = "wait"] = TRIAL_STATES[state] ?? [];
-    const dark = document.documentElement.dataset.theme === "dark" ? 1 : 0;
-    const item = (bar) => ({
-        value: [bar.from / size, bar.to / size, bar.slot, bar.t.n, dark],
-        bar,
-    });
+    const dark = document.documentElement.dataset.theme === "dark";
     return {
+        type: "spans",
         name: `${sign} ${state}`,
-        type: "custom",
-        renderItem: drawBar,
-        encode: { x: [0, 1], y: 2 },
-        clip: true,
-        progressive: 0,
-        itemStyle: { color: palette[tone] },
-        data: bars.filter((bar) => bar.t.state === state).map(item),
+        color: palette[tone],
+        most: 36,
+        share: 0.7,
+        corner: 2,
+        labelColor: dark ? "#0b1220" : "#ffffff",
+        rows: bars
+            .filter((bar) => bar.t.state === state)
+            .map((bar) => ({
+                n: bar.t.n,
+                from: bar.from / size,
+                to: bar.to / size,
+                at: bar.slot,
+                label: bar.t.n,
+                bar,
+            })),
     };
 }
 
@@ -113,44 +94,20 @@ export const gantt = {
     note: "One row per slot, one bar per trial. Ctrl + wheel or pinch to zoom, drag to pan.",
     name: "timeline",
     none: "No trial has started.",
-    option({ trials }, palette, width) {
+    plot({ trials }, palette, width) {
         const bars = joined(slots(trials));
         if (!bars.length) return null;
         const count = Math.max(...bars.map((b) => b.slot)) + 1;
         const states = Object.keys(TRIAL_STATES).filter((s) => bars.some((b) => b.t.state === s));
         const [unit, size] = spanUnit(bars.reduce((most, b) => Math.max(most, b.to), 0));
         return {
-            ...axes(palette, {
-                x: {
-                    name: `${unit} since the first trial`,
-                    min: 0,
-                    splitLine: { show: true, lineStyle: { color: palette.line } },
-                },
-                y: {
-                    type: "category",
-                    data: Array.from({ length: count }, (_, i) => `slot ${i + 1}`),
-                    inverse: true,
-                    splitLine: { show: false },
-                },
-                grid: { top: 34, bottom: 76, ...(narrow(width) && { left: 56 }) },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: ({ data }) => barTip(data.bar),
-            }),
-            dataZoom: [
-                insideZoom({ filterMode: "weakFilter" }),
-                {
-                    type: "slider",
-                    filterMode: "weakFilter",
-                    height: 18,
-                    bottom: 8,
-                    borderColor: palette.line,
-                    textStyle: { color: palette.soft },
-                    labelFormatter: (v) => seconds(v * size),
-                },
-            ],
+            x: { title: `${unit} since the first trial`, from: 0, grid: true },
+            y: { type: "category", names: Array.from({ length: count }, (_, i) => `slot ${i + 1}`) },
+            room: { bottom: 76, ...(narrow(width) && { left: 56 }) },
+            legend: true,
+            zoom: "slider",
+            zoomText: (value) => seconds(value * size),
+            tip: ({ bar }) => barTip(bar),
             series: states.map((state) => stateSeries(state, bars, size, palette)),
         };
     },

@@ -2,7 +2,7 @@
 
 import { counted, ms } from "../lib/format.js";
 import { PHASES, ordered, phaseColor } from "../lib/words.js";
-import { axes, insideZoom, legend, short, tip, tooltip } from "./options.js";
+import { short, tip } from "./options.js";
 
 /** Complete events ("ph": "X", microseconds) as {lane, name, kind, from, to} in milliseconds since the first. */
 export function laneBars(trace) {
@@ -40,22 +40,6 @@ function traceName(trace) {
     return names.length === 1 ? String(names[0].args?.name ?? "") : "";
 }
 
-function bar(params, api) {
-    const [x1, y] = api.coord([api.value(0), api.value(2)]);
-    const [x2] = api.coord([api.value(1), api.value(2)]);
-    const height = Math.min(44, api.size([0, 1])[1] * 0.8);
-    const area = params.coordSys;
-    const from = Math.max(x1, area.x);
-    const to = Math.min(Math.max(x2, x1 + 0.5), area.x + area.width);
-    return to > from
-        ? {
-              type: "rect",
-              shape: { x: from, y: y - height / 2, width: to - from, height },
-              style: { fill: api.visual("color") },
-          }
-        : null;
-}
-
 export const lanes = {
     title: "Timeline of one step",
     note:
@@ -63,54 +47,33 @@ export const lanes = {
         "Ctrl + wheel or pinch to zoom, drag to pan. The trace file opens in Perfetto.",
     name: "step-timeline",
     none: "No timeline. Successful trials of the bundled trainer have one.",
-    option({ trace }, palette) {
+    plot({ trace }, palette) {
         const bars = trace ? laneBars(trace) : [];
         if (!bars.length) return null;
         const rows = [...new Set(bars.map((b) => b.lane))];
         const kinds = ordered(Object.fromEntries(bars.map((b) => [b.kind, 1])), PHASES);
-        const color = (k) => palette.series[phaseColor(k, palette.series.length)];
         const last = bars.reduce((most, b) => Math.max(most, b.to), 0);
         return {
-            ...axes(palette, {
-                x: {
-                    name: "ms",
-                    min: 0,
-                    max: last,
-                    axisLabel: {
-                        color: palette.soft,
-                        hideOverlap: true,
-                        showMaxLabel: false,
-                        formatter: short,
-                    },
-                    splitLine: { show: true, lineStyle: { color: palette.line } },
-                },
-                y: { type: "category", data: rows, inverse: true, splitLine: { show: false } },
-                grid: { left: 84, top: 34 },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (point) => {
-                    const b = point.data.bar;
-                    return tip(b.name, [
-                        ["Where", b.lane],
-                        ["From", ms(b.from)],
-                        ["Takes", ms(b.to - b.from)],
-                    ]);
-                },
-            }),
-            dataZoom: [insideZoom({ filterMode: "weakFilter" })],
-            series: kinds.map((k) => ({
-                name: k,
-                type: "custom",
-                renderItem: bar,
-                encode: { x: [0, 1], y: 2 },
-                clip: true,
-                progressive: 0,
-                itemStyle: { color: color(k) },
-                data: bars
-                    .filter((b) => b.kind === k)
-                    .map((b) => ({ value: [b.from, b.to, rows.indexOf(b.lane)], bar: b })),
+            x: { title: "ms", from: 0, to: last, format: short, grid: true },
+            y: { type: "category", names: rows, every: true },
+            room: { left: 84 },
+            legend: true,
+            zoom: "inside",
+            tip: ({ bar }) =>
+                tip(bar.name, [
+                    ["Where", bar.lane],
+                    ["From", ms(bar.from)],
+                    ["Takes", ms(bar.to - bar.from)],
+                ]),
+            series: kinds.map((kind) => ({
+                type: "spans",
+                name: kind,
+                color: palette.series[phaseColor(kind, palette.series.length)],
+                most: 44,
+                share: 0.8,
+                rows: bars
+                    .filter((bar) => bar.kind === kind)
+                    .map((bar) => ({ from: bar.from, to: bar.to, at: rows.indexOf(bar.lane), bar })),
             })),
         };
     },

@@ -1,17 +1,17 @@
 // The chart library: fetched when the first chart is due. A dashboard that was built without it
-// (web/ui/build-vendor.sh) has a module in its place that exports no init: then panels show tables.
+// (web/ui/build-vendor.sh) has a module in its place that exports no View: then panels show tables.
 
 let library = null;
 let without = false;
 
 /** The library, or null where this build has none. One that failed is asked for again: the service may come back. */
 export async function loadLibrary() {
-    library ??= import("../vendor/echarts.min.js").catch((error) => {
+    library ??= import("../vendor/vega.min.js").catch((error) => {
         library = null;
         throw error;
     });
     const module = await library;
-    if (module.init) return module;
+    if (module.View) return module;
     goWithout();
     return null;
 }

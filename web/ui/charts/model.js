@@ -2,7 +2,8 @@
 
 import { bytes, counted, percent, rate } from "../lib/format.js";
 import { FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
-import { axes, legend, short, tip, tooltip } from "./options.js";
+import { FEW } from "./marks.js";
+import { short, tip } from "./options.js";
 import { thin } from "./thin.js";
 
 const MAX_POINTS = 2000;
@@ -85,63 +86,52 @@ function pairTip({ n, text, predicted, measured }, show) {
 }
 
 /** Both axes of a comparison of VALUES, with a little room at the ends. */
-function equalAxis(values, palette, label) {
+function equalAxis(values, format) {
     const low = Math.min(...values);
     const high = Math.max(...values);
     const margin = (high - low || high) * 0.05;
-    return {
-        scale: true,
-        min: Math.max(0, low - margin),
-        max: high + margin,
-        axisLabel: {
-            color: palette.soft,
-            formatter: label,
-            showMinLabel: false,
-            showMaxLabel: false,
-            hideOverlap: true,
-        },
-    };
+    return { from: Math.max(0, low - margin), to: high + margin, format };
 }
 
 function diagonal(low, high, palette) {
     return {
         type: "line",
         silent: true,
-        symbol: "none",
-        lineStyle: { color: palette.strong, type: "dashed", width: 1 },
-        tooltip: { show: false },
-        data: [
-            [low, low],
-            [high, high],
+        color: palette.strong,
+        dash: [4, 4],
+        width: 1,
+        rows: [
+            { x: low, y: low },
+            { x: high, y: high },
         ],
     };
 }
 
 function againstDiagonal(pairs, palette, { unit, label, show, divide }) {
     const shown = thin(pairs, MAX_POINTS, (pair) => pair.measured);
-    const many = shown.length > 400;
-    const point = (pair) => [pair.predicted / divide, pair.measured / divide];
-    const axis = equalAxis(shown.flatMap(point), palette, label);
+    const rows = shown.map((pair) => ({
+        n: pair.n,
+        x: pair.predicted / divide,
+        y: pair.measured / divide,
+        pair,
+    }));
+    const axis = equalAxis(
+        rows.flatMap(({ x, y }) => [x, y]),
+        label,
+    );
     return {
-        ...axes(palette, {
-            x: { ...axis, name: `predicted ${unit}` },
-            y: { ...axis, name: `measured ${unit}` },
-            grid: { top: 14 },
-        }),
-        tooltip: tooltip(palette, {
-            trigger: "item",
-            formatter: ({ data }) => pairTip(data.pair, show),
-        }),
+        x: { ...axis, title: `predicted ${unit}` },
+        y: { ...axis, title: `measured ${unit}` },
+        tip: ({ pair }) => pairTip(pair, show),
         series: [
+            diagonal(axis.from, axis.to, palette),
             {
-                type: "scatter",
-                large: many,
-                largeThreshold: 400,
-                symbolSize: many ? 3 : 8,
-                itemStyle: { color: palette.series[0], opacity: 0.8 },
-                data: shown.map((pair) => ({ value: point(pair), pair })),
+                type: "points",
+                size: rows.length > FEW ? 3 : 8,
+                color: palette.series[0],
+                opacity: 0.8,
+                rows,
             },
-            diagonal(axis.min, axis.max, palette),
         ],
     };
 }
@@ -171,7 +161,7 @@ export const speedModel = {
     note: "Dashed line: perfect prediction. Above it, the trial was faster than predicted.",
     name: "predicted-throughput",
     none: "No trial with a prediction has been measured.",
-    option({ trials }, palette) {
+    plot({ trials }, palette) {
         const pairs = speedPairs(trials);
         return pairs.length
             ? againstDiagonal(pairs, palette, {
@@ -191,7 +181,7 @@ export const memoryModel = {
     note: "Peak of the worst rank.",
     name: "predicted-memory",
     none: "No trial with a memory prediction has been measured.",
-    option({ trials }, palette) {
+    plot({ trials }, palette) {
         const pairs = memoryPairs(trials);
         if (!pairs.length) return null;
         const [unit, divide] = memoryUnit(pairs.map((q) => q.measured));
@@ -219,59 +209,48 @@ export const pareto = {
     note: "Line: Pareto front. No other trial is both faster and smaller.",
     name: "pareto",
     none: "No trial with measured memory yet.",
-    option({ trials }, palette) {
+    plot({ trials }, palette) {
         const points = trials.filter((t) => t.state === "ok" && t.tokens_per_s && t.measured_bytes);
         if (!points.length) return null;
         const front = paretoFront(trials);
         const onFront = new Set(front.map((t) => t.n));
         const [unit, divide] = memoryUnit(points.map((t) => t.measured_bytes));
-        const at = (t) => ({ value: [t.measured_bytes / divide, t.tokens_per_s], trial: t });
+        const at = (trial) => ({
+            n: trial.n,
+            x: trial.measured_bytes / divide,
+            y: trial.tokens_per_s,
+            trial,
+        });
         const rest = thin(
             points.filter((t) => !onFront.has(t.n)),
             MAX_POINTS,
             (t) => t.tokens_per_s,
         );
         return {
-            ...axes(palette, {
-                x: {
-                    name: `memory of the worst rank, ${unit}`,
-                    scale: true,
-                    axisLabel: { color: palette.soft, formatter: short, hideOverlap: true },
-                },
-                y: {
-                    name: "tokens/s",
-                    scale: true,
-                    axisLabel: { color: palette.soft, formatter: short },
-                },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (point) =>
-                    tip(`Trial ${point.data.trial.n}: ${point.data.trial.text ?? ""}`, [
-                        ["Throughput", rate(point.data.trial.tokens_per_s)],
-                        ["Memory", bytes(point.data.trial.measured_bytes)],
-                    ]),
-            }),
+            x: { title: `memory of the worst rank, ${unit}`, format: short },
+            y: { title: "tokens/s", format: short },
+            legend: true,
+            tip: ({ trial }) =>
+                tip(`Trial ${trial.n}: ${trial.text ?? ""}`, [
+                    ["Throughput", rate(trial.tokens_per_s)],
+                    ["Memory", bytes(trial.measured_bytes)],
+                ]),
             series: [
                 {
+                    type: "points",
                     name: "dominated",
-                    type: "scatter",
-                    large: rest.length > 400,
-                    largeThreshold: 400,
-                    symbolSize: rest.length > 400 ? 3 : 7,
-                    itemStyle: { color: palette.series[7], opacity: 0.7 },
-                    data: rest.map(at),
+                    size: rest.length > FEW ? 3 : 7,
+                    color: palette.series[7],
+                    opacity: 0.7,
+                    rows: rest.map(at),
                 },
                 {
-                    name: "front",
                     type: "line",
-                    step: "end",
-                    symbolSize: 8,
-                    symbol: "circle",
-                    itemStyle: { color: palette.series[2] },
-                    lineStyle: { color: palette.series[2], width: 1.5 },
-                    data: front.map(at),
+                    name: "front",
+                    step: true,
+                    dots: 8,
+                    color: palette.series[2],
+                    rows: front.map(at),
                 },
             ],
         };
@@ -313,39 +292,31 @@ export const fitCalibration = {
     note: "One point per tenth of predicted probability. Dashed line: perfect calibration.",
     name: "fit-calibration",
     none: "No trial with a predicted probability has ended.",
-    option({ trials }, palette) {
+    plot({ trials }, palette) {
         const bins = fitBins(trials);
         if (!bins.length) return null;
-        const axis = {
-            min: 0,
-            max: 100,
-            interval: 25,
-        };
+        const axis = { from: 0, to: 100, ticks: [0, 25, 50, 75, 100] };
         return {
-            ...axes(palette, {
-                x: { ...axis, name: "predicted, %" },
-                y: { ...axis, name: "fitted, %", nameGap: 40 },
-                grid: { top: 22, left: 60, right: 28 },
-            }),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (point) =>
-                    tip(`${percent(point.data.bin.from, 0)} – ${percent(point.data.bin.to, 0)}`, [
-                        ["Fitted", `${point.data.bin.fit} of ${point.data.bin.all}`],
-                    ]),
-            }),
+            x: { ...axis, title: "predicted, %" },
+            y: { ...axis, title: "fitted, %" },
+            room: { top: 22, left: 60, right: 28 },
+            tip: ({ bin }) =>
+                tip(`${percent(bin.from, 0)} – ${percent(bin.to, 0)}`, [
+                    ["Fitted", `${bin.fit} of ${bin.all}`],
+                ]),
             series: [
+                diagonal(0, 100, palette),
                 {
-                    type: "scatter",
-                    clip: false,
-                    itemStyle: { color: palette.series[0], opacity: 0.85 },
-                    data: bins.map((bin) => ({
-                        value: [(100 * bin.sum) / bin.all, (100 * bin.fit) / bin.all],
+                    type: "points",
+                    color: palette.series[0],
+                    opacity: 0.85,
+                    rows: bins.map((bin) => ({
+                        x: (100 * bin.sum) / bin.all,
+                        y: (100 * bin.fit) / bin.all,
+                        size: Math.min(8 + 4 * Math.log2(bin.all), 32),
                         bin,
-                        symbolSize: Math.min(8 + 4 * Math.log2(bin.all), 32),
                     })),
                 },
-                diagonal(0, 100, palette),
             ],
         };
     },

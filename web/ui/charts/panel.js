@@ -1,23 +1,31 @@
 // A chart with its table behind it, and both as files.
 
-import { afterPaint, atMostEvery, fill, h, setText, uniqueId } from "../lib/dom.js";
+import { afterPaint, atMostEvery, fill, h, oncePerFrame, setText, uniqueId } from "../lib/dom.js";
 import { saveCsv, saveDataUrl } from "../lib/download.js";
 import { explain } from "../lib/api.js";
 import { spoken } from "../lib/words.js";
 import { button, simulatedBadge } from "../parts/parts.js";
+import { ChartCanvas } from "./canvas.js";
 import { drawDataTable } from "./data-table.js";
 import { lacksLibrary, loadLibrary } from "./library.js";
 import { palette } from "./theme.js";
 
 const REDRAW_MS = 250;
 
-/** OPTION, of a chart, with its axes and series named as they are for simulated trials. */
-function renamed(option, simulated) {
-    if (!option || !simulated) return option;
-    const named = (list) =>
-        Array.isArray(list) ? list.map(named) : list && { ...list, name: spoken(list.name, true) };
-    const parts = ["xAxis", "yAxis", "parallelAxis", "series"].filter((key) => option[key]);
-    return { ...option, ...Object.fromEntries(parts.map((key) => [key, named(option[key])])) };
+/** PLOT with its axes and series named as they are for simulated trials. */
+function renamed(plot, simulated) {
+    if (!plot || !simulated) return plot;
+    const titled = (axis) => axis && { ...axis, title: spoken(axis.title, true) };
+    const named = (list) => list?.map((one) => ({ ...one, name: spoken(one.name, true) }));
+    const { x, y, series, axes, ramp } = plot;
+    return {
+        ...plot,
+        x: titled(x),
+        y: titled(y),
+        series: named(series),
+        axes: named(axes),
+        ramp: ramp?.title ? titled(ramp) : ramp,
+    };
 }
 
 /** WRITTEN, the spec of a chart for real trials, as it reads for SIMULATED ones. */
@@ -28,7 +36,7 @@ function worded(written, simulated) {
         title: say(written.title),
         note: say(written.note),
         summary: (data) => say(written.summary?.(data) ?? ""),
-        option: (...given) => renamed(written.option(...given), simulated),
+        plot: (...given) => renamed(written.plot(...given), simulated),
         table(data) {
             const { columns, rows } = written.table(data);
             return { columns: columns.map(say), rows };
@@ -94,13 +102,12 @@ class ChartPanel {
     #view;
     #data = null;
     #chart = null;
-    #drawn = null; // the size, {width, height}, in which the chart shows its data
-    #pixelRatio = 0; // device pixels a pixel, when the chart was made
-    #form = "";
+    #drawn = null; // {width, height, pixelRatio} in which the chart shows its data
     #seen = false;
     #opening = false;
     #failed = false; // the library did not come; somebody must ask for it again
     #drawSoon = atMostEvery(REDRAW_MS, () => this.#draw());
+    #drawNext = oncePerFrame(() => this.#draw());
 
     constructor(ctx, written) {
         this.#ctx = ctx;
@@ -116,14 +123,16 @@ class ChartPanel {
         return this.#view.element;
     }
 
-    get chart() {
-        return this.#chart;
-    }
-
     set(data) {
         this.#data = data;
         this.#drawn = null;
         this.#drawSoon();
+    }
+
+    follow(data) {
+        this.#data = data;
+        this.#drawn = null;
+        this.#drawNext();
     }
 
     /** Draw when the panel comes into view, changes its size, or the theme changes; end with the page. */
@@ -141,7 +150,7 @@ class ChartPanel {
             () => this.#seen && place.clientWidth > 0 && this.#drawSoon(),
         );
         const onTheme = () => {
-            this.#discard();
+            this.#drawn = null;
             this.#drawSoon();
         };
         sight.observe(element); // not its place, which a table may take
@@ -151,7 +160,8 @@ class ChartPanel {
             sight.disconnect();
             size.disconnect();
             document.removeEventListener("themechange", onTheme);
-            this.#discard();
+            this.#chart?.end();
+            this.#chart = null;
             this.#data = null;
         });
     }
@@ -175,20 +185,18 @@ class ChartPanel {
         saveCsv(columns, rows, this.#spec.name);
     }
 
-    #savePng() {
-        if (!this.#chart) return;
-        const options = { type: "png", pixelRatio: 2, backgroundColor: palette().surface };
-        saveDataUrl(this.#chart.getDataURL(options), `${this.#spec.name}.png`);
+    async #savePng() {
+        if (this.#chart?.view) saveDataUrl(await this.#chart.png(), `${this.#spec.name}.png`);
     }
 
     /** Fetch the library and make the chart. */
     async #open() {
         if (this.#chart || this.#opening) return;
         this.#opening = true;
-        let echarts = null;
+        let vega = null;
         let trouble = null;
         try {
-            echarts = await loadLibrary();
+            vega = await loadLibrary();
         } catch (error) {
             trouble = error;
         }
@@ -196,15 +204,13 @@ class ChartPanel {
         if (this.#ctx.signal.aborted || this.#chart) return;
         this.#failed = trouble !== null;
         if (trouble) this.#showTrouble(trouble);
-        else if (echarts) this.#make(echarts);
+        else if (vega) this.#make(vega);
         if (!trouble) this.#draw();
     }
 
-    #make(echarts) {
+    #make(vega) {
         this.#view.nothing.hidden = true;
-        this.#pixelRatio = devicePixelRatio;
-        this.#chart = echarts.init(this.#view.canvas, null, { renderer: "canvas" });
-        if (this.#spec.onClick) this.#chart.on("click", this.#spec.onClick);
+        this.#chart = new ChartCanvas(this.#view.canvas, vega, this.#spec.onClick);
         this.#spec.ready?.(this.#chart);
     }
 
@@ -225,7 +231,7 @@ class ChartPanel {
             this.#drawn !== null &&
             this.#drawn.width === clientWidth &&
             this.#drawn.height === clientHeight &&
-            this.#pixelRatio === devicePixelRatio
+            this.#drawn.pixelRatio === devicePixelRatio // of a zoomed page there are others
         );
     }
 
@@ -237,7 +243,7 @@ class ChartPanel {
     /** The table in place of the chart, wherever the chart would have had something to draw. */
     #drawAsTable() {
         const { element, tableButton, pngButton, csvButton, canvas, place, table } = this.#view;
-        const there = this.#spec.option(this.#data, palette(), element.clientWidth) !== null;
+        const there = this.#spec.plot(this.#data, palette(), element.clientWidth) !== null;
         for (const unused of [tableButton, pngButton, canvas]) unused.hidden = true;
         csvButton.disabled = !there;
         place.hidden = there;
@@ -255,16 +261,14 @@ class ChartPanel {
         this.#drawTable();
         if (this.#failed) return;
         const { canvas, place, pngButton, csvButton } = this.#view;
-        const option = this.#spec.option(this.#data, palette(), place.clientWidth);
-        const nothing = option === null;
+        const plot = this.#spec.plot(this.#data, palette(), place.clientWidth);
+        const nothing = plot === null;
         this.#sayIfNothing(!nothing);
         for (const saver of [pngButton, csvButton]) saver.disabled = nothing;
         canvas.hidden = nothing;
         if (nothing) return;
         this.#describe();
-        // A zoomed page has other pixels: a chart keeps those that it was made with.
-        if (this.#pixelRatio !== devicePixelRatio) this.#discard();
-        if (this.#chart) this.#drawChart(option);
+        if (this.#chart) this.#drawChart(plot);
         else this.#open();
     }
 
@@ -275,41 +279,25 @@ class ChartPanel {
         canvas.setAttribute("aria-label", `${title}. ${summary(this.#data)}`);
     }
 
-    #drawChart(option) {
-        const { canvas, place } = this.#view;
-        const chart = this.#chart;
-        if (chart.getWidth() !== canvas.clientWidth || chart.getHeight() !== canvas.clientHeight)
-            chart.resize();
-        const form = this.#spec.form?.(this.#data) ?? "";
-        if (form !== this.#form) chart.clear();
-        this.#form = form;
-        chart.setOption(option, {
-            replaceMerge: ["series", "visualMap", "parallelAxis"],
-            lazyUpdate: false,
-        });
-        this.#drawn = { width: place.clientWidth, height: place.clientHeight };
-    }
-
-    #discard() {
-        this.#chart?.dispose();
-        this.#chart = null;
-        this.#drawn = null;
+    #drawChart(plot) {
+        const { clientWidth: width, clientHeight: height } = this.#view.place;
+        this.#chart.draw(plot);
+        this.#drawn = { width, height, pixelRatio: devicePixelRatio };
     }
 }
 
 /**
  * A panel with a chart. Where ctx.simulated is set, so are the trials, and all that the panel shows says so. SPEC:
  *   title, note, name   heading, explanation, stem of file names
- *   option(data, palette, width)  the chart's options, or null when there is nothing to draw
+ *   plot(data, palette, width)  what to draw (plot.js), or null when there is nothing
  *   table(data)         {columns: [names with units], rows: [[cells]]}
  *   summary(data)       one sentence for those who cannot see the chart
  *   none                what to say when there is nothing to draw, or none(data) that says it
  *   minWidth(data)      pixels that the chart needs; on a narrower screen it is scrolled
- *   form(data)          text that differs where the chart must be made anew instead of changed
  *   className, size     "w6", "tall"
- *   onClick(params), ready(chart)   events of the chart
- * ctx is the page's context: the chart dies with the page. Returns {element, chart, set(data)}; chart is
- * null before the library has come.
+ *   onClick(row), ready(canvas)     a row of the plot was clicked; the chart's canvas (canvas.js) was made
+ * ctx is the page's context: the chart dies with the page. Returns {element, set(data), follow(data)}; follow() draws
+ * in the next frame, as a drag needs it.
  */
 export function chartPanel(ctx, spec) {
     return new ChartPanel(ctx, spec);

@@ -1,7 +1,7 @@
 // Throughput over numbers of devices: what a campaign's trials say of other scales, and published studies asked again.
 
 import { count, counted, interval, percent, rate } from "../lib/format.js";
-import { axes, legend, short, tip, tooltip } from "./options.js";
+import { short, tip } from "./options.js";
 
 const KINDS = ["strong", "weak"];
 const inPercent = (x) => (typeof x === "number" ? 100 * x : null);
@@ -16,58 +16,37 @@ function given(data) {
 function withIntervals(name, rows, color, valueOf) {
     return [
         {
+            type: "ranges",
             name,
-            type: "line",
-            symbolSize: 8,
-            lineStyle: { color, width: 2 },
-            itemStyle: { color },
-            data: rows.map((r) => ({ value: [r.devices, valueOf(r)], row: r })),
+            unlisted: true,
+            silent: true,
+            color,
+            width: 6,
+            opacity: 0.3,
+            rows: rows.map((r) => ({ x: r.devices, low: valueOf(r, r.lo), high: valueOf(r, r.hi) })),
         },
         {
+            type: "line",
             name,
-            type: "custom",
-            silent: true,
-            itemStyle: { color },
-            encode: { x: 0, y: [1, 2] },
-            tooltip: { show: false },
-            data: rows.map((r) => [r.devices, valueOf(r, r.lo), valueOf(r, r.hi)]),
-            renderItem: (params, api) => {
-                const [x, top] = api.coord([api.value(0), api.value(2)]);
-                const [, bottom] = api.coord([api.value(0), api.value(1)]);
-                return {
-                    type: "line",
-                    shape: { x1: x, y1: bottom, x2: x, y2: top },
-                    style: { stroke: color, lineWidth: 6, opacity: 0.3 },
-                };
-            },
+            color,
+            width: 2,
+            dots: 8,
+            rows: rows.map((row) => ({ x: row.devices, y: valueOf(row), projected: row, kind: name })),
         },
     ];
 }
 
-function rowTip(params) {
-    const r = params.data?.row;
-    if (!r) return "";
-    return tip(`${counted(r.devices, "device")}, ${params.seriesName}`, [
-        ["Layout", r.text],
-        ["Batch", counted(r.global_batch, "sequence")],
-        ["Projected", rate(r.tokens_per_s)],
-        ["95 % interval", interval(r.lo, r.hi)],
-        ["Efficiency", percent(r.efficiency)],
+function rowTip({ projected: row, kind }) {
+    return tip(`${counted(row.devices, "device")}, ${kind}`, [
+        ["Layout", row.text],
+        ["Batch", counted(row.global_batch, "sequence")],
+        ["Projected", rate(row.tokens_per_s)],
+        ["95 % interval", interval(row.lo, row.hi)],
+        ["Efficiency", percent(row.efficiency)],
     ]);
 }
 
-function deviceAxis(palette, values) {
-    const low = Math.min(...values);
-    const high = Math.max(...values);
-    return {
-        name: "devices",
-        type: "log",
-        logBase: 2,
-        min: 2 ** Math.floor(Math.log2(low)),
-        max: 2 ** Math.ceil(Math.log2(high)),
-        axisLabel: { color: palette.soft, formatter: count, hideOverlap: true },
-    };
-}
+const DEVICES = { title: "devices", type: "log", base: 2, format: count };
 
 const devicesOf = (data) =>
     given(data).flatMap(([, a]) => [a.base.devices, ...known(a.rows).map((r) => r.devices)]);
@@ -77,7 +56,7 @@ export const throughput = {
     note: "Projected from measured trials, with 95 % intervals. Dashed line: linear scaling.",
     name: "projection-throughput",
     none: "No projection yet.",
-    option(data, palette) {
+    plot(data, palette) {
         const all = given(data);
         if (!all.some(([, a]) => known(a.rows).length)) return null;
         const { base } = all[0][1];
@@ -85,17 +64,20 @@ export const throughput = {
         const each = base.tokens_per_s / base.devices;
         const ends = [Math.min(...x), Math.max(...x)];
         return {
-            ...axes(palette, {
-                x: deviceAxis(palette, x),
-                y: {
-                    name: "tokens/s",
-                    type: "log",
-                    axisLabel: { color: palette.soft, formatter: short },
-                },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, { trigger: "item", formatter: rowTip }),
+            x: DEVICES,
+            y: { title: "tokens/s", type: "log", format: short },
+            legend: true,
+            tip: rowTip,
             series: [
+                {
+                    type: "line",
+                    name: "linear",
+                    silent: true,
+                    color: palette.strong,
+                    dash: [4, 4],
+                    width: 1,
+                    rows: ends.map((n) => ({ x: n, y: each * n })),
+                },
                 ...all.flatMap(([kind, answer], i) =>
                     withIntervals(
                         `${kind} scaling`,
@@ -105,23 +87,13 @@ export const throughput = {
                     ),
                 ),
                 {
-                    name: "linear",
-                    type: "line",
-                    symbol: "none",
-                    silent: true,
-                    lineStyle: { color: palette.strong, type: "dashed", width: 1 },
-                    itemStyle: { color: palette.strong },
-                    data: ends.map((n) => [n, each * n]),
-                },
-                {
+                    type: "points",
                     name: "measured",
-                    type: "scatter",
-                    symbol: "diamond",
-                    symbolSize: 13,
-                    itemStyle: { color: palette.good },
-                    data: [[base.devices, base.tokens_per_s]],
                     silent: true,
-                    z: 4,
+                    shape: "diamond",
+                    size: 13,
+                    color: palette.good,
+                    rows: [{ x: base.devices, y: base.tokens_per_s }],
                 },
             ],
         };
@@ -168,20 +140,14 @@ export const efficiency = {
     title: "Efficiency",
     note: "Throughput per device relative to the measured size; on another kind of device, to the first size.",
     name: "projection-efficiency",
-    option(data, palette) {
+    plot(data, palette) {
         const all = given(data);
         if (!all.some(([, a]) => known(a.rows).length)) return null;
         return {
-            ...axes(palette, {
-                x: deviceAxis(palette, devicesOf(data)),
-                y: {
-                    name: "efficiency, %",
-                    min: 0,
-                    axisLabel: { color: palette.soft },
-                },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, { trigger: "item", formatter: rowTip }),
+            x: DEVICES,
+            y: { title: "efficiency, %", zero: true },
+            legend: true,
+            tip: rowTip,
             series: all.flatMap(([kind, answer], i) =>
                 withIntervals(
                     `${kind} scaling`,
@@ -205,48 +171,41 @@ export const study = {
     note: "The cost model's best layout at each size, and the published values.",
     name: "study",
     none: "No study selected.",
-    option({ study: chosen }, palette) {
+    plot({ study: chosen }, palette) {
         if (!chosen?.rows.length) return null;
         const published = [...MEASURES, ["best", "MFU, the study's own system"]];
         const line = (key, name, i) => ({
-            name: `${name}, model`,
             type: "line",
-            symbolSize: 7,
-            lineStyle: { color: palette.series[i] },
-            itemStyle: { color: palette.series[i] },
-            data: chosen.rows.filter((r) => r[key] > 0).map((r) => [r.devices, 100 * r[key]]),
+            name: `${name}, model`,
+            color: palette.series[i],
+            dots: 7,
+            rows: chosen.rows
+                .filter((r) => r[key] > 0)
+                .map((r) => ({ x: r.devices, y: 100 * r[key] })),
         });
         const points = (key, name, i) => ({
+            type: "points",
             name: `${name}, published`,
-            type: "scatter",
-            symbol: ["diamond", "triangle", "rect"][i],
-            symbolSize: 12,
-            itemStyle: { color: palette.series[i] },
-            data: chosen.rows
+            shape: ["diamond", "triangle-up", "square"][i],
+            size: 12,
+            color: palette.series[i],
+            rows: chosen.rows
                 .filter((r) => r.published?.[key] > 0)
-                .map((r) => [r.devices, 100 * r.published[key]]),
+                .map((r) => ({ x: r.devices, y: 100 * r.published[key] })),
         });
         return {
-            ...axes(palette, {
-                x: deviceAxis(
-                    palette,
-                    chosen.rows.map((r) => r.devices),
-                ),
-                y: { name: "%", min: 0, axisLabel: { color: palette.soft } },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (point) =>
-                    tip(point.seriesName, [
-                        ["Devices", String(point.value[0])],
-                        ["Value", percent(point.value[1] / 100)],
-                    ]),
-            }),
+            x: DEVICES,
+            y: { title: "%", zero: true },
+            legend: true,
+            tip: ({ x, y }, name) =>
+                tip(name, [
+                    ["Devices", String(x)],
+                    ["Value", percent(y / 100)],
+                ]),
             series: [
                 ...MEASURES.map(([key, name], i) => line(key, name, i)),
                 ...published.map(([key, name], i) => points(key, name, i)),
-            ].filter((series) => series.data.length),
+            ].filter(({ rows }) => rows.length),
         };
     },
     summary: ({ study: s }) => (s ? `${s.title}, ${counted(s.rows.length, "size")}.` : ""),

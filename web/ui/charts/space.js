@@ -2,7 +2,7 @@
 
 import { counted, percent, rate, rateNumber, significant } from "../lib/format.js";
 import { FAILED_TRIAL, LAYOUT_KEYS, STOPPED_TRIAL, WORD_ORDER } from "../lib/words.js";
-import { axes, brief, legend, narrow, short, tip, tooltip } from "./options.js";
+import { brief, narrow, short, tip } from "./options.js";
 import { thin } from "./thin.js";
 
 const MAX_LINES = 2000;
@@ -41,6 +41,9 @@ export function brushed(trials, keys, brush) {
     );
 }
 
+/** A text that differs where KEYS or their values do: then a brush is of other axes. */
+export const formOf = (keys) => keys.map(({ key, values }) => `${key} ${values}`).join(";");
+
 /** What a brush along the axis of KEY must hold, so that only VALUE is inside. Categories lie at whole numbers. */
 export function brushOf(key, value) {
     const at = key.values.map(String).indexOf(value);
@@ -60,64 +63,6 @@ function ramp(palette) {
     return [palette.line, palette.series[5], palette.series[2]];
 }
 
-/** An axis for each of KEYS, and one for the throughput. */
-function parallelAxes(keys, palette) {
-    const label = {
-        color: palette.text,
-        fontSize: 11,
-        backgroundColor: palette.surface,
-        borderRadius: 2,
-        padding: [1, 3],
-    };
-    const common = {
-        nameTextStyle: { color: palette.text, fontSize: 11, lineHeight: 13 },
-        axisLine: { lineStyle: { color: palette.strong } },
-        axisLabel: label,
-        axisTick: { show: false },
-        areaSelectStyle: {
-            color: palette.accent,
-            opacity: 0.25,
-            borderColor: palette.accent,
-            borderWidth: 1,
-            width: 18,
-        },
-    };
-    const keyAxis = ({ key, values }, i) => ({
-        ...common,
-        id: key, // by which it is known again when trials come, so that its brush stays
-        dim: i,
-        name: key.replace(/^overlap_/, "overlap\n"),
-        type: "category",
-        data: values.map(String),
-        boundaryGap: true,
-    });
-    const speedAxis = {
-        ...common,
-        id: "tokens/s",
-        dim: keys.length,
-        name: "tokens/s",
-        axisLabel: { ...label, formatter: short },
-        scale: true,
-    };
-    return [...keys.map(keyAxis), speedAxis];
-}
-
-function parallelSeries(trials, keys) {
-    const many = trials.length > 300;
-    const line = ({ layout, tokens_per_s: speed }) => [
-        ...keys.map(({ key, values }) => values.indexOf(layout?.[key])),
-        speed,
-    ];
-    return {
-        type: "parallel",
-        smooth: false,
-        inactiveOpacity: 0.03,
-        activeOpacity: 0.9,
-        lineStyle: { width: many ? 1 : 1.8, opacity: many ? 0.35 : 0.75 },
-        data: trials.map(line),
-    };
-}
-
 export const parallel = {
     title: "Layouts, parallel coordinates",
     note:
@@ -126,31 +71,27 @@ export const parallel = {
     name: "parallel",
     none: "At least two layouts must have been measured.",
     minWidth: ({ keys }) => 110 + 74 * (keys?.length ?? 0),
-    form: ({ keys }) => keys.map((k) => `${k.key} ${k.values}`).join(";"),
-    option({ trials, keys }, palette) {
+    plot({ trials, keys, brush }, palette) {
         const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
         if (measured.length < 2 || !keys.length) return null;
-        const lines = thin(measured, MAX_LINES, (t) => t.tokens_per_s);
         const speeds = measured.map((t) => t.tokens_per_s);
+        const line = ({ layout, tokens_per_s: speed }) => [
+            ...keys.map(({ key, values }) => values.indexOf(layout?.[key])),
+            speed,
+        ];
         return {
-            animation: false,
-            textStyle: { fontFamily: palette.sans },
-            parallel: {
-                left: 40,
-                right: 70,
-                top: 46,
-                bottom: 24,
-                layout: "horizontal",
-            },
-            parallelAxis: parallelAxes(keys, palette),
-            visualMap: {
-                show: false,
-                dimension: keys.length,
-                min: Math.min(...speeds),
-                max: Math.max(...speeds),
-                inRange: { color: ramp(palette) },
-            },
-            series: [parallelSeries(lines, keys)],
+            type: "parallel",
+            axes: [
+                ...keys.map(({ key, values }) => ({
+                    name: key.replace(/^overlap_/, "overlap\n"),
+                    names: values,
+                })),
+                { name: "tokens/s", values: speeds, format: short },
+            ],
+            lines: thin(measured, MAX_LINES, (t) => t.tokens_per_s).map(line),
+            speeds: [Math.min(...speeds), Math.max(...speeds)],
+            colors: ramp(palette),
+            brush: brush ?? {},
         };
     },
     summary: ({ trials, keys }) =>
@@ -181,51 +122,38 @@ export const importance = {
         "table: the value that makes layouts fastest, and slowest, against the mean.",
     name: "importance",
     none: "Available once the search has fitted its first surrogate.",
-    option({ shares, effects }, palette, width) {
+    plot({ shares, effects }, palette, width) {
         const rows = Object.entries(shares ?? {})
             .filter(([, v]) => v > 0)
-            .sort((a, b) => a[1] - b[1]);
+            .sort((a, b) => b[1] - a[1]);
         if (!rows.length) return null;
+        const shown = (share) => (share < 0.005 ? "< 1 %" : percent(share, 0));
         return {
-            ...axes(palette, {
-                x: {
-                    name: "share, %",
-                    splitLine: { show: true, lineStyle: { color: palette.line } },
-                },
-                y: {
-                    type: "category",
-                    data: rows.map((r) => r[0]),
-                    splitLine: { show: false },
-                    axisLabel: {
-                        color: palette.soft,
-                        interval: 0,
-                        width: narrow(width) ? 96 : 152,
-                        overflow: "truncate",
-                    },
-                },
-                grid: { left: narrow(width) ? 104 : 160, top: 8, right: 56 },
-            }),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (point) =>
-                    tip(point.name, [
-                        ["Share", percent(point.value / 100)],
-                        ["Fastest", effectText(effects?.[point.name], true) ?? "–"],
-                        ["Slowest", effectText(effects?.[point.name], false) ?? "–"],
-                        ["", LAYOUT_KEYS[point.name] ?? ""],
-                    ]),
-            }),
+            x: { title: "share, %", zero: true, grid: true },
+            y: {
+                type: "category",
+                names: rows.map(([key]) => key),
+                every: true,
+                limit: narrow(width) ? 96 : 152,
+            },
+            room: { left: narrow(width) ? 104 : 160, top: 8, right: 56 },
+            tip: ({ key, value }) =>
+                tip(key, [
+                    ["Share", percent(value / 100)],
+                    ["Fastest", effectText(effects?.[key], true) ?? "–"],
+                    ["Slowest", effectText(effects?.[key], false) ?? "–"],
+                    ["", LAYOUT_KEYS[key] ?? ""],
+                ]),
             series: [
                 {
-                    type: "bar",
-                    itemStyle: { color: palette.series[0] },
-                    data: rows.map((r) => 100 * r[1]),
-                    label: {
-                        show: true,
-                        position: "right",
-                        color: palette.text,
-                        formatter: (q) => (q.value < 0.5 ? "< 1 %" : percent(q.value / 100, 0)),
-                    },
+                    type: "bars",
+                    color: palette.series[0],
+                    rows: rows.map(([key, share], at) => ({
+                        at,
+                        value: 100 * share,
+                        label: shown(share),
+                        key,
+                    })),
                 },
             ],
         };
@@ -263,73 +191,41 @@ const SURFACE_VALUES = {
     ],
 };
 
-function heatScale(palette, width, { label, unitOfScale, lowest, highest }) {
-    return {
-        type: "continuous",
-        show: !narrow(width),
-        orient: "vertical",
-        right: 0,
-        top: "center",
-        itemHeight: 140,
-        itemWidth: 12,
-        calculable: false,
-        min: lowest,
-        max: highest > lowest ? highest : lowest + 1,
-        text: [`${unitOfScale}\n${label(highest)}`, label(lowest)],
-        textStyle: { color: palette.soft, fontSize: 11, lineHeight: 14 },
-        inRange: { color: [palette.sunken, palette.series[5], palette.series[2]] },
-        dimension: 2,
-    };
-}
-
-function heatSeries(palette, { unit, cells, label, strong, labeled }) {
-    const cellLabel = ({ value: [, , value] }) =>
-        Number.isFinite(value) ? `{${strong(value) ? "strong" : "weak"}|${label(value)}}` : "";
-    return {
-        name: unit,
-        type: "heatmap",
-        data: cells,
-        itemStyle: { borderColor: palette.surface, borderWidth: 1 },
-        label: {
-            show: labeled,
-            fontSize: 11,
-            formatter: cellLabel,
-            // Readable on the color of its cell, in both themes.
-            rich: { strong: { color: palette.surface }, weak: { color: palette.text } },
-        },
-    };
-}
-
 /**
- * Options of a heat map of CELLS, [column, row, value, …]. SPEC: {xName, xs, yName, ys, cells, label(value), unit,
- * unitOfScale, tips(cell), strong(value)?}; strong() says whether a cell is filled so strongly that its label must be
- * light on dark (or the reverse).
+ * A heat map of CELLS, {x, y, value, …}. SPEC: {xName, xs, yName, ys, cells, label(value), title (of the scale of
+ * colors), tip(cell), strong(value)?, ramp?}; strong() says whether a cell is filled so strongly that its label must be
+ * light on dark (or the reverse), ramp replaces parts of the scale.
  */
 function heat(palette, width, spec) {
-    const { xName, xs, yName, ys, cells } = spec;
-    const values = cells.map((cell) => cell[2]).filter(Number.isFinite);
-    const lowest = Math.min(...values);
-    const highest = Math.max(...values);
-    const gap = 14 + 7 * Math.max(...ys.map((y) => String(y).length));
-    const left = gap + 28;
+    const { xName, xs, yName, ys, label } = spec;
+    const values = spec.cells.map(({ value }) => value).filter(Number.isFinite);
+    const low = Math.min(...values);
+    const high = Math.max(...values);
+    const left = 42 + 7 * Math.max(...ys.map((y) => String(y).length));
     const right = narrow(width) ? 12 : 90; // the scale goes first: each cell says its value, or a table does
-    const roomy = (width - left - right) / xs.length >= 44;
-    const strong = spec.strong ?? ((value) => value - lowest > 0.45 * (highest - lowest));
+    const labeled = (width - left - right) / xs.length >= 44 && spec.cells.length <= 80;
+    const strong = spec.strong ?? ((value) => value - low > 0.45 * (high - low));
+    // Readable on the color of its cell, in both themes.
+    const text = ({ value }) =>
+        labeled && {
+            label: label(value),
+            labelColor: strong(value) ? palette.surface : palette.text,
+        };
     return {
-        ...axes(palette, {
-            x: { name: xName, type: "category", data: xs.map(String) },
-            y: {
-                name: yName,
-                nameGap: gap,
-                type: "category",
-                data: ys.map(String),
-                splitLine: { show: false },
-            },
-            grid: { left, top: 12, right },
-        }),
-        tooltip: tooltip(palette, { trigger: "item", formatter: ({ data }) => spec.tips(data) }),
-        visualMap: heatScale(palette, width, { ...spec, lowest, highest }),
-        series: [heatSeries(palette, { ...spec, strong, labeled: roomy && cells.length <= 80 })],
+        x: { title: xName, type: "category", names: xs },
+        y: { title: yName, type: "category", names: ys, upward: true },
+        room: { left, top: 12, right },
+        tip: spec.tip,
+        ramp: {
+            low,
+            high: high > low ? high : low + 1,
+            texts: [label(low), label(high)],
+            title: spec.title,
+            colors: [palette.sunken, palette.series[5], palette.series[2]],
+            hidden: narrow(width),
+            ...spec.ramp,
+        },
+        series: [{ type: "cells", rows: spec.cells.map((cell) => ({ ...cell, ...text(cell) })) }],
     };
 }
 
@@ -338,41 +234,36 @@ function slices(surface, palette) {
     const best = surface.mean
         .map((row) => Math.max(...row.filter(Number.isFinite)))
         .reduce((top, v, j, all) => (v > all[top] ? j : top), 0);
-    const line = (name, data, style) => ({ name, type: "line", data, symbolSize: 6, ...style });
-    const bound = (name, values) =>
-        line(name, values[best], {
-            symbol: "none",
-            lineStyle: { type: "dashed", color: palette.strong, width: 1 },
-            itemStyle: { color: palette.strong },
-        });
+    const line = (name, values, style) => ({
+        type: "line",
+        name,
+        rows: values.map((y, x) => ({ x, y })).filter(({ y }) => Number.isFinite(y)),
+        ...style,
+    });
+    const edge = { dash: [4, 4], color: palette.strong, width: 1 };
+    const lines = [
+        ...surface.mean.map((row, j) => [
+            `${surface.y.key} ${surface.y.values[j]}`,
+            row,
+            { width: j === best ? 2.5 : 1.5, dots: 6, color: palette.series[j % 8] },
+        ]),
+        [`95 % low at ${surface.y.values[best]}`, surface.lo[best], edge],
+        [`95 % high at ${surface.y.values[best]}`, surface.hi[best], edge],
+    ];
+    const { key, values } = surface.x;
     return {
-        ...axes(palette, {
-            x: { name: surface.x.key, type: "category", data: surface.x.values.map(String) },
-            y: {
-                name: "expected tokens/s",
-                scale: true,
-                axisLabel: { color: palette.soft, formatter: short },
-            },
-        }),
-        legend: legend(palette),
-        tooltip: tooltip(palette, {
-            trigger: "axis",
-            formatter: (points) =>
+        x: { title: key, type: "category", names: values },
+        y: { title: "expected tokens/s", format: short },
+        legend: true,
+        bands: {
+            at: values.map((_, i) => i),
+            tip: (i, shown) =>
                 tip(
-                    `${surface.x.key} ${points[0].name}`,
-                    points.map((q) => [q.seriesName, rate(q.value)]),
+                    `${key} ${values[i]}`,
+                    lines.map(([name, row]) => shown(name) && [name, rate(row[i])]),
                 ),
-        }),
-        series: [
-            ...surface.mean.map((row, j) =>
-                line(`${surface.y.key} ${surface.y.values[j]}`, row, {
-                    lineStyle: { width: j === best ? 2.5 : 1.5, color: palette.series[j % 8] },
-                    itemStyle: { color: palette.series[j % 8] },
-                }),
-            ),
-            bound(`95 % low at ${surface.y.values[best]}`, surface.lo),
-            bound(`95 % high at ${surface.y.values[best]}`, surface.hi),
-        ],
+        },
+        series: lines.map((one) => line(...one)),
     };
 }
 
@@ -385,14 +276,14 @@ export const surface = {
         (asking
             ? "Loading the surrogate …"
             : "Available once the search has fitted its first surrogate."),
-    option({ surface: known, value }, palette, width) {
+    plot({ surface: known, value: shown }, palette, width) {
         if (!known?.mean?.length) return null;
-        if (value === "slices") return slices(known, palette);
-        const [unit, at, label, scale] = SURFACE_VALUES[value];
+        if (shown === "slices") return slices(known, palette);
+        const [, at, label, title] = SURFACE_VALUES[shown];
         const ys = known.y.values;
         const cells = ys
-            .flatMap((_, j) => known.x.values.map((__, i) => [i, j, at(known, j, i) ?? NaN]))
-            .filter((c) => Number.isFinite(c[2]));
+            .flatMap((_, y) => known.x.values.map((__, x) => ({ x, y, value: at(known, y, x) })))
+            .filter(({ value }) => Number.isFinite(value));
         if (!cells.length) return null;
         return heat(palette, width, {
             xName: known.x.key,
@@ -401,16 +292,15 @@ export const surface = {
             ys,
             cells,
             label,
-            unit,
-            unitOfScale: scale,
-            tips: ([i, j]) =>
-                tip(`${known.x.key} ${known.x.values[i]}, ${known.y.key} ${ys[j]}`, [
-                    ["Expected", rate(known.mean[j][i])],
+            title,
+            tip: ({ x, y }) =>
+                tip(`${known.x.key} ${known.x.values[x]}, ${known.y.key} ${ys[y]}`, [
+                    ["Expected", rate(known.mean[y][x])],
                     [
                         "95 % interval",
-                        `${rateNumber(known.lo[j][i])} – ${rateNumber(known.hi[j][i])}`,
+                        `${rateNumber(known.lo[y][x])} – ${rateNumber(known.hi[y][x])}`,
                     ],
-                    ["P(fits)", percent(known.p_fits?.[j]?.[i], 0)],
+                    ["P(fits)", percent(known.p_fits?.[y]?.[x], 0)],
                 ]),
         });
     },
@@ -463,36 +353,35 @@ export const feasibility = {
     note: "Share of the trials at each pair of values that ran, including those stopped early. Blank: not tried.",
     name: "feasibility",
     none: "Needs trials that differ in both dimensions.",
-    option({ trials, x, y }, palette, width) {
+    plot({ trials, x, y }, palette, width) {
         if (!x || !y || x === y) return null;
         const cells = feasibilityCells(trials, x, y);
         if (!cells.length) return null;
-        const option = heat(palette, width, {
+        return heat(palette, width, {
             xName: x.key,
             xs: x.values,
             yName: y.key,
             ys: y.values,
-            unit: "share",
-            unitOfScale: "",
             label: (v) => `${Math.round(v)} %`,
             strong: (v) => Math.abs(v - 50) > 30,
-            cells: cells.map((c) => [c.i, c.j, (100 * c.ok) / c.all, c]),
-            tips: ([i, j, , cell]) =>
-                tip(`${x.key} ${x.values[i]}, ${y.key} ${y.values[j]}`, [
+            cells: cells.map((cell) => ({
+                x: cell.i,
+                y: cell.j,
+                value: (100 * cell.ok) / cell.all,
+                cell,
+            })),
+            tip: ({ cell }) =>
+                tip(`${x.key} ${x.values[cell.i]}, ${y.key} ${y.values[cell.j]}`, [
                     ["Ran", `${cell.ok} of ${cell.all}`],
                     ...Object.entries(cell.states),
                 ]),
-        });
-        return {
-            ...option,
-            visualMap: {
-                ...option.visualMap,
-                min: 0,
-                max: 100,
-                text: ["100 %", "0 %"],
-                inRange: { color: [palette.series[1], palette.sunken, palette.series[2]] },
+            ramp: {
+                low: 0,
+                high: 100,
+                texts: ["0 %", "100 %"],
+                colors: [palette.series[1], palette.sunken, palette.series[2]],
             },
-        };
+        });
     },
     summary: ({ x, y }) => (x && y ? `Share of trials that ran, over ${x.key} and ${y.key}.` : ""),
     table: ({ trials, x, y }) => ({

@@ -1,7 +1,7 @@
 // Horizontal bars, each a stack of named parts: where the time of a step goes, or the memory of a rank.
 
 import { ordered } from "../lib/words.js";
-import { axes, legend, tip, tooltip } from "./options.js";
+import { tip } from "./options.js";
 
 // Members of a cost or a memory plan that are no part of it; what is offloaded is not the device's.
 const TOTALS = ["total", "rank", "host", "tokens_per_s"];
@@ -11,18 +11,6 @@ function partsOf(bars, order) {
     const all = Object.assign({}, ...bars.map((bar) => bar.parts ?? {}));
     const some = (name) => bars.some((bar) => bar.parts?.[name] > 0);
     return ordered(all, order).filter((name) => !TOTALS.includes(name) && some(name));
-}
-
-function stackTooltip(titles, palette, say) {
-    return tooltip(palette, {
-        trigger: "axis",
-        axisPointer: { type: "shadow" },
-        formatter: (points) =>
-            tip(
-                titles[points[0].dataIndex],
-                points.map((point) => [point.seriesName, say(point.value)]),
-            ),
-    });
 }
 
 function barsTable(bars, { order, of = "", unit, scale, raw = [unit, scale] }) {
@@ -45,42 +33,46 @@ function barsTable(bars, { order, of = "", unit, scale, raw = [unit, scale] }) {
  *   show(value)      a part in its own unit, for the tooltip
  *   color(name, i)  which color of the series the i-th part has; the i-th where it is absent
  *   most             how many bars are drawn; all, where it is absent
- *   names(width)     of the bars: {whole, left, label}: in full or by their labels, the room for them in pixels, and
- *                    options of the axis's labels
+ *   names(width)     of the bars: {whole, left, …}: in full or by their labels, the room for them in pixels, and
+ *                    how the axis shows them (axis.js: limit, every, mono)
  */
 export function stackedBars(spec) {
     const { order, unit, scale, show, most = Infinity } = spec;
     const color = spec.color ?? ((_, i) => i);
     const titleOf = (bar) => bar.title ?? bar.name;
 
-    function option(data, palette, width) {
+    function plot(data, palette, width) {
         const bars = data.bars.slice(0, most);
         const parts = partsOf(bars, order);
         if (!parts.length) return null;
-        const { whole, left, label } = spec.names(width);
+        const { whole, left, ...label } = spec.names(width);
+        const values = parts.map((name) => bars.map((bar) => (bar.parts?.[name] ?? 0) / scale));
         return {
-            ...axes(palette, {
-                x: { name: unit, splitLine: { show: true, lineStyle: { color: palette.line } } },
-                y: {
-                    type: "category",
-                    data: bars.map((bar) => (whole ? titleOf(bar) : (bar.label ?? titleOf(bar)))),
-                    inverse: true,
-                    splitLine: { show: false },
-                    axisLabel: { color: palette.soft, overflow: "truncate", ...label },
-                },
-                grid: { left },
-            }),
-            legend: legend(palette),
-            tooltip: stackTooltip(bars.map(titleOf), palette, (value) => show(value * scale)),
+            x: { title: unit, zero: true, grid: true },
+            y: {
+                type: "category",
+                names: bars.map((bar) => (whole ? titleOf(bar) : (bar.label ?? titleOf(bar)))),
+                ...label,
+            },
+            room: { left },
+            legend: true,
+            bands: {
+                at: bars.map((_, i) => i),
+                tip: (i, shown) =>
+                    tip(
+                        titleOf(bars[i]),
+                        parts.map((name, k) => shown(name) && [name, show(values[k][i] * scale)]),
+                    ),
+            },
+            stack: true,
             series: parts.map((name, i) => ({
+                type: "bars",
                 name,
-                type: "bar",
-                stack: "all",
-                barMaxWidth: 40,
-                itemStyle: { color: palette.series[color(name, i) % palette.series.length] },
-                data: bars.map((bar) => (bar.parts?.[name] ?? 0) / scale),
+                most: 40,
+                color: palette.series[color(name, i) % palette.series.length],
+                rows: values[i].map((value, at) => ({ at, value })),
             })),
         };
     }
-    return { ...spec, option, table: ({ bars }) => barsTable(bars, spec) };
+    return { ...spec, plot, table: ({ bars }) => barsTable(bars, spec) };
 }

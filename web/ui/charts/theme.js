@@ -2,6 +2,8 @@
 
 import { h } from "../lib/dom.js";
 
+const FONT_SIZE = 12;
+
 let colors = null; // of the present theme
 
 /** The colors of the present theme, for a canvas, which knows no variables and not the system's names of colors. */
@@ -9,6 +11,39 @@ export function palette() {
     if (!colors) document.addEventListener("themechange", forget, { once: true });
     colors ??= readPalette();
     return colors;
+}
+
+/** The theme of Vega's axes, legends and texts in COLORS, a palette. */
+export function vegaConfig({ sans, soft, line, strong, text }) {
+    return {
+        background: null,
+        axis: {
+            domainColor: strong,
+            tickColor: strong,
+            gridColor: line,
+            labelColor: soft,
+            titleColor: soft,
+            labelFont: sans,
+            titleFont: sans,
+            labelFontSize: FONT_SIZE,
+            titleFontSize: FONT_SIZE,
+            titleFontWeight: "normal",
+            titlePadding: 5,
+            labelPadding: 4,
+        },
+        legend: {
+            labelColor: soft,
+            titleColor: soft,
+            labelFont: sans,
+            titleFont: sans,
+            labelFontSize: 11,
+            titleFontSize: 11,
+            titleFontWeight: "normal",
+        },
+        text: { font: sans, fontSize: FONT_SIZE, fill: text },
+        style: { cell: { stroke: "transparent" } },
+        group: { stroke: "transparent" },
+    };
 }
 
 function forget() {

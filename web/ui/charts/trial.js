@@ -2,7 +2,7 @@
 
 import { bytes, counted, ms, significant } from "../lib/format.js";
 import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered, phaseColor } from "../lib/words.js";
-import { axes, insideZoom, legend, tip, tooltip } from "./options.js";
+import { tip } from "./options.js";
 import { thin } from "./thin.js";
 
 const MAX_POINTS = 2000;
@@ -24,34 +24,29 @@ export const stepTime = {
     title: "Step time",
     name: "step-time",
     none: "No step has been reported yet.",
-    option({ steps }, palette) {
+    plot({ steps }, palette) {
         if (!steps.length) return null;
         const line = thin(steps, MAX_POINTS, (s) => s.ms);
         return {
-            ...axes(palette, {
-                x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
-                y: { name: "ms", scale: true, nameGap: 44 },
-                grid: { left: 60, top: 14 },
-            }),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (point) =>
-                    tip(`Step ${point.value[0]}`, [
-                        ["Time", ms(point.value[1])],
-                        point.data.warmup && ["", "warm-up, not counted"],
-                    ]),
-            }),
-            dataZoom: [insideZoom()],
+            x: { title: "step", whole: true, exact: true },
+            y: { title: "ms" },
+            room: { left: 60 },
+            zoom: "inside",
+            tip: (step) =>
+                tip(`Step ${step.x}`, [
+                    ["Time", ms(step.y)],
+                    step.warmup && ["", "warm-up, not counted"],
+                ]),
             series: [
                 {
                     type: "line",
-                    symbolSize: line.length > 200 ? 0 : 6,
-                    showAllSymbol: line.length <= 200,
-                    lineStyle: { width: 1.5, color: palette.series[0] },
-                    data: line.map((step) => ({
-                        value: [step.n, step.ms],
+                    color: palette.series[0],
+                    dots: line.length > 200 ? 0 : 6,
+                    rows: line.map((step) => ({
+                        x: step.n,
+                        y: step.ms,
                         warmup: step.warmup,
-                        itemStyle: { color: step.warmup ? palette.strong : palette.series[0] },
+                        fill: step.warmup ? palette.strong : palette.series[0],
                     })),
                 },
             ],
@@ -93,38 +88,28 @@ export const stepHistogram = {
     title: "Distribution of step times",
     name: "step-time-distribution",
     none: "No step has been measured yet.",
-    option(data, palette) {
+    plot(data, palette) {
         const steps = measuredSteps(data);
         if (!steps.length) return null;
         const bins = histogram(steps.map((s) => s.ms));
         return {
-            ...axes(palette, {
-                x: {
-                    name: "ms",
-                    type: "category",
-                    data: bins.map((b) => significant((b.from + b.to) / 2, 4)),
-                    axisTick: { alignWithLabel: true, lineStyle: { color: palette.strong } },
-                },
-                y: { name: "steps", minInterval: 1, nameGap: 34 },
-                grid: { left: 52, top: 14 },
-            }),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (point) =>
-                    tip(
-                        `${significant(bins[point.dataIndex].from, 4)} – ${significant(
-                            bins[point.dataIndex].to,
-                            4,
-                        )} ms`,
-                        [["Steps", String(point.value)]],
-                    ),
-            }),
+            x: {
+                title: "ms",
+                type: "category",
+                names: bins.map((b) => significant((b.from + b.to) / 2, 4)),
+            },
+            y: { title: "steps", whole: true, zero: true },
+            room: { left: 52 },
+            tip: ({ bin }) =>
+                tip(`${significant(bin.from, 4)} – ${significant(bin.to, 4)} ms`, [
+                    ["Steps", String(bin.count)],
+                ]),
             series: [
                 {
-                    type: "bar",
-                    barCategoryGap: "6%",
-                    itemStyle: { color: palette.series[0] },
-                    data: bins.map((b) => b.count),
+                    type: "bars",
+                    gap: 0.06,
+                    color: palette.series[0],
+                    rows: bins.map((bin, at) => ({ at, value: bin.count, bin })),
                 },
             ],
         };
@@ -162,33 +147,30 @@ export const phaseStack = {
     title: "Phases of each step",
     name: "phases-by-step",
     none: "No phase times. Not every trainer reports them.",
-    option({ steps }, palette) {
+    plot({ steps }, palette) {
         const keys = phasesOf(steps);
         if (!keys.length) return null;
         const bars = averaged(steps, keys, 200);
         return {
-            ...axes(palette, {
-                x: { name: "step", type: "category", data: bars.map((b) => b.label) },
-                y: { name: "ms", nameGap: 44 },
-                grid: { left: 60 },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, {
-                trigger: "axis",
-                axisPointer: { type: "shadow" },
-                formatter: (list) =>
+            x: { title: "step", type: "category", names: bars.map((b) => b.label) },
+            y: { title: "ms", zero: true },
+            room: { left: 60 },
+            legend: true,
+            stack: true,
+            bands: {
+                at: bars.map((_, i) => i),
+                tip: (i, shown) =>
                     tip(
-                        `Step ${list[0].name}`,
-                        list.map((q) => [q.seriesName, ms(q.value)]),
+                        `Step ${bars[i].label}`,
+                        keys.map((k, at) => shown(k) && [k, ms(bars[i].values[at])]),
                     ),
-            }),
+            },
             series: keys.map((k, i) => ({
+                type: "bars",
                 name: k,
-                type: "bar",
-                stack: "step",
-                barCategoryGap: bars.length > 60 ? "0%" : "15%",
-                itemStyle: { color: palette.series[phaseColor(k, palette.series.length)] },
-                data: bars.map((b) => b.values[i]),
+                gap: bars.length > 60 ? 0 : 0.15,
+                color: palette.series[phaseColor(k, palette.series.length)],
+                rows: bars.map(({ values }, at) => ({ at, value: values[i] })),
             })),
         };
     },
@@ -214,38 +196,37 @@ export const rankSpread = {
         "A rank that is repeatedly slowest is a straggler.",
     name: "rank-spread",
     none: "No times by rank. Not every trainer reports them.",
-    option({ steps }, palette) {
+    plot({ steps }, palette) {
         const list = thin(steps.filter(spreadOf), MAX_POINTS, (s) => spreadOf(s).max);
         if (!list.length) return null;
-        const line = (name, key, color) => ({
-            name,
-            type: "line",
-            symbolSize: list.length > 200 ? 0 : 5,
-            lineStyle: { width: 1.5, color },
-            itemStyle: { color },
-            data: list.map((s) => [s.n, spreadOf(s)[key], spreadOf(s).slowest]),
-        });
+        const lines = [
+            ["slowest", "max", 1],
+            ["median", "median", 0],
+            ["fastest", "min", 2],
+        ];
         return {
-            ...axes(palette, {
-                x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
-                y: { name: "ms", scale: true, nameGap: 44 },
-                grid: { left: 60 },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, {
-                trigger: "axis",
-                formatter: (points) =>
-                    tip(`Step ${points[0].value[0]}`, [
-                        ...points.map((q) => [q.seriesName, ms(q.value[1])]),
-                        ["slowest rank", String(points[0].value[2] ?? "–")],
+            x: { title: "step", whole: true, exact: true },
+            y: { title: "ms" },
+            room: { left: 60 },
+            legend: true,
+            zoom: "inside",
+            bands: {
+                at: list.map((s) => s.n),
+                tip: (i, shown) =>
+                    tip(`Step ${list[i].n}`, [
+                        ...lines.map(
+                            ([name, key]) => shown(name) && [name, ms(spreadOf(list[i])[key])],
+                        ),
+                        ["slowest rank", String(spreadOf(list[i]).slowest ?? "–")],
                     ]),
-            }),
-            dataZoom: [insideZoom()],
-            series: [
-                line("slowest", "max", palette.series[1]),
-                line("median", "median", palette.series[0]),
-                line("fastest", "min", palette.series[2]),
-            ],
+            },
+            series: lines.map(([name, key, color]) => ({
+                type: "line",
+                name,
+                dots: list.length > 200 ? 0 : 5,
+                color: palette.series[color],
+                rows: list.map((s) => ({ x: s.n, y: spreadOf(s)[key] })),
+            })),
         };
     },
     summary: ({ steps }) => stragglerText(steps),
@@ -334,45 +315,25 @@ export const rankHeat = {
         "A row that stands out is a straggler, or a stage with more work.",
     name: "rank-busy",
     none: "No busy times by rank. Not every trainer reports them.",
-    option({ steps, world }, palette) {
+    plot({ steps, world }, palette) {
         const { names, labels, cells } = busyCells(steps, world);
         if (!cells.length) return null;
         const values = cells.map((c) => c[2]);
         const low = Math.min(...values);
         const high = Math.max(...values);
         return {
-            ...axes(palette, {
-                x: { name: "step", type: "category", data: labels },
-                y: { type: "category", data: names, inverse: true, splitLine: { show: false } },
-                grid: { left: names[0].length > 9 ? 110 : 74, top: 34, right: 24 },
-            }),
-            tooltip: tooltip(palette, {
-                trigger: "item",
-                formatter: (q) =>
-                    tip(`Step ${labels[q.data[0]]}`, [[names[q.data[1]], ms(q.data[2])]]),
-            }),
-            visualMap: {
-                type: "continuous",
-                min: low,
-                max: high > low ? high : low * 1.01,
-                dimension: 2,
-                calculable: false,
-                orient: "horizontal",
-                left: "center",
-                top: 0,
-                itemWidth: 10,
-                itemHeight: 120,
-                text: [ms(high), ms(low)],
-                textStyle: { color: palette.soft, fontSize: 12 },
-                inRange: { color: [palette.sunken, palette.series[4], palette.series[1]] },
+            x: { title: "step", type: "category", names: labels },
+            y: { type: "category", names },
+            room: { left: names[0].length > 9 ? 110 : 74, top: 36, right: 24 },
+            tip: ({ x, y, value }) => tip(`Step ${labels[x]}`, [[names[y], ms(value)]]),
+            ramp: {
+                low,
+                high: high > low ? high : low * 1.01,
+                texts: [ms(low), ms(high)],
+                colors: [palette.sunken, palette.series[4], palette.series[1]],
+                flat: true,
             },
-            series: [
-                {
-                    type: "heatmap",
-                    data: cells,
-                    itemStyle: { borderColor: palette.surface, borderWidth: 1 },
-                },
-            ],
+            series: [{ type: "cells", rows: cells.map(([x, y, value]) => ({ x, y, value })) }],
         };
     },
     summary: ({ steps }) => stragglerText(steps),
@@ -409,42 +370,40 @@ export const memoryBars = {
     title: "Memory of the worst rank",
     name: "memory",
     none: "No memory plan or measurement.",
-    option({ memory }, palette) {
-        const rows = memoryRows(memory).reverse();
-        if (!rows.length) return null;
-        const [size, unit] = memoryUnit(rows);
-        const bar = (name, i, color) => ({
+    plot({ memory }, palette) {
+        const list = memoryRows(memory);
+        if (!list.length) return null;
+        const [size, unit] = memoryUnit(list);
+        const kinds = ["planned", ...(memory?.measured ? ["measured"] : [])];
+        const bar = (name, i) => ({
+            type: "bars",
             name,
-            type: "bar",
-            barGap: "10%",
-            itemStyle: { color },
-            data: rows.map((r) => (r[i] === null ? null : r[i] / size)),
+            slot: [i, kinds.length],
+            color: palette.series[i ? 0 : 7],
+            rows: list
+                .map((row, at) => ({ at, value: row[i + 1] === null ? null : row[i + 1] / size }))
+                .filter(({ value }) => value !== null),
         });
         return {
-            ...axes(palette, {
-                x: { name: unit, splitLine: { show: true, lineStyle: { color: palette.line } } },
-                y: { type: "category", data: rows.map((r) => r[0]), splitLine: { show: false } },
-                grid: { left: 96 },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, {
-                trigger: "axis",
-                axisPointer: { type: "shadow" },
-                formatter: (points) =>
+            x: { title: unit, zero: true, grid: true },
+            y: { type: "category", names: list.map((r) => r[0]), every: true },
+            room: { left: 96 },
+            legend: true,
+            bands: {
+                at: list.map((_, i) => i),
+                tip: (at, shown) =>
                     tip(
-                        points[0].name,
-                        points.map((point) => [
-                            point.seriesName,
-                            point.value === null || point.value === undefined
-                                ? "–"
-                                : bytes(point.value * size),
-                        ]),
+                        list[at][0],
+                        kinds.map(
+                            (name, i) =>
+                                shown(name) && [
+                                    name,
+                                    list[at][i + 1] === null ? "–" : bytes(list[at][i + 1]),
+                                ],
+                        ),
                     ),
-            }),
-            series: [
-                bar("planned", 1, palette.series[7]),
-                ...(memory?.measured ? [bar("measured", 2, palette.series[0])] : []),
-            ],
+            },
+            series: kinds.map(bar),
         };
     },
     summary({ memory }) {

@@ -11,10 +11,7 @@ export const modelTab = {
     title: "Model and memory",
     open(page, body) {
         const { ctx, id, store } = page;
-        const visit = (point) => {
-            const n = point.data?.pair?.n ?? point.data?.trial?.n;
-            if (n) go(["campaigns", id, "trials", String(n)]);
-        };
+        const visit = ({ n }) => n && go(["campaigns", id, "trials", String(n)]);
         const make = (spec) =>
             chartPanel(ctx, {
                 ...spec,

@@ -7,7 +7,7 @@ import { NONE, bytes, percent, rate } from "../lib/format.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { scaled, unitOf } from "../lib/objective.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES, spoken } from "../lib/words.js";
-import { bestOption, bestSummary, bestTable } from "../charts/best.js";
+import { bestPlot, bestSummary, bestTable } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
 import { batchTable } from "../parts/batches.js";
 import { button, empty, field, linkButton, pairs, panel, trialBadge } from "../parts/parts.js";
@@ -231,11 +231,10 @@ export const overviewTab = {
             className: "w8",
             size: "tall",
             none: "No trial has been measured yet.",
-            option: bestOption,
+            plot: bestPlot,
             summary: bestSummary,
             table: bestTable,
-            onClick: ({ value }) =>
-                value?.[0] && go(["campaigns", page.id, "trials", String(value[0])]),
+            onClick: ({ n }) => n && go(["campaigns", page.id, "trials", String(n)]),
         });
         const proposal = h("div");
         const batches = h("div");

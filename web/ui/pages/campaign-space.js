@@ -6,11 +6,13 @@ import { rate } from "../lib/format.js";
 import { unitOf, worth } from "../lib/objective.js";
 import { href } from "../lib/router.js";
 import { chartPanel } from "../charts/panel.js";
+import { brushGestures } from "../charts/parallel.js";
 import { field } from "../parts/parts.js";
 import {
     brushOf,
     brushed,
     feasibility,
+    formOf,
     importance,
     onlyValue,
     parallel,
@@ -52,7 +54,7 @@ function pickers(onPick) {
     return {
         element,
         set(keys) {
-            const next = parallel.form({ keys });
+            const next = formOf(keys);
             if (next === form) return;
             form = next;
             selects = keys.map((k) => {
@@ -108,34 +110,28 @@ function selection(page) {
 /** The trials as lines through their values, and the choice among them: {element, update(trials, keys)}. */
 function linesPanel(page) {
     const picked = selection(page);
+    let trials = [];
     let keys = [];
     let brush = {};
     const chart = chartPanel(page.ctx, {
         ...parallel,
         name: `parallel-${page.id}`,
         size: "tall",
-        ready(echart) {
-            brush = {};
-            echart.on("axisareaselected", () => {
-                // The event tells of one axis; the model knows all of them.
-                const list = echart.getModel().findComponents({ mainType: "parallelAxis" });
-                brush = Object.fromEntries(list.map((axis, i) => [i, axis.activeIntervals ?? []]));
-                values.show(keys, brush);
-                draw();
-            });
-        },
+        ready: (canvas) =>
+            brushGestures(canvas.holder, {
+                frame: () => canvas.frame,
+                change: choose,
+                signal: canvas.signal,
+            }),
     });
-    // A chart tells of the choice by its own event; without one there is nobody else to tell.
-    const values = pickers((key, value) => {
-        const intervals = brushOf(key, value);
-        if (chart.chart) {
-            const action = { type: "axisAreaSelect", parallelAxisId: key.key, intervals };
-            chart.chart.dispatchAction(action);
-            return;
-        }
-        brush = { ...brush, [keys.indexOf(key)]: intervals };
+    const values = pickers((key, value) => choose(keys.indexOf(key), brushOf(key, value)));
+
+    function choose(i, intervals) {
+        brush = { ...brush, [i]: intervals };
+        values.show(keys, brush);
+        chart.follow({ trials, keys, brush });
         draw();
-    });
+    }
 
     function draw() {
         const measured = page.store
@@ -147,11 +143,12 @@ function linesPanel(page) {
     chart.element.append(picked.element, values.element);
     return {
         element: chart.element,
-        update(trials, now) {
-            if (parallel.form({ keys: now }) !== parallel.form({ keys })) brush = {};
+        update(all, now) {
+            if (formOf(now) !== formOf(keys)) brush = {};
+            trials = all;
             keys = now;
             values.set(keys);
-            chart.set({ trials, keys });
+            chart.set({ trials, keys, brush });
             draw();
         },
     };

@@ -12,8 +12,7 @@ export const timelineTab = {
         const chart = chartPanel(page.ctx, {
             ...gantt,
             name: `timeline-${page.id}`,
-            onClick: (q) =>
-                q.value?.[3] && go(["campaigns", page.id, "trials", String(q.value[3])]),
+            onClick: ({ n }) => n && go(["campaigns", page.id, "trials", String(n)]),
         });
         const update = () => chart.set({ trials: page.store.all() });
         fill(body, h("div", { class: "grid" }, chart.element));

@@ -20,7 +20,7 @@ import { href, setQuery } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
 import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, phaseColor } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
-import { axes, legend, narrow, short, tip, tooltip } from "../charts/options.js";
+import { narrow, short, tip } from "../charts/options.js";
 import { chartPanel } from "../charts/panel.js";
 import { stackedBars } from "../charts/stacked.js";
 import {
@@ -123,7 +123,7 @@ function stackChart(ctx, spec, names, parts) {
             names: (width) => ({
                 whole: true,
                 left: narrow(width) ? 72 : 145,
-                label: { width: narrow(width) ? 60 : 130 },
+                limit: narrow(width) ? 60 : 130,
             }),
             summary: () => names.join(", "),
             ...spec,
@@ -212,34 +212,27 @@ const bestCurves = {
     note: "Against the number of trials.",
     size: "tall",
     none: "No trial has succeeded.",
-    option({ rows }, palette) {
+    plot({ rows }, palette) {
         if (!rows.some((row) => row.curve.length)) return null;
         const line = ({ name, curve }, i) => ({
-            name,
             type: "line",
-            step: "end",
-            symbolSize: 6,
-            lineStyle: {
-                width: 2,
-                color: palette.series[i],
-                type: ["solid", "dashed", "dotted"][i % 3],
-            },
-            itemStyle: { color: palette.series[i] },
-            data: curve,
+            name,
+            step: true,
+            dots: 6,
+            width: 2,
+            color: palette.series[i],
+            dash: [undefined, [6, 4], [2, 3]][i % 3],
+            rows: curve.map(([n, best]) => ({ x: n, y: best })),
         });
-        const pointTip = ({ seriesName, value: [n, best] }) =>
-            tip(seriesName, [
-                ["Trial", String(n)],
-                ["Best so far", rate(best)],
-            ]);
-        const axisLabel = { color: palette.soft, formatter: short };
         return {
-            ...axes(palette, {
-                x: { name: "trial", minInterval: 1, min: 0 },
-                y: { name: "tokens/s", scale: true, axisLabel },
-            }),
-            legend: legend(palette),
-            tooltip: tooltip(palette, { trigger: "item", formatter: pointTip }),
+            x: { title: "trial", whole: true, from: 0 },
+            y: { title: "tokens/s", format: short },
+            legend: true,
+            tip: ({ x, y }, name) =>
+                tip(name, [
+                    ["Trial", String(x)],
+                    ["Best so far", rate(y)],
+                ]),
             series: rows.map(line),
         };
     },

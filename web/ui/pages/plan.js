@@ -63,7 +63,9 @@ const common = {
         return {
             whole,
             left: whole ? 205 : 40,
-            label: { interval: 0, width: 190, fontFamily: "monospace", fontSize: 11 },
+            limit: 190,
+            every: true,
+            mono: true,
         };
     },
     summary: ({ bars }) => `The first ${Math.min(DRAWN, bars.length)} of ${bars.length} layouts.`,
