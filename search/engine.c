@@ -23,9 +23,6 @@ static const int WIDEN_AFTER = 3, WIDEN_UPTO = 20;
 static const int SCEPTIC_EVERY = 2;
 /* Median error of log throughput from which on a prior errs. */
 static const double PRIOR_ERR = 0.1;
-/* Trials without improvement before a campaign may end: a surrogate that expects a small regret may
- * be wrong, and such trials show it. */
-static const int PATIENCE = 5;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
 /* With fidelities: the best layout so far is measured at full size when the smaller trials since
@@ -366,7 +363,7 @@ static int stalled(const struct se_search *search)
         if (r->outcome.status != SE_OK)
             continue;
         y = log(r->outcome.tokens_per_s) - r->shift;
-        if (y > best + 0.01) {
+        if (y > best + SE_GAIN) {
             best = y;
             stall = 0;
         }
@@ -392,18 +389,11 @@ static void set_weights(struct se_search *search, const double *weight)
         b->hyp[h].weight = weight[h];
 }
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-
-    return a < b ? -1 : a > b;
-}
-
 /* The median distance from zero of N values of a standard normal variable, and one standard error
  * of it: z + 1 / (4 phi(z) sqrt N), z the upper quartile. */
 static double noise_median(int n)
 {
-    return 0.6744897501960817 + 0.7867 / sqrt(n);
+    return SE_UPPER_QUARTILE + 0.7867 / sqrt(n);
 }
 
 /*
@@ -416,32 +406,16 @@ static double noise_median(int n)
 static bool prior_errs(const struct se_surrogate *surrogate)
 {
     const struct se_hyp *h = &surrogate->hyp[SE_PRIOR_MEAN];
-    int n = 0, at = 0;
+    double AUTO_FREE *err = mem_alloc(((size_t)surrogate->nobs + 1) * sizeof(double));
+    double AUTO_FREE *noise = mem_alloc(((size_t)surrogate->nobs + 1) * sizeof(double));
+    int n;
 
     if (surrogate->informed > 0 && surrogate->hyp[surrogate->informed].weight > h->weight)
         h = &surrogate->hyp[surrogate->informed];
-
-    double AUTO_FREE *all = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
-    double AUTO_FREE *noise = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
-    double AUTO_FREE *err = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
-
-    se_gp_residuals(all, noise, &h->gp);
-    /* A GP has the last observation first. */
-    for (int i = surrogate->nobs - 1; i >= 0; i--) {
-        const struct se_obs *o = &surrogate->obs[i];
-
-        if (o->is_hint && !h->informed)
-            continue;
-        if (o->kind == SE_EXACT && !o->is_hint) {
-            all[n] = all[at];
-            noise[n++] = noise[at];
-        }
-        at++;
-    }
+    n = se_own_residuals(err, noise, surrogate, h);
     for (int i = 0; i < n; i++)
-        err[i] = fabs(all[i]) / hypot(PRIOR_ERR, noise_median(n) * sqrt(noise[i]));
-    qsort(err, (size_t)n, sizeof(double), by_value);
-    return n >= 3 && err[n / 2] > 1.0;
+        err[i] = fabs(err[i]) / hypot(PRIOR_ERR, noise_median(n) * sqrt(noise[i]));
+    return n >= 3 && se_upper_median(err, n) > 1.0;
 }
 
 /*
@@ -521,7 +495,7 @@ static bool converged(const struct se_search *search, double chance)
 {
     return chance <= HARDLY_FITS ||
            (search->regret >= 0.0 && search->regret < search->spec.regret_share &&
-            stalled(search) >= PATIENCE);
+            stalled(search) >= se_patience(search));
 }
 
 /* With fidelities: CHOICE, unless the best layout so far, INCUMBENT, must run at full size. */

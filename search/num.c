@@ -166,6 +166,20 @@ void se_eigen(double *ret_lambda, double *a, int n)
     assert(info == 0);
 }
 
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+double se_upper_median(double *value, int count)
+{
+    assert(count > 0);
+    qsort(value, (size_t)count, sizeof(double), by_value);
+    return value[count / 2];
+}
+
 double se_dot(const double *a, const double *b, int n)
 {
     double s = 0.0;

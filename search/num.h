@@ -9,6 +9,8 @@
 #define SEARCH_NUM_H
 
 #define SE_LOG_SQRT_2PI 0.91893853320467274178
+/* The upper quartile of the standard normal distribution, the median of its absolute value. */
+#define SE_UPPER_QUARTILE 0.67448975019608174
 
 void se_num_setup(void);
 
@@ -34,6 +36,9 @@ void se_chol_inverse(double *l, int n, int ld); /* factor in, A^-1 out, both hal
 /* Eigenvalues of the symmetric A (n x n), ascending, into RET_LAMBDA; its columns become the
  * eigenvectors. */
 void se_eigen(double *ret_lambda, double *a, int n);
+
+/* The upper median of COUNT > 0 values, which are sorted in place. */
+double se_upper_median(double *value, int count);
 
 double se_dot(const double *a, const double *b, int n);
 

@@ -72,6 +72,14 @@ double se_unit(const struct se_search *search, size_t index);
  * WIDEN times the fitted standard deviations. */
 double se_expected_regret(const struct se_search *search, const struct se_candidate *candidate,
                           size_t count, size_t incumbent, double widen);
+/* Trials without improvement by SE_GAIN before a campaign may end: the more, the more its surrogate
+ * errs. */
+#define SE_GAIN 0.01
+int se_patience(const struct se_search *search);
+/* Leave-one-out residuals of HYP at the exact observations, without hints, and their variance from
+ * noise alone, as se_gp_residuals(); room for SURROGATE->nobs each. How many. */
+int se_own_residuals(double *ret_error, double *ret_noise, const struct se_surrogate *surrogate,
+                     const struct se_hyp *hyp);
 /* Measured layouts: their posterior. */
 struct se_leader {
     size_t index;

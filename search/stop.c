@@ -26,6 +26,8 @@ static const double ONE_SIDED_95 = 1.6448536269514722;
  * side. On warped generated landscapes a quarter ended 6 % of the campaigns before 1 %, a half 2.6.
  */
 static const double HEARD = 0.5;
+/* Trials without improvement before a campaign may end, at least. */
+enum { PATIENCE = 5 };
 
 /* ---- expected regret ----------------------------------------------------- */
 
@@ -121,6 +123,66 @@ double se_expected_regret(const struct se_search *search, const struct se_candid
             regret += heard(b, &b->hyp[h]) * sample_regret(mean, l, p_fits, n, widen);
     }
     return regret;
+}
+
+/* ---- patience ------------------------------------------------------------ */
+
+int se_own_residuals(double *ret_error, double *ret_noise, const struct se_surrogate *surrogate,
+                     const struct se_hyp *hyp)
+{
+    double AUTO_FREE *error = mem_alloc(((size_t)hyp->gp.n + 1) * sizeof(double));
+    double AUTO_FREE *noise = mem_alloc(((size_t)hyp->gp.n + 1) * sizeof(double));
+    int n = 0, at = 0;
+
+    se_gp_residuals(error, noise, &hyp->gp);
+    /* A GP has the last observation first. */
+    for (int i = surrogate->nobs - 1; i >= 0; i--) {
+        const struct se_obs *o = &surrogate->obs[i];
+
+        if (o->is_hint && !hyp->informed)
+            continue;
+        if (o->kind == SE_EXACT && !o->is_hint) {
+            ret_error[n] = error[at];
+            ret_noise[n++] = noise[at];
+        }
+        at++;
+    }
+    return n;
+}
+
+/* By how much log throughput differs from what the likeliest hypothesis predicts of it from the
+ * other trials, beyond noise: a standard deviation, by medians, as a single outlier tells little.
+ */
+static double unforeseen(const struct se_surrogate *surrogate)
+{
+    const struct se_hyp *h = &surrogate->hyp[0];
+    double AUTO_FREE *error = mem_alloc(((size_t)surrogate->nobs + 1) * sizeof(double));
+    double AUTO_FREE *noise = mem_alloc(((size_t)surrogate->nobs + 1) * sizeof(double));
+    double sd;
+    int n;
+
+    for (int k = 1; k < surrogate->nhyps; k++)
+        if (surrogate->hyp[k].weight > h->weight)
+            h = &surrogate->hyp[k];
+    n = se_own_residuals(error, noise, surrogate, h);
+    if (n == 0)
+        return 0.0;
+    for (int i = 0; i < n; i++)
+        error[i] = fabs(error[i]);
+    sd = se_upper_median(error, n) / SE_UPPER_QUARTILE;
+    return sqrt(fmax(sd * sd - se_upper_median(noise, n), 0.0));
+}
+
+/*
+ * A surrogate that expects a small regret may be wrong, and trials that gain nothing test it. After
+ * k of them the next one gains with probability 1 / (k + 2) (Laplace's rule of succession), and
+ * then about as much as predictions err: until that is below SE_GAIN.
+ */
+int se_patience(const struct se_search *search)
+{
+    double trials = ceil(unforeseen(&search->surrogate[SE_THROUGHPUT]) / SE_GAIN) - 2.0;
+
+    return (int)fmin(fmax(trials, PATIENCE), 1e6);
 }
 
 /* ---- leaders ------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
  * bench_search [--seeds N] [--trials N] [--only CASE] [--thin SHARE] TABLE.json...
- * bench_search --generated N [--from K] [--only CASE] [--parallel Q]
+ * bench_search --generated N [--from K] [--only CASE] [--parallel Q] [--rough SD] [--to-end]
  * bench_search --generated N --fidelity auto [--from K]
  * bench_search --warm N [--source OTHER.json TABLE.json... | --generated N]
  *
@@ -8,8 +8,9 @@
  * over seeds of the trials until within 5, 3 and 1 % of the best, the share of the trials up to the
  * 5 % hit that ran out of memory, and how well P(fits) was calibrated; for every way of searching,
  * random and grid next to it. With --fidelity, device-seconds with smaller trials over those
- * without (sized.h). With --warm, cold and informed by an earlier campaign. Then the time
- * of an ask and of a refit at 200 observations in large spaces. 2 % noise.
+ * without (sized.h). With --warm, cold and informed by an earlier campaign. With --to-end, when
+ * campaigns end by themselves, and what their winners lose. Then the time of an ask and of a refit
+ * at 200 observations in large spaces. 2 % noise.
  */
 #include <math.h>
 
@@ -19,10 +20,10 @@
 
 struct options {
     int seeds, trials, generated, from, parallel;
-    double noise, claimed, frequency, regret, thin;
+    double noise, claimed, frequency, regret, thin, rough;
     const char *only, *source, *fidelity;
     int warm;
-    bool no_speed, verbose, trace;
+    bool no_speed, verbose, trace, to_end;
 };
 
 static const struct opt option_table[] = {
@@ -113,6 +114,17 @@ static const struct opt option_table[] = {
      .max = 1,
      .standard = "0",
      .help = "leave out this share of layouts, others for each seed, none within 5 % of the best"},
+    {.name = "rough",
+     .type = OPT_F64,
+     .offset = offsetof(struct options, rough),
+     .min = 0,
+     .max = 3,
+     .standard = "0",
+     .help = "standard deviation of a log factor that each layout has of its own"},
+    {.name = "to-end",
+     .type = OPT_FLAG,
+     .offset = offsetof(struct options, to_end),
+     .help = "go on until a campaign ends by itself: trials_to_end, and what its winner lost"},
     {.name = "only",
      .type = OPT_STR,
      .offset = offsetof(struct options, only),
@@ -296,6 +308,21 @@ static void add(struct race *sum, const struct race *r)
     }
 }
 
+/* How campaigns ended by themselves: after how many trials (TRIALS, of all together), and how far
+ * their winners are from the best. */
+static void print_end(const double *lost, int n, int trials)
+{
+    double sum = 0.0;
+    int far = 0;
+
+    for (int i = 0; i < n; i++) {
+        sum += lost[i];
+        far += lost[i] > 0.05;
+    }
+    printf("\"trials_to_end\":%.2f,\"lost\":%.4f,\"lost_over_5pct\":%d,", (double)trials / n,
+           sum / n, far);
+}
+
 /* PRIORLESS is the median of the same table without a prior, or negative; returns this one's. */
 static double run_case(const char *path, const struct one_case *c, const struct options *o,
                        double priorless)
@@ -304,7 +331,8 @@ static double run_case(const char *path, const struct one_case *c, const struct 
     AUTO_FREE int *hit5 = mem_alloc((size_t)o->seeds * sizeof(int));
     AUTO_FREE int *hit3 = mem_alloc((size_t)o->seeds * sizeof(int));
     AUTO_FREE int *hit1 = mem_alloc((size_t)o->seeds * sizeof(int));
-    int oom = 0, trials = 0, early = 0, wall5 = 0, wall1 = 0;
+    AUTO_FREE double *lost = mem_alloc((size_t)o->seeds * sizeof(double));
+    int oom = 0, trials = 0, early = 0, wall5 = 0, wall1 = 0, all = 0;
     uint64_t begin = clock_mono_ns();
     char name[128] = "";
     bool measured = false;
@@ -327,6 +355,8 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         measured = l.measured;
         if (c->warped)
             landscape_warp(&l, o->frequency, 1000 + (uint64_t)seed);
+        if (o->rough > 0.0)
+            landscape_roughen(&l, o->rough, 3000 + (uint64_t)seed);
         if (o->thin > 0.0)
             landscape_thin(&l, o->thin, 9000 + (uint64_t)seed);
         spec = l.spec;
@@ -347,8 +377,8 @@ static double run_case(const char *path, const struct one_case *c, const struct 
             spec.prior_arg = &r;
         }
         landscape_race(&race, &l, &spec, noise_of(o),
-                       c->method == SE_BAYES ? o->trials : 20 * o->trials, 77 + (uint64_t)seed,
-                       o->trace ? stderr : NULL);
+                       c->method == SE_BAYES ? o->trials : 20 * o->trials, o->to_end,
+                       77 + (uint64_t)seed, o->trace ? stderr : NULL);
         hit5[seed] = race.hit5;
         hit3[seed] = race.hit3;
         hit1[seed] = race.hit1;
@@ -356,6 +386,8 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         wall1 += race.wall1 ? race.wall1 : race.wall;
         oom += race.oom5;
         trials += race.hit5 ? race.hit5 : race.trials;
+        all += race.trials;
+        lost[seed] = race.lost;
         early += race.hit1 == 0 && str_eq(race.reason, "converged");
         add(&sum, &race);
         if (o->verbose)
@@ -374,6 +406,8 @@ static double run_case(const char *path, const struct one_case *c, const struct 
            geometric(hit1, o->seeds, o->trials), o->parallel, (double)wall5 / o->seeds,
            (double)wall1 / o->seeds, (double)oom / trials, early,
            1e-9 * (double)(clock_mono_ns() - begin) / o->seeds);
+    if (o->to_end)
+        print_end(lost, o->seeds, all);
     if (c->reversed && priorless > 0.0)
         printf("\"to_priorless\":%.2f,", median(hit5, o->seeds) / priorless);
     print_reliability(&sum);

@@ -258,18 +258,37 @@ void landscape_warp(struct landscape *l, double frequency, uint64_t seed)
     }
 }
 
-/* ---- thinning ------------------------------------------------------------ */
+/* ---- roughness and thinning --------------------------------------------- */
+
+/* A seed for layout AT by SEED: the same in every space. */
+static void seed_of(struct rng *ret, const struct pl_layout *at, uint64_t seed)
+{
+    char text[160];
+
+    pl_layout_text(text, at);
+    rng_seed(ret, str_hash(text, strlen(text), seed));
+}
+
+void landscape_roughen(struct landscape *l, double sd, uint64_t seed)
+{
+    l->best = 0.0;
+    for (size_t i = 0; i < l->n; i++) {
+        struct rng r;
+
+        seed_of(&r, &l->layout[i], seed);
+        l->tokens[i] *= exp(sd * rng_normal(&r));
+        l->best = fmax(l->best, l->tokens[i]);
+    }
+}
 
 void landscape_thin(struct landscape *l, double share, uint64_t seed)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < l->n; i++) {
-        char text[160];
         struct rng r;
 
-        pl_layout_text(text, &l->layout[i]); /* the same fate in every space */
-        rng_seed(&r, str_hash(text, strlen(text), seed));
+        seed_of(&r, &l->layout[i], seed);
         if (l->tokens[i] < 0.95 * l->best && rng_unit(&r) < share)
             continue;
         l->layout[kept] = l->layout[i];
@@ -414,8 +433,17 @@ static void count(struct race *race, const struct landscape *l, double truth, in
     }
 }
 
+/* By what share the layout that SEARCH names is slower than the best. */
+static double lost(const struct landscape *l, const struct se_search *search)
+{
+    struct se_best best;
+
+    return se_best(&best, search) < 0 ? 1.0 : 1.0 - landscape_at(l, &best.layout) / l->best;
+}
+
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
-                    struct landscape_noise noise, int max_trials, uint64_t noise_seed, FILE *trace)
+                    struct landscape_noise noise, int max_trials, bool to_end, uint64_t noise_seed,
+                    FILE *trace)
 {
     struct se_search *s = NULL;
     struct running running = {.most = spec->parallel > 0 ? spec->parallel : 1};
@@ -433,7 +461,8 @@ void landscape_race(struct race *ret, const struct landscape *l, const struct se
     }
     running.trial = mem_alloc((size_t)running.most * sizeof(*running.trial));
     running.end = mem_alloc((size_t)running.most * sizeof(*running.end));
-    while (ret->trials < max_trials && !ret->hit1 && fill(&running, s) && running.n > 0) {
+    while (ret->trials < max_trials && (to_end || !ret->hit1) && fill(&running, s) &&
+           running.n > 0) {
         struct se_trial t = end_oldest(&running);
         double truth = landscape_at(l, &t.layout);
         struct se_outcome o = outcome_of(truth, noise, &r);
@@ -447,6 +476,7 @@ void landscape_race(struct race *ret, const struct landscape *l, const struct se
             fprintf(stderr, "%s: %s\n", l->name, e.text);
     }
     snprintf(ret->reason, sizeof(ret->reason), "%s", se_done_reason(s));
+    ret->lost = lost(l, s);
     free(running.trial);
     free(running.end);
     se_search_free(s);

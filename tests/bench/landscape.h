@@ -29,6 +29,10 @@ void landscape_done(struct landscape *l);
  * of each key. */
 void landscape_warp(struct landscape *l, double frequency, uint64_t seed);
 
+/* Multiply every throughput by a seeded factor of its own, of standard deviation SD in logarithms:
+ * what no model foresees. */
+void landscape_roughen(struct landscape *l, double sd, uint64_t seed);
+
 /* Leave out a seeded SHARE of the layouts, none that is within 5 % of the best: on one table the
  * campaigns of all seeds take much the same course, on thinned ones they do not. */
 void landscape_thin(struct landscape *l, double share, uint64_t seed);
@@ -52,15 +56,18 @@ struct race {
     int npredicted;
     int bin_count[10], bin_fit[10];
     double bin_sum[10];
+    double lost; /* share by which the layout that it names is slower than the best */
     char reason[16];
 };
 
-/* Run one campaign of at most MAX_TRIALS with NOISE, until within 1 % or done; every
- * trial is told to TRACE unless it is NULL. SPEC.parallel trials run at once, all of one length;
- * one that ends makes room for the next, which is asked for while the others still run. Trials are
- * counted in the order in which they end, which is that in which they were asked for. */
+/* Run one campaign of at most MAX_TRIALS with NOISE, until within 1 % or, if TO_END, until it ends
+ * by itself; every trial is told to TRACE unless it is NULL. SPEC.parallel trials run at once, all
+ * of one length; one that ends makes room for the next, which is asked for while the others still
+ * run. Trials are counted in the order in which they end, which is that in which they were asked
+ * for. */
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
-                    struct landscape_noise noise, int max_trials, uint64_t noise_seed, FILE *trace);
+                    struct landscape_noise noise, int max_trials, bool to_end, uint64_t noise_seed,
+                    FILE *trace);
 
 /* The first TRIALS of a campaign of its own on L, to inform another one: free with
  * landscape_past_done(). */
