@@ -45,27 +45,58 @@ AC_DEFUN([PT_FUZZ], [
   AM_CONDITIONAL([FUZZ], [test "$enable_fuzz" = yes])
 ])
 
-# PT_MODULE(VARIABLE, MODULE [>= VERSION], [FOUND], [NOT-FOUND]) and PT_HEADER(NAME, [FOUND], [NOT-FOUND]) ask for a library
-# as PKG_CHECK_MODULES and AC_CHECK_HEADER do, and note the question for PT_ANSWERS.
+# PT_MODULE, PT_OPTIONAL and PT_HEADER ask for a library as PKG_CHECK_MODULES and AC_CHECK_HEADER do, and note the question for
+# PT_ANSWERS. NAME is VARIABLE in small letters:
 #
-# PT_MODULE also makes the option --with-NAME=DIR, NAME being VARIABLE in small letters: a prefix that comes before all
-# others. DIR's module of pkg-config counts; where it has none, DIR/include and LIBS in DIR/lib. Programs find what lies
-# there when they run, too. Each library has its line in PT_SUMMARY.
-# PT_MODULE(VARIABLE, MODULE [>= VERSION], [FOUND], [NOT-FOUND], [LIBS = -lMODULE])
+#   --with-NAME=DIR  a prefix that comes before all others. DIR's module of pkg-config counts; where it has none, DIR/include
+#                    and LIBS in DIR/lib. Programs find what lies there when they run, too.
+#   --with-NAME      the library must be there
+#   --without-NAME   it is not asked for, even where it is installed; an error where partune needs it
+#
+# Each library has its line in PT_SUMMARY.
+#
+# PT_MODULE(VARIABLE, MODULE [>= VERSION], [LIBS = -lMODULE], [NOT-FOUND]): a library that partune needs.
 AC_DEFUN([PT_MODULE], [
+  PT_LIBRARY([$1], [$2], [$3], [], [m4_default([$4],
+      [AC_MSG_ERROR([$2 was not found: install its development package, or name its prefix by --with-]m4_tolower([$1])[=DIR])])],
+    [AC_MSG_ERROR([--without-]m4_tolower([$1])[: partune needs $2])],
+    [prefix in which the library is installed])
+])
+# PT_OPTIONAL(VARIABLE, MODULE [>= VERSION], [LIBS = -lMODULE], [NOT-FOUND], [WITHOUT]): sets have_NAME to yes or no, which
+# NOT-FOUND may change. WITHOUT is for NOT-FOUND and --without-NAME.
+AC_DEFUN([PT_OPTIONAL], [
+  m4_pushdef([pt_name], [m4_tolower([$1])])
+  PT_LIBRARY([$1], [$2], [$3], [have_[]pt_name=yes], [have_[]pt_name=no
+    $4
+    $5
+    AS_IF([test "$have_[]pt_name" = no], [PT_ASKED([$1], [$2 was not found])])], [have_[]pt_name=no
+    $5],
+    [the library must be there, in the prefix DIR; --without-]m4_tolower([$1])[ leaves it out])
+  m4_popdef([pt_name])
+])
+# PT_ASKED(VARIABLE, WHY): an error where --with-NAME or --with-NAME=DIR asks for a library that cannot be used.
+AC_DEFUN([PT_ASKED], [
+  AS_CASE([$with_[]m4_tolower([$1])], [""|no], [],
+    [yes], [AC_MSG_ERROR([--with-]m4_tolower([$1])[: $2: install its development package, or name its prefix by --with-]m4_tolower([$1])[=DIR])],
+    [AC_MSG_ERROR([--with-]m4_tolower([$1])[: $2 in $with_]m4_tolower([$1]))])
+])
+# PT_LIBRARY(VARIABLE, MODULE [>= VERSION], LIBS, FOUND, NOT-FOUND, WITHOUT, HELP)
+AC_DEFUN([PT_LIBRARY], [
   m4_pushdef([pt_name], [m4_tolower([$1])])
   m4_pushdef([pt_module], [m4_bpatsubst([$2], [ .*])])
-  PT_QUESTIONS="$PT_QUESTIONS pt_module"
-  AC_ARG_WITH(pt_name, [AS_HELP_STRING([--with-]pt_name[=DIR], [prefix in which ]pt_module[ is installed])])
+  AC_ARG_WITH(pt_name, [AS_HELP_STRING([--with-]m4_tolower([$1])[@<:@=DIR@:>@], [$2: $7])])
   pt_where=pkg-config pt_rpath=
-  AS_CASE([$with_]pt_name, [""|yes|no], [],
-          [PT_PREFIX([$1], pt_name, pt_module, m4_default([$5], [-l]pt_module), [$with_]pt_name)])
-  PKG_CHECK_MODULES([$1], [$2], [
-    pt_version=`$PKG_CONFIG --modversion pt_module 2>/dev/null` || pt_version=found
-    $1_LIBS="$$1_LIBS$pt_rpath"
-    $3], [
-    pt_version=missing pt_where=
-    m4_default([$4], [AC_MSG_ERROR([$2 was not found: install its development package, or name its prefix by --with-]pt_name[=DIR])])])
+  AS_CASE([$with_]pt_name, [""|yes|no], [], [PT_PREFIX([$1], pt_name, pt_module, m4_default([$3], [-l]pt_module), [$with_]pt_name)])
+  AS_IF([test "$with_[]pt_name" = no], [
+    pt_version=no pt_where=--without-[]pt_name
+    $6], [
+    PT_QUESTIONS="$PT_QUESTIONS pt_module"
+    PKG_CHECK_MODULES([$1], [$2], [
+      pt_version=`$PKG_CONFIG --modversion pt_module 2>/dev/null` || pt_version=found
+      $1_LIBS="$$1_LIBS$pt_rpath"
+      $4], [
+      pt_version=missing pt_where=
+      $5])])
   pt_summary="$pt_summary
   `printf '%-16s %-10s' pt_module "$pt_version"` $pt_where"
   m4_popdef([pt_module])m4_popdef([pt_name])
@@ -115,13 +146,10 @@ AC_DEFUN([PT_PREFIX], [
 # a second time.
 AC_DEFUN([PT_MPI], [
   AC_ARG_VAR([MPICC], [compiler wrapper of the trainer's MPI, asked for its flags (default: MPICH's module of pkg-config, else Open MPI's)])
-  PT_MODULE([MPICH], [mpich >= 4], [have_mpich=yes], [have_mpich=no], [-lmpi])
-  PT_MODULE([OPENMPI], [ompi-c >= 4], [have_openmpi=yes], [have_openmpi=no], [-lmpi])
+  PT_OPTIONAL([MPICH], [mpich >= 4], [-lmpi])
+  PT_OPTIONAL([OPENMPI], [ompi-c >= 4], [-lmpi])
   AS_CASE([$MPICC,$with_openmpi,$have_mpich,$have_openmpi],
     [?*,*,*,*], [PT_MPI_WRAPPER],
-    [,?*,*,no], [AS_IF([test "$with_openmpi" != no], [AC_MSG_ERROR([--with-openmpi: Open MPI 4 was not found: install libopenmpi-dev, or name its prefix by --with-openmpi=DIR])])])
-  AS_CASE([$MPICC,$with_openmpi,$have_mpich,$have_openmpi],
-    [?*,*,*,*], [],
     [,,yes,*|,no,yes,*], [MPI_CFLAGS=$MPICH_CFLAGS MPI_LIBS=$MPICH_LIBS],
     [,*,*,yes], [MPI_CFLAGS=$OPENMPI_CFLAGS MPI_LIBS=$OPENMPI_LIBS],
     [AC_MSG_ERROR([neither MPICH 4 nor Open MPI 4 was found: install libmpich-dev or libopenmpi-dev, name the prefix by --with-mpich=DIR or --with-openmpi=DIR, or the compiler wrapper of another MPI by MPICC=PROGRAM; or build without the trainer by --without-mpi])])

@@ -15,7 +15,7 @@ configure = read("configure.ac") + read("m4/partune.m4")
 version = re.search(r"AC_INIT\(\[partune\], \[([^]]*)\]", configure).group(1)
 # Without those of tests and benchmarks, and the MPI that takes the place of MPICH.
 wanted = {module: minimum or None for module, minimum in
-          re.findall(r"PT_MODULE\(\[\w+\],\s*\[([\w-]+)(?: >= ([\d.]+))?\]", configure) if module not in ("cmocka", "dnnl", "ompi-c")}
+          re.findall(r"PT_(?:MODULE|OPTIONAL)\(\[\w+\],\s*\[([\w-]+)(?: >= ([\d.]+))?\]", configure) if module not in ("cmocka", "dnnl", "ompi-c")}
 programs = set(re.findall(r"^bin_PROGRAMS \+= (\S+)", "".join(
     read(f"{folder}/Makemodule.am") for folder in ("tuner", "trainer")), re.M))
 

@@ -1,0 +1,83 @@
+#!/bin/sh
+# Libraries that configure can do without: --without-NAME leaves one out even where it is installed, --with-NAME is an error
+# that names it where it is missing, --with-NAME=DIR takes it from there. A library that is hidden from pkg-config is missing.
+. "${PT_SRC:?}/tests/api/tap.sh"
+unset MAKEFLAGS MFLAGS MAKELEVEL TESTS
+real=$(command -v pkg-config) || { echo "1..0 # SKIP there is no pkg-config"; exit 0; }
+[ -f "$PT_SRC/config.status" ] && { echo "1..0 # SKIP the source tree was configured in place"; exit 0; }
+mkdir -p "$run/tree" && cd "$run/tree" || exit 99
+src=$(realpath --relative-to=. "$PT_SRC") # configure takes a source folder with a blank in its path by a relative name only
+# The prefixes and the tool are outside the tree, whose path may have a blank.
+away=$(mktemp -d "${TMPDIR:-/tmp}/partune-optional.XXXXXX") || exit 99
+trap 'rm -rf "$away"; cleanup' EXIT
+cat >"$away/pkg-config" <<SH
+#!/bin/sh
+for word; do
+    case " \$(cat '$away/hidden') " in *" \${word%% *} "*) exit 1 ;; esac
+done
+exec '$real' "\$@"
+SH
+chmod +x "$away/pkg-config"
+: >"$away/hidden"
+configure() { # arguments: what it says is in said
+    "$src/configure" PKG_CONFIG="$away/pkg-config" --cache-file="$away/cache" "$@" >said 2>&1
+    code=$?
+    # Answers about compilers are kept for the next; those about libraries are what is tested.
+    [ ! -f "$away/cache" ] || sed -i '/^pkg_cv_/d; /^ac_cv_header_dnnl/d; /^ac_cv_env_/d' "$away/cache"
+    return $code
+}
+error() { sed -n 's/^configure: error: //p' said; }
+
+# ---- libraries that it cannot do without
+for name in jansson uv curl sqlite mhd zlib nettle lapack; do
+    configure --without-mpi --without-$name
+    has "--without-$name is refused" "$? $(error)" "^1 --without-$name: partune needs [a-z]"
+done
+
+# ---- all others left out, though they are there
+without="--without-mpi --without-cmocka --without-dnnl --without-pcre2 --without-utf8proc --without-sentencepiece"
+# shellcheck disable=SC2086
+ok "configure without every other library" configure $without
+for line in cmocka=cmocka dnnl=dnnl pcre2=libpcre2-8 utf8proc=libutf8proc sentencepiece=sentencepiece; do
+    has "the summary tells ${line%=*} as left out" "$(cat said)" "^ *${line#*=} +no +--without-${line%=*}\$"
+done
+is "make does not ask for them later" "$(grep -cE 'cmocka|dnnl|pcre2|utf8proc|sentencepiece' configure.answers)" 0
+ok "the tokenizers' files compile" make -j2 trainer/libtrainer_a-pattern.o trainer/libtrainer_a-normal.o \
+    trainer/libtrainer_a-tokenizer.o trainer/libtrainer_a-no_sentencepiece.o
+is "and call none of them" "$(nm -u trainer/libtrainer_a-*.o | grep -E '^ *U (pcre2_|utf8proc_)' | sort -u)" ""
+# shellcheck disable=SC2016
+printf 'told:\n\t@echo "$(TOKENIZER_LIBS)"\n' >told.mk
+is "make links none of them" "$(make -s -f Makefile -f told.mk told | tr -d ' ')" ""
+has "make says what the tests need" "$(make tests/unit/base_text 2>&1)" 'the tests need cmocka'
+
+# ---- asked for, and missing
+echo cmocka dnnl libpcre2-8 libutf8proc sentencepiece mpich ompi-c >"$away/hidden"
+for line in cmocka=cmocka pcre2=libpcre2-8 utf8proc=libutf8proc sentencepiece=sentencepiece; do
+    configure --without-mpi "--with-${line%=*}"
+    has "--with-${line%=*} is refused where it is missing" "$? $(error)" "^1 --with-${line%=*}: ${line#*=}.* was not found: install"
+done
+configure --with-openmpi
+has "so is --with-openmpi" "$? $(error)" '^1 --with-openmpi: ompi-c >= 4 was not found'
+configure --with-mpich
+has "so is --with-mpich" "$? $(error)" '^1 --with-mpich: mpich >= 4 was not found'
+ok "not asked for, it is left out" configure --without-mpi
+has "as the summary tells" "$(cat said)" '^ *libpcre2-8 +missing *$'
+
+# ---- in a prefix
+mkdir -p "$away/old/lib/pkgconfig" "$away/plain/lib" "$away/plain/include"
+printf 'Name: x\nDescription: x\nVersion: 10.39\nLibs: -lpcre2-8\n' >"$away/old/lib/pkgconfig/libpcre2-8.pc"
+: >"$away/hidden"
+configure --without-mpi --with-pcre2="$away/old"
+has "too old a library in the prefix is refused" "$? $(error)" "^1 --with-pcre2: libpcre2-8 >= 10.40 was not found in $away/old\$"
+touch "$away/plain/lib/libpcre2-8.so" "$away/plain/lib/libutf8proc.so" "$away/plain/lib/libsentencepiece.so"
+ok "libraries of a prefix without pkg-config's files" configure --without-mpi --with-pcre2="$away/plain" --with-utf8proc="$away/plain" \
+    --with-sentencepiece="$away/plain"
+for line in PCRE2=pcre2-8 UTF8PROC=utf8proc SENTENCEPIECE=sentencepiece; do
+    is "${line%=*} is that one" "$(grep -E "^${line%=*}_(CFLAGS|LIBS) =" Makefile | sed 's/^[A-Z0-9_]* = //' | tr '\n' ' ')" \
+        "-I$away/plain/include -L$away/plain/lib -l${line#*=} -Wl,-rpath,$away/plain/lib "
+done
+ok "a C++ compiler of no use" configure --without-mpi CXX=false pt_cv_cxx=no
+has "leaves SentencePiece out" "$(cat said)" '^ *sentencepiece .*left out: false does not compile C\+\+20$'
+configure --without-mpi --with-sentencepiece CXX=false pt_cv_cxx=no
+has "but not where it was asked for" "$? $(error)" '^1 --with-sentencepiece: false does not compile C\+\+20; install g\+\+$'
+finish
