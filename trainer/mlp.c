@@ -17,7 +17,7 @@ static bool selective(const struct tr_rank *rank)
     return rank->layout.recompute == PL_RECOMPUTE_SELECTIVE;
 }
 
-static enum kn_gelu gelu_form(const struct tr_rank *rank)
+static enum kn_act gelu_form(const struct tr_rank *rank)
 {
     assert(rank->model.mlp == PL_GELU || rank->model.mlp == PL_GELU_TANH);
     return rank->model.mlp == PL_GELU ? KN_GELU_ERF : KN_GELU_TANH;
@@ -34,8 +34,8 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU);
 
     if (rank->d.gates == 1) {
-        kn_gelu_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn, gu, ffn,
-                    layer->gu_bias.w, rank->d.rows, ffn, gelu_form(rank));
+        kn_act_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn, gu, ffn,
+                   layer->gu_bias.w, rank->d.rows, ffn, gelu_form(rank));
         return;
     }
     (geglu(rank) ? kn_geglu_fwd
@@ -65,8 +65,8 @@ static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, c
             kn_zero(rank->pool, dbias.sum, ffn * sizeof(*dbias.sum));
         if (!keep)
             tr_grad_sum_begin(&dbias, rank, layer->gu_bias.g, ffn, 0);
-        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, dbias.sum, dy, ffn, gu, ffn, layer->gu_bias.w,
-                    d->rows, ffn, gelu_form(rank));
+        kn_act_bwd(rank->pool, rank->type, gu, ffn, dbias.sum, dy, ffn, gu, ffn, layer->gu_bias.w,
+                   d->rows, ffn, gelu_form(rank));
         tr_grad_sum_end(rank, &dbias);
         return;
     }
