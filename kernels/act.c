@@ -1,5 +1,7 @@
-/* An activation without a gate over rows, with the bias before it. Threads take columns, so that each column's gradient of
- * the bias is added up by one of them, in the order of the rows. */
+/*
+ * An activation without a gate over rows, with the bias before it. Threads take columns, so that
+ * each column's gradient of the bias is added up by one of them, in the order of the rows.
+ */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
 

@@ -99,6 +99,7 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     char *mtp_grad[PL_MTP_GRADS];   /* (local_rows, hidden); NULL but for mtp on the last stage */
     int32_t *mtp_ids, *mtp_targets; /* (mtp, most, rows), likewise */
     float *grad_sum;                /* NULL: gradients are fp32 */
+    float *qk_sum;                  /* NULL but for norms of whole queries and keys */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 

@@ -1,6 +1,6 @@
 /*
- * LayerNorm, RMSNorm of heads, GELU, squared ReLU, GeGLU and biases. Sums over rows: block (., p) of a grid adds
- * up every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
+ * LayerNorm, RMSNorm of heads, GELU, squared ReLU, GeGLU and biases. Sums over rows: block (., p)
+ * of a grid adds up every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
  */
 #include "kernels/cuda/ops.cuh"
 
