@@ -199,23 +199,52 @@ void kn_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows,
                      const void *w /* (dim) */, const float *rrms /* (rows, heads) */, size_t rows,
                      size_t heads, size_t dim, float offset);
 
+/*
+ * RMSNorm of rows that are divided over ranks: queries and keys under tensor parallelism where one
+ * norm spans all heads, as in OLMoE and OLMo 2. DIM of WHOLE elements of each row are here. The
+ * caller adds up SUMS over the ranks:
+ *
+ *   part_sums  sums = x^2, added up over DIM
+ *   part_fwd   rrms, which holds the sums over WHOLE, becomes 1 / sqrt(sums / whole + eps);
+ *              y = x rrms (w + offset). y may be x, with the same ld
+ *   part_dots  sums = dy (w + offset) x, added up over DIM
+ *   part_bwd   of the sums over WHOLE: dx = rrms (dy (w + offset) - x rrms^2 sums / whole);
+ *              dw += sum over rows of dy x rrms. dx may be dy, with the same ld
+ */
+void kn_rmsnorm_part_sums(struct kn_pool *pool, enum kn_type type, float *sums /* (rows) */,
+                          const void *x /* (rows, ldx) */, size_t ldx, size_t rows, size_t dim);
+void kn_rmsnorm_part_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */,
+                         size_t ldy, float *rrms /* (rows) */, const void *x /* (rows, ldx) */,
+                         size_t ldx, const void *w /* (dim) */, size_t rows, size_t dim,
+                         size_t whole, float eps, float offset);
+void kn_rmsnorm_part_dots(struct kn_pool *pool, enum kn_type type, float *sums /* (rows) */,
+                          const void *dy /* (rows, lddy) */, size_t lddy,
+                          const void *x /* (rows, ldx) */, size_t ldx, const void *w /* (dim) */,
+                          size_t rows, size_t dim, float offset);
+void kn_rmsnorm_part_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, lddx) */,
+                         size_t lddx, float *dw /* (dim) */, const void *dy /* (rows, lddy) */,
+                         size_t lddy, const void *x /* (rows, ldx) */, size_t ldx,
+                         const void *w /* (dim) */, const float *rrms /* (rows) */,
+                         const float *sums /* (rows) */, size_t rows, size_t dim, size_t whole,
+                         float offset);
+
 /* ---- LayerNorm ----------------------------------------------------------- */
 
-/* y = (x - mean) rstd w + b, rstd = 1 / sqrt(mean((x - mean)^2) + eps); mean and rstd of each row
- * are kept in STATS for the backward pass. y may be x. */
+/* y = (x - mean) rstd (w + offset) + b, rstd = 1 / sqrt(mean((x - mean)^2) + eps); mean and rstd of
+ * each row are kept in STATS for the backward pass. OFFSET as in kn_rmsnorm_fwd. y may be x. */
 void kn_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
                       float *stats /* (rows, 2) */, const void *x /* (rows, dim) */,
                       const void *w /* (dim) */, const void *b /* (dim) */, size_t rows, size_t dim,
-                      float eps);
+                      float eps, float offset);
 
-/* With n = (x - mean) rstd and g = dy w:
+/* With n = (x - mean) rstd and g = dy (w + offset):
  *   dx = [dx +] rstd (g - mean(g) - n mean(g n));  dw += sum of dy n;  db += sum of dy
  * ADD as in kn_rmsnorm_bwd. dx may be dy. */
 void kn_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, dim) */,
                       float *dw /* (dim) */, float *db /* (dim) */,
                       const void *dy /* (rows, dim) */, const void *x /* (rows, dim) */,
                       const void *w /* (dim) */, const float *stats /* (rows, 2) */, size_t rows,
-                      size_t dim, bool add);
+                      size_t dim, bool add, float offset);
 
 /* ---- rotary positions ---------------------------------------------------- */
 
@@ -432,27 +461,29 @@ void kn_swiglu_clamped_bwd(struct kn_pool *pool, enum kn_type type, void *dgate 
                            const void *dy /* (rows, lddy) */, size_t lddy, const void *gate,
                            size_t ldg, const void *up, size_t ldu, size_t rows, size_t ffn);
 
-/* ---- GELU and biases ----------------------------------------------------- */
+/* ---- activations without a gate, and biases ------------------------------ */
 
 /*
- * Hendrycks and Gimpel, "Gaussian error linear units", 2016, with P the normal distribution:
+ * GELU is of Hendrycks and Gimpel, "Gaussian error linear units", 2016, with P the normal
+ * distribution; squared ReLU of So et al., "Primer", 2021:
  *
  *   KN_GELU_ERF   x P(x), P by the error function. Hugging Face's "gelu": GPT-NeoX
  *   KN_GELU_TANH  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, the approximation in the same
  *                 paper. Hugging Face's "gelu_new" and "gelu_pytorch_tanh": GPT-2
+ *   KN_RELU2      max(x, 0)^2. Hugging Face's "relu2": Nemotron
  */
-enum kn_gelu { KN_GELU_ERF, KN_GELU_TANH };
+enum kn_act { KN_GELU_ERF, KN_GELU_TANH, KN_RELU2 };
 
-/* y = gelu(x + bias); bias NULL: none. y may be x, with the same ld. */
-void kn_gelu_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
-                 const void *x /* (rows, ldx) */, size_t ldx, const void *bias /* (ffn) or NULL */,
-                 size_t rows, size_t ffn, enum kn_gelu form);
-/* dx = dy gelu'(x + bias);  dbias, unless NULL, += sum over rows of dx, before it is rounded. dx
+/* y = act(x + bias); bias NULL: none. y may be x, with the same ld. */
+void kn_act_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
+                const void *x /* (rows, ldx) */, size_t ldx, const void *bias /* (ffn) or NULL */,
+                size_t rows, size_t ffn, enum kn_act form);
+/* dx = dy act'(x + bias);  dbias, unless NULL, += sum over rows of dx, before it is rounded. dx
  * may be x or dy, with the same ld. */
-void kn_gelu_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, lddx) */, size_t lddx,
-                 float *dbias /* (ffn) or NULL */, const void *dy /* (rows, lddy) */, size_t lddy,
-                 const void *x /* (rows, ldx) */, size_t ldx, const void *bias /* (ffn) or NULL */,
-                 size_t rows, size_t ffn, enum kn_gelu form);
+void kn_act_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, lddx) */, size_t lddx,
+                float *dbias /* (ffn) or NULL */, const void *dy /* (rows, lddy) */, size_t lddy,
+                const void *x /* (rows, ldx) */, size_t ldx, const void *bias /* (ffn) or NULL */,
+                size_t rows, size_t ffn, enum kn_act form);
 
 /* y = x + bias in every row; y may be x. */
 void kn_bias_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
@@ -607,9 +638,10 @@ void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const flo
     X(swiglu_bwd) X(router_fwd) X(router_bwd) X(router_z_fwd) X(router_z_bwd)                      \
     X(permute) X(unpermute) X(unpermute_bwd)                                                       \
     X(zero) X(convert) X(add) X(sumsq) X(adamw) X(lamb) X(momentum) X(combine) X(headnorm_fwd)     \
-    X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(gelu_fwd) X(gelu_bwd) X(bias_fwd)          \
+    X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(act_fwd) X(act_bwd)   X(bias_fwd)          \
     X(bias_bwd) X(keys_join) X(keys_split) X(geglu_fwd) X(geglu_bwd) X(softcap)            \
-    X(swiglu_clamped_fwd) X(swiglu_clamped_bwd) X(attn_sink_fwd) X(attn_sink_bwd)
+    X(swiglu_clamped_fwd) X(swiglu_clamped_bwd) X(attn_sink_fwd) X(attn_sink_bwd)            \
+    X(rmsnorm_part_sums) X(rmsnorm_part_fwd) X(rmsnorm_part_dots) X(rmsnorm_part_bwd)
 /* clang-format on */
 
 #endif

@@ -10,14 +10,14 @@ struct fwd {
     float *stats;
     const void *x, *w, *b;
     size_t d;
-    float eps;
+    float eps, offset;
 };
 
 static void fwd_rows(void *arg, const struct kn_share *share)
 {
     const struct fwd *f = arg;
     float *bx = share->scratch, *by = bx + f->d;
-    const float *w = kn_in(f->t, f->w, by + f->d, f->d),
+    const float *w = kn_in_scale(f->t, f->w, by + f->d, f->d, f->offset),
                 *b = kn_in(f->t, f->b, by + 2 * f->d, f->d);
 
     for (size_t r = share->lo; r < share->hi; r++) {
@@ -33,10 +33,17 @@ static void fwd_rows(void *arg, const struct kn_share *share)
 
 void kn_host_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, float *stats,
                            const void *x, const void *w, const void *b, size_t rows, size_t dim,
-                           float eps)
+                           float eps, float offset)
 {
-    struct fwd f = {
-        .t = type, .y = y, .stats = stats, .x = x, .w = w, .b = b, .d = dim, .eps = eps};
+    struct fwd f = {.t = type,
+                    .y = y,
+                    .stats = stats,
+                    .x = x,
+                    .w = w,
+                    .b = b,
+                    .d = dim,
+                    .eps = eps,
+                    .offset = offset};
 
     assert(4 * dim * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &f);
@@ -49,6 +56,7 @@ struct bwd {
     const float *stats;
     size_t d;
     bool add;
+    float offset;
     struct kn_partial sums; /* dw, db */
 };
 
@@ -58,7 +66,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
     size_t d = b->d;
     float *sum[KN_SUMS], *bw = share->scratch + 2 * d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
                          *bx = bdy + BWD_ROWS * d;
-    const float *w = kn_in(b->t, b->w, bw, d);
+    const float *w = kn_in_scale(b->t, b->w, bw, d, b->offset);
 
     kn_partial_begin(sum, &b->sums, share);
     for (size_t r = share->lo; r < share->hi; r += BWD_ROWS) {
@@ -78,7 +86,7 @@ static void bwd_rows(void *arg, const struct kn_share *share)
 
 void kn_host_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw, float *db,
                            const void *dy, const void *x, const void *w, const float *stats,
-                           size_t rows, size_t dim, bool add)
+                           size_t rows, size_t dim, bool add, float offset)
 {
     struct bwd b = {.t = type,
                     .dx = dx,
@@ -88,6 +96,7 @@ void kn_host_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, fl
                     .stats = stats,
                     .d = dim,
                     .add = add,
+                    .offset = offset,
                     .sums = {.sum = {dw, db}, .count = dim}};
 
     assert((3 + 3 * BWD_ROWS) * dim * sizeof(float) <= KN_SCRATCH_BYTES);

@@ -32,16 +32,20 @@ struct kn_ops {
     float (*rmsnorm_row)(float *y, const float *x, const float *w, size_t dim, float eps);
     void (*rmsnorm_bwd)(float *dx, float *dw, const float *dy, const float *x, const float *w,
                         const float *rrms, size_t rows, size_t dim, bool add);
+    /* y = x r w; dx = r (dy w - x along), dw += dy x r. y may be x, dx may be dy. */
+    void (*norm_row)(float *y, const float *x, const float *w, float r, size_t dim);
+    void (*norm_bwd_row)(float *dx, float *dw, const float *dy, const float *x, const float *w,
+                         float r, float along, size_t dim);
     void (*layernorm_row)(float *y, float stats[2], const float *x, const float *w, const float *b,
                           size_t dim, float eps);
     void (*layernorm_bwd)(float *dx, float *dw, float *db, const float *dy, const float *x,
                           const float *w, const float *stats, size_t rows, size_t dim, bool add);
     void (*rope_row)(float *x, size_t heads, size_t dim, size_t turned, const float *c,
                      const float *s, bool backward);
-    /* bias and dbias may be NULL */
-    void (*gelu_row)(float *y, const float *x, const float *bias, size_t count, enum kn_gelu form);
-    void (*gelu_bwd_row)(float *dx, float *dbias, const float *dy, const float *x,
-                         const float *bias, size_t count, enum kn_gelu form);
+    /* An activation without a gate; bias and dbias may be NULL. */
+    void (*act_row)(float *y, const float *x, const float *bias, size_t count, enum kn_act form);
+    void (*act_bwd_row)(float *dx, float *dbias, const float *dy, const float *x, const float *bias,
+                        size_t count, enum kn_act form);
     void (*swiglu_row)(float *y, const float *gate, const float *up, size_t count);
     void (*swiglu_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
                            const float *up, size_t count);
@@ -61,6 +65,7 @@ struct kn_ops {
     /* exp(x - max) factor */
     void (*softmax_row)(float *y, const float *x, size_t count, float max, float factor);
     float (*dot)(const float *x, const float *y, size_t count);
+    float (*dot3)(const float *x, const float *y, const float *z, size_t count); /* sum of x y z */
 
     /* Attention by its definition. delta (heads, seq) of the sample: sum over d of o d_o. With
      * job->sums dq, dk and dv are added to. */
@@ -110,9 +115,9 @@ struct kn_ops {
     X(gemm) X(rmsnorm_row) X(rmsnorm_bwd) X(rope_row) X(swiglu_row) X(swiglu_bwd_row) X(max_row)   \
     X(sumexp_row) X(softmax_row) X(dot) X(attn_fwd) X(attn_bwd) X(router_fwd) X(router_bwd)        \
     X(to_f32) X(to_bf16) X(add) X(scale) X(axpy) X(combine) X(sumsq) X(adamw) X(lamb)              \
-    X(momentum) X(fma_loop) X(layernorm_row) X(layernorm_bwd) X(gelu_row) X(gelu_bwd_row)          \
-    X(geglu_row) X(geglu_bwd_row) X(softcap_row) X(softcap_bwd_row)                    \
-    X(clamped_row) X(clamped_bwd_row)
+    X(momentum) X(fma_loop) X(layernorm_row) X(layernorm_bwd) X(act_row) X(act_bwd_row)          \
+    X(geglu_row) X(geglu_bwd_row) X(softcap_row) X(softcap_bwd_row) X(dot3) X(norm_row)          \
+    X(norm_bwd_row) X(clamped_row) X(clamped_bwd_row)
 /* clang-format on */
 
 void kn_ops_ref(struct kn_ops *ops);

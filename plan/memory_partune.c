@@ -21,7 +21,7 @@ const char *const pl_buf_names[PL_BUFS] = {
     "mtp",        "mtp_grad",  "mtp_tokens", "moe_send",  "moe_recv", "moe_part", "moe_dea",
     "moe_router", "moe_stats", "moe_pool",   "gate",      "moe_load", "tokens",   "rope",
     "positions",  "coll_tp",   "coll_dp",    "coll_edp",  "muon",     "kernel",   "snapshot",
-    "grad_sum",  "ones",
+    "grad_sum",   "ones",      "qk_sum",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -139,6 +139,10 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
     if (model->qk_norm == PL_QK_HEAD) {
         b[PL_ACT_QK] = dims->rows * dims->qk * e;
         b[PL_ACT_QKRRMS] = dims->rows * (dims->heads + dims->kv_heads) * 4;
+    }
+    if (model->qk_norm == PL_QK_FULL) {
+        b[PL_ACT_QK] = dims->rows * dims->qk * e;
+        b[PL_ACT_QKRRMS] = 2 * dims->rows * 4;
     }
     if (dims->latent) {
         b[PL_ACT_LATENT] = b[PL_ACT_NORMED] = dims->local_rows * dims->latent * e;
@@ -494,6 +498,8 @@ static void build_layers(struct build *build)
              (dims->heads +
               (e == 2 && layout->cp == 1 ? dims->kv_heads * (dims->head_dim + dims->v_dim) : 0)) *
              4);
+    if (build->model->qk_norm == PL_QK_FULL)
+        add1(build, PL_BUF_QK_SUM, PL_MEM_WORKSPACE, 2 * dims->rows * 4);
     if (build->model->positions == PL_ROPE)
         add1(
             build, PL_BUF_ROPE, PL_MEM_WORKSPACE,

@@ -202,6 +202,22 @@ static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
         2 * share * once * (op->problem.trainer->tp_async ? 1 - op->constants->hidden : 1);
 }
 
+/* Norms of whole queries and keys: ranks of tp add up two numbers a token in each pass, and wait
+ * for them. */
+static void add_qk_sums(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                        const struct pl_layout *layout)
+{
+    struct pl_group g;
+    double once;
+
+    if (layout->tp == 1 || op->problem.model->qk_norm != PL_QK_FULL)
+        return;
+    pl_group_of(&g, op, layout->tp, 1);
+    once = pl_all_reduce_s(&g, 2 * tokens_of(op, layout) * sizeof(float));
+    layer->tp_fwd += once;
+    layer->tp_bwd += once;
+}
+
 static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, double ffn)
 {
@@ -514,6 +530,7 @@ static void whole_layer(struct pl_layer_time *ret, double *core, double *exchang
     }
     add_elementwise(ret, op, layout, moe ? model->moe.shared_ffn : model->ffn);
     add_tp(ret, op, layout, !moe || model->moe.shared_ffn ? 1 : 0.5);
+    add_qk_sums(ret, op, layout);
     pl_add_context(ret, *core, op, layout);
 }
 

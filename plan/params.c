@@ -514,19 +514,28 @@ static void walk_small(struct walk *walk)
     bucket_close(walk);
 }
 
-static void walk_heads(struct walk *walk)
+/* Norms of queries and keys. Those of all heads are cut over tp as the heads are, but are in no
+ * layer's bucket: their gradients come in the first half of a split backward pass, when the layer's
+ * gradients may have no window. */
+static void walk_qk_norms(struct walk *walk)
 {
     const struct pl_model *model = walk->model;
-    int first, n;
+    int first, n, dim = model->head_dim;
+    bool full = model->qk_norm == PL_QK_FULL;
 
-    if (model->qk_norm != PL_QK_HEAD)
+    if (model->qk_norm == PL_QK_NONE)
         return;
-    bucket_open(walk, PL_BUCKET_HEADS, 0, -1);
+    bucket_open(walk, full ? PL_BUCKET_DENSE : PL_BUCKET_HEADS, 0, -1);
     for (int c = 0; c < walk->layout->vp; c++) {
         n = pl_chunk_layers(&first, walk->layout, model, walk->stage, c);
         for (int i = first; i < first + n; i++) {
-            emit(walk, PL_T_Q_NORM, i, -1, (uint64_t)model->head_dim, 0);
-            emit(walk, PL_T_K_NORM, i, -1, (uint64_t)model->head_dim, 0);
+            if (full) {
+                split(walk, PL_T_Q_NORM, i, model->heads * dim, 0, 0);
+                split(walk, PL_T_K_NORM, i, model->kv_heads * dim, 0, 0);
+                continue;
+            }
+            emit(walk, PL_T_Q_NORM, i, -1, (uint64_t)dim, 0);
+            emit(walk, PL_T_K_NORM, i, -1, (uint64_t)dim, 0);
         }
     }
     bucket_close(walk);
@@ -630,7 +639,7 @@ static void walk_all(struct pl_params *ret, const struct pl_model *model,
     *ret = (struct pl_params){.bucket = counting ? &w.bucket : NULL};
     walk_dense(&w);
     walk_small(&w);
-    walk_heads(&w);
+    walk_qk_norms(&w);
     walk_all_experts(&w);
     windows_place(&ret->weight, layout->overlap_param_gather);
     windows_place(&ret->grad, layout->overlap_grad_reduce);

@@ -48,7 +48,7 @@ enum pl_tensor {
     PL_T_GATE_BIAS,
     PL_T_UP_BIAS,
     PL_T_DOWN_BIAS,
-    PL_T_Q_NORM, /* of each head of the queries, of the keys */
+    PL_T_Q_NORM, /* of each head of the queries, of the keys; or of all their heads */
     PL_T_K_NORM,
     PL_T_SHARED_GATE, /* (1, hidden): weighs the shared experts of a token */
     PL_T_BALANCE,     /* bias of the choice of experts, which no gradient moves */
@@ -318,7 +318,7 @@ enum pl_act {
     PL_ACT_QKV,    /* (rows, qkv) after the rotation, with norms of queries and keys before both;
                     * with latents three matrices one after the other */
     PL_ACT_QK,     /* (rows, qk) queries and keys after their norms and the rotation */
-    PL_ACT_QKRRMS, /* (rows, heads), then (rows, kv_heads) float */
+    PL_ACT_QKRRMS, /* (rows, heads), then (rows, kv_heads) float; of all heads (rows) each */
     PL_ACT_LSE,    /* (heads x rows) float */
     PL_ACT_O,      /* (rows, attn) */
     PL_ACT_Y1,     /* (local_rows, hidden) attention's output before its norm */
@@ -369,7 +369,7 @@ struct pl_grad_acts {
     uint64_t dqkv; /* (dqkv) */
     uint64_t dey;  /* (expert_rows, hidden) of the experts' outputs */
     uint64_t
-        dbias; /* (ffn) float of a dense GELU's bias, whose kernel adds it up before rounding */
+        dbias; /* (ffn) float of up's bias without a gate; the kernel adds it up before rounding */
 };
 
 /* Returns where the next layer's begin. */
@@ -454,6 +454,7 @@ enum pl_buf {
                       * updates weights, is in fp32 */
     PL_BUF_ONES,     /* (max(expert_rows, local_rows)), of the type of activations: what biases of
                       * experts and routers are multiplied by */
+    PL_BUF_QK_SUM,   /* (rows), (rows) float: sums of the norms of whole queries and keys over tp */
     PL_BUFS
 };
 

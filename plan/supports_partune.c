@@ -48,7 +48,7 @@ static void partune_mtp(struct pl_check *check)
     if (model->norm != PL_RMSNORM)
         pl_breaks(check, "norm", "trainer partune does not support mtp %d with norm layernorm",
                   model->mtp);
-    if (model->positions != PL_ROPE)
+    if (model->positions == PL_LEARNED)
         pl_breaks(check, "positions",
                   "trainer partune does not support mtp %d with positions learned", model->mtp);
     if (model->mtp >= seq)
@@ -62,7 +62,6 @@ void pl_partune_limits(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
     const struct pl_model *model = check->problem->model;
-    bool layernorm = model->norm == PL_LAYERNORM;
 
     if (layout->pp > 1 && layout->schedule == PL_ZERO_BUBBLE &&
         layout->recompute == PL_RECOMPUTE_FULL)
@@ -87,8 +86,7 @@ void pl_partune_limits(struct pl_check *check)
     if (model->post_norms && model->parallel_block)
         pl_breaks(check, "post_norms",
                   "trainer partune does not support post_norms with parallel_block true");
-    if (layernorm && (model->post_norms || model->zero_centered_norm))
-        pl_breaks(check, "norm", "trainer partune does not support %s with norm layernorm",
-                  model->post_norms ? "post_norms" : "zero_centered_norm");
+    if (model->post_norms && model->norm == PL_LAYERNORM)
+        pl_breaks(check, "norm", "trainer partune does not support post_norms with norm layernorm");
     bundled_limits(check);
 }

@@ -3,11 +3,11 @@
  * divided over tp by heads, W_o by its columns, so the block ends in one sum over tp, after which
  * b_o is added.
  *
- * Queries and keys that have norms of their own are kept twice: in QKV as projected, for the norms'
- * backward pass, and in QK as attention reads them. Those of latent attention are latent.c's.
+ * Queries and keys that have norms of their own (qk_norm.c) are kept twice: in QKV as projected,
+ * for the norms' backward pass, and in QK as attention reads them. Those of latent attention are
+ * latent.c's.
  */
 #include "base/base.h"
-#include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 #include "trainer/ring.h"
 
@@ -79,42 +79,6 @@ static void rope(struct tr_rank *rank, const struct tr_layer *layer, void *qk, s
               backward);
 }
 
-/* QKV -> QK. */
-static void heads_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
-{
-    const struct pl_dims *d = &rank->d;
-    const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
-    char *qk = tr_act(rank, layer, slot, PL_ACT_QK);
-    float *rrms = tr_act(rank, layer, slot, PL_ACT_QKRRMS), eps = (float)rank->model.norm_eps;
-    size_t keys = d->heads * d->head_dim * d->elem; /* where they begin */
-
-    kn_headnorm_fwd(rank->pool, rank->type, qk, d->qk, rrms, qkv, d->qkv, layer->q_norm.w, d->rows,
-                    d->heads, d->head_dim, eps, tr_norm_offset(rank));
-    kn_headnorm_fwd(rank->pool, rank->type, qk + keys, d->qk, rrms + d->rows * d->heads, qkv + keys,
-                    d->qkv, layer->k_norm.w, d->rows, d->kv_heads, d->head_dim, eps,
-                    tr_norm_offset(rank));
-}
-
-/* DQKV, the gradient of QK and of the values, becomes that of QKV. */
-static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
-{
-    const struct pl_dims *d = &rank->d;
-    const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
-    const float *rrms = tr_act(rank, layer, slot, PL_ACT_QKRRMS);
-    size_t keys = d->heads * d->head_dim * d->elem;
-    struct tr_grad_sum q, k;
-
-    tr_grad_sum_begin(&q, rank, layer->q_norm.g, d->head_dim, 0);
-    tr_grad_sum_begin(&k, rank, layer->k_norm.g, d->head_dim, d->head_dim);
-    kn_headnorm_bwd(rank->pool, rank->type, dqkv, d->qkv, q.sum, dqkv, d->qkv, qkv, d->qkv,
-                    layer->q_norm.w, rrms, d->rows, d->heads, d->head_dim, tr_norm_offset(rank));
-    kn_headnorm_bwd(rank->pool, rank->type, dqkv + keys, d->qkv, k.sum, dqkv + keys, d->qkv,
-                    qkv + keys, d->qkv, layer->k_norm.w, rrms + d->rows * d->heads, d->rows,
-                    d->kv_heads, d->head_dim, tr_norm_offset(rank));
-    tr_grad_sum_end(rank, &q);
-    tr_grad_sum_end(rank, &k);
-}
-
 /* H1 -> QKV and QK. */
 static void project(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
@@ -125,7 +89,7 @@ static void project(struct tr_rank *rank, const struct tr_layer *layer, char *sl
               d->rows, d->hidden, d->qkv);
     tr_bias_fwd(rank, &layer->qkv_bias, qkv, d->rows, d->qkv);
     if (layer->q_norm.w) {
-        heads_fwd(rank, layer, slot);
+        tr_qk_norm_fwd(rank, layer, slot);
         rope(rank, layer, tr_act(rank, layer, slot, PL_ACT_QK), d->qk, false);
     } else {
         rope(rank, layer, qkv, d->qkv, false);
@@ -216,7 +180,7 @@ static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
     }
     rope(rank, layer, dqkv, d->qkv, true);
     if (layer->q_norm.w)
-        heads_bwd(rank, layer, slot, dqkv);
+        tr_qk_norm_bwd(rank, layer, slot, dqkv);
 }
 
 static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const void *dy)

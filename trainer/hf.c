@@ -103,6 +103,8 @@ static const struct {
     [TR_HF_GPT2] = {"GPT2LMHeadModel", "gpt2"},
     [TR_HF_NEOX] = {"GPTNeoXForCausalLM", "gpt_neox"},
     [TR_HF_GPT_OSS] = {"GptOssForCausalLM", "gpt_oss"},
+    [TR_HF_NEMOTRON] = {"NemotronForCausalLM", "nemotron"},
+    [TR_HF_OLMOE] = {"OlmoeForCausalLM", "olmoe"},
 };
 
 static const char *gelu_name(const struct pl_model *model, const char *tanh_name)
@@ -151,7 +153,7 @@ static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_
 {
     bool qwen = family != TR_HF_MISTRAL && family != TR_HF_MIXTRAL;
 
-    if (family == TR_HF_LLAMA)
+    if (family == TR_HF_LLAMA || family == TR_HF_OLMOE)
         return;
     if (qwen)
         json_object_set_new(config, "use_sliding_window", json_boolean(model->sliding_window > 0));
@@ -180,8 +182,10 @@ static void put_experts(json_t *config, const struct pl_model *model, enum tr_hf
     json_object_set_new(config, "output_router_logits", json_true());
     if (mixtral)
         return;
-    json_object_set_new(config, "moe_intermediate_size", json_integer(moe->expert_ffn));
     json_object_set_new(config, "norm_topk_prob", json_boolean(moe->topk_norm));
+    if (family == TR_HF_OLMOE)
+        return;
+    json_object_set_new(config, "moe_intermediate_size", json_integer(moe->expert_ffn));
     json_object_set_new(config, "decoder_sparse_step", json_integer(moe->every));
     json_object_set_new(config, "mlp_only_layers", json_array());
     if (moe->shared_ffn)
@@ -191,10 +195,10 @@ static void put_experts(json_t *config, const struct pl_model *model, enum tr_hf
 
 static json_t *llama_config(const struct pl_model *model, enum tr_hf_family family)
 {
-    bool mixtral = family == TR_HF_MIXTRAL;
+    bool only_experts = family == TR_HF_MIXTRAL || family == TR_HF_OLMOE;
     json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, s:f}",
                           "hidden_act", "silu", "hidden_size", model->hidden, "intermediate_size",
-                          mixtral ? model->moe.expert_ffn : model->ffn, "num_hidden_layers",
+                          only_experts ? model->moe.expert_ffn : model->ffn, "num_hidden_layers",
                           model->layers, "num_attention_heads", model->heads, "num_key_value_heads",
                           model->kv_heads, "head_dim", model->head_dim, "vocab_size", model->vocab,
                           "max_position_embeddings", model->seq, "rms_norm_eps", model->norm_eps,
@@ -203,7 +207,8 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
 
     if (family != TR_HF_GEMMA2)
         put_window(o, model, family);
-    if (family == TR_HF_QWEN3 || family == TR_HF_QWEN3_MOE || family == TR_HF_LLAMA)
+    if (family == TR_HF_QWEN3 || family == TR_HF_QWEN3_MOE || family == TR_HF_LLAMA ||
+        family == TR_HF_OLMOE)
         json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
     if (family == TR_HF_LLAMA) {
         json_object_set_new(o, "mlp_bias", json_boolean(model->mlp_bias));
@@ -212,6 +217,21 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
     if (pl_model_is_moe(model))
         put_experts(o, model, family);
     return o;
+}
+
+static json_t *nemotron_config(const struct pl_model *model)
+{
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:b, s:b, "
+                     "s:b, s:f}",
+                     "hidden_act", "relu2", "hidden_size", model->hidden, "intermediate_size",
+                     model->ffn, "num_hidden_layers", model->layers, "num_attention_heads",
+                     model->heads, "num_key_value_heads", model->kv_heads, "head_dim",
+                     model->head_dim, "vocab_size", model->vocab, "max_position_embeddings",
+                     model->seq, "norm_eps", model->norm_eps, "rope_theta", model->rope_theta,
+                     "partial_rotary_factor", model->partial_rotary_factor, "initializer_range",
+                     model->init_std, "tie_word_embeddings", (int)model->tied, "attention_bias",
+                     (int)model->qkv_bias, "mlp_bias", (int)model->mlp_bias, "attention_dropout",
+                     0.0);
 }
 
 static bool is_gemma(enum tr_hf_family family)
@@ -357,12 +377,13 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 
     if (r < 0)
         return r;
-    o = family == TR_HF_GPT2      ? gpt2_config(model)
-        : family == TR_HF_NEOX    ? neox_config(model)
-        : family == TR_HF_GPT_OSS ? oss_config(model)
-        : pl_model_is_mla(model)  ? deepseek_config(model, family)
-        : is_gemma(family)        ? gemma_config(model, family)
-                                  : llama_config(model, family);
+    o = family == TR_HF_GPT2       ? gpt2_config(model)
+        : family == TR_HF_NEOX     ? neox_config(model)
+        : family == TR_HF_GPT_OSS  ? oss_config(model)
+        : family == TR_HF_NEMOTRON ? nemotron_config(model)
+        : pl_model_is_mla(model)   ? deepseek_config(model, family)
+        : is_gemma(family)         ? gemma_config(model, family)
+                                   : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
         json_object_set_new(o, "rope_scaling", scaling_config(&model->rope_scaling));
     json_object_set_new(o, "architectures", json_pack("[s]", families[family].class));
@@ -423,7 +444,7 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             error, -ENOTSUP, "/model_type",
             "weights of model_type %s are not supported, only those of llama, mistral, "
             "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
-            "gemma3_text, gpt2, gpt_neox, gpt_oss",
+            "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, gpt_oss",
             type);
     if ((r = check_quantization(config, error)) < 0)
         return err_wrap(error, "config.json");

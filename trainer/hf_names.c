@@ -28,6 +28,8 @@ static int check_gpt(const struct pl_model *model, struct err *error)
         return lacks(error, "moe", "with layernorm");
     if (pl_model_is_mla(model))
         return lacks(error, "mla", "with layernorm");
+    if (model->positions == PL_NO_POSITIONS)
+        return lacks(error, "positions", "none with layernorm");
     if (model->kv_heads != model->heads)
         return lacks(error, "kv_heads", "other than heads");
     if (model->heads * model->head_dim != model->hidden)
@@ -71,13 +73,14 @@ static const struct moe_family {
     {TR_HF_MIXTRAL, "Mixtral", PL_QK_NONE, false, false, false, false},
     {TR_HF_QWEN2_MOE, "Qwen2-MoE", PL_QK_NONE, true, false, true, true},
     {TR_HF_QWEN3_MOE, "Qwen3-MoE", PL_QK_HEAD, true, true, true, false},
+    {TR_HF_OLMOE, "OLMoE", PL_QK_FULL, true, true, false, false},
 };
 
 static int check_moe(const struct pl_model *model, const struct moe_family *family,
                      struct err *error)
 {
     const struct pl_moe *moe = &model->moe;
-    bool mixtral = family->family == TR_HF_MIXTRAL;
+    bool mixtral = family->family == TR_HF_MIXTRAL, olmoe = family->family == TR_HF_OLMOE;
     const struct {
         bool broken;
         const char *key, *what;
@@ -100,6 +103,8 @@ static int check_moe(const struct pl_model *model, const struct moe_family *fami
         {!model->qkv_bias && family->qkv_bias && !family->out_bias, "qkv_bias", "qkv_bias false"},
         {family->out_bias && model->out_bias != model->qkv_bias, "out_bias",
          "out_bias other than qkv_bias"},
+        {olmoe && model->heads * model->head_dim != model->hidden, "head_dim",
+         "head_dim other than hidden / heads"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rule); i++)
@@ -126,9 +131,10 @@ static int check_mistral(const struct pl_model *model, struct err *error)
 /* The class that is nearest to MODEL says what it lacks. */
 static int moe_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
-    const struct moe_family *family = &moe_families[model->qk_norm == PL_QK_HEAD ? 2
-                                                    : model->moe.shared_gate     ? 1
-                                                                                 : 0];
+    const struct moe_family *family = &moe_families[model->qk_norm == PL_QK_FULL   ? 3
+                                                    : model->qk_norm == PL_QK_HEAD ? 2
+                                                    : model->moe.shared_gate       ? 1
+                                                                                   : 0];
 
     *ret = family->family;
     return check_moe(model, family, error);
@@ -197,6 +203,7 @@ static int gemma_family(enum tr_hf_family *ret, const struct pl_model *model, st
         {pl_model_is_mla(model), "mla", "mla"},
         {model->mlp_bias, "mlp_bias", "mlp_bias"},
         {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {model->qk_norm == PL_QK_FULL, "qk_norm", "qk_norm full"},
         {gemma3 && model->attn_softcap > 0, "attn_softcap", "attn_softcap"},
         {!gemma3 && model->rope_theta_local > 0, "rope_theta_local", "rope_theta_local"},
         {gemma3 && model->sliding_window && !(model->rope_theta_local > 0), "rope_theta_local",
@@ -211,6 +218,43 @@ static int gemma_family(enum tr_hf_family *ret, const struct pl_model *model, st
             return err_at(error, -ENOTSUP, at, "Gemma %d has no %s", gemma3 ? 3 : 2, rule[i].what);
         }
     return 0;
+}
+
+/* LayerNorm whose scale is 1 + its weight, squared ReLU without a gate, rotation of a part. */
+static int nemotron_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    const struct {
+        bool broken;
+        const char *key, *what;
+    } rule[] = {
+        {!model->zero_centered_norm, "zero_centered_norm", "zero_centered_norm false"},
+        {model->mlp != PL_RELU2, "mlp", "mlp other than relu2"},
+        {model->positions != PL_ROPE, "positions", "positions other than rope"},
+        {model->rope_scaling.kind != PL_ROPE_PLAIN, "rope_scaling", "rope_scaling"},
+        {model->qk_norm != PL_QK_NONE, "qk_norm", "qk_norm"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {model->parallel_block, "parallel_block", "parallel_block"},
+        {model->post_norms, "post_norms", "post_norms"},
+        {model->embed_scale, "embed_scale", "embed_scale"},
+        {model->sliding_window > 0, "sliding_window", "sliding_window"},
+        {pl_model_is_moe(model), "moe", "experts"},
+        {pl_model_is_mla(model), "mla", "mla"},
+        {model->mtp > 0, "mtp", "mtp above 0"},
+    };
+
+    *ret = TR_HF_NEMOTRON;
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken) {
+            AUTO_FREE char *at = mem_printf("/%s", rule[i].key);
+
+            return err_at(error, -ENOTSUP, at, "Nemotron has no %s", rule[i].what);
+        }
+    return 0;
+}
+
+static bool is_nemotron(const struct pl_model *model)
+{
+    return model->norm == PL_LAYERNORM && (model->zero_centered_norm || model->mlp == PL_RELU2);
 }
 
 /* GPT-OSS has all of it, in every layer. */
@@ -304,6 +348,8 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
         return lacks(error, "partial_rotary_factor", "below 1 with rmsnorm");
     if (pl_model_is_moe(model))
         return moe_family(ret, model, error);
+    if (model->qk_norm == PL_QK_FULL)
+        return lacks(error, "qk_norm", "full without experts");
     if (model->out_bias && !model->qkv_bias)
         return lacks(error, "out_bias", "true without qkv_bias");
     if ((qwen2 || qwen3) && model->mlp_bias)
@@ -319,11 +365,14 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
 
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
-    int r = is_gemma(model) ? 0 : check_others(model, error);
+    bool nemotron = is_nemotron(model), gemma = !nemotron && is_gemma(model);
+    int r = gemma ? 0 : check_others(model, error);
 
     if (r < 0)
         return r;
-    if (is_gemma(model))
+    if (nemotron)
+        return nemotron_family(ret, model, error);
+    if (gemma)
         return gemma_family(ret, model, error);
     if (is_oss(model))
         return oss_family(ret, model, error);
@@ -372,9 +421,10 @@ static const struct row *row_of(enum pl_tensor tensor)
     return NULL;
 }
 
+/* OLMoE's experts have Qwen's names. */
 static bool is_qwen_moe(enum tr_hf_family family)
 {
-    return family == TR_HF_QWEN2_MOE || family == TR_HF_QWEN3_MOE;
+    return family == TR_HF_QWEN2_MOE || family == TR_HF_QWEN3_MOE || family == TR_HF_OLMOE;
 }
 
 static bool is_deepseek(enum tr_hf_family family)

@@ -2,9 +2,9 @@
  * Where our tensors lie in a folder of Hugging Face's. Private to the files of folders and their
  * tests.
  *
- * The names of the parameter table are those of Llama, Mistral, Mixtral, Qwen 2 and 3, and Gemma 2
- * and 3. Mistral is a Llama with a window. Qwen 2 and 3 with experts have others, and so have
- * families that fuse matrices:
+ * The names of the parameter table are those of Llama, Mistral, Mixtral, Qwen 2 and 3, Gemma 2 and
+ * 3, and Nemotron. Mistral is a Llama with a window. Qwen 2 and 3 with experts and OLMoE have
+ * others, and so have families that fuse matrices:
  *
  *   GPT-2     matrices are stored (in, out); c_attn (hidden, 3 hidden) has the columns of q, then
  *             of k, then of v
@@ -35,7 +35,9 @@ enum tr_hf_family {
     TR_HF_GEMMA3,
     TR_HF_GPT2,
     TR_HF_NEOX,
-    TR_HF_GPT_OSS
+    TR_HF_GPT_OSS,
+    TR_HF_NEMOTRON,
+    TR_HF_OLMOE
 };
 
 /* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */

@@ -101,6 +101,13 @@ void tr_bias_bwd(struct tr_rank *rank, const struct tr_weight *bias, const void 
 void tr_rotate(struct tr_rank *rank, const struct tr_layer *layer, enum kn_type type, void *x,
                uint64_t ld, uint64_t heads, uint64_t dim, bool backward);
 
+/* ---- qk_norm.c ----------------------------------------------------------- */
+
+/* QKV -> QK and QKRRMS; of a model with norms of queries and keys, as the next. */
+void tr_qk_norm_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+/* DQKV, the gradient of QK and of the values, becomes that of QKV. */
+void tr_qk_norm_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv);
+
 /* ---- latent.c ------------------------------------------------------------ */
 
 /* H1 -> LATENT, NORMED, LRRMS and QKV. */

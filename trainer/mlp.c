@@ -1,10 +1,11 @@
 /*
  * out = x2 + act(norm(x2) W_gu^T + b_gu) W_down^T + b_down, or x2 + a norm of the rest. It is
- * divided over tp by the inner width f, with act a gated product of gate and up, or GELU. b_gu is
- * cut like f; b_down is added after the sum over tp. Shared experts are the same product, without
- * biases, next to the routed ones.
+ * divided over tp by the inner width f, with act a gated product of gate and up, or GELU or squared
+ * ReLU of up alone. b_gu is cut like f; b_down is added after the sum over tp. Shared experts are
+ * the same product, without biases, next to the routed ones.
  *
- * GU holds gate and up with their biases, and for GELU, which adds it in the same pass, without.
+ * GU holds gate and up with their biases, and up without a gate, where the activation adds it in
+ * the same pass, without.
  */
 #include "base/base.h"
 #include "trainer/grad_sum.h"
@@ -17,10 +18,12 @@ static bool selective(const struct tr_rank *rank)
     return rank->layout.recompute == PL_RECOMPUTE_SELECTIVE;
 }
 
-static enum kn_gelu gelu_form(const struct tr_rank *rank)
+static enum kn_act act_form(const struct tr_rank *rank)
 {
-    assert(rank->model.mlp == PL_GELU || rank->model.mlp == PL_GELU_TANH);
-    return rank->model.mlp == PL_GELU ? KN_GELU_ERF : KN_GELU_TANH;
+    enum pl_mlp mlp = rank->model.mlp;
+
+    assert(mlp == PL_GELU || mlp == PL_GELU_TANH || mlp == PL_RELU2);
+    return mlp == PL_GELU ? KN_GELU_ERF : mlp == PL_GELU_TANH ? KN_GELU_TANH : KN_RELU2;
 }
 
 void tr_glu_fwd(struct tr_rank *rank, void *y, const char *gu, uint64_t rows, uint64_t ffn)
@@ -51,15 +54,15 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU);
 
     if (rank->d.gates == 1) {
-        kn_gelu_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn, gu, ffn,
-                    layer->gu_bias.w, rank->d.rows, ffn, gelu_form(rank));
+        kn_act_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_A), ffn, gu, ffn,
+                   layer->gu_bias.w, rank->d.rows, ffn, act_form(rank));
         return;
     }
     tr_glu_fwd(rank, tr_act(rank, layer, slot, PL_ACT_A), gu, rank->d.rows, ffn);
 }
 
-/* Where the first half of a split backward pass leaves the gradient of GELU's bias; NULL: there is
- * none, or no split (KEEP is NULL). */
+/* Where the first half of a split backward pass leaves the gradient of up's bias without a gate;
+ * NULL: there is none, or no split (KEEP is NULL). */
 static float *kept_dbias(const struct tr_layer *layer, char *keep)
 {
     return keep && layer->gu_bias.w ? (float *)(void *)(keep + layer->keep.dbias) : NULL;
@@ -80,8 +83,8 @@ static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, c
             kn_zero(rank->pool, dbias.sum, ffn * sizeof(*dbias.sum));
         if (!keep)
             tr_grad_sum_begin(&dbias, rank, layer->gu_bias.g, ffn, 0);
-        kn_gelu_bwd(rank->pool, rank->type, gu, ffn, dbias.sum, dy, ffn, gu, ffn, layer->gu_bias.w,
-                    d->rows, ffn, gelu_form(rank));
+        kn_act_bwd(rank->pool, rank->type, gu, ffn, dbias.sum, dy, ffn, gu, ffn, layer->gu_bias.w,
+                   d->rows, ffn, act_form(rank));
         tr_grad_sum_end(rank, &dbias);
         return;
     }

@@ -18,7 +18,7 @@ void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, floa
     assert((norm->bias.w != NULL) == (d->stats == 2));
     if (norm->bias.w)
         kn_layernorm_fwd(rank->pool, rank->type, y, stats, x, norm->scale.w, norm->bias.w,
-                         d->local_rows, d->hidden, eps);
+                         d->local_rows, d->hidden, eps, tr_norm_offset(rank));
     else
         kn_rmsnorm_fwd(rank->pool, rank->type, y, stats, x, norm->scale.w, d->local_rows, d->hidden,
                        eps, tr_norm_offset(rank));
@@ -34,7 +34,7 @@ void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, con
     if (norm->bias.w) {
         tr_grad_sum_begin(&bias, rank, norm->bias.g, d->hidden, d->hidden);
         kn_layernorm_bwd(rank->pool, rank->type, dx, scale.sum, bias.sum, dy, x, norm->scale.w,
-                         stats, d->local_rows, d->hidden, add);
+                         stats, d->local_rows, d->hidden, add, tr_norm_offset(rank));
         tr_grad_sum_end(rank, &bias);
     } else {
         kn_rmsnorm_bwd(rank->pool, rank->type, dx, scale.sum, dy, x, norm->scale.w, stats,

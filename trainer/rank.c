@@ -299,6 +299,7 @@ static void work_init(struct tr_rank *rank)
     for (int i = 0; i < PL_GRAD_RINGS; i++)
         w->grad_ring[i] = tr_device_get(d, PL_BUF_GRAD_RING, 0, i);
     w->grad_sum = tr_device_get(d, PL_BUF_GRAD_SUM, 0, 0);
+    w->qk_sum = tr_device_get(d, PL_BUF_QK_SUM, 0, 0);
     assert((w->grad_sum != NULL) == (rank->params.grad_type == KN_BF16));
     w->ids = tr_device_get(d, PL_BUF_TOKENS, 0, 0);
     w->targets = w->ids + tokens;

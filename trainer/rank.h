@@ -107,6 +107,7 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     int32_t *mtp_ids, *mtp_targets; /* (mtp, most, rows), likewise */
     float *grad_sum;                /* NULL: gradients are fp32 */
     void *ones;                     /* (max(expert_rows, local_rows)) 1; NULL: nothing needs them */
+    float *qk_sum;                  /* NULL but for norms of whole queries and keys */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 

@@ -1,6 +1,6 @@
 /*
- * LayerNorm, RMSNorm of heads, GELU, GeGLU and biases. Sums over rows: block (., p) of a grid adds
- * up every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
+ * LayerNorm, RMSNorm of heads, GELU, squared ReLU, GeGLU and biases. Sums over rows: block (., p)
+ * of a grid adds up every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
  */
 #include "kernels/cuda/ops.cuh"
 
@@ -21,7 +21,8 @@ static unsigned slices(size_t rows, size_t columns)
 /* A block for each row. */
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
-    layernorm_fwd(T *y, float *stats, const T *x, const T *w, const T *b, size_t dim, float eps)
+    layernorm_fwd(T *y, float *stats, const T *x, const T *w, const T *b, size_t dim, float eps,
+                  float offset)
 {
     CU_SHARED(float, place);
     size_t row = blockIdx.x;
@@ -59,14 +60,14 @@ static __global__ void CU_BOUNDS(THREADS)
         cu_load(shift, b + i);
         CU_UNROLL
         for (int j = 0; j < V; j++)
-            a[j] = (a[j] - mean) * r * scale[j] + shift[j];
+            a[j] = (a[j] - mean) * r * (scale[j] + offset) + shift[j];
         cu_store(y + i, a);
     }
 }
 
 extern "C" void cu_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, float *stats,
                                  const void *x, const void *w, const void *b, size_t rows,
-                                 size_t dim, float eps)
+                                 size_t dim, float eps, float offset)
 {
     bool wide =
         cu_on16(cu_addr(y) | cu_addr(x) | cu_addr(w) | cu_addr(b) | dim * kn_type_size(type));
@@ -79,7 +80,7 @@ extern "C" void cu_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *
         unsigned threads = cu_threads(cu_blocks(dim, V), THREADS);
 
         CU_LAUNCH((layernorm_fwd<T, V>), (unsigned)rows, threads, PLACE, cu_stream_of(pool), (T *)y,
-                  stats, (const T *)x, (const T *)w, (const T *)b, dim, eps);
+                  stats, (const T *)x, (const T *)w, (const T *)b, dim, eps, offset);
     });
 }
 
@@ -88,7 +89,7 @@ extern "C" void cu_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
     layernorm_bwd(T *dx, float *part, const T *dy, const T *x, const T *w, const float *stats,
-                  size_t rows, size_t dim, bool add)
+                  size_t rows, size_t dim, bool add, float offset)
 {
     CU_SHARED(float, place);
     float *dw = part + blockIdx.x * 2 * dim, *db = dw + dim;
@@ -109,10 +110,10 @@ static __global__ void CU_BOUNDS(THREADS)
             cu_load(b, w + i);
             CU_UNROLL
             for (int j = 0; j < V; j++) {
-                float n = (a[j] - mean) * r;
+                float n = (a[j] - mean) * r, scale = b[j] + offset;
 
-                all += g[j] * b[j];
-                along += g[j] * b[j] * n;
+                all += g[j] * scale;
+                along += g[j] * scale * n;
                 dw[i + j] += g[j] * n;
                 db[i + j] += g[j];
             }
@@ -129,7 +130,7 @@ static __global__ void CU_BOUNDS(THREADS)
                 cu_load(old, dxr + i);
             CU_UNROLL
             for (int j = 0; j < V; j++)
-                old[j] += r * (g[j] * b[j] - all - (a[j] - mean) * r * along);
+                old[j] += r * (g[j] * (b[j] + offset) - all - (a[j] - mean) * r * along);
             cu_store(dxr + i, old);
         }
     }
@@ -137,7 +138,8 @@ static __global__ void CU_BOUNDS(THREADS)
 
 extern "C" void cu_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw,
                                  float *db, const void *dy, const void *x, const void *w,
-                                 const float *stats, size_t rows, size_t dim, bool add)
+                                 const float *stats, size_t rows, size_t dim, bool add,
+                                 float offset)
 {
     bool wide =
         cu_on16(cu_addr(dx) | cu_addr(dy) | cu_addr(x) | cu_addr(w) | dim * kn_type_size(type));
@@ -154,7 +156,7 @@ extern "C" void cu_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *
         unsigned threads = cu_threads(cu_blocks(dim, V), THREADS);
 
         CU_LAUNCH((layernorm_bwd<T, V>), blocks, threads, PLACE, stream, (T *)dx, part,
-                  (const T *)dy, (const T *)x, (const T *)w, stats, rows, dim, add);
+                  (const T *)dy, (const T *)x, (const T *)w, stats, rows, dim, add, offset);
     });
     cu_add_parts(stream, dw, part, blocks, dim, 2 * dim);
     cu_add_parts(stream, db, part + dim, blocks, dim, 2 * dim);
@@ -259,7 +261,7 @@ extern "C" void cu_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *d
     cu_add_parts(stream, dw, part, warps, dim, dim);
 }
 
-/* ---- GELU ---------------------------------------------------------------- */
+/* ---- GELU and squared ReLU ----------------------------------------------- */
 
 static __device__ __forceinline__ float sigmoid(float x)
 {
@@ -287,11 +289,25 @@ static __device__ __forceinline__ float gelu_slope(float x, bool tanh_form)
     return s + x * s * (1.0f - s) * (LINE + 3.0f * CUBE * x * x);
 }
 
+static __device__ __forceinline__ float act(float x, enum kn_act form)
+{
+    if (form == KN_RELU2)
+        return x <= 0.0f ? 0.0f : x * x; /* NaN stays NaN */
+    return gelu(x, form == KN_GELU_TANH);
+}
+
+static __device__ __forceinline__ float act_slope(float x, enum kn_act form)
+{
+    if (form == KN_RELU2)
+        return x <= 0.0f ? 0.0f : 2.0f * x;
+    return gelu_slope(x, form == KN_GELU_TANH);
+}
+
 /* Blocks of columns across, rows down. */
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
-    gelu_fwd(T *y, size_t ldy, const T *x, size_t ldx, const T *bias, size_t rows, size_t ffn,
-             bool tanh_form)
+    act_fwd(T *y, size_t ldy, const T *x, size_t ldx, const T *bias, size_t rows, size_t ffn,
+            enum kn_act form)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     float b[V] = {};
@@ -306,14 +322,14 @@ static __global__ void CU_BOUNDS(THREADS)
         cu_load(a, x + row * ldx + i);
         CU_UNROLL
         for (int j = 0; j < V; j++)
-            a[j] = gelu(a[j] + b[j], tanh_form);
+            a[j] = act(a[j] + b[j], form);
         cu_store(y + row * ldy + i, a);
     }
 }
 
-extern "C" void cu_gelu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
-                            const void *x, size_t ldx, const void *bias, size_t rows, size_t ffn,
-                            enum kn_gelu form)
+extern "C" void cu_act_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
+                           const void *x, size_t ldx, const void *bias, size_t rows, size_t ffn,
+                           enum kn_act form)
 {
     size_t elem = kn_type_size(type);
     bool wide = cu_on16(cu_addr(y) | cu_addr(x) | cu_addr(bias) | (ldy | ldx | ffn) * elem);
@@ -326,16 +342,16 @@ extern "C" void cu_gelu_fwd(struct kn_pool *pool, enum kn_type type, void *y, si
         unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
         dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), (unsigned)cu_least(rows, 65535));
 
-        CU_LAUNCH((gelu_fwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)y, ldy, (const T *)x,
-                  ldx, (const T *)bias, rows, ffn, form == KN_GELU_TANH);
+        CU_LAUNCH((act_fwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)y, ldy, (const T *)x,
+                  ldx, (const T *)bias, rows, ffn, form);
     });
 }
 
 /* The same, and in PART (slices, ffn), unless NULL, the slice's share of dbias. */
 template <typename T, int V>
 static __global__ void CU_BOUNDS(THREADS)
-    gelu_bwd(T *dx, size_t lddx, float *part, const T *dy, size_t lddy, const T *x, size_t ldx,
-             const T *bias, size_t rows, size_t ffn, bool tanh_form)
+    act_bwd(T *dx, size_t lddx, float *part, const T *dy, size_t lddy, const T *x, size_t ldx,
+            const T *bias, size_t rows, size_t ffn, enum kn_act form)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     float b[V] = {}, sum[V] = {};
@@ -351,7 +367,7 @@ static __global__ void CU_BOUNDS(THREADS)
         cu_load(d, dy + row * lddy + i);
         CU_UNROLL
         for (int j = 0; j < V; j++) {
-            d[j] *= gelu_slope(a[j] + b[j], tanh_form);
+            d[j] *= act_slope(a[j] + b[j], form);
             sum[j] += d[j];
         }
         cu_store(dx + row * lddx + i, d);
@@ -360,9 +376,9 @@ static __global__ void CU_BOUNDS(THREADS)
         part[blockIdx.y * ffn + i + j] = sum[j];
 }
 
-extern "C" void cu_gelu_bwd(struct kn_pool *pool, enum kn_type type, void *dx, size_t lddx,
-                            float *dbias, const void *dy, size_t lddy, const void *x, size_t ldx,
-                            const void *bias, size_t rows, size_t ffn, enum kn_gelu form)
+extern "C" void cu_act_bwd(struct kn_pool *pool, enum kn_type type, void *dx, size_t lddx,
+                           float *dbias, const void *dy, size_t lddy, const void *x, size_t ldx,
+                           const void *bias, size_t rows, size_t ffn, enum kn_act form)
 {
     size_t elem = kn_type_size(type);
     bool wide = cu_on16(cu_addr(dx) | cu_addr(dy) | cu_addr(x) | cu_addr(bias) |
@@ -380,8 +396,8 @@ extern "C" void cu_gelu_bwd(struct kn_pool *pool, enum kn_type type, void *dx, s
         unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
         dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), down);
 
-        CU_LAUNCH((gelu_bwd<T, V>), grid, threads, 0, stream, (T *)dx, lddx, part, (const T *)dy,
-                  lddy, (const T *)x, ldx, (const T *)bias, rows, ffn, form == KN_GELU_TANH);
+        CU_LAUNCH((act_bwd<T, V>), grid, threads, 0, stream, (T *)dx, lddx, part, (const T *)dy,
+                  lddy, (const T *)x, ldx, (const T *)bias, rows, ffn, form);
     });
     if (dbias)
         cu_add_parts(stream, dbias, part, down, ffn, ffn);

@@ -1,5 +1,5 @@
-/* Operations on rows: normalization, rotary positions, SwiGLU, GELU, soft capping, softmax.
- */
+/* Operations on rows: normalization, rotary positions, SwiGLU, GELU, squared ReLU, soft capping,
+ * softmax. */
 #include "kernels/ref/ref.h"
 
 float kn_ref_rmsnorm_row(float *y, const float *x, const float *w, size_t dim, float eps)
@@ -33,6 +33,23 @@ void kn_ref_rmsnorm_bwd(float *dx, float *dw, const float *dy, const float *x, c
         for (size_t i = 0; i < dim; i++)
             dx[i] = (float)((add ? (double)dx[i] : 0) +
                             q * ((double)dy[i] * w[i] - x[i] * q * q * mean));
+    }
+}
+
+void kn_ref_norm_row(float *y, const float *x, const float *w, float r, size_t dim)
+{
+    for (size_t i = 0; i < dim; i++)
+        y[i] = (float)((double)x[i] * r * w[i]);
+}
+
+void kn_ref_norm_bwd_row(float *dx, float *dw, const float *dy, const float *x, const float *w,
+                         float r, float along, size_t dim)
+{
+    for (size_t i = 0; i < dim; i++) {
+        double d = dy[i];
+
+        dw[i] = (float)(dw[i] + d * x[i] * r);
+        dx[i] = (float)(r * (d * w[i] - (double)x[i] * along));
     }
 }
 
@@ -120,7 +137,7 @@ void kn_ref_swiglu_bwd_row(float *dgate, float *dup, const float *dy, const floa
 
 static const double TANH_SLOPE = 0.79788456080286535588, TANH_CUBE = 0.044715; /* sqrt(2 / pi) */
 
-static double gelu(double x, enum kn_gelu form)
+static double gelu(double x, enum kn_act form)
 {
     if (form == KN_GELU_ERF)
         return x * erfc(-x * M_SQRT1_2) / 2;
@@ -128,7 +145,7 @@ static double gelu(double x, enum kn_gelu form)
 }
 
 /* P + x p with the density p; or s + x s (1 - s) 2u' with s = sigmoid(2u). */
-static double gelu_slope(double x, enum kn_gelu form)
+static double gelu_slope(double x, enum kn_act form)
 {
     double s;
 
@@ -138,17 +155,27 @@ static double gelu_slope(double x, enum kn_gelu form)
     return s + x * s * (1 - s) * 2 * TANH_SLOPE * (1 + 3 * TANH_CUBE * x * x);
 }
 
-void kn_ref_gelu_row(float *y, const float *x, const float *bias, size_t count, enum kn_gelu form)
+static double act(double x, enum kn_act form)
 {
-    for (size_t i = 0; i < count; i++)
-        y[i] = (float)gelu((double)x[i] + (bias ? (double)bias[i] : 0), form);
+    return form == KN_RELU2 ? fmax(x, 0) * fmax(x, 0) : gelu(x, form);
 }
 
-void kn_ref_gelu_bwd_row(float *dx, float *dbias, const float *dy, const float *x,
-                         const float *bias, size_t count, enum kn_gelu form)
+static double act_slope(double x, enum kn_act form)
+{
+    return form == KN_RELU2 ? 2 * fmax(x, 0) : gelu_slope(x, form);
+}
+
+void kn_ref_act_row(float *y, const float *x, const float *bias, size_t count, enum kn_act form)
+{
+    for (size_t i = 0; i < count; i++)
+        y[i] = (float)act((double)x[i] + (bias ? (double)bias[i] : 0), form);
+}
+
+void kn_ref_act_bwd_row(float *dx, float *dbias, const float *dy, const float *x, const float *bias,
+                        size_t count, enum kn_act form)
 {
     for (size_t i = 0; i < count; i++) {
-        double d = dy[i] * gelu_slope((double)x[i] + (bias ? (double)bias[i] : 0), form);
+        double d = dy[i] * act_slope((double)x[i] + (bias ? (double)bias[i] : 0), form);
 
         dx[i] = (float)d;
         if (dbias)
@@ -252,5 +279,14 @@ float kn_ref_dot(const float *x, const float *y, size_t count)
 
     for (size_t i = 0; i < count; i++)
         sum += (double)x[i] * y[i];
+    return (float)sum;
+}
+
+float kn_ref_dot3(const float *x, const float *y, const float *z, size_t count)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += (double)x[i] * y[i] * z[i];
     return (float)sum;
 }

@@ -134,6 +134,17 @@ CASES = {
                     num_experts_per_tok=2, router_aux_loss_coef=0.02, attention_bias=True, sliding_window=5, swiglu_limit=7.0,
                     layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                     rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=24, beta_fast=2.0, beta_slow=0.25)),
+    # Norms of 1 + w, half of each head rotated, squared ReLU, biases; then without biases and tied, over more than a block of attention.
+    "nemotron": dict(model_type="nemotron", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+                     intermediate_size=33, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, partial_rotary_factor=0.5,
+                     hidden_act="relu2", attention_bias=True, mlp_bias=True, samples=2, length=19),
+    "nemotron-tied": dict(model_type="nemotron", hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=8,
+                          intermediate_size=20, vocab_size=29, num_hidden_layers=2, rope_theta=5000.0, partial_rotary_factor=0.5,
+                          hidden_act="relu2", attention_bias=False, mlp_bias=False, tie_word_embeddings=True, samples=1, length=150),
+    # Norms of all heads' queries and of all heads' keys, weights of the chosen experts as they are.
+    "olmoe": dict(model_type="olmoe", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=11,
+                  vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, num_experts=6, num_experts_per_tok=3, norm_topk_prob=False,
+                  attention_bias=False, router_aux_loss_coef=0.05, samples=2, length=19),
     # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
     "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
                          vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
@@ -150,7 +161,7 @@ CASES = {
 # What else is made of a case: other load-balancing losses, and z-losses.
 MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
-CLASSES = {"gpt_oss": "GptOssForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -164,7 +175,8 @@ def config(case):
             c.update(layer_norm_eps=1e-5, max_position_embeddings=CASES[case]["length"])
         else:
             c.setdefault("hidden_act", "silu")
-            c.update(rms_norm_eps=1e-6 if is_deepseek(c) else 1e-5, max_position_embeddings=CASES[case]["length"])
+            c["norm_eps" if c["model_type"] == "nemotron" else "rms_norm_eps"] = 1e-6 if is_deepseek(c) else 1e-5
+            c.update(max_position_embeddings=CASES[case]["length"])
         return c
     moe = "num_local_experts" in c
     c.update(architectures=["MixtralForCausalLM" if moe else "LlamaForCausalLM"], model_type="mixtral" if moe else "llama",
@@ -203,7 +215,8 @@ def neox_shapes(c):
 
 
 def qwen_expert_shapes(c, prefix):
-    H, names = c["hidden_size"], {"experts.%d." % e: c["moe_intermediate_size"] for e in range(experts_of(c))}
+    F = c["intermediate_size" if c["model_type"] == "olmoe" else "moe_intermediate_size"]
+    H, names = c["hidden_size"], {"experts.%d." % e: F for e in range(experts_of(c))}
     shapes = {prefix + "gate.weight": (experts_of(c), H)}
     if is_deepseek(c):
         names["shared_experts."] = c["n_shared_experts"] * c["moe_intermediate_size"]
@@ -252,6 +265,10 @@ def attention_shapes(c, prefix):
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
         if c["model_type"] == "gpt_oss":
             shapes[prefix + "%s_proj.bias" % name], shapes[prefix + "sinks"] = (rows,), (c["num_attention_heads"],)
+        if c["model_type"] == "nemotron" and c["attention_bias"]:
+            shapes[prefix + "%s_proj.bias" % name] = (rows,)
+    if c["model_type"] == "olmoe":
+        shapes[prefix + "q_norm.weight"], shapes[prefix + "k_norm.weight"] = (A,), (K,)
     if c["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
         shapes[prefix + "q_norm.weight"] = shapes[prefix + "k_norm.weight"] = (c["head_dim"],)
     return shapes
@@ -261,8 +278,12 @@ def is_gemma(c):
     return c["model_type"].startswith("gemma")
 
 
+def is_zero_centered(c):
+    return is_gemma(c) or c["model_type"] == "nemotron"
+
+
 def llama_shapes(c):
-    H, F, V = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
+    H, F, V, nemotron = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["model_type"] == "nemotron"
     shapes = {"model.embed_tokens.weight": (V, H)}
     for i in range(c["num_hidden_layers"] + c.get("num_nextn_predict_layers", 0)):
         n = "model.layers.%d." % i
@@ -283,9 +304,16 @@ def llama_shapes(c):
         elif has_experts(c, i):
             shapes.update(qwen_expert_shapes(c, n + "mlp."))
         else:
-            shapes[n + "mlp.gate_proj.weight"] = shapes[n + "mlp.up_proj.weight"] = (F, H)
-            shapes[n + "mlp.down_proj.weight"] = (H, F)
+            if not nemotron:
+                shapes[n + "mlp.gate_proj.weight"] = (F, H)
+            shapes[n + "mlp.up_proj.weight"], shapes[n + "mlp.down_proj.weight"] = (F, H), (H, F)
+        if nemotron:
+            shapes[n + "input_layernorm.bias"] = shapes[n + "post_attention_layernorm.bias"] = (H,)
+        if nemotron and c["mlp_bias"]:
+            shapes[n + "mlp.up_proj.bias"], shapes[n + "mlp.down_proj.bias"] = (F,), (H,)
     shapes["model.norm.weight"] = (H,)
+    if nemotron:
+        shapes["model.norm.bias"] = (H,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (V, H)
     return shapes
@@ -301,7 +329,7 @@ def weights(c, generator):
         if ".mlp.experts." in name and c["model_type"] == "gpt_oss":  # (experts, in, out), some products beyond 7
             out[name] = x * (4.0 if "gate_up" in name else 1.0) / (shape[1] ** 0.5 if len(shape) == 3 else 2.0)
             continue
-        out[name] = 0.05 * x if name.endswith("correction_bias") else 0.2 * x if name.endswith(".bias") else (0 if is_gemma(c) else 1) + 0.2 * x if len(shape) == 1 \
+        out[name] = 0.05 * x if name.endswith("correction_bias") else 0.2 * x if name.endswith(".bias") else (0 if is_zero_centered(c) else 1) + 0.2 * x if len(shape) == 1 \
             else x * (1.0 if table else 1.3 / shape[1] ** 0.5)
     return out
 

@@ -1,4 +1,4 @@
-"""Llama, Qwen 2 and 3, both with experts, Mixtral, DeepSeek-V2 and V3, Gemma 2 and 3, GPT-OSS, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
+"""Llama, Qwen 2 and 3, both with experts, Mixtral, OLMoE, DeepSeek-V2 and V3, Gemma 2 and 3, Nemotron, GPT-OSS, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
 top_k probabilities are renormalized. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
@@ -124,6 +124,8 @@ def attention(c, w, prefix, x, window, positions, apart):
     T = x.shape[0]
     H, K, D = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
     q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
+    if c["model_type"] == "olmoe":
+        q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
     q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
     if c["model_type"] in ("qwen3", "qwen3_moe"):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
@@ -327,7 +329,35 @@ def forward_gemma(c, w, ids):
     return softcap(gemma_norm(x, w, "model.norm", eps) @ head.T, c.get("final_logit_softcapping")), []
 
 
-OTHERS = {"gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma}
+def layer_norm_1p(x, w, name, eps):
+    """The scale is 1 + the weight."""
+    m = x.mean(-1, keepdim=True)
+    v = ((x - m) ** 2).mean(-1, keepdim=True)
+    return (x - m) / torch.sqrt(v + eps) * (1 + w[name + ".weight"]) + w[name + ".bias"]
+
+
+def forward_nemotron(c, w, ids):
+    """A part of each head rotates; the MLP is a squared ReLU without a gate."""
+    T, H, K, D, eps = len(ids), c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"], c["norm_eps"]
+    positions, apart, _ = documents(c, ids)
+    x = w["model.embed_tokens.weight"][ids]
+
+    def product(y, name):
+        return y @ w[name + ".weight"].T + w.get(name + ".bias", 0)
+    for i in range(c["num_hidden_layers"]):
+        n = "model.layers.%d." % i
+        a, m = n + "self_attn.", n + "mlp."
+        h = layer_norm_1p(x, w, n + "input_layernorm", eps)
+        q, k, v = (product(h, a + part + "_proj").view(T, -1, D) for part in "qkv")
+        q, k = (partial_rope(y, c["rope_theta"], c["partial_rotary_factor"], positions, None) for y in (q, k))
+        k, v = (y.repeat_interleave(H // K, dim=1) for y in (k, v))
+        x = x + product(causal(q, k, v, apart), a + "o_proj")
+        h = layer_norm_1p(x, w, n + "post_attention_layernorm", eps)
+        x = x + product(torch.relu(product(h, m + "up_proj")) ** 2, m + "down_proj")
+    return layer_norm_1p(x, w, "model.norm", eps) @ head(c, w).T, []
+
+
+OTHERS = {"gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
 
 
 def layer(c, w, i, x, router, positions, apart):

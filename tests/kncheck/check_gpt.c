@@ -1,4 +1,4 @@
-/* LayerNorm, RMSNorm of heads, GELU, GeGLU, the clamped SwiGLU, biases. */
+/* LayerNorm, RMSNorm of heads, GELU, squared ReLU, GeGLU, the clamped SwiGLU, biases. */
 #include "tests/kncheck/checks.h"
 
 #define TINY 0x1p-126 /* smallest normal fp32: below it only absolute accuracy is asked */
@@ -16,7 +16,7 @@ static const size_t row_cases[][MAX_DIMS] = {
 static void layernorm_fwd_run(struct check *c)
 {
     size_t rows = c->dim[0], d = c->dim[1];
-    double eps = (double)1e-5f;
+    double eps = (double)1e-5f, offset = d % 3 == 1;
     struct arr *x = kc_new(c, "x", IN, c->t, rows, d), *w = kc_new(c, "w", IN, c->t, 1, d),
                *b = kc_new(c, "b", IN, c->t, 1, d);
     struct arr *y = kc_new(c, "y", OUT, c->t, rows, d),
@@ -36,29 +36,31 @@ static void layernorm_fwd_run(struct check *c)
         kc_want(stats, r, 0, mean, move + EPS * fabs(mean));
         kc_want(stats, r, 1, rstd, off * rstd);
         for (size_t i = 0; i < d; i++) {
-            double n = (AT(x, r, i) - mean) * rstd, v = n * AT(w, 0, i);
+            double n = (AT(x, r, i) - mean) * rstd, s = AT(w, 0, i) + offset, v = n * s;
 
             kc_want(y, r, i, v + AT(b, 0, i),
-                    fabs(v) * (off + 4 * EPS) + move * rstd * fabs(AT(w, 0, i)) +
+                    fabs(v) * (off + 5 * EPS) + move * rstd * fabs(s) +
                         EPS * fabs(v + AT(b, 0, i)));
         }
     }
     kc_begin(c);
-    kn_layernorm_fwd(c->pool, c->t, y->at, stats->at, x->at, w->at, b->at, rows, d, 1e-5f);
+    kn_layernorm_fwd(c->pool, c->t, y->at, stats->at, x->at, w->at, b->at, rows, d, 1e-5f,
+                     (float)offset);
 }
 
 const struct kc_op kc_layernorm_fwd = {"layernorm_fwd", "rows d", CASES(row_cases), true,
                                        layernorm_fwd_run};
 
 static void layernorm_dx(struct arr *dx, const struct arr *dy, const struct arr *x,
-                         const struct arr *w, const struct arr *stats, size_t r, bool add)
+                         const struct arr *w, const struct arr *stats, size_t r, bool add,
+                         double offset)
 {
     double all = 0, along = 0, all_size = 0, along_size = 0, m = AT(stats, r, 0),
            s = AT(stats, r, 1);
     size_t d = x->cols;
 
     for (size_t i = 0; i < d; i++) {
-        double g = AT(dy, r, i) * AT(w, 0, i) / (double)d, n = (AT(x, r, i) - m) * s;
+        double g = AT(dy, r, i) * (AT(w, 0, i) + offset) / (double)d, n = (AT(x, r, i) - m) * s;
 
         all += g;
         along += g * n;
@@ -66,12 +68,12 @@ static void layernorm_dx(struct arr *dx, const struct arr *dy, const struct arr 
         along_size += fabs(g * n);
     }
     for (size_t i = 0; i < d; i++) {
-        double g = AT(dy, r, i) * AT(w, 0, i), n = (AT(x, r, i) - m) * s,
+        double g = AT(dy, r, i) * (AT(w, 0, i) + offset), n = (AT(x, r, i) - m) * s,
                old = add ? AT(dx, r, i) : 0;
 
         kc_want(dx, r, i, old + s * (g - all - n * along),
-                EPS * (fabs(old) + 6 * fabs(s * g) +
-                       (double)(d + 12) * fabs(s) * (all_size + fabs(n) * along_size)));
+                EPS * (fabs(old) + 7 * fabs(s * g) +
+                       (double)(d + 13) * fabs(s) * (all_size + fabs(n) * along_size)));
     }
 }
 
@@ -79,6 +81,7 @@ static void layernorm_bwd_run(struct check *c)
 {
     size_t rows = c->dim[0], d = c->dim[1];
     bool add = d % 2 == 0;
+    double offset = d % 3 == 1;
     struct arr *x = kc_new(c, "x", IN, c->t, rows, d), *w = kc_new(c, "w", IN, c->t, 1, d);
     struct arr *dy = kc_new(c, "dy", IN, c->t, rows, d),
                *stats = kc_new(c, "stats", IN, KN_F32, rows, 2);
@@ -87,7 +90,7 @@ static void layernorm_bwd_run(struct check *c)
                *db = kc_new(c, "db", INOUT, KN_F32, 1, d);
 
     for (size_t r = 0; r < rows; r++)
-        layernorm_dx(dx, dy, x, w, stats, r, add);
+        layernorm_dx(dx, dy, x, w, stats, r, add, offset);
     for (size_t i = 0; i < d; i++) {
         double scale = AT(dw, 0, i), shift = AT(db, 0, i), scale_size = fabs(scale),
                shift_size = fabs(shift);
@@ -105,7 +108,7 @@ static void layernorm_bwd_run(struct check *c)
     }
     kc_begin(c);
     kn_layernorm_bwd(c->pool, c->t, dx->at, dw->at, db->at, dy->at, x->at, w->at, stats->at, rows,
-                     d, add);
+                     d, add, (float)offset);
 }
 
 const struct kc_op kc_layernorm_bwd = {"layernorm_bwd", "rows d", CASES(row_cases), true,
@@ -202,13 +205,14 @@ static void headnorm_bwd_run(struct check *c)
 const struct kc_op kc_headnorm_bwd = {"headnorm_bwd", "rows heads d extra", CASES(head_cases), true,
                                       headnorm_bwd_run};
 
-/* ---- GELU ---------------------------------------------------------------- */
+/* ---- GELU and squared ReLU ----------------------------------------------- */
 
 /* rows, ffn, form, bias, in place */
-static const size_t gelu_cases[][MAX_DIMS] = {
+static const size_t act_cases[][MAX_DIMS] = {
     {0, 8, 0, 0, 0},   {1, 1, 0, 1, 0},   {1, 1, 1, 1, 1},    {3, 7, 1, 0, 0},    {2, 16, 0, 0, 1},
     {5, 17, 0, 1, 0},  {33, 31, 1, 1, 0}, {17, 32, 0, 1, 1},  {9, 33, 1, 1, 1},   {70, 64, 0, 0, 0},
-    {4, 100, 1, 0, 1}, {3, 257, 0, 1, 1}, {20, 512, 1, 1, 0}, {2, 1031, 0, 1, 0},
+    {4, 100, 1, 0, 1}, {3, 257, 0, 1, 1}, {20, 512, 1, 1, 0}, {2, 1031, 0, 1, 0}, {3, 7, 2, 1, 0},
+    {17, 33, 2, 1, 1}, {5, 64, 2, 0, 0},  {2, 1031, 2, 1, 0},
 };
 
 /* Some elements at the ends, where exponentials over- and underflow and the polynomial ends. */
@@ -229,12 +233,18 @@ static double sigmoid(double x)
 
 static const double LINE = 1.5957691216057307, CUBE = 1.5957691216057307 * 0.044715;
 
-/* The normal distribution is off by 3 u absolutely, a sigmoid by 8 u relatively and by what 4 u of
+/* Squares of ReLU are off by 3 u, of which two are of x + bias.
+ * The normal distribution is off by 3 u absolutely, a sigmoid by 8 u relatively and by what 4 u of
  * its argument make; x + bias is rounded once, and no slope is above 1.2. */
-static void gelu_want(double *ret_value, double *ret_bound, double x, enum kn_gelu form)
+static void act_want(double *ret_value, double *ret_bound, double x, enum kn_act form)
 {
     double inner = x * (LINE + CUBE * x * x), s = sigmoid(inner);
 
+    if (form == KN_RELU2) {
+        *ret_value = fmax(x, 0) * fmax(x, 0);
+        *ret_bound = 4 * EPS * *ret_value + TINY;
+        return;
+    }
     if (form == KN_GELU_ERF) {
         *ret_value = x * erfc(-x * M_SQRT1_2) / 2;
         *ret_bound = 8 * EPS * fabs(x) + 200 * TINY;
@@ -244,13 +254,18 @@ static void gelu_want(double *ret_value, double *ret_bound, double x, enum kn_ge
     *ret_bound = EPS * fabs(x) * (12 * s + 4 * fabs(inner) * s * (1 - s) + 2) + 200 * TINY;
 }
 
-/* SLOPE of gelu at x and how far off it may be. tanh: of s the error is ES, of 1 - s that and a
+/* The slope of FORM at x and how far off it may be. tanh: of s the error is ES, of 1 - s that and a
  * rounding, and where s is 1 nothing is left. */
-static void slope_want(double *ret_value, double *ret_bound, double x, enum kn_gelu form)
+static void slope_want(double *ret_value, double *ret_bound, double x, enum kn_act form)
 {
     double inner = x * (LINE + CUBE * x * x), s = sigmoid(inner), left = sigmoid(-inner);
     double t = LINE + 3 * CUBE * x * x, p = exp(-x * x / 2) / sqrt(2 * M_PI), es;
 
+    if (form == KN_RELU2) {
+        *ret_value = 2 * fmax(x, 0);
+        *ret_bound = 2 * EPS * *ret_value;
+        return;
+    }
     if (form == KN_GELU_ERF) {
         *ret_value = erfc(-x * M_SQRT1_2) / 2 + x * p;
         *ret_bound = EPS * (6 + fabs(x) * p * (2 * x * x + 14));
@@ -263,10 +278,10 @@ static void slope_want(double *ret_value, double *ret_bound, double x, enum kn_g
         *ret_bound += fabs(x * t) * (es * left + s * (es + EPS)) + 8 * EPS * fabs(x * s * left * t);
 }
 
-static void gelu_fwd_run(struct check *c)
+static void act_fwd_run(struct check *c)
 {
     size_t rows = c->dim[0], f = c->dim[1], extra = f % 2 ? 3 : 0;
-    enum kn_gelu form = (enum kn_gelu)c->dim[2];
+    enum kn_act form = (enum kn_act)c->dim[2];
     bool place = c->dim[4];
     struct arr *x = kc_wide(c, "x", place ? INOUT : IN, c->t, rows, f, extra),
                *bias = c->dim[3] ? kc_new(c, "bias", IN, c->t, 1, f) : NULL;
@@ -278,20 +293,20 @@ static void gelu_fwd_run(struct check *c)
         for (size_t i = 0; i < f; i++) {
             double v, bound;
 
-            gelu_want(&v, &bound, AT(x, r, i) + (bias ? AT(bias, 0, i) : 0), form);
+            act_want(&v, &bound, AT(x, r, i) + (bias ? AT(bias, 0, i) : 0), form);
             kc_want(y, r, i, v, bound);
         }
     kc_begin(c);
-    kn_gelu_fwd(c->pool, c->t, y->at, y->ld, x->at, x->ld, bias ? bias->at : NULL, rows, f, form);
+    kn_act_fwd(c->pool, c->t, y->at, y->ld, x->at, x->ld, bias ? bias->at : NULL, rows, f, form);
 }
 
-const struct kc_op kc_gelu_fwd = {"gelu_fwd", "rows f form bias place", CASES(gelu_cases), true,
-                                  gelu_fwd_run};
+const struct kc_op kc_act_fwd = {"act_fwd", "rows f form bias place", CASES(act_cases), true,
+                                 act_fwd_run};
 
-static void gelu_bwd_run(struct check *c)
+static void act_bwd_run(struct check *c)
 {
     size_t rows = c->dim[0], f = c->dim[1], extra = f % 2 ? 3 : 0;
-    enum kn_gelu form = (enum kn_gelu)c->dim[2];
+    enum kn_act form = (enum kn_act)c->dim[2];
     bool place = c->dim[4];
     struct arr *x = kc_wide(c, "x", place ? INOUT : IN, c->t, rows, f, extra),
                *dy = kc_wide(c, "dy", IN, c->t, rows, f, extra);
@@ -318,12 +333,12 @@ static void gelu_bwd_run(struct check *c)
             kc_want(dbias, 0, i, sum, off + (double)(rows + 2) * EPS * size);
     }
     kc_begin(c);
-    kn_gelu_bwd(c->pool, c->t, dx->at, dx->ld, dbias ? dbias->at : NULL, dy->at, dy->ld, x->at,
-                x->ld, bias ? bias->at : NULL, rows, f, form);
+    kn_act_bwd(c->pool, c->t, dx->at, dx->ld, dbias ? dbias->at : NULL, dy->at, dy->ld, x->at,
+               x->ld, bias ? bias->at : NULL, rows, f, form);
 }
 
-const struct kc_op kc_gelu_bwd = {"gelu_bwd", "rows f form bias place", CASES(gelu_cases), true,
-                                  gelu_bwd_run};
+const struct kc_op kc_act_bwd = {"act_bwd", "rows f form bias place", CASES(act_cases), true,
+                                 act_bwd_run};
 
 /* ---- GeGLU --------------------------------------------------------------- */
 
@@ -339,7 +354,7 @@ static void geglu_fwd_run(struct check *c)
         for (size_t i = 0; i < f; i++) {
             double v, bound, by = fabs(AT(u, r, i));
 
-            gelu_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
+            act_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
             kc_want(y, r, i, v * AT(u, r, i), by * (bound + EPS * fabs(v)) + 200 * TINY);
         }
     kc_begin(c);
@@ -366,7 +381,7 @@ static void geglu_bwd_run(struct check *c)
 
             slope_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
             kc_want(dg, r, i, k * v, fabs(k) * (bound + 2 * EPS * fabs(v)) + 200 * TINY);
-            gelu_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
+            act_want(&v, &bound, AT(g, r, i), KN_GELU_TANH);
             kc_want(du, r, i, d * v, fabs(d) * (bound + EPS * fabs(v)) + 200 * TINY);
         }
     kc_begin(c);

@@ -37,13 +37,15 @@ static void flag(json_t *model, struct rng *r, const char *key, int one_in)
 /* What the GPT line and its heirs have; every fourth model is a plain Llama or Mixtral. */
 static void draw_family(json_t *model, struct rng *r, bool experts)
 {
-    static const char *const mlps[] = {"swiglu", "gelu", "gelu-tanh"};
+    static const char *const mlps[] = {"swiglu", "gelu", "gelu-tanh", "relu2"},
+                             *const norms[] = {"head", "full"},
+                             *const places[] = {"learned", "none"};
     static const double turned[] = {1, 0.5, 0.25};
     int dim = (int)json_integer_value(json_object_get(model, "head_dim"));
 
     if (between(r, 0, 3) == 0)
         return;
-    json_object_set_new(model, "mlp", json_string(experts ? "swiglu" : mlps[between(r, 0, 2)]));
+    json_object_set_new(model, "mlp", json_string(experts ? "swiglu" : mlps[between(r, 0, 3)]));
     if (between(r, 0, 1))
         json_object_set_new(model, "norm", json_string("layernorm"));
     json_object_set_new(model, "mlp_bias", json_boolean(!experts && between(r, 0, 1)));
@@ -51,9 +53,9 @@ static void draw_family(json_t *model, struct rng *r, bool experts)
     flag(model, r, "out_bias", 2);
     flag(model, r, "parallel_block", 3);
     if (between(r, 0, 2) == 0)
-        json_object_set_new(model, "qk_norm", json_string("head"));
+        json_object_set_new(model, "qk_norm", json_string(norms[between(r, 0, 1)]));
     if (between(r, 0, 2) == 0)
-        json_object_set_new(model, "positions", json_string("learned"));
+        json_object_set_new(model, "positions", json_string(places[between(r, 0, 1)]));
     else if (dim % 8 == 0)
         json_object_set_new(model, "partial_rotary_factor", json_real(turned[between(r, 0, 2)]));
 }
@@ -87,11 +89,14 @@ static void draw_window(json_t *model, struct rng *r)
         json_object_set_new(model, "attn_scale", json_real(0.1 * between(r, 1, 9)));
 }
 
-/* What Gemma has, which experts, LayerNorm and parallel blocks do not go with. */
+/* What Gemma has, which experts, LayerNorm and parallel blocks do not go with; Nemotron's LayerNorm
+ * is zero-centered, too. */
 static void draw_gemma(json_t *model, struct rng *r, bool experts)
 {
     static const char *const others[] = {"norm", "parallel_block"};
 
+    if (json_object_get(model, "norm"))
+        flag(model, r, "zero_centered_norm", 3);
     if (between(r, 0, 2))
         return;
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
@@ -127,10 +132,11 @@ static void draw_mla(json_t *model, struct rng *r)
 /* Modules of multi-token prediction, where the model can have them. */
 static void draw_mtp(json_t *model, struct rng *r)
 {
+    const char *positions = json_string_value(json_object_get(model, "positions"));
     int seq = (int)json_integer_value(json_object_get(model, "seq"));
     int depth = between(r, 0, seq > DRAW_MTP ? DRAW_MTP : seq - 1);
 
-    if (json_object_get(model, "norm") || json_object_get(model, "positions"))
+    if (json_object_get(model, "norm") || (positions && str_eq(positions, "learned")))
         return;
     json_object_set_new(model, "mtp", json_integer(depth));
     json_object_set_new(model, "mtp_loss_coef", json_real(0.3));

@@ -56,8 +56,9 @@ static void shift(double *x, const double *b, int n)
         x[i] += b[i];
 }
 
+/* OFFSET: 1 where the scale is 1 + w */
 static void layernorm(double *y, const double *x, const double *w, const double *b, int n,
-                      double eps)
+                      double eps, double offset)
 {
     double mean = 0, s = 0;
 
@@ -66,10 +67,9 @@ static void layernorm(double *y, const double *x, const double *w, const double 
     for (int i = 0; i < n; i++)
         s += (x[i] - mean) * (x[i] - mean) / n;
     for (int i = 0; i < n; i++)
-        y[i] = (x[i] - mean) / sqrt(s + eps) * w[i] + b[i];
+        y[i] = (x[i] - mean) / sqrt(s + eps) * (w[i] + offset) + b[i];
 }
 
-/* OFFSET: 1 where the scale is 1 + w */
 static void rmsnorm(double *y, const double *x, const double *w, int n, double eps, double offset)
 {
     double s = 0;
@@ -99,7 +99,7 @@ static void norm(const struct ref *f, double *y, const double *x, enum pl_tensor
     const double *w = weight(f, scale, layer, -1), *b = weight(f, offset, layer, -1);
 
     if (b)
-        layernorm(y, x, w, b, f->h, f->r->model.norm_eps);
+        layernorm(y, x, w, b, f->h, f->r->model.norm_eps, offset_of(f));
     else
         rmsnorm(y, x, w, f->h, f->r->model.norm_eps, offset_of(f));
 }
@@ -148,15 +148,17 @@ static void attend(double *o, const double *q, const double *k, const double *v,
     }
 }
 
-/* Norm and rotation of the heads of one row. */
+/* Norms and rotation of the heads of one row. */
 static void turn(const struct ref *f, double *x, int heads, enum pl_tensor scale, int layer,
                  int pos)
 {
     const struct pl_model *m = &f->r->model;
     const double *w = weight(f, scale, layer, -1);
 
+    if (m->qk_norm == PL_QK_FULL)
+        rmsnorm(x, x, w, heads * f->hd, m->norm_eps, offset_of(f));
     for (int i = 0; i < heads; i++, x += f->hd) {
-        if (w)
+        if (m->qk_norm == PL_QK_HEAD)
             rmsnorm(x, x, w, f->hd, m->norm_eps, offset_of(f));
         if (m->positions == PL_ROPE)
             rotate(x, pos, m, layer);
@@ -283,6 +285,8 @@ static double act(double x, enum pl_mlp mlp)
 {
     if (mlp == PL_SWIGLU)
         return x / (1 + exp(-x));
+    if (mlp == PL_RELU2)
+        return fmax(x, 0) * fmax(x, 0);
     return mlp == PL_GELU ? x * (1 + erf(x / sqrt(2))) / 2
                           : x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
 }
@@ -779,6 +783,21 @@ int main(int argc, char **argv)
     static const char gemma3[] = "{\"name\":\"gemma3\"," GEMMA
                                  "\"qk_norm\":\"head\",\"rope_theta_local\":30,\"out_bias\":true,"
                                  "\"mlp_bias\":true}";
+    static const char nemotron[] =
+        "{\"name\":\"nemotron\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,"
+        "\"head_dim\":8,\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"mlp\":\"relu2\","
+        "\"norm\":\"layernorm\",\"zero_centered_norm\":true,\"partial_rotary_factor\":0.5,"
+        "\"qkv_bias\":false,\"out_bias\":false,\"mlp_bias\":true}";
+    static const char olmoe[] =
+        "{\"name\":\"olmoe\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,"
+        "\"head_dim\":6,\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"qk_norm\":\"full\","
+        "\"moe\":{\"experts\":4,\"top_k\":2,\"expert_ffn\":12,\"topk_norm\":false,"
+        "\"aux_loss_coef\":0.5}}";
+    static const char nowhere[] =
+        "{\"name\":\"nowhere\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,"
+        "\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"mlp\":\"relu2\","
+        "\"positions\":\"none\",\"qk_norm\":\"full\",\"zero_centered_norm\":true,\"qkv_bias\":"
+        "true}";
 #define LATENT                                                                                     \
     "\"layers\":2,\"hidden\":16,\"heads\":3,\"ffn\":20,\"vocab\":13,\"seq\":7,"                    \
     "\"init_std\":0.3,\"mla\":{\"kv_lora_rank\":9,\"qk_nope_head_dim\":5,"                         \
@@ -871,6 +890,9 @@ int main(int argc, char **argv)
         run("windows", windows, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("gemma2", gemma2, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("gemma3", gemma3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("nemotron", nemotron, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("olmoe", olmoe, PL_AUX_HUGGINGFACE, (enum pl_recompute)i);
+        run("without positions", nowhere, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("latent", latent, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("queries without a latent", queries, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("deepseek", deepseek, PL_AUX_SEQUENCE, (enum pl_recompute)i);

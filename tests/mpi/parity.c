@@ -142,6 +142,16 @@ static const struct {
      "\"experts\":4,\"top_k\":2,\"expert_ffn\":24,\"router_bias\":true,\"aux_loss\":"
      "\"huggingface\",\"aux_loss_coef\":0.02}}",
      4},
+    {"{\"name\":\"nemotron\"," TINY ",\"ffn\":48,\"mlp\":\"relu2\",\"norm\":\"layernorm\","
+     "\"zero_centered_norm\":true,\"partial_rotary_factor\":0.5,\"qkv_bias\":false,"
+     "\"out_bias\":false,\"mlp_bias\":false}",
+     4},
+    {"{\"name\":\"olmoe\"," TINY ",\"qk_norm\":\"full\",\"moe\":{\"experts\":4,\"top_k\":2,"
+     "\"expert_ffn\":24,\"topk_norm\":false,\"aux_loss\":\"huggingface\",\"aux_loss_coef\":0.2}}",
+     4},
+    {"{\"name\":\"nowhere\"," TINY ",\"ffn\":48,\"mlp\":\"relu2\",\"positions\":\"none\","
+     "\"qk_norm\":\"full\",\"qkv_bias\":true,\"mlp_bias\":true}",
+     4},
     {"{\"name\":\"mtp\"," TINY ",\"ffn\":48,\"mtp\":2,\"mtp_loss_coef\":0.5}", 4},
     {"{\"name\":\"packedmtp\"," TINY ",\"ffn\":48,\"tied\":true,\"mtp\":1,\"mtp_loss_coef\":0.3,"
      "\"mla\":{\"q_lora_rank\":12,\"kv_lora_rank\":10,\"qk_nope_head_dim\":6,"

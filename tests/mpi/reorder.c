@@ -23,8 +23,8 @@ static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
         [PL_T_Q_BIAS] = {HEADS, FIXED},      [PL_T_K_BIAS] = {KV_HEADS, FIXED},
         [PL_T_V_BIAS] = {KV_HEADS, FIXED},   [PL_T_O_BIAS] = {HIDDEN, FIXED},
         [PL_T_GATE_BIAS] = {FFN, FIXED},     [PL_T_UP_BIAS] = {FFN, FIXED},
-        [PL_T_DOWN_BIAS] = {HIDDEN, FIXED},  [PL_T_Q_NORM] = {FIXED, FIXED},
-        [PL_T_K_NORM] = {FIXED, FIXED},      [PL_T_SHARED_GATE] = {FIXED, HIDDEN},
+        [PL_T_DOWN_BIAS] = {HIDDEN, FIXED},  [PL_T_Q_NORM] = {HEADS, FIXED},
+        [PL_T_K_NORM] = {KV_HEADS, FIXED},   [PL_T_SHARED_GATE] = {FIXED, HIDDEN},
         [PL_T_Q_DOWN] = {FIXED, HIDDEN},     [PL_T_KV_DOWN] = {FIXED, HIDDEN},
         [PL_T_Q_UP] = {HEADS, FIXED},        [PL_T_K_UP] = {KV_HEADS, FIXED},
         [PL_T_V_UP] = {KV_HEADS, FIXED},     [PL_T_Q_DOWN_BIAS] = {FIXED, FIXED},
@@ -92,6 +92,9 @@ void reorder_units(struct tr_params *t, const struct pl_model *m, uint64_t seed)
         enum units rows, columns;
 
         units_of(p->tensor, &rows, &columns);
+        if (m->qk_norm == PL_QK_HEAD && (rows == HEADS || rows == KV_HEADS) && p->dims == 1 &&
+            p->split < 0)
+            rows = FIXED; /* a norm that heads share */
         row = order_of(rows, p->local[0], m, seed);
         column = order_of(columns, p->local[1], m, seed);
         memcpy(old, w, p->count * size);

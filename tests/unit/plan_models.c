@@ -215,7 +215,7 @@ static void stages_hold_the_whole_model(void **state)
     }
 }
 
-static double seconds_of(const char *json)
+static double seconds_with(const char *json, const char *layout)
 {
     struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
     struct pl_layout l;
@@ -223,9 +223,14 @@ static double seconds_of(const char *json)
 
     x.m = model_of(json);
     x.w.seq = x.m.seq;
-    l = layout_of(&x, "{'world':8,'zero':1}");
+    l = layout_of(&x, layout);
     pl_cost(&cost, problem_of(&x), &l);
     return cost.total;
+}
+
+static double seconds_of(const char *json)
+{
+    return seconds_with(json, "{'world':8,'zero':1}");
 }
 
 static void seconds_follow_the_words(void **state)
@@ -240,6 +245,20 @@ static void seconds_follow_the_words(void **state)
     assert_true(narrow < mixed && mixed < full);
     assert_true(full < normed && normed < further);
     assert_true(further < 1.5 * full); /* nine layers and two heads for eight and one */
+}
+
+/* Ranks of tp add up what a norm over all heads needs, and a norm of each head does not. */
+static void a_norm_over_all_heads_costs_sums_over_tp(void **state)
+{
+    static const char head[] = LONG ",'qk_norm':'head'}", all[] = LONG ",'qk_norm':'full'}";
+    static const char alone[] = "{'world':8,'zero':1}", two[] = "{'world':8,'tp':2,'zero':1}";
+
+    double weights = seconds_with(all, alone) - seconds_with(head, alone);
+
+    (void)state;
+    assert_true(weights < 1e-4 * seconds_with(head, alone)); /* the optimizer's, of more elements */
+    assert_true(seconds_with(all, two) - seconds_with(head, two) > 10 * fabs(weights));
+    assert_true(seconds_with(all, two) < 1.02 * seconds_with(head, two));
 }
 
 static void words_survive_their_json_and_defaults_are_left_out(void **state)
@@ -418,6 +437,7 @@ int main(void)
         cmocka_unit_test(latent_attention_counts_its_own_products),
         cmocka_unit_test(stages_hold_the_whole_model),
         cmocka_unit_test(seconds_follow_the_words),
+        cmocka_unit_test(a_norm_over_all_heads_costs_sums_over_tp),
         cmocka_unit_test(words_survive_their_json_and_defaults_are_left_out),
         cmocka_unit_test(contradictions_are_refused_by_pointer),
         cmocka_unit_test(a_trainer_refuses_what_it_lacks_by_key),

@@ -604,7 +604,7 @@ static void other_peoples_configurations(void **state)
          "'vocab_size':50,'rope_parameters':{'rope_theta':5e5,'rope_type':'default'},'bos_token_id'"
          ":1}",
          NULL},
-        {"{'model_type':'olmoe'," SHAPE ",'num_experts':4}", "model_type"},
+        {"{'model_type':'glm4_moe'," SHAPE ",'num_experts':4}", "model_type"},
         {"{'model_type':'gpt_neox','hidden_act':'silu'," SHAPE "}", "hidden_act"},
         {"{'model_type':'gpt-2'}", "model_type"},
         {"{'hidden_size':64}", "model_type"},

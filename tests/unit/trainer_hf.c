@@ -26,6 +26,10 @@
 #define OSS_MOE                                                                                    \
     "'moe':{'experts':4,'top_k':2,'expert_ffn':24,'router_bias':true,'aux_loss':'huggingface',"    \
     "'aux_loss_coef':0.003"
+#define NEMOTRON WORDS ",'norm':'layernorm','mlp':'relu2','zero_centered_norm':true"
+#define OLMOE                                                                                      \
+    WORDS ",'qk_norm':'full','moe':{'experts':4,'top_k':2,'expert_ffn':24,'aux_loss':'"            \
+          "huggingface'"
 
 /* A model's words in config.json and back. */
 static void every_family_comes_back_from_its_config(void **state)
@@ -72,6 +76,11 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" OSS ",'sliding_window':5,'global_every':2,'rope_scaling':{'kind':'yarn','factor':4,"
         "'original_seq':64}," OSS_MOE "}}",
         "{" OSS ",'tied':true," OSS_MOE "}}",
+        "{" NEMOTRON ",'partial_rotary_factor':0.5,'kv_heads':2,'head_dim':12}",
+        "{" NEMOTRON ",'qkv_bias':false,'out_bias':false,'mlp_bias':false,'tied':true}",
+        "{" OLMOE "}}",
+        "{" OLMOE ",'topk_norm':false,'aux_loss_coef':0.01},'qkv_bias':true,'out_bias':true,"
+        "'kv_heads':2,'rope_theta':500}",
     };
 
     (void)state;
@@ -117,7 +126,22 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" WORDS ",'mlp':'geglu'}", "/mlp"},
         {"{" WORDS ",'logit_softcap':30}", "/logit_softcap"},
         {"{" WORDS ",'embed_scale':true}", "/post_norms"},
-        {"{" WORDS ",'zero_centered_norm':true,'norm':'layernorm','mlp':'relu2'}", "/post_norms"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'relu2'}", "/zero_centered_norm"},
+        {"{" WORDS ",'zero_centered_norm':true,'norm':'layernorm','mlp':'gelu'}", "/mlp"},
+        {"{" WORDS ",'mlp':'relu2'}", "/mlp"},
+        {"{" NEMOTRON ",'positions':'none'}", "/positions"},
+        {"{" NEMOTRON ",'out_bias':false}", "/out_bias"},
+        {"{" NEMOTRON ",'qk_norm':'head'}", "/qk_norm"},
+        {"{" NEMOTRON ",'sliding_window':4}", "/sliding_window"},
+        {"{" NEMOTRON ",'rope_scaling':{'kind':'linear','factor':4}}", "/rope_scaling"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','positions':'none'}", "/positions"},
+        {"{" WORDS ",'positions':'none'}", "/positions"},
+        {"{" WORDS ",'qk_norm':'full'}", "/qk_norm"},
+        {"{" OLMOE "},'head_dim':10}", "/head_dim"},
+        {"{" OLMOE "},'qkv_bias':true}", "/out_bias"},
+        {"{" OLMOE "},'sliding_window':4}", "/sliding_window"},
+        {"{" OLMOE ",'shared_ffn':8}}", "/moe/shared_ffn"},
+        {"{" WHOLE_GEMMA ",'qk_norm':'full'}", "/qk_norm"},
         {"{" GEMMA ",'mlp':'geglu'}", "/zero_centered_norm"},
         {"{" GEMMA ",'zero_centered_norm':true}", "/mlp"},
         {"{" WHOLE_GEMMA ",'mlp_bias':true}", "/mlp_bias"},
@@ -245,6 +269,10 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
          "self_attn.q_norm.weight is missing"},
         {"gemma3", "model.layers.1.post_feedforward_layernorm.weight", "rotary_emb.inv_freq",
          "post_feedforward_layernorm.weight is missing"},
+        {"nemotron", "model.layers.1.post_attention_layernorm.bias", "rotary_emb.inv_freq",
+         "post_attention_layernorm.bias is missing"},
+        {"olmoe", "model.layers.1.self_attn.k_norm.weight", NULL,
+         "k_norm.weight is 13 x 1 where the model needs 12 x 1"},
         {"deepseek-v3", "model.layers.2.self_attn.kv_b_proj.weight", NULL,
          "kv_b_proj.weight is 49 x 11 where the model needs 48 x 11"},
         {"deepseek-v3", "model.layers.1.mlp.gate.e_score_correction_bias", "rotary_emb.inv_freq",
@@ -339,6 +367,8 @@ static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
         "{" WHOLE_GEMMA ",'qk_norm':'head','tied':true}",
         "{" OSS "," OSS_MOE "}}",
         "{'name':'odd','layers':2,'hidden':33,'head_dim':8" OSS_REST "," OSS_MOE "}}",
+        "{" NEMOTRON "}",
+        "{" OLMOE "}}",
     };
     static const struct {
         int world;

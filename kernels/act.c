@@ -1,13 +1,15 @@
-/* GELU over rows, with the bias before it. Threads take columns, so that each column's gradient of
- * the bias is added up by one of them, in the order of the rows. */
+/*
+ * An activation without a gate over rows, with the bias before it. Threads take columns, so that
+ * each column's gradient of the bias is added up by one of them, in the order of the rows.
+ */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
 
 enum { UNIT = 64, GRAIN = 8 };
 
-struct gelu {
+struct act {
     enum kn_type t;
-    enum kn_gelu form;
+    enum kn_act form;
     void *y, *dx;
     float *dbias;
     const void *x, *dy, *bias;
@@ -16,7 +18,7 @@ struct gelu {
 
 static void fwd_rows(void *arg, const struct kn_share *share)
 {
-    const struct gelu *g = arg;
+    const struct act *g = arg;
     float *b = share->scratch;
     const float *bias = g->bias ? kn_in(g->t, g->bias, b + 2 * g->f, g->f) : NULL;
 
@@ -25,16 +27,16 @@ static void fwd_rows(void *arg, const struct kn_share *share)
         void *to = kn_ptr(g->t, g->y, r * g->ldy);
         float *y = kn_out(g->t, to, b + g->f);
 
-        kn_ops()->gelu_row(y, x, bias, g->f, g->form);
+        kn_ops()->act_row(y, x, bias, g->f, g->form);
         kn_out_done(g->t, to, y, g->f);
         kn_row_done(share, r);
     }
 }
 
-void kn_host_gelu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
-                      size_t ldx, const void *bias, size_t rows, size_t ffn, enum kn_gelu form)
+void kn_host_act_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
+                     size_t ldx, const void *bias, size_t rows, size_t ffn, enum kn_act form)
 {
-    struct gelu g = {
+    struct act g = {
         .t = type, .form = form, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .bias = bias, .f = ffn};
 
     assert(3 * ffn * sizeof(float) <= KN_SCRATCH_BYTES);
@@ -44,7 +46,7 @@ void kn_host_gelu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t l
 
 static void bwd_columns(void *arg, const struct kn_share *share)
 {
-    const struct gelu *g = arg;
+    const struct act *g = arg;
     size_t lo = share->lo, n = share->hi - lo;
     float *b = share->scratch;
     const float *bias = g->bias ? kn_in(g->t, kn_ptr(g->t, g->bias, lo), b + 3 * n, n) : NULL;
@@ -55,28 +57,28 @@ static void bwd_columns(void *arg, const struct kn_share *share)
         void *to = kn_ptr(g->t, g->dx, r * g->lddx + lo);
         float *dx = kn_out(g->t, to, b + 2 * n);
 
-        kn_ops()->gelu_bwd_row(dx, g->dbias ? g->dbias + lo : NULL, dy, x, bias, n, g->form);
+        kn_ops()->act_bwd_row(dx, g->dbias ? g->dbias + lo : NULL, dy, x, bias, n, g->form);
         kn_out_done(g->t, to, dx, n);
         kn_row_done(share, r);
     }
 }
 
-void kn_host_gelu_bwd(struct kn_pool *pool, enum kn_type type, void *dx, size_t lddx, float *dbias,
-                      const void *dy, size_t lddy, const void *x, size_t ldx, const void *bias,
-                      size_t rows, size_t ffn, enum kn_gelu form)
+void kn_host_act_bwd(struct kn_pool *pool, enum kn_type type, void *dx, size_t lddx, float *dbias,
+                     const void *dy, size_t lddy, const void *x, size_t ldx, const void *bias,
+                     size_t rows, size_t ffn, enum kn_act form)
 {
-    struct gelu g = {.t = type,
-                     .form = form,
-                     .dx = dx,
-                     .lddx = lddx,
-                     .dbias = dbias,
-                     .dy = dy,
-                     .lddy = lddy,
-                     .x = x,
-                     .ldx = ldx,
-                     .bias = bias,
-                     .rows = rows,
-                     .f = ffn};
+    struct act g = {.t = type,
+                    .form = form,
+                    .dx = dx,
+                    .lddx = lddx,
+                    .dbias = dbias,
+                    .dy = dy,
+                    .lddy = lddy,
+                    .x = x,
+                    .ldx = ldx,
+                    .bias = bias,
+                    .rows = rows,
+                    .f = ffn};
 
     assert(4 * ffn * sizeof(float) <= KN_SCRATCH_BYTES);
     assert(lddx >= ffn && lddy >= ffn && ldx >= ffn);
