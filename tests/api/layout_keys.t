@@ -48,7 +48,8 @@ JOB = {"model": {"name": "keys", "layers": 5, "hidden": 32, "heads": 4, "kv_head
 DERIVED = ("dp", "edp")
 # Keys whose "auto" is one value, or more than a small test needs.
 SPACE = {key: "auto" for key in KEYS if key not in DERIVED} | {
-    "world": [2, 4], "tp": [1, 2], "cp": [1, 2], "pp": [1, 2], "vp": [1, 2], "ep": [1, 2], "etp": [1, 2], "stages": ["even", "balanced", "2,3"], "micro_batch": [1, 2], "threads": [1, 2],
+    "world": [2, 4], "tp": [1, 2], "cp": [1, 2], "pp": [1, 2], "vp": [1, 2], "ep": [1, 2], "etp": [1, 2],
+    "stages": ["even", "balanced", "2,3"], "micro_batch": [1, 2], "threads": [1, 2],
     "shard": [0, 2], "global_batch": [8, 16], "precision": KEYS["precision"]}
 # What a layout means by a key that it does not have.
 DEFAULT = {"shard": 0, "global_batch": 8, "stages": "even", "grad_dtype": "fp32"}

@@ -46,7 +46,8 @@ job() { # events, ranks, options...: out has what it says
     events=$1 ranks=$2
     shift 2
     rm -f "$events"
-    timeout -k 2 300 mpiexec -n "$ranks" "$train" --data synthetic --lr 3e-3 --lr-warmup 2 --lr-decay-steps 6 --quiet --events "$events" "$@" </dev/null >out 2>&1 || { code=$?; tail -n 3 out; return $code; }
+    timeout -k 2 300 mpiexec -n "$ranks" "$train" --data synthetic --lr 3e-3 --lr-warmup 2 --lr-decay-steps 6 --quiet --events "$events" "$@" \
+        </dev/null >out 2>&1 || { code=$?; tail -n 3 out; return $code; }
 }
 curve() { # events, first and last step: "n loss" and "n norm" of each
     python3 - "$@" <<'END'
@@ -124,7 +125,7 @@ campaign() { # layout of eight ranks: measured by the daemon, then trained from 
         \"trial\":{\"warmup_steps\":1,\"min_steps\":2,\"max_steps\":2}}" >/dev/null
     id=$(id_of <body)
     [ -n "$id" ] || { sed 's/^/# /' body; echo "Bail out! no campaign"; exit 99; }
-    ok "$model: a campaign from $1" wait_for 600 is_in "$id" done
+    ok "$model: a campaign from $1" wait_for 600 is_in "$id" "done"
     is "$model: its trial succeeds" "$(call "/v1/campaigns/$id/trials/1" | sed 's/.*"state":"\([a-z]*\)".*/\1/')" ok
     code "/v1/campaigns/$id/export/partune?trial=1" >/dev/null
     cp body exported.json
