@@ -213,6 +213,15 @@ static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     tr_bias_bwd(rank, &layer->qkv_bias, dqkv, rank->d.rows, rank->d.qkv);
 }
 
+void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+{
+    if (rank->comms.cp.size > 1) {
+        struct kn_attn a = problem(rank, layer, slot);
+
+        tr_ring_ahead(rank, &a);
+    }
+}
+
 void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                       void *grad)
 {
@@ -221,11 +230,6 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     const void *own = tr_residual_bwd(rank, &end, grad), *dy = tr_gather_rows(rank, own), *dh;
     char *dqkv = keep ? keep + layer->keep.dqkv : rank->work.dqkv;
 
-    if (rank->comms.cp.size > 1) {
-        struct kn_attn a = problem(rank, layer, slot);
-
-        tr_ring_ahead(rank, &a);
-    }
     tr_linear_dx(rank, rank->work.dao, dy, layer->o.w, z->rows, z->attn, z->hidden);
     if (keep)
         kn_copy(rank->pool, keep + layer->keep.d2, own, z->local_rows * z->hidden * z->elem);

@@ -118,6 +118,8 @@ void tr_latent_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot
 /* ---- attention.c, mlp.c, moe.c ------------------------------------------- */
 
 void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X -> X2 */
+/* Before the layer's backward pass: what it exchanges over cp first travels behind the rest. */
+void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
 /* KEEP, if not NULL, is the gradient slot of a split backward pass: what the weights' gradients
  * need is kept there, and the _dw function is called later. Otherwise they are computed at once. */
 void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,

@@ -130,6 +130,7 @@ struct tr_rank {
     int most; /* micro-batches of the largest step: what buffers are made for */
     MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
     MPI_Request ring_req[4]; /* of keys and values, of their gradients: send, receive */
+    bool ring_waits; /* for measurements: each exchange of the ring is waited for at its start */
     MPI_Request *pool_req;   /* (microbatches): the send of that part of work.moe_pool */
     int mb;                  /* micro-batch of the current forward or backward pass */
     /* For tests: called with the choices (local_rows, top_k) of each layer with experts, once a
