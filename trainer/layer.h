@@ -53,6 +53,8 @@ const void *tr_reduce_rows_add(struct tr_rank *rank, const void *dy, const void 
                                uint64_t out);
 /* The same for any buffer (rows, WIDTH) of TYPE; the sum stays in BUF. */
 const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type, uint64_t width);
+/* SUM (local_rows, hidden) over tp in the type of activations, which may be work.dh. */
+const void *tr_narrow(struct tr_rank *rank, const void *sum);
 
 /* ---- norm.c -------------------------------------------------------------- */
 

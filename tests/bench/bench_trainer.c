@@ -39,6 +39,9 @@ static const char experts[] =
 /* Nine tenths of its step are attention. */
 static const char longer[] = "{\"name\":\"long 1x256\",\"layers\":1,\"hidden\":256,\"heads\":4,"
                              "\"kv_heads\":2,\"ffn\":256,\"vocab\":256,\"seq\":16384}";
+/* One layer whose products are wide enough to hide what tp exchanges at 1 Gbit/s. */
+static const char wide[] = "{\"name\":\"wide 1x2048\",\"layers\":1,\"hidden\":2048,\"heads\":16,"
+                           "\"kv_heads\":16,\"ffn\":6144,\"vocab\":4096,\"seq\":256}";
 static const char one_rank[] = "{\"world\":1,\"micro_batch\":4}";
 
 static struct {
@@ -530,6 +533,7 @@ static void bench_overlap(void)
         {"overlap dp", dense,
          "\"zero\":1,\"micro_batch\":8,\"overlap_grad_reduce\":1,\"overlap_param_gather\":1}",
          BATCH},
+        {"overlap tp", wide, "\"tp\":2,\"sp\":1,\"micro_batch\":4,\"tp_overlap\":1}", 8},
         {"overlap cp", longer, "\"cp\":2}", 1},
         {"overlap pp", dense, "\"pp\":2,\"micro_batch\":4,\"overlap_p2p\":1}", BATCH},
         {"overlap ep", experts, "\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}",
