@@ -14,14 +14,14 @@
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",     "grad",      "master",     "moment1",   "moment2",  "balance",  "slot",
-    "grad_slot",  "act_in",    "act_out",    "grad_ring", "scratch",  "gather",   "partial",
-    "dh",         "dx2",       "dao",        "dqkv",      "dlatent",  "attn",     "ring_kv",
-    "ring_dkv",   "ring_sum",  "xf",         "hf",        "rrmsf",    "xent",     "logits",
-    "mtp",        "mtp_grad",  "mtp_tokens", "moe_send",  "moe_recv", "moe_part", "moe_dea",
-    "moe_router", "moe_stats", "moe_pool",   "gate",      "moe_load", "tokens",   "rope",
-    "positions",  "coll_tp",   "coll_dp",    "coll_edp",  "muon",     "kernel",   "snapshot",
-    "grad_sum",   "ones",      "qk_sum",
+    "weight",    "grad",       "master",    "moment1",    "moment2",  "balance",  "slot",
+    "grad_slot", "act_in",     "act_out",   "grad_ring",  "scratch",  "gather",   "partial",
+    "tp_recv",   "dh",         "dx2",       "dao",        "dqkv",     "dlatent",  "attn",
+    "ring_kv",   "ring_dkv",   "ring_sum",  "xf",         "hf",       "rrmsf",    "xent",
+    "logits",    "mtp",        "mtp_grad",  "mtp_tokens", "moe_send", "moe_recv", "moe_part",
+    "moe_dea",   "moe_router", "moe_stats", "moe_pool",   "gate",     "moe_load", "tokens",
+    "rope",      "positions",  "coll_tp",   "coll_dp",    "coll_edp", "muon",     "kernel",
+    "snapshot",  "grad_sum",   "ones",      "qk_sum",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -527,6 +527,9 @@ static void build_workspace(struct build *build)
              dims->rows * max(dims->hidden, dims->latent) * e);
     if (layout->sp || (e == 2 && (layout->tp > 1 || sums_products(dims))))
         add1(build, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, dims->rows * dims->hidden * 4);
+    if (layout->tp_overlap)
+        add1(build, PL_BUF_TP_RECV, PL_MEM_COMM,
+             (uint64_t)(layout->tp - 1) * dims->local_rows * dims->hidden * 4);
     add1(build, PL_BUF_DH, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
     if (any_layer(build))
         build_layers(build);

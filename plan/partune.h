@@ -410,6 +410,8 @@ enum pl_buf {
     PL_BUF_SCRATCH,
     PL_BUF_GATHER,     /* (rows, max(hidden, latent)), with sp */
     PL_BUF_PARTIAL,    /* (rows, hidden) float, with sp, in bf16 with tp or two products */
+    PL_BUF_TP_RECV,    /* (tp - 1, local_rows, hidden) float: the other ranks' terms of a sum, with
+                        * tp_overlap */
     PL_BUF_DH,         /* (local_rows, hidden) */
     PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block, or before norms of outputs */
     PL_BUF_DAO,        /* (rows, max(ffn, attn)) */

@@ -8,8 +8,10 @@
  * latent.c's.
  */
 #include "base/base.h"
+#include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 #include "trainer/ring.h"
+#include "trainer/tp_overlap.h"
 
 #include <assert.h>
 #include <math.h>
@@ -85,8 +87,7 @@ static void project(struct tr_rank *rank, const struct tr_layer *layer, char *sl
     const struct pl_dims *d = &rank->d;
     void *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
 
-    tr_linear(rank, qkv, tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), layer->qkv.w,
-              d->rows, d->hidden, d->qkv);
+    tr_gather_linear(rank, qkv, tr_act(rank, layer, slot, PL_ACT_H1), layer->qkv.w, d->qkv);
     tr_bias_fwd(rank, &layer->qkv_bias, qkv, d->rows, d->qkv);
     if (layer->q_norm.w) {
         tr_qk_norm_fwd(rank, layer, slot);
@@ -144,8 +145,8 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
     else
         kn_attn_fwd(rank->pool, &a, o, d->attn, lse);
     sinks_fwd(rank, layer, &a, o, lse);
-    tr_linear_partial(rank, o, layer->o.w, d->rows, d->attn, d->hidden);
-    tr_residual(rank, &end, x2, tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank));
+    tr_residual(rank, &end, x2, tr_act(rank, layer, slot, PL_ACT_X),
+                tr_linear_reduce(rank, o, layer->o.w, d->attn));
 }
 
 static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
@@ -189,18 +190,34 @@ static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                  rank->d.attn, rank->d.hidden);
 }
 
-static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+/* Start to gather the input of q, k and v ... */
+static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(rank, layer, slot);
+    if (!rank->d.latent)
+        tr_gather_ahead(rank, tr_act(rank, layer, slot, PL_ACT_H1));
+}
+
+/* ... for their gradients. */
+static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+{
     if (rank->d.latent) {
         tr_latent_dw(rank, layer, slot, dqkv);
         return;
     }
-    tr_linear_dw(rank, layer->qkv.g, dqkv,
-                 tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), rank->d.rows,
-                 rank->d.hidden, rank->d.qkv);
+    tr_linear_dw(rank, layer->qkv.g, dqkv, tr_gather_finish(rank), rank->d.rows, rank->d.hidden,
+                 rank->d.qkv);
     tr_bias_bwd(rank, &layer->qkv_bias, dqkv, rank->d.rows, rank->d.qkv);
+}
+
+void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+{
+    if (rank->comms.cp.size > 1) {
+        struct kn_attn a = problem(rank, layer, slot);
+
+        tr_ring_ahead(rank, &a);
+    }
 }
 
 void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
@@ -208,28 +225,25 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
 {
     const struct pl_dims *z = &rank->d;
     struct tr_residual end = residual(rank, layer, slot);
-    const void *own = tr_residual_bwd(rank, &end, grad), *dy = tr_gather_rows(rank, own), *dh;
+    const void *own = tr_residual_bwd(rank, &end, grad), *dh = NULL,
+               *dy = tr_gather_linear_dx(rank, rank->work.dao, own, layer->o.w, z->attn);
     char *dqkv = keep ? keep + layer->keep.dqkv : rank->work.dqkv;
 
-    if (rank->comms.cp.size > 1) {
-        struct kn_attn a = problem(rank, layer, slot);
-
-        tr_ring_ahead(rank, &a);
-    }
-    tr_linear_dx(rank, rank->work.dao, dy, layer->o.w, z->rows, z->attn, z->hidden);
-    if (keep)
+    if (keep) {
         kn_copy(rank->pool, keep + layer->keep.d2, own, z->local_rows * z->hidden * z->elem);
-    else
-        dw_out(rank, layer, slot, dy);
-    core_bwd(rank, layer, slot, dqkv);
-    if (z->latent) {
-        dh = tr_latent_dh(rank, layer, dqkv);
     } else {
-        tr_linear_dx_partial(rank, dqkv, layer->qkv.w, z->rows, z->hidden, z->qkv);
-        dh = tr_reduce_rows(rank);
+        dw_out(rank, layer, slot, dy);
+        gather_input(rank, layer, slot);
     }
+    core_bwd(rank, layer, slot, dqkv);
+    if (z->latent)
+        dh = tr_latent_dh(rank, layer, dqkv);
+    else
+        tr_linear_dx_reduce(rank, dqkv, layer->qkv.w, z->qkv);
     if (!keep)
         dw_qkv(rank, layer, slot, dqkv);
+    if (!z->latent)
+        dh = tr_linear_dx_reduced(rank);
     tr_norm_bwd(rank, &layer->norm1, grad, dh, tr_act(rank, layer, slot, PL_ACT_X),
                 tr_act(rank, layer, slot, PL_ACT_RRMS1), true);
 }
@@ -237,5 +251,6 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
 void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
 {
     dw_out(rank, layer, slot, tr_gather_rows(rank, keep + layer->keep.d2));
+    gather_input(rank, layer, slot);
     dw_qkv(rank, layer, slot, keep + layer->keep.dqkv);
 }

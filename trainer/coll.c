@@ -9,7 +9,7 @@ uint64_t tr_block(uint64_t total, int parts, int index)
     return total * (uint64_t)index / (uint64_t)parts;
 }
 
-static int next_tag(struct tr_group *group)
+int tr_coll_tag(struct tr_group *group)
 {
     assert(group->id > 0); /* the world's group has no tags: only MPI's collectives run on it */
     group->tag = (group->tag + 1) % TR_TAG_COLL;
@@ -81,7 +81,7 @@ static void post(struct tr_coll *coll)
     struct tr_group *g = coll->g;
     struct pass p = pass_of(coll);
     size_t e = kn_type_size(coll->type);
-    int tag = next_tag(g), nreq = 0;
+    int tag = tr_coll_tag(g), nreq = 0;
     uint64_t k = coll->posted++, first, mine = piece_of(&first, coll, k, at(&p, p.block, p.me));
     MPI_Request *req = requests(coll, k);
 
@@ -231,7 +231,7 @@ static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t
     size_t e = kn_type_size(type), bytes = count * e;
     char *in = group->scratch;
     struct tr_op op = tr_op_begin(TR_OP_ALL_REDUCE, group);
-    int tag = next_tag(group), nreq = 0;
+    int tag = tr_coll_tag(group), nreq = 0;
 
     assert(!group->running && count <= TR_SMALL);
     assert((uint64_t)group->size * count <= pl_coll_scratch(group->size));

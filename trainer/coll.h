@@ -47,6 +47,9 @@ struct tr_coll {
     bool reduce, active;
 };
 
+/* The tag of the group's next collective. */
+int tr_coll_tag(struct tr_group *group);
+
 uint64_t tr_block(uint64_t total, int parts, int index); /* first element of block INDEX */
 
 /* Afterwards this rank's block of BUF (count) holds the sum; other blocks hold what it takes to get

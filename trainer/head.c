@@ -10,6 +10,7 @@
  */
 #include "base/base.h"
 #include "trainer/layer.h"
+#include "trainer/tp_overlap.h"
 
 #include <assert.h>
 #include <math.h>
@@ -125,15 +126,16 @@ static void loss(struct tr_rank *rank, struct tr_head_loss *of)
                      (float)rank->model.logit_softcap);
 }
 
-/* work.logits (rows, vocab) of the rows ROWS (rows, hidden). */
-static void logits_of(struct tr_rank *rank, const void *rows)
+/* work.logits (rows, vocab) of the rows NORMED (local_rows, hidden). Returns these, gathered. */
+static const void *logits_of(struct tr_rank *rank, const void *normed)
 {
     const struct pl_dims *d = &rank->d;
+    const void *rows = tr_gather_linear(rank, rank->work.logits, normed, rank->head.w, d->vocab);
 
-    tr_linear(rank, rank->work.logits, rows, rank->head.w, d->rows, d->hidden, d->vocab);
     if (rank->model.logit_softcap > 0)
         kn_softcap(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, vocab_valid(rank),
                    (float)rank->model.logit_softcap);
+    return rows;
 }
 
 void tr_head_logits(struct tr_rank *rank)
@@ -141,7 +143,7 @@ void tr_head_logits(struct tr_rank *rank)
     struct tr_work *w = &rank->work;
 
     tr_norm_fwd(rank, &rank->final_norm, w->hf, w->rrmsf, w->xf);
-    logits_of(rank, tr_gather_rows(rank, w->hf));
+    logits_of(rank, w->hf);
 }
 
 const void *tr_project(struct tr_rank *rank, const void *normed, struct tr_head_loss *of)
@@ -149,17 +151,16 @@ const void *tr_project(struct tr_rank *rank, const void *normed, struct tr_head_
     const struct pl_dims *d = &rank->d;
     void *logits = rank->work.logits;
     /* stays gathered: nothing gathers again before the gradient below */
-    const void *h = tr_gather_rows(rank, normed), *grad;
+    const void *h = logits_of(rank, normed), *grad;
     enum tr_phase was;
 
-    logits_of(rank, h);
     loss(rank, of);
     if (!(of->scale > 0))
         return NULL;
     was = tr_phase(&rank->clock, TR_PHASE_BACKWARD);
+    tr_linear_dx_reduce(rank, logits, rank->head.w, d->vocab);
     tr_linear_dw(rank, rank->head.g, logits, h, d->rows, d->hidden, d->vocab);
-    tr_linear_dx_partial(rank, logits, rank->head.w, d->rows, d->hidden, d->vocab);
-    grad = tr_reduce_rows(rank);
+    grad = tr_linear_dx_reduced(rank);
     tr_phase(&rank->clock, was);
     return grad;
 }

@@ -25,6 +25,7 @@ void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot
         tr_attention_fwd(rank, layer, slot);
         feed_forward(rank, layer, slot, NULL);
     }
+    tr_attention_ahead(rank, layer, slot);
     if (layer->moe)
         tr_moe_bwd(rank, layer, slot, keep, grad);
     else

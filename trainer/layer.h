@@ -53,6 +53,8 @@ const void *tr_reduce_rows_add(struct tr_rank *rank, const void *dy, const void 
                                uint64_t out);
 /* The same for any buffer (rows, WIDTH) of TYPE; the sum stays in BUF. */
 const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type, uint64_t width);
+/* SUM (local_rows, hidden) over tp in the type of activations, which may be work.dh. */
+const void *tr_narrow(struct tr_rank *rank, const void *sum);
 
 /* ---- norm.c -------------------------------------------------------------- */
 
@@ -125,6 +127,8 @@ void tr_latent_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot
 /* ---- attention.c, mlp.c, moe.c ------------------------------------------- */
 
 void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X -> X2 */
+/* Before the layer's backward pass: what it exchanges over cp first travels behind the rest. */
+void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
 /* KEEP, if not NULL, is the gradient slot of a split backward pass: what the weights' gradients
  * need is kept there, and the _dw function is called later. Otherwise they are computed at once. */
 void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,

@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "trainer/layer.h"
+#include "trainer/tp_overlap.h"
 
 #include <assert.h>
 
@@ -44,6 +45,20 @@ static void back_through(struct tr_rank *rank, void *dx, uint64_t ld, enum kn_ty
                         .ct = type};
 
     kn_gemm(rank->pool, &g);
+}
+
+void tr_product_rows(struct tr_rank *rank, const struct tr_product *product, uint64_t first,
+                     uint64_t rows)
+{
+    const char *from = (const char *)product->from + first * product->in * rank->d.elem;
+    char *to = (char *)product->to + first * product->out * kn_type_size(product->type);
+
+    if (product->back)
+        back_through(rank, to, product->out, product->type, 0, from, product->weight, rows,
+                     product->out, product->in);
+    else
+        times_weight(rank, to, product->type, from, product->in, product->weight, rows, product->in,
+                     product->out);
 }
 
 void tr_linear(struct tr_rank *rank, void *output, const void *input, const void *weight,
@@ -164,8 +179,7 @@ const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type, uint64
     return rank->layout.sp ? (char *)buf + (size_t)rank->comms.tp.rank * bytes : buf;
 }
 
-/* SUM in the type of activations. */
-static const void *narrow(struct tr_rank *rank, const void *sum)
+const void *tr_narrow(struct tr_rank *rank, const void *sum)
 {
     enum kn_type t = partial_type(rank);
 
@@ -177,7 +191,7 @@ static const void *narrow(struct tr_rank *rank, const void *sum)
 
 const void *tr_reduce_rows(struct tr_rank *rank)
 {
-    return narrow(rank, tr_reduce(rank, partial(rank), partial_type(rank), rank->d.hidden));
+    return tr_narrow(rank, tr_reduce(rank, partial(rank), partial_type(rank), rank->d.hidden));
 }
 
 const void *tr_reduce_rows_add(struct tr_rank *rank, const void *dy, const void *weight,
@@ -188,5 +202,5 @@ const void *tr_reduce_rows_add(struct tr_rank *rank, const void *dy, const void 
     void *sum = (void *)tr_reduce(rank, partial(rank), t, d->hidden);
 
     back_through(rank, sum, d->hidden, t, 1, dy, weight, d->local_rows, d->hidden, out);
-    return narrow(rank, sum);
+    return tr_narrow(rank, sum);
 }

@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "trainer/grad_sum.h"
 #include "trainer/layer.h"
+#include "trainer/tp_overlap.h"
 
 #include <assert.h>
 
@@ -99,17 +100,14 @@ const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char 
     const struct pl_dims *d = &rank->d;
 
     assert(ffn == (layer->moe ? d->shared_ffn : d->ffn)); /* the widths that GU and A are for */
-    tr_linear(rank, tr_act(rank, layer, slot, PL_ACT_GU),
-              tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H2)), layer->gu.w, d->rows,
-              d->hidden, d->gates * ffn);
+    tr_gather_linear(rank, tr_act(rank, layer, slot, PL_ACT_GU),
+                     tr_act(rank, layer, slot, PL_ACT_H2), layer->gu.w, d->gates * ffn);
     if (d->gates == 2)
         tr_bias_fwd(rank, &layer->gu_bias, tr_act(rank, layer, slot, PL_ACT_GU), d->rows, 2 * ffn);
     activation(rank, layer, slot, ffn);
     if (!all)
         return NULL;
-    tr_linear_partial(rank, tr_act(rank, layer, slot, PL_ACT_A), layer->down.w, d->rows, ffn,
-                      d->hidden);
-    return tr_reduce_rows(rank);
+    return tr_linear_reduce(rank, tr_act(rank, layer, slot, PL_ACT_A), layer->down.w, ffn);
 }
 
 static struct tr_residual residual(const struct tr_rank *rank, const struct tr_layer *layer,
@@ -139,36 +137,42 @@ static void dw_down(struct tr_rank *rank, const struct tr_layer *layer, char *sl
                  rank->d.hidden);
 }
 
-static void dw_gu(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
+/* Start to gather the input of gate and up ... */
+static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
     if (selective(rank))
         tr_norm2(rank, layer, slot);
-    tr_linear_dw(rank, layer->gu.g, tr_act(rank, layer, slot, PL_ACT_GU),
-                 tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H2)), rank->d.rows,
-                 rank->d.hidden, rank->d.gates * ffn);
+    tr_gather_ahead(rank, tr_act(rank, layer, slot, PL_ACT_H2));
+}
+
+/* ... for their gradients. */
+static void dw_gu(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
+{
+    tr_linear_dw(rank, layer->gu.g, tr_act(rank, layer, slot, PL_ACT_GU), tr_gather_finish(rank),
+                 rank->d.rows, rank->d.hidden, rank->d.gates * ffn);
 }
 
 const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                        uint64_t ffn, const void *grad)
 {
     const struct pl_dims *z = &rank->d;
-    const void *dy = tr_gather_rows(rank, grad), *dh;
+    const void *dy;
 
     assert(ffn == (layer->moe ? z->shared_ffn : z->ffn));
     if (selective(rank) && !keep)
         activation(rank, layer, slot, ffn);
-    tr_linear_dx(rank, rank->work.dao, dy, layer->down.w, z->rows, ffn, z->hidden);
-    if (keep)
+    dy = tr_gather_linear_dx(rank, rank->work.dao, grad, layer->down.w, ffn);
+    if (keep) {
         kn_copy(rank->pool, keep + layer->keep.dy, grad, z->local_rows * z->hidden * z->elem);
-    else
+    } else {
         dw_down(rank, layer, slot, ffn, dy);
+        gather_input(rank, layer, slot);
+    }
     activation_bwd(rank, layer, slot, keep, ffn);
-    tr_linear_dx_partial(rank, tr_act(rank, layer, slot, PL_ACT_GU), layer->gu.w, z->rows,
-                         z->hidden, z->gates * ffn);
-    dh = tr_reduce_rows(rank);
+    tr_linear_dx_reduce(rank, tr_act(rank, layer, slot, PL_ACT_GU), layer->gu.w, z->gates * ffn);
     if (!keep)
         dw_gu(rank, layer, slot, ffn);
-    return dh;
+    return tr_linear_dx_reduced(rank);
 }
 
 static void add_dbias(struct tr_rank *rank, const struct tr_layer *layer, const float *dbias,
@@ -185,6 +189,7 @@ void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, c
                uint64_t ffn)
 {
     dw_down(rank, layer, slot, ffn, tr_gather_rows(rank, keep + layer->keep.dy));
+    gather_input(rank, layer, slot);
     dw_gu(rank, layer, slot, ffn);
     if (rank->d.gates == 2)
         tr_bias_bwd(rank, &layer->gu_bias, tr_act(rank, layer, slot, PL_ACT_GU), rank->d.rows,

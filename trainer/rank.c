@@ -265,6 +265,7 @@ static void work_init(struct tr_rank *rank)
     w->scratch = tr_device_get(d, PL_BUF_SCRATCH, 0, 0);
     w->gather = tr_device_get(d, PL_BUF_GATHER, 0, 0);
     w->partial = tr_device_get(d, PL_BUF_PARTIAL, 0, 0);
+    w->tp_recv = tr_device_get(d, PL_BUF_TP_RECV, 0, 0);
     w->dh = tr_device_get(d, PL_BUF_DH, 0, 0);
     w->dx2 = tr_device_get(d, PL_BUF_DX2, 0, 0);
     w->dao = tr_device_get(d, PL_BUF_DAO, 0, 0);
@@ -334,6 +335,7 @@ static void comm_init(struct tr_rank *rank)
     c->tp.scratch = c->tied.scratch = c->cp.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
     for (int i = 0; i < 2; i++)
         c->shard[i].scratch = c->copy[i].scratch = tr_device_get(d, of[i], 0, 0);
+    tr_tp_init(rank);
     for (size_t i = 0; i < ARRAY_LEN(rank->ring_req); i++)
         rank->ring_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_ACT_OUTS; i++)
@@ -406,6 +408,13 @@ static bool drive_stages(struct tr_rank *rank)
     return open;
 }
 
+static bool drive_tp(struct tr_rank *rank)
+{
+    int count = 2 * (rank->comms.tp.size - 1);
+
+    return drive(rank->tp.gather, count) | drive(rank->tp.reduce, count);
+}
+
 /* False if nothing is under way. */
 static bool visit_once(struct tr_rank *rank)
 {
@@ -417,6 +426,8 @@ static bool visit_once(struct tr_rank *rank)
         open |= drive(rank->moe_req, rank->moe_nreq);
     if (rank->layout.overlap_p2p)
         open |= drive_stages(rank);
+    if (rank->layout.tp_overlap)
+        open |= drive_tp(rank);
     if (rank->comms.cp.size > 1)
         open |= drive(rank->ring_req, (int)ARRAY_LEN(rank->ring_req));
     return open;
@@ -438,7 +449,7 @@ static void visit_init(struct tr_rank *rank)
     const struct pl_layout *l = &rank->layout;
 
     if (l->overlap_grad_reduce || l->overlap_param_gather || l->overlap_p2p || l->overlap_moe_a2a ||
-        l->cp > 1)
+        l->tp_overlap || l->cp > 1)
         kn_pool_set_poll(rank->pool, visit, rank);
 }
 
@@ -506,6 +517,7 @@ void tr_rank_done(struct tr_rank *rank)
     free(rank->steps);
     free(rank->moe_req);
     free(rank->pool_req);
+    tr_tp_done(rank);
     tr_async_done(rank);
     tr_comms_done(&rank->comms);
     pl_params_done(&rank->params.table);

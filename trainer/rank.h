@@ -86,7 +86,7 @@ struct tr_chunk {
 };
 
 struct tr_work { /* buffers by their names in enum pl_buf */
-    char *scratch, *gather, *partial, *dh, *dx2, *dao, *dqkv, *attn, *xf, *hf, *logits;
+    char *scratch, *gather, *partial, *tp_recv, *dh, *dx2, *dao, *dqkv, *attn, *xf, *hf, *logits;
     char *ring_kv[PL_RING_KVS];
     float *ring_dkv[PL_RING_DKVS], *ring_sum;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
@@ -110,6 +110,17 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     float *qk_sum;                  /* NULL but for norms of whole queries and keys */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
+
+/* Exchanges over tp that run behind computation (tp_overlap.c): receives from all others, then
+ * sends to them. */
+struct tr_tp {
+    MPI_Request *gather, *reduce;
+    const void *input; /* of tr_gather_ahead(), until it is finished */
+    const void *sum;   /* of tr_linear_dx_reduce(), likewise */
+};
+
+void tr_tp_init(struct tr_rank *rank);
+void tr_tp_done(struct tr_rank *rank);
 
 struct tr_rank {
     struct pl_model model;
@@ -138,9 +149,11 @@ struct tr_rank {
     int nsteps;
     int most; /* micro-batches of the largest step: what buffers are made for */
     MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
+    struct tr_tp tp;
     MPI_Request ring_req[4]; /* of keys and values, of their gradients: send, receive */
-    MPI_Request *pool_req;   /* (microbatches): the send of that part of work.moe_pool */
-    int mb;                  /* micro-batch of the current forward or backward pass */
+    bool ring_waits; /* for measurements: each exchange of the ring is waited for at its start */
+    MPI_Request *pool_req; /* (microbatches): the send of that part of work.moe_pool */
+    int mb;                /* micro-batch of the current forward or backward pass */
     /* For tests: called with the choices (local_rows, top_k) of each layer with experts, once a
      * forward pass. */
     void (*routed)(void *arg, const struct tr_rank *rank, int layer, const int32_t *idx);

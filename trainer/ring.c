@@ -48,6 +48,15 @@ static size_t rows(const struct kn_attn *attn)
     return attn->batch * attn->seq;
 }
 
+static void finish(struct tr_rank *rank, enum way way)
+{
+    enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_CP);
+
+    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_SEND_RECV, &rank->comms.cp),
+            rank->ring_req + way, 2);
+    tr_phase(&rank->clock, was);
+}
+
 /* Send SEND to the next rank, receive RECV from the one before. */
 static void start(struct tr_rank *rank, enum way way, const void *send, void *recv, size_t bytes)
 {
@@ -59,15 +68,8 @@ static void start(struct tr_rank *rank, enum way way, const void *send, void *re
     assert(req[0] == MPI_REQUEST_NULL && req[1] == MPI_REQUEST_NULL);
     tr_irecv(&req[1], cp, recv, bytes, prev, tag);
     tr_isend(&req[0], cp, send, bytes, next, tag);
-}
-
-static void finish(struct tr_rank *rank, enum way way)
-{
-    enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_CP);
-
-    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_SEND_RECV, &rank->comms.cp),
-            rank->ring_req + way, 2);
-    tr_phase(&rank->clock, was);
+    if (rank->ring_waits)
+        finish(rank, way);
 }
 
 static void pass_on(struct tr_rank *rank, const struct kn_attn *attn, int step)

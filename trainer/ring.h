@@ -19,8 +19,8 @@
  *
  * On the way back keys and values make the same round, and their gradients follow: the sum for rank
  * j begins at rank j + 1, which passes it on while it computes its next term, and comes home from
- * rank j - 1 while rank j computes its own. What is sent first travels behind the gradient of the
- * output projection.
+ * rank j - 1 while rank j computes its own. What is sent first travels behind the backward pass of
+ * the layer's feed-forward and of the output projection.
  *
  * All sums run in the order of the ring, so a layout's results repeat bit for bit.
  */

@@ -39,6 +39,9 @@ static const char experts[] =
 /* Nine tenths of its step are attention. */
 static const char longer[] = "{\"name\":\"long 1x256\",\"layers\":1,\"hidden\":256,\"heads\":4,"
                              "\"kv_heads\":2,\"ffn\":256,\"vocab\":256,\"seq\":16384}";
+/* One layer whose products are wide enough to hide what tp exchanges at 1 Gbit/s. */
+static const char wide[] = "{\"name\":\"wide 1x2048\",\"layers\":1,\"hidden\":2048,\"heads\":16,"
+                           "\"kv_heads\":16,\"ffn\":6144,\"vocab\":4096,\"seq\":256}";
 static const char one_rank[] = "{\"world\":1,\"micro_batch\":4}";
 
 static struct {
@@ -506,16 +509,18 @@ static void bench_memory(void)
 
 /* ---- two hosts ----------------------------------------------------------- */
 
-static struct side *open_overlap(struct side *s, const char *model, const char *layout, bool on)
+static struct side *open_overlap(struct side *s, const char *model, const char *layout, int batch,
+                                 bool on)
 {
     char text[256], sep = ',';
 
     snprintf(text, sizeof(text), "{\"world\":2%c%s", sep, layout);
-    if (!on) /* the flags come last and are ones */
+    if (!on) /* the flags come last and are ones; ring attention has none */
         for (char *p = strstr(text, "overlap"); p && *p; p++)
             if (*p == '1')
                 *p = '0';
-    side_open(s, model, text, BATCH);
+    side_open(s, model, text, batch);
+    s->r.ring_waits = !on; /* which no layout asks for */
     return s;
 }
 
@@ -523,11 +528,16 @@ static void bench_overlap(void)
 {
     static const struct {
         const char *name, *model, *layout;
+        int batch;
     } cases[] = {
         {"overlap dp", dense,
-         "\"zero\":1,\"micro_batch\":8,\"overlap_grad_reduce\":1,\"overlap_param_gather\":1}"},
-        {"overlap pp", dense, "\"pp\":2,\"micro_batch\":4,\"overlap_p2p\":1}"},
-        {"overlap ep", experts, "\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}"},
+         "\"zero\":1,\"micro_batch\":8,\"overlap_grad_reduce\":1,\"overlap_param_gather\":1}",
+         BATCH},
+        {"overlap tp", wide, "\"tp\":2,\"sp\":1,\"micro_batch\":4,\"tp_overlap\":1}", 8},
+        {"overlap cp", longer, "\"cp\":2}", 1},
+        {"overlap pp", dense, "\"pp\":2,\"micro_batch\":4,\"overlap_p2p\":1}", BATCH},
+        {"overlap ep", experts, "\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}",
+         BATCH},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -538,8 +548,8 @@ static void bench_overlap(void)
 
         if (!wanted("overlap") && !wanted(cases[i].name))
             continue;
-        open_overlap(&on, cases[i].model, cases[i].layout, true);
-        open_overlap(&off, cases[i].model, cases[i].layout, false);
+        open_overlap(&on, cases[i].model, cases[i].layout, cases[i].batch, true);
+        open_overlap(&off, cases[i].model, cases[i].layout, cases[i].batch, false);
         /* A pipeline also waits for its bubbles, which no overlap removes. */
         bound = on.layout.pp > 1 ? schedule_bound(&on) : on.layout.world;
         for (int k = 0; k < opt.repeats; k++) {

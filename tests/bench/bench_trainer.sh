@@ -29,7 +29,7 @@ measure() {
             /usr/bin/python3 "$src/bench/bench_trainer_torch.py" |
             awk '{ printf "{\"bench\":\"train_step_1\",\"case\":\"PyTorch, the same model\",\"value\":%.4g,\"unit\":\"ms\"}\n", $1 * 1e3 }'
     fi
-    if wanted overlap 'overlap dp' 'overlap pp' 'overlap ep'; then
+    if wanted overlap 'overlap dp' 'overlap tp' 'overlap cp' 'overlap pp' 'overlap ep'; then
         sh "$src/mpi/two_hosts.sh" 1gbit 1 "$bench" hosts "$@"
         [ $? = 77 ] && echo '{"bench":"overlap","case":"skipped: two hosts need root, ip and tc","value":0,"unit":"none"}'
     fi

@@ -182,7 +182,8 @@ double side_step(struct side *s)
 
 double side_steady(struct side *s, int n, double *ret_exposed)
 {
-    static const enum tr_phase comm[] = {TR_PHASE_TP, TR_PHASE_EP, TR_PHASE_PP_WAIT, TR_PHASE_DP};
+    static const enum tr_phase comm[] = {TR_PHASE_TP, TR_PHASE_CP, TR_PHASE_EP, TR_PHASE_PP_WAIT,
+                                         TR_PHASE_DP};
     double x[2] = {0};
 
     side_meet();

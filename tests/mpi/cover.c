@@ -142,18 +142,21 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
     for (l.tp = 1; l.tp <= world; l.tp++)
         for (l.cp = 1; l.tp * l.cp <= world; l.cp++)
             for (l.pp = 1; l.tp * l.cp * l.pp <= world; l.pp++)
-                for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
+                for (int rows = 0; rows <= 2 * (l.tp > 1); rows++)
                     for (l.ep = 1; l.ep <= (pl_model_is_moe(m) ? world : 1); l.ep++)
                         for (l.etp = 1; l.etp <= l.tp; l.etp += l.tp == 1 ? 1 : l.tp - 1)
-                            if (world % (l.tp * l.cp * l.pp) == 0)
+                            if (world % (l.tp * l.cp * l.pp) == 0) {
+                                l.sp = rows > 0;
+                                l.tp_overlap = rows > 1;
                                 ways(c, &l, m, w, &here, overlaps);
+                            }
     if (grads == PL_GRADS_FP32)
         c->first = c->n;
 }
 
 /* ---- what a layout meets ------------------------------------------------- */
 
-enum { AXES = 14, VALUES = 5, MESHES = 1024, DEGREES = 6 };
+enum { AXES = 15, VALUES = 5, MESHES = 1024, DEGREES = 6 };
 
 struct met {
     bool pair[AXES * VALUES][AXES * VALUES];
@@ -185,6 +188,7 @@ static void values(int *v, const struct pl_layout *l, int layers)
                          l->cp > 1,
                          l->zero,
                          l->shard > 0,
+                         l->tp_overlap,
                          division(l, layers)};
 
     for (int i = 0; i < AXES; i++)

@@ -1,7 +1,7 @@
 /*
  * Which layouts a test runs: all legal ones of a model on given numbers of ranks, and of these a
  * covering set: every mesh (world, tp, cp, pp, ep, etp) once, and every pair of values of two of
- * the other choices (schedule, recompute, zero, its scope, shard, sp, cp > 1, etp, the four overlap
+ * the other choices (schedule, recompute, zero, its scope, shard, sp, cp > 1, etp, the five overlap
  * flags, precision with the gradients' type, stages: even or not, with ends that hold layers or
  * none) that some legal layout has. Faults that need two things to meet are then met, in some
  * hundred layouts instead of thousands.
