@@ -11,9 +11,13 @@
  * the source.
  *
  * With overlap the experts here are cut into parts: while one part computes, the rows of the next
- * are in flight, as are the outputs of the one before on their way back. A dispatch and a collect
- * between the same two ranks may have one tag: every rank posts the dispatch first, and MPI keeps
- * the order.
+ * are in flight, as are the outputs of the one before on their way back. Messages under way
+ * together share the link, so that all of them arrive at the end; so a part is sent when the one
+ * before has been, and outputs when all parts have. A dispatch and a collect between the same two
+ * ranks may have one tag: every rank starts the dispatch first, and MPI keeps the order.
+ *
+ * The queue of messages is also driven from inside computations (rank.c), so functions here wait
+ * for those first.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -129,64 +133,170 @@ struct tr_experts tr_moe_part(const struct tr_rank *rank, int part)
                                tr_block(rank->d.local_experts, parts, part + 1)};
 }
 
-static int dispatch_expert(struct tr_rank *rank, const struct tr_route *route, void *to,
-                           const void *from, uint64_t expert, int nreq)
+/* Receive the rows of EXPERT here from the other members. */
+static void receive_expert(struct tr_rank *rank, const struct tr_route *route, void *to,
+                           uint64_t expert)
 {
     struct tr_group *g = &rank->comms.moe;
     size_t row = rank->d.hidden * rank->d.elem, at = (size_t)route->recv[expert] * row;
 
     for (int i = 0; i < g->size; i++) {
-        struct run here = run_here(rank, route, i, expert, &at, row),
-                   there = run_there(rank, route, i, expert, row);
+        struct run here = run_here(rank, route, i, expert, &at, row);
 
-        if (i == g->rank) {
-            kn_copy(rank->pool, (char *)to + here.at, (const char *)from + there.at, here.bytes);
-            continue;
-        }
-        if (here.bytes)
-            tr_irecv(&rank->moe_req[nreq++], g, (char *)to + here.at, here.bytes, i,
-                     TR_TAG_MOE + 1 + (int)expert);
-        if (there.bytes)
-            tr_isend(&rank->moe_req[nreq++], g, (const char *)from + there.at, there.bytes, i,
+        if (i != g->rank && here.bytes)
+            tr_irecv(&rank->moe_req[rank->moe_nreq++], g, (char *)to + here.at, here.bytes, i,
                      TR_TAG_MOE + 1 + (int)expert);
     }
     assert(at == (size_t)route->recv[expert + 1] * row);
-    return nreq;
+}
+
+/* This member's own rows for EXPERT here, of ROW bytes: among its sorted choices, and here. */
+static struct run own_rows(struct run *ret_here, const struct tr_rank *rank,
+                           const struct tr_route *route, uint64_t expert, size_t row)
+{
+    int me = rank->comms.moe.rank;
+    size_t at = (size_t)route->recv[expert] * row;
+
+    for (int i = 0; i <= me; i++)
+        *ret_here = run_here(rank, route, i, expert, &at, row);
+    return run_there(rank, route, me, expert, row);
+}
+
+/* A message to member MEMBER for or from EXPERT, to be sent in its turn. */
+static void queue(struct tr_rank *rank, const char *from, size_t bytes, int member, uint64_t expert)
+{
+    if (bytes)
+        rank->moe_out[rank->moe_outs++] = (struct tr_moe_out){from, bytes, member, (int)expert};
+}
+
+/* Start messages up to END of the queue. */
+static struct tr_reqs send_up_to(struct tr_rank *rank, int end)
+{
+    struct tr_reqs ret = {.first = rank->moe_nreq};
+
+    for (; rank->moe_sent < end; rank->moe_sent++) {
+        const struct tr_moe_out *out = &rank->moe_out[rank->moe_sent];
+
+        tr_isend(&rank->moe_req[rank->moe_nreq++], &rank->comms.moe, out->from, out->bytes,
+                 out->member, TR_TAG_MOE + 1 + out->expert);
+    }
+    assert(rank->moe_nreq < rank->moe_req_cap);
+    ret.end = rank->moe_nreq;
+    return ret;
+}
+
+static bool done(struct tr_rank *rank, struct tr_reqs reqs)
+{
+    return tr_test(rank->moe_req + reqs.first, reqs.end - reqs.first);
+}
+
+/* Start what comes after the part that is under way, and has been sent: the next part of the
+ * dispatch, or after the last whatever there is to collect. */
+static void send_next(struct tr_rank *rank)
+{
+    if (rank->moe_sending < tr_moe_parts(rank)) {
+        int part = rank->moe_sending++;
+
+        rank->moe_send[part] = send_up_to(rank, rank->moe_part_end[part]);
+    } else {
+        send_up_to(rank, rank->moe_outs);
+    }
+}
+
+/* As far as nothing is waited for. */
+static void send_more(struct tr_rank *rank)
+{
+    int parts = tr_moe_parts(rank);
+
+    while (rank->moe_sending < parts && done(rank, rank->moe_send[rank->moe_sending - 1]))
+        send_next(rank);
+    if (rank->moe_sent < rank->moe_outs && done(rank, rank->moe_send[parts - 1]))
+        send_next(rank);
+}
+
+bool tr_dispatch_poll(struct tr_rank *rank)
+{
+    if (rank->moe_sending == 0)
+        return false;
+    send_more(rank);
+    return !tr_test(rank->moe_req, rank->moe_nreq) || rank->moe_sent < rank->moe_outs;
 }
 
 void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void *to,
                        const void *from)
 {
-    int nreq = 0;
+    struct tr_group *g = &rank->comms.moe;
+    size_t row = rank->d.hidden * rank->d.elem;
     enum tr_phase was;
 
-    if (rank->comms.moe.size == 1)
+    if (g->size == 1)
         return;
-    assert(rank->moe_nreq == 0); /* one dispatch at a time */
+    assert(rank->moe_nreq == 0 && rank->moe_sending == 0); /* one dispatch at a time */
     was = tr_phase(&rank->clock, TR_PHASE_EP);
+    rank->moe_outs = rank->moe_sent = 0;
     for (int part = 0; part < tr_moe_parts(rank); part++) {
         struct tr_experts x = tr_moe_part(rank, part);
 
-        for (uint64_t j = x.first; j < x.end; j++)
-            nreq = dispatch_expert(rank, route, to, from, j, nreq);
-        rank->moe_end[part] = nreq;
+        rank->moe_recv[part].first = rank->moe_nreq;
+        for (uint64_t j = x.first; j < x.end; j++) {
+            receive_expert(rank, route, to, j);
+            for (int i = 0; i < g->size; i++) {
+                struct run there = run_there(rank, route, i, j, row);
+
+                if (i != g->rank)
+                    queue(rank, (const char *)from + there.at, there.bytes, i, j);
+            }
+        }
+        rank->moe_recv[part].end = rank->moe_nreq;
+        rank->moe_part_end[part] = rank->moe_outs;
     }
-    assert(nreq < rank->moe_req_cap);
-    rank->moe_nreq = nreq;
+    send_next(rank);
+    for (uint64_t j = 0; j < rank->d.local_experts; j++) {
+        struct run here, there = own_rows(&here, rank, route, j, row);
+
+        kn_copy(rank->pool, (char *)to + here.at, (const char *)from + there.at, here.bytes);
+    }
     tr_phase(&rank->clock, was);
+}
+
+/* Wait until the sends of PART are complete; later ones are started. */
+static void wait_sent(struct tr_rank *rank, struct tr_op op, int part)
+{
+    while (rank->moe_sending <= part + 1) {
+        const struct tr_reqs *last = &rank->moe_send[rank->moe_sending - 1];
+
+        tr_wait(&rank->comms.progress, op, rank->moe_req + last->first, last->end - last->first);
+        if (rank->moe_sending == tr_moe_parts(rank))
+            break;
+        send_next(rank);
+    }
+}
+
+bool tr_dispatch_arrived(struct tr_rank *rank, int part)
+{
+    if (rank->comms.moe.size == 1)
+        return true;
+    kn_wait(rank->pool);
+    send_more(rank);
+    return rank->moe_sending > part && done(rank, rank->moe_send[part]) &&
+           done(rank, rank->moe_recv[part]);
 }
 
 void tr_dispatch_wait(struct tr_rank *rank, int part)
 {
-    int first = part > 0 ? rank->moe_end[part - 1] : 0;
+    const struct tr_reqs *receives = &rank->moe_recv[part];
+    struct tr_op op;
     enum tr_phase was;
 
     if (rank->comms.moe.size == 1)
         return;
-    assert(part < tr_moe_parts(rank) && first <= rank->moe_end[part]);
+    assert(part < tr_moe_parts(rank));
+    kn_wait(rank->pool);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
-    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe),
-            rank->moe_req + first, rank->moe_end[part] - first);
+    op = tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe);
+    wait_sent(rank, op, part);
+    tr_wait(&rank->comms.progress, op, rank->moe_req + receives->first,
+            receives->end - receives->first);
     tr_phase(&rank->clock, was);
 }
 
@@ -209,58 +319,71 @@ static void add_slices(struct tr_rank *rank, void *to)
         kn_convert(rank->pool, rank->type, to, KN_F32, sum, n);
 }
 
-static int collect_expert(struct tr_rank *rank, const struct tr_route *route, void *to,
-                          const void *from, uint64_t expert, int nreq)
+static void collect_expert(struct tr_rank *rank, const struct tr_route *route, void *to,
+                           const void *from, uint64_t expert, size_t row)
 {
     struct tr_group *g = &rank->comms.moe;
-    size_t row = rank->d.hidden * kn_type_size(tr_slice_type(rank)),
-           at = (size_t)route->recv[expert] * row;
+    size_t at = (size_t)route->recv[expert] * row;
 
     for (int i = 0; i < g->size; i++) {
         struct run here = run_here(rank, route, i, expert, &at, row),
                    there = run_there(rank, route, i, expert, row);
-        char *in = slice_buffer(rank, to, i % rank->layout.etp);
 
-        if (i == g->rank) {
-            kn_copy(rank->pool, in + there.at, (const char *)from + here.at, here.bytes);
+        if (i == g->rank)
             continue;
-        }
         if (there.bytes)
-            tr_irecv(&rank->moe_req[nreq++], g, in + there.at, there.bytes, i,
+            tr_irecv(&rank->moe_req[rank->moe_nreq++], g,
+                     slice_buffer(rank, to, i % rank->layout.etp) + there.at, there.bytes, i,
                      TR_TAG_MOE + 1 + (int)expert);
-        if (here.bytes)
-            tr_isend(&rank->moe_req[nreq++], g, (const char *)from + here.at, here.bytes, i,
-                     TR_TAG_MOE + 1 + (int)expert);
+        queue(rank, (const char *)from + here.at, here.bytes, i, expert);
     }
-    assert(at == (size_t)route->recv[expert + 1] * row);
-    return nreq;
+    assert(at == (size_t)route->recv[expert + 1] * row && rank->moe_nreq < rank->moe_req_cap);
 }
 
 void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *to,
                       const void *from, int part)
 {
     struct tr_experts x = tr_moe_part(rank, part);
+    size_t row = rank->d.hidden * kn_type_size(tr_slice_type(rank));
     enum tr_phase was;
 
     if (rank->comms.moe.size == 1)
         return;
+    kn_wait(rank->pool);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
     for (uint64_t j = x.first; j < x.end; j++)
-        rank->moe_nreq = collect_expert(rank, route, to, from, j, rank->moe_nreq);
-    assert(rank->moe_nreq < rank->moe_req_cap);
+        collect_expert(rank, route, to, from, j, row);
+    send_more(rank);
+    for (uint64_t j = x.first; j < x.end; j++) {
+        struct run here, there = own_rows(&here, rank, route, j, row);
+
+        kn_copy(rank->pool,
+                slice_buffer(rank, to, rank->comms.moe.rank % rank->layout.etp) + there.at,
+                (const char *)from + here.at, here.bytes);
+    }
     tr_phase(&rank->clock, was);
+}
+
+bool tr_collect_arrived(struct tr_rank *rank)
+{
+    kn_wait(rank->pool);
+    return !tr_dispatch_poll(rank);
 }
 
 void tr_collect_finish(struct tr_rank *rank, void *to)
 {
+    struct tr_op op;
     enum tr_phase was;
 
     if (rank->comms.moe.size == 1)
         return;
+    kn_wait(rank->pool);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
-    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe), rank->moe_req,
-            rank->moe_nreq);
-    rank->moe_nreq = 0;
+    op = tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe);
+    wait_sent(rank, op, tr_moe_parts(rank) - 1);
+    send_next(rank);
+    tr_wait(&rank->comms.progress, op, rank->moe_req, rank->moe_nreq);
+    rank->moe_nreq = rank->moe_sending = 0;
     add_slices(rank, to);
     tr_phase(&rank->clock, was);
 }

@@ -161,6 +161,9 @@ void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
 void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
                 void *grad);
 void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
+/* Compute the gradients of experts that tr_moe_bwd() has delayed: before they are reduced, and
+ * before a slot is used again. */
+void tr_moe_wgrad(struct tr_rank *rank);
 
 /* ---- router.c ------------------------------------------------------------ */
 
@@ -211,6 +214,10 @@ struct tr_experts tr_moe_part(const struct tr_rank *rank, int part);
 void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void *to,
                        const void *from);
 void tr_dispatch_wait(struct tr_rank *rank, int part);
+/* True if that would not wait. */
+bool tr_dispatch_arrived(struct tr_rank *rank, int part);
+/* Drive what is under way; false if all of it is complete. */
+bool tr_dispatch_poll(struct tr_rank *rank);
 /* And back: FROM (expert_rows, hidden) of tr_slice_type() to TO (choices, hidden), with etp > 1 the
  * sum over the slices of an expert. Started part by part after its dispatch has been waited for,
  * and finished for all. */
@@ -218,6 +225,7 @@ enum kn_type tr_slice_type(const struct tr_rank *rank);
 void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *to,
                       const void *from, int part);
 void tr_collect_finish(struct tr_rank *rank, void *to);
+bool tr_collect_arrived(struct tr_rank *rank);
 
 /* ---- head.c -------------------------------------------------------------- */
 

@@ -9,6 +9,13 @@
  *   p = 1   sorted rows are the experts' input, their output is what the tokens gather from
  *   p > 1   sorted rows are in moe_send and travel to EX; outputs are in moe_recv and travel back
  *           to EY; the backward pass goes the same two ways with gradients
+ *
+ * With overlap the gradients of w1 and w3 are delayed: nothing waits for them, so they are computed
+ * expert by expert when this rank would wait for rows. That hides an exchange behind them, and lets
+ * a rank with more rows in one layer catch up while the others wait for it. What they are made of
+ * stays in the slot until the micro-batch has passed backwards, so they take no memory; where it
+ * does not stay (full recomputation), or where gradients leave with the layer (windows), they are
+ * delayed to the end of the layer only.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -191,6 +198,46 @@ static void dw_13(struct tr_rank *rank, const struct tr_layer *layer, char *slot
                              .beta = 1.0f});
     bias_bwd(rank, route, experts, &layer->expert_gu_bias, 2 * f, 2 * f,
              tr_act(rank, layer, slot, PL_ACT_EGU), 2 * f);
+}
+
+/* The gradients of w1 and w3 of a layer are to be computed. */
+static void wgrad_put(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+{
+    assert(rank->wgrad_end < rank->moe_here);
+    rank->wgrad[rank->wgrad_end++] = (struct tr_wgrad){layer, slot, 0};
+}
+
+/* Those of up to COUNT experts of one layer; false if none are left. In the order in which layers
+ * were put, so that a weight gets its micro-batches in their order. */
+static bool wgrad_some(struct tr_rank *rank, uint64_t count)
+{
+    struct tr_wgrad *w = &rank->wgrad[rank->wgrad_first];
+    struct tr_experts experts;
+    struct tr_route route;
+
+    if (rank->wgrad_first == rank->wgrad_end)
+        return false;
+    experts = (struct tr_experts){w->expert, w->expert + count};
+    if (experts.end > rank->d.local_experts)
+        experts.end = rank->d.local_experts;
+    route = tr_route(rank, w->layer, w->slot);
+    dw_13(rank, w->layer, w->slot, &route, experts);
+    w->expert = experts.end;
+    if (w->expert == rank->d.local_experts && ++rank->wgrad_first == rank->wgrad_end)
+        rank->wgrad_first = rank->wgrad_end = 0;
+    return true;
+}
+
+void tr_moe_wgrad(struct tr_rank *rank)
+{
+    while (wgrad_some(rank, rank->d.local_experts))
+        ;
+}
+
+/* They may be computed after the layer. */
+static bool outlasts(const struct tr_layer *layer)
+{
+    return layer->acts->saved[PL_ACT_EX] && layer->acts->saved[PL_ACT_EGU] && layer->bucket[1] < 0;
 }
 
 /* From DY (rows, hidden), gradient of the outputs, to DX, that of the inputs, which may be the same
@@ -383,18 +430,19 @@ static void routed_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
                      z->hidden);
     tr_dispatch_start(rank, &t, dy, sorted);
     for (int part = 0; part < tr_moe_parts(rank); part++) {
-        struct tr_experts x = tr_moe_part(rank, part);
-
+        while (!tr_dispatch_arrived(rank, part) && wgrad_some(rank, 1))
+            ;
         tr_dispatch_wait(rank, part);
-        experts_bwd(rank, layer, slot, &t, x, dy, dx, !keep);
+        experts_bwd(rank, layer, slot, &t, tr_moe_part(rank, part), dy, dx, !keep);
         tr_collect_start(rank, &t, rank->work.moe_send, dx, part);
-        if (!rank->layout.overlap_moe_a2a)
-            tr_collect_finish(rank, rank->work.moe_send);
-        if (!keep)
-            dw_13(rank, layer, slot, &t, x);
     }
-    if (rank->layout.overlap_moe_a2a)
-        tr_collect_finish(rank, rank->work.moe_send);
+    if (!keep)
+        wgrad_put(rank, layer, slot);
+    while (rank->layout.overlap_moe_a2a && !tr_collect_arrived(rank) && wgrad_some(rank, 1))
+        ;
+    tr_collect_finish(rank, rank->work.moe_send);
+    if (!rank->layout.overlap_moe_a2a || !outlasts(layer))
+        tr_moe_wgrad(rank);
     kn_unpermute(rank->pool, rank->type, rank->work.dh, rank->work.moe_send, place, NULL,
                  z->local_rows, z->top_k, z->hidden, add);
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)

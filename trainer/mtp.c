@@ -258,6 +258,7 @@ void tr_mtp_bwd(struct tr_rank *rank, void *dx, int mb)
         tr_window_prefetch(rank, mtp->layer, next(rank, i - 1));
         tr_window_grads(rank, mtp->layer);
         tr_layer_bwd(rank, mtp->layer, mtp->slot, NULL, grad);
+        tr_moe_wgrad(rank);
         tr_window_scatter(rank, mtp->layer);
         joined_bwd(rank, i, mb, grad);
     }

@@ -226,8 +226,10 @@ static void complete(struct run *run, int chunk, int layer, int mb)
     for (int i = 0; i < r->params.table.nbuckets; i++) {
         const struct pl_bucket *b = &r->params.table.bucket[i];
 
-        if (at_a_layer(b) && b->chunk == chunk && b->layer == layer)
+        if (at_a_layer(b) && b->chunk == chunk && b->layer == layer) {
+            tr_moe_wgrad(r);
             tr_async_reduce(r, i);
+        }
     }
     tr_async_poll(r);
 }
@@ -339,6 +341,7 @@ static void backward(struct run *run, int step)
     } else {
         tr_embed_bwd(r, d, s->mb);
     }
+    tr_moe_wgrad(r);
     if (k->first || !k->n)
         complete(run, s->chunk, -1, s->mb);
 }

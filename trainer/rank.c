@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "trainer/layer.h"
 #include "trainer/mtp.h"
 #include "trainer/optim.h"
 #include "trainer/rank.h"
@@ -345,6 +346,8 @@ static void comm_init(struct tr_rank *rank)
     /* a dispatch and a collect, each with a send and a receive for every member and expert */
     rank->moe_req_cap = 4 * c->moe.size * ((int)rank->d.local_experts + 1) + 1;
     rank->moe_req = mem_alloc(sizeof(*rank->moe_req) * (size_t)rank->moe_req_cap);
+    rank->moe_out = mem_alloc(sizeof(*rank->moe_out) * (size_t)rank->moe_req_cap);
+    rank->wgrad = mem_alloc(sizeof(*rank->wgrad) * (size_t)rank->moe_here);
     rank->pool_req = mem_alloc(sizeof(*rank->pool_req) * (size_t)rank->d.microbatches);
     for (int i = 0; i < rank->d.microbatches; i++)
         rank->pool_req[i] = MPI_REQUEST_NULL;
@@ -422,8 +425,7 @@ static bool visit_once(struct tr_rank *rank)
 
     if (open)
         tr_async_poll(rank);
-    if (rank->moe_nreq)
-        open |= drive(rank->moe_req, rank->moe_nreq);
+    open |= tr_dispatch_poll(rank);
     if (rank->layout.overlap_p2p)
         open |= drive_stages(rank);
     if (rank->layout.tp_overlap)
@@ -516,6 +518,8 @@ void tr_rank_done(struct tr_rank *rank)
     free(rank->mtp_tokens);
     free(rank->steps);
     free(rank->moe_req);
+    free(rank->moe_out);
+    free(rank->wgrad);
     free(rank->pool_req);
     tr_tp_done(rank);
     tr_async_done(rank);

@@ -63,6 +63,25 @@ struct tr_layer {
     } out;
 };
 
+/* Requests [first, end) of an array. */
+struct tr_reqs {
+    int first, end;
+};
+
+/* Rows to be sent to a member of the experts' group, or back, of its EXPERT or of this rank's. */
+struct tr_moe_out {
+    const char *from;
+    size_t bytes;
+    int member, expert;
+};
+
+/* Delayed gradients of a layer's experts (moe.c), EXPERT's next. */
+struct tr_wgrad {
+    const struct tr_layer *layer;
+    char *slot;
+    uint64_t expert;
+};
+
 /* A module of multi-token prediction (mtp.h). */
 struct tr_mtp {
     const struct tr_layer *layer;
@@ -159,10 +178,16 @@ struct tr_rank {
     void (*routed)(void *arg, const struct tr_rank *rank, int layer, const int32_t *idx);
     void *routed_arg;
     int moe_nreq, moe_req_cap; /* of moe_req: while tokens travel, and room for */
-    int moe_end[TR_MOE_PARTS]; /* the requests of the dispatch of each part end there */
-    size_t attn_bytes;         /* of work.attn */
-    int moe_layers, moe_here;  /* with experts: of the whole model, of this rank */
-    bool moe_counts;           /* the choices of this step are added to work.moe_total */
+    struct tr_reqs moe_recv[TR_MOE_PARTS], moe_send[TR_MOE_PARTS]; /* of the dispatch's parts */
+    struct tr_moe_out *moe_out; /* (moe_req_cap) messages of a dispatch and a collect, in turn */
+    int moe_outs, moe_sent;     /* how many, and how many are started */
+    int moe_sending;            /* parts of a dispatch that are started; 0: none is under way */
+    int moe_part_end[TR_MOE_PARTS]; /* where they end in moe_out */
+    struct tr_wgrad *wgrad;         /* (moe_here) [first, end) are yet to be computed */
+    int wgrad_first, wgrad_end;
+    size_t attn_bytes;        /* of work.attn */
+    int moe_layers, moe_here; /* with experts: of the whole model, of this rank */
+    bool moe_counts;          /* the choices of this step are added to work.moe_total */
     double loss_sum;    /* of this step on this rank: cross-entropy over tokens, last stage only */
     double loss_tokens; /* of this step on all ranks: what the loss is the mean of */
     double *mtp_tokens; /* (model.mtp) the same of each depth of multi-token prediction */
