@@ -99,7 +99,8 @@ double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_tim
     return largest((const double[]){2 * n * f, (n - 1) * f + n * i}, 2) + (i > w ? n * (i - w) : 0);
 }
 
-/* A V: the slowest stage works all the time but for the bubble of a V of chunks like the others'. */
+/* A V: the slowest stage works all the time but for the bubble of a V of chunks like those of the
+ * other stages. */
 static double v_seconds(const struct pl_pipe *pipe)
 {
     struct pl_stage_time all = {0}, slow = {0}, each;

@@ -120,8 +120,8 @@ static double length_of(const struct sim *sim, int stage, const struct pl_step *
     }
 }
 
-/* Run the next step of STAGE, with those that run together with it, if it can; returns how many ran,
- * 0 if it must wait. */
+/* Run the next step of STAGE, with those that run together with it, if it can; returns how many
+ * ran, 0 if it must wait. */
 static size_t advance(struct sim *sim, int stage)
 {
     size_t i = sim->next[stage], n = 0;

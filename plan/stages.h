@@ -2,11 +2,12 @@
  * How the layers of a model are divided over the virtual stages of a pipeline: the key `stages` of
  * a layout. A part of plan.h.
  *
- * Virtual stage c * pp + s is chunk c of stage s, but in a schedule shaped like a V, where the second
- * chunks run back from the last stage to the first. The first virtual stage holds the embedding and the last the
- * loss, wherever the layers are; either may hold no layer at all. A division is one of the words
- * below or a list of numbers of layers, one for each virtual stage in order, in one canonical
- * text: "7,8*14,7". A layout holds an int (docs/adr/0017): a word's number, or the id of a list.
+ * Virtual stage c * pp + s is chunk c of stage s, but in a schedule shaped like a V, where the
+ * second chunks run back from the last stage to the first. The first virtual stage holds the
+ * embedding and the last the loss, wherever the layers are; either may hold no layer at all. A
+ * division is one of the words below or a list of numbers of layers, one for each virtual stage in
+ * order, in one canonical text: "7,8*14,7". A layout holds an int (docs/adr/0017): a word's number,
+ * or the id of a list.
  *
  * Lists are interned for the life of the process. An id follows from the text alone (but for two
  * texts in 10^6 that collide), so that walks and searches are the same in every process. Ids never

@@ -173,11 +173,11 @@ static int by_value(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-double se_upper_median(double *value, int count)
+double se_upper_median(double *ret_sorted, int count)
 {
     assert(count > 0);
-    qsort(value, (size_t)count, sizeof(double), by_value);
-    return value[count / 2];
+    qsort(ret_sorted, (size_t)count, sizeof(double), by_value);
+    return ret_sorted[count / 2];
 }
 
 double se_dot(const double *a, const double *b, int n)

@@ -37,8 +37,8 @@ void se_chol_inverse(double *l, int n, int ld); /* factor in, A^-1 out, both hal
  * eigenvectors. */
 void se_eigen(double *ret_lambda, double *a, int n);
 
-/* The upper median of COUNT > 0 values, which are sorted in place. */
-double se_upper_median(double *value, int count);
+/* The upper median of COUNT > 0 values, which RET_SORTED holds in order afterwards. */
+double se_upper_median(double *ret_sorted, int count);
 
 double se_dot(const double *a, const double *b, int n);
 

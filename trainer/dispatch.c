@@ -20,6 +20,7 @@
  * for those first.
  */
 #include "base/base.h"
+#include "trainer/dispatch.h"
 #include "trainer/layer.h"
 
 #include <assert.h>

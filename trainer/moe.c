@@ -18,6 +18,7 @@
  * delayed to the end of the layer only.
  */
 #include "base/base.h"
+#include "trainer/dispatch.h"
 #include "trainer/layer.h"
 
 #include <assert.h>

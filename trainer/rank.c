@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "trainer/dispatch.h"
 #include "trainer/layer.h"
 #include "trainer/mtp.h"
 #include "trainer/optim.h"
