@@ -155,11 +155,12 @@ static int take_scaling(struct reader *reader, const char *key, const json_t *sc
         {"high_freq_factor", "high_freq_factor"},
         {"beta_fast", "beta_fast"},
         {"beta_slow", "beta_slow"},
+        {"truncate", "truncate"},
         {"mscale", "mscale"},
         {"mscale_all_dim", "mscale_all_dim"},
     };
-    static const char *const passed[] = {
-        "type", "rope_type", "rope_theta", "partial_rotary_factor", "truncate", NULL};
+    static const char *const passed[] = {"type", "rope_type", "rope_theta", "partial_rotary_factor",
+                                         NULL};
     const char *kind = json_string_value(json_object_get(scaling, "rope_type")), *name;
     AUTO_JSON *ours = json_object();
     json_t *value;

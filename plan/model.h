@@ -86,7 +86,8 @@ struct pl_rope_scaling {
     int original_seq;                         /* positions before scaling; llama3 and yarn */
     double low_freq_factor, high_freq_factor; /* llama3; 1 and 4 unless said */
     double beta_fast, beta_slow;              /* yarn; 32 and 1 unless said */
-    double mscale, mscale_all_dim;            /* yarn, of attention's scale; 0: the plain rule */
+    bool truncate;                 /* yarn: what these bound are whole pairs; true unless said */
+    double mscale, mscale_all_dim; /* yarn, of attention's scale; 0: the plain rule */
 };
 
 enum { PL_MAX_PATTERN = 255 };

@@ -83,6 +83,7 @@ static const struct word words[] = {
      false},
     {PL_OF_ROPE, "beta_fast", NUMBER, AT(rope_scaling.beta_fast), 0, 1e6, 32, NULL, false},
     {PL_OF_ROPE, "beta_slow", NUMBER, AT(rope_scaling.beta_slow), 0, 1e6, 1, NULL, false},
+    {PL_OF_ROPE, "truncate", FLAG, AT(rope_scaling.truncate), 0, 1, 1, NULL, false},
     {PL_OF_ROPE, "mscale", NUMBER, AT(rope_scaling.mscale), 0, 1e6, 0, NULL, false},
     {PL_OF_ROPE, "mscale_all_dim", NUMBER, AT(rope_scaling.mscale_all_dim), 0, 1e6, 0, NULL, false},
 };

@@ -63,9 +63,10 @@ static void megatron_model(struct pl_check *check)
         {model->sliding_window && check->layout->cp > 1, "cp", "cp > 1 with sliding_window"},
         {scaling->kind == PL_ROPE_YARN && pl_model_is_mla(model) &&
              (scaling->original_seq != 4096 || fabs(scaling->beta_fast - 32) > 0 ||
-              fabs(scaling->beta_slow - 1) > 0),
+              fabs(scaling->beta_slow - 1) > 0 || !scaling->truncate),
          "rope_scaling",
-         "rope_scaling yarn with mla other than from 4096 tokens by beta_fast 32 and beta_slow 1"},
+         "rope_scaling yarn with mla other than from 4096 tokens by beta_fast 32 and beta_slow 1, "
+         "truncated"},
         {scaling->kind == PL_ROPE_LLAMA3 &&
              (scaling->original_seq != 8192 || fabs(scaling->low_freq_factor - 1) > 0 ||
               fabs(scaling->high_freq_factor - 4) > 0),

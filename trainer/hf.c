@@ -361,6 +361,8 @@ static json_t *scaling_config(const struct pl_rope_scaling *scaling)
     if (scaling->kind == PL_ROPE_YARN) {
         json_object_set_new(o, "beta_fast", json_real(scaling->beta_fast));
         json_object_set_new(o, "beta_slow", json_real(scaling->beta_slow));
+        if (!scaling->truncate)
+            json_object_set_new(o, "truncate", json_false());
         if (scaling->mscale > 0)
             json_object_set_new(o, "mscale", json_real(scaling->mscale));
         if (scaling->mscale_all_dim > 0)
@@ -394,18 +396,9 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
     return 0;
 }
 
-/* Rotations that have no word in a model: yarn's bounds as real numbers (GPT-OSS), halves where
- * DeepSeek has pairs. */
+/* A rotation that has no word in a model: halves where DeepSeek has pairs. */
 static int check_rotation(const json_t *config, struct err *error)
 {
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
-
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        AUTO_FREE char *at = mem_printf("/%s/truncate", keys[i]);
-
-        if (json_is_false(json_object_get(json_object_get(config, keys[i]), "truncate")))
-            return err_at(error, -ENOTSUP, at, "truncate false is not supported with weights");
-    }
     if (json_is_false(json_object_get(config, "rope_interleave")))
         return err_at(error, -ENOTSUP, "/rope_interleave",
                       "rope_interleave false is not supported with weights");

@@ -43,10 +43,14 @@ static double or_else(double value, double otherwise)
 static double yarn(const struct pl_model *model, double frequency, int pair)
 {
     const struct pl_rope_scaling *scaling = &model->rope_scaling;
-    double low = floor(pair_of(model, or_else(scaling->beta_fast, 32)));
-    double high = ceil(pair_of(model, or_else(scaling->beta_slow, 1)));
+    double low = pair_of(model, or_else(scaling->beta_fast, 32));
+    double high = pair_of(model, or_else(scaling->beta_slow, 1));
     double share;
 
+    if (scaling->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
     low = fmax(low, 0);
     high = fmin(high, pl_rotary_dim(model) - 1);
     if (low >= high && low <= high)

@@ -621,6 +621,7 @@ class RopeScaling(_RopeScaling, total=False):
     high_freq_factor: float
     beta_fast: float
     beta_slow: float
+    truncate: bool
     mscale: float
     mscale_all_dim: float
 

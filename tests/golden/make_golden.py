@@ -133,7 +133,8 @@ CASES = {
                     vocab_size=29, num_hidden_layers=3, rope_theta=5000.0, samples=2, length=21, num_local_experts=5,
                     num_experts_per_tok=2, router_aux_loss_coef=0.02, attention_bias=True, sliding_window=5, swiglu_limit=7.0,
                     layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-                    rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=24, beta_fast=2.0, beta_slow=0.25)),
+                    rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=24, beta_fast=2.0, beta_slow=0.05,
+                                      truncate=False)),
     # Norms of 1 + w, half of each head rotated, squared ReLU, biases; then without biases and tied, over more than a block of attention.
     "nemotron": dict(model_type="nemotron", hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
                      intermediate_size=33, vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, partial_rotary_factor=0.5,

@@ -44,7 +44,9 @@ def scaled(inv, theta, s):
         return torch.tensor(out, dtype=torch.float64), 1.0
     first, last = (D * math.log(old / (s.get(beta, standard) * 2 * math.pi)) / (2 * math.log(theta))
                    for beta, standard in (("beta_fast", 32), ("beta_slow", 1)))
-    first, last = max(math.floor(first), 0), min(math.ceil(last), D - 1)
+    if s.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, D - 1)
     slow = ((torch.arange(D // 2, dtype=torch.float64) - first) / (last - first or 0.001)).clamp(0, 1)
     return inv / s["factor"] * slow + inv * (1 - slow), yarn_amplitude(s)
 

@@ -610,7 +610,7 @@ static void other_peoples_configurations(void **state)
         {"{'hidden_size':64}", "model_type"},
         {"{'model_type':'llama'," SHAPE ",'hidden_act':'gelu'}", "mlp"},
         {"{'model_type':'llama'," SHAPE ",'rope_scaling':{'type':'yarn','factor':2,"
-         "'original_max_position_embeddings':64,'truncate':false}}",
+         "'original_max_position_embeddings':64,'truncate':3}}",
          "rope_scaling/truncate"},
         {"{'model_type':'llama'," SHAPE ",'rope_parameters':{'rope_type':'dynamic'}}",
          "rope_parameters"},

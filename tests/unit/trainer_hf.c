@@ -74,7 +74,7 @@ static void every_family_comes_back_from_its_config(void **state)
         "'rope_theta_local':100,'rope_scaling':{'kind':'linear','factor':8}}",
         "{" WHOLE_GEMMA ",'qk_norm':'head','logit_softcap':30}",
         "{" OSS ",'sliding_window':5,'global_every':2,'rope_scaling':{'kind':'yarn','factor':4,"
-        "'original_seq':64}," OSS_MOE "}}",
+        "'original_seq':64,'truncate':false}," OSS_MOE "}}",
         "{" OSS ",'tied':true," OSS_MOE "}}",
         "{" NEMOTRON ",'partial_rotary_factor':0.5,'kv_heads':2,'head_dim':12}",
         "{" NEMOTRON ",'qkv_bias':false,'out_bias':false,'mlp_bias':false,'tied':true}",

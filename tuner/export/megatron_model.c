@@ -67,6 +67,8 @@ static void write_rotation(struct str *out, const struct pl_model *model)
         number(out, "--yarn-original-max-position-embeddings", scaling->original_seq);
         real(out, "--yarn-beta-fast", scaling->beta_fast);
         real(out, "--yarn-beta-slow", scaling->beta_slow);
+        if (!scaling->truncate)
+            str_add(out, "--no-yarn-correction-range-round-to-int\n");
     }
     if (scaling->mscale > 0)
         real(out, "--mscale", scaling->mscale);
