@@ -28,16 +28,17 @@ def ask(path, body=None):
         sys.exit(f"not ok {path} is answered: {refusal.code} {refusal.read().decode()[:600]}")
 
 def capability():
-    """{key: its values that the bundled trainer takes, or [] where the table does not list them}"""
-    keys = {}
+    """{key: its values that the bundled trainer takes, or [] where the table does not list them}, and {key: its default}"""
+    keys, default = {}, {}
     for line in open("keys.md").read().splitlines()[2:]:
-        key, _, values, _, trainers = [cell.strip() for cell in re.split(r" ?\| ?", line)]
+        key, _, values, standard, trainers = [cell.strip(" `") for cell in re.split(r" ?\| ?", line)]
         ours = re.search(r"\bpartune(?: \(([^)]*)\))?", trainers)
         if ours or trainers == "all":
-            keys[key.strip("`")] = re.sub("`", "", ours and ours[1] or values).split()
-    return keys
+            keys[key] = re.sub("`", "", ours and ours[1] or values).split()
+            default[key] = standard or "absent"
+    return keys, default
 
-KEYS = capability()
+KEYS, DEFAULT = capability()
 # Experts, of which a shared one, for the keys of experts; five layers, which two stages do not divide.
 JOB = {"model": {"name": "keys", "layers": 5, "hidden": 32, "heads": 4, "kv_heads": 4, "ffn": 64, "vocab": 96, "seq": 32,
                  "moe": {"experts": 4, "top_k": 2, "expert_ffn": 32, "shared_ffn": 32, "dense_layers": 1}},
@@ -52,10 +53,10 @@ SPACE = {key: "auto" for key in KEYS if key not in DERIVED} | {
     "stages": ["even", "balanced", "2,3"], "micro_batch": [1, 2], "threads": [1, 2],
     "shard": [0, 2], "global_batch": [8, 16], "precision": KEYS["precision"]}
 # What a layout means by a key that it does not have.
-DEFAULT = {"shard": 0, "global_batch": 8, "stages": "even", "grad_dtype": "fp32"}
+DEFAULT["global_batch"] = "8"
 
 def value_of(layout, key):
-    return str(layout.get(key, DEFAULT.get(key, "absent")))
+    return str(layout.get(key, DEFAULT[key]))
 
 seen = {key: set() for key in KEYS}
 
