@@ -6,8 +6,8 @@
  *
  *   train_step_1     one rank: share of the multiply-add peak of one core
  *   train_step_2     two ranks on two cores over one, same global batch; pp as a share of what its
- *                    schedule allows two stages of these layers; ep as a share of what the rows
- *                    of the busier rank allow; cp with one sequence of 16,384 tokens. After each:
+ *                    schedule allows two stages of these layers; cp with one sequence of 16,384
+ *                    tokens. After each:
  *                    where one more step's time went; before them, what the machine gives to two
  *                    ranks that share nothing
  *   oversubscribed   eight ranks on two cores over two ranks, same global batch
@@ -257,7 +257,8 @@ static void look(struct side *s, struct pair *ret)
 }
 
 /* How much faster than one rank SIDE would be, without pp, if only the experts' uneven rows cost
- * time: at every pass all wait for the member with most rows. After look(). */
+ * time and at every pass all waited for the member with most rows. Delayed weight gradients let it
+ * be faster. After look(). */
 static double rows_bound(const struct side *s)
 {
     const struct pl_model *m = &s->model;
@@ -317,7 +318,7 @@ static void print_look(const char *what, const struct pair *p)
     print("train_step_2", line, p->talks * 1e3, "ms");
     if (p->bound == 0)
         return;
-    snprintf(line, sizeof(line), "%s: most that its uneven parts allow", what);
+    snprintf(line, sizeof(line), "%s: if all wait for the longest in each pass", what);
     print("train_step_2", line, p->bound, "times one rank");
 }
 
