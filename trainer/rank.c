@@ -415,8 +415,10 @@ static bool drive_stages(struct tr_rank *rank)
 static bool drive_tp(struct tr_rank *rank)
 {
     int count = 2 * (rank->comms.tp.size - 1);
+    bool open = drive(rank->tp.gather, count);
 
-    return drive(rank->tp.gather, count) | drive(rank->tp.reduce, count);
+    open |= drive(rank->tp.reduce, count);
+    return open;
 }
 
 /* False if nothing is under way. */
