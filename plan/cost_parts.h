@@ -103,7 +103,7 @@ double pl_stall_s(const struct pl_op_ctx *op, const struct pl_layout *layout, do
 double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
 
 /* Seconds that a stage idles in a schedule shaped like a V, of PP > 1 equal stages with two chunks
- * like CHUNK each, in a step of MICRO micro-batches: with dualpipe-v at least 2 PP. */
+ * like CHUNK each, in a step of MICRO micro-batches. */
 double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_time *chunk);
 
 #endif

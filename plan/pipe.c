@@ -95,7 +95,7 @@ double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_tim
 
         return largest(path, ARRAY_LEN(path));
     }
-    assert(schedule == PL_DUALPIPE_V && micro >= 2 * pp);
+    assert(schedule == PL_DUALPIPE_V);
     return largest((const double[]){2 * n * f, (n - 1) * f + n * i}, 2) + (i > w ? n * (i - w) : 0);
 }
 

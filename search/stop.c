@@ -2,7 +2,7 @@
  * When to stop, and whom to measure again.
  *
  * Expected regret: with f drawn from the joint posterior over the most promising layouts C and the
- * incumbent x*, regret = E[ max(0, max_{x in C, x fits} f(x) - f(x*)) ]           of log
+ * incumbent x*, regret = E[ max(0, max_{x in C, x fits} f(x) - f(x*)) ] of log
  * throughput, so a share by a fixed number of samples of a fixed stream for each hypothesis,
  * weighed as the hypotheses are. A layout fits in a sample with its P(fits). (Frazier's knowledge
  * of the optimum; as a stopping rule: Wilson 2024, "Stopping Bayesian optimization with

@@ -206,6 +206,29 @@ static void faster_parts_never_make_an_iteration_slower(void **state)
     }
 }
 
+/* Rows of other people's runs are measured against the cost model, whether or not their layouts are
+ * legal. */
+static void a_layout_that_breaks_a_rule_has_a_cost_as_well(void **state)
+{
+    static const char *const broken[] = {
+        "{'pp':8,'schedule':'dualpipe-v','precision':'bf16'}", /* 4 micro-batches of 16 */
+        "{'pp':8,'vp':1,'schedule':'dualpipe-v','precision':'bf16'}",
+        "{'pp':8,'vp':1,'schedule':'zb-v','precision':'bf16'}",
+    };
+    struct world x = world_of("gpt-22B", "dgx-h100", 4, 16, "any");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
+        struct pl_layout layout = layout_of(&x, broken[i]);
+        struct pl_problem problem = world_problem(&x);
+        struct pl_cost cost;
+
+        assert_false(pl_layout_check(NULL, &problem, &layout));
+        pl_cost(&cost, &problem, &layout);
+        assert_true(isfinite(cost.total) && cost.total > 0);
+    }
+}
+
 static void layouts_order_as_their_physics_does(void **state)
 {
     static const struct {
@@ -715,6 +738,7 @@ int main(void)
         cmocka_unit_test(layers_that_exclude_a_model_are_named),
         cmocka_unit_test(a_context_gives_what_single_calls_give_in_any_order),
         cmocka_unit_test(faster_parts_never_make_an_iteration_slower),
+        cmocka_unit_test(a_layout_that_breaks_a_rule_has_a_cost_as_well),
         cmocka_unit_test(layouts_order_as_their_physics_does),
         cmocka_unit_test(ranks_that_share_cores_take_turns),
         cmocka_unit_test(a_measured_share_of_a_link_overrides_the_usual_one),
