@@ -8,10 +8,10 @@
  */
 #include "tuner/export/grads.h"
 #include "tuner/export/offload.h"
+#include "tuner/export/router_losses.h"
 #include "tuner/export/switches.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 static int positive(int *ret, const char *key, const char *value, struct err *error)
@@ -37,9 +37,7 @@ struct megatron {
         recompute_moe_layer; /* the latter as it was said before there were modules */
     int instances;           /* of the distributed optimizer */
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
-    char balancing[24]; /* --moe-router-load-balancing-type */
-    double aux_coeff;   /* --moe-aux-loss-coeff; negative: not said */
-    double z_coeff;     /* --moe-z-loss-coeff, the same */
+    struct tn_router_losses losses;
     struct tn_words words;
     size_t at;                               /* the next word */
     int weight_shards, expert_weight_shards; /* 0: not said, which is tp and etp */
@@ -196,65 +194,6 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
     return true;
 }
 
-/* Three flags say what the losses of routers are; *RET_KNOWN: this is one of them. */
-static int balancing(bool *ret_known, struct megatron *import, const char *flag, const char *value,
-                     struct err *error)
-{
-    double *coeff = !strcmp(flag, "--moe-aux-loss-coeff") ? &import->aux_coeff
-                    : !strcmp(flag, "--moe-z-loss-coeff") ? &import->z_coeff
-                                                          : NULL;
-
-    *ret_known = true;
-    if (!strcmp(flag, "--moe-router-load-balancing-type")) {
-        snprintf(import->balancing, sizeof(import->balancing), "%.20s", value ? value : "");
-        return 0;
-    }
-    *ret_known = coeff;
-    if (coeff && (!value || str_to_f64(coeff, value) < 0 || *coeff < 0))
-        return err_set(error, -EINVAL, "%s must be a number of 0 or more, not `%.40s`", flag,
-                       value ? value : "");
-    return 0;
-}
-
-/* The model is the campaign's; where its load-balancing loss presses otherwise than the script's,
- * this says what the model would have to have. */
-static void compare_balancing(struct megatron *import)
-{
-    bool none = str_eq(import->balancing, "none") || import->aux_coeff <= 0;
-    bool sequence = str_eq(import->balancing, "seq_aux_loss");
-    struct pl_model theirs = *import->m;
-    enum pl_aux_loss as = sequence ? PL_AUX_SEQUENCE : PL_AUX_MEGATRON;
-    double ours = import->m->moe.aux_loss_coef;
-
-    if (!pl_model_is_moe(import->m) || (!import->balancing[0] && import->aux_coeff < 0))
-        return;
-    theirs.moe.aux_loss = PL_AUX_MEGATRON;
-    theirs.moe.aux_loss_coef = none ? 0 : import->aux_coeff;
-    theirs.moe.aux_loss_coef = pl_aux_loss_coef(&theirs, as);
-    if (none && ours == 0)
-        return;
-    if (!none && !sequence && *import->balancing && !str_eq(import->balancing, "aux_loss"))
-        tn_finding_add(&import->out->ignored, "--moe-router-load-balancing-type",
-                       "%s: moe.aux_loss has no such value", import->balancing);
-    else if (as != import->m->moe.aux_loss || fabs(ours - theirs.moe.aux_loss_coef) > 1e-6 * ours)
-        tn_finding_add(&import->out->ignored, "--moe-aux-loss-coeff",
-                       "this is aux_loss \"%s\" with aux_loss_coef %.6g, but %s has \"%s\" with "
-                       "%.6g: another model?",
-                       pl_aux_loss_names[as], theirs.moe.aux_loss_coef, import->m->name,
-                       pl_aux_loss_names[import->m->moe.aux_loss], ours);
-}
-
-static void compare_z_loss(struct megatron *import)
-{
-    double ours = import->m->moe.z_loss_coef;
-
-    if (pl_model_is_moe(import->m) && import->z_coeff >= 0 &&
-        fabs(ours - import->z_coeff) > 1e-6 * ours)
-        tn_finding_add(&import->out->ignored, "--moe-z-loss-coeff",
-                       "this is moe.z_loss_coef %.6g, but %s has %.6g: another model?",
-                       import->z_coeff, import->m->name, ours);
-}
-
 static int recompute_modules(struct megatron *import, const char *value)
 {
     const char *unknown = NULL;
@@ -268,7 +207,7 @@ static int recompute_modules(struct megatron *import, const char *value)
     return 0;
 }
 
-/* Words that have files of their own, and those of the balance. */
+/* Words that have files of their own. */
 static int other_word(bool *ret_known, struct megatron *import, const char *flag, const char *value,
                       struct err *error)
 {
@@ -282,7 +221,7 @@ static int other_word(bool *ret_known, struct megatron *import, const char *flag
         r = tn_megatron_grads_word(ret_known, &import->grads, flag, value, error);
     if (r < 0 || *ret_known)
         return r;
-    return balancing(ret_known, import, flag, value, error);
+    return tn_megatron_losses_word(ret_known, &import->losses, flag, value, error);
 }
 
 static int megatron_word(bool *ret_known, struct megatron *import, const char *flag,
@@ -466,8 +405,7 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     tn_megatron_offloaded(import->out, &import->offload);
     sharding(import);
     recompute_form(import);
-    compare_balancing(import);
-    compare_z_loss(import);
+    tn_megatron_losses_compare(import->out, &import->losses, import->m);
     r = tn_megatron_precision(l, &import->narrow, error);
     tn_megatron_grads_read(import->out, &import->grads, import->fsdp, import->torch_fsdp);
     if (r == 0)
@@ -665,10 +603,9 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
     struct megatron s = {.out = out,
                          .l = &out->layout,
                          .m = model,
-                         .fsdp_zero = 3,
-                         .aux_coeff = -1,
-                         .z_coeff = -1,
-                         .zero_stage = -1,    /* FSDP's default */
+                         .fsdp_zero = 3, /* FSDP's default */
+                         .losses = {.aux = -1, .z = -1},
+                         .zero_stage = -1,
                          .dispatch.type = 1}; /* all-gather, Megatron's default */
     AUTO_FREE char *yaml = NULL;
     int r = tn_yaml_arguments(&yaml, text, error);
