@@ -256,7 +256,7 @@ def follow(lab, server, small):
     pairs = ["--pairs", "2" if small else "6", "--steps", "5" if small else "20"]
     code, out = lab.call([lab.program("partune"), "verify", number, "--wait", *pairs, "--server", server])
     shown = json.loads(client(lab, server, ["show", number, "--json"]))
-    lab.report(check="campaign", states={state: states.count(state) for state in set(states)}, verify_code=code,
+    lab.report(check="campaign", states={state: states.count(state) for state in set(states)}, verify_code=code, met=code == 0,
                verification=shown.get("verification") or out.strip()[-300:])
     if "ok" not in states or code not in (0, 6):
         raise Failed(f"states {states}, verify ended with {code}")
