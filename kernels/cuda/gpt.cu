@@ -2,7 +2,7 @@
  * LayerNorm, RMSNorm of heads, GELU, squared ReLU, GeGLU and biases. Sums over rows: block (., p)
  * of a grid adds up every so-manyth row from p on, and cu_add_parts() the blocks, in a fixed order.
  */
-#include "kernels/cuda/ops.cuh"
+#include "kernels/cuda/gated.cuh"
 
 static constexpr unsigned THREADS = 256;
 static constexpr unsigned SLICES = 264; /* of the rows: two for each multiprocessor of an H100 */
@@ -263,11 +263,6 @@ extern "C" void cu_headnorm_bwd(struct kn_pool *pool, enum kn_type type, void *d
 
 /* ---- GELU and squared ReLU ----------------------------------------------- */
 
-static __device__ __forceinline__ float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
 /* 2 sqrt(2 / pi), and that times 0.044715. */
 static constexpr float LINE = 1.59576912f, CUBE = 0.0713548163f;
 
@@ -275,7 +270,7 @@ static __device__ __forceinline__ float gelu(float x, bool tanh_form)
 {
     if (!tanh_form)
         return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-    return x * sigmoid(x * (LINE + CUBE * x * x));
+    return x * cu_sigmoid(x * (LINE + CUBE * x * x));
 }
 
 static __device__ __forceinline__ float gelu_slope(float x, bool tanh_form)
@@ -285,7 +280,7 @@ static __device__ __forceinline__ float gelu_slope(float x, bool tanh_form)
     if (!tanh_form)
         return 0.5f * (1.0f + erff(x * 0.707106781f)) + x * 0.398942280f * expf(-0.5f * x * x);
     x = fminf(fmaxf(x, -20.0f), 20.0f); /* beyond, the slope is 0 or 1 */
-    s = sigmoid(x * (LINE + CUBE * x * x));
+    s = cu_sigmoid(x * (LINE + CUBE * x * x));
     return s + x * s * (1.0f - s) * (LINE + 3.0f * CUBE * x * x);
 }
 
@@ -405,95 +400,21 @@ extern "C" void cu_act_bwd(struct kn_pool *pool, enum kn_type type, void *dx, si
 
 /* ---- GeGLU --------------------------------------------------------------- */
 
-template <typename T, int V>
-static __global__ void CU_BOUNDS(THREADS)
-    geglu_fwd(T *y, size_t ldy, const T *gate, size_t ldg, const T *up, size_t ldu, size_t rows,
-              size_t ffn)
-{
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
-
-    if (i >= ffn)
-        return;
-    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
-        float g[V], u[V];
-
-        cu_load(g, gate + row * ldg + i);
-        cu_load(u, up + row * ldu + i);
-        CU_UNROLL
-        for (int j = 0; j < V; j++)
-            g[j] = gelu(g[j], true) * u[j];
-        cu_store(y + row * ldy + i, g);
+struct geglu {
+    static __device__ __forceinline__ float forward(float gate, float up)
+    {
+        return gelu(gate, true) * up;
     }
-}
+    static __device__ __forceinline__ void backward(float &gate, float &up, float dy)
+    {
+        float k = dy * up;
 
-extern "C" void cu_geglu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
-                             const void *gate, size_t ldg, const void *up, size_t ldu, size_t rows,
-                             size_t ffn)
-{
-    size_t elem = kn_type_size(type);
-    bool wide = cu_on16(cu_addr(y) | cu_addr(gate) | cu_addr(up) | (ldy | ldg | ldu | ffn) * elem);
-
-    if (rows == 0 || ffn == 0)
-        return;
-    cu_typed(type, wide, [&](auto form) {
-        typedef typename decltype(form)::T T;
-        constexpr int V = decltype(form)::V;
-        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
-        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), (unsigned)cu_least(rows, 65535));
-
-        CU_LAUNCH((geglu_fwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)y, ldy,
-                  (const T *)gate, ldg, (const T *)up, ldu, rows, ffn);
-    });
-}
-
-template <typename T, int V>
-static __global__ void CU_BOUNDS(THREADS)
-    geglu_bwd(T *dgate, size_t lddg, T *dup, size_t lddu, const T *dy, size_t lddy, const T *gate,
-              size_t ldg, const T *up, size_t ldu, size_t rows, size_t ffn)
-{
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
-
-    if (i >= ffn)
-        return;
-    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
-        float d[V], g[V], u[V];
-
-        cu_load(d, dy + row * lddy + i);
-        cu_load(g, gate + row * ldg + i);
-        cu_load(u, up + row * ldu + i);
-        CU_UNROLL
-        for (int j = 0; j < V; j++) {
-            float k = d[j] * u[j];
-
-            u[j] = d[j] * gelu(g[j], true);
-            g[j] = k * gelu_slope(g[j], true);
-        }
-        cu_store(dgate + row * lddg + i, g);
-        cu_store(dup + row * lddu + i, u);
+        up = dy * gelu(gate, true);
+        gate = k * gelu_slope(gate, true);
     }
-}
+};
 
-extern "C" void cu_geglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, size_t lddg,
-                             void *dup, size_t lddu, const void *dy, size_t lddy, const void *gate,
-                             size_t ldg, const void *up, size_t ldu, size_t rows, size_t ffn)
-{
-    size_t elem = kn_type_size(type);
-    bool wide = cu_on16(cu_addr(dgate) | cu_addr(dup) | cu_addr(dy) | cu_addr(gate) | cu_addr(up) |
-                        (lddg | lddu | lddy | ldg | ldu | ffn) * elem);
-
-    if (rows == 0 || ffn == 0)
-        return;
-    cu_typed(type, wide, [&](auto form) {
-        typedef typename decltype(form)::T T;
-        constexpr int V = decltype(form)::V;
-        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
-        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), (unsigned)cu_least(rows, 65535));
-
-        CU_LAUNCH((geglu_bwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)dgate, lddg,
-                  (T *)dup, lddu, (const T *)dy, lddy, (const T *)gate, ldg, (const T *)up, ldu,
-                  rows, ffn);
-    });
-}
+CU_GATED(geglu, geglu)
 
 /* ---- biases -------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Rotary positions, SwiGLU and the clamped SwiGLU. */
-#include "kernels/cuda/ops.cuh"
+#include "kernels/cuda/gated.cuh"
 
 static constexpr unsigned THREADS = 256;
 
@@ -55,110 +55,23 @@ extern "C" void cu_rope(struct kn_pool *pool, enum kn_type type, void *x, size_t
     });
 }
 
-/* ---- SwiGLU -------------------------------------------------------------- */
+/* ---- SwiGLU and the clamped SwiGLU ---------------------------------------- */
 
-static __device__ __forceinline__ float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
-/* Blocks of columns across, rows down. */
-template <typename T, int V>
-static __global__ void CU_BOUNDS(THREADS)
-    swiglu_fwd(T *y, size_t ldy, const T *gate, size_t ldg, const T *up, size_t ldu, size_t rows,
-               size_t ffn)
-{
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
-
-    if (i >= ffn)
-        return;
-    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
-        float g[V], u[V];
-
-        cu_load(g, gate + row * ldg + i);
-        cu_load(u, up + row * ldu + i);
-        CU_UNROLL
-        for (int j = 0; j < V; j++)
-            g[j] = g[j] * sigmoid(g[j]) * u[j];
-        cu_store(y + row * ldy + i, g);
+struct swiglu {
+    static __device__ __forceinline__ float forward(float gate, float up)
+    {
+        return gate * cu_sigmoid(gate) * up;
     }
-}
+    static __device__ __forceinline__ void backward(float &gate, float &up, float dy)
+    {
+        float s = cu_sigmoid(gate), k = dy * up;
 
-static unsigned rows_down(size_t rows)
-{
-    return (unsigned)cu_least(rows, 65535);
-}
-
-extern "C" void cu_swiglu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
-                              const void *gate, size_t ldg, const void *up, size_t ldu, size_t rows,
-                              size_t ffn)
-{
-    size_t elem = kn_type_size(type);
-    bool wide = cu_on16(cu_addr(y) | cu_addr(gate) | cu_addr(up) | (ldy | ldg | ldu | ffn) * elem);
-
-    if (rows == 0 || ffn == 0)
-        return;
-    cu_typed(type, wide, [&](auto form) {
-        typedef typename decltype(form)::T T;
-        constexpr int V = decltype(form)::V;
-        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
-        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), rows_down(rows));
-
-        CU_LAUNCH((swiglu_fwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)y, ldy,
-                  (const T *)gate, ldg, (const T *)up, ldu, rows, ffn);
-    });
-}
-
-template <typename T, int V>
-static __global__ void CU_BOUNDS(THREADS)
-    swiglu_bwd(T *dgate, size_t lddg, T *dup, size_t lddu, const T *dy, size_t lddy, const T *gate,
-               size_t ldg, const T *up, size_t ldu, size_t rows, size_t ffn)
-{
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
-
-    if (i >= ffn)
-        return;
-    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
-        float d[V], g[V], u[V];
-
-        cu_load(d, dy + row * lddy + i);
-        cu_load(g, gate + row * ldg + i);
-        cu_load(u, up + row * ldu + i);
-        CU_UNROLL
-        for (int j = 0; j < V; j++) {
-            float s = sigmoid(g[j]), k = d[j] * u[j];
-
-            u[j] = d[j] * (g[j] * s);
-            g[j] = k * s * (1.0f + g[j] * (1.0f - s));
-        }
-        cu_store(dgate + row * lddg + i, g);
-        cu_store(dup + row * lddu + i, u);
+        up = dy * (gate * s);
+        gate = k * s * (1.0f + gate * (1.0f - s));
     }
-}
+};
 
-extern "C" void cu_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, size_t lddg,
-                              void *dup, size_t lddu, const void *dy, size_t lddy, const void *gate,
-                              size_t ldg, const void *up, size_t ldu, size_t rows, size_t ffn)
-{
-    size_t elem = kn_type_size(type);
-    bool wide = cu_on16(cu_addr(dgate) | cu_addr(dup) | cu_addr(dy) | cu_addr(gate) | cu_addr(up) |
-                        (lddg | lddu | lddy | ldg | ldu | ffn) * elem);
-
-    if (rows == 0 || ffn == 0)
-        return;
-    cu_typed(type, wide, [&](auto form) {
-        typedef typename decltype(form)::T T;
-        constexpr int V = decltype(form)::V;
-        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
-        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), rows_down(rows));
-
-        CU_LAUNCH((swiglu_bwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)dgate, lddg,
-                  (T *)dup, lddu, (const T *)dy, lddy, (const T *)gate, ldg, (const T *)up, ldu,
-                  rows, ffn);
-    });
-}
-
-/* ---- the clamped SwiGLU -------------------------------------------------- */
+CU_GATED(swiglu, swiglu)
 
 static __device__ __forceinline__ float clamped(float gate)
 {
@@ -170,94 +83,20 @@ static __device__ __forceinline__ float clamped_up(float up)
     return fmaxf(fminf(up, KN_CLAMP_LIMIT), -KN_CLAMP_LIMIT) + 1.0f;
 }
 
-template <typename T, int V>
-static __global__ void CU_BOUNDS(THREADS)
-    swiglu_clamped_fwd(T *y, size_t ldy, const T *gate, size_t ldg, const T *up, size_t ldu,
-                       size_t rows, size_t ffn)
-{
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
+struct swiglu_clamped {
+    static __device__ __forceinline__ float forward(float gate, float up)
+    {
+        float a = clamped(gate);
 
-    if (i >= ffn)
-        return;
-    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
-        float g[V], u[V];
-
-        cu_load(g, gate + row * ldg + i);
-        cu_load(u, up + row * ldu + i);
-        CU_UNROLL
-        for (int j = 0; j < V; j++)
-            g[j] = clamped_up(u[j]) * (clamped(g[j]) * sigmoid(KN_CLAMP_ALPHA * clamped(g[j])));
-        cu_store(y + row * ldy + i, g);
+        return clamped_up(up) * (a * cu_sigmoid(KN_CLAMP_ALPHA * a));
     }
-}
+    static __device__ __forceinline__ void backward(float &gate, float &up, float dy)
+    {
+        float a = clamped(gate), x = KN_CLAMP_ALPHA * a, s = cu_sigmoid(x), k = dy * clamped_up(up);
 
-extern "C" void cu_swiglu_clamped_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
-                                      const void *gate, size_t ldg, const void *up, size_t ldu,
-                                      size_t rows, size_t ffn)
-{
-    size_t elem = kn_type_size(type);
-    bool wide = cu_on16(cu_addr(y) | cu_addr(gate) | cu_addr(up) | (ldy | ldg | ldu | ffn) * elem);
-
-    if (rows == 0 || ffn == 0)
-        return;
-    cu_typed(type, wide, [&](auto form) {
-        typedef typename decltype(form)::T T;
-        constexpr int V = decltype(form)::V;
-        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
-        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), rows_down(rows));
-
-        CU_LAUNCH((swiglu_clamped_fwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)y, ldy,
-                  (const T *)gate, ldg, (const T *)up, ldu, rows, ffn);
-    });
-}
-
-template <typename T, int V>
-static __global__ void CU_BOUNDS(THREADS)
-    swiglu_clamped_bwd(T *dgate, size_t lddg, T *dup, size_t lddu, const T *dy, size_t lddy,
-                       const T *gate, size_t ldg, const T *up, size_t ldu, size_t rows, size_t ffn)
-{
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
-
-    if (i >= ffn)
-        return;
-    for (size_t row = blockIdx.y; row < rows; row += gridDim.y) {
-        float d[V], g[V], u[V];
-
-        cu_load(d, dy + row * lddy + i);
-        cu_load(g, gate + row * ldg + i);
-        cu_load(u, up + row * ldu + i);
-        CU_UNROLL
-        for (int j = 0; j < V; j++) {
-            float a = clamped(g[j]), x = KN_CLAMP_ALPHA * a, s = sigmoid(x),
-                  k = d[j] * clamped_up(u[j]);
-
-            u[j] = fabsf(u[j]) <= KN_CLAMP_LIMIT ? d[j] * (a * s) : 0.0f;
-            g[j] = g[j] <= KN_CLAMP_LIMIT ? k * s * (1.0f + x * (1.0f - s)) : 0.0f;
-        }
-        cu_store(dgate + row * lddg + i, g);
-        cu_store(dup + row * lddu + i, u);
+        up = fabsf(up) <= KN_CLAMP_LIMIT ? dy * (a * s) : 0.0f;
+        gate = gate <= KN_CLAMP_LIMIT ? k * s * (1.0f + x * (1.0f - s)) : 0.0f;
     }
-}
+};
 
-extern "C" void cu_swiglu_clamped_bwd(struct kn_pool *pool, enum kn_type type, void *dgate,
-                                      size_t lddg, void *dup, size_t lddu, const void *dy,
-                                      size_t lddy, const void *gate, size_t ldg, const void *up,
-                                      size_t ldu, size_t rows, size_t ffn)
-{
-    size_t elem = kn_type_size(type);
-    bool wide = cu_on16(cu_addr(dgate) | cu_addr(dup) | cu_addr(dy) | cu_addr(gate) | cu_addr(up) |
-                        (lddg | lddu | lddy | ldg | ldu | ffn) * elem);
-
-    if (rows == 0 || ffn == 0)
-        return;
-    cu_typed(type, wide, [&](auto form) {
-        typedef typename decltype(form)::T T;
-        constexpr int V = decltype(form)::V;
-        unsigned threads = cu_threads(cu_blocks(ffn, V), THREADS);
-        dim3 grid((unsigned)cu_blocks(ffn, (size_t)threads * V), rows_down(rows));
-
-        CU_LAUNCH((swiglu_clamped_bwd<T, V>), grid, threads, 0, cu_stream_of(pool), (T *)dgate,
-                  lddg, (T *)dup, lddu, (const T *)dy, lddy, (const T *)gate, ldg, (const T *)up,
-                  ldu, rows, ffn);
-    });
-}
+CU_GATED(swiglu_clamped, swiglu_clamped)

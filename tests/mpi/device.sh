@@ -50,6 +50,21 @@ cat >gemma.json <<"END"
 "global_every":2}
 END
 
+# GPT-OSS, Nemotron and OLMoE: sinks, biases and the clamped SwiGLU; squared ReLU without a gate; norms of whole queries and keys.
+cat >oss.json <<"END"
+{"name":"oss","layers":2,"hidden":64,"heads":4,"kv_heads":2,"head_dim":64,"vocab":128,"seq":16,"mlp":"swiglu-clamped","qkv_bias":true,
+"out_bias":true,"mlp_bias":true,"attn_sinks":true,"sliding_window":9,"global_every":2,"moe":{"experts":4,"top_k":2,"expert_ffn":32,
+"router_bias":true}}
+END
+cat >nemotron.json <<"END"
+{"name":"nemotron","layers":2,"hidden":64,"heads":4,"kv_heads":2,"ffn":96,"vocab":128,"seq":16,"mlp":"relu2","norm":"layernorm",
+"qkv_bias":false,"out_bias":false,"mlp_bias":false,"zero_centered_norm":true,"partial_rotary_factor":0.5}
+END
+cat >olmoe.json <<"END"
+{"name":"olmoe","layers":2,"hidden":64,"heads":4,"kv_heads":4,"vocab":128,"seq":16,"qk_norm":"full","moe":{"experts":8,"top_k":4,
+"expert_ffn":32,"topk_norm":false,"z_loss_coef":0.001}}
+END
+
 # Heads of 64 in bf16 take the matrix instructions.
 same dense fp32 1e-5 1
 ok $? "a dense model in fp32"
@@ -63,6 +78,14 @@ same gemma fp32 1e-5 2 --tp 2 --sp 1
 ok $? "a Gemma in fp32 on two ranks"
 same gemma bf16 0.02 1
 ok $? "a Gemma in bf16"
+same oss fp32 1e-5 2 --tp 2 --sp 1
+ok $? "a GPT-OSS in fp32 on two ranks"
+same oss bf16 0.02 1
+ok $? "a GPT-OSS in bf16"
+same nemotron fp32 1e-5 2 --tp 2 --sp 1
+ok $? "a Nemotron in fp32 on two ranks"
+same olmoe fp32 1e-5 2 --tp 2 --sp 1
+ok $? "an OLMoE in fp32 on two ranks"
 refused "an unknown device" 'unknown device "gpu" (cpu, cuda, cuda:N)' --device gpu
 refused "a GPU that is not there" "--device=cuda:3: GPU 3 was requested; the driver reports 2" --device cuda:3
 library=/nonexistent.so refused "no library" "--device=cuda: no CUDA backend: /nonexistent.so: " --device cuda

@@ -2,6 +2,7 @@
  * mend it. */
 #include "tuner/client/client.h"
 
+#include "tuner/machine/gpus.h"
 #include "tuner/machine/mpi.h"
 
 #include <errno.h>
@@ -92,6 +93,62 @@ static void check_cores(struct report *report)
             "layouts need at least two ranks: give the process two or more cores");
 }
 
+/* One that nothing else uses, whole, with its memory in order. */
+static void check_gpu(struct report *report, int index, const struct tn_gpu *gpu)
+{
+    const char *fix = "";
+    char what[24], room[24], whole[24];
+    AUTO_STR seen = {0};
+
+    snprintf(what, sizeof(what), "GPU %d", index);
+    if (*gpu->error.text) {
+        finding(report, false, what, gpu->error.text,
+                "look for Xid in the kernel's log; reset the GPU or restart the machine");
+        return;
+    }
+    str_addf(&seen, "%s, %s of %s free, ECC %s", gpu->name,
+             str_human_bytes(room, (double)gpu->free), str_human_bytes(whole, (double)gpu->total),
+             gpu->ecc == TN_GPU_ON    ? "on"
+             : gpu->ecc == TN_GPU_OFF ? "off"
+                                      : "none");
+    if (gpu->uncorrected) {
+        str_addf(&seen, ", %llu uncorrected memory errors", (unsigned long long)gpu->uncorrected);
+        fix = "reset the GPU, which retires the damaged rows; replace it if they come back";
+    } else if (gpu->mig == TN_GPU_ON) {
+        str_add(&seen, ", MIG on");
+        fix = "trials measure whole GPUs: switch MIG off (nvidia-smi -mig 0)";
+    } else if (gpu->total - gpu->free > gpu->total / 10) {
+        fix = "another process holds its memory (nvidia-smi shows which): wait, or end it";
+    }
+    finding(report, !*fix, what, seen.text, fix);
+}
+
+static void check_gpus(struct report *report)
+{
+    struct tn_gpus gpus;
+    struct err e = {0};
+    int nccl, r = tn_gpus_read(&gpus, &e);
+    char seen[160];
+
+    if (r == -ENOENT) {
+        finding(report, true, "GPUs", "none: no NVIDIA driver", "");
+    } else if (r < 0) {
+        finding(report, false, "NVIDIA driver", e.text,
+                "install NVIDIA's driver again, or load it");
+    } else {
+        snprintf(seen, sizeof(seen), "%s, for CUDA up to %d.%d, %d GPUs", gpus.driver,
+                 gpus.cuda / 1000, gpus.cuda % 1000 / 10, gpus.count);
+        finding(report, true, "NVIDIA driver", seen, "");
+        for (int i = 0; i < gpus.count; i++)
+            check_gpu(report, i, &gpus.gpu[i]);
+        nccl = tn_nccl_version();
+        snprintf(seen, sizeof(seen), "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
+        finding(report, true, "NCCL",
+                nccl ? seen : "none: other trainers on several GPUs need libnccl.so.2", "");
+    }
+    tn_gpus_done(&gpus);
+}
+
 static void check_data(struct report *report, const char *dir)
 {
     struct statvfs fs;
@@ -167,6 +224,7 @@ int cl_doctor(struct cl *client)
 
     check_mpi(&r);
     check_cores(&r);
+    check_gpus(&r);
     check_data(&r, client->args.data);
     check_programs(&r);
     check_server(&r);

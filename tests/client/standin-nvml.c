@@ -1,0 +1,121 @@
+/* NVIDIA's management library and NCCL for tests without a GPU: answers from the environment. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef NCCL
+int ncclGetVersion(int *ret);
+
+int ncclGetVersion(int *ret)
+{
+    *ret = 22803;
+    return 0;
+}
+#else
+struct memory {
+    unsigned long long total, free, used;
+};
+
+static int said(const char *name, int otherwise)
+{
+    const char *value = getenv(name);
+
+    return value ? atoi(value) : otherwise;
+}
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+const char *nvmlErrorString(int code);
+int nvmlSystemGetDriverVersion(char *ret, unsigned size);
+int nvmlSystemGetCudaDriverVersion_v2(int *ret);
+int nvmlDeviceGetCount_v2(unsigned *ret);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **ret);
+int nvmlDeviceGetName(void *device, char *ret, unsigned size);
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *ret);
+int nvmlDeviceGetEccMode(void *device, unsigned *ret, unsigned *pending);
+int nvmlDeviceGetTotalEccErrors(void *device, int type, int since, unsigned long long *ret);
+
+int nvmlInit_v2(void)
+{
+    return said("STANDIN_INIT", 0);
+}
+
+int nvmlShutdown(void)
+{
+    return 0;
+}
+
+const char *nvmlErrorString(int code)
+{
+    return code == 9 ? "Driver Not Loaded" : code == 15 ? "GPU is lost" : "Unknown Error";
+}
+
+int nvmlSystemGetDriverVersion(char *ret, unsigned size)
+{
+    snprintf(ret, size, "580.95.05");
+    return 0;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *ret)
+{
+    *ret = 13000;
+    return 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *ret)
+{
+    *ret = 2;
+    return 0;
+}
+
+/* GPU 0 is as the environment says, GPU 1 as it should be. */
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **ret)
+{
+    static char gpu[2];
+
+    *ret = &gpu[index];
+    *(char *)*ret = (char)index;
+    return index ? 0 : said("STANDIN_LOST", 0);
+}
+
+int nvmlDeviceGetName(void *device, char *ret, unsigned size)
+{
+    snprintf(ret, size, "Stand-in %d", *(char *)device);
+    return 0;
+}
+
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *ret)
+{
+    unsigned long long used =
+        (unsigned long long)(*(char *)device ? 1 : said("STANDIN_USED_GIB", 1)) << 30;
+
+    *ret = (struct memory){80ULL << 30, (80ULL << 30) - used, used};
+    return 0;
+}
+
+#ifndef WITHOUT_MIG
+int nvmlDeviceGetMigMode(void *device, unsigned *ret, unsigned *pending);
+
+int nvmlDeviceGetMigMode(void *device, unsigned *ret, unsigned *pending)
+{
+    *ret = *pending = *(char *)device == 0 && said("STANDIN_MIG", 0) == 1;
+    return *(char *)device == 0 && said("STANDIN_MIG", 0) == 3 ? 3 : 0;
+}
+#endif
+
+int nvmlDeviceGetEccMode(void *device, unsigned *ret, unsigned *pending)
+{
+    int mode = *(char *)device ? 1 : said("STANDIN_ECC", 1);
+
+    *ret = *pending = mode == 1;
+    return mode > 1 ? mode : 0;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *device, int type, int since, unsigned long long *ret)
+{
+    *ret = *(char *)device || type != 1 || since != 0
+               ? 0
+               : (unsigned long long)said("STANDIN_ECC_ERRORS", 0);
+    return 0;
+}
+#endif

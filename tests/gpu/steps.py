@@ -1,0 +1,262 @@
+"""Steps of tests/gpu/run that say whether it is right; bench.py has those that say how fast it is."""
+import glob
+import json
+import lzma
+import os
+import random
+import re
+import shutil
+import subprocess
+import tarfile
+import time
+
+from lab import Failed, NotRun, apart
+
+TOLERANCE = 1e-4  # fp32 losses of two layouts, tests/mpi/parity.c
+LIBRARIES = {"JANSSON": "jansson", "UV": "uv", "CURL": "curl", "SQLITE": "sqlite3", "MHD": "microhttpd", "ZLIB": "z",
+             "NETTLE": "nettle", "LAPACK": "openblas", "MPICH": "mpich"}
+ARCHS = {"8": "arch=compute_80,code=[sm_80,compute_80]", "9": "arch=compute_90a,code=sm_90a",
+         "10": "arch=compute_100,code=sm_100"}
+
+
+def nvidia_smi(lab, query):
+    code, out = lab.call(["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits", "-i", "0"], limit=20)
+    if code != 0:
+        raise NotRun("nvidia-smi does not answer: " + out.strip()[-200:])
+    return [word.strip() for word in out.strip().split(",")]
+
+
+def machine(lab):
+    facts = {"mode": lab.mode, "date": time.strftime("%Y-%m-%d %H:%M:%S %Z"), "cores": os.cpu_count()}
+    commit = os.path.join(lab.pack or "", "commit")
+    if os.path.exists(commit):
+        facts["commit"] = open(commit).read().strip()
+    for line in open("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            facts["cpu"] = line.split(":")[1].strip()
+            break
+    if lab.mode == "cuda":
+        names = ["name", "driver_version", "memory.total", "memory.used", "compute_cap", "clocks.sm", "power.limit",
+                 "temperature.gpu", "ecc.mode.current", "mig.mode.current"]
+        facts.update(zip((name.replace(".", "_") for name in names), nvidia_smi(lab, ",".join(names))))
+    lab.report(**facts)
+
+
+def unpack(archive, to):
+    with lzma.open(archive) as plain, tarfile.open(fileobj=plain) as tar:
+        tar.extractall(to)
+
+
+def build(lab):
+    if os.path.exists(lab.program("partune-train")):
+        return {"note": "built before"}
+    if not lab.pack:
+        raise Failed("neither --pack nor --build was given")
+    unpack(os.path.join(lab.pack, "root.tar.xz"), lab.root)
+    unpack(os.path.join(lab.pack, "partune.tar.xz"), lab.work)
+    configure = glob.glob(os.path.join(lab.work, "partune-*", "configure"))[0]
+    os.makedirs(lab.build, exist_ok=True)
+    nvcc = shutil.which("nvcc", path=lab.environment()["PATH"])
+    if not nvcc and lab.mode == "cuda":
+        raise NotRun("no nvcc")
+    include, lib = os.path.join(lab.root, "include"), os.path.join(lab.root, "lib")
+    settings = [f"CPPFLAGS=-I{include}", f"LDFLAGS=-L{lib} -Wl,--disable-new-dtags,-rpath,{lib}"]
+    for name, library in LIBRARIES.items():
+        settings += [f"{name}_CFLAGS=-I{include}", f"{name}_LIBS=-L{lib} -l{library}"]
+    if nvcc:
+        settings.append("--with-cuda=" + os.path.dirname(os.path.dirname(os.path.realpath(nvcc))))
+    lab.must([configure, *settings], cwd=lab.build)
+    targets = ["all", "tests/kncheck/kncheck"]
+    if lab.mode == "cuda":
+        capability = nvidia_smi(lab, "compute_cap")[0].split(".")[0]
+        targets += ["tests/gpu/bench_device", f"CU_ARCHS=-gencode={ARCHS.get(capability, ARCHS['8'])}"]
+    else:
+        targets += ["tests/gpu/bench_device-host", "tests/kncheck/cuda-shim.so", "tests/kncheck/standin/libcuda.so.1"]
+    lab.must(["make", f"-j{os.cpu_count()}", *targets], cwd=lab.build)
+    return {"nvcc": subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.split()[-1] if nvcc else None}
+
+
+def kncheck_command(lab, options):
+    return [lab.program("tests/kncheck/kncheck"), "--plugin=" + lab.plugin(), *options]
+
+
+def tap(out):
+    good, bad = re.findall(r"^ok \d+ - (.*)$", out, re.M), re.findall(r"^not ok \d+ - (.*)$", out, re.M)
+    return {"ok": len(good), "not_ok": len(bad), "failed": bad[:40]}
+
+
+def kncheck(lab):
+    """Every kernel, on fresh random inputs with poisoned outputs: off alignment, then on it."""
+    small = ["--most=4100"] if lab.mode == "shim" else []
+    worst = 0
+    for options in [[], ["--aligned"]]:
+        seed = random.SystemRandom().randrange(1 << 62)
+        command = kncheck_command(lab, [f"--seed={seed}", *options, *small])
+        code, out = lab.call(command)
+        result = tap(out)
+        lab.report(check="kncheck", options=options, seed=seed, code=code, **result)
+        worst |= code != 0 or result["not_ok"] > 0 or result["ok"] == 0
+    if worst:
+        raise Failed("kncheck: see log.txt")
+
+
+def sanitizer(lab):
+    """compute-sanitizer over the small cases of every kernel."""
+    tool = shutil.which("compute-sanitizer", path=lab.environment()["PATH"])
+    if lab.mode == "shim" or not tool:
+        raise NotRun("compute-sanitizer needs a GPU" if tool else "no compute-sanitizer")
+    bad = []
+    for name in ["memcheck", "racecheck"]:
+        half = lab.left() if name == "racecheck" else lab.left() / 2
+        code, out = lab.call([tool, "--tool", name, "--error-exitcode", "9",
+                              *kncheck_command(lab, ["--aligned", "--most=4100"])], limit=half)
+        found = re.findall(r"(ERROR SUMMARY|RACECHECK SUMMARY): (.*)", out)
+        lab.report(check=name, code=code, summary=found[-1][1] if found else None, **tap(out))
+        if code != 0:
+            bad.append(f"{name}: " + ("time is up" if code is None else f"exit code {code}"))
+    if bad:
+        raise Failed("; ".join(bad))
+
+
+# ---- parity ---------------------------------------------------------------------------------------------------------
+
+SIZES = {"layers": 4, "hidden": 64, "heads": 8, "kv_heads": 8, "vocab": 128, "seq": 32}
+BATCH = 16
+MODELS = {"dense": {**SIZES, "ffn": 96},
+          "experts": {**SIZES, "moe": {"experts": 8, "top_k": 2, "expert_ffn": 32}}}
+
+
+def draw(rng, ranks, experts):
+    """A layout as options; the trainer says whether it is legal."""
+    def part(of):
+        return rng.choice([n for n in (1, 2, 4, 8) if of % n == 0])
+
+    tp = part(ranks)
+    pp = rng.choice([n for n in (1, 2, 4) if ranks // tp % n == 0])
+    cp = rng.choice([n for n in (1, 1, 2) if ranks // tp // pp % n == 0])
+    dp = ranks // tp // pp // cp
+    chosen = {"tp": tp, "pp": pp, "cp": cp, "micro-batch": part(BATCH // dp), "zero": rng.choice([0, 1, 2, 3]),
+              "sp": rng.choice([0, 1]) if tp > 1 else 0, "recompute": rng.choice(["none", "selective", "full"])}
+    if experts:
+        chosen["ep"] = part(ranks // pp)
+    if pp > 1:
+        chosen["schedule"] = rng.choice(["gpipe", "1f1b", "zero-bubble"])
+    for key in ["grad-reduce", "param-gather", "p2p", "moe-a2a"]:
+        if rng.random() < 0.3:
+            chosen["overlap-" + key] = 1
+    return [word for key, value in chosen.items() for word in ("--" + key, str(value))]
+
+
+def parity(lab):
+    """Drawn layouts of ranks that share the device, against one rank on the CPU."""
+    ranks, count = (8, 40) if lab.mode == "cuda" else (4, 3)
+    seed = random.SystemRandom().randrange(1 << 31)
+    rng = random.Random(seed)
+    common = ["--steps", "4", "-b", str(BATCH), "--lr", "0.01", "--precision", "fp32"]
+    expected, files = {}, {}
+    for name, sizes in MODELS.items():
+        files[name], _ = lab.model(name, **sizes)
+        code, expected[name] = lab.losses(name, "cpu", 1, ["--model", files[name], *common])
+        if code != 0:
+            raise Failed(f"the CPU's run of {name}: {code}: {expected[name][-300:]}")
+    done, wrong, worst, tried = 0, 0, 0.0, set()
+    while done < count and lab.left() > 1:
+        name = rng.choice(sorted(MODELS))
+        layout = draw(rng, ranks, name == "experts")
+        if (name, *layout) in tried:
+            continue
+        tried.add((name, *layout))
+        code, losses = lab.losses("drawn", "gpu", ranks, ["--model", files[name], *common, *layout], limit=60)
+        if code == 65:
+            continue  # illegal: drawn again
+        if code is None and lab.left() <= 0:
+            break
+        off = apart(expected[name], losses) if code == 0 else float("inf")
+        done, wrong, worst = done + 1, wrong + (not off <= TOLERANCE), max(worst, off)
+        if not off <= TOLERANCE:
+            lab.report(check="parity", model=name, layout=" ".join(layout), code=code,
+                       off=off if off < 1e300 else None, detail=losses if code == 0 else losses[-300:])
+    lab.report(check="parity", seed=seed, ranks=ranks, layouts=done, wanted=count, wrong=wrong,
+               worst=worst if worst < 1e300 else None, tolerance=TOLERANCE)
+    if wrong or done < count:
+        raise Failed(f"{wrong} of {done} layouts differ, {count} were wanted")
+
+
+def resume(lab):
+    """CPU, then GPU, then CPU, each in another layout, against one run on the CPU."""
+    path, _ = lab.model("dense", **MODELS["dense"])
+    common = ["--model", path, "-b", "16", "--lr", "0.01", "--precision", "fp32", "--lr-decay-steps", "9", "--lr-warmup", "2"]
+    folder = os.path.join(lab.work, "checkpoint")
+    shutil.rmtree(folder, ignore_errors=True)
+    code, whole = lab.losses("whole", "cpu", 1, [*common, "--steps", "9"])
+    if code != 0:
+        raise Failed(f"the uninterrupted run: {code}: {whole[-300:]}")
+    parts = []
+    for number, (where, layout) in enumerate([("cpu", ["--tp", "2"]), ("gpu", ["--pp", "2"]), ("cpu", ["--zero", "1"])]):
+        code, losses = lab.losses(f"part{number}", where, 2, [*common, "--steps", str(3 * number + 3), *layout,
+                                                            "--checkpoint", folder, "--resume"])
+        if code != 0:
+            raise Failed(f"part {number + 1} on the {where}: {code}: {losses[-300:]}")
+        parts += losses
+    off = apart(whole, parts)
+    lab.report(check="resume", parts="cpu tp 2, gpu pp 2, cpu zero 1", off=off, tolerance=TOLERANCE)
+    if not off <= TOLERANCE:
+        raise Failed(f"losses differ by {off}")
+
+
+# ---- the daemon -----------------------------------------------------------------------------------------------------
+
+def client(lab, server, words, limit=None):
+    return lab.must([lab.program("partune"), *words, "--server", server, "--data", lab.work + "/data"], limit=limit)
+
+
+def campaign(lab):
+    """A campaign whose trials compute on the device: winner over baseline, verified."""
+    data, wrapper = lab.work + "/data", lab.work + "/train-on-gpu"
+    server = "unix:" + lab.work + "/partuned.socket"
+    shutil.rmtree(data, ignore_errors=True)
+    os.makedirs(data + "/profiles")
+    env = lab.environment()
+    with open(wrapper, "w") as out:
+        out.write("#!/bin/sh\n" + "".join(f"export {key}='{env[key]}'\n" for key in
+                                           ["LD_LIBRARY_PATH", "PARTUNE_CUDA", "STANDIN_GPUS"] if key in env) +
+                  f'exec \'{lab.program("partune-train")}\' --device cuda:0 "$@"\n')
+    os.chmod(wrapper, 0o755)
+    lab.must(["mpiexec", "-n", "2", lab.program("partune-train"), "--calibrate", data + "/profiles/local.json"], limit=60)
+    small = lab.mode == "shim"
+    plan = {"name": "gpu", "model": {"name": "gpu", **MODELS["dense"], **({} if small else {"hidden": 512, "seq": 512, "ffn": 2048})},
+            "workload": {"global_batch": 16, "precision": "fp32" if small else "bf16"},
+            "space": {"world": [1, 2], "micro_batch": [1, 4, 16], "threads": [1]}, "baseline": "naive",
+            "budget": {"trials": 3 if small else 10}, "trial": {"warmup_steps": 1, "min_steps": 2, "max_steps": 3 if small else 20,
+                                                               "timeout_s": 60}}
+    with open(lab.work + "/campaign.json", "w") as out:
+        json.dump(plan, out)
+    log = open(lab.work + "/partuned.log", "wb")
+    daemon = subprocess.Popen([lab.program("partuned"), "--data", data, "--listen", server, "--train", wrapper],
+                              stdout=log, stderr=log, env=env, start_new_session=True)
+    try:
+        return follow(lab, server, small)
+    finally:
+        daemon.terminate()
+        try:
+            daemon.wait(15)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+
+
+def follow(lab, server, small):
+    for _ in range(100):
+        if lab.call([lab.program("partune"), "get", "/readyz", "--server", server], limit=5)[0] == 0:
+            break
+        time.sleep(0.1)
+    number = str(json.loads(client(lab, server, ["submit", lab.work + "/campaign.json", "--json"]))["id"])
+    client(lab, server, ["wait", number])
+    trials = json.loads(client(lab, server, ["trials", number, "--json"]))
+    states = [trial["state"] for trial in trials["items"]]
+    pairs = ["--pairs", "2" if small else "6", "--steps", "5" if small else "20"]
+    code, out = lab.call([lab.program("partune"), "verify", number, "--wait", *pairs, "--server", server])
+    shown = json.loads(client(lab, server, ["show", number, "--json"]))
+    lab.report(check="campaign", states={state: states.count(state) for state in set(states)}, verify_code=code, met=code == 0,
+               verification=shown.get("verification") or out.strip()[-300:])
+    if "ok" not in states or code not in (0, 6):
+        raise Failed(f"states {states}, verify ended with {code}")

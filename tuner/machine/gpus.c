@@ -1,0 +1,163 @@
+#include "tuner/machine/gpus.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+
+static const char NVML[] = "libnvidia-ml.so.1";
+
+enum { NOT_SUPPORTED = 3, UNCORRECTED = 1, SINCE_LOADED = 0 }; /* nvml.h */
+
+struct memory {
+    unsigned long long total, free, used;
+};
+
+/* The functions that are used, as nvml.h declares them; 0 is success. */
+struct nvml {
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error_text)(int code);
+    int (*driver)(char *ret, unsigned size);
+    int (*cuda)(int *ret);
+    int (*count)(unsigned *ret);
+    int (*device)(unsigned index, void **ret);
+    int (*name)(void *device, char *ret, unsigned size);
+    int (*memory)(void *device, struct memory *ret);
+    int (*mig)(void *device, unsigned *ret, unsigned *pending);
+    int (*ecc)(void *device, unsigned *ret, unsigned *pending);
+    int (*errors)(void *device, int type, int since, unsigned long long *ret);
+};
+
+static int find_functions(struct nvml *ret, void *library, struct err *error)
+{
+    static const char *const names[] = {"nvmlInit_v2",
+                                        "nvmlShutdown",
+                                        "nvmlErrorString",
+                                        "nvmlSystemGetDriverVersion",
+                                        "nvmlSystemGetCudaDriverVersion_v2",
+                                        "nvmlDeviceGetCount_v2",
+                                        "nvmlDeviceGetHandleByIndex_v2",
+                                        "nvmlDeviceGetName",
+                                        "nvmlDeviceGetMemoryInfo",
+                                        "nvmlDeviceGetMigMode",
+                                        "nvmlDeviceGetEccMode",
+                                        "nvmlDeviceGetTotalEccErrors"};
+    void **at = (void **)ret;
+
+    _Static_assert(sizeof(*ret) == ARRAY_LEN(names) * sizeof(void *), "a name each");
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        at[i] = dlsym(library, names[i]);
+        if (!at[i])
+            return err_set(error, -ENOSYS, "%s lacks %s: the NVIDIA driver is too old", NVML,
+                           names[i]);
+    }
+    return 0;
+}
+
+static int refused(const struct nvml *nvml, int code, const char *what, struct err *error)
+{
+    return code == 0
+               ? 0
+               : err_set(error, -EIO, "NVML: %s: %s (%d)", what, nvml->error_text(code), code);
+}
+
+/* A mode or a counter that this kind of GPU may lack. */
+static int mode_of(int *ret, const struct nvml *nvml, int code, unsigned mode, const char *what,
+                   struct err *error)
+{
+    *ret = code == NOT_SUPPORTED ? TN_GPU_UNKNOWN : mode ? TN_GPU_ON : TN_GPU_OFF;
+    return code == NOT_SUPPORTED ? 0 : refused(nvml, code, what, error);
+}
+
+static int read_one(struct tn_gpu *ret, const struct nvml *nvml, unsigned index, struct err *error)
+{
+    struct memory memory = {0};
+    unsigned long long errors = 0;
+    unsigned mode = 0, pending;
+    void *device = NULL;
+    int r, code;
+
+    r = refused(nvml, nvml->device(index, &device), "the GPU", error);
+    if (r == 0)
+        r = refused(nvml, nvml->name(device, ret->name, sizeof(ret->name)), "its name", error);
+    if (r == 0)
+        r = refused(nvml, nvml->memory(device, &memory), "its memory", error);
+    if (r < 0)
+        return r;
+    ret->total = memory.total;
+    ret->free = memory.free;
+    code = nvml->mig(device, &mode, &pending);
+    r = mode_of(&ret->mig, nvml, code, mode, "its MIG mode", error);
+    if (r == 0) {
+        code = nvml->ecc(device, &mode, &pending);
+        r = mode_of(&ret->ecc, nvml, code, mode, "its ECC mode", error);
+    }
+    if (r == 0 && ret->ecc == TN_GPU_ON)
+        r = refused(nvml, nvml->errors(device, UNCORRECTED, SINCE_LOADED, &errors),
+                    "its ECC errors", error);
+    ret->uncorrected = errors;
+    return r;
+}
+
+static int read_all(struct tn_gpus *ret, const struct nvml *nvml, struct err *error)
+{
+    unsigned count = 0;
+    int r = refused(nvml, nvml->driver(ret->driver, sizeof(ret->driver)), "the driver", error);
+
+    if (r == 0)
+        r = refused(nvml, nvml->cuda(&ret->cuda), "the driver's CUDA", error);
+    if (r == 0)
+        r = refused(nvml, nvml->count(&count), "the number of GPUs", error);
+    if (r < 0)
+        return r;
+    assert(!ret->gpu);
+    ret->count = (int)count;
+    ret->gpu = mem_alloc(sizeof(*ret->gpu) * (count + 1));
+    for (unsigned i = 0; i < count; i++) {
+        ret->gpu[i] = (struct tn_gpu){0};
+        (void)read_one(&ret->gpu[i], nvml, i, &ret->gpu[i].error);
+    }
+    return 0;
+}
+
+int tn_gpus_read(struct tn_gpus *ret, struct err *error)
+{
+    void *library = dlopen(NVML, RTLD_NOW | RTLD_LOCAL);
+    struct nvml nvml = {0};
+    int r;
+
+    *ret = (struct tn_gpus){0};
+    if (!library)
+        return err_set(error, -ENOENT, "no NVIDIA driver: %s", dlerror());
+    r = find_functions(&nvml, library, error);
+    if (r == 0)
+        r = refused(&nvml, nvml.init(), "initialization", error);
+    if (r == 0) {
+        r = read_all(ret, &nvml, error);
+        (void)nvml.shutdown();
+    }
+    dlclose(library);
+    return r;
+}
+
+void tn_gpus_done(struct tn_gpus *gpus)
+{
+    assert(gpus->count == 0 || gpus->gpu);
+    free(gpus->gpu);
+    *gpus = (struct tn_gpus){0};
+}
+
+int tn_nccl_version(void)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    int (*get)(int *ret);
+    int version = 0;
+
+    if (!library)
+        return 0;
+    *(void **)&get = dlsym(library, "ncclGetVersion");
+    if (get && get(&version) != 0)
+        version = 0;
+    dlclose(library);
+    return version;
+}
