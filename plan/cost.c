@@ -247,10 +247,11 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
     bool even =
         pl_stages_equal(layout, ctx->op.problem.model->layers) && !(ctx->any_moe && ctx->any_dense);
     double total = 0, split = 0, forward = 0, weight = 0;
+    int ranks = pl_unlike_stages(layout);
     struct stage layers;
 
     *pipeline = (struct pipeline){0};
-    for (int s = 0; s < layout->pp; s++) {
+    for (int s = 0; s < ranks; s++) {
         struct stage one;
         int times = 1;
 
@@ -259,9 +260,9 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
         one = layers;
         add_ends(&one, time, s == 0, s == pl_loss_stage(layout));
         one.total = one.fwd + one.bwd + one.re + one.tp + one.cp + one.ep;
-        if (even && s == 1 && layout->pp > 3) { /* all between the ends are alike */
-            times = layout->pp - 2;
-            s = layout->pp - 2;
+        if (even && s == 1 && ranks > 3) { /* all between the ends are alike */
+            times = ranks - 2;
+            s = ranks - 2;
         }
         total += times * one.total;
         split += times * split_of(&one);
@@ -304,8 +305,8 @@ static void sync_of(struct sync *ret, const struct pl_op_ctx *op, const struct p
                     const struct pl_held *held)
 {
     int copies = pl_shard_copies(layout);
-    int dense = layout->dp * layout->cp / copies,
-        expert = layout->edp > copies ? layout->edp / copies : 1;
+    int twice = pl_stage_copies(layout), dense = layout->dp * layout->cp * twice / copies,
+        expert = layout->edp * twice > copies ? layout->edp * twice / copies : 1;
 
     *ret = (struct sync){.dense_bytes = held->dense, .expert_bytes = held->expert};
     ret->expert.size = ret->dense_copies.size = ret->expert_copies.size = 1;
@@ -503,15 +504,21 @@ static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layo
 
 /* ---- the whole ----------------------------------------------------------- */
 
-static double v_bubble(const struct pipeline *pipeline, const struct pl_layout *layout,
-                       double micro)
+static bool has_v_bubble(const struct pl_layout *layout)
 {
-    double chunks = 2.0 * (layout->pp - 1);
+    return layout->pp > 1 && (pl_schedule_is_v(layout->schedule) || pl_is_dualpipe(layout));
+}
+
+static double v_bubble(const struct pipeline *pipeline, const struct pl_layout *layout,
+                       double micro, double message_s)
+{
+    int ranks = pl_unlike_stages(layout);
+    double chunks = ranks > 1 ? 2.0 * (ranks - 1) : 1;
     struct pl_stage_time each = {pipeline->others_forward / chunks,
                                  (pipeline->others - pipeline->others_forward) / chunks,
                                  pipeline->others_weight / chunks};
 
-    return pl_v_bubble(layout->schedule, layout->pp, micro, &each);
+    return pl_v_bubble(layout->schedule, layout->pp, micro, &each, message_s, layout->overlap_p2p);
 }
 
 /* Seconds beyond the slowest stage's own work; pipe.c has the formulas. */
@@ -524,8 +531,8 @@ static double bubble_of(const struct pipeline *pipeline, const struct pl_layout 
         return 0;
     if (layout->schedule == PL_ZERO_BUBBLE)
         return pipeline->others_split;
-    if (pl_schedule_is_v(layout->schedule))
-        return v_bubble(pipeline, layout, micro);
+    if (has_v_bubble(layout))
+        return v_bubble(pipeline, layout, micro, 0);
     if (layout->schedule != PL_1F1B)
         return pipeline->others / layout->vp;
     ours = pipeline->others - pipeline->later +
@@ -535,6 +542,16 @@ static double bubble_of(const struct pipeline *pipeline, const struct pl_layout 
     return max(ours, last);
 }
 
+/* Seconds of messages that the critical path waits for. */
+static double messages_of(const struct body *body, const struct pl_layout *layout, double micro,
+                          double bubble)
+{
+    if (has_v_bubble(layout))
+        return v_bubble(&body->pipeline, layout, micro, body->message_s) - bubble;
+    return body->message_s *
+           pl_messages(layout->schedule, layout->pp, layout->vp, micro, layout->overlap_p2p);
+}
+
 /* Ranks that share cores work in turn: nothing ends before all work is done. */
 static double crowded(const struct pl_op_ctx *op, const struct pl_layout *layout,
                       const struct pipeline *pipeline, double micro, double so_far)
@@ -542,7 +559,7 @@ static double crowded(const struct pl_op_ctx *op, const struct pl_layout *layout
     int64_t cores = pl_cluster_devices(op->problem.cluster),
             busy = (int64_t)layout->world * layout->threads;
     double work = micro * (pipeline->slow.total + pipeline->others) *
-                  (double)(layout->world / layout->pp) * layout->threads;
+                  (double)(layout->world / pl_unlike_stages(layout)) * layout->threads;
 
     if (!op->problem.cluster->device.cpu || busy <= cores)
         return 0;
@@ -595,7 +612,8 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     const struct body *b = body_of(ctx, layout);
     const struct stage *slow = &b->pipeline.slow;
     double batch = pl_batch(ctx->op.problem.workload, layout);
-    double micro = batch / ((double)layout->micro_batch * layout->dp), pace;
+    double all = batch / ((double)layout->micro_batch * layout->dp), pace;
+    double micro = all / pl_stage_copies(layout); /* that pass through each of a rank's chunks */
 
     *ret = (struct pl_cost){0};
     ret->seconds[PL_COST_FORWARD] = micro * slow->fwd;
@@ -604,14 +622,12 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     ret->seconds[PL_COST_TP] = micro * slow->tp;
     ret->seconds[PL_COST_CP] = micro * slow->cp;
     ret->seconds[PL_COST_EP] = micro * slow->ep;
-    ret->seconds[PL_COST_PP] =
-        pl_messages(layout->schedule, layout->pp, layout->vp, micro, layout->overlap_p2p) *
-        b->message_s;
-    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->pipeline, layout, micro);
+    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->pipeline, layout, all);
+    ret->seconds[PL_COST_PP] = messages_of(b, layout, all, ret->seconds[PL_COST_BUBBLE]);
     pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
     ret->seconds[PL_COST_OTHER] = crowded(&ctx->op, layout, &b->pipeline, micro, pace) +
                                   pl_slowest_share(&ctx->op, layout) * pace +
-                                  pl_stall_s(&ctx->op, layout, micro);
+                                  pl_stall_s(&ctx->op, layout, all);
     ret->seconds[PL_COST_DP] =
         data_parallel(&ctx->op, layout, slow, &b->held, micro) + tied_embedding(&ctx->op, layout);
     ret->seconds[PL_COST_OPTIMIZER] = optimizer(&ctx->op, layout, &b->held);

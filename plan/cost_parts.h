@@ -99,11 +99,13 @@ double pl_slowest_share(const struct pl_op_ctx *op, const struct pl_layout *layo
 double pl_stall_s(const struct pl_op_ctx *op, const struct pl_layout *layout, double micro);
 
 /* Messages that the critical path of a pipeline of MICRO micro-batches waits for; SCHEDULE is an
- * enum pl_schedule. */
+ * enum pl_schedule, and none of pl_v_bubble(). */
 double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
 
-/* Seconds that a stage idles in a schedule shaped like a V, of PP > 1 equal stages with two chunks
- * like CHUNK each, in a step of MICRO micro-batches. */
-double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_time *chunk);
+/* Seconds that a stage idles in a schedule shaped like a V, or in DualPipe, of PP > 1 equal stages
+ * with two chunks like CHUNK each, in a step of MICRO micro-batches. Messages of MESSAGE_S seconds
+ * are part of it, as of a pl_pipe with OVERLAP. */
+double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_time *chunk,
+                   double message_s, bool overlap);
 
 #endif

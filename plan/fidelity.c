@@ -40,7 +40,7 @@ static int rounds(int micro_batches, const struct pl_layout *layout,
                   const struct pl_fidelity *fidelity)
 {
     int few = least(micro_batches, fidelity->micro_batches);
-    int round = layout->pp * (pl_schedule_is_v(layout->schedule) ? 2 : 1);
+    int round = layout->pp * (pl_schedule_is_v(layout->schedule) || pl_is_dualpipe(layout) ? 2 : 1);
 
     return least(micro_batches, (few + round - 1) / round * round);
 }
@@ -98,8 +98,7 @@ bool pl_reduce(struct pl_reduced *ret, const struct pl_problem *problem,
 
     pl_whole(ret, problem, layout);
     reduce_layers(ret, fidelity);
-    if (!reduce_replicas(ret, problem, fidelity->replicas,
-                         rounds(micro_batches, layout, fidelity)))
+    if (!reduce_replicas(ret, problem, fidelity->replicas, rounds(micro_batches, layout, fidelity)))
         return false;
     if (fidelity->devices > 0 && ret->layout.world > fidelity->devices)
         return false;

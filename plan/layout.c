@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 static const char *const schedule_names[] = {"gpipe", "1f1b",       "interleaved", "zero-bubble",
-                                             "zb-v",  "dualpipe-v", NULL};
+                                             "zb-v",  "dualpipe-v", "dualpipe",    NULL};
 static const char *const scope_names[] = {"none", "ep-aware", "plain", NULL};
 static const char *const cp_comm_names[] = {"p2p", "all-gather", "a2a", "a2a+p2p", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};

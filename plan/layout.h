@@ -23,6 +23,7 @@ enum pl_schedule {
     PL_ZERO_BUBBLE, /* ZB-H1 */
     PL_ZB_V,
     PL_DUALPIPE_V,
+    PL_DUALPIPE,
     PL_SCHEDULES
 };
 enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };

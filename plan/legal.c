@@ -215,15 +215,29 @@ static void dualpipe_microbatches(struct pl_check *check)
     const struct pl_layout *layout = check->layout;
     int batch = pl_batch(check->problem->workload, layout);
     int64_t share = (int64_t)layout->micro_batch * layout->dp;
+    bool both = layout->schedule == PL_DUALPIPE;
 
-    if (layout->schedule != PL_DUALPIPE_V || layout->pp == 1 || !share || batch % share)
+    if (!(both || layout->schedule == PL_DUALPIPE_V) || layout->pp == 1 || !share || batch % share)
         return;
-    if (batch / share < 2LL * layout->pp)
+    if (batch / share < 2LL * layout->pp || (both && batch / share % 2))
         pl_breaks(
             check, "schedule",
-            "schedule dualpipe-v needs 2 x pp %d micro-batches, global_batch %d / (micro_batch "
-            "%d x dp %d) are %lld",
-            layout->pp, batch, layout->micro_batch, layout->dp, (long long)(batch / share));
+            "schedule %s needs %s2 x pp %d micro-batches, global_batch %d / (micro_batch %d x "
+            "dp %d) are %lld",
+            pl_layout_key_find("schedule")->names[layout->schedule],
+            both ? "an even number, at least " : "", layout->pp, batch, layout->micro_batch,
+            layout->dp, (long long)(batch / share));
+}
+
+static void dualpipe_pp(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+
+    if (layout->schedule == PL_DUALPIPE && layout->pp > 1 && layout->pp % 2)
+        pl_breaks(check, "pp",
+                  "schedule dualpipe needs an even pp, whose two halves hold the same stages in "
+                  "opposite order, pp is %d",
+                  layout->pp);
 }
 
 static void sp_needs_tp(struct pl_check *check)

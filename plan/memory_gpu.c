@@ -59,18 +59,18 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
     struct pl_layer_count ret = {0};
     int runs = layout->pp * layout->vp, longer = model->layers % runs, n = 0;
 
-    if (layout->stages == PL_STAGES_EVEN &&
-        !pl_schedule_is_v(layout->schedule)) { /* the first `longer` virtual stages have one more */
+    if (layout->stages == PL_STAGES_EVEN && !pl_schedule_is_v(layout->schedule) &&
+        !pl_is_dualpipe(layout)) { /* the first `longer` virtual stages have one more */
         n = model->layers / runs * layout->vp;
         n += longer > stage ? (longer - stage - 1) / layout->pp + 1 : 0;
     } else {
-        for (int c = 0; c < layout->vp; c++)
+        for (int c = 0; c < pl_chunks(layout); c++)
             n += pl_stage_layers(NULL, layout, model->layers, stage, c);
     }
     if (!pl_model_is_mixed(model))
         return (struct pl_layer_count){.dense = model->moe.experts ? 0 : n,
                                        .moe = model->moe.experts ? n : 0};
-    for (int c = 0; c < layout->vp; c++) {
+    for (int c = 0; c < pl_chunks(layout); c++) {
         int first, many = pl_stage_layers(&first, layout, model->layers, stage, c);
 
         for (int i = first; i < first + many; i++)
@@ -85,7 +85,7 @@ struct pl_layer_count pl_recomputed_count(const struct pl_model *model,
 {
     struct pl_layer_count ret = {0};
 
-    for (int c = 0; c < layout->vp; c++) {
+    for (int c = 0; c < pl_chunks(layout); c++) {
         int first, n = pl_stage_layers(&first, layout, model->layers, stage, c);
         int again = pl_recomputed_layers(layout, n);
 
@@ -155,7 +155,8 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
 
 double pl_dense_shards(const struct pl_layout *layout)
 {
-    double group = (double)layout->dp * layout->cp / pl_shard_copies(layout);
+    double group =
+        (double)layout->dp * layout->cp * pl_stage_copies(layout) / pl_shard_copies(layout);
 
     if (!layout->zero)
         return 1;
@@ -164,7 +165,8 @@ double pl_dense_shards(const struct pl_layout *layout)
 
 double pl_expert_shards(const struct pl_layout *layout)
 {
-    return layout->zero ? (double)layout->edp / pl_shard_copies(layout) : 1;
+    return layout->zero ? (double)layout->edp * pl_stage_copies(layout) / pl_shard_copies(layout)
+                        : 1;
 }
 
 /* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */
@@ -180,6 +182,8 @@ static double chunks_in_flight(const struct pl_layout *layout, int microbatches,
         return min(2.0 * layout->pp, 2.0 * microbatches);
     case PL_DUALPIPE_V:
         return min(2.0 * layout->pp + 1, 2.0 * microbatches);
+    case PL_DUALPIPE:
+        return min(layout->pp + 1, microbatches);
     default: /* 1f1b, and zero-bubble's ZB-H1, which keeps its memory */
         return min(layout->pp - stage, microbatches);
     }
@@ -362,7 +366,7 @@ static double partly_recomputed(double *ret_live, const struct pl_problem *probl
     double input = pl_layer_activation_bytes(problem, layout, false), kept = 0;
 
     *ret_live = 0;
-    for (int c = 0; c < layout->vp; c++) {
+    for (int c = 0; c < pl_chunks(layout); c++) {
         int first, n = pl_stage_layers(&first, layout, problem->model->layers, stage, c);
         int repeated = pl_recomputed_layers(layout, n);
 
@@ -375,7 +379,7 @@ static double partly_recomputed(double *ret_live, const struct pl_problem *probl
             *ret_live = live > *ret_live ? live : *ret_live;
         }
     }
-    return kept / layout->vp;
+    return kept / pl_chunks(layout);
 }
 
 /* Of a layer of multi-token prediction, which block never repeats. */
@@ -425,7 +429,7 @@ static double activations(double *host, const struct pl_problem *problem,
     if (is_partly(layout)) {
         chunk = partly_recomputed(&live, problem, layout, stage);
     } else {
-        chunk = (n.dense * layers->kept[false] + n.moe * layers->kept[true]) / layout->vp;
+        chunk = (n.dense * layers->kept[false] + n.moe * layers->kept[true]) / pl_chunks(layout);
         live = layers->live[n.moe > 0];
     }
     if (layout->offload_activations) {
@@ -518,11 +522,13 @@ static void offload(struct pl_memory *memory, const struct pl_problem *problem,
 
 void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem,
                          const struct pl_layout *layout, const struct pl_gpu_layers *layers,
-                         int stage)
+                         int rank_stage)
 {
     const struct pl_model *model = problem->model;
     const struct pl_trainer *trainer = problem->trainer;
     bool fp32 = layout->precision == PL_FP32;
+    int unlike = pl_unlike_stages(layout);
+    int stage = rank_stage < unlike ? rank_stage : layout->pp - 1 - rank_stage;
     struct pl_layer_count count = pl_stage_count(model, layout, stage);
     double tokens = layers->tokens;
     double weight = fp32 ? 4 : 2, master = fp32 ? 0 : 4;

@@ -63,8 +63,8 @@ enum pl_tensor {
     PL_T_KV_LATENT,
     PL_T_MTP_ENORM, /* multi-token prediction: norms of the embedding and of the hidden row, */
     PL_T_MTP_HNORM,
-    PL_T_MTP_PROJ, /* (hidden, 2 hidden): the product that joins both, the embedding first, */
-    PL_T_MTP_NORM, /* and the norm before the output projection */
+    PL_T_MTP_PROJ,   /* (hidden, 2 hidden): the product that joins both, the embedding first, */
+    PL_T_MTP_NORM,   /* and the norm before the output projection */
     PL_T_POST_NORM1, /* of attention's output, of the feed-forward's */
     PL_T_POST_NORM2,
     PL_T_SINKS,       /* (heads): a logit of each head in its softmax's sum */
@@ -236,7 +236,8 @@ void pl_cut(struct pl_cut *ret, const struct pl_layout *layout, bool expert);
 /* ---- pipeline schedules -------------------------------------------------- */
 
 /* PL_BACKWARD is the whole backward pass; zero-bubble splits it into the gradient of the inputs and
- * the gradient of the weights, and so do zb-v and, at the ends of a step, dualpipe-v. */
+ * the gradient of the weights, and so do zb-v and, at the ends of a step, dualpipe-v and dualpipe.
+ */
 enum pl_step_op { PL_FORWARD, PL_BACKWARD, PL_BACKWARD_INPUT, PL_BACKWARD_WEIGHT };
 
 struct pl_step {
@@ -248,7 +249,9 @@ struct pl_step {
 
 /*
  * The steps of one stage for MICROBATCHES micro-batches, in order, into RET (NULL: count only).
- * Returns how many: at most 3 x vp x microbatches. A forward step of any virtual stage but the
+ * Returns how many: at most 3 x vp x microbatches. DualPipe's chunk is the direction; the first
+ * half of the micro-batches goes in direction 0, and pp and microbatches are even.
+ * A forward step of any virtual stage but the
  * first is preceded by the receipt of its input from the previous virtual stage, and so on; each
  * virtual stage handles micro-batches in ascending order in every pass, so the n-th message between
  * two of them belongs to the n-th micro-batch.
@@ -266,7 +269,7 @@ int pl_schedule_fewer(struct pl_step *ret, enum pl_schedule schedule, int stage,
 int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
                      int chunk);
 /* The same for gradients kept between the halves of a split backward pass; 0 without a split. Not
- * of a schedule shaped like a V. */
+ * of a schedule shaped like a V, nor of DualPipe. */
 int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches);
 
 int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *workload);

@@ -2,9 +2,16 @@
 #include "plan/cost_parts.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "base/base.h"
 #include "plan/stages.h"
+
+/* Do the two chunks of a rank lie at opposite distances from the ends of the pipeline? */
+static bool has_v_bubble(int schedule)
+{
+    return pl_schedule_is_v(schedule) || schedule == PL_DUALPIPE;
+}
 
 /*
  * Receipts that the slowest stage waits for, counted in the event simulator and exact there for
@@ -30,13 +37,8 @@ double pl_messages(int schedule, int pp, int vp, double micro, bool overlap)
         if (overlap)
             return 4.0 * (pp - 1);
         break;
-    case PL_ZB_V:
-        return overlap ? 5.0 * (pp - 1) - 2 : 2 * micro + 3.0 * (pp - 1);
-    case PL_DUALPIPE_V: /* with overlap as 1F1B: a chain around the pipeline */
-        if (!overlap)
-            return pp == 2 ? 2 * micro + 2 : 4 * micro + 2.0 * pp - 10;
-        return 2 * micro * (pp - 1) / pp + ends;
     default:
+        assert(!has_v_bubble(schedule));
         if (overlap)
             return 2 * micro * (pp - 1) / pp + ends;
     }
@@ -60,43 +62,98 @@ static double one_f_one_b(const double *t, int pp, int s, double micro)
     return micro * t[s] + before + (after > 0 ? after : 0);
 }
 
-static double largest(const double *of, int n)
-{
-    double ret = 0;
+/* A way through the events that may be the critical one: what it adds to a stage's own work. */
+struct path {
+    double seconds;
+    double messages;
+};
 
-    for (int i = 0; i < n; i++)
-        ret = of[i] > ret ? of[i] : ret;
+static double longest(const struct path *path, size_t n, double message_s)
+{
+    double ret = path[0].seconds + path[0].messages * message_s;
+
+    for (size_t i = 1; i < n; i++) {
+        double one = path[i].seconds + path[i].messages * message_s;
+
+        ret = one > ret ? one : ret;
+    }
     return ret;
+}
+
+/* With F = I = W all that is left is the way to the last stage and back. */
+static double zb_v_bubble(int pp, double micro, const struct pl_stage_time *chunk, double message_s,
+                          bool overlap)
+{
+    double n = pp - 1, f = chunk->forward, w = chunk->weight, i = chunk->backward - w;
+    /* receipts beside those of the two chunks of the ends, or of the four in the middle */
+    double twice = overlap ? 0 : 2 * micro, more = overlap ? 0 : pp == 2 ? twice : 4 * micro;
+    bool two = !overlap && pp == 2, wait = !overlap && pp > 2;
+    const struct path path[] = {
+        {i + (n - 1) * w, overlap ? 3 * n : more - 2 * wait},
+        {f + (n - 1) * w, overlap ? 3 * n - 2 : more - wait},
+        {pp > 2 ? f + (n - 2) * i + w : 0,
+         overlap ? 0 : more + (pp > 2 ? n - 3 : 0)}, /* where F = I = W */
+        {n * i, overlap ? 5 * n - 2 : twice + (two ? 0 : 3 * n)},
+        {2 * n * (i - w), overlap ? 6 * n - 2 : twice + (two ? 1 : 4 * n)},
+        {(2 * n - 1) * f - (n - 1) * i, overlap ? 3 * n - 2 : twice + (two ? 0 : 2 * n - 1)},
+        {(2 * n - 1) * f + i - 2 * n * w, overlap ? 4 * n - 2 : twice + (two ? 1 : 3 * n - 1)},
+        {2 * n * f - n * i - w, overlap ? 3 * n : twice + (two ? 1 : 2 * n - 2)},
+        {2 * n * f - (2 * n + 1) * w, overlap ? 4 * n : twice + (two ? 1 : 3 * n - 2)},
+        /* fewer micro-batches than fill it */
+        {2 * pp * (f + i) - 2 * i - 2 * micro * f, 4 * n + (overlap ? 0 : micro - 1)},
+    };
+
+    return longest(path, ARRAY_LEN(path) - (micro >= 2 * pp - 1), message_s);
+}
+
+/*
+ * DeepSeek's (n + 1 - 1)(F&B + B - 3W), less the F of the end where input and weights take unlike
+ * times; n + 1 ranks turn back. DualPipe's micro-batches cross to another rank where DualPipeV's
+ * turn. With overlap messages show on a chain around the pipeline, as 1F1B's: every n + 1
+ * micro-batches it saves the turn.
+ */
+static double dualpipe_bubble(bool crosses, double n, double micro,
+                              const struct pl_stage_time *chunk, double message_s, bool overlap)
+{
+    double f = chunk->forward, w = chunk->weight, i = chunk->backward - w;
+    double steady = 2 * micro, forward, input, weight = n;
+
+    if (overlap) {
+        double saved = floor((micro - 2) / (n + 1)) - 1;
+
+        steady = 2 * (micro - 2 * (n + 1)) - (crosses ? 1 : 2) * saved;
+        forward = crosses ? 6 * n + 2 : 5 * n - 2;
+        input = 7 * n + (crosses ? 2 : -2);
+    } else if (crosses) {
+        steady = n > 0 ? 2 * micro : micro;
+        forward = 3 * n + 1;
+        input = 3 * n - 1;
+    } else {
+        steady = n > 1 ? 2 * micro : micro + 4;
+        forward = 2 * n - 2;
+        input = n > 1 ? 3 * n - 3 : -1;
+        weight = n - 1;
+    }
+    return longest((const struct path[]){{2 * n * f, steady + forward},
+                                         {(n - 1) * f + n * i, steady + input}},
+                   2, message_s) +
+           longest((const struct path[]){{0, 0}, {n * (i - w), weight}}, 2, message_s);
 }
 
 /*
  * With F forward, I and W the two halves of the backward pass of one chunk, each is the length of a
  * path around the V less what a stage computes: which of them is critical follows from their
- * ratios. They were counted in the event simulator, and are exact there for equal stages. Where F =
- * I = W all that is left of ZB-V's bubble is the way to the last stage and back. DualPipeV's is
- * DeepSeek's (pp - 1)(F&B + B - 3W) less the F of the end.
+ * ratios. They were counted in the event simulator, and are exact there for equal stages.
  */
-double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_time *chunk)
+double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_time *chunk,
+                   double message_s, bool overlap)
 {
-    double n = pp - 1, f = chunk->forward, w = chunk->weight, i = chunk->backward - w;
-
-    if (schedule == PL_ZB_V) {
-        const double path[] = {
-            2 * n * (i - w),
-            n * i,
-            (2 * n - 1) * f - (n - 1) * i,
-            f + (n - 1) * w,
-            i + (n - 1) * w,
-            (2 * n - 1) * f + i - 2 * n * w,
-            2 * n * f - (2 * n + 1) * w,
-            2 * n * f - n * i - w,
-            2 * pp * (f + i) - 2 * i - 2 * micro * f, /* too few micro-batches to fill it */
-        };
-
-        return largest(path, ARRAY_LEN(path));
-    }
-    assert(schedule == PL_DUALPIPE_V);
-    return largest((const double[]){2 * n * f, (n - 1) * f + n * i}, 2) + (i > w ? n * (i - w) : 0);
+    assert(has_v_bubble(schedule));
+    if (schedule == PL_ZB_V)
+        return zb_v_bubble(pp, micro, chunk, message_s, overlap);
+    if (schedule == PL_DUALPIPE)
+        return dualpipe_bubble(true, pp / 2 - 1, micro / 2, chunk, message_s, overlap);
+    return dualpipe_bubble(false, pp - 1, micro, chunk, message_s, overlap);
 }
 
 /* A V: the slowest stage works all the time but for the bubble of a V of chunks like those of the
@@ -104,10 +161,12 @@ double pl_v_bubble(int schedule, int pp, double micro, const struct pl_stage_tim
 static double v_seconds(const struct pl_pipe *pipe)
 {
     struct pl_stage_time all = {0}, slow = {0}, each;
-    double most = 0, others = 2.0 * (pipe->pp - 1);
+    bool both = pipe->schedule == PL_DUALPIPE;
+    int ranks = both ? pipe->pp / 2 : pipe->pp;
+    double most = 0, others = ranks > 1 ? 2.0 * (ranks - 1) : 1;
 
-    for (int s = 0; s < pipe->pp; s++) {
-        const struct pl_stage_time *down = &pipe->at[s], *up = &pipe->at[2 * pipe->pp - 1 - s];
+    for (int s = 0; s < ranks; s++) {
+        const struct pl_stage_time *down = &pipe->at[s], *up = &pipe->at[2 * ranks - 1 - s];
         struct pl_stage_time one = {down->forward + up->forward, down->backward + up->backward,
                                     down->weight + up->weight};
 
@@ -122,8 +181,9 @@ static double v_seconds(const struct pl_pipe *pipe)
     each = (struct pl_stage_time){(all.forward - slow.forward) / others,
                                   (all.backward - slow.backward) / others,
                                   (all.weight - slow.weight) / others};
-    return pipe->microbatches * most +
-           pl_v_bubble((int)pipe->schedule, pipe->pp, pipe->microbatches, &each);
+    return most * (both ? pipe->microbatches / 2 : pipe->microbatches) +
+           pl_v_bubble((int)pipe->schedule, pipe->pp, pipe->microbatches, &each, pipe->message_s,
+                       pipe->overlap);
 }
 
 /*
@@ -170,11 +230,11 @@ static double looped_seconds(const struct pl_pipe *pipe)
 
 double pl_pipe_seconds(const struct pl_pipe *pipe)
 {
-    bool v = pl_schedule_is_v(pipe->schedule);
-
     assert(pipe->pp >= 1 && pipe->vp >= 1 && pipe->microbatches >= 1);
-    assert(!v || (pipe->pp > 1 && pipe->vp == 2));
-    return (v ? v_seconds(pipe) : looped_seconds(pipe)) +
-           pipe->message_s *
-               pl_messages(pipe->schedule, pipe->pp, pipe->vp, pipe->microbatches, pipe->overlap);
+    assert(!pl_schedule_is_v(pipe->schedule) || (pipe->pp > 1 && pipe->vp == 2));
+    assert(pipe->schedule != PL_DUALPIPE || (pipe->pp % 2 == 0 && pipe->vp == 1));
+    if (has_v_bubble(pipe->schedule))
+        return v_seconds(pipe);
+    return looped_seconds(pipe) + pipe->message_s * pl_messages(pipe->schedule, pipe->pp, pipe->vp,
+                                                                pipe->microbatches, pipe->overlap);
 }

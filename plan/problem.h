@@ -95,7 +95,7 @@ struct pl_trainer {
     bool shared_expert, moe_every, dense_layers;
     /* Of the layout, in addition to the column `trainers` of plan/keys.def: values of keys that
      * have several. */
-    bool gpipe, zero_bubble, v_schedules, selective, full, bf16, fp8;
+    bool gpipe, zero_bubble, v_schedules, dualpipe, selective, full, bf16, fp8;
     bool fp8_recipes; /* fp8-current and fp8-blockwise */
     bool mxfp8, nvfp4;
     bool uneven_layers;     /* layers need not divide by pp * vp */

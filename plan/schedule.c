@@ -17,7 +17,11 @@
  *   dualpipe-v   the same V; in its steady state a forward and a backward pass of different
  *                micro-batches run together (DeepSeek-V3's DualPipe, folded so that no weights are
  *                held twice); at most 2 pp + 1 chunks live.
- * The orders of the last two are those of torch.distributed.pipelining.
+ *   dualpipe     half of the micro-batches go down the stages, half up, each direction with its own
+ *                copy of the weights (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report"). Ranks s
+ *                and pp - 1 - s mirror each other, so that each runs the steps of dualpipe-v of
+ *                half the pipeline: bubble (pp / 2 - 1)(F&B + B - 3W), at most pp + 1 chunks live.
+ * The orders of zb-v and dualpipe-v are those of torch.distributed.pipelining.
  */
 #include "base/base.h"
 #include "plan/plan.h"
@@ -243,6 +247,19 @@ static void dualpipe_v(struct out *out, int stage, int pp, int mbs)
     dualpipe_v_drain(&v, stage, pp);
 }
 
+/* The first half of the ranks goes forward in direction 0 first, the second half in direction 1. */
+static void dualpipe(struct out *out, int stage, int pp, int mbs)
+{
+    bool second = stage >= pp / 2;
+
+    assert(pp % 2 == 0 && mbs % 2 == 0);
+    dualpipe_v(out, second ? pp - 1 - stage : stage, pp / 2, mbs / 2);
+    for (int i = 0; out->step && i < out->n; i++) {
+        out->step[i].chunk = second != (out->step[i].chunk > 0);
+        out->step[i].mb += out->step[i].chunk ? mbs / 2 : 0;
+    }
+}
+
 int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches)
 {
@@ -259,6 +276,8 @@ int pl_schedule_fewer(struct pl_step *ret, enum pl_schedule schedule, int stage,
         zb_v(&o, stage, pp, microbatches);
     else if (schedule == PL_DUALPIPE_V)
         dualpipe_v(&o, stage, pp, microbatches);
+    else if (schedule == PL_DUALPIPE && pp > 1)
+        dualpipe(&o, stage, pp, microbatches);
     else if (vp > 1)
         interleaved(&o, stage, pp, vp, microbatches, most);
     else if (schedule == PL_GPIPE)
@@ -306,6 +325,12 @@ static int interleaved_live(int stage, int pp, int vp, int mbs, int chunk)
 int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
                      int chunk)
 {
+    if (schedule == PL_DUALPIPE && pp > 1) {
+        bool second = stage >= pp / 2;
+
+        return pl_schedule_live(PL_DUALPIPE_V, second ? pp - 1 - stage : stage, pp / 2, 2,
+                                microbatches / 2, second ? 1 - chunk : chunk);
+    }
     assert(stage >= 0 && stage < pp && chunk >= 0 && chunk < vp);
     if (pl_schedule_is_v(schedule))
         return min(microbatches, chunk ? stage + 1 : 2 * pp - stage);
@@ -318,7 +343,7 @@ int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int m
 
 int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches)
 {
-    assert(!pl_schedule_is_v(schedule));
+    assert(!pl_schedule_is_v(schedule) && schedule != PL_DUALPIPE);
     return schedule != PL_ZERO_BUBBLE || vp > 1 ? 0 : min(microbatches, stage + 1);
 }
 

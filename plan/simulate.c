@@ -3,7 +3,8 @@
  * what it needs has arrived. A forward step needs the output of the virtual stage before, a
  * backward step the gradient of the one after (the last one its own forward step), a weight step
  * its own input step; pl_virtual_stage() says which chunk is which virtual stage. Where the V of a
- * schedule turns, both are on one stage, and no message is sent. Two steps that run together start
+ * schedule turns, both are on one stage, and no message is sent. DualPipe's second direction is a
+ * pipeline of its own, behind the first one's virtual stages. Two steps that run together start
  * when both may, and their results exist when both are done.
  *
  * A message takes message_s. Without overlap the receiver waits for it after both sides are ready;
@@ -38,10 +39,15 @@ static void sim_done(struct sim *sim)
     free(sim->span);
 }
 
+static int chunks(const struct pl_pipe *pipe)
+{
+    return pipe->schedule == PL_DUALPIPE ? 2 : pipe->vp;
+}
+
 static void prepare(struct sim *sim)
 {
     const struct pl_pipe *pipe = sim->pipe;
-    size_t cells = (size_t)pipe->pp * (size_t)pipe->vp * (size_t)pipe->microbatches, n = 0;
+    size_t cells = (size_t)pipe->pp * (size_t)chunks(pipe) * (size_t)pipe->microbatches, n = 0;
 
     sim->first = mem_alloc(((size_t)pipe->pp + 1) * sizeof(*sim->first));
     sim->next = mem_alloc((size_t)pipe->pp * sizeof(*sim->next));
@@ -83,7 +89,8 @@ static bool crosses_from(const struct pl_pipe *pipe, int at, int to)
 static double start_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
     const struct pl_pipe *pipe = sim->pipe;
-    int at = virtual_of(sim, stage, step), last = pipe->pp * pipe->vp - 1;
+    int at = virtual_of(sim, stage, step), runs = pipe->pp * pipe->vp;
+    bool first = at % runs == 0, last = at % runs == runs - 1;
     bool backward = step->op != PL_FORWARD, crosses;
     double need, now = sim->clock[stage];
 
@@ -91,14 +98,13 @@ static double start_of(const struct sim *sim, int stage, const struct pl_step *s
         need = *cell(sim, true, at, step->mb);
         return need < 0 ? -1 : need > now ? need : now;
     }
-    if (!backward && at == 0)
+    if (!backward && first)
         return now;
-    need = backward
-               ? (at == last ? *cell(sim, false, at, step->mb) : *cell(sim, true, at + 1, step->mb))
-               : *cell(sim, false, at - 1, step->mb);
+    need = backward ? (last ? *cell(sim, false, at, step->mb) : *cell(sim, true, at + 1, step->mb))
+                    : *cell(sim, false, at - 1, step->mb);
     if (need < 0)
         return -1;
-    crosses = !(backward && at == last) && crosses_from(pipe, at, backward ? at + 1 : at - 1);
+    crosses = !(backward && last) && crosses_from(pipe, at, backward ? at + 1 : at - 1);
     if (crosses && pipe->overlap)
         need += pipe->message_s;
     return (need > now ? need : now) + (crosses && !pipe->overlap ? pipe->message_s : 0);
@@ -106,7 +112,8 @@ static double start_of(const struct sim *sim, int stage, const struct pl_step *s
 
 static double length_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
-    const struct pl_stage_time *t = &sim->pipe->at[virtual_of(sim, stage, step)];
+    const struct pl_stage_time *t =
+        &sim->pipe->at[virtual_of(sim, stage, step) % (sim->pipe->pp * sim->pipe->vp)];
 
     switch (step->op) {
     case PL_FORWARD:
@@ -156,12 +163,15 @@ static size_t advance(struct sim *sim, int stage)
 /* Has the schedule steps for this shape? */
 static bool has_steps(const struct pl_pipe *pipe)
 {
-    int fewest = pipe->schedule == PL_DUALPIPE_V ? 2 * pipe->pp : 1;
+    bool both = pipe->schedule == PL_DUALPIPE;
+    int fewest = both || pipe->schedule == PL_DUALPIPE_V ? 2 * pipe->pp : 1;
 
     if (pipe->pp < 1 || pipe->vp < 1 || pipe->microbatches < fewest)
         return false;
     if (pl_schedule_is_v(pipe->schedule))
         return pipe->vp == 2;
+    if (both)
+        return pipe->vp == 1 && pipe->pp % 2 == 0 && pipe->microbatches % 2 == 0;
     return (pipe->schedule == PL_INTERLEAVED) == (pipe->vp > 1) &&
            (pipe->vp == 1 || pipe->microbatches % pipe->pp == 0);
 }

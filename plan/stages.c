@@ -183,19 +183,42 @@ bool pl_schedule_is_v(int schedule)
 
 int pl_virtual_stage(int schedule, int pp, int stage, int chunk)
 {
-    return chunk * pp + (chunk && pl_schedule_is_v(schedule) ? pp - 1 - stage : stage);
+    bool back = pl_schedule_is_v(schedule) || schedule == PL_DUALPIPE;
+
+    return chunk * pp + (chunk && back ? pp - 1 - stage : stage);
+}
+
+bool pl_is_dualpipe(const struct pl_layout *layout)
+{
+    return layout->schedule == PL_DUALPIPE && layout->pp > 1;
+}
+
+int pl_chunks(const struct pl_layout *layout)
+{
+    return pl_is_dualpipe(layout) ? 2 : layout->vp;
+}
+
+int pl_stage_copies(const struct pl_layout *layout)
+{
+    return pl_is_dualpipe(layout) ? 2 : 1;
+}
+
+int pl_unlike_stages(const struct pl_layout *layout)
+{
+    return layout->pp / pl_stage_copies(layout);
 }
 
 int pl_loss_stage(const struct pl_layout *layout)
 {
-    return pl_schedule_is_v(layout->schedule) ? 0 : layout->pp - 1;
+    return pl_schedule_is_v(layout->schedule) || pl_is_dualpipe(layout) ? 0 : layout->pp - 1;
 }
 
 int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
                     int chunk)
 {
-    return pl_run_layers(ret_first, layout, layers,
-                         pl_virtual_stage(layout->schedule, layout->pp, stage, chunk));
+    int run = pl_virtual_stage(layout->schedule, layout->pp, stage, chunk);
+
+    return pl_run_layers(ret_first, layout, layers, run % (layout->pp * layout->vp));
 }
 
 int pl_run_layers(int *ret_first, const struct pl_layout *layout, int layers, int run)

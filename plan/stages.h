@@ -52,10 +52,23 @@ bool pl_stages_known(int stages);
 /* Is SCHEDULE (an enum pl_schedule) shaped like a V? Then vp is 2, and the first stage holds the
  * embedding and the loss. */
 bool pl_schedule_is_v(int schedule);
-/* The virtual stage that is chunk CHUNK of stage STAGE of PP. */
+/* The virtual stage that is chunk CHUNK of stage STAGE of PP. With DualPipe virtual stages pp to
+ * 2 pp - 1 are those of the second direction: the layers of the first pp, in copies of their own.
+ */
 int pl_virtual_stage(int schedule, int pp, int stage, int chunk);
-/* The stage that holds the last virtual stage, with the loss. */
+/* The stage that holds the last virtual stage, with the loss; the first one that does. */
 int pl_loss_stage(const struct pl_layout *layout);
+
+/* DualPipe (DeepSeek-AI 2024) sends half of the micro-batches through the stages in either
+ * direction, so that rank s of the pipeline holds stages s and pp - 1 - s, and rank pp - 1 - s does
+ * the same work. */
+bool pl_is_dualpipe(const struct pl_layout *layout);
+/* Chunks of a rank: vp, or DualPipe's two. */
+int pl_chunks(const struct pl_layout *layout);
+/* Ranks of the pipeline before they repeat: pp, or half of them. */
+int pl_unlike_stages(const struct pl_layout *layout);
+/* Ranks of the pipeline that hold the same layers: 1 or 2. */
+int pl_stage_copies(const struct pl_layout *layout);
 
 /* Layers [*ret_first, *ret_first + n) of virtual stage RUN; returns n. RET_FIRST may be NULL. This
  * is the one place that says what a stage holds. */

@@ -30,6 +30,7 @@ bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int val
         return value == PL_INTERLEAVED   ? pl_trainer_takes(trainer, PL_KEY_VP, 2)
                : value == PL_GPIPE       ? trainer->gpipe
                : value == PL_ZERO_BUBBLE ? trainer->zero_bubble
+               : value == PL_DUALPIPE    ? trainer->dualpipe
                                          : trainer->v_schedules;
     case PL_KEY_ZERO:
         return value >= trainer->min_zero && value <= trainer->max_zero;

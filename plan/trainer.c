@@ -123,6 +123,7 @@ static const struct pl_trainer trainers[] = {
         .gpipe = true,
         .zero_bubble = true,
         .v_schedules = true,
+        .dualpipe = true,
         .selective = true,
         .bf16 = true,
         .fp8 = true,

@@ -326,7 +326,7 @@ class Layout(TypedDict, total=False):
     pp: int
     vp: int
     stages: str
-    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "dualpipe-v"]
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "dualpipe-v", "dualpipe"]
     ep: int
     etp: int
     dp: int

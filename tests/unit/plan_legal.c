@@ -49,6 +49,16 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "dualpipe-microbatches",
          "schedule dualpipe-v needs 2 x pp 2 micro-batches, global_batch 6 / (micro_batch 2 x dp "
          "1) are 3"},
+        {"tiny-llama", "any", 2, 10, "{'world':2,'pp':2,'schedule':'dualpipe','micro_batch':2}",
+         "dualpipe-microbatches",
+         "schedule dualpipe needs an even number, at least 2 x pp 2 micro-batches, global_batch 10 "
+         "/ (micro_batch 2 x dp 1) are 5"},
+        {"tiny-llama", "any", 3, 18, "{'world':3,'pp':3,'stages':'1,1,2','schedule':'dualpipe'}",
+         "dualpipe-pp",
+         "schedule dualpipe needs an even pp, whose two halves hold the same stages in opposite "
+         "order, pp is 3"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'vp':2,'schedule':'dualpipe'}",
+         "schedule-vp", "vp 2 needs schedule interleaved, not dualpipe"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'schedule':'interleaved'}", "schedule-vp",
          "schedule interleaved needs vp > 1, vp is 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'sp':1}", "sp-needs-tp",

@@ -36,6 +36,8 @@ static void each_shape(void (*fn)(const struct shape *))
                 fn(&(struct shape){PL_ZB_V, pp, 2, mbs, 0});
             if (pp > 1 && mbs >= 2 * pp)
                 fn(&(struct shape){PL_DUALPIPE_V, pp, 2, mbs, 0});
+            if (pp % 2 == 0 && mbs % 2 == 0 && mbs >= 2 * pp)
+                fn(&(struct shape){PL_DUALPIPE, pp, 1, mbs, 0});
         }
 }
 
@@ -55,6 +57,22 @@ static void each_smaller(void (*fn)(const struct shape *))
             }
 }
 
+static int chunks_of(const struct shape *s)
+{
+    return s->schedule == PL_DUALPIPE ? 2 : s->vp;
+}
+
+/* The micro-batches of a chunk begin with this one and are so many. */
+static int first_of(const struct shape *s, int chunk)
+{
+    return s->schedule == PL_DUALPIPE && chunk ? s->mbs / 2 : 0;
+}
+
+static int count_of(const struct shape *s)
+{
+    return s->schedule == PL_DUALPIPE ? s->mbs / 2 : s->mbs;
+}
+
 static void check_complete(const struct shape *s)
 {
     struct pl_step step[MAX_STEPS];
@@ -62,6 +80,9 @@ static void check_complete(const struct shape *s)
     for (int stage = 0; stage < s->pp; stage++) {
         int n = steps_of(step, s, stage);
         int next[3][MAX_VP] = {{0}}; /* forward, gradient of the input, of the weights */
+
+        for (int c = 0; c < chunks_of(s); c++)
+            next[0][c] = next[1][c] = next[2][c] = first_of(s, c);
 
         assert_int_equal(n, steps_of(NULL, s, stage));
         for (int i = 0; i < n; i++) {
@@ -76,9 +97,9 @@ static void check_complete(const struct shape *s)
             assert_true(next[0][c] >= next[1][c] && next[1][c] >= next[2][c]);
         }
         assert_false(step[n - 1].with_next);
-        for (int c = 0; c < s->vp; c++)
+        for (int c = 0; c < chunks_of(s); c++)
             for (int pass = 0; pass < 3; pass++)
-                assert_int_equal(next[pass][c], s->mbs);
+                assert_int_equal(next[pass][c], first_of(s, c) + count_of(s));
     }
 }
 
@@ -108,8 +129,9 @@ static int min(int a, int b)
 static void check_live(const struct shape *s)
 {
     for (int stage = 0; stage < s->pp; stage++)
-        for (int c = 0; c < s->vp; c++) {
+        for (int c = 0; c < chunks_of(s); c++) {
             int live = pl_schedule_live(s->schedule, stage, s->pp, s->vp, s->mbs, c);
+            int half = s->pp / 2, near = stage < half ? stage : s->pp - 1 - stage;
 
             switch (s->schedule) {
             case PL_GPIPE:
@@ -126,6 +148,10 @@ static void check_live(const struct shape *s)
                 assert_in_range(live, 1, s->mbs);
                 if (s->mbs > s->pp)
                     assert_true(live <= 2 * s->pp);
+                break;
+            case PL_DUALPIPE: /* the direction that comes first waits for the other end */
+                assert_int_equal(
+                    live, min(s->mbs / 2, (c > 0) == (stage >= half) ? s->pp - near : near + 1));
                 break;
             default: /* a V: what stays longest on the way down is back first */
                 assert_int_equal(live, min(s->mbs, c ? stage + 1 : 2 * s->pp - stage));
@@ -159,10 +185,10 @@ static int counted(const struct shape *s, int stage, int chunk, enum pl_step_op 
 static void check_counted(const struct shape *s)
 {
     for (int stage = 0; stage < s->pp; stage++)
-        for (int c = 0; c < s->vp; c++) {
+        for (int c = 0; c < chunks_of(s); c++) {
             assert_int_equal(pl_schedule_live(s->schedule, stage, s->pp, s->vp, s->mbs, c),
                              counted(s, stage, c, PL_FORWARD));
-            if (pl_schedule_is_v(s->schedule))
+            if (pl_schedule_is_v(s->schedule) || s->schedule == PL_DUALPIPE)
                 continue;
             assert_int_equal(pl_schedule_live_grads(s->schedule, stage, s->vp, s->mbs),
                              s->schedule == PL_ZERO_BUBBLE ? counted(s, stage, c, PL_BACKWARD_INPUT)
@@ -195,6 +221,9 @@ static void all_stages_of_a_v_hold_equally_much(void **state)
                 assert_int_equal(
                     chunks_at_once(&(struct shape){PL_DUALPIPE_V, pp, 2, mbs, 0}, stage),
                     2 * pp + 1);
+                if (pp % 2 == 0 && mbs % 2 == 0) /* each a pp-th of the model: DeepSeek's PP + 1 */
+                    assert_int_equal(
+                        chunks_at_once(&(struct shape){PL_DUALPIPE, pp, 1, mbs, 0}, stage), pp + 1);
             }
 }
 
@@ -246,7 +275,9 @@ static int vstage(const struct machine *m, int stage, int chunk)
 static bool advance(struct machine *m, int stage)
 {
     const struct pl_step *p = &m->step[stage][m->at[stage]];
-    int v = vstage(m, stage, p->chunk), last = m->s->pp * m->s->vp - 1;
+    int v = vstage(m, stage, p->chunk), runs = m->s->pp * m->s->vp;
+    int begin = v / runs * runs, last = begin + runs - 1; /* of this direction */
+    int mb = p->mb - first_of(m->s, p->chunk);
     int dir = p->op == PL_FORWARD ? 0 : 1;
     int from = dir == 0 ? v - 1 : v + 1, to = dir == 0 ? v + 1 : v - 1;
 
@@ -256,21 +287,21 @@ static bool advance(struct machine *m, int stage)
         m->at[stage]++;
         return true;
     }
-    if (to >= 0 && to <= last) {
+    if (to >= begin && to <= last) {
         int pending = 0;
 
-        for (int c = 0; c < m->s->vp; c++)
+        for (int c = 0; c < chunks_of(m->s); c++)
             pending += m->sent[dir][vstage(m, stage, c)] - m->taken[dir][vstage(m, stage, c)];
         if (pending >= 2)
             return false;
     }
-    if (from >= 0 && from <= last) {
-        if (m->sent[dir][from] <= p->mb)
+    if (from >= begin && from <= last) {
+        if (m->sent[dir][from] <= mb)
             return false;
-        m->taken[dir][from] = p->mb + 1;
+        m->taken[dir][from] = mb + 1;
     }
-    if (to >= 0 && to <= last)
-        m->sent[dir][v] = p->mb + 1;
+    if (to >= begin && to <= last)
+        m->sent[dir][v] = mb + 1;
     m->at[stage]++;
     return true;
 }
@@ -293,11 +324,13 @@ static void check_deadlock(const struct shape *s)
         if (m.at[i] != m.n[i])
             fail_msg("schedule %d pp %d vp %d mbs %d: stage %d stops at step %d of %d",
                      (int)s->schedule, s->pp, s->vp, s->mbs, i, m.at[i], m.n[i]);
-    for (int v = 0; v + 1 < s->pp * s->vp; v++) {
-        assert_int_equal(m.sent[0][v], s->mbs);
-        assert_int_equal(m.taken[0][v], s->mbs);
-        assert_int_equal(m.sent[1][v + 1], s->mbs);
-        assert_int_equal(m.taken[1][v + 1], s->mbs);
+    for (int v = 0; v + 1 < s->pp * chunks_of(s); v++) {
+        int messages = (v + 1) % (s->pp * s->vp) ? count_of(s) : 0; /* none between directions */
+
+        assert_int_equal(m.sent[0][v], messages);
+        assert_int_equal(m.taken[0][v], messages);
+        assert_int_equal(m.sent[1][v + 1], messages);
+        assert_int_equal(m.taken[1][v + 1], messages);
     }
 }
 

@@ -69,7 +69,18 @@ static void equal_stages_take_what_the_closed_form_says(void **state)
     }
 }
 
-static const enum pl_schedule vees[] = {PL_ZB_V, PL_DUALPIPE_V};
+static const enum pl_schedule vees[] = {PL_ZB_V, PL_DUALPIPE_V, PL_DUALPIPE};
+
+/* MADE of SCHEDULE, or false where it has no such pipeline. */
+static bool make_v(struct made *m, enum pl_schedule schedule, int pp, int micro)
+{
+    bool both = schedule == PL_DUALPIPE;
+
+    if ((both && (pp % 2 || micro % 2)) || (schedule != PL_ZB_V && micro < 2 * pp))
+        return false;
+    make(m, schedule, pp, both ? 1 : 2, micro);
+    return true;
+}
 
 /* Exact for any ratio of the passes, but where micro-batches are too few to fill a V of uneven
  * passes. */
@@ -82,11 +93,12 @@ static void equal_stages_of_a_v_take_what_the_closed_form_says(void **state)
     rng_seed(&r, 11);
     for (size_t k = 0; k < ARRAY_LEN(vees); k++)
         for (int pp = 2; pp <= MAX_PP; pp++)
-            for (int micro = vees[k] == PL_ZB_V ? 1 : 2 * pp; micro <= 4 * pp; micro++) {
-                double forward = 0.5 + rng_unit(&r), input = 0.5 + rng_unit(&r) * 2,
+            for (int micro = 1; micro <= 4 * pp; micro++) {
+                double forward = 0.2 + rng_unit(&r), input = 0.5 + rng_unit(&r) * 2,
                        weight = 0.1 + rng_unit(&r);
 
-                make(&m, vees[k], pp, 2, micro);
+                if (!make_v(&m, vees[k], pp, micro))
+                    continue;
                 agree(&m);
                 for (int i = 0; i < 2 * pp; i++)
                     m.at[i] = (struct pl_stage_time){forward, input + weight, weight};
@@ -100,6 +112,36 @@ static void equal_stages_of_a_v_take_what_the_closed_form_says(void **state)
                                  above);
                 }
             }
+}
+
+/* Both directions event by event, with stages of unlike times: the ranks of either half do what
+ * DualPipeV does on half as many with half of the micro-batches. */
+static void dualpipe_is_two_mirrored_vs(void **state)
+{
+    struct rng r;
+
+    (void)state;
+    rng_seed(&r, 5);
+    for (int pp = 2; pp <= MAX_PP; pp += 2)
+        for (int micro = 2 * pp; micro <= 6 * pp; micro += 2) {
+            struct made both, v;
+            double sum = 0;
+
+            make(&both, PL_DUALPIPE, pp, 1, micro);
+            make(&v, PL_DUALPIPE_V, pp / 2, 2, micro / 2);
+            for (int i = 0; i < pp; i++) {
+                double weight = 0.5 + rng_unit(&r);
+
+                both.at[i] = v.at[i] =
+                    (struct pl_stage_time){0.5 + rng_unit(&r), weight + 0.5 + rng_unit(&r), weight};
+                sum += both.at[i].forward + both.at[i].backward;
+            }
+            assert_true(simulated(&both) >= micro * sum / pp - ROUNDING);
+            if (pp > 2)
+                assert_true(fabs(simulated(&both) / simulated(&v) - 1) < ROUNDING);
+            else
+                assert_true(fabs(simulated(&both) - micro / 2 * sum) < ROUNDING);
+        }
 }
 
 /* ZB-V has no bubble but the way to the last stage, and with input and weight apart DualPipeV's is
@@ -116,6 +158,13 @@ static void bubbles_of_a_v_are_the_papers(void **state)
         for (int i = 0; i < 2 * pp; i++)
             m.at[i] = (struct pl_stage_time){1, 4, 1}; /* F&B 5, B 4, W 1: 6 a stage */
         assert_true(fabs(simulated(&m) - (4 * pp * 10 + (pp - 1) * 6 - 1)) < ROUNDING || pp == 2);
+        if (pp % 2)
+            continue;
+        make(&m, PL_DUALPIPE, pp, 1, 4 * pp);
+        for (int i = 0; i < pp; i++)
+            m.at[i] = (struct pl_stage_time){1, 3, 1}; /* F&B 4, B 3, W 1 */
+        assert_true(fabs(simulated(&m) - (4 * pp * 4 + (pp / 2 - 1) * 4)) <
+                    (pp > 2 ? 1 + ROUNDING : ROUNDING));
     }
 }
 
@@ -131,10 +180,11 @@ static void slow_ends_of_a_v_are_bounded(void **state)
             for (int micro = 2 * pp; micro <= 8 * pp; micro += pp) {
                 double above, bubble;
 
-                make(&m, vees[k], pp, 2, micro);
-                bubble = simulated(&m) - micro * 6;
+                if (!make_v(&m, vees[k], pp, micro))
+                    continue;
+                bubble = simulated(&m) - micro * 3 * m.p.vp;
                 m.at[0] = (struct pl_stage_time){1.1, 2.1, 1.1};
-                m.at[2 * pp - 1] = (struct pl_stage_time){1.4, 2.8, 1.4};
+                m.at[m.p.vp * pp - 1] = (struct pl_stage_time){1.4, 2.8, 1.4};
                 above = pl_pipe_seconds(&m.p) - simulated(&m);
                 if (above < -ROUNDING || above > bubble + ROUNDING)
                     fail_msg("schedule %d pp %d, %d micro-batches: %g above the events, bubble %g",
@@ -166,6 +216,52 @@ static void messages_cost_what_the_closed_form_says(void **state)
                     if (fabs(sim - closed) > slack)
                         fail_msg("pp %d vp %d schedule %d overlap %d: %g by events, %g", pp, vp,
                                  schedule, overlap, sim, closed);
+                }
+}
+
+/* Receipts that the events show, in MESSAGE each, less those that the closed form has. */
+static double messages_beyond(struct made *m, double message_s)
+{
+    double sim, closed;
+
+    m->p.message_s = 0;
+    sim = -simulated(m);
+    closed = -pl_pipe_seconds(&m->p);
+    m->p.message_s = message_s;
+    return (sim + simulated(m) - closed - pl_pipe_seconds(&m->p)) / message_s;
+}
+
+/* Passes of any ratio, equal ones too, and messages too short to make another path the critical
+ * one. */
+static void messages_of_a_v_cost_what_the_closed_form_says(void **state)
+{
+    static const double SHORT = 1e-6;
+    struct rng r;
+    struct made m;
+
+    (void)state;
+    rng_seed(&r, 7);
+    for (size_t k = 0; k < ARRAY_LEN(vees); k++)
+        for (int pp = 2; pp <= MAX_PP; pp++)
+            for (int micro = 2 * pp; micro <= 5 * pp; micro++)
+                for (int draw = 0; draw < 40; draw++) {
+                    double forward = 1, input = 1, weight = 1;
+
+                    if (!make_v(&m, vees[k], pp, micro))
+                        continue;
+                    if (draw > 2) {
+                        forward = 0.2 + rng_unit(&r) * 2;
+                        input = 0.2 + rng_unit(&r) * 2;
+                        weight = 0.2 + rng_unit(&r) * 2;
+                    }
+                    for (int i = 0; i < m.p.vp * pp; i++)
+                        m.at[i] = (struct pl_stage_time){forward, input + weight, weight};
+                    m.p.overlap = draw & 2;
+                    if (fabs(messages_beyond(&m, SHORT)) > 1e-3)
+                        fail_msg("schedule %d pp %d, %d micro-batches, overlap %d, passes %g %g "
+                                 "%g: %g messages more by events",
+                                 vees[k], pp, micro, m.p.overlap, forward, input, weight,
+                                 messages_beyond(&m, SHORT));
                 }
 }
 
@@ -281,6 +377,12 @@ static void a_shape_without_a_schedule_is_refused(void **state)
     assert_true(pl_simulate(&t, &m.p, &e) < 0);
     make(&m, PL_DUALPIPE_V, 4, 2, 7);
     assert_true(pl_simulate(&t, &m.p, &e) < 0);
+    make(&m, PL_DUALPIPE, 3, 1, 8);
+    assert_true(pl_simulate(&t, &m.p, &e) < 0);
+    make(&m, PL_DUALPIPE, 4, 1, 9);
+    assert_true(pl_simulate(&t, &m.p, &e) < 0);
+    make(&m, PL_DUALPIPE, 4, 1, 6);
+    assert_true(pl_simulate(&t, &m.p, &e) < 0);
 }
 
 /* The pipeline part of an iteration, whatever the model: what the cost model says against the
@@ -297,6 +399,9 @@ static void the_cost_of_real_layouts_agrees_with_their_timeline(void **state)
          "{'pp':4,'ep':8,'vp':2,'precision':'bf16','recompute':'full','overlap_p2p':1}"},
         {"llama-8b", "{'pp':8,'schedule':'zb-v','precision':'bf16','overlap_p2p':1}"},
         {"llama-8b", "{'pp':8,'schedule':'dualpipe-v','precision':'bf16'}"},
+        {"llama-8b", "{'pp':8,'schedule':'dualpipe','precision':'bf16'}"},
+        {"mixtral-8x7b",
+         "{'pp':4,'ep':8,'schedule':'dualpipe','precision':'bf16','overlap_p2p':1}"},
         {"gpt-22B", "{'pp':4,'schedule':'zb-v','tp':2,'precision':'bf16','recompute':'full'}"},
         {"llama-8b", "{'pp':2,'schedule':'gpipe','precision':'bf16','overlap_p2p':1}"},
     };
@@ -334,9 +439,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_stages_take_what_the_closed_form_says),
         cmocka_unit_test(equal_stages_of_a_v_take_what_the_closed_form_says),
+        cmocka_unit_test(dualpipe_is_two_mirrored_vs),
         cmocka_unit_test(bubbles_of_a_v_are_the_papers),
         cmocka_unit_test(slow_ends_of_a_v_are_bounded),
         cmocka_unit_test(messages_cost_what_the_closed_form_says),
+        cmocka_unit_test(messages_of_a_v_cost_what_the_closed_form_says),
         cmocka_unit_test(one_slow_stage_takes_what_the_closed_form_says),
         cmocka_unit_test(slow_stages_of_other_schedules_are_bounded),
         cmocka_unit_test(every_stage_does_one_thing_at_a_time_in_order_of_need),

@@ -121,7 +121,7 @@ void tn_gap_schedule(struct tn_findings *findings, const struct tn_export_in *in
         return;
     if (schedule == PL_GPIPE && !gpipe)
         tn_finding_add(findings, "schedule", "the target has no GPipe schedule");
-    if (schedule == PL_ZERO_BUBBLE || (pl_schedule_is_v(schedule) && !v))
+    if (schedule == PL_ZERO_BUBBLE || schedule == PL_DUALPIPE || (pl_schedule_is_v(schedule) && !v))
         tn_finding_add(findings, "schedule", "the target has no %s schedule",
                        pl_layout_key_find("schedule")->names[schedule]);
 }
