@@ -49,7 +49,8 @@ AC_DEFUN([PT_FUZZ], [
 # PT_ANSWERS. NAME is VARIABLE in small letters:
 #
 #   --with-NAME=DIR  a prefix that comes before all others. DIR's module of pkg-config counts; where it has none, DIR/include
-#                    and LIBS in DIR/lib. Programs find what lies there when they run, too.
+#                    and LIBS in DIR/lib. A program must link with it. Programs find what lies there when they run, too, and
+#                    so do its libraries, which a newer tag (DT_RUNPATH) would not let look there for each other.
 #   --with-NAME      the library must be there
 #   --without-NAME   it is not asked for, even where it is installed; an error where partune needs it
 #
@@ -94,6 +95,7 @@ AC_DEFUN([PT_LIBRARY], [
     PKG_CHECK_MODULES([$1], [$2], [
       pt_version=`$PKG_CONFIG --modversion pt_module 2>/dev/null` || pt_version=found
       $1_LIBS="$$1_LIBS$pt_rpath"
+      AS_IF([test -n "$pt_rpath"], [PT_LINKS(pt_name, [$1], [$2], PT_PROBE_$1)])
       $4], [
       pt_version=missing pt_where=
       $5])])
@@ -139,12 +141,56 @@ AC_DEFUN([PT_PREFIX], [
                [AC_MSG_ERROR([--with-$2: $pt_where has neither $3.pc for pkg-config nor lib$pt_word in lib or lib64])])
          $1_CFLAGS=-I$pt_where/include
          $1_LIBS="-L$pt_lib $4"])
-  pt_rpath=" -Wl,-rpath,$pt_lib"
+  pt_rpath=" -Wl,--disable-new-dtags -Wl,-rpath,$pt_lib"
+])
+# PT_PROBE_VARIABLE: declarations, a function of the library, and the condition that it is new enough.
+m4_define([PT_PROBE_JANSSON],  [[@%:@include <jansson.h>], [json_null], [JANSSON_VERSION_HEX >= 0x020d00]])
+m4_define([PT_PROBE_UV],       [[@%:@include <uv.h>], [uv_loop_init], [UV_VERSION_HEX >= 0x012800]])
+m4_define([PT_PROBE_CURL],     [[@%:@include <curl/curl.h>], [curl_easy_init], [LIBCURL_VERSION_NUM >= 0x074a00]])
+m4_define([PT_PROBE_SQLITE],   [[@%:@include <sqlite3.h>], [sqlite3_open_v2], [SQLITE_VERSION_NUMBER >= 3026000]])
+m4_define([PT_PROBE_MHD],      [[@%:@include <microhttpd.h>], [MHD_start_daemon], [MHD_VERSION >= 0x00097200]])
+m4_define([PT_PROBE_ZLIB],     [[@%:@include <zlib.h>], [deflate], [1]])
+m4_define([PT_PROBE_NETTLE],   [[@%:@include <nettle/sha2.h>], [nettle_sha256_init], [1]])
+m4_define([PT_PROBE_LAPACK],   [[int dpotri_(void);], [dpotri_], [1]])
+m4_define([PT_PROBE_CMOCKA],   [[@%:@include <cmocka.h>], [_cmocka_run_group_tests], [1]])
+m4_define([PT_PROBE_DNNL],     [[@%:@include <dnnl.h>], [dnnl_engine_create], [1]])
+m4_define([PT_PROBE_PCRE2],    [[@%:@include <pcre2.h>], [pcre2_compile], [PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40]])
+m4_define([PT_PROBE_UTF8PROC], [[@%:@include <utf8proc.h>], [utf8proc_map], [1]])
+m4_define([PT_PROBE_MPICH],    [[@%:@include <mpi.h>], [MPI_Iallreduce], [MPICH_NUMVERSION >= 40000000]])
+m4_define([PT_PROBE_OPENMPI],  [[@%:@include <mpi.h>], [MPI_Iallreduce], [OMPI_MAJOR_VERSION >= 4]])
+dnl In C++, whose compiler comes later: it is linked with, no more.
+m4_define([PT_PROBE_SENTENCEPIECE], [[], [main], [1]])
+# PT_LINKS(NAME, VARIABLE, MODULE [>= VERSION], DECLARATIONS, FUNCTION, NEW-ENOUGH): an error that names --with-NAME=DIR where
+# a program with that library does not compile, it is too old, or the program does not link. $3 is what the error calls it.
+AC_DEFUN([PT_LINKS], [
+  AC_MSG_CHECKING([whether a program links with $1 of $pt_where])
+  pt_save_CPPFLAGS=$CPPFLAGS pt_save_LIBS=$LIBS pt_fault=
+  CPPFLAGS="$CPPFLAGS $$2_CFLAGS" LIBS="$$2_LIBS $LIBS"
+  PT_TRY([COMPILE], [$4], [], [pt_fault="its headers are missing, or do not compile with $$2_CFLAGS"])
+  PT_TRY([COMPILE], [$4], [static char enough@<:@($6) ? 1 : -1@:>@; (void)enough;], [pt_fault="$3 is needed"])
+  PT_TRY([LINK], [$4], [void *volatile function = (void *)&$5; return !function;],
+         [pt_fault="a program does not link with $$2_LIBS"])
+  CPPFLAGS=$pt_save_CPPFLAGS LIBS=$pt_save_LIBS
+  AS_IF([test -n "$pt_fault"], [
+    AC_MSG_RESULT([no])
+    AC_MSG_ERROR([--with-$1: $3 in $pt_where: $pt_fault (the compiler's words are in config.log)])])
+  AC_MSG_RESULT([yes])
+])
+# PT_TRY(COMPILE or LINK, DECLARATIONS, BODY, FAULT): FAULT where that fails and nothing failed before. What cmocka and PCRE2
+# want before their headers is there for all.
+AC_DEFUN([PT_TRY], [
+  AS_IF([test -z "$pt_fault"], [AC_$1_IFELSE([AC_LANG_PROGRAM([@%:@define PCRE2_CODE_UNIT_WIDTH 8
+@%:@include <setjmp.h>
+@%:@include <stdarg.h>
+@%:@include <stddef.h>
+@%:@include <stdint.h>
+$2], [$3])], [], [$4])])
 ])
 # PT_MPI: the trainer's MPI, as MPI_CFLAGS and MPI_LIBS: MPICC's, where it is given; else Open MPI's module of pkg-config
 # where --with-openmpi asks for it or MPICH is missing; else MPICH's. HAVE_OPENMPI: the tests build the trainer with Open MPI
 # a second time.
 AC_DEFUN([PT_MPI], [
+  AS_CASE([$with_mpi], [yes], [], [AC_MSG_ERROR([--with-mpi=$with_mpi: name the prefix by --with-mpich=DIR or --with-openmpi=DIR, or the compiler wrapper of any MPI by MPICC=PROGRAM])])
   AC_ARG_VAR([MPICC], [compiler wrapper of the trainer's MPI, asked for its flags (default: MPICH's module of pkg-config, else Open MPI's)])
   PT_OPTIONAL([MPICH], [mpich >= 4], [-lmpi])
   PT_OPTIONAL([OPENMPI], [ompi-c >= 4], [-lmpi])
@@ -157,6 +203,11 @@ AC_DEFUN([PT_MPI], [
   AC_SUBST([MPI_LIBS])
   PT_MPI_NAME
   AS_CASE([$pt_mpi], ["Open MPI"*], [have_openmpi=no])
+])
+# PT_NO_MPI: --without-mpi and a question for an MPI contradict each other.
+AC_DEFUN([PT_NO_MPI], [
+  AS_CASE([$with_mpich], [""|no], [], [AC_MSG_ERROR([--with-mpich: --without-mpi leaves out the trainer, which alone uses it])])
+  AS_CASE([$with_openmpi], [""|no], [], [AC_MSG_ERROR([--with-openmpi: --without-mpi leaves out the trainer, which alone uses it])])
 ])
 # MPI_CFLAGS and MPI_LIBS from MPICC, by Open MPI's option or, as MPICH and its relatives say it, by -show.
 AC_DEFUN([PT_MPI_WRAPPER], [

@@ -62,7 +62,7 @@ bare() { # root
         [ -z "${https_proxy:-}" ] || export https_proxy
         debootstrap --variant=minbase --include=ca-certificates,sudo "$suite" "$1" "$(mirror)" || return 1
     fi
-    cp -R "$work/settings/." "$1/" && sources "$1" && chroot "$1" update-ca-certificates
+    cp -R "$work/settings/." "$1/" && sources "$1" && env -u TMPDIR chroot "$1" update-ca-certificates
 }
 
 # What of this machine's environment says how to reach the network, for env.

@@ -63,18 +63,27 @@ has "so is --with-mpich" "$? $(error)" '^1 --with-mpich: mpich >= 4 was not foun
 ok "not asked for, it is left out" configure --without-mpi
 has "as the summary tells" "$(cat said)" '^ *libpcre2-8 +missing *$'
 
+# ---- contradictions
+for name in mpich openmpi; do
+    configure --without-mpi --with-$name
+    has "--with-$name is refused where no MPI is wanted" "$? $(error)" "^1 --with-$name: --without-mpi leaves out the trainer"
+done
+configure --with-mpi=/usr
+has "--with-mpi=DIR, which is no option, names those that are" "$? $(error)" '^1 --with-mpi=/usr: name the prefix by --with-mpich=DIR or --with-openmpi=DIR'
+
 # ---- in a prefix
 mkdir -p "$away/old/lib/pkgconfig" "$away/plain/lib" "$away/plain/include"
 printf 'Name: x\nDescription: x\nVersion: 10.39\nLibs: -lpcre2-8\n' >"$away/old/lib/pkgconfig/libpcre2-8.pc"
 : >"$away/hidden"
 configure --without-mpi --with-pcre2="$away/old"
 has "too old a library in the prefix is refused" "$? $(error)" "^1 --with-pcre2: libpcre2-8 >= 10.40 was not found in $away/old\$"
-touch "$away/plain/lib/libpcre2-8.so" "$away/plain/lib/libutf8proc.so" "$away/plain/lib/libsentencepiece.so"
+cp -L "$(pkg-config --variable=libdir libpcre2-8)/libpcre2-8.so" "$(pkg-config --variable=libdir libutf8proc)/libutf8proc.so" \
+    "$(pkg-config --variable=libdir sentencepiece)/libsentencepiece.so" "$away/plain/lib" && cp /usr/include/pcre2.h /usr/include/utf8proc.h "$away/plain/include"
 ok "libraries of a prefix without pkg-config's files" configure --without-mpi --with-pcre2="$away/plain" --with-utf8proc="$away/plain" \
     --with-sentencepiece="$away/plain"
 for line in PCRE2=pcre2-8 UTF8PROC=utf8proc SENTENCEPIECE=sentencepiece; do
     is "${line%=*} is that one" "$(grep -E "^${line%=*}_(CFLAGS|LIBS) =" Makefile | sed 's/^[A-Z0-9_]* = //' | tr '\n' ' ')" \
-        "-I$away/plain/include -L$away/plain/lib -l${line#*=} -Wl,-rpath,$away/plain/lib "
+        "-I$away/plain/include -L$away/plain/lib -l${line#*=} -Wl,--disable-new-dtags -Wl,-rpath,$away/plain/lib "
 done
 ok "a C++ compiler of no use" configure --without-mpi CXX=false pt_cv_cxx=no
 has "leaves SentencePiece out" "$(cat said)" '^ *sentencepiece .*left out: false does not compile C\+\+20$'

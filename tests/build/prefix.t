@@ -28,6 +28,23 @@ configure --with-jansson="$prefixes/none"
 has "so is one without the library" "$(tail -n 1 said)" "--with-jansson: $prefixes/none has neither jansson.pc .* nor libjansson"
 configure --with-jansson="$prefixes/a blank"
 has "so is one with a blank in its path" "$(tail -n 1 said)" "--with-jansson: $prefixes/a blank has a blank in it"
+
+# ---- libraries there that no program links with
+mkdir -p "$prefixes/old/include" "$prefixes/old/lib" "$prefixes/broken/lib" "$prefixes/moved/lib/pkgconfig"
+cp -P "$prefixes"/one/lib/libjansson.so* "$prefixes/old/lib"
+sed 's/define JANSSON_MAJOR_VERSION .*/define JANSSON_MAJOR_VERSION 1/' "$prefixes/one/include/jansson.h" >"$prefixes/old/include/jansson.h"
+cp "$prefixes"/one/include/jansson_config.h "$prefixes/old/include"
+configure --with-jansson="$prefixes/old"
+has "too old a library without a module is named" "$(tail -n 1 said)" "--with-jansson: jansson >= 2.13 in $prefixes/old: .*is needed"
+touch "$prefixes/broken/lib/libz.so"
+configure --with-zlib="$prefixes/broken"
+has "so is one that does not link" "$(tail -n 1 said)" "--with-zlib: zlib in $prefixes/broken: a program does not link with -L$prefixes/broken/lib -lz"
+cp "$prefixes/one/lib/pkgconfig/jansson.pc" "$prefixes/moved/lib/pkgconfig/" && sed -i "s|$prefixes/one|/nowhere|; s|-ljansson|-lnothing|" "$prefixes/moved/lib/pkgconfig/jansson.pc"
+configure --with-jansson="$prefixes/moved"
+has "and a module whose library is elsewhere" "$(tail -n 1 said)" "--with-jansson: jansson >= 2.13 in $prefixes/moved: a program does not link with .*-lnothing"
+has "with the compiler's words" "$(cat config.log)" "cannot find -lnothing"
+
+# ---- libraries that serve
 cat >pkg-config <<'END'
 #!/bin/sh
 case " $* " in *" openblas "*) exit 1 ;; esac
@@ -40,8 +57,8 @@ has "and a library without one" "$(cat said)" "^ *zlib +[^ ]+ +$prefixes/two\$"
 has "and one from elsewhere" "$(cat said)" "^ *libuv +1[^ ]* +pkg-config\$"
 has "and a LAPACK that is not OpenBLAS" "$(cat said)" "^ *openblas +no +another LAPACK: -"
 has "and what is left out" "$(cat said)" "bundled trainer +no \\(--without-mpi\\)"
-has "the Makefile has the prefix, and where programs find it" "$(grep '^JANSSON_LIBS' Makefile)" "-L$prefixes/one/lib -ljansson .*-Wl,-rpath,$prefixes/one/lib"
-is "also without pkg-config's help" "$(grep -E '^ZLIB_(CFLAGS|LIBS)' Makefile | xargs -0)" "$(printf 'ZLIB_CFLAGS = -I%s/two/include\nZLIB_LIBS = -L%s/two/lib -lz -Wl,-rpath,%s/two/lib\n' "$prefixes" "$prefixes" "$prefixes" | xargs -0)"
+has "the Makefile has the prefix, and where programs find it" "$(grep '^JANSSON_LIBS' Makefile)" "-L$prefixes/one/lib -ljansson .*-Wl,--disable-new-dtags -Wl,-rpath,$prefixes/one/lib"
+is "also without pkg-config's help" "$(grep -E '^ZLIB_(CFLAGS|LIBS)' Makefile | xargs -0)" "$(printf 'ZLIB_CFLAGS = -I%s/two/include\nZLIB_LIBS = -L%s/two/lib -lz -Wl,--disable-new-dtags -Wl,-rpath,%s/two/lib\n' "$prefixes" "$prefixes" "$prefixes" | xargs -0)"
 ok "a library is built against it" make base/libbase.a
 has "by its header" "$(cat base/.deps/libbase_a-jx.Po)" "$prefixes/one/include/jansson.h"
 finish

@@ -4,6 +4,7 @@
 #   ```sh             run here, in order, page by page, in a fresh folder, against a real daemon
 #   ```sh elsewhere   for another cluster, for root, or for hours: must be shell, and every option of our programs in it
 #                     must be one that the program's --help knows
+#   text              in README.md: lines that its commands print
 #   any other word    no commands of ours
 #
 # A page is run as one script with `set -eu`; http://127.0.0.1:8417, where the documents expect the daemon, is replaced
@@ -135,6 +136,11 @@ run() { # page
     (cd "$work/$name" && timeout 1800 bash -x "$work/$name.sh") >"$work/$name.log" 2>&1 </dev/null
 }
 
+# Lines of text blocks of PAGE that its commands did not print.
+unprinted() { # page
+    blocks "$1" text | grep -vxFf "$work/$name.log"
+}
+
 if [ $# = 0 ]; then
     # shellcheck disable=SC2046
     set -- "$src/README.md" $(find "$src/docs" -name '*.md' | sort)
@@ -144,6 +150,7 @@ for page; do
     if [ -n "$(blocks "$page" sh)" ]; then
         running=$((running + 1))
     fi
+    [ "$page" != "$src/README.md" ] || running=$((running + 1))
 done
 echo "1..$((2 + $# + running))"
 
@@ -165,5 +172,10 @@ for page; do
     began=$(date +%s)
     run "$page"
     result $? "the commands of $name run" "$work/$name.log"
+    if [ "$page" = "$src/README.md" ]; then
+        unprinted "$page" >"$work/unprinted.log"
+        [ ! -s "$work/unprinted.log" ]
+        result $? "and print what it says" "$work/unprinted.log"
+    fi
     echo "# $name: $(($(date +%s) - began)) s"
 done

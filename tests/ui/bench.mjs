@@ -285,9 +285,13 @@ async function warmUp(session, sent) {
 async function mirrorOfSteps() {
     globalThis.document = { baseURI: "http://127.0.0.1/", documentElement: { dataset: {} } };
     globalThis.sessionStorage = { getItem: () => null };
-    const { stepStore } = await import(
-        path.join(process.env.PT_SRC, "web", "ui", "pages", "trial-model.js")
-    );
+    const ui = path.join(dir, "ui"); // the files of the source and those that the build makes, as the daemon serves them
+    for (const top of [process.env.PT_SRC, process.env.PT_BUILD])
+        for (const folder of ["charts", "lib", "pages"])
+            if (fs.existsSync(path.join(top, "web", "ui", folder)))
+                fs.cpSync(path.join(top, "web", "ui", folder), path.join(ui, folder), { recursive: true });
+    fs.writeFileSync(path.join(ui, "package.json"), '{"type": "module"}');
+    const { stepStore } = await import(path.join(ui, "pages", "trial-model.js"));
     return stepStore();
 }
 
