@@ -84,15 +84,22 @@ void kn_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes);
 void kn_wait(struct kn_pool *pool);
 
 struct kn_backend; /* backend.h */
-/* New pools and memory are BACKEND's from now on (the host's until the first call). Call it at the
- * start of a program or between runs: a pool and the memory it is used with have one backend. */
+/* New pools and memory are BACKEND's from now on; NULL, and until the first call: the host's. Call
+ * it at the start of a program or between runs: a pool and the memory it is used with have one
+ * backend. */
 void kn_backend_use(const struct kn_backend *backend);
 
 struct err; /* base/base.h */
-/* Load the CUDA backend in the shared library PATH for GPU INDEX. Driver, library and GPU are
- * checked in this order; the error says what is missing or too old, and what is needed. */
-int kn_plugin_load(const struct kn_backend **ret_backend, const char *path, int index,
-                   struct err *error);
+
+enum { KN_GPU_NAME = 96 }; /* bytes of a GPU's name */
+/* Load the CUDA backend in the shared library PATH for GPU INDEX, whose name is as the driver says.
+ * Driver, library and GPU are checked in this order; the error says what is missing or too old, and
+ * what is needed. -ERANGE: the driver has fewer GPUs; -EBUSY: other processes fill its memory. */
+int kn_plugin_load(const struct kn_backend **ret_backend, char ret_name[KN_GPU_NAME],
+                   const char *path, int index, struct err *error);
+/* A GPU that is lost in the middle (its memory, its bus or its driver fails) ends the program by
+ * FN(what), in one line, which does not return; without FN, by a line on stderr and abort(). */
+void kn_on_lost(void (*fn)(const char *what));
 
 /* ---- matrix multiplication ----------------------------------------------- */
 

@@ -55,11 +55,10 @@ static int refused(const struct driver *driver, int code, const char *what, stru
 }
 
 /* Whether the driver is as new as the library, and device INDEX new enough for its code. */
-static int check_driver(const struct driver *driver, const struct kn_plugin *plugin, int index,
-                        struct err *error)
+static int check_driver(char ret_name[KN_GPU_NAME], const struct driver *driver,
+                        const struct kn_plugin *plugin, int index, struct err *error)
 {
     int version = 0, count = 0, device = 0, major = 0, minor = 0, r;
-    char name[96] = "";
 
     r = refused(driver, driver->init(0), "initialization", error);
     if (r == 0)
@@ -72,7 +71,7 @@ static int check_driver(const struct driver *driver, const struct kn_plugin *plu
                        version / 1000, version % 1000 / 10, plugin->cuda / 1000);
     r = refused(driver, driver->count(&count), "the number of GPUs", error);
     if (r == 0 && index >= count)
-        r = err_set(error, -ENODEV, "GPU %d was requested; the driver reports %d", index, count);
+        r = err_set(error, -ERANGE, "GPU %d was requested; the driver reports %d", index, count);
     if (r == 0)
         r = refused(driver, driver->device(&device, index), "the GPU", error);
     if (r == 0)
@@ -80,11 +79,12 @@ static int check_driver(const struct driver *driver, const struct kn_plugin *plu
     if (r == 0)
         r = refused(driver, driver->attribute(&minor, CAPABILITY_MINOR, device), "the GPU", error);
     if (r == 0)
-        r = refused(driver, driver->name(name, (int)sizeof(name), device), "the GPU", error);
+        r = refused(driver, driver->name(ret_name, KN_GPU_NAME, device), "the GPU", error);
     if (r == 0 && 10 * major + minor < plugin->capability)
         r = err_set(error, -ENOSYS,
                     "GPU %d (%s) has compute capability %d.%d; this backend needs %d.%d or later",
-                    index, name, major, minor, plugin->capability / 10, plugin->capability % 10);
+                    index, ret_name, major, minor, plugin->capability / 10,
+                    plugin->capability % 10);
     return r;
 }
 
@@ -110,10 +110,24 @@ static int open_library(const struct kn_plugin **ret_plugin, const char *path, s
     return 0;
 }
 
-int kn_plugin_load(const struct kn_backend **ret_backend, const char *path, int index,
-                   struct err *error)
+static void (*on_lost)(const char *what);
+
+void kn_on_lost(void (*fn)(const char *what))
 {
-    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream};
+    on_lost = fn;
+}
+
+static void lost(const char *what)
+{
+    if (on_lost)
+        on_lost(what);
+}
+
+int kn_plugin_load(const struct kn_backend **ret_backend, char ret_name[KN_GPU_NAME],
+                   const char *path, int index, struct err *error)
+{
+    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, lost};
+    struct kn_plugin_refusal why = {.text = "the backend rejects it"};
     const struct kn_plugin *plugin = NULL;
     struct driver driver = {0};
     int r;
@@ -123,9 +137,11 @@ int kn_plugin_load(const struct kn_backend **ret_backend, const char *path, int 
     if (r == 0)
         r = open_library(&plugin, path, error);
     if (r == 0)
-        r = check_driver(&driver, plugin, index, error);
+        r = check_driver(ret_name, &driver, plugin, index, error);
     if (r < 0)
         return r;
-    *ret_backend = plugin->open(&host, index);
-    return *ret_backend ? 0 : err_set(error, -ENODEV, "GPU %d: the backend rejects it", index);
+    *ret_backend = plugin->open(&why, &host, index);
+    if (*ret_backend)
+        return 0;
+    return err_set(error, why.full ? -EBUSY : -ENODEV, "GPU %d: %s", index, why.text);
 }

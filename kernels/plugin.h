@@ -10,12 +10,19 @@
 
 #include "kernels/backend.h"
 
-enum { KN_PLUGIN_ABI = 2 << 16 | sizeof(struct kn_backend) };
+enum { KN_PLUGIN_ABI = 3 << 16 | sizeof(struct kn_backend) };
 
 /* What the library needs of the program. */
 struct kn_plugin_host {
     void (*pool_set_stream)(struct kn_pool *pool, void *stream);
     void *(*pool_stream)(const struct kn_pool *pool);
+    void (*lost)(const char *what); /* as kn_on_lost; NULL, or returns: abort() */
+};
+
+/* Why a GPU is refused. */
+struct kn_plugin_refusal {
+    bool full; /* too little of its memory is free */
+    char text[200];
 };
 
 struct kn_plugin {
@@ -23,8 +30,9 @@ struct kn_plugin {
     const char *version; /* of partune */
     int cuda;            /* of the CUDA runtime that it was built with: 1000 major + 10 minor */
     int capability;      /* the lowest compute capability that it has code for: 10 major + minor */
-    /* For GPU INDEX. NULL: it refuses, and has said why on stderr. */
-    const struct kn_backend *(*open)(const struct kn_plugin_host *host, int index);
+    /* For GPU INDEX. NULL: it refuses. */
+    const struct kn_backend *(*open)(struct kn_plugin_refusal *ret_why,
+                                     const struct kn_plugin_host *host, int index);
 };
 
 typedef const struct kn_plugin *kn_plugin_fn(void);

@@ -1,6 +1,8 @@
 #include "trainer/backend.h"
 
 #include "kernels/kernels.h"
+#include "trainer/fail.h"
+#include "trainer/start.h"
 
 #include <errno.h>
 
@@ -15,22 +17,72 @@ static int local_rank(void)
     return ranks.local > 0 && ranks.local <= MOST_GPUS ? ranks.local : 0;
 }
 
-int tr_backend_use(const char *device, struct err *error)
+static char name[KN_GPU_NAME] = "cpu";
+static struct err no_gpu; /* for "auto" */
+
+static void lost(const char *what)
+{
+    tr_fail(TR_ERROR_NODE_FAIL, what);
+}
+
+/* GPU INDEX; OWN: it is to be this rank's alone. */
+static int use_gpu(int index, bool own, struct err *error)
 {
     const char *path = getenv("PARTUNE_CUDA");
     const struct kn_backend *backend;
+    char gpu[KN_GPU_NAME] = "";
+    int r = kn_plugin_load(&backend, gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
+
+    if (r == -ERANGE && own)
+        err_wrap(error, "local rank %d has no GPU of its own (ranks share GPU N by cuda:N)", index);
+    if (r < 0)
+        return r;
+    for (char *at = gpu; *at; at++)
+        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
+            *at = '?';
+    memcpy(name, gpu, sizeof(name));
+    kn_on_lost(lost);
+    kn_backend_use(backend);
+    return 0;
+}
+
+int tr_backend_use(const char *device, struct err *error)
+{
     int64_t index = 0;
     int r;
 
     if (!device || str_eq(device, "cpu"))
         return 0;
+    if (str_eq(device, "auto")) {
+        (void)use_gpu(local_rank(), true, &no_gpu);
+        return 0;
+    }
     if (str_eq(device, "cuda"))
-        index = local_rank();
-    else if (!str_starts(device, "cuda:") || str_to_i64(&index, device + 5, 0, MOST_GPUS) < 0)
-        return err_set(error, -EINVAL, "unknown device \"%s\" (cpu, cuda, cuda:N)", device);
-    r = kn_plugin_load(&backend, path ? path : PKGLIBDIR "/partune-cuda.so", (int)index, error);
-    if (r < 0)
-        return err_wrap(error, "--device=%s", device);
-    kn_backend_use(backend);
-    return 0;
+        r = use_gpu(local_rank(), true, error);
+    else if (str_starts(device, "cuda:") && str_to_i64(&index, device + 5, 0, MOST_GPUS) == 0)
+        r = use_gpu((int)index, false, error);
+    else
+        return err_set(error, -EINVAL, "unknown device \"%s\" (auto, cpu, cuda, cuda:N)", device);
+    return r < 0 ? err_wrap(error, "--device=%s", device) : 0;
+}
+
+void tr_backend_agree(const char *device, int ranks, int rank)
+{
+    int missing = no_gpu.code != 0;
+
+    if (!device || !str_eq(device, "auto"))
+        return;
+    if (ranks > 1)
+        missing = tr_start_together(missing, &no_gpu);
+    if (!missing)
+        return;
+    kn_backend_use(NULL);
+    snprintf(name, sizeof(name), "cpu");
+    if (rank == 0)
+        fprintf(stderr, "partune-train: --device=auto: on the CPU: %s\n", no_gpu.text);
+}
+
+const char *tr_backend_device(void)
+{
+    return name;
 }

@@ -7,9 +7,17 @@
 /*
  * Make the backend of DEVICE current: NULL or "cpu"; "cuda", the GPU of the rank's number on its
  * host, which the launcher's environment says (MPI_LOCALRANKID, SLURM_LOCALID; else 0); "cuda:N",
- * GPU N. The CUDA backend is the library that PARTUNE_CUDA names, or the installed one. -EINVAL for
- * another word; else kn_plugin_load's errors.
+ * GPU N; "auto", as "cuda", but no error: tr_backend_agree follows. The CUDA backend is the library
+ * that PARTUNE_CUDA names, or the installed one. -EINVAL for another word; else kn_plugin_load's
+ * errors. A GPU that is lost later ends the job by tr_fail.
  */
 int tr_backend_use(const char *device, struct err *error);
+
+/* Where "auto" found no GPU for one of the RANKS, the CPU becomes the backend of all; rank 0 says
+ * why on stderr. MPI is up; collective over MPI_COMM_WORLD. Other words: nothing happens. */
+void tr_backend_agree(const char *device, int ranks, int rank);
+
+/* What computes: "cpu", or the name of this rank's GPU, without characters that JSON escapes. */
+const char *tr_backend_device(void);
 
 #endif

@@ -27,15 +27,16 @@ const char *const tr_phase_names[TR_PHASES + 1] = {
 };
 
 const char *const tr_error_names[TR_ERRORS + 1] = {
-    "illegal", "oom", "numeric", "data", "comm", "io", NULL,
+    "illegal", "oom", "numeric", "data", "comm", "io", "node_fail", NULL,
 };
 
 int tr_error_exit(enum tr_error cls)
 {
     static const int code[TR_ERRORS] = {
-        [TR_ERROR_ILLEGAL] = TR_EXIT_ILLEGAL, [TR_ERROR_OOM] = TR_EXIT_OOM,
-        [TR_ERROR_NUMERIC] = TR_EXIT_NUMERIC, [TR_ERROR_DATA] = TR_EXIT_DATA,
-        [TR_ERROR_COMM] = TR_EXIT_COMM,       [TR_ERROR_IO] = TR_EXIT_IO,
+        [TR_ERROR_ILLEGAL] = TR_EXIT_ILLEGAL,     [TR_ERROR_OOM] = TR_EXIT_OOM,
+        [TR_ERROR_NUMERIC] = TR_EXIT_NUMERIC,     [TR_ERROR_DATA] = TR_EXIT_DATA,
+        [TR_ERROR_COMM] = TR_EXIT_COMM,           [TR_ERROR_IO] = TR_EXIT_IO,
+        [TR_ERROR_NODE_FAIL] = TR_EXIT_NODE_FAIL,
     };
 
     return code[cls];
@@ -205,6 +206,7 @@ void tr_event_hello(struct tr_events *ev, const struct tr_hello *hello)
     field_json(s, "workload", pl_workload_json(hello->workload));
     field(s, "ranks", hello->ranks);
     add_list(s, "hosts", hello->host, hello->nhosts);
+    field_text(s, "device", hello->device);
     if (hello->binding)
         add_list(s, "binding", hello->binding, hello->ranks);
     end(ev);

@@ -47,6 +47,7 @@ struct tr_hello {
     int ranks;
     const char *const *host; /* nhosts names */
     int nhosts;
+    const char *device;         /* the GPU's name on rank 0, or "cpu" */
     const char *const *binding; /* one for each rank: "0-1" (CPU list), or NULL */
 };
 
@@ -194,6 +195,7 @@ enum tr_error {
     TR_ERROR_DATA,
     TR_ERROR_COMM,
     TR_ERROR_IO,
+    TR_ERROR_NODE_FAIL, /* a GPU is lost */
     TR_ERRORS
 };
 
@@ -208,6 +210,7 @@ enum {
     TR_EXIT_DATA = 68,
     TR_EXIT_COMM = 69,
     TR_EXIT_IO = 70,
+    TR_EXIT_NODE_FAIL = 71,
     TR_EXIT_STOPPED = 75,
 };
 

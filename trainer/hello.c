@@ -1,6 +1,7 @@
 #include "trainer/hello.h"
 
 #include "base/base.h"
+#include "trainer/backend.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -86,6 +87,7 @@ static void send(struct tr_events *events, const struct tr_config *config, const
                          .ranks = ranks,
                          .host = host,
                          .nhosts = distinct(host, all, ranks),
+                         .device = tr_backend_device(),
                          .binding = cpus};
 
     for (int i = 0; i < ranks; i++)

@@ -25,6 +25,8 @@ static enum tr_error class_of_exit(int code)
         return TR_ERROR_OOM;
     case TR_EXIT_COMM:
         return TR_ERROR_COMM;
+    case TR_EXIT_NODE_FAIL:
+        return TR_ERROR_NODE_FAIL;
     default:
         return TR_ERROR_IO;
     }
@@ -96,6 +98,7 @@ static int train(const struct tr_config *config, const struct tr_launch *at, str
 
     tr_fail_setup(ev, config->events, at->rank);
     tr_calibrate_use(config->data_dir);
+    tr_backend_agree(config->device, at->size, at->rank);
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_FUNNELED)
         tr_fail(TR_ERROR_COMM, "this MPI does not support threads (MPI_THREAD_FUNNELED)");
@@ -122,10 +125,13 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
 static int prepare(struct tr_events **ret, const struct tr_config *config,
                    const struct tr_launch *at, struct shortage *shortage, struct err *error)
 {
+    int r;
+
     if (tr_run_check_memory(&shortage->rank, &shortage->cls, &shortage->asked, config, error) < 0)
         return TR_EXIT_OOM;
-    if (tr_backend_use(config->device, error) < 0)
-        return TR_EXIT_USAGE;
+    r = tr_backend_use(config->device, error);
+    if (r < 0)
+        return r == -EBUSY ? TR_EXIT_NODE_FAIL : TR_EXIT_USAGE;
     if (at->rank == 0 &&
         tr_events_open(ret, config->events, config->quiet ? NULL : stdout, error) < 0)
         return TR_EXIT_IO;

@@ -208,7 +208,7 @@ static __global__ void CU_BOUNDS(THREADS)
 }
 
 template <typename T>
-static __global__ void CU_BOUNDS(THREADS)
+static __global__ void CU_BOUNDS(THREADS, 1)
     grad_kv(kn_attn a, kn_attn_part part, bool sums, kn_attn_grad g, const float *delta)
 {
     spot s = spot_of(a.batch, a.kv_heads, part.keys, part.k_rows);

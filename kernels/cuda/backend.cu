@@ -1,7 +1,22 @@
 /* The backend as a whole: its table, and its streams as pools. */
 #include "kernels/cuda/backend.cuh"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 static const struct kn_plugin_host *host;
+static int gpu;
+
+void cu_lost(const char *what)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "GPU %d is lost: %s", gpu, what);
+    if (host->lost)
+        host->lost(text);
+    fprintf(stderr, "cuda: %s\n", text);
+    abort();
+}
 
 cu_stream *cu_stream_of(const struct kn_pool *pool)
 {
@@ -40,11 +55,23 @@ static void backend_wait(struct kn_pool *pool)
 
 static struct kn_backend backend;
 
-const struct kn_backend *cu_backend(const struct kn_plugin_host *asked, int index)
+bool cu_has_room(struct kn_plugin_refusal *ret_why, size_t unused)
 {
-    if (!cu_device(index))
+    ret_why->full = unused < CU_SCRATCH_BYTES;
+    if (ret_why->full)
+        snprintf(ret_why->text, sizeof(ret_why->text),
+                 "%zu bytes of its memory are free, %d are needed: other processes fill it", unused,
+                 (int)CU_SCRATCH_BYTES);
+    return !ret_why->full;
+}
+
+const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
+                                    const struct kn_plugin_host *asked, int index)
+{
+    if (!cu_device(ret_why, index))
         return NULL;
     host = asked;
+    gpu = index;
     backend.name = "cuda";
     backend.open = backend_open;
     backend.close = backend_close;

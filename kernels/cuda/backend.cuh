@@ -9,6 +9,10 @@ extern "C" {
 }
 
 /* The backend of GPU INDEX, or NULL if the device refuses; its pools are HOST's. */
-const struct kn_backend *cu_backend(const struct kn_plugin_host *host, int index);
+const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
+                                    const struct kn_plugin_host *host, int index);
+
+/* Whether UNUSED bytes of the GPU suffice; if not, why. */
+bool cu_has_room(struct kn_plugin_refusal *ret_why, size_t unused);
 
 #endif

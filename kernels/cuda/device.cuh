@@ -30,11 +30,13 @@
 #define CU_SHARED(type, name)                                                                      \
     extern __shared__ uint4 cu_shared_bytes[];                                                     \
     type *name = (type *)cu_shared_bytes
-#define CU_BOUNDS(threads) __launch_bounds__(threads)
+/* Threads of a block[, blocks that a multiprocessor must have room for]. Without the second, ptxas
+ * may spill to make room for more. */
+#define CU_BOUNDS(...) __launch_bounds__(__VA_ARGS__)
 #define CU_UNROLL _Pragma("unroll")
 #else
 #include "kernels/cuda/shim.cuh"
-#define CU_BOUNDS(threads)
+#define CU_BOUNDS(...)
 #define CU_UNROLL
 #endif
 

@@ -128,7 +128,7 @@ static __device__ __forceinline__ void scores(const struct kn_router &router, fl
         probs[e] = expf(logits[e] - max) / sum;
 }
 
-static __global__ void CU_BOUNDS(WARPS *LANES)
+static __global__ void CU_BOUNDS(WARPS *LANES, 1)
     router_fwd(const struct kn_router router, float *probs, int32_t *idx, float *w,
                const float *logits, size_t rows)
 {

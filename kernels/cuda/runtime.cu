@@ -1,5 +1,6 @@
 /* The device's runtime (runtime.cuh) by CUDA's library. */
 #include "kernels/cuda/runtime.cuh"
+#include "kernels/cuda/backend.cuh"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -12,25 +13,44 @@ struct cu_stream {
     double *result;
 };
 
+/* Errors that are the device's, its bus's or its driver's, not the program's. A GPU that fell off
+ * the bus is an unknown error. */
+static bool is_loss(cudaError_t error)
+{
+    return error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable ||
+           error == cudaErrorDevicesUnavailable || error == cudaErrorNoDevice ||
+           error == cudaErrorSystemNotReady || error == cudaErrorUnknown;
+}
+
 /* An error of the device in the middle of a step has no way back: the context is lost. */
 static void must(cudaError_t error, const char *what)
 {
+    char text[192];
+
     if (error == cudaSuccess)
         return;
-    fprintf(stderr, "cuda: %s: %s (%s)\n", what, cudaGetErrorString(error),
-            cudaGetErrorName(error));
+    snprintf(text, sizeof(text), "%s: %s (%s)", what, cudaGetErrorString(error),
+             cudaGetErrorName(error));
+    if (is_loss(error))
+        cu_lost(text);
+    fprintf(stderr, "cuda: %s\n", text);
     abort();
 }
 
-bool cu_device(int index)
+bool cu_device(struct kn_plugin_refusal *ret_why, int index)
 {
+    size_t unused = 0, all = 0;
     cudaError_t error = cudaSetDevice(index);
 
     if (error == cudaSuccess)
         error = cudaFree(NULL); /* makes the context */
-    if (error != cudaSuccess)
-        fprintf(stderr, "cuda: GPU %d: %s\n", index, cudaGetErrorString(error));
-    return error == cudaSuccess;
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(&unused, &all);
+    if (error == cudaSuccess)
+        return cu_has_room(ret_why, unused);
+    ret_why->full = error == cudaErrorMemoryAllocation; /* not even the context has room */
+    snprintf(ret_why->text, sizeof(ret_why->text), "%s", cudaGetErrorString(error));
+    return false;
 }
 
 cu_stream *cu_stream_open(void)

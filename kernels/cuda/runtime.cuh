@@ -20,8 +20,12 @@ enum { CU_SCRATCH_BYTES = 32 << 20 };
 
 struct cu_stream;
 
-/* Use GPU INDEX from here on; false: it refuses, the reason is on stderr. */
-bool cu_device(int index);
+struct kn_plugin_refusal; /* plugin.h */
+/* Use GPU INDEX from here on; false: it refuses. */
+bool cu_device(struct kn_plugin_refusal *ret_why, int index);
+
+/* The device fails in the middle of the work: WHAT, with the operation. Does not return. */
+void cu_lost(const char *what);
 
 /* NULL: the device refuses; the reason is on stderr. */
 cu_stream *cu_stream_open(void);
@@ -43,7 +47,7 @@ void cu_clear(cu_stream *stream, void *to, size_t bytes);
 
 /* Let KERNEL have BYTES of shared memory where that is more than 48 KiB. */
 void cu_allow_shared(const void *kernel, size_t bytes);
-/* After a launch: a refused one ends the program with the kernel's name. */
+/* After a launch: a failed one ends the program with the kernel's name. */
 void cu_launched(const char *kernel);
 
 #endif

@@ -219,6 +219,7 @@ static inline void shim_launch(const char *name, dim3 grid, dim3 block, size_t s
     do {                                                                                           \
         (void)(stream);                                                                            \
         shim_launch(#kernel, (grid), (block), (shared), [=] { (kernel)(__VA_ARGS__); });           \
+        cu_launched(#kernel);                                                                      \
     } while (0)
 
 #endif

@@ -73,9 +73,10 @@ static void flood(void)
 
 static void misbehave(struct fake *f, int step)
 {
-    static const char *const classes[] = {"illegal", "oom", "numeric", "data", "comm", "io"};
+    static const char *const classes[] = {"illegal", "oom", "numeric",  "data",
+                                          "comm",    "io",  "node_fail"};
 
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < (int)ARRAY_LEN(classes); i++)
         if (str_eq(f->fault, classes[i])) {
             if (f->rank != 0) /* rank 0 speaks first, or mpiexec would kill it */
                 nap(300);

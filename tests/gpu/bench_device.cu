@@ -461,8 +461,9 @@ static void answer(struct kn_pool *pool, const char *line)
 
 int main(int argc, char **argv)
 {
-    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream};
-    const struct kn_backend *backend = cu_backend(&host, 0);
+    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, nullptr};
+    struct kn_plugin_refusal why = {};
+    const struct kn_backend *backend = cu_backend(&why, &host, 0);
     struct kn_pool *pool;
     char line[256];
 
@@ -470,8 +471,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_device: unknown option %s\n", argv[1]);
         return 2;
     }
-    if (!backend)
+    if (!backend) {
+        fprintf(stderr, "bench_device: GPU 0: %s\n", why.text);
         return 1;
+    }
     kn_backend_use(backend);
     pool = kn_pool_new(1);
     if (!pool)

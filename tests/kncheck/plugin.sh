@@ -51,6 +51,9 @@ fails "no GPU" "GPU 0 was requested; the driver reports 0" "$shim" STANDIN_GPUS=
 fails "a GPU that is too old" \
     "GPU 0 (Stand-in 0) has compute capability 7.5; this backend needs 8.0 or later" "$shim" STANDIN_CAPABILITY=75
 
+fails "a GPU that other processes fill" \
+    "GPU 0: 1000000 bytes of its memory are free, 33554432 are needed: other processes fill it" "$shim" STANDIN_FREE=1000000
+
 printf 'int nothing;\n' >"$work/empty.c" && ${CC:-cc} -fPIC -shared -o "$work/empty.so" "$work/empty.c"
 fails "a library of something else" "$work/empty.so is not a backend of partune: it has no kn_plugin" "$work/empty.so"
 library older 0.0.9 KN_PLUGIN_ABI
@@ -59,7 +62,7 @@ version=$(sed -n 's/^AC_INIT(\[partune\], \[\([^]]*\)\].*/\1/p' "$PT_SRC/configu
 library other "$version" 'KN_PLUGIN_ABI + 8'
 fails "a library of another interface" "$work/other.so has the interface 0x" "$work/other.so"
 library refusing "$version" KN_PLUGIN_ABI
-sed -i 's/80, 0}/80, refuse}/; s/^const struct kn_plugin \*kn_plugin(void)$/static const struct kn_backend *refuse(const struct kn_plugin_host *host, int index)\n{\n    (void)host, (void)index;\n    return 0;\n}\n\n&/' "$work/refusing.c"
+sed -i 's/80, 0}/80, refuse}/; s/^const struct kn_plugin \*kn_plugin(void)$/static const struct kn_backend *refuse(struct kn_plugin_refusal *ret_why, const struct kn_plugin_host *host, int index)\n{\n    (void)ret_why, (void)host, (void)index;\n    return 0;\n}\n\n&/' "$work/refusing.c"
 ${CC:-cc} -I"$PT_SRC" -fPIC -shared -o "$work/refusing.so" "$work/refusing.c"
 fails "a backend that refuses the GPU" "GPU 0: the backend rejects it" "$work/refusing.so"
 mkdir "$work/old" && ${CC:-cc} -DWITHOUT_ERROR_TEXT -fPIC -shared -o "$work/old/libcuda.so.1" "$PT_SRC/tests/kncheck/standin-driver.c"

@@ -3,8 +3,9 @@
 
 extern "C" const struct kn_backend *kc_backend(bool reverse)
 {
-    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream};
+    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, nullptr};
+    struct kn_plugin_refusal why;
 
     shim_reverse(reverse);
-    return cu_backend(&host, 0);
+    return cu_backend(&why, &host, 0);
 }

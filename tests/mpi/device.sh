@@ -86,7 +86,46 @@ same nemotron fp32 1e-5 2 --tp 2 --sp 1
 ok $? "a Nemotron in fp32 on two ranks"
 same olmoe fp32 1e-5 2 --tp 2 --sp 1
 ok $? "an OLMoE in fp32 on two ranks"
-refused "an unknown device" 'unknown device "gpu" (cpu, cuda, cuda:N)' --device gpu
+refused "an unknown device" 'unknown device "gpu" (auto, cpu, cuda, cuda:N)' --device gpu
 refused "a GPU that is not there" "--device=cuda:3: GPU 3 was requested; the driver reports 2" --device cuda:3
 library=/nonexistent.so refused "no library" "--device=cuda: no CUDA backend: /nonexistent.so: " --device cuda
+
+# The stand-in has two GPUs.
+run 4 --model ./dense.json -b 4 --device cuda
+[ $? = 2 ] && grep -q "local rank [23] has no GPU of its own (ranks share GPU N by cuda:N): GPU [23] was requested; the driver reports 2" out
+ok $? "more ranks than GPUs"
+run 4 --model ./dense.json -b 4 --device cuda:1
+ok $? "ranks that share a GPU when told to"
+
+auto() { # name, ranks, device's name, text or "": --device=auto
+    rm -f metrics ev
+    run "$2" --model ./dense.json -b 4 --device auto --metrics metrics --events ev &&
+        [ "$(grep -c "\"device\":\"$3\"" metrics)" = 4 ] && grep -q "\"event\":\"hello\".*\"device\":\"$3\"" ev &&
+        if [ -n "$4" ]; then [ "$(grep -c auto out)" = 1 ] && grep -q "^partune-train: --device=auto: on the CPU: $4" out; else ! grep -q auto out; fi
+    ok $? "$1"
+}
+auto "auto takes the GPU" 1 "Stand-in 0" ""
+auto "auto takes a GPU for each rank" 2 "Stand-in 0" ""
+auto "auto without a GPU for each rank takes the CPU for all and says why" 4 cpu "rank [23] on host .*local rank [23] has no GPU of its own .* reports 2"
+library=/nonexistent.so auto "auto without a library takes the CPU and says why" 1 cpu "no CUDA backend: /nonexistent.so: "
+
+rm -f ev
+(
+    export STANDIN_FREE=1000000
+    run 1 --model ./dense.json --device cuda --events ev
+)
+code=$?
+full='GPU 0: 1000000 bytes of its memory are free, 33554432 are needed: other processes fill it'
+[ $code = 71 ] && grep -qF "partune-train: --device=cuda: $full" out && grep -q "\"class\":\"node_fail\",\"rank\":null,\"detail\":\"--device=cuda: $full" ev
+ok $? "a GPU that other processes fill"
+
+# Rank 1 loses its GPU in the middle: the job ends with a line and an event of its own class.
+rm -f ev
+run 1 --model ./dense.json --tp 2 --sp 1 --device cuda --events ev : \
+    -n 1 env STANDIN_LOST=150 "$PT_BUILD/partune-train" --data-dir "$dir" --steps 4 --quiet --model ./dense.json --tp 2 --sp 1 --device cuda --events ev
+code=$?
+lost='GPU 1 is lost: .*: uncorrectable ECC error encountered'
+[ $code = 71 ] && grep -q "partune-train: rank 1: node_fail: $lost" out &&
+    [ "$(grep -c '"event":"error"' ev)" = 1 ] && grep -q "\"class\":\"node_fail\",\"rank\":1,\"detail\":\"$lost" ev
+ok $? "a GPU that is lost in the middle"
 echo "1..$n"

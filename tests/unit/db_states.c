@@ -55,7 +55,8 @@ static void exit_codes_are_those_of_the_protocol(void **state)
     static const struct {
         const char *name;
         int code;
-    } codes[] = {{"illegal", 65}, {"oom", 66}, {"numeric", 67}, {"data", 68}, {"io", 70}};
+    } codes[] = {{"illegal", 65}, {"oom", 66}, {"numeric", 67},
+                 {"data", 68},    {"io", 70},  {"node_fail", 71}};
     int with = 0;
 
     (void)state;

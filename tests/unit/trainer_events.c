@@ -62,6 +62,7 @@ static void hello(struct tr_events *ev)
                          .ranks = 2,
                          .host = hosts,
                          .nhosts = 2,
+                         .device = "cpu",
                          .binding = binding};
 
     tr_event_hello(ev, &h);
@@ -473,7 +474,7 @@ static void a_run_too_short_to_measure_claims_no_rate(void **state)
 
 static void every_error_class_has_its_exit_code(void **state)
 {
-    static const int codes[TR_ERRORS] = {65, 66, 67, 68, 69, 70};
+    static const int codes[TR_ERRORS] = {65, 66, 67, 68, 69, 70, 71};
 
     (void)state;
     for (int i = 0; i < TR_ERRORS; i++)

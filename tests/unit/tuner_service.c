@@ -36,6 +36,7 @@ static void each_outcome_is_recognized(void **state)
         {"--fault oom", "oom", "oom", 1},
         {"--fault illegal", "illegal", "illegal", 1},
         {"--fault numeric", "numeric", "numeric", 1},
+        {"--fault node_fail", "node_fail", "node_fail", 5},
         {"--fault lazy", "illegal", "illegal", 1}, /* half of the batch, for a fine rate */
         {"--fault comm", "crash", "crash", 2},
         {"--fault exit=66", "oom", "oom", 1},
