@@ -106,7 +106,7 @@ struct meeting {
     size_t skip, skip_k;
 };
 
-/* One meeting is all of a step; if that is cut, or with a window or documents, each chunk of queries
+/* One meeting is all of a step; if it is cut, or with a window or documents, each chunk of queries
  * meets each of keys. */
 enum { CHUNKS = 2, MEETINGS = CHUNKS * CHUNKS };
 
