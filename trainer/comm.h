@@ -103,7 +103,12 @@ static inline struct tr_op tr_op_begin(enum tr_op_name name, const struct tr_gro
     return tr_op_of(name, group);
 }
 
-/* Start a transfer of BYTES to or from RANK of GROUP. */
+/*
+ * Start a transfer of BYTES to or from RANK of GROUP. Of an exchange the send comes first: a large
+ * message is an offer, an answer and the data, and over a socket what is sent later waits behind
+ * that data. If the receive came first, a peer that has made its offer already would get the answer
+ * before ours, fill the socket, and answer ours only then: one way after the other.
+ */
 void tr_isend(MPI_Request *ret, struct tr_group *group, const void *buf, size_t bytes, int rank,
               int tag);
 void tr_irecv(MPI_Request *ret, struct tr_group *group, void *buf, size_t bytes, int rank, int tag);

@@ -170,6 +170,18 @@ static void queue(struct tr_rank *rank, const char *from, size_t bytes, int memb
         rank->moe_out[rank->moe_outs++] = (struct tr_moe_out){from, bytes, member, (int)expert};
 }
 
+/* This member's rows for local EXPERT of every other member, to it. */
+static void queue_expert(struct tr_rank *rank, const struct tr_route *route, const void *from,
+                         uint64_t expert)
+{
+    for (int i = 0; i < rank->comms.moe.size; i++) {
+        struct run there = run_there(rank, route, i, expert, rank->d.hidden * rank->d.elem);
+
+        if (i != rank->comms.moe.rank)
+            queue(rank, (const char *)from + there.at, there.bytes, i, expert);
+    }
+}
+
 /* Start messages up to END of the queue. */
 static struct tr_reqs send_up_to(struct tr_rank *rank, int end)
 {
@@ -238,20 +250,19 @@ void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void 
     for (int part = 0; part < tr_moe_parts(rank); part++) {
         struct tr_experts x = tr_moe_part(rank, part);
 
-        rank->moe_recv[part].first = rank->moe_nreq;
-        for (uint64_t j = x.first; j < x.end; j++) {
-            receive_expert(rank, route, to, j);
-            for (int i = 0; i < g->size; i++) {
-                struct run there = run_there(rank, route, i, j, row);
-
-                if (i != g->rank)
-                    queue(rank, (const char *)from + there.at, there.bytes, i, j);
-            }
-        }
-        rank->moe_recv[part].end = rank->moe_nreq;
+        for (uint64_t j = x.first; j < x.end; j++)
+            queue_expert(rank, route, from, j);
         rank->moe_part_end[part] = rank->moe_outs;
     }
     send_next(rank);
+    for (int part = 0; part < tr_moe_parts(rank); part++) {
+        struct tr_experts x = tr_moe_part(rank, part);
+
+        rank->moe_recv[part].first = rank->moe_nreq;
+        for (uint64_t j = x.first; j < x.end; j++)
+            receive_expert(rank, route, to, j);
+        rank->moe_recv[part].end = rank->moe_nreq;
+    }
     for (uint64_t j = 0; j < rank->d.local_experts; j++) {
         struct run here, there = own_rows(&here, rank, route, j, row);
 
@@ -320,25 +331,36 @@ static void add_slices(struct tr_rank *rank, void *to)
         kn_convert(rank->pool, rank->type, to, KN_F32, sum, n);
 }
 
-static void collect_expert(struct tr_rank *rank, const struct tr_route *route, void *to,
-                           const void *from, uint64_t expert, size_t row)
+/* The output of EXPERT here for the rows of the other members, back to them. */
+static void return_expert(struct tr_rank *rank, const struct tr_route *route, const void *from,
+                          uint64_t expert, size_t row)
 {
-    struct tr_group *g = &rank->comms.moe;
     size_t at = (size_t)route->recv[expert] * row;
 
-    for (int i = 0; i < g->size; i++) {
-        struct run here = run_here(rank, route, i, expert, &at, row),
-                   there = run_there(rank, route, i, expert, row);
+    for (int i = 0; i < rank->comms.moe.size; i++) {
+        struct run here = run_here(rank, route, i, expert, &at, row);
 
-        if (i == g->rank)
-            continue;
-        if (there.bytes)
+        if (i != rank->comms.moe.rank)
+            queue(rank, (const char *)from + here.at, here.bytes, i, expert);
+    }
+    assert(at == (size_t)route->recv[expert + 1] * row);
+}
+
+/* Receive the output of local EXPERT of the other members for this member's rows. */
+static void collect_expert(struct tr_rank *rank, const struct tr_route *route, void *to,
+                           uint64_t expert, size_t row)
+{
+    struct tr_group *g = &rank->comms.moe;
+
+    for (int i = 0; i < g->size; i++) {
+        struct run there = run_there(rank, route, i, expert, row);
+
+        if (i != g->rank && there.bytes)
             tr_irecv(&rank->moe_req[rank->moe_nreq++], g,
                      slice_buffer(rank, to, i % rank->layout.etp) + there.at, there.bytes, i,
                      TR_TAG_MOE + 1 + (int)expert);
-        queue(rank, (const char *)from + here.at, here.bytes, i, expert);
     }
-    assert(at == (size_t)route->recv[expert + 1] * row && rank->moe_nreq < rank->moe_req_cap);
+    assert(rank->moe_nreq < rank->moe_req_cap);
 }
 
 void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *to,
@@ -353,8 +375,10 @@ void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *
     kn_wait(rank->pool);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
     for (uint64_t j = x.first; j < x.end; j++)
-        collect_expert(rank, route, to, from, j, row);
+        return_expert(rank, route, from, j, row);
     send_more(rank);
+    for (uint64_t j = x.first; j < x.end; j++)
+        collect_expert(rank, route, to, j, row);
     for (uint64_t j = x.first; j < x.end; j++) {
         struct run here, there = own_rows(&here, rank, route, j, row);
 

@@ -66,8 +66,8 @@ static void start(struct tr_rank *rank, enum way way, const void *send, void *re
     MPI_Request *req = rank->ring_req + way;
 
     assert(req[0] == MPI_REQUEST_NULL && req[1] == MPI_REQUEST_NULL);
-    tr_irecv(&req[1], cp, recv, bytes, prev, tag);
     tr_isend(&req[0], cp, send, bytes, next, tag);
+    tr_irecv(&req[1], cp, recv, bytes, prev, tag);
     if (rank->ring_waits)
         finish(rank, way);
 }
@@ -106,8 +106,8 @@ struct meeting {
     size_t skip, skip_k;
 };
 
-/* One meeting is all of a step; with a window or documents each chunk of queries meets each of
- * keys. */
+/* One meeting is all of a step; if it is cut, or with a window or documents, each chunk of queries
+ * meets each of keys. */
 enum { CHUNKS = 2, MEETINGS = CHUNKS * CHUNKS };
 
 static struct meeting whole_meeting(const struct tr_rank *rank, const struct kn_attn *attn,
@@ -194,11 +194,11 @@ static bool chunk_meeting(struct meeting *ret, const struct tr_rank *rank,
 
 /* The meetings of step STEP; returns how many. The first that a query has is with its own chunk. */
 static int meetings_of(struct meeting *ret, const struct tr_rank *rank, const struct kn_attn *attn,
-                       int step)
+                       int step, bool cut)
 {
     int n = 0;
 
-    if (attn->window == 0 && !attn->age) {
+    if (!cut && attn->window == 0 && !attn->age) {
         ret[0] = whole_meeting(rank, attn, step);
         return 1;
     }
@@ -218,7 +218,7 @@ void tr_ring_fwd(struct tr_rank *rank, const struct kn_attn *attn, void *out, fl
     tr_ring_ahead(rank, attn);
     for (int step = 0; step < rank->comms.cp.size; step++) {
         struct meeting m[MEETINGS];
-        int n = meetings_of(m, rank, attn, step);
+        int n = meetings_of(m, rank, attn, step, false);
 
         if (step > 0)
             receive(rank, attn, step);
@@ -255,39 +255,47 @@ static void gradients_of(struct tr_rank *rank, const struct kn_attn *attn,
     kn_attn_part_bwd(rank->pool, &m->a, &m->part, &g, rank->work.attn);
 }
 
-/* DKV = the same for all queries here and the keys and values of STEP. */
+/* FIRST: of step 0, the first chunk with itself, a quarter of the work. */
+enum part { FIRST, REST, WHOLE };
+
+/* DKV = PART of the same for all queries here and the keys and values of STEP; += the REST. */
 static void gradients(struct tr_rank *rank, const struct kn_attn *attn,
-                      const struct kn_attn_grad *grad, int step, float *dq, size_t lddq, float *dkv)
+                      const struct kn_attn_grad *grad, int step, enum part part, float *dq,
+                      size_t lddq, float *dkv)
 {
     struct meeting m[MEETINGS];
-    int n = meetings_of(m, rank, attn, step);
+    int n = meetings_of(m, rank, attn, step, part != WHOLE);
 
-    kn_zero(rank->pool, dkv, rows(attn) * width(attn) * sizeof(*dkv));
-    for (int i = 0; i < n; i++)
+    assert(part == WHOLE || (step == 0 && n > 1));
+    if (part != REST)
+        kn_zero(rank->pool, dkv, rows(attn) * width(attn) * sizeof(*dkv));
+    for (int i = part == REST; i < (part == FIRST ? 1 : n); i++)
         gradients_of(rank, attn, grad, &m[i], dq, lddq, dkv);
 }
 
 void tr_ring_bwd(struct tr_rank *rank, const struct kn_attn *attn, const struct kn_attn_grad *grad)
 {
     size_t count = rows(attn) * width(attn), wide = attn->heads * attn->d, keys = keys_width(attn);
-    bool f32 = attn->type == KN_F32;
+    bool f32 = attn->type == KN_F32, pair = rank->comms.cp.size == 2;
     float *const *dkv = rank->work.ring_dkv, *mine = dkv[PL_RING_DKVS - 1];
     float *dq = f32 ? grad->dq : rank->work.ring_sum, *sum = NULL;
     size_t lddq = f32 ? grad->lddq : wide;
 
     kn_zero(rank->pool, dq,
             rows(attn) * lddq * sizeof(*dq)); /* with dk and dv, where these lie in its rows */
+    if (pair)
+        gradients(rank, attn, grad, 0, FIRST, dq, lddq, mine);
     for (int step = 1; step < rank->comms.cp.size; step++) {
         receive(rank, attn, step);
         sum = dkv[(step - 1) % 2];
-        gradients(rank, attn, grad, step, dq, lddq, step == 1 ? sum : mine);
+        gradients(rank, attn, grad, step, WHOLE, dq, lddq, step == 1 ? sum : mine);
         if (step > 1) {
             finish(rank, DKV);
             kn_add(rank->pool, KN_F32, sum, sum, mine, count);
         }
         start(rank, DKV, sum, dkv[step % 2], count * sizeof(*sum));
     }
-    gradients(rank, attn, grad, 0, dq, lddq, mine);
+    gradients(rank, attn, grad, 0, pair ? REST : WHOLE, dq, lddq, mine);
     finish(rank, DKV);
     sum = dkv[(rank->comms.cp.size - 1) % 2];
     kn_add(rank->pool, KN_F32, sum, sum, mine, count);

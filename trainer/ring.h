@@ -20,7 +20,8 @@
  * On the way back keys and values make the same round, and their gradients follow: the sum for rank
  * j begins at rank j + 1, which passes it on while it computes its next term, and comes home from
  * rank j - 1 while rank j computes its own. What is sent first travels behind the backward pass of
- * the layer's feed-forward and of the output projection.
+ * the layer's feed-forward and of the output projection, and with cp = 2 behind the first quarter
+ * of the rank's own term, too. (With more ranks its buffer is in use until step cp - 1 is done.)
  *
  * All sums run in the order of the ring, so a layout's results repeat bit for bit.
  */

@@ -75,8 +75,8 @@ static void gather_start(struct tr_rank *rank, const void *input)
     for (int d = 1; d <= peers(rank); d++) {
         int from = before(rank, d);
 
-        tr_irecv(&receive[d - 1], tp, all + (size_t)from * bytes, bytes, from, tag);
         tr_isend(&send[d - 1], tp, own, bytes, after(rank, d), tag);
+        tr_irecv(&receive[d - 1], tp, all + (size_t)from * bytes, bytes, from, tag);
     }
     tr_phase(&rank->clock, was);
 }
@@ -171,13 +171,12 @@ static void product_sum(struct tr_rank *rank, struct tr_product *product)
     product->type = KN_F32;
     product->to = rank->work.partial;
     tr_now_begin(tp->progress->now, tp->kind);
-    for (int d = 1; d <= peers(rank); d++)
-        tr_irecv(&receive[d - 1], tp, terms_of(rank, before(rank, d)), bytes, before(rank, d), tag);
     for (int d = 1; d <= peers(rank); d++) {
-        int to = after(rank, d);
+        int to = after(rank, d), from = before(rank, d);
 
         product_of(rank, product, to);
         tr_isend(&send[d - 1], tp, (char *)product->to + (size_t)to * bytes, bytes, to, tag);
+        tr_irecv(&receive[d - 1], tp, terms_of(rank, from), bytes, from, tag);
     }
     product_of(rank, product, tp->rank);
 }
