@@ -178,11 +178,12 @@ static int model_of(struct pl_model *m, struct pl_workload *workload, double *re
     if (pl_model_parse(m, v, &e) < 0)
         die(e.text);
     json_decref(v);
-    *ret_z_loss_coef = (kind < known ? !!strstr(m->name, "zloss") : kind % 3 == 0) ? 0.05 : 0;
     if (kind >= known) {
+        *ret_z_loss_coef = draw_z_loss((uint64_t)(kind - known));
         draw_documents(workload, m, (uint64_t)(kind - known));
         return batch;
     }
+    *ret_z_loss_coef = strstr(m->name, "zloss") ? 0.05 : 0;
     workload->eod = m->vocab / 3;
     workload->reset_attention_mask = workload->reset_position_ids = workload->eod_mask_loss =
         strncmp(m->name, "packed", 6) == 0;
