@@ -300,8 +300,6 @@ static void walk_dense_layer(struct walk *walk, int layer)
         walk_latent_attention(walk, layer);
     else
         walk_attention(walk, layer);
-    if (model->attn_sinks)
-        split(walk, PL_T_SINKS, layer, model->heads, 0, 0);
     if (ffn) {
         if (gated)
             split(walk, PL_T_GATE, layer, ffn, model->hidden, 0);
@@ -514,28 +512,46 @@ static void walk_small(struct walk *walk)
     bucket_close(walk);
 }
 
-/* Norms of queries and keys. Those of all heads are cut over tp as the heads are, but are in no
- * layer's bucket: their gradients come in the first half of a split backward pass, when the layer's
- * gradients may have no window. */
-static void walk_qk_norms(struct walk *walk)
+/* Norms of all queries and keys together, and the heads' sinks: cut over tp as the heads are, but
+ * in no layer's bucket. Their gradients come in the first half of a split backward pass, when the
+ * layer's gradients may have no window. */
+static void walk_heads(struct walk *walk)
 {
     const struct pl_model *model = walk->model;
     int first, n, dim = model->head_dim;
     bool full = model->qk_norm == PL_QK_FULL;
 
-    if (model->qk_norm == PL_QK_NONE)
+    if (!full && !model->attn_sinks)
         return;
-    bucket_open(walk, full ? PL_BUCKET_DENSE : PL_BUCKET_HEADS, 0, -1);
+    bucket_open(walk, PL_BUCKET_DENSE, 0, -1);
     for (int c = 0; c < walk->layout->vp; c++) {
         n = pl_chunk_layers(&first, walk->layout, model, walk->stage, c);
         for (int i = first; i < first + n; i++) {
             if (full) {
                 split(walk, PL_T_Q_NORM, i, model->heads * dim, 0, 0);
                 split(walk, PL_T_K_NORM, i, model->kv_heads * dim, 0, 0);
-                continue;
             }
-            emit(walk, PL_T_Q_NORM, i, -1, (uint64_t)dim, 0);
-            emit(walk, PL_T_K_NORM, i, -1, (uint64_t)dim, 0);
+            if (model->attn_sinks)
+                split(walk, PL_T_SINKS, i, model->heads, 0, 0);
+        }
+    }
+    bucket_close(walk);
+}
+
+/* Norms that all heads share. */
+static void walk_head_norms(struct walk *walk)
+{
+    const struct pl_model *model = walk->model;
+    int first, n;
+
+    if (model->qk_norm != PL_QK_HEAD)
+        return;
+    bucket_open(walk, PL_BUCKET_HEADS, 0, -1);
+    for (int c = 0; c < walk->layout->vp; c++) {
+        n = pl_chunk_layers(&first, walk->layout, model, walk->stage, c);
+        for (int i = first; i < first + n; i++) {
+            emit(walk, PL_T_Q_NORM, i, -1, (uint64_t)model->head_dim, 0);
+            emit(walk, PL_T_K_NORM, i, -1, (uint64_t)model->head_dim, 0);
         }
     }
     bucket_close(walk);
@@ -639,7 +655,8 @@ static void walk_all(struct pl_params *ret, const struct pl_model *model,
     *ret = (struct pl_params){.bucket = counting ? &w.bucket : NULL};
     walk_dense(&w);
     walk_small(&w);
-    walk_qk_norms(&w);
+    walk_heads(&w);
+    walk_head_norms(&w);
     walk_all_experts(&w);
     windows_place(&ret->weight, layout->overlap_param_gather);
     windows_place(&ret->grad, layout->overlap_grad_reduce);

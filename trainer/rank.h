@@ -176,7 +176,11 @@ struct tr_rank {
     /* For tests: called with the choices (local_rows, top_k) of each layer with experts, once a
      * forward pass. */
     void (*routed)(void *arg, const struct tr_rank *rank, int layer, const int32_t *idx);
-    void *routed_arg;
+    /* For tests: called with choices IDX (local_rows, top_k) made of PROBS (local_rows, experts),
+     * also where a layer is recomputed. True: it has changed some, whose weights are made anew. */
+    bool (*replay)(void *arg, const struct tr_rank *rank, int layer, const struct kn_router *router,
+                   const float *probs, int32_t *idx);
+    void *routed_arg;          /* of both */
     int moe_nreq, moe_req_cap; /* of moe_req: while tokens travel, and room for */
     struct tr_reqs moe_recv[TR_MOE_PARTS], moe_send[TR_MOE_PARTS]; /* of the dispatch's parts */
     struct tr_moe_out *moe_out; /* (moe_req_cap) messages of a dispatch and a collect, in turn */

@@ -248,6 +248,23 @@ static void z_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot
     kn_router_z_bwd(rank->pool, dlogits, logits, rank->d.local_rows, rank->d.experts, (float)each);
 }
 
+/* Others' choices in place of those that ROUTER has made of LOGITS. */
+static void replay(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                   struct kn_router router, const float *logits)
+{
+    float *probs = tr_act(rank, layer, slot, PL_ACT_PROBS);
+    int32_t *idx = tr_act(rank, layer, slot, PL_ACT_IDX);
+
+    if (!rank->replay)
+        return;
+    kn_wait(rank->pool);
+    if (!rank->replay(rank->routed_arg, rank, layer->global, &router, probs, idx))
+        return;
+    router.dealt = true;
+    kn_router_fwd(rank->pool, &router, probs, idx, tr_act(rank, layer, slot, PL_ACT_W), logits,
+                  rank->d.local_rows);
+}
+
 void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count)
 {
     const struct pl_dims *d = &rank->d;
@@ -264,6 +281,7 @@ void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
         tr_balance_deal(rank, layer, &router, idx);
     kn_router_fwd(rank->pool, &router, probs, idx, tr_act(rank, layer, slot, PL_ACT_W), logits,
                   d->local_rows);
+    replay(rank, layer, slot, router, logits);
     stats(rank, probs, idx, freq, psum);
     if (count)
         tr_balance_count(rank, layer, freq);

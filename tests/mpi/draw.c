@@ -14,24 +14,50 @@ static int width(struct rng *r, int hi)
     return between(r, 0, 2) ? 12 * between(r, 1, hi / 12) : between(r, 1, hi);
 }
 
+static void flag(json_t *model, struct rng *r, const char *key, int one_in)
+{
+    if (between(r, 1, one_in) == 1)
+        json_object_set_new(model, key, json_true());
+}
+
+/* How experts are chosen and weighed. Groups divide them, and those met hold as many as a token
+ * uses. */
+static void draw_router(json_t *moe, struct rng *r)
+{
+    int experts = (int)json_integer_value(json_object_get(moe, "experts"));
+    int top_k = (int)json_integer_value(json_object_get(moe, "top_k"));
+    int groups = between(r, 1, experts), met = between(r, 1, groups);
+
+    if (between(r, 0, 1))
+        json_object_set_new(moe, "router", json_string("sigmoid"));
+    json_object_set_new(moe, "topk_norm", json_boolean(between(r, 0, 2)));
+    json_object_set_new(moe, "scaling", json_real(0.5 * between(r, 1, 5)));
+    flag(moe, r, "balance_bias", 2);
+    flag(moe, r, "force_balance", 5);
+    if (json_integer_value(json_object_get(moe, "shared_ffn")) > 0)
+        flag(moe, r, "shared_gate", 2);
+    if (experts % groups || experts / groups * met < top_k)
+        return;
+    json_object_set_new(moe, "n_group", json_integer(groups));
+    json_object_set_new(moe, "topk_group", json_integer(met));
+}
+
 /* With a z-loss of the routers, or none. */
 static json_t *draw_moe(struct rng *r, int layers, const char *aux_loss, bool z_loss)
 {
     int experts = between(r, 1, 8);
     int top_k = between(r, 1, experts < DRAW_TOP_K ? experts : DRAW_TOP_K);
     int every = between(r, 1, layers < 2 ? layers : 2);
+    json_t *moe;
 
-    return json_pack(
+    moe = json_pack(
         "{s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:f}", "experts", experts, "top_k", top_k,
         "expert_ffn", width(r, 48), "shared_ffn", between(r, 0, 1) * width(r, 36), "every", every,
         "dense_layers", every == 1 ? between(r, 0, layers - 1) : 0, "aux_loss_coef",
         0.02 * between(r, 0, 2), "aux_loss", aux_loss, "z_loss_coef", z_loss ? 0.04 : 0.0);
-}
-
-static void flag(json_t *model, struct rng *r, const char *key, int one_in)
-{
-    if (between(r, 1, one_in) == 1)
-        json_object_set_new(model, key, json_true());
+    if (between(r, 0, 1))
+        draw_router(moe, r);
+    return moe;
 }
 
 /* What the GPT line and its heirs have; every fourth model is a plain Llama or Mixtral. */
@@ -188,6 +214,11 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_mtp(v, &r);
     draw_oss(v, &r);
     return v;
+}
+
+double draw_z_loss(uint64_t seed)
+{
+    return rng_mix(~seed) % 3 == 0 ? 0.05 : 0;
 }
 
 void draw_documents(struct pl_workload *workload, const struct pl_model *model, uint64_t seed)

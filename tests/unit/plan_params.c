@@ -31,6 +31,10 @@ static const char biased[] =
     "'seq':8,'mlp':'swiglu-clamped','mlp_bias':true,'qkv_bias':true,'attn_sinks':true,'moe':{"
     "'experts':4,'top_k':2,'expert_ffn':12,'every':2,'router_bias':true}}";
 
+static const char normed[] =
+    "{'name':'n','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,'vocab':37,'seq':8,"
+    "'qk_norm':'full','attn_sinks':true}";
+
 /* Divisions of the four layers with ends that hold none. */
 static const char *const lists[] = {"0,4", "4,0", "1,3", "0,3,1,0", "2,1,1,0"};
 
@@ -353,6 +357,31 @@ static void each_scope_shares_state_among_its_ranks(void **state)
     each_layout(latents, check_scope);
 }
 
+/* A split backward pass makes these in its first half, which may be a step of another micro-batch
+ * than the one whose gradients are in the window. */
+static void check_early(const struct pl_model *m, const struct pl_layout *l)
+{
+    struct pl_params t;
+
+    for (int rank = 0; rank < l->world; rank++) {
+        pl_params_build(&t, m, l, rank);
+        for (int i = 0; i < t.n; i++) {
+            enum pl_tensor tensor = t.p[i].tensor;
+
+            if (tensor == PL_T_SINKS || tensor == PL_T_Q_NORM || tensor == PL_T_K_NORM)
+                assert_int_equal(t.bucket[t.p[i].bucket].grad.window, -1);
+        }
+        pl_params_done(&t);
+    }
+}
+
+static void sinks_and_norms_of_heads_have_no_window(void **state)
+{
+    (void)state;
+    each_layout(biased, check_early);
+    each_layout(normed, check_early);
+}
+
 static void check_count(const struct pl_model *m, const struct pl_layout *l)
 {
     for (int rank = 0; rank < l->world; rank++) {
@@ -386,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_tied_embedding_is_alike_on_the_stages_that_hold_it),
         cmocka_unit_test(places_tile_the_buffers),
         cmocka_unit_test(each_scope_shares_state_among_its_ranks),
+        cmocka_unit_test(sinks_and_norms_of_heads_have_no_window),
         cmocka_unit_test(a_count_without_the_table_is_the_table_s),
     };
 
