@@ -477,8 +477,8 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
     /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
     each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
     passes = each > 1 ? each : overlapped_passes(layout, micro);
-    reduce = both(&s, reduces_whole(op, layout) ? pl_all_reduce_s : pl_gather_s, grad) * each +
-             across;
+    reduce =
+        both(&s, reduces_whole(op, layout) ? pl_all_reduce_s : pl_gather_s, grad) * each + across;
     gather = both(&s, pl_gather_s, gathered_element(op, layout, held));
     reduce += plain_scope(&s, layout, held, grad);
     return exposed(op, layout->overlap_grad_reduce, reduce, stage->bwd * passes) +
