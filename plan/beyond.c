@@ -9,12 +9,13 @@
 /* Less is within what the cost model is wrong by from layout to layout. */
 static const double WORTH_SAYING = 1.03;
 
+/* Gradients in bf16 are another training run, not the same one faster. */
 static bool is_left_out(const struct pl_space *space, enum pl_key key)
 {
     const struct pl_space_axis *axis = &space->axis[key];
 
-    return pl_layout_keys[key].part == PL_OPTION && !axis->given && axis->n == 1 &&
-           axis->value[0] == pl_layout_keys[key].standard;
+    return pl_layout_keys[key].part == PL_OPTION && key != PL_KEY_GRAD_DTYPE && !axis->given &&
+           axis->n == 1 && axis->value[0] == pl_layout_keys[key].standard;
 }
 
 bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struct pl_space *space,

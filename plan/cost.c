@@ -371,10 +371,16 @@ static double overlapped_passes(const struct pl_layout *layout, double micro)
                : 1;
 }
 
+/* Zero 2 scatters gradients whatever zero 0 and 1 do. */
+static bool reduces_whole(const struct pl_op_ctx *op, const struct pl_layout *layout)
+{
+    return op->problem.trainer->whole_reduce && layout->zero < 2;
+}
+
 /* Bytes of one parameter's gradient where replicas add them up. */
 static double gradient_element(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
-    bool half = op->problem.trainer->half_grads && !op->problem.trainer->whole_reduce;
+    bool half = op->problem.trainer->half_grads && !reduces_whole(op, layout);
 
     return half || layout->precision == PL_FP32 ? op->rates->element : pl_grad_bytes(layout);
 }
@@ -472,8 +478,7 @@ static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *
     each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
     passes = each > 1 ? each : overlapped_passes(layout, micro);
     reduce =
-        both(&s, op->problem.trainer->whole_reduce ? pl_all_reduce_s : pl_gather_s, grad) * each +
-        across;
+        both(&s, reduces_whole(op, layout) ? pl_all_reduce_s : pl_gather_s, grad) * each + across;
     gather = both(&s, pl_gather_s, gathered_element(op, layout, held));
     reduce += plain_scope(&s, layout, held, grad);
     return exposed(op, layout->overlap_grad_reduce, reduce, stage->bwd * passes) +

@@ -65,7 +65,7 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
 /*
  * Would options that SPACE does not name give more than 3 % more tokens/s than PLAN, its plan, or
  * fit where nothing does? *RET = the best that was found while PATIENCE lasted, RET_KEYS gets its
- * options ("moe_dispatch deepep, tp_overlap 1").
+ * options ("moe_dispatch deepep, tp_overlap 1"). None changes what is computed: not grad_dtype.
  */
 bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struct pl_space *space,
                     const struct pl_problem *problem, const struct pl_plan *plan, double headroom,

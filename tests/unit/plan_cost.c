@@ -655,6 +655,22 @@ static void whole_reductions_move_four_bytes_twice(void **state)
     assert_true(fabs(dp[0] / dp[1] - 6 / 4.0) < 0.05 && fabs(dp[2] / dp[1] - 10 / 4.0) < 0.1);
 }
 
+/* Zero 2 is another optimizer of DeepSpeed's: it scatters what the others reduce whole. */
+static void zero_2_scatters_where_zero_1_reduces_whole(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 8, 64, "any");
+    struct pl_layout l = layout_of(&x, "{'world':64,'tp':8,'zero':2,'precision':'bf16'}");
+    struct pl_trainer t = *x.t;
+    struct pl_cost scattered, told;
+
+    (void)state;
+    t.half_grads = true;
+    pl_cost(&scattered, problem_with(&x, &t), &l);
+    t.whole_reduce = true;
+    pl_cost(&told, problem_with(&x, &t), &l);
+    assert_true(told.seconds[PL_COST_DP] == scattered.seconds[PL_COST_DP]);
+}
+
 /* grad_dtype bf16 moves the bytes of a trainer whose gradients are in half precision, in every way
  * to add them up; in a whole reduction, too, which is in fp32 otherwise. */
 static void gradients_in_bf16_move_half_the_bytes(void **state)
@@ -755,6 +771,7 @@ int main(void)
         cmocka_unit_test(latents_are_made_of_a_ranks_own_rows),
         cmocka_unit_test(interleaving_hides_gradients),
         cmocka_unit_test(whole_reductions_move_four_bytes_twice),
+        cmocka_unit_test(zero_2_scatters_where_zero_1_reduces_whole),
         cmocka_unit_test(gradients_in_bf16_move_half_the_bytes),
         cmocka_unit_test(pauses_count_members_where_stages_are_apart),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),

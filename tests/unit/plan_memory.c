@@ -362,6 +362,47 @@ static void less_is_kept_with_more_recompute_and_more_sharding(void **state)
     }
 }
 
+/* Eight layers on four ranks, two replicas: a rank holds the two layers of its stage and the two of
+ * the mirrored one, and each stage is held by twice the replicas (DeepSeek-V3, table 2: parameters
+ * 2 x, activations pp + 1). */
+static void dualpipe_holds_two_stages_and_shards_over_both_ends(void **state)
+{
+    AUTO_JSON *small = unit_json("{'name':'small','layers':8,'hidden':512,'heads':8,'kv_heads':4,"
+                                 "'ffn':1536,'vocab':1000,'seq':128}");
+    const double layer = 2 * 512 * 512 + 2 * 512 * 256 + 3 * 512 * 1536 + 2 * 512;
+    const double ends = 1000 * 512 + 512 + 1000 * 512; /* embedding; norm and head */
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 32, "any");
+    struct pl_layout l;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_model_parse(&x.m, small, &e), 0);
+    x.w.seq = 128;
+    for (int zero = 0; zero < 2; zero++) {
+        l = layout_of(&x, zero ? "{'world':8,'pp':4,'schedule':'dualpipe','zero':1,'micro_batch':1,"
+                                 "'precision':'bf16'}"
+                               : "{'world':8,'pp':4,'schedule':'dualpipe','micro_batch':1,"
+                                 "'precision':'bf16'}");
+        assert_true(pl_layout_check(NULL, problem_of(&x), &l));
+        assert_int_equal(l.dp, 2);
+        for (int rank = 0; rank < 8; rank++) {
+            int stage = rank / 2, shards = zero ? 2 * 2 : 1;
+            double held = 4 * layer + (stage == 0 || stage == 3 ? ends : 0);
+            struct pl_memory m;
+
+            pl_memory_rank(&m, problem_of(&x), &l, rank);
+            assert_true(m.bytes[PL_MEM_WEIGHTS] == 2 * held);
+            assert_true(m.bytes[PL_MEM_GRADS] == 4 * held);
+            assert_true(m.bytes[PL_MEM_MASTER] == 4 * held / shards);
+            assert_true(m.bytes[PL_MEM_OPTIMIZER] == 8 * held / shards);
+            /* two layers of pp + 1 micro-batches */
+            assert_true(fabs(m.bytes[PL_MEM_ACTIVATIONS] /
+                                 (5 * 2 * pl_layer_activation_bytes(problem_of(&x), &l, false)) -
+                             1) < 1e-12);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +418,7 @@ int main(void)
         cmocka_unit_test(saved_products_are_what_is_kept),
         cmocka_unit_test(gradients_in_bf16_take_half_the_bytes_and_room_for_sums),
         cmocka_unit_test(gradients_and_logits_are_kept_as_the_trainer_keeps_them),
+        cmocka_unit_test(dualpipe_holds_two_stages_and_shards_over_both_ends),
         cmocka_unit_test(a_plan_of_all_ranks_holds_every_parameter),
     };
 

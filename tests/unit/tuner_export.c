@@ -432,6 +432,36 @@ static void refusals_name_the_setting(void **state)
     }
 }
 
+/* Each refuses it, by name where ZeRO's stage is not what its own rules refuse first. */
+static void no_target_runs_dualpipe(void **state)
+{
+    struct world w;
+    struct pl_layout l;
+    struct tn_export_in in;
+
+    (void)state;
+    open_case(&w, 1);
+    parse_layout(&l, &w, "{'pp':4,'schedule':'dualpipe','micro_batch':1,'precision':'bf16'}");
+    assert_int_equal(l.schedule, PL_DUALPIPE);
+    in = input(&w, &l);
+    for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
+        bool named = false;
+
+        for (l.zero = 0; l.zero <= 3; l.zero++) {
+            AUTO_FREE char *text = NULL;
+            struct tn_findings f;
+            const char *type;
+            struct err e = {0};
+
+            assert_int_equal(tn_export(&text, &type, &f, (*x)->name, &in, false, &e), -EINVAL);
+            for (int i = 0; i < f.count; i++)
+                named |= str_eq(f.v[i].setting, "schedule") && strstr(f.v[i].detail, "dualpipe");
+        }
+        if (!named)
+            fail_msg("%s does not name the schedule", (*x)->name);
+    }
+}
+
 /* One export of a layout of CASES[WORLD], after CHANGE had its hands on what it is made from. */
 static char *export_changed(size_t world, const char *target, const char *layout, bool loss,
                             void (*change)(struct world *w, struct tn_export_in *in), struct err *e)
@@ -953,6 +983,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_layout_is_exported_legally_or_refused_by_name),
     cmocka_unit_test(what_a_target_carries_comes_back),
     cmocka_unit_test(refusals_name_the_setting),
+    cmocka_unit_test(no_target_runs_dualpipe),
     cmocka_unit_test(models_that_a_target_has_no_words_for),
     cmocka_unit_test(layouts_with_context_parallelism_come_back),
     cmocka_unit_test(names_stay_where_they_are_written),
