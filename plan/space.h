@@ -58,6 +58,9 @@ typedef bool pl_space_visit(void *arg, const struct pl_layout *layout);
 size_t pl_space_enumerate(const struct pl_space *space, const struct pl_problem *problem,
                           pl_space_visit *visit, void *arg);
 
+/* Less than 0 if LEFT comes before RIGHT in pl_space_enumerate, 0 if they are the same layout. */
+int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right);
+
 /* The legal layouts as an array that the caller frees, at most MAX of them. *RET_COUNT is their
  * number. Returns 0; -E2BIG when the space holds more than MAX, or too many that are not legal to
  * look through them all; -ECANCELED if PATIENCE (may be NULL) is over before. Then nothing is

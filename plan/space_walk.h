@@ -53,9 +53,6 @@ bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *prob
                      const struct pl_layout *stem, const struct pl_patience *patience,
                      pl_space_visit *visit, void *arg);
 
-/* Less than 0 if LEFT comes before RIGHT in pl_space_enumerate. */
-int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right);
-
 /* Does LAYOUT, whose values are in range and whose derived keys are set, break none of the rules
  * that read stems only, and has the model what the trainer cannot train (STEM), or none of the
  * others? */

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "base/rng.h"
 #include "search/bound.h"
 #include "search/crash.h"
 #include "search/num.h"
@@ -93,11 +94,18 @@ static double log_cost(const struct se_acquire *acquire, size_t index, double lo
     return log_devices + log(acquire->start_s + acquire->steps * seconds);
 }
 
+/* A number drawn for a layout, so that a table's order decides nothing. */
+static uint32_t tie_of(const struct se_acquire *acquire, size_t index)
+{
+    return (uint32_t)rng_mix(acquire->draw + index);
+}
+
 /* Exact score from exact moments. */
 static void combine(struct se_candidate *ret, const struct se_acquire *acquire, size_t index,
                     const struct moments *moments)
 {
     ret->index = index;
+    ret->tie = tie_of(acquire, index);
     ret->log_ei =
         se_log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
     ret->p_fits = p_fits(acquire->surrogate[SE_MEMORY], moments->mean[SE_MEMORY],
@@ -254,6 +262,7 @@ struct field {
 
 struct bound {
     float score;
+    uint32_t tie;
     uint32_t at; /* place in the field */
 };
 
@@ -263,6 +272,8 @@ static int by_bound(const void *left, const void *right)
 
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
+    if (a->tie != b->tie)
+        return a->tie < b->tie ? -1 : 1;
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
@@ -272,6 +283,8 @@ static int by_score(const void *left, const void *right)
 
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
+    if (a->tie != b->tie)
+        return a->tie < b->tie ? -1 : 1;
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -472,6 +485,7 @@ static double first_floor(const struct se_acquire *acquire, struct scans *scans,
         struct moments m;
 
         moments_at(field, acquire, SE_THROUGHPUT, i, &m);
+        list[i].tie = tie_of(acquire, field->row[i]);
         list[i].at = (uint32_t)i;
         list[i].score = (float)(mix(acquire->surrogate[SE_THROUGHPUT], m.mean[SE_THROUGHPUT]) -
                                 4.0 * fmax(acquire->table->prior[SE_MEMORY][field->row[i]], 0.0));
@@ -573,6 +587,7 @@ static void settle(struct se_found *ret, const struct se_acquire *acquire, struc
         moments_at(field, acquire, SE_MEMORY, i, &m);
         list[i].score =
             nextafterf((float)(field->bound[i] + log_fits_bound(acquire, &m)), INFINITY);
+        list[i].tie = tie_of(acquire, field->row[i]);
         list[i].at = (uint32_t)i;
     }
     ret->candidate = mem_alloc(((field->n < SE_MAX_EXACT ? field->n : SE_MAX_EXACT) + 1) *

@@ -33,6 +33,7 @@ struct se_acquire {
     double step_log_tokens; /* log of tokens a step of the workload's first batch */
     bool per_device;
     double steps, start_s;
+    uint64_t draw;       /* decides between layouts of the same score */
     const uint32_t *hot; /* (nhot): the best layouts of the last call, or NULL */
     size_t nhot;
 };
@@ -43,6 +44,7 @@ struct se_candidate {
     double mean[SE_QUANTITIES], var[SE_QUANTITIES]; /* of the mixtures */
     double log_ei;                                  /* or the mean, without an incumbent */
     double p_fits;                                  /* and does not crash */
+    uint32_t tie; /* of layouts of the same score, that of the least comes first */
 };
 
 struct se_found {

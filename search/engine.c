@@ -47,6 +47,30 @@ struct se_search *se_search_free(struct se_search *search)
     return NULL;
 }
 
+static int by_walk(const void *left, const void *right)
+{
+    return pl_space_compare(left, right);
+}
+
+/* The table of LAYOUTS in the order of a space, so that theirs decides nothing. */
+static int new_table(struct se_table **ret, const struct pl_layout *layouts, size_t count,
+                     struct err *error)
+{
+    struct pl_layout AUTO_FREE *sorted = NULL;
+    size_t i = 1;
+
+    while (i < count && pl_space_compare(&layouts[i - 1], &layouts[i]) <= 0)
+        i++;
+    if (i >= count)
+        return se_table_new(ret, layouts, count, error);
+    sorted = mem_try_alloc(mem_mul(count, sizeof(*sorted), 1));
+    if (!sorted)
+        return err_set(error, -ENOMEM, "no memory for %zu layouts", count);
+    memcpy(sorted, layouts, count * sizeof(*sorted));
+    qsort(sorted, count, sizeof(*sorted), by_walk);
+    return se_table_new(ret, sorted, count, error);
+}
+
 int se_search_alone(struct se_search **ret, const struct se_spec *spec,
                     const struct pl_layout *layouts, size_t count, struct err *error)
 {
@@ -68,7 +92,7 @@ int se_search_alone(struct se_search **ret, const struct se_spec *spec,
     s->regret = -1.0;
     s->log_capacity = se_log_capacity(spec);
     rng_seed(&s->rng, spec->seed);
-    r = se_table_new(&s->table, layouts, count, error);
+    r = new_table(&s->table, layouts, count, error);
     if (r < 0)
         return r;
     r = se_table_set_prior(s->table, spec, error);
@@ -115,6 +139,7 @@ static void setup_acquire(struct se_acquire *ret, const struct se_search *search
             log((double)search->spec.workload.global_batch * search->spec.workload.seq),
         .per_device = search->spec.objective == SE_TOKENS_PER_S_PER_DEVICE,
         .widen = 1.0,
+        .draw = rng_mix(search->spec.seed),
         .steps = pl_trial_steps_expected(&search->spec.limits),
         .start_s = search->spec.trial_start_s,
         .hot = search->hot,

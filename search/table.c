@@ -219,9 +219,14 @@ static int build_hash(struct se_table *table, struct err *error)
     for (size_t i = 0; i < table->n; i++) {
         size_t at = slot_of(table, se_table_row(table, i));
 
-        if (table->hash[at])
-            return err_set(error, -EINVAL, "layouts %u and %zu are the same", table->hash[at] - 1,
-                           i);
+        if (table->hash[at]) {
+            struct pl_layout twice;
+            char text[160];
+
+            se_table_layout(&twice, table, i);
+            return err_set(error, -EINVAL, "layout %s is listed twice",
+                           pl_layout_text(text, &twice));
+        }
         table->hash[at] = (uint32_t)(i + 1);
     }
     return 0;

@@ -9,6 +9,8 @@ static const double CLASS_SD = 0.35, BYTES_SD = 0.2, LEVEL_SD = 0.2, SMOOTH_SD =
 /* Shares of stacks without fused attention, with gradients sharded from zero 1 on, without a
  * context of their own on the device. */
 static const double KEEPS_MATRICES = 0.4, SHARDS_GRADIENTS = 0.5, NO_CONTEXT = 0.4;
+/* Share of stacks where a constant that is 0 as shipped (the host's time for a kernel ...) is not. */
+static const double OTHER_STACK = 0.5;
 static const double ACROSS_SD = 0.7; /* of tp over more than a node, one-sided */
 /* By how much the log factors of a campaign differ from another's on one machine and stack; half of
  * its smooth factor is its own, too. */
@@ -113,15 +115,30 @@ struct truth {
     double devices_slope, work_slope; /* what scale adds to log seconds, beyond all above */
 };
 
+/* Those shipped, by a factor each. What is 0 among them may be as in an unknown stack
+ * (plan/stack.c); it is drawn from a stream of its own, which leaves the others as they were. */
+static void constants_init(struct pl_constants *ret, struct rng *r)
+{
+    struct rng zeros = *r;
+
+    *ret = pl_default_constants;
+    rng_seed(&zeros, rng_mix(rng_u64(&zeros)));
+    for (const struct pl_constant_name *n = pl_constant_names; n->name; n++) {
+        double *v = pl_constant(ret, n), shipped = *v;
+        double factor = exp(0.3 * rng_normal(r));
+
+        if (shipped == 0.0 && rng_unit(&zeros) < OTHER_STACK) {
+            shipped = n->start;
+            factor = exp(n->other * rng_normal(&zeros));
+        }
+        *v = fmin(fmax(shipped * factor, n->min), n->max);
+    }
+}
+
 static void truth_init(struct truth *x, const struct landscape *l, struct rng *r)
 {
     memset(x, 0, sizeof(*x));
-    x->constants = pl_default_constants;
-    for (const struct pl_constant_name *n = pl_constant_names; n->name; n++) {
-        double *v = (double *)((char *)&x->constants + n->offset);
-
-        *v = fmin(fmax(*v * exp(0.3 * rng_normal(r)), n->min), n->max);
-    }
+    constants_init(&x->constants, r);
     for (int c = 0; c < PL_COST_CLASSES; c++)
         x->seconds[c] = CLASS_SD * rng_normal(r);
     for (int c = 0; c < PL_MEM_SNAPSHOT; c++)

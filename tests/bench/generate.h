@@ -6,7 +6,8 @@
  * on. Seed K is always the same landscape. What is drawn (generate.c has the widths):
  * - the model (depth, heads, head width, length, vocabulary, with or without a gate), the cluster
  *   (profile, size, batch) and the values of the space's keys;
- * - every constant of the cost model, between what physics leaves open;
+ * - every constant of the cost model, between what physics leaves open, also such as are 0 as
+ *   shipped (time of the host, pauses);
  * - a factor for each class of seconds and of bytes;
  * - the stack: whether it keeps attention's T x T matrices, shards gradients with the optimizer's
  *   state, or has a context that takes memory of its own, and how slow tp across nodes is;

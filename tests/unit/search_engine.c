@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "base/rng.h"
 #include "tests/unit/search_help.h"
 
 static void tell_ok(struct se_search *s, const struct se_trial *t)
@@ -37,6 +38,91 @@ static void same_seed_same_answers(void **state)
         se_search_free(a);
         se_search_free(b);
     }
+}
+
+static struct se_search *search_over(const struct se_spec *spec, const struct pl_layout *list,
+                                     size_t n)
+{
+    struct se_search *s = NULL;
+    struct err e = {0};
+
+    if (se_search_new_over(&s, spec, list, n, &e) < 0)
+        fail_msg("%s: %s", e.pointer, e.text);
+    return s;
+}
+
+/* Neither what is tried nor what is expected depends on how the layouts are listed, least of all
+ * without priors, where all of them tie at first. */
+static void order_of_layouts_changes_nothing(void **state)
+{
+    static const char *const more[] = {
+        "", ", 'search': {'prior': 'none', 'memory_prior': 'none', 'seed': 3}",
+        ", 'search': {'prior': 'none'}", ", 'search': {'method': 'random'}"};
+    struct rng r;
+
+    (void)state;
+    rng_seed(&r, 1);
+    for (size_t m = 0; m < ARRAY_LEN(more); m++) {
+        struct pl_layout AUTO_FREE *list = NULL;
+        struct se_search *a, *b;
+        struct se_spec spec;
+        struct err e = {0};
+        size_t n = 0;
+
+        small_spec(&spec, more[m]);
+        struct pl_problem p = se_spec_problem(&spec);
+        assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, NULL, &e), 0);
+        a = search_over(&spec, list, n);
+        for (size_t i = n - 1; i > 0; i--) {
+            size_t j = rng_below(&r, i + 1);
+            struct pl_layout other = list[i];
+
+            list[i] = list[j];
+            list[j] = other;
+        }
+        b = search_over(&spec, list, n);
+        for (int i = 0; i < 12; i++) {
+            struct se_trial x, y;
+
+            assert_int_equal(se_ask(&x, a), SE_TRIAL);
+            assert_int_equal(se_ask(&y, b), SE_TRIAL);
+            assert_memory_equal(&x.layout, &y.layout, sizeof(x.layout));
+            assert_true(x.predicted.tokens_per_s == y.predicted.tokens_per_s);
+            assert_string_equal(x.why, y.why);
+            tell_ok(a, &x);
+            tell_ok(b, &y);
+        }
+        list[0] = list[1];
+        assert_int_equal(se_search_new_over(&(struct se_search *){NULL}, &spec, list, n, &e),
+                         -EINVAL);
+        assert_non_null(strstr(e.text, "twice"));
+        se_search_free(a);
+        se_search_free(b);
+        se_spec_done(&spec);
+    }
+}
+
+/* Without priors every layout is as good a first trial as any other: seeds draw them. */
+static void seeds_draw_among_ties(void **state)
+{
+    enum { SEEDS = 16 };
+    struct se_trial first[SEEDS];
+    int distinct = 0;
+
+    (void)state;
+    for (int i = 0; i < SEEDS; i++) {
+        AUTO_FREE char *more =
+            mem_printf(", 'search': {'prior': 'none', 'memory_prior': 'none', 'seed': %d}", i + 1);
+        struct se_search *s = small_search(more);
+        bool known = false;
+
+        assert_int_equal(se_ask(&first[i], s), SE_TRIAL);
+        for (int j = 0; j < i; j++)
+            known |= pl_layout_equal(&first[j].layout, &first[i].layout);
+        distinct += !known;
+        se_search_free(s);
+    }
+    assert_true(distinct > SEEDS / 2); /* of hundreds of layouts */
 }
 
 /* A daemon that was killed replays what it had handed out, and continues as if it had not. */
@@ -964,6 +1050,8 @@ static void a_campaign_ends_after_trials_without_improvement(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(same_seed_same_answers),
+    cmocka_unit_test(order_of_layouts_changes_nothing),
+    cmocka_unit_test(seeds_draw_among_ties),
     cmocka_unit_test(replay_rebuilds_the_state),
     cmocka_unit_test(refused_tells_change_nothing),
     cmocka_unit_test(absurd_measurements_leave_the_search_unharmed),
