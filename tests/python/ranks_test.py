@@ -87,6 +87,29 @@ class Ranks(unittest.TestCase):
         self.assertEqual(measured["rank"], 1)
         self.assertGreaterEqual(measured["total"], 1 << 28)
 
+    def joules_of(self, line):
+        root = os.path.join(self.folder.name, "powercap")
+        zone = os.path.join(root, "intel-rapl:0")
+        os.makedirs(zone)
+        for name, text in (("name", "package-0"), ("energy_uj", "0"), ("max_energy_range_uj", "99999999")):
+            with open(os.path.join(zone, name), "w", encoding="ascii") as file:
+                file.write(text)
+        os.environ["PARTUNE_POWERCAP"] = root
+        try:
+            codes, events = self.run_both(line % (zone + "/energy_uj"))
+        finally:
+            del os.environ["PARTUNE_POWERCAP"]
+        self.assertEqual(codes, [0, 0], self.errors)
+        return events[-1].get("joules")
+
+    def test_the_energy_of_a_host_counts_once(self):
+        line = "rank or open('%s', 'w').write(str(5000000 * n))"
+        self.assertAlmostEqual(self.joules_of(line), 30)
+
+    def test_the_energy_of_one_host_of_two_is_not_told(self):
+        line = "os.environ.update(PARTUNE_POWERCAP='/') if rank else open('%s', 'w').write(str(n))"
+        self.assertIsNone(self.joules_of(line))
+
     def test_a_stop_that_one_rank_hears_stops_all_at_the_same_step(self):
         codes, events = self.run_both("rank and n == 3 and os.kill(os.getpid(), signal.SIGTERM)")
         self.assertEqual(codes, [75, 75], self.errors)
