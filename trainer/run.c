@@ -341,6 +341,7 @@ static void begin(struct run *run)
 {
     tr_clock_reset(&run->r.clock);
     run->begun_ns = run->r.clock.since_ns;
+    tr_energy_read(&run->energy, false);
 }
 
 static void write_timeline(struct run *run)
@@ -667,7 +668,6 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     if (config->timeline)
         tr_timeline_begin(&u.r.clock, SPANS_MAX);
     begin(&u);
-    tr_energy_read(&u.energy, false);
     while (!u.ended && !stopped) {
         stopped = one_step(&u);
         if (!stopped)

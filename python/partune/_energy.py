@@ -1,4 +1,5 @@
-"""Energy of what a rank trains on: its GPU by NVML, or without CUDA its host's CPU packages by Linux powercap (RAPL).
+"""Energy of what a rank trains on: its GPU by NVML, without CUDA its host's CPU packages by Linux
+powercap (RAPL).
 
 Libraries are loaded at run time by ctypes and never required: what cannot be read is None.
 """

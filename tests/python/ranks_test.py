@@ -88,27 +88,29 @@ class Ranks(unittest.TestCase):
         self.assertGreaterEqual(measured["total"], 1 << 28)
 
     def joules_of(self, line):
+        """Of steps of 10 J each on this host; each rank also does LINE in each step."""
         root = os.path.join(self.folder.name, "powercap")
         zone = os.path.join(root, "intel-rapl:0")
         os.makedirs(zone)
-        for name, text in (("name", "package-0"), ("energy_uj", "0"), ("max_energy_range_uj", "99999999")):
+        for name in ("name", "energy_uj", "max_energy_range_uj"):
             with open(os.path.join(zone, name), "w", encoding="ascii") as file:
-                file.write(text)
+                file.write({"name": "package-0", "energy_uj": "0"}.get(name, "99999999"))
         os.environ["PARTUNE_POWERCAP"] = root
         try:
-            codes, events = self.run_both(line % (zone + "/energy_uj"))
+            path = zone + "/energy_uj"
+            use = f"rank or os.pwrite(os.open('{path}', os.O_WRONLY), b'%d' % (10000000 * n), 0)"
+            codes, events = self.run_both(f"{line or 0}; {use}; dist.barrier()")
         finally:
             del os.environ["PARTUNE_POWERCAP"]
         self.assertEqual(codes, [0, 0], self.errors)
         return events[-1].get("joules")
 
     def test_the_energy_of_a_host_counts_once(self):
-        line = "rank or open('%s', 'w').write(str(5000000 * n))"
-        self.assertAlmostEqual(self.joules_of(line), 30)
+        self.assertAlmostEqual(self.joules_of(""), 60)
 
     def test_the_energy_of_one_host_of_two_is_not_told(self):
-        line = "os.environ.update(PARTUNE_POWERCAP='/') if rank else open('%s', 'w').write(str(n))"
-        self.assertIsNone(self.joules_of(line))
+        elsewhere = "rank and os.environ.update(PARTUNE_POWERCAP='/')"
+        self.assertIsNone(self.joules_of(elsewhere))
 
     def test_a_stop_that_one_rank_hears_stops_all_at_the_same_step(self):
         codes, events = self.run_both("rank and n == 3 and os.kill(os.getpid(), signal.SIGTERM)")

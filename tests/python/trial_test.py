@@ -68,7 +68,7 @@ sys.modules["torch"] = torch
 atexit.register(lambda: print("synchronized", Event.synchronized))
 """
 
-# NVML and the driver of two GPUs, of which the script has the second: `joules` is what that has used so far.
+# NVML and the driver of two GPUs, of which the script has the second, which has used `joules`.
 NVML = """
 import ctypes, types
 joules, mig, healthy = 0, 0, True

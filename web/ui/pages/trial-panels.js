@@ -78,8 +78,8 @@ function tookNote(trial) {
 }
 
 /** Watts of all that the trainer measured. */
-const powerNote = ({ tokens_per_s: speed, tokens_per_joule: yielded }) =>
-    given(speed) && given(yielded) && `${significant(speed / yielded)} W`;
+const powerNote = ({ tokens_per_s: speed, tokens_per_joule: perJoule }) =>
+    given(speed) && given(perJoule) && `${significant(speed / perJoule)} W`;
 
 /** The tiles at the head of the page: {element, update(trial, campaign)}. */
 export function trialTiles() {
