@@ -195,7 +195,8 @@ struct db_trial {
     const char *memory_planned, *memory_measured; /* JSON */
     double memory; /* bytes of the worst rank, measured if known, else planned */
     double loss_first, loss_last;
-    double imbalance;    /* of the experts: load of the busiest over the mean */
+    double imbalance; /* of the experts: load of the busiest over the mean */
+    double tokens_per_joule;
     const char *failure; /* JSON */
     int64_t created, started, ended;
     double seconds;

@@ -221,6 +221,9 @@ static const char *const migrations[] = {
     "UPDATE campaign SET verify = json_remove(json_set(verify, '$.prediction',"
     "  json_extract(verify, '$.promise')), '$.promise')"
     " WHERE json_type(verify, '$.promise') IS NOT NULL;",
+
+    /* 8: energy, where a trial measured it. */
+    "ALTER TABLE trial ADD COLUMN tokens_per_joule REAL;",
 };
 
 int db_latest_version(void)

@@ -54,6 +54,7 @@ static const struct db_column columns[] = {
     R(loss_first),
     R(loss_last),
     R(imbalance),
+    R(tokens_per_joule),
     T(failure),
     I(created),
     I(started),
@@ -94,6 +95,7 @@ void db_trial_blank(struct db_trial *ret)
         .loss_first = NAN,
         .loss_last = NAN,
         .imbalance = NAN,
+        .tokens_per_joule = NAN,
         .started = DB_NULL,
         .ended = DB_NULL,
         .seconds = NAN,
@@ -304,7 +306,7 @@ int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err 
         " step_ms = ?8, step_ms_p10 = ?9, step_ms_p90 = ?10, step_ms_ci95 = ?11, phases = ?12,"
         " memory_planned = coalesce(?13, memory_planned), memory_measured = ?14, memory = ?15,"
         " loss_first = ?16, loss_last = ?17, failure = ?18, ended = ?19,"
-        " run = coalesce(?20, run), imbalance = ?21,"
+        " run = coalesce(?20, run), imbalance = ?21, tokens_per_joule = ?22,"
         " seconds = CASE WHEN started IS NULL THEN NULL ELSE max(0, ?19 - started) / 1000.0 END, "
         "rev = rev + 1"
         " WHERE campaign = ?1 AND n = ?2 AND state IN ('queued', 'starting', 'running')";
@@ -312,12 +314,12 @@ int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err 
 
     if (!db_trial_final(trial->state))
         return err_set(error, -EINVAL, "%s is not a final state", trial->state);
-    r = db_do(writer, error, sql, "sisrrrrrrrrsssrrrsisr", trial->campaign, trial->n, trial->state,
+    r = db_do(writer, error, sql, "sisrrrrrrrrsssrrrsisrr", trial->campaign, trial->n, trial->state,
               trial->tokens_per_s, trial->tokens_per_s_se, trial->tokens_per_s_max, trial->mfu,
               trial->step_ms, trial->step_ms_p10, trial->step_ms_p90, trial->step_ms_ci95,
               trial->phases, trial->memory_planned, trial->memory_measured, trial->memory,
               trial->loss_first, trial->loss_last, trial->failure, trial->ended, trial->run,
-              trial->imbalance);
+              trial->imbalance, trial->tokens_per_joule);
     return guarded(r, trial->campaign, trial->n, trial->state, error);
 }
 

@@ -349,6 +349,9 @@ static void ask_hosts(struct tr_comms *comms)
 
     MPI_Iallgather(&mine, 1, MPI_UINT64_T, host, 1, MPI_UINT64_T, comms->world.comm, &req);
     tr_wait(&comms->progress, tr_op_begin(TR_OP_ALL_GATHER, &comms->world), &req, 1);
+    comms->first_of_host = true;
+    for (int i = 0; i < comms->world.rank; i++)
+        comms->first_of_host &= host[i] != mine;
     tr_comms_place(comms, host);
 }
 

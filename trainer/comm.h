@@ -62,6 +62,7 @@ struct tr_comms {
     struct tr_group shard[2];
     struct tr_group copy[2]; /* ... and those that hold what this rank holds; all without zero */
     int stage, prev, next;   /* pipeline stage, and world ranks of its neighbors, cyclic */
+    bool first_of_host;      /* no rank before this one is on its host */
 };
 
 /* FAIL gets one line of reason and does not return. It is shared by all ranks' handlers of the

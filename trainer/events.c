@@ -382,6 +382,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
     field_json(s, "measured", pl_memory_json(summary->measured));
     field(s, "resident_growth", summary->resident_growth_bytes);
     str_addc(s, '}');
+    if (summary->steps && summary->joules > 0)
+        field(s, "joules", summary->joules);
     field(s, "loss_first", summary->loss_first);
     field(s, "loss_last", summary->loss_last);
     if (summary->skips)
@@ -397,6 +399,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
             summary->steps, summary->loss_first, summary->loss_last);
     else
         say(ev, "no step was measured");
+    if (summary->steps && summary->joules > 0)
+        say(ev, "energy: %.4g J a step", summary->joules / summary->steps);
     if (summary->skips)
         say(ev, "%d of %d steps were skipped", summary->skipped, summary->trained);
     if (summary->steps && summary->moe_layers)

@@ -59,6 +59,17 @@ int tr_run_check_memory(int *ret_rank, enum pl_mem_class *ret_class, double *ret
 
 /* ---- start --------------------------------------------------------------- */
 
+/* A GPU's energy is not in the counters of CPU packages. */
+static void energy_open(struct run *run)
+{
+    const char *device = run->c->device;
+
+    if (run->c->mode != TR_MODE_TRIAL || (device && !str_eq(device, "cpu")))
+        run->energy.joules = NAN;
+    else if (run->r.comms.first_of_host)
+        tr_energy_open(&run->energy, NULL);
+}
+
 static void rank_init(struct run *run)
 {
     const struct tr_config *c = run->c;
@@ -78,6 +89,7 @@ static void rank_init(struct run *run)
     tr_measure_init(&run->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
     if (c->ramp.start)
         tr_measure_init(&run->full_ms, MEASURED_MAX);
+    energy_open(run);
 }
 
 /* All that the order of samples depends on, and whether there is a validation too. */
@@ -329,6 +341,7 @@ static void begin(struct run *run)
 {
     tr_clock_reset(&run->r.clock);
     run->begun_ns = run->r.clock.since_ns;
+    tr_energy_read(&run->energy, false);
 }
 
 static void write_timeline(struct run *run)
@@ -401,6 +414,7 @@ static bool one_step(struct run *run)
     skipped = update(run, &t);
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
+    tr_energy_read(&run->energy, run->step > run->measured_from);
     step_ns = done.since_ns - run->begun_ns;
     trace(run, &done);
     run->longest_s = fmax(run->longest_s, (double)step_ns * 1e-9);
@@ -537,27 +551,29 @@ static bool between(struct run *run)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Measured memory of the rank that was handed out most, and the largest growth of resident memory.
- */
-static void memory_totals(struct pl_memory *ret, double *ret_growth, struct run *run)
+/* Measured memory of the rank that was handed out most, the largest growth of resident memory, and
+ * the joules of all hosts. */
+static void totals(struct pl_memory *ret, double *ret_growth, double *ret_joules, struct run *run)
 {
     struct tr_rank *r = &run->r;
-    double mine[PL_MEM_CLASSES + 2];
+    double mine[PL_MEM_CLASSES + 3];
     int n = (int)ARRAY_LEN(mine), best = 0;
     double *all = mem_alloc(sizeof(mine) * (size_t)run->c->layout.world);
 
     memcpy(mine, r->device.used.bytes, sizeof(r->device.used.bytes));
-    mine[n - 2] = r->device.used.total;
-    mine[n - 1] = resident_bytes() - run->resident0;
+    mine[n - 3] = r->device.used.total;
+    mine[n - 2] = resident_bytes() - run->resident0;
+    mine[n - 1] = run->energy.joules;
     tr_gather_double(all, &r->comms.world, mine, n);
-    *ret_growth = 0;
+    *ret_growth = *ret_joules = 0;
     for (int i = 0; r->rank == 0 && i < run->c->layout.world; i++) {
-        if (all[i * n + n - 2] > all[best * n + n - 2])
+        if (all[i * n + n - 3] > all[best * n + n - 3])
             best = i;
-        *ret_growth = fmax(*ret_growth, all[i * n + n - 1]);
+        *ret_growth = fmax(*ret_growth, all[i * n + n - 2]);
+        *ret_joules += all[i * n + n - 1];
     }
     memcpy(ret->bytes, all + best * n, sizeof(ret->bytes));
-    ret->total = all[best * n + n - 2];
+    ret->total = all[best * n + n - 3];
     ret->rank = best;
     free(all);
 }
@@ -584,7 +600,7 @@ static void summarize(struct run *run)
         t.uneven = uneven = mem_alloc(sizeof(*uneven) * (size_t)t.moe_layers);
         t.imbalance = tr_balance_uneven(uneven, &run->r);
     }
-    memory_totals(&measured, &t.resident_growth_bytes, run);
+    totals(&measured, &t.resident_growth_bytes, &t.joules, run);
     worst_planned(&planned, run);
     tr_measure_stats(&s, &run->measure);
     t.steps = run->measure.n;
@@ -672,6 +688,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_watch_free(u.watch);
     tr_lock_free(u.lock);
     tr_lock_free(u.claim_hf);
+    tr_energy_close(&u.energy);
     tr_measure_done(&u.measure);
     tr_measure_done(&u.full_ms);
     free(u.part);

@@ -212,7 +212,8 @@ def flat(trial):
     return {
         **{key: trial[key] for key in ("n", "kind", "state", "text")},
         **trial["layout"],
-        **{key: trial[key] for key in ("tokens_per_s", "tokens_per_s_se", "mfu", "simulated")},
+        **{key: trial[key] for key in ("tokens_per_s", "tokens_per_s_se", "mfu", "tokens_per_joule")},
+        "simulated": trial["simulated"],
         "predicted_tokens_per_s": (trial["predicted"] or {}).get("tokens_per_s"),
         "step_ms": step.get("median"),
         "memory_bytes": used.get("total"),

@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 
-from partune import _failure, _measure, _ranks
+from partune import _energy, _failure, _measure, _ranks
 from partune._events import Events
 from partune._values import Values, values
 from partune._version import __version__
@@ -109,6 +109,7 @@ class Trial:
         self._losses = []
         self._memory = (0, 0)  # bytes, rank: the worst
         self._resident = 0
+        self._meter = self._joules = None
         self._entered = self._begun = self._asked = self._stopped = self._summarized = False
         self._events = Events(
             os.environ.get("PARTUNE_TRIAL_EVENTS") if self.active else None, self.rank != 0
@@ -189,6 +190,10 @@ class Trial:
         if self.done:
             self.leave()
         self._begun = True
+        if not self.limits.warmup_steps and not self._meter:
+            self._meter = _energy.Meter()
+        if self._meter:
+            self._meter.read(False)
         self._watch.start()
 
     def _end(self, step):
@@ -196,9 +201,12 @@ class Trial:
         if not self.active:
             return
         ms = round(self._watch.stop(), 3)
+        self._meter = self._meter or _energy.Meter()  # a first step to warm up has used CUDA
+        self._meter.read(self.n > self.limits.warmup_steps)
         loss = as_number(step.loss)
+        memory = _ranks.memory(self._resident)
         rows = _ranks.exchange(
-            [ms, loss is not None, loss or 0.0, _ranks.memory(self._resident), self._asked]
+            [ms, loss is not None, loss or 0.0, memory, self._asked, *self._meter.row]
         )
         self._take(step, rows)
         ended = self._ends()
@@ -215,6 +223,7 @@ class Trial:
         loss = sum(losses) / len(losses) if losses else None
         self._memory = max([self._memory] + [(int(row[3]), rank) for rank, row in enumerate(rows)])
         self._losses.append(loss)
+        self._joules = _energy.total([row[5:] for row in rows])
         if not warmup:
             self._ms.append(max(times))
         self._say(
@@ -231,12 +240,16 @@ class Trial:
         if loss is not None and not abs(loss) < float("inf"):
             raise _BadLoss(f"loss is {loss} in step {self.n}")
 
+    @staticmethod
+    def _alone():
+        """There are other ranks, but no word of them: they would decide otherwise."""
+        return _ranks.world() > 1 and not _ranks.distributed()
+
     def _ends(self):
         """Why the trial ends with this step, by the rule of the bundled trainer; None: not yet."""
-        alone = _ranks.world() > 1 and not _ranks.distributed()  # others would decide otherwise
         if len(self._ms) >= self.limits.max_steps:
             return "max_steps"
-        if len(self._ms) < self.limits.min_steps or alone:
+        if len(self._ms) < self.limits.min_steps or self._alone():
             return None
         found = _measure.stats(self._ms)
         return "ci" if found.ci95 <= self.limits.ci * found.median else None
@@ -279,6 +292,8 @@ class Trial:
         rate = self.workload.global_batch * self.workload.seq * 1000 / found.median
         known = [loss for loss in self._losses if loss is not None]
         total, rank = self._memory
+        # Ranks that know nothing of each other cannot add up.
+        energy = {} if self._joules is None or self._alone() else {"joules": self._joules}
         self._say(
             "summary",
             steps=len(self._ms),
@@ -291,6 +306,7 @@ class Trial:
             loss_first=known[0] if known else None,
             loss_last=known[-1] if known else None,
             ended=ended,
+            **energy,
         )
         self._summarized = self.done = True
 

@@ -651,6 +651,7 @@ class Run(_Run, total=False):
     memory_bytes: Optional[float]
     loss: Optional[Dict[str, Any]]
     expert_imbalance: Optional[float]
+    tokens_per_joule: Optional[float]
 
 
 class _SizeRequest(TypedDict):
@@ -791,6 +792,7 @@ class Trial(TypedDict):
     memory: Dict[str, Any]
     loss: Optional[Dict[str, Any]]
     expert_imbalance: Optional[float]
+    tokens_per_joule: Optional[float]
     run: Optional[Run]
     inferred: Optional[Inferred]
     devices: Optional[int]

@@ -87,6 +87,31 @@ class Ranks(unittest.TestCase):
         self.assertEqual(measured["rank"], 1)
         self.assertGreaterEqual(measured["total"], 1 << 28)
 
+    def joules_of(self, line):
+        """Of steps of 10 J each on this host; each rank also does LINE in each step."""
+        root = os.path.join(self.folder.name, "powercap")
+        zone = os.path.join(root, "intel-rapl:0")
+        os.makedirs(zone)
+        for name in ("name", "energy_uj", "max_energy_range_uj"):
+            with open(os.path.join(zone, name), "w", encoding="ascii") as file:
+                file.write({"name": "package-0", "energy_uj": "0"}.get(name, "99999999"))
+        os.environ["PARTUNE_POWERCAP"] = root
+        try:
+            path = zone + "/energy_uj"
+            use = f"rank or os.pwrite(os.open('{path}', os.O_WRONLY), b'%d' % (10000000 * n), 0)"
+            codes, events = self.run_both(f"{line or 0}; {use}; dist.barrier()")
+        finally:
+            del os.environ["PARTUNE_POWERCAP"]
+        self.assertEqual(codes, [0, 0], self.errors)
+        return events[-1].get("joules")
+
+    def test_the_energy_of_a_host_counts_once(self):
+        self.assertAlmostEqual(self.joules_of(""), 60)
+
+    def test_the_energy_of_one_host_of_two_is_not_told(self):
+        elsewhere = "rank and os.environ.update(PARTUNE_POWERCAP='/')"
+        self.assertIsNone(self.joules_of(elsewhere))
+
     def test_a_stop_that_one_rank_hears_stops_all_at_the_same_step(self):
         codes, events = self.run_both("rank and n == 3 and os.kill(os.getpid(), signal.SIGTERM)")
         self.assertEqual(codes, [75, 75], self.errors)

@@ -61,10 +61,62 @@ torch.cuda = types.SimpleNamespace(
     is_available=lambda: True,
     is_initialized=lambda: True,
     max_memory_allocated=lambda: 123456,
+    current_device=lambda: 1,
     Event=Event,
 )
 sys.modules["torch"] = torch
 atexit.register(lambda: print("synchronized", Event.synchronized))
+"""
+
+# NVML and the driver of two GPUs, of which the script has the second, which has used `joules`.
+NVML = """
+import ctypes, types
+joules, mig, healthy = 0, 0, True
+def device_get(device, number):
+    device._obj.value = number + 40
+    return 0
+def bus_id(text, size, device):
+    text.value = b"00000000:%02d:00.0" % device.value
+    return 0
+def handle_of(bus, handle):
+    handle._obj.value = int(bus.value[9:11])
+    return 0
+def mig_mode(handle, current, pending):
+    current._obj.value = mig
+    return 0
+def energy(handle, total):
+    assert handle.value == 41, handle
+    total._obj.value = int(1000 * joules)
+    return 0 if healthy else 15
+LIBRARIES = {
+    "libcuda.so.1": types.SimpleNamespace(
+        cuInit=lambda flags: 0, cuDeviceGet=device_get, cuDeviceGetPCIBusId=bus_id
+    ),
+    "libnvidia-ml.so.1": types.SimpleNamespace(
+        nvmlInit_v2=lambda: 0,
+        nvmlDeviceGetHandleByPciBusId_v2=handle_of,
+        nvmlDeviceGetMigMode=mig_mode,
+        nvmlDeviceGetTotalEnergyConsumption=energy,
+    ),
+}
+ctypes.CDLL = LIBRARIES.__getitem__
+"""
+
+# 100 J between two steps, which belong to none, and n J in step n.
+COUNTED = LOOP.replace("n += 1", "n += 1; use(100 * n)") % "use(101 * n)"
+USE_GPU = """
+def use(total):
+    global joules
+    joules = total
+"""
+USE_HOST = """
+import os
+def use(total, top=250):
+    path = os.environ["PARTUNE_POWERCAP"] + "/intel-rapl:%d/energy_uj"
+    for zone in range(2):
+        with open(path % zone, "w") as file:
+            file.write("%d\\n" % (1000000 * total % (1000000 * top)))
+use(0)
 """
 
 
@@ -239,6 +291,59 @@ class Trial(unittest.TestCase):
         self.assertEqual([e["ms"] for e in steps], [12.5] * 4)
         self.assertEqual(self.events()[-1]["memory"]["measured"], {"total": 123456, "rank": 0})
         self.assertIn("synchronized 4", out)
+
+    def packages(self, names=("package-0", "package-1")):
+        """A tree of powercap: real counters are not there or not readable where tests run."""
+        root = os.path.join(self.folder.name, "powercap")
+        for number, name in enumerate((*names, "psys")):
+            zone = os.path.join(root, f"intel-rapl:{number}")
+            os.makedirs(zone)
+            for key, text in {
+                "name": name,
+                "energy_uj": "0",
+                "max_energy_range_uj": "250000000",
+            }.items():
+                with open(os.path.join(zone, key), "w", encoding="ascii") as file:
+                    file.write(text + "\n")
+        return root
+
+    def summary_of(self, script, config=CONFIG, **environment):
+        code, out, err = self.run_script(script, config, **environment)
+        self.assertEqual(code, 0, err)
+        return self.events()[-1]
+
+    def test_energy_is_that_of_all_packages_in_the_measured_steps(self):
+        script = USE_HOST + textwrap.dedent(COUNTED)
+        summary = self.summary_of(script, PARTUNE_POWERCAP=self.packages())
+        self.assertAlmostEqual(summary["joules"], 2 * sum(range(2, 8)))
+
+    def test_without_a_warm_up_energy_is_that_of_all_steps(self):
+        config = {**CONFIG, "trial": {**CONFIG["trial"], "warmup_steps": 0}}
+        script = USE_HOST + textwrap.dedent(COUNTED)
+        summary = self.summary_of(script, config, PARTUNE_POWERCAP=self.packages())
+        self.assertAlmostEqual(summary["joules"], 2 * sum(range(1, 7)))
+
+    def test_energy_that_cannot_be_read_is_not_told(self):
+        for root in (self.folder.name, self.packages(names=())):
+            self.assertNotIn("joules", self.summary_of(LOOP % "", PARTUNE_POWERCAP=root))
+
+    def test_ranks_that_know_nothing_of_each_other_tell_no_energy(self):
+        script = USE_HOST + textwrap.dedent(COUNTED)
+        many = {"WORLD_SIZE": "2", "RANK": "0", "PARTUNE_POWERCAP": self.packages()}
+        self.assertNotIn("joules", self.summary_of(script, **many))
+
+    def test_with_cuda_energy_is_the_gpu_s(self):
+        script = CUDA + NVML + USE_GPU + textwrap.dedent(COUNTED)
+        summary = self.summary_of(script, PARTUNE_POWERCAP=self.packages())
+        self.assertAlmostEqual(summary["joules"], sum(range(2, summary["steps"] + 2)))
+
+    def test_the_energy_of_a_gpu_that_nvml_does_not_know_is_not_told(self):
+        script = USE_GPU + textwrap.dedent(COUNTED)
+        for broken in ("healthy = False", "mig = 1", "del LIBRARIES['libcuda.so.1'].cuInit"):
+            summary = self.summary_of(
+                CUDA + NVML + broken + script, PARTUNE_POWERCAP=self.folder.name
+            )
+            self.assertNotIn("joules", summary, broken)
 
     def test_memory_that_cuda_lacks_is_oom_with_the_bytes_asked_for(self):
         bad = "if n == 3: raise torch.OutOfMemoryError('Tried to allocate 3.00 GiB')"

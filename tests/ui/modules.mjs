@@ -49,7 +49,15 @@ const job = await load("parts/job.js");
 const words = await load("lib/words.js");
 const { stepStore } = await load("pages/trial-model.js");
 const { parseTrials } = await load("pages/compare.js");
+const { trialColumns } = await load("pages/campaign-columns.js");
 const { savedDeviceSeconds, failuresText, stoppedText } = await load("pages/campaigns.js");
+
+test("energy is a column, of a smaller trial that of its run", () => {
+    const { cell } = trialColumns(() => ({}), new Set()).find(({ key }) => key === "energy");
+    assert.equal(cell({ tokens_per_joule: 58.512 }), "58.5");
+    assert.equal(cell({ tokens_per_joule: null }), "–");
+    assert.equal(cell({ fidelity: 1, tokens_per_joule: null, run: { tokens_per_joule: 0.25 } }), "0.250");
+});
 
 test("numbers carry their unit and unknown ones are a dash", () => {
     assert.equal(format.rate(41012.4), "41,012 tokens/s");

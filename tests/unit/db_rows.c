@@ -91,6 +91,7 @@ static int settle(struct db *db, const char *id, int64_t n, const char *state, d
                          .mfu = NAN,
                          .memory = NAN,
                          .imbalance = 1.5,
+                         .tokens_per_joule = 0.25,
                          .ended = 5000};
     struct err e;
 
@@ -201,7 +202,8 @@ static void a_trial_is_settled_once(void **state)
     assert_int_equal(settle(s.db, "one", 1, "crash", NAN), -ESTALE);
     assert_int_equal(db_trial_get(&t, s.db, &a, "one", 1, &e), 0);
     assert_string_equal(t.state, "ok");
-    assert_true(t.seconds == 3.0 && t.tokens_per_s == 100 && t.imbalance == 1.5);
+    assert_true(t.seconds == 3.0 && t.tokens_per_s == 100 && t.imbalance == 1.5 &&
+                t.tokens_per_joule == 0.25);
     arena_done(&a);
     close_store(&s);
 }

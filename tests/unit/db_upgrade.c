@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sqlite3.h>
 
 #include "db/db.h"
@@ -23,15 +24,15 @@ static char *dump_of(int version)
 static void make_old(const char *path, int version)
 {
     AUTO_FREE char *sql = dump_of(version);
+    AUTO_FREE char *verify = mem_printf("UPDATE campaign SET verify = '{\"state\":\"done\",\"%s\":"
+                                        "{\"tokens_per_s\":5,\"lo\":4,\"hi\":6}}'",
+                                        version < 7 ? "promise" : "prediction");
     char *message = NULL;
     sqlite3 *h;
 
     assert_int_equal(sqlite3_open(path, &h), SQLITE_OK);
     if (sqlite3_exec(h, sql, NULL, NULL, &message) != SQLITE_OK ||
-        sqlite3_exec(h,
-                     "UPDATE campaign SET verify = '{\"state\":\"done\",\"promise\":"
-                     "{\"tokens_per_s\":5,\"lo\":4,\"hi\":6}}'",
-                     NULL, NULL, &message) != SQLITE_OK)
+        sqlite3_exec(h, verify, NULL, NULL, &message) != SQLITE_OK)
         fail_msg("%s", message);
     sqlite3_close(h);
 }
@@ -94,6 +95,7 @@ static void check_rows(struct db *db)
     for (int i = 0; i < n; i++) {
         assert_true(t[i].fidelity == DB_NULL && !t[i].run && !t[i].inferred);
         assert_true(t[i].devices == 8 && t[i].device_s >= 0);
+        assert_true(isnan(t[i].tokens_per_joule));
         spent += t[i].device_s;
     }
     assert_float_equal(spent, c[0].device_s, 1e-9 + 1e-9 * spent);

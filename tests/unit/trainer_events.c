@@ -107,6 +107,7 @@ static void scene_ok(struct tr_events *ev)
                            .planned = &planned,
                            .measured = &reached,
                            .resident_growth_bytes = 160000,
+                           .joules = 2048.5,
                            .loss_first = 5.5625,
                            .loss_last = 5.25,
                            .imbalance = 1.3125,

@@ -122,6 +122,33 @@ static void see(struct tn_seen *s, const char *name)
     }
 }
 
+/* Energy is of steps and never 0: what else a summary says is not a measurement. */
+static void joules_that_cannot_be_are_unknown(void **state)
+{
+    static const char *const texts[] = {"",
+                                        ",\"joules\":null",
+                                        ",\"joules\":0",
+                                        ",\"joules\":-5",
+                                        ",\"joules\":\"5\"",
+                                        ",\"joules\":5,\"steps\":0",
+                                        ",\"joules\":5,\"steps\":null"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        AUTO_FREE char *line =
+            mem_printf("{\"v\":1,\"event\":\"summary\",\"t\":1,\"tokens_per_s\":9%s%s}",
+                       strstr(texts[i], "steps") ? "" : ",\"steps\":4", texts[i]);
+        struct tn_seen s;
+        int64_t n;
+        double ms;
+
+        tn_seen_init(&s);
+        assert_int_equal(tn_observe(&n, &ms, &s, line, strlen(line)), TN_LINE_OTHER);
+        assert_true(s.summary && isnan(s.joules_per_step));
+        tn_seen_done(&s);
+    }
+}
+
 static void the_golden_files_are_understood(void **state)
 {
     struct tn_seen s;
@@ -132,6 +159,7 @@ static void the_golden_files_are_understood(void **state)
     assert_true(s.tokens_per_s > 0 && s.ms_median > 0 && s.planned && s.reached &&
                 s.phase_ms[0] > 0);
     assert_true(s.imbalance == 1.3125);
+    assert_true(s.joules_per_step == 2048.5 / 2);
     tn_seen_done(&s);
     see(&s, "oom.jsonl");
     assert_true(isnan(s.imbalance) && s.error && !s.summary && s.planned && s.error_rank == 1);
@@ -371,6 +399,7 @@ static void a_trial_as_text_is_the_json_that_was_meant(void **state)
     t.tokens_per_s = 12345;
     t.mfu = 0.1;
     t.imbalance = 1.25;
+    t.tokens_per_joule = 0.75;
     v = tn_trial_view(&t, false);
     assert_true(json_is_object(v));
     assert_string_equal(json_string_value(json_object_get(v, "why")), t.why);
@@ -383,6 +412,7 @@ static void a_trial_as_text_is_the_json_that_was_meant(void **state)
     assert_true(json_real_value(json_object_get(v, "tokens_per_s")) == 12345);
     assert_true(json_real_value(json_object_get(v, "mfu")) == 0.1);
     assert_true(json_real_value(json_object_get(v, "expert_imbalance")) == 1.25);
+    assert_true(json_real_value(json_object_get(v, "tokens_per_joule")) == 0.75);
     assert_true(json_is_null(json_object_get(v, "seconds")));
 }
 
@@ -460,6 +490,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_line_without_an_end_is_skipped_in_bounded_memory),
     cmocka_unit_test(reading_continues_at_an_offset),
     cmocka_unit_test(the_golden_files_are_understood),
+    cmocka_unit_test(joules_that_cannot_be_are_unknown),
     cmocka_unit_test(a_program_may_say_that_it_ends_itself),
     cmocka_unit_test(foreign_lines_decide_nothing),
     cmocka_unit_test(the_first_error_is_the_cause),

@@ -309,6 +309,8 @@ static void print_run(const json_t *run)
     if (isfinite(cl_number(run, "expert_imbalance")))
         printf("%-10s the busiest of a layer has %.2f x the mean load\n", "experts",
                cl_number(run, "expert_imbalance"));
+    if (isfinite(cl_number(run, "tokens_per_joule")))
+        printf("%-10s %.4g tokens/J\n", "energy", cl_number(run, "tokens_per_joule"));
     print_group("phases", json_object_get(run, "phases_ms"), "ms", 1);
     print_group("planned", json_object_get(memory, "planned"), "", 1);
     print_group("measured", json_object_get(memory, "measured"), "", 1);

@@ -6,6 +6,7 @@
 const char *const log_to_results[][2] = {
     {"tokens_per_s", "tokens_per_s"},
     {"mfu", "mfu"},
+    {"tokens_per_joule", "tokens_per_joule"},
     {"step_ms.median", "step_ms_median"},
     {"step_ms.p90", "step_ms_p90"},
     {"predicted.tokens_per_s", "predicted_tokens_per_s"},

@@ -264,7 +264,7 @@ static void keep_apart(struct settlement *settlement)
     AUTO_JSON *run = tn_run_json(&settlement->a->trial->run);
     AUTO_JSON *measured = json_pack(
         "{s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:{s:o, s:o}, s:o, s:{s:o, s:o}, "
-        "s:o}",
+        "s:o, s:o}",
         "tokens_per_s", tn_number(t->tokens_per_s), "tokens_per_s_se",
         tn_number(t->tokens_per_s_se), "tokens_per_s_max", tn_number(t->tokens_per_s_max), "mfu",
         tn_number(t->mfu), "step_ms", "median", tn_number(t->step_ms), "p10",
@@ -272,7 +272,8 @@ static void keep_apart(struct settlement *settlement)
         tn_number(t->step_ms_ci95), "phases_ms", column(t->phases), "memory", "planned",
         column(t->memory_planned), "measured", column(t->memory_measured), "memory_bytes",
         tn_number(t->memory), "loss", "first", tn_number(t->loss_first), "last",
-        tn_number(t->loss_last), "expert_imbalance", tn_number(t->imbalance));
+        tn_number(t->loss_last), "expert_imbalance", tn_number(t->imbalance), "tokens_per_joule",
+        tn_number(t->tokens_per_joule));
 
     json_object_update(run, measured);
     settlement->run = jx_dump(run);
@@ -280,7 +281,7 @@ static void keep_apart(struct settlement *settlement)
     t->run = settlement->run;
     t->tokens_per_s = t->tokens_per_s_se = t->tokens_per_s_max = t->mfu = NAN;
     t->step_ms = t->step_ms_p10 = t->step_ms_p90 = t->step_ms_ci95 = NAN;
-    t->memory = t->loss_first = t->loss_last = t->imbalance = NAN;
+    t->memory = t->loss_first = t->loss_last = t->imbalance = t->tokens_per_joule = NAN;
     t->phases = t->memory_planned = t->memory_measured = NULL;
 }
 
@@ -326,6 +327,7 @@ static void fill_rows(struct settlement *settlement)
         .loss_first = seen->loss_first,
         .loss_last = seen->loss_last,
         .imbalance = seen->imbalance,
+        .tokens_per_joule = ok ? tn_trial_tokens(a->trial) / seen->joules_per_step : (double)NAN,
         .failure = settlement->failure,
         .ended = settlement->at.ended,
         .fidelity = DB_NULL,

@@ -68,14 +68,31 @@ void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, 
 /* What a trial may see of our environment. */
 static bool passes(const char *entry)
 {
-    static const char *const names[] = {"PATH=",         "HOME=",          "LANG=",
-                                        "LC_",           "TMPDIR=",        "LD_LIBRARY_PATH=",
-                                        "USER=",         "LOGNAME=",       "UCX_",
-                                        "MPICH_",        "MPIR_CVAR_",     "HYDRA_",
-                                        "I_MPI_",        "OMPI_MCA_",      "OPAL_PREFIX=",
-                                        "PMIX_MCA_",     "PRTE_MCA_",      "SLURM_CONF=",
-                                        "FI_",           "OMP_",           "PARTUNE_ISA=",
-                                        "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS="};
+    static const char *const names[] = {"PATH=",
+                                        "HOME=",
+                                        "LANG=",
+                                        "LC_",
+                                        "TMPDIR=",
+                                        "LD_LIBRARY_PATH=",
+                                        "USER=",
+                                        "LOGNAME=",
+                                        "UCX_",
+                                        "MPICH_",
+                                        "MPIR_CVAR_",
+                                        "HYDRA_",
+                                        "I_MPI_",
+                                        "OMPI_MCA_",
+                                        "OPAL_PREFIX=",
+                                        "PMIX_MCA_",
+                                        "PRTE_MCA_",
+                                        "SLURM_CONF=",
+                                        "FI_",
+                                        "OMP_",
+                                        "PARTUNE_ISA=",
+                                        "ASAN_OPTIONS=",
+                                        "UBSAN_OPTIONS=",
+                                        "LSAN_OPTIONS=",
+                                        "PARTUNE_POWERCAP="};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (str_starts(entry, names[i]))

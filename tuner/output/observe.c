@@ -132,6 +132,7 @@ void tn_seen_init(struct tn_seen *seen)
 {
     *seen = (struct tn_seen){.loss_first = NAN,
                              .loss_last = NAN,
+                             .joules_per_step = NAN,
                              .imbalance = NAN,
                              .tokens_least = NAN,
                              .tokens_most = NAN,
@@ -211,6 +212,14 @@ static void see_hello(struct tn_seen *seen, const json_t *event)
     seen->ends_itself = json_is_true(json_object_get(event, "ends_itself"));
 }
 
+/* Joules of a measured step: energy cannot be 0, and without steps it is of nothing. */
+static double joules_per_step(const json_t *summary)
+{
+    double joules = number(summary, "joules") / number(summary, "steps");
+
+    return joules > 0 && isfinite(joules) ? joules : (double)NAN;
+}
+
 static void see_summary(struct tn_seen *seen, const json_t *event)
 {
     const json_t *ms = json_object_get(event, "step_ms"),
@@ -226,6 +235,7 @@ static void see_summary(struct tn_seen *seen, const json_t *event)
     seen->ms_p10 = number(ms, "p10");
     seen->ms_p90 = number(ms, "p90");
     seen->ms_ci95 = number(ms, "ci95");
+    seen->joules_per_step = joules_per_step(event);
     seen->imbalance = number(json_object_get(event, "experts"), "imbalance");
     keep_object(&seen->planned, json_object_get(memory, "planned"));
     keep_object(&seen->reached, json_object_get(memory, "measured"));

@@ -27,6 +27,7 @@ struct tn_seen {
     double sum, sum2;           /* of their milliseconds, all of them */
     double phase_ms[TN_PHASES]; /* sums over measured steps */
     double loss_first, loss_last;
+    double joules_per_step;           /* of the whole job, from the summary; NaN unknown */
     double imbalance;                 /* of the experts, from the summary; NaN unknown */
     double tokens_least, tokens_most; /* of a step, where the trainer says it; NAN: it does not */
     double tokens_per_s, tokens_per_s_se, ms_median, ms_p10, ms_p90, ms_ci95;

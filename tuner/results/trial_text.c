@@ -137,6 +137,7 @@ static void add_measurements(struct str *out, const struct db_trial *trial, bool
     FIELD(out, "},\"loss\":{\"first\":", add_number, trial->loss_first);
     FIELD(out, ",\"last\":", add_number, trial->loss_last);
     FIELD(out, "},\"expert_imbalance\":", add_number, trial->imbalance);
+    FIELD(out, ",\"tokens_per_joule\":", add_number, trial->tokens_per_joule);
 }
 
 /* "failure" and "warning". A trial that was not counted ran to its end: what it has is a warning,

@@ -12,6 +12,7 @@ import {
     ratio,
     rateNumber,
     seconds,
+    significant,
 } from "../lib/format.js";
 import { gainOf } from "../lib/objective.js";
 import { href } from "../lib/router.js";
@@ -116,6 +117,12 @@ const OPTIONAL = [
     ["expected", "Expected tokens/s", (trial) => rateNumber(trial.predicted?.tokens_per_s)],
     ["fits", "P(fits)", (trial) => percent(trial.predicted?.p_fits, 0)],
     ["loss", "Loss, nats", (trial) => ranOf(trial).loss?.last?.toFixed(3) ?? NONE],
+    [
+        "energy",
+        "Tokens/J",
+        (trial) => significant(ranOf(trial).tokens_per_joule),
+        { help: "where the trainer measures energy" },
+    ],
     ["attempts", "Attempts", (trial) => String(trial.attempts ?? NONE)],
     ["seconds", "Duration", (trial) => seconds(trial.seconds)],
     ["devices", "Devices", (trial) => count(trial.devices)],

@@ -106,6 +106,8 @@ function trialRows(trials) {
         row("Expected", (t) => rate(t.predicted?.tokens_per_s)),
         row("Step", (t) => ms(ranOf(t).step_ms?.median)),
         row("MFU", (t) => percent(ranOf(t).mfu)),
+        trials.some((t) => ranOf(t).tokens_per_joule) &&
+            row("Tokens per joule", (t) => significant(ranOf(t).tokens_per_joule)),
         row("Memory of the worst rank", (t) => bytes(memoryOf(ranOf(t))?.total)),
         row("Final loss, nats/token", (t) => significant(ranOf(t).loss?.last, 4)),
         row("Failure", (t) => t.failure?.detail ?? NONE),

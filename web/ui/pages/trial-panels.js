@@ -77,6 +77,10 @@ function tookNote(trial) {
     );
 }
 
+/** Watts of all that the trainer measured. */
+const powerNote = ({ tokens_per_s: speed, tokens_per_joule: perJoule }) =>
+    given(speed) && given(perJoule) && `${significant(speed / perJoule)} W`;
+
 /** The tiles at the head of the page: {element, update(trial, campaign)}. */
 export function trialTiles() {
     const speed = tile("Throughput", "global batch × sequence length / median step time");
@@ -97,6 +101,10 @@ export function trialTiles() {
     const experts = tile(
         "Expert load",
         "load of a layer's busiest expert over the mean load of its experts, averaged over layers",
+    );
+    const energy = tile(
+        "Tokens per joule",
+        "tokens of a step over its energy, as the trainer measured it; below, the mean power",
     );
     const took = tile("Duration");
 
@@ -120,10 +128,12 @@ export function trialTiles() {
         );
         experts.element.hidden = !given(ran.expert_imbalance);
         experts.set(ratio(ran.expert_imbalance), dotted(what, "busiest over mean"));
+        energy.element.hidden = !given(ran.tokens_per_joule);
+        energy.set(significant(ran.tokens_per_joule), dotted(what, powerNote(ran)));
         took.set(seconds(trial.seconds), tookNote(trial));
     }
     return {
-        element: tiles(speed, gain, step, mfu, memory, loss, experts, took),
+        element: tiles(speed, gain, step, mfu, memory, loss, experts, energy, took),
         update(trial, campaign) {
             updateSpeed(trial, campaign);
             updateRest(trial);
