@@ -17,9 +17,9 @@ struct pl_sample {
     const struct pl_cluster *cluster;
     const struct pl_workload *workload;
     struct pl_layout layout;
-    double seconds; /* of an iteration; 0: not measured */
-    double bytes;   /* that the fullest device held; 0: not measured */
-    bool oom;       /* it ran out of memory: seconds and bytes are 0 */
+    double seconds;                /* of an iteration; 0: not measured */
+    double bytes;                  /* that the fullest device held; 0: not measured */
+    bool oom;                      /* it ran out of memory: seconds and bytes are 0 */
     const struct pl_trainer *runs; /* facts of this run; NULL: those of the trainer at hand */
 };
 

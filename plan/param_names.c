@@ -70,9 +70,8 @@ void pl_param_name(struct pl_param *param, const struct pl_model *model)
     size_t n = sizeof(param->name);
 
     if (param->expert >= 0)
-        snprintf(param->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.%s",
-                 param->layer, param->expert, tail[param->tensor],
-                 param->dims == 2 ? "weight" : "bias");
+        snprintf(param->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.%s", param->layer,
+                 param->expert, tail[param->tensor], param->dims == 2 ? "weight" : "bias");
     else if (param->layer >= 0)
         snprintf(param->name, n, "model.layers.%d.%s", param->layer, own);
     else

@@ -24,10 +24,10 @@ struct tr_prepare {
     enum tr_id id; /* TR_ID_U8: bytes of text */
     int vocab;
     struct tr_tokenizer *tokenizer; /* borrowed, or NULL; ID is u16 or u32, VOCAB its own */
-    const char *json_key; /* of the text in JSON lines */
-    bool any_json;        /* .json files are JSON lines, too */
-    double validation;    /* share of the tokens, about */
-    bool by_document;     /* else by run */
+    const char *json_key;           /* of the text in JSON lines */
+    bool any_json;                  /* .json files are JSON lines, too */
+    double validation;              /* share of the tokens, about */
+    bool by_document;               /* else by run */
     uint64_t seed;
     uint64_t max_bytes; /* of input read; 0: all */
     bool replace;

@@ -9,6 +9,7 @@
 #include "trainer/run.h"
 #include "trainer/run_state.h"
 
+#include "trainer/backend.h"
 #include "trainer/balance.h"
 #include "trainer/fail.h"
 #include "trainer/hello.h"
@@ -62,9 +63,7 @@ int tr_run_check_memory(int *ret_rank, enum pl_mem_class *ret_class, double *ret
 /* A GPU's energy is not in the counters of CPU packages. */
 static void energy_open(struct run *run)
 {
-    const char *device = run->c->device;
-
-    if (run->c->mode != TR_MODE_TRIAL || (device && !str_eq(device, "cpu")))
+    if (run->c->mode != TR_MODE_TRIAL || !str_eq(tr_backend_device(), "cpu"))
         run->energy.joules = NAN;
     else if (run->r.comms.first_of_host)
         tr_energy_open(&run->energy, NULL);

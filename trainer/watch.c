@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "trainer/backend.h"
 
 enum { WINDOW = 20, STRAGGLE_OF = 10, STRAGGLE_IN = 8 };
 #define STRAGGLE_RATIO 1.4
@@ -105,7 +104,6 @@ static void append_metrics(struct tr_watch *watch)
     str_trunc(&watch->text, 0);
     str_addf(&watch->text, "{\"step\":%d", s->n);
     add(&watch->text, "t", clock_wall_s());
-    str_addf(&watch->text, ",\"device\":\"%s\"", tr_backend_device());
     add(&watch->text, "loss", s->loss);
     add(&watch->text, "aux_loss", s->aux_loss);
     if (!isnan(s->z_loss))

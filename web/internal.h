@@ -93,7 +93,7 @@ struct listener {
     uv_poll_t poll;
     uv_timer_t timer; /* until libmicrohttpd's timeout */
     uv_idle_t idle;   /* it has more to do at once */
-    bool trusted; /* who can open the socket is the administrator */
+    bool trusted;     /* who can open the socket is the administrator */
     bool tcp;
     bool public; /* reachable from other machines */
     int fd;

@@ -85,7 +85,6 @@ is "sizes are of one batch" "$(post /v1/size '{"model": "llama-8b", "cluster": "
 has "which is said" "$(cat body)" 'name one of 64 and 512","pointer":"/workload/global_batch"'
 
 # ---- simulated, with smaller trials
-rows() { sql "SELECT count(*) FROM trial WHERE campaign = '$id' AND $1"; }
 own_steps() { # none has another number of tokens than its batch
     is "each step has its trial's tokens" "$(sql "SELECT count(*) FROM step WHERE campaign = '$id' AND json_extract(data, '$.tokens') <> (SELECT 64 *
         coalesce(json_extract(run, '$.global_batch'), json_extract(layout, '$.global_batch')) FROM trial t WHERE t.campaign = step.campaign AND t.n = step.trial)")" 0

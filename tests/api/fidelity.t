@@ -52,7 +52,6 @@ has "reduces all" "$(cat body)" '"fidelity":\[\{"replicas":1,"stage_layers":2,"s
 unset kind memory
 
 # ---- of every campaign with smaller trials
-rows() { sql "SELECT count(*) FROM trial WHERE campaign = '$id' AND $1"; }
 check() { # whose, the word of its numbers
     ok "$1 has smaller trials" test "$(rows 'fidelity = 1')" -ge 2
     is "each smaller than the layout" "$(rows "fidelity = 1 AND NOT (devices < 8 AND json_extract(run, '$.layout.world') * json_extract(run, '$.layout.threads') = devices

@@ -28,3 +28,4 @@ code() { path=$1; shift; status -H "$A" -H "$J" "$@" "$url$path"; } # the same: 
 post() { code "$1" -d "$2"; } # path, body
 is_in() { call "/v1/campaigns/$1" | grep -q "\"state\":\"$2\",\"reason\""; } # campaign, its state
 sql() { sqlite3 -cmd '.timeout 5000' "$data/partune.db" "$1"; }
+rows() { sql "SELECT count(*) FROM trial WHERE campaign = '$id' AND $1"; } # a condition: how many trials of campaign $id

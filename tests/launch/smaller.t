@@ -25,7 +25,6 @@ options='--listen "unix:$short/sock" --grace 500 --stop requeue --train "$short/
 
 call() { path=$1; shift; $C --unix-socket "$short/sock" -H "$J" "$@" "http://localhost$path"; }
 over() { case $(sql "SELECT state FROM campaign WHERE id = '$id'") in done | paused | cancelled | failed) ;; *) return 1 ;; esac; }
-rows() { sql "SELECT count(*) FROM trial WHERE campaign = '$id' AND $1"; }
 campaign() { # name, fidelity, trials: sets id, waits for the end
     id=$(call /v1/campaigns -d '{
         "name": "'"$1"'",

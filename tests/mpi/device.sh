@@ -99,8 +99,8 @@ ok $? "ranks that share a GPU when told to"
 
 auto() { # name, ranks, device's name, text or "": --device=auto
     rm -f metrics ev
-    run "$2" --model ./dense.json -b 4 --device auto --metrics metrics --events ev &&
-        [ "$(grep -c "\"device\":\"$3\"" metrics)" = 4 ] && grep -q "\"event\":\"hello\".*\"device\":\"$3\"" ev &&
+    run "$2" --model ./dense.json -b 4 --device auto --events ev &&
+        grep -q "\"event\":\"hello\".*\"device\":\"$3\"" ev &&
         if [ -n "$4" ]; then [ "$(grep -c auto out)" = 1 ] && grep -q "^partune-train: --device=auto: on the CPU: $4" out; else ! grep -q auto out; fi
     ok $? "$1"
 }

@@ -378,13 +378,12 @@ static void save(const char *name, const char *parent)
 int main(int argc, char **argv)
 {
     static const char *const cases[] = {
-        "llama",        "llama-mha",      "llama-tied",  "llama-3.1",      "mistral",
-        "mixtral",      "mixtral-one",    "qwen2-moe",   "qwen3-moe",      "qwen2",
-        "qwen2-window", "qwen2-yarn",     "deepseek-v2", "deepseek-v3",    "qwen3",
-        "qwen3-linear", "gpt2",           "neox",        "neox-yarn",      "neox-serial",
-        "gemma2",       "gemma3",         "llama-packed", "mistral-packed", "gpt2-packed",
-        "deepseek-v3-mtp", "nemotron",    "nemotron-tied", "olmoe",
-        "gpt-oss"};
+        "llama",           "llama-mha",   "llama-tied",    "llama-3.1",      "mistral",
+        "mixtral",         "mixtral-one", "qwen2-moe",     "qwen3-moe",      "qwen2",
+        "qwen2-window",    "qwen2-yarn",  "deepseek-v2",   "deepseek-v3",    "qwen3",
+        "qwen3-linear",    "gpt2",        "neox",          "neox-yarn",      "neox-serial",
+        "gemma2",          "gemma3",      "llama-packed",  "mistral-packed", "gpt2-packed",
+        "deepseek-v3-mtp", "nemotron",    "nemotron-tied", "olmoe",          "gpt-oss"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -145,10 +145,10 @@ static int measure(json_t **ret, struct referee *referee, const json_t *trial, s
     truth = landscape->tokens[index];
     count(&referee->run, landscape, truth);
     seen = truth * noise_of(referee, index);
-    *ret = truth > 0 ? json_pack("{s:s, s:i, s:s, s:f, s:f}", "op", "tell", "id", id, "status",
-                                 "ok", "tokens_per_s", seen, "tokens_per_s_se",
-                                 referee->options->noise * seen)
-                     : json_pack("{s:s, s:i, s:s}", "op", "tell", "id", id, "status", "oom");
+    *ret = truth > 0
+               ? json_pack("{s:s, s:i, s:s, s:f, s:f}", "op", "tell", "id", id, "status", "ok",
+                           "tokens_per_s", seen, "tokens_per_s_se", referee->options->noise * seen)
+               : json_pack("{s:s, s:i, s:s}", "op", "tell", "id", id, "status", "oom");
     return 0;
 }
 

@@ -100,9 +100,9 @@ int racer_ask(json_t **ret, struct racer *racer, json_t *owned_request, struct e
     const char *end = NULL;
     size_t size;
 
-    while (r == 0 && !(end = racer->pending.len
-                                 ? memchr(racer->pending.text, '\n', racer->pending.len)
-                                 : NULL))
+    while (
+        r == 0 &&
+        !(end = racer->pending.len ? memchr(racer->pending.text, '\n', racer->pending.len) : NULL))
         r = read_more(racer, until_ns, error);
     if (r < 0)
         return r;

@@ -6,8 +6,8 @@
 
 /* What the arguments say, as far as they were read. */
 struct tn_router_losses {
-    char type[24];  /* --moe-router-load-balancing-type; empty: not said */
-    double aux, z;  /* --moe-aux-loss-coeff, --moe-z-loss-coeff; negative: not said */
+    char type[24]; /* --moe-router-load-balancing-type; empty: not said */
+    double aux, z; /* --moe-aux-loss-coeff, --moe-z-loss-coeff; negative: not said */
 };
 
 /* Is FLAG one of them? Notes its VALUE, which may be NULL; -EINVAL where it is no coefficient. */

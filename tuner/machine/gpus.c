@@ -17,15 +17,15 @@ struct nvml {
     int (*init)(void);
     int (*shutdown)(void);
     const char *(*error_text)(int code);
-    int (*driver)(char *ret, unsigned size);
-    int (*cuda)(int *ret);
-    int (*count)(unsigned *ret);
-    int (*device)(unsigned index, void **ret);
-    int (*name)(void *device, char *ret, unsigned size);
-    int (*memory)(void *device, struct memory *ret);
-    int (*mig)(void *device, unsigned *ret, unsigned *pending);
-    int (*ecc)(void *device, unsigned *ret, unsigned *pending);
-    int (*errors)(void *device, int type, int since, unsigned long long *ret);
+    int (*driver)(char *to, unsigned size);
+    int (*cuda)(int *version);
+    int (*count)(unsigned *gpus);
+    int (*device)(unsigned index, void **device);
+    int (*name)(void *device, char *to, unsigned size);
+    int (*memory)(void *device, struct memory *bytes);
+    int (*mig)(void *device, unsigned *now, unsigned *pending);
+    int (*ecc)(void *device, unsigned *now, unsigned *pending);
+    int (*errors)(void *device, int type, int since, unsigned long long *errors);
 };
 
 static int find_functions(struct nvml *ret, void *library, struct err *error)

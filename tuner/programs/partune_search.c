@@ -331,8 +331,7 @@ static int read_layout(struct pl_layout *ret, const char *line, size_t size,
     if (r < 0)
         return r;
     if (!pl_layout_check(&verdict, &problem, ret))
-        return err_set(error, -EINVAL, "%s",
-                       pl_verdict_text(text, sizeof(text), &verdict));
+        return err_set(error, -EINVAL, "%s", pl_verdict_text(text, sizeof(text), &verdict));
     if (!pl_space_has(spec->space, &problem, ret))
         return err_set(error, -EINVAL, "%s is not in the campaign's space",
                        pl_layout_text(text, ret));
