@@ -17,12 +17,11 @@
     }
 
 static const struct db_column columns[] = {
-    T(id),       T(name),         T(state),   T(reason),        T(spec),
-    T(resolved), T(objective),    T(trainer), T(launcher),      T(baseline),
-    T(space),    T(verify),       T(tags),    T(notes),         T(owner),
-    I(created),  I(started),      I(ended),   I(budget_trials), I(priority),
-    R(active_s), I(active_since), I(rev),     I(trials),        R(device_s),
-    {0},
+    T(id),        T(name),          T(state),    T(reason),      T(spec),         T(resolved),
+    T(objective), T(trainer),       T(launcher), T(baseline),    T(space),        T(verify),
+    T(tags),      T(notes),         T(owner),    T(traceparent), I(created),      I(started),
+    I(ended),     I(budget_trials), I(priority), R(active_s),    I(active_since), I(rev),
+    I(trials),    R(device_s),      {0},
 };
 
 int db_campaign_add(struct db *writer, const struct db_campaign *campaign, struct err *error)
@@ -37,6 +36,15 @@ int db_campaign_get(struct db_campaign *ret, struct db *db, struct arena *arena,
 
     return db_select_one(ret, db, arena, "campaign", columns, what, error,
                          "id = ? AND state <> 'deleted'", "s", id);
+}
+
+int db_campaign_trace(struct db_campaign *ret, struct db *db, struct arena *arena, const char *id,
+                      struct err *error)
+{
+    static const struct db_column trace[] = {T(launcher), T(traceparent), {0}};
+    AUTO_FREE char *what = mem_printf("campaign %.40s", id);
+
+    return db_select_one(ret, db, arena, "campaign", trace, what, error, "id = ?", "s", id);
 }
 
 int db_campaign_rev(int64_t *ret, struct db *db, const char *id, struct err *error)

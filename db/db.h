@@ -111,6 +111,7 @@ struct db_campaign {
     const char *verify;   /* JSON as in docs/reference/http.md, or NULL */
     const char *tags;     /* JSON array */
     const char *notes, *owner;
+    const char *traceparent; /* W3C Trace Context: the campaign's trace, and who submitted it */
     int64_t created, started, ended;
     int64_t budget_trials; /* DB_NULL: none */
     int64_t priority;      /* higher first */
@@ -132,6 +133,9 @@ struct db_filter {
 int db_campaign_add(struct db *writer, const struct db_campaign *campaign, struct err *error);
 int db_campaign_get(struct db_campaign *ret, struct db *db, struct arena *arena, const char *id,
                     struct err *error);
+/* Its launcher and traceparent alone, also of one that is deleted and not removed yet. */
+int db_campaign_trace(struct db_campaign *ret, struct db *db, struct arena *arena, const char *id,
+                      struct err *error);
 int db_campaign_rev(int64_t *ret, struct db *db, const char *id, struct err *error); /* -ENOENT */
 /* Is LAUNCHER the launcher of campaign ID, which may be deleted but not removed yet? -ENOENT. */
 int db_campaign_launched_by(bool *ret, struct db *db, const char *id, const char *launcher,

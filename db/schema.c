@@ -224,6 +224,11 @@ static const char *const migrations[] = {
 
     /* 8: energy, where a trial measured it. */
     "ALTER TABLE trial ADD COLUMN tokens_per_joule REAL;",
+
+    /* 9: each campaign is a trace. */
+    "ALTER TABLE campaign ADD COLUMN traceparent TEXT;"
+    "UPDATE campaign SET traceparent ="
+    " '00-' || lower(hex(randomblob(16))) || '-' || lower(hex(randomblob(8))) || '-01';",
 };
 
 int db_latest_version(void)

@@ -153,9 +153,10 @@ json_t *tn_draft_json(const struct tn_draft *draft); /* the answer to a dry run;
 struct tn_once {
     const char *key, *hash, *prefix; /* prefix: of the Location */
 };
-/* ONCE may be NULL. */
+/* ONCE may be NULL, and TRACEPARENT, the request's header, which is ignored where it is invalid. */
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                       const char *owner, const struct tn_once *once, struct err *error);
+                       const char *owner, const char *traceparent, const struct tn_once *once,
+                       struct err *error);
 struct tn_draft *tn_draft_free(struct tn_draft *draft);
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *error);

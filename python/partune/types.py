@@ -60,6 +60,7 @@ class _Campaign(TypedDict):
     notes: str
     owner: str
     priority: int
+    trace_id: str
     spec: Dict[str, Any]
 
 
@@ -125,6 +126,7 @@ class _CampaignSummary(TypedDict):
     notes: str
     owner: str
     priority: int
+    trace_id: str
 
 
 class CampaignSummary(_CampaignSummary, total=False):
@@ -750,6 +752,7 @@ class Suggestion(_Suggestion, total=False):
     config: Dict[str, Any]
     timeout_s: float
     device_memory: float
+    traceparent: str
 
 
 class Surface(TypedDict):

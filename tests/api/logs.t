@@ -37,6 +37,7 @@ done >partuned.conf
 cat >own <<'END'
 #!/bin/sh
 [ "$2 $3" = "$PARTUNE_TRIAL_CONFIG $PARTUNE_TRIAL_EVENTS" ] && [ -n "$PARTUNE_TRIAL_DATA" ] || exit 2
+echo "$TRACEPARENT" >"${0%/*}/traceparent"
 trap 'exit 75' TERM
 say() { printf '{"v":1,"event":%s}\n' "$1" >>"$3"; }
 say "\"hello\",\"$1\":true" "" "$3"
@@ -56,16 +57,18 @@ for word in ends_itself other; do
     printf '[trainer "%s"]\nparser = jsonl\ncommand = \"%s/own\" %s {config} {events}\n' $word "$run" $word
 done >>partuned.conf
 start --config partuned.conf --hang 2
-submit() { # trainer
-    id=$(call /v1/campaigns -d '{"name": "'"$1"'", "trainer": "'"$1"'",
+submit() { # trainer, curl's arguments
+    word=$1
+    shift
+    id=$(call /v1/campaigns "$@" -d '{"name": "'"$word"'", "trainer": "'"$word"'",
         "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
         "workload": {"global_batch": 8}, "space": {"world": [1]}, "budget": {"trials": 1},
         "trial": {"warmup_steps": 1, "min_steps": 4, "max_steps": 4}}' | tee answer | id_of)
     [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
 }
 over() { call "/v1/campaigns/$id" | grep -qE '"state":"(done|paused|failed)","reason"'; }
-trial() { # trainer: its first trial when the campaign has ended
-    submit "$1"
+trial() { # trainer, curl's arguments: its first trial when the campaign has ended
+    submit "$@"
     wait_for 60 over
     call "/v1/campaigns/$id/trials/1"
 }
@@ -87,6 +90,25 @@ has "and ends the trial" "$t" 'loss: *nan'
 has "a program with events is stopped when the trial's limits are reached" "$(trial other)" '"state":"ok".*"tokens_per_s":5120\.0'
 has "one that does not end after its summary is ended, and its result counts" "$(trial stays)" '"state":"ok".*"tokens_per_s":7777'
 has "one that says that it ends itself is not" "$(trial ends_itself)" '"state":"ok".*"tokens_per_s":7777'
-kill -TERM "$pid"
-wait "$pid"
+
+# ---- trace ids
+trace=0af7651916cd43dd8448eb211c80319c
+submit other -H "traceparent: 00-$trace-b7ad6b7169203331-00"
+wait_for 60 over
+has "a campaign's trace is that of the request" "$(call "/v1/campaigns/$id")" '"trace_id":"'$trace'"'
+lines=$(grep "campaign $id" err)
+is "every log line of the campaign has it" "$(printf '%s\n' "$lines" | grep -cv "trace_id=$trace")" 0
+span=$(printf '%s\n' "$lines" | sed -n 's/.*: trial 1 attempt 1 (.*) ok tokens_per_s=5120 trace_id=.* span_id=\([0-9a-f]\{16\}\)$/\1/p')
+is "and those of an attempt its span, which the trial's processes get" "$(cat traceparent)" "00-$trace-$span-00"
+submit other -H "traceparent: 00-00000000000000000000000000000000-b7ad6b7169203331-00"
+wait_for 60 over
+other=$(call "/v1/campaigns/$id" | sed -n 's/.*"trace_id":"\([0-9a-f]\{32\}\)".*/\1/p')
+has "with an invalid header it has a trace of its own" "$(cat traceparent)" "^00-$other-[0-9a-f]{16}-01\$"
+is "which the log has, too" "$(grep "campaign $id" err | grep -cv "trace_id=$other")" 0
+stop
+options="--config partuned.conf"
+start
+has "and which it keeps over a restart" "$(call "/v1/campaigns/$id")" "\"trace_id\":\"$other\""
+is "a deleted campaign's last line has it" "$(status -X DELETE -H "$A" "$url/v1/campaigns/$id") $(grep -c "campaign $id deleted trace_id=$other\$" err)" "204 1"
+stop
 finish

@@ -60,6 +60,7 @@ is "the trial's log is stored" "$(code "/v1/campaigns/$id/trials/2/log?stream=ev
 cat >own <<'END'
 #!/bin/sh
 [ "$1 $2" = "$PARTUNE_TRIAL_CONFIG $PARTUNE_TRIAL_EVENTS" ] || exit 2
+echo "$TRACEPARENT" >"${0%/*}/traceparent"
 echo '{"v":1,"event":"summary","tokens_per_s":4321,"tokens_per_s_se":1}' >"$2"
 END
 chmod +x own
@@ -67,6 +68,7 @@ submit own 60 1 >/dev/null
 worker third --exec "$run/own"
 ok "a program's own trial is ok" wait_for 60 trial_is 1 ok
 has "with its number" "$(cat body)" '"tokens_per_s":4321'
+has "it is in the campaign's trace" "$(cat traceparent)" "^00-$(call "/v1/campaigns/$id" | sed -n 's/.*"trace_id":"\([0-9a-f]*\)".*/\1/p')-[0-9a-f]{16}-01\$"
 
 # ---- a program of one's own, by curl
 given() { sed -n 's/.*"state":"trial","trial":\([0-9]*\),.*/\1/p' body; }

@@ -16,7 +16,9 @@ import unicodedata
 
 BUILD = os.environ["PT_BUILD"]
 RUN = sys.argv[1]
+HERE = os.path.join(RUN, "here")  # where the client is called
 PATIENCE = 60.0
+os.makedirs(HERE)
 
 
 class Screen:
@@ -99,6 +101,7 @@ class Terminal:
         environment.update(TERM="xterm", **more)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            os.chdir(HERE)
             os.execve(os.path.join(BUILD, "partune"), ["partune", *arguments], environment)
         self.size(columns, rows)
         self.settings = termios.tcgetattr(self.fd)
@@ -277,9 +280,10 @@ def a_signal_gives_the_terminal_back_before_it_ends_the_program():
 
 
 @test
-def new_asks_at_a_terminal_and_asks_again_where_the_answer_is_wrong():
-    path = os.path.join(RUN, "asked.json")
-    t = Terminal(["new", path], 110, 60)
+def new_called_bare_asks_at_a_terminal_and_asks_again_where_the_answer_is_wrong():
+    path = os.path.join(HERE, "campaign.json")
+    assert not os.path.exists(path)
+    t = Terminal(["new"], 110, 60)
     t.shows(r"model \[tiny-moe\]:")
     t.press(b"mixtral-8x77b\n")
     t.shows(r'did you mean "mixtral-8x7b"')

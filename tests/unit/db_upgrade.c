@@ -88,6 +88,7 @@ static void check_rows(struct db *db)
 
     assert_int_equal(db_campaign_list(&c, &n, &total, db, &a, &f, &e), 0);
     assert_int_equal(total, 1);
+    assert_int_equal(strlen(c[0].traceparent), 55);
     assert_int_equal(db_campaign_counts(db, c[0].id, add_up, &counted, &e), 0);
     assert_int_equal(counted, c[0].trials);
     assert_int_equal(db_trial_list(&t, &n, &total, db, &a, c[0].id, &f, &e), 0);

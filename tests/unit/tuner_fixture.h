@@ -104,7 +104,7 @@ static inline void fixture_create(struct fixture *f, char id[32], const char *te
     struct err e = {0};
 
     if (tn_campaign_check(&d, NULL, f->svc, body, NULL, &e) < 0 ||
-        tn_campaign_create(&c, f->svc, d, "test", NULL, &e) < 0)
+        tn_campaign_create(&c, f->svc, d, "test", NULL, NULL, &e) < 0)
         fail_msg("create: %s %s", e.pointer, e.text);
     snprintf(id, 32, "%s", json_string_value(json_object_get(c, "id")));
 }

@@ -59,7 +59,8 @@ static void draft_done(struct web_request *rq, void *arg)
         web_reply_json(rq, 200, d->answer);
         return;
     }
-    d->r = tn_campaign_create(&v, d->svc, d->draft, web_principal(rq), keyed ? &once : NULL, &d->e);
+    d->r = tn_campaign_create(&v, d->svc, d->draft, web_principal(rq),
+                              web_request_header(rq, "traceparent"), keyed ? &once : NULL, &d->e);
     if (d->r < 0) {
         web_reply_error(rq, &d->e);
         return;

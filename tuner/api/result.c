@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tuner/api/api.h"
+#include "tuner/core/campaign_log.h"
 #include "tuner/export/export.h"
 #include "tuner/machine/mpi.h"
 
@@ -344,25 +345,25 @@ struct export_question {
     struct tn_service *svc;
     const char *target;
     double rate, lo, hi; /* of one more run */
+    struct err why;      /* there are none */
     int r;
 };
 
 static void estimate(struct web_request *rq, void *arg)
 {
     struct export_question *q = arg;
-    struct err e;
 
     q->r = tn_next_run(&q->rate, &q->lo, &q->hi, q->svc, q->w.campaign, &q->w.layout,
-                       web_unwanted(rq), &e);
-    /* -EINVAL: a baseline that is not of the space; its own trial says enough. */
-    if (q->r < 0 && q->r != -ECANCELED && q->r != -EINVAL)
-        log_warn("campaign %s: no estimate for an export: %s", q->w.campaign, e.text);
+                       web_unwanted(rq), &q->why);
 }
 
 static void estimated(struct web_request *rq, void *arg)
 {
     struct export_question *q = arg;
 
+    /* -EINVAL: a baseline that is not of the space; its own trial says enough. */
+    if (q->r < 0 && q->r != -ECANCELED && q->r != -EINVAL)
+        tn_log_id(LOG_WARN, q->svc, q->w.campaign, ": no estimate for an export: %s", q->why.text);
     if (q->r == 0) {
         q->in.basis = TN_ESTIMATE;
         q->in.measured = q->in.tokens_per_s;

@@ -132,7 +132,7 @@ static int trainer_argv(struct cl *client, const struct job *job, const json_t *
 
 /* The supervisor dies with us (TERM, which ends all of the trial), so no trial outlives its worker.
  */
-static int launch(struct job *job, char **argv, struct err *error)
+static int launch(struct job *job, char **argv, const char *traceparent, struct err *error)
 {
     AUTO_FREE char *mark = mem_printf("worker-%d/%s/%lld/%lld", (int)getpid(), job->campaign,
                                       (long long)job->n, (long long)job->attempt);
@@ -149,6 +149,8 @@ static int launch(struct job *job, char **argv, struct err *error)
     signal(SIGTERM, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setenv(TN_MARK_ENV, mark, 1);
+    if (traceparent)
+        setenv(TN_TRACE_ENV, traceparent, 1);
     setenv("PARTUNE_TRIAL_CONFIG", config, 1);
     setenv("PARTUNE_TRIAL_EVENTS", events, 1);
     unsetenv("PARTUNE_TOKEN");
@@ -177,7 +179,7 @@ static int start(struct cl *client, struct job *job, const json_t *offer, struct
     argv[n++] = mem_strdup("--");
     r = trainer_argv(client, job, offer, argv, n, error);
     if (r >= 0)
-        r = launch(job, argv, error);
+        r = launch(job, argv, cl_string(offer, "traceparent"), error);
     for (size_t i = 0; i < ARRAY_LEN(argv); i++)
         free(argv[i]);
     return r;

@@ -331,8 +331,7 @@ static void retry_settle(struct tn_attempt *attempt)
         close_handles(attempt);
         return;
     }
-    log_error("campaign %s: trial %lld cannot be settled: %s", attempt->campaign->id,
-              (long long)attempt->trial->n, e.text);
+    tn_log_attempt(LOG_ERROR, attempt, " cannot be settled: %s", e.text);
     uv_timer_start(&attempt->tick, attempt->tick.timer_cb, 1000, 0);
 }
 
@@ -391,11 +390,10 @@ void tn_attempt_stop(struct tn_attempt *attempt, enum tn_stop_reason why)
     if (attempt->ended || attempt->stop != TN_STOP_NONE)
         return;
     attempt->stop = why;
-    log_info("campaign %s%s: stopping trial %lld: %s", attempt->campaign->id,
-             tn_simulated_mark(attempt->launcher->name), (long long)attempt->trial->n,
-             attempt->trouble[0]     ? attempt->trouble
-             : why == TN_STOP_CANCEL ? "cancelled"
-                                     : "the daemon is stopping");
+    tn_log_attempt(LOG_INFO, attempt, " is stopped: %s",
+                   attempt->trouble[0]     ? attempt->trouble
+                   : why == TN_STOP_CANCEL ? "cancelled"
+                                           : "the daemon is stopping");
     if (!attempt->unadopted)
         attempt->launcher->stop(attempt);
 }
@@ -469,7 +467,7 @@ static void commit_run(struct tn_attempt *attempt)
     struct err e = {0};
 
     if (tn_write(attempt->svc, run_job, &s, &e) < 0)
-        log_warn("campaign %s: %s", attempt->campaign->id, e.text);
+        tn_log_attempt(LOG_WARN, attempt, ": %s", e.text);
 }
 
 void tn_attempt_runs(struct tn_attempt *attempt)
@@ -558,8 +556,7 @@ int tn_attempt_start(struct tn_trial *trial, struct err *error)
         never_ran(a, error);
         return 0;
     }
-    log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)trial->n,
-              (long long)a->number);
+    tn_log_attempt(LOG_DEBUG, a, " started");
     if (!a->waits)
         commit_run(a);
     return 0;
@@ -576,9 +573,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
     attempt->unadopted = r < 0;
     if (r < 0)
         return r;
-    log_info("campaign %s%s: trial %lld attempt %lld %s", attempt->campaign->id,
-             tn_simulated_mark(attempt->launcher->name), (long long)attempt->trial->n,
-             (long long)attempt->number, r ? "adopted" : "ended while no daemon ran");
+    tn_log_attempt(LOG_INFO, attempt, " %s", r ? "adopted" : "ended while no daemon ran");
     if (r == 0) {
         tn_attempt_ended(attempt);
         return 0;
@@ -599,8 +594,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
  */
 static void adopt_later(struct tn_attempt *attempt, const struct err *error)
 {
-    log_error("campaign %s: trial %lld cannot be adopted: %s", attempt->campaign->id,
-              (long long)attempt->trial->n, error->text);
+    tn_log_attempt(LOG_ERROR, attempt, " cannot be adopted: %s", error->text);
     uv_timer_start(&attempt->tick, on_adopt, 1000, 0);
 }
 

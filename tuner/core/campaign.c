@@ -175,7 +175,7 @@ int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *error
         c->state = DB_CANCELLED;
     json_object_del(tn_work(svc)->texts, id);
     tn_campaign_unload_idle(svc);
-    log_info("campaign %s deleted", id);
+    tn_log_id(LOG_INFO, svc, id, " deleted");
     r = tn_trash(svc, folder, error);
     tn_removal_go(svc);
     return r;
@@ -262,8 +262,7 @@ int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, str
 
     if (r < 0)
         return r;
-    log_info("campaign %s%s is cancelled", id,
-             c ? tn_simulated_mark(c->engine->spec->launcher->name) : "");
+    tn_log_id(LOG_INFO, svc, id, " is cancelled");
     if (c) {
         tn_campaign_set_state(c, DB_CANCELLED);
         tn_campaign_clear_queue(c);

@@ -6,6 +6,8 @@
 #define TUNER_CAMPAIGN_H
 
 #include "search/search.h"
+#include "tuner/core/campaign_log.h"
+#include "tuner/results/trace.h"
 #include "tuner/tuner.h"
 
 struct tn_engine;
@@ -40,6 +42,7 @@ struct tn_campaign {
     struct tn_campaign *next;
     struct tn_service *svc;
     char id[TN_ID_TEXT];
+    char traceparent[TN_TRACEPARENT_TEXT];
     const char *state; /* running, paused or verifying; others are in memory only to drain */
     struct tn_engine *engine;
     struct tn_trial *queue; /* ascending n */

@@ -266,21 +266,22 @@ static char *dump_or(const json_t *json, const char *otherwise)
     return json ? jx_dump(json) : mem_strdup(otherwise);
 }
 
-static void log_creation(const struct tn_draft *draft, const char *id, const char *owner)
+static void log_creation(struct tn_service *svc, const struct tn_draft *draft, const char *id,
+                         const char *owner)
 {
     const struct tn_spec *s = spec_of(draft);
 
-    log_info("campaign %s%s created name=\"%s\" legal=%s%zu owner=%s", id,
-             tn_simulated_mark(s->launcher->name), s->name,
-             draft->space.exact ? "" : ">=", draft->space.legal, owner);
+    tn_log_id(LOG_INFO, svc, id, " created name=\"%s\" legal=%s%zu owner=%s", s->name,
+              draft->space.exact ? "" : ">=", draft->space.legal, owner);
     if (*s->fidelity_note)
-        log_info("campaign %s: smaller trials are %s", id, s->fidelity_note);
+        tn_log_id(LOG_INFO, svc, id, ": smaller trials are %s", s->fidelity_note);
 }
 
 /* Store the campaign and bring it into memory, or let its search be prepared. Nothing may fail
  * after the commit: a campaign that is stored and not in memory would be run by nobody. */
 static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *draft,
-                  const char *id, const char *owner, const struct tn_once *once, struct err *error)
+                  const char *id, const char *owner, const char *traceparent,
+                  const struct tn_once *once, struct err *error)
 {
     const struct tn_spec *s = spec_of(draft);
     AUTO_JSON *space = tn_space_json(&draft->space, s);
@@ -290,7 +291,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     AUTO_FREE char *layout = jx_dump(baseline);
     AUTO_FREE char *tags = dump_or(json_object_get(s->body, "tags"), "[]");
     const char *notes = json_string_value(json_object_get(s->body, "notes"));
-    char text[160], why[256];
+    char text[160], why[256], trace[TN_TRACEPARENT_TEXT];
     int64_t now = clock_wall_ms();
     struct creation cr = {
         .once = once,
@@ -308,6 +309,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
               .tags = tags,
               .notes = notes ? notes : "",
               .owner = owner,
+              .traceparent = trace,
               .created = now,
               .started = now,
               .ended = DB_NULL,
@@ -320,6 +322,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     struct tn_campaign *c;
     int r;
 
+    tn_trace_new(trace, traceparent);
     fill_baseline(&cr.baseline, draft, id, text, layout, why);
     r = tn_write(svc, create_job, &cr, error);
     if (r < 0) {
@@ -328,7 +331,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     }
     *ret = cr.view;
     cr.c.trials = 1;
-    log_creation(draft, id, owner);
+    log_creation(svc, draft, id, owner);
     if (!draft->engine) {
         tn_campaign_prepare(svc, id, draft->space);
         return 0;
@@ -340,14 +343,15 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
 }
 
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                       const char *owner, const struct tn_once *once, struct err *error)
+                       const char *owner, const char *traceparent, const struct tn_once *once,
+                       struct err *error)
 {
     char id[TN_ID_TEXT];
     int r;
 
     random_id(id);
     r = tn_phase(svc)->stopping ? err_set(error, -EAGAIN, "the daemon is stopping")
-                                : insert(ret, svc, owned_d, id, owner, once, error);
+                                : insert(ret, svc, owned_d, id, owner, traceparent, once, error);
     tn_draft_free(owned_d);
     return r;
 }

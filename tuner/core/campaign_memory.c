@@ -69,9 +69,7 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
     if (r < 0)
         return r;
     c = tn_campaign_find(svc, id);
-    log_info("campaign %s%s is %s%s%s", id,
-             c ? tn_simulated_mark(c->engine->spec->launcher->name) : "", to, reason ? ": " : "",
-             reason ? reason : "");
+    tn_log_id(LOG_INFO, svc, id, " is %s%s%s", to, reason ? ": " : "", reason ? reason : "");
     if (c) {
         tn_campaign_set_state(c, to);
         join_share(c);
@@ -90,6 +88,7 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
     c->svc = svc;
     c->engine = owned_en;
     snprintf(c->id, sizeof(c->id), "%s", row->id);
+    snprintf(c->traceparent, sizeof(c->traceparent), "%s", row->traceparent);
     tn_campaign_set_state(c, row->state);
     c->active_s = row->active_s;
     if (row->active_since != DB_NULL && now > row->active_since)

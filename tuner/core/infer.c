@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "tuner/core/engine.h"
+#include "tuner/core/campaign_log.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
@@ -85,6 +86,6 @@ void tn_infer_store(struct tn_service *svc, const char *campaign, const struct t
     struct err e = {0};
 
     if (count > 0 && tn_write(svc, store_job, &s, &e) < 0 && e.code != -ESTALE)
-        log_warn("campaign %s: inferences from smaller trials were not stored: %s", campaign,
-                 e.text);
+        tn_log_id(LOG_WARN, svc, campaign, ": inferences from smaller trials were not stored: %s",
+                  e.text);
 }

@@ -61,8 +61,8 @@ static int end_attempt(struct tn_service *svc, const struct db_attempt *at, stru
     }
     arena_done(&a);
     if (r == 0)
-        log_warn("trial %lld of campaign %s was stopped and requeued", (long long)at->n,
-                 at->campaign);
+        tn_log_id(LOG_WARN, svc, at->campaign, ": trial %lld was stopped and requeued",
+                  (long long)at->n);
     return r;
 }
 
@@ -90,7 +90,7 @@ void tn_recover_attempt(struct tn_service *svc, const struct db_attempt *at)
     struct err e = {0};
 
     if (recover_attempt(svc, at, &e) < 0)
-        log_error("trial %lld of campaign %s: %s", (long long)at->n, at->campaign, e.text);
+        tn_log_id(LOG_ERROR, svc, at->campaign, ": trial %lld: %s", (long long)at->n, e.text);
 }
 
 void tn_recover_attempts(struct tn_service *svc, const char *id)
@@ -101,7 +101,7 @@ void tn_recover_attempts(struct tn_service *svc, const char *id)
     int n = 0;
 
     if (db_attempt_open_list(&at, &n, tn_db(svc), &a, &e) < 0)
-        log_error("campaign %s: %s", id, e.text);
+        tn_log_id(LOG_ERROR, svc, id, ": %s", e.text);
     for (int i = 0; i < n; i++)
         if (!strcmp(at[i].campaign, id))
             tn_recover_attempt(svc, &at[i]);

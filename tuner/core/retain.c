@@ -40,12 +40,12 @@ static void drop_old(struct tn_service *svc)
     /* One a round, so that a thousand of them do not hold the loop up. */
     if (db_campaign_ended(&ids, &n, tn_db(svc), &a, before, 1, &e) == 0 && n == 1) {
         if (tn_campaign_delete(svc, ids[0], &e) == 0) {
-            log_info("campaign %s ended more than %g days ago and is removed", ids[0],
-                     settings->retain_days);
+            tn_log_id(LOG_INFO, svc, ids[0], " ended more than %g days ago and is removed",
+                      settings->retain_days);
             work->retain->removed++;
             work->retain->next = 0;
         } else if (e.code != -EBUSY && e.code != -EAGAIN) {
-            log_warn("campaign %s cannot be removed: %s", ids[0], e.text);
+            tn_log_id(LOG_WARN, svc, ids[0], " cannot be removed: %s", e.text);
         }
     }
     arena_done(&a);
@@ -91,8 +91,8 @@ static void drop_files(struct measuring *measuring, int index)
         log_warn("quota: %s", e.text);
         return;
     }
-    log_info("quota: files of campaign %s removed bytes=%lld", measuring->ids[index],
-             (long long)measuring->bytes[index]);
+    tn_log_id(LOG_INFO, measuring->svc, measuring->ids[index],
+              ": files removed for the quota bytes=%lld", (long long)measuring->bytes[index]);
     measuring->used -= measuring->bytes[index];
     tn_work(measuring->svc)->retain->dropped++;
 }

@@ -125,10 +125,10 @@ void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
 {
     struct err e = {0};
 
-    log_error("campaign %s cannot be searched: %s", row->id, why->text);
+    tn_log_id(LOG_ERROR, svc, row->id, " cannot be searched: %s", why->text);
     if (strcmp(row->state, DB_PAUSED) != 0 &&
         tn_campaign_change(svc, row->id, "running verifying", DB_PAUSED, why->text, &e) < 0)
-        log_error("campaign %s: %s", row->id, e.text);
+        tn_log_id(LOG_ERROR, svc, row->id, ": %s", e.text);
 }
 
 /* ---- in the background --------------------------------------------------- */
@@ -204,8 +204,8 @@ static int say_prepared(struct tn_revival *revival, const struct db_campaign *ro
 
     if (!str_eq(row->reason, TN_PREPARING))
         return 0;
-    log_info("campaign %s is prepared: legal=%s%zu", row->id,
-             revival->space.exact ? "" : ">=", revival->space.legal);
+    tn_log_id(LOG_INFO, revival->svc, row->id, " is prepared: legal=%s%zu",
+              revival->space.exact ? "" : ">=", revival->space.legal);
     return tn_write(revival->svc, prepared_job, &x, error);
 }
 

@@ -51,12 +51,11 @@ static void finish(struct tn_campaign *campaign)
 
     assert(campaign->done && campaign->running == 0);
     if (tn_write(campaign->svc, finish_job, &f, &e) < 0) {
-        log_error("campaign %s cannot end: %s", campaign->id, e.text);
+        tn_log_campaign(LOG_ERROR, campaign, " cannot end: %s", e.text);
         campaign->retry_at = tn_now_ms() + 1000;
         return;
     }
-    log_info("campaign %s%s is done: %s", campaign->id,
-             tn_simulated_mark(campaign->engine->spec->launcher->name), campaign->done);
+    tn_log_campaign(LOG_INFO, campaign, " is done: %s", campaign->done);
     tn_campaign_clear_queue(campaign);
     tn_campaign_set_state(campaign, DB_DONE);
 }
@@ -107,8 +106,8 @@ static void tell_all(struct ask *ask)
 
         ask->tells = t->next;
         if (se_tell(ask->engine->search, t->id, &t->outcome, &e) < 0)
-            log_warn("campaign %s: the search rejects the outcome of trial %d: %s", ask->c->id,
-                     t->id, e.text);
+            tn_log_campaign(LOG_WARN, ask->c, ": the search rejects the outcome of trial %d: %s",
+                            t->id, e.text);
         free(t);
     }
 }
@@ -145,7 +144,7 @@ static void give_back(struct tn_campaign *campaign, const struct se_trial *st,
     campaign->tells = t;
     campaign->retry_at = tn_now_ms() + 1000;
     if (error->code != -ESTALE)
-        log_error("campaign %s cannot add a trial: %s", campaign->id, error->text);
+        tn_log_campaign(LOG_ERROR, campaign, " cannot add a trial: %s", error->text);
 }
 
 static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
@@ -279,7 +278,7 @@ static void pause_for(struct tn_campaign *campaign, const struct err *why)
     if (tn_campaign_change(campaign->svc, campaign->id, "running verifying", DB_PAUSED, why->text,
                            &e) < 0 &&
         e.code != -ESTALE) {
-        log_error("campaign %s cannot be paused: %s", campaign->id, e.text);
+        tn_log_campaign(LOG_ERROR, campaign, " cannot be paused: %s", e.text);
         campaign->retry_at = tn_now_ms() + 1000;
     }
 }
@@ -331,8 +330,8 @@ static bool start_head(struct tn_campaign *campaign)
     }
     if (r < 0 && (r == -ENOSPC || r == -EIO ||
                   r == -EROFS)) { /* the store: nothing was started, try again */
-        log_error("campaign %s: trial %lld cannot start: %s", campaign->id, (long long)t->n,
-                  e.text);
+        tn_log_campaign(LOG_ERROR, campaign, ": trial %lld cannot start: %s", (long long)t->n,
+                        e.text);
         campaign->retry_at = tn_now_ms() + 1000;
         return false;
     }

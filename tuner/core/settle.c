@@ -446,22 +446,19 @@ static void teach(struct settlement *settlement)
 static void log_end(const struct settlement *settlement)
 {
     const struct tn_attempt *a = settlement->a;
-    const char *mark = tn_simulated_mark(a->launcher->name);
     char text[160];
 
     pl_layout_text(text, &a->trial->run.layout);
     if (settlement->cause.outcome == DB_STATE_OK)
-        log_info("campaign %s%s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id, mark,
-                 (long long)a->trial->n, text, a->seen.tokens_per_s);
+        tn_log_attempt(LOG_INFO, a, " (%s) ok tokens_per_s=%.0f", text, a->seen.tokens_per_s);
     else
-        log_info("campaign %s%s: trial %lld (%s) %s%s: %s", a->campaign->id, mark,
-                 (long long)a->trial->n, text, settlement->row->name,
-                 settlement->final ? "" : ", to be retried", settlement->cause.detail);
+        tn_log_attempt(LOG_INFO, a, " (%s) %s%s: %s", text, settlement->row->name,
+                       settlement->final ? "" : ", to be retried", settlement->cause.detail);
     if (settlement->cause.outcome == DB_STATE_IMPLAUSIBLE)
-        log_warn("campaign %s: trial %lld is not counted", a->campaign->id, (long long)a->trial->n);
+        tn_log_attempt(LOG_WARN, a, " is not counted");
     if (settlement->cause.outcome == DB_STATE_ILLEGAL)
-        log_error("the trainer rejects a layout that the rules allow: %s",
-                  settlement->cause.detail);
+        tn_log_attempt(LOG_ERROR, a, ": the trainer rejects a layout that the rules allow: %s",
+                       settlement->cause.detail);
 }
 
 static void count_settled(struct tn_tally *tally, const struct tn_trial *trial)
@@ -484,8 +481,7 @@ static void apply(struct settlement *settlement)
     a->launcher->release(a);
     log_end(settlement);
     if (settlement->paused) {
-        log_warn("campaign %s%s is paused: %s", c->id, tn_simulated_mark(a->launcher->name),
-                 settlement->reason);
+        tn_log_campaign(LOG_WARN, c, " is paused: %s", settlement->reason);
         if (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))
             tn_campaign_set_state(c, DB_PAUSED);
     }

@@ -189,12 +189,11 @@ static void finish(struct tn_campaign *campaign)
                                     : "verified"};
 
     if (r < 0 || tn_write(campaign->svc, change_job, &ch, &e) < 0) {
-        log_error("campaign %s: the verification cannot end: %s", campaign->id, e.text);
+        tn_log_campaign(LOG_ERROR, campaign, ": the verification cannot end: %s", e.text);
         campaign->retry_at = tn_now_ms() + 1000;
         return;
     }
-    log_info("campaign %s%s: %s", campaign->id,
-             tn_simulated_mark(campaign->engine->spec->launcher->name), ch.reason);
+    tn_log_campaign(LOG_INFO, campaign, ": %s", ch.reason);
     campaign->verify = (struct tn_verify){0};
     tn_campaign_set_state(campaign, DB_DONE);
 }
@@ -230,7 +229,7 @@ void tn_verify_step(struct tn_campaign *campaign)
                      winner ? "verification of the winner" : "verification of the baseline",
                      &e) < 0) {
         if (e.code != -ESTALE)
-            log_error("campaign %s: %s", campaign->id, e.text);
+            tn_log_campaign(LOG_ERROR, campaign, ": %s", e.text);
         campaign->retry_at = tn_now_ms() + 1000;
         return;
     }

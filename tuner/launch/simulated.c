@@ -88,7 +88,7 @@ static void keep_timeline(const struct tn_attempt *attempt, const struct pl_time
     json_object_set_new(v, "otherData", json_pack("{s:b}", "simulated", 1));
     text = jx_dump(v);
     if (file_write_atomic(path, text, strlen(text), 0600, &e) < 0)
-        log_warn("simulated trial %lld: %s", (long long)attempt->trial->n, e.text);
+        tn_log_attempt(LOG_WARN, attempt, ": %s", e.text);
 }
 
 /* Seconds of a step: the cost model with the pipeline's part by the event simulator. */

@@ -102,10 +102,15 @@ static bool passes(const char *entry)
 
 void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *attempt)
 {
+    char trace[TN_TRACEPARENT_TEXT];
+
     for (char **p = environ; *p; p++)
         if (passes(*p))
             tn_argv_add(env, *p);
     tn_argv_addf(env, "%s=%s", TN_MARK_ENV, attempt->mark);
+    tn_argv_addf(
+        env, "%s=%s", TN_TRACE_ENV,
+        tn_trace_child(trace, attempt->campaign->traceparent, attempt->trial->n, attempt->number));
     if (attempt->trainer->environment)
         attempt->trainer->environment(attempt, env);
 }
@@ -334,8 +339,7 @@ void tn_supervised_tick(struct tn_attempt *attempt)
     struct tn_supervised *sv = of(attempt);
 
     if (sv->kill_at && tn_now_ms() > sv->kill_at && !sv->killing) {
-        log_warn("campaign %s: the supervisor of trial %lld does not respond to TERM: killing it",
-                 attempt->campaign->id, (long long)attempt->trial->n);
+        tn_log_attempt(LOG_WARN, attempt, ": its supervisor does not respond to TERM: killing it");
         sv->kill_at = 0;
         if (sv->watched)
             syscall(SYS_pidfd_send_signal, sv->pidfd, SIGKILL, NULL, 0);

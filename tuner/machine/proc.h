@@ -15,6 +15,7 @@
 #include "base/base.h"
 
 #define TN_MARK_ENV "PARTUNE_TRIAL"
+#define TN_TRACE_ENV "TRACEPARENT" /* tuner/results/trace.h */
 
 enum { TN_BOOT_TEXT = 40, TN_MARK_TEXT = 128 };
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "tuner/results/trace.h"
 #include "tuner/results/view.h"
 
 static json_t *integer(int64_t value)
@@ -220,6 +221,7 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
     AUTO_JSON *resolved = column(campaign->resolved);
     struct tn_terms terms = tn_terms_of(campaign, resolved);
     bool simulated = terms.simulated;
+    char trace[TN_TRACE_TEXT];
     json_t *v = json_object();
     int r;
 
@@ -253,6 +255,7 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
     json_object_set_new(v, "notes", text(campaign->notes));
     json_object_set_new(v, "owner", text(campaign->owner));
     json_object_set_new(v, "priority", integer(campaign->priority));
+    json_object_set_new(v, "trace_id", json_string(tn_trace_id(trace, campaign->traceparent)));
     if (r < 0)
         json_decref(v);
     else

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/remote/remote.h"
@@ -85,17 +86,18 @@ const char *tn_lease_worker(const char *job)
 json_t *tn_lease_json(const struct tn_attempt *attempt)
 {
     const struct tn_spec *s = attempt->campaign->engine->spec;
-    char text[160];
+    char text[160], trace[TN_TRACEPARENT_TEXT];
 
-    return json_pack("{s:s, s:I, s:I, s:o, s:f, s:s, s:s, s:o, s:s, s:o, s:f, s:f}", "state",
-                     "trial", "trial", (json_int_t)attempt->trial->n, "attempt",
-                     (json_int_t)attempt->number, "lease",
-                     json_stringn(attempt->job, strcspn(attempt->job, "@")), "lease_s",
-                     tn_lease_seconds(s), "campaign", attempt->campaign->id, "kind",
-                     attempt->trial->kind, "layout", pl_layout_json(&attempt->trial->run.layout),
-                     "text", pl_layout_text(text, &attempt->trial->run.layout), "config",
-                     tn_trainer_config(attempt), "timeout_s", attempt->limits.timeout_s,
-                     "device_memory", s->se.cluster.device.memory_gib * 0x1p30);
+    return json_pack(
+        "{s:s, s:I, s:I, s:o, s:f, s:s, s:s, s:o, s:s, s:o, s:f, s:f, s:s}", "state", "trial",
+        "trial", (json_int_t)attempt->trial->n, "attempt", (json_int_t)attempt->number, "lease",
+        json_stringn(attempt->job, strcspn(attempt->job, "@")), "lease_s", tn_lease_seconds(s),
+        "campaign", attempt->campaign->id, "kind", attempt->trial->kind, "layout",
+        pl_layout_json(&attempt->trial->run.layout), "text",
+        pl_layout_text(text, &attempt->trial->run.layout), "config", tn_trainer_config(attempt),
+        "timeout_s", attempt->limits.timeout_s, "device_memory",
+        s->se.cluster.device.memory_gib * 0x1p30, "traceparent",
+        tn_trace_child(trace, attempt->campaign->traceparent, attempt->trial->n, attempt->number));
 }
 
 /* ---- from the queue to a worker ------------------------------------------ */

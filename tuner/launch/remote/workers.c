@@ -395,7 +395,7 @@ static void keep_stream(const struct tn_attempt *attempt, const char *name, cons
     struct err e = {0};
 
     if (text && file_write_atomic(path, text, strlen(text), 0600, &e) < 0)
-        log_warn("campaign %s: %s", attempt->campaign->id, e.text);
+        tn_log_attempt(LOG_WARN, attempt, ": %s", e.text);
 }
 
 static void end_attempt(struct tn_attempt *attempt, const struct report *report)

@@ -136,7 +136,7 @@ static void refused(struct tn_slurm_alloc *al, const char *error)
     if (tn_campaign_change(al->slurm->svc, al->campaign, "running verifying", DB_PAUSED, why, &e) <
             0 &&
         e.code != -ESTALE)
-        log_error("campaign %s: %s", al->campaign, e.text);
+        tn_log_id(LOG_ERROR, al->slurm->svc, al->campaign, ": %s", e.text);
 }
 
 static void on_submitted(void *arg, int status, const char *out, const char *error)
@@ -148,11 +148,12 @@ static void on_submitted(void *arg, int status, const char *out, const char *err
     if (status == 0 && n > 0 && n < sizeof(al->id)) {
         snprintf(al->id, sizeof(al->id), "%.*s", (int)n, out);
         al->phase = ALLOC_WAIT;
-        log_info("campaign %s: requested an allocation, Slurm job %s", al->campaign, al->id);
+        tn_log_id(LOG_INFO, al->slurm->svc, al->campaign, ": requested an allocation, Slurm job %s",
+                  al->id);
         return;
     }
     if (status < 0 || tn_slurm_transient(error)) { /* it may be there nevertheless: look first */
-        log_warn("campaign %s: sbatch: %s", al->campaign, error);
+        tn_log_id(LOG_WARN, al->slurm->svc, al->campaign, ": sbatch: %s", error);
         al->phase = ALLOC_LOOK;
         al->retry_at = tn_now_ms() + RETRY_MS;
         return;
@@ -186,13 +187,14 @@ static void take_state(struct tn_slurm_alloc *al, const struct tn_slurm_job *job
     al->missed = job->phase == SLURM_ABSENT ? al->missed + 1 : 0;
     if (job->phase == SLURM_ENDED || job->phase == SLURM_ENDING || al->missed >= VANISHED) {
         if (al->phase != ALLOC_OVER)
-            log_info("campaign %s: allocation %s has ended: %s", al->campaign, al->id,
-                     job->state[0] ? job->state : "vanished");
+            tn_log_id(LOG_INFO, al->slurm->svc, al->campaign, ": allocation %s has ended: %s",
+                      al->id, job->state[0] ? job->state : "vanished");
         al->phase = ALLOC_OVER;
     } else if (ready && al->phase != ALLOC_READY) {
         snprintf(al->nodes, sizeof(al->nodes), "%s", job->nodes);
         al->phase = ALLOC_READY;
-        log_info("campaign %s: allocation %s runs on %s", al->campaign, al->id, al->nodes);
+        tn_log_id(LOG_INFO, al->slurm->svc, al->campaign, ": allocation %s runs on %s", al->id,
+                  al->nodes);
         tn_changed(al->slurm->svc);
     } else if (job->phase == SLURM_PENDING && al->phase == ALLOC_READY) {
         al->phase = ALLOC_WAIT; /* requeued, by somebody who allowed it */
@@ -206,7 +208,7 @@ static void on_looked(void *arg, int status, const char *out, const char *error)
 
     al->busy = false;
     if (status != 0) {
-        log_warn("campaign %s: squeue: %s", al->campaign, error);
+        tn_log_id(LOG_WARN, al->slurm->svc, al->campaign, ": squeue: %s", error);
         al->retry_at = tn_now_ms() + RETRY_MS;
         return;
     }
@@ -215,7 +217,7 @@ static void on_looked(void *arg, int status, const char *out, const char *error)
             continue;
         snprintf(al->id, sizeof(al->id), "%s", j.id);
         al->phase = ALLOC_WAIT;
-        log_info("campaign %s: allocation %s was recovered", al->campaign, al->id);
+        tn_log_id(LOG_INFO, al->slurm->svc, al->campaign, ": allocation %s was recovered", al->id);
         take_state(al, &j);
         return;
     }
@@ -384,7 +386,7 @@ static void care(struct tn_slurm_alloc *al)
     if (al->busy || (now - al->idle_since < al->slurm->idle_ms && al->phase != ALLOC_OVER))
         return;
     if (al->id[0] && al->phase != ALLOC_OVER) {
-        log_info("campaign %s: allocation %s is released", al->campaign, al->id);
+        tn_log_id(LOG_INFO, al->slurm->svc, al->campaign, ": allocation %s is released", al->id);
         tn_slurm_cancel(al->slurm->svc, al->id, NULL);
     }
     drop(al);

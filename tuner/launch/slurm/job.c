@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "tuner/core/attempt.h"
+#include "tuner/core/campaign_log.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/slurm/trial.h"
@@ -42,8 +43,7 @@ static void has_job(struct tn_slurm_trial *trial, const char *id, int count)
     snprintf(a->job, sizeof(a->job), "%.*s", count, id);
     trial->phase = TRIAL_WATCH;
     trial->missed = 0;
-    log_debug("campaign %s: trial %lld is Slurm job %s", a->campaign->id, (long long)a->trial->n,
-              a->job);
+    tn_log_attempt(LOG_DEBUG, a, " is Slurm job %s", a->job);
     if (trial->stopped)
         tn_slurm_cancel_job(trial);
 }
@@ -57,7 +57,7 @@ static void on_sbatch(void *arg, int status, const char *out, const char *error)
     if (status == 0 && n > 0 && n < 24) {
         has_job(t, out, (int)n);
     } else if (status < 0 || tn_slurm_transient(error)) { /* it may be there nevertheless */
-        log_warn("campaign %s: sbatch: %s", t->a->campaign->id, error);
+        tn_log_attempt(LOG_WARN, t->a, ": sbatch: %s", error);
         t->phase = TRIAL_LOOK;
         t->next_at = tn_now_ms() + RETRY_MS;
     } else if (t->stopped) {
@@ -115,7 +115,7 @@ static void on_found(void *arg, int status, const char *out, const char *error)
     t->busy = false;
     t->next_at = tn_now_ms() + RETRY_MS;
     if (status != 0) {
-        log_warn("campaign %s: squeue: %s", a->campaign->id, error);
+        tn_log_attempt(LOG_WARN, a, ": squeue: %s", error);
         return;
     }
     if (tn_slurm_line(&j, &out)) {
