@@ -322,7 +322,7 @@ static const struct {
     {"mixtral-8x22b", "any", 64, 1024},
 };
 
-/* Gradients in bf16 would be 3 % faster and more here, but are no hint: they change the numerics. */
+/* Gradients in bf16 are 3 % faster and more here, but no hint: they change the numerics. */
 static void gradients_in_bf16_are_no_hint(void **state)
 {
     static const struct {
