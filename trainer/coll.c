@@ -98,10 +98,10 @@ static void post(struct tr_coll *coll)
             out = mine;
             there = first;
         }
-        if (out)
-            tr_isend(&req[nreq++], g, coll->buf + there * e, out * e, at(&p, p.member, to), tag);
         if (in)
             tr_irecv(&req[nreq++], g, slot, in * e, at(&p, p.member, from), tag);
+        if (out)
+            tr_isend(&req[nreq++], g, coll->buf + there * e, out * e, at(&p, p.member, to), tag);
     }
     assert(nreq <= 2 * (g->size - 1));
     coll->nreq[turn(k)] = nreq;

@@ -105,10 +105,11 @@ static inline struct tr_op tr_op_begin(enum tr_op_name name, const struct tr_gro
 }
 
 /*
- * Start a transfer of BYTES to or from RANK of GROUP. Of an exchange the send comes first: a large
+ * Start a transfer of BYTES to or from RANK of GROUP. Of a large exchange the send comes first: its
  * message is an offer, an answer and the data, and over a socket what is sent later waits behind
  * that data. If the receive came first, a peer that has made its offer already would get the answer
  * before ours, fill the socket, and answer ours only then: one way after the other.
+ * Collectives, of many pieces, start their receives first.
  */
 void tr_isend(MPI_Request *ret, struct tr_group *group, const void *buf, size_t bytes, int rank,
               int tag);
