@@ -111,8 +111,8 @@ struct pl_param {
  * zero 2 and 3 make a bucket of each layer. Its gradients are computed in a window, which buckets
  * take turns with, and added to the shard that is kept; zero 3 keeps only the shard of its weights,
  * too, and gathers them in a window before use. Embedding, output projection, norms, sinks,
- * biases of whole rows, routers and what makes latents, which both ends of a step use or all ranks of tp
- * have, are held whole as with zero 1, and so is what has a single replica.
+ * biases of whole rows, routers and what makes latents, which both ends of a step use or all ranks
+ * of tp have, are held whole as with zero 1, and so is what has a single replica.
  */
 enum pl_bucket_kind {
     /* matrices of the dense mesh, and biases and sinks that are cut with them; replicas are the
