@@ -1,6 +1,7 @@
 /*
  * Steepest ascent over stems, and over the leaves of one. In a stem one key alone can seldom
- * change: the degrees share out the devices, and chunks and schedules follow the stages. Two can.
+ * change: the degrees share out the devices, and chunks and schedules follow the stages. Two can,
+ * with schedule and vp as one.
  * Of leaves most keys change alone; two where one makes room in memory for the other.
  */
 #include "plan/climb.h"
@@ -43,6 +44,12 @@ static void fix_keys(struct pl_space *space, const struct pl_layout *layout, siz
     }
 }
 
+/* Schedule and vp are one key here, SCHEDULE: each allows few values of the other. */
+static bool is_free(const struct pl_space *space, enum pl_key key)
+{
+    return space->axis[key].n > 1 || (key == PL_KEY_SCHEDULE && space->axis[PL_KEY_VP].n > 1);
+}
+
 /* Look at what differs from FROM in keys ONE and OTHER; false if there is no more time. */
 static bool vary(struct climb *climb, struct pl_space *near, const struct pl_layout *from,
                  enum pl_key one, enum pl_key other)
@@ -50,6 +57,8 @@ static bool vary(struct climb *climb, struct pl_space *near, const struct pl_lay
     fix_keys(near, from, climb->stem ? PL_WALK_KEYS : PL_STEM_KEYS);
     near->axis[one] = climb->space->axis[one];
     near->axis[other] = climb->space->axis[other];
+    if (one == PL_KEY_SCHEDULE || other == PL_KEY_SCHEDULE)
+        near->axis[PL_KEY_VP] = climb->space->axis[PL_KEY_VP];
     return climb->stem
                ? pl_space_leaves(near, climb->problem, climb->stem, NULL, climb->visit, climb->seer)
                : pl_space_stems(NULL, near, climb->problem, NULL, climb->visit, climb->seer);
@@ -67,7 +76,8 @@ static bool step(struct climb *climb, bool pairs)
         for (size_t k = pairs ? i + 1 : i; k < (pairs ? end : i + 1); k++) {
             enum pl_key one = pl_space_order[i], other = pl_space_order[k];
 
-            if ((climb->space->axis[one].n > 1 || climb->space->axis[other].n > 1) &&
+            if (one != PL_KEY_VP && other != PL_KEY_VP &&
+                (is_free(climb->space, one) || is_free(climb->space, other)) &&
                 !vary(climb, near, &from, one, other))
                 return false;
         }

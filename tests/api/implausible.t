@@ -48,7 +48,7 @@ has "so has the trial" "$("$partune" trial "$id" "$first")" '^warning +[0-9.e+]+
 has "and watch" "$("$partune" watch "$id")" 'implausible .*warning: .*MFU'
 has "the list is filtered by it" "$("$partune" trials "$id" --state implausible)" "^ *$first "
 is "other trials have no warning" "$(call "/v1/campaigns/$id/trials/$fourth" | at warning)" null
-has "the log of the daemon warns" "$(cat err)" "trial $first is not counted"
+has "the log of the daemon warns" "$(cat err)" "trial $first attempt 1 is not counted"
 
 # Megatron's MFU counts attention that a causal mask hides: at long sequences it may be above 100 % of what a device can do.
 long=$(submit 131072 bf16)

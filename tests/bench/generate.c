@@ -9,7 +9,7 @@ static const double CLASS_SD = 0.35, BYTES_SD = 0.2, LEVEL_SD = 0.2, SMOOTH_SD =
 /* Shares of stacks without fused attention, with gradients sharded from zero 1 on, without a
  * context of their own on the device. */
 static const double KEEPS_MATRICES = 0.4, SHARDS_GRADIENTS = 0.5, NO_CONTEXT = 0.4;
-/* Share of stacks where a constant that is 0 as shipped, as the host's time for a kernel, is not. */
+/* Share of stacks where a constant that is 0 as shipped, as host time for a kernel, is not. */
 static const double OTHER_STACK = 0.5;
 static const double ACROSS_SD = 0.7; /* of tp over more than a node, one-sided */
 /* By how much the log factors of a campaign differ from another's on one machine and stack; half of

@@ -63,7 +63,7 @@ ok $? "a model with experts trains on it"
 losses a.ev >a.losses
 awk 'NR == 1 { first = $2 } END { exit !($2 < first - 0.1) }' a.losses
 ok $? "its loss falls"
-head -1 a.ev | grep -q '"hosts":\["[^",]*"\],"binding":\["[0-9][-0-9,]*","[0-9][-0-9,]*"\]'
+head -1 a.ev | grep -q '"hosts":\["[^",]*"\],"device":"cpu","binding":\["[0-9][-0-9,]*","[0-9][-0-9,]*"\]'
 ok $? "hello names the host and every rank's CPUs"
 [ "$(grep -c '"event":"validation"' a.ev)" = 2 ]
 ok $? "validation is reported"

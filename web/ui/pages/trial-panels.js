@@ -104,7 +104,7 @@ export function trialTiles() {
     );
     const energy = tile(
         "Tokens per joule",
-        "tokens of a step over its energy, as the trainer measured it; below, the mean power",
+        "tokens of a step over its energy; below, the mean power",
     );
     const took = tile("Duration");
 
