@@ -223,7 +223,8 @@ static void send_more(struct tr_rank *rank)
 
     while (rank->moe_sending < parts && done(rank, rank->moe_send[rank->moe_sending - 1]))
         send_next(rank);
-    if (rank->moe_sent < rank->moe_outs && done(rank, rank->moe_send[parts - 1]))
+    if (rank->moe_sending == parts && rank->moe_sent < rank->moe_outs &&
+        done(rank, rank->moe_send[parts - 1]))
         send_next(rank);
 }
 
