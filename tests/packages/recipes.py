@@ -69,8 +69,7 @@ for directive, words, more in calls:
     if directive == "depends_on" and "type" not in more:
         match = re.fullmatch(r"([\w-]+)(?:@([\d.]+):)?(\+\w+)?", words[0])
         assert match, f"{words[0]} is no spec"
-        if not match.group(3):
-            links[match.group(1)] = match.group(2)
+        links.setdefault(match.group(1), match.group(2))
 check("Spack: the version and checksum of the archive", [c for c in calls if c[0] == "version"], [("version", (version,), {"sha256": sha256})])
 check("Spack: it is fetched from there", recipe.url, url)
 check("Spack: its libraries are configure's, as new at least", links, {spack_name.get(m, m): v for m, v in wanted.items()})

@@ -13,4 +13,4 @@ make -C "$PT_BUILD" recipes ARCHIVE="$run/none" >"$run/said" 2>&1 && { echo "Bai
 grep -q 'none is not there; run make dist' "$run/said" || { cat "$run/said"; echo "Bail out! make recipes does not say what it needs"; exit 99; }
 make -C "$PT_BUILD" recipes ARCHIVE="$archive" >"$run/said" 2>&1 || { cat "$run/said"; echo "Bail out! make recipes fails"; exit 99; }
 PYTHONDONTWRITEBYTECODE=1 python3 "${PT_SRC:?}/tests/packages/recipes.py" "$PT_SRC" "$made/spack/package.py" \
-    "$made/easybuild/partune-$version-GCC-13.2.0.eb" "$(sha256sum "$archive" | cut -d' ' -f1)" "file://$archive"
+    "$made/easybuild/partune-$version-GCC-14.3.0.eb" "$(sha256sum "$archive" | cut -d' ' -f1)" "file://$archive"
