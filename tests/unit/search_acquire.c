@@ -293,7 +293,7 @@ static void vector_bounds_are_close_from_above(void **state)
     }
     for (int k = 0; k < 24; k++) {
         s.acquire.improving = k > 0;
-        s.acquire.per_device = k % 2;
+        s.acquire.log_unit = k % 2 ? s.table->log_devices : NULL;
         s.acquire.widen = k % 3 ? 1.0 : 2.5;
         s.acquire.incumbent = s.table->center[SE_THROUGHPUT] + 0.4 * (k - 8);
         se_score_bounds(bound, &s.acquire, row, n, mean, var);
