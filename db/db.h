@@ -256,11 +256,10 @@ int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct 
  * of one layout together. */
 int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                       const char *campaign, struct err *error);
-/* First trials (no repeats) of the MAX layouts with the highest single measurement at full size, of
- * the whole job or of each device, verification excepted; of those with that global BATCH (0: of
- * all). */
+/* First trials (no repeats) of the MAX layouts with the highest single measurement at full size by
+ * a campaign's OBJECTIVE, verification excepted; of those with that global BATCH (0: of all). */
 int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
-                     bool per_device, int batch, struct err *error);
+                     const char *objective, int batch, struct err *error);
 
 /* ---- attempts ------------------------------------------------------------ */
 

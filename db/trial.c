@@ -420,24 +420,24 @@ int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, stru
                        campaign, 0, error);
 }
 
+#define LEADERS(value)                                                                             \
+    "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ?1 AND state = 'ok'"                \
+    " AND kind <> 'verify' AND fidelity IS NULL"                                                   \
+    " AND (?3 = 0 OR json_extract(layout, '$.global_batch') = ?3)"                                 \
+    " ORDER BY " value " DESC LIMIT ?2"
+
 int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
-                     bool per_device, int batch, struct err *error)
+                     const char *objective, int batch, struct err *error)
 {
-    static const char whole[] =
-        "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ?1 AND state = 'ok'"
-        " AND kind <> 'verify' AND fidelity IS NULL"
-        " AND (?3 = 0 OR json_extract(layout, '$.global_batch') = ?3)"
-        " ORDER BY tokens_per_s DESC LIMIT ?2";
-    static const char each[] =
-        "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ?1 AND state = 'ok'"
-        " AND kind <> 'verify' AND fidelity IS NULL"
-        " AND (?3 = 0 OR json_extract(layout, '$.global_batch') = ?3)"
-        " ORDER BY tokens_per_s / (json_extract(layout, '$.world')"
-        " * coalesce(json_extract(layout, '$.threads'), 1)) DESC LIMIT ?2";
+    static const char rate[] = LEADERS("tokens_per_s"), joule[] = LEADERS("tokens_per_joule"),
+                      each[] = LEADERS("tokens_per_s / (json_extract(layout, '$.world')"
+                                       " * coalesce(json_extract(layout, '$.threads'), 1))");
+    const char *sql = str_eq(objective, "tokens_per_s_per_device") ? each
+                      : str_eq(objective, "tokens_per_joule")      ? joule
+                                                                   : rate;
     sqlite3_stmt *st;
     int count = 0;
-    int r = db_query(&st, db, error, per_device ? each : whole, "sii", campaign, (int64_t)4 * max,
-                     (int64_t)batch);
+    int r = db_query(&st, db, error, sql, "sii", campaign, (int64_t)4 * max, (int64_t)batch);
 
     while (r >= 0 && (r = db_next(db, st, error)) == 1) {
         int64_t n = sqlite3_column_int64(st, 0);

@@ -18,9 +18,16 @@ static bool is_left_out(const struct pl_space *space, enum pl_key key)
            axis->n == 1 && axis->value[0] == pl_layout_keys[key].standard;
 }
 
+static double expected(const struct pl_plan *plan, const struct pl_problem *problem,
+                       enum pl_objective objective)
+{
+    return pl_objective_expected(objective, problem->cluster, &plan->at[0].layout,
+                                 &plan->at[0].cost);
+}
+
 bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struct pl_space *space,
                     const struct pl_problem *problem, const struct pl_plan *plan, double headroom,
-                    const struct pl_patience *patience)
+                    enum pl_objective objective, const struct pl_patience *patience)
 {
     AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
     struct pl_plan more;
@@ -30,9 +37,9 @@ bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struc
     for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++)
         if (is_left_out(space, key))
             pl_space_widen(wide, key, problem);
-    pl_plan_look(&more, wide, problem, 1, headroom, false, patience);
-    better = more.n && (!plan->n || more.at[0].cost.tokens_per_s >
-                                        WORTH_SAYING * plan->at[0].cost.tokens_per_s);
+    pl_plan_look(&more, wide, problem, 1, headroom, objective, patience);
+    better = more.n && (!plan->n || expected(&more, problem, objective) >
+                                        WORTH_SAYING * expected(plan, problem, objective));
     for (enum pl_key key = 0; better && key < PL_LAYOUT_KEYS; key++) {
         const struct pl_layout_key *row = &pl_layout_keys[key];
         int value = pl_layout_get(&more.at[0].layout, row);

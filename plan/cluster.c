@@ -21,10 +21,25 @@ static int get_tflops(double *ret, const json_t *json, const char *key, struct e
                   least);
 }
 
+static int parse_watts(struct pl_device *device, const json_t *json, struct err *error)
+{
+    int r;
+
+    if ((r = jx_get_f64(&device->busy_watts, json, "busy_watts", 1e-3, 1e6, error)) < 0 ||
+        (r = jx_get_f64(&device->idle_watts, json, "idle_watts", 1e-3, 1e6, error)) < 0)
+        return r;
+    return device->idle_watts > device->busy_watts
+               ? err_at(error, -ERANGE, "/idle_watts",
+                        "idle_watts %g must be at most busy_watts (%g)", device->idle_watts,
+                        device->busy_watts)
+               : 0;
+}
+
 static int parse_device(struct pl_device *device, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {"name",      "kind",       "peak_tflops", "gemm_tflops",
-                                       "sustained", "memory_gib", "memory_gbs",  NULL};
+    static const char *const keys[] = {"name",       "kind",       "peak_tflops", "gemm_tflops",
+                                       "sustained",  "memory_gib", "memory_gbs",  "busy_watts",
+                                       "idle_watts", NULL};
     static const char *const peaks[] = {"fp32", "bf16", "fp8", "fp4", NULL};
     static const char *const kinds[] = {"gpu", "cpu", NULL};
     json_t *peak = NULL;
@@ -40,6 +55,7 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
         (r = jx_get_f64(&device->sustained, json, "sustained", 0.05, 1, error)) < 0 ||
         (r = jx_get_f64(&device->memory_gib, json, "memory_gib", 1e-4, 1e6, error)) < 0 ||
         (r = jx_get_f64(&device->memory_gbs, json, "memory_gbs", 1e-3, 1e6, error)) < 0 ||
+        (r = parse_watts(device, json, error)) < 0 ||
         (r = jx_get_object(&peak, json, "peak_tflops", error)) < 0)
         return r;
     device->cpu = kind == 1;
@@ -287,7 +303,8 @@ static int parse_reference(struct pl_cluster *cluster, const json_t *json,
                            const struct pl_cluster *local, struct err *error)
 {
     static const char *const keys[] = {
-        "profile", "nodes", "devices_per_node", "oversubscribe", "price_per_device_hour", NULL};
+        "profile",    "nodes",      "devices_per_node",      "oversubscribe",
+        "busy_watts", "idle_watts", "price_per_device_hour", NULL};
     const char *name = NULL;
     int r, before;
 
@@ -301,6 +318,7 @@ static int parse_reference(struct pl_cluster *cluster, const json_t *json,
         (r = jx_get_int(&cluster->devices_per_node, json, "devices_per_node", 1, MAX_PER_NODE,
                         error)) < 0 ||
         (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0 ||
+        (r = parse_watts(&cluster->device, json, error)) < 0 ||
         (r = jx_get_f64(&cluster->price, json, "price_per_device_hour", 1e-6, 1e6, error)) < 0)
         return r;
     if (cluster->devices_per_node < before)
@@ -350,6 +368,10 @@ static json_t *device_json(const struct pl_device *device)
     json_object_set_new(v, "sustained", json_real(device->sustained));
     json_object_set_new(v, "memory_gib", json_real(device->memory_gib));
     json_object_set_new(v, "memory_gbs", json_real(device->memory_gbs));
+    if (device->busy_watts > 0)
+        json_object_set_new(v, "busy_watts", json_real(device->busy_watts));
+    if (device->idle_watts > 0)
+        json_object_set_new(v, "idle_watts", json_real(device->idle_watts));
     return v;
 }
 

@@ -31,7 +31,8 @@ struct pl_device {
     double sustained;   /* share of that in a long run (clocks, power); 0.9 unless said */
     double memory_gib;  /* what the vendor's tool shows as usable */
     double memory_gbs;
-    bool cpu; /* a processor core (JSON "kind": "cpu") */
+    double busy_watts, idle_watts; /* drawn while it computes, and while it waits; 0: unknown */
+    bool cpu;                      /* a processor core (JSON "kind": "cpu") */
 };
 
 /* A node's processors and their memory; 0: unknown. */

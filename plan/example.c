@@ -154,7 +154,7 @@ static int published_layout(json_t **ret, const json_t *example, struct study *s
     r = pl_space_parse(&space, pinned, &study->problem, error);
     if (r < 0)
         return err_under(error, "/published_layout");
-    r = pl_plan_rank(&plan, &space, &study->problem, 1, HEADROOM, false, &why);
+    r = pl_plan_rank(&plan, &space, &study->problem, 1, HEADROOM, PL_TOKENS_PER_S, &why);
     if (r < 0) {
         *ret = json_pack("{s:n, s:I, s:s}", "rank", "of", (json_int_t)best->fitting, "reason",
                          why.text);
@@ -182,7 +182,7 @@ static int best_of(json_t **ret, double *ret_per_device, const json_t *example, 
 
     if (r < 0)
         return r;
-    r = pl_plan_rank(&plan, &study.space, &study.problem, 1, HEADROOM, false, error);
+    r = pl_plan_rank(&plan, &study.space, &study.problem, 1, HEADROOM, PL_TOKENS_PER_S, error);
     if (r < 0)
         return r;
     r = published_layout(&layout, example, &study, &plan, error);

@@ -15,7 +15,8 @@
  *   stack, learn              how efficiently a trainer runs, from presets or a few runs
  *   layout, stages, mesh,     how it is split, and which splits are legal
  *   rules
- *   memory, cost, pipe, why   bytes per rank, seconds per iteration, and what changes them
+ *   memory, cost, pipe, why,  bytes per rank, seconds per iteration, and what changes them; joules
+ *   objective                 and what layouts are compared by
  *   space, rank, baseline,    sets of layouts, the best of them, the one to compare with; how
  *   patience                  long that may take
  *   project, example          measurements carried to other sizes, published studies
@@ -37,6 +38,7 @@
 #include "plan/memory.h"
 #include "plan/mesh.h"
 #include "plan/model.h"
+#include "plan/objective.h"
 #include "plan/partune.h"
 #include "plan/patience.h"
 #include "plan/pipe.h"

@@ -258,19 +258,29 @@ static void settle_families(struct pl_ranking *ranking, size_t top)
 
 /* ---- words --------------------------------------------------------------- */
 
-/* The classes that make it slower than the first, the largest two, and what it gains: in seconds of
- * as many tokens as the first has in a step. */
+/* The classes that make it worse than the first, the largest two, and what it gains: in the unit of
+ * the objective, of as many tokens as the first has in a step. */
 static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first,
-                    const struct pl_workload *workload)
+                    const struct pl_ranking *ranking)
 {
+    static const char *const words[][2] = {
+        {"slower", "s"}, {"more device-seconds", "device-s"}, {"more energy", "J"}};
+    const struct pl_workload *workload = ranking->problem->workload;
+    const char *const *word = words[ranking->objective];
     double steps = (double)pl_batch(workload, &first->layout) / pl_batch(workload, &one->layout);
-    double more[PL_COST_CLASSES], slower = steps * one->cost.total / first->cost.total - 1;
+    double more[PL_COST_CLASSES], worse;
     bool other = one->layout.global_batch != first->layout.global_batch;
     int worst[2] = {-1, -1}, best = -1;
+    struct pl_cost ours, theirs;
     AUTO_STR s = {0};
 
+    pl_objective_cost(&ours, ranking->objective, ranking->problem->cluster, &one->layout,
+                      &one->cost);
+    pl_objective_cost(&theirs, ranking->objective, ranking->problem->cluster, &first->layout,
+                      &first->cost);
+    worse = steps * ours.total / theirs.total - 1;
     for (int i = 0; i < PL_COST_CLASSES; i++) {
-        more[i] = steps * one->cost.seconds[i] - first->cost.seconds[i];
+        more[i] = steps * ours.seconds[i] - theirs.seconds[i];
         if (more[i] > 0 && (worst[0] < 0 || more[i] > more[worst[0]])) {
             worst[1] = worst[0];
             worst[0] = i;
@@ -280,12 +290,12 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
         if (more[i] < 0 && (best < 0 || more[i] < more[best]))
             best = i;
     }
-    str_addf(&s, "%.1f %% slower%s:", 100 * slower, other ? " a token" : "");
+    str_addf(&s, "%.1f %% %s%s:", 100 * worse, word[0], other ? " a token" : "");
     for (int i = 0; i < 2 && worst[i] >= 0; i++)
-        str_addf(&s, "%s %.3g s more in %s", i ? "," : "", more[worst[i]],
+        str_addf(&s, "%s %.3g %s more in %s", i ? "," : "", more[worst[i]], word[1],
                  pl_cost_class_names[worst[i]]);
     if (best >= 0)
-        str_addf(&s, ", %.3g s less in %s", -more[best], pl_cost_class_names[best]);
+        str_addf(&s, ", %.3g %s less in %s", -more[best], word[1], pl_cost_class_names[best]);
     if (worst[0] < 0)
         str_addf(&s, " the same seconds, %.3g GiB of memory instead of %.3g",
                  one->memory.total / GIB, first->memory.total / GIB);
@@ -326,43 +336,43 @@ static void look(struct pl_plan *ret, struct pl_ranking *ranking, size_t top,
         settle_families(ranking, top);
     pl_stems_done(ranking);
     for (size_t i = 1; i < plan.n; i++)
-        explain(&plan.at[i], &plan.at[0], workload);
+        explain(&plan.at[i], &plan.at[0], ranking);
     *ret = plan;
 }
 
 void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
-                  const struct pl_problem *problem, size_t top, double headroom, bool per_device,
-                  const struct pl_patience *patience)
+                  const struct pl_problem *problem, size_t top, double headroom,
+                  enum pl_objective objective, const struct pl_patience *patience)
 {
     struct pl_ranking r = {.space = space,
                            .problem = problem,
                            .limit = pl_memory_offered(problem->cluster, headroom),
-                           .per_device = per_device};
+                           .objective = objective};
 
     look(ret, &r, top, patience);
 }
 
 void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                       const struct pl_problem *problem, size_t top, double headroom,
-                      bool per_device, const struct pl_patience *patience)
+                      enum pl_objective objective, const struct pl_patience *patience)
 {
     struct pl_ranking r = {.space = space,
                            .problem = problem,
                            .fold = true,
                            .limit = pl_memory_offered(problem->cluster, headroom),
-                           .per_device = per_device};
+                           .objective = objective};
 
     look(ret, &r, top, patience);
 }
 
 int pl_plan_rank(struct pl_plan *ret, const struct pl_space *space,
-                 const struct pl_problem *problem, size_t top, double headroom, bool per_device,
-                 struct err *error)
+                 const struct pl_problem *problem, size_t top, double headroom,
+                 enum pl_objective objective, struct err *error)
 {
     struct pl_plan plan;
     int r;
 
-    pl_plan_look(&plan, space, problem, top, headroom, per_device, NULL);
+    pl_plan_look(&plan, space, problem, top, headroom, objective, NULL);
     if (!plan.n) {
         r = pl_plan_nothing(&plan, space, problem, headroom, NULL, error);
         pl_plan_done(&plan);

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "plan/cost.h"
 #include "plan/memory.h"
+#include "plan/objective.h"
 #include "plan/space.h"
 
 struct pl_plan_entry {
@@ -44,7 +45,7 @@ struct pl_plan {
 
 /*
  * The TOP best layouts of the space by the cost model, among those that fit in memory less the
- * share HEADROOM. PER_DEVICE ranks by tokens/s a device instead of the whole job's. Of layouts that
+ * share HEADROOM. Layouts are ranked by OBJECTIVE. Of layouts that
  * the model cannot tell apart (they differ in a key that changes nothing here) only the first is
  * listed. The caller calls pl_plan_done, which accepts a zeroed struct.
  *
@@ -54,30 +55,30 @@ struct pl_plan {
  * they did.
  */
 void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
-                  const struct pl_problem *problem, size_t top, double headroom, bool per_device,
-                  const struct pl_patience *patience);
+                  const struct pl_problem *problem, size_t top, double headroom,
+                  enum pl_objective objective, const struct pl_patience *patience);
 /* The same, but an entry is a family: layouts that differ only in zero_scope and in flags, keys
  * that are 0 or 1 (sp, overlap). The best of a family is listed, with the number of its variants.
  */
 void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
                       const struct pl_problem *problem, size_t top, double headroom,
-                      bool per_device, const struct pl_patience *patience);
+                      enum pl_objective objective, const struct pl_patience *patience);
 /*
- * Would options that SPACE does not name give more than 3 % more tokens/s than PLAN, its plan, or
- * fit where nothing does? *RET = the best that was found while PATIENCE lasted, RET_KEYS gets its
- * options ("moe_dispatch deepep, tp_overlap 1"). None changes what is computed: not grad_dtype.
+ * Would options that SPACE does not name be more than 3 % better by OBJECTIVE than PLAN, its plan,
+ * or fit where nothing does? *RET = the best found while PATIENCE lasted, RET_KEYS gets its options
+ * ("moe_dispatch deepep, tp_overlap 1"). None changes what is computed: not grad_dtype.
  */
 bool pl_plan_beyond(struct pl_plan_entry *ret, struct str *ret_keys, const struct pl_space *space,
                     const struct pl_problem *problem, const struct pl_plan *plan, double headroom,
-                    const struct pl_patience *patience);
+                    enum pl_objective objective, const struct pl_patience *patience);
 /* Why PLAN lists nothing: -ENOENT with the reason. */
 int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
                     const struct pl_problem *problem, double headroom,
                     const struct pl_patience *patience, struct err *error);
 /* pl_plan_look of the whole space; -ENOENT with the reason where nothing is legal or fits. */
 int pl_plan_rank(struct pl_plan *ret, const struct pl_space *space,
-                 const struct pl_problem *problem, size_t top, double headroom, bool per_device,
-                 struct err *error);
+                 const struct pl_problem *problem, size_t top, double headroom,
+                 enum pl_objective objective, struct err *error);
 void pl_plan_done(struct pl_plan *plan);
 
 /*
@@ -88,8 +89,8 @@ void pl_plan_done(struct pl_plan *plan);
  */
 int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,
                       const struct pl_space *space, const struct pl_problem *problem,
-                      double headroom, bool per_device, const struct pl_patience *patience,
-                      struct err *error);
+                      double headroom, enum pl_objective objective,
+                      const struct pl_patience *patience, struct err *error);
 /* {"legal":…, "fitting":…, "exact":…, "layouts":[{"rank":1, "layout":…, "tokens_per_s":…, "mfu":…,
  * "cost":…, "memory":…, "why":…}]}. New reference. */
 json_t *pl_plan_json(const struct pl_plan *plan, const struct pl_problem *problem);

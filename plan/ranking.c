@@ -8,8 +8,8 @@ double pl_ranking_spent(const struct pl_ranking *ranking)
 
 double pl_ranking_worth(const struct pl_ranking *ranking, const struct pl_plan_entry *one)
 {
-    return ranking->per_device ? one->cost.tokens_per_s / pl_layout_devices(&one->layout)
-                               : one->cost.tokens_per_s;
+    return pl_objective_expected(ranking->objective, ranking->problem->cluster, &one->layout,
+                                 &one->cost);
 }
 
 bool pl_ranking_before(const struct pl_ranking *ranking, const struct pl_plan_entry *left,

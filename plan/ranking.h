@@ -21,7 +21,7 @@ struct pl_ranking {
     size_t room;          /* of the list */
     bool fold;            /* a family is one entry */
     double limit;         /* bytes */
-    bool per_device;
+    enum pl_objective objective;
     size_t asked;
     bool over;
     /* stems */
@@ -37,7 +37,7 @@ struct pl_ranking {
 
 /* The share of the patience that is gone; 0 without one. */
 double pl_ranking_spent(const struct pl_ranking *ranking);
-/* By what layouts are compared: tokens/s, of the job or of a device. */
+/* By what layouts are compared: the objective's value. */
 double pl_ranking_worth(const struct pl_ranking *ranking, const struct pl_plan_entry *one);
 /* Is LEFT listed before RIGHT? One order for all layouts, whatever the order in which they come. */
 bool pl_ranking_before(const struct pl_ranking *ranking, const struct pl_plan_entry *left,

@@ -132,13 +132,13 @@ static void take_near(struct shortlist *shortlist, struct pl_ranking *ranking, s
 
 int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,
                       const struct pl_space *space, const struct pl_problem *problem,
-                      double headroom, bool per_device, const struct pl_patience *patience,
-                      struct err *error)
+                      double headroom, enum pl_objective objective,
+                      const struct pl_patience *patience, struct err *error)
 {
     struct pl_ranking r = {.space = space,
                            .problem = problem,
                            .limit = pl_memory_offered(problem->cluster, headroom),
-                           .per_device = per_device};
+                           .objective = objective};
     struct shortlist x = {.most = most, .bound = UINT64_MAX};
     bool whole;
 

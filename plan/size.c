@@ -26,7 +26,7 @@ void pl_size_of(struct pl_size *ret, const struct pl_space *space, const struct 
     struct pl_plan plan;
 
     *ret = (struct pl_size){.devices = pl_cluster_devices(problem->cluster)};
-    pl_plan_look(&plan, space, problem, 1, headroom, false, patience);
+    pl_plan_look(&plan, space, problem, 1, headroom, PL_TOKENS_PER_S, patience);
     ret->exact = plan.exact;
     if (plan.n) {
         ret->fits = true;

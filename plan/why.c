@@ -61,19 +61,19 @@ static bool layout_at(struct pl_layout *ret, const struct walk *walk, uint64_t m
     return pl_layout_derive(ret) && pl_layout_check(NULL, walk->problem, ret);
 }
 
-/* Seconds are of as many tokens as a step of the workload's first batch has. */
-static void cost_at(struct pl_cost *ret, struct pl_cost_ctx *cost,
-                    const struct pl_workload *workload, const struct pl_layout *layout,
-                    bool per_device)
+/* In the unit of OBJECTIVE, of as many tokens as a step of the workload's first batch has. */
+static void cost_at(struct pl_cost *ret, struct pl_cost_ctx *cost, const struct pl_problem *problem,
+                    const struct pl_layout *layout, enum pl_objective objective)
 {
-    double devices = per_device ? pl_layout_devices(layout) : 1;
-    double unit = devices * workload->global_batch / pl_batch(workload, layout);
+    const struct pl_workload *workload = problem->workload;
+    double unit = (double)workload->global_batch / pl_batch(workload, layout);
+    struct pl_cost seconds;
 
-    pl_cost_at(ret, cost, layout);
+    pl_cost_at(&seconds, cost, layout);
+    pl_objective_cost(ret, objective, problem->cluster, layout, &seconds);
     for (int c = 0; c < PL_COST_CLASSES; c++)
         ret->seconds[c] *= unit;
     ret->total *= unit;
-    ret->tokens_per_s /= devices;
 }
 
 static void value_at(double ret[VALUES], const struct walk *walk, uint64_t mask)
@@ -83,7 +83,7 @@ static void value_at(double ret[VALUES], const struct walk *walk, uint64_t mask)
     bool legal = layout_at(&layout, walk, mask);
 
     assert(legal);
-    cost_at(&cost, walk->cost, walk->problem->workload, &layout, walk->why->per_device);
+    cost_at(&cost, walk->cost, walk->problem, &layout, walk->why->objective);
     memcpy(ret, cost.seconds, sizeof(cost.seconds));
     ret[LOG_RATE] = log(cost.tokens_per_s);
 }
@@ -203,13 +203,13 @@ static void add_walk(struct pl_why *why, struct pl_cost_ctx *cost, const struct 
 }
 
 void pl_why(struct pl_why *ret, const struct pl_problem *problem, const struct pl_layout *from,
-            const struct pl_layout *to, bool per_device)
+            const struct pl_layout *to, enum pl_objective objective)
 {
     struct pl_cost_ctx *cost = pl_cost_ctx_new(problem, NULL);
 
-    *ret = (struct pl_why){.per_device = per_device};
-    cost_at(&ret->from, cost, problem->workload, from, per_device);
-    cost_at(&ret->to, cost, problem->workload, to, per_device);
+    *ret = (struct pl_why){.objective = objective};
+    cost_at(&ret->from, cost, problem, from, objective);
+    cost_at(&ret->to, cost, problem, to, objective);
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++)
         if (key->part != PL_DERIVED && pl_layout_get(from, key) != pl_layout_get(to, key))
             ret->key[ret->count++] = (struct pl_why_key){
@@ -251,6 +251,7 @@ static int by_change(const void *left, const void *right)
 
 json_t *pl_why_json(const struct pl_why *why)
 {
+    static const char *const units[] = {"seconds", "device_seconds", "joules"};
     struct pl_why sorted = *why;
     json_t *classes = json_array(), *keys = json_array();
 
@@ -263,9 +264,8 @@ json_t *pl_why_json(const struct pl_why *why)
                 classes, json_pack("{s:s, s:f, s:f, s:n, s:n}", "class", pl_cost_class_names[c],
                                    "from_s", why->from.seconds[c], "to_s", why->to.seconds[c],
                                    "trial_from_s", "trial_to_s"));
-    return json_pack("{s:s, s:b, s:{s:f, s:f, s:f}, s:n, s:o, s:o}", "unit",
-                     why->per_device ? "device_seconds" : "seconds", "exact", why->exact,
-                     "predicted", "from_s", why->from.total, "to_s", why->to.total, "ratio",
-                     why->to.tokens_per_s / why->from.tokens_per_s, "trials", "classes", classes,
-                     "keys", keys);
+    return json_pack("{s:s, s:b, s:{s:f, s:f, s:f}, s:n, s:o, s:o}", "unit", units[why->objective],
+                     "exact", why->exact, "predicted", "from_s", why->from.total, "to_s",
+                     why->to.total, "ratio", why->to.tokens_per_s / why->from.tokens_per_s,
+                     "trials", "classes", classes, "keys", keys);
 }

@@ -10,6 +10,7 @@
 
 #include "plan/cost.h"
 #include "plan/layout.h"
+#include "plan/objective.h"
 #include "plan/problem.h"
 
 struct pl_why_key {
@@ -23,7 +24,8 @@ struct pl_why_key {
 
 struct pl_why {
     struct pl_cost from, to;
-    bool per_device; /* all seconds are device-seconds, all tokens/s those of a device */
+    enum pl_objective objective; /* in its unit are all seconds (device-seconds, joules), and its
+                                    value is in place of tokens/s */
     int count; /* changed keys, in the order of pl_layout_keys; derived ones follow from others */
     struct pl_why_key key[PL_LAYOUT_KEYS];
     bool exact; /* else a sample of the ways */
@@ -35,12 +37,12 @@ struct pl_why {
  * so far as what lies between is legal (why.c). With FROM and TO exchanged all change sign.
  */
 void pl_why(struct pl_why *ret, const struct pl_problem *problem, const struct pl_layout *from,
-            const struct pl_layout *to, bool per_device);
-/* {"unit": "seconds" or "device_seconds", "exact", "predicted": {"from_s", "to_s", "ratio"},
- * "trials": null, "classes": [{"class", "from_s", "to_s", "trial_from_s": null, "trial_to_s":
- * null}], "keys": [{"key", "from", "to", "change_s", "ratio", "alone", "classes": {NAME:
- * seconds}}]}; keys that change most come first, classes that neither layout has are left out. New
- * reference. */
+            const struct pl_layout *to, enum pl_objective objective);
+/* {"unit": "seconds", "device_seconds" or "joules", "exact", "predicted": {"from_s", "to_s",
+ * "ratio"}, "trials": null, "classes": [{"class", "from_s", "to_s", "trial_from_s": null,
+ * "trial_to_s": null}], "keys": [{"key", "from", "to", "change_s", "ratio", "alone", "classes":
+ * {NAME: seconds}}]}; keys that change most come first, classes that neither layout has are left
+ * out. New reference. */
 json_t *pl_why_json(const struct pl_why *why);
 
 #endif

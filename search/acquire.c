@@ -89,7 +89,8 @@ static double log_cost(const struct se_acquire *acquire, size_t index, double lo
     double log_devices = acquire->table->log_devices[index];
     double log_tokens = acquire->step_log_tokens +
                         (acquire->table->log_batch ? acquire->table->log_batch[index] : 0);
-    double seconds = exp(log_tokens - log_throughput - (acquire->per_device ? log_devices : 0.0));
+    double seconds =
+        exp(log_tokens - log_throughput - (acquire->log_unit ? acquire->log_unit[index] : 0));
 
     return log_devices + log(acquire->start_s + acquire->steps * seconds);
 }

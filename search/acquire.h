@@ -31,7 +31,7 @@ struct se_acquire {
     double incumbent;       /* log throughput in the objective's unit */
     double widen;           /* factor on every sigma: above 1 where the search has stalled */
     double step_log_tokens; /* log of tokens a step of the workload's first batch */
-    bool per_device;
+    const float *log_unit;  /* (table.n) log of what the objective divides tokens/s by; NULL: 1 */
     double steps, start_s;
     uint64_t draw;       /* decides between layouts of the same score */
     const uint32_t *hot; /* (nhot): the best layouts of the last call, or NULL */

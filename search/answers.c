@@ -33,12 +33,21 @@ int se_best(struct se_best *ret, const struct se_search *search)
 json_t *se_best_json(const struct se_search *search)
 {
     struct se_best b;
+    json_t *ret;
 
     if (se_best(&b, search) < 0)
         return NULL;
-    return json_pack("{s:i, s:o, s:{s:f, s:f, s:f}, s:i, s:b}", "id", b.id, "layout",
-                     pl_layout_json(&b.layout), "tokens_per_s", "mean", b.mean, "lo", b.lo, "hi",
-                     b.hi, "measured", b.measured, "tie", b.tie);
+    ret = json_pack("{s:i, s:o, s:{s:f, s:f, s:f}, s:i, s:b}", "id", b.id, "layout",
+                    pl_layout_json(&b.layout), "tokens_per_s", "mean", b.mean, "lo", b.lo, "hi",
+                    b.hi, "measured", b.measured, "tie", b.tie);
+    if (search->table->log_watts) {
+        double watts = exp(se_unit(search, (size_t)se_table_find(search->table, &b.layout)));
+
+        json_object_set_new(ret, "tokens_per_joule",
+                            json_pack("{s:f, s:f, s:f}", "mean", b.mean / watts, "lo", b.lo / watts,
+                                      "hi", b.hi / watts));
+    }
+    return ret;
 }
 
 /* ---- stopping early ------------------------------------------------------ */
@@ -58,9 +67,14 @@ struct se_measured *se_measured_list(size_t *ret_n, const struct se_search *sear
     for (int i = 0; i < search->nrecords; i++) {
         const struct se_record *r = &search->record[i];
 
-        if (se_record_counts(r))
-            m[n++] = (struct se_measured){(int64_t)r->index, r->outcome.tokens_per_s,
-                                          r->outcome.tokens_per_s_se};
+        const struct se_outcome *o = &r->outcome;
+
+        if (se_record_counts(r)) {
+            double value = exp(se_log_measured(search, o));
+
+            m[n++] = (struct se_measured){(int64_t)r->index, value,
+                                          o->tokens_per_s_se * (value / o->tokens_per_s)};
+        }
     }
     qsort(m, n, sizeof(*m), by_layout);
     *ret_n = n;
@@ -86,6 +100,8 @@ struct se_spread se_spread_now(const struct se_search *search)
  * once, with probability 1 - ALPHA, the mean of this run lies within se sqrt((N + RHO)/N log((N +
  * RHO)/(RHO ALPHA^2))). RHO is where it is tightest. Runs of one layout differ by more than that:
  * the layout's throughput lies within t tau of the run's, and the incumbent's is uncertain too.
+ * What the run draws is known when it ends: with objective tokens_per_joule it has the least watts
+ * that the other trials let expect.
  */
 bool se_can_win(double *ret_max, const struct se_search *search, int id, double mean, double se,
                 int n)
@@ -94,7 +110,7 @@ bool se_can_win(double *ret_max, const struct se_search *search, int id, double 
     struct se_record *r = se_record_find(search, id);
     struct se_leader *leader;
     struct se_spread spread;
-    double top, t, gap;
+    double top, t, gap, unit;
     size_t count;
     bool can;
 
@@ -102,11 +118,13 @@ bool se_can_win(double *ret_max, const struct se_search *search, int id, double 
     if (!r || r->settled || r->fidelity > 0 || n < 2 || !(mean > 0.0) || !(se >= 0.0) ||
         !isfinite(mean + se))
         return true;
+    unit = search->table->log_watts ? se_watts_least(search, search->table->log_watts[r->index])
+                                    : se_unit(search, r->index);
     count = se_leaders(&leader, search);
     spread = se_spread_now(search);
     t = se_student_975(spread.degrees);
     top = log(mean + se * sqrt((n + rho) / n * log((n + rho) / (rho * alpha * alpha))));
-    gap = count > 0 ? leader[0].mean + se_unit(search, r->index) - top : 0.0;
+    gap = count > 0 ? leader[0].mean + unit - top : 0.0;
     can = count == 0 || gap <= t * sqrt(spread.sd * spread.sd + leader[0].var);
     if (ret_max)
         *ret_max = exp(top + t * spread.sd);

@@ -136,8 +136,12 @@ static void setup_acquire(struct se_acquire *ret, const struct se_search *search
         .crash = &search->crash,
         .closed = search->closed,
         .step_log_tokens =
-            log((double)search->spec.workload.global_batch * search->spec.workload.seq),
-        .per_device = search->spec.objective == SE_TOKENS_PER_S_PER_DEVICE,
+            log((double)search->spec.workload.global_batch * search->spec.workload.seq) -
+            se_watts_error(search),
+        .log_unit = search->table->log_watts ? search->table->log_watts
+                    : search->spec.objective == PL_TOKENS_PER_S_PER_DEVICE
+                        ? search->table->log_devices
+                        : NULL,
         .widen = 1.0,
         .draw = rng_mix(search->spec.seed),
         .steps = pl_trial_steps_expected(&search->spec.limits),
@@ -387,7 +391,7 @@ static int stalled(const struct se_search *search)
         stall += r->fidelity == 0;
         if (r->outcome.status != SE_OK)
             continue;
-        y = log(r->outcome.tokens_per_s) - r->shift;
+        y = se_log_measured(search, &r->outcome) - r->shift;
         if (y > best + SE_GAIN) {
             best = y;
             stall = 0;

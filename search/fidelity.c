@@ -47,8 +47,8 @@ static void shrink(struct se_run *run, const struct se_search *search, size_t in
     const struct se_table *t = search->table;
     struct pl_trial_limits limits =
         pl_fidelity_limits(&search->spec.limits, &search->spec.fidelity[fidelity - 1]);
-    double whole = run->log_devices + run->step_log_tokens - run->shift[SE_THROUGHPUT] -
-                   t->prior[SE_THROUGHPUT][index];
+    double whole =
+        run->log_devices + run->step_log_tokens - run->log_rate - t->prior[SE_THROUGHPUT][index];
     struct se_spec small = search->spec;
     struct se_prior prior;
 
@@ -59,19 +59,14 @@ static void shrink(struct se_run *run, const struct se_search *search, size_t in
     run->log_devices = log(pl_layout_devices(&reduced->layout));
     run->step_log_tokens = log_tokens(&reduced->workload, &reduced->layout);
     run->steps = pl_trial_steps_expected(&limits);
-    run->shift[SE_THROUGHPUT] = prior.log_throughput - t->prior[SE_THROUGHPUT][index];
+    run->log_rate = prior.log_throughput - t->prior[SE_THROUGHPUT][index] + se_watts_error(search);
+    run->log_watts = prior.log_watts;
+    run->shift[SE_THROUGHPUT] = prior.log_throughput - t->prior[SE_THROUGHPUT][index] -
+                                (t->log_watts ? prior.log_watts : 0.0);
     run->shift[SE_MEMORY] = prior.log_memory - search->log_capacity - t->prior[SE_MEMORY][index];
     whole -= run->log_devices + run->step_log_tokens - prior.log_throughput;
     for (int q = 0; q < SE_QUANTITIES; q++)
         set_point(run, t, (enum se_quantity)q, &prior, fmax(whole, 0.0));
-}
-
-double se_unit(const struct se_search *search, size_t index)
-{
-    struct pl_layout l;
-
-    se_table_layout(&l, search->table, index);
-    return -log(se_objective_value(search->spec.objective, 1.0, pl_layout_devices(&l)));
 }
 
 bool se_run_of(struct se_run *ret, const struct se_search *search, size_t index, int fidelity)
@@ -84,10 +79,12 @@ bool se_run_of(struct se_run *ret, const struct se_search *search, size_t index,
     se_table_layout(&layout, t, index);
     if (fidelity > 0 && !se_reduce(&reduced, &search->spec, &layout, fidelity))
         return false;
-    *ret = (struct se_run){.log_devices = log(pl_layout_devices(&layout)),
+    *ret = (struct se_run){.log_rate = se_unit(search, index),
+                           .log_watts = t->log_watts ? t->log_watts[index] : 0.0,
+                           .log_devices = log(pl_layout_devices(&layout)),
                            .step_log_tokens = log_tokens(&search->spec.workload, &layout),
                            .steps = pl_trial_steps_expected(&search->spec.limits),
-                           .shift[SE_THROUGHPUT] = se_unit(search, index)};
+                           .shift[SE_THROUGHPUT] = t->log_watts ? 0.0 : se_unit(search, index)};
     for (int q = 0; q < SE_QUANTITIES; q++)
         se_table_point(&ret->point[q], t, (enum se_quantity)q, index, t->nlin[q]);
     if (fidelity > 0)
@@ -97,7 +94,7 @@ bool se_run_of(struct se_run *ret, const struct se_search *search, size_t index,
 
 double se_run_cost(const struct se_acquire *acquire, const struct se_run *run, double mean)
 {
-    double seconds = exp(run->step_log_tokens - mean - run->shift[SE_THROUGHPUT]);
+    double seconds = exp(run->step_log_tokens - mean - run->log_rate);
 
     return exp(run->log_devices) * (acquire->start_s + run->steps * seconds);
 }

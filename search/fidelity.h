@@ -38,6 +38,8 @@ struct se_run {
     struct se_point point[SE_QUANTITIES];
     double shift[SE_QUANTITIES]; /* log of what it measures, less that at full size in the table's
                                     unit, by the priors */
+    double log_rate;             /* log of its tokens/s, less the same */
+    double log_watts;            /* of its job, by the prior; objective tokens_per_joule alone */
     double log_devices, step_log_tokens, steps;
 };
 

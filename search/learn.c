@@ -70,21 +70,28 @@ static struct se_outcome bounded(const struct se_outcome *outcome)
     b.tokens_per_s = fmin(fmax(outcome->tokens_per_s, least), most);
     b.tokens_per_s_se = fmin(outcome->tokens_per_s_se, b.tokens_per_s);
     b.tokens_per_s_max = fmin(fmax(outcome->tokens_per_s_max, least), most);
+    if (outcome->tokens_per_joule > 0.0)
+        b.tokens_per_joule = fmin(fmax(outcome->tokens_per_joule, least), most);
     if (outcome->peak_memory_bytes > 0.0)
         b.peak_memory_bytes = fmin(fmax(outcome->peak_memory_bytes, least), most);
     return b;
 }
 
+/* An earlier campaign may not have measured the objective, or not bounded it. */
 static void observe_throughput(struct se_search *search, const struct se_run *run, size_t index,
                                const struct se_outcome *outcome)
 {
-    double se = outcome->tokens_per_s_se / outcome->tokens_per_s;
+    double se = outcome->tokens_per_s_se / outcome->tokens_per_s, value = -INFINITY,
+           most = INFINITY;
 
     if (outcome->status == SE_OK)
-        observe(search, SE_THROUGHPUT, run, index, SE_EXACT, log(outcome->tokens_per_s), se * se);
+        value = se_log_measured(search, outcome);
     else if (outcome->status == SE_CENSORED)
-        observe(search, SE_THROUGHPUT, run, index, SE_BELOW, log(outcome->tokens_per_s_max),
-                SE_SHARPNESS * SE_SHARPNESS);
+        most = log(outcome->tokens_per_s_max) - se_watts_least(search, run->log_watts);
+    if (isfinite(value))
+        observe(search, SE_THROUGHPUT, run, index, SE_EXACT, value, se * se);
+    if (isfinite(most))
+        observe(search, SE_THROUGHPUT, run, index, SE_BELOW, most, SE_SHARPNESS * SE_SHARPNESS);
 }
 
 /* A device runs out at its whole capacity, which is above what the headroom leaves. */
@@ -111,6 +118,7 @@ void se_learn(struct se_search *search, size_t index, int fidelity,
     if (!se_run_of(&run, search, index, fidelity))
         assert(!"a trial of this fidelity was handed out");
     observe_throughput(search, &run, index, &b);
+    se_watts_learn(search, &run, &b);
     observe_memory(search, &run, index, &b);
     if (outcome->status != SE_OOM)
         se_crash_add(&search->crash, search->table, index,
@@ -150,6 +158,8 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
     if (r->settled)
         return err_at(error, -ENOENT, "/id", "trial %d was already told", id);
     rc = check_outcome(outcome, error);
+    if (rc == 0 && outcome->status == SE_OK && search->table->log_watts)
+        rc = positive(outcome->tokens_per_joule, "/tokens_per_joule", error);
     if (rc < 0)
         return rc;
     assert(search->outstanding > 0);
@@ -176,6 +186,7 @@ static const char *const tell_keys[] = {"op",
                                         "tokens_per_s_se",
                                         "peak_memory_bytes",
                                         "tokens_per_s_max",
+                                        "tokens_per_joule",
                                         NULL};
 
 int se_tell_json(struct se_search *search, const json_t *tell, struct err *error)

@@ -31,6 +31,22 @@ static void set(struct se_predicted *ret, double log_rate, double half)
     ret->hi = exp(log_rate + half);
 }
 
+/* Log of what a trial of layout INDEX measures, less that of its value by the objective. */
+static double shift_of(const struct se_search *search, size_t index)
+{
+    return search->table->log_watts ? 0.0 : se_unit(search, index);
+}
+
+/* Tokens/s from what layout INDEX measures. */
+static void to_rate(struct se_predicted *predicted, const struct se_search *search, size_t index)
+{
+    double unit = exp(se_unit(search, index) - shift_of(search, index));
+
+    predicted->tokens_per_s *= unit;
+    predicted->lo *= unit;
+    predicted->hi *= unit;
+}
+
 /* Measurements of layout INDEX in order of asking into RET (log, room for all records); returns
  * how many. */
 static int runs_of(double *ret, const struct se_search *search, size_t index)
@@ -41,7 +57,7 @@ static int runs_of(double *ret, const struct se_search *search, size_t index)
         const struct se_record *r = &search->record[i];
 
         if (se_record_counts(r) && r->index == index)
-            ret[n++] = log(r->outcome.tokens_per_s);
+            ret[n++] = se_log_measured(search, &r->outcome);
     }
     return n;
 }
@@ -91,7 +107,7 @@ static void field_init(struct field *field, const struct se_search *search,
 
         for (end = i; end < count && measured[end].layout == measured[i].layout; end++)
             sum += log(measured[end].value);
-        field->y[field->n] = sum / (double)(end - i) - se_unit(search, (size_t)measured[i].layout);
+        field->y[field->n] = sum / (double)(end - i) - shift_of(search, (size_t)measured[i].layout);
         if (field->y[field->n] > field->y[field->top])
             field->top = field->n;
         field->n++;
@@ -160,7 +176,7 @@ static int measured_once(struct se_predicted *ret, const struct se_search *searc
     if (seen.degrees > 0.0)
         sd = fmax(sd, 2.0 * sqrt(seen.squares / seen.degrees));
     field_init(&f, search, measured, count);
-    f.picked = value - se_unit(search, index) >= f.y[f.top];
+    f.picked = value - shift_of(search, index) >= f.y[f.top];
     picked(ret, value, sd, &f, seen);
     free(f.y);
     return 0;
@@ -187,7 +203,9 @@ int se_next_run(struct se_predicted *ret, const struct se_search *search,
     *ret = p;
     if (n > 1)
         set(ret, mean, t * spread.sd * sqrt(1.0 + 1.0 / (n - 1)));
-    else if (n == 0 || measured_once(ret, search, index, y[0], m, count) < 0)
+    if (n > 1 || (n == 1 && measured_once(ret, search, index, y[0], m, count) == 0))
+        to_rate(ret, search, index);
+    else
         set(ret, log(p.tokens_per_s), t * hypot(log(p.hi / p.tokens_per_s) / 1.96, spread.sd));
     return 0;
 }

@@ -27,14 +27,8 @@
 /* ---- what to search ------------------------------------------------------ */
 
 enum se_method { SE_BAYES, SE_RANDOM, SE_GRID };
-enum se_objective { SE_TOKENS_PER_S, SE_TOKENS_PER_S_PER_DEVICE };
 
-extern const char *const se_method_names[];    /* "bayes" ..., NULL */
-extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
-
-enum se_objective se_objective_of(const char *name); /* one of the names; else the first */
-/* Value of TOKENS_PER_S on DEVICES, higher is better: every comparison of layouts uses it. */
-double se_objective_value(enum se_objective objective, double tokens_per_s, int devices);
+extern const char *const se_method_names[]; /* "bayes" ..., NULL */
 
 /*
  * The prior of a layout, and its sensitivities. A share says how the logarithm changes if one class
@@ -57,6 +51,7 @@ enum {
 struct se_prior {
     double log_throughput; /* log tokens/s of the whole job */
     double log_memory;     /* log bytes of the worst rank */
+    double log_watts;      /* of the whole job; counts with objective tokens_per_joule alone */
     double cost_share[SE_COST_SHARES];
     double memory_share[SE_MEMORY_SHARES];
 };
@@ -78,7 +73,7 @@ struct se_spec {
     const struct pl_trainer *trainer;
     struct pl_trainer stacked; /* TRAINER with the campaign's stack; no name: without one */
     struct pl_space *space;    /* owned */
-    enum se_objective objective;
+    enum pl_objective objective;
     enum se_method method;
     bool use_prior;        /* search.prior is "model" */
     bool use_memory_prior; /* search.memory_prior is "model" */
@@ -205,6 +200,8 @@ struct se_outcome {
     double tokens_per_s_se;   /* its standard error; 0: unknown */
     double peak_memory_bytes; /* SE_OK, worst rank; 0: unknown */
     double tokens_per_s_max;  /* SE_CENSORED */
+    double tokens_per_joule;  /* SE_OK, of the run; 0: unknown, which objective tokens_per_joule
+                                 does not take */
 };
 
 /* Settle an outstanding trial. Errors change nothing: unknown or settled id (-ENOENT, pointer /id),
@@ -259,7 +256,8 @@ struct se_best {
 
 /* -ENOENT before the first success. */
 int se_best(struct se_best *ret, const struct se_search *search);
-/* {"id", "layout", "tokens_per_s": {"mean", "lo", "hi"}, "measured", "tie"}, or NULL. */
+/* {"id", "layout", "tokens_per_s": {"mean", "lo", "hi"}, "measured", "tie"}, with objective
+ * tokens_per_joule its three, too; or NULL. */
 json_t *se_best_json(const struct se_search *search);
 
 /* The posterior of any layout of the space; -EINVAL if it is not in the space. */

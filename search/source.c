@@ -11,9 +11,9 @@
 static const char *const source_keys[] = {"campaign", "model",       "cluster",   "workload",
                                           "trainer",  "constraints", "simulated", "trials",
                                           "rules",    "stack",       "trial",     NULL};
-static const char *const past_keys[] = {
-    "layout",          "fidelity",          "status",           "tokens_per_s",
-    "tokens_per_s_se", "peak_memory_bytes", "tokens_per_s_max", NULL};
+static const char *const past_keys[] = {"layout",           "fidelity",         "status",
+                                        "tokens_per_s",     "tokens_per_s_se",  "peak_memory_bytes",
+                                        "tokens_per_s_max", "tokens_per_joule", NULL};
 
 /* Which smaller problem it was, if any. */
 static int parse_fidelity(struct se_past *ret, const json_t *json, const struct se_spec *spec,

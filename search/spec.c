@@ -6,22 +6,6 @@
 #include "search/spec.h"
 
 const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
-const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
-
-enum se_objective se_objective_of(const char *name)
-{
-    int i = 0;
-
-    while (se_objective_names[i] && !str_eq(se_objective_names[i], name))
-        i++;
-    return se_objective_names[i] ? (enum se_objective)i : SE_TOKENS_PER_S;
-}
-
-double se_objective_value(enum se_objective objective, double tokens_per_s, int devices)
-{
-    assert(devices > 0);
-    return objective == SE_TOKENS_PER_S_PER_DEVICE ? tokens_per_s / devices : tokens_per_s;
-}
 
 static const char *const campaign_keys[] = {
     "name",        "model",    "cluster", "workload", "space",    "baseline", "objective",
@@ -163,7 +147,7 @@ int se_trainer_parse(const struct pl_trainer **ret, const json_t *campaign, cons
 static int parse_problem(struct se_spec *spec, const json_t *campaign,
                          const struct pl_cluster *local, struct err *error)
 {
-    int objective = SE_TOKENS_PER_S, r;
+    int objective = PL_TOKENS_PER_S, r;
 
     if ((r = jx_need(campaign, "model", error)) < 0 ||
         (r = jx_need(campaign, "workload", error)) < 0)
@@ -175,9 +159,9 @@ static int parse_problem(struct se_spec *spec, const json_t *campaign,
         return err_under(error, "/cluster");
     if ((r = se_trainer_parse(&spec->trainer, campaign, NULL, error)) < 0 ||
         (r = pl_stack_of(&spec->stacked, campaign, spec->trainer, error)) < 0 ||
-        (r = jx_get_enum(&objective, campaign, "objective", se_objective_names, error)) < 0)
+        (r = jx_get_enum(&objective, campaign, "objective", pl_objective_names, error)) < 0)
         return r;
-    spec->objective = (enum se_objective)objective;
+    spec->objective = (enum pl_objective)objective;
     if ((r = pl_workload_parse(&spec->workload, json_object_get(campaign, "workload"), &spec->model,
                                spec->trainer, error)) < 0)
         return err_under(error, "/workload");

@@ -41,6 +41,10 @@ struct se_search {
     size_t cursor;               /* of the grid */
     int nsources, source_trials; /* earlier campaigns that inform it */
     double log_capacity;
+    struct {
+        int n; /* trials that told watts; of the log of those over the prior's: */
+        double sum, squares;
+    } watts;
     double spent;
     double regret;        /* expected, relative, at the last ask; negative before */
     size_t exact;         /* exact posteriors at the last ask */
@@ -68,6 +72,16 @@ void se_learn(struct se_search *search, size_t index, int fidelity,
 int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *error);
 /* Log of its tokens/s less that of their value by the objective, of layout INDEX. */
 double se_unit(const struct se_search *search, size_t index);
+/* Log of what a success measured of the objective: tokens/joule, else tokens/s. */
+double se_log_measured(const struct se_search *search, const struct se_outcome *outcome);
+/* With objective tokens_per_joule: what OUTCOME of RUN says of the prior's watts; log of the factor
+ * by which they err; log of the watts that a job of LOG_WATTS by the prior draws at least (minus
+ * infinity: not known yet). With others: nothing, 0 and 0. */
+struct se_run;
+void se_watts_learn(struct se_search *search, const struct se_run *run,
+                    const struct se_outcome *outcome);
+double se_watts_error(const struct se_search *search);
+double se_watts_least(const struct se_search *search, double log_watts);
 /* Expected relative improvement of the best of CANDIDATE over the incumbent, by joint samples with
  * WIDEN times the fitted standard deviations. */
 double se_expected_regret(const struct se_search *search, const struct se_candidate *candidate,

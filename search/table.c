@@ -22,6 +22,7 @@ struct se_table *se_table_free(struct se_table *table)
     free(table->first);
     free(table->hash);
     free(table->log_devices);
+    free(table->log_watts);
     free(table->log_batch);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         free(table->prior[q]);
@@ -370,9 +371,12 @@ static void cost_shares(struct se_prior *ret, const struct pl_cost *cost,
                         const struct se_spec *spec, const struct pl_layout *layout)
 {
     double domain = pl_cluster_domain(&spec->cluster), share;
+    struct pl_cost joules = *cost; /* or seconds, by the objective */
 
+    if (spec->objective == PL_TOKENS_PER_JOULE)
+        pl_objective_cost(&joules, spec->objective, &spec->cluster, layout, cost);
     for (int c = 0; c < PL_COST_CLASSES; c++)
-        ret->cost_share[c] = cost->seconds[c] / cost->total;
+        ret->cost_share[c] = joules.seconds[c] / joules.total;
     if (layout->tp <= domain)
         return;
     share = ret->cost_share[PL_COST_TP];
@@ -396,6 +400,7 @@ static void prior_of(struct se_prior *ret, struct source *source, const struct p
     pl_memory_at(&memory, source->memory, layout);
     ret->log_throughput = log(cost.tokens_per_s);
     ret->log_memory = log(memory.total);
+    ret->log_watts = log(pl_watts(NULL, &spec->cluster, layout, &cost));
     cost_shares(ret, &cost, spec, layout);
     memory_shares(ret, &memory, spec, layout);
 }
@@ -418,13 +423,18 @@ void se_prior_of(struct se_prior *ret, const struct se_spec *spec, const struct 
     source_done(&x);
 }
 
-static int alloc_priors(struct se_table *table, bool batches, struct err *error)
+static int alloc_priors(struct se_table *table, const struct se_spec *spec, struct err *error)
 {
+    bool batches = spec->workload.nbatches > 0;
+
     table->nlin[SE_THROUGHPUT] = SE_LIN_SHARE + SE_COST_SHARES;
     table->nlin[SE_MEMORY] = SE_LIN_SHARE + SE_MEMORY_SHARES;
     table->log_devices = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
     if (batches && !(table->log_batch = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
         return err_set(error, -ENOMEM, "no memory for the batches of %zu layouts", table->n);
+    if (spec->objective == PL_TOKENS_PER_JOULE &&
+        !(table->log_watts = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
+        return err_set(error, -ENOMEM, "no memory for the watts of %zu layouts", table->n);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         table->prior[q] = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
         table->lin[q] = mem_try_alloc(mem_mul(table->n, sizeof(float), SE_MAX_LIN));
@@ -465,7 +475,7 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
 {
     double log_capacity = se_log_capacity(spec);
     struct source x;
-    int r = alloc_priors(table, spec->workload.nbatches > 0, error);
+    int r = alloc_priors(table, spec, error);
 
     if (r < 0)
         return r;
@@ -480,7 +490,10 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
         if (table->log_batch)
             table->log_batch[i] =
                 (float)log((double)pl_batch(&spec->workload, &l) / spec->workload.global_batch);
-        p.log_throughput += log(se_objective_value(spec->objective, 1.0, pl_layout_devices(&l)));
+        if (table->log_watts)
+            table->log_watts[i] = (float)p.log_watts;
+        p.log_throughput +=
+            log(pl_objective_value(spec->objective, 1.0, pl_layout_devices(&l), exp(p.log_watts)));
         set_lin(table, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
         set_lin(table, SE_MEMORY, i, p.log_memory - log_capacity, p.memory_share);
         if (i % 1024 == 1023 && pl_patience_over(spec->patience))

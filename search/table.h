@@ -20,10 +20,11 @@ struct se_table {
     struct pl_layout base;
     bool derive;                 /* a derived key is no dimension */
     uint8_t *level;              /* (n, ndims) */
-    float *prior[SE_QUANTITIES]; /* (n): log tokens/s, or log bytes less log capacity */
+    float *prior[SE_QUANTITIES]; /* (n): log of the objective, or log bytes less log capacity */
     float *lin[SE_QUANTITIES];   /* (n, SE_MAX_LIN): linear features, zeros after the last */
     int nlin[SE_QUANTITIES];     /* features in use */
     float *log_devices;          /* (n) log of the devices */
+    float *log_watts;            /* (n) log of the job's watts; NULL: the objective has none */
     float *log_batch; /* (n) log of a step's sequences, less that of the workload's first batch;
                          NULL: there is no other */
     double center[SE_QUANTITIES]; /* of the prior: where slopes are 0 */
@@ -38,8 +39,8 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
                  struct err *error);
 struct se_table *se_table_free(struct se_table *table);
 
-/* Evaluate the prior of every layout: log throughput, less that of the devices if the objective is
- * per device, and log memory less that of the capacity. */
+/* Evaluate the prior of every layout: log throughput, less that of the devices or of the watts if
+ * the objective is per device or per joule, and log memory less that of the capacity. */
 int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struct err *error);
 
 /* What SPEC's fidelity number FIDELITY leaves of LAYOUT; false where it has no such trial. */

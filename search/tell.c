@@ -20,6 +20,8 @@ int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *err
         (r = jx_get_f64(&o.tokens_per_s_se, json, "tokens_per_s_se", 0.0, DBL_MAX, error)) < 0 ||
         (r = jx_get_f64(&o.peak_memory_bytes, json, "peak_memory_bytes", DBL_MIN, DBL_MAX, error)) <
             0 ||
+        (r = jx_get_f64(&o.tokens_per_joule, json, "tokens_per_joule", DBL_MIN, DBL_MAX, error)) <
+            0 ||
         (r = jx_get_f64(&o.tokens_per_s_max, json, "tokens_per_s_max", DBL_MIN, DBL_MAX, error)) <
             0)
         return r;

@@ -142,7 +142,7 @@ static size_t layouts_of(const struct se_source *source, struct pl_layout *list)
 
 /* The source as a search over the layouts that it tried, which was told all and is fitted. */
 static int open_source(struct se_search **ret, const struct se_source *source,
-                       enum se_objective objective, struct err *error)
+                       enum pl_objective objective, struct err *error)
 {
     struct pl_layout AUTO_FREE *list = mem_alloc(((size_t)source->n + 1) * sizeof(*list));
     size_t n = layouts_of(source, list);

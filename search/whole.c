@@ -52,8 +52,7 @@ static int list_space(struct pl_layout **ret, size_t *ret_n, const struct se_spe
     if (r != -E2BIG)
         return r;
     r = pl_plan_shortlist(ret, ret_n, SE_SHORTLIST, has_prior ? CHOSEN : 0, spec->space, &p,
-                          spec->memory_headroom, spec->objective == SE_TOKENS_PER_S_PER_DEVICE,
-                          spec->patience, error);
+                          spec->memory_headroom, spec->objective, spec->patience, error);
     if (r < 0)
         return r;
     *ret = mem_realloc(*ret, (*ret_n + 1) * sizeof(**ret));

@@ -85,7 +85,7 @@ class CampaignSpec(_CampaignSpec, total=False):
     cluster: ClusterOrName
     space: Dict[str, Any]
     baseline: Union[Literal["default", "naive"], BaselineImport, Dict[str, Any]]
-    objective: Literal["tokens_per_s", "tokens_per_s_per_device"]
+    objective: Literal["tokens_per_s", "tokens_per_s_per_device", "tokens_per_joule"]
     constraints: Dict[str, Any]
     budget: Dict[str, Any]
     trial: Dict[str, Any]
@@ -199,6 +199,7 @@ CompleteRequest = TypedDict(
         "tokens_per_s": 'float',
         "tokens_per_s_se": 'float',
         "peak_memory_bytes": 'float',
+        "tokens_per_joule": 'float',
         "detail": 'str',
         "stdout": 'str',
         "stderr": 'str',
@@ -224,6 +225,8 @@ class Device(_Device, total=False):
     peak_tflops: Dict[str, Any]
     gemm_tflops: float
     sustained: float
+    busy_watts: float
+    idle_watts: float
 
 
 class Diagnosis(TypedDict):
@@ -519,6 +522,7 @@ class PlanItem(TypedDict):
     layout: Layout
     text: str
     tokens_per_s: float
+    tokens_per_joule: Optional[float]
     mfu: Optional[float]
     seconds: Dict[str, float]
     memory: Dict[str, float]
@@ -540,6 +544,7 @@ class PlanRequest(_PlanRequest, total=False):
     constraints: Dict[str, Any]
     space: Dict[str, Any]
     fold: bool
+    objective: Literal["tokens_per_s", "tokens_per_s_per_device", "tokens_per_joule"]
     top: int
 
 
@@ -707,6 +712,9 @@ class _Standing(TypedDict):
     ratio: Optional[float]
     devices: int
     cost_per_mtok: Optional[float]
+    tokens_per_joule: Optional[float]
+    tokens_per_joule_lo: Optional[float]
+    tokens_per_joule_hi: Optional[float]
 
 
 class Standing(_Standing, total=False):
@@ -825,7 +833,7 @@ class Why(TypedDict):
     simulated: bool
     trial: Optional[int]
     against: Optional[int]
-    unit: Literal["seconds", "device_seconds"]
+    unit: Literal["seconds", "device_seconds", "joules"]
     exact: bool
     predicted: Dict[str, Any]
     trials: Optional[Dict[str, Any]]

@@ -361,6 +361,19 @@ test("by the objective per device, fewer devices are no loss", () => {
     assert.ok(best.bestTable({ trials, unit: objective.unitOf(each) }).columns.includes("tokens/s per device"));
 });
 
+test("by the objective per joule, what was not measured has no value", () => {
+    const baseline = { tokens_per_s: 300, tokens_per_joule: 2, tokens_per_joule_lo: 1.9, tokens_per_joule_hi: 2.1 };
+    const campaign = { objective: "tokens_per_joule", baseline };
+    assert.equal(objective.unitOf(campaign), "tokens/J");
+    assert.equal(objective.gainOf(campaign, 100, null, 3), 1.5);
+    assert.equal(objective.gainOf(campaign, 900, null, null), null);
+    const trial = { tokens_per_s: 100, tokens_per_s_se: 1, tokens_per_joule: 3, predicted: { tokens_per_s: 90 } };
+    const seen = objective.scaled(campaign, trial);
+    assert.deepEqual([seen.tokens_per_s, seen.tokens_per_s_se, seen.predicted], [3, 0.03, null]);
+    assert.equal(objective.scaled(campaign, { tokens_per_s: 100, tokens_per_joule: null }).tokens_per_s, null);
+    assert.deepEqual([objective.scaled(campaign, baseline).lo, objective.scaled(campaign, baseline).hi], [1.9, 2.1]);
+});
+
 test("ranks fall into Megatron's groups, dense and expert", () => {
     const layout = { world: 16, tp: 2, cp: 1, pp: 2, dp: 4, ep: 4, etp: 1, edp: 2 };
     const members = (axis, group) =>

@@ -364,7 +364,7 @@ static void leaders_count_repeats_with_their_layout(void **state)
     settle(s.db, "one", 2, "ok", 12);
     settle(s.db, "one", 3, "ok", 14);
     settle(s.db, "one", 4, "ok", 99);
-    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", false, 0, &e), 0);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", 0, &e), 0);
     assert_int_equal(n, 2);
     assert_int_equal(leader[0], 2);
     assert_int_equal(db_trial_group(&t, &n, s.db, &a, "one", 2, &e), 0);
@@ -388,7 +388,7 @@ static void smaller_trials_are_never_results_of_their_layout(void **state)
     add_campaign(s.db, "one");
     add_measured(s.db, "one", 10);
     settle(s.db, "one", add_trial(s.db, "one", "small", DB_NULL), "ok", 99);
-    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", false, 0, &e), 0);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", 0, &e), 0);
     assert_true(n == 1 && leader[0] == 1);
     assert_int_equal(db_trial_infer(s.db, "one", 1, "{}", &e), -ESTALE); /* it was measured */
     assert_int_equal(db_trial_infer(s.db, "one", 2, "{}", &e), 0);

@@ -276,8 +276,8 @@ static void a_plan_has_the_best_of_each_batch(void **state)
     for (int how = 0; how < 3; how++) {
         struct pl_plan all;
 
-        (how == 1 ? pl_plan_families : pl_plan_look)(&all, &s, problem_of(&x), 5, 0.05, false,
-                                                     how == 2 ? &endless : NULL);
+        (how == 1 ? pl_plan_families : pl_plan_look)(&all, &s, problem_of(&x), 5, 0.05,
+                                                     PL_TOKENS_PER_S, how == 2 ? &endless : NULL);
         assert_int_equal(all.nbatches, 3);
         for (size_t i = 0; i < all.nbatches; i++) {
             AUTO_FREE char *alone = mem_printf("%d", x.w.batch[i]);
@@ -286,7 +286,7 @@ static void a_plan_has_the_best_of_each_batch(void **state)
             struct pl_layout l = all.batch[i].layout;
             struct pl_plan plan;
 
-            pl_plan_look(&plan, &of_one, problem_of(&one), 1, 0.05, false, NULL);
+            pl_plan_look(&plan, &of_one, problem_of(&one), 1, 0.05, PL_TOKENS_PER_S, NULL);
             assert_int_equal(plan.nbatches, 0);
             assert_int_equal(l.global_batch, x.w.batch[i]);
             l.global_batch = 0;
@@ -309,7 +309,7 @@ static void why_compares_tokens_not_steps(void **state)
     struct pl_plan plan;
 
     (void)state;
-    pl_plan_look(&plan, &s, problem_of(&x), 20, 0.05, false, NULL);
+    pl_plan_look(&plan, &s, problem_of(&x), 20, 0.05, PL_TOKENS_PER_S, NULL);
     assert_true(plan.n >= 2);
     assert_int_equal(plan.at[0].layout.global_batch, 1024);
     for (size_t i = 1; i < plan.n; i++) {
@@ -336,7 +336,7 @@ static void a_reason_compares_as_many_tokens(void **state)
     (void)state;
     to.global_batch = 1024;
     pl_cost(&large, problem_of(&x), &to);
-    pl_why(&why, problem_of(&x), &from, &to, false);
+    pl_why(&why, problem_of(&x), &from, &to, PL_TOKENS_PER_S);
     assert_int_equal(why.count, 1);
     assert_float_equal(why.to.total, large.total / 64, 1e-9);
     assert_float_equal(why.from.total / why.to.total, why.to.tokens_per_s / why.from.tokens_per_s,

@@ -69,7 +69,7 @@ static void no_layout_beats_the_peak(void **state)
 
         x.w.precision = PL_BF16;
         assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
-        assert_int_equal(pl_plan_rank(&plan, &s, &p, 5, 0.05, false, &e), 0);
+        assert_int_equal(pl_plan_rank(&plan, &s, &p, 5, 0.05, PL_TOKENS_PER_S, &e), 0);
         for (size_t j = 0; j < plan.n; j++) {
             const struct pl_plan_entry *one = &plan.at[j];
             double mfu = pl_mfu(problem_of(&x), &one->layout, one->cost.tokens_per_s);
@@ -98,7 +98,7 @@ static void a_large_model_on_many_devices_is_ranked_at_once(void **state)
     (void)state;
     x.w.precision = PL_BF16;
     assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
-    assert_int_equal(pl_plan_rank(&plan, &s, &p, 20, 0.05, false, &e), 0);
+    assert_int_equal(pl_plan_rank(&plan, &s, &p, 20, 0.05, PL_TOKENS_PER_S, &e), 0);
     assert_int_equal(plan.n, 20);
     assert_true(plan.legal > 50000);
     v = pl_plan_json(&plan, &p);
@@ -117,7 +117,7 @@ static void a_model_that_cannot_fit_is_reported_with_the_bytes(void **state)
     (void)state;
     x.w.precision = PL_BF16;
     assert_int_equal(pl_space_parse(&s, NULL, problem_of(&x), &e), 0);
-    assert_true(pl_plan_rank(&plan, &s, &p, 20, 0, false, &e) < 0);
+    assert_true(pl_plan_rank(&plan, &s, &p, 20, 0, PL_TOKENS_PER_S, &e) < 0);
     assert_non_null(strstr(e.text, "legal layouts fits: the smallest"));
     assert_null(strstr(e.text, "uneven"));
     assert_null(plan.at);
@@ -147,7 +147,8 @@ static void layers_that_exclude_a_model_are_named(void **state)
 
         x.w.precision = PL_BF16;
         assert_int_equal(pl_space_parse(&s, only, problem_of(&x), &e), 0);
-        assert_int_equal(pl_plan_rank(&plan, &s, &p, 3, 0, false, &e), i == 0 ? -ENOENT : 0);
+        assert_int_equal(pl_plan_rank(&plan, &s, &p, 3, 0, PL_TOKENS_PER_S, &e),
+                         i == 0 ? -ENOENT : 0);
         if (i == 0)
             assert_non_null(strstr(e.text,
                                    "layers 126 divide evenly over at most pp 2 on 512 devices: "

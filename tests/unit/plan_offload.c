@@ -232,7 +232,7 @@ static void a_plan_without_a_layout_names_the_keys(void **state)
         int r;
 
         assert_int_equal(pl_space_parse(space, v, problem_of(&x), &e), 0);
-        r = pl_plan_rank(&plan, space, problem_of(&x), 4, 0.05, false, &e);
+        r = pl_plan_rank(&plan, space, problem_of(&x), 4, 0.05, PL_TOKENS_PER_S, &e);
         assert_int_equal(r < 0, row[i].reason != NULL);
         if (row[i].reason && !strstr(e.text, row[i].reason))
             fail_msg("%s", e.text);

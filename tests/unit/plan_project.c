@@ -238,7 +238,7 @@ static bool expect(struct pl_observation *ret, const struct row *r)
         json_object_set_new(space, "zero", json_pack("[i, i]", 0, 1));
     if (pl_space_parse(&s, space, &p, NULL) < 0)
         return false;
-    found = pl_plan_rank(&plan, &s, &p, 1, 0, false, NULL) == 0 && plan.n > 0;
+    found = pl_plan_rank(&plan, &s, &p, 1, 0, PL_TOKENS_PER_S, NULL) == 0 && plan.n > 0;
     if (found)
         *ret = (struct pl_observation){plan.at[0].layout, r->seconds, plan.at[0].cost.total, 0, 0};
     pl_plan_done(&plan);

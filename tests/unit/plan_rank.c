@@ -241,12 +241,12 @@ static void a_bounded_list_is_near_the_exact_one(void **state)
         struct pl_plan exact, same, bounded;
         struct patience whole = {{spent, &whole}, 0, INFINITY}, part = {{spent, &part}, 0, 0};
 
-        pl_plan_look(&exact, &s, &p, 10, 0.05, false, NULL);
-        pl_plan_look(&same, &s, &p, 10, 0.05, false, &whole.plan);
+        pl_plan_look(&exact, &s, &p, 10, 0.05, PL_TOKENS_PER_S, NULL);
+        pl_plan_look(&same, &s, &p, 10, 0.05, PL_TOKENS_PER_S, &whole.plan);
         assert_true(exact.exact && same.exact && exact.n == 10);
         assert_same_list(&exact, &same);
         part.limit = whole.asked / 8;
-        pl_plan_look(&bounded, &s, &p, 10, 0.05, false, &part.plan);
+        pl_plan_look(&bounded, &s, &p, 10, 0.05, PL_TOKENS_PER_S, &part.plan);
         print_message("# %s, %s: %zu of %zu layouts, best %.4f of the best\n", problems[i].model,
                       problems[i].trainer, bounded.legal, exact.legal,
                       bounded.at[0].cost.tokens_per_s / exact.at[0].cost.tokens_per_s);
@@ -287,8 +287,8 @@ static void an_enormous_space_hides_no_better_layout(void **state)
         struct pl_plan bounded, exact;
         double rate, best;
 
-        pl_plan_look(&bounded, &all, &p, 1, 0.05, false, &part.plan);
-        pl_plan_look(&exact, &likely, &p, 1, 0.05, false, NULL);
+        pl_plan_look(&bounded, &all, &p, 1, 0.05, PL_TOKENS_PER_S, &part.plan);
+        pl_plan_look(&exact, &likely, &p, 1, 0.05, PL_TOKENS_PER_S, NULL);
         assert_true(exact.n == 1 && bounded.n == 1);
         rate = bounded.at[0].cost.tokens_per_s;
         best = exact.at[0].cost.tokens_per_s;
@@ -342,10 +342,10 @@ static void gradients_in_bf16_are_no_hint(void **state)
         struct pl_plan_entry hint;
         AUTO_STR keys = {0};
 
-        pl_plan_look(&plan, &fp32, &p, 1, 0.05, false, NULL);
-        pl_plan_look(&half, &both, &p, 1, 0.05, false, NULL);
+        pl_plan_look(&plan, &fp32, &p, 1, 0.05, PL_TOKENS_PER_S, NULL);
+        pl_plan_look(&half, &both, &p, 1, 0.05, PL_TOKENS_PER_S, NULL);
         assert_true(half.at[0].cost.tokens_per_s > 1.03 * plan.at[0].cost.tokens_per_s);
-        if (pl_plan_beyond(&hint, &keys, &fp32, &p, &plan, 0.05, NULL))
+        if (pl_plan_beyond(&hint, &keys, &fp32, &p, &plan, 0.05, PL_TOKENS_PER_S, NULL))
             assert_int_equal(hint.layout.grad_dtype, PL_GRADS_FP32);
         assert_null(strstr(str_text(&keys), "grad_dtype"));
         pl_plan_done(&plan);
@@ -368,9 +368,9 @@ static void many_options_hide_no_layout(void **state)
         clock_t before;
         double seconds;
 
-        pl_plan_families(&exact, &plain, &p, 10, 0.05, false, NULL);
+        pl_plan_families(&exact, &plain, &p, 10, 0.05, PL_TOKENS_PER_S, NULL);
         before = clock();
-        pl_plan_families(&bounded, &all, &p, 10, 0.05, false, &part.plan);
+        pl_plan_families(&bounded, &all, &p, 10, 0.05, PL_TOKENS_PER_S, &part.plan);
         seconds = (double)(clock() - before) / CLOCKS_PER_SEC;
         assert_true(exact.n == 10);
         print_message("# %s, %s: %zu layouts in %.1f s, %.4f of the best without options\n",
@@ -413,8 +413,8 @@ static void a_short_list_with_many_options_has_many_shapes(void **state)
         size_t n = 0, shapes = 0;
         struct err e = {0};
 
-        pl_plan_look(&exact, &plain, &p, 1, 0.05, false, NULL);
-        if (pl_plan_shortlist(&list, &n, 40000, 0.5, &all, &p, 0.05, false, NULL, &e) < 0)
+        pl_plan_look(&exact, &plain, &p, 1, 0.05, PL_TOKENS_PER_S, NULL);
+        if (pl_plan_shortlist(&list, &n, 40000, 0.5, &all, &p, 0.05, PL_TOKENS_PER_S, NULL, &e) < 0)
             fail_msg("%s", e.text);
         for (size_t k = 0; k < n; k++) {
             struct pl_memory bytes;
@@ -452,7 +452,7 @@ static void patience_of_any_length_gives_an_answer(void **state)
         struct patience part = {{spent, &part}, 0, limit};
         struct pl_plan plan;
 
-        pl_plan_look(&plan, &s, &p, 5, 0.05, false, &part.plan);
+        pl_plan_look(&plan, &s, &p, 5, 0.05, PL_TOKENS_PER_S, &part.plan);
         assert_false(plan.exact);
         assert_true(part.asked < 1.1 * limit + 10);
         assert_true(plan.legal <= (size_t)limit * 64 + 64 && plan.legal >= before);
@@ -472,7 +472,7 @@ static void counts_are_reported_where_nothing_fits(void **state)
     char want[64];
 
     (void)state;
-    pl_plan_look(&plan, &s, &p, 5, 0.05, false, NULL);
+    pl_plan_look(&plan, &s, &p, 5, 0.05, PL_TOKENS_PER_S, NULL);
     assert_int_equal(plan.legal, pl_space_enumerate(&s, &p, NULL, NULL));
     assert_int_equal(plan.fitting, 0);
     assert_int_equal(plan.n, 0);
@@ -541,7 +541,7 @@ static void families_are_folded_and_nothing_is_lost(void **state)
         struct pl_plan plan;
         size_t counted = 0;
 
-        pl_plan_families(&plan, &s, &p, 1000, 0.05, false, NULL);
+        pl_plan_families(&plan, &s, &p, 1000, 0.05, PL_TOKENS_PER_S, NULL);
         assert_true(plan.families && plan.exact && plan.n > 2 && plan.n < 1000);
         for (size_t k = 0; k < plan.n; k++) {
             const struct pl_plan_entry *one = &plan.at[k];
@@ -574,7 +574,7 @@ static void equivalents_are_counted(void **state)
         struct pl_plan plan;
         size_t counted = 0;
 
-        pl_plan_look(&plan, &s, &p, 4000, 0.05, false, NULL);
+        pl_plan_look(&plan, &s, &p, 4000, 0.05, PL_TOKENS_PER_S, NULL);
         for (size_t k = 0; k < plan.n; k++)
             counted += 1 + plan.at[k].equivalents;
         assert_false(plan.families);
@@ -592,8 +592,8 @@ static void a_short_list_of_families_is_the_beginning_of_a_long_one(void **state
     struct pl_plan some, many;
 
     (void)state;
-    pl_plan_families(&some, &s, &p, 10, 0.05, false, NULL);
-    pl_plan_families(&many, &s, &p, 60, 0.05, false, NULL);
+    pl_plan_families(&some, &s, &p, 10, 0.05, PL_TOKENS_PER_S, NULL);
+    pl_plan_families(&many, &s, &p, 60, 0.05, PL_TOKENS_PER_S, NULL);
     assert_int_equal(some.n, 10);
     assert_int_equal(many.n, 60);
     for (size_t k = 0; k < some.n; k++) {

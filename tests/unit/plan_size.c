@@ -38,7 +38,8 @@ static void a_size_has_its_best_layout(void **state)
         if (!sizes[i].fits)
             continue;
         assert_int_equal(pl_space_parse(&space, NULL, problem_of(&x), &e), 0);
-        assert_int_equal(pl_plan_rank(&plan, &space, problem_of(&x), 1, 0.05, false, &e), 0);
+        assert_int_equal(pl_plan_rank(&plan, &space, problem_of(&x), 1, 0.05, PL_TOKENS_PER_S, &e),
+                         0);
         assert_true(pl_layout_equal(&plan.at[0].layout, &sizes[i].layout));
         assert_true(plan.at[0].cost.tokens_per_s == sizes[i].tokens_per_s);
         assert_true(plan.at[0].memory.total == sizes[i].bytes);

@@ -20,7 +20,7 @@ static struct pl_why why_of(const struct world *x, const char *from, const char 
     if (!pl_layout_check(&verdict, problem_of(x), &a) ||
         !pl_layout_check(&verdict, problem_of(x), &b))
         fail_msg("%s", pl_verdict_text(text, sizeof(text), &verdict));
-    pl_why(&why, problem_of(x), &a, &b, false);
+    pl_why(&why, problem_of(x), &a, &b, PL_TOKENS_PER_S);
     return why;
 }
 
@@ -206,8 +206,8 @@ static void by_the_device_other_devices_are_no_loss(void **state)
     struct pl_why whole, each;
 
     (void)state;
-    pl_why(&whole, problem_of(&x), &a, &b, false);
-    pl_why(&each, problem_of(&x), &a, &b, true);
+    pl_why(&whole, problem_of(&x), &a, &b, PL_TOKENS_PER_S);
+    pl_why(&each, problem_of(&x), &a, &b, PL_TOKENS_PER_S_PER_DEVICE);
     assert_adds_up(&each);
     assert_string_equal(each.key[0].key->name, "world");
     assert_near(each.to.total, 8 * whole.to.total, each.to.total);

@@ -268,6 +268,7 @@ static void subset_bounds_are_posteriors_and_good_ones(void **state)
 static void vector_bounds_are_close_from_above(void **state)
 {
     float *mean[SE_MAX_HYPS], *var[SE_MAX_HYPS], AUTO_FREE *bound = NULL;
+    float AUTO_FREE *batch = NULL;
     uint32_t AUTO_FREE *row = NULL;
     struct setup s;
     size_t n;
@@ -291,9 +292,13 @@ static void vector_bounds_are_close_from_above(void **state)
             var[h][i] = (float)v;
         }
     }
+    batch = mem_alloc(n * sizeof(float)); /* logarithms: batches up to 2,980 times smaller */
+    for (size_t i = 0; i < n; i++)
+        batch[i] = -4.0F * (float)(i % 3);
     for (int k = 0; k < 24; k++) {
         s.acquire.improving = k > 0;
-        s.acquire.per_device = k % 2;
+        s.acquire.log_unit = k % 2 ? s.table->log_devices : NULL;
+        s.table->log_batch = k % 4 < 2 ? NULL : batch;
         s.acquire.widen = k % 3 ? 1.0 : 2.5;
         s.acquire.incumbent = s.table->center[SE_THROUGHPUT] + 0.4 * (k - 8);
         se_score_bounds(bound, &s.acquire, row, n, mean, var);
@@ -312,6 +317,7 @@ static void vector_bounds_are_close_from_above(void **state)
         free(mean[h]);
         free(var[h]);
     }
+    s.table->log_batch = NULL;
     setup_done(&s);
 }
 

@@ -98,7 +98,7 @@ static void compare(struct web_request *rq, void *arg)
     struct pl_why why;
 
     (void)rq;
-    pl_why(&why, &p, &c->against, &c->layout, false);
+    pl_why(&why, &p, &c->against, &c->layout, PL_TOKENS_PER_S);
     c->why = pl_why_json(&why);
     json_object_update_new(c->why,
                            json_pack("{s:b, s:n, s:n}", "simulated", 0, "trial", "against"));
@@ -176,6 +176,7 @@ static const double BEYOND_S = 0.3; /* the options that were not named, where th
 struct plan {
     struct tn_api_job job;
     struct pl_space space;
+    enum pl_objective objective;
     int top;
     bool fold; /* a family of layouts is one item */
     char *answer;
@@ -197,14 +198,17 @@ static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_
 {
     struct pl_problem p = tn_api_job_problem(job);
     double mfu = pl_mfu(&p, &entry->layout, entry->cost.tokens_per_s);
+    double watts = pl_watts(NULL, &job->cluster, &entry->layout, &entry->cost);
     char text[160];
 
-    return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s, s:o, s:I}", "layout",
-                     pl_layout_json(&entry->layout), "text", pl_layout_text(text, &entry->layout),
-                     "tokens_per_s", entry->cost.tokens_per_s, "mfu",
-                     mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&entry->cost),
-                     "memory", pl_memory_json(&entry->memory), "why", entry->why, "variants",
-                     variants(entry, families), "equivalents", (json_int_t)entry->equivalents);
+    return json_pack(
+        "{s:o, s:o, s:s, s:f, s:o, s:o, s:o, s:s, s:o, s:I}", "tokens_per_joule",
+        pl_watts_known(&job->cluster) ? json_real(entry->cost.tokens_per_s / watts) : json_null(),
+        "layout", pl_layout_json(&entry->layout), "text", pl_layout_text(text, &entry->layout),
+        "tokens_per_s", entry->cost.tokens_per_s, "mfu", mfu < 0 ? json_null() : json_real(mfu),
+        "seconds", pl_cost_json(&entry->cost), "memory", pl_memory_json(&entry->memory), "why",
+        entry->why, "variants", variants(entry, families), "equivalents",
+        (json_int_t)entry->equivalents);
 }
 
 /* The best layout of each of several batches, as an item with its cost; null where none fits. */
@@ -264,7 +268,8 @@ static json_t *beyond(const struct plan *search, const struct pl_problem *proble
     AUTO_STR keys = {0};
     char text[160];
 
-    if (!pl_plan_beyond(&one, &keys, &search->space, problem, plan, search->job.headroom, patience))
+    if (!pl_plan_beyond(&one, &keys, &search->space, problem, plan, search->job.headroom,
+                        search->objective, patience))
         return json_null();
     return json_pack(
         "{s:s, s:o, s:s, s:f, s:o}", "keys", str_text(&keys), "layout", pl_layout_json(&one.layout),
@@ -286,7 +291,7 @@ static void plan_work(struct web_request *rq, void *arg)
     tn_patience_start(&rest, PLAN_S, web_unwanted(rq));
     tn_patience_start(&ranking, RANKING * PLAN_S, web_unwanted(rq));
     (x->fold ? pl_plan_families : pl_plan_look)(&plan, &x->space, &p, (size_t)x->top,
-                                                x->job.headroom, false, &ranking.plan);
+                                                x->job.headroom, x->objective, &ranking.plan);
     for (size_t i = 0; i < plan.n; i++)
         json_array_append_new(items, plan_item(&plan.at[i], &x->job, plan.families));
     rules = excluded(&candidates, &whole, x, &p, &plan, &rest.plan);
@@ -322,11 +327,25 @@ static void plan_done(struct web_request *rq, void *arg)
     free(x->answer);
 }
 
+/* By what layouts are ranked; joules need watts. */
+static int plan_objective(struct plan *plan, const json_t *body)
+{
+    int objective = PL_TOKENS_PER_S,
+        r = jx_get_enum(&objective, body, "objective", pl_objective_names, &plan->e);
+
+    plan->objective = (enum pl_objective)objective;
+    if (r == 0 && objective == PL_TOKENS_PER_JOULE && !pl_watts_known(&plan->job.cluster))
+        return err_at(&plan->e, -EINVAL, "/objective",
+                      "tokens_per_joule: no watts of this cluster are known; add busy_watts and "
+                      "idle_watts to it");
+    return r;
+}
+
 void tn_api_plan(struct web_request *rq)
 {
-    static const char *const keys[] = {"model",   "cluster",     "workload", "space",
-                                       "trainer", "rules",       "stack",    "top",
-                                       "fold",    "constraints", NULL};
+    static const char *const keys[] = {"model",   "cluster",     "workload",  "space",
+                                       "trainer", "rules",       "stack",     "top",
+                                       "fold",    "constraints", "objective", NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
     struct pl_problem p;
@@ -336,7 +355,7 @@ void tn_api_plan(struct web_request *rq)
     if (jx_keys(body, keys, &x->e) < 0 ||
         tn_api_job_parse(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
         jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0 ||
-        jx_get_bool(&x->fold, body, "fold", &x->e) < 0) {
+        jx_get_bool(&x->fold, body, "fold", &x->e) < 0 || plan_objective(x, body) < 0) {
         web_reply_error(rq, &x->e);
         return;
     }

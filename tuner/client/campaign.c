@@ -234,8 +234,8 @@ int cl_show(struct cl *client)
     printf("%-10s %s on %s", "model", cl_string(v, "model.name"), cl_string(v, "cluster.name"));
     printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
     printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
-    if (cl_is_per_device(v))
-        printf("%-10s %s (ratios, too)\n", "objective", "tokens/s per device");
+    if (cl_objective(v) != PL_TOKENS_PER_S)
+        printf("%-10s %s (ratios, too)\n", "objective", pl_objective_unit(cl_objective(v)));
     printf("%-10s %s", "trials", cl_text(buf, v, "progress.trials"));
     if (isfinite(cl_number(v, "progress.budget")))
         printf(" of %s", cl_text(buf, v, "progress.budget"));

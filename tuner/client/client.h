@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "plan/plan.h"
 #include "tuner/client/commands.h"
 
 /* Exit codes; exits.def says what each means. */
@@ -36,7 +37,8 @@ struct cl_args {
     /* options of single commands */
     bool dry_run, watch, follow, allow_submit, explain, allow_loss, allow_simulated, wait, force,
         unfold;
-    const char *to, *output, *format, *state, *sort, *stream, *notes, *tags, *name, *example;
+    const char *to, *output, *format, *state, *sort, *stream, *notes, *tags, *name, *example,
+        *objective;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
     const char *cluster, *trainer, *launcher;
     int pairs, steps, top, limit, trial, expires, world, devices, patience, nodes, timeout;
@@ -152,9 +154,10 @@ void cl_print_json(const json_t *json);
 void cl_print_event(const char *event, const json_t *data);
 /* Layout, throughput and ratio of a best or baseline object, on a line. */
 void cl_print_result(FILE *out, const char *title, const json_t *json);
-/* Does CAMPAIGN compare layouts by tokens/s a device? And what RATE of LAYOUT is worth then. */
-bool cl_is_per_device(const json_t *campaign);
-double cl_worth(const json_t *campaign, const json_t *layout, double rate);
+/* What CAMPAIGN compares layouts by, and the value of RESULT (a trial, best or baseline), whose
+ * tokens/s are its member RATE; NAN: unknown. */
+enum pl_objective cl_objective(const json_t *campaign);
+double cl_worth(const json_t *campaign, const json_t *result, const char *rate);
 void cl_print_batches(const struct cl *client, const json_t *json); /* the best of each, if any */
 /* Goes before a unit or behind a name where JSON says that it is simulated; else "". */
 const char *cl_simulated_word(const json_t *json); /* "simulated " */

@@ -2,6 +2,7 @@
  * mend it. */
 #include "tuner/client/client.h"
 
+#include "tuner/machine/energy.h"
 #include "tuner/machine/gpus.h"
 #include "tuner/machine/mpi.h"
 
@@ -123,6 +124,21 @@ static void check_gpu(struct report *report, int index, const struct tn_gpu *gpu
     finding(report, !*fix, what, seen.text, fix);
 }
 
+/* No trial needs them, but for the objective tokens_per_joule. */
+static void check_energy(struct report *report)
+{
+    struct err e = {0};
+    int r = tn_energy_ready(&e);
+    AUTO_FREE char *seen =
+        r == 0 ? mem_printf("CPU packages can be read")
+               : mem_printf("%s: no objective tokens_per_joule on CPUs%s", e.text,
+                            r == -EACCES ? "; as root, until the next boot: chmod a+r "
+                                           "/sys/class/powercap/intel-rapl:*/energy_uj"
+                                         : "");
+
+    finding(report, true, "energy counters", seen, "");
+}
+
 static void check_gpus(struct report *report)
 {
     struct tn_gpus gpus;
@@ -225,6 +241,7 @@ int cl_doctor(struct cl *client)
     check_mpi(&r);
     check_cores(&r);
     check_gpus(&r);
+    check_energy(&r);
     check_data(&r, client->args.data);
     check_programs(&r);
     check_server(&r);

@@ -32,8 +32,8 @@ static void print_bytes(const char *title, const json_t *bytes)
  * daemon to refuse. */
 static void campaign_to_job(json_t *body)
 {
-    static const char *const more[] = {"name",   "baseline", "objective", "budget", "trial",
-                                       "search", "launcher", "tags",      "notes",  "priority"};
+    static const char *const more[] = {"name",     "baseline", "budget", "trial",   "search",
+                                       "launcher", "tags",     "notes",  "priority"};
 
     for (size_t i = 0; i < ARRAY_LEN(more); i++)
         json_object_del(body, more[i]);
@@ -83,6 +83,7 @@ int cl_check(struct cl *client)
     if (!json_object_get(body, "layout"))
         return check_campaign(client, body);
     campaign_to_job(body);
+    json_object_del(body, "objective");
     json_object_del(body, "space");
     code = cl_call(&v, client, "POST", "/v1/check", body);
     if (code != CL_OK)
@@ -113,6 +114,7 @@ static const struct cl_column plan_columns[] = {
     {.title = "global batch", .align = CL_RIGHT}, /* where there are several, as is: */
     {.title = "device-s/Mtoken", .align = CL_RIGHT, .drop = 4},
     {.title = "tokens/s", .align = CL_RIGHT},
+    {.title = "tokens/J", .align = CL_RIGHT, .drop = 5}, /* where watts are known */
     {.title = "MFU", .align = CL_RIGHT, .drop = 1},
     {.title = "s/iteration", .align = CL_RIGHT, .drop = 2},
     {.title = "memory", .align = CL_RIGHT},
@@ -229,19 +231,21 @@ static void print_left_out(struct left_out left_out)
                left_out.equivalents);
 }
 
-/* Into COLUMNS those of a plan of one batch, or of SEVERAL. */
-static struct cl_table plan_table(struct cl_column columns[ARRAY_LEN(plan_columns)], bool several)
+/* Into COLUMNS those of a plan of one batch, or of SEVERAL, with or without JOULES. */
+static struct cl_table plan_table(struct cl_column columns[ARRAY_LEN(plan_columns)], bool several,
+                                  bool joules)
 {
     int n = 0;
 
     for (int i = 0; i < (int)ARRAY_LEN(plan_columns); i++)
-        if (several || (i != 2 && i != 3))
+        if ((several || (i != 2 && i != 3)) && (joules || i != 5))
             columns[n++] = plan_columns[i];
     return (struct cl_table){.column = columns, .ncolumns = n};
 }
 
 static void plan_row(struct cl_table *table, size_t rank, const json_t *item, bool several)
 {
+    double per_joule = cl_number(item, "tokens_per_joule");
     double speed = cl_number(item, "tokens_per_s"), mfu = cl_number(item, "mfu"),
            variants = cl_number(item, "variants.count"),
            devices = cl_number(item, "layout.world") * cl_number(item, "layout.threads");
@@ -255,6 +259,8 @@ static void plan_row(struct cl_table *table, size_t rank, const json_t *item, bo
         cl_table_add(table, col++, "%s", cl_rate(rate, 1e6 * devices / speed));
     }
     cl_table_add(table, col++, "%s", cl_rate(rate, speed));
+    if (isfinite(per_joule))
+        cl_table_add(table, col++, "%.4g", per_joule);
     cl_table_add(table, col++, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
     cl_table_add(table, col++, "%.4g", cl_number(item, "seconds.total"));
     cl_table_add(table, col++, "%s", str_human_bytes(b, cl_number(item, "memory.total")));
@@ -268,12 +274,14 @@ static struct left_out print_layouts(const struct cl *client, const json_t *plan
 {
     struct cl_column columns[ARRAY_LEN(plan_columns)];
     bool several = json_array_size(json_object_get(plan, "batches")) > 0;
-    struct cl_table t = plan_table(columns, several);
+    const json_t *items = json_object_get(plan, "items");
+    struct cl_table t = plan_table(
+        columns, several, isfinite(cl_number(json_array_get(items, 0), "tokens_per_joule")));
     struct left_out left_out = {0};
     json_t *it;
     size_t i;
 
-    json_array_foreach(json_object_get(plan, "items"), i, it) {
+    json_array_foreach(items, i, it) {
         double variants = cl_number(it, "variants.count");
 
         plan_row(&t, i + 1, it, several);
@@ -334,6 +342,8 @@ int cl_plan(struct cl *client)
     if (code != CL_OK)
         return code;
     json_object_set_new(body, "top", json_integer(client->args.top));
+    if (client->args.objective)
+        json_object_set_new(body, "objective", json_string(client->args.objective));
     if (client->args.unfold)
         json_object_set_new(body, "fold", json_false());
     code = cl_call(&plan, client, "POST", "/v1/plan", body);

@@ -269,16 +269,19 @@ void cl_trial_row(struct cl_table *table, const json_t *trial)
     cl_table_add(table, 7, "%s", *why ? why : cl_string(trial, "why"));
 }
 
-bool cl_is_per_device(const json_t *campaign)
+enum pl_objective cl_objective(const json_t *campaign)
 {
-    return str_eq(cl_string(campaign, "objective"), "tokens_per_s_per_device");
+    return pl_objective_of(cl_string(campaign, "objective"));
 }
 
-double cl_worth(const json_t *campaign, const json_t *layout, double rate)
+double cl_worth(const json_t *campaign, const json_t *result, const char *rate)
 {
-    return cl_is_per_device(campaign)
-               ? rate / (cl_number(layout, "world") * cl_number(layout, "threads"))
-               : rate;
+    enum pl_objective objective = cl_objective(campaign);
+    double devices = cl_number(result, "layout.world") * cl_number(result, "layout.threads");
+
+    return objective == PL_TOKENS_PER_JOULE ? cl_number(result, "tokens_per_joule")
+                                            : pl_objective_value(objective, cl_number(result, rate),
+                                                                 devices > 0 ? (int)devices : 1, 1);
 }
 
 void cl_print_result(FILE *out, const char *title, const json_t *json)
@@ -295,6 +298,8 @@ void cl_print_result(FILE *out, const char *title, const json_t *json)
             cl_simulated_word(json));
     if (isfinite(ratio) && strcmp(title, "baseline"))
         fprintf(out, "  %.2f x baseline", ratio);
+    if (isfinite(cl_number(json, "tokens_per_joule")))
+        fprintf(out, "  %.4g tokens/J", cl_number(json, "tokens_per_joule"));
     if (isfinite(mfu))
         fprintf(out, "  MFU %.1f %%", 100 * mfu);
     if (isfinite(cl_number(json, "cost_per_mtok")))

@@ -16,7 +16,7 @@ struct report {
     struct cl *client;
     FILE *out;
     const char *unit;                       /* "tokens/s" or "simulated tokens/s" */
-    const char *worth;                      /* the unit of the objective */
+    char worth[40];                         /* the unit of the objective */
     json_t *campaign, *trials, *importance; /* owned; importance may be NULL */
     json_t *winner, *start;                 /* layouts of best and baseline, borrowed */
 };
@@ -81,6 +81,8 @@ static const char *ratio_text(char buf[32], double ratio)
 
 static void tiles(const struct report *report)
 {
+    static const char *const ratio_titles[] = {"best / baseline", "best / baseline, per device",
+                                               "best / baseline, tokens/J"};
     const json_t *campaign = report->campaign;
     char rate[32], buf[64], seconds[24];
 
@@ -89,7 +91,7 @@ static void tiles(const struct report *report)
     tile(report, buf, cl_rate(rate, cl_number(campaign, "best.tokens_per_s")));
     snprintf(buf, sizeof(buf), "baseline, %s", report->unit);
     tile(report, buf, cl_rate(rate, cl_number(campaign, "baseline.tokens_per_s")));
-    tile(report, cl_is_per_device(campaign) ? "best / baseline, per device" : "best / baseline",
+    tile(report, ratio_titles[cl_objective(campaign)],
          ratio_text(rate, cl_number(campaign, "best.ratio")));
     if (isfinite(cl_number(campaign, "best.mfu"))) {
         snprintf(buf, sizeof(buf), "%.1f %%", 100 * cl_number(campaign, "best.mfu"));
@@ -245,9 +247,8 @@ static bool is_result(const json_t *trial)
 /* Of the layout at full size, by the objective: as it ran, or as inferred. */
 static double rate_of(const struct report *report, const json_t *trial)
 {
-    return cl_worth(
-        report->campaign, json_object_get(trial, "layout"),
-        cl_number(trial, cl_is_smaller(trial) ? "inferred.tokens_per_s" : "tokens_per_s"));
+    return cl_worth(report->campaign, trial,
+                    cl_is_smaller(trial) ? "inferred.tokens_per_s" : "tokens_per_s");
 }
 
 static void tip(char buf[160], const json_t *trial)
@@ -276,10 +277,10 @@ static void progress_chart(const struct report *report)
         widen(&chart.y_min, &chart.y_max, rate_of(report, trial));
     fputs("<figure>\n", report->out);
     chart_open(&chart, report->out);
-    chart_level(&chart,
-                cl_worth(report->campaign, report->start,
-                         cl_number(report->campaign, "baseline.tokens_per_s")),
-                "base", "baseline");
+    chart_level(
+        &chart,
+        cl_worth(report->campaign, json_object_get(report->campaign, "baseline"), "tokens_per_s"),
+        "base", "baseline");
     json_array_foreach(report->trials, i, trial) {
         double rate = rate_of(report, trial);
 
@@ -527,9 +528,8 @@ static int read_all(struct report *report, const char *id)
     report->winner = json_object_get(json_object_get(report->campaign, "best"), "layout");
     report->start = json_object_get(json_object_get(report->campaign, "baseline"), "layout");
     report->unit = *cl_simulated_word(report->campaign) ? "simulated tokens/s" : "tokens/s";
-    report->worth = !cl_is_per_device(report->campaign)            ? report->unit
-                    : *cl_simulated_word(report->campaign) != '\0' ? "simulated tokens/s per device"
-                                                                   : "tokens/s per device";
+    snprintf(report->worth, sizeof(report->worth), "%s%s", cl_simulated_word(report->campaign),
+             pl_objective_unit(cl_objective(report->campaign)));
     return CL_OK;
 }
 

@@ -116,6 +116,7 @@ int cl_size(struct cl *client)
     json_decref(devices);
     if (code != CL_OK)
         return code;
+    json_object_del(body, "objective");
     if (args->tokens > 0)
         json_object_set_new(body, "tokens", json_real(args->tokens));
     if (args->days > 0)

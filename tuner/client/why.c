@@ -5,9 +5,21 @@
 
 static const double LEAST = 0.5e-5; /* seconds: less is not shown */
 
-static bool is_per_device(const json_t *why)
+/* Words for the unit of WHY's seconds. */
+struct unit {
+    const char *name, *thousandth, *as; /* "1.3 x AS" */
+};
+
+static const struct unit *unit_of(const json_t *why)
 {
-    return str_eq(cl_string(why, "unit"), "device_seconds");
+    static const struct unit units[] = {{"seconds", "ms", "as fast"},
+                                        {"device_seconds", "device-ms", "as fast per device"},
+                                        {"joules", "mJ", "the tokens/J"}};
+    size_t i = 0;
+
+    while (i + 1 < ARRAY_LEN(units) && !str_eq(cl_string(why, "unit"), units[i].name))
+        i++;
+    return &units[i];
 }
 
 /* "measured   1.310 x as fast, a step of 99.8 ms instead of 130.7" of member KEY. */
@@ -16,10 +28,9 @@ static void print_ratio(const char *who, const json_t *why, const char *key, con
     const json_t *both = json_object_get(why, key);
 
     if (json_is_object(both))
-        printf("%-10s %.3f x as fast%s%s, a step takes %.1f %s instead of %.1f\n", who,
-               cl_number(both, "ratio"), is_per_device(why) ? " per device" : "", of,
-               1e3 * cl_number(both, "to_s"), is_per_device(why) ? "device-ms" : "ms",
-               1e3 * cl_number(both, "from_s"));
+        printf("%-10s %.3f x %s%s, a step takes %.1f %s instead of %.1f\n", who,
+               cl_number(both, "ratio"), unit_of(why)->as, of, 1e3 * cl_number(both, "to_s"),
+               unit_of(why)->thousandth, 1e3 * cl_number(both, "from_s"));
 }
 
 /* A cell of milliseconds, "-" where they are unknown. */
@@ -36,7 +47,8 @@ static void add_ms(struct cl_table *table, int column, double seconds, bool chan
 static void print_classes(const struct cl *client, const json_t *why, bool simulated)
 {
     const json_t *classes = json_object_get(why, "classes");
-    struct cl_column columns[] = {{.title = "expected ms"},
+    char expected[32];
+    struct cl_column columns[] = {{.title = expected},
                                   {.title = "before", .align = CL_RIGHT, .drop = 2},
                                   {.title = "after", .align = CL_RIGHT, .drop = 2},
                                   {.title = "change", .align = CL_RIGHT},
@@ -45,8 +57,7 @@ static void print_classes(const struct cl *client, const json_t *why, bool simul
     const json_t *row;
     size_t i;
 
-    if (is_per_device(why))
-        columns[0].title = "expected device-ms";
+    snprintf(expected, sizeof(expected), "expected %s", unit_of(why)->thousandth);
     if (simulated)
         columns[4].title = "simulated change";
     json_array_foreach(classes, i, row)
@@ -101,7 +112,7 @@ static void print_keys(const struct cl *client, const json_t *why)
     struct cl_column columns[] = {{.title = "changed key", .shrink = true},
                                   {.title = "before", .shrink = true},
                                   {.title = "after", .shrink = true},
-                                  {.title = "ms", .align = CL_RIGHT},
+                                  {.title = unit_of(why)->thousandth, .align = CL_RIGHT},
                                   {.title = "rate", .align = CL_RIGHT, .drop = 1},
                                   {.title = "mostly", .drop = 2}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
@@ -110,8 +121,6 @@ static void print_keys(const struct cl *client, const json_t *why)
     const json_t *key;
     size_t i;
 
-    if (is_per_device(why))
-        columns[3].title = "device-ms";
     json_array_foreach(keys, i, key) {
         bool together = cl_number(key, "alone") < 0.999;
 

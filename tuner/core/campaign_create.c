@@ -301,7 +301,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
               .reason = draft->engine ? NULL : TN_PREPARING,
               .spec = spec,
               .resolved = resolved,
-              .objective = se_objective_names[s->se.objective],
+              .objective = pl_objective_names[s->se.objective],
               .trainer = s->trainer_name,
               .launcher = s->launcher->name,
               .baseline = layout,

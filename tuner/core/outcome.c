@@ -4,7 +4,7 @@
 #include "tuner/core/engine.h"
 
 struct measured {
-    double rate, se, max, memory;
+    double rate, se, max, memory, per_joule;
 };
 
 static double number(const json_t *json, const char *key)
@@ -21,10 +21,11 @@ static void measured_of(struct measured *ret, const struct db_trial *trial)
         trial->fidelity != DB_NULL && trial->run ? json_loads(trial->run, 0, NULL) : NULL;
 
     *ret = (struct measured){trial->tokens_per_s, trial->tokens_per_s_se, trial->tokens_per_s_max,
-                             trial->memory};
+                             trial->memory, trial->tokens_per_joule};
     if (trial->fidelity != DB_NULL)
         *ret = (struct measured){number(run, "tokens_per_s"), number(run, "tokens_per_s_se"),
-                                 number(run, "tokens_per_s_max"), number(run, "memory_bytes")};
+                                 number(run, "tokens_per_s_max"), number(run, "memory_bytes"),
+                                 number(run, "tokens_per_joule")};
 }
 
 void tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial)
@@ -43,6 +44,7 @@ void tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial)
         ret->tokens_per_s = m.rate;
         ret->tokens_per_s_se = m.se > 0 ? m.se : 0;
         ret->peak_memory_bytes = m.memory > 0 ? m.memory : 0;
+        ret->tokens_per_joule = m.per_joule > 0 ? m.per_joule : 0;
     }
     if (ret->status == SE_CENSORED)
         ret->tokens_per_s_max = m.max;

@@ -181,12 +181,25 @@ static bool explains_the_stop(const struct tn_attempt *attempt)
             attempt->stop == TN_STOP_MEASURED);
 }
 
+/* A campaign for joules learns nothing from a run without them, and most likely from none. */
+static bool is_unmetered(struct cause *cause, const struct tn_attempt *attempt)
+{
+    if (attempt->campaign->engine->spec->se.objective != PL_TOKENS_PER_JOULE ||
+        attempt->seen.joules_per_step > 0)
+        return false;
+    say(cause, DB_STATE_UNMETERED,
+        "the trainer's summary has no joules, which objective tokens_per_joule compares: make its "
+        "energy counters readable (partune doctor), then resume");
+    return true;
+}
+
 static void find_cause(struct cause *cause, struct tn_attempt *attempt)
 {
     int verdict = db_state_find(attempt->verdict);
 
     *cause = (struct cause){.rank = -1};
-    if (attempt->seen.summary && (did_other_work(cause, attempt) || is_implausible(cause, attempt)))
+    if (attempt->seen.summary && (did_other_work(cause, attempt) ||
+                                  is_implausible(cause, attempt) || is_unmetered(cause, attempt)))
         return;
     if (attempt->seen.summary)
         say(cause, DB_STATE_OK, "%s", "");
@@ -503,7 +516,9 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
 {
     struct arena arena = {0};
     struct db_campaign row;
-    enum se_objective objective = attempt->campaign->engine->spec->se.objective;
+    enum pl_objective objective = attempt->campaign->engine->spec->se.objective;
+    double rate = attempt->seen.tokens_per_s,
+           watts = rate * attempt->seen.joules_per_step / tn_trial_tokens(attempt->trial);
     struct tn_measure m;
     bool better = true;
 
@@ -513,9 +528,8 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
     if (db_campaign_get(&row, tn_db(attempt->svc), &arena, attempt->campaign->id, NULL) == 0 &&
         tn_measure_best(&m, NULL, tn_db(attempt->svc), &arena, &row, NULL) == 0)
         better = m.n == attempt->trial->n ||
-                 se_objective_value(objective, attempt->seen.tokens_per_s,
-                                    pl_layout_devices(&attempt->trial->layout)) >=
-                     se_objective_value(objective, m.mean, m.devices);
+                 pl_objective_value(objective, rate, pl_layout_devices(&attempt->trial->layout),
+                                    watts) >= tn_measure_value(&m, objective).mean;
     arena_done(&arena);
     return better;
 }

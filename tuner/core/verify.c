@@ -148,8 +148,9 @@ static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
 /* What the objective makes of what TRIAL measured. */
 static double value_of(const struct tn_campaign *campaign, const struct db_trial *trial)
 {
-    return se_objective_value(campaign->engine->spec->se.objective, trial->tokens_per_s,
-                              tn_layout_devices(trial->layout));
+    return pl_objective_value(campaign->engine->spec->se.objective, trial->tokens_per_s,
+                              tn_layout_devices(trial->layout),
+                              trial->tokens_per_s / trial->tokens_per_joule);
 }
 
 /* Each complete pair of successes, from the trials in their order. */

@@ -26,6 +26,8 @@ static json_t *past_json(const struct se_outcome *outcome, int64_t fidelity, jso
         json_object_set_new(v, "tokens_per_s_se", json_real(outcome->tokens_per_s_se));
     if (outcome->peak_memory_bytes > 0)
         json_object_set_new(v, "peak_memory_bytes", json_real(outcome->peak_memory_bytes));
+    if (outcome->tokens_per_joule > 0)
+        json_object_set_new(v, "tokens_per_joule", json_real(outcome->tokens_per_joule));
     if (outcome->tokens_per_s_max > 0)
         json_object_set_new(v, "tokens_per_s_max", json_real(outcome->tokens_per_s_max));
     return v;

@@ -9,6 +9,7 @@
 #include "tuner/launch/launch.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
+#include "tuner/machine/energy.h"
 #include "tuner/machine/hosts.h"
 #include "tuner/machine/machine.h"
 #include "tuner/machine/slots.h"
@@ -52,10 +53,31 @@ static int admit_hosts(const struct tn_service *svc, const struct pl_cluster *cl
                   cl->nodes, cl->devices_per_node, hosts);
 }
 
+/* Joules of trials on CPUs are those of the whole host, which other trials must not use meanwhile.
+ * What hosts elsewhere and GPUs can tell is known when a trial has run. */
+static int admit_energy(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
+{
+    struct err why = {0};
+
+    if (spec->se.objective != PL_TOKENS_PER_JOULE || !spec->se.cluster.device.cpu)
+        return 0;
+    if (spec->se.parallel > 1)
+        return err_at(error, -EINVAL, "/search/parallel",
+                      "tokens_per_joule: trials next to each other on one host each count the "
+                      "others' energy; search.parallel must be 1 with the launcher \"local\"");
+    if (tn_machine(svc)->hosts || tn_energy_ready(&why) == 0)
+        return 0;
+    return err_at(error, -EINVAL, "/objective",
+                  "tokens_per_joule: no energy counter: %s (partune doctor)", why.text);
+}
+
 static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     int devices = pl_cluster_devices(&spec->se.cluster);
+    int r = admit_energy(svc, spec, error);
 
+    if (r < 0)
+        return r;
     if (tn_machine(svc)->hosts)
         return admit_hosts(svc, &spec->se.cluster, error);
     if (spec->se.cluster.oversubscribe || devices <= tn_machine(svc)->slots.count)

@@ -62,6 +62,10 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
     struct wishes w;
 
     (void)svc;
+    if (spec->se.objective == PL_TOKENS_PER_JOULE && !pl_watts_known(&spec->se.cluster))
+        return err_at(error, -EINVAL, "/objective",
+                      "tokens_per_joule: the simulator knows no watts of this cluster; add "
+                      "busy_watts and idle_watts to it");
     return parse(&w, spec->body, error);
 }
 
@@ -91,8 +95,10 @@ static void keep_timeline(const struct tn_attempt *attempt, const struct pl_time
         tn_log_attempt(LOG_WARN, attempt, ": %s", e.text);
 }
 
-/* Seconds of a step: the cost model with the pipeline's part by the event simulator. */
-static double step_seconds(const struct tn_attempt *attempt, const struct pl_problem *problem)
+/* Seconds of a step: the cost model with the pipeline's part by the event simulator. Watts are the
+ * cost model's. */
+static double step_seconds(double *ret_watts, const struct tn_attempt *attempt,
+                           const struct pl_problem *problem)
 {
     struct pl_cost_ctx *x = pl_cost_ctx_new(problem, NULL);
     struct pl_stage_time *store = NULL;
@@ -103,6 +109,7 @@ static double step_seconds(const struct tn_attempt *attempt, const struct pl_pro
 
     pl_cost_at(&cost, x, &attempt->trial->run.layout);
     seconds = cost.total;
+    *ret_watts = pl_watts(NULL, problem->cluster, &attempt->trial->run.layout, &cost);
     pl_pipe_of(&pipe, &store, x, &attempt->trial->run.layout);
     if (pl_simulate(&t, &pipe, NULL) == 0) {
         double exact = seconds - pl_pipe_seconds(&pipe) + t.total;
@@ -139,9 +146,10 @@ static double simulate_events(struct str *out, const struct tn_attempt *attempt,
     struct pl_memory memory;
     struct rng rng;
     double ms, start = s->se.trial_start_s, total = 0, sum = 0, sum2 = 0, mean, se;
-    double tokens = tn_trial_tokens(attempt->trial);
+    double tokens = tn_trial_tokens(attempt->trial), watts;
     AUTO_JSON *planned = NULL;
     AUTO_FREE char *text = NULL;
+    AUTO_STR joules = {0};
     int warm = attempt->limits.warmup_steps, n = attempt->limits.min_steps;
 
     rng_seed(&rng, (uint64_t)wishes->seed * 1000003 + (uint64_t)attempt->trial->n * 101 +
@@ -160,7 +168,7 @@ static double simulate_events(struct str *out, const struct tn_attempt *attempt,
         line(out, "error", "\"class\":\"comm\",\"rank\":0,\"detail\":\"simulated failure\"");
         return start;
     }
-    ms = 1000 * step_seconds(attempt, &p) * exp(wishes->noise * rng_normal(&rng));
+    ms = 1000 * step_seconds(&watts, attempt, &p) * exp(wishes->noise * rng_normal(&rng));
     for (int i = 1; i <= warm + n; i++) {
         double one = ms * exp(wishes->noise * rng_normal(&rng));
 
@@ -172,10 +180,13 @@ static double simulate_events(struct str *out, const struct tn_attempt *attempt,
     }
     mean = sum / n;
     se = n > 1 ? sqrt(fmax(sum2 / n - mean * mean, 0) / (n - 1)) : 0;
+    if (pl_watts_known(p.cluster))
+        str_addf(&joules, ",\"joules\":%.6g", watts * sum / 1000);
     line(out, "summary",
          "\"steps\":%d,\"tokens_per_s\":%.6g,\"tokens_per_s_se\":%.6g,\"step_ms\":{\"median\":%.6g,"
-         "\"ci95\":%.6g},\"memory\":{\"planned\":%s}",
-         n, tokens * 1000 / mean, tokens * 1000 / mean * se / mean, mean, 1.96 * se, text);
+         "\"ci95\":%.6g},\"memory\":{\"planned\":%s}%s",
+         n, tokens * 1000 / mean, tokens * 1000 / mean * se / mean, mean, 1.96 * se, text,
+         str_text(&joules));
     return start + total;
 }
 

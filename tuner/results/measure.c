@@ -10,6 +10,11 @@
 
 #include "tuner/results/view.h"
 
+/* How much runs of one layout differ, in tokens/s and in tokens/J. */
+struct spreads {
+    struct se_spread rate, per_joule;
+};
+
 static struct se_measured *measured(struct arena *arena, const struct db_trial *trial, int count)
 {
     struct se_measured *m = arena_alloc(arena, (size_t)(count + 1) * sizeof(*m));
@@ -22,6 +27,25 @@ static struct se_measured *measured(struct arena *arena, const struct db_trial *
     return m;
 }
 
+/* The same in tokens/J of the trials that have them. Power hardly changes from step to step: the
+ * relative error of a run's joules is that of its seconds. */
+static struct se_measured *metered(size_t *ret_count, struct arena *arena,
+                                   const struct db_trial *trial, int count)
+{
+    struct se_measured *m = measured(arena, trial, count);
+    size_t kept = 0;
+
+    for (int i = 0; i < count; i++) {
+        double per_joule = trial[i].tokens_per_joule;
+
+        if (per_joule > 0)
+            m[kept++] = (struct se_measured){m[i].layout, per_joule,
+                                             m[i].se * (per_joule / trial[i].tokens_per_s)};
+    }
+    *ret_count = kept;
+    return m;
+}
+
 int tn_layout_devices(const char *layout)
 {
     AUTO_JSON *v = json_loads(layout, 0, NULL);
@@ -31,22 +55,29 @@ int tn_layout_devices(const char *layout)
     return (int)((world > 0 ? world : 1) * (threads > 0 ? threads : 1));
 }
 
-static int spread_of(struct se_spread *ret, struct db *db, struct arena *arena,
-                     const char *campaign, struct err *error)
+static int spreads_of(struct spreads *ret, struct db *db, struct arena *arena, const char *campaign,
+                      struct err *error)
 {
+    struct se_measured *with_joules;
     struct db_trial *t;
+    size_t n;
     int count, r = db_trial_repeated(&t, &count, db, arena, campaign, error);
 
-    if (r == 0)
-        *ret = se_spread_of(measured(arena, t, count), (size_t)count);
-    return r;
+    if (r < 0)
+        return r;
+    with_joules = metered(&n, arena, t, count);
+    *ret = (struct spreads){se_spread_of(measured(arena, t, count), (size_t)count),
+                            se_spread_of(with_joules, n)};
+    return 0;
 }
 
 static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
-                   int64_t trial, struct se_spread spread, struct err *error)
+                   int64_t trial, const struct spreads *spreads, struct err *error)
 {
     struct se_pooled pooled;
+    struct se_measured *with_joules;
     struct db_trial *t;
+    size_t n;
     int count, r = db_trial_group(&t, &count, db, arena, campaign, trial, error);
 
     if (r < 0)
@@ -54,7 +85,8 @@ static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, c
     if (count == 0)
         return err_set(error, -ENOENT, "trial %lld has no measurement of the full size",
                        (long long)trial);
-    pooled = se_pool(measured(arena, t, count), (size_t)count, spread);
+    pooled = se_pool(measured(arena, t, count), (size_t)count, spreads->rate);
+    with_joules = metered(&n, arena, t, count);
     *ret = (struct tn_measure){.n = trial,
                                .layout = t[0].layout,
                                .text = t[0].layout_text,
@@ -62,19 +94,31 @@ static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, c
                                .mean = pooled.mean,
                                .lo = pooled.lo,
                                .hi = pooled.hi,
+                               .per_joule = {NAN, NAN, NAN},
                                .count = count,
                                .devices = tn_layout_devices(t[0].layout)};
     ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
+    if (n == (size_t)count)
+        ret->per_joule = se_pool(with_joules, n, spreads->per_joule);
     return 0;
 }
 
 int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct err *error)
 {
-    struct se_spread spread;
-    int r = spread_of(&spread, db, arena, campaign, error);
+    struct spreads spreads;
+    int r = spreads_of(&spreads, db, arena, campaign, error);
 
-    return r < 0 ? r : measure(ret, db, arena, campaign, trial, spread, error);
+    return r < 0 ? r : measure(ret, db, arena, campaign, trial, &spreads, error);
+}
+
+struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_objective objective)
+{
+    double unit = pl_objective_value(objective, 1, measure->devices, 1);
+
+    if (objective == PL_TOKENS_PER_JOULE)
+        return measure->per_joule;
+    return (struct se_pooled){unit * measure->mean, unit * measure->lo, unit * measure->hi};
 }
 
 enum { LEADERS = 48 };
@@ -89,21 +133,23 @@ int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
                        struct arena *arena, const struct db_campaign *campaign, int batch,
                        struct err *error)
 {
-    enum se_objective objective = se_objective_of(campaign->objective);
+    enum pl_objective objective = pl_objective_of(campaign->objective);
     struct tn_measure m[LEADERS];
     int64_t leader[LEADERS];
-    struct se_spread spread = {0};
-    int best = -1, n = 0, r = spread_of(&spread, db, arena, campaign->id, error);
+    struct spreads spreads = {0};
+    struct se_pooled value[LEADERS];
+    int best = -1, n = 0, r = spreads_of(&spreads, db, arena, campaign->id, error);
 
     if (r == 0)
-        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id,
-                             objective == SE_TOKENS_PER_S_PER_DEVICE, batch, error);
+        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id, campaign->objective, batch,
+                             error);
     assert(n <= LEADERS);
     for (int i = 0; r == 0 && i < n; i++) {
-        r = measure(&m[i], db, arena, campaign->id, leader[i], spread, error);
-        if (r == 0 &&
-            (best < 0 || se_objective_value(objective, m[i].mean, m[i].devices) >
-                             se_objective_value(objective, m[best].mean, m[best].devices)))
+        r = measure(&m[i], db, arena, campaign->id, leader[i], &spreads, error);
+        if (r < 0)
+            break;
+        value[i] = tn_measure_value(&m[i], objective);
+        if (!isnan(value[i].mean) && (best < 0 || value[i].mean > value[best].mean))
             best = i;
     }
     if (r < 0)
@@ -116,8 +162,7 @@ int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
     if (ret_tied) {
         *ret_tied = json_array();
         for (int i = 0; i < n; i++)
-            if (i != best && se_objective_value(objective, m[i].hi, m[i].devices) >=
-                                 se_objective_value(objective, m[best].lo, m[best].devices))
+            if (i != best && value[i].hi >= value[best].lo)
                 json_array_append_new(*ret_tied, json_integer((json_int_t)m[i].n));
     }
     return 0;
@@ -135,7 +180,7 @@ struct tn_terms tn_terms_of(const struct db_campaign *campaign, const json_t *re
     const json_t *price =
         json_object_get(json_object_get(resolved, "cluster"), "price_per_device_hour");
 
-    return (struct tn_terms){.objective = se_objective_of(campaign->objective),
+    return (struct tn_terms){.objective = pl_objective_of(campaign->objective),
                              .price =
                                  json_is_number(price) ? json_number_value(price) : (double)NAN,
                              .simulated = tn_is_simulated(campaign->launcher)};
@@ -148,10 +193,9 @@ static double cost_of(const struct tn_measure *measure, double price)
 }
 
 static double ratio_of(const struct tn_measure *measure, const struct tn_measure *baseline,
-                       enum se_objective objective)
+                       enum pl_objective objective)
 {
-    return se_objective_value(objective, measure->mean, measure->devices) /
-           se_objective_value(objective, baseline->mean, baseline->devices);
+    return tn_measure_value(measure, objective).mean / tn_measure_value(baseline, objective).mean;
 }
 
 json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measure *baseline,
@@ -160,11 +204,13 @@ json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measur
     double ratio = baseline ? ratio_of(measure, baseline, terms->objective) : (double)NAN;
 
     return json_pack(
-        "{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:b, s:i, s:i}", "trial",
-        (json_int_t)measure->n, "layout", json_loads(measure->layout, 0, NULL), "text",
+        "{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:b, s:i, s:i, s:o, s:o, s:o}",
+        "trial", (json_int_t)measure->n, "layout", json_loads(measure->layout, 0, NULL), "text",
         measure->text, "tokens_per_s", tn_number(measure->mean), "lo", tn_number(measure->lo), "hi",
         tn_number(measure->hi), "mfu", tn_number(measure->mfu), "ratio", tn_number(ratio),
         "memory_bytes", tn_number(measure->memory), "devices", measure->devices, "cost_per_mtok",
         tn_number(cost_of(measure, terms->price)), "simulated", terms->simulated, "runs",
-        measure->count, "measured", terms->simulated ? 0 : measure->count);
+        measure->count, "measured", terms->simulated ? 0 : measure->count, "tokens_per_joule",
+        tn_number(measure->per_joule.mean), "tokens_per_joule_lo", tn_number(measure->per_joule.lo),
+        "tokens_per_joule_hi", tn_number(measure->per_joule.hi));
 }

@@ -224,7 +224,8 @@ static int choose(struct pl_layout *ret, const struct study *st, const struct pl
         json_object_del(axes, "global_batch");
         r = pl_space_parse(&space, axes, problem, error);
         if (r == 0)
-            r = pl_plan_rank(&plan, &space, problem, 1, st->spec.memory_headroom, false, error);
+            r = pl_plan_rank(&plan, &space, problem, 1, st->spec.memory_headroom, PL_TOKENS_PER_S,
+                             error);
         if (r == 0)
             *ret = plan.at[0].layout;
         pl_plan_done(&plan);

@@ -29,7 +29,7 @@ enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
 
 /* What a campaign's results are judged by. RESOLVED: its column of that name, parsed. */
 struct tn_terms {
-    enum se_objective objective;
+    enum pl_objective objective;
     double price; /* of a device-hour; NAN: unknown */
     bool simulated;
 };
@@ -40,6 +40,7 @@ struct tn_measure {
     int64_t n; /* the first trial of the layout */
     const char *layout, *text;
     double mean, lo, hi, mfu, memory;
+    struct se_pooled per_joule; /* tokens/J with its own interval; NAN: some run had no joules */
     int count, devices;
 };
 int tn_layout_devices(const char *layout); /* of a layout's text */
@@ -53,6 +54,8 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
 int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
                        struct arena *arena, const struct db_campaign *campaign, int batch,
                        struct err *error);
+/* The pooled value by OBJECTIVE; in tokens_per_joule it may be NAN. */
+struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_objective objective);
 /* What a million tokens cost, in device-seconds. */
 double tn_device_s_per_mtoken(const struct tn_measure *measure);
 /* As a Standing. BASELINE: NULL where it has not succeeded. */

@@ -12,9 +12,11 @@
 struct side {
     struct db_trial trial;
     struct pl_layout layout;
-    double unit; /* in which seconds are: of as many tokens as the workload's first batch has, times
-                    its devices where the objective is per device */
-    double step_s;  /* of all runs of the layout, in that; NAN: none at full size */
+    double
+        unit; /* of a second of a phase: of as many tokens as the workload's first batch has, times
+                    its devices where the objective is per device; NAN where it is per joule, which
+                    no trainer measures by phase */
+    double step_s;  /* of all runs of the layout, in the objective's; NAN: none at full size */
     json_t *phases; /* owned; milliseconds by name, or NULL */
 };
 
@@ -36,14 +38,15 @@ static int load_side(struct side *ret, struct db *db, struct arena *arena, const
         return r;
     batch = pl_batch(&spec->workload, &ret->layout);
     ret->unit = spec->workload.global_batch / batch /
-                se_objective_value(spec->objective, 1, pl_layout_devices(&ret->layout));
+                pl_objective_value(spec->objective, 1, pl_layout_devices(&ret->layout), NAN);
     first = ret->trial.repeat_of == DB_NULL ? trial : ret->trial.repeat_of;
     r = tn_measure_get(&measure, db, arena, id, first, error);
     if (r < 0 && r != -ENOENT)
         return r;
     ret->step_s = NAN;
     if (r == 0)
-        ret->step_s = ret->unit * batch * spec->workload.seq / measure.mean;
+        ret->step_s = (double)spec->workload.global_batch * spec->workload.seq /
+                      tn_measure_value(&measure, spec->objective).mean;
     if (ret->trial.fidelity == DB_NULL && ret->trial.phases)
         ret->phases = json_loads(ret->trial.phases, 0, NULL);
     return 0;
@@ -96,8 +99,7 @@ static json_t *compare(const struct se_spec *spec, const struct side *from, cons
     struct pl_why why;
     json_t *view;
 
-    pl_why(&why, &problem, &from->layout, &to->layout,
-           spec->objective == SE_TOKENS_PER_S_PER_DEVICE);
+    pl_why(&why, &problem, &from->layout, &to->layout, spec->objective);
     view = pl_why_json(&why);
     json_object_set_new(view, "trial", json_integer((json_int_t)to->trial.n));
     json_object_set_new(view, "against", json_integer((json_int_t)from->trial.n));

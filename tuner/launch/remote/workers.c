@@ -297,7 +297,7 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
 struct report {
     const char *status; /* NULL: the events and the exit code say it */
     int state;          /* row of the status; -1: it is the class of an error only, or NULL */
-    double rate, se, peak;
+    double rate, se, peak, per_joule;
     const char *detail, *out, *err;
     int exit_code, signal;
 };
@@ -347,12 +347,14 @@ static int parse_report(struct report *report, const json_t *body, struct err *e
 {
     int r;
 
-    *report = (struct report){.state = -1, .rate = NAN, .se = NAN, .peak = NAN, .exit_code = -1};
+    *report = (struct report){
+        .state = -1, .rate = NAN, .se = NAN, .peak = NAN, .per_joule = NAN, .exit_code = -1};
     if ((r = parse_status(report, body, error)) < 0)
         return r;
     if ((r = jx_get_f64(&report->rate, body, "tokens_per_s", 0, 1e18, error)) < 0 ||
         (r = jx_get_f64(&report->se, body, "tokens_per_s_se", 0, 1e18, error)) < 0 ||
         (r = jx_get_f64(&report->peak, body, "peak_memory_bytes", 0, 1e18, error)) < 0 ||
+        (r = jx_get_f64(&report->per_joule, body, "tokens_per_joule", 0, 1e18, error)) < 0 ||
         (r = take_text(&report->detail, body, "detail", 2000, error)) < 0 ||
         (r = take_text(&report->out, body, "stdout", MAX_STREAM, error)) < 0 ||
         (r = take_text(&report->err, body, "stderr", MAX_STREAM, error)) < 0 ||
@@ -366,7 +368,8 @@ static int parse_report(struct report *report, const json_t *body, struct err *e
 }
 
 /* The report as the event that a trainer would have written. */
-static void add_report(struct str *lines, const struct report *report)
+static void add_report(struct str *lines, const struct report *report,
+                       const struct tn_attempt *attempt)
 {
     AUTO_JSON *v = NULL;
     AUTO_FREE char *text = NULL;
@@ -377,6 +380,9 @@ static void add_report(struct str *lines, const struct report *report)
                       tn_number(report->se), "memory", "measured",
                       isnan(report->peak) ? json_null()
                                           : json_pack("{s:f}", "total", report->peak));
+    if (v && report->per_joule > 0)
+        json_object_update_new(v, json_pack("{s:i, s:f}", "steps", 1, "joules",
+                                            tn_trial_tokens(attempt->trial) / report->per_joule));
     else if (report->state == DB_STATE_PREEMPTED)
         v = json_pack("{s:i, s:s, s:f}", "v", 1, "event", "stopped", "t", clock_wall_s());
     else if (report->status && report->state != DB_STATE_OK && report->state != DB_STATE_NODE_FAIL)
@@ -420,10 +426,20 @@ static void end_attempt(struct tn_attempt *attempt, const struct report *report)
 int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                        const json_t *body, struct err *error)
 {
-    static const char *const keys[] = {
-        "lease",  "events", "from",   "status",    "tokens_per_s", "tokens_per_s_se",
-        "detail", "stdout", "stderr", "exit_code", "signal",       "peak_memory_bytes",
-        NULL};
+    static const char *const keys[] = {"lease",
+                                       "events",
+                                       "from",
+                                       "status",
+                                       "tokens_per_s",
+                                       "tokens_per_s_se",
+                                       "tokens_per_joule",
+                                       "detail",
+                                       "stdout",
+                                       "stderr",
+                                       "exit_code",
+                                       "signal",
+                                       "peak_memory_bytes",
+                                       NULL};
     AUTO_STR lines = {0};
     struct report p;
     struct tn_attempt *a;
@@ -440,7 +456,7 @@ int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int
     if (a) {
         if ((r = take_events(&count, a, body, &lines, error)) < 0)
             return r;
-        add_report(&lines, &p);
+        add_report(&lines, &p, a);
         if ((r = append(a, &lines, error)) < 0)
             return r;
         ((struct tn_lease *)a->launch)->lines += count;

@@ -1,40 +1,67 @@
-// What a campaign's objective compares layouts by: tokens/s, or tokens/s per device.
+// What a campaign's objective compares layouts by: tokens/s, tokens/s per device, or tokens/J.
 
 const known = (value) => value !== null && value !== undefined;
 
 export const perDevice = (campaign) => campaign?.objective === "tokens_per_s_per_device";
+export const perJoule = (campaign) => campaign?.objective === "tokens_per_joule";
 
-export const unitOf = (campaign) => (perDevice(campaign) ? "tokens/s per device" : "tokens/s");
+/** What a ratio is of, where it is not of tokens/s; "" where it is. */
+export function ratioNote(campaign) {
+    if (perDevice(campaign)) return "per device";
+    return perJoule(campaign) ? "tokens/J" : "";
+}
+
+export function unitOf(campaign) {
+    if (perDevice(campaign)) return "tokens/s per device";
+    return perJoule(campaign) ? "tokens/J" : "tokens/s";
+}
 
 const devicesOf = (layout) => (layout?.world ?? 1) * (layout?.threads ?? 1);
 
-/** What SPEED, tokens/s of LAYOUT, is worth by CAMPAIGN's objective: more is better. Null stays null. */
-export function worth(campaign, speed, layout) {
+/**
+ * What SPEED, tokens/s of LAYOUT, is worth by CAMPAIGN's objective: more is better; EFFICIENCY is its tokens/J. Null
+ * stays null.
+ */
+export function worth(campaign, speed, layout, efficiency) {
+    if (perJoule(campaign)) return efficiency ?? null;
     if (!known(speed)) return null;
     return perDevice(campaign) ? speed / devicesOf(layout) : speed;
 }
 
-/** By what factor SPEED, tokens/s of LAYOUT, is better than CAMPAIGN's baseline; null: unknown. */
-export function gainOf(campaign, speed, layout) {
+/** By what factor that is better than CAMPAIGN's baseline; null: unknown. */
+export function gainOf(campaign, speed, layout, efficiency) {
     const { baseline } = campaign;
-    const base = worth(campaign, baseline?.tokens_per_s, baseline?.layout);
-    return base && speed ? worth(campaign, speed, layout) / base : null;
+    const base = worth(campaign, baseline?.tokens_per_s, baseline?.layout, baseline?.tokens_per_joule);
+    const value = worth(campaign, speed, layout, efficiency);
+    return base && value ? value / base : null;
 }
 
 const RATES = ["tokens_per_s", "tokens_per_s_se", "lo", "hi"];
 
+/** PART with all its rates times UNIT. */
+const times = (part, unit) =>
+    part && {
+        ...part,
+        ...Object.fromEntries(
+            RATES.filter((key) => key in part).map((key) => [key, known(part[key]) ? part[key] * unit : null]),
+        ),
+    };
+
+/** RESULT in tokens/J: of a run that measured them. What is only expected has no joules. */
+function inJoules(result) {
+    const { tokens_per_s: speed, tokens_per_joule: efficiency } = result;
+    const scaled = times(result, speed && efficiency ? efficiency / speed : null);
+    if (known(result.tokens_per_joule_lo)) {
+        scaled.lo = result.tokens_per_joule_lo;
+        scaled.hi = result.tokens_per_joule_hi;
+    }
+    return { ...scaled, tokens_per_s: efficiency ?? null, predicted: null, inferred: null };
+}
+
 /** RESULT, a trial or a standing, with all its rates as the objective has them. */
 export function scaled(campaign, result) {
+    if (result && perJoule(campaign)) return inJoules(result);
     if (!result || !perDevice(campaign)) return result;
-    const each = (part) =>
-        part && {
-            ...part,
-            ...Object.fromEntries(
-                RATES.filter((key) => key in part).map((key) => [
-                    key,
-                    worth(campaign, part[key], result.layout),
-                ]),
-            ),
-        };
+    const each = (part) => times(part, 1 / devicesOf(result.layout));
     return { ...each(result), predicted: each(result.predicted), inferred: each(result.inferred) };
 }

@@ -68,8 +68,8 @@ const BATCH = {
 
 /** What every table has: which trial, how it ended, how fast it was. */
 function mainColumns(campaign) {
-    const speedup = ({ tokens_per_s: speed, inferred, layout }) => {
-        const gain = gainOf(campaign(), inferred?.tokens_per_s ?? speed, layout);
+    const speedup = ({ tokens_per_s: speed, inferred, layout, tokens_per_joule: efficiency }) => {
+        const gain = gainOf(campaign(), inferred?.tokens_per_s ?? speed, layout, efficiency);
         return `${inferred && gain ? "~ " : ""}${ratio(gain)}`;
     };
     const link = (trial) => {

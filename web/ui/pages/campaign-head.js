@@ -16,7 +16,7 @@ import {
     significant,
     time,
 } from "../lib/format.js";
-import { perDevice } from "../lib/objective.js";
+import { ratioNote } from "../lib/objective.js";
 import { go, href } from "../lib/router.js";
 import { BASELINE_RULES, SIMULATED, reasonText } from "../lib/words.js";
 import {
@@ -65,7 +65,7 @@ function tileTexts(campaign) {
         baseline: [rate(baseline?.tokens_per_s), baselineNote(campaign)],
         gain: [
             ratio(verify?.ratio ?? best?.ratio),
-            dotted(perDevice(campaign) && "per device", gainNote(campaign)),
+            dotted(ratioNote(campaign), gainNote(campaign)),
         ],
         mfu: [percent(best?.mfu), best?.mfu === null ? "device peak unknown" : ""],
         trials: [

@@ -88,7 +88,8 @@ function byImportance(keys, shares) {
 /** How many trials the brushes select, and the fastest of them: {element, show(list, all, chosen)}. */
 function selection(page) {
     const element = h("div", { class: "panel-note", role: "status" });
-    const value = ({ tokens_per_s: speed, layout }) => worth(page.campaign(), speed, layout);
+    const value = ({ tokens_per_s: speed, layout, tokens_per_joule: efficiency }) =>
+        worth(page.campaign(), speed, layout, efficiency);
     const line = (trial, i) => [
         i ? ", " : "",
         h("a", { href: href(["campaigns", page.id, "trials", String(trial.n)]) }, `trial ${trial.n}`),

@@ -39,6 +39,7 @@ const METHODS = [
 const OBJECTIVES = [
     ["", "tokens/s"],
     ["tokens_per_s_per_device", "tokens/s per device"],
+    ["tokens_per_joule", "tokens/J"],
 ];
 
 // [pointer, title, type, more] of each field but those of the presets.

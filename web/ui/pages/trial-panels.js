@@ -17,7 +17,7 @@ import {
     time,
     NONE,
 } from "../lib/format.js";
-import { gainOf, perDevice } from "../lib/objective.js";
+import { gainOf, ratioNote } from "../lib/objective.js";
 import { href } from "../lib/router.js";
 import { KINDS, LAYOUT_KEYS, PHASE_HELP, TRIAL_STATES } from "../lib/words.js";
 import { bounds } from "../charts/best.js";
@@ -51,11 +51,12 @@ function speedTexts(trial) {
 function gainTexts(trial, campaign) {
     const { inferred, layout } = trial;
     const base = campaign.baseline?.tokens_per_s;
-    const gain = ratio(gainOf(campaign, inferred?.tokens_per_s ?? trial.tokens_per_s, layout));
+    const speed = inferred?.tokens_per_s ?? trial.tokens_per_s;
+    const gain = ratio(gainOf(campaign, speed, layout, trial.tokens_per_joule));
     const how = dotted(
         inferred && "inferred",
         base && `baseline ${rate(base)}`,
-        perDevice(campaign) && "per device",
+        ratioNote(campaign),
     );
     return [inferred ? `~ ${gain}` : gain, how];
 }

@@ -17,8 +17,8 @@ export function fasterText(ratio) {
     return ratio > 1 ? `${percent(ratio - 1)} faster` : `${percent(1 - ratio)} slower`;
 }
 
-/** The unit of a thousandth of WHY's seconds: of a device where the objective is per device. */
-const unitOf = ({ unit }) => (unit === "device_seconds" ? "device-ms" : "ms");
+/** A thousandth of the unit of WHY's seconds, which is that of the objective. */
+const unitOf = ({ unit }) => ({ device_seconds: "device-ms", joules: "mJ" })[unit] ?? "ms";
 
 /** The CLASSES that a key changed most: "tp −15.0, bubble +2.70"; "" if none did. */
 export function mostlyText(classes) {
