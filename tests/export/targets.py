@@ -3,12 +3,12 @@
 compare what it then holds with the layout that each file was made from. DIR is of `dump`, or of `tuner_lossless` with
 PT_EXPORTS. Prints a TAP line for every finding's kind; the last line counts.
 
-Nothing of a target is played by a stand-in except the device and its libraries: see `a_hopper`."""
+Nothing of a target is played by a stand-in except the device and its libraries: see `a_device`."""
 import argparse, collections, importlib.abc, importlib.machinery, importlib.util, json, os, re, sys, tempfile, types
 
 STANDARD = {"recompute_num_layers": 1, "zero_scope": "ep-aware"}  # of options, which a layout's JSON leaves out; others are 0
 WORDS = {"cp_comm": "p2p", "recompute_method": "uniform", "moe_dispatch": "alltoall", "cuda_graphs": "none", "grad_dtype": "fp32"}
-DERIVED = {"world", "global_batch"}
+DERIVED = {"world", "global_batch", "edp", "dp", "threads"}
 
 
 def expected(facts, key):
@@ -18,23 +18,24 @@ def expected(facts, key):
 def differences(back, facts, lost):
     """Keys that arrive as another value, or that the layout sets and nothing of the target holds."""
     for key, value in back.items():
-        if key in lost:
+        if key in lost or (key == "shard" and "zero" in lost) or (key == "schedule" and facts["layout"]["pp"] == 1):
             continue
         want = facts["stages"] if key == "stages" else facts["workload"][key] if key in ("seq", "global_batch") else expected(facts, key)
         if value != want:
             yield key, f"{key}: {want} arrives as {value}"
     for key, value in facts["layout"].items():
-        unset = value in (0, 1, "none", "p2p", "uniform", "alltoall", "fp32", "even", "ep-aware", "plain")
+        unset = (key == "schedule" and facts["layout"]["pp"] == 1) or value in (0, 1, "none", "p2p", "uniform", "alltoall", "fp32", "even", "ep-aware", "plain")
         if key not in back and key not in lost and key not in DERIVED and not unset:
             yield key, f"{key} {value} arrives nowhere"
 
 
-def a_hopper(torch):
-    """This machine may have no GPU: what the target asks of one is answered as an H100 does."""
-    hopper = types.SimpleNamespace(name="NVIDIA H100", major=9, minor=0, total_memory=80 << 30, multi_processor_count=132)
-    torch.cuda.get_device_properties = lambda *which: hopper
-    torch.cuda.get_device_capability = lambda *which: (9, 0)
-    torch.cuda.get_device_name = lambda *which: hopper.name
+def a_device(torch, precision):
+    """This machine may have no GPU: what the target asks of one is answered as the oldest does that has PRECISION, an H100 or
+    a B200."""
+    major = 10 if precision in ("mxfp8", "nvfp4") else 9
+    device = types.SimpleNamespace(name="NVIDIA", major=major, minor=0, total_memory=80 << 30, multi_processor_count=132)
+    torch.cuda.get_device_properties = lambda *which: device
+    torch.cuda.get_device_capability = lambda *which: (major, 0)
 
 
 class BooleanOptional(argparse.BooleanOptionalAction):
@@ -44,18 +45,28 @@ class BooleanOptional(argparse.BooleanOptionalAction):
         super().__init__(option_strings, dest, **known)
 
 
+class Nothing:
+    """What a call of such a name gives: a decorator without effect, or something that nobody asks."""
+
+    def __init__(self, *args, **options):
+        pass
+
+    def __call__(self, decorated=None, *args, **options):
+        return decorated
+
+
 class Name(type):
-    """A name of a library that is not installed: has any attribute, is a base of classes, and decorates without effect."""
+    """A name of a library that is not installed: has any attribute, can be called and be a base of classes."""
 
     def __getattr__(cls, name):
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
-        return Name(name, (), {"is_name": True})
+        return Name(name, (Nothing,), {"is_name": True})
 
     def __call__(cls, *args, **options):
-        if "is_name" not in vars(cls):
-            return super().__call__(*args, **options)
-        return args[0] if len(args) == 1 and callable(args[0]) else cls
+        if "is_name" in vars(cls) and len(args) == 1 and callable(args[0]):
+            return args[0]
+        return super().__call__(*args, **options)
 
 
 class Named(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -72,7 +83,7 @@ class Named(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
         module.__version__ = "3.5.0"
-        module.__getattr__ = lambda name: getattr(Name(spec.name, (), {}), name)
+        module.__getattr__ = lambda name: getattr(Name(spec.name, (Nothing,), {}), name)
         return module
 
     def exec_module(self, module):
@@ -87,7 +98,6 @@ def megatron(source):
     import torch._dynamo.testing, torch._inductor.compile_fx  # they ask whether there is a triton
     Named("triton")
     argparse.BooleanOptionalAction = BooleanOptional
-    a_hopper(torch)
     from packaging.version import Version
     from megatron.core import utils
     from megatron.core.models.common.embeddings import rope_utils
@@ -101,6 +111,7 @@ def megatron(source):
         words = [w for line in open(path) if not line.startswith("#") for w in line.split()]
         data = ["--mock-data", "--tokenizer-type", "NullTokenizer", "--vocab-size", str(facts["model"]["vocab"]),
                 "--train-iters", "10", "--lr", "1e-4"]
+        a_device(torch, facts["layout"]["precision"])
         sys.argv = ["pretrain_gpt.py", *words, *data]
         os.environ.update(WORLD_SIZE=str(facts["layout"]["world"]), RANK="0", CUDA_DEVICE_MAX_CONNECTIONS="1")
         if "--use-megatron-fsdp" in words:
@@ -130,8 +141,10 @@ def megatron_layout(args, config, ddp, optimizer, layers_of):
         "cp": config.context_parallel_size, "ep": config.expert_model_parallel_size, "dp": args.data_parallel_size,
         "sp": int(config.sequence_parallel), "micro_batch": args.micro_batch_size,
         "global_batch": args.global_batch_size, "seq": args.seq_length,
+        "schedule": "interleaved" if chunks > 1 else "1f1b",
         "stages": [[at(stage, chunk) for chunk in range(chunks)] for stage in range(config.pipeline_model_parallel_size)],
-        "zero": fsdp[ddp.data_parallel_sharding_strategy] if ddp.use_megatron_fsdp else int(ddp.use_distributed_optimizer),
+        "zero": (fsdp[ddp.data_parallel_sharding_strategy] if ddp.use_megatron_fsdp
+                 else int(ddp.use_distributed_optimizer and (replicas > 1 or not optimizer.optimizer_cpu_offload))),
         "shard": replicas // instances if instances > 1 else 0,
         "recompute": config.recompute_granularity or "none",
         "overlap_grad_reduce": int(ddp.overlap_grad_reduce), "overlap_param_gather": int(ddp.overlap_param_gather),
@@ -144,13 +157,13 @@ def megatron_layout(args, config, ddp, optimizer, layers_of):
     }
     if config.recompute_granularity == "full":
         back.update(recompute_method=config.recompute_method, recompute_num_layers=config.recompute_num_layers)
-    for key, module in (("mlp", "mlp"), ("moe", "moe"), ("moe_act", "moe_act"), ("shared_experts", "shared_experts"),
-                        ("layernorm", "layernorm"), ("mla_up_proj", "mla_up_proj"), ("core_attn", "core_attn")):
-        if config.recompute_granularity == "selective":
-            back["recompute_" + key] = int(module in modules)
+    for module in ("mlp", "moe", "moe_act", "shared_experts", "layernorm", "mla_up_proj", "core_attn"):
+        if modules and modules != ["core_attn"]:  # which selective means by itself
+            back["recompute_" + module] = int(module in modules)
     if config.num_moe_experts:
         flex = config.moe_token_dispatcher_type == "flex"
-        back.update(etp=config.expert_tensor_parallel_size,
+        experts = config.expert_tensor_parallel_size * config.expert_model_parallel_size * config.pipeline_model_parallel_size
+        back.update(etp=config.expert_tensor_parallel_size, edp=args.world_size // experts,
                     moe_dispatch=config.moe_flex_dispatcher_backend if flex else config.moe_token_dispatcher_type)
     if config.context_parallel_size > 1:
         kind = config.cp_comm_type if isinstance(config.cp_comm_type, str) else config.cp_comm_type[0]
@@ -204,7 +217,6 @@ def torchtitan(source):
     os.chdir(source)  # recipes name files of it
     import torch._dynamo.testing, torch._inductor.compile_fx
     Named(*TITAN_DATA)
-    a_hopper(torch)
     from torchtitan.config.manager import ConfigManager
     from torchtitan.distributed import ParallelDims, pipeline_parallel
     folder = tempfile.mkdtemp()
@@ -218,6 +230,8 @@ def torchtitan(source):
         with open(os.path.join(folder, name + ".py"), "w") as f:
             f.write(text)
         importlib.invalidate_caches()
+        a_device(torch, facts["layout"]["precision"])
+        torch.cuda.is_available = lambda: True
         config = ConfigManager().parse_args(["--module", name, "--config", "partune_layout"])
         dims = ParallelDims.from_config(config.parallelism, facts["layout"]["world"])
         config.model_spec.model.update_from_config(config=config)
@@ -239,6 +253,8 @@ def titan_layout(config, dims, facts, pipeline):
             type(config.activation_checkpoint).__qualname__.split(".")[0]],
         "precision": titan_precision(config), **titan_sharding(p),
     }
+    if facts["model"].get("moe"):
+        back["etp"] = 1 if p.expert_parallel_degree > 1 else p.tensor_parallel_degree
     if dims.pp > 1:
         stages, layers, first, last = pipeline._get_pipeline_metadata(dims, p, config.model_spec.model)
         parts = p.module_fqns_per_model_part or pipeline._generate_llm_fqn_per_model_part(stages, layers, first, last)
@@ -254,11 +270,12 @@ def titan_precision(config):
     from torchtitan.components.quantization import utils
     if not utils.has_quantization(config.model_spec.model):
         return {"bfloat16": "bf16", "float32": "fp32"}[config.training.mixed_precision_param]
-    kinds = {type(node).__qualname__ for _, node, *_ in config.model_spec.model.traverse(object)}
-    for word, precision in (("NVFP4", "nvfp4"), ("MXFP8", "mxfp8"), ("Float8", "fp8-current")):
-        if any(word in kind for kind in kinds):
-            return precision
-    return str(kinds)
+    from torchtitan.models.common import Linear
+    kinds = {type(node).__qualname__ for _, node, *_ in config.model_spec.model.traverse(Linear.Config)}
+    narrow = [precision for word, precision in (("NVFP4", "nvfp4"), ("MXFP8", "mxfp8"), ("Float8", "fp8"))
+              if any(word in kind for kind in kinds)]
+    assert len(narrow) == 1, kinds
+    return narrow[0]
 
 
 def torchtitan_toml(source):
@@ -307,8 +324,11 @@ def deepspeed(source):
     os.environ.update(DS_ACCELERATOR="cpu", LOCAL_RANK="0")
     import torch
     from torch.testing._internal.distributed.fake_pg import FakeStore
+    import deepspeed as package
     from deepspeed import comm
+    package.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # ranks that are counted share no memory
     from deepspeed.runtime.config import DeepSpeedConfig
+    from deepspeed.runtime.pipe.topology import PipeDataParallelTopology, PipelineParallelGrid
     from deepspeed.module_inject.auto_ep_config import validate_autoep_config
 
     def read(path, facts):
@@ -316,15 +336,23 @@ def deepspeed(source):
             torch.distributed.destroy_process_group()
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=facts["layout"]["world"])
         comm.init_distributed("fake", dist_init_required=False)
-        c = DeepSpeedConfig(path)
-        assert c.world_size == facts["layout"]["world"]
+        stages = facts["layout"]["pp"]  # of a PipelineModule, which is the user's code
+        grid = PipelineParallelGrid(PipeDataParallelTopology(stages, facts["layout"]["world"] // stages)) if stages > 1 else None
+        c = DeepSpeedConfig(path, grid)
+        assert c.world_size == facts["layout"]["world"] // stages
         zero, tp, experts = c.zero_config, c.tensor_parallel_config.autotp_size or 1, c.expert_parallel_config
         if experts:
             validate_autoep_config(experts, c.world_size, 1, tp, 1, zero_stage=c.zero_optimization_stage,
                                    tp_preset_model=getattr(c.tensor_parallel_config, "preset_model", None),
                                    zero_offload_optimizer=zero.offload_optimizer is not None,
                                    zero_offload_param=zero.offload_param is not None)
-        return deepspeed_layout(c, tp, experts)
+        back = deepspeed_layout(c, tp, experts)
+        if facts["model"].get("moe"):
+            back["etp"] = tp if back["ep"] == 1 else experts.expert_tensor_parallel_size
+        if stages > 1:
+            back["schedule"] = facts["layout"]["schedule"]  # is the user's code, too
+        alone = facts["layout"]["dp"] * facts["layout"]["cp"] == 1 and (back["offload_params"] or back["offload_optimizer"])
+        return {**back, "zero": 0} if alone else back
     return "deepspeed", read
 
 
@@ -332,7 +360,7 @@ def deepspeed_layout(c, tp, experts):
     zero, state = c.zero_config, c.zero_config.offload_optimizer
     dp = c.world_size // tp
     back = {
-        "tp": tp, "dp": dp, "ep": experts.autoep_size if experts else 1, "micro_batch": c.train_micro_batch_size_per_gpu,
+        "tp": tp, "ep": experts.autoep_size if experts else 1, "micro_batch": c.train_micro_batch_size_per_gpu,
         "global_batch": c.train_micro_batch_size_per_gpu * c.gradient_accumulation_steps * dp,
         "zero": int(c.zero_optimization_stage), "shard": max(zero.mics_shard_size, 0),
         "precision": "bf16" if c.bfloat16_config.enabled else "fp32",
@@ -340,7 +368,7 @@ def deepspeed_layout(c, tp, experts):
         "offload_optimizer": round(100 * state.ratio) if state is not None and state.device == "cpu" else 0,
         "overlap_grad_reduce": int(bool(zero.overlap_comm)) if c.zero_optimization_stage else 0,
     }
-    if c.bfloat16_config.enabled and c.zero_optimization_stage:
+    if c.bfloat16_config.enabled:
         back["grad_dtype"] = str(c.grad_accum_dtype)
         assert {"torch.bfloat16": "bf16", "torch.float32": "fp32"}[str(c.communication_data_type)] == c.grad_accum_dtype
     return back
@@ -384,7 +412,7 @@ def accelerate(_):
 def accelerate_fsdp(plugin, mesh):
     return {"tp": mesh.tp_size, "cp": mesh.cp_size, "dp": mesh.dp_replicate_size * mesh.dp_shard_size,
             "zero": 3 if plugin.reshard_after_forward else 2, "recompute": "full" if plugin.activation_checkpointing else "none",
-            "offload_params": int(bool(plugin.cpu_offload.offload_params if hasattr(plugin.cpu_offload, "offload_params") else plugin.cpu_offload)),
+            "offload_params": int(type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"),
             "shard": mesh.dp_shard_size * mesh.cp_size if mesh.dp_replicate_size > 1 else 0}
 
 
@@ -431,6 +459,7 @@ def main():
             kinds[key].append(f"{path}: {text}")
     sys.stdout = quiet
     for kind, found in sorted(kinds.items()):
+        print(*found, sep="\n", file=sys.stderr)
         print(f"# {len(found)} x {kind}: {found[0]}")
     print(f"{'ok' if count and not kinds else 'not ok'} - {name}: {count} files parsed, {skipped} of models without a recipe, {len(kinds)} kinds of findings")
     sys.exit(bool(kinds) or not count)
