@@ -329,6 +329,40 @@ static void what_would_not_start_is_refused_even_with_loss(void **state)
     }
 }
 
+/* Its plugin takes full recomputation for granted where the file does not name another, and leaves
+ * a method set that Megatron-LM refuses with selective. */
+static void accelerate_recomputes_in_full_below_megatron(void **state)
+{
+    static const char *const layouts[] = {
+        "{'world':2,'pp':2,'micro_batch':1,'precision':'bf16'}",
+        "{'world':2,'pp':2,'micro_batch':1,'precision':'bf16','recompute':'selective'}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        struct world world;
+        struct pl_layout layout;
+        AUTO_JSON *words = unit_json(layouts[i]);
+        AUTO_STR text = {0};
+        struct tn_findings lost = {0};
+        struct tn_export_in in = {
+            .model = &world.m, .cluster = &world.c, .layout = &layout, .workload = &world.w};
+        struct pl_problem problem = {&world.m, &world.c, &world.w, pl_trainer_find("any")};
+        struct err e = {0};
+        bool said = false;
+
+        open_world(&world, "llama-8b");
+        if (pl_layout_parse(&layout, words, &problem, &e) < 0)
+            fail_msg("%s: %s", layouts[i], e.text);
+        tn_export_accelerate.gaps(&lost, &in);
+        for (int k = 0; k < lost.count; k++)
+            said |= str_eq(lost.v[k].setting, "recompute");
+        assert_true(said);
+        tn_export_accelerate.write(&text, &in, &lost);
+        assert_non_null(strstr(str_text(&text), "megatron_lm_recompute_granularity: full\n"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +372,7 @@ int main(void)
         cmocka_unit_test(prediction_is_in_the_layout_of_a_pipeline),
         cmocka_unit_test(words_of_parts_are_reasons),
         cmocka_unit_test(what_would_not_start_is_refused_even_with_loss),
+        cmocka_unit_test(accelerate_recomputes_in_full_below_megatron),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
