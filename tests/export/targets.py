@@ -4,7 +4,7 @@ compare what it then holds with the layout that each file was made from. DIR is 
 PT_EXPORTS. Prints a TAP line for every finding's kind; the last line counts.
 
 Nothing of a target is played by a stand-in except the device and its libraries: see `a_device`."""
-import argparse, collections, importlib.abc, importlib.machinery, importlib.util, json, os, re, sys, tempfile, types
+import abc, argparse, collections, importlib.abc, importlib.machinery, importlib.util, json, os, re, sys, tempfile, types
 
 STANDARD = {"recompute_num_layers": 1, "zero_scope": "ep-aware"}  # of options, which a layout's JSON leaves out; others are 0
 WORDS = {"cp_comm": "p2p", "recompute_method": "uniform", "moe_dispatch": "alltoall", "cuda_graphs": "none", "grad_dtype": "fp32"}
@@ -55,7 +55,7 @@ class Nothing:
         return decorated
 
 
-class Name(type):
+class Name(abc.ABCMeta):
     """A name of a library that is not installed: has any attribute, can be called and be a base of classes."""
 
     def __getattr__(cls, name):
