@@ -4,7 +4,7 @@ compare what it then holds with the layout that each file was made from. DIR is 
 PT_EXPORTS. Prints a TAP line for every finding's kind; the last line counts.
 
 Nothing of a target is played by a stand-in except the device and its libraries: see `a_device`."""
-import abc, argparse, collections, importlib.abc, importlib.machinery, importlib.util, json, os, re, sys, tempfile, types
+import argparse, collections, importlib.abc, importlib.machinery, importlib.util, json, os, re, sys, tempfile, types, typing
 
 STANDARD = {"recompute_num_layers": 1, "zero_scope": "ep-aware"}  # of options, which a layout's JSON leaves out; others are 0
 WORDS = {"cp_comm": "p2p", "recompute_method": "uniform", "moe_dispatch": "alltoall", "cuda_graphs": "none", "grad_dtype": "fp32"}
@@ -17,14 +17,15 @@ def expected(facts, key):
 
 def differences(back, facts, lost):
     """Keys that arrive as another value, or that the layout sets and nothing of the target holds."""
+    unscheduled = facts["layout"]["pp"] == 1 or "vp" in lost
     for key, value in back.items():
-        if key in lost or (key == "shard" and "zero" in lost) or (key == "schedule" and facts["layout"]["pp"] == 1):
+        if key in lost or (key == "shard" and "zero" in lost) or (key == "schedule" and unscheduled):
             continue
         want = facts["stages"] if key == "stages" else facts["workload"][key] if key in ("seq", "global_batch") else expected(facts, key)
         if value != want:
             yield key, f"{key}: {want} arrives as {value}"
     for key, value in facts["layout"].items():
-        unset = (key == "schedule" and facts["layout"]["pp"] == 1) or value in (0, 1, "none", "p2p", "uniform", "alltoall", "fp32", "even", "ep-aware", "plain")
+        unset = (key == "schedule" and unscheduled) or value in (0, 1, "none", "p2p", "uniform", "alltoall", "fp32", "even", "ep-aware", "plain")
         if key not in back and key not in lost and key not in DERIVED and not unset:
             yield key, f"{key} {value} arrives nowhere"
 
@@ -55,7 +56,7 @@ class Nothing:
         return decorated
 
 
-class Name(abc.ABCMeta):
+class Name(type(typing.Protocol)):
     """A name of a library that is not installed: has any attribute, can be called and be a base of classes."""
 
     def __getattr__(cls, name):
@@ -419,7 +420,7 @@ def accelerate_fsdp(plugin, mesh):
 def accelerate_megatron(plugin, facts):
     back = {"tp": plugin.tp_degree, "pp": plugin.pp_degree, "sp": int(bool(plugin.sequence_parallelism)),
             "cp": plugin.context_parallel_size or 1, "zero": int(bool(plugin.use_distributed_optimizer)),
-            "recompute": plugin.recompute_granularity or "none"}
+            "recompute": plugin.recompute_granularity or "none", "schedule": "1f1b"}
     if facts["model"].get("moe"):
         back.update(ep=plugin.expert_model_parallel_size, etp=plugin.expert_tensor_parallel_size)
     if back["recompute"] == "full":
