@@ -5,9 +5,8 @@
  * left out.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "tuner/export/export.h"
+#include "tests/export/files.h"
 
 static const struct {
     const char *model, *cluster;
@@ -59,48 +58,6 @@ static bool take(void *arg, const struct pl_layout *l)
     if (t->seen++ % t->every == 0)
         t->at[t->n++] = *l;
     return t->n < EACH;
-}
-
-static void write_text(const char *dir, int number, const char *what, const char *text)
-{
-    AUTO_FREE char *path = mem_printf("%s/%04d.%s", dir, number, what);
-    FILE *f = fopen(path, "w"); /* thousands of files: none of them has to reach the disk */
-
-    if (!f || fputs(text, f) < 0 || fclose(f) != 0) {
-        perror(path);
-        exit(1);
-    }
-}
-
-static void write_facts(const char *dir, int number, const struct tn_export_in *in)
-{
-    AUTO_JSON *v = json_pack("{s:o, s:o, s:o}", "model", pl_model_json(in->model), "workload",
-                             pl_workload_json(in->workload), "layout", pl_layout_json(in->layout));
-    AUTO_FREE char *text = jx_dump(v);
-
-    write_text(dir, number, "facts", text);
-}
-
-static int write_all(const char *dir, int number, const struct tn_export_in *in)
-{
-    static const char *const wrappers[] = {"", "slurm+", "pbs+", "mpijob+"};
-    int written = 0;
-
-    for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
-        for (size_t w = 0; w < ARRAY_LEN(wrappers); w++) {
-            AUTO_FREE char *target = mem_printf("%s%s", wrappers[w], (*x)->name);
-            AUTO_FREE char *text = NULL;
-            struct tn_findings f;
-            const char *type;
-            struct err e = {0};
-
-            if (tn_export(&text, &type, &f, target, in, true, &e) < 0)
-                continue;
-            write_text(dir, number, target, text);
-            written++;
-        }
-    }
-    return written;
 }
 
 int main(int argc, char **argv)
@@ -160,8 +117,7 @@ int main(int argc, char **argv)
                                       .hi = 41300,
                                       .date = "2026-03-01T09:30:00.000Z"};
 
-            write_facts(argv[1], number, &in);
-            written += write_all(argv[1], number++, &in);
+            written += files_write(argv[1], number++, &in, true);
         }
     }
     printf("%d\n", written);

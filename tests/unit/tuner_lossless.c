@@ -2,14 +2,15 @@
  * A trainer's space is what its own exporter writes without loss: random legal layouts of ten
  * models and more through the trainer's own targets, none refused, none with a gap. The keys are
  * drawn from all that may be written, not from a space; 50 layouts a model and trainer, 1,000 with
- * PT_LONG. PT_SEED draws others.
+ * PT_LONG. PT_SEED draws others. PT_EXPORTS names a directory that then holds them through all
+ * targets, for tests/export/targets.py.
  */
 #include "tests/unit/problem.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
 
-#include "tuner/export/export.h"
+#include "tests/export/files.h"
 
 static const char *const models[] = {
     "gpt-22B",
@@ -229,6 +230,16 @@ static void comes_back(const struct world *x, const struct pl_layout *l, const c
                  back.layout.offload_params, back.layout.offload_activations);
 }
 
+/* One numbered set of files a layout, where PT_EXPORTS says. */
+static void keep(const struct tn_export_in *in)
+{
+    static int number;
+    const char *dir = getenv("PT_EXPORTS");
+
+    if (dir)
+        files_write(dir, number++, in, false);
+}
+
 static void export_all(const struct world *x, const struct pl_layout *l, const char *const *target)
 {
     struct tn_export_in in = {
@@ -244,6 +255,7 @@ static void export_all(const struct world *x, const struct pl_layout *l, const c
         .date = "2026-03-01T09:30:00.000Z",
     };
 
+    keep(&in);
     for (; *target; target++) {
         AUTO_FREE char *text = NULL;
         struct tn_findings lost;

@@ -402,6 +402,13 @@ static void files_of_primus_are_read(void **state)
          "dp8 mb3 zero3 recompute-full overlap-grad-param bf16 grads-bf16", 8},
         {"megatron", PRIMUS("megatron", "      tensor_model_paralel_size: 8\n"),
          "did you mean `--tensor-model-parallel-size`", 8},
+        {"megatron",
+         PRIMUS("megatron", "      tensor_model_parallel_size: ${PRIMUS_TP:8}\n"
+                            "      seq_length: ${PRIMUS_SEQ_LENGTH:4096}\n"
+                            "      micro_batch_size: 3\n      global_batch_size: 24\n"),
+         "tp8 dp1 mb3 bf16", 8},
+        {"megatron", PRIMUS("megatron_bridge", ""),
+         "line 4: no importer reads files for megatron_bridge", 8},
         {"megatron", PRIMUS("torchtitan", ""), "line 4: this is a file for torchtitan", 8},
         {"torchtitan", PRIMUS("megatron", ""), "line 4: this is a file for megatron", 8},
         {"megatron", "model:\n  freeze: true\n", "run_config.yaml", 8},

@@ -5,6 +5,7 @@
 #include "tests/unit/problem.h"
 #include "tests/unit/unit.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "tuner/export/internal.h"
@@ -274,6 +275,94 @@ static void words_of_parts_are_reasons(void **state)
     }
 }
 
+/* What the targets' own checks raise: such a file is refused whatever may be lost. */
+static void what_would_not_start_is_refused_even_with_loss(void **state)
+{
+    static const char biases[] = "etp > 1 with mlp_bias true";
+    static const char split[] = "{'world':2,'tp':2,'sp':1,'etp':2,'micro_batch':1}";
+    static const struct {
+        const char *target, *model, *layout, *text; /* NULL: it is written */
+    } row[] = {
+        {"megatron", "gpt-oss-20b", split, biases},
+        {"megatron-script", "gpt-oss-20b", split, biases},
+        {"megatron-bridge", "gpt-oss-20b", split, biases},
+        {"megatron", "gpt-oss-20b", "{'world':2,'tp':2,'sp':1,'etp':1,'micro_batch':1}", NULL},
+        {"torchtitan", "deepseek-v3", "{'world':2,'cp':2,'zero':2,'micro_batch':1}",
+         "mtp 1 with pp 1 and cp 2"},
+        {"torchtitan", "deepseek-v3", "{'world':2,'pp':2,'micro_batch':1}",
+         "mtp 1 with pp 2 and cp 1"},
+        {"torchtitan", "gpt-oss-20b", "{'world':2,'cp':2,'zero':2,'micro_batch':1}",
+         "cp 2 with attn_sinks"},
+        {"torchtitan", "deepseek-v3-like", "{'world':1,'micro_batch':1,'precision':'nvfp4'}",
+         "precision nvfp4 with experts"},
+        {"torchtitan", "llama-8b", "{'world':1,'micro_batch':1,'precision':'nvfp4'}", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world world;
+        struct pl_layout layout;
+        struct tn_export_in in = {.model = &world.m,
+                                  .cluster = &world.c,
+                                  .layout = &layout,
+                                  .workload = &world.w,
+                                  .campaign = "k3v9qw2m",
+                                  .campaign_name = "starts",
+                                  .tokens_per_s = NAN,
+                                  .lo = NAN,
+                                  .hi = NAN,
+                                  .date = "2026-03-01T09:30:00.000Z"};
+        struct pl_problem problem = {&world.m, &world.c, &world.w, pl_trainer_find("any")};
+        AUTO_JSON *words = unit_json(row[i].layout);
+        AUTO_FREE char *file = NULL;
+        struct tn_findings lost;
+        const char *type;
+        struct err e = {0};
+        int r;
+
+        open_world(&world, row[i].model);
+        if (pl_layout_parse(&layout, words, &problem, &e) < 0)
+            fail_msg("%s: %s", row[i].layout, e.text);
+        r = tn_export(&file, &type, &lost, row[i].target, &in, true, &e);
+        if (r != (row[i].text ? -EINVAL : 0) || (row[i].text && !strstr(e.text, row[i].text)))
+            fail_msg("%s of %s, %s: %d %s", row[i].target, row[i].model, row[i].layout, r, e.text);
+    }
+}
+
+/* Its plugin takes full recomputation for granted where the file does not name another, and leaves
+ * a method set that Megatron-LM refuses with selective. */
+static void accelerate_recomputes_in_full_below_megatron(void **state)
+{
+    static const char *const layouts[] = {
+        "{'world':2,'pp':2,'micro_batch':1,'precision':'bf16'}",
+        "{'world':2,'pp':2,'micro_batch':1,'precision':'bf16','recompute':'selective'}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        struct world world;
+        struct pl_layout layout;
+        AUTO_JSON *words = unit_json(layouts[i]);
+        AUTO_STR text = {0};
+        struct tn_findings lost = {0};
+        struct tn_export_in in = {
+            .model = &world.m, .cluster = &world.c, .layout = &layout, .workload = &world.w};
+        struct pl_problem problem = {&world.m, &world.c, &world.w, pl_trainer_find("any")};
+        struct err e = {0};
+        bool said = false;
+
+        open_world(&world, "llama-8b");
+        if (pl_layout_parse(&layout, words, &problem, &e) < 0)
+            fail_msg("%s: %s", layouts[i], e.text);
+        tn_export_accelerate.gaps(&lost, &in);
+        for (int k = 0; k < lost.count; k++)
+            said |= str_eq(lost.v[k].setting, "recompute");
+        assert_true(said);
+        tn_export_accelerate.write(&text, &in, &lost);
+        assert_non_null(strstr(str_text(&text), "megatron_lm_recompute_granularity: full\n"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +371,8 @@ int main(void)
         cmocka_unit_test(the_rotation_of_latent_attention_starts),
         cmocka_unit_test(prediction_is_in_the_layout_of_a_pipeline),
         cmocka_unit_test(words_of_parts_are_reasons),
+        cmocka_unit_test(what_would_not_start_is_refused_even_with_loss),
+        cmocka_unit_test(accelerate_recomputes_in_full_below_megatron),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -91,6 +91,9 @@ static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
     tn_gap_scope(findings, in);
     if (megatron && l->zero > 1)
         tn_finding_add(findings, "zero", "with Megatron-LM, the distributed optimizer is zero 1");
+    if (megatron && l->recompute != PL_RECOMPUTE_FULL)
+        tn_finding_add(findings, "recompute",
+                       "with Megatron-LM, Accelerate's plugin starts with full recomputation only");
     if (plain(in) && l->recompute != PL_RECOMPUTE_NONE)
         tn_finding_add(findings, "recompute",
                        "without sharding, the script must enable activation checkpointing");
@@ -146,13 +149,11 @@ static void write_megatron(struct str *out, const struct tn_export_in *in)
                  l->ep, l->etp);
     if (offloads(in))
         str_add(out, "  megatron_lm_optimizer_cpu_offload: true\n");
-    if (l->recompute == PL_RECOMPUTE_FULL)
-        str_addf(out,
-                 "  megatron_lm_recompute_granularity: full\n  megatron_lm_recompute_method: %s\n"
-                 "  megatron_lm_recompute_num_layers: %d\n",
-                 tn_megatron_recompute_method(l), l->recompute_num_layers);
-    if (l->recompute == PL_RECOMPUTE_SELECTIVE)
-        str_add(out, "  megatron_lm_recompute_granularity: selective\n");
+    /* Its plugin's default, which can be changed to nothing that Megatron-LM starts with. */
+    str_addf(out,
+             "  megatron_lm_recompute_granularity: full\n  megatron_lm_recompute_method: %s\n"
+             "  megatron_lm_recompute_num_layers: %d\n",
+             tn_megatron_recompute_method(l), l->recompute_num_layers);
 }
 
 static void write_fsdp(struct str *out, const struct tn_export_in *in)

@@ -376,10 +376,10 @@ static void write_python(struct str *out, const struct tn_export_in *in,
                  "forward_step_func=forward_step)\n");
 }
 
-/* The model's own sizes are the recipe's. */
+/* The model's own sizes are the recipe's; what would not start is a rule. */
 static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const but[] = {"rope_theta", NULL};
+    static const char *const but[] = {"rope_theta", "etp", NULL};
 
     tn_gap_trainer(findings, in, "megatron", but);
 }

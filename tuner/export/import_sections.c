@@ -231,9 +231,7 @@ static int take(void *arg, const char *path, const char *value, int line, struct
 
     name = overrides ? overrides + strlen("overrides.") : name ? name + 1 : path;
     if (str_eq(name, "framework") && *value && strcmp(value, "megatron") != 0)
-        return err_set(error, -EINVAL,
-                       "line %d: this is a file for %.40s: import it as that (--from)", line,
-                       value);
+        return tn_other_framework(value, line, error);
     if (str_eq(path, "mixed_precision") && *value) {
         add_precision(sections, value);
         return 0;

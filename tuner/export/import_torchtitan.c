@@ -545,9 +545,7 @@ static int titan_override(void *arg, const char *path, const char *value, int li
     const char *at = strstr(path, "overrides."), *name = strrchr(path, '.');
 
     if (name && str_eq(name, ".framework") && strcmp(value, "torchtitan") != 0)
-        return err_set(error, -EINVAL,
-                       "line %d: this is a file for %.40s: import it as that (--from)", line,
-                       value);
+        return tn_other_framework(value, line, error);
     return at && *value ? titan_set(arg, at + strlen("overrides."), value, line, error) : 0;
 }
 

@@ -238,6 +238,9 @@ int tn_import_weighed_stages(struct tn_imported *out, const char *setting,
 /* One source each; see tn_import(). OUT has the defaults and the world. */
 int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *model,
                         struct err *error);
+/* The error of a file that says on LINE that it is for another FRAMEWORK: what to import it as, if
+ * anything does. */
+int tn_other_framework(const char *framework, int line, struct err *error);
 int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *model,
                        struct err *error);
 int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *model,

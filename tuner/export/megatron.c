@@ -56,13 +56,17 @@ bool tn_megatron_fsdp(const struct pl_layout *layout)
     return layout->zero >= 2 && layout->pp == 1;
 }
 
+/* Experts with biases and etp > 1 would not start: a rule below. */
 static void megatron_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    tn_gap_trainer(findings, in, "megatron", NULL);
+    static const char *const but[] = {"etp", NULL};
+
+    tn_gap_trainer(findings, in, "megatron", but);
 }
 
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
+    static const char *const only[] = {"etp", NULL};
     const struct pl_layout *l = in->layout;
     const struct pl_model *m = in->model;
 
@@ -85,6 +89,7 @@ void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *
         tn_finding_add(findings, "micro_batch",
                        "interleaving needs microbatches (%d) in multiples of pp %d",
                        tn_microbatches(in), l->pp);
+    tn_rule_trainer(findings, in, "megatron", only);
 }
 
 const char *tn_megatron_recompute_method(const struct pl_layout *layout)

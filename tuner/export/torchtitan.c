@@ -73,13 +73,21 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
         tn_finding_add(findings, "etp", "expert_tensor_parallel_degree is 1 or tp");
 }
 
-/* What would not start is a rule below. */
+/* Keys whose limits torchtitan raises itself: such a file would not start. NVFP4 asks for whole
+ * tiles of every linear layer, the routers among them; fp8 leaves out what does not fit. */
+static const char *const *raises(const struct pl_layout *layout)
+{
+    static const char *const keys[] = {"tp", "tied", "micro_batch", "pp", "cp", NULL};
+    static const char *const tiled[] = {"tp", "tied", "micro_batch", "pp", "cp", "precision", NULL};
+
+    return layout->precision == PL_NVFP4 ? tiled : keys;
+}
+
 static void python_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const but[] = {"tp", "tied", "micro_batch", NULL};
     const struct pl_layout *l = in->layout;
 
-    tn_gap_trainer(findings, in, "torchtitan", but);
+    tn_gap_trainer(findings, in, "torchtitan", raises(l));
     if (l->zero == 1 && l->overlap_param_gather != (l->dp * l->cp > 1))
         tn_finding_add(findings, "overlap_param_gather",
                        "zero 1 is written as FSDP, which gathers parameters ahead wherever dp x cp "
@@ -171,10 +179,8 @@ static void toml_rules(struct tn_findings *findings, const struct tn_export_in *
 
 static void python_rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const only[] = {"tp", "tied", "micro_batch", NULL};
-
     rules(findings, in, 1);
-    tn_rule_trainer(findings, in, "torchtitan", only);
+    tn_rule_trainer(findings, in, "torchtitan", raises(in->layout));
 }
 
 static const char *schedule(const struct pl_layout *layout)

@@ -85,6 +85,22 @@ static char *list(struct yaml *yaml, size_t indent)
     return mem_strdup(str_text(&text));
 }
 
+/* ${NAME:default} of AMD's Primus as its default, which holds where the environment has no NAME;
+ * anything else, such as OmegaConf's ${oc.env:NAME}, as it is. */
+static char *without_environment(char *text)
+{
+    size_t len = strlen(text), name;
+
+    if (!str_starts(text, "${") || text[len - 1] != '}')
+        return text;
+    name = strspn(text + 2, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    if (!name || text[2 + name] != ':')
+        return text;
+    memmove(text, text + 3 + name, len - 3 - name);
+    text[len - 4 - name] = '\0';
+    return text;
+}
+
 /* What is behind "key:" at INDENT; NULL where settings follow that are deeper. */
 static char *value(struct yaml *yaml, const char *from, size_t indent)
 {
@@ -96,7 +112,7 @@ static char *value(struct yaml *yaml, const char *from, size_t indent)
     if (str_eq(text, "null") || str_eq(text, "~"))
         return mem_strdup("");
     if (*text)
-        return TAKE(text);
+        return without_environment(TAKE(text));
     blanks = settle(yaml);
     if (*yaml->at && blanks >= indent && is_item(yaml->at + blanks))
         return list(yaml, blanks);
