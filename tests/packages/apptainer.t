@@ -12,6 +12,7 @@ for tool in apptainer mmdebstrap; do
     command -v $tool >/dev/null 2>&1 || { echo "1..0 # SKIP $tool is not installed"; exit 0; }
 done
 [ "$(id -u)" = 0 ] || { echo "1..0 # SKIP making a root file system needs root"; exit 0; }
+hydra=$(command -v mpiexec.mpich || command -v mpiexec.hydra) || { echo "1..0 # SKIP mpiexec of MPICH, the image's MPI, is not installed"; exit 0; }
 unshare --user true 2>/dev/null || { echo "1..0 # SKIP user namespaces are not allowed here"; exit 0; }
 . "$PT_SRC/tests/packages/archive.sh"
 . "$PT_SRC/tests/packages/campaign.sh"
@@ -27,6 +28,7 @@ suite=$(sed -n 's/^From: debian:\([a-z]*\)-slim$/\1/p' "$def" | sort -u)
 # for each call, as when an ordinary user runs it.
 real=$(command -v apptainer)
 mkdir bin
+ln -s "$hydra" bin/mpiexec
 cat >bin/apptainer <<SH
 #!/bin/sh
 exec unshare --user --map-users=0,0,65536 --map-groups=0,0,65536 "$real" "\$@"
@@ -56,6 +58,10 @@ has "its files are read-only" "$(apptainer exec partune.sif touch /usr/local/bin
 apptainer exec --bind "$work" partune.sif mpiexec -n 2 \
     partune-train --model nano-llama --tp 2 --steps 2 --quiet --events "$work/events" >out 2>&1
 is "two ranks train" "$? $(grep -c '"event":"step"' events)" "0 2"
+rm -f events
+mpiexec -n 2 apptainer exec --bind "$work" partune.sif \
+    partune-train --model tiny-llama --tp 2 --steps 1 --quiet --events "$work/events" >out 2>&1
+is "so do two of one user namespace each, by large messages" "$? $(grep -c '"event":"step"' events)" "0 1"
 apptainer exec --bind "$work" partune.sif sh -c "$campaign" campaign "$work/inside" >out 2>&1
 has "a simulated campaign is done" "$? $(tr '\n' ' ' <out | tail -c 800)" '^0 .*done'
 
