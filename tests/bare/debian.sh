@@ -2,16 +2,30 @@
 #
 #   work       a folder that the test removes
 #   root_home  the home of root in commands
+#   suite      the release, if not this one
 suite=bookworm
 
-# Where this machine gets Debian of the same release from; nothing where it has another.
-mirror() {
-    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null | awk -v suite="$suite" '
+# The address of an archive that this machine's sources have for a suite; nothing where they have none.
+source_of() { # suite
+    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null | awk -v suite="$1" '
         /^ *#/ { next }
         /^URIs:/ { uri = $2 }
         /^Suites:/ { for (i = 2; i <= NF; i++) if ($i == suite && uri && !found) found = uri }
         /^deb / { for (i = 2; i < NF; i++) if ($i ~ /:\/\// && $(i + 1) == suite && !found) found = $i }
         END { print found }'
+}
+
+# Where this machine gets the suite from: from a source of it, else from the archive of the Debian that it runs, which has all
+# suites; nothing where it runs something else.
+mirror() {
+    for known in "$suite" $(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release) stable testing unstable sid; do
+        uri=$(source_of "$known")
+        if [ -n "$uri" ]; then
+            echo "$uri"
+            return
+        fi
+        grep -qx 'ID=debian' /etc/os-release || return 0
+    done
 }
 
 # This machine's names, certificates and settings of apt, as far as no package brings them, as a tree to lay over a root.
@@ -49,7 +63,7 @@ sources() { # root
 
 bare() { # root
     [ -n "$(mirror)" ] || {
-        echo "apt of this machine has no source of $suite"
+        echo "apt of this machine has no source of $suite, or of another suite of Debian"
         return 1
     }
     settings "$work/settings"

@@ -1,7 +1,9 @@
 #!/bin/sh
 # What ./quickstart asks an administrator for on a machine without any of it: Vega for the charts of a clone, not where a
-# release archive has brought them; Node for the tests of the dashboard only.
+# release archive has brought them; Node for the tests of the dashboard only. And its daemon is its own, where another one has
+# the port.
 . "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
 command -v dpkg-query >/dev/null 2>&1 || { echo "1..0 # SKIP there is no dpkg-query"; exit 0; }
 cd "$run" || exit 99
 mkdir -p tree/web/ui/vendor bin
@@ -20,4 +22,20 @@ printf '/*! Vega */\n' >tree/web/ui/vendor/vega.min.js
 has "an archive: the libraries" "$(asked)" ' libjansson-dev .* libopenblas-dev '
 is "and no Vega" "$(asked | grep -cE 'esbuild|vega|nodejs|npm')" 0
 has "the tests of the dashboard need it" "$(asked check)" ' nodejs npm$'
+
+# ---- the daemon: the first port is another's, who answers before ours, on a busy machine, finds it taken
+start
+mkdir -p tree/build/quickstart
+printf '#!/bin/sh\nsleep 2\nexec "%s" "$@"\n' "$PT_BUILD/partuned" >tree/build/partuned
+chmod +x tree/build/partuned
+sed "/^# ---- main/,\$d; s/^\( *for port in\) 8417 [0-9 ]*;/\1 ${url##*:} 0;/" tree/quickstart >tree/functions
+cat >>tree/functions <<'SH'
+start_daemon
+echo "$PARTUNE_SERVER"
+"$PT_BUILD/partune" ls --json
+kill "$(cat "$work/partuned.pid")"
+SH
+sh tree/functions >out 2>&1
+is "started next to another daemon, the quickstart's is used" "$? $(grep -c 'port .* is busy' out) $(grep -c "^$url\$" out)" "0 1 0"
+has "with its own token" "$(tr -d ' \n' <out)" '"items":\[\]'
 finish

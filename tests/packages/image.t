@@ -9,6 +9,7 @@ for tool in buildah mmdebstrap; do
 done
 [ "$(id -u)" = 0 ] || { echo "1..0 # SKIP making a root file system needs root"; exit 0; }
 . "$PT_SRC/tests/packages/archive.sh"
+. "$PT_SRC/tests/packages/campaign.sh"
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/partune-image.XXXXXX") || exit 99
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot CONTAINERS_STORAGE_CONF="$work/storage.conf"
 printf '[storage]\ndriver = "vfs"\nrunroot = "%s/run"\ngraphroot = "%s/store"\n' "$work" "$work" >"$work/storage.conf"
@@ -41,24 +42,6 @@ is "the image starts the daemon" "$(buildah inspect --type image --format '{{.OC
 is "no compiler is in it" "$(inside_image sh -c 'command -v gcc cc make' 2>/dev/null)" ""
 inside_image mpiexec -n 2 partune-train --model nano-llama --tp 2 --steps 2 --quiet --events /tmp/events >out 2>&1
 is "two ranks train" "$? $(inside_image grep -c '"event":"step"' /tmp/events)" "0 2"
-# The daemon's words are the image's, but for a free port.
-cat >campaign <<'SH'
-set -eu
-export NO_COLOR=1 PARTUNE_DATA=/var/lib/partune
-partuned --data /var/lib/partune --listen 127.0.0.1:0 2>/tmp/log &
-daemon=$!
-trap 'kill $daemon; wait $daemon || :' EXIT
-tries=600
-until grep -q 'ready at' /tmp/log; do
-    tries=$((tries - 1))
-    [ $tries -gt 0 ] || { cat /tmp/log; exit 1; }
-    sleep 0.1
-done
-PARTUNE_SERVER=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' /tmp/log)
-export PARTUNE_SERVER
-partune submit --watch /usr/local/share/doc/partune/examples/mixtral-simulated.json
-partune show last
-SH
-inside_image sh -c "$(cat campaign)" >out 2>&1
+inside_image sh -c "$campaign" campaign /var/lib/partune >out 2>&1
 has "a simulated campaign is done" "$? $(tr '\n' ' ' <out | tail -c 800)" '^0 .*done'
 finish

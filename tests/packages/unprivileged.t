@@ -12,6 +12,7 @@ work=$(mktemp -d "${TMPDIR:-/var/tmp}/partune-unprivileged.XXXXXX") || exit 99
 trap 'rm -rf --one-file-system "$work"; cleanup' EXIT
 root_home=/root
 . "$PT_SRC/tests/bare/debian.sh"
+suite=${PT_SUITE:-$suite}
 cd "$work" || exit 99
 mkdir archives
 

@@ -7,11 +7,18 @@ with_torch
 cd "$run" || exit 99
 examples=$PT_SRC/docs/examples/pytorch
 
+# PyTorch without libuv, as Debian 13's, has no store for torchrun but a file, and its ranks must ask for the other store.
+rendezvous=localhost:0 without_libuv=
+if "$python" -c 'import torch.distributed as d; d.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)' 2>&1 |
+    grep -q 'without libuv'; then
+    rendezvous="{folder}/store --rdzv_conf store_type=file"
+    without_libuv='env = USE_LIBUV=0\nenv = TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1\n'
+fi
 # The example's section with its paths. Options -r and -t only because torch 1.13 fails without them under Python 3.11.
 trainer() { # name, script
     sed -n "s|^command = torchrun|command = '$python' -m torch.distributed.run -r 2 -t 2 --log_dir {folder}|; s|/opt/train/train.py|'$2'|
-        s|\"pytorch\"|\"$1\"|; p" "$examples/partuned.conf"
-    printf 'env = PYTHONPATH=%s/python\nenv = PYTHONDONTWRITEBYTECODE=1\nenv = GLOO_SOCKET_IFNAME=lo\n' "$PT_SRC"
+        s|localhost:0|$rendezvous|; s|\"pytorch\"|\"$1\"|; p" "$examples/partuned.conf"
+    printf "${without_libuv}env = PYTHONPATH=%s/python\nenv = PYTHONDONTWRITEBYTECODE=1\nenv = GLOO_SOCKET_IFNAME=lo\n" "$PT_SRC"
 }
 cat >fails.py <<'END'
 import torch, partune
