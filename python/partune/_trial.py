@@ -9,6 +9,7 @@ numbers.
 """
 
 import json
+import math
 import os
 import platform
 import signal
@@ -120,7 +121,8 @@ class Trial:
     @property
     def micro_batches(self):
         """Micro-batches of one rank in a step: global_batch / (micro_batch x dp)."""
-        copies = self.layout.get("dp") or _ranks.world()
+        splits = [self.layout.get(key, 1) for key in ("tp", "pp", "cp")]
+        copies = self.layout.get("dp") or _ranks.world() // math.prod(splits)
         return self.workload.global_batch // (self.layout.micro_batch * copies)
 
     def step(self, tokens=None):

@@ -290,8 +290,9 @@ class Megatron(Base):
         """The loop of megatron.training.training.train: it leaves after should_exit."""
         done = 0
         while done < 50:
-            losses, skipped, checkpoint, leave, code, norm, zeros = module.train_step(1, 2, config=3)
-            assert not checkpoint and not skipped and norm == 0.5
+            result = module.train_step(1, 2, config=3)
+            losses, skipped, checkpoint, leave, code, norm, zeros, logit = result
+            assert not checkpoint and not skipped and norm == 0.5 and logit == 0
             done += 1
             if leave:
                 sys.exit(code)
@@ -301,7 +302,7 @@ class Megatron(Base):
     def module(losses):
         def train_step(forward, data, config=None):
             assert (forward, data, config) == (1, 2, 3)
-            return losses, False, False, False, 0, 0.5, None
+            return losses, False, False, False, 0, 0.5, None, 0
 
         return types.SimpleNamespace(train_step=train_step)
 

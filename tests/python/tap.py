@@ -34,6 +34,11 @@ class Tap(unittest.TestResult):
         super().addFailure(test, error)
         self.bad(test, error)
 
+    def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
+        if error:
+            self.bad(subtest, error)
+
 
 def load(path):
     name = os.path.splitext(os.path.basename(path))[0]

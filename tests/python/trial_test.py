@@ -226,6 +226,11 @@ class Trial(unittest.TestCase):
         self.assertEqual((code, out), (0, "steps 50 4 1 1\n"), err)
         self.assertFalse(os.path.exists(self.path))
 
+    def test_without_a_daemon_ranks_that_share_a_batch_are_one_copy(self):
+        shared = (LOOP % "").replace('"zero": 1', '"zero": 1, "tp": 2, "cp": 2')
+        code, out, err = self.run_script(shared, config=None, WORLD_SIZE="4", RANK="0")
+        self.assertEqual((code, out), (0, "steps 50 4 1 1\n"), err)
+
     def test_without_a_daemon_an_error_is_its_own(self):
         code, out, err = self.run_script(LOOP % "raise MemoryError('x')", config=None)
         self.assertEqual(code, 1)

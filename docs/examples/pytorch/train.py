@@ -1,8 +1,8 @@
 """A small language model in plain PyTorch, tuned by partune: torchrun --nproc_per_node 2 train.py
 
 Of a layout it knows micro_batch, recompute (none, full), overlap_grad_reduce (1: DDP reduces buckets
-of 25 MB during the backward pass; 0: one large bucket at its end) and zero (0: DDP, 3: FSDP2).
-Without a daemon it trains with the values below.
+of 25 MB during the backward pass; 0: one large bucket at its end), zero (0: DDP, 3: FSDP2) and tp.
+Every layout trains on the same batches. Without a daemon it trains with the values below.
 """
 
 import os
@@ -15,58 +15,85 @@ from torch.utils.checkpoint import checkpoint
 
 import partune
 
-LAYOUT = {"micro_batch": 2, "recompute": "none", "overlap_grad_reduce": 1, "zero": 0}
+LAYOUT = {"tp": 1, "micro_batch": 2, "recompute": "none", "overlap_grad_reduce": 1, "zero": 0}
 MODEL = {"layers": 4, "hidden": 128, "heads": 4, "ffn": 512, "vocab": 512}
+
+
+class Block(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        hidden, self.head = model.hidden, model.hidden // model.heads
+        self.before_attention = torch.nn.LayerNorm(hidden)
+        self.qkv = torch.nn.Linear(hidden, 3 * hidden)  # by heads, for tp
+        self.out = torch.nn.Linear(hidden, hidden)
+        self.before_mlp = torch.nn.LayerNorm(hidden)
+        self.up = torch.nn.Linear(hidden, model.ffn)
+        self.down = torch.nn.Linear(model.ffn, hidden)
+
+    def forward(self, x, mask):
+        heads = self.qkv(self.before_attention(x)).unflatten(-1, (-1, 3, self.head))
+        q, k, v = heads.transpose(1, 3).unbind(1)  # each (batch, head, position, head size)
+        scores = q @ k.mT * self.head**-0.5 + mask
+        x = x + self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.before_mlp(x))))
 
 
 class GPT(torch.nn.Module):
     def __init__(self, model, seq, recompute):
         super().__init__()
-        self.recompute, hidden = recompute, model.hidden
-        self.embed = torch.nn.Embedding(model.vocab, hidden)
-        self.positions = torch.nn.Parameter(torch.zeros(seq, hidden))
-        self.blocks = torch.nn.ModuleList(
-            torch.nn.TransformerEncoderLayer(hidden, model.heads, model.ffn, 0.0, F.gelu,
-                                             batch_first=True, norm_first=True)
-            for _ in range(model.layers)
-        )
-        self.head = torch.nn.Linear(hidden, model.vocab)
+        self.recompute = recompute
+        self.embed = torch.nn.Embedding(model.vocab, model.hidden)
+        self.positions = torch.nn.Parameter(torch.zeros(seq, model.hidden))
+        self.blocks = torch.nn.ModuleList(Block(model) for _ in range(model.layers))
+        self.head = torch.nn.Linear(model.hidden, model.vocab)
         self.register_buffer("mask", torch.full((seq, seq), float("-inf")).triu(1))
 
     def forward(self, ids):
-        x = self.embed(ids) + self.positions
+        x = self.embed(ids[:, :-1]) + self.positions
         for block in self.blocks:
             if self.recompute:
                 x = checkpoint(block, x, self.mask, use_reentrant=False)
             else:
                 x = block(x, self.mask)
-        return self.head(x)
+        return F.cross_entropy(self.head(x).flatten(0, 1), ids[:, 1:].flatten())
 
 
-def spread(model, layout):
-    """MODEL over all ranks, as the layout says."""
-    if layout.zero == 0:
-        bucket = 25 if layout.overlap_grad_reduce else 1 << 20
+def spread(model, layout, device):
+    """MODEL over all ranks, as the layout says: rank = its share of the batch x tp + its shard."""
+    bucket = 25 if layout.overlap_grad_reduce else 1 << 20
+    if layout.zero == 0 and layout.tp == 1:
         return DistributedDataParallel(model, bucket_cap_mb=bucket)
     try:
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor import parallel
     except ImportError:
-        raise partune.IllegalLayout(f"zero {layout.zero}: torch {torch.__version__} has no FSDP2")
+        text = f"tp {layout.tp}, zero {layout.zero}: torch {torch.__version__} is older than 2.6"
+        raise partune.IllegalLayout(text) from None
+    sizes = dist.get_world_size() // layout.tp, layout.tp
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("dp", "tp"))
+    for block in model.blocks if layout.tp > 1 else ():
+        column, row = parallel.ColwiseParallel, parallel.RowwiseParallel
+        plan = {"qkv": column(), "out": row(), "up": column(), "down": row()}
+        parallel.parallelize_module(block, mesh["tp"], plan)
+    if layout.zero == 0:
+        return DistributedDataParallel(model, device_mesh=mesh["dp"], bucket_cap_mb=bucket)
     for block in model.blocks:
-        fully_shard(block)
-    return fully_shard(model)
+        fully_shard(block, mesh=mesh["dp"])
+    return fully_shard(model, mesh=mesh["dp"])
 
 
-def accumulate(model, trial, device):
-    """Gradients of this rank's share of a step, with its mean loss."""
-    layout, seq, mean = trial.layout, trial.workload.seq, 0.0
-    for i in range(trial.micro_batches):
-        ids = torch.randint(trial.model.vocab, (layout.micro_batch, seq + 1), device=device)
-        if layout.zero == 0:
-            model.require_backward_grad_sync = i == trial.micro_batches - 1
-        loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-        (loss / trial.micro_batches).backward()
-        mean = mean + loss.detach() / trial.micro_batches
+def accumulate(model, trial, batch):
+    """Gradients of this rank's share of the BATCH, with its mean loss."""
+    shares = batch.split(trial.micro_batches * trial.layout.micro_batch)
+    micro_batches = shares[dist.get_rank() // trial.layout.tp].split(trial.layout.micro_batch)
+    mean = 0.0
+    for i, ids in enumerate(micro_batches):
+        if trial.layout.zero == 0:
+            model.require_backward_grad_sync = i == len(micro_batches) - 1
+        loss = model(ids)
+        (loss / len(micro_batches)).backward()
+        mean = mean + loss.detach() / len(micro_batches)
     return mean
 
 
@@ -79,12 +106,13 @@ def main():
         dist.init_process_group("nccl" if gpu else "gloo")
         torch.manual_seed(1)
         model = GPT(trial.model, work.seq, trial.layout.recompute == "full").to(device)
-        model = spread(model, trial.layout)
+        model = spread(model, trial.layout, device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        torch.manual_seed(1 + dist.get_rank())
+        data, shape = torch.Generator().manual_seed(2), (work.global_batch, work.seq + 1)
         for n in range(100):
+            batch = torch.randint(trial.model.vocab, shape, generator=data).to(device)
             with trial.step(tokens=work.global_batch * work.seq) as step:
-                step.loss = accumulate(model, trial, device)
+                step.loss = accumulate(model, trial, batch)
                 optimizer.step()
                 optimizer.zero_grad()
             if not trial.active and n % 10 == 0 and dist.get_rank() == 0:
