@@ -301,8 +301,8 @@ def torchtitan_toml(source):
                 "micro_batch": p.pipeline_parallel_microbatch_size if dims.pp > 1 else t.local_batch_size, "recompute": mode,
                 "offload_params": int(t.enable_cpu_offload), "offload_optimizer": 100 * t.enable_cpu_offload, "sp": int(dims.tp > 1),
                 "precision": {"bfloat16": "bf16", "float32": "fp32"}[t.mixed_precision_param], **titan_sharding(p)}
-        if facts["model"].get("moe") and dims.ep > 1:
-            back["etp"] = dims.etp
+        if facts["model"].get("moe"):
+            back["etp"] = dims.etp if dims.ep > 1 else dims.tp
         if dims.pp > 1:
             layers, per = facts["model"]["layers"], p.pipeline_parallel_layers_per_stage
             first, last = p.pipeline_parallel_first_stage_less_layers, p.pipeline_parallel_last_stage_less_layers
@@ -436,13 +436,14 @@ def main():
     name, source, directory = sys.argv[1:]
     quiet, sys.stdout = sys.stdout, sys.stderr  # targets talk
     target, read = TARGETS[name](source)
-    count, skipped, kinds = 0, 0, collections.defaultdict(list)
+    seen, count, skipped, kinds = 0, 0, 0, collections.defaultdict(list)
     for path in sorted(os.listdir(directory)):
         if path.split(".", 1)[1:] != [target]:
             continue
-        count += 1
-        if count % int(os.environ.get("PT_EVERY", 1)):
+        seen += 1
+        if seen % int(os.environ.get("PT_EVERY", 1)):
             continue
+        count += 1
         facts = json.load(open(os.path.join(directory, path.split(".")[0] + ".facts")))
         try:
             back = read(os.path.join(directory, path), facts)
@@ -462,7 +463,7 @@ def main():
     for kind, found in sorted(kinds.items()):
         print(*found, sep="\n", file=sys.stderr)
         print(f"# {len(found)} x {kind}: {found[0]}")
-    print(f"{'ok' if count and not kinds else 'not ok'} - {name}: {count} files parsed, {skipped} of models without a recipe, {len(kinds)} kinds of findings")
+    print(f"{'ok' if count and not kinds else 'not ok'} - {name}: {count} files, {skipped} of them of models without a recipe, {len(kinds)} kinds of findings")
     sys.exit(bool(kinds) or not count)
 
 
