@@ -10,23 +10,6 @@
 
 #include <errno.h>
 
-static const char *const names[] = {"megatron", "deepspeed", "torchtitan", NULL};
-
-const char *const *tn_importers(void)
-{
-    return names;
-}
-
-int tn_other_framework(const char *framework, int line, struct err *error)
-{
-    for (int i = 0; names[i]; i++)
-        if (str_eq(names[i], framework))
-            return err_set(error, -EINVAL,
-                           "line %d: this is a file for %s: import it as that (--from)", line,
-                           framework);
-    return err_set(error, -EINVAL, "line %d: no importer reads files for %.40s", line, framework);
-}
-
 /* The canonical form says nothing of what has no effect, as expert parallelism of a dense model. */
 static void list_without_effect(struct tn_imported *out, const struct pl_layout *said)
 {
