@@ -63,6 +63,11 @@ has "so is --with-mpich" "$? $(error)" '^1 --with-mpich: mpich >= 4 was not foun
 ok "not asked for, it is left out" configure --without-mpi
 has "as the summary tells" "$(cat said)" '^ *libpcre2-8 +missing *$'
 
+: >"$away/hidden"
+printf 'Name: x\nDescription: x\nVersion: 0.2\nRequires.private: not-there\nLibs: -lsentencepiece\n' >"$away/sentencepiece.pc"
+ok "a module that requires a missing one for itself alone" configure --without-mpi PKG_CONFIG_PATH="$away"
+has "is used where its library links" "$(cat said)" '^ *sentencepiece +found +the linker$'
+
 # ---- contradictions
 for name in mpich openmpi; do
     configure --without-mpi --with-$name

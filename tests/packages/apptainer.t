@@ -28,12 +28,12 @@ suite=$(sed -n 's/^From: debian:\([a-z]*\)-slim$/\1/p' "$def" | sort -u)
 # for each call, as when an ordinary user runs it.
 real=$(command -v apptainer)
 mkdir bin
-ln -s "$hydra" bin/mpiexec
 cat >bin/apptainer <<SH
 #!/bin/sh
 exec unshare --user --map-users=0,0,65536 --map-groups=0,0,65536 "$real" "\$@"
 SH
-chmod +x bin/apptainer
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$hydra" >bin/mpiexec # which looks for its proxy next to itself: not a link
+chmod +x bin/apptainer bin/mpiexec
 export PATH="$work/bin:$PATH"
 
 # ---- the image

@@ -1,0 +1,16 @@
+/*
+ * Sums over the tokens of a sample in another order, as context parallelism has them. No order of
+ * samples or units (reorder.h) changes that: here gradients of matrices add up the tokens in a
+ * drawn order, and attention meets the keys before a drawn token and those from it on separately
+ * and merges the two, as ring attention does with chunks.
+ */
+#ifndef TESTS_MPI_ORDERS_H
+#define TESTS_MPI_ORDERS_H
+
+#include "kernels/kernels.h"
+
+/* The host's backend (borrowed, one at a time, for one thread) with orders drawn from SEED.
+ * Operands have at most the sizes of draw.h. */
+const struct kn_backend *orders_backend(uint64_t seed);
+
+#endif
