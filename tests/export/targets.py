@@ -414,12 +414,13 @@ def accelerate_fsdp(plugin, mesh):
     return {"tp": mesh.tp_size, "cp": mesh.cp_size, "dp": mesh.dp_replicate_size * mesh.dp_shard_size,
             "zero": 3 if plugin.reshard_after_forward else 2, "recompute": "full" if plugin.activation_checkpointing else "none",
             "offload_params": int(type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"),
+            "offload_optimizer": 100 * (type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"),
             "shard": mesh.dp_shard_size * mesh.cp_size if mesh.dp_replicate_size > 1 else 0}
 
 
 def accelerate_megatron(plugin, facts):
     back = {"tp": plugin.tp_degree, "pp": plugin.pp_degree, "sp": int(bool(plugin.sequence_parallelism)),
-            "cp": plugin.context_parallel_size or 1, "zero": int(bool(plugin.use_distributed_optimizer)),
+            "offload_optimizer": 100 * bool(plugin.optimizer_cpu_offload), "cp": plugin.context_parallel_size or 1, "zero": int(bool(plugin.use_distributed_optimizer)),
             "recompute": plugin.recompute_granularity or "none", "schedule": "1f1b"}
     if facts["model"].get("moe"):
         back.update(ep=plugin.expert_model_parallel_size, etp=plugin.expert_tensor_parallel_size)
