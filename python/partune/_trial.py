@@ -191,12 +191,20 @@ class Trial:
             return
         if self.done:
             self.leave()
+        if not self._begun:
+            self._check_ranks()
         self._begun = True
         if not self.limits.warmup_steps and not self._meter:
             self._meter = _energy.Meter()
         if self._meter:
             self._meter.read(False)
         self._watch.start()
+
+    def _check_ranks(self):
+        """Ranks in groups of their own would each train alone, but count as the whole job."""
+        world = self.layout.get("world")
+        if world and _ranks.distributed() and _ranks.world() != world:
+            raise RuntimeError(f"torch.distributed has {_ranks.world()} of {world} ranks")
 
     def _end(self, step):
         self.n += 1

@@ -4,21 +4,15 @@
 . "$PT_SRC/tests/api/start.sh"
 . "$PT_SRC/tests/python/python.sh"
 with_torch
+find_rendezvous
 cd "$run" || exit 99
 examples=$PT_SRC/docs/examples/pytorch
 
-# PyTorch without libuv, as Debian 13's, has no store for torchrun but a file, and its ranks must ask for the other store.
-rendezvous=localhost:0 without_libuv=
-if "$python" -c 'import torch.distributed as d; d.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)' 2>&1 |
-    grep -q 'without libuv'; then
-    rendezvous="{folder}/store --rdzv_conf store_type=file"
-    without_libuv='env = USE_LIBUV=0\nenv = TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1\n'
-fi
 # The example's section with its paths. Options -r and -t only because torch 1.13 fails without them under Python 3.11.
 trainer() { # name, script
-    sed -n "s|^command = torchrun|command = '$python' -m torch.distributed.run -r 2 -t 2 --log_dir {folder}|; s|/opt/train/train.py|'$2'|
-        s|localhost:0|$rendezvous|; s|\"pytorch\"|\"$1\"|; p" "$examples/partuned.conf"
-    printf "${without_libuv}env = PYTHONPATH=%s/python\nenv = PYTHONDONTWRITEBYTECODE=1\nenv = GLOO_SOCKET_IFNAME=lo\n" "$PT_SRC"
+    sed -n "s|^command = torchrun|command = '$python' -m torch.distributed.run -r 2 -t 2 --log_dir {folder}|; s|--rdzv.*localhost:0|$meet|; s|/opt/train/train.py|'$2'|
+        s|\"pytorch\"|\"$1\"|; p" "$examples/partuned.conf"
+    printf 'env = PYTHONPATH=%s/python\nenv = PYTHONDONTWRITEBYTECODE=1\nenv = GLOO_SOCKET_IFNAME=lo\n%s\n' "$PT_SRC" "$meet_env"
 }
 cat >fails.py <<'END'
 import torch, partune
@@ -61,6 +55,28 @@ has "there is a winner with its ratio" "$(call '')" '"best":\{"trial":[0-9]+,.*"
 partune verify "$id" --wait --pairs 2 --steps 6 >verify.log 2>&1
 has "it is measured against the baseline again" "$(call '')" '"verify":\{"state":"done".*"ratio":[0-9.]+,.*"verdict":"(holds|within noise|does not hold|same)"'
 sed 's/^/# /' verify.log | tail -n 5
+
+# The example of tp and FSDP2: all of its layouts but a few values, each trained.
+ok "the sharded example is accepted as it is" partune submit --dry-run "$examples/campaign-sharded.json"
+if "$python" -c 'import torch; from torch.distributed.fsdp import fully_shard' 2>/dev/null; then
+    sed -e 's/"micro_batch": \[1, 2, 4, 8\]/"micro_batch": [2, 8]/; s/"overlap_grad_reduce": \[0, 1\]/"overlap_grad_reduce": [1]/' \
+        -e 's/"layers": 4, "hidden": 128/"layers": 2, "hidden": 64/; s/"min_steps": 8, "max_steps": 30/"min_steps": 4, "max_steps": 6/' \
+        -e 's/"micro_batch": 1}/"micro_batch": 2}/; s/"timeout_s": 120/"timeout_s": 600/; s/"budget"/"search": {"method": "grid"}, "budget"/' \
+        "$examples/campaign-sharded.json" >sharded.json
+    ok "a campaign over tp, zero, micro-batch and recomputation starts" partune submit sharded.json --json
+    id=$(sed -n 's/.*"id": *"\([a-z0-9]*\)".*/\1/p' ok.log | head -n 1)
+    ok "and ends" partune watch "$id"
+    PYTHONPATH=$PT_SRC/python "$python" -c 'import partune, sys
+for row in partune.Client().campaign(sys.argv[1]).results():
+    print(row["state"], *(row[key] for key in ("tp", "zero", "micro_batch", "recompute")))' "$id" | sort >rows
+    sed 's/^/# /' rows
+    is "every layout was trained, or stopped because it cannot win" "$(sed 's/^[a-z]* //' rows | sort -u)" "$(
+        for how in '1 0' '1 3' '2 0'; do for micro in 2 8; do echo "$how $micro full"; echo "$how $micro none"; done; done)"
+    is "and none failed" "$(grep -vE '^(ok|pruned) ' rows)" ""
+    partune verify "$id" --wait --pairs 2 --steps 6 >verify.log 2>&1
+    has "its winner is measured against the baseline again" "$(call '')" '"verify":\{"state":"done".*"ratio":[0-9.]+,.*"verdict":"(holds|within noise|does not hold|same)"'
+    sed 's/^/# /' verify.log | tail -n 5
+fi
 
 first() { # global_batch: trial 1 of a script that fails
     sed -e 's/"trainer": "pytorch"/"trainer": "fails"/; s/"trials": 3/"trials": 1/' -e "s/\"global_batch\": 16/\"global_batch\": $1/" campaign.json >one.json

@@ -40,7 +40,7 @@ class Ranks(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def run_both(self, line, config=CONFIG):
+    def run_both(self, line, config=CONFIG, loop=LOOP):
         """Exit codes of both ranks, and the events."""
         file = os.path.join(self.folder.name, "config.json")
         with open(file, "w", encoding="utf-8") as out:
@@ -55,7 +55,7 @@ class Ranks(unittest.TestCase):
             PARTUNE_TRIAL_EVENTS=self.path,
             WORLD_SIZE="2",
         )
-        script = textwrap.dedent(LOOP % line)
+        script = textwrap.dedent(loop % line)
         both = [
             subprocess.Popen(
                 [sys.executable, "-c", script, self.folder.name + "/meet"],
@@ -104,6 +104,14 @@ class Ranks(unittest.TestCase):
             del os.environ["PARTUNE_POWERCAP"]
         self.assertEqual(codes, [0, 0], self.errors)
         return events[-1].get("joules")
+
+    def test_ranks_that_are_in_different_groups_are_no_result(self):
+        apart = LOOP.replace('rank=trial.rank, world_size=2', 'rank=0, world_size=1')
+        apart = apart.replace('sys.argv[1]', 'sys.argv[1] + str(trial.rank)')
+        codes, events = self.run_both("", loop=apart)
+        self.assertEqual(codes, [1, 1], self.errors)
+        self.assertEqual({e["event"] for e in events}, {"hello", "memory", "error"})
+        self.assertIn("torch.distributed has 1 of 2 ranks", events[-1]["detail"])
 
     def test_the_energy_of_a_host_counts_once(self):
         self.assertAlmostEqual(self.joules_of(""), 60)

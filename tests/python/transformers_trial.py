@@ -4,6 +4,7 @@ import sys
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 import partune
@@ -25,8 +26,8 @@ class Fails(GPT2LMHeadModel):
 
     calls = 0
 
-    def forward(self, *args, **kwargs):
-        out = super().forward(*args, **kwargs)
+    def forward(self, input_ids=None, labels=None, **more):  # the Trainer passes what it finds here
+        out = super().forward(input_ids=input_ids, labels=labels, **more)
         self.calls += 1
         if self.calls == 3 and torch.distributed.get_rank() == 1:
             if sys.argv[2] == "oom":
@@ -45,6 +46,7 @@ def by_trainer(trial, model, data, tokens):
         logging_steps=1,
         logging_nan_inf_filter=False,
         use_cpu=True,
+        ddp_backend="gloo",  # a PyTorch with MPI would start each rank of torchrun alone
         report_to=[],
         save_strategy="no",
         disable_tqdm=True,
@@ -54,7 +56,11 @@ def by_trainer(trial, model, data, tokens):
 
 
 def by_accelerate(trial, model, data, tokens):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=trial.micro_batches)
+    accelerator = Accelerator(
+        cpu=True,
+        gradient_accumulation_steps=trial.micro_batches,
+        kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")],
+    )
     loader = torch.utils.data.DataLoader(data, trial.layout.micro_batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

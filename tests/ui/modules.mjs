@@ -367,8 +367,8 @@ test("by the objective per joule, what was not measured has no value", () => {
     assert.equal(objective.unitOf(campaign), "tokens/J");
     assert.equal(objective.gainOf(campaign, 100, null, 3), 1.5);
     assert.equal(objective.gainOf(campaign, 900, null, null), null);
-    const trial = { tokens_per_s: 100, tokens_per_s_se: 1, tokens_per_joule: 3, predicted: { tokens_per_s: 90 } };
-    const seen = objective.scaled(campaign, trial);
+    const metered = { tokens_per_s: 100, tokens_per_s_se: 1, tokens_per_joule: 3, predicted: { tokens_per_s: 90 } };
+    const seen = objective.scaled(campaign, metered);
     assert.deepEqual([seen.tokens_per_s, seen.tokens_per_s_se, seen.predicted], [3, 0.03, null]);
     assert.equal(objective.scaled(campaign, { tokens_per_s: 100, tokens_per_joule: null }).tokens_per_s, null);
     assert.deepEqual([objective.scaled(campaign, baseline).lo, objective.scaled(campaign, baseline).hi], [1.9, 2.1]);

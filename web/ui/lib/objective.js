@@ -50,12 +50,12 @@ const times = (part, unit) =>
 /** RESULT in tokens/J: of a run that measured them. What is only expected has no joules. */
 function inJoules(result) {
     const { tokens_per_s: speed, tokens_per_joule: efficiency } = result;
-    const scaled = times(result, speed && efficiency ? efficiency / speed : null);
+    const rates = times(result, speed && efficiency ? efficiency / speed : null);
     if (known(result.tokens_per_joule_lo)) {
-        scaled.lo = result.tokens_per_joule_lo;
-        scaled.hi = result.tokens_per_joule_hi;
+        rates.lo = result.tokens_per_joule_lo;
+        rates.hi = result.tokens_per_joule_hi;
     }
-    return { ...scaled, tokens_per_s: efficiency ?? null, predicted: null, inferred: null };
+    return { ...rates, tokens_per_s: efficiency ?? null, predicted: null, inferred: null };
 }
 
 /** RESULT, a trial or a standing, with all its rates as the objective has them. */
