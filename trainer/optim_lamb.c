@@ -24,8 +24,8 @@ static size_t layers_of(const struct pl_model *model)
     return (size_t)(model->layers + model->mtp);
 }
 
-/* The number of a tensor of the model, the same on all ranks: those of a layer's experts follow
- * those of layers and of the whole model. */
+/* The number of a tensor of the model that has a ratio, that is, decays; the same on all ranks:
+ * those of a layer's experts, which are matrices, follow those of layers and of the whole model. */
 static size_t tensor_number(const struct pl_param *param, const struct pl_model *model)
 {
     size_t experts = (size_t)model->moe.experts,
@@ -58,13 +58,14 @@ static void add_norms(struct tr_rank *rank)
     const struct pl_params *t = &rank->params.table;
 
     for (int i = 0; i < t->n; i++) {
-        double *norm = rank->tensor_norms + 2 * tensor_number(&t->p[i], &rank->model);
         struct tr_span_of span;
         struct tr_span_arrays a;
+        double *norm;
 
         if (!t->p[i].decay || !tr_bucket_speaks(rank, &t->bucket[t->p[i].bucket]) ||
             !tr_span_of_param(&span, &rank->params, i))
             continue;
+        norm = rank->tensor_norms + 2 * tensor_number(&t->p[i], &rank->model);
         tr_span_arrays(&a, rank, &span);
         norm[0] += kn_sumsq(rank->pool, KN_F32, a.w, span.count);
         norm[1] += kn_sumsq(rank->pool, KN_F32, a.g, span.count);
@@ -73,9 +74,12 @@ static void add_norms(struct tr_rank *rank)
 
 static double trust(const struct tr_rank *rank, const struct pl_param *param)
 {
-    const double *norm = rank->tensor_norms + 2 * tensor_number(param, &rank->model);
+    const double *norm;
 
-    return param->decay && norm[0] > 0 && norm[1] > 0 ? sqrt(norm[0] / norm[1]) : 1;
+    if (!param->decay)
+        return 1;
+    norm = rank->tensor_norms + 2 * tensor_number(param, &rank->model);
+    return norm[0] > 0 && norm[1] > 0 ? sqrt(norm[0] / norm[1]) : 1;
 }
 
 static void step(struct tr_update *update, int from, int end)

@@ -52,6 +52,7 @@ static const char *const models[] = {
     "'aux_loss_coef':0.02}}",
     "{'name':'latent'," TINY ",'mla':{'q_lora_rank':12,'kv_lora_rank':10,'qk_nope_head_dim':6,"
     "'qk_rope_head_dim':4,'v_head_dim':7}}",
+    "{'name':'biases'," TINY ",'mlp_bias':true,'moe':{'experts':4,'top_k':2,'expert_ffn':24}}",
 };
 
 /* Of each model, on four ranks or two. */
@@ -69,6 +70,7 @@ static const char *const layouts[][14] = {
      "{'ep':2,'dp':4,'zero':1,'zero_scope':'plain'}", NULL},
     {"{'tp':2,'dp':2,'zero':3}", "{'tp':4,'sp':1,'dp':1}", "{'pp':2,'tp':2,'sp':1,'dp':1}",
      "{'dp':4,'zero':2}", "{'cp':2,'tp':2,'dp':1,'zero':1}", NULL},
+    {"{'ep':2,'dp':4,'zero':3}", "{'ep':2,'tp':2,'etp':1,'sp':1,'dp':2,'zero':1}", NULL},
 };
 
 static int world_rank, world_size, number;
