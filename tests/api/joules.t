@@ -1,7 +1,8 @@
 #!/bin/sh
 # A campaign whose objective is tokens per joule. The counters are a written tree that a program moves by what the running
 # trial computes: a machine that draws 200 W, and 0.2 W with tensor parallelism, which here takes several times as long (some
-# thousand collectives of a few numbers a step), far from a thousand times. So the fastest layout is not the best, and search, best, ratios, verification, events, reports and explanations must follow joules.
+# thousand collectives of a few numbers a step), far from a thousand times. So the fastest layout is not the best, and search,
+# best, ratios, verification, events, reports and explanations must follow joules.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99

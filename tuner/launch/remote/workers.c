@@ -380,9 +380,6 @@ static void add_report(struct str *lines, const struct report *report,
                       tn_number(report->se), "memory", "measured",
                       isnan(report->peak) ? json_null()
                                           : json_pack("{s:f}", "total", report->peak));
-    if (v && report->per_joule > 0)
-        json_object_update_new(v, json_pack("{s:i, s:f}", "steps", 1, "joules",
-                                            tn_trial_tokens(attempt->trial) / report->per_joule));
     else if (report->state == DB_STATE_PREEMPTED)
         v = json_pack("{s:i, s:s, s:f}", "v", 1, "event", "stopped", "t", clock_wall_s());
     else if (report->status && report->state != DB_STATE_OK && report->state != DB_STATE_NODE_FAIL)
@@ -390,6 +387,9 @@ static void add_report(struct str *lines, const struct report *report,
                       "class", report->status, "detail", report->detail ? report->detail : "");
     if (!v)
         return;
+    if (report->state == DB_STATE_OK && report->per_joule > 0)
+        json_object_update_new(v, json_pack("{s:i, s:f}", "steps", 1, "joules",
+                                            tn_trial_tokens(attempt->trial) / report->per_joule));
     text = jx_dump(v);
     str_add(lines, text);
     str_addc(lines, '\n');
