@@ -67,9 +67,11 @@ END
 # does not move when the machine changes within a few of the turns, if there are a dozen. Hence short turns, and as many steps
 # as that takes where a step is long.
 cat >alternate.py <<'END'
-"""alternate.py PAIR STEPS TRIAL MARK ALONE MARK: prints log(alone / trial) of throughput, both jobs running STEPS steps.
+"""alternate.py STEPS: prints log(alone / trial) of throughput, both jobs running STEPS steps.
 
-TRIAL and ALONE are files of events, each MARK the regular expression of an entry in the environment of the job's ranks."""
+It is started before the jobs, and writes alternate.ready when it looks out for them; a job that is started later than the
+other may be seconds later, in which the other would end. Each job says where it is in a file: job.trial, job.alone. Its
+lines are its file of events and the regular expression of an entry in the environment of its ranks."""
 import json, math, os, re, signal, statistics, sys, time
 from steps import steps
 
@@ -117,10 +119,24 @@ def wait_for_steps(job, count):
             sys.exit("error: %s: no steps" % job["events"])
         time.sleep(LOOK)
 
-def hold_when_warm(job):
-    wait_for_steps(job, WARM)
-    job["ranks"] = ranks(job["mark"])
-    tell(job, signal.SIGSTOP)
+def is_there(job):
+    if "events" not in job and os.path.exists(job["name"]):
+        job["events"], job["mark"] = open(job["name"]).read().splitlines()
+    return "events" in job
+
+def hold_when_warm(jobs):
+    """Returns the jobs in the order in which they were held."""
+    deadline, held = time.time() + 120, []
+    while len(held) < len(jobs):
+        for job in jobs:
+            if job not in held and is_there(job) and done(job) >= WARM:
+                job["ranks"] = ranks(job["mark"])
+                tell(job, signal.SIGSTOP)
+                held.append(job)
+        if time.time() > deadline:
+            sys.exit("error: %s: no steps" % " ".join(job["name"] for job in jobs if job not in held))
+        time.sleep(LOOK)
+    return held
 
 def turn(job, last):
     begin = time.time()
@@ -143,12 +159,12 @@ def alternate(jobs, last):
 def main():
     # What is held must continue, however this ends: a rank that is stopped does not even hear that it is to end.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("terminated"))
-    pair, last = int(sys.argv[1]), int(sys.argv[2])
-    trial, alone = ({"events": sys.argv[i], "mark": sys.argv[i + 1], "ranks": [], "rest": "", "done": 0} for i in (3, 5))
-    jobs = (trial, alone) if pair % 2 == 0 else (alone, trial)
+    last = int(sys.argv[1])
+    trial, alone = ({"name": name, "ranks": [], "rest": "", "done": 0} for name in ("job.trial", "job.alone"))
+    jobs = (trial, alone)
+    open("alternate.ready", "w").close()
     try:
-        for job in jobs:
-            hold_when_warm(job)
+        jobs = hold_when_warm(jobs)
         turns = alternate(jobs, last)
     finally:
         for job in jobs:
@@ -161,7 +177,7 @@ def main():
         if logs(*a) and logs(*b):
             differences.append(statistics.mean(logs(*a)) - statistics.mean(logs(*b)))
     differences.sort()
-    print("# pair %d: differences %s" % (pair, " ".join("%.3f" % d for d in differences)), file=sys.stderr)
+    print("# differences %s" % (" ".join("%.3f" % d for d in differences)), file=sys.stderr)
     if not differences:
         sys.exit("error: the jobs ended before two turns: give more steps")
     out = len(differences) // 4
@@ -173,8 +189,12 @@ END
 at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a + 0 <= b + 0) }'; }
 campaign_of() { sed -n 's/.*"id": *"\([a-z0-9]*\)".*/\1/p' "$1" | head -1; }
 
+tell_alternate() { # NAME EVENTS MARK
+    printf '%s\n' "$2" "$3" >job.new && mv job.new "job.$1"
+}
 own() { # MODEL WORLD STEPS I: starts the daemon's trial
-    python3 campaign.py "own$4" "$1" "$2" "$3" exported.json && partune submit --json "own$4.json" >own.out && id=$(campaign_of own.out)
+    python3 campaign.py "own$4" "$1" "$2" "$3" exported.json && partune submit --json "own$4.json" >own.out && id=$(campaign_of own.out) &&
+        trial="data/campaigns/$id/trials/1/1/events" && tell_alternate trial "$trial" "PARTUNE_TRIAL=.*/$id/.*"
 }
 alone() { # WORLD STEPS I: starts partune-train without a daemon
     rm -rf alone.dir
@@ -183,15 +203,20 @@ alone() { # WORLD STEPS I: starts partune-train without a daemon
         --steps $(($2 + warmup)) --checkpoint alone.dir --quiet --events "alone$3.events" >alone.out 2>&1 &
     alone_pid=$!
     pids="$pids $alone_pid"
+    tell_alternate alone "alone$3.events" "PT_ALONE=$run"
 }
 pair() { # MODEL WORLD STEPS I
+    rm -f job.trial job.alone alternate.ready
+    python3 alternate.py $(($3 + warmup)) >"pair$4" 2>"pair$4.note" &
+    alternate_pid=$!
+    pids="$pids $alternate_pid"
+    while [ ! -e alternate.ready ] && kill -0 $alternate_pid; do sleep 0.05; done
     if [ $(($4 % 2)) = 0 ]; then
         own "$@" && alone "$2" "$3" "$4" || return
     else
         alone "$2" "$3" "$4" && own "$@" || return
     fi
-    trial="data/campaigns/$id/trials/1/1/events"
-    python3 alternate.py "$4" $(($3 + warmup)) "$trial" "PARTUNE_TRIAL=.*/$id/.*" "alone$4.events" "PT_ALONE=$run" >"pair$4" 2>"pair$4.note"
+    wait $alternate_pid
     wait $alone_pid && partune watch "$id" >/dev/null && cp "$trial" "own$4.events" && [ -s "pair$4" ]
 }
 
@@ -203,7 +228,7 @@ e = json.load(open('exported.json'))
 step = e['workload']['global_batch'] * e['workload']['seq'] / e['expected']['tokens_per_s']
 print(max(int($1 / step), steps_needed($2, step)))"
 }
-fewest_differences() { awk '/: differences/ { if (n == "" || NF - 4 < n) n = NF - 4 } END { print n }' pair*.note; } # of a pair
+fewest_differences() { awk '/^# differences/ { if (n == "" || NF - 2 < n) n = NF - 2 } END { print n }' pair*.note; } # of a pair
 
 reproduce() { # MODEL WORLD PAIRS STEPS (or SECONDS s) of each job
     job="$1 on $2 ranks" steps=$4 least=1

@@ -202,12 +202,13 @@ static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_
     char text[160];
 
     return json_pack(
-        "{s:o, s:o, s:s, s:f, s:o, s:o, s:o, s:s, s:o, s:I}", "tokens_per_joule",
+        "{s:o, s:s, s:f, s:o, s:o, s:o, s:o, s:s, s:o, s:I}", "layout",
+        pl_layout_json(&entry->layout), "text", pl_layout_text(text, &entry->layout),
+        "tokens_per_s", entry->cost.tokens_per_s, "tokens_per_joule",
         pl_watts_known(&job->cluster) ? json_real(entry->cost.tokens_per_s / watts) : json_null(),
-        "layout", pl_layout_json(&entry->layout), "text", pl_layout_text(text, &entry->layout),
-        "tokens_per_s", entry->cost.tokens_per_s, "mfu", mfu < 0 ? json_null() : json_real(mfu),
-        "seconds", pl_cost_json(&entry->cost), "memory", pl_memory_json(&entry->memory), "why",
-        entry->why, "variants", variants(entry, families), "equivalents",
+        "mfu", mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&entry->cost),
+        "memory", pl_memory_json(&entry->memory), "why", entry->why, "variants",
+        variants(entry, families), "equivalents",
         (json_int_t)entry->equivalents);
 }
 
