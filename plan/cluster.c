@@ -102,16 +102,13 @@ static int parse_span(int *ret, const json_t *json, struct err *error)
     return jx_get_int(ret, json, "span", 2, INT_MAX, error);
 }
 
-static int parse_link(struct pl_link *link, const json_t *json, struct err *error)
+/* All but its span. */
+static int parse_rates(struct pl_link *link, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {
-        "span",  "gbs",        "share", "per_pair", "oversubscription",
-        "rails", "latency_us", "kind",  NULL};
     int r;
 
     link->latency_us = 10;
-    if ((r = jx_keys(json, keys, error)) < 0 || (r = parse_span(&link->span, json, error)) < 0 ||
-        (r = jx_need(json, "gbs", error)) < 0 ||
+    if ((r = jx_need(json, "gbs", error)) < 0 ||
         (r = jx_get_f64(&link->gbs, json, "gbs", 1e-4, 1e5, error)) < 0 ||
         (r = jx_get_f64(&link->share, json, "share", 0, 1, error)) < 0 ||
         (r = jx_get_bool(&link->per_pair, json, "per_pair", error)) < 0 ||
@@ -120,6 +117,31 @@ static int parse_link(struct pl_link *link, const json_t *json, struct err *erro
         (r = jx_get_f64(&link->latency_us, json, "latency_us", 0, 1e6, error)) < 0 ||
         (r = jx_copy_str(link->kind, sizeof(link->kind), json, "kind", error)) < 0)
         return r;
+    return 0;
+}
+
+static int parse_link(struct pl_link *link, const json_t *json, struct err *error)
+{
+    static const char *const keys[] = {
+        "span",  "gbs",        "share", "per_pair", "oversubscription",
+        "rails", "latency_us", "kind",  NULL};
+    int r;
+
+    if ((r = jx_keys(json, keys, error)) < 0 || (r = parse_span(&link->span, json, error)) < 0)
+        return r;
+    return parse_rates(link, json, error);
+}
+
+int pl_link_parse(struct pl_link *ret, const json_t *json, struct err *error)
+{
+    static const char *const keys[] = {"gbs",   "share",      "per_pair", "oversubscription",
+                                       "rails", "latency_us", "kind",     NULL};
+    struct pl_link link = {.span = INT_MAX};
+    int r;
+
+    if ((r = jx_keys(json, keys, error)) < 0 || (r = parse_rates(&link, json, error)) < 0)
+        return r;
+    *ret = link;
     return 0;
 }
 
@@ -336,6 +358,10 @@ int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl
         r = from_profile(&cluster, "local", local, error);
     else if (json_is_string(json))
         r = from_profile(&cluster, json_string_value(json), local, error);
+    else if (json_object_get(json, "parts"))
+        r = err_at(error, -EINVAL, "/parts",
+                   "a cluster of several parts is for plans only (partune plan, POST /v1/plan): "
+                   "name one cluster here");
     else if (json_object_get(json, "device"))
         r = parse_object(&cluster, json, error);
     else
@@ -392,6 +418,25 @@ static json_t *host_json(const struct pl_host *host)
     return NULL;
 }
 
+json_t *pl_link_json(const struct pl_link *link)
+{
+    json_t *span = link->span == INT_MAX ? json_string("all") : json_integer(link->span);
+    json_t *v =
+        json_pack("{s:o s:f s:f}", "span", span, "gbs", link->gbs, "latency_us", link->latency_us);
+
+    if (link->share > 0)
+        json_object_set_new(v, "share", json_real(link->share));
+    if (link->per_pair)
+        json_object_set_new(v, "per_pair", json_true());
+    if (link->oversubscription > 1)
+        json_object_set_new(v, "oversubscription", json_real(link->oversubscription));
+    if (link->rails)
+        json_object_set_new(v, "rails", json_true());
+    if (link->kind[0])
+        json_object_set_new(v, "kind", json_string(link->kind));
+    return v;
+}
+
 json_t *pl_cluster_json(const struct pl_cluster *cluster)
 {
     json_t *v = json_pack("{s:s s:i s:i s:o}", "name", cluster->name, "nodes", cluster->nodes,
@@ -401,24 +446,8 @@ json_t *pl_cluster_json(const struct pl_cluster *cluster)
 
     if (host)
         json_object_set_new(v, "host", host);
-    for (int i = 0; i < cluster->nlinks; i++) {
-        const struct pl_link *k = &cluster->link[i];
-        json_t *span = k->span == INT_MAX ? json_string("all") : json_integer(k->span);
-        json_t *one =
-            json_pack("{s:o s:f s:f}", "span", span, "gbs", k->gbs, "latency_us", k->latency_us);
-
-        if (k->share > 0)
-            json_object_set_new(one, "share", json_real(k->share));
-        if (k->per_pair)
-            json_object_set_new(one, "per_pair", json_true());
-        if (k->oversubscription > 1)
-            json_object_set_new(one, "oversubscription", json_real(k->oversubscription));
-        if (k->rails)
-            json_object_set_new(one, "rails", json_true());
-        if (k->kind[0])
-            json_object_set_new(one, "kind", json_string(k->kind));
-        json_array_append_new(links, one);
-    }
+    for (int i = 0; i < cluster->nlinks; i++)
+        json_array_append_new(links, pl_link_json(&cluster->link[i]));
     json_object_set_new(v, "links", links);
     json_object_set_new(v, "oversubscribe", json_boolean(cluster->oversubscribe));
     json_object_set_new(v, "measured", json_boolean(cluster->measured));

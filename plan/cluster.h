@@ -35,6 +35,8 @@ struct pl_device {
     bool cpu;                      /* a processor core (JSON "kind": "cpu") */
 };
 
+struct pl_parts;
+
 /* A node's processors and their memory; 0: unknown. */
 struct pl_host {
     double memory_gib, memory_gbs; /* of the node; peak */
@@ -47,22 +49,27 @@ struct pl_cluster {
     struct pl_device device; /* on a CPU the device is one core with its share of memory */
     struct pl_host host;
     struct pl_link link[PL_MAX_LINKS];
-    int nlinks;         /* ascending span */
-    double price;       /* of a device-hour, in any currency; 0: unknown */
-    bool oversubscribe; /* more ranks than devices are allowed */
-    bool measured;      /* constants were measured here, not copied from a data sheet */
+    int nlinks;                   /* ascending span */
+    double price;                 /* of a device-hour, in any currency; 0: unknown */
+    bool oversubscribe;           /* more ranks than devices are allowed */
+    bool measured;                /* constants were measured here, not copied from a data sheet */
+    const struct pl_parts *parts; /* of several kinds of devices (plan/parts.h); NULL: one kind */
 };
 
 /* True where a device is a processor core: ranks share memory and threads count against cores. */
 bool pl_cluster_is_cpu(const struct pl_cluster *cluster);
 
-/* JSON is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`.
+/* JSON is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`; one with
+ * "parts" is refused, at /parts.
  * LOCAL is the parsed profiles/local.json, or NULL: then `local` is this machine's cores and memory
  * with conservative assumed rates. */
 int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
                      struct err *error);
 json_t *pl_cluster_json(const struct pl_cluster *cluster); /* complete, new reference */
-int pl_cluster_devices(const struct pl_cluster *cluster);  /* nodes x devices_per_node */
+/* A link without its span, which is "all". */
+int pl_link_parse(struct pl_link *ret, const json_t *json, struct err *error);
+json_t *pl_link_json(const struct pl_link *link);         /* new reference */
+int pl_cluster_devices(const struct pl_cluster *cluster); /* nodes x devices_per_node */
 
 /* This machine as a cluster of one node of cores; rates are assumed, memory is the system's. */
 void pl_cluster_here(struct pl_cluster *ret);

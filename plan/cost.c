@@ -7,10 +7,9 @@
  * tens of operations. Most of those go into the stages of the pipeline, on which zero and the
  * overlap flags of the optimizer and of messages have no bearing: neighbors of a walk share them.
  */
-#include "plan/cost_parts.h"
+#include "plan/cost_stage.h"
 #include "plan/divide.h"
 #include "plan/offload.h"
-#include "plan/precision.h"
 #include "plan/recompute.h"
 
 #include <assert.h>
@@ -23,10 +22,6 @@ const char *const pl_cost_class_names[PL_COST_CLASSES + 1] = {
     "pp",      "bubble",   "dp",        "optimizer", "other", NULL};
 
 enum { SHAPES = 4096 };
-
-/* Tensors of a layer that a trainer without layer-wise gathering fetches one by one: weights and
- * biases. */
-enum { LAYER_TENSORS = 12 };
 
 struct shape {
     int tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads, overlap_moe, crowd,
@@ -42,32 +37,13 @@ struct shape_time {
     struct pl_layer_params params[2];
 };
 
-struct stage {
-    double fwd, bwd, weight, re, tp, cp, ep; /* of one micro-batch; weight is part of bwd */
-    double forward;                          /* the forward pass with its exchanges */
-    double total;
-    int layers;
-};
-
-/* All stages as sums: the slowest, and the whole. Equal stages in the middle are looked at once. */
-struct pipeline {
-    struct stage slow; /* the slowest stage, which sets the pace */
-    int slow_stage;
-    double later, later_stages;           /* totals of the stages after it, and how many */
-    double last;                          /* total of the last stage */
-    double others;                        /* total of one micro-batch over all other stages */
-    double others_forward, others_weight; /* the same of two parts of it */
-    double others_split; /* the same of forward + backward - 2 x weight gradient: zero-bubble's idle
-                            time */
-};
-
 /* What a layout shares with those that differ from it in zero, zero_scope, shard,
  * overlap_grad_reduce, overlap_param_gather, overlap_p2p and grad_dtype. */
 struct body {
     bool full;
     struct pl_layout key;
     struct pl_rates rates;
-    struct pipeline pipeline;
+    struct pl_pipeline pipeline;
     struct pl_held held;
     double message_s;
 };
@@ -176,7 +152,7 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
 /* ---- a stage ------------------------------------------------------------- */
 
 /* COUNT layers, of which AGAIN are computed again. */
-static void add_layers(struct stage *stage, const struct pl_layer_time *layer, double count,
+static void add_layers(struct pl_stage_sum *stage, const struct pl_layer_time *layer, double count,
                        double again)
 {
     stage->fwd += count * layer->fwd;
@@ -189,7 +165,9 @@ static void add_layers(struct stage *stage, const struct pl_layer_time *layer, d
     stage->ep += count * (layer->ep_fwd + layer->ep_bwd) + again * layer->ep_re;
 }
 
-static void add_ends(struct stage *stage, const struct shape_time *time, bool first, bool last)
+/* What the ends of the pipeline have; then the stage is whole. */
+static void add_ends(struct pl_stage_sum *stage, const struct shape_time *time, bool first,
+                     bool last)
 {
     if (first) {
         stage->fwd += time->ends.embed_fwd;
@@ -202,6 +180,7 @@ static void add_ends(struct stage *stage, const struct shape_time *time, bool fi
         stage->bwd += time->ends.head_bwd;
         stage->tp += time->ends.tp_head;
     }
+    stage->total = stage->fwd + stage->bwd + stage->re + stage->tp + stage->cp + stage->ep;
 }
 
 /*
@@ -220,15 +199,15 @@ static double paused(const struct pl_op_ctx *op, const struct pl_layout *layout)
 }
 
 /* The layers of STAGE, without what only the ends of the pipeline have. */
-static void layers_of(struct stage *to, struct pl_cost_ctx *ctx, const struct shape_time *time,
-                      const struct pl_layout *layout, int stage)
+static void layers_of(struct pl_stage_sum *to, struct pl_cost_ctx *ctx,
+                      const struct shape_time *time, const struct pl_layout *layout, int stage)
 {
     struct pl_layer_count n = pl_stage_count(ctx->op.problem.model, layout, stage);
     struct pl_layer_count again = layout->recompute_method == PL_RECOMPUTE_BLOCK
                                       ? pl_recomputed_count(ctx->op.problem.model, layout, stage)
                                       : n;
 
-    *to = (struct stage){.layers = n.dense + n.moe};
+    *to = (struct pl_stage_sum){.layers = n.dense + n.moe};
     if (n.dense)
         add_layers(to, &time->dense, n.dense, again.dense);
     if (n.moe)
@@ -236,275 +215,106 @@ static void layers_of(struct stage *to, struct pl_cost_ctx *ctx, const struct sh
     to->tp += to->layers * paused(&ctx->op, layout);
 }
 
-static double split_of(const struct stage *stage)
+/* The layers [FIRST, FIRST + N). */
+static void run_of(struct pl_stage_sum *to, const struct pl_cost_ctx *ctx,
+                   const struct shape_time *time, const struct pl_layout *layout, int first, int n)
+{
+    int again =
+        layout->recompute_method == PL_RECOMPUTE_BLOCK ? pl_recomputed_layers(layout, n) : n;
+    int moe = ctx->moe_before[first + n] - ctx->moe_before[first],
+        moe_again = ctx->moe_before[first + again] - ctx->moe_before[first];
+
+    *to = (struct pl_stage_sum){.layers = n};
+    if (n > moe)
+        add_layers(to, &time->dense, n - moe, again - moe_again);
+    if (moe)
+        add_layers(to, &time->moe, moe, moe_again);
+}
+
+static double split_of(const struct pl_stage_sum *stage)
 {
     return stage->total - 2 * stage->weight;
 }
 
-static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
+void pl_pipeline_add(struct pl_pipeline *pipeline, const struct pl_stage_sum *one, int stage,
+                     int times)
+{
+    pipeline->others += times * one->total; /* until the end: of all stages, as are these */
+    pipeline->others_split += times * split_of(one);
+    pipeline->others_forward += times * one->forward;
+    pipeline->others_weight += times * one->weight;
+    pipeline->later += times * one->total;
+    pipeline->later_stages += times;
+    pipeline->last = one->total;
+    if (one->total > pipeline->slow.total) {
+        pipeline->slow = *one;
+        pipeline->slow_stage = stage;
+        pipeline->later = pipeline->later_stages = 0;
+    }
+}
+
+void pl_pipeline_end(struct pl_pipeline *pipeline)
+{
+    const struct pl_stage_sum *slow = &pipeline->slow;
+
+    pipeline->others -= slow->total;
+    pipeline->others_forward -= slow->forward;
+    pipeline->others_weight -= slow->weight;
+    pipeline->others_split = max(0, pipeline->others_split - split_of(slow));
+}
+
+static void pipeline_of(struct pl_pipeline *pipeline, struct pl_cost_ctx *ctx,
                         const struct shape_time *time, const struct pl_layout *layout)
 {
     bool even =
         pl_stages_equal(layout, ctx->op.problem.model->layers) && !(ctx->any_moe && ctx->any_dense);
-    double total = 0, split = 0, forward = 0, weight = 0;
     int ranks = pl_unlike_stages(layout);
-    struct stage layers;
+    struct pl_stage_sum layers;
 
-    *pipeline = (struct pipeline){0};
+    *pipeline = (struct pl_pipeline){0};
     for (int s = 0; s < ranks; s++) {
-        struct stage one;
+        struct pl_stage_sum one;
         int times = 1;
 
         if (s == 0 || !even)
             layers_of(&layers, ctx, time, layout, s);
         one = layers;
         add_ends(&one, time, s == 0, s == pl_loss_stage(layout));
-        one.total = one.fwd + one.bwd + one.re + one.tp + one.cp + one.ep;
         if (even && s == 1 && ranks > 3) { /* all between the ends are alike */
             times = ranks - 2;
             s = ranks - 2;
         }
-        total += times * one.total;
-        split += times * split_of(&one);
-        forward += times * one.forward;
-        weight += times * one.weight;
-        pipeline->later += times * one.total;
-        pipeline->later_stages += times;
-        pipeline->last = one.total;
-        if (one.total > pipeline->slow.total) {
-            pipeline->slow = one;
-            pipeline->slow_stage = s;
-            pipeline->later = pipeline->later_stages = 0;
-        }
+        pl_pipeline_add(pipeline, &one, s, times);
     }
-    pipeline->others = total - pipeline->slow.total;
-    pipeline->others_forward = forward - pipeline->slow.forward;
-    pipeline->others_weight = weight - pipeline->slow.weight;
-    pipeline->others_split = split - split_of(&pipeline->slow);
-    if (pipeline->others_split < 0)
-        pipeline->others_split = 0;
+    pl_pipeline_end(pipeline);
 }
 
-/* ---- data parallel ------------------------------------------------------- */
+/* ---- one stage of a division that no layout names ------------------------ */
 
-/* The exposed part of a collective that overlaps COMPUTE seconds of work. */
-static double exposed(const struct pl_op_ctx *op, bool overlapped, double comm, double compute)
+const struct pl_op_ctx *pl_cost_op(struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
-    double hidden = comm < compute ? comm : compute;
-
-    return overlapped ? comm - op->constants->hidden * hidden : comm;
+    shape_of(ctx, layout);
+    return &ctx->op;
 }
 
-struct sync {
-    struct pl_group dense, expert;               /* that share one copy of the state */
-    struct pl_group dense_copies, expert_copies; /* members of one rank's shard in all copies */
-    double dense_bytes, expert_bytes;            /* parameters of this rank */
-};
-
-static void sync_of(struct sync *ret, const struct pl_op_ctx *op, const struct pl_layout *layout,
-                    const struct pl_held *held)
+void pl_cost_run(struct pl_stage_sum *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+                 int first, int n, bool head, bool tail)
 {
-    int copies = pl_shard_copies(layout);
-    int twice = pl_stage_copies(layout), dense = layout->dp * layout->cp * twice / copies,
-        expert = layout->edp * twice > copies ? layout->edp * twice / copies : 1;
+    const struct shape_time *time = shape_of(ctx, layout);
 
-    *ret = (struct sync){.dense_bytes = held->dense, .expert_bytes = held->expert};
-    ret->expert.size = ret->dense_copies.size = ret->expert_copies.size = 1;
-    pl_group_of(&ret->dense, op, dense, layout->tp);
-    if (held->expert > 0)
-        pl_group_of(&ret->expert, op, expert, layout->etp * layout->ep);
-    if (copies == 1)
-        return;
-    pl_group_of(&ret->dense_copies, op, copies, layout->tp * dense);
-    if (held->expert > 0)
-        pl_group_of(&ret->expert_copies, op, copies, layout->etp * layout->ep * expert);
+    run_of(ret, ctx, time, layout, first, n);
+    ret->tp += n * paused(&ctx->op, layout);
+    add_ends(ret, time, head, tail);
 }
 
-/* Gradients of a rank's shard meet those of the other copies. */
-static double across_copies(const struct sync *sync, double each)
+void pl_cost_held(struct pl_held *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+                  int stage, int first, int n)
 {
-    double dense = sync->dense_bytes * each / sync->dense.size,
-           expert = sync->expert_bytes * each / sync->expert.size;
+    int moe = ctx->moe_before[first + n] - ctx->moe_before[first];
 
-    return pl_all_reduce_s(&sync->dense_copies, dense) +
-           (sync->expert_bytes > 0 ? pl_all_reduce_s(&sync->expert_copies, expert) : 0);
-}
-
-static double both(const struct sync *sync, double (*seconds_of)(const struct pl_group *, double),
-                   double each)
-{
-    double t = sync->dense.size > 1 ? seconds_of(&sync->dense, sync->dense_bytes * each) : 0;
-
-    return t + (sync->expert_bytes > 0 && sync->expert.size > 1
-                    ? seconds_of(&sync->expert, sync->expert_bytes * each)
-                    : 0);
-}
-
-/* zero 3: every micro-batch gathers the weights for each pass and scatters the gradients. */
-static double sharded_weights(const struct pl_op_ctx *op, const struct sync *sync,
-                              const struct pl_layout *layout, const struct stage *stage,
-                              double micro, double grad)
-{
-    double pieces = op->problem.trainer->tensor_gather ? LAYER_TENSORS : 1;
-    double gather = both(sync, pl_gather_s, op->rates->element),
-           scatter = both(sync, pl_gather_s, grad);
-    double latency = both(sync, pl_gather_s, 0);
-    double each = (stage->layers * pieces - 1) * latency; /* as many collectives as pieces */
-    double fwd = gather + each, bwd = gather + scatter + 2 * each;
-
-    if (op->problem.trainer->tensor_gather &&
-        stage->re > 0) /* released after use, gathered again for the second forward pass */
-        bwd += fwd;
-
-    return micro *
-           (exposed(op, layout->overlap_param_gather, fwd, stage->fwd + stage->tp + stage->ep) +
-            exposed(op, layout->overlap_grad_reduce, bwd, stage->bwd + stage->re));
-}
-
-/* Passes of one micro-batch that the reduction of gradients and the gathering of weights overlap:
- * the last and the first. Interleaved, a chunk sees its last micro-batch pp steps before the next
- * chunk does, and its first likewise, so that all but the outermost chunk have pp passes. */
-static double overlapped_passes(const struct pl_layout *layout, double micro)
-{
-    return layout->schedule == PL_INTERLEAVED && layout->vp > 1
-               ? (micro < layout->pp ? micro : layout->pp)
-               : 1;
-}
-
-/* Zero 2 scatters gradients whatever zero 0 and 1 do. */
-static bool reduces_whole(const struct pl_op_ctx *op, const struct pl_layout *layout)
-{
-    return op->problem.trainer->whole_reduce && layout->zero < 2;
-}
-
-/* Bytes of one parameter's gradient where replicas add them up. */
-static double gradient_element(const struct pl_op_ctx *op, const struct pl_layout *layout)
-{
-    bool half = op->problem.trainer->half_grads && !reduces_whole(op, layout);
-
-    return half || layout->precision == PL_FP32 ? op->rates->element : pl_grad_bytes(layout);
-}
-
-/* The first stage and the last, which may both hold the embedding, add up its gradient at the end
- * of a step: two ranks half the job or more apart, with no work to overlap
- * (docs/explanation/trainer.md). */
-static double tied_embedding(const struct pl_op_ctx *op, const struct pl_layout *layout)
-{
-    struct pl_group pair;
-
-    if (!pl_embeds_twice(op->problem.model, layout))
-        return 0;
-    pl_group_of(&pair, op, 2, layout->world / 2);
-    return pl_all_reduce_s(&pair, (double)op->problem.model->vocab / layout->tp *
-                                      op->problem.model->hidden * gradient_element(op, layout));
-}
-
-/* Bytes of one of the parameters HELD as ranks gather them. */
-static double gathered_element(const struct pl_op_ctx *op, const struct pl_layout *layout,
-                               const struct pl_held *held)
-{
-    double all = held->dense + held->expert;
-    struct pl_operands operands;
-
-    if (!layout->fp8_param_gather || all <= 0)
-        return op->rates->element;
-    pl_operands_of(&operands, op->problem.trainer, layout->precision);
-    return op->rates->element + (operands.gathered - op->rates->element) * held->narrow / all;
-}
-
-/* What the scope "plain" adds: gradients meet over all replicas, weights within the smaller group.
- */
-static double plain_scope(const struct sync *sync, const struct pl_layout *layout,
-                          const struct pl_held *held, double grad)
-{
-    return layout->zero_scope == PL_SCOPE_PLAIN && sync->dense.size > 1
-               ? pl_gather_s(&sync->dense, held->dense * grad)
-               : 0;
-}
-
-/* zero 2 and 3 with windows: a layer's gradients start at zero and are scattered and added to the
- * shard by every micro-batch; zero 3 gathers its weights for each pass. Embedding, output
- * projection, norms and routers are as with zero 1. */
-static double windowed(const struct pl_op_ctx *op, const struct sync *sync,
-                       const struct pl_layout *layout, const struct stage *stage,
-                       const struct pl_held *held, double micro, double grad)
-{
-    struct sync layers = *sync, whole = *sync;
-    double element = gathered_element(op, layout, held), once, add, each, t;
-
-    layers.dense_bytes = held->narrow - held->expert;
-    whole.dense_bytes = held->dense - layers.dense_bytes;
-    whole.expert_bytes = 0;
-    once = both(&whole, pl_gather_s, grad) + across_copies(sync, grad) +
-           plain_scope(sync, layout, held, grad);
-    add = micro * grad *
-          (held->narrow +
-           3 * (layers.dense_bytes / sync->dense.size + layers.expert_bytes / sync->expert.size)) /
-          op->rates->memory;
-    each = micro *
-           (both(&layers, pl_gather_s, grad) + (stage->layers - 1) * both(&layers, pl_gather_s, 0));
-    if (layout->zero == 3)
-        t = sharded_weights(op, &layers, layout, stage, micro, grad);
-    else
-        t = exposed(op, layout->overlap_grad_reduce, each, stage->bwd * micro) +
-            exposed(op, layout->overlap_param_gather, both(&layers, pl_gather_s, element),
-                    stage->fwd);
-    return add + t + exposed(op, layout->overlap_grad_reduce, once, stage->bwd) +
-           exposed(op, layout->overlap_param_gather, both(&whole, pl_gather_s, element),
-                   stage->fwd);
-}
-
-static double data_parallel(const struct pl_op_ctx *op, const struct pl_layout *layout,
-                            const struct stage *stage, const struct pl_held *held, double micro)
-{
-    double grad = gradient_element(op, layout);
-    struct sync s;
-    double reduce, gather, each, passes, across;
-
-    sync_of(&s, op, layout, held);
-    across = across_copies(&s, grad) *
-             (op->problem.trainer->copies_meet_often && layout->pp == 1 ? micro : 1);
-    if (layout->zero >= 2 && op->problem.trainer->windows)
-        return windowed(op, &s, layout, stage, held, micro, grad);
-    if (layout->zero == 3 &&
-        layout->pp == 1) /* under a pipeline weights stay gathered from one micro-batch
-                                       to the next, as with zero 2 */
-        return sharded_weights(op, &s, layout, stage, micro, grad) +
-               exposed(op, layout->overlap_grad_reduce, across, stage->bwd);
-    if (layout->zero == 0)
-        return exposed(op, layout->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
-                       stage->bwd * overlapped_passes(layout, micro));
-    /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
-    each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
-    passes = each > 1 ? each : overlapped_passes(layout, micro);
-    reduce =
-        both(&s, reduces_whole(op, layout) ? pl_all_reduce_s : pl_gather_s, grad) * each + across;
-    gather = both(&s, pl_gather_s, gathered_element(op, layout, held));
-    reduce += plain_scope(&s, layout, held, grad);
-    return exposed(op, layout->overlap_grad_reduce, reduce, stage->bwd * passes) +
-           exposed(op, layout->overlap_param_gather, gather, stage->fwd * passes);
-}
-
-/* Parameters whose state a rank has. */
-static double shard_of(const struct pl_layout *layout, const struct pl_held *held)
-{
-    return held->dense / pl_dense_shards(layout) + held->expert / pl_expert_shards(layout);
-}
-
-/* The optimizer's traffic (plan/optimizer.c); the clipping norm reads all gradients of the rank. */
-static double optimizer(const struct pl_op_ctx *op, const struct pl_layout *layout,
-                        const struct pl_held *held)
-{
-    double state = shard_of(layout, held);
-    double norm = layout->zero >= 2 ? state : held->dense + held->expert;
-    enum pl_optimizer word = op->problem.workload->optimizer;
-
-    return (pl_optimizer_traffic(word) * state + 4 * norm) / op->rates->memory +
-           10 * op->rates->kernel_s +
-           (word == PL_MUON ? pl_muon_rank_flops(op->problem.model, layout, pl_dense_shards(layout),
-                                                 pl_expert_shards(layout)) /
-                                  op->rates->flops
-                            : 0);
+    pl_held_params(ret, ctx->op.problem.model, layout, stage,
+                   (struct pl_layer_count){.dense = n - moe, .moe = moe},
+                   shape_of(ctx, layout)->params);
 }
 
 /* ---- the whole ----------------------------------------------------------- */
@@ -514,7 +324,7 @@ static bool has_v_bubble(const struct pl_layout *layout)
     return layout->pp > 1 && (pl_schedule_is_v(layout->schedule) || pl_is_dualpipe(layout));
 }
 
-static double v_bubble(const struct pipeline *pipeline, const struct pl_layout *layout,
+static double v_bubble(const struct pl_pipeline *pipeline, const struct pl_layout *layout,
                        double micro, double message_s)
 {
     int ranks = pl_unlike_stages(layout);
@@ -526,9 +336,8 @@ static double v_bubble(const struct pipeline *pipeline, const struct pl_layout *
     return pl_v_bubble(layout->schedule, layout->pp, micro, &each, message_s, layout->overlap_p2p);
 }
 
-/* Seconds beyond the slowest stage's own work; pipe.c has the formulas. */
-static double bubble_of(const struct pipeline *pipeline, const struct pl_layout *layout,
-                        double micro)
+/* pipe.c has the formulas. */
+double pl_bubble_s(const struct pl_pipeline *pipeline, const struct pl_layout *layout, double micro)
 {
     double ours, last;
 
@@ -559,7 +368,7 @@ static double messages_of(const struct body *body, const struct pl_layout *layou
 
 /* Ranks that share cores work in turn: nothing ends before all work is done. */
 static double crowded(const struct pl_op_ctx *op, const struct pl_layout *layout,
-                      const struct pipeline *pipeline, double micro, double so_far)
+                      const struct pl_pipeline *pipeline, double micro, double so_far)
 {
     int64_t cores = pl_cluster_devices(op->problem.cluster),
             busy = (int64_t)layout->world * layout->threads;
@@ -602,10 +411,10 @@ static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layou
 static void offloaded(struct pl_cost *ret, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, const struct body *body, double micro)
 {
-    const struct stage *slow = &body->pipeline.slow;
+    const struct pl_stage_sum *slow = &body->pipeline.slow;
     double exchanged = (slow->tp + slow->cp + slow->ep) / 2;
-    struct pl_offload_work work = {body->pipeline.slow_stage, shard_of(layout, &body->held), micro,
-                                   slow->fwd + exchanged, slow->bwd + slow->re + exchanged};
+    struct pl_offload_work work = {body->pipeline.slow_stage, pl_shard_params(layout, &body->held),
+                                   micro, slow->fwd + exchanged, slow->bwd + slow->re + exchanged};
 
     pl_offload_seconds(ret, op, layout, &work);
 }
@@ -615,7 +424,7 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     struct pl_layout divided;
     const struct pl_layout *layout = pl_divided(&divided, &ctx->op.problem, asked);
     const struct body *b = body_of(ctx, layout);
-    const struct stage *slow = &b->pipeline.slow;
+    const struct pl_stage_sum *slow = &b->pipeline.slow;
     double batch = pl_batch(ctx->op.problem.workload, layout);
     double all = batch / ((double)layout->micro_batch * layout->dp), pace;
     double micro = all / pl_stage_copies(layout); /* that pass through each of a rank's chunks */
@@ -627,15 +436,15 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_la
     ret->seconds[PL_COST_TP] = micro * slow->tp;
     ret->seconds[PL_COST_CP] = micro * slow->cp;
     ret->seconds[PL_COST_EP] = micro * slow->ep;
-    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->pipeline, layout, all);
+    ret->seconds[PL_COST_BUBBLE] = pl_bubble_s(&b->pipeline, layout, all);
     ret->seconds[PL_COST_PP] = messages_of(b, layout, all, ret->seconds[PL_COST_BUBBLE]);
     pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
     ret->seconds[PL_COST_OTHER] = crowded(&ctx->op, layout, &b->pipeline, micro, pace) +
                                   pl_slowest_share(&ctx->op, layout) * pace +
                                   pl_stall_s(&ctx->op, layout, all);
     ret->seconds[PL_COST_DP] =
-        data_parallel(&ctx->op, layout, slow, &b->held, micro) + tied_embedding(&ctx->op, layout);
-    ret->seconds[PL_COST_OPTIMIZER] = optimizer(&ctx->op, layout, &b->held);
+        pl_sync_s(&ctx->op, layout, slow, &b->held, micro) + pl_tied_embedding_s(&ctx->op, layout);
+    ret->seconds[PL_COST_OPTIMIZER] = pl_update_s(&ctx->op, layout, &b->held);
     if (pl_offloads(layout))
         offloaded(ret, &ctx->op, layout, b, micro);
     for (int i = 0; i < PL_COST_CLASSES; i++)
@@ -672,17 +481,12 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
 
     for (int i = 0; i < layout->pp * layout->vp; i++) {
         int first, n = pl_run_layers(&first, layout, ctx->op.problem.model->layers, i);
-        int again =
-            layout->recompute_method == PL_RECOMPUTE_BLOCK ? pl_recomputed_layers(layout, n) : n;
-        int moe = ctx->moe_before[first + n] - ctx->moe_before[first],
-            moe_again = ctx->moe_before[first + again] - ctx->moe_before[first];
-        struct stage s = {0};
+        struct pl_stage_sum s;
 
-        add_layers(&s, &y->dense, n - moe, again - moe_again);
-        add_layers(&s, &y->moe, moe, moe_again);
+        run_of(&s, ctx, y, layout, first, n);
         add_ends(&s, y, i == 0, i == layout->pp * layout->vp - 1);
         at[i].forward = s.forward;
-        at[i].backward = s.fwd + s.bwd + s.re + s.tp + s.cp + s.ep - s.forward;
+        at[i].backward = s.total - s.forward;
         at[i].weight = s.weight;
     }
     *store = at;

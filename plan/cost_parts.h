@@ -93,6 +93,8 @@ void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
 
 /* Seconds of a message between neighboring stages: a micro-batch's activations, or gradients. */
 double pl_message_s(const struct pl_op_ctx *op, const struct pl_layout *layout);
+/* The same where the two stages are STRIDE ranks apart. */
+double pl_message_far_s(const struct pl_op_ctx *op, const struct pl_layout *layout, int stride);
 /* By which share of its length a step is longer than in the mean, as all wait for the slowest. */
 double pl_slowest_share(const struct pl_op_ctx *op, const struct pl_layout *layout);
 /* Seconds of rare long pauses in a step of MICRO micro-batches. */
@@ -101,6 +103,10 @@ double pl_stall_s(const struct pl_op_ctx *op, const struct pl_layout *layout, do
 /* Messages that the critical path of a pipeline of MICRO micro-batches waits for; SCHEDULE is an
  * enum pl_schedule, and none of pl_v_bubble(). */
 double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
+
+/* Of unlike messages, BORDER_S[s] seconds from stage s to s + 1 of PP in 1F1B with overlap: what
+ * equal ones would take of which pl_messages() makes as much. */
+double pl_message_chain_s(int pp, const double *border_s);
 
 /* Seconds that a stage idles in a schedule shaped like a V, or in DualPipe, of PP > 1 equal stages
  * with two chunks like CHUNK each, in a step of MICRO micro-batches. Messages of MESSAGE_S seconds

@@ -162,12 +162,30 @@ double pl_model_hardware_flops_per_token(const struct pl_model *model, int seq)
     return flops + (flops / 3 - (1 + model->mtp) * head_flops(model));
 }
 
+/* Of a device in the mean of those that LAYOUT uses; 0: unknown. */
+static double peak_of(const struct pl_cluster *cluster, const struct pl_layout *layout)
+{
+    int ranks = layout->world / layout->pp;
+    double sum = 0;
+
+    if (!cluster->parts)
+        return pl_device_peak(&cluster->device, layout->precision);
+    for (int i = 0; i < PL_PARTS; i++) {
+        double peak = pl_device_peak(&cluster->parts->at[i].device, layout->precision);
+
+        if (peak <= 0)
+            return 0;
+        sum += peak * pl_parts_stages(cluster->parts, i, ranks) * ranks;
+    }
+    return sum / layout->world;
+}
+
 /* Share of the peak of LAYOUT's devices that FLOPS a token at TOKENS_PER_S are; negative:
  * unknown. */
 static double share_of_peak(const struct pl_cluster *cluster, const struct pl_layout *layout,
                             double flops, double tokens_per_s)
 {
-    double peak = pl_device_peak(&cluster->device, layout->precision);
+    double peak = peak_of(cluster, layout);
 
     if (peak <= 0 || layout->world <= 0)
         return -1;

@@ -5,6 +5,7 @@
  */
 #include "plan/legal.h"
 #include "plan/offload.h"
+#include "plan/parts.h"
 #include "plan/precision.h"
 #include "plan/space_walk.h"
 
@@ -104,7 +105,8 @@ static void layers_pp_vp(struct pl_check *check)
     if (model->layers < runs)
         pl_breaks(check, "pp", "layers %d is less than pp %d x vp %d", model->layers, layout->pp,
                   layout->vp);
-    else if (model->layers % runs && !check->problem->trainer->uneven_layers)
+    else if (model->layers % runs && !check->problem->trainer->uneven_layers &&
+             !check->problem->cluster->parts)
         pl_breaks(check, "pp", "layers %d is not a multiple of pp %d x vp %d", model->layers,
                   layout->pp, layout->vp);
 }
@@ -463,6 +465,61 @@ static void offload_fits_host(struct pl_check *check)
                   "%d ranks per node offload %.0f GiB each: more than the node's %.0f GiB of host "
                   "memory",
                   ranks, worst.host / gib, cluster->host.memory_gib);
+}
+
+/* Stages of one part follow each other, and each part has as many as it can: what a plan divides
+ * layers over (parts_cut.c). */
+static void parts_stages(struct pl_check *check)
+{
+    const struct pl_parts *parts = check->problem->cluster->parts;
+    const struct pl_layout *layout = check->layout;
+    int ranks = layout->world / layout->pp, first, second;
+
+    if (!parts || ranks < 1 || layout->world % layout->pp)
+        return;
+    first = pl_parts_stages(parts, 0, ranks);
+    second = pl_parts_stages(parts, 1, ranks);
+    if (first < 1 || second < 1 || first + second != layout->pp)
+        pl_breaks(check, "pp",
+                  "pp %d: of stages of tp x cp x dp = %d ranks part 1 (%d devices) holds %d and "
+                  "part 2 (%d devices) %d",
+                  layout->pp, ranks, pl_cluster_devices(&parts->at[0]), first,
+                  pl_cluster_devices(&parts->at[1]), second);
+}
+
+static void parts_schedule(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+    const struct pl_trainer *trainer = check->problem->trainer;
+
+    if (!check->problem->cluster->parts)
+        return;
+    if (layout->vp > 1 || (layout->schedule != PL_1F1B && layout->schedule != PL_GPIPE))
+        pl_breaks(check, "schedule",
+                  "stages on different devices need schedule 1f1b or gpipe with vp 1, not %s with "
+                  "vp %d",
+                  pl_layout_key_find("schedule")->names[layout->schedule], layout->vp);
+    if (!pl_trainer_takes(trainer, PL_KEY_STAGES, PL_STAGES_WORDS))
+        pl_breaks(check, "stages",
+                  "trainer %s does not support a list of stages, which different devices need",
+                  trainer->name);
+}
+
+static void parts_options(struct pl_check *check)
+{
+    const struct pl_layout *layout = check->layout;
+
+    if (!check->problem->cluster->parts)
+        return;
+    if (pl_offloads(layout))
+        pl_breaks(check,
+                  layout->offload_optimizer ? "offload_optimizer"
+                  : layout->offload_params  ? "offload_params"
+                                            : "offload_activations",
+                  "a plan of stages on different devices does not support offloading");
+    if (layout->recompute_method == PL_RECOMPUTE_BLOCK)
+        pl_breaks(check, "recompute_method",
+                  "a plan of stages on different devices does not support recompute_method block");
 }
 
 /* sp with tp = 1, and a schedule that contradicts vp, have rules of their own. */

@@ -36,22 +36,17 @@ struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *ctx)
     return NULL;
 }
 
-/* What the stages of one layout share, by trainer. */
-struct shared {
-    struct pl_param_counts *counts; /* of the bundled one, or NULL */
-    struct pl_gpu_layers layers;    /* of the others */
-};
-
-static void shared_of(struct shared *ret, const struct pl_problem *problem,
-                      const struct pl_layout *layout, struct pl_param_counts *counts)
+void pl_memory_shared_of(struct pl_memory_shared *ret, const struct pl_problem *problem,
+                         const struct pl_layout *layout, struct pl_param_counts *counts)
 {
     ret->counts = counts;
     if (!problem->trainer->bundled)
         pl_gpu_layers_of(&ret->layers, problem, layout);
 }
 
-static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
-                       const struct pl_layout *layout, int stage, const struct shared *shared)
+void pl_memory_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                     const struct pl_layout *layout, int stage,
+                     const struct pl_memory_shared *shared)
 {
     for (int i = 0; i < PL_MEM_CLASSES; i++) /* in few stores, many times faster than one memset */
         ret->bytes[i] = 0;
@@ -63,18 +58,19 @@ static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
         pl_memory_gpu_stage(ret, problem, layout, &shared->layers, stage);
     for (int i = 0; i < PL_MEM_CLASSES; i++)
         ret->total += ret->bytes[i];
+    ret->scaled = ret->total;
 }
 
 void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
                     const struct pl_layout *layout, int rank)
 {
     struct pl_layout divided;
-    struct shared shared;
+    struct pl_memory_shared shared;
 
     assert(rank >= 0 && rank < layout->world);
     layout = pl_divided(&divided, problem, layout);
-    shared_of(&shared, problem, layout, NULL);
-    plan_stage(ret, problem, layout, pl_axis_coord(layout, PL_PP, rank), &shared);
+    pl_memory_shared_of(&shared, problem, layout, NULL);
+    pl_memory_stage(ret, problem, layout, pl_axis_coord(layout, PL_PP, rank), &shared);
     ret->rank = rank;
 }
 
@@ -108,16 +104,16 @@ static void plan_worst(struct pl_memory *ret, const struct pl_problem *problem,
 {
     struct pl_layout divided;
     const struct pl_layout *layout = pl_divided(&divided, problem, asked);
-    struct shared shared;
+    struct pl_memory_shared shared;
     int worst = 0;
 
-    shared_of(&shared, problem, layout, counts);
-    plan_stage(ret, problem, layout, 0, &shared);
+    pl_memory_shared_of(&shared, problem, layout, counts);
+    pl_memory_stage(ret, problem, layout, 0, &shared);
     for (int stage = next_stage(problem, layout, 0); stage < layout->pp;
          stage = next_stage(problem, layout, stage)) {
         struct pl_memory one;
 
-        plan_stage(&one, problem, layout, stage, &shared);
+        pl_memory_stage(&one, problem, layout, stage, &shared);
         if (one.total > ret->total) {
             *ret = one;
             worst = stage;

@@ -27,9 +27,11 @@ extern const char *const pl_mem_class_names[PL_MEM_CLASSES + 1]; /* "weights" â€
 
 struct pl_memory {
     double bytes[PL_MEM_CLASSES];
-    double total; /* of the device */
-    double host;  /* what the rank offloads into the memory of its node, beyond total */
-    int rank;     /* whose bytes these are; for a worst case, the worst rank */
+    double total;  /* of the device */
+    double scaled; /* what pl_memory_offered() is compared with: total, but of a rank on the smaller
+                      devices of a cluster of parts that times the ratio of the two sizes */
+    double host;   /* what the rank offloads into the memory of its node, beyond total */
+    int rank;      /* whose bytes these are; for a worst case, the worst rank */
 };
 
 /* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic.

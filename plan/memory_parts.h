@@ -100,4 +100,19 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
                          const struct pl_layout *layout, const struct pl_gpu_layers *layers,
                          int stage);
 
+/* What the stages of one layout share, by trainer. */
+struct pl_memory_shared {
+    struct pl_param_counts *counts; /* of the bundled one, or NULL */
+    struct pl_gpu_layers layers;    /* of the others */
+};
+
+void pl_memory_shared_of(struct pl_memory_shared *ret, const struct pl_problem *problem,
+                         const struct pl_layout *layout, struct pl_param_counts *counts);
+
+/* All classes and the total of a rank of STAGE. What a layout names is divided as it says: not as
+ * pl_divided() does. */
+void pl_memory_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                     const struct pl_layout *layout, int stage,
+                     const struct pl_memory_shared *shared);
+
 #endif

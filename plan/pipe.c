@@ -46,6 +46,29 @@ double pl_messages(int schedule, int pp, int vp, double micro, bool overlap)
 }
 
 /*
+ * In 1F1B stage s runs a forward ahead for each stage behind it. So between stages s and e there is
+ * a loop of dependences that takes all their passes and all messages between them, there and back,
+ * and comes round with e - s + 1 micro-batches: a micro-batch of the steady state waits for
+ *     2 sum_{s <= b < e} m_b / (e - s + 1)
+ * and the pipeline for the largest of those. With equal messages that is all stages and
+ * 2 m (PP - 1) / PP, as above; this is the m that gives the same.
+ */
+double pl_message_chain_s(int pp, const double *border_s)
+{
+    double chain = 0;
+
+    for (int s = 0; s < pp - 1; s++) {
+        double there = 0;
+
+        for (int e = s + 1; e < pp; e++) {
+            there += border_s[e - 1];
+            chain = fmax(chain, 2 * there / (e - s + 1));
+        }
+    }
+    return pp > 1 ? chain * pp / (2.0 * (pp - 1)) : 0;
+}
+
+/*
  * 1F1B when stage S is the slowest: it works without a gap once it has the first micro-batch, the
  * stages before it add one micro-batch each, and those after it add one each less what S does ahead
  * meanwhile (it runs a forward ahead for each of them): their time T_j appears as T_j - (T_S -
@@ -233,6 +256,7 @@ double pl_pipe_seconds(const struct pl_pipe *pipe)
     assert(pipe->pp >= 1 && pipe->vp >= 1 && pipe->microbatches >= 1);
     assert(!pl_schedule_is_v(pipe->schedule) || (pipe->pp > 1 && pipe->vp == 2));
     assert(pipe->schedule != PL_DUALPIPE || (pipe->pp % 2 == 0 && pipe->vp == 1));
+    assert(!pipe->border_s);
     if (has_v_bubble(pipe->schedule))
         return v_seconds(pipe);
     return looped_seconds(pipe) + pipe->message_s * pl_messages(pipe->schedule, pipe->pp, pipe->vp,

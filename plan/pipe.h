@@ -24,6 +24,9 @@ struct pl_pipe {
     const struct pl_stage_time *at; /* of each virtual stage */
     double message_s;
     bool overlap; /* messages travel while the receiver computes */
+    /* Seconds of a message between virtual stages i and i + 1, in place of message_s; NULL: all
+     * take that. The closed form has no such pipe. */
+    const double *border_s;
 };
 
 struct pl_span {

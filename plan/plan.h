@@ -18,7 +18,7 @@
  *   memory, cost, pipe, why,  bytes per rank, seconds per iteration, and what changes them; joules
  *   objective                 and what layouts are compared by
  *   space, rank, baseline,    sets of layouts, the best of them, the one to compare with; how
- *   patience                  long that may take
+ *   patience, parts           long that may take; clusters of two kinds of devices
  *   project, example          measurements carried to other sizes, published studies
  *   limits, fidelity          when a trial has measured enough; trials of a smaller problem
  *   partune                   the bundled trainer's arithmetic
@@ -39,6 +39,7 @@
 #include "plan/mesh.h"
 #include "plan/model.h"
 #include "plan/objective.h"
+#include "plan/parts.h"
 #include "plan/partune.h"
 #include "plan/patience.h"
 #include "plan/pipe.h"

@@ -93,7 +93,7 @@ static void enter(struct pl_ranking *ranking, struct pl_plan_entry *one)
 
 static void note_smallest(struct pl_plan *plan, const struct pl_plan_entry *one)
 {
-    double least = plan->smallest_bytes, bytes = one->memory.total;
+    double least = plan->smallest_bytes, bytes = one->memory.scaled;
 
     if (least > 0 && (bytes > least ||
                       (!(bytes < least) && pl_space_compare(&one->layout, &plan->smallest) >= 0)))
@@ -109,13 +109,11 @@ static bool consider(void *arg, const struct pl_layout *layout)
     struct pl_plan_entry one = {.layout = *layout};
 
     r->plan->legal++;
-    pl_memory_at(&one.memory, r->memory, layout);
-    if (one.memory.total > r->limit) {
+    if (!(r->room ? pl_ranking_price(r, &one) : pl_ranking_fits(r, &one))) {
         note_smallest(r->plan, &one);
     } else {
         r->plan->fitting++;
         if (r->room) {
-            pl_cost_at(&one.cost, r->cost, layout);
             pl_ranking_note_batch(r, &one);
             enter(r, &one);
         }
@@ -302,6 +300,26 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
     snprintf(one->why, sizeof(one->why), "%s", str_text(&s));
 }
 
+/* ---- clusters of parts --------------------------------------------------- */
+
+/* An entry whose list of stages has no text goes. */
+static void write_divisions(struct pl_ranking *ranking)
+{
+    struct pl_plan *plan = ranking->plan;
+    size_t n = 0;
+    struct err e;
+
+    for (size_t i = 0; i < plan->n; i++) {
+        plan->at[n] = plan->at[i];
+        n += pl_parts_write(ranking->parts, &plan->at[n], &e) == 0;
+    }
+    plan->n = n;
+    for (size_t i = 0; i < plan->nbatches; i++)
+        if (plan->batch[i].cost.total > 0 &&
+            pl_parts_write(ranking->parts, &plan->batch[i], &e) < 0)
+            plan->batch[i].cost.total = 0;
+}
+
 /* ---- the plan ------------------------------------------------------------ */
 
 /* The room of a list of TOP families: those that turn out to be equivalents make way for others. */
@@ -334,6 +352,8 @@ static void look(struct pl_plan *ret, struct pl_ranking *ranking, size_t top,
     }
     if (ranking->fold)
         settle_families(ranking, top);
+    if (ranking->parts)
+        write_divisions(ranking);
     pl_stems_done(ranking);
     for (size_t i = 1; i < plan.n; i++)
         explain(&plan.at[i], &plan.at[0], ranking);
@@ -346,6 +366,7 @@ void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
 {
     struct pl_ranking r = {.space = space,
                            .problem = problem,
+                           .headroom = headroom,
                            .limit = pl_memory_offered(problem->cluster, headroom),
                            .objective = objective};
 
@@ -359,6 +380,7 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
     struct pl_ranking r = {.space = space,
                            .problem = problem,
                            .fold = true,
+                           .headroom = headroom,
                            .limit = pl_memory_offered(problem->cluster, headroom),
                            .objective = objective};
 

@@ -22,6 +22,7 @@ struct pl_plan_entry {
     /* Layouts left out because the model cannot tell them from this one: same seconds, same
      * memory. */
     size_t equivalents;
+    int first_part; /* of a cluster of parts: the one that has the first stages */
     /* Of a plan of families: further layouts of its family that fit, and their least tokens/s; none
      * where the patience of a space with many options was over before they were counted. */
     size_t variants;
@@ -45,7 +46,9 @@ struct pl_plan {
 
 /*
  * The TOP best layouts of the space by the cost model, among those that fit in memory less the
- * share HEADROOM. Layouts are ranked by OBJECTIVE. Of layouts that
+ * share HEADROOM. Layouts are ranked by OBJECTIVE. On a cluster of parts the space is that of
+ * pl_parts_space(), and each entry has the list of stages that its order of the parts needs. Of
+ * layouts that
  * the model cannot tell apart (they differ in a key that changes nothing here) only the first is
  * listed. The caller calls pl_plan_done, which accepts a zeroed struct.
  *

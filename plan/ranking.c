@@ -20,12 +20,20 @@ bool pl_ranking_before(const struct pl_ranking *ranking, const struct pl_plan_en
     return x > y || (!(x < y) && pl_space_compare(&left->layout, &right->layout) < 0);
 }
 
+bool pl_ranking_fits(struct pl_ranking *ranking, struct pl_plan_entry *entry)
+{
+    if (ranking->parts)
+        return pl_parts_price(ranking->parts, entry);
+    pl_memory_at(&entry->memory, ranking->memory, &entry->layout);
+    return entry->memory.scaled <= ranking->limit;
+}
+
 bool pl_ranking_price(struct pl_ranking *ranking, struct pl_plan_entry *entry)
 {
-    pl_memory_at(&entry->memory, ranking->memory, &entry->layout);
-    if (entry->memory.total > ranking->limit)
+    if (!pl_ranking_fits(ranking, entry))
         return false;
-    pl_cost_at(&entry->cost, ranking->cost, &entry->layout);
+    if (!ranking->parts) /* where it has them */
+        pl_cost_at(&entry->cost, ranking->cost, &entry->layout);
     return true;
 }
 

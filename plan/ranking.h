@@ -2,6 +2,7 @@
 #ifndef PLAN_RANKING_H
 #define PLAN_RANKING_H
 
+#include "plan/parts_rank.h"
 #include "plan/plan.h"
 #include "plan/space_walk.h"
 
@@ -17,10 +18,12 @@ struct pl_ranking {
     const struct pl_patience *patience;
     struct pl_cost_ctx *cost;
     struct pl_memory_ctx *memory;
-    struct pl_plan *plan; /* NULL: nothing is listed */
-    size_t room;          /* of the list */
-    bool fold;            /* a family is one entry */
-    double limit;         /* bytes */
+    struct pl_parts_ctx *parts; /* of a cluster of parts, where those two are not used; or NULL */
+    struct pl_plan *plan;       /* NULL: nothing is listed */
+    size_t room;                /* of the list */
+    bool fold;                  /* a family is one entry */
+    double headroom;            /* share of a device's memory that stays free */
+    double limit;               /* bytes: what the rest is */
     enum pl_objective objective;
     size_t asked;
     bool over;
@@ -44,6 +47,8 @@ bool pl_ranking_before(const struct pl_ranking *ranking, const struct pl_plan_en
                        const struct pl_plan_entry *right);
 /* Keep ONE, which fits, if it is the best of its batch, where there are several. */
 void pl_ranking_note_batch(struct pl_ranking *ranking, const struct pl_plan_entry *one);
+/* Memory of ENTRY's layout. Does it fit? */
+bool pl_ranking_fits(struct pl_ranking *ranking, struct pl_plan_entry *entry);
 /* Memory and, if it fits, seconds of ENTRY's layout. Does it fit? */
 bool pl_ranking_price(struct pl_ranking *ranking, struct pl_plan_entry *entry);
 

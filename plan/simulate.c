@@ -7,8 +7,9 @@
  * pipeline of its own, behind the first one's virtual stages. Two steps that run together start
  * when both may, and their results exist when both are done.
  *
- * A message takes message_s. Without overlap the receiver waits for it after both sides are ready;
- * with overlap it travels while the receiver still computes.
+ * A message takes message_s, or what border_s says of its border. Without overlap the receiver
+ * waits for it after both sides are ready; with overlap it travels while the receiver still
+ * computes.
  */
 #include "plan/plan.h"
 #include "plan/stages.h"
@@ -92,7 +93,7 @@ static double start_of(const struct sim *sim, int stage, const struct pl_step *s
     int at = virtual_of(sim, stage, step), runs = pipe->pp * pipe->vp;
     bool first = at % runs == 0, last = at % runs == runs - 1;
     bool backward = step->op != PL_FORWARD, crosses;
-    double need, now = sim->clock[stage];
+    double need, now = sim->clock[stage], message_s;
 
     if (step->op == PL_BACKWARD_WEIGHT) {
         need = *cell(sim, true, at, step->mb);
@@ -105,9 +106,12 @@ static double start_of(const struct sim *sim, int stage, const struct pl_step *s
     if (need < 0)
         return -1;
     crosses = !(backward && last) && crosses_from(pipe, at, backward ? at + 1 : at - 1);
-    if (crosses && pipe->overlap)
-        need += pipe->message_s;
-    return (need > now ? need : now) + (crosses && !pipe->overlap ? pipe->message_s : 0);
+    message_s = !crosses         ? 0
+                : pipe->border_s ? pipe->border_s[backward ? at : at - 1]
+                                 : pipe->message_s;
+    if (pipe->overlap)
+        need += message_s;
+    return (need > now ? need : now) + (pipe->overlap ? 0 : message_s);
 }
 
 static double length_of(const struct sim *sim, int stage, const struct pl_step *step)

@@ -95,7 +95,7 @@ static bool may_continue(struct walk *walk, enum pl_key key)
     case PL_KEY_STAGES:
         return layout->stages != PL_STAGES_EVEN ||
                (layout->pp * layout->vp <= model->layers &&
-                (walk->problem->trainer->uneven_layers ||
+                (walk->problem->trainer->uneven_layers || walk->problem->cluster->parts ||
                  model->layers % (layout->pp * layout->vp) == 0));
     case PL_KEY_ETP:
         return pl_layout_derive(layout) && (layout->etp == 1 || layout->etp == layout->tp) &&

@@ -80,7 +80,7 @@ int pl_stages_auto(const struct pl_problem *problem, int pp, int vp)
 {
     int layers = problem->model->layers;
 
-    if (pp == 1 || problem->trainer->uneven_layers || layers % pp == 0 ||
+    if (pp == 1 || problem->cluster->parts || problem->trainer->uneven_layers || layers % pp == 0 ||
         (int64_t)pp * vp > layers || pl_gcd(layers, pl_cluster_devices(problem->cluster)) >= DEEP ||
         !pl_trainer_takes(problem->trainer, PL_KEY_STAGES, PL_STAGES_BALANCED))
         return PL_STAGES_EVEN;

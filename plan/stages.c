@@ -22,7 +22,8 @@ enum {
 struct list {
     char text[PL_STAGES_TEXT];
     int runs;
-    int first[]; /* layer at which run i begins; [runs] is the number of layers */
+    const int *first; /* layer at which run i begins; [runs] is the number of layers */
+    int store[];      /* of a list of the table: where FIRST points */
 };
 
 static _Atomic(struct list *) table[SLOTS];
@@ -33,8 +34,12 @@ const char *const pl_stages_words[] = {"even", "balanced", "balanced-embedding",
 
 /* ---- the table ----------------------------------------------------------- */
 
+static _Thread_local struct list draft;
+
 static const struct list *list_of(int stages)
 {
+    if (stages == PL_STAGES_DRAFT)
+        return &draft;
     assert(stages >= PL_STAGES_WORDS && stages - PL_STAGES_WORDS < SLOTS);
     return atomic_load_explicit(&table[stages - PL_STAGES_WORDS], memory_order_acquire);
 }
@@ -72,6 +77,13 @@ static int intern(int *ret, struct list *owned_list, struct err *error)
     }
 }
 
+int pl_stages_draft(const int *first, int runs)
+{
+    draft.first = first;
+    draft.runs = runs;
+    return PL_STAGES_DRAFT;
+}
+
 /* ---- texts --------------------------------------------------------------- */
 
 static int write_list(char text[PL_STAGES_TEXT], const int *layers, int runs, struct err *error)
@@ -100,18 +112,19 @@ int pl_stages_list(int *ret, const int *layers, int runs, struct err *error)
     if (runs < 1 || runs > PL_MAX_RUNS)
         return err_set(error, -EINVAL, "stages must list 1 to %d virtual stages, not %d",
                        PL_MAX_RUNS, runs);
-    list = mem_alloc(sizeof(*list) + ((size_t)runs + 1) * sizeof(list->first[0]));
+    list = mem_alloc(sizeof(*list) + ((size_t)runs + 1) * sizeof(list->store[0]));
     if ((r = write_list(list->text, layers, runs, error)) < 0) {
         free(list);
         return r;
     }
     list->runs = runs;
+    list->first = list->store;
     for (int i = 0; i < runs; i++) {
         assert(layers[i] >= 0 && layers[i] <= MAX_LAYERS_A_STAGE);
-        list->first[i] = sum;
+        list->store[i] = sum;
         sum += layers[i];
     }
-    list->first[runs] = sum;
+    list->store[runs] = sum;
     return intern(ret, list, error);
 }
 

@@ -17,6 +17,7 @@
 #define PLAN_STAGES_H
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -34,7 +35,8 @@ enum {
 
 enum {
     PL_STAGES_TEXT = 128, /* bytes of a text, its end included */
-    PL_MAX_RUNS = 1024    /* virtual stages of a list */
+    PL_MAX_RUNS = 1024,   /* virtual stages of a list */
+    PL_STAGES_DRAFT = INT_MAX
 };
 
 extern const char *const pl_stages_words[]; /* PL_STAGES_WORDS of them, then NULL */
@@ -44,6 +46,10 @@ extern const char *const pl_stages_words[]; /* PL_STAGES_WORDS of them, then NUL
 int pl_stages_read(int *ret, const char *text, struct err *error);
 /* The list of RUNS numbers. */
 int pl_stages_list(int *ret, const int *layers, int runs, struct err *error);
+/* A list that is only tried and never kept: returns PL_STAGES_DRAFT, which in the calling thread
+ * means, until the next call, that run i of RUNS holds the layers [FIRST[i], FIRST[i + 1]). FIRST
+ * is borrowed. It has no text, and no rule accepts it. */
+int pl_stages_draft(const int *first, int runs);
 /* The canonical text of what LAYOUT holds. Never NULL; lives as long as the process. */
 const char *pl_stages_text(int stages);
 /* Is it a word's number or the id of a list? */

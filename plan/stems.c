@@ -143,8 +143,12 @@ static bool is_wide(const struct pl_space *space)
 void pl_stems_begin(struct pl_ranking *ranking)
 {
     ranking->bound = UINT64_MAX;
-    ranking->cost = pl_cost_ctx_new(ranking->problem, NULL);
-    ranking->memory = pl_memory_ctx_new(ranking->problem);
+    if (ranking->problem->cluster->parts) {
+        ranking->parts = pl_parts_ctx_new(ranking->problem, ranking->headroom);
+    } else {
+        ranking->cost = pl_cost_ctx_new(ranking->problem, NULL);
+        ranking->memory = pl_memory_ctx_new(ranking->problem);
+    }
     ranking->wide = is_wide(ranking->space);
     ranking->few = narrowed(ranking->space);
     ranking->lean = narrowed(ranking->space);
@@ -161,6 +165,7 @@ void pl_stems_done(struct pl_ranking *ranking)
     free(ranking->lean);
     pl_memory_ctx_free(ranking->memory);
     pl_cost_ctx_free(ranking->cost);
+    pl_parts_ctx_free(ranking->parts);
     free(ranking->stem);
 }
 
@@ -271,7 +276,8 @@ void pl_stems_climb(struct pl_ranking *ranking)
         start[n] = ranking->stem[n];
         n++;
     }
-    if (!n && pl_baseline(&layout, NULL, ranking->problem, PL_BASELINE_NAIVE, 0, 0, &e) == 0 &&
+    if (!n && !ranking->parts &&
+        pl_baseline(&layout, NULL, ranking->problem, PL_BASELINE_NAIVE, 0, 0, &e) == 0 &&
         pl_space_has(ranking->space, ranking->problem, &layout))
         climb_from(ranking, &layout);
     for (size_t i = 0; i < n && pl_ranking_spent(ranking) < CLIMBING; i++) {

@@ -5,13 +5,12 @@
 
 #include "base/base.h"
 
-double pl_message_s(const struct pl_op_ctx *op, const struct pl_layout *layout)
+double pl_message_far_s(const struct pl_op_ctx *op, const struct pl_layout *layout, int stride)
 {
     struct pl_group g;
     double bytes = (double)op->problem.workload->seq / layout->cp * layout->micro_batch *
                    op->problem.model->hidden * op->rates->element;
     double host = op->constants->message_us * 1e-6;
-    int stride = pl_axis_stride(layout, PL_PP);
 
     if (layout->pp == 1)
         return 0;
@@ -25,6 +24,11 @@ double pl_message_s(const struct pl_op_ctx *op, const struct pl_layout *layout)
         return host + pl_send_s(&g, bytes / layout->tp) + pl_gather_s(&tp, bytes);
     }
     return host + pl_send_s(&g, bytes / layout->tp);
+}
+
+double pl_message_s(const struct pl_op_ctx *op, const struct pl_layout *layout)
+{
+    return pl_message_far_s(op, layout, pl_axis_stride(layout, PL_PP));
 }
 
 /* All wait for the slowest of world devices: the expected largest of so many normal deviates. */

@@ -274,8 +274,8 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
             fail_msg("%s %s: wanted %s: %s, found %s", row[i].model, row[i].layout, row[i].rule,
                      row[i].text, pl_verdict_text(all, sizeof(all), &v));
     }
-    for (; *rule; rule++) { /* the table above leaves no rule out */
-        bool covered = false;
+    for (; *rule; rule++) {                          /* the table above leaves no rule out */
+        bool covered = !strncmp(*rule, "parts-", 6); /* by plan_parts.c */
 
         for (size_t i = 0; i < ARRAY_LEN(row); i++)
             covered |= !strcmp(row[i].rule, *rule);
