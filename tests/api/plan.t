@@ -5,6 +5,7 @@
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
 start
+client
 # SECONDS are many times what is wanted (two), for machines that are busy.
 post() { # path, body; further arguments of curl
     path=$1 body=$2
@@ -175,6 +176,27 @@ ok "a plan of a disconnected client is dropped" wait_for 10 free
 before=$(cpu)
 sleep 1
 ok "and takes no more time" test $(($(cpu) - before)) -lt 40
+
+# ---- two kinds of devices
+parts='{"parts":[{"profile":"dgx-h100","nodes":2},{"profile":"dgx-a100","nodes":4}]}'
+both='"model":"llama-70b","trainer":"megatron","workload":{"global_batch":256},"cluster":'
+is "a plan over parts" "$(post /v1/plan "{$both$parts,\"top\":3}")" 200
+cp body parts.json
+ok "says which stages lie where" grep -q '"placement":\[{"part":[01],"name":"dgx-[ah]100"' parts.json
+ok "what each part does alone" grep -q '"alone":\[{"name":"dgx-h100","devices":16,.*{"name":"dgx-a100","devices":32,' parts.json
+ok "and that the link was not given" grep -q '"between_given":false' parts.json
+ok "with a list of stages" grep -q '"stages":"[0-9]*[*,]' parts.json
+is "a link between may be given" "$(post /v1/plan "{$both${parts%?},\"between\":{\"gbs\":1}},\"top\":1}") $(field between_given)" "200 true"
+is "a space has no world there" "$(post /v1/plan "{$both$parts,\"space\":{\"world\":48}}") $(grep -c '/space/world' body)" "400 1"
+is "nor does a plan rank by joules" "$(post /v1/plan "{$both$parts,\"objective\":\"tokens_per_joule\"}") $(grep -c '"/objective"' body)" "400 1"
+is "bad parts are named" "$(post /v1/plan "{$both{\"parts\":[\"dgx-h100\",\"local\"]}}") $(grep -c '/cluster/parts/1/device' body)" "400 1"
+for path in check size campaigns; do
+    is "/v1/$path takes one cluster" "$(post /v1/$path "{\"name\":\"p\",$both$parts}" | sed 's/422/400/')" 400
+done
+post /v1/campaigns "{\"name\":\"p\",$both$parts,$simulated}" >/dev/null
+ok "and says which field" grep -q '/cluster/parts' body
+echo "{$both$parts}" >parts-job.json
+ok "the client prints both" sh -c '"$0" plan parts-job.json >parts.txt && grep -q "each part alone:" parts.txt && grep -q "stages of rank 1" parts.txt' "$PT_BUILD/partune"
 
 # ---- a stop
 post /v1/campaigns "{\"name\":\"c\",$huge,$simulated}" >/dev/null

@@ -57,12 +57,25 @@ struct tn_api_job {
     const struct pl_trainer *trainer;
     struct pl_trainer stacked; /* TRAINER as the body's stack runs it; no name: as by itself */
     double headroom;           /* share of device memory that is left free */
+    bool takes_parts;          /* a cluster may have parts: set beforehand, in a job that stays */
+    struct pl_parts parts;     /* of such a cluster */
 };
 
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error);
 /* Points into JOB. */
 struct pl_problem tn_api_job_problem(const struct tn_api_job *job);
+
+/* ---- plan_item.c --------------------------------------------------------- */
+
+/* One layout of a plan of JOB, or of PART of its cluster's parts alone (-1: of the whole). New
+ * reference. */
+json_t *tn_api_plan_item(const struct pl_plan_entry *entry, const struct tn_api_job *job, int part,
+                         bool families);
+/* {"name", "devices", "best": item or null, "reason"}: PART of JOB's parts without the other, of
+ * SPACE, while PATIENCE lasts. New reference. */
+json_t *tn_api_plan_alone(const struct tn_api_job *job, int part, const struct pl_space *space,
+                          enum pl_objective objective, const struct pl_patience *patience);
 
 /* ---- tokens, answers, audit: token.c; events: event.c -------------------- */
 

@@ -1,6 +1,5 @@
 /* What needs no campaign: check a layout, rank a space, presets, data sets, import. */
 #include <errno.h>
-#include <math.h>
 
 #include "search/search.h"
 #include "tuner/api/api.h"
@@ -12,6 +11,7 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
                      struct err *error)
 {
     const char *trainer = "partune";
+    const json_t *cluster;
     int r = jx_need(body, "model", error);
 
     if (r < 0 || (r = jx_need(body, "workload", error)) < 0)
@@ -19,8 +19,10 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     r = pl_model_parse(&ret->model, json_object_get(body, "model"), error);
     if (r < 0)
         return err_under(error, "/model");
-    r = pl_cluster_parse(&ret->cluster, json_object_get(body, "cluster"), tn_local_cluster(svc),
-                         error);
+    cluster = json_object_get(body, "cluster");
+    r = ret->takes_parts && pl_parts_are_in(cluster)
+            ? pl_parts_parse(&ret->cluster, &ret->parts, cluster, tn_local_cluster(svc), error)
+            : pl_cluster_parse(&ret->cluster, cluster, tn_local_cluster(svc), error);
     if (r < 0)
         return err_under(error, "/cluster");
     r = jx_get_str(&trainer, body, "trainer", 64, error);
@@ -172,45 +174,17 @@ void tn_api_check(struct web_request *rq)
 static const double PLAN_S = 1.6; /* of which the ranking may take this share: */
 static const double RANKING = 0.8;
 static const double BEYOND_S = 0.3; /* the options that were not named, where that much is left */
+static const double ALONE = 0.25;   /* share of the ranking's time that each part alone has */
 
 struct plan {
     struct tn_api_job job;
-    struct pl_space space;
+    struct pl_space space, alone[PL_PARTS]; /* of a cluster of parts also that of each part */
     enum pl_objective objective;
     int top;
     bool fold; /* a family of layouts is one item */
     char *answer;
     struct err e;
 };
-
-/* The further layouts of an item's family, and how slow the slowest is; null for a single
- * layout. */
-static json_t *variants(const struct pl_plan_entry *entry, bool families)
-{
-    if (!families)
-        return json_null();
-    return json_pack("{s:I, s:f, s:f}", "count", (json_int_t)entry->variants, "best",
-                     entry->cost.tokens_per_s, "worst", entry->worst);
-}
-
-static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_job *job,
-                         bool families)
-{
-    struct pl_problem p = tn_api_job_problem(job);
-    double mfu = pl_mfu(&p, &entry->layout, entry->cost.tokens_per_s);
-    double watts = pl_watts(NULL, &job->cluster, &entry->layout, &entry->cost);
-    char text[160];
-
-    return json_pack(
-        "{s:o, s:s, s:f, s:o, s:o, s:o, s:o, s:s, s:o, s:I}", "layout",
-        pl_layout_json(&entry->layout), "text", pl_layout_text(text, &entry->layout),
-        "tokens_per_s", entry->cost.tokens_per_s, "tokens_per_joule",
-        pl_watts_known(&job->cluster) ? json_real(entry->cost.tokens_per_s / watts) : json_null(),
-        "mfu", mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&entry->cost),
-        "memory", pl_memory_json(&entry->memory), "why", entry->why, "variants",
-        variants(entry, families), "equivalents",
-        (json_int_t)entry->equivalents);
-}
 
 /* The best layout of each of several batches, as an item with its cost; null where none fits. */
 static json_t *batches(const struct pl_plan *plan, const struct tn_api_job *job)
@@ -222,11 +196,12 @@ static json_t *batches(const struct pl_plan *plan, const struct tn_api_job *job)
         bool fits = best->cost.total > 0;
 
         json_array_append_new(
-            list, json_pack("{s:i, s:o, s:o}", "global_batch", job->workload.batch[i], "best",
-                            fits ? plan_item(best, job, false) : json_null(), "device_s_per_mtoken",
-                            fits ? json_real(1e6 * pl_layout_devices(&best->layout) /
-                                             best->cost.tokens_per_s)
-                                 : json_null()));
+            list,
+            json_pack(
+                "{s:i, s:o, s:o}", "global_batch", job->workload.batch[i], "best",
+                fits ? tn_api_plan_item(best, job, -1, false) : json_null(), "device_s_per_mtoken",
+                fits ? json_real(1e6 * pl_layout_devices(&best->layout) / best->cost.tokens_per_s)
+                     : json_null()));
     }
     return list;
 }
@@ -278,23 +253,41 @@ static json_t *beyond(const struct plan *search, const struct pl_problem *proble
         plan->n ? json_real(one.cost.tokens_per_s / plan->at[0].cost.tokens_per_s) : json_null());
 }
 
+/* Of a cluster of parts: what each part does without the other. */
+static json_t *each_alone(const struct plan *search, const atomic_bool *unwanted)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < PL_PARTS; i++) {
+        struct tn_patience patience;
+
+        tn_patience_start(&patience, RANKING * PLAN_S * ALONE, unwanted);
+        json_array_append_new(list, tn_api_plan_alone(&search->job, i, &search->alone[i],
+                                                      search->objective, &patience.plan));
+    }
+    return list;
+}
+
 static void plan_work(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
     struct pl_problem p = tn_api_job_problem(&x->job);
     struct tn_patience ranking, rest, more;
     struct pl_plan plan;
-    json_t *items = json_array(), *rules, *answer;
+    json_t *items = json_array(), *rules, *answer, *alone = NULL;
     struct err why = {0};
     uint64_t candidates;
     bool whole;
 
     tn_patience_start(&rest, PLAN_S, web_unwanted(rq));
-    tn_patience_start(&ranking, RANKING * PLAN_S, web_unwanted(rq));
+    tn_patience_start(&ranking, RANKING * PLAN_S * (x->job.cluster.parts ? 1 - 2 * ALONE : 1),
+                      web_unwanted(rq));
     (x->fold ? pl_plan_families : pl_plan_look)(&plan, &x->space, &p, (size_t)x->top,
                                                 x->job.headroom, x->objective, &ranking.plan);
     for (size_t i = 0; i < plan.n; i++)
-        json_array_append_new(items, plan_item(&plan.at[i], &x->job, plan.families));
+        json_array_append_new(items, tn_api_plan_item(&plan.at[i], &x->job, -1, plan.families));
+    if (x->job.cluster.parts)
+        alone = each_alone(x, web_unwanted(rq));
     rules = excluded(&candidates, &whole, x, &p, &plan, &rest.plan);
     /* Nothing legal, or nothing that fits, is an answer to the question. */
     if (!plan.n)
@@ -310,6 +303,10 @@ static void plan_work(struct web_request *rq, void *arg)
                             : json_null());
     if (plan.nbatches)
         json_object_set_new(answer, "batches", batches(&plan, &x->job));
+    if (alone) {
+        json_object_set_new(answer, "alone", alone);
+        json_object_set_new(answer, "cluster", pl_parts_json(&x->job.parts));
+    }
     pl_plan_done(&plan);
     x->answer = jx_dump(answer); /* here, for a long list takes a while */
     json_decref(answer);
@@ -335,11 +332,31 @@ static int plan_objective(struct plan *plan, const json_t *body)
         r = jx_get_enum(&objective, body, "objective", pl_objective_names, &plan->e);
 
     plan->objective = (enum pl_objective)objective;
+    if (r == 0 && objective == PL_TOKENS_PER_JOULE && plan->job.cluster.parts)
+        return err_at(&plan->e, -EINVAL, "/objective",
+                      "tokens_per_joule is not supported for a cluster of parts");
     if (r == 0 && objective == PL_TOKENS_PER_JOULE && !pl_watts_known(&plan->job.cluster))
         return err_at(&plan->e, -EINVAL, "/objective",
                       "tokens_per_joule: no watts of this cluster are known; add busy_watts and "
                       "idle_watts to it");
     return r;
+}
+
+static int plan_space(struct plan *plan, const json_t *json)
+{
+    struct pl_problem problem = tn_api_job_problem(&plan->job);
+    int r;
+
+    if (!plan->job.cluster.parts)
+        return pl_space_parse(&plan->space, json, &problem, &plan->e);
+    if ((r = pl_parts_space(&plan->space, json, &problem, &plan->e)) < 0)
+        return r;
+    for (int i = 0; i < PL_PARTS; i++) {
+        problem.cluster = &plan->job.parts.at[i];
+        if ((r = pl_space_parse(&plan->alone[i], json, &problem, &plan->e)) < 0)
+            return r;
+    }
+    return 0;
 }
 
 void tn_api_plan(struct web_request *rq)
@@ -349,10 +366,9 @@ void tn_api_plan(struct web_request *rq)
                                        "fold",    "constraints", "objective", NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
-    struct pl_problem p;
 
     x->top = TOP_STANDARD;
-    x->fold = true;
+    x->fold = x->job.takes_parts = true;
     if (jx_keys(body, keys, &x->e) < 0 ||
         tn_api_job_parse(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
         jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0 ||
@@ -360,8 +376,7 @@ void tn_api_plan(struct web_request *rq)
         web_reply_error(rq, &x->e);
         return;
     }
-    p = tn_api_job_problem(&x->job);
-    if (pl_space_parse(&x->space, json_object_get(body, "space"), &p, &x->e) < 0) {
+    if (plan_space(x, json_object_get(body, "space")) < 0) {
         err_under(&x->e, "/space");
         web_reply_error(rq, &x->e);
         return;

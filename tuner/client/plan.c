@@ -331,6 +331,47 @@ static void print_beyond(const json_t *beyond)
         printf("  with them it is expected to fit: %s\n", cl_string(beyond, "text"));
 }
 
+/* Which stages lie where, and whether mixing pays. */
+static void print_parts(const json_t *plan)
+{
+    const json_t *cluster = json_object_get(plan, "cluster"),
+                 *alone = json_object_get(plan, "alone");
+    const json_t *first = json_array_get(json_object_get(plan, "items"), 0);
+    double speed = cl_number(first, "tokens_per_s");
+    const json_t *it;
+    size_t i;
+
+    if (!alone)
+        return;
+    if (first)
+        puts("\nstages of rank 1, in order:");
+    json_array_foreach(json_object_get(first, "placement"), i, it) {
+        double stages = cl_number(it, "stages");
+
+        printf("  %s: %.0f stage%s with %.0f layers on %.0f devices\n", cl_string(it, "name"),
+               stages, stages > 1 ? "s" : "", cl_number(it, "layers"), cl_number(it, "devices"));
+    }
+    printf("between the parts: %.4g GB/s per device%s\n", cl_number(cluster, "between.gbs"),
+           json_is_true(json_object_get(cluster, "between_given"))
+               ? ""
+               : ", the slower of their networks (\"between\" of the cluster changes it)");
+    puts("each part alone:");
+    json_array_foreach(alone, i, it) {
+        double rate = cl_number(it, "best.tokens_per_s");
+        char text[32];
+
+        if (!isfinite(rate)) {
+            printf("  %s: %s\n", cl_string(it, "name"), cl_string(it, "reason"));
+            continue;
+        }
+        printf("  %s, %.0f devices: %s tokens/s", cl_string(it, "name"), cl_number(it, "devices"),
+               cl_rate(text, rate));
+        if (isfinite(speed))
+            printf("; both are %.2f times that", speed / rate);
+        printf("  %s\n", cl_string(json_object_get(it, "best"), "text"));
+    }
+}
+
 int cl_plan(struct cl *client)
 {
     AUTO_JSON *body = NULL, *plan = NULL;
@@ -364,6 +405,7 @@ int cl_plan(struct cl *client)
     printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(plan, "legal"),
            cl_number(plan, "fitting"));
     print_left_out(print_layouts(client, plan));
+    print_parts(plan);
     cl_print_batches(client, plan);
     print_beyond(json_object_get(plan, "beyond"));
     print_excluded(client, plan);
