@@ -187,11 +187,11 @@ ok "what each part does alone" grep -q '"alone":\[{"name":"dgx-h100","devices":1
 ok "and that the link was not given" grep -q '"between_given":false' parts.json
 ok "with a list of stages" grep -q '"stages":"[0-9]*[*,]' parts.json
 is "a link between may be given" "$(post /v1/plan "{$both${parts%?},\"between\":{\"gbs\":1}},\"top\":1}") $(field between_given)" "200 true"
-is "a space has no world there" "$(post /v1/plan "{$both$parts,\"space\":{\"world\":48}}") $(grep -c '/space/world' body)" "400 1"
-is "nor does a plan rank by joules" "$(post /v1/plan "{$both$parts,\"objective\":\"tokens_per_joule\"}") $(grep -c '"/objective"' body)" "400 1"
-is "bad parts are named" "$(post /v1/plan "{$both{\"parts\":[\"dgx-h100\",\"local\"]}}") $(grep -c '/cluster/parts/1/device' body)" "400 1"
+is "a space has no world there" "$(post /v1/plan "{$both$parts,\"space\":{\"world\":48}}") $(grep -c '/space/world' body)" "422 1"
+is "nor does a plan rank by joules" "$(post /v1/plan "{$both$parts,\"objective\":\"tokens_per_joule\"}") $(grep -c '"/objective"' body)" "422 1"
+is "bad parts are named" "$(post /v1/plan "{$both{\"parts\":[\"dgx-h100\",\"local\"]}}") $(grep -c '/cluster/parts/1/device' body)" "422 1"
 for path in check size campaigns; do
-    is "/v1/$path takes one cluster" "$(post /v1/$path "{\"name\":\"p\",$both$parts}" | sed 's/422/400/')" 400
+    is "/v1/$path takes one cluster" "$(post /v1/$path "{\"name\":\"p\",$both$parts}" )" 422
 done
 post /v1/campaigns "{\"name\":\"p\",$both$parts,$simulated}" >/dev/null
 ok "and says which field" grep -q '/cluster/parts' body
