@@ -272,7 +272,8 @@ static json_t *gemma_config(const struct pl_model *model, enum tr_hf_family fami
     return o;
 }
 
-/* Where nothing is said, transformers has windows, and positions stretched by yarn. */
+/* Where nothing is said, transformers has windows, and positions stretched by yarn; from release 5
+ * on also where rope_scaling is null. */
 static json_t *oss_config(const struct pl_model *model)
 {
     json_t *o = llama_config(model, TR_HF_MIXTRAL);
@@ -282,7 +283,7 @@ static json_t *oss_config(const struct pl_model *model)
     json_object_set_new(o, "sliding_window",
                         json_integer(model->sliding_window ? model->sliding_window : model->seq));
     put_layer_types(o, model);
-    json_object_set_new(o, "rope_scaling", json_null());
+    json_object_set_new(o, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
     return o;
 }
 

@@ -423,6 +423,22 @@ static void a_rotation_without_a_word_is_refused_by_key(void **state)
     assert_string_equal(e.pointer, "/rope_interleave");
 }
 
+/* From release 5 on transformers takes a GPT-OSS's rope_scaling null for that of its class. */
+static void a_gpt_oss_without_scaling_says_so(void **state)
+{
+    AUTO_JSON *v = unit_json("{" OSS "," OSS_MOE "}}");
+    AUTO_JSON *config = NULL;
+    struct pl_model m;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_model_parse(&m, v, &e), 0);
+    assert_int_equal(tr_hf_config(&config, &m, &e), 0);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(config, "rope_scaling"), "rope_type")),
+        "default");
+}
+
 /* GPT-OSS as published has its experts in mxfp4. */
 static void quantized_weights_are_refused_by_key(void **state)
 {
@@ -444,6 +460,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rotation_without_a_word_is_refused_by_key),
+        cmocka_unit_test(a_gpt_oss_without_scaling_says_so),
         cmocka_unit_test(quantized_weights_are_refused_by_key),
         cmocka_unit_test(every_family_comes_back_from_its_config),
         cmocka_unit_test(words_without_a_class_are_refused_by_key),
