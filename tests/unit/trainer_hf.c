@@ -302,6 +302,32 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
     file_remove_tree(folder, NULL);
 }
 
+/* Not all writers pad a header to a multiple of eight bytes. */
+static void a_header_of_any_length_is_read(void **state)
+{
+    AUTO_FREE char *folder = unit_folder("unpadded"), *bytes = NULL;
+    AUTO_FREE char *from =
+        mem_printf("%s/tests/data/golden/llama/model.safetensors", getenv("PT_SRC"));
+    AUTO_FREE char *to = mem_printf("%s/model.safetensors", folder);
+    struct str out = {0};
+    size_t size = 0, header = 0;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(file_read_all(&bytes, &size, from, 64 << 20, &e), 0);
+    memcpy(&header, bytes, 8);
+    header++;
+    str_addn(&out, (const char *)&header, 8);
+    str_addn(&out, bytes + 8, header - 1);
+    str_addc(&out, ' ');
+    str_addn(&out, bytes + 7 + header, size - 7 - header);
+    assert_int_equal(file_write_atomic(to, out.text, out.len, 0644, &e), 0);
+    free(str_take(&out));
+    if (load_golden("llama", folder, &e) < 0)
+        fail_msg("%s", e.text);
+    file_remove_tree(folder, NULL);
+}
+
 /* ---- folders of another form, from and to shards -------------------------- */
 
 static void folder_save(const struct tr_team *team, void *arg)
@@ -466,6 +492,7 @@ int main(void)
         cmocka_unit_test(words_without_a_class_are_refused_by_key),
         cmocka_unit_test(published_deepseeks_have_a_folder_or_a_reason),
         cmocka_unit_test(a_damaged_gpt_folder_is_refused_by_tensor),
+        cmocka_unit_test(a_header_of_any_length_is_read),
         cmocka_unit_test(shards_of_every_layout_meet_in_a_foreign_folder),
     };
 
