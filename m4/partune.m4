@@ -274,3 +274,8 @@ AC_DEFUN([PT_ANSWERS], [
   AC_SUBST([PT_QUESTIONS])
   PKG_CONFIG="$PKG_CONFIG" CC="$CC" CPPFLAGS="$CPPFLAGS" $SHELL "$srcdir/m4/answers.sh" configure.answers $PT_QUESTIONS
 ])
+# PT_DEPENDENCY_FILES: the empty files of dependencies that make includes.
+AC_DEFUN([PT_DEPENDENCY_FILES], [
+  AC_CONFIG_COMMANDS([dependencies], [$SHELL "$srcdir/m4/dependencies.sh" Makefile "$pt_deps"],
+                     [pt_deps='$DEPDIR'])
+])

@@ -19,8 +19,9 @@ enum { MOST_FAMILIES = 63 };
 
 struct reader {
     const json_t *config;
-    json_t *out;   /* the model in our words */
-    json_t *taken; /* keys that were read */
+    const json_t *usual; /* what its class has where it has no such key */
+    json_t *out;         /* the model in our words */
+    json_t *taken;       /* keys that were read */
     const char *type;
 };
 
@@ -59,13 +60,15 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct err *error, const
     return err_at(error, -ENOTSUP, at, "%.100s %s", key, why);
 }
 
-/* The value of KEY, which counts as read; NULL where it is absent or null. */
+/* The value of KEY, which counts as read, or that of the class where it is absent; NULL: none. */
 static json_t *take(struct reader *reader, const char *key)
 {
     json_t *value = json_object_get(reader->config, key);
 
     if (value)
         json_object_set_new(reader->taken, key, json_true());
+    else
+        value = json_object_get(reader->usual, key);
     return value && !json_is_null(value) ? value : NULL;
 }
 
@@ -80,13 +83,36 @@ static void put(struct reader *reader, const char *ours, json_t *value)
                         dot ? dot + 1 : ours, value);
 }
 
-static void take_rows(struct reader *reader, const struct pl_hf_row *row)
+/* The other way: our word has no value. */
+static void drop(struct reader *reader, const char *ours)
+{
+    const char *dot = strchr(ours, '.');
+    AUTO_FREE char *object = dot ? mem_printf("%.*s", (int)(dot - ours), ours) : NULL;
+
+    json_object_del(dot ? json_object_get(reader->out, object) : reader->out, dot ? dot + 1 : ours);
+}
+
+static void put_usual(struct reader *reader, const struct pl_hf_row *row)
 {
     for (; row->hf; row++) {
-        json_t *value = take(reader, row->hf);
+        json_t *value = json_object_get(reader->usual, row->hf);
 
         if (value)
             put(reader, row->ours, json_deep_copy(value));
+    }
+}
+
+/* A key that is null takes away what the class has where it is absent. */
+static void take_rows(struct reader *reader, const struct pl_hf_row *row)
+{
+    for (; row->hf; row++) {
+        bool there = json_object_get(reader->config, row->hf);
+        json_t *value = there ? take(reader, row->hf) : NULL;
+
+        if (value)
+            put(reader, row->ours, json_deep_copy(value));
+        else if (there && json_object_get(reader->usual, row->hf))
+            drop(reader, row->ours);
     }
 }
 
@@ -187,10 +213,15 @@ static int take_scaling(struct reader *reader, const char *key, const json_t *sc
     return 0;
 }
 
-/* rope_scaling, or rope_parameters of newer releases: of all layers, or of layers by their kind. */
+/* rope_scaling, or rope_parameters of newer releases: of all layers, or of layers by their kind.
+ * What a class scales by is where a file has neither; null is none, as in the releases before
+ * rope_parameters. */
 static int take_rotation(struct reader *reader, struct err *error)
 {
-    json_t *scaling = take(reader, "rope_scaling"), *all = take(reader, "rope_parameters");
+    json_t *all = take(reader, "rope_parameters"),
+           *scaling = all && !json_object_get(reader->config, "rope_scaling")
+                          ? NULL
+                          : take(reader, "rope_scaling");
     json_t *local = json_object_get(all, "sliding_attention"), *theta;
     int r = scaling ? take_scaling(reader, "rope_scaling", scaling, error) : 0;
 
@@ -384,6 +415,8 @@ static int read_all(struct reader *reader, const struct pl_hf_family *family, st
     int r;
 
     for (size_t i = 0; i < ARRAY_LEN(family->sets) && family->sets[i]; i++)
+        put_usual(reader, family->sets[i]);
+    for (size_t i = 0; i < ARRAY_LEN(family->sets) && family->sets[i]; i++)
         take_rows(reader, family->sets[i]);
     take_biases(reader, family);
     take_scale(reader);
@@ -416,7 +449,7 @@ static json_t *json_of(const char *text)
 
 int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
 {
-    AUTO_JSON *taken = json_object(), *out = NULL;
+    AUTO_JSON *taken = json_object(), *out = NULL, *usual = NULL;
     struct reader reader = {.config = config, .taken = taken, .type = ""};
     const struct pl_hf_family *family;
     int r;
@@ -434,6 +467,7 @@ int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
                       near ? "; the nearest is " : "", near ? near : "");
     }
     reader.out = out = json_of(family->base);
+    reader.usual = usual = json_of(family->usual);
     json_object_set_new(out, "name", json_string(family->type));
     r = read_all(&reader, family, error);
     if (r < 0)

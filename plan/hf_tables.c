@@ -35,6 +35,7 @@ static const struct pl_hf_row fine_rows[] = {
     {"moe_intermediate_size", "moe.expert_ffn"},
     {"shared_expert_intermediate_size", "moe.shared_ffn"},
     {"moe_shared_expert_intermediate_size", "moe.shared_ffn"},
+    {"num_local_experts", "moe.experts"},
     {"num_experts", "moe.experts"},
     {"n_routed_experts", "moe.experts"},
     {"num_experts_per_tok", "moe.top_k"},
@@ -104,90 +105,133 @@ static const struct pl_hf_row hybrid_rows[] = {
     {NULL, NULL},
 };
 
+static const struct pl_hf_row qwen_bias_rows[] = {{"qkv_bias", "qkv_bias"}, {NULL, NULL}};
+
 #define MOE_AUX "'aux_loss':'huggingface','aux_loss_coef':0.001"
 #define SIGMOID_MOE                                                                                \
     "'moe':{'aux_loss_coef':0,'router':'sigmoid','balance_bias':true,'topk_norm':true}"
+#define LATENTS                                                                                    \
+    "'kv_lora_rank':512,'q_lora_rank':1536,'qk_nope_head_dim':128,'qk_rope_head_dim':64,"          \
+    "'v_head_dim':128"
+#define V3                                                                                         \
+    "{" LATENTS ",'n_routed_experts':256,'num_experts_per_tok':8,'moe_intermediate_size':2048,"    \
+    "'n_shared_experts':1,'n_group':8,'topk_group':4,'routed_scaling_factor':2.5,"                 \
+    "'first_k_dense_replace':3}"
 
 const struct pl_hf_family pl_hf_families[] = {
     {"llama",
      "{'norm_eps':1e-6,'seq':2048}",
+     "{}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, mlp_bias_rows}},
-    {"mistral", "{'norm_eps':1e-6,'seq':131072,'kv_heads':8}", 0, {shape_rows, dense_rows}},
+    {"mistral",
+     "{'norm_eps':1e-6,'seq':131072}",
+     "{'num_key_value_heads':8,'sliding_window':4096}",
+     0,
+     {shape_rows, dense_rows}},
     {"mixtral",
-     "{'norm_eps':1e-5,'rope_theta':1e6,'kv_heads':8,'seq':131072,'moe':{'top_k':2," MOE_AUX "}}",
+     "{'norm_eps':1e-5,'rope_theta':1e6,'seq':131072,'moe':{" MOE_AUX "}}",
+     "{'num_key_value_heads':8,'num_local_experts':8,'num_experts_per_tok':2}",
      0,
      {shape_rows, expert_rows}},
-    {"qwen2", "{'norm_eps':1e-6,'seq':32768,'qkv_bias':true}", 0, {shape_rows, dense_rows}},
+    {"qwen2",
+     "{'norm_eps':1e-6,'seq':32768,'qkv_bias':true}",
+     "{'num_key_value_heads':32,'sliding_window':4096}",
+     0,
+     {shape_rows, dense_rows}},
     {"qwen2_moe",
      "{'norm_eps':1e-6,'seq':32768,'qkv_bias':true,'moe':{'topk_norm':false,'shared_gate':"
      "true," MOE_AUX "}}",
+     "{'num_key_value_heads':16,'sliding_window':4096,'num_experts':60,'num_experts_per_tok':4,"
+     "'moe_intermediate_size':1408,'shared_expert_intermediate_size':5632}",
      0,
-     {shape_rows, fine_rows}},
+     {shape_rows, fine_rows, qwen_bias_rows}},
     {"qwen3",
-     "{'norm_eps':1e-6,'seq':32768,'head_dim':128,'qk_norm':'head'}",
+     "{'norm_eps':1e-6,'seq':32768,'qk_norm':'head'}",
+     "{'num_key_value_heads':32,'head_dim':128,'sliding_window':4096}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows}},
     {"qwen3_moe",
      "{'norm_eps':1e-6,'seq':32768,'qk_norm':'head','moe':{'topk_norm':false," MOE_AUX "}}",
+     "{'num_key_value_heads':4,'sliding_window':4096,'num_experts':128,'num_experts_per_tok':8,"
+     "'moe_intermediate_size':768}",
      PL_HF_OUT_BIAS,
      {shape_rows, fine_rows}},
     {"deepseek_v2",
      "{'norm_eps':1e-6,'seq':2048,'moe':{'topk_norm':false,'aux_loss_coef':0.001}}",
+     "{" LATENTS ",'n_routed_experts':64,'n_shared_experts':2,'moe_intermediate_size':1407,"
+     "'topk_method':'greedy'}",
      PL_HF_OUT_BIAS,
      {shape_rows, fine_rows, mla_rows}},
     {"deepseek_v3",
-     "{'norm_eps':1e-6,'seq':4096,'mla':{}," SIGMOID_MOE "}",
+     "{'norm_eps':1e-6,'seq':4096," SIGMOID_MOE "}",
+     V3,
      PL_HF_OUT_BIAS,
      {shape_rows, fine_rows, mla_rows}},
     {"kimi_k2",
-     "{'norm_eps':1e-6,'seq':4096,'mla':{}," SIGMOID_MOE "}",
+     "{'norm_eps':1e-6,'seq':4096," SIGMOID_MOE "}",
+     V3,
      PL_HF_OUT_BIAS,
      {shape_rows, fine_rows, mla_rows}},
     {"glm4_moe",
      "{'norm_eps':1e-5,'seq':131072,'partial_rotary_factor':0.5," SIGMOID_MOE "}",
+     "{'num_key_value_heads':8,'n_routed_experts':128,'num_experts_per_tok':8,"
+     "'moe_intermediate_size':1408,'n_shared_experts':1,'first_k_dense_replace':1}",
      PL_HF_QK_NORM,
      {shape_rows, fine_rows, partial_rows}},
     {"gpt_oss",
      "{'norm_eps':1e-5,'rope_theta':150000,'seq':131072,'mlp':'swiglu-clamped','mlp_bias':true,"
-     "'qkv_bias':true,'out_bias':true,'attn_sinks':true,'global_every':2,'head_dim':64,"
+     "'qkv_bias':true,'out_bias':true,'attn_sinks':true,'global_every':2,"
      "'moe':{'router_bias':true," MOE_AUX "}}",
+     "{'num_key_value_heads':8,'head_dim':64,'sliding_window':128,'num_local_experts':128,"
+     "'num_experts_per_tok':4,'rope_scaling':{'rope_type':'yarn','factor':32.0,'beta_fast':32.0,"
+     "'beta_slow':1.0,'truncate':false,'original_max_position_embeddings':4096}}",
      PL_HF_OUT_BIAS,
      {shape_rows, expert_rows}},
     {"olmoe",
-     "{'norm_eps':1e-5,'seq':4096,'qk_norm':'full','moe':{'topk_norm':false," MOE_AUX "}}",
+     "{'norm_eps':1e-5,'seq':4096,'qk_norm':'full','moe':{'topk_norm':false,"
+     "'aux_loss':'huggingface','aux_loss_coef':0.01}}",
+     "{'num_experts':64,'num_experts_per_tok':8}",
      PL_HF_OUT_BIAS,
      {shape_rows, expert_rows}},
     {"gemma2",
-     "{'norm_eps':1e-6,'seq':8192,'head_dim':256,'tied':true,'mlp':'geglu','post_norms':true,"
+     "{'norm_eps':1e-6,'seq':8192,'tied':true,'mlp':'geglu','post_norms':true,"
      "'zero_centered_norm':true,'embed_scale':true,'global_every':2}",
+     "{'num_key_value_heads':4,'head_dim':256,'query_pre_attn_scalar':256,'sliding_window':4096,"
+     "'attn_logit_softcapping':50.0,'final_logit_softcapping':30.0}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, gemma_rows}},
     {"gemma3_text",
-     "{'norm_eps':1e-6,'rope_theta':1e6,'seq':131072,'head_dim':256,'tied':true,'mlp':'geglu',"
+     "{'norm_eps':1e-6,'rope_theta':1e6,'seq':131072,'tied':true,'mlp':'geglu',"
      "'post_norms':true,'zero_centered_norm':true,'embed_scale':true,'qk_norm':'head',"
      "'global_every':6,'rope_theta_local':10000}",
+     "{'num_key_value_heads':4,'head_dim':256,'query_pre_attn_scalar':256,'sliding_window':4096}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, gemma_rows}},
     {"gpt2",
      "{'norm':'layernorm','positions':'learned','mlp':'gelu-tanh','tied':true,'seq':1024}",
+     "{}",
      0,
      {gpt2_rows}},
     {"gpt_neox",
      "{'norm':'layernorm','mlp':'gelu','seq':2048,'parallel_block':true,"
      "'partial_rotary_factor':0.25}",
+     "{}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, partial_rows}},
     {"nemotron",
      "{'norm':'layernorm','zero_centered_norm':true,'mlp':'relu2','seq':4096,"
      "'partial_rotary_factor':0.5,'qkv_bias':false,'out_bias':false,'mlp_bias':false}",
+     "{'initializer_range':0.0134}",
      PL_HF_OUT_BIAS,
      {shape_rows, dense_rows, partial_rows, mlp_bias_rows}},
     {"nemotron_h",
      "{'mlp':'relu2','positions':'none','seq':4096,'mamba':{}," SIGMOID_MOE "}",
+     "{'num_key_value_heads':8,'head_dim':128,'mamba_num_heads':128,'mamba_head_dim':64,"
+     "'ssm_state_size':128}",
      PL_HF_OUT_BIAS,
      {shape_rows, fine_rows, hybrid_rows, mlp_bias_rows}},
-    {NULL, NULL, 0, {NULL}},
+    {NULL, NULL, NULL, 0, {NULL}},
 };
 
 const struct pl_hf_fixed pl_hf_fixed[] = {
@@ -203,6 +247,7 @@ const struct pl_hf_fixed pl_hf_fixed[] = {
     {"scale_attn_by_inverse_layer_idx", "false"},
     {"scale_attn_weights", "true"},
     {"seq_aux", "true"},
+    {"swiglu_alpha", "1.702"},
     {"swiglu_limit", "7"},
     {"use_bias", "false"},
     {"use_bidirectional_attention", "false"},

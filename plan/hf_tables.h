@@ -9,10 +9,12 @@ struct pl_hf_row {
     const char *hf, *ours;
 };
 
-/* What holds for a family, under what its config.json says: BASE is an object of our words with '
- * for ". Sets end with a row of NULLs, and the array of sets with NULL. */
+/* What holds for a family, under what its config.json says: BASE is an object of our words, USUAL
+ * one of its keys with the values that its configuration class has where a file lacks them; both
+ * with ' for ". A key of USUAL that is null in a file has no value. Sets end with a row of NULLs,
+ * and the array of sets with NULL. */
 struct pl_hf_family {
-    const char *type, *base;
+    const char *type, *base, *usual;
     unsigned flags;
     const struct pl_hf_row *sets[5];
 };

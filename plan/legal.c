@@ -317,6 +317,18 @@ static void scale_blocks(struct pl_check *check)
                       pl_precision_names[layout->precision]);
 }
 
+static void scale_device(struct pl_check *check)
+{
+    const struct pl_device *device = &check->problem->cluster->device;
+    int precision = check->layout->precision;
+
+    if (!pl_device_scales(device, precision))
+        pl_breaks(check, "precision",
+                  "precision %s needs devices that multiply blocks with their scales: %s has no "
+                  "peak_tflops.fp4",
+                  pl_precision_names[precision], device->name);
+}
+
 /* Who exchanges heads for sequence has whole heads afterwards, of keys and values, too. */
 static void cp_comm_heads(struct pl_check *check)
 {

@@ -71,6 +71,11 @@ int pl_scale_block(int precision)
     return precision == PL_MXFP8 ? 32 : precision == PL_NVFP4 ? 16 : 1;
 }
 
+bool pl_device_scales(const struct pl_device *device, int precision)
+{
+    return pl_scale_block(precision) == 1 || device->tflops_fp4 > 0;
+}
+
 double pl_device_peak(const struct pl_device *device, int precision)
 {
     double peak = precision == PL_NVFP4  ? device->tflops_fp4

@@ -5,9 +5,10 @@
  * first, each by a few leaves that sharding and overlap make likely winners, in an order that is
  * even over the space at any moment; then all leaves of the shapes, those first that did best. The
  * list does not depend on that order: what is done is the same as by one walk, if there is time.
- * Without the time to find and try all shapes, the best that were tried, or the baseline where none
- * fits, are where a climb (climb.h) to better ones starts. Where one shape has more leaves than
- * there may be time for, climbs over them come before the walk, and are listed if it was not ended.
+ * Without the time, or the room, to find and try all shapes, the best that were tried, or the
+ * baseline where none fits, are where climbs (climb.h) to better ones start. Where one shape has
+ * more leaves than there may be time for, climbs over them come before the walk, and are listed if
+ * it was not ended.
  */
 #include "plan/ranking.h"
 
@@ -151,7 +152,7 @@ static void consider_stems(struct pl_ranking *ranking, bool all)
         consider_leaves(ranking, &layout);
     }
     ranking->number = 0;
-    if (!ranking->over && all && ranking->bound != UINT64_MAX)
+    if (!ranking->over && all && !pl_stems_are_whole(ranking))
         all = pl_space_stems(NULL, ranking->space, ranking->problem, ranking->patience,
                              consider_other, ranking);
     ranking->plan->exact = all && !ranking->over;
@@ -175,7 +176,7 @@ static void look_by_stems(struct pl_ranking *ranking)
     AUTO_FREE struct pl_plan_entry *top = NULL;
     size_t n = 0;
 
-    if (!tried || !all)
+    if (!tried || !all || !pl_stems_are_whole(ranking))
         pl_stems_climb(ranking);
     if (ranking->wide)
         top = climb_over_leaves(&n, ranking);

@@ -63,6 +63,8 @@ bool pl_stems_try(struct pl_ranking *ranking);
 void pl_stems_shuffle(struct pl_ranking *ranking);
 /* Climb from the best stems, or the baseline where there is none, to better ones. */
 void pl_stems_climb(struct pl_ranking *ranking);
+/* All stems that were found were kept. */
+bool pl_stems_are_whole(const struct pl_ranking *ranking);
 /* A stem of the walk is no member of those that were kept. */
 bool pl_stem_was_left(struct pl_ranking *ranking);
 /* The stem as a layout; other keys have their defaults. */

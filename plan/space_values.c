@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "base/base.h"
+#include "plan/precision.h"
 
 #define WALKED_STEM(key)
 #define WALKED_LEAF(key) key,
@@ -149,12 +150,15 @@ static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl
     }
 }
 
-/* Of few values, or of quarters, those that the trainer runs. */
-static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_trainer *trainer)
+/* Of few values, or of quarters, those that the trainer and the devices run. */
+static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
+    const struct pl_device *device = &problem->cluster->device;
+
     for (int v = pl_layout_keys[key].min; v <= pl_layout_keys[key].max;
          v += key == PL_KEY_OFFLOAD_OPT ? 25 : 1)
-        if (pl_trainer_takes(trainer, key, v))
+        if (pl_trainer_takes(problem->trainer, key, v) &&
+            (key != PL_KEY_PRECISION || pl_device_scales(device, v)))
             add(&space->axis[key], v);
 }
 
@@ -240,7 +244,7 @@ void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_pro
         if (pl_layout_keys[key].log2)
             add_degrees(space, key, problem);
         else
-            add_taken(space, key, trainer);
+            add_taken(space, key, problem);
     }
 }
 

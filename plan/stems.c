@@ -11,7 +11,7 @@
 #include "plan/baseline.h"
 #include "plan/climb.h"
 
-enum { STEMS = 1 << 18, ASKED = 64, CLIMBS = 4, WIDE = 4096 };
+enum { STEMS = 1 << 18, ASKED = 64, CLIMBS = 16, WIDE = 4096 };
 
 /* Shares of the patience after which finding the stems, trying them, and climbing end. */
 static const double FINDING = 0.3, TRYING = 0.6, CLIMBING = 0.8;
@@ -57,6 +57,11 @@ static bool keep(void *arg, const struct pl_layout *layout)
         pack(&r->stem[r->n++], layout, hash);
     }
     return r->number % (ASKED * ASKED) || pl_ranking_spent(r) < FINDING;
+}
+
+bool pl_stems_are_whole(const struct pl_ranking *ranking)
+{
+    return ranking->bound == UINT64_MAX;
 }
 
 bool pl_stem_was_left(struct pl_ranking *ranking)
@@ -265,25 +270,51 @@ static void climb_from(struct pl_ranking *ranking, struct pl_layout *layout)
     ranking->stem[i].rate = (float)worth;
 }
 
+/* Does STEM have a degree of tp, cp, pp or ep that none of the N starts has? A climb changes two
+ * keys at a time: it does not get from one of their values to another where memory or batch lie
+ * between. */
+static bool is_another_idea(const struct pl_ranking *ranking, const struct pl_stem *stem,
+                            const struct pl_layout *start, size_t n)
+{
+    static const enum pl_key degrees[] = {PL_KEY_TP, PL_KEY_CP, PL_KEY_PP, PL_KEY_EP};
+    struct pl_layout layout;
+
+    pl_stem_layout(&layout, ranking, stem);
+    for (size_t k = 0; k < ARRAY_LEN(degrees); k++) {
+        const struct pl_layout_key *key = &pl_layout_keys[degrees[k]];
+        size_t i = 0;
+
+        while (i < n && pl_layout_get(&start[i], key) != pl_layout_get(&layout, key))
+            i++;
+        if (i == n)
+            return true;
+    }
+    return false;
+}
+
+/* The best stems that are ideas of their own. */
+static size_t starts(struct pl_layout start[CLIMBS], const struct pl_ranking *ranking)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ranking->n && n < CLIMBS && ranking->stem[i].rate > 0; i++)
+        if (is_another_idea(ranking, &ranking->stem[i], start, n))
+            pl_stem_layout(&start[n++], ranking, &ranking->stem[i]);
+    return n;
+}
+
 void pl_stems_climb(struct pl_ranking *ranking)
 {
-    struct pl_stem start[CLIMBS];
-    struct pl_layout layout;
-    size_t n = 0;
+    struct pl_layout start[CLIMBS];
+    size_t n = starts(start, ranking);
     struct err e;
 
-    while (n < CLIMBS && n < ranking->n && ranking->stem[n].rate > 0) {
-        start[n] = ranking->stem[n];
-        n++;
-    }
     if (!n && !ranking->parts &&
-        pl_baseline(&layout, NULL, ranking->problem, PL_BASELINE_NAIVE, 0, 0, &e) == 0 &&
-        pl_space_has(ranking->space, ranking->problem, &layout))
-        climb_from(ranking, &layout);
-    for (size_t i = 0; i < n && pl_ranking_spent(ranking) < CLIMBING; i++) {
-        pl_stem_layout(&layout, ranking, &start[i]);
-        climb_from(ranking, &layout);
-    }
+        pl_baseline(&start[0], NULL, ranking->problem, PL_BASELINE_NAIVE, 0, 0, &e) == 0 &&
+        pl_space_has(ranking->space, ranking->problem, &start[0]))
+        n = 1;
+    for (size_t i = 0; i < n && pl_ranking_spent(ranking) < CLIMBING; i++)
+        climb_from(ranking, &start[i]);
     sort_stems(ranking, by_rate);
 }
 

@@ -209,9 +209,8 @@ int tr_archive_reopen(struct tr_archive *archive, struct err *error)
     return 0;
 }
 
-/* The file and tensor of NAME; NULL if absent. */
-static const struct tr_st_tensor *find(const struct tr_st **ret_file,
-                                       const struct tr_archive *archive, const char *name)
+const struct tr_st_tensor *tr_archive_find(const struct tr_st **ret_file,
+                                           const struct tr_archive *archive, const char *name)
 {
     for (size_t i = 0; i < archive->count; i++) {
         const struct tr_st_tensor *t = tr_st_find(archive->file[i], name);
@@ -235,7 +234,7 @@ int tr_archive_open(struct tr_archive *archive, const char *folder, const char *
     if (r < 0)
         return r;
     for (size_t i = 0; i < s->count; i++)
-        if (find(NULL, archive, s->tensor[i].name)) {
+        if (tr_archive_find(NULL, archive, s->tensor[i].name)) {
             r = err_set(error, -EINVAL, "%s: tensor %s is also in another file", path,
                         s->tensor[i].name);
             tr_st_free(s);
@@ -345,7 +344,7 @@ int tr_archive_put(const struct tr_archive *archive, const char *name, const str
                    struct err *error)
 {
     const struct tr_st *s;
-    const struct tr_st_tensor *t = find(&s, archive, name);
+    const struct tr_st_tensor *t = tr_archive_find(&s, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is not part of the model", name);
@@ -376,7 +375,7 @@ static int find_shaped(const struct tr_st **ret_file, const struct tr_st_tensor 
                        const struct tr_archive *archive, const char *name, const uint64_t shape[2],
                        uint64_t stack, struct err *error)
 {
-    const struct tr_st_tensor *t = find(ret_file, archive, name);
+    const struct tr_st_tensor *t = tr_archive_find(ret_file, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is missing", name);

@@ -44,6 +44,10 @@ int tr_archive_open(struct tr_archive *archive, const char *folder, const char *
                     struct err *error);
 void tr_archive_done(struct tr_archive *archive);
 
+/* The file and tensor of NAME; NULL if absent. RET_FILE may be NULL. */
+const struct tr_st_tensor *tr_archive_find(const struct tr_st **ret_file,
+                                           const struct tr_archive *archive, const char *name);
+
 /* Copy one part into the files or out of them. NAME is the tensor's in the files. -EINVAL names
  * tensor and sizes where the part does not fit the file's shape (SHAPE is the whole tensor's by the
  * model). */

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "trainer/hf_names.h"
+#include "trainer/mxfp4.h"
 #include "trainer/stop.h"
 
 #include <assert.h>
@@ -92,6 +93,8 @@ static int move_foreign(const struct tr_archive *archive, const struct tr_ckpt_w
     }
     if (r < 0)
         return r;
+    if (!put && place.stack && tr_mxfp4_has(archive, place.name))
+        return tr_mxfp4_get(archive, &place, part, error);
     if (!tr_hf_place_is_plain(&place, whole))
         return put ? tr_archive_put_at(archive, &place, part, error)
                    : tr_archive_get_at(archive, &place, part, error);

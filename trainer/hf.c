@@ -272,7 +272,8 @@ static json_t *gemma_config(const struct pl_model *model, enum tr_hf_family fami
     return o;
 }
 
-/* Where nothing is said, transformers has windows, and positions stretched by yarn. */
+/* Where nothing is said, transformers has windows, and positions stretched by yarn; from release 5
+ * on also where rope_scaling is null. */
 static json_t *oss_config(const struct pl_model *model)
 {
     json_t *o = llama_config(model, TR_HF_MIXTRAL);
@@ -282,7 +283,7 @@ static json_t *oss_config(const struct pl_model *model)
     json_object_set_new(o, "sliding_window",
                         json_integer(model->sliding_window ? model->sliding_window : model->seq));
     put_layer_types(o, model);
-    json_object_set_new(o, "rope_scaling", json_null());
+    json_object_set_new(o, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
     return o;
 }
 
@@ -405,17 +406,19 @@ static int check_rotation(const json_t *config, struct err *error)
     return 0;
 }
 
-/* Such weights come in blocks with scales (GPT-OSS as published: mxfp4). */
-static int check_quantization(const json_t *config, struct err *error)
+/* Such weights come in blocks with scales: those of GPT-OSS as published, in mxfp4, are read
+ * (trainer/mxfp4.h). */
+static int check_quantization(const json_t *config, enum tr_hf_family family, struct err *error)
 {
     const json_t *how = json_object_get(config, "quantization_config");
     const char *method = json_string_value(json_object_get(how, "quant_method"));
 
-    if (!how || json_is_null(how))
+    if (!how || json_is_null(how) || (family == TR_HF_GPT_OSS && str_eq(method, "mxfp4")))
         return 0;
-    return err_at(error, -ENOTSUP, "/quantization_config",
-                  "weights quantized by %s are not supported, only F32, BF16 and F16",
-                  method ? method : "an unknown method");
+    return err_at(
+        error, -ENOTSUP, "/quantization_config",
+        "weights quantized by %s are not supported, only F32, BF16, F16, and GPT-OSS in mxfp4",
+        method ? method : "an unknown method");
 }
 
 int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
@@ -439,7 +442,7 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
             "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, gpt_oss",
             type);
-    if ((r = check_quantization(config, error)) < 0)
+    if ((r = check_quantization(config, (enum tr_hf_family)known, error)) < 0)
         return err_wrap(error, "config.json");
     if ((r = check_rotation(config, error)) < 0 || (r = pl_model_parse(&model, words, error)) < 0 ||
         (r = family_of(&family, &model, error)) < 0)

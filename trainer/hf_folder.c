@@ -6,6 +6,7 @@
 #include "trainer/folder.h"
 #include "trainer/hf.h"
 #include "trainer/hf_names.h"
+#include "trainer/mxfp4.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -55,8 +56,13 @@ static int refuse_extra(const struct tr_archive *archive, enum tr_hf_family fami
     for (size_t i = 0; i < archive->count && r == 0; i++)
         for (size_t k = 0; k < archive->file[i]->count && r == 0; k++) {
             const char *name = archive->file[i]->tensor[k].name;
+            const struct pl_param *param = tr_archive_param(&all, name);
 
-            if (!tr_archive_param(&all, name) && !tr_hf_ignorable(family, name, model->tied))
+            if (param && param->dims == 3 && tr_mxfp4_has(archive, name))
+                r = err_set(error, -EINVAL, "%s: tensor %s is there in mxfp4, too",
+                            archive->file[i]->path, name);
+            else if (!param && !tr_mxfp4_belongs(&all, name) &&
+                     !tr_hf_ignorable(family, name, model->tied))
                 r = err_set(error, -EINVAL, "%s: tensor %s is not part of the model",
                             archive->file[i]->path, name);
         }

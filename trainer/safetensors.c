@@ -23,11 +23,17 @@ static const struct {
     [TR_F32] = {"F32", 4},
     [TR_BF16] = {"BF16", 2},
     [TR_F16] = {"F16", 2},
+    [TR_U8] = {"U8", 1},
 };
 
 size_t tr_dtype_bytes(enum tr_dtype dtype)
 {
     return dtypes[dtype].bytes;
+}
+
+const char *tr_dtype_name(enum tr_dtype dtype)
+{
+    return dtypes[dtype].name;
 }
 
 int64_t tr_st_elements(const struct tr_st_tensor *tensor)
@@ -83,7 +89,7 @@ static int parse_dtype(enum tr_dtype *ret, const char *path, const char *tensor,
             *ret = (enum tr_dtype)i;
             return 0;
         }
-    return err_set(error, -EINVAL, "%s: tensor %s: dtype %.20s is not F32, BF16 or F16", path,
+    return err_set(error, -EINVAL, "%s: tensor %s: dtype %.20s is not F32, BF16, F16 or U8", path,
                    tensor, name ? name : "(none)");
 }
 
@@ -341,7 +347,7 @@ static uint64_t place(const struct tr_st *file, const struct tr_st_tensor *tenso
                       size_t count)
 {
     assert(file->fd >= 0 && first + count <= (uint64_t)tr_st_elements(tensor));
-    assert(tensor->end <= file->data_bytes && file->data_at % 8 == 0);
+    assert(tensor->end <= file->data_bytes); /* other writers align nothing */
     (void)count;
     return file->data_at + tensor->begin + first * dtypes[tensor->dtype].bytes;
 }
@@ -353,6 +359,9 @@ int tr_st_read(float *ret, const struct tr_st *file, const struct tr_st_tensor *
     uint16_t half[1024];
     int r = 0;
 
+    if (tensor->dtype == TR_U8)
+        return err_set(error, -EINVAL, "%s: tensor %s is U8, which is no type of weights",
+                       file->path, tensor->name);
     if (tensor->dtype == TR_F32)
         r = read_at(file->fd, ret, count * 4, at);
     for (size_t done = 0; tensor->dtype != TR_F32 && done < count && r == 0;) {
@@ -363,6 +372,18 @@ int tr_st_read(float *ret, const struct tr_st *file, const struct tr_st_tensor *
             widen(tensor->dtype, ret + done, half, some);
         done += some;
     }
+    if (r < 0)
+        return err_set(error, r, "%s: read tensor %s: %s", file->path, tensor->name, strerror(-r));
+    return 0;
+}
+
+int tr_st_read_bytes(uint8_t *ret, const struct tr_st *file, const struct tr_st_tensor *tensor,
+                     uint64_t first, size_t count, struct err *error)
+{
+    int r;
+
+    assert(tensor->dtype == TR_U8);
+    r = read_at(file->fd, ret, count, place(file, tensor, first, count));
     if (r < 0)
         return err_set(error, r, "%s: read tensor %s: %s", file->path, tensor->name, strerror(-r));
     return 0;

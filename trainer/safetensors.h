@@ -22,7 +22,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-enum tr_dtype { TR_F32, TR_BF16, TR_F16, TR_DTYPES };
+/* TR_U8 is of packed numbers: it is read by the byte. */
+enum tr_dtype { TR_F32, TR_BF16, TR_F16, TR_U8, TR_DTYPES };
 
 enum { TR_ST_NAME = 120, TR_ST_DIMS = 4 };
 
@@ -45,6 +46,7 @@ struct tr_st {
 };
 
 size_t tr_dtype_bytes(enum tr_dtype dtype);
+const char *tr_dtype_name(enum tr_dtype dtype); /* as in a file */
 int64_t tr_st_elements(const struct tr_st_tensor *tensor);
 
 /* Parse the header text alone; FILE_DATA_BYTES is the size of what follows it. PATH is for
@@ -58,9 +60,12 @@ AUTO_DEFINE(tr_st)
 
 const struct tr_st_tensor *tr_st_find(const struct tr_st *file, const char *name);
 
-/* Read elements [first, first + count) of TENSOR as fp32, whatever the file's type. */
+/* Read elements [first, first + count) of TENSOR as fp32, whatever the file's type; -EINVAL: U8. */
 int tr_st_read(float *ret, const struct tr_st *file, const struct tr_st_tensor *tensor,
                uint64_t first, size_t count, struct err *error);
+/* The same of a U8 tensor, as they are. */
+int tr_st_read_bytes(uint8_t *ret, const struct tr_st *file, const struct tr_st_tensor *tensor,
+                     uint64_t first, size_t count, struct err *error);
 /* Write elements [first, first + count) of TENSOR, rounded to nearest even where the file's type is
  * narrower. */
 int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uint64_t first,

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A release: archive, signature and signed tag, made in a clone with a key of its own and checked as whoever downloads them does.
+# A release: archive, signature and signed tag, made in a clone with a key of its own and checked as whoever downloads them does;
+# with PT_LONG the archive is made from the tag again.
 . "${PT_SRC:?}/tests/api/tap.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL TESTS SOURCE_DATE_EPOCH
 skip() { echo "1..0 # SKIP $1"; exit 0; }
@@ -34,7 +35,7 @@ has "so is one of a day that is none" "$(release)" "^1 release: the section $ver
 sed -i 's/^Released 2026-13-01\.$/Released 2026-12-01./' clone/CHANGELOG.md
 has "a change that is not committed is refused" "$(release)" '^1 release: the work tree has changes'
 commit "Release"
-has "a key that is not there is refused" "$(release --key nobody@example.org)" '^1 release: failed: sign '
+has "a key that is not there is refused" "$(release --key nobody@example.org)" '^1 release: GnuPG has no secret key nobody@'
 is "nothing was made" "$(git -C clone tag; ls out)" ""
 
 # ---- a release
@@ -53,7 +54,8 @@ has "the same version is not released again" "$(release)" "^1 release: tag v$ver
 git -C clone tag -d "v$version" >/dev/null
 has "nor is an archive overwritten" "$(release)" "^1 release: .*$archive exists"
 
-# ---- anybody makes the same bytes from the tag
+# ---- anybody makes the same bytes from the tag; of any two trees same.t says so
+[ -n "${PT_LONG:-}" ] || { finish; exit; }
 mkdir again && cd again || exit 99
 src=$(realpath --relative-to=. ../clone)
 ok "the tag's tree makes an archive" sh -c "$src/bootstrap && $src/configure --without-mpi && make dist"

@@ -86,6 +86,8 @@ static const struct {
      "'num_key_value_heads':8,'num_local_experts':32,'rms_norm_eps':1e-5,"
      "'rope_scaling':{'beta_fast':32.0,'beta_slow':1.0,'factor':32.0,"
      "'original_max_position_embeddings':4096,'rope_type':'yarn','truncate':false},"
+     "'quantization_config':{'modules_to_not_convert':['model.layers.*.self_attn',"
+     "'model.layers.*.mlp.router','model.embed_tokens','lm_head'],'quant_method':'mxfp4'},"
      "'rope_theta':150000,'router_aux_loss_coef':0.9,'sliding_window':128,'swiglu_limit':7.0,"
      "'vocab_size':201088" COMMON "}"},
     {"zai-org/GLM-4.5-Air",
@@ -252,6 +254,101 @@ static void windows_follow_the_types_of_layers(void **state)
     assert_true(m.rope_theta == 5e5 && m.rope_theta_local == 2e4 && m.post_norms && m.tied);
 }
 
+#define TINY(type)                                                                                 \
+    "{'model_type':'" type "','hidden_size':256,'num_hidden_layers':4,'num_attention_heads':32,"   \
+    "'intermediate_size':64,'vocab_size':64"
+
+/* WANT's words are MODEL's; null: it has no such word, or has its default. */
+static void check_words(const char *config, const json_t *want, const json_t *model)
+{
+    const char *word;
+    json_t *value;
+
+    json_object_foreach((json_t *)want, word, value) {
+        json_t *got = json_object_get(model, word);
+
+        if (json_is_null(value) && got)
+            fail_msg("%s: %s", config, word);
+        if (json_is_object(value))
+            check_words(config, value, got);
+        else if (json_is_number(value) && json_is_number(got))
+            assert_float_equal(json_number_value(got), json_number_value(value), 1e-12);
+        else if (!json_is_null(value) && !json_equal(got, value))
+            fail_msg("%s: %s", config, word);
+    }
+}
+
+/* What a file leaves out is that of the family's class in transformers (configuration_*.py), and a
+ * key that is null has no value. */
+static void absent_keys_are_those_of_the_familys_class(void **state)
+{
+    static const struct {
+        const char *config, *want;
+    } rows[] = {
+        {TINY("llama") "}",
+         "{'kv_heads':32,'rope_theta':10000,'norm_eps':1e-6,'seq':2048,'sliding_window':null}"},
+        {TINY("mistral") "}", "{'kv_heads':8,'sliding_window':4096,'seq':131072}"},
+        {TINY("mistral") ",'sliding_window':null,'num_key_value_heads':null}",
+         "{'kv_heads':32,'sliding_window':null}"},
+        {TINY("mixtral") "}", "{'kv_heads':8,'rope_theta':1e6,'norm_eps':1e-5,'sliding_window':"
+                              "null,'moe':{'experts':8,'top_k':2}}"},
+        {TINY("qwen2") "}", "{'kv_heads':32,'sliding_window':null,'rope_theta':10000}"},
+        {TINY("qwen2_moe") "}", "{'kv_heads':16,'qkv_bias':true,'moe':{'experts':60,'top_k':4,"
+                                "'expert_ffn':1408,'shared_ffn':5632}}"},
+        {TINY("qwen2_moe") ",'qkv_bias':false}", "{'qkv_bias':null}"},
+        {TINY("qwen3") "}", "{'kv_heads':32,'head_dim':128,'rope_theta':10000}"},
+        {TINY("qwen3_moe") "}",
+         "{'kv_heads':4,'moe':{'experts':128,'top_k':8,'expert_ffn':768,'topk_norm':false}}"},
+        {TINY("qwen3_moe") ",'num_local_experts':16}", "{'moe':{'experts':16}}"},
+        {TINY("deepseek_v2") ",'num_experts_per_tok':6}",
+         "{'mla':{'kv_lora_rank':512,'q_lora_rank':1536,'qk_nope_head_dim':128,"
+         "'qk_rope_head_dim':64,'v_head_dim':128},'moe':{'experts':64,'shared_ffn':2814}}"},
+        {TINY("deepseek_v3") ",'q_lora_rank':null}",
+         "{'mla':{'kv_lora_rank':512,'q_lora_rank':null},'moe':{'experts':256,'top_k':8,"
+         "'n_group':8,'topk_group':4,'scaling':2.5,'dense_layers':3,'shared_ffn':2048}}"},
+        {TINY("deepseek_v3") ",'n_routed_experts':null}", "{'moe':null}"},
+        {TINY("glm4_moe") "}", "{'kv_heads':8,'partial_rotary_factor':0.5,'moe':{'experts':128,"
+                               "'top_k':8,'shared_ffn':1408,'dense_layers':1}}"},
+        {TINY("gpt_oss") "}",
+         "{'kv_heads':8,'head_dim':64,'sliding_window':128,'global_every':2,'rope_theta':150000,"
+         "'rope_scaling':{'kind':'yarn','factor':32,'original_seq':4096,'truncate':false},"
+         "'moe':{'experts':128,'top_k':4}}"},
+        {TINY("gpt_oss") ",'rope_parameters':{'rope_type':'default','rope_theta':5000}}",
+         "{'rope_theta':5000,'rope_scaling':null}"},
+        {TINY("gpt_oss") ",'rope_parameters':{'rope_type':'yarn','factor':8.0,'truncate':false,"
+                         "'original_max_position_embeddings':512},'swiglu_alpha':1.702}",
+         "{'rope_theta':150000,'rope_scaling':{'kind':'yarn','factor':8,'original_seq':512}}"},
+        {TINY("gpt_oss") ",'rope_scaling':null}", "{'rope_scaling':null}"},
+        {TINY("gpt_oss") ",'head_dim':null,'sliding_window':null}",
+         "{'head_dim':8,'sliding_window':null,'global_every':null}"},
+        {TINY("olmoe") "}", "{'kv_heads':32,'moe':{'experts':64,'top_k':8,'aux_loss_coef':0.01}}"},
+        {TINY("gemma2") "}", "{'kv_heads':4,'head_dim':256,'sliding_window':4096,'global_every':2,"
+                             "'attn_softcap':50,'logit_softcap':30,'attn_scale':null}"},
+        {TINY("gemma2") ",'head_dim':64,'final_logit_softcapping':null}",
+         "{'attn_scale':0.0625,'logit_softcap':null}"},
+        {TINY("gemma3_text") "}",
+         "{'kv_heads':4,'head_dim':256,'sliding_window':4096,'global_every':6,'rope_theta':1e6,"
+         "'rope_theta_local':10000,'attn_softcap':null}"},
+        {TINY("gpt_neox") "}",
+         "{'kv_heads':32,'partial_rotary_factor':0.25,'rope_theta':10000,'seq':2048}"},
+        {TINY("nemotron") "}", "{'kv_heads':32,'init_std':0.0134,'partial_rotary_factor':0.5}"},
+        {TINY("nemotron_h") ",'hybrid_override_pattern':'M*M-'}",
+         "{'kv_heads':8,'head_dim':128,'mamba':{'heads':128,'head_dim':64,'state':128}}"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_JSON *v = unit_json(rows[i].config), *want = unit_json(rows[i].want), *got = NULL;
+        struct pl_model m;
+        struct err e = {0};
+
+        if (pl_model_parse(&m, v, &e) < 0)
+            fail_msg("%s: %s %s", rows[i].config, e.pointer, e.text);
+        got = pl_model_json(&m);
+        check_words(rows[i].config, want, got);
+    }
+}
+
 static void values_without_a_word_are_refused(void **state)
 {
 #define LLAMA                                                                                      \
@@ -326,6 +423,7 @@ int main(void)
         cmocka_unit_test(deepseeks_balance_is_as_strong_as_its_authors_have_it),
         cmocka_unit_test(every_key_is_read_or_refused_by_name),
         cmocka_unit_test(windows_follow_the_types_of_layers),
+        cmocka_unit_test(absent_keys_are_those_of_the_familys_class),
         cmocka_unit_test(values_without_a_word_are_refused),
         cmocka_unit_test(every_repository_is_a_preset),
         cmocka_unit_test(a_near_repository_is_offered),
