@@ -13,7 +13,7 @@ struct made {
 
 static void make(struct made *m, enum pl_schedule schedule, int pp, int vp, int micro)
 {
-    m->p = (struct pl_pipe){schedule, pp, vp, micro, m->at, 0, true};
+    m->p = (struct pl_pipe){schedule, pp, vp, micro, m->at, 0, true, NULL};
     for (int i = 0; i < pp * vp; i++)
         m->at[i] = (struct pl_stage_time){1, 2, 1};
 }
