@@ -319,10 +319,10 @@ static void scale_blocks(struct pl_check *check)
 
 static void scale_device(struct pl_check *check)
 {
-    const struct pl_device *device = &check->problem->cluster->device;
     int precision = check->layout->precision;
+    const struct pl_device *device = pl_device_without_scales(check->problem->cluster, precision);
 
-    if (!pl_device_scales(device, precision))
+    if (device)
         pl_breaks(check, "precision",
                   "precision %s needs devices that multiply blocks with their scales: %s has no "
                   "peak_tflops.fp4",

@@ -71,9 +71,16 @@ int pl_scale_block(int precision)
     return precision == PL_MXFP8 ? 32 : precision == PL_NVFP4 ? 16 : 1;
 }
 
-bool pl_device_scales(const struct pl_device *device, int precision)
+const struct pl_device *pl_device_without_scales(const struct pl_cluster *cluster, int precision)
 {
-    return pl_scale_block(precision) == 1 || device->tflops_fp4 > 0;
+    const struct pl_cluster *part = cluster->parts ? cluster->parts->at : cluster;
+
+    if (pl_scale_block(precision) == 1)
+        return NULL;
+    for (int i = 0; i < (cluster->parts ? PL_PARTS : 1); i++)
+        if (!(part[i].device.tflops_fp4 > 0))
+            return &part[i].device;
+    return NULL;
 }
 
 double pl_device_peak(const struct pl_device *device, int precision)

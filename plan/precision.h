@@ -20,9 +20,10 @@ void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, i
 /* Elements of a dimension that share a scale: sizes of products are multiples of it; 1: any. */
 int pl_scale_block(int precision);
 
-/* Whether DEVICE multiplies blocks with their scales, where PRECISION (mxfp8, nvfp4) has such; true
- * of all others. The first that do, NVIDIA's sm_100 and AMD's gfx950, were the first with a peak in
- * fp4; Transformer Engine and torchao refuse earlier ones. */
-bool pl_device_scales(const struct pl_device *device, int precision);
+/* Where PRECISION (mxfp8, nvfp4) has blocks with scales of their own, the first device of CLUSTER,
+ * which may have parts, that does not multiply them; NULL: all do, or PRECISION has none. The first
+ * that do, NVIDIA's sm_100 and AMD's gfx950, were the first with a peak in fp4; Transformer Engine
+ * and torchao refuse earlier ones. */
+const struct pl_device *pl_device_without_scales(const struct pl_cluster *cluster, int precision);
 
 #endif

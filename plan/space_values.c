@@ -153,12 +153,10 @@ static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl
 /* Of few values, or of quarters, those that the trainer and the devices run. */
 static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
-    const struct pl_device *device = &problem->cluster->device;
-
     for (int v = pl_layout_keys[key].min; v <= pl_layout_keys[key].max;
          v += key == PL_KEY_OFFLOAD_OPT ? 25 : 1)
         if (pl_trainer_takes(problem->trainer, key, v) &&
-            (key != PL_KEY_PRECISION || pl_device_scales(device, v)))
+            (key != PL_KEY_PRECISION || !pl_device_without_scales(problem->cluster, v)))
             add(&space->axis[key], v);
 }
 

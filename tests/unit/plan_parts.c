@@ -1,6 +1,7 @@
 /* Clusters of two parts: the division of layers against brute force, two parts of one profile
  * against the whole cluster, the closed form against the event simulator, and bad input. */
 #include "plan/parts_rank.h"
+#include "plan/space_walk.h"
 #include "tests/unit/plan_world.h"
 
 #include <math.h>
@@ -527,6 +528,40 @@ static void layouts_of_parts_follow_their_rules(void **state)
     }
 }
 
+/* The faster device, here the larger one, does not lend the other its products. */
+static void a_precision_needs_both_devices(void **state)
+{
+    static const char *const parts[] = {
+        "{'parts': [{'profile': 'dgx-b200', 'nodes': 2}, {'profile': 'dgx-h100', 'nodes': 2}]}",
+        "{'parts': [{'profile': 'dgx-b200', 'nodes': 2}, {'profile': 'dgx-b300', 'nodes': 2}]}"};
+
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        struct mix mix;
+        struct pl_layout layout;
+        struct pl_verdict verdict;
+        struct pl_space space;
+        struct err e = {0};
+        bool listed = false;
+        char text[400];
+
+        mix_of(&mix, "llama-70b", parts[both], "any");
+        layout = layout_of(&mix.x, "{'world': 8, 'tp': 8, 'sp': 1, 'precision': 'mxfp8'}");
+        layout.pp = pl_cluster_devices(&mix.whole) / 8;
+        layout.world = 8 * layout.pp;
+        pl_layout_derive(&layout);
+        assert_int_equal(pl_layout_check(&verdict, &mix.problem, &layout), both);
+        pl_verdict_text(text, sizeof(text), &verdict);
+        if (!both && !strstr(text, "H100"))
+            fail_msg("%s", text);
+        assert_int_equal(pl_parts_space(&space, NULL, &mix.problem, &e), 0);
+        pl_space_widen(&space, PL_KEY_PRECISION, &mix.problem);
+        for (int i = 0; i < space.axis[PL_KEY_PRECISION].n; i++)
+            listed = listed || space.axis[PL_KEY_PRECISION].value[i] == PL_MXFP8;
+        assert_int_equal(listed, both);
+    }
+}
+
 /* Random small clusters and spaces: what is listed is whole, fits and is in order. */
 static void random_parts_have_sound_plans(void **state)
 {
@@ -581,6 +616,7 @@ int main(void)
         cmocka_unit_test(one_cluster_is_not_of_parts),
         cmocka_unit_test(a_space_leaves_out_what_follows),
         cmocka_unit_test(layouts_of_parts_follow_their_rules),
+        cmocka_unit_test(a_precision_needs_both_devices),
         cmocka_unit_test(random_parts_have_sound_plans),
     };
 
