@@ -198,6 +198,9 @@ ok "and says which field" grep -q '/cluster/parts' body
 echo "{$both$parts}" >parts-job.json
 ok "the client prints both" sh -c '"$0" plan parts-job.json >parts.txt && grep -q "each part alone:" parts.txt && grep -q "stages of rank 1" parts.txt' "$PT_BUILD/partune"
 
+echo "$parts" >mixed.json
+ok "and takes the cluster from a file" sh -c '"$0" plan --model llama-70b --trainer megatron --cluster mixed.json >mixed.txt && grep -q "each part alone:" mixed.txt' "$PT_BUILD/partune"
+
 # ---- a stop
 post /v1/campaigns "{\"name\":\"c\",$huge,$simulated}" >/dev/null
 for i in 1 2 3 4 5 6; do

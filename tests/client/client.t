@@ -22,7 +22,7 @@ expect() { # name, exit code, pattern, command...
 }
 
 verbs=$("$partune" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
-echo "1..$((51 + $(echo "$verbs" | wc -l)))"
+echo "1..$((60 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "--help prints help"                              0 "submit FILE" "$partune" --help
 expect "no line of help is wider than 100 columns"       0 "" sh -c '{ "$0" --help | grep -v "^exit status"; "$0" verify --help; } | awk "length > 100 { exit 1 }"' "$partune"
@@ -74,7 +74,24 @@ expect "a key without a word is refused by name"  6 "residual_multiplier of mode
 echo "[]" >"$dir/hf/config.json"
 expect "a file that is no model is refused"        6 "config.json: not an object" "$partune" submit "$dir/hf.json"
 expect "the cluster and its nodes can be chosen"               0 '"cluster": {"profile": "dgx-h100", "nodes": 12}' "$partune" new - --cluster dgx-h100 --nodes 12
-expect "which gets a GPU trainer"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
+cat >"$dir/a100.json" <<'EOF'
+// Of the second hall.
+{"profile": "dgx-a100", "nodes": 3}
+EOF
+expect "or be a file's"  0 '"cluster": {"profile": "dgx-a100", "nodes": 3}' "$partune" new - --cluster "$dir/a100.json"
+expect "whose devices the batch is for"                0 '"global_batch": 528' "$partune" new - --model llama-8b --cluster "$dir/a100.json"
+expect "which has its own nodes"                       2 'a100.json has its own' "$partune" new - --cluster "$dir/a100.json" --nodes 2
+expect "a missing file of a cluster is named"          2 'cluster: .*none.json' "$partune" new - --cluster "$dir/none.json"
+mkdir "$dir/gh200"
+expect "a directory is no cluster's file"              2 'unknown cluster profile "gh200"' sh -c 'cd "$0" && exec "$1" new - --cluster gh200' "$dir" "$partune"
+echo '{"profile": "dgx-a100", "nodes": -3}' >"$dir/bad-cluster"
+expect "a wrong field of a cluster's file is named"    2 'bad-cluster: /nodes: ' sh -c 'cd "$0" && exec "$1" new - --cluster bad-cluster' "$dir" "$partune"
+echo '{"parts": [{"profile": "dgx-h100", "nodes": 2}, {"profile": "dgx-a100", "nodes": 4}]}' >"$dir/mixed.json"
+expect "a campaign has no cluster of parts"            2 'mixed.json: /parts: .*plans only' "$partune" new - --cluster "$dir/mixed.json"
+expect "which a plan takes"                            3 'no daemon' "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
+echo '{"parts": [{"profile": "dgx-h100", "nodes": 2}, {"profile": "dgx-a100", "node": 4}]}' >"$dir/mixed.json"
+expect "but for a wrong field of a part"               2 'mixed.json: /parts/1/node: ' "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
+expect "another cluster gets a GPU trainer"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
 expect "the trainer can be chosen, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own
 expect "an unknown model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b
 expect "an unknown device offers no other device"  2 'unknown cluster profile "gh200"; describe the machine' "$partune" new - --cluster gh200

@@ -192,10 +192,21 @@ void cl_strip_comments(char *text);
 int cl_model_of(json_t **ret, const char *name, const char *from, struct err *error);
 /* The same for "model" of BODY. */
 int cl_model_in(json_t *body, const char *from, struct err *error);
-/* The campaign that `partune new` would write from the options, without asking; an exit code. */
+/* The campaign that `partune new` would write from the options, without asking, but of a cluster
+ * that may have parts; an exit code. */
 int cl_new_campaign(json_t **ret, const struct cl *client);
 /* Puts the option --model, if there is one, into BODY; an exit code. */
 int cl_model_option(const struct cl *client, json_t *body);
+
+/* ---- cluster.c ----------------------------------------------------------- */
+
+/* Is the cluster NAME a path: no profile, but with a slash, ending in .json, or an existing
+ * file? */
+bool cl_cluster_is_file(const char *name);
+/* The cluster of the file PATH as written there, new reference, and how many devices it has. The
+ * cluster may be one of parts if TAKES_PARTS. An error names the file and the field. */
+int cl_cluster_load(json_t **ret, int *ret_devices, const char *path, bool takes_parts,
+                    struct err *error);
 
 /* ---- plan.c, project.c --------------------------------------------------- */
 

@@ -76,7 +76,7 @@ static const struct opt options[] = {
     {"model", 0, OPT_STR, OPT_AT(model), 0, 0, NULL, NULL, "NAME",
      "model preset, its Hugging Face repository, or a Hugging Face directory or config.json"},
     {"cluster", 0, OPT_STR, OPT_AT(cluster), 0, 0, NULL, NULL, "NAME",
-     "cluster profile; local is this machine"},
+     "cluster profile, or a file with a cluster; local is this machine"},
     {"nodes", 0, OPT_INT, OPT_AT(nodes), 1, 1 << 20, NULL, NULL, NULL, "nodes of the cluster"},
     {"trainer", 0, OPT_STR, OPT_AT(trainer), 0, 0, NULL, NULL, "NAME",
      "trainer of the trials: partune, megatron, torchtitan, deepspeed or one configured at your "

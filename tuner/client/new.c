@@ -11,8 +11,11 @@
 
 struct wish {
     const char *model, *cluster, *trainer, *launcher;
-    int nodes; /* 0: as many as the profile has */
-    char answer[4][65];
+    int nodes;         /* 0: as many as the profile has */
+    json_t *described; /* the cluster, where it is a file's; owned */
+    int devices;       /* of that */
+    bool takes_parts;  /* the cluster may have parts */
+    char answer[4][256];
 };
 
 static const struct launcher {
@@ -37,26 +40,30 @@ static bool is_tiny(const char *model)
     return !strncmp(model, "tiny-", 5) || !strncmp(model, "nano-", 5);
 }
 
-static int check_model(const char *name, struct err *error)
+static int check_model(struct wish *wish, const char *name, struct err *error)
 {
     AUTO_JSON *v = NULL;
     struct pl_model m;
     int r = cl_model_of(&v, name, NULL, error);
 
+    (void)wish;
     return r < 0 ? r : pl_model_parse(&m, v, error);
 }
 
-static int check_cluster(const char *name, struct err *error)
+static int check_cluster(struct wish *wish, const char *name, struct err *error)
 {
     AUTO_JSON *v = json_string(name);
     struct pl_cluster c;
 
+    if (cl_cluster_is_file(name))
+        return cl_cluster_load(&wish->described, &wish->devices, name, wish->takes_parts, error);
     return pl_cluster_parse(&c, v, NULL, error);
 }
 
 /* A trainer may be one of the administrator's configuration, which only the daemon knows. */
-static int check_trainer(const char *name, struct err *error)
+static int check_trainer(struct wish *wish, const char *name, struct err *error)
 {
+    (void)wish;
     if (*name && !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                     "-_.")])
         return 0;
@@ -64,11 +71,12 @@ static int check_trainer(const char *name, struct err *error)
                    name);
 }
 
-static int check_launcher(const char *name, struct err *error)
+static int check_launcher(struct wish *wish, const char *name, struct err *error)
 {
     const char *near = str_nearest(name, launcher_names);
     AUTO_STR all = {0};
 
+    (void)wish;
     for (int i = 0; launcher_names[i]; i++) {
         if (str_eq(launcher_names[i], name))
             return 0;
@@ -104,7 +112,7 @@ static const char *usual_launcher(const struct wish *wish)
 static const struct choice {
     const char *option, *question;
     size_t at; /* of the text in struct wish */
-    int (*check)(const char *name, struct err *error);
+    int (*check)(struct wish *wish, const char *name, struct err *error);
     const char *(*usual)(const struct wish *wish);
 } choices[] = {
     {"model", "Model to train", offsetof(struct wish, model), check_model, usual_model},
@@ -162,7 +170,7 @@ static bool ask(const struct choice *choice, struct wish *wish, char *answer, si
             return false;
         if (!*answer)
             snprintf(answer, size, "%s", usual);
-        if (choice->check(answer, &e) == 0)
+        if (choice->check(wish, answer, &e) == 0)
             return true;
         printf("  %s\n", e.text);
     }
@@ -195,7 +203,7 @@ static int choose(struct wish *wish, bool asking)
     for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
         const char **name = (const char **)((char *)wish + choices[i].at);
 
-        if (*name && choices[i].check(*name, &e) < 0) {
+        if (*name && choices[i].check(wish, *name, &e) < 0) {
             fprintf(stderr, "partune: --%s: %s\n", choices[i].option, e.text);
             return CL_USAGE;
         }
@@ -207,7 +215,7 @@ static int choose(struct wish *wish, bool asking)
         }
         if (!ask(&choices[i], wish, wish->answer[i], sizeof(wish->answer[i])) ||
             (str_eq(choices[i].option, "cluster") && !str_eq(wish->answer[i], "local") &&
-             !wish->nodes && !ask_nodes(wish))) {
+             !wish->described && !wish->nodes && !ask_nodes(wish))) {
             fprintf(stderr, "\npartune: nothing was written\n");
             return CL_FAILED;
         }
@@ -215,6 +223,11 @@ static int choose(struct wish *wish, bool asking)
     }
     if (wish->nodes && is_local(wish)) {
         fprintf(stderr, "partune: --nodes needs --cluster PROFILE: local is this machine\n");
+        return CL_USAGE;
+    }
+    if (wish->nodes && wish->described) {
+        fprintf(stderr, "partune: --nodes needs --cluster PROFILE: the file %s has its own\n",
+                wish->cluster);
         return CL_USAGE;
     }
     return CL_OK;
@@ -225,19 +238,24 @@ static int usual_batch(const struct wish *wish)
 {
     AUTO_JSON *v = json_string(wish->cluster);
     struct pl_cluster c;
-    int devices;
+    int devices = wish->devices;
 
-    if (is_tiny(wish->model) || pl_cluster_parse(&c, v, NULL, NULL) < 0)
+    if (is_tiny(wish->model) || (!wish->described && pl_cluster_parse(&c, v, NULL, NULL) < 0))
         return 16;
-    devices = (wish->nodes ? wish->nodes : c.nodes) * c.devices_per_node;
+    if (!wish->described)
+        devices = (wish->nodes ? wish->nodes : c.nodes) * c.devices_per_node;
     return devices * ((511 + devices) / devices);
 }
 
 static void write_cluster(struct str *out, const struct wish *wish)
 {
+    AUTO_FREE char *text = json_dumps(wish->described, JSON_REAL_PRECISION(15));
+
     str_add(out, "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", "
                  "\"nodes\": 16} (partune presets clusters).\n");
-    if (is_local(wish))
+    if (wish->described)
+        str_addf(out, "  \"cluster\": %s,\n\n", text);
+    else if (is_local(wish))
         str_add(out, "  \"cluster\": \"local\",\n\n");
     else if (wish->nodes)
         str_addf(out, "  \"cluster\": {\"profile\": \"%s\", \"nodes\": %d},\n\n", wish->cluster,
@@ -326,11 +344,15 @@ int cl_new_campaign(json_t **ret, const struct cl *client)
 {
     struct wish wish = wish_of(client);
     AUTO_STR text = {0};
-    int code = choose(&wish, false);
+    int code;
 
+    wish.takes_parts = true;
+    code = choose(&wish, false);
+    if (code == CL_OK)
+        write_campaign(&text, &wish);
+    json_decref(wish.described);
     if (code != CL_OK)
         return code;
-    write_campaign(&text, &wish);
     return without_comments(ret, str_text(&text));
 }
 
@@ -349,9 +371,11 @@ int cl_new(struct cl *client)
         return CL_FAILED;
     }
     code = choose(&wish, !out && client->tty && isatty(STDIN_FILENO) && !client->args.json);
+    if (code == CL_OK)
+        write_campaign(&text, &wish);
+    json_decref(wish.described);
     if (code != CL_OK)
         return code;
-    write_campaign(&text, &wish);
     if (out && client->args.json) {
         code = without_comments(&campaign, str_text(&text));
         if (code == CL_OK)
