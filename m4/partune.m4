@@ -188,7 +188,7 @@ $2], [$3])], [], [$4])])
 ])
 # PT_MPI: the trainer's MPI, as MPI_CFLAGS and MPI_LIBS: MPICC's, where it is given; else Open MPI's module of pkg-config
 # where --with-openmpi asks for it or MPICH is missing; else MPICH's. HAVE_OPENMPI: the tests build the trainer with Open MPI
-# a second time.
+# a second time. MPIEXEC: what starts the trainer's ranks in tests; on Debian the name mpiexec is Open MPI's where both are.
 AC_DEFUN([PT_MPI], [
   AS_CASE([$with_mpi], [yes], [], [AC_MSG_ERROR([--with-mpi=$with_mpi: name the prefix by --with-mpich=DIR or --with-openmpi=DIR, or the compiler wrapper of any MPI by MPICC=PROGRAM])])
   AC_ARG_VAR([MPICC], [compiler wrapper of the trainer's MPI, asked for its flags (default: MPICH's module of pkg-config, else Open MPI's)])
@@ -202,7 +202,9 @@ AC_DEFUN([PT_MPI], [
   AC_SUBST([MPI_CFLAGS])
   AC_SUBST([MPI_LIBS])
   PT_MPI_NAME
-  AS_CASE([$pt_mpi], ["Open MPI"*], [have_openmpi=no])
+  AS_CASE([$pt_mpi], ["Open MPI"*], [have_openmpi=no pt_mpiexec=mpiexec.openmpi],
+                     [MPICH*], [pt_mpiexec="mpiexec.mpich mpiexec.hydra"], [pt_mpiexec=])
+  AC_PATH_PROGS([MPIEXEC], [$pt_mpiexec mpiexec])
 ])
 # PT_NO_MPI: --without-mpi and a question for an MPI contradict each other.
 AC_DEFUN([PT_NO_MPI], [

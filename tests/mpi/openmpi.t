@@ -1,5 +1,6 @@
 #!/bin/sh
-# The trainer with Open MPI, next to MPICH: a daemon's trials, and its faults. PT_LONG: train.sh and parity.sh, too.
+# The trainer with Open MPI, next to MPICH: parity of layouts, a daemon's trials, and its faults. PT_LONG: parity of all models,
+# and train.sh.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 skip() { echo "1..0 # SKIP $1"; exit 0; }
@@ -18,22 +19,30 @@ export TMPDIR="$run/tmp"
 
 # ---- scripts that call mpiexec, in an environment that says what the daemon says by options
 ln -s "$open" bin/mpiexec
-under_open() { # script: its lines that are not ok, as comments
+under_open() { # script argument...: its lines that are not ok, as comments
+    script=$1
+    shift
     env -u PT_LONG PATH="$run/bin:$PATH" PT_BUILD="$build" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 \
-        OMPI_MCA_odls_base_sigkill_timeout=8 sh "$PT_SRC/tests/mpi/$1" >"$1.out" 2>&1
+        OMPI_MCA_odls_base_sigkill_timeout=8 sh "$PT_SRC/tests/mpi/$script" "$@" >"$script.out" 2>&1
     code=$?
-    grep -A 4 '^not ok' "$1.out" | sed 's/^/# /'
-    [ $code = 0 ] && grep -q '^ok' "$1.out" && ! grep -q '^not ok' "$1.out" &&
-        [ "$(grep -c '^ok' "$1.out")" = "$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' "$1.out")" ] || {
-        tail -n 5 "$1.out" | sed 's/^/# /'
+    grep -A 4 '^not ok' "$script.out" | sed 's/^/# /'
+    [ $code = 0 ] && grep -q '^ok' "$script.out" && ! grep -q '^not ok' "$script.out" &&
+        [ "$(grep -c '^ok' "$script.out")" = "$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' "$script.out")" ] || {
+        tail -n 5 "$script.out" | sed 's/^/# /'
         return 1
     }
 }
-for script in ${PT_LONG:+train.sh parity.sh}; do
-    under_open $script
-    is "$script passes: $(grep -c '^ok' $script.out) checks" $? 0
-done
+passes() { # script argument...
+    under_open "$@"
+    is "$1 passes: $(grep -c '^ok' "$1.out") checks" $? 0
+}
+if [ -n "$PT_LONG" ]; then
+    passes train.sh
+    passes parity.sh
+else
+    passes parity.sh 0 2 # a dense model, and one with experts
+fi
 has "the trainer names its MPI" "$("$build/partune-train" --version)" '^partune-train [0-9.]+, with Open MPI [0-9]'
 
 # ---- an mpiexec of another MPI
