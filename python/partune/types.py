@@ -176,6 +176,14 @@ class Cluster(_Cluster, total=False):
     price_per_device_hour: float
 
 
+class _ClusterOfParts(TypedDict):
+    parts: List[ClusterOrName]
+
+
+class ClusterOfParts(_ClusterOfParts, total=False):
+    between: Dict[str, Any]
+
+
 class CompareRequest(TypedDict, total=False):
     campaigns: List[str]
     trials: List[Dict[str, Any]]
@@ -516,9 +524,11 @@ class _Plan(TypedDict):
 
 class Plan(_Plan, total=False):
     batches: List[BatchPlan]
+    cluster: Dict[str, Any]
+    alone: List[Dict[str, Any]]
 
 
-class PlanItem(TypedDict):
+class _PlanItem(TypedDict):
     layout: Layout
     text: str
     tokens_per_s: float
@@ -531,13 +541,17 @@ class PlanItem(TypedDict):
     equivalents: int
 
 
+class PlanItem(_PlanItem, total=False):
+    placement: List[Dict[str, Any]]
+
+
 class _PlanRequest(TypedDict):
     model: ModelOrName
     workload: Workload
 
 
 class PlanRequest(_PlanRequest, total=False):
-    cluster: ClusterOrName
+    cluster: Union[ClusterOrName, ClusterOfParts]
     trainer: str
     rules: Literal["partune", "megatron", "torchtitan", "deepspeed", "any"]
     stack: Union[str, Dict[str, Any]]

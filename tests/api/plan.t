@@ -196,6 +196,7 @@ done
 post /v1/campaigns "{\"name\":\"p\",$both$parts,$simulated}" >/dev/null
 ok "and says which field" grep -q '/cluster/parts' body
 echo "{$both$parts}" >parts-job.json
+client
 ok "the client prints both" sh -c '"$0" plan parts-job.json >parts.txt && grep -q "each part alone:" parts.txt && grep -q "stages of rank 1" parts.txt' "$PT_BUILD/partune"
 
 echo "$parts" >mixed.json
