@@ -6,7 +6,7 @@
  * even over the space at any moment; then all leaves of the shapes, those first that did best. The
  * list does not depend on that order: what is done is the same as by one walk, if there is time.
  * Without the time, or the room, to find and try all shapes, the best that were tried, or the
- * baseline where none fits, are where climbs (climb.h) to better ones start. Where one shape has
+ * baselines where none fits, are where climbs (climb.h) to better ones start. Where one shape has
  * more leaves than there may be time for, climbs over them come before the walk, and are listed if
  * it was not ended.
  */

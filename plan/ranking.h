@@ -34,6 +34,7 @@ struct pl_ranking {
     struct pl_space *few;   /* the space with the leaves that stems are tried by, */
     struct pl_space *lean;  /* or where none fits; NULL: no option saves memory */
     bool wide;              /* a stem has too many leaves to be looked at one after the other */
+    double climbing;        /* the share of the patience after which climbing over stems ends */
     double best;            /* of the stem that is tried: its best layout's worth, */
     struct pl_layout leaf;  /* and that layout where it is not 0 */
 };
@@ -61,7 +62,7 @@ bool pl_stems_find(struct pl_ranking *ranking, const struct pl_patience *patienc
 bool pl_stems_try(struct pl_ranking *ranking);
 /* Without rates: in an order that is even over the space. */
 void pl_stems_shuffle(struct pl_ranking *ranking);
-/* Climb from the best stems, or the baseline where there is none, to better ones. */
+/* Climb from the best stems, or the baselines where there is none, to better ones. */
 void pl_stems_climb(struct pl_ranking *ranking);
 /* All stems that were found were kept. */
 bool pl_stems_are_whole(const struct pl_ranking *ranking);

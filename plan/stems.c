@@ -13,8 +13,9 @@
 
 enum { STEMS = 1 << 18, ASKED = 64, CLIMBS = 16, WIDE = 4096 };
 
-/* Shares of the patience after which finding the stems, trying them, and climbing end. */
-static const double FINDING = 0.3, TRYING = 0.6, CLIMBING = 0.8;
+/* Shares of the patience after which finding the stems, trying them, and climbing end; and climbing
+ * where nothing fits yet, since no walk finds what a climb from the baseline does not. */
+static const double FINDING = 0.3, TRYING = 0.6, CLIMBING = 0.8, CLIMBING_ONLY = 0.95;
 
 void pl_stem_layout(struct pl_layout *ret, const struct pl_ranking *ranking,
                     const struct pl_stem *stem)
@@ -249,7 +250,7 @@ static bool climbing_is_over(void *arg)
 {
     struct pl_ranking *r = arg;
 
-    return ++r->asked % ASKED == 0 && pl_ranking_spent(r) >= CLIMBING;
+    return ++r->asked % ASKED == 0 && pl_ranking_spent(r) >= r->climbing;
 }
 
 /* Climb from LAYOUT, and keep the stem where that leads to. */
@@ -303,17 +304,28 @@ static size_t starts(struct pl_layout start[CLIMBS], const struct pl_ranking *ra
     return n;
 }
 
+/* The baselines that the space has. */
+static size_t baselines(struct pl_layout start[CLIMBS], const struct pl_ranking *ranking)
+{
+    size_t n = 0;
+    struct err e;
+
+    for (int rule = PL_BASELINE_DEFAULT; rule <= PL_BASELINE_NAIVE && !ranking->parts; rule++)
+        n += pl_baseline(&start[n], NULL, ranking->problem, (enum pl_baseline_rule)rule, 0,
+                         ranking->headroom, &e) == 0 &&
+             pl_space_has(ranking->space, ranking->problem, &start[n]);
+    return n;
+}
+
 void pl_stems_climb(struct pl_ranking *ranking)
 {
     struct pl_layout start[CLIMBS];
     size_t n = starts(start, ranking);
-    struct err e;
 
-    if (!n && !ranking->parts &&
-        pl_baseline(&start[0], NULL, ranking->problem, PL_BASELINE_NAIVE, 0, 0, &e) == 0 &&
-        pl_space_has(ranking->space, ranking->problem, &start[0]))
-        n = 1;
-    for (size_t i = 0; i < n && pl_ranking_spent(ranking) < CLIMBING; i++)
+    ranking->climbing = n ? CLIMBING : CLIMBING_ONLY;
+    if (!n)
+        n = baselines(start, ranking);
+    for (size_t i = 0; i < n && pl_ranking_spent(ranking) < ranking->climbing; i++)
         climb_from(ranking, &start[i]);
     sort_stems(ranking, by_rate);
 }

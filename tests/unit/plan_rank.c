@@ -463,6 +463,29 @@ static void patience_of_any_length_gives_an_answer(void **state)
     }
 }
 
+/* Of a process that did not run while most of its time went by. */
+static double starved(void *arg)
+{
+    struct patience *part = arg;
+
+    return part->asked++ < 10 ? 0 : part->asked < part->limit ? 0.85 : 1;
+}
+
+static void a_late_start_gives_an_answer(void **state)
+{
+    struct world x = world_of("deepseek-v3-like", "dgx-h100", 1024, 8192, "any");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s = space_of(&x, "{'cp': 'auto', 'world': 'auto', 'precision': 'auto'}");
+    struct patience part = {{starved, &part}, 0, 4000};
+    struct pl_plan plan;
+
+    (void)state;
+    pl_plan_look(&plan, &s, &p, 5, 0.05, PL_TOKENS_PER_S, &part.plan);
+    assert_false(plan.exact);
+    assert_true(plan.n > 0);
+    pl_plan_done(&plan);
+}
+
 static void counts_are_reported_where_nothing_fits(void **state)
 {
     struct world x = world_of("gpt-1T", "dgx-a100", 1, 64, "megatron");
@@ -617,6 +640,7 @@ int main(void)
         cmocka_unit_test(a_short_list_with_many_options_has_many_shapes),
         cmocka_unit_test(gradients_in_bf16_are_no_hint),
         cmocka_unit_test(patience_of_any_length_gives_an_answer),
+        cmocka_unit_test(a_late_start_gives_an_answer),
         cmocka_unit_test(families_are_folded_and_nothing_is_lost),
         cmocka_unit_test(equivalents_are_counted),
         cmocka_unit_test(a_short_list_of_families_is_the_beginning_of_a_long_one),
