@@ -53,8 +53,8 @@ static const struct {
     const char *trainer, *cluster, *target[3], *without[9];
 } own[] = {
     {"partune", "local", {"partune"}, {"gelu-moe", "capacity"}},
-    {"megatron", "dgx-h100", {"megatron", "megatron-bridge"}, {"theta"}},
-    {"torchtitan", "dgx-h100", {"torchtitan"}, {"gpt-22B", "gpt-175B", "gelu-moe", "capacity"}},
+    {"megatron", "dgx-b200", {"megatron", "megatron-bridge"}, {"theta"}},
+    {"torchtitan", "dgx-b200", {"torchtitan"}, {"gpt-22B", "gpt-175B", "gelu-moe", "capacity"}},
     {"deepspeed", "dgx-h100", {"deepspeed"}, {"deepseek-v3"}}, /* its module of prediction */
 };
 
