@@ -1,6 +1,7 @@
 /* SVG of reports; coordinates are pixels of a box of 720 x 320 that scales to the page. */
 #include "tuner/client/chart.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/base.h"
@@ -131,6 +132,8 @@ void chart_open(struct chart *chart, FILE *out)
     chart->out = out;
     chart->x_step = widen(&chart->x_min, &chart->x_max);
     chart->y_step = widen(&chart->y_min, &chart->y_max);
+    assert(chart->x_min < chart->x_max && chart->x_step > 0); /* what places and ticks divide by */
+    assert(chart->y_min < chart->y_max && chart->y_step > 0);
     fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
     chart_escape(chart->title, out);
     fputs("\">\n", out);

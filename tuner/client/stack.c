@@ -4,6 +4,7 @@
  * The file is a campaign (model, cluster, workload, trainer, stack) with its measured "rows". All
  * is computed here: no daemon is asked.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -84,6 +85,7 @@ static int parse_row(struct study *study, const json_t *row, const json_t *file,
         return err_at(error, -EINVAL, "/layout/world", "world %d is not a multiple of the degrees",
                       sample.layout.world);
     sample.bytes = gib * 0x1p30;
+    assert(study->n < MOST_ROWS); /* sample points into job, which therefore never grows */
     study->sample[study->n++] = sample;
     return 0;
 }

@@ -4,6 +4,8 @@
  */
 #include "tuner/export/shell.h"
 
+#include <assert.h>
+
 static void mark(struct tn_sh *shell, struct tn_sh_sink *sink, enum tn_word_why why,
                  const char *source, size_t len)
 {
@@ -20,6 +22,7 @@ const char *tn_sh_closing(struct tn_sh *shell, const char *pos)
     char open = *pos, close = open == '(' ? ')' : '}', quote = 0;
     int depth = 0;
 
+    assert(open == '(' || open == '{');
     for (; *pos; pos++) {
         if (*pos == '\\' && quote != '\'' && pos[1])
             pos++;

@@ -4,6 +4,7 @@
  */
 #include "tuner/export/internal.h"
 
+#include <assert.h>
 #include <ctype.h>
 
 /* Of a node, for the bundled trainer. */
@@ -26,6 +27,7 @@ static bool bound(const struct tn_export_in *in)
 static void mpich_options(struct str *out, const struct tn_export_in *in, int ranks, int each,
                           bool bind)
 {
+    assert(each >= 1 && ranks >= each);
     if (bind)
         str_add(out, " -bind-to core");
     if (bind && in->layout->threads > 1)
@@ -39,6 +41,7 @@ static void mpich_options(struct str *out, const struct tn_export_in *in, int ra
 static void open_mpi_options(struct str *out, const struct tn_export_in *in, int ranks, int each,
                              bool bind)
 {
+    assert(each >= 1 && ranks >= each);
     str_addf(out, " --map-by ppr:%d:node", each);
     if (bind && in->layout->threads > 1)
         str_addf(out, ":PE=%d", in->layout->threads);

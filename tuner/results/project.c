@@ -5,6 +5,7 @@
  * layout, model and batch that a projection spoke of, what was said is compared with what was seen;
  * these past errors are shown with each new projection.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -112,6 +113,7 @@ static int machine_of(struct study *st, const struct pl_cluster *cluster)
     for (int i = 0; i < st->machines; i++)
         if (pl_machine_changes(&st->machine[i], cluster) == 0)
             return i;
+    assert(st->machines < (int)ARRAY_LEN(st->machine)); /* `with` has at most WITH campaigns */
     st->machine[st->machines] = *cluster;
     return st->machines++;
 }

@@ -7,6 +7,7 @@
  * An attempt is committed before it is made: a daemon that dies meanwhile makes it again, later,
  * with the same id.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -270,6 +271,7 @@ static void send_one(struct tn_webhooks *webhooks, int slot, const struct hook *
         log_warn("webhook %s: %s", hook->name, e.text);
         return;
     }
+    assert(slot >= 0 && slot < AT_ONCE && webhooks->sending[slot] == 0);
     p = mem_alloc(sizeof(*p));
     p->id = webhooks->sending[slot] = delivery->id;
     snprintf(p->uuid, sizeof(p->uuid), "%s", delivery->uuid);

@@ -11,6 +11,7 @@
  * until September 2025, `wps:` for `tps:` until January 2025), DeepSpeed (utils/timer.py and
  * runtime/pipe/engine.py).
  */
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 
@@ -28,6 +29,7 @@ enum { LIVED_ON = 2 }; /* so many steps after a suspicion show that it was harml
 
 void tn_attempt_fail(struct tn_attempt *attempt, const char *cls, const char *text)
 {
+    assert(*cls);
     if (attempt->seen.error)
         return;
     attempt->seen.error = true;
