@@ -6,6 +6,8 @@
 
 #include "base/base.h"
 
+#define LEAST 1e-300 /* narrower ranges have no step that is a normal number */
+
 enum { WIDTH = 720, HEIGHT = 320, LEFT = 78, RIGHT = 16, TOP = 16, BOTTOM = 46, TICKS = 6 };
 
 void chart_escape(const char *text, FILE *out)
@@ -36,12 +38,12 @@ static double widen(double *min, double *max)
 {
     double rough, power, step;
 
-    if (!isfinite(*min) || !isfinite(*max) || *max < *min) {
+    if (!isfinite(*max - *min) || *max < *min) {
         *min = 0;
         *max = 1;
     }
-    if (*max - *min <= fabs(*max) * 1e-9) {
-        double half = *max == 0 ? 0.5 : fabs(*max) * 0.05;
+    if (*max - *min <= fmax(fabs(*max) * 1e-9, LEAST)) {
+        double half = fabs(*max) <= LEAST ? 0.5 : fabs(*max) * 0.05;
 
         *min -= half;
         *max += half;

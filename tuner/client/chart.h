@@ -23,7 +23,8 @@ struct chart {
 /* TEXT with what HTML would obey as entities. */
 void chart_escape(const char *text, FILE *out);
 
-/* Widen the ranges and draw the axes. A range without an extent, or of NAN, becomes 0..1. */
+/* Widen the ranges and draw the axes. A range without an extent gets one around its number, and
+ * where there is none (NAN, or a minimum above its maximum) it is 0..1. */
 void chart_open(struct chart *chart, FILE *out);
 /* A mark with the style KIND (a class) and a tip; nothing for what is not finite. */
 void chart_point(const struct chart *chart, double x, double y, const char *kind, const char *tip);

@@ -85,7 +85,7 @@ static int parse_row(struct study *study, const json_t *row, const json_t *file,
         return err_at(error, -EINVAL, "/layout/world", "world %d is not a multiple of the degrees",
                       sample.layout.world);
     sample.bytes = gib * 0x1p30;
-    assert(study->n < MOST_ROWS); /* sample points into job, which therefore never grows */
+    assert(study->n < MOST_ROWS); /* a row each of /rows, whose length was checked */
     study->sample[study->n++] = sample;
     return 0;
 }

@@ -8,7 +8,6 @@
  */
 #include "tuner/client/client.h"
 
-#include <assert.h>
 #include <math.h>
 #include <signal.h>
 #include <unistd.h>
@@ -112,7 +111,6 @@ static void draw_trials(struct watch *watch, FILE *out, int room)
 
     if (watch->up > (n > rows ? n - rows : 0))
         watch->up = n > rows ? n - rows : 0;
-    assert(watch->up <= n);
     to = n - watch->up;
     from = to > rows ? to - rows : 0;
     for (size_t i = from; i < to; i++)
