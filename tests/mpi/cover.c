@@ -2,6 +2,7 @@
 
 #include "base/base.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 /* ---- the list ------------------------------------------------------------ */
@@ -156,10 +157,10 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
 
 /* ---- what a layout meets ------------------------------------------------- */
 
-enum { AXES = 15, VALUES = 5, MESHES = 1024, DEGREES = 6 };
+enum { CHOICES = 15, DEGREES = 6, AXES = CHOICES + DEGREES, VALUES = 9, MESHES = 1024 };
 
 struct met {
-    bool pair[AXES * VALUES][AXES * VALUES];
+    bool pair[AXES * VALUES][AXES * VALUES]; /* of a value with itself: the value alone */
     int mesh[MESHES][DEGREES];
     int meshes;
 };
@@ -173,33 +174,38 @@ static int division(const struct pl_layout *l, int layers)
            2 * !pl_stage_layers(NULL, l, layers, l->pp - 1, l->vp - 1);
 }
 
-static void values(int *v, const struct pl_layout *l, int layers)
-{
-    const int x[AXES] = {l->schedule,
-                         l->recompute,
-                         l->zero_scope,
-                         l->sp,
-                         l->etp > 1,
-                         l->overlap_grad_reduce,
-                         l->overlap_param_gather,
-                         l->overlap_p2p,
-                         l->overlap_moe_a2a,
-                         l->precision + l->grad_dtype,
-                         l->cp > 1,
-                         l->zero,
-                         l->shard > 0,
-                         l->tp_overlap,
-                         division(l, layers)};
-
-    for (int i = 0; i < AXES; i++)
-        v[i] = i * VALUES + x[i];
-}
-
 static void degrees(int *key, const struct pl_layout *l)
 {
     const int x[DEGREES] = {l->world, l->tp, l->cp, l->pp, l->ep, l->etp};
 
     memcpy(key, x, sizeof(x));
+}
+
+/* An index of struct met for each axis. */
+static void values(int *v, const struct pl_layout *l, int layers)
+{
+    const int x[CHOICES] = {l->schedule,
+                            l->recompute,
+                            l->zero_scope,
+                            l->sp,
+                            l->etp > 1,
+                            l->overlap_grad_reduce,
+                            l->overlap_param_gather,
+                            l->overlap_p2p,
+                            l->overlap_moe_a2a,
+                            l->precision + l->grad_dtype,
+                            l->cp > 1,
+                            l->zero,
+                            l->shard > 0,
+                            l->tp_overlap,
+                            division(l, layers)};
+
+    memcpy(v, x, sizeof(x));
+    degrees(v + CHOICES, l);
+    for (int i = 0; i < AXES; i++) {
+        assert(v[i] >= 0 && v[i] < VALUES);
+        v[i] += i * VALUES;
+    }
 }
 
 static bool mesh_met(const struct met *t, const struct pl_layout *l)
@@ -213,15 +219,47 @@ static bool mesh_met(const struct met *t, const struct pl_layout *l)
     return false;
 }
 
-static int new_pairs(const struct met *t, const struct pl_layout *l, int layers)
+/* Whether the set has to hold L's mesh. */
+static bool mesh_asked(const struct cover *c, const struct pl_layout *l)
 {
-    int v[AXES], n = 0;
+    return c->pairs || l->world <= COVER_MESH_RANKS;
+}
 
-    values(v, l, layers);
-    for (int i = 0; i < AXES; i++)
+/* Pairs of two choices that L would add. */
+static int new_pairs(const struct met *t, const int *v)
+{
+    int n = 0;
+
+    for (int i = 0; i < CHOICES; i++)
         for (int k = 0; k < i; k++)
             n += !t->pair[v[i]][v[k]];
     return n;
+}
+
+/* Values of choices, and pairs of two degrees. */
+static int new_values(const struct met *t, const int *v)
+{
+    int n = 0;
+
+    for (int i = 0; i < CHOICES; i++)
+        n += !t->pair[v[i]][v[i]];
+    for (int i = CHOICES; i < AXES; i++)
+        for (int k = CHOICES; k < i; k++)
+            n += !t->pair[v[i]][v[k]];
+    return n;
+}
+
+/* How much of what C asks for L would add; *RET_PAIRS if not NULL: pairs, asked for or not. */
+static int new_asked(int *ret_pairs, const struct cover *c, const struct met *t,
+                     const struct pl_layout *l)
+{
+    int v[AXES], pairs;
+
+    values(v, l, c->layers);
+    pairs = new_pairs(t, v);
+    if (ret_pairs)
+        *ret_pairs = pairs;
+    return c->pairs ? pairs : new_values(t, v);
 }
 
 static void meet(struct met *t, const struct pl_layout *l, int layers)
@@ -233,7 +271,7 @@ static void meet(struct met *t, const struct pl_layout *l, int layers)
         memcpy(t->mesh[t->meshes++], key, sizeof(key));
     values(v, l, layers);
     for (int i = 0; i < AXES; i++)
-        for (int k = 0; k < i; k++)
+        for (int k = 0; k <= i; k++)
             t->pair[v[i]][v[k]] = true;
 }
 
@@ -246,20 +284,21 @@ static bool same_mesh(const struct pl_layout *a, const struct pl_layout *b)
     return !memcmp(x, y, sizeof(x));
 }
 
-/* Of the first N layouts that with most new pairs, of the mesh of OF or of any (NULL); -1: none has
- * a new one. */
+/* Of the first N layouts that which adds most of what is asked, of the mesh of OF or of any (NULL),
+ * and among equals most pairs; -1: none adds anything. */
 static int best(const struct cover *c, const struct met *t, const struct pl_layout *of, int n)
 {
-    int at = -1, most = of ? -1 : 0;
+    int at = -1, most = of ? -1 : 0, most_pairs = -1;
 
     for (int i = 0; i < n; i++) {
-        int pairs;
+        int pairs, asked;
 
         if (of && !same_mesh(&c->l[i], of))
             continue;
-        pairs = new_pairs(t, &c->l[i], c->layers);
-        if (pairs > most) {
-            most = pairs;
+        asked = new_asked(&pairs, c, t, &c->l[i]);
+        if (asked > most || (asked == most && at >= 0 && pairs > most_pairs)) {
+            most = asked;
+            most_pairs = pairs;
             at = i;
         }
     }
@@ -267,7 +306,7 @@ static int best(const struct cover *c, const struct met *t, const struct pl_layo
 }
 
 /* Of the first N layouts. */
-static void choose_pairs(struct cover *c, struct met *t, int n)
+static void choose_rest(struct cover *c, struct met *t, int n)
 {
     for (int at; (at = best(c, t, NULL, n)) >= 0;) {
         c->chosen[at] = true;
@@ -275,20 +314,21 @@ static void choose_pairs(struct cover *c, struct met *t, int n)
     }
 }
 
-void cover_choose(struct cover *c)
+void cover_choose(struct cover *c, bool pairs)
 {
     struct met t = {0};
 
+    c->pairs = pairs;
     c->chosen = mem_alloc(sizeof(*c->chosen) * (size_t)(c->n + 1));
     for (int i = 0; i < c->first; i++)
-        if (!mesh_met(&t, &c->l[i])) {
+        if (mesh_asked(c, &c->l[i]) && !mesh_met(&t, &c->l[i])) {
             int at = best(c, &t, &c->l[i], c->first);
 
             c->chosen[at] = true;
             meet(&t, &c->l[at], c->layers);
         }
-    choose_pairs(c, &t, c->first);
-    choose_pairs(c, &t, c->n);
+    choose_rest(c, &t, c->first);
+    choose_rest(c, &t, c->n);
 }
 
 /* Whether A and B shard alike; dp follows from the ranks. */
@@ -319,7 +359,8 @@ int cover_missing(const struct cover *c)
         if (c->chosen[i])
             meet(&t, &c->l[i], c->layers);
     for (int i = 0; i < c->n; i++)
-        missing += !mesh_met(&t, &c->l[i]) + new_pairs(&t, &c->l[i], c->layers);
+        missing +=
+            (mesh_asked(c, &c->l[i]) && !mesh_met(&t, &c->l[i])) + new_asked(NULL, c, &t, &c->l[i]);
     return missing;
 }
 
