@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
-import { openBrowser, openPage, inked, scrollThrough, violations } from "./browser.mjs";
+import { inked, openBrowser, openPage, scrollThrough, show, violations } from "./browser.mjs";
 import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -24,12 +24,7 @@ const browser = await openBrowser(dir);
 const page = await openPage(browser, daemon.url);
 await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
 
-const visitIn = async (p, route) => {
-    await p.goto("about:blank");
-    await p.goto(daemon.link(route));
-    await p.waitForSelector("main h1");
-};
-const visit = (route) => visitIn(page, route);
+const visit = (route) => show(page, daemon, route);
 const panel = (title) =>
     page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
 const hash = () => page.evaluate(() => location.hash);
@@ -395,7 +390,7 @@ const everyPage = () => [
 
 test("the keyboard alone can skip the navigation and reach every control, with visible focus", async () => {
     const p = await openPage(browser, daemon.url);
-    await visitIn(p, `/campaigns/${one}`);
+    await show(p, daemon, `/campaigns/${one}`);
     await p.waitForSelector("section[aria-label=Trials] tbody tr");
     await p.keyboard.press("Tab");
     assert.match(await p.evaluate(() => document.activeElement.className), /skip/);
@@ -439,11 +434,11 @@ test("a control pressed by key keeps the focus, or moves it to where the page co
         await p.focus(selector);
         await p.keyboard.press(key);
     };
-    await visitIn(p, "/plan");
+    await show(p, daemon, "/plan");
     await press("main button:text-is('Rank layouts')");
     await p.waitForSelector("[aria-label='table of ranked layouts']");
     assert.equal(await focused(), "Rank layouts");
-    await visitIn(p, `/campaigns/${one}?tab=settings`);
+    await show(p, daemon, `/campaigns/${one}?tab=settings`);
     await press("main button:text-is('Save')");
     await p.waitForSelector("text=Saved.");
     assert.equal(await focused(), "Save");
@@ -457,10 +452,10 @@ test("a control pressed by key keeps the focus, or moves it to where the page co
     assert.equal(await focused(), "Overview");
     await p.keyboard.press("End");
     assert.equal(await focused(), "Settings");
-    await visitIn(p, `/campaigns/${one}/trials/1`);
+    await show(p, daemon, `/campaigns/${one}/trials/1`);
     await press("main button:text-is('Show the configuration')");
     await until(async () => /^\{/.test(await focused()), "the focus in the configuration");
-    await visitIn(p, "/compare");
+    await show(p, daemon, "/compare");
     await p.waitForSelector("text=Nothing selected");
     await press(`label:has-text("${one}") input`, "Space");
     await press(`label:has-text("${two}") input`, "Space");
@@ -481,12 +476,12 @@ test("reduced motion means no motion", async () => {
                 return getComputedStyle(tr).animationName;
             }),
         );
-    await visitIn(p, "/campaigns");
+    await show(p, daemon, "/campaigns");
     await p.waitForSelector("main tbody tr");
     assert.equal(await moves("no-preference"), "fresh");
     assert.equal(await moves("reduce"), "none");
     for (const route of everyPage()) {
-        await visitIn(p, route);
+        await show(p, daemon, route);
         assert.equal(await p.evaluate(() => document.getAnimations().length), 0, route);
         assert.equal(
             await p.evaluate(() => getComputedStyle(document.documentElement).scrollBehavior),
@@ -511,7 +506,7 @@ test("a failure is reported where it happened, and retrying helps", async () => 
 test("a chart without its library says so, and appears on retry", async () => {
     const p = await openPage(browser, daemon.url);
     await p.route("**/vendor/*", (route) => route.abort());
-    await visitIn(p, `/campaigns/${one}`);
+    await show(p, daemon, `/campaigns/${one}`);
     const place = p.locator("section.panel", { has: p.locator("h2:text-is('Best so far')") });
     await place.locator("text=could not be loaded").waitFor();
     await p.unroute("**/vendor/*");
@@ -532,7 +527,7 @@ test("a browser without storage shows the pages anyway", async () => {
                 },
             });
     });
-    await visitIn(p, "/campaigns");
+    await show(p, daemon, "/campaigns");
     await p.waitForSelector("main tbody tr");
     await p.keyboard.press("t");
     assert.equal(await p.evaluate(() => document.documentElement.dataset.theme), "dark");
@@ -542,7 +537,7 @@ test("a browser without storage shows the pages anyway", async () => {
 
 test("the theme is the system's until it is changed, and again when it is changed back", async () => {
     const p = await openPage(browser, daemon.url, { theme: "dark" });
-    await visitIn(p, "/campaigns");
+    await show(p, daemon, "/campaigns");
     const theme = () => p.evaluate(() => document.documentElement.dataset.theme);
     assert.equal(await theme(), "dark");
     await p.click("button:text-is('Theme')");
@@ -558,7 +553,7 @@ test("the theme is the system's until it is changed, and again when it is change
 
 test("when a token is revoked, the page asks for another", async () => {
     const p = await openPage(browser, daemon.url);
-    await visitIn(p, `/campaigns/${one}`);
+    await show(p, daemon, `/campaigns/${one}`);
     await p.waitForSelector(".live-on");
     await p.route("**/events", (route) =>
         route.fulfill({ status: 401, json: { title: "unauthorized" } }),
@@ -656,7 +651,7 @@ test("a running campaign: rows enter a filtered table, the submitted text stays,
 test("dialogs, tables behind charts and notices are accessible", async () => {
     for (const theme of ["light", "dark"]) {
         const p = await openPage(browser, daemon.url, { theme, bypassCSP: true });
-        await visitIn(p, `/campaigns/${one}`);
+        await show(p, daemon, `/campaigns/${one}`);
         await p.locator("button:text-is('Table')").first().click();
         await p.waitForSelector(".chart-table thead th");
         await p.click("summary:has-text('Columns')");

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import path from "node:path";
-import { openBrowser, openPage, scrollThrough } from "./browser.mjs";
+import { openBrowser, openPage, scrollThrough, show } from "./browser.mjs";
 import { scratch, startDaemon, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -35,8 +35,7 @@ async function finished(name, batches) {
 }
 
 async function open(route, name) {
-    await page.goto(daemon.link(route));
-    await page.waitForSelector("main h1");
+    await show(page, daemon, route);
     await scrollThrough(page);
     if (pictures)
         await page.screenshot({ path: path.join(pictures, `${name}.png`), fullPage: true });

@@ -61,6 +61,25 @@ export async function openPage(
 }
 
 /**
+ * Show ROUTE afresh: by its link where PAGE does not have the app yet, else as the app goes there itself, by way of an
+ * address without a page, so that a page of the same name begins anew.
+ */
+export async function show(page, daemon, route) {
+    if (page.url().startsWith(daemon.url))
+        await page.evaluate(async (to) => {
+            for (const hash of ["#/-", to]) {
+                const changed = new Promise((resolve) => {
+                    window.addEventListener("hashchange", resolve, { once: true }); // after the app's: its old page has gone
+                });
+                location.hash = hash;
+                await changed;
+            }
+        }, `#${route}`);
+    else await page.goto(daemon.link(route));
+    await page.waitForSelector("main h1");
+}
+
+/**
  * Serious and critical violations of accessibility, as lines. The page must have been opened with bypassCSP. RULES
  * names the rules to hold it to; all, where it is absent.
  */

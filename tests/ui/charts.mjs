@@ -2,7 +2,7 @@
 // keys, a click that opens a trial, a change of the theme.
 
 import assert from "node:assert/strict";
-import { inked, openBrowser, openPage } from "./browser.mjs";
+import { inked, openBrowser, openPage, show } from "./browser.mjs";
 import { scratch, startDaemon, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -17,9 +17,7 @@ const panel = (title) =>
 
 /** The box of the canvas of TITLE on the page at ROUTE, once it is drawn. */
 async function chartAt(route, title) {
-    await page.goto("about:blank");
-    await page.goto(daemon.link(route));
-    await page.waitForSelector("main h1");
+    await show(page, daemon, route);
     const canvas = panel(title).locator("canvas");
     await panel(title).scrollIntoViewIfNeeded(); // out of sight it is not drawn
     await canvas.waitFor();

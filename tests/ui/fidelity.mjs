@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import path from "node:path";
-import { openBrowser, openPage, scrollThrough } from "./browser.mjs";
+import { openBrowser, openPage, scrollThrough, show } from "./browser.mjs";
 import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -38,8 +38,7 @@ const { items: trials } = await daemon.api("GET", `v1/campaigns/${id}/trials`);
 const smaller = trials.find((t) => t.fidelity && t.state === "ok");
 
 async function open(route, name) {
-    await page.goto(daemon.link(route));
-    await page.waitForSelector("main h1");
+    await show(page, daemon, route);
     await page.waitForTimeout(500);
     await scrollThrough(page);
     await scrollThrough(page);

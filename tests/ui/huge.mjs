@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
-import { openBrowser, openPage, inked, violations } from "./browser.mjs";
+import { inked, openBrowser, openPage, show, violations } from "./browser.mjs";
 import { multiply, scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -97,9 +97,7 @@ test("a name of ten kilobytes of markup is text, on every page that shows it", a
         "/new?from=huge0001",
         "/project?campaign=huge0001",
     ]) {
-        await page.goto("about:blank");
-        await page.goto(daemon.link(route));
-        await page.waitForSelector("main h1");
+        await show(page, daemon, route);
         await page.waitForTimeout(500);
         assert.equal(await page.locator("main svg[onload], main script").count(), 0, route);
         assert.ok(

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
-import { openBrowser, openPage, inked, scrollThrough, violations } from "./browser.mjs";
+import { inked, openBrowser, openPage, scrollThrough, show, violations } from "./browser.mjs";
 import { startProxy } from "./proxy.mjs";
 import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
@@ -18,11 +18,7 @@ let id = "";
 
 const heading = () => page.textContent("h1");
 const hash = () => page.evaluate(() => location.hash);
-const visit = async (route) => {
-    await page.goto("about:blank");
-    await page.goto(daemon.link(route));
-    await page.waitForSelector("main h1");
-};
+const visit = (route) => show(page, daemon, route);
 const tab = (name) => page.click(`[role=tab]:text-is("${name}")`);
 const panel = (title) =>
     page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
@@ -626,9 +622,7 @@ for (const theme of ["light", "dark"])
         const p = await openPage(browser, daemon.url, { theme, bypassCSP: true });
         const found = [];
         for (const route of routes().filter((_, i) => theme === "light" || i % 2 === 0)) {
-            await p.goto("about:blank");
-            await p.goto(daemon.link(route));
-            await p.waitForSelector("main h1");
+            await show(p, daemon, route);
             await scrollThrough(p);
             // Only colors differ between the themes.
             found.push(

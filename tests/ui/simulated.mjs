@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import path from "node:path";
-import { openBrowser, openPage, scrollThrough } from "./browser.mjs";
+import { openBrowser, openPage, scrollThrough, show } from "./browser.mjs";
 import { scratch, startDaemon, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -73,9 +73,7 @@ async function look(name, { allowed = /$^/ } = {}) {
 }
 
 const visit = async (route) => {
-    await page.goto("about:blank");
-    await page.goto(daemon.link(route));
-    await page.waitForSelector("main h1");
+    await show(page, daemon, route);
     await page.waitForTimeout(500);
 };
 

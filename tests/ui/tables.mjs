@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
-import { openBrowser, openPage, scrollThrough, violations } from "./browser.mjs";
+import { openBrowser, openPage, scrollThrough, show, violations } from "./browser.mjs";
 import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -18,11 +18,7 @@ const browser = await openBrowser(dir);
 const page = await openPage(browser, daemon.url, { bypassCSP: true });
 let id = "";
 
-const visit = async (route) => {
-    await page.goto("about:blank");
-    await page.goto(daemon.link(route));
-    await page.waitForSelector("main h1");
-};
+const visit = (route) => show(page, daemon, route);
 const tab = (name) => page.click(`[role=tab]:text-is("${name}")`);
 const panel = (title) =>
     page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
