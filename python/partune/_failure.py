@@ -8,7 +8,16 @@ torch.OutOfMemoryError), and in older versions they are plain RuntimeErrors.
 import errno
 import re
 
-EXIT = {"illegal": 65, "oom": 66, "numeric": 67, "data": 68, "comm": 69, "io": 70, "crash": 1}
+EXIT = {
+    "illegal": 65,
+    "oom": 66,
+    "numeric": 67,
+    "data": 68,
+    "comm": 69,
+    "io": 70,
+    "node_fail": 71,
+    "crash": 1,
+}
 EXIT_STOPPED = 75
 
 
@@ -21,6 +30,14 @@ COMM_NAMES = {"DistError", "DistBackendError", "DistNetworkError", "DistStoreErr
 OOM_WORDS = re.compile(
     r"out of memory|can't allocate memory|cannot allocate memory|not enough memory|"
     r"CUBLAS_STATUS_ALLOC_FAILED|OUT_OF_(DEVICE|HOST)_MEMORY",
+    re.IGNORECASE,
+)
+# The device, its bus or its driver, not the program: CUDA's words, which HIP has, too. A GPU that fell
+# off the bus is an unknown error.
+LOST_WORDS = re.compile(
+    r"uncorrectable (ECC|NVLink) error|device\(s\) is/are busy or unavailable|"
+    r"no (CUDA|ROCm)-capable device is detected|system not yet initialized|"
+    r"(CUDA|HIP) error: unknown error|GPU is lost",
     re.IGNORECASE,
 )
 COMM_WORDS = re.compile(
@@ -50,6 +67,8 @@ def classify(error):
         return "oom"
     if isinstance(error, RuntimeError) and OOM_WORDS.search(text):
         return "oom"
+    if isinstance(error, RuntimeError) and LOST_WORDS.search(text):
+        return "node_fail"
     if isinstance(error, FloatingPointError) or NUMERIC_WORDS.search(text):
         return "numeric"
     if names & COMM_NAMES or isinstance(error, (ConnectionError, TimeoutError)):

@@ -22,6 +22,11 @@ while [ $i -lt 400 ]; do
         silent.2)
             echo 'RuntimeError: Native API failed. Native API returns: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)' >&2
             exec sleep 600 ;;
+        lost.2)
+            mkdir "${0%/*}/lost" 2>/dev/null && { # the second attempt has another GPU
+                echo 'torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered' >&2
+                exit 1
+            } ;;
         crash.2) echo 'AssertionError: the data set has no such split' >&2; exit 1 ;;
         nan.2) loss=nan ;;
     esac
@@ -30,7 +35,7 @@ while [ $i -lt 400 ]; do
 done
 END
 chmod +x program
-for word in fine oom silent crash nan; do
+for word in fine oom lost silent crash nan; do
     printf '[trainer "%s"]\nparser = torchtitan\nlog = stderr\ncommand = \\"%s/program\\" %s\n' $word "$run" $word
 done >partuned.conf
 # A program with events of its own: twelve steps, more than a trial has. The first word is a key of its `hello`.
@@ -81,6 +86,8 @@ has "memory in use is read" "$t" '"measured":\{"total":1610612736'
 t=$(trial oom)
 has "an exception on the other stream is the cause" "$t" '"state":"oom"'
 has "with its text" "$t" 'Tried to allocate 2.00 GiB'
+has "after a GPU was lost the trial is tried again" "$(trial lost)" '"state":"ok"'
+has "and the loss says nothing about the layout" "$(grep ": trial 1 attempt 1 " err)" ' node_fail, to be retried: .*uncorrectable ECC error'
 t=$(trial silent)
 has "also when the other ranks wait forever" "$t" '"state":"oom".*OUT_OF_DEVICE_MEMORY'
 has "a warning about memory is not a cause" "$(trial crash)" '"state":"crash"'

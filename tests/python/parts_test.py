@@ -169,6 +169,21 @@ class Failure(unittest.TestCase):
             (DistBackendError("NCCL error in: ProcessGroupNCCL.cpp:1691"), "comm"),
             (RuntimeError("[../gloo/transport/tcp/pair.cc:598] Connection closed by peer"), "comm"),
             (ConnectionResetError("peer"), "comm"),
+            (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "node_fail"),
+            (RuntimeError("CUDA error: unknown error\nCUDA kernel errors might be"), "node_fail"),
+            (
+                RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+                "node_fail",
+            ),
+            (
+                DistBackendError(
+                    "NCCL error: unhandled cuda error, 'uncorrectable NVLink error detected "
+                    "during the execution'"
+                ),
+                "node_fail",
+            ),
+            (RuntimeError("CUDA error: an illegal memory access was encountered"), "crash"),
+            (RuntimeError("No CUDA GPUs are available"), "crash"),
             (IllegalLayout("tp 3 does not divide 64 columns"), "illegal"),
             (FileNotFoundError(errno.ENOENT, "no such file", "tokens.bin"), "io"),
             (ValueError("bad"), "crash"),
@@ -179,7 +194,7 @@ class Failure(unittest.TestCase):
 
     def test_classes_have_the_exit_codes_of_the_protocol(self):
         want = {"illegal": 65, "oom": 66, "numeric": 67, "data": 68, "comm": 69, "io": 70}
-        self.assertEqual({**want, "crash": 1}, _failure.EXIT)
+        self.assertEqual({**want, "node_fail": 71, "crash": 1}, _failure.EXIT)
 
     def test_the_bytes_that_were_asked_for_are_read(self):
         self.assertEqual(

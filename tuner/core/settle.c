@@ -43,18 +43,18 @@ static void say(struct cause *cause, enum db_state outcome, const char *fmt, ...
     va_end(ap);
 }
 
-/* Last lines of stderr that say something, on one line. Returns whether one of them says that
- * memory is out. */
-static bool stderr_tail(char *buf, size_t size, const char *folder)
+/* Last lines of stderr that say something, on one line. Returns what the machine lacked by one of
+ * them: "oom" or "node_fail"; NULL: nothing. */
+static const char *stderr_tail(char *buf, size_t size, const char *folder)
 {
     AUTO_FREE char *path = mem_printf("%s/stderr", folder);
     size_t n = 0, from;
     AUTO_FREE char *text = tn_file_piece(&n, path, TAIL, true);
-    bool oom = text && tn_log_oom(text, n);
+    const char *lacked = text ? tn_log_machine_trouble(text, n) : NULL;
 
     buf[0] = '\0';
     if (!text)
-        return false;
+        return NULL;
     while (n > 0 && strchr(" \n\r\t=", text[n - 1]))
         n--;
     from = n > size - 1 ? n - (size - 1) : 0;
@@ -66,7 +66,7 @@ static bool stderr_tail(char *buf, size_t size, const char *folder)
     if (!str_is_utf8(buf, strlen(buf)))
         for (char *p = buf; *p; p++)
             *p = (*p & 0x80) ? '?' : *p;
-    return oom;
+    return lacked;
 }
 
 static void by_stop(struct cause *cause, const struct tn_attempt *left)
@@ -98,7 +98,7 @@ static void by_exit(struct cause *cause, const struct tn_attempt *left)
 {
     const struct tn_exit *x = &left->exit;
     char tail[300];
-    bool oom = stderr_tail(tail, sizeof(tail), left->folder);
+    const char *lacked = stderr_tail(tail, sizeof(tail), left->folder);
 
     if (!x->known)
         say(cause, DB_STATE_CRASH, "the supervisor was killed%s%s", tail[0] ? ": " : "", tail);
@@ -122,8 +122,8 @@ static void by_exit(struct cause *cause, const struct tn_attempt *left)
      * reports 9 or 137). */
     if (x->known && x->oom_kills > 0 && (x->code == 9 || x->code == 137 || x->signal == SIGKILL))
         say(cause, DB_STATE_OOM, "killed by the kernel: out of memory");
-    if (x->known && x->code != 0 && oom)
-        say(cause, DB_STATE_OOM, "%s", tail);
+    if (x->known && x->code != 0 && lacked)
+        say(cause, (enum db_state)db_state_find(lacked), "%s", tail);
 }
 
 /* No layout wins by doing less: a step is its global_batch x seq tokens, whatever else it says. */

@@ -37,6 +37,27 @@ static const char *const no_memory[] = {
     "Out of memory: Kill",
 };
 
+/* The device, its bus or its driver, not the program. A GPU that fell off the bus is an unknown
+ * error. */
+static const char *const lost_device[] = {
+    "uncorrectable ECC error encountered", /* CUDA's and HIP's texts, then their names */
+    "uncorrectable NVLink error detected",
+    "device(s) is/are busy or unavailable",
+    "-capable device is detected", /* no CUDA-, no ROCm- */
+    "CUDA error: unknown error",
+    "HIP error: unknown error",
+    "ECCUncorrectable",
+    "ECC_UNCORRECTABLE",
+    "ECCNotCorrectable",
+    "NvlinkUncorrectable",
+    "NVLINK_UNCORRECTABLE",
+    "cudaErrorDevicesUnavailable",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE",
+    "RESULT_ERROR_DEVICE_LOST", /* Unified Runtime, Level Zero */
+    "GPU is lost",              /* NVML */
+    "GPU has fallen off the bus",
+};
+
 static const char *const not_finite[] = {
     "found NaN in", /* Megatron-LM and Bridge, of a loss or a gradient */
     "found Inf in",
@@ -154,20 +175,23 @@ const char *tn_log_trouble(const char *text)
     if (memory && (any_of(text, no_memory, ARRAY_LEN(no_memory)) || heads_an_exception(text) ||
                    states_no_memory(text)))
         return "oom";
+    if (any_of(text, lost_device, ARRAY_LEN(lost_device)))
+        return "node_fail";
     return any_of(text, not_finite, ARRAY_LEN(not_finite)) ? "numeric" : NULL;
 }
 
-bool tn_log_oom(const char *text, size_t size)
+const char *tn_log_machine_trouble(const char *text, size_t size)
 {
     while (size > 0) {
         const char *end = memchr(text, '\n', size);
         size_t len = end ? (size_t)(end - text) : size;
         AUTO_FREE char *line = mem_printf("%.*s", (int)len, text);
+        const char *class = tn_log_trouble(line);
 
-        if (str_eq(tn_log_trouble(line), "oom"))
-            return true;
+        if (str_eq(class, "oom") || str_eq(class, "node_fail"))
+            return class;
         text += end ? len + 1 : len;
         size -= end ? len + 1 : len;
     }
-    return false;
+    return NULL;
 }

@@ -6,9 +6,11 @@
 
 #include "base/base.h"
 
-/* "oom" or "numeric" where the line TEXT says that the program fails for it; NULL otherwise. */
+/* "oom", "node_fail" (a device is lost) or "numeric" where the line TEXT says that the program
+ * fails for it; NULL otherwise. */
 const char *tn_log_trouble(const char *text);
-/* Does one of the lines in SIZE bytes at TEXT say that memory is out? */
-bool tn_log_oom(const char *text, size_t size);
+/* Of the first of the lines in SIZE bytes at TEXT that says that memory is out or a device is lost:
+ * "oom" or "node_fail"; NULL: none does. */
+const char *tn_log_machine_trouble(const char *text, size_t size);
 
 #endif
