@@ -317,12 +317,25 @@ static void scale_blocks(struct pl_check *check)
                       pl_precision_names[layout->precision]);
 }
 
+/* A compiler may widen fp8 to bf16 where devices lack it, as XLA does; the known trainers refuse.
+ */
+static void fp8_device(struct pl_check *check)
+{
+    int precision = check->layout->precision;
+    const struct pl_device *device = pl_device_without(check->problem->cluster, precision);
+
+    if (device && pl_scale_block(precision) == 1 && check->problem->trainer->by != PL_BY_ALL)
+        pl_breaks(check, "precision",
+                  "precision %s needs devices that multiply in fp8: %s has no peak_tflops.fp8",
+                  pl_precision_names[precision], device->name);
+}
+
 static void scale_device(struct pl_check *check)
 {
     int precision = check->layout->precision;
-    const struct pl_device *device = pl_device_without_scales(check->problem->cluster, precision);
+    const struct pl_device *device = pl_device_without(check->problem->cluster, precision);
 
-    if (device)
+    if (device && pl_scale_block(precision) > 1)
         pl_breaks(check, "precision",
                   "precision %s needs devices that multiply blocks with their scales: %s has no "
                   "peak_tflops.fp4",

@@ -71,15 +71,18 @@ int pl_scale_block(int precision)
     return precision == PL_MXFP8 ? 32 : precision == PL_NVFP4 ? 16 : 1;
 }
 
-const struct pl_device *pl_device_without_scales(const struct pl_cluster *cluster, int precision)
+const struct pl_device *pl_device_without(const struct pl_cluster *cluster, int precision)
 {
     const struct pl_cluster *part = cluster->parts ? cluster->parts->at : cluster;
 
-    if (pl_scale_block(precision) == 1)
+    if (precision < PL_FP8)
         return NULL;
-    for (int i = 0; i < (cluster->parts ? PL_PARTS : 1); i++)
-        if (!(part[i].device.tflops_fp4 > 0))
-            return &part[i].device;
+    for (int i = 0; i < (cluster->parts ? PL_PARTS : 1); i++) {
+        const struct pl_device *device = &part[i].device;
+
+        if (!((pl_scale_block(precision) > 1 ? device->tflops_fp4 : device->tflops_fp8) > 0))
+            return device;
+    }
     return NULL;
 }
 

@@ -20,10 +20,11 @@ void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, i
 /* Elements of a dimension that share a scale: sizes of products are multiples of it; 1: any. */
 int pl_scale_block(int precision);
 
-/* Where PRECISION (mxfp8, nvfp4) has blocks with scales of their own, the first device of CLUSTER,
- * which may have parts, that does not multiply them; NULL: all do, or PRECISION has none. The first
- * that do, NVIDIA's sm_100 and AMD's gfx950, were the first with a peak in fp4; Transformer Engine
- * and torchao refuse earlier ones. */
-const struct pl_device *pl_device_without_scales(const struct pl_cluster *cluster, int precision);
+/* The first device of CLUSTER, which may have parts, that does not multiply operands of PRECISION;
+ * NULL: all do. Of fp8 it is one whose profile has no peak in fp8; where blocks have scales of
+ * their own (mxfp8, nvfp4) one without a peak in fp4, since the first that multiply them, NVIDIA's
+ * sm_100 and AMD's gfx950, were the first with that. Transformer Engine and torchao refuse earlier
+ * ones. */
+const struct pl_device *pl_device_without(const struct pl_cluster *cluster, int precision);
 
 #endif

@@ -156,7 +156,7 @@ static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_p
     for (int v = pl_layout_keys[key].min; v <= pl_layout_keys[key].max;
          v += key == PL_KEY_OFFLOAD_OPT ? 25 : 1)
         if (pl_trainer_takes(problem->trainer, key, v) &&
-            (key != PL_KEY_PRECISION || !pl_device_without_scales(problem->cluster, v)))
+            (key != PL_KEY_PRECISION || !pl_device_without(problem->cluster, v)))
             add(&space->axis[key], v);
 }
 

@@ -90,6 +90,9 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "2 ranks per node x threads 2 is more than 2 cores"},
         {"nano-llama", "any", 64, 32, "{'world':16,'tp':2,'sp':1,'cp':4,'precision':'mxfp8'}",
          "scale-blocks", "tokens per micro-batch 8 is not a multiple of 32, as mxfp8 needs"},
+        {"tiny-llama", "megatron", 2, 32, "{'world':2,'precision':'fp8-current'}", "fp8-device",
+         "precision fp8-current needs devices that multiply in fp8: core has no "
+         "peak_tflops.fp8"},
         {"tiny-llama", "any", 0, 32, "{'world':2,'precision':'mxfp8'}", "scale-device",
          "precision mxfp8 needs devices that multiply blocks with their scales: H100-80 "
          "SXM has no peak_tflops.fp4"},
