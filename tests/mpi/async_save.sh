@@ -1,15 +1,6 @@
 #!/bin/sh
 # Asynchronous checkpoints of real jobs: the bytes of synchronous ones, in several layouts; kills, stops and errors while they are written.
-dir="${PT_BUILD:?}/tests/run/async save.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 mark="PARTUNE_TRIAL=async-save-$$"
 run() { # ranks, options...
     ranks=$1

@@ -1,15 +1,6 @@
 #!/bin/sh
 # The log of each layer: what it adds up to, the same in every layout, and the norms of what checkpoints hold.
-dir="${PT_BUILD:?}/tests/run/layers it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 job() { # name, ranks, options...: NAME.ev and NAME.metrics
     rm -f "$1.ev" "$1.metrics"
     name=$1 many=$2

@@ -1,15 +1,6 @@
 #!/bin/sh
 # Multi-token prediction as people run it: events, validations, checkpoints in other layouts, folders of DeepSeek-V3.
-dir="${PT_BUILD:?}/tests/run/mtp it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 model() { # file, depth
     cat >"$1" <<END
 {"name": "ahead", "layers": 2, "hidden": 24, "heads": 2, "ffn": 40, "vocab": 64, "seq": 16, "norm_eps": 1e-6, "mtp": $2, "mtp_loss_coef": 0.3,

@@ -1,16 +1,7 @@
 #!/bin/sh
 # GPT-OSS in MXFP4, as it is published: the trainer reads the values that an independent decoder finds, in every layout, and refuses
 # what is damaged.
-dir="${PT_BUILD:?}/tests/run/mxfp4 it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 tool() {
     PYTHONDONTWRITEBYTECODE=1 python3 "$PT_SRC/tests/golden/mxfp4.py" "$@" >out 2>&1
 }

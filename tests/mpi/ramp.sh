@@ -1,15 +1,6 @@
 #!/bin/sh
 # A batch that grows, and steps that are skipped: the same in every layout, and exact over a resume in the middle.
-dir="${PT_BUILD:?}/tests/run/ramp it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 run() { # ranks, options...
     ranks=$1
     shift

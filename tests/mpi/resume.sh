@@ -1,16 +1,7 @@
 #!/bin/sh
 # Checkpoints of real jobs: damage that is passed over, two runs with one folder, ranks that see different folders.
-dir="${PT_BUILD:?}/tests/run/resume it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 host=$(hostname)
-
-. "$PT_SRC/tests/mpi/ok.sh"
 job() { # options...: two ranks; a job that hangs is ended after a minute, which no test takes for an end
     timeout -k 2 60 mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --quiet "$@" >out 2>&1
 }

@@ -1,17 +1,9 @@
 #!/bin/sh
 # Context parallelism as people run it: checkpoints into and out of it, repetition bit for bit, the end of a job whose rank is
 # killed, and sequences of 32,768 tokens.
-dir="${PT_BUILD:?}/tests/run/ring it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 pid=
 trap '[ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
 job() { # ranks, options...
     ranks=$1
     shift

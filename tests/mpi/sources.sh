@@ -1,15 +1,6 @@
 #!/bin/sh
 # Several data sets by weight, as people run them: layouts, resume, what is compared, what is refused.
-dir="${PT_BUILD:?}/tests/run/sources it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 run() { # ranks, options...
     ranks=$1
     shift

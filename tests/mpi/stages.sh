@@ -1,16 +1,7 @@
 #!/bin/sh
 # Uneven pipeline stages as people run them: the losses of one rank, planned memory that is what each rank takes, checkpoints
 # and weights that pass from one division to another, models whose layers differ, and one line for what is wrong.
-dir="${PT_BUILD:?}/tests/run/stages it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 job() { # events, ranks, options...
     rm -f "$1"
     ev=$1 many=$2

@@ -1,17 +1,9 @@
 #!/bin/sh
 # What a rank asks of MPI from its start to the first step and at the end depends neither on how many ranks there are nor on the
 # layout: a run that resumes where it has to end takes no step. PT_LONG: up to 64 ranks.
-dir="${PT_BUILD:?}/tests/run/start calls.$$"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 train="$PT_BUILD/tests/mpi/counted"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
 export PT_CALLS=calls
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
 run() { # ranks, options...
     ranks=$1
     shift

@@ -1,15 +1,6 @@
 #!/bin/sh
 # tp_overlap as people run it: the checkpoints of layouts with and without it are the same, bit for bit.
-dir="${PT_BUILD:?}/tests/run/tp overlap it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 cat >tied.json <<"END"
 {"name":"tied","layers":2,"hidden":32,"heads":4,"kv_heads":4,"ffn":48,"vocab":100,"seq":16,"tied":true,"mlp":"gelu","norm":"layernorm",
  "qkv_bias":true,"out_bias":true,"mlp_bias":true}

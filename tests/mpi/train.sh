@@ -1,18 +1,10 @@
 #!/bin/sh
 # partune-train as people run it: data, checkpoints, resume under the same and under another layout, stops, kills, and
 # one line for each thing that can be wrong.
-dir="${PT_BUILD:?}/tests/run/train it.$$"
-train="$PT_BUILD/partune-train"
-mkdir -p "$dir" || exit 99
+. "${PT_SRC:?}/tests/mpi/folder.sh"
 # A test that is ended from outside takes its job along: mpiexec hands the signal to the ranks.
 pid=
 trap '[ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
-trap 'exit 99' HUP INT TERM
-export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
-unset PARTUNE_DATA
-cd "$dir" || exit 99
-
-. "$PT_SRC/tests/mpi/ok.sh"
 run() { # ranks, options...
     ranks=$1
     shift
