@@ -58,13 +58,14 @@ static void add_campaign(struct db *db, const char *id)
         fail_msg("%s", e.text);
 }
 
-static int64_t add_trial(struct db *db, const char *id, const char *kind, int64_t repeat_of)
+static int64_t add_layout(struct db *db, const char *id, const char *kind, int64_t repeat_of,
+                          const char *layout)
 {
     struct db_trial t = {.campaign = id,
                          .kind = kind,
                          .repeat_of = repeat_of,
                          .search_id = DB_NULL,
-                         .layout = "{\"world\":2}",
+                         .layout = layout,
                          .layout_text = "dp2",
                          .predicted_tokens_per_s = NAN,
                          .tokens_per_s = NAN,
@@ -80,7 +81,13 @@ static int64_t add_trial(struct db *db, const char *id, const char *kind, int64_
     return n;
 }
 
-static int settle(struct db *db, const char *id, int64_t n, const char *state, double rate)
+static int64_t add_trial(struct db *db, const char *id, const char *kind, int64_t repeat_of)
+{
+    return add_layout(db, id, kind, repeat_of, "{\"world\":2}");
+}
+
+static int settle_energy(struct db *db, const char *id, int64_t n, const char *state, double rate,
+                         double tokens_per_joule)
 {
     struct db_trial t = {.campaign = id,
                          .n = n,
@@ -91,11 +98,16 @@ static int settle(struct db *db, const char *id, int64_t n, const char *state, d
                          .mfu = NAN,
                          .memory = NAN,
                          .imbalance = 1.5,
-                         .tokens_per_joule = 0.25,
+                         .tokens_per_joule = tokens_per_joule,
                          .ended = 5000};
     struct err e;
 
     return db_trial_settle(db, &t, &e);
+}
+
+static int settle(struct db *db, const char *id, int64_t n, const char *state, double rate)
+{
+    return settle_energy(db, id, n, state, rate, 0.25);
 }
 
 static void add_measured(struct db *db, const char *id, double rate)
@@ -373,8 +385,44 @@ static void leaders_count_repeats_with_their_layout(void **state)
     close_store(&s);
 }
 
-/* Trials of one page after another, while rows come, go and move between them: those that stay
- * where they are appear once. */
+static void leaders_are_ordered_by_the_objective(void **state)
+{
+    static const struct {
+        const char *layout;
+        double rate, tokens_per_joule;
+    } row[] = {{"{\"world\":8}", 80, 0.2}, /* most tokens a second */
+               {"{\"world\":2}", 30, 0.3}, /* 15 a device */
+               {"{\"world\":2,\"threads\":2}", 32, 0.4},
+               {"{\"world\":2}", 31, NAN}}; /* a meter was missing: never the leader by energy */
+    static const struct {
+        const char *objective;
+        int64_t leader[4];
+    } want[] = {{"tokens_per_s", {1, 3, 4, 2}},
+                {"tokens_per_s_per_device", {4, 2, 1, 3}},
+                {"tokens_per_joule", {3, 2, 1, 4}}};
+    struct store s;
+    struct err e = {0};
+
+    (void)state;
+    open_store(&s, "objectives");
+    add_campaign(s.db, "one");
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        assert_int_equal(settle_energy(s.db, "one",
+                                       add_layout(s.db, "one", "search", DB_NULL, row[i].layout),
+                                       "ok", row[i].rate, row[i].tokens_per_joule),
+                         0);
+    for (size_t k = 0; k < ARRAY_LEN(want); k++) {
+        int64_t leader[4] = {0};
+        int n = 0;
+
+        assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", want[k].objective, 0, &e), 0);
+        assert_int_equal(n, 4);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(leader[i], want[k].leader[i]);
+    }
+    close_store(&s);
+}
+
 static void smaller_trials_are_never_results_of_their_layout(void **state)
 {
     struct store s;
@@ -397,6 +445,8 @@ static void smaller_trials_are_never_results_of_their_layout(void **state)
     close_store(&s);
 }
 
+/* Trials of one page after another, while rows come, go and move between them: those that stay
+ * where they are appear once. */
 static void pages_continue_after_the_last_row(void **state)
 {
     enum { ROWS = 12, PAGE = 5 };
@@ -741,6 +791,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_campaign_moves_only_from_the_states_named),
     cmocka_unit_test(a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothing),
     cmocka_unit_test(leaders_count_repeats_with_their_layout),
+    cmocka_unit_test(leaders_are_ordered_by_the_objective),
     cmocka_unit_test(smaller_trials_are_never_results_of_their_layout),
     cmocka_unit_test(pages_continue_after_the_last_row),
     cmocka_unit_test(pages_of_campaigns_outlive_deletions),
