@@ -118,4 +118,12 @@ start
 has "and which it keeps over a restart" "$(call "/v1/campaigns/$id")" "\"trace_id\":\"$other\""
 is "a deleted campaign's last line has it" "$(status -X DELETE -H "$A" "$url/v1/campaigns/$id") $(grep -c "campaign $id deleted trace_id=$other\$" err)" "204 1"
 stop
+
+# ---- without MPI
+options="--config partuned.conf --mpiexec /nowhere/mpiexec"
+start
+has "a program that starts its ranks itself needs no mpiexec" "$(trial other)" '"state":"ok"'
+trial partune >/dev/null
+has "the bundled trainer does" "$(call "/v1/campaigns/$id")" '"state":"paused","reason":"mpiexec was not found: '
+stop
 finish

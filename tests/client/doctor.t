@@ -43,4 +43,14 @@ says "which are a problem" here "PROBLEM GPU 0" STANDIN_ECC_ERRORS=7
 says "ECC switched off" here "ok GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC off" STANDIN_ECC=0
 says "a GPU without ECC" here "GiB free, ECC none" STANDIN_ECC=3
 says "a mode that cannot be read" here "PROBLEM GPU 0 NVML: its ECC mode: Unknown Error (999)" STANDIN_ECC=999
+
+# ---- a client that was installed without the bundled trainer
+mkdir "$work/bin" && cp "$partune" "$work/bin/" || exit 99
+partune=$work/bin/partune
+says "without the bundled trainer no MPI is needed" nowhere \
+    "ok MPI none: the bundled trainer, and commands with launch = mpiexec, need one" PATH="$work/bin"
+says "nor the trainer itself" nowhere "ok partune-train none: no bundled trainer" PATH="$work/bin"
+says "the supervisor is" nowhere "PROBLEM partune-run not found next to this program" PATH="$work/bin"
+cp "$work/bin/partune" "$work/bin/partune-train" # to be there is enough
+says "with the bundled trainer an MPI is needed" nowhere "PROBLEM MPI mpiexec was not found" PATH="$work/bin"
 echo "1..$n"

@@ -64,7 +64,10 @@ static void check_mpi(struct report *report)
     tn_mpi_find(&mpi, NULL, NULL);
     if (mpi.train.kind == TN_MPI_OPEN)
         install = "apt-get install openmpi-bin, or give partuned --mpiexec PATH";
-    if (tn_mpi_ready(&mpi, &e) < 0) {
+    if (!mpi.mpiexec.path && !mpi.train.path) {
+        finding(report, true, "MPI",
+                "none: the bundled trainer, and commands with launch = mpiexec, need one", "");
+    } else if (tn_mpi_ready(&mpi, &e) < 0) {
         finding(report, false, "MPI", "mpiexec was not found", install);
     } else if (tn_mpi_suits(&mpi, &e) < 0) {
         finding(report, false, "MPI", e.text, install);
@@ -199,14 +202,14 @@ static void check_data(struct report *report, const char *dir)
 static void check_programs(struct report *report)
 {
     static const struct {
-        const char *name, *fix;
+        const char *name;
+        bool needed;
+        const char *missing;
     } programs[] = {
-        {"partuned", "run make install again"},
-        {"partune-run", "run make install again"},
-        {"partune-train",
-         "install libmpich-dev or libopenmpi-dev, then configure, make and make install again"},
-        {"partune-data",
-         "install libmpich-dev or libopenmpi-dev, then configure, make and make install again"},
+        {"partuned", true, "not found next to this program"},
+        {"partune-run", true, "not found next to this program"},
+        {"partune-train", false, "none: no bundled trainer, which needs an MPI at configure"},
+        {"partune-data", false, "none: it comes with the bundled trainer"},
     };
     char self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -220,8 +223,8 @@ static void check_programs(struct report *report)
         AUTO_FREE char *sibling = mem_printf("%s/%s", self, programs[i].name);
         bool here = access(sibling, X_OK) == 0;
 
-        finding(report, here, programs[i].name, here ? "found" : "not found next to this program",
-                programs[i].fix);
+        finding(report, here || !programs[i].needed, programs[i].name,
+                here ? "found" : programs[i].missing, "run make install again");
     }
 }
 

@@ -37,7 +37,7 @@ struct tn_trainer {
     enum tn_line (*line)(struct tn_step_line *ret, struct tn_attempt *attempt,
                          enum tn_stream stream, const char *text, size_t len);
     /* The rest may be NULL. */
-    bool (*direct)(const struct tn_attempt *attempt); /* no mpiexec: it starts its ranks itself */
+    bool (*direct)(const struct tn_service *svc, const struct tn_spec *spec); /* see trainers.h */
     void (*environment)(const struct tn_attempt *attempt, struct tn_argv *env);
     /* To start in; NULL: the attempt's directory. */
     const char *(*directory)(const struct tn_attempt *attempt);

@@ -19,10 +19,11 @@
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     struct tn_machine *machine = tn_machine(svc);
-    int r;
+    int r = 0;
 
     tn_mpi_find(&machine->mpi, tn_settings(svc)->mpiexec, tn_settings(svc)->train);
-    r = tn_mpi_ready(&machine->mpi, error);
+    if (!spec || !tn_trainer_direct(svc, spec))
+        r = tn_mpi_ready(&machine->mpi, error);
     if (r == 0 &&
         (!spec || spec->trainer == &tn_trainer_partune)) /* others have an MPI of their own */
         r = tn_mpi_suits(&machine->mpi, error);
@@ -164,7 +165,7 @@ static int build(struct tn_argv *argv, struct tn_attempt *attempt, const struct 
     tn_supervised_argv(argv, attempt,
                        here ? tn_cpus_text(cpus, sizeof(cpus), attempt->cpus, attempt->ncpus)
                             : NULL);
-    if (attempt->trainer->direct && attempt->trainer->direct(attempt))
+    if (tn_trainer_direct(svc, attempt->campaign->engine->spec))
         return attempt->trainer->prepare(attempt, argv, error);
     r = add_mpiexec(argv, attempt, env, error);
     return r < 0 ? r : attempt->trainer->prepare(attempt, argv, error);

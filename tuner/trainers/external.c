@@ -392,11 +392,9 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
     return r;
 }
 
-static bool direct(const struct tn_attempt *attempt)
+static bool direct(const struct tn_service *svc, const struct tn_spec *spec)
 {
-    const char *launch = conf_of(attempt->svc, spec_of(attempt), "launch");
-
-    return !str_eq(launch, "mpiexec");
+    return !str_eq(conf_of(svc, spec, "launch"), "mpiexec");
 }
 
 static void environment(const struct tn_attempt *attempt, struct tn_argv *env)
@@ -531,6 +529,11 @@ static const struct tn_trainer external[] = {
     EXTERNAL("deepspeed", NULL, tn_log_line),
     EXTERNAL("jsonl", "events", event_or_log),
 };
+
+bool tn_trainer_direct(const struct tn_service *svc, const struct tn_spec *spec)
+{
+    return spec->trainer->direct && spec->trainer->direct(svc, spec);
+}
 
 const struct tn_trainer *tn_trainer_external(const struct tn_service *svc, const char *name)
 {

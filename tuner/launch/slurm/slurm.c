@@ -5,6 +5,7 @@
 #include "tuner/machine/argv.h"
 #include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -252,7 +253,7 @@ struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt)
     if (fit > tasks)
         fit = tasks;
     assert(fit > 0 && fit <= tasks);
-    if (attempt->trainer->direct && attempt->trainer->direct(attempt)) {
+    if (tn_trainer_direct(attempt->svc, s)) {
         int nodes = (tasks + fit - 1) / fit;
 
         return (struct tn_slurm_shape){nodes, nodes, 1, nodes > 1 ? per_node : fit * each, over};

@@ -12,13 +12,14 @@
 #include "tuner/machine/argv.h"
 #include "tuner/machine/machine.h"
 #include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt,
                          const struct tn_argv *env, struct err *error)
 {
     const struct tn_slurm_trial *t = attempt->launch;
     struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
-    bool direct = attempt->trainer->direct && attempt->trainer->direct(attempt);
+    bool direct = tn_trainer_direct(attempt->svc, attempt->campaign->engine->spec);
     int r = 0;
 
     if (tn_slurm_uses_mpiexec(attempt->svc) && !direct)
