@@ -3,6 +3,7 @@
 # with PT_LONG the archive is made from the tag again.
 . "${PT_SRC:?}/tests/api/tap.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL TESTS SOURCE_DATE_EPOCH
+export XZ_OPT=-0 # fast: how well it is compressed does not matter
 skip() { echo "1..0 # SKIP $1"; exit 0; }
 [ -e "$PT_SRC/.git" ] || skip "the sources are no clone"
 command -v git >/dev/null && git -C "$PT_SRC" rev-parse HEAD >/dev/null 2>&1 || skip "git cannot read the clone"

@@ -12,7 +12,7 @@ if [ -f "$PT_SRC/config.status" ]; then
 fi
 make_archive() {
     mkdir -p "$run/archive/${charts%/*}" && cp -p "$made" "$run/archive/$charts" || return 1
-    (cd "$run/archive" && "$(realpath --relative-to=. "$PT_SRC")/configure" --without-mpi && make dist) >"$run/archive.log" 2>&1 || {
+    (cd "$run/archive" && "$(realpath --relative-to=. "$PT_SRC")/configure" --without-mpi && XZ_OPT=-0 make dist) >"$run/archive.log" 2>&1 || {
         tail -n 5 "$run/archive.log"
         return 1
     }
