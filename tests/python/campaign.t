@@ -70,9 +70,11 @@ if "$python" -c 'import torch; from torch.distributed.fsdp import fully_shard' 2
 for row in partune.Client().campaign(sys.argv[1]).results():
     print(row["state"], *(row[key] for key in ("tp", "zero", "micro_batch", "recompute")))' "$id" | sort >rows
     sed 's/^/# /' rows
-    is "every layout was trained, or stopped because it cannot win" "$(sed 's/^[a-z]* //' rows | sort -u)" "$(
+    is "every layout was tried" "$(sed 's/^[a-z]* //' rows | sort -u)" "$(
         for how in '1 0' '1 3' '2 0'; do for micro in 2 8; do echo "$how $micro full"; echo "$how $micro none"; done; done)"
-    is "and none failed" "$(grep -vE '^(ok|pruned) ' rows)" ""
+    cannot=nothing # FSDP2 of torch 2.6 does not run on CPUs
+    "$python" -c 'import sys, torch; sys.exit(hasattr(torch.cpu.Stream, "record_event"))' && cannot='illegal 1 3'
+    is "and trained, or stopped because it cannot win" "$(grep -vE "^(ok|pruned|$cannot) " rows)" ""
     partune verify "$id" --wait --pairs 2 --steps 6 >verify.log 2>&1
     has "its winner is measured against the baseline again" "$(call '')" '"verify":\{"state":"done".*"ratio":[0-9.]+,.*"verdict":"(holds|within noise|does not hold|same)"'
     sed 's/^/# /' verify.log | tail -n 5

@@ -70,6 +70,8 @@ def spread(model, layout, device):
     except ImportError:
         text = f"tp {layout.tp}, zero {layout.zero}: torch {torch.__version__} is older than 2.6"
         raise partune.IllegalLayout(text) from None
+    if layout.zero and device.type == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):
+        raise partune.IllegalLayout(f"zero: FSDP2 of torch {torch.__version__} needs GPUs")
     sizes = dist.get_world_size() // layout.tp, layout.tp
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("dp", "tp"))
     for block in model.blocks if layout.tp > 1 else ():
