@@ -104,18 +104,18 @@ static int take(struct reader *reader, const char *text, size_t len, struct err 
     return r;
 }
 
-int tr_jsonl_read(gzFile file, const char *path, const char *key, tr_jsonl_fn *document, void *arg,
+int tr_jsonl_read(struct tr_gzip *file, const char *key, tr_jsonl_fn *document, void *arg,
                   struct err *error)
 {
-    struct reader k = {.path = path, .key = key, .document = document, .arg = arg};
+    struct reader k = {.path = file->path, .key = key, .document = document, .arg = arg};
     AUTO_FREE char *piece = mem_alloc(PIECE);
-    int r = 0, got = 1, code;
+    int r = 0, got = 1;
 
-    while (r == 0 && !k.stop && (got = gzread(file, piece, PIECE)) > 0)
+    while (r == 0 && !k.stop && (got = tr_gzip_read(piece, file, PIECE, error)) > 0)
         r = take(&k, piece, (size_t)got, error);
-    if (r == 0 && !k.stop && (got < 0 || !gzeof(file)))
-        r = err_set(error, -EIO, "read %s: %s", path, gzerror(file, &code));
-    if (r == 0 && !k.stop && k.line.len) /* the last line needs no end */
+    if (r == 0 && got < 0)
+        r = got;
+    if (r == 0 && !k.stop && k.line.len && !file->truncated) /* the last line needs no end */
         r = one_line(&k, error);
     str_done(&k.line);
     return r;

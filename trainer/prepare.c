@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 enum { RUN = 4096, CHUNK = 1 << 16, SNIFF = 8192, PACKED = 1 << 14, DOCUMENT_MAX = 1 << 30 };
 
@@ -89,8 +88,7 @@ static bool is_text(const unsigned char *bytes, size_t len)
 
 /* The chunks of an open file. A chunk of ids is cut to whole ids; what is over comes first in the
  * next. */
-static int add_open(bool *ret_skip, struct work *work, gzFile file, const char *path,
-                    struct err *error)
+static int add_open(bool *ret_skip, struct work *work, struct tr_gzip *file, struct err *error)
 {
     static const unsigned char end = 0;
     size_t each = tr_id_bytes(work->p->id), kept = 0;
@@ -99,18 +97,18 @@ static int add_open(bool *ret_skip, struct work *work, gzFile file, const char *
     bool text = work->p->id == TR_ID_U8;
 
     for (;;) {
-        int got = gzread(file, buf + kept, CHUNK), code, r;
+        int got = tr_gzip_read(buf + kept, file, CHUNK, error), r;
         size_t n = kept + (size_t)(got > 0 ? got : 0), ids = n / each;
 
-        if (got < 0 || (got == 0 && !gzeof(file)))
-            return err_set(error, -EIO, "read %s: %s", path, gzerror(file, &code));
+        if (got < 0)
+            return got;
         if (got == 0)
             break;
         if (at == 0 && text && !is_text(buf, n)) {
             *ret_skip = true;
             return 0;
         }
-        r = check_ids(work, buf, ids, path, at, error);
+        r = check_ids(work, buf, ids, file->path, at, error);
         if (r == 0)
             r = add(work, buf, ids, error);
         if (r < 0)
@@ -123,8 +121,8 @@ static int add_open(bool *ret_skip, struct work *work, gzFile file, const char *
             break;
     }
     if (kept && !full(work))
-        return err_set(error, -EINVAL, "%s: %" PRIu64 " bytes are not whole ids of %zu bytes", path,
-                       at + kept, each);
+        return err_set(error, -EINVAL, "%s: %" PRIu64 " bytes are not whole ids of %zu bytes",
+                       file->path, at + kept, each);
     return text && at ? add(work, &end, 1, error) : 0;
 }
 
@@ -175,16 +173,15 @@ static int encode(struct work *work, const char *text, size_t len, struct err *e
     return r < 0 ? r : flush(work, error); /* before the next document: its split may be another */
 }
 
-static int encode_open(bool *ret_skip, struct work *work, gzFile file, const char *path,
-                       struct err *error)
+static int encode_open(bool *ret_skip, struct work *work, struct tr_gzip *file, struct err *error)
 {
     AUTO_STR text = {0};
     AUTO_FREE char *piece = mem_alloc(CHUNK);
-    int got, code, r;
+    int got, r;
 
-    while (!full(work) && (got = gzread(file, piece, CHUNK)) != 0) {
+    while (!full(work) && (got = tr_gzip_read(piece, file, CHUNK, error)) != 0) {
         if (got < 0)
-            return err_set(error, -EIO, "read %s: %s", path, gzerror(file, &code));
+            return got;
         if (text.len == 0 && !is_text((const unsigned char *)piece, (size_t)got)) {
             *ret_skip = true;
             return 0;
@@ -193,12 +190,12 @@ static int encode_open(bool *ret_skip, struct work *work, gzFile file, const cha
             return err_set(error, -EFBIG,
                            "%s is longer than %d bytes, the most that a tokenizer takes as one "
                            "document; JSON lines hold several",
-                           path, DOCUMENT_MAX);
+                           file->path, DOCUMENT_MAX);
         str_addn(&text, piece, (size_t)got);
         work->taken += (size_t)got;
     }
     r = text.len ? encode(work, text.text, text.len, error) : 0;
-    return r < 0 ? err_wrap(error, "%s", path) : 0;
+    return r < 0 ? err_wrap(error, "%s", file->path) : 0;
 }
 
 /* ---- files --------------------------------------------------------------- */
@@ -245,22 +242,21 @@ static void count_as_text(struct work *work, const char *path)
 static int add_file(struct work *work, const char *path, struct err *error)
 {
     bool lines = of_text(work) && tr_jsonl_is(path, work->p->any_json);
-    gzFile f = gzopen(path, "rbe");
+    struct tr_gzip f;
     bool skip = false;
-    int r, code, closed;
+    int r = tr_gzip_open(&f, path, error);
 
-    if (!f)
-        return err_set(error, errno ? -errno : -ENOMEM, "open %s: %s", path, strerror(errno));
+    if (r < 0)
+        return r;
     if (lines)
-        r = tr_jsonl_read(f, path, work->p->json_key, add_document, work, error);
+        r = tr_jsonl_read(&f, work->p->json_key, add_document, work, error);
     else if (work->p->tokenizer)
-        r = encode_open(&skip, work, f, path, error);
+        r = encode_open(&skip, work, &f, error);
     else
-        r = add_open(&skip, work, f, path, error);
-    gzerror(f, &code);
-    closed = gzclose(f);
-    if (r == 0 && !skip && !full(work) && (code == Z_BUF_ERROR || closed == Z_BUF_ERROR))
-        r = err_set(error, -EIO, "%s is truncated: its gzip data are incomplete", path);
+        r = add_open(&skip, work, &f, error);
+    if (r == 0 && !skip && !full(work))
+        r = tr_gzip_check_end(&f, error);
+    tr_gzip_close(&f);
     if (skip)
         work->done.skipped++;
     else
