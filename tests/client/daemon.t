@@ -115,6 +115,8 @@ predicted predictions $id
 expected surface $id tp micro_batch
 { diagnosis $id
 layout compare $id/1 $id/2
+layout compare last/1 last/2
+best.layout compare last $id
 tensor-model export $id --to megatron --allow-loss --allow-simulated
 gpt-22B presets models
 dgx-a100 presets clusters
@@ -187,6 +189,8 @@ ok "a token is revoked" sh -c '"$0" --json tokens | sed -n "s/.*\"id\": \"\([^\"
 ok "no access is exit 5" exits 5 "$partune" --token pt_wrong ls
 ok "what does not exist is exit 4" exits 4 "$partune" show zzzzzzzz
 has "with the command that lists them" "$(cat err.text)" "partune ls"
+ok "so is an export target that does not exist" exits 4 "$partune" export "$id" --to megatro
+has "with those that do" "$(cat err.text)" 'there are .*megatron, .*; slurm\+'
 ok "an unknown path is exit 4" exits 4 "$partune" get /v1/nothing
 has "with where all paths are listed" "$(cat err.text)" "openapi.json"
 ok "so is a trial without a number" exits 4 "$partune" trial "$id" abc

@@ -48,6 +48,8 @@ struct cl_args {
     double tokens, days, price;
 };
 
+enum { CL_OPERANDS = 6 };
+
 struct cl {
     struct cl_args args;
     const struct cl_tables *tables;
@@ -56,7 +58,7 @@ struct cl {
     int width;         /* $COLUMNS, else columns of the terminal, 200 where there is none */
     int key_fd;        /* keys wake a stream; -1: there are none */
     char trouble[256]; /* why a stream ended, for cl_say_trouble() */
-    const char *operand[6];
+    const char *operand[CL_OPERANDS];
     int noperands;
 };
 

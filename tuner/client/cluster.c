@@ -27,9 +27,8 @@ static int devices_of(int *ret, const json_t *json, bool takes_parts, struct err
 
     if (!json_is_object(json))
         return err_set(error, -EINVAL, "not an object");
-    r = takes_parts && pl_parts_are_in(json)
-            ? pl_parts_parse(&cluster, &parts, json, NULL, error)
-            : pl_cluster_parse(&cluster, json, NULL, error);
+    r = takes_parts && pl_parts_are_in(json) ? pl_parts_parse(&cluster, &parts, json, NULL, error)
+                                             : pl_cluster_parse(&cluster, json, NULL, error);
     if (r == 0)
         *ret = pl_cluster_devices(&cluster);
     return r;

@@ -120,6 +120,7 @@ static const struct {
     {404, "has succeeded yet", "`partune watch ID` follows it until one has", NULL},
     {404, " succeeded", "`partune trials ID` says how each ended", NULL},
     {404, "no such resource:", "`partune get /openapi.json` lists the resources", NULL},
+    {404, "unknown export target", "`partune exporters` describes them", NULL},
     {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one", NULL},
     {409, NULL, "`partune show ID` says what state it is in and why", NULL},
     {422, NULL, "`partune check FILE` checks a campaign without starting it", "/v1/campaigns"},

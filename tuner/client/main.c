@@ -376,17 +376,13 @@ static int id_operand(const struct cl_command *command)
     return -1;
 }
 
-/* "last" in place of an ID is the newest campaign. *RET is owned by the caller. */
-static int resolve_last(char **ret, struct cl *client, const struct cl_command *cmd)
+/* ID of the newest campaign. *RET is the caller's. */
+static int newest(char **ret, struct cl *client)
 {
-    int at = id_operand(cmd);
     AUTO_JSON *v = NULL;
+    int code = cl_call(&v, client, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL);
     const char *id;
-    int code;
 
-    if (at < 0 || client->noperands <= at || !str_eq(client->operand[at], "last"))
-        return CL_OK;
-    code = cl_call(&v, client, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL);
     if (code != CL_OK)
         return code;
     id = cl_string(json_array_get(json_object_get(v, "items"), 0), "id");
@@ -395,8 +391,30 @@ static int resolve_last(char **ret, struct cl *client, const struct cl_command *
                         "one from\n");
         return CL_NOT_FOUND;
     }
-    client->operand[at] = *ret = mem_strdup(id);
+    *ret = mem_strdup(id);
     return CL_OK;
+}
+
+/* "last" in place of an ID is the newest campaign, and last/N its trial where operands are ID/N.
+ * FOUND: CL_OPERANDS places, of which those that are not NULL afterwards are the caller's. */
+static int resolve_last(char **found, struct cl *client, const struct cl_command *cmd)
+{
+    int at = id_operand(cmd), code = CL_OK;
+    AUTO_FREE char *id = NULL;
+
+    for (int i = 0; i < client->noperands && code == CL_OK; i++) {
+        const char *word = client->operand[i];
+        bool compared = cmd->run == cl_compare;
+
+        if ((!compared || strncmp(word, "last/", 5) != 0) &&
+            ((!compared && i != at) || !str_eq(word, "last")))
+            continue;
+        if (!id)
+            code = newest(&id, client);
+        if (code == CL_OK)
+            client->operand[i] = found[i] = mem_printf("%s%s", id, word + 4);
+    }
+    return code;
 }
 
 static int run_command(const struct cl_command *cmd, int argc, char **argv)
@@ -416,7 +434,7 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
                           .last = common,
                           .last_title = "common options"};
     struct err e = {0};
-    char *last = NULL;
+    char *last[CL_OPERANDS] = {NULL};
     int n = 0, code = CL_USAGE;
 
     opt_init(&set);
@@ -441,11 +459,12 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
             c.args.data = default_data();
         c.token = find_token(&c.args);
         find_terminal(&c);
-        code = resolve_last(&last, &c, cmd);
+        code = resolve_last(last, &c, cmd);
         if (code == CL_OK)
             code = cmd->run(&c);
     }
-    free(last);
+    for (size_t i = 0; i < ARRAY_LEN(last); i++)
+        free(last[i]);
     free(c.token);
     opt_done(&set);
     return code;

@@ -367,7 +367,7 @@ static void take_message(struct server *server, const char *line, size_t size)
     const char *method;
 
     if (jx_parse(&message, line, size, &e) < 0) {
-        fail(server, NULL, PARSE_ERROR, "not JSON: %s", e.text);
+        fail(server, NULL, PARSE_ERROR, "%s", e.text);
         return;
     }
     method = json_string_value(json_object_get(message, "method"));

@@ -354,7 +354,7 @@ int tn_export_explain(char **ret, const char *target, const struct tn_export_in 
 
     assert(in->model && in->cluster && in->layout && in->workload && trainer && file);
     if (!exporter)
-        return err_set(error, -ENOENT, "unknown export target \"%.64s\"", target);
+        return tn_exporter_unknown(target, error);
     cut(&explain, file);
     try_layouts(&explain);
     try_job(&explain);

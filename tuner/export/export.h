@@ -117,6 +117,8 @@ const struct tn_exporter *const *tn_exporters(void);
  * without one. */
 struct tn_wrapper;
 const struct tn_exporter *tn_exporter_find(const struct tn_wrapper **ret_wrapper, const char *name);
+/* -ENOENT: NAME is none of those, which are listed. */
+int tn_exporter_unknown(const char *name, struct err *error);
 const char *tn_wrapper_extension(const struct tn_wrapper *wrapper);
 
 /* {"name","title","version","carries":[…],"media_type","wrappers":[…]} of each target. New

@@ -41,6 +41,21 @@ const struct tn_exporter *tn_exporter_find(const struct tn_wrapper **ret_wrapper
     return NULL;
 }
 
+int tn_exporter_unknown(const char *name, struct err *error)
+{
+    AUTO_STR targets = {0}, scripts = {0};
+
+    for (size_t i = 0; exporters[i]; i++)
+        str_addf(&targets, "%s%s", i ? ", " : "", exporters[i]->name);
+    for (size_t i = 0; tn_wrappers[i]; i++)
+        str_addf(&scripts, "%s%s+", i ? ", " : "", tn_wrappers[i]->name);
+    return err_set(
+        error, -ENOENT,
+        "unknown export target \"%.64s\": there are %s; %s before one of them makes a job "
+        "script",
+        name, targets.text, scripts.text);
+}
+
 const char *tn_wrapper_extension(const struct tn_wrapper *wrapper)
 {
     return wrapper->extension;
@@ -98,7 +113,7 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
     assert(!in->workload->nbatches && !in->layout->global_batch);
     *ret_findings = (struct tn_findings){0};
     if (!x)
-        return err_set(error, -ENOENT, "unknown export target \"%.64s\"", target);
+        return tn_exporter_unknown(target, error);
     if (x->rules)
         x->rules(&broken, in);
     if (x->even_nodes || (wrapper && !x->by_rank))
