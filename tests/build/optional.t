@@ -20,7 +20,7 @@ SH
 chmod +x "$away/pkg-config"
 : >"$away/hidden"
 configure() { # arguments: what it says is in said
-    "$src/configure" PKG_CONFIG="$away/pkg-config" --cache-file="$away/cache" "$@" >said 2>&1
+    "$src/configure" PKG_CONFIG="$away/pkg-config" --cache-file="$away/cache" --disable-dependency-tracking "$@" >said 2>&1
     code=$?
     # Answers about compilers are kept for the next; those about libraries are what is tested.
     [ ! -f "$away/cache" ] || sed -i '/^pkg_cv_/d; /^ac_cv_header_dnnl/d; /^ac_cv_env_/d' "$away/cache"

@@ -15,26 +15,29 @@ FOLDERS = ("base", "plan", "kernels", "search", "db", "web", "trainer", "tuner")
 
 
 def sources():
-    """{source: its objects}, of those that are built."""
+    """{object: its source}, of all that are built."""
     build, found = os.environ["PT_BUILD"], {}
     for folder in FOLDERS:
-        for path in glob.glob(f"{folder}/**/*.c", recursive=True):
-            where, name = os.path.split(path[:-2])
-            objects = glob.glob(f"{build}/{where}/*-{name}.o") + glob.glob(f"{build}/{where}/{name}.o")
-            if objects:
-                found[path] = objects
+        for path in glob.glob(f"{build}/{folder}/**/*.o", recursive=True):
+            name = os.path.basename(path)[:-2]
+            where = os.path.relpath(os.path.dirname(path), build)
+            for source in (f"{where}/{name}.c", f"{where}/{name.split('-', 1)[-1]}.c"):
+                if os.path.exists(source):
+                    found[path] = source
     return found
 
 
 def calls():
     defined, needed = collections.defaultdict(set), collections.defaultdict(set)
-    for source, objects in sources().items():
-        for line in subprocess.run(["nm", "-g", *objects], capture_output=True, text=True, check=True).stdout.splitlines():
-            words = line.split()
-            if len(words) == 3 and words[1] not in "Uw":
-                defined[words[2]].add(source)
-            elif len(words) == 2 and words[0] in "Uw":
-                needed[source].add(words[1])
+    source_of = sources()
+    symbols = subprocess.run(["nm", "-gA", *source_of], capture_output=True, text=True, check=True).stdout
+    for line in symbols.splitlines():
+        path, _, rest = line.partition(".o:")
+        source, words = source_of[path + ".o"], rest.split()
+        if len(words) == 3 and words[1] not in "Uw":
+            defined[words[2]].add(source)
+        elif len(words) == 2 and words[0] in "Uw":
+            needed[source].add(words[1])
     for source in sorted(needed):
         for symbol in sorted(needed[source]):
             home = defined.get(symbol, set())
