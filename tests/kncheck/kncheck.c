@@ -478,7 +478,7 @@ static void check_faults(const struct kc_op *op, enum kn_isa isa)
     size_t seeded[FAULTS] = {0}, total = 0, missed = 0;
 
     for (size_t i = 0; i < op->ncases; i++)
-        for (int t = KN_F32; t <= (op->bf16 ? KN_BF16 : KN_F32); t++)
+        for (int t = KN_F32; chosen(op->cases[i]) && t <= (op->bf16 ? KN_BF16 : KN_F32); t++)
             missed += faults_of_case(&(struct check){.isa = isa}, op, i, (enum kn_type)t, seeded);
     for (int kind = FLIP_SIGN; kind < FAULTS; kind++) {
         total += seeded[kind];
