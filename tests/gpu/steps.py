@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 
@@ -206,57 +207,105 @@ def resume(lab):
 
 # ---- the daemon -----------------------------------------------------------------------------------------------------
 
-def client(lab, server, words, limit=None):
-    return lab.must([lab.program("partune"), *words, "--server", server, "--data", lab.work + "/data"], limit=limit)
+class Daemon:
+    """A daemon with data of its own; as a context manager it runs."""
+
+    def __init__(self, lab, name):
+        self.lab, self.data = lab, f"{lab.work}/{name}"
+        self.server, self.options = f"unix:{self.data}.socket", []
+        shutil.rmtree(self.data, ignore_errors=True)
+        os.makedirs(self.data + "/profiles")
+
+    def __enter__(self):
+        with open(self.data + ".log", "wb") as log:
+            command = [self.lab.program("partuned"), "--data", self.data, "--listen", self.server, *self.options]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.lab.environment(), start_new_session=True)
+        for _ in range(100):
+            if self.lab.call([self.lab.program("partune"), "get", "/readyz", "--server", self.server], limit=5)[0] == 0:
+                break
+            time.sleep(0.1)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def command(self, words):
+        return [self.lab.program("partune"), *words, "--server", self.server, "--data", self.data]
+
+    def client(self, *words):
+        return self.lab.must(self.command(words))
+
+    def submit(self, plan):
+        """The id of a campaign that has ended, and its trials."""
+        path = self.data + ".json"
+        with open(path, "w") as out:
+            json.dump(plan, out)
+        number = str(json.loads(self.client("submit", path, "--json"))["id"])
+        self.client("wait", number)
+        return number, json.loads(self.client("trials", number, "--json"))["items"]
+
+    def verify(self, number, trials, pairs, steps):
+        """Report the campaign with its winner and baseline measured again."""
+        states = [trial["state"] for trial in trials]
+        words = ["verify", number, "--wait", "--pairs", str(pairs), "--steps", str(steps)]
+        code, out = self.lab.call(self.command(words))
+        shown = json.loads(self.client("show", number, "--json"))
+        self.lab.report(check="campaign", states={state: states.count(state) for state in set(states)}, verify_code=code,
+                        met=code == 0, verification=shown.get("verify") or out.strip()[-300:])
+        if "ok" not in states or code not in (0, 6):
+            raise Failed(f"states {states}, verify ended with {code}")
 
 
 def campaign(lab):
     """A campaign whose trials compute on the device: winner over baseline, verified."""
-    data, wrapper = lab.work + "/data", lab.work + "/train-on-gpu"
-    server = "unix:" + lab.work + "/partuned.socket"
-    shutil.rmtree(data, ignore_errors=True)
-    os.makedirs(data + "/profiles")
+    daemon, wrapper = Daemon(lab, "data"), lab.work + "/train-on-gpu"
     env = lab.environment()
     with open(wrapper, "w") as out:
         out.write("#!/bin/sh\n" + "".join(f"export {key}='{env[key]}'\n" for key in
                                            ["LD_LIBRARY_PATH", "PARTUNE_CUDA", "STANDIN_GPUS"] if key in env) +
                   f'exec \'{lab.program("partune-train")}\' --device cuda:0 "$@"\n')
     os.chmod(wrapper, 0o755)
-    lab.must(["mpiexec", "-n", "2", lab.program("partune-train"), "--calibrate", data + "/profiles/local.json"], limit=60)
+    daemon.options = ["--train", wrapper]
+    lab.must(["mpiexec", "-n", "2", lab.program("partune-train"), "--calibrate", daemon.data + "/profiles/local.json"], limit=60)
     small = lab.mode == "shim"
-    plan = {"name": "gpu", "model": {"name": "gpu", **MODELS["dense"], **({} if small else {"hidden": 512, "seq": 512, "ffn": 2048})},
+    sizes = {} if small else {"hidden": 512, "seq": 512, "ffn": 2048}
+    plan = {"name": "gpu", "model": {"name": "gpu", **MODELS["dense"], **sizes},
             "workload": {"global_batch": 16, "precision": "fp32" if small else "bf16"},
             "space": {"world": [1, 2], "micro_batch": [1, 4, 16], "threads": [1]}, "baseline": "naive",
             "budget": {"trials": 3 if small else 10}, "trial": {"warmup_steps": 1, "min_steps": 2, "max_steps": 3 if small else 20,
                                                                "timeout_s": 60}}
-    with open(lab.work + "/campaign.json", "w") as out:
-        json.dump(plan, out)
-    log = open(lab.work + "/partuned.log", "wb")
-    daemon = subprocess.Popen([lab.program("partuned"), "--data", data, "--listen", server, "--train", wrapper],
-                              stdout=log, stderr=log, env=env, start_new_session=True)
-    try:
-        return follow(lab, server, small)
-    finally:
-        daemon.terminate()
-        try:
-            daemon.wait(15)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
+    with daemon:
+        daemon.verify(*daemon.submit(plan), *((2, 5) if small else (6, 20)))
 
 
-def follow(lab, server, small):
-    for _ in range(100):
-        if lab.call([lab.program("partune"), "get", "/readyz", "--server", server], limit=5)[0] == 0:
-            break
-        time.sleep(0.1)
-    number = str(json.loads(client(lab, server, ["submit", lab.work + "/campaign.json", "--json"]))["id"])
-    client(lab, server, ["wait", number])
-    trials = json.loads(client(lab, server, ["trials", number, "--json"]))
-    states = [trial["state"] for trial in trials["items"]]
-    pairs = ["--pairs", "2" if small else "6", "--steps", "5" if small else "20"]
-    code, out = lab.call([lab.program("partune"), "verify", number, "--wait", *pairs, "--server", server])
-    shown = json.loads(client(lab, server, ["show", number, "--json"]))
-    lab.report(check="campaign", states={state: states.count(state) for state in set(states)}, verify_code=code, met=code == 0,
-               verification=shown.get("verification") or out.strip()[-300:])
-    if "ok" not in states or code not in (0, 6):
-        raise Failed(f"states {states}, verify ended with {code}")
+def pytorch(lab):
+    """The script of docs/howto/tune-your-own-trainer.md in trials under this machine's PyTorch, one rank on the first device."""
+    python = sys.executable
+    if lab.call([python, "-c", "import torch; torch.zeros(1" + (", device='cuda')" if lab.mode == "cuda" else ")")])[0] != 0:
+        raise NotRun("no PyTorch")
+    daemon, small = Daemon(lab, "pytorch"), lab.mode == "shim"
+    with open(daemon.data + ".conf", "w") as out:
+        out.write("[trainer \"pytorch\"]\nparser = jsonl\nlog = stderr\n"
+                  f"command = '{python}' -m torch.distributed.run --rdzv_backend c10d --rdzv_endpoint localhost:0 --nproc_per_node "
+                  f"{{world}} '{lab.source}/docs/examples/pytorch/train.py'\nenv = PYTHONPATH={lab.source}/python\n")
+    daemon.options = ["--config", daemon.data + ".conf"]
+    sizes = {"layers": 2, "hidden": 64, "ffn": 128} if small else {"layers": 8, "hidden": 1024, "ffn": 4096}
+    keys = ["tp", "pp", "cp"]
+    plan = {"name": "pytorch", "trainer": "pytorch", "workload": {"global_batch": 16, "precision": "fp32"},
+            "model": {"name": "small-gpt", "heads": 4, "vocab": 512, "seq": 64, "mlp": "gelu", "norm": "layernorm",
+                      "positions": "learned", **sizes},
+            "space": {"world": [1], **{key: [1] for key in keys}, "zero": [0], "overlap_param_gather": [0],
+                      "overlap_grad_reduce": [0], "micro_batch": [1, 4, 16], "recompute": ["none"] if small else ["none", "full"]},
+            "baseline": {"world": 1, "micro_batch": 1}, "budget": {"trials": 3 if small else 6},
+            "trial": {"warmup_steps": 2, "min_steps": 4, "max_steps": 6 if small else 30, "timeout_s": 60}}
+    with daemon:
+        number, trials = daemon.submit(plan)
+        hello = daemon.client("log", number, "1", "--stream", "events").splitlines()[0]
+        shown = ("text", "state", "tokens_per_s", "memory", "tokens_per_joule")
+        lab.report(check="pytorch", build=json.loads(hello).get("build"),
+                   trials=[{key: trial.get(key) for key in shown} for trial in trials])
+        daemon.verify(number, trials, *((2, 4) if small else (4, 20)))
