@@ -1,6 +1,7 @@
 #!/bin/sh
 # Libraries that configure can do without: --without-NAME leaves one out even where it is installed, --with-NAME is an error
 # that names it where it is missing, --with-NAME=DIR takes it from there. A library that is hidden from pkg-config is missing.
+# One macro does it for all of them: make check asks for some, PT_LONG for each.
 . "${PT_SRC:?}/tests/api/tap.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL TESTS
 real=$(command -v pkg-config) || { echo "1..0 # SKIP there is no pkg-config"; exit 0; }
@@ -29,7 +30,7 @@ configure() { # arguments: what it says is in said
 error() { sed -n 's/^configure: error: //p' said; }
 
 # ---- libraries that it cannot do without
-for name in jansson uv curl sqlite mhd zlib nettle lapack; do
+for name in jansson lapack ${PT_LONG:+uv curl sqlite mhd zlib nettle}; do
     configure --without-mpi --without-$name
     has "--without-$name is refused" "$? $(error)" "^1 --without-$name: partune needs [a-z]"
 done
@@ -52,7 +53,7 @@ has "make says what the tests need" "$(make tests/unit/base_text 2>&1)" 'the tes
 
 # ---- asked for, and missing
 echo cmocka dnnl libpcre2-8 libutf8proc sentencepiece mpich ompi-c >"$away/hidden"
-for line in cmocka=cmocka pcre2=libpcre2-8 utf8proc=libutf8proc sentencepiece=sentencepiece; do
+for line in pcre2=libpcre2-8 sentencepiece=sentencepiece ${PT_LONG:+cmocka=cmocka utf8proc=libutf8proc}; do
     configure --without-mpi "--with-${line%=*}"
     has "--with-${line%=*} is refused where it is missing" "$? $(error)" "^1 --with-${line%=*}: ${line#*=}.* was not found: install"
 done
