@@ -2,6 +2,7 @@
 # configure takes a library from the prefix that --with-NAME=DIR names, with pkg-config's module there or without, and says so;
 # and another LAPACK where OpenBLAS is missing.
 . "${PT_SRC:?}/tests/api/tap.sh"
+unset MAKEFLAGS MFLAGS MAKELEVEL TESTS
 cd "$run" || exit 99
 src=$(realpath --relative-to=tree -m "$PT_SRC") # configure takes a source folder with a blank in its path by a relative name only
 [ -x "$PT_SRC/configure" ] || { echo "1..0 # SKIP there is no configure"; exit 0; }
