@@ -42,9 +42,9 @@ enum {
                         * time slice, so it comes only when the peer is far behind */
     YIELDS = 32,       /* with fewer cores: peers on this core first ... */
     SLEEP_NS = 20000,  /* ... then sleep: a rank that only yields looks busy to the kernel, which
-                        * then has no reason to move one with work here. On 8 ranks of 2 cores
-                        * tests/mpi/parity 2 1 takes 24 to 27 s so, 30 to 36 s by yields alone;
-                        * with sleeps of up to 1 or 4 ms it took from 13 to 26 s */
+                        * then has no reason to move one with work here. 8 ranks on 2 cores that
+                        * only yield take as long alone, and a tenth to a third longer beside
+                        * other programs; ten times as long a sleep makes no difference */
     SLEEP_MAX_NS = 160000
 };
 
