@@ -49,7 +49,7 @@ mkdir "$work/bin" && cp "$partune" "$work/bin/" || exit 99
 partune=$work/bin/partune
 says "without the bundled trainer no MPI is needed" nowhere \
     "ok MPI none: the bundled trainer, and commands with launch = mpiexec, need one" PATH="$work/bin"
-says "nor the trainer itself" nowhere "ok partune-train none: no bundled trainer" PATH="$work/bin"
+says "nor the trainer itself" nowhere "ok partune-train none: the bundled trainer is not installed" PATH="$work/bin"
 says "the supervisor is" nowhere "PROBLEM partune-run not found next to this program" PATH="$work/bin"
 cp "$work/bin/partune" "$work/bin/partune-train" # to be there is enough
 says "with the bundled trainer an MPI is needed" nowhere "PROBLEM MPI mpiexec was not found" PATH="$work/bin"

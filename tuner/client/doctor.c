@@ -208,7 +208,7 @@ static void check_programs(struct report *report)
     } programs[] = {
         {"partuned", true, "not found next to this program"},
         {"partune-run", true, "not found next to this program"},
-        {"partune-train", false, "none: no bundled trainer, which needs an MPI at configure"},
+        {"partune-train", false, "none: the bundled trainer is not installed"},
         {"partune-data", false, "none: it comes with the bundled trainer"},
     };
     char self[4096];
