@@ -47,5 +47,16 @@ for script in "${PT_SRC:?}"/tests/data/import/*.sh; do
         failed=1
     fi
 done
+n=$((n + 1))
+drawn=$(PATH="$dir/bin:$PATH" PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$PT_SRC/tests/export/conditions.py" "$PT_BUILD/tests/export/import" "$dir" 1 300)
+# shellcheck disable=SC2046
+set -- $(echo "$drawn" | tail -n 1) # read, refused, wrong, decided
+if [ "$#" = 4 ] && [ "$3" = 0 ] && [ "$4" -gt 100 ] && [ "$1" -ge "$4" ]; then
+    echo "ok $n - of 300 drawn scripts $1 are read as bash runs them, and $2 refused; all $4 that decide each of their conditions are read"
+else
+    echo "not ok $n - drawn scripts"
+    echo "$drawn" | sed 's/^/# /' | head -n 40
+    failed=1
+fi
 echo "1..$n"
 exit $failed

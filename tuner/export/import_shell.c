@@ -4,8 +4,9 @@
  * what only a shell could tell ($(…), a variable of the environment) stays as it is written
  * and is marked, so that a reader who needs the word refuses it by name.
  *
- * Branches are not taken. What is set within if, a loop, a case, braces, or behind && is marked as
- * maybe said.
+ * Of if, case, && and || the branch is read that a shell would take, where the script itself says
+ * all that decides. What is set where only a shell could tell, and within loops and braces, is
+ * marked as maybe said.
  */
 #include "tuner/export/shell.h"
 
@@ -51,23 +52,25 @@ static const char *assignment(struct tn_sh *shell, const char *pos)
     snprintf(name, sizeof(name), "%.*s", (int)n, pos);
     is_array = *q == '(';
     q = is_array ? array(shell, &values, q + 1) : tn_sh_word(shell, &values, q, false, false);
+    if (!shell->assigned)
+        shell->assigned = TN_SH_TRUE;
+    for (size_t i = 0; i < values.n; i++)
+        if (strchr(values.v[i], MARK)) /* maybe of $(…), which may fail */
+            shell->assigned = TN_SH_UNSURE;
     tn_sh_assign(shell, name, &values, append, is_array);
     return q;
-}
-
-/* The first LEN characters of WORD, which may end before. */
-static bool one_of(const char *word, size_t len, const char *const *words)
-{
-    for (int i = 0; words[i]; i++)
-        if (strlen(words[i]) == len && !strncmp(words[i], word, len))
-            return true;
-    return false;
 }
 
 /* ((NAME = …)): what it sets is a shell's to compute. */
 static const char *arithmetic(struct tn_sh *shell, const char *pos)
 {
     const char *end = tn_sh_closing(shell, pos);
+
+    if (end - pos > 4 && shell->r == 0) {
+        AUTO_FREE char *inside = tn_sh_copy(pos + 2, (size_t)(end - pos) - 4);
+
+        tn_sh_status(shell, tn_sh_sum_truth(shell, inside));
+    }
 
     while (pos < end) {
         size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
@@ -85,144 +88,99 @@ static const char *arithmetic(struct tn_sh *shell, const char *pos)
     return end;
 }
 
+static bool is_word(const char *pos, size_t len, const char *word)
+{
+    return strlen(word) == len && !strncmp(word, pos, len);
+}
+
+/* for NAME, select NAME: each of its values in turn. */
+static void name_of_loop(struct tn_sh *shell, const char *pos)
+{
+    struct tn_sh_list each = {0};
+    char name[MAX_NAME];
+
+    if (!isalpha((unsigned char)*pos) && *pos != '_')
+        return;
+    snprintf(name, sizeof(name), "%.*s", (int)tn_sh_name_length(pos), pos);
+    tn_sh_list_add(&each, mem_strdup("?"));
+    tn_sh_assign(shell, name, &each, false, false);
+}
+
+/* POS is behind `case`. Returns behind its `in`. */
+static const char *case_of(struct tn_sh *shell, const char *pos)
+{
+    struct tn_sh_list of = {0};
+
+    pos = skip(tn_sh_word(shell, &of, pos, false, false), true);
+    tn_sh_case(shell, of.n ? of.v[0] : NULL);
+    tn_sh_list_done(&of);
+    return str_starts(pos, "in") ? pos + 2 : pos;
+}
+
+/* Words that open or close levels, or divide them: behind the one of N letters at POS, or POS. */
+static const char *divider(struct tn_sh *shell, const char *pos, size_t n)
+{
+    static const struct {
+        const char *word;
+        enum { OPEN, EACH, CLOSE } does;
+        enum tn_sh_kind kind;
+    } levels[] = {
+        {"while", OPEN, TN_SH_LOOP},  {"until", OPEN, TN_SH_LOOP},  {"for", EACH, TN_SH_LOOP},
+        {"select", EACH, TN_SH_LOOP}, {"{", OPEN, TN_SH_BRACES},    {"(", OPEN, TN_SH_BRACKETS},
+        {"fi", CLOSE, TN_SH_IF},      {"esac", CLOSE, TN_SH_CASE},  {"done", CLOSE, TN_SH_LOOP},
+        {"}", CLOSE, TN_SH_BRACES},   {")", CLOSE, TN_SH_BRACKETS},
+    };
+    static const struct {
+        const char *word;
+        void (*fn)(struct tn_sh *shell);
+    } of_if[] = {
+        {"if", tn_sh_if}, {"then", tn_sh_then}, {"elif", tn_sh_elif}, {"else", tn_sh_else}};
+
+    for (size_t i = 0; i < ARRAY_LEN(of_if); i++)
+        if (is_word(pos, n, of_if[i].word)) {
+            of_if[i].fn(shell);
+            return pos + n;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
+        if (!is_word(pos, n, levels[i].word))
+            continue;
+        if (levels[i].does == CLOSE)
+            tn_sh_close(shell, levels[i].kind);
+        else
+            tn_sh_open(shell, levels[i].kind);
+        if (levels[i].does == EACH)
+            name_of_loop(shell, skip(pos + n, false));
+        return pos + n;
+    }
+    return pos;
+}
+
 /* A word of the shell's own at the beginning of a command: behind it, or POS. */
 static const char *keyword(struct tn_sh *shell, const char *pos)
 {
-    static const char *const opens[] = {"if",   "while", "until", "for", "select",
-                                        "case", "{",     "(",     NULL};
-    static const char *const closes[] = {"fi", "done", "esac", "}", ")", NULL};
-    static const char *const in[] = {"in", NULL};
     static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset", NULL};
-    static const char *const passes[] = {"then", "else",  "elif", "do",       "!", "time",
-                                         "exec", "nohup", "eval", "function", NULL};
+    static const char *const passes[] = {"do", "time", "exec", "nohup", "eval", "function", NULL};
     size_t n = strcspn(pos, " \t\r\n;");
-    const char *next = skip(pos + n, false);
+    const char *next = skip(pos + n, false), *behind = divider(shell, pos, n);
 
-    if (shell->cases && n && pos[n - 1] == ')' && !one_of(pos, n, closes))
-        return pos + n; /* a pattern of case */
+    if (behind != pos)
+        return behind;
     if (pos[0] == '(' && pos[1] == '(')
         return arithmetic(shell, pos);
-    if (one_of(pos, n, opens)) {
-        shell->depth++;
-        if (n == 4) { /* case WORD in */
-            struct tn_sh_list of = {0};
-
-            shell->cases++;
-            next = skip(tn_sh_word(shell, &of, next, false, false), true);
-            tn_sh_list_done(&of);
-            return one_of(next, 2, in) ? next + 2 : next;
-        }
-        if ((n == 3 || n == 6) && (isalpha((unsigned char)*next) || *next == '_')) {
-            struct tn_sh_list each = {0}; /* for NAME, select NAME */
-            char name[MAX_NAME];
-
-            snprintf(name, sizeof(name), "%.*s", (int)tn_sh_name_length(next), next);
-            tn_sh_list_add(&each, mem_strdup("?"));
-            tn_sh_assign(shell, name, &each, false, false);
-        }
+    if (is_word(pos, n, "case"))
+        return case_of(shell, next);
+    if (is_word(pos, n, "!")) {
+        shell->negated = !shell->negated;
         return pos + n;
     }
-    if (one_of(pos, n, closes)) {
-        shell->depth -= shell->depth > 0;
-        shell->cases -= shell->cases > 0 && n == 4 && *pos == 'e';
-        return pos + n;
-    }
-    if (one_of(pos, n, sets)) {
+    if (tn_sh_one_of(pos, n, sets)) {
         while (*next == '-' || *next == '+')
             next = skip(next + strcspn(next, " \t\r\n;"), false);
         return next;
     }
     if (n > 2 && pos[n - 1] == ')' && pos[n - 2] == '(') /* a function */
         return pos + n;
-    return one_of(pos, n, passes) ? pos + n : pos;
-}
-
-/* The last part of a path, behind what is not known of it. */
-static const char *base_name(const char *word)
-{
-    const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word,
-               *marked = strrchr(name, ENDMARK);
-
-    return marked ? marked + 1 : name;
-}
-
-/* Commands that name programs and start none. */
-static bool starts_nothing(const char *command)
-{
-    static const char *const words[] = {
-        "echo",     "printf",   "[",      "[[",    "test",   "ls",     "cp",        "mv",
-        "ln",       "rm",       "cat",    "mkdir", "rmdir",  "touch",  "chmod",     "chown",
-        "head",     "tail",     "tee",    "grep",  "egrep",  "sed",    "awk",       "cut",
-        "sort",     "wc",       "diff",   "cmp",   "find",   "stat",   "file",      "du",
-        "dirname",  "basename", "pwd",    "git",   "pip",    "pip3",   "wget",      "curl",
-        "tar",      "unzip",    "rsync",  "scp",   "cd",     "pushd",  "popd",      "which",
-        "type",     "hash",     "trap",   "kill",  "pkill",  "pgrep",  "ps",        "sleep",
-        "wait",     "set",      "unset",  "alias", "exit",   "return", "md5sum",    "sha256sum",
-        "realpath", "readlink", "source", ".",     "logger", "patch",  "dos2unix",  "vim",
-        "nano",     "less",     "more",   "true",  "false",  ":",      "conda",     "module",
-        "isort",    "black",    "ruff",   "mypy",  "flake8", "pylint", "autoflake", "shift",
-        NULL};
-
-    return one_of(command, strlen(command), words);
-}
-
-/* Programs that start others, or the text of a command. */
-static bool starts_others(const char *command)
-{
-    static const char *const words[] = {
-        "torchrun",  "deepspeed", "accelerate", "ft_launcher", "srun",   "mpirun",  "mpiexec",
-        "jsrun",     "aprun",     "flux",       "bash",        "sh",     "zsh",     "dash",
-        "env",       "sudo",      "su",         "exec",        "eval",   "nohup",   "time",
-        "timeout",   "nice",      "numactl",    "taskset",     "stdbuf", "nsys",    "ncu",
-        "rocprof",   "ssh",       "pdsh",       "docker",      "podman", "enroot",  "singularity",
-        "apptainer", "uv",        "poetry",     "coverage",    "torchx", "ray",     "tmux",
-        "screen",    "xargs",     "sbatch",     "bsub",        "qsub",   "kubectl", "launch",
-        "run",       NULL};
-
-    return str_starts(command, "python") || one_of(command, strlen(command), words);
-}
-
-static bool is_program(const char *word)
-{
-    return str_ends(word, ".py") && !word[strcspn(word, " \t\n")];
-}
-
-/* Is the word at AT of CMD run, rather than a file that an unknown command is given? */
-static bool is_started(const struct tn_sh_list *cmd, size_t at)
-{
-    if (at == 0 || strchr(cmd->v[0], MARK))
-        return true;
-    for (size_t i = 0; i < at; i++) {
-        if (i && !strcmp(cmd->v[i], "-c"))
-            return false; /* python -c TEXT: what follows is given to the text */
-        if (starts_others(base_name(cmd->v[i])))
-            return true;
-    }
-    for (size_t i = at + 1; i < cmd->n; i++)
-        if (tn_sh_argument_first(cmd->v[i]))
-            return true;
-    return false;
-}
-
-/* Which of CMD is the program that is started, or its size. A launcher may be a program, too. */
-static size_t program_of(const struct tn_sh_list *cmd)
-{
-    size_t first = cmd->n;
-
-    if (!cmd->n || starts_nothing(base_name(cmd->v[0])))
-        return cmd->n;
-    for (size_t i = 0; i < cmd->n; i++) {
-        if (i && !strcmp(cmd->v[i], "-c") && str_starts(base_name(cmd->v[i - 1]), "python"))
-            return cmd->n;
-        if (!is_program(cmd->v[i]) || !is_started(cmd, i))
-            continue;
-        if (first == cmd->n)
-            first = i;
-        if (str_starts(base_name(cmd->v[i]), "pretrain") &&
-            (i == 0 || !tn_sh_argument_first(cmd->v[i - 1])))
-            return i;
-    }
-    return first;
+    return tn_sh_one_of(pos, n, passes) ? pos + n : pos;
 }
 
 /* --…, or variables before the first of them. */
@@ -238,116 +196,43 @@ static bool begins_arguments(const struct tn_sh_list *cmd)
     return false;
 }
 
-static void take_words(struct tn_sh_list *to, const struct tn_sh_list *from, size_t first)
-{
-    for (size_t i = first; i < from->n; i++)
-        tn_sh_list_add(to, mem_strdup(from->v[i]));
-}
-
-/* Which of several programs trains: by its name, and by whether it is told of a layout. */
-static int rank_of(const char *name, const struct tn_sh_list *args)
-{
-    int rank = str_starts(name, "pretrain") ? 2 : 0;
-
-    for (size_t i = 0; i < args->n; i++)
-        if (str_starts(args->v[i], "--tensor-model-parallel-size") ||
-            str_starts(args->v[i], "--micro-batch-size"))
-            return rank + 1;
-    return rank;
-}
-
-static bool same_words(const struct tn_sh_list *left, const struct tn_sh_list *right)
-{
-    for (size_t i = 0; i < left->n && left->n == right->n; i++)
-        if (strcmp(left->v[i], right->v[i]))
-            return false;
-    return left->n == right->n;
-}
-
-static void take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_t at)
-{
-    const char *name = base_name(cmd->v[at]);
-    struct tn_sh_list args = {0};
-    int rank;
-
-    take_words(&args, cmd, at + 1);
-    rank = rank_of(name, &args);
-    if (shell->program[0] && rank == rank_of(shell->program, &shell->args) &&
-        !(str_eq(shell->program, name) && same_words(&args, &shell->args)))
-        shell->r =
-            str_eq(shell->program, name)
-                ? err_set(shell->e, -EINVAL,
-                          "the script starts %.64s twice, with different arguments: keep the "
-                          "one that trains",
-                          name)
-                : err_set(shell->e, -EINVAL,
-                          "the script starts both %s and %.64s: keep the one that trains",
-                          shell->program, name);
-    if (shell->r == 0 && (!shell->program[0] || rank > rank_of(shell->program, &shell->args))) {
-        snprintf(shell->program, sizeof(shell->program), "%s", name);
-        tn_sh_list_done(&shell->args);
-        shell->args = args;
-        args = (struct tn_sh_list){0};
-        shell->last = &shell->args;
-    }
-    tn_sh_list_done(&args);
-}
-
 static void commands(struct tn_sh *shell, const char *pos, int level);
-
-static bool is_shell(const char *command)
-{
-    static const char *const words[] = {"bash", "sh", "zsh", "dash", "ksh", NULL};
-
-    return one_of(command, strlen(command), words);
-}
-
-/* A word that is a command line itself, as after sh -c. */
-static const char *command_within(const struct tn_sh_list *cmd)
-{
-    for (size_t i = 1; i + 1 < cmd->n; i++)
-        if (cmd->v[i][0] == '-' && str_ends(cmd->v[i], "c") && is_shell(base_name(cmd->v[i - 1])) &&
-            !starts_nothing(base_name(cmd->v[0])))
-            return cmd->v[i + 1];
-    /* A text in place of the command's name is what eval is given. */
-    if (!starts_others(base_name(cmd->v[0])) && !strchr(cmd->v[0], MARK) &&
-        !cmd->v[0][strcspn(cmd->v[0], " \t\n")])
-        return NULL;
-    for (size_t i = 0; i < cmd->n; i++)
-        for (const char *p = strstr(cmd->v[i], ".py"); p; p = strstr(p + 1, ".py"))
-            if (isspace((unsigned char)p[3]) || (p[3] && strchr("\"'", p[3]) && p[4]))
-                return cmd->v[i];
-    return NULL;
-}
 
 static bool sets_what_it_names(const char *word)
 {
     static const char *const words[] = {"read", "mapfile", "readarray", "getopts", "unset", NULL};
 
-    return one_of(word, strlen(word), words);
+    return tn_sh_one_of(word, strlen(word), words);
 }
 
 static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
 {
-    size_t at = program_of(cmd);
+    size_t at = tn_sh_program_of(cmd);
     struct tn_sh_list *last = shell->last;
+    bool runs = tn_sh_runs(shell) != TN_SH_FALSE;
 
     shell->cut = false;
+    if (shell->r == 0 && (cmd->n || shell->assigned))
+        tn_sh_status(shell, cmd->n ? tn_sh_test(cmd) : shell->assigned);
+    shell->assigned = TN_SH_FALSE;
     if (!cmd->n || shell->r < 0)
         goto out;
     shell->last = NULL;
+    if (!runs)
+        goto out;
     if (at < cmd->n) {
-        take_program(shell, cmd, at);
+        tn_sh_take_program(shell, cmd, at);
     } else if (begins_arguments(cmd)) {
         shell->last = last && tn_sh_argument_first(cmd->v[0]) ? last : &shell->bare;
-        take_words(shell->last, cmd, 0);
-    } else if (level < MAX_DEPTH && command_within(cmd)) {
-        commands(shell, command_within(cmd), level + 1);
+        tn_sh_take_words(shell->last, cmd, 0);
+    } else if (level < MAX_DEPTH && tn_sh_command_within(cmd)) {
+        commands(shell, tn_sh_command_within(cmd), level + 1);
         shell->last = NULL;
+        shell->status = TN_SH_UNSURE;
     } else if (cmd->n > 1 && str_eq(cmd->v[0], "set") && str_eq(cmd->v[1], "--")) {
         struct tn_sh_list given = {0};
 
-        take_words(&given, cmd, 2);
+        tn_sh_take_words(&given, cmd, 2);
         tn_sh_assign(shell, "@", &given, false, true);
     } else if (sets_what_it_names(cmd->v[0])) {
         for (size_t i = 1; i < cmd->n; i++)
@@ -370,7 +255,7 @@ static void cut(struct tn_sh *shell, const struct tn_sh_list *cmd, const char *p
 {
     char text[24];
 
-    if (shell->cut || (program_of(cmd) == cmd->n && !begins_arguments(cmd)))
+    if (shell->cut || (tn_sh_program_of(cmd) == cmd->n && !begins_arguments(cmd)))
         return;
     shell->cut = true;
     snprintf(text, sizeof(text), "%.*s", (int)strcspn(pos, " \t\r\n;"), pos);
@@ -425,7 +310,7 @@ static const char *here_documents(struct tn_sh *shell, const char *pos)
                 break;
             pos += n + (pos[n] == '\n');
         }
-        if (!shell->within)
+        if (!shell->within && tn_sh_runs(shell) != TN_SH_FALSE)
             tn_sh_list_add(&shell->here, tn_sh_copy(from, (size_t)(pos - from)));
         pos += strcspn(pos, "\n");
         pos += *pos == '\n';
@@ -445,8 +330,62 @@ static const char *operator_at(struct tn_sh *shell, struct tn_sh_list *cmd, cons
     cut(shell, cmd, pos);
     end_command(shell, cmd, level);
     shell->last = NULL;
-    shell->chained = n == 2 && pos[0] == pos[1];
-    return pos + n;
+    if (n == 2 && pos[0] == pos[1])
+        tn_sh_join(shell, *pos);
+    else if (*pos == '|')
+        shell->joined = 0; /* what a pipe succeeds with is its last command's */
+    else
+        tn_sh_list_begin(shell);
+    return (n == 2 || *pos == '|') && !shell->pending.n ? skip(pos + n, true) : pos + n;
+}
+
+/* Within [[ … ]], where operators are words, and lines do not end it? */
+static bool in_test(const struct tn_sh_list *cmd)
+{
+    return cmd->n && str_eq(cmd->v[0], "[[") && !str_eq(cmd->v[cmd->n - 1], "]]");
+}
+
+/* Is the word, LENGTH letters of a script at SOURCE that became WORD, a pattern to some part and to
+ * another part not? */
+static bool quotes_pattern(const char *source, size_t length, const char *word)
+{
+    char quote = 0;
+
+    if (!strpbrk(word, "*?["))
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (strchr("\\$`", source[i]) || (quote && strchr("*?[", source[i])))
+            return true;
+        if (quote ? source[i] == quote : strchr("\"'", source[i]) != NULL)
+            quote = quote ? 0 : source[i];
+    }
+    return false;
+}
+
+/* A word of [[ … ]], which nothing splits. */
+static const char *test_word(struct tn_sh *shell, struct tn_sh_list *cmd, const char *pos)
+{
+    const char *end = tn_sh_word(shell, cmd, pos, false, false);
+
+    if (shell->r == 0 && quotes_pattern(pos, (size_t)(end - pos), cmd->v[cmd->n - 1])) {
+        free(cmd->v[--cmd->n]);
+        tn_sh_list_add(cmd, mem_printf("%c%c%c", MARK, TN_WORD_RUN, ENDMARK));
+    }
+    return end;
+}
+
+/* POS is at the end of a line, a semicolon, or the end: behind it. */
+static const char *end_list(struct tn_sh *shell, struct tn_sh_list *cmd, const char *pos, int level)
+{
+    end_command(shell, cmd, level);
+    tn_sh_list_begin(shell);
+    if (pos[0] == ';' && (pos[1] == ';' || pos[1] == '&')) {
+        tn_sh_case_end(shell, pos[1] == '&' || pos[2] == '&');
+        return pos + 2 + (pos[1] == ';' && pos[2] == '&');
+    }
+    if (*pos == '\n')
+        return here_documents(shell, pos + 1);
+    return *pos ? pos + 1 : pos;
 }
 
 static void commands(struct tn_sh *shell, const char *pos, int level)
@@ -456,17 +395,24 @@ static void commands(struct tn_sh *shell, const char *pos, int level)
     while (shell->r == 0) {
         const char *next;
 
-        pos = skip(pos, shell->plain);
+        pos = skip(pos, shell->plain || in_test(&cmd));
+        if (*pos && in_test(&cmd)) {
+            next = *pos == ';' ? pos + 1 : test_word(shell, &cmd, pos);
+            pos = next;
+            continue;
+        }
         if (*pos == '#') {
             pos += strcspn(pos, "\n");
             continue;
         }
         if (!*pos || *pos == '\n' || *pos == ';') {
-            end_command(shell, &cmd, level);
-            shell->chained = false;
+            pos = end_list(shell, &cmd, pos, level);
             if (!*pos)
                 break;
-            pos = *pos == '\n' ? here_documents(shell, pos + 1) : pos + 1;
+            continue;
+        }
+        if (!cmd.n && tn_sh_at_pattern(shell) && !is_word(pos, strcspn(pos, " \t\r\n;"), "esac")) {
+            pos = tn_sh_pattern(shell, pos);
             continue;
         }
         next = operator_at(shell, &cmd, pos, level);
@@ -575,13 +521,14 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
                        struct err *error)
 {
     AUTO_FREE char *clean = mem_strdup(text);
-    struct tn_sh s = {.ignored = ignored, .e = error};
+    struct tn_sh s = {.ignored = ignored, .e = error, .chain = TN_SH_TRUE};
 
     for (char *p = clean; *p; p++)
         if (*p == MARK || *p == ENDMARK)
             *p = ' ';
     s.plain = is_plain(clean);
     commands(&s, clean, 0);
+    tn_sh_levels_done(&s);
     s.within = true;
     for (size_t i = 0; i < s.here.n && s.r == 0 && !s.program[0] && !s.bare.n; i++)
         commands(&s, s.here.v[i], MAX_DEPTH - 1);
@@ -603,6 +550,7 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
         give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare);
     snprintf(ret->program, sizeof(ret->program), "%s", s.program);
     ret->script = !s.plain;
+    tn_sh_levels_done(&s);
     for (size_t i = 0; i < s.count; i++)
         tn_sh_list_done(&s.vars[i].values);
     free(s.vars);

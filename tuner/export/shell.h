@@ -1,9 +1,12 @@
 /*
  * Between the files that read a shell script, each of which calls only those below it:
  *
- *   import_shell.c     finds the commands of a script
+ *   import_shell.c     reads the commands of a script
+ *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
  *   shell_arith.c      $((...))
+ *   shell_tests.c      [ ... ] and [[ ... ]]
+ *   shell_branches.c   which branches run
  *   shell_variables.c  what its variables hold
  *
  * A function that fails sets r and the error of SHELL; the next ones then do nothing.
@@ -18,7 +21,7 @@
 
 /* Bounds of what a text from outside may cost: a variable can be doubled line by line. */
 enum { MAX_VARIABLES = 1024, MAX_WORDS = 1 << 16, MAX_BYTES = 4 << 20, MAX_LOOKUPS = 1 << 15 };
-enum { MAX_NAME = 64, MAX_DEPTH = 6 };
+enum { MAX_NAME = 64, MAX_DEPTH = 6, MAX_LEVELS = 64 };
 
 /* Around what is marked: MARK, the reason (enum tn_word_why), the source, ENDMARK. */
 enum { MARK = 1, ENDMARK = 2 };
@@ -34,6 +37,26 @@ struct tn_sh_variable {
     bool array, used;
 };
 
+/* Of a condition, and of what runs under it. */
+enum tn_sh_truth { TN_SH_FALSE, TN_SH_UNSURE, TN_SH_TRUE };
+
+static inline enum tn_sh_truth tn_sh_not(enum tn_sh_truth truth)
+{
+    return (enum tn_sh_truth)(TN_SH_TRUE - truth);
+}
+
+enum tn_sh_kind { TN_SH_IF, TN_SH_CASE, TN_SH_LOOP, TN_SH_BRACES, TN_SH_BRACKETS };
+
+/* An if, case, loop or group that is not closed yet. */
+struct tn_sh_level {
+    enum tn_sh_kind kind;
+    enum tn_sh_truth reached; /* if and case: whether these themselves run */
+    enum tn_sh_truth taken;   /* whether a branch before this one ran */
+    enum tn_sh_truth runs;    /* whether what is read now runs, if what is around it does */
+    char *word;               /* of case; NULL: not known */
+    bool pattern;             /* of case: a pattern comes next */
+};
+
 struct tn_sh {
     struct tn_sh_variable *vars;
     size_t count, bytes, words, lookups;
@@ -43,8 +66,13 @@ struct tn_sh {
     struct tn_sh_list pending; /* their ends, read from the line that opens them */
     struct tn_sh_list *last;   /* what a line that begins with -- continues */
     char program[96];          /* "" until one is found */
-    int depth, cases;          /* of conditions; of case among them */
-    bool chained;              /* behind && or || */
+    struct tn_sh_level level[MAX_LEVELS];
+    int depth;                 /* levels that are open */
+    enum tn_sh_truth chain;    /* whether the next command runs, by && and || before it */
+    enum tn_sh_truth status;   /* of the list of commands so far */
+    char joined;               /* '&', '|': how the next command's is joined to it; 0: not */
+    bool negated;              /* behind ! */
+    enum tn_sh_truth assigned; /* whether what the command sets succeeds; FALSE: it sets nothing */
     bool plain;                /* arguments only: lines do not end a command */
     bool within;               /* a here-document is read */
     bool cut;                  /* the command has ended, what follows is not read */
@@ -78,6 +106,23 @@ static inline void tn_sh_list_add(struct tn_sh_list *list, char *taken)
     list->v[list->n++] = taken;
 }
 
+/* The words of FROM from FIRST on. */
+static inline void tn_sh_take_words(struct tn_sh_list *to, const struct tn_sh_list *from,
+                                    size_t first)
+{
+    for (size_t i = first; i < from->n; i++)
+        tn_sh_list_add(to, mem_strdup(from->v[i]));
+}
+
+/* The first LEN characters of WORD, which may end before. */
+static inline bool tn_sh_one_of(const char *word, size_t len, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (strlen(words[i]) == len && !strncmp(words[i], word, len))
+            return true;
+    return false;
+}
+
 /* ---- shell_variables.c --------------------------------------------------- */
 
 /* Words go to OUT as they end. */
@@ -85,6 +130,7 @@ struct tn_sh_sink {
     struct tn_sh_list *out;
     struct str cur;
     bool open, split;
+    bool none; /* the open quotes hold a list without words so far: no word, not an empty one */
 };
 
 void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch);
@@ -114,11 +160,57 @@ bool tn_sh_argument_first(const char *text);
 /* ---- shell_arith.c ------------------------------------------------------- */
 
 /* The value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why there is none: it
- * is more than a sum, a name is not set (*RET_UNSET, to be freed, else NULL), or it divides by
+ * sets a variable or has another operator than +, -, *, /, %, **, those that compare, && and ||, a
+ * name is not set (*RET_UNSET, to be freed, else NULL), or it divides by
  * zero, or does not fit. */
 enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text);
+
+/* ---- shell_programs.c ---------------------------------------------------- */
+
+/* Which of CMD is the program that is started, or its size. A launcher may be a program, too. */
+size_t tn_sh_program_of(const struct tn_sh_list *cmd);
+
+/* CMD starts its word AT: that and its arguments are kept if it trains rather than the one before;
+ * an error where both may. */
+void tn_sh_take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_t at);
+
+/* A word of CMD that is a command line itself, as after sh -c; or NULL. */
+const char *tn_sh_command_within(const struct tn_sh_list *cmd);
+
+/* ---- shell_tests.c ------------------------------------------------------- */
+
+/* Whether COMMAND succeeds, where it is a test, true or false; else unsure. */
+enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command);
+
+/* ---- shell_branches.c ---------------------------------------------------- */
+
+/* Whether what is read now runs. */
+enum tn_sh_truth tn_sh_runs(const struct tn_sh *shell);
+
+/* A list of commands begins; a command of it has ended with STATUS; && ('&') or || ('|'). */
+void tn_sh_list_begin(struct tn_sh *shell);
+void tn_sh_status(struct tn_sh *shell, enum tn_sh_truth status);
+void tn_sh_join(struct tn_sh *shell, char joined);
+
+/* A loop or a group; the end of any level. */
+void tn_sh_open(struct tn_sh *shell, enum tn_sh_kind kind);
+void tn_sh_close(struct tn_sh *shell, enum tn_sh_kind kind);
+void tn_sh_levels_done(struct tn_sh *shell); /* all of them */
+
+/* The words of if. What is read before `then` is its condition. */
+void tn_sh_if(struct tn_sh *shell);
+void tn_sh_then(struct tn_sh *shell);
+void tn_sh_elif(struct tn_sh *shell);
+void tn_sh_else(struct tn_sh *shell);
+
+/* case WORD in (NULL: not known); whether a pattern comes next; the pattern at POS, returns behind
+ * it; the end of a branch, which FALLS into the next or does not. */
+void tn_sh_case(struct tn_sh *shell, const char *word);
+bool tn_sh_at_pattern(const struct tn_sh *shell);
+const char *tn_sh_pattern(struct tn_sh *shell, const char *pos);
+void tn_sh_case_end(struct tn_sh *shell, bool falls);
 
 /* ---- shell_words.c ------------------------------------------------------- */
 
@@ -126,6 +218,9 @@ enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *sh
  * open ends it. Returns behind it. */
 const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *pos, bool split,
                        bool in_array);
+
+/* Whether ((TEXT)) succeeds, as far as it is known. */
+enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text);
 
 /* The words of what the VARIABLE holds to OUT. */
 void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,

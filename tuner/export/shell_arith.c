@@ -1,7 +1,7 @@
 /*
- * $((…)) of a shell script: + - * / % ** and brackets over 64-bit integers, as the shell computes
- * them (division truncates, ** binds to the right and tighter than a sign). A name without a dollar
- * is a variable, and what it holds is an expression again.
+ * $((…)) of a shell script: + - * / % **, comparisons, && || and brackets over 64-bit integers, as
+ * the shell computes them (division truncates, ** binds to the right and tighter than a sign). A
+ * name without a dollar is a variable, and what it holds is an expression again.
  */
 #include "tuner/export/shell.h"
 
@@ -47,7 +47,7 @@ static int64_t apply(struct expression *expression, char op, int64_t left, int64
     return v;
 }
 
-static int64_t sum(struct expression *expression);
+static int64_t either(struct expression *expression);
 
 /* A name: what the script has set it to. */
 static int64_t name(struct expression *expression)
@@ -66,7 +66,7 @@ static int64_t name(struct expression *expression)
             expression->unset = TAKE(text);
         return stop(expression, TN_SH_UNSET);
     }
-    v = sum(&inner);
+    v = either(&inner);
     if (inner.state == TN_SH_SUM && operator_at(&inner))
         inner.state = TN_SH_UNKNOWN;
     if (!expression->unset)
@@ -85,7 +85,7 @@ static int64_t operand(struct expression *expression)
         return stop(expression, TN_SH_UNKNOWN);
     if (c == '(') {
         expression->p++;
-        v = sum(expression);
+        v = either(expression);
         if (operator_at(expression) != ')')
             return stop(expression, TN_SH_UNKNOWN);
         expression->p++;
@@ -167,11 +167,75 @@ static int64_t sum(struct expression *expression)
     return v;
 }
 
+/* Which of OPS, longer ones before their beginnings, is at the expression's place, which moves
+ * behind it; -1: none. */
+static int take_one_of(struct expression *expression, const char *const *ops)
+{
+    operator_at(expression);
+    for (int i = 0; expression->state == TN_SH_SUM && ops[i]; i++)
+        if (str_starts(expression->p, ops[i])) {
+            expression->p += strlen(ops[i]);
+            return i;
+        }
+    return -1;
+}
+
+static int64_t order(struct expression *expression)
+{
+    static const char *const ops[] = {"<=", ">=", "<", ">", NULL};
+    int64_t left = sum(expression), right;
+
+    for (int op; (op = take_one_of(expression, ops)) >= 0;) {
+        if (*expression->p == '<' || *expression->p == '>') /* << and >> */
+            return stop(expression, TN_SH_UNKNOWN);
+        right = sum(expression);
+        left = (const bool[]){left <= right, left >= right, left<right, left> right}[op];
+    }
+    return left;
+}
+
+static int64_t equality(struct expression *expression)
+{
+    static const char *const ops[] = {"==", "!=", NULL};
+    int64_t left = order(expression);
+
+    for (int op; (op = take_one_of(expression, ops)) >= 0;)
+        left = (left == order(expression)) == (op == 0);
+    return left;
+}
+
+/* Both sides are read, and have to be known, whatever the left one is. */
+static int64_t both(struct expression *expression)
+{
+    static const char *const ops[] = {"&&", NULL};
+    int64_t left = equality(expression);
+
+    while (take_one_of(expression, ops) >= 0) {
+        bool right = equality(expression) != 0;
+
+        left = left && right;
+    }
+    return left;
+}
+
+static int64_t either(struct expression *expression)
+{
+    static const char *const ops[] = {"||", NULL};
+    int64_t left = both(expression);
+
+    while (take_one_of(expression, ops) >= 0) {
+        bool right = both(expression) != 0;
+
+        left = left || right;
+    }
+    return left;
+}
+
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text)
 {
     struct expression x = {.s = shell, .p = text};
-    int64_t v = sum(&x);
+    int64_t v = either(&x);
 
     if (x.state == TN_SH_SUM && operator_at(&x))
         x.state = TN_SH_UNKNOWN;

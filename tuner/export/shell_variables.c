@@ -158,14 +158,15 @@ static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
 void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *values, bool append,
                   bool array)
 {
-    struct tn_sh_variable *v = find_or_add(shell, name);
+    enum tn_sh_truth runs = tn_sh_runs(shell);
+    struct tn_sh_variable *v = runs == TN_SH_FALSE ? NULL : find_or_add(shell, name);
 
     if (!v) {
         tn_sh_list_done(values);
         return;
     }
     v->used = false;
-    if (shell->depth || shell->chained) {
+    if (runs == TN_SH_UNSURE) {
         assign_maybe(shell, v, values, append, array);
         return;
     }
@@ -192,7 +193,7 @@ void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *valu
 /* Only a shell could tell what NAME holds from here on, if it held anything. */
 void tn_sh_forget(struct tn_sh *shell, const char *name)
 {
-    struct tn_sh_variable *v = tn_sh_find(shell, name);
+    struct tn_sh_variable *v = tn_sh_runs(shell) == TN_SH_FALSE ? NULL : tn_sh_find(shell, name);
 
     if (!v)
         return;

@@ -79,6 +79,7 @@ static void put_variable(struct tn_sh *shell, struct tn_sh_sink *sink,
 
     variable->used = true;
     sink->open |= quoted && !ref->all;
+    sink->none = quoted && ref->all && !variable->values.n;
     for (size_t i = ref->all ? 0 : ref->index; i < variable->values.n; i++) {
         if (ref->all && i && sink->split && !(quoted && ref->star))
             tn_sh_end_word(shell, sink);
@@ -210,6 +211,21 @@ static void put_sum(struct tn_sh *shell, struct tn_sh_sink *sink, const char *so
     str_done(&text.cur);
 }
 
+enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text)
+{
+    struct tn_sh_sink sum = {.out = NULL};
+    AUTO_FREE char *unset = NULL;
+    enum tn_sh_truth ret = TN_SH_UNSURE;
+    int64_t value = 0;
+
+    put_text(shell, &sum, text, true, 0);
+    if (shell->r == 0 && !strchr(str_text(&sum.cur), MARK) &&
+        tn_sh_arithmetic(&value, &unset, shell, str_text(&sum.cur)) == TN_SH_SUM)
+        ret = value ? TN_SH_TRUE : TN_SH_FALSE;
+    str_done(&sum.cur);
+    return ret;
+}
+
 /* POS is at the dollar. Returns behind what belongs to it. */
 static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const char *pos,
                           bool quoted, int depth)
@@ -264,7 +280,8 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
     }
     if (*quote == '\'' ? *pos == '\'' : *pos == '"') {
         *quote = *quote ? 0 : *pos;
-        sink->open = true;
+        sink->open = !sink->none || *str_text(&sink->cur);
+        sink->none = false;
         return pos + 1;
     }
     if (!*quote && *pos == '\'') {

@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+"""Job scripts with conditions, drawn at random: conditions.py IMPORT FOLDER SEED COUNT.
+
+bash runs each, and writes down the arguments of the program that it would start. IMPORT then reads the script, which it may
+refuse where only a shell could tell, and those arguments: both must be one layout. Prints "READ REFUSED WRONG DECIDED" on the last
+line, before that each wrong script: DECIDED are scripts whose every condition the script itself decides, none of which may be refused.
+"""
+import os
+import random
+import subprocess
+import sys
+
+NAMES = ["TP", "PP", "MBS", "KIND", "FLAG"]
+VALUES = {"TP": ["1", "2", "4"], "PP": ["1", "2", "4"], "MBS": ["1", "2"], "KIND": ["fp8", "bf16", "", "moe-8x"], "FLAG": ["0", "1"]}
+NUMBERS = ["TP", "PP", "MBS", "FLAG"]
+# What only a shell can tell; the last two fail.
+UNSURE = ["[ -d / ]", '[ -n "$HOME" ]', "grep -q root /etc/passwd", '[[ -z "${NOT_SET_HERE-}" ]]', "[ -f /not/there ]", "false | grep -q x"]
+LISTED = ["--sequence-parallel", "--use-distributed-optimizer", "--overlap-grad-reduce"]
+
+
+class Script:
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.sure = self.rng.random() < 0.6
+        self.lines = ["#!/bin/bash"] + [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()"]
+
+    def add(self, indent, text):
+        self.lines.append("    " * indent + text)
+
+    def test(self, depth=0):
+        rng = self.rng
+        name, number = rng.choice(NAMES), rng.choice(NUMBERS)
+        value = rng.choice(VALUES[name])
+        op = rng.choice(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
+        sign = rng.choice(["==", "!=", "<", ">", "<=", ">="])
+        choices = [
+            f'[ "${name}" = "{value}" ]',
+            f'[ "${{{name}}}" != "{value}" ]',
+            f"[ ${number} {op} {rng.randrange(4)} ]",
+            f'test "${name}" == "{value}"',
+            f'[[ ${name} == "{value}" ]]',
+            f'[[ "${name}" == {value[:2] or "?"}* ]]',
+            f"[[ ${name} != *[8-9]* ]]",
+            f'[[ ${number} {op} 2 && "$KIND" == fp8 ]]',
+            f'[[ -z "${name}" ||\n    ( ${number} {op} 1 ) ]]',
+            f"(( {number} {sign} 2 ))",
+            f"(( {number} % 2 == 0 && (${{TP}} > 1 || PP {sign} 2) ))",
+            f'[ -n "${name}" -a ${number} {op} 1 ]',
+            f'[ ! -z "${name}" ]',
+            "true",
+            "false",
+        ]
+        text = rng.choice(choices)
+        if not self.sure and rng.random() < 0.25:
+            text = rng.choice(UNSURE)
+        if rng.random() < 0.15:
+            text = "! " + text
+        if depth < 2 and rng.random() < 0.3:
+            text += rng.choice([" && ", " || ", " &&\n    ", " || "]) + self.test(depth + 1)
+        return text
+
+    def assign(self):
+        rng = self.rng
+        name = rng.choice(NAMES)
+        return rng.choice([
+            f"{name}={rng.choice(VALUES[name])}",
+            f"{name}={rng.choice(VALUES[name])}",
+            f'ARGS="$ARGS {rng.choice(LISTED)}"',
+            f"LIST+=({rng.choice(LISTED)})",
+            f"export {name}={rng.choice(VALUES[name])}",
+        ])
+
+    def case(self, indent):
+        name = self.rng.choice(NAMES)
+        self.add(indent, f'case "${name}" in')
+        for pattern in self.rng.sample(["1", "2 | 4", '"fp8"|bf16', "[0-9]", "fp?", "moe*", "''"], self.rng.randint(1, 4)):
+            self.add(indent + 1, f"{self.rng.choice(['', '('])}{pattern})")
+            self.body(indent + 2)
+            self.add(indent + 2, ";;")
+        if self.rng.random() < 0.5:
+            self.add(indent + 1, f"*) {self.assign()} ;;")
+        self.add(indent, "esac")
+
+    def branches(self, indent):
+        self.add(indent, f"if {self.test()}; then")
+        self.body(indent + 1)
+        while self.rng.random() < 0.3:
+            self.add(indent, f"elif {self.test()}")
+            self.add(indent, "then")
+            self.body(indent + 1)
+        if self.rng.random() < 0.5:
+            self.add(indent, "else # otherwise")
+            self.body(indent + 1)
+        self.add(indent, "fi")
+
+    def loop(self, indent):
+        self.add(indent, f"for each in {' '.join(self.rng.sample('abc', self.rng.randint(1, 3)))}; do")
+        self.body(indent + 1)
+        self.add(indent, "done")
+
+    def statement(self, indent):
+        rng = self.rng
+        draw = rng.random()
+        if draw < 0.35 or indent > 3:
+            self.add(indent, self.assign())
+        elif draw < 0.5:
+            self.add(indent, f"{self.test()} {rng.choice(['&&', '||'])} {self.assign()}")
+        elif draw < 0.55:
+            self.add(indent, f"{self.test()} && {self.assign()} || {self.assign()}")
+        elif draw < 0.7:
+            self.case(indent)
+        elif draw < 0.75 and not self.sure:
+            self.loop(indent)
+        elif draw < 0.78 and not self.sure:
+            self.add(indent, f"{self.test()} && {{ {self.assign()}; {self.assign()}; }}")
+        else:
+            self.branches(indent)
+
+    def body(self, indent):
+        for _ in range(self.rng.randint(1, 2)):
+            self.statement(indent)
+
+    def text(self):
+        for _ in range(self.rng.randint(2, 6)):
+            self.statement(0)
+        start = ("torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS"
+                 ' --global-batch-size 256 --seq-length 8192 $ARGS "${LIST[@]}"')
+        if self.rng.random() < 0.3:
+            self.add(0, f"if {self.test()}; then")
+            self.add(1, start + " --fp8-format hybrid")
+            self.add(0, "else")
+            self.add(1, start)
+            self.add(0, "fi")
+        else:
+            self.add(0, start)
+        return "\n".join(self.lines) + "\n"
+
+
+def imported(program, path):
+    done = subprocess.run([program, "megatron", "llama-8b", "32", path], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else "refused: " + done.stderr.strip()
+
+
+def main():
+    program, folder, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    script, started = os.path.join(folder, "drawn.sh"), os.path.join(folder, "started")
+    read = refused = wrong = decided = 0
+    for i in range(seed, seed + count):
+        drawn = Script(i)
+        text = drawn.text()
+        with open(script, "w") as file:
+            file.write(text)
+        if os.path.exists(started):
+            os.remove(started)
+        subprocess.run(["bash", script], env=dict(os.environ, STARTED=started), stdin=subprocess.DEVNULL, capture_output=True)
+        want, got = imported(program, started), imported(program, script)
+        decided += drawn.sure
+        if got == want:
+            read += 1
+        elif got.startswith("refused") and not drawn.sure:
+            refused += 1
+        else:
+            wrong += 1
+            print(f"# seed {i}: the script {got}; bash {want}\n# " + text.replace("\n", "\n# "))
+    print(read, refused, wrong, decided)
+
+
+main()
