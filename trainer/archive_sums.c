@@ -1,0 +1,119 @@
+/* Checksums of an archive by piece. */
+#include "trainer/archive.h"
+
+#include "base/base.h"
+#include "trainer/stop.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { PIECE = 1 << 20 }; /* bytes under one checksum */
+
+static size_t tensor_pieces(const struct tr_st_tensor *tensor)
+{
+    return (size_t)((tensor->end - tensor->begin + PIECE - 1) / PIECE);
+}
+
+size_t tr_archive_pieces(const struct tr_archive *archive)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < archive->count; i++) {
+        n++;
+        for (size_t k = 0; k < archive->file[i]->count; k++)
+            n += tensor_pieces(&archive->file[i]->tensor[k]);
+    }
+    return n;
+}
+
+static int sum_bytes(uint32_t *ret, const struct tr_st *file, uint64_t at, uint64_t size,
+                     struct err *error)
+{
+    unsigned char buf[1 << 14];
+    uLong crc = crc32(0, NULL, 0);
+
+    while (size) {
+        size_t want = size < sizeof(buf) ? (size_t)size : sizeof(buf);
+        ssize_t got = pread(file->fd, buf, want, (off_t)at);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return err_set(error, got ? -errno : -ENODATA, "read %s at byte %" PRIu64 ": %s",
+                           file->path, at, got ? strerror(errno) : "the file is too short");
+        crc = crc32(crc, buf, (uInt)got);
+        at += (uint64_t)got;
+        size -= (uint64_t)got;
+    }
+    *ret = (uint32_t)crc;
+    return 0;
+}
+
+/* One visit of the pieces: SUMS is filled, or compared with. */
+struct visit {
+    uint32_t *sums;
+    bool compare;
+    int rank, size;
+    size_t piece;
+};
+
+/* Bytes [at, end) of the file as pieces of at most STEP bytes; TENSOR is NULL for the header. */
+static int visit_range(struct visit *visit, const struct tr_st *file,
+                       const struct tr_st_tensor *tensor, uint64_t at, uint64_t end, uint64_t step,
+                       struct err *error)
+{
+    for (; at < end; at += step, visit->piece++) {
+        uint32_t sum;
+        int r;
+
+        if (visit->piece % (size_t)visit->size != (size_t)visit->rank)
+            continue;
+        tr_stop_check();
+        r = sum_bytes(&sum, file, at, end - at > step ? step : end - at, error);
+        if (r < 0)
+            return r;
+        if (!visit->compare)
+            visit->sums[visit->piece] = sum;
+        else if (sum != visit->sums[visit->piece])
+            return err_set(error, -EBADMSG, "%s: %s%s is damaged at or after byte %" PRIu64,
+                           file->path, tensor ? "tensor " : "the header",
+                           tensor ? tensor->name : "", at);
+    }
+    return 0;
+}
+
+static int visit_all(struct visit *visit, const struct tr_archive *archive, struct err *error)
+{
+    assert(visit->rank >= 0 && visit->rank < visit->size);
+    for (size_t i = 0; i < archive->count; i++) {
+        const struct tr_st *s = archive->file[i];
+        int r = visit_range(visit, s, NULL, 0, s->data_at, s->data_at, error);
+
+        for (size_t k = 0; k < s->count && r == 0; k++)
+            r = visit_range(visit, s, &s->tensor[k], s->data_at + s->tensor[k].begin,
+                            s->data_at + s->tensor[k].end, PIECE, error);
+        if (r < 0)
+            return r;
+    }
+    assert(visit->piece == tr_archive_pieces(archive)); /* as many as the sums have room for */
+    return 0;
+}
+
+int tr_archive_sum(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
+                   struct err *error)
+{
+    struct visit v = {.sums = sums, .rank = rank, .size = size};
+
+    return visit_all(&v, archive, error);
+}
+
+int tr_archive_verify(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
+                      struct err *error)
+{
+    struct visit v = {.sums = sums, .compare = true, .rank = rank, .size = size};
+
+    return visit_all(&v, archive, error);
+}
