@@ -293,8 +293,8 @@ static void build_state(struct build *build)
     add1(build, PL_BUF_BALANCE, PL_MEM_OPTIMIZER, balance_bytes(build));
 }
 
-/* fp32 weights, whole or the shard, on the rank that saves them; or its masters; and its moments.
- */
+/* fp32 weights, whole or the shard, on the rank that saves them; or its masters; and its moments;
+ * behind what its writer writes from. */
 static void build_snapshot(struct build *build)
 {
     struct pl_param_sizes n;
@@ -303,8 +303,9 @@ static void build_snapshot(struct build *build)
         return;
     n = sizes_of(build);
     add1(build, PL_BUF_SNAPSHOT, PL_MEM_SNAPSHOT,
-         ((build->layout->precision == PL_BF16 ? n.state : n.kept) + n.state +
-          second_moments(build->workload->optimizer, n.state, n.adam)) *
+         PL_SNAPSHOT_BOUNCE +
+             ((build->layout->precision == PL_BF16 ? n.state : n.kept) + n.state +
+              second_moments(build->workload->optimizer, n.state, n.adam)) *
                  4 +
              balance_bytes(build));
 }

@@ -453,8 +453,8 @@ enum pl_buf {
     PL_BUF_COLL_EDP,
     PL_BUF_MUON,     /* two of the largest hidden matrix, two squares of its shorter side; float */
     PL_BUF_KERNEL,   /* the kernels' own scratch; accounted here, allocated by their pool */
-    PL_BUF_SNAPSHOT, /* float: a copy of what the rank saves in a checkpoint, on every rank as large
-                      * as on the one of its stage that saves most */
+    PL_BUF_SNAPSHOT, /* a writer's buffer; float: a copy of what the rank saves in a checkpoint,
+                      * on every rank as large as on the one of its stage that saves most */
     PL_BUF_GRAD_SUM, /* (pl_grad_sum) float: with gradients in bf16, where what is added to one, or
                       * updates weights, is in fp32 */
     PL_BUF_ONES,     /* (max(expert_rows, local_rows)), of the type of activations: what biases of
@@ -466,8 +466,9 @@ enum pl_buf {
 extern const char *const pl_buf_names[PL_BUFS];
 
 enum {
-    PL_RING_KVS = 2,  /* in use and being sent, and arriving */
-    PL_RING_DKVS = 3, /* being sent, arriving, and being computed */
+    PL_SNAPSHOT_BOUNCE = (1 << 20) + 4096, /* what is written at a time, at an aligned address */
+    PL_RING_KVS = 2,                       /* in use and being sent, and arriving */
+    PL_RING_DKVS = 3,                      /* being sent, arriving, and being computed */
     PL_ACT_INS = 2,
     PL_ACT_OUTS = 2,
     PL_GRAD_RINGS = 3,

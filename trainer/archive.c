@@ -3,6 +3,7 @@
 #include "trainer/archive.h"
 
 #include "base/base.h"
+#include "trainer/shares.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -191,17 +192,6 @@ int tr_archive_sync(const struct tr_archive *archive, struct err *error)
     return 0;
 }
 
-int tr_archive_reopen(struct tr_archive *archive, struct err *error)
-{
-    for (size_t i = 0; i < archive->count; i++) {
-        int r = tr_st_reopen(archive->file[i], error);
-
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
 const struct tr_st_tensor *tr_archive_find(const struct tr_st **ret_file,
                                            const struct tr_archive *archive, const char *name)
 {
@@ -242,5 +232,6 @@ void tr_archive_done(struct tr_archive *archive)
     for (size_t i = 0; i < archive->count; i++)
         tr_st_free(archive->file[i]);
     free(archive->file);
+    tr_shares_free(archive->shares);
     *archive = (struct tr_archive){0};
 }

@@ -13,6 +13,7 @@
 struct tr_archive {
     struct tr_st **file;
     size_t count, cap;
+    struct tr_shares *shares; /* of what is put; NULL: nobody asks. Freed with the archive */
 };
 
 /* All parameters of the model: the table of a run on one rank, which holds every tensor whole. */
@@ -37,7 +38,6 @@ void tr_archive_describe_state(struct tr_archive *archive, const char *folder,
 int tr_archive_create(struct tr_archive *archive, struct err *error); /* one rank, then */
 int tr_archive_attach(struct tr_archive *archive, struct err *error); /* the others */
 int tr_archive_sync(const struct tr_archive *archive, struct err *error);
-int tr_archive_reopen(struct tr_archive *archive, struct err *error); /* as tr_st_reopen */
 
 /* Open FOLDER/NAME as one more file. */
 int tr_archive_open(struct tr_archive *archive, const char *folder, const char *name,
@@ -65,15 +65,17 @@ int tr_archive_get_at(const struct tr_archive *archive, const struct tr_hf_place
 
 /*
  * Checksums by piece: the header of each file, then each tensor in runs of at most 1 MiB, never
- * across two tensors, so that a damaged one has a name. Piece i belongs to rank i % size. Callers
- * keep 4 bytes a piece, little endian.
+ * across two tensors, so that a damaged one has a name. Callers keep 4 bytes a piece, little
+ * endian. shares.h makes the sums.
  */
+enum { TR_PIECE = 1 << 20 };
 size_t tr_archive_pieces(const struct tr_archive *archive);
-/* Compute this rank's pieces into SUMS (of all pieces; others are left alone). */
-int tr_archive_sum(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
-                   struct err *error);
-/* -EBADMSG naming file, tensor and offset for the first of this rank's pieces that differs. */
-int tr_archive_verify(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
+/* The number of the first piece of TENSOR of FILE; of FILE's header where TENSOR is NULL. */
+size_t tr_archive_piece(const struct tr_archive *archive, const struct tr_st *file,
+                        const struct tr_st_tensor *tensor);
+/* Read the pieces i with i % SIZE == RANK back. -EBADMSG names file, tensor and offset of the first
+ * whose sum differs from SUMS (of all pieces). */
+int tr_archive_verify(const struct tr_archive *archive, const uint32_t *sums, int rank, int size,
                       struct err *error);
 
 #endif

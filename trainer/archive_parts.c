@@ -3,12 +3,14 @@
 
 #include "base/base.h"
 #include "trainer/hf_names.h"
+#include "trainer/shares.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 
-enum { CONVERT = 4096 }; /* elements converted at a time */
+enum { CONVERT = 4096 };    /* elements converted at a time */
+enum { AT_ONCE = 1 << 20 }; /* bytes summed and written at a time */
 
 /* ---- parts --------------------------------------------------------------- */
 
@@ -48,20 +50,60 @@ static struct run run_at(const struct tr_part *part, int64_t element, int64_t ro
     return run;
 }
 
-static int put_run(const struct tr_st *file, const struct tr_st_tensor *tensor,
-                   const struct tr_part *part, struct run run, struct err *error)
+/* Where runs go. */
+struct target {
+    const struct tr_archive *archive;
+    const struct tr_st *file;
+    const struct tr_st_tensor *tensor;
+    size_t piece; /* the tensor's first */
+};
+
+/* N numbers IN, from element AT, and their share of the checksums: so much at a time that it is
+ * written from the cache that it was summed in, ending at round bytes of the file. */
+static int put_summed(const struct target *to, uint64_t at, size_t n, const float *in,
+                      struct err *error)
+{
+    const struct tr_st_tensor *tensor = to->tensor;
+    uint64_t begin = to->file->data_at + tensor->begin;
+
+    assert(tensor->dtype == TR_F32 && begin % 4 == 0);
+    while (n) {
+        size_t some = (size_t)(AT_ONCE - (begin + at * 4) % AT_ONCE) / 4;
+        int r;
+
+        some = some < n ? some : n;
+        tr_shares_add(to->archive->shares, to->piece, tensor->end - tensor->begin, at * 4, in,
+                      some * 4);
+        r = tr_st_write(to->file, tensor, at, some, in, error);
+        if (r < 0)
+            return r;
+        at += some;
+        in += some;
+        n -= some;
+    }
+    return 0;
+}
+
+static int put_exact(const struct target *to, uint64_t at, size_t n, const float *in,
+                     struct err *error)
+{
+    return to->archive->shares ? put_summed(to, at, n, in, error)
+                               : tr_st_write(to->file, to->tensor, at, n, in, error);
+}
+
+static int put_run(const struct target *to, const struct tr_part *part, struct run run,
+                   struct err *error)
 {
     float wide[CONVERT];
 
     if (part->dtype == TR_F32)
-        return tr_st_write(file, tensor, run.at, (size_t)run.n,
-                           (const float *)part->data + run.from, error);
+        return put_exact(to, run.at, (size_t)run.n, (const float *)part->data + run.from, error);
     for (int64_t i = 0; i < run.n; i += CONVERT) {
         size_t n = (size_t)(run.n - i < CONVERT ? run.n - i : CONVERT);
         int r;
 
         tr_bf16_to_f32(wide, (const uint16_t *)part->data + run.from + i, n);
-        r = tr_st_write(file, tensor, run.at + (uint64_t)i, n, wide, error);
+        r = put_exact(to, run.at + (uint64_t)i, n, wide, error);
         if (r < 0)
             return r;
     }
@@ -101,14 +143,16 @@ static int64_t columns(const struct tr_st_tensor *tensor)
 int tr_archive_put(const struct tr_archive *archive, const char *name, const struct tr_part *part,
                    struct err *error)
 {
-    const struct tr_st *s;
-    const struct tr_st_tensor *t = tr_archive_find(&s, archive, name);
+    struct target to = {.archive = archive};
+    const struct tr_st_tensor *t = to.tensor = tr_archive_find(&to.file, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is not part of the model", name);
+    if (archive->shares)
+        to.piece = tr_archive_piece(archive, to.file, t);
     for (int64_t k = 0; k < part->count;) {
         struct run run = run_at(part, k, t->shape[0], columns(t));
-        int r = run.padding ? 0 : put_run(s, t, part, run, error);
+        int r = run.padding ? 0 : put_run(&to, part, run, error);
 
         if (r < 0)
             return r;
@@ -218,30 +262,32 @@ static int move_column(const struct tr_st *file, const struct tr_st_tensor *tens
 static int move_part(const struct tr_archive *archive, const struct tr_hf_place *place,
                      const struct tr_part *part, bool put, struct err *error)
 {
-    const struct tr_st *file;
-    const struct tr_st_tensor *tensor;
-    int r = find_shaped(&file, &tensor, archive, place->name, place->shape, place->stack, error);
+    struct target at = {.archive = archive};
+    int r =
+        find_shaped(&at.file, &at.tensor, archive, place->name, place->shape, place->stack, error);
 
+    assert(!archive->shares); /* no checkpoint has parts at other places */
     assert(part->first >= 0 && part->first + part->count <= part->rows * part->cols);
     if (r == 0 && place->transposed) {
         size_t step = place->block == 1 ? place->group : 1;
         AUTO_FREE float *wide = mem_alloc(sizeof(*wide) * step * (size_t)(part->rows + 1));
 
         for (int64_t c = 0; c < part->cols && r == 0; c++)
-            r = move_column(file, tensor, place, part, c, wide, put, error);
+            r = move_column(at.file, at.tensor, place, part, c, wide, put, error);
         return r;
     }
     for (int64_t k = 0; r == 0 && k < part->count;) {
         int64_t column = (part->first + k) % part->cols;
         uint64_t row = (uint64_t)(part->row0 + (part->first + k) / part->cols),
                  there = tr_hf_place_row(place, row);
-        struct run run = {.at = there * (uint64_t)columns(tensor) + (uint64_t)(part->col0 + column),
+        struct run run = {.at = there * (uint64_t)columns(at.tensor) +
+                                (uint64_t)(part->col0 + column),
                           .from = k,
                           .n = part->cols - column};
 
         if (run.n > part->count - k)
             run.n = part->count - k;
-        r = put ? put_run(file, tensor, part, run, error) : get_run(file, tensor, part, run, error);
+        r = put ? put_run(&at, part, run, error) : get_run(at.file, at.tensor, part, run, error);
         k += run.n;
     }
     return r;

@@ -10,23 +10,38 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { PIECE = 1 << 20 }; /* bytes under one checksum */
-
 static size_t tensor_pieces(const struct tr_st_tensor *tensor)
 {
-    return (size_t)((tensor->end - tensor->begin + PIECE - 1) / PIECE);
+    return (size_t)((tensor->end - tensor->begin + TR_PIECE - 1) / TR_PIECE);
+}
+
+/* Of the header of FILE and its first COUNT tensors. */
+static size_t file_pieces(const struct tr_st *file, size_t count)
+{
+    size_t n = 1;
+
+    for (size_t i = 0; i < count; i++)
+        n += tensor_pieces(&file->tensor[i]);
+    return n;
 }
 
 size_t tr_archive_pieces(const struct tr_archive *archive)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < archive->count; i++) {
-        n++;
-        for (size_t k = 0; k < archive->file[i]->count; k++)
-            n += tensor_pieces(&archive->file[i]->tensor[k]);
-    }
+    for (size_t i = 0; i < archive->count; i++)
+        n += file_pieces(archive->file[i], archive->file[i]->count);
     return n;
+}
+
+size_t tr_archive_piece(const struct tr_archive *archive, const struct tr_st *file,
+                        const struct tr_st_tensor *tensor)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; archive->file[i] != file; i++)
+        n += file_pieces(archive->file[i], archive->file[i]->count);
+    return tensor ? n + file_pieces(file, (size_t)(tensor - file->tensor)) : n;
 }
 
 static int sum_bytes(uint32_t *ret, const struct tr_st *file, uint64_t at, uint64_t size,
@@ -52,18 +67,17 @@ static int sum_bytes(uint32_t *ret, const struct tr_st *file, uint64_t at, uint6
     return 0;
 }
 
-/* One visit of the pieces: SUMS is filled, or compared with. */
+/* One visit of the pieces of rank RANK of SIZE. */
 struct visit {
-    uint32_t *sums;
-    bool compare;
+    const uint32_t *sums;
     int rank, size;
     size_t piece;
 };
 
 /* Bytes [at, end) of the file as pieces of at most STEP bytes; TENSOR is NULL for the header. */
-static int visit_range(struct visit *visit, const struct tr_st *file,
-                       const struct tr_st_tensor *tensor, uint64_t at, uint64_t end, uint64_t step,
-                       struct err *error)
+static int verify_range(struct visit *visit, const struct tr_st *file,
+                        const struct tr_st_tensor *tensor, uint64_t at, uint64_t end, uint64_t step,
+                        struct err *error)
 {
     for (; at < end; at += step, visit->piece++) {
         uint32_t sum;
@@ -75,9 +89,7 @@ static int visit_range(struct visit *visit, const struct tr_st *file,
         r = sum_bytes(&sum, file, at, end - at > step ? step : end - at, error);
         if (r < 0)
             return r;
-        if (!visit->compare)
-            visit->sums[visit->piece] = sum;
-        else if (sum != visit->sums[visit->piece])
+        if (sum != visit->sums[visit->piece])
             return err_set(error, -EBADMSG, "%s: %s%s is damaged at or after byte %" PRIu64,
                            file->path, tensor ? "tensor " : "the header",
                            tensor ? tensor->name : "", at);
@@ -85,35 +97,22 @@ static int visit_range(struct visit *visit, const struct tr_st *file,
     return 0;
 }
 
-static int visit_all(struct visit *visit, const struct tr_archive *archive, struct err *error)
+int tr_archive_verify(const struct tr_archive *archive, const uint32_t *sums, int rank, int size,
+                      struct err *error)
 {
-    assert(visit->rank >= 0 && visit->rank < visit->size);
+    struct visit visit = {.sums = sums, .rank = rank, .size = size};
+
+    assert(rank >= 0 && rank < size);
     for (size_t i = 0; i < archive->count; i++) {
         const struct tr_st *s = archive->file[i];
-        int r = visit_range(visit, s, NULL, 0, s->data_at, s->data_at, error);
+        int r = verify_range(&visit, s, NULL, 0, s->data_at, s->data_at, error);
 
         for (size_t k = 0; k < s->count && r == 0; k++)
-            r = visit_range(visit, s, &s->tensor[k], s->data_at + s->tensor[k].begin,
-                            s->data_at + s->tensor[k].end, PIECE, error);
+            r = verify_range(&visit, s, &s->tensor[k], s->data_at + s->tensor[k].begin,
+                             s->data_at + s->tensor[k].end, TR_PIECE, error);
         if (r < 0)
             return r;
     }
-    assert(visit->piece == tr_archive_pieces(archive)); /* as many as the sums have room for */
+    assert(visit.piece == tr_archive_pieces(archive)); /* as many as the sums have room for */
     return 0;
-}
-
-int tr_archive_sum(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
-                   struct err *error)
-{
-    struct visit v = {.sums = sums, .rank = rank, .size = size};
-
-    return visit_all(&v, archive, error);
-}
-
-int tr_archive_verify(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
-                      struct err *error)
-{
-    struct visit v = {.sums = sums, .compare = true, .rank = rank, .size = size};
-
-    return visit_all(&v, archive, error);
 }

@@ -1,6 +1,7 @@
 #include "trainer/ckpt_async.h"
 
 #include "base/base.h"
+#include "trainer/bounce.h"
 #include "trainer/ckpt_save.h"
 #include "trainer/folder.h"
 #include "trainer/stop.h"
@@ -11,7 +12,7 @@
 #include <pthread.h>
 
 /* Where a save is: the step that it is in, in this turn. */
-enum place { MAKE, PUT, SUM, PUBLISH, PLACES };
+enum place { MAKE, PUT, PUBLISH, PLACES };
 
 struct flight {
     struct tr_save save;
@@ -25,6 +26,7 @@ struct tr_ckpt_async {
     struct tr_ckpt_what what; /* whose parts are COPY */
     struct tr_part *from;     /* (what.count) the run's own, those that this rank saves */
     struct tr_part *copy;     /* (what.count) the same in the room */
+    struct tr_bounce bounce;  /* the writer's, its buffer in the room */
     const struct tr_team *team;
     uint64_t number; /* of the next folder */
     bool swept;
@@ -50,8 +52,6 @@ static int do_step(struct tr_ckpt_async *async, enum place place, struct err *er
         flight->made = async->swept = true;
     } else if (place == PUT) {
         r = tr_save_put(save, error);
-    } else if (place == SUM) {
-        r = tr_save_sum(save, error);
     } else {
         r = tr_save_publish(save, error);
         flight->published_ns = clock_mono_ns();
@@ -99,12 +99,15 @@ static void *write_turns(void *arg)
 
 /* ---- the trainer --------------------------------------------------------- */
 
-/* The parts that this rank saves, and their places in ROOM. */
+static_assert(PL_SNAPSHOT_BOUNCE >= TR_BOUNCE_BYTES + TR_BOUNCE_ALIGN, "the plan has room for it");
+
+/* The parts that this rank saves, and their places in ROOM, behind the writer's buffer. */
 static void lay_out(struct tr_ckpt_async *async, const struct tr_ckpt_what *what, char *room,
                     size_t bytes)
 {
-    size_t at = 0, n = 0;
+    size_t at = PL_SNAPSHOT_BOUNCE, n = 0;
 
+    async->bounce.buffer = room + (-(uintptr_t)room & (TR_BOUNCE_ALIGN - 1));
     async->from = mem_alloc(sizeof(*async->from) * (what->count + 1));
     async->copy = mem_alloc(sizeof(*async->copy) * (what->count + 1));
     for (size_t i = 0; i < what->count; i++) {
@@ -224,7 +227,7 @@ int tr_ckpt_async_settle(struct tr_ckpt_async *async, struct err *error)
 
 bool tr_ckpt_async_flying(const struct tr_ckpt_async *async)
 {
-    return async->flight[PUT] || async->flight[SUM] || async->flight[PUBLISH];
+    return async->flight[PUT] || async->flight[PUBLISH];
 }
 
 bool tr_ckpt_async_made(const struct tr_ckpt_async *async, int step)
@@ -249,6 +252,7 @@ static struct flight *flight_new(struct tr_ckpt_async *async, int step)
 
     tr_save_init(&flight->save, async->dir, async->keep, &async->what, step, async->number++,
                  async->team);
+    flight->save.bounce = &async->bounce;
     return flight;
 }
 
@@ -259,9 +263,7 @@ void tr_ckpt_async_turn(struct tr_ckpt_async *async, const struct tr_ckpt_state 
 
     assert(tr_ckpt_async_writer(async) == TR_WRITER_IDLE);
     flight_free(flight[PUBLISH]);
-    flight[PUBLISH] = flight[SUM];
-    flight[SUM] = flight[PUT];
-    flight[PUT] = NULL;
+    flight[PUBLISH] = TAKE(flight[PUT]);
     if (state) {
         assert(tr_ckpt_async_made(async, state->step));
         flight[PUT] = TAKE(flight[MAKE]);

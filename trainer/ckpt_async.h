@@ -6,14 +6,18 @@
  * The thread does the steps of ckpt_save.h, of which each needs that all ranks have done the one
  * before. As it calls no MPI, the threads that train tell each other at the end of a step whether
  * their writers are idle, and when all are, the saves move on by one step (tr_ckpt_async_turn). A
- * save is made (folder and files) in the training step before it is due, put in the one after it,
- * summed in the next and published in the one after that. Up to four saves are in different steps
- * at a time, in one direction only, so a checkpoint is due every training step without a wait if
- * the writer is as fast as a training step. The copy belongs to the one that is put.
+ * save is made (folder and files) in the training step before it is due, put in the one after it
+ * and published in the one after that. Up to three saves are in different steps at a time, in one
+ * direction only, so a checkpoint is due every training step without a wait if the writer is as
+ * fast as a training step. The copy belongs to the one that is put.
  *
- *     training   step 7 |turn| step 8 |turn| step 9 |turn| step 10 |turn|
- *     writer       make 7       put 7        sum 7         publish 7
- *                               make 8       put 8         sum 8
+ *     training   step 7 |turn| step 8 |turn| step 9   |turn|
+ *     writer       make 7       put 7        publish 7
+ *                               make 8       put 8
+ *
+ * What the thread does is paid by training where it uses all cores, so it writes past the page
+ * cache (bounce.h) and sums from memory (shares.h), of a checkpoint as of one that is written
+ * synchronously.
  *
  * Bytes, order of names, errors and what a kill leaves are those of tr_ckpt_save().
  *
@@ -27,8 +31,9 @@
 
 struct tr_ckpt_async;
 
-/* Save WHAT in DIR. ROOM has BYTES for what this rank saves of it. DIR, ROOM, TEAM and what WHAT
- * points to are borrowed. Collective. -EAGAIN on all ranks: one has no thread. */
+/* Save WHAT in DIR. ROOM has BYTES: PL_SNAPSHOT_BOUNCE and those that this rank saves. DIR, ROOM,
+ * TEAM and what WHAT points to are borrowed. Collective. -EAGAIN on all ranks: one has no
+ * thread. */
 int tr_ckpt_async_new(struct tr_ckpt_async **ret, const char *dir, int keep,
                       const struct tr_ckpt_what *what, void *room, size_t bytes,
                       const struct tr_team *team, struct err *error);
@@ -46,7 +51,7 @@ enum tr_writer tr_ckpt_async_writer(struct tr_ckpt_async *async);
  * function but tr_ckpt_async_free() may follow. Collective. */
 int tr_ckpt_async_settle(struct tr_ckpt_async *async, struct err *error);
 
-/* Something is put, summed or published, or has been published and was not yet asked for. */
+/* Something is put or published, or has been published and was not yet asked for. */
 bool tr_ckpt_async_flying(const struct tr_ckpt_async *async);
 /* A save of STEP is made. */
 bool tr_ckpt_async_made(const struct tr_ckpt_async *async, int step);

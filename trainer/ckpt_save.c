@@ -11,12 +11,12 @@
 #include "trainer/folder.h"
 #include "trainer/hf.h"
 #include "trainer/seal.h"
+#include "trainer/shares.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #define SAVING ".saving" /* begins the name of a folder that is being filled */
@@ -27,52 +27,18 @@ static const char *const small_file[] = {"config.json", "model.safetensors.index
 
 /* ---- checksums ----------------------------------------------------------- */
 
-static int make_sums_file(const char *folder, size_t pieces, struct err *error)
-{
-    AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), r = 0;
-
-    if (fd < 0)
-        return err_set(error, -errno, "create %s: %s", path, strerror(errno));
-    if (ftruncate(fd, (off_t)(pieces * 4)) < 0)
-        r = err_set(error, -errno, "create %s: %s", path, strerror(errno));
-    close(fd);
-    return r;
-}
-
-static void put_le32(unsigned char *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (unsigned char)(value >> 8 * i);
-}
-
-/* Write this rank's checksums, of what all ranks have written: piece i at byte 4 i. */
-static int write_sums(struct tr_archive *archive, const char *folder, const struct tr_team *team,
-                      struct err *error)
+/* checksums.bin of FOLDER, from what all ranks have left there. */
+static int write_sums(const struct tr_archive *archive, const char *folder,
+                      const struct tr_team *team, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
     size_t n = tr_archive_pieces(archive);
     AUTO_FREE uint32_t *sums = mem_alloc(n * sizeof(*sums));
-    int r = tr_archive_reopen(archive, error), fd;
+    int r = tr_shares_collect(sums, archive, folder, team->size, error);
 
-    if (r == 0)
-        r = tr_archive_sum(archive, sums, team->rank, team->size, error);
-    if (r < 0)
-        return r;
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
-    for (size_t i = (size_t)team->rank; i < n && r == 0; i += (size_t)team->size) {
-        unsigned char word[4];
-
-        put_le32(word, sums[i]);
-        if (pwrite(fd, word, sizeof(word), (off_t)(i * 4)) != (ssize_t)sizeof(word))
-            r = err_set(error, -EIO, "write %s: %s", path, strerror(errno));
-    }
-    if (r == 0 && fsync(fd) < 0)
-        r = err_set(error, -errno, "sync %s: %s", path, strerror(errno));
-    close(fd);
-    return r;
+    for (size_t i = 0; i < n; i++)
+        sums[i] = htole32(sums[i]);
+    return r < 0 ? r : file_write_atomic(path, sums, n * sizeof(*sums), 0644, error);
 }
 
 /* ---- trainer.json -------------------------------------------------------- */
@@ -179,7 +145,6 @@ int tr_save_make(struct tr_save *save, bool sweep, struct err *error)
 {
     AUTO_FREE char *prefix = mem_printf("%s/" SAVING, save->dir);
     const struct tr_ckpt_what *what = &save->what;
-    int r;
 
     assert(save->archive.count == 0);
     tr_archive_describe(&save->archive, save->folder, "model", TR_F32, what->model, weight_suffix,
@@ -190,18 +155,24 @@ int tr_save_make(struct tr_save *save, bool sweep, struct err *error)
                                   what->split_bytes);
     if (!tr_team_is_root(save->team))
         return 0;
-    r = tr_folder_make(&save->archive, sweep ? prefix : NULL, save->folder, error);
-    return r < 0 ? r : make_sums_file(save->folder, tr_archive_pieces(&save->archive), error);
+    return tr_folder_make(&save->archive, sweep ? prefix : NULL, save->folder, error);
 }
 
 int tr_save_put(struct tr_save *save, struct err *error)
 {
-    return tr_folder_put(&save->archive, &save->what, false, save->team, error);
-}
+    struct tr_archive *archive = &save->archive;
+    int r;
 
-int tr_save_sum(struct tr_save *save, struct err *error)
-{
-    return write_sums(&save->archive, save->folder, save->team, error);
+    archive->shares = tr_shares_new(archive);
+    for (size_t i = 0; i < archive->count; i++)
+        archive->file[i]->bounce = save->bounce;
+    r = tr_folder_put(archive, &save->what, false, save->team, error);
+    if (r == 0 && tr_team_is_root(save->team))
+        tr_shares_headers(archive->shares, archive);
+    if (r == 0)
+        r = tr_shares_leave(archive->shares, save->folder, save->team->rank, error);
+    archive->shares = tr_shares_free(archive->shares);
+    return r;
 }
 
 int tr_save_publish(struct tr_save *save, struct err *error)
@@ -213,7 +184,9 @@ int tr_save_publish(struct tr_save *save, struct err *error)
 
     if (!tr_team_is_root(save->team))
         return 0;
-    r = tr_folder_index(&save->archive, save->model_files, save->folder, error);
+    r = write_sums(&save->archive, save->folder, save->team, error);
+    if (r == 0)
+        r = tr_folder_index(&save->archive, save->model_files, save->folder, error);
     if (r == 0 && tr_hf_config(&config, save->what.model, NULL) == 0)
         r = tr_folder_json(save->folder, "config.json", config, error);
     if (r == 0)
@@ -239,8 +212,6 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
     r = tr_team_agree(team, tr_save_make(&save, true, error), error);
     if (r == 0)
         r = tr_team_agree(team, tr_save_put(&save, error), error);
-    if (r == 0)
-        r = tr_team_agree(team, tr_save_sum(&save, error), error);
     if (r == 0)
         r = tr_team_agree(team, tr_save_publish(&save, error), error);
     if (r < 0)

@@ -2,9 +2,8 @@
  * A checkpoint being written, in steps:
  *
  *     make      rank 0   the folder .saving.xxxxxxxx with its files at their size
- *     put       all      each rank's parts, synced
- *     sum       all      each rank's share of the checksums, of what all have put
- *     publish   rank 0   small files, the name, the pointer `latest`, retention
+ *     put       all      each rank's parts, synced, and its share of the checksums (shares.h)
+ *     publish   rank 0   checksums, small files, the name, the pointer `latest`, retention
  *
  * A step begins when all ranks have done the one before; no step talks to other ranks, so a thread
  * may do it. Private to ckpt_save.c, whose tr_ckpt_save() does one after the other, and to
@@ -23,7 +22,8 @@ struct tr_save {
     struct tr_ckpt_state state;
     char *folder, *path; /* while it is written, and afterwards */
     struct tr_archive archive;
-    size_t model_files; /* the first of the archive */
+    size_t model_files;       /* the first of the archive */
+    struct tr_bounce *bounce; /* for the put; NULL: all of it through the page cache. Borrowed */
 };
 
 /* Describe a checkpoint of DIR, of STEP, written as NUMBER (tr_folder_name). DIR and what WHAT
@@ -39,7 +39,6 @@ double tr_save_bytes(const struct tr_save *save); /* of the tensors' files, once
  * checkpoint. */
 int tr_save_make(struct tr_save *save, bool sweep, struct err *error);
 int tr_save_put(struct tr_save *save, struct err *error);
-int tr_save_sum(struct tr_save *save, struct err *error);
 int tr_save_publish(struct tr_save *save, struct err *error);
 
 #endif

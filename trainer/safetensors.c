@@ -6,6 +6,7 @@
 #include "trainer/safetensors.h"
 
 #include "base/base.h"
+#include "trainer/bounce.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { MAX_HEADER = 100 << 20 }; /* the published limit: 100 MB */
 
@@ -260,24 +262,6 @@ static int read_at(int fd, void *out, size_t size, uint64_t at)
     return 0;
 }
 
-static int write_at(int fd, const void *in, size_t size, uint64_t at)
-{
-    const char *p = in;
-
-    while (size) {
-        ssize_t put = pwrite(fd, p, size, (off_t)at);
-
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return -errno;
-        p += put;
-        at += (uint64_t)put;
-        size -= (size_t)put;
-    }
-    return 0;
-}
-
 static int open_header(struct tr_st **ret, int fd, const char *path, struct err *error)
 {
     unsigned char word[8];
@@ -397,12 +381,13 @@ int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uin
     int r = 0;
 
     if (tensor->dtype == TR_F32)
-        r = write_at(file->fd, in, count * 4, at);
+        r = file->bounce ? tr_bounce_write(file->bounce, file->fd, in, count * 4, at)
+                         : tr_write_at(file->fd, in, count * 4, at);
     for (size_t done = 0; tensor->dtype != TR_F32 && done < count && r == 0;) {
         size_t some = count - done < ARRAY_LEN(half) ? count - done : ARRAY_LEN(half);
 
         narrow(tensor->dtype, half, in + done, some);
-        r = write_at(file->fd, half, some * 2, at + done * 2);
+        r = tr_write_at(file->fd, half, some * 2, at + done * 2);
         done += some;
     }
     if (r < 0)
@@ -429,7 +414,8 @@ void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int nd
     file->data_bytes = t->end;
 }
 
-/* Header as it is in the file, length word included; data_at is set. Caller frees. */
+/* Header as it is in the file, length word included; data_at and header_crc are set. Caller frees.
+ */
 static char *header_text(size_t *ret_size, struct tr_st *file)
 {
     struct str h = {0};
@@ -457,6 +443,7 @@ static char *header_text(size_t *ret_size, struct tr_st *file)
     for (int i = 0; i < 8; i++)
         h.text[i] = (char)(n >> 8 * i & 0xff);
     file->data_at = h.len;
+    file->header_crc = (uint32_t)crc32_z(0, (const unsigned char *)h.text, h.len);
     *ret_size = h.len;
     return str_take(&h);
 }
@@ -483,7 +470,7 @@ int tr_st_create(struct tr_st *file, struct err *error)
         return err_set(error, -errno, "create %s: %s", file->path, strerror(errno));
     r = reserve(file->fd, n + file->data_bytes);
     if (r == 0)
-        r = write_at(file->fd, h, n, 0);
+        r = tr_write_at(file->fd, h, n, 0);
     if (r < 0)
         return err_set(error, r, "create %s: %s", file->path, strerror(-r));
     return 0;
@@ -505,17 +492,5 @@ int tr_st_sync(struct tr_st *file, struct err *error)
 {
     if (fsync(file->fd) < 0)
         return err_set(error, -errno, "sync %s: %s", file->path, strerror(errno));
-    return 0;
-}
-
-int tr_st_reopen(struct tr_st *file, struct err *error)
-{
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-
-    assert(file->fd >= 0);
-    if (fd < 0)
-        return err_set(error, -errno, "open %s: %s", file->path, strerror(errno));
-    close(file->fd);
-    file->fd = fd;
     return 0;
 }

@@ -40,6 +40,8 @@ struct tr_st {
     int fd;           /* -1: only a description */
     uint64_t data_at; /* file offset of the data */
     uint64_t data_bytes;
+    uint32_t header_crc;         /* CRC-32 of what is before the data; of a file to be written */
+    struct tr_bounce *bounce;    /* large writes go past the page cache; NULL: none. Borrowed */
     struct tr_st_tensor *tensor; /* ascending begin */
     size_t count;
     json_t *metadata; /* object or NULL */
@@ -81,9 +83,6 @@ int tr_st_create(struct tr_st *file, struct err *error);
 /* Open the file that another process created from the same description. */
 int tr_st_attach(struct tr_st *file, struct err *error);
 int tr_st_sync(struct tr_st *file, struct err *error); /* fsync */
-/* Open the file again, for reading: over a network file system only an open that follows is sure to
- * see what other hosts have written and synced. */
-int tr_st_reopen(struct tr_st *file, struct err *error);
 
 /* To a narrower type: round to nearest even, NaN stays NaN. */
 void tr_f32_to_bf16(uint16_t *ret, const float *in, size_t count);

@@ -81,8 +81,11 @@ int __wrap_posix_fallocate(int fd, off_t at, off_t n)
     return struck() ? ENOSPC : __real_posix_fallocate(fd, at, n);
 }
 
+WRAP(int, unlink, EIO, (const char *path), (path))
+
 /* Only locks are asked for with a third argument that is an address. */
 static bool no_locks;
+static long direct; /* writes past the page cache that were asked for */
 
 int __real_fcntl(int fd, int cmd, void *arg);
 int __wrap_fcntl(int fd, int cmd, void *arg);
@@ -91,6 +94,13 @@ int __wrap_fcntl(int fd, int cmd, void *arg)
     if (no_locks && cmd == F_OFD_SETLK) {
         errno = ENOSYS;
         return -1;
+    }
+    if (cmd == F_SETFL) {
+        direct++;
+        if (struck()) {
+            errno = EINVAL;
+            return -1;
+        }
     }
     return __real_fcntl(fd, cmd, arg);
 }
@@ -115,7 +125,8 @@ struct one {
 static void begin(struct one *o)
 {
     *o = (struct one){.model = world_model(NULL), .dir = unit_folder("fault")};
-    o->model.layers = 1; /* few calls, each of them struck */
+    o->model.layers = 1;   /* few calls, each of them struck */
+    o->model.vocab = 1024; /* and tensors that are worth a direct write */
     o->layout = world_layout(&o->model, 1, "");
     params_make(&o->t, &o->model, &o->layout, 0);
     o->what = (struct tr_ckpt_what){.model = &o->model, .state = true};
@@ -143,12 +154,12 @@ static int turn(struct one *o, struct tr_ckpt_async *saves, struct tr_ckpt_state
     return tr_ckpt_async_settle(saves, e);
 }
 
-/* Save STATE, and one of the step after it, which is put while the first is summed. */
+/* Save STATE, and one of the step after it, which is put while the first is published. */
 static int save_two(struct one *o, struct tr_ckpt_state *state, int keep, struct err *e)
 {
     AUTO(tr_ckpt_async) *saves = NULL;
     struct tr_ckpt_state second = *state;
-    size_t bytes = 0;
+    size_t bytes = PL_SNAPSHOT_BOUNCE;
     int r;
 
     for (size_t i = 0; i < o->what.count; i++)
@@ -292,7 +303,9 @@ static void the_same_of_asynchronous_saves(void **state)
 {
     (void)state;
     async = true;
+    direct = 0;
     strike_all(FAIL, 2);
+    assert_true(direct > 0);
     strike_all(KILL, 1);
     async = false;
 }

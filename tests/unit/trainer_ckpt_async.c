@@ -22,7 +22,7 @@ struct seated {
 static void sit(struct seated *s, const struct job *job, const struct tr_team *team)
 {
     struct err e = {0};
-    size_t bytes = 0;
+    size_t bytes = PL_SNAPSHOT_BOUNCE;
 
     *s = (struct seated){.job = job, .team = team};
     params_make(&s->params, &job->model, &job->layout, team->rank);
@@ -30,7 +30,7 @@ static void sit(struct seated *s, const struct job *job, const struct tr_team *t
     s->what.part = s->part = tr_parts(&s->what.count, &s->params, &job->layout, true);
     for (size_t i = 0; i < s->what.count; i++)
         bytes += s->part[i].save ? (size_t)s->part[i].count * sizeof(float) : 0;
-    s->room = mem_alloc(bytes + 1);
+    s->room = mem_alloc(bytes);
     world_need(
         tr_ckpt_async_new(&s->saves, job->dir, job->keep, &s->what, s->room, bytes, team, &e) == 0,
         "%s", e.text);
@@ -161,7 +161,7 @@ static int latest(const char *dir)
 
 static void save_each(const struct tr_team *team, void *arg)
 {
-    enum { STEPS = 6, BEHIND = 2 }; /* put, summed and published in the third turn */
+    enum { STEPS = 6, BEHIND = 1 }; /* put in one turn, published in the next */
     const struct job *job = arg;
     struct tr_ckpt_done done;
     struct seated s;
