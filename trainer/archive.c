@@ -192,6 +192,17 @@ int tr_archive_sync(const struct tr_archive *archive, struct err *error)
     return 0;
 }
 
+int tr_archive_reopen(struct tr_archive *archive, struct err *error)
+{
+    for (size_t i = 0; i < archive->count; i++) {
+        int r = tr_st_reopen(archive->file[i], error);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 const struct tr_st_tensor *tr_archive_find(const struct tr_st **ret_file,
                                            const struct tr_archive *archive, const char *name)
 {

@@ -38,6 +38,7 @@ void tr_archive_describe_state(struct tr_archive *archive, const char *folder,
 int tr_archive_create(struct tr_archive *archive, struct err *error); /* one rank, then */
 int tr_archive_attach(struct tr_archive *archive, struct err *error); /* the others */
 int tr_archive_sync(const struct tr_archive *archive, struct err *error);
+int tr_archive_reopen(struct tr_archive *archive, struct err *error); /* as tr_st_reopen */
 
 /* Open FOLDER/NAME as one more file. */
 int tr_archive_open(struct tr_archive *archive, const char *folder, const char *name,
@@ -56,7 +57,8 @@ int tr_archive_put(const struct tr_archive *archive, const char *name, const str
 int tr_archive_get(const struct tr_archive *archive, const char *name, const struct tr_part *part,
                    const uint64_t shape[2], struct err *error);
 
-/* The same where the part's tensor lies at PLACE, for a part that has all of its elements. */
+/* The same where the part's tensor lies at PLACE, for a part that has all of its elements. Parts at
+ * a place that tr_hf_place_is_second() are put when those of all ranks at other places are. */
 struct tr_hf_place;
 int tr_archive_put_at(const struct tr_archive *archive, const struct tr_hf_place *place,
                       const struct tr_part *part, struct err *error);

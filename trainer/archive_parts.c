@@ -231,15 +231,17 @@ static void move_value(const struct tr_part *part, int64_t k, float *value, bool
         tr_f32_to_bf16(narrow, value, 1);
 }
 
-/* Columns of the folder's tensor are our rows: move what PART has of our COLUMN, through WIDE. Rows
- * that are apart there are written one by one: another rank may write those between. */
+/* Columns of the folder's tensor are our rows: move what PART has of our COLUMN, through WIDE.
+ * Another tensor's numbers that lie between are written as well: as zeros by the first of the two,
+ * as they are there by the second (tr_hf_place_is_second). */
 static int move_column(const struct tr_st *file, const struct tr_st_tensor *tensor,
                        const struct tr_hf_place *place, const struct tr_part *part, int64_t column,
                        float *wide, bool put, struct err *error)
 {
     int64_t first = row_from(part, part->first, column),
             n = row_from(part, part->first + part->count, column) - first, real = n,
-            step = place->block == 1 ? (int64_t)place->group : 1;
+            step = tr_hf_place_interleaves(place) ? (int64_t)place->group : 1;
+    size_t across;
     uint64_t row = (uint64_t)(part->row0 + first);
     uint64_t at = (place->across + (uint64_t)(part->col0 + column)) * (uint64_t)columns(tensor) +
                   tr_hf_place_row(place, row);
@@ -248,15 +250,12 @@ static int move_column(const struct tr_st *file, const struct tr_st_tensor *tens
     if (step == 1 && row + (uint64_t)n > place->block) /* the rest is padding */
         real = row < place->block ? (int64_t)(place->block - row) : 0;
     memset(wide, 0, sizeof(*wide) * (size_t)(n * step));
-    if (!put && real)
-        r = tr_st_read(wide, file, tensor, at, (size_t)((real - 1) * step + 1), error);
+    across = real ? (size_t)((real - 1) * step + 1) : 0;
+    if (!put || tr_hf_place_is_second(place))
+        r = tr_st_read(wide, file, tensor, at, across, error);
     for (int64_t i = 0; i < n && r == 0; i++)
         move_value(part, (first + i) * part->cols + column - part->first, &wide[i * step], put);
-    if (put && real && step == 1)
-        return tr_st_write(file, tensor, at, (size_t)real, wide, error);
-    for (int64_t i = 0; put && i < real && r == 0; i++)
-        r = tr_st_write(file, tensor, at + (uint64_t)(i * step), 1, &wide[i * step], error);
-    return r;
+    return put && r == 0 ? tr_st_write(file, tensor, at, across, wide, error) : r;
 }
 
 static int move_part(const struct tr_archive *archive, const struct tr_hf_place *place,
@@ -269,7 +268,7 @@ static int move_part(const struct tr_archive *archive, const struct tr_hf_place 
     assert(!archive->shares); /* no checkpoint has parts at other places */
     assert(part->first >= 0 && part->first + part->count <= part->rows * part->cols);
     if (r == 0 && place->transposed) {
-        size_t step = place->block == 1 ? place->group : 1;
+        size_t step = tr_hf_place_interleaves(place) ? place->group : 1;
         AUTO_FREE float *wide = mem_alloc(sizeof(*wide) * step * (size_t)(part->rows + 1));
 
         for (int64_t c = 0; c < part->cols && r == 0; c++)

@@ -72,11 +72,15 @@ int tr_team_stale(const struct tr_team *team, const char *what, struct err *erro
 
 /* ---- moving parts -------------------------------------------------------- */
 
+/* Parts are read; or those are written that can be at any time; or the others, afterwards. */
+enum move { GET, PUT, PUT_SECOND };
+
 /* One part into ARCHIVE or out of it, in the folder's own form. */
 static int move_foreign(const struct tr_archive *archive, const struct tr_ckpt_what *what,
-                        const struct pl_param *whole, const struct tr_part *part, bool put,
+                        const struct pl_param *whole, const struct tr_part *part, enum move move,
                         struct err *error)
 {
+    bool put = move != GET;
     enum tr_hf_family family;
     struct tr_hf_place place;
     int r = tr_hf_family_of(&family, what->model, error);
@@ -84,6 +88,8 @@ static int move_foreign(const struct tr_archive *archive, const struct tr_ckpt_w
     if (r < 0)
         return r;
     tr_hf_place(&place, family, what->model, whole);
+    if (put && tr_hf_place_is_second(&place) != (move == PUT_SECOND))
+        return 0;
     for (int i = 0; put && r == 0; i++) {
         struct tr_hf_place copy = place;
 
@@ -105,7 +111,7 @@ static int move_foreign(const struct tr_archive *archive, const struct tr_ckpt_w
 /* ---- writing the tensors ------------------------------------------------- */
 
 static int put_parts(const struct tr_archive *archive, const struct tr_ckpt_what *what,
-                     bool weights_only, struct err *error)
+                     bool weights_only, enum move move, struct err *error)
 {
     struct pl_params all;
     int r = 0;
@@ -119,7 +125,7 @@ static int put_parts(const struct tr_archive *archive, const struct tr_ckpt_what
             continue;
         snprintf(name, sizeof(name), "%s%s", p->name, tr_part_suffix[p->kind]);
         r = what->foreign
-                ? move_foreign(archive, what, tr_archive_param(&all, p->name), p, true, error)
+                ? move_foreign(archive, what, tr_archive_param(&all, p->name), p, move, error)
                 : tr_archive_put(archive, name, p, error);
     }
     pl_params_done(&all);
@@ -256,7 +262,15 @@ int tr_folder_put(struct tr_archive *archive, const struct tr_ckpt_what *what, b
 {
     if (!tr_team_is_root(team) && tr_archive_attach(archive, error) < 0)
         return tr_team_stale(team, "the folder", error);
-    return put_parts(archive, what, weights_only, error);
+    return put_parts(archive, what, weights_only, PUT, error);
+}
+
+int tr_folder_put_second(struct tr_archive *archive, const struct tr_ckpt_what *what,
+                         struct err *error)
+{
+    int r = tr_archive_reopen(archive, error);
+
+    return r < 0 ? r : put_parts(archive, what, true, PUT_SECOND, error);
 }
 
 /* Give the finished folder FROM its name TO, for good. */
@@ -303,7 +317,7 @@ int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *w
         snprintf(name, sizeof(name), "%s%s", p->name, tr_part_suffix[p->kind]);
         tr_stop_check();
         if (whole && what->foreign)
-            r = move_foreign(archive, what, whole, p, false, error);
+            r = move_foreign(archive, what, whole, p, GET, error);
         else
             r = whole ? tr_archive_get(archive, name, p, whole->shape, error)
                       : err_set(error, -EINVAL, "tensor %s is not part of the model", p->name);

@@ -24,6 +24,10 @@ int tr_folder_make(struct tr_archive *archive, const char *prefix, const char *f
 /* Then write the rank's parts and sync them: all ranks, each by itself. */
 int tr_folder_put(struct tr_archive *archive, const struct tr_ckpt_what *what, bool weights_only,
                   const struct tr_team *team, struct err *error);
+/* Of weights in a folder of Hugging Face's, when all ranks have: those that tr_folder_put() leaves,
+ * whose numbers lie between others', in rows that are read and written as a whole. */
+int tr_folder_put_second(struct tr_archive *archive, const struct tr_ckpt_what *what,
+                         struct err *error);
 /* Fill the parts from ARCHIVE. With WEIGHTS_ONLY those of the optimizer are left alone. */
 int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *what,
                   bool weights_only, struct err *error);

@@ -240,6 +240,8 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
     r = tr_team_agree(team, r, error);
     if (r == 0)
         r = tr_team_agree(team, tr_folder_put(&a, &foreign, true, team, error), error);
+    if (r == 0 && family == TR_HF_GPT_OSS)
+        r = tr_team_agree(team, tr_folder_put_second(&a, &foreign, error), error);
     if (r == 0)
         r = tr_team_agree(
             team, tr_team_is_root(team) ? hf_finish(&a, saving, folder, config, error) : 0, error);

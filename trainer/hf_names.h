@@ -68,6 +68,19 @@ static inline uint64_t tr_hf_place_row(const struct tr_hf_place *place, uint64_t
     return place->base + row / place->block * place->group + in;
 }
 
+/* Its elements lie between those of another of our tensors, one by one. */
+static inline bool tr_hf_place_interleaves(const struct tr_hf_place *place)
+{
+    return place->transposed && place->block == 1 && place->group > 1;
+}
+
+/* Of tensors that interleave, one may be written before the others and over their places; this is
+ * one of the others. */
+static inline bool tr_hf_place_is_second(const struct tr_hf_place *place)
+{
+    return tr_hf_place_interleaves(place) && place->base > 0;
+}
+
 /* WHOLE is a row of the table of a run on one rank. */
 void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct pl_model *model,
                  const struct pl_param *whole);

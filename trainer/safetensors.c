@@ -17,6 +17,7 @@
 #include <zlib.h>
 
 enum { MAX_HEADER = 100 << 20 }; /* the published limit: 100 MB */
+enum { HALVES = 8192 };          /* elements of a narrower type that are moved at a time */
 
 static const struct {
     const char *name;
@@ -340,7 +341,7 @@ int tr_st_read(float *ret, const struct tr_st *file, const struct tr_st_tensor *
                uint64_t first, size_t count, struct err *error)
 {
     uint64_t at = place(file, tensor, first, count);
-    uint16_t half[1024];
+    uint16_t half[HALVES];
     int r = 0;
 
     if (tensor->dtype == TR_U8)
@@ -377,7 +378,7 @@ int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uin
                 size_t count, const float *in, struct err *error)
 {
     uint64_t at = place(file, tensor, first, count);
-    uint16_t half[1024];
+    uint16_t half[HALVES];
     int r = 0;
 
     if (tensor->dtype == TR_F32)
@@ -492,5 +493,17 @@ int tr_st_sync(struct tr_st *file, struct err *error)
 {
     if (fsync(file->fd) < 0)
         return err_set(error, -errno, "sync %s: %s", file->path, strerror(errno));
+    return 0;
+}
+
+int tr_st_reopen(struct tr_st *file, struct err *error)
+{
+    int fd = open(file->path, O_RDWR | O_CLOEXEC);
+
+    assert(file->fd >= 0);
+    if (fd < 0)
+        return err_set(error, -errno, "open %s: %s", file->path, strerror(errno));
+    close(file->fd);
+    file->fd = fd;
     return 0;
 }

@@ -83,6 +83,9 @@ int tr_st_create(struct tr_st *file, struct err *error);
 /* Open the file that another process created from the same description. */
 int tr_st_attach(struct tr_st *file, struct err *error);
 int tr_st_sync(struct tr_st *file, struct err *error); /* fsync */
+/* Open the file again: over a network file system only an open that follows is sure to see what
+ * other hosts have written and synced. */
+int tr_st_reopen(struct tr_st *file, struct err *error);
 
 /* To a narrower type: round to nearest even, NaN stays NaN. */
 void tr_f32_to_bf16(uint16_t *ret, const float *in, size_t count);
