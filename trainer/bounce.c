@@ -35,6 +35,13 @@ static uint64_t block_bytes(void)
     return page > TR_BOUNCE_ALIGN ? (uint64_t)page : TR_BOUNCE_ALIGN;
 }
 
+/* A direct write failed since it is one. EFAULT: the buffer's memory, which a driver may have
+ * mapped, is none that a disk can read. */
+static bool refuses(int code)
+{
+    return code == EINVAL || code == EOPNOTSUPP || code == EFAULT;
+}
+
 /* Whole blocks, as many as the file system takes; RET_WRITTEN bytes of them. FD is direct. */
 static int write_blocks(size_t *ret_written, struct tr_bounce *bounce, int fd, const char *in,
                         size_t size, uint64_t at)
@@ -48,10 +55,10 @@ static int write_blocks(size_t *ret_written, struct tr_bounce *bounce, int fd, c
 
         memcpy(bounce->buffer, in + written, some);
         put = pwrite(fd, bounce->buffer, some, (off_t)(at + written));
-        if (put < 0 && errno != EINTR && errno != EINVAL && errno != EOPNOTSUPP)
+        if (put < 0 && errno != EINTR && !refuses(errno))
             r = -errno;
         /* What is left of a short write may begin anywhere. */
-        bounce->refused = put < 0 ? errno != EINTR && r == 0 : (size_t)put < some;
+        bounce->refused = put < 0 ? refuses(errno) : (size_t)put < some;
         written += put > 0 ? (size_t)put : 0;
     }
     *ret_written = written;
