@@ -14,6 +14,8 @@
  *   overlap          with 2 ranks, meant to be on two hosts with a slow link: overlap on against
  *                    off, and how much of the communication that shows without it it hides
  *   allocations      of the trainer's own code in the steps above
+ *   checkpoint       by bench_trainer.sh, with runs of partune-train: two ranks on two cores, from
+ *                    one step to the next, with an asynchronous checkpoint after each over none
  *
  * Both sides of a comparison take turns; value is the median of the first side, ratio the median of
  * the quotients of neighbors. Every number is wall time of the slowest rank, the optimizer
