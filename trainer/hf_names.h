@@ -68,14 +68,14 @@ static inline uint64_t tr_hf_place_row(const struct tr_hf_place *place, uint64_t
     return place->base + row / place->block * place->group + in;
 }
 
-/* Its elements lie between those of another of our tensors, one by one. */
+/* Its elements and those of another of our tensors are neighbors, one by one. */
 static inline bool tr_hf_place_interleaves(const struct tr_hf_place *place)
 {
-    return place->transposed && place->block == 1 && place->group > 1;
+    return place->transposed && place->block == 1 && place->group == 2;
 }
 
-/* Of tensors that interleave, one may be written before the others and over their places; this is
- * one of the others. */
+/* Of two that interleave, the first is written over the places of the second, which follows when
+ * all of the first is there; this is the second. */
 static inline bool tr_hf_place_is_second(const struct tr_hf_place *place)
 {
     return tr_hf_place_interleaves(place) && place->base > 0;
