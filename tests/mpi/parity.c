@@ -653,9 +653,9 @@ static int number(int argc, char **argv, int i, int otherwise)
     return argc > i ? (int)strtol(argv[i], NULL, 10) : otherwise;
 }
 
-/* parity [async | ramp] [number of a model; -1: all] [count], or parity drawn SEED COUNT: models
- * drawn from SEED and the following numbers. With PT_LONG in the environment: every legal layout.
- */
+/* parity [async | ramp] [number of a model; -1: all] [count; 0: all that follow], or parity drawn
+ * SEED COUNT: models drawn from SEED and the following numbers. With PT_LONG in the environment:
+ * every legal layout. */
 int main(int argc, char **argv)
 {
     int known = ARRAY_LEN(models), from = 0, to = known;
@@ -666,8 +666,10 @@ int main(int argc, char **argv)
         from = known + number(argc, argv, 2, 0);
         to = from + number(argc, argv, 3, 1);
     } else if (number(argc, argv, 1 + (async || ramp), -1) >= 0) {
+        int count = number(argc, argv, 2 + (async || ramp), 1);
+
         from = number(argc, argv, 1 + (async || ramp), 0);
-        to = from + number(argc, argv, 2 + (async || ramp), 1);
+        to = count ? from + count : known;
     }
     thorough = getenv("PT_LONG") || from >= known;
     MPI_Init(&argc, &argv);
