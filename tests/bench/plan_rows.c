@@ -87,6 +87,9 @@ static const struct software *software_by_stack(const struct row *r)
     for (size_t i = 0; stack && i < ARRAY_LEN(names); i++)
         if (str_starts(stack, names[i]))
             return &plain;
+    for (size_t i = 0; stack && i < ARRAY_LEN(software); i++)
+        if (str_eq(stack, software[i].stack))
+            return &software[i];
     return NULL;
 }
 
@@ -200,7 +203,8 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
         r->layout.vp = 1; /* one stage has no chunks */
     r->layout.overlap_grad_reduce = r->layout.overlap_param_gather = f->overlap;
     r->layout.overlap_p2p = f->overlap;
-    if (f->far_a2a_overlap && r->layout.ep * r->layout.etp > pl_cluster_domain(&r->cluster))
+    if (f->far_a2a_overlap && !json_object_get(v, "overlap_moe_a2a") &&
+        r->layout.ep * r->layout.etp > pl_cluster_domain(&r->cluster))
         r->layout.overlap_moe_a2a = 1;
     pl_layout_canonical(&r->layout, &r->model);
     return 0;
