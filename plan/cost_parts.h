@@ -20,7 +20,7 @@ struct pl_rates {
     double half_flops; /* products that stay in half precision: attention, router, head */
     double cast;       /* bytes moved to cast one element of an operand */
     bool cast_once;    /* weights once a step, other operands once for all their products */
-    bool current;      /* and with per-tensor current scaling */
+    double each_cast;  /* kernels in a row that cast an operand of one expert */
 
     double attention;    /* share of HALF_FLOPS that streaming attention reaches */
     int units;           /* generation of the matrix units; 0: none that kernels are written for */

@@ -228,17 +228,16 @@ static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     add_product(layer, op->rates, tokens, h, ffn / layout->tp);
 }
 
-/* With current scaling and weights cast once a step, experts are quantized one by one: a kernel for
- * the largest element, one for the cast, of each product's operand in both passes. */
+/* Gaps of the kernels that cast the operands of LOCAL experts one by one: of each product one in
+ * both passes. */
 static void add_expert_casts(struct pl_layer_time *layer, const struct pl_rates *rates,
                              double local)
 {
-    const double products = 2, kernels = 2;
+    const double products = 2;
+    double gaps = products * rates->each_cast * local * rates->kernel_s;
 
-    if (!rates->current)
-        return;
-    layer->fwd += products * kernels * local * rates->kernel_s;
-    layer->bwd_input += products * kernels * local * rates->kernel_s;
+    layer->fwd += gaps;
+    layer->bwd_input += gaps;
 }
 
 /* Parts, of PARTS equal ones that hold the experts, which a token's top_k distinct experts are in,
@@ -311,13 +310,15 @@ static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     double copies = own * moe->top_k * (layout->ep > 1 || moe->capacity_factor > 0 ? full : 1);
     double rows = copies * layout->etp / local, width = (double)moe->expert_ffn / layout->etp;
     double up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
+    double streams = op->problem.trainer->expert_streams,
+           joined = streams > 0 ? min(streams, local) : local;
     struct pl_layer_time one = {0};
     struct pl_rates grouped = *op->rates;
     double moved;
 
     grouped.flops *= op->constants->expert;
-    grouped.tail /= local; /* one launch for all experts: waves run over into the next expert */
-    grouped.kernel_s /= local;
+    grouped.tail /= joined; /* waves of one expert's product run over into the next one's */
+    grouped.kernel_s /= joined;
     add_product(&one, &grouped, rows, up * width, h);
     add_product(&one, &grouped, rows, h, width);
     layer->fwd += local * one.fwd;

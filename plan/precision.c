@@ -13,12 +13,16 @@
  * for the weight's gradient instead of the input, and keeps weights in both orders for all
  * micro-batches of a step: next to the bf16 weight, or with fp8_param_gather in its place. torchao
  * keeps inputs and weights as they were, and casts both for each product.
+ *
+ * Transformer Engine casts the operands of experts one by one, unless scales are delayed (one
+ * kernel for all): with a scale for the tensor two kernels each, for its largest element and for
+ * the cast, else one, on four streams in turn (split_quantize, nvte_multi_tensor_quantize).
  */
 #include "plan/precision.h"
 
 #include <assert.h>
 
-enum { HALF = 2 };
+enum { HALF = 2, CAST_STREAMS = 4 };
 
 /* Bytes of an element as products read it; scales of a weight's blocks are fewer. */
 static double narrow_bytes(int precision, bool weight)
@@ -63,7 +67,10 @@ void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, i
     ret->gathered = precision == PL_MXFP8 ? HALF : weight; /* both its orders come from bf16 */
     ret->cast = reads(precision, delayed) * HALF + 2 * input;
     ret->quantized = ret->cast_once = true;
-    ret->current = precision == PL_FP8_CURRENT || (precision == PL_FP8 && trainer->fp8_current);
+    if (precision == PL_FP8_CURRENT || (precision == PL_FP8 && trainer->fp8_current))
+        ret->each_cast = 2;
+    else if (precision != PL_FP8)
+        ret->each_cast = 1.0 / CAST_STREAMS;
 }
 
 int pl_scale_block(int precision)

@@ -5,13 +5,13 @@
 #include "plan/plan.h"
 
 struct pl_operands {
-    double kept;     /* bytes an element of an input that waits for its weight's gradient */
-    double weight;   /* bytes a weight, in all copies that products read */
-    double gathered; /* bytes a weight as ranks gather it with fp8_param_gather */
-    double cast;     /* bytes moved to cast one element of an operand; 0: nothing is cast */
-    bool quantized;  /* inputs are kept as they were cast, next to what other operations keep */
-    bool cast_once;  /* weights once a step, other operands once for all their products */
-    bool current;    /* per-tensor scales of this very operand, for experts one by one */
+    double kept;      /* bytes an element of an input that waits for its weight's gradient */
+    double weight;    /* bytes a weight, in all copies that products read */
+    double gathered;  /* bytes a weight as ranks gather it with fp8_param_gather */
+    double cast;      /* bytes moved to cast one element of an operand; 0: nothing is cast */
+    bool quantized;   /* inputs are kept as they were cast, next to what other operations keep */
+    bool cast_once;   /* weights once a step, other operands once for all their products */
+    double each_cast; /* kernels in a row that cast an operand of one expert; 0: one for all */
 };
 
 /* Of PRECISION in TRAINER. */

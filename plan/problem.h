@@ -136,6 +136,7 @@ struct pl_trainer {
      * (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper (FlashAttention-3, cuDNN 9);
      * 0: whatever the device has. */
     int flash_units;
+    int expert_streams;    /* that products of local experts take in turn; 0: one kernel has all */
     bool eager_loss;       /* PyTorch's cross entropy as it is, of logits in fp32 */
     bool fp8_delayed;      /* delayed scaling; weights are cast once a step */
     bool fp8_current;      /* per-tensor current scaling; weights are cast once a step */

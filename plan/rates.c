@@ -68,7 +68,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
     pl_operands_of(&operands, problem->trainer, precision);
     ret->cast = operands.cast;
     ret->cast_once = operands.cast_once;
-    ret->current = operands.current;
+    ret->each_cast = operands.each_cast;
     ret->vector =
         device->tflops_fp32 > 0 ? BEST_OF_PEAK * device->tflops_fp32 * 1e12 : ret->flops / 16;
     ret->memory = constants->memory * device->memory_gbs * 1e9;

@@ -32,6 +32,7 @@ static const struct pl_trainer trainers[] = {
         .by = PL_BY_MEGATRON,
         .flash_units = 3, /* cuDNN, through Transformer Engine */
         .fp8_delayed = true,
+        .expert_streams = 4, /* of cuBLAS: nvte_multi_stream_cublas_gemm */
         .weighs_rows = true, /* since Transformer Engine 2.1 permutes the weights, too */
         .tp_async = true,
         .tp_buffers = 10, /* of Transformer Engine: initialize_ub makes one for each product of
