@@ -127,6 +127,7 @@ struct pl_trainer {
     /* Nothing is fused: what lies between products is written to memory and read again. */
     bool eager;
     bool eager_mlp;    /* only those of the feed-forward */
+    bool eager_rotary; /* the rotation of queries and keys; time only */
     bool whole_logits; /* every tp rank gathers them for the loss */
     bool cost_stages;  /* stages of an even division are cut by weighing head and layers */
     /* Of a layer's forward pass that recompute "selective" repeats; 0: attention's core. */
