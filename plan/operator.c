@@ -381,6 +381,19 @@ static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *lay
     return streamed(op->rates, op->rates->element * (2 * rows * normed + 3 * inner), 3);
 }
 
+/* Seconds of the product that ends a dense feed-forward of width FFN. The backward pass does not
+ * read its result, so that a compiler of whole steps does not repeat it. */
+static double pruned_s(const struct pl_op_ctx *op, const struct pl_layout *layout, double ffn)
+{
+    struct pl_layer_time down = {0};
+
+    if (!op->problem.trainer->prunes_repeats || ffn <= 0 || op->problem.model->pattern[0])
+        return 0;
+    add_product(&down, op->rates, tokens_of(op, layout), op->problem.model->hidden,
+                ffn / layout->tp);
+    return down.fwd;
+}
+
 /* The forward pass of the feed-forward that the modules AGAIN make anew. */
 static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, bool moe, unsigned again)
@@ -406,7 +419,7 @@ static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
         layer->re += streamed(op->rates, 3 * elem * tokens * dense, 1);
         layer->tp_re += layer->tp_fwd / 2;
     }
-    layer->re += part.fwd;
+    layer->re += part.fwd - pruned_s(op, layout, dense);
 }
 
 /* Module by module, in addition. */
@@ -438,7 +451,7 @@ static void add_recompute(struct pl_layer_time *layer, double core, const struct
                           const struct pl_layout *layout, bool moe)
 {
     if (layout->recompute == PL_RECOMPUTE_FULL) {
-        layer->re = layer->fwd;
+        layer->re = layer->fwd - pruned_s(op, layout, moe ? 0 : op->problem.model->ffn);
         layer->tp_re = layer->tp_fwd;
         layer->cp_re = layer->cp_fwd;
         layer->ep_re = layer->ep_fwd;

@@ -110,13 +110,14 @@ struct pl_trainer {
     /* What depends on several keys (plan/supports.c), or NULL. */
     void (*limits)(struct pl_check *check);
     /* How it runs, for the cost and memory models. */
-    bool tp_overlap;    /* tensor-parallel collectives in chunks that overlap the products */
-    int tp_buffers;     /* of a micro-batch's gathered tokens, which the key tp_overlap holds */
-    bool tp_async;      /* those of the backward pass overlap the weight gradient's product */
-    bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
-    bool summed_grads;  /* and also summed over micro-batches in fp32 */
-    bool whole_reduce;  /* zero 0 and 1 all-reduce all gradients, in fp32 */
-    bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
+    bool tp_overlap;     /* tensor-parallel collectives in chunks that overlap the products */
+    int tp_buffers;      /* of a micro-batch's gathered tokens, which the key tp_overlap holds */
+    bool tp_async;       /* those of the backward pass overlap the weight gradient's product */
+    bool half_grads;     /* gradients are kept and reduced in the layout's precision, not in fp32 */
+    bool summed_grads;   /* and also summed over micro-batches in fp32 */
+    bool whole_reduce;   /* zero 0 and 1 all-reduce all gradients, in fp32 */
+    bool tensor_gather;  /* zero 3 gathers tensor by tensor, not layer by layer */
+    bool prunes_repeats; /* recomputation leaves out what the backward pass does not read */
     bool windows; /* zero 2 and 3: layers work in windows (plan/partune.h), all else is held whole,
                      and each micro-batch scatters and gathers, under a pipeline, too */
     /* With offload_optimizer gradients leave the device, too, from zero 2 on, in the backward pass.

@@ -115,7 +115,7 @@ static const struct fact {
     FACT(eager_loss, BOOL),    FACT(fp8_delayed, BOOL),  FACT(fp8_current, BOOL),
     FACT(weighs_rows, BOOL),   FACT(whole_start, BOOL),  FACT(whole_reduce, BOOL),
     FACT(eager_mlp, BOOL),     FACT(whole_logits, BOOL), FACT(cost_stages, BOOL),
-    FACT(expert_streams, INT), FACT(eager_rotary, BOOL),
+    FACT(expert_streams, INT), FACT(eager_rotary, BOOL), FACT(prunes_repeats, BOOL),
 #undef FACT
 };
 
