@@ -45,11 +45,11 @@ submit() {
 }
 # Processes of our campaigns, by name ($1, a pattern) or all: the mark is in their environment.
 marked() {
-    for e in /proc/[0-9]*/environ; do
+    grep -lszE "^PARTUNE_TRIAL=$instance/" /proc/[0-9]*/environ 2>/dev/null | while read -r e; do # one look at all: a trial is short
         p=${e#/proc/}
         p=${p%/environ}
-        grep -qszE "^PARTUNE_TRIAL=$instance/" "$e" 2>/dev/null || continue
-        case $(cat "/proc/$p/comm" 2>/dev/null) in ${1:-*}) echo "$p" ;; esac
+        read -r name 2>/dev/null <"/proc/$p/comm" || continue
+        case $name in ${1:-*}) echo "$p" ;; esac
     done
 }
 state() { get "/v1/campaigns/$id" | sed -n 's/^{"id":"[^"]*","name":"[^"]*","state":"\([^"]*\)".*/\1/p'; }
