@@ -41,6 +41,8 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "python tools/preprocess.py --in x\n"
         "python \"$HERE\"/pretrain_gpt.py --tensor-model-parallel-size \"$TP\" \\\r\n"
         "  --pipeline-model-parallel-size $PP\r\nexit 0\r\n",
+        "N=8\nTP=$((1 + 3 * (N > 4 && N != 9)))\ntorchrun pretrain_gpt.py "
+        "--tensor-model-parallel-size $TP --pipeline-model-parallel-size $((1 + (N <= 8)))\n",
         "for i in 1 2; do\n    echo $i\ndone\nif [ -n \"$X\" ]; then\n    N=8\nfi\n"
         "run() {\n    date\n}\ncase $1 in\n    -h | --help) echo usage; exit ;;\n    --fast) F=1 "
         ";;\nesac\n"
@@ -107,8 +109,8 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"torchrun pretrain_gpt.py --global-batch-size $((N * 4))", "`N` is not set"},
         {"N=$1\ntorchrun pretrain_gpt.py --global-batch-size $(($N * 4))",
          "`$1` is an argument of the script"},
-        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N > 4))",
-         "`$((N > 4))` needs a shell"},
+        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N << 4))",
+         "`$((N << 4))` needs a shell"},
         {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N++))", "`$((N++))` needs a shell"},
         {"N=0\ntorchrun pretrain_gpt.py --global-batch-size $((8 / N))",
          "`$((8 / N))` divides by zero"},
