@@ -158,6 +158,8 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"TP=1\nwhile [ $# -gt 0 ]; do case $1 in --tp) TP=$2; shift ;; esac; done\n"
          "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` is set under a condition"},
+        {"TP=2\nf(){\n    TP=8\n}\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` is set under a condition"},
         {"A=1 B=\"$A", "unterminated quote"},
         {"A=(1 2", "unclosed bracket"},
         {"torchrun pretrain_gpt.py --seed ${A", "unclosed bracket"},

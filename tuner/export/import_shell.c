@@ -180,6 +180,8 @@ static const char *keyword(struct tn_sh *shell, const char *pos)
     }
     if (n > 2 && pos[n - 1] == ')' && pos[n - 2] == '(') /* a function */
         return pos + n;
+    if (n > 3 && !strncmp(pos + n - 3, "(){", 3)) /* and the brace that opens it */
+        return pos + n - 1;
     return tn_sh_one_of(pos, n, passes) ? pos + n : pos;
 }
 
