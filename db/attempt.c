@@ -12,9 +12,9 @@
     }
 
 static const struct db_column columns[] = {
-    T(campaign), I(n),       I(attempt),   T(state),   T(folder),  T(cpus),
-    T(job),      I(devices), I(offset),    I(created), I(started), I(ended),
-    T(outcome),  T(failure), I(exit_code), I(signal),  {0},
+    T(campaign), I(n),       I(attempt), T(state),     T(folder),  T(cpus),
+    T(gpus),     T(job),     I(devices), I(offset),    I(created), I(started),
+    I(ended),    T(outcome), T(failure), I(exit_code), I(signal),  {0},
 };
 
 int db_attempt_add(struct db *writer, const struct db_attempt *at, struct err *error)

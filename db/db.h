@@ -269,6 +269,7 @@ struct db_attempt {
     const char *state;  /* starting running ended */
     const char *folder; /* below the data directory */
     const char *cpus;   /* "0-1": cores that it holds, or NULL */
+    const char *gpus;   /* "0-1" or "all": GPUs that it holds, or NULL */
     const char *job;    /* id in a foreign scheduler, or NULL */
     int64_t devices;
     int64_t offset; /* of the event file: all before it is in table step */

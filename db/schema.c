@@ -229,6 +229,9 @@ static const char *const migrations[] = {
     "ALTER TABLE campaign ADD COLUMN traceparent TEXT;"
     "UPDATE campaign SET traceparent ="
     " '00-' || lower(hex(randomblob(16))) || '-' || lower(hex(randomblob(8))) || '-01';",
+
+    /* 10: GPUs that an attempt holds. */
+    "ALTER TABLE attempt ADD COLUMN gpus TEXT;",
 };
 
 int db_latest_version(void)

@@ -53,6 +53,7 @@ struct tn_config {
     const char *supervisor;   /* partune-run; likewise */
     const char *hosts;        /* host file for mpiexec; NULL: this machine only */
     int cores;                /* cores for trials; 0: all that this process may use */
+    const char *gpus;         /* GPUs for trials, as tn_gpu_slots_init() reads them; NULL: all */
     int grace_ms;             /* between TERM and KILL of a trial; 0: 2000 */
     int hang_s;               /* shortest silence that counts as a hang; 0: 60 */
     double retain_days;       /* campaigns that ended longer ago are removed; 0: none */
@@ -108,7 +109,7 @@ const char *tn_trainer_rules(const struct tn_service *svc, const char *name);
 int tn_campaigns_coming(const struct tn_service *svc);
 
 /* {"ready": bool, "checks": [{"name", "ok", "detail", "fix"}]}: database, data directory, disk,
- * mpiexec, trainer, supervisor, cores. For /readyz and `partune doctor`. */
+ * mpiexec, trainer, supervisor, cores, GPUs. For /readyz and `partune doctor`. */
 json_t *tn_health_json(struct tn_service *svc);
 
 enum { TN_DELIVERY_STATES = 3 };
@@ -125,6 +126,7 @@ struct tn_tally {
 struct tn_stats {
     struct tn_tally all, simulated; /* the second is a part of the first */
     int64_t free_cores, cores;
+    int64_t free_gpus, gpus;                  /* -1: they are not counted */
     int64_t adopted;                          /* attempts, since the start */
     double overhead_ms_last, overhead_ms_max; /* from the end of a trial to the next launch */
     int64_t events_last_id;

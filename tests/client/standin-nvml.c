@@ -64,14 +64,14 @@ int nvmlSystemGetCudaDriverVersion_v2(int *ret)
 
 int nvmlDeviceGetCount_v2(unsigned *ret)
 {
-    *ret = 2;
+    *ret = (unsigned)said("STANDIN_COUNT", 2);
     return 0;
 }
 
-/* GPU 0 is as the environment says, GPU 1 as it should be. */
+/* GPU 0 is as the environment says, all others as they should be. */
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **ret)
 {
-    static char gpu[2];
+    static char gpu[16];
 
     *ret = &gpu[index];
     *(char *)*ret = (char)index;

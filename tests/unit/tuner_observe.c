@@ -9,6 +9,7 @@
 #include "search/search.h"
 #include "tuner/core/verify.h"
 #include "tuner/machine/proc.h"
+#include "tuner/machine/gpu_slots.h"
 #include "tuner/machine/slots.h"
 #include "tuner/output/observe.h"
 #include "tuner/results/view.h"
@@ -322,6 +323,44 @@ static void cores_belong_to_one_trial_at_a_time(void **state)
     assert_int_equal(s.free, 2);
 }
 
+static void gpus_that_are_not_counted_are_held_by_one_trial(void **state)
+{
+    struct tn_gpu_slots gpus = {.one = true};
+    struct tn_gpus_held a, b;
+    char text[64];
+
+    (void)state;
+    assert_true(tn_gpu_slots_take(&a, &gpus, 2));
+    assert_false(tn_gpu_slots_take(&b, &gpus, 1));
+    assert_string_equal(tn_gpus_held_text(text, sizeof(text), &a), "all");
+    tn_gpu_slots_give(&gpus, &a);
+    assert_null(tn_gpus_held_text(text, sizeof(text), &a));
+    tn_gpus_held_parse(&b, "all");
+    tn_gpu_slots_take_held(&gpus, &b); /* adopted */
+    assert_false(tn_gpu_slots_take(&a, &gpus, 1));
+    gpus = (struct tn_gpu_slots){0}; /* a machine without any */
+    assert_true(tn_gpu_slots_take(&a, &gpus, 2) && tn_gpu_slots_take(&b, &gpus, 2));
+}
+
+static void what_holds_gpus_is_read_as_it_was_written(void **state)
+{
+    static const char *const texts[] = {"0,2", "7", "all", NULL, "x", "1-"};
+    struct tn_gpus_held held;
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        const char *back;
+
+        tn_gpus_held_parse(&held, texts[i]);
+        back = tn_gpus_held_text(text, sizeof(text), &held);
+        if (i < 3)
+            assert_string_equal(back, texts[i]);
+        else
+            assert_null(back);
+    }
+}
+
 static void core_lists_are_read_and_refused(void **state)
 {
     int cpus[8];
@@ -498,6 +537,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_zombie_does_not_live),
     cmocka_unit_test(a_damaged_exit_file_counts_as_missing),
     cmocka_unit_test(cores_belong_to_one_trial_at_a_time),
+    cmocka_unit_test(gpus_that_are_not_counted_are_held_by_one_trial),
+    cmocka_unit_test(what_holds_gpus_is_read_as_it_was_written),
     cmocka_unit_test(core_lists_are_read_and_refused),
     cmocka_unit_test(students_t_is_that_of_the_tables),
     cmocka_unit_test(the_interval_of_a_ratio_is_that_of_its_logarithms),

@@ -78,6 +78,10 @@ static void add_service(struct str *out, struct tn_service *svc)
                  t.simulated.running_attempts);
     metric(out, "cores", "gauge", "cores for trials", (double)t.cores);
     metric(out, "free_cores", "gauge", "cores that are free", (double)t.free_cores);
+    if (t.gpus >= 0) {
+        metric(out, "gpus", "gauge", "GPUs for trials", (double)t.gpus);
+        metric(out, "free_gpus", "gauge", "GPUs that are free", (double)t.free_gpus);
+    }
     split_metric(out, "trials_settled_total", "counter", "trials that ended since the start",
                  t.all.trials_settled, t.simulated.trials_settled);
     split_metric(out, "smaller_trials_settled_total", "counter",

@@ -7,6 +7,7 @@
 
 #include <uv.h>
 
+#include "tuner/machine/gpu_slots.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/output/log_state.h"
@@ -42,6 +43,7 @@ struct tn_attempt {
     char job[160]; /* id in a foreign scheduler, or LEASE@WORKER of a remote one */
     struct pl_trial_limits limits;
     int cpus[TN_MAX_CORES], ncpus;
+    struct tn_gpus_held gpus;
     struct tn_seen seen;
     struct tn_reader reader[TN_STREAMS];
     struct tn_log_state log;

@@ -16,6 +16,44 @@
 #include "tuner/state/state.h"
 #include "tuner/trainers/trainers.h"
 
+static const char VISIBLE[] = "CUDA_VISIBLE_DEVICES=";
+
+/* Does the administrator's file say itself which GPUs trials of SPEC see? */
+static bool names_gpus(const struct tn_service *svc, const struct tn_spec *spec)
+{
+    const struct conf *conf = tn_settings(svc)->conf;
+
+    for (size_t i = 0; conf && i < conf->count; i++)
+        if (str_eq(conf->entry[i].section, "trainer") &&
+            str_eq(conf->entry[i].name, spec->trainer_name) && str_eq(conf->entry[i].key, "env") &&
+            str_starts(conf->entry[i].value, VISIBLE))
+            return true;
+    return false;
+}
+
+/* A campaign on GPUs needs as many as its cluster has. */
+static int suit_gpus(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
+{
+    const struct tn_gpu_slots *gpus = &tn_machine(svc)->gpus;
+    const struct pl_cluster *cl = &spec->se.cluster;
+    int devices = pl_cluster_devices(cl), count = gpus->slots.count;
+
+    if (cl->device.cpu || !gpus->counted)
+        return 0;
+    if (names_gpus(svc, spec))
+        return err_at(error, -EINVAL, "/trainer",
+                      "env of trainer \"%s\" sets CUDA_VISIBLE_DEVICES, but GPUs are handed out to "
+                      "trials one by one: say by --gpus of partuned which ones",
+                      spec->trainer_name);
+    if (cl->oversubscribe ? count > 0 : devices <= count)
+        return 0;
+    return err_at(error, -EINVAL, "/cluster",
+                  "the cluster has %d devices, but this machine has only %d GPUs for trials "
+                  "(partune doctor, --gpus of partuned): name a smaller cluster, or choose the "
+                  "launcher \"simulated\"",
+                  devices, count);
+}
+
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     struct tn_machine *machine = tn_machine(svc);
@@ -29,6 +67,8 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
         r = tn_mpi_suits(&machine->mpi, error);
     if (r == 0 && !machine->supervisor)
         r = err_set(error, -ENOENT, "partune-run was not found next to partuned");
+    if (r == 0 && spec)
+        r = suit_gpus(svc, spec, error);
     return r;
 }
 
@@ -81,6 +121,9 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
         return r;
     if (tn_machine(svc)->hosts)
         return admit_hosts(svc, &spec->se.cluster, error);
+    r = suit_gpus(svc, spec, error);
+    if (r < 0)
+        return r;
     if (spec->se.cluster.oversubscribe || devices <= tn_machine(svc)->slots.count)
         return 0;
     return err_at(
@@ -90,29 +133,62 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
         devices, tn_machine(svc)->slots.count);
 }
 
-static bool reserve(struct tn_attempt *attempt)
+static bool on_gpus(const struct tn_attempt *attempt)
 {
-    struct tn_machine *machine = tn_machine(attempt->svc);
-    struct tn_slots *slots = &machine->slots;
-    struct tn_shape shape = shape_of(attempt);
-    int need = shape.ranks * shape.threads;
+    return !attempt->campaign->engine->spec->se.cluster.device.cpu;
+}
 
-    if (machine->hosts) {
-        attempt->ncpus = tn_hosts_take(attempt->cpus, machine->hosts, slots, &shape);
-        return attempt->ncpus > 0;
-    }
-    if (need > slots->count)
-        need = slots->count;
-    if (!tn_slots_take(attempt->cpus, slots, need))
-        return false;
-    attempt->ncpus = need;
-    return true;
+/* GPUs for its ranks, as many as there are if ranks share them. */
+static bool take_gpus(struct tn_attempt *attempt, struct tn_gpu_slots *gpus)
+{
+    int ranks = attempt->trial->run.layout.world;
+    bool fewer = gpus->counted && gpus->slots.count < ranks;
+
+    return !on_gpus(attempt) ||
+           tn_gpu_slots_take(&attempt->gpus, gpus, fewer ? gpus->slots.count : ranks);
+}
+
+/* Cores: one for each thread, and next to GPUs these GPUs' share of the machine, since other
+ * threads of a rank feed it. Without a count the cluster's devices are all that the machine has. */
+static int cores_for(const struct tn_attempt *attempt, const struct tn_machine *machine)
+{
+    struct tn_shape shape = shape_of(attempt);
+    int need = shape.ranks * shape.threads, all = machine->slots.count, share = 0;
+
+    if (attempt->gpus.count)
+        share = all * attempt->gpus.count / machine->gpus.slots.count;
+    else if (attempt->gpus.all)
+        share =
+            all * shape.ranks / pl_cluster_devices(&attempt->campaign->engine->spec->se.cluster);
+    need = share > need ? share : need;
+    return need < all ? need : all;
 }
 
 static void release(struct tn_attempt *attempt)
 {
-    tn_slots_give(&tn_machine(attempt->svc)->slots, attempt->cpus, attempt->ncpus);
+    struct tn_machine *machine = tn_machine(attempt->svc);
+
+    tn_slots_give(&machine->slots, attempt->cpus, attempt->ncpus);
+    tn_gpu_slots_give(&machine->gpus, &attempt->gpus);
     attempt->ncpus = 0;
+}
+
+static bool reserve(struct tn_attempt *attempt)
+{
+    struct tn_machine *machine = tn_machine(attempt->svc);
+    struct tn_shape shape = shape_of(attempt);
+    int need;
+
+    if (!take_gpus(attempt, &machine->gpus))
+        return false;
+    need = cores_for(attempt, machine);
+    if (machine->hosts)
+        attempt->ncpus = tn_hosts_take(attempt->cpus, machine->hosts, &machine->slots, &shape);
+    else if (tn_slots_take(attempt->cpus, &machine->slots, need))
+        attempt->ncpus = need;
+    if (attempt->ncpus == 0)
+        release(attempt);
+    return attempt->ncpus > 0;
 }
 
 /* ---- the command line ---------------------------------------------------- */
@@ -171,12 +247,24 @@ static int build(struct tn_argv *argv, struct tn_attempt *attempt, const struct 
     return r < 0 ? r : attempt->trainer->prepare(attempt, argv, error);
 }
 
+/* Its GPUs are all that a trial sees: HIP, too, knows the first variable. */
+static void show_gpus(struct tn_argv *env, const struct tn_gpus_held *held)
+{
+    char text[4 * TN_MAX_GPUS];
+
+    if (held->count == 0)
+        return;
+    tn_argv_addf(env, "%s%s", VISIBLE, tn_gpus_held_text(text, sizeof(text), held));
+    tn_argv_add(env, "CUDA_DEVICE_ORDER=PCI_BUS_ID"); /* as NVML counts */
+}
+
 static int start(struct tn_attempt *attempt, struct err *error)
 {
     struct tn_argv argv = {0}, env = {0};
     int r;
 
     tn_supervised_env(&env, attempt);
+    show_gpus(&env, &attempt->gpus);
     if (!tn_machine(attempt->svc)->hosts)
         tn_mpi_env(&env, attempt->folder);
     r = build(&argv, attempt, &env, error);
@@ -191,6 +279,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 {
     (void)row;
     tn_slots_take_list(&tn_machine(attempt->svc)->slots, attempt->cpus, attempt->ncpus);
+    tn_gpu_slots_take_held(&tn_machine(attempt->svc)->gpus, &attempt->gpus);
     return tn_supervised_adopt(attempt, error);
 }
 

@@ -17,7 +17,7 @@
 struct values {
     const char *data, *config, *listen, *mpiexec, *train, *supervisor, *hosts, *log, *token_file,
         *ui_dir, *tls_cert;
-    const char *tls_key, *stop, *trial_user, *trial_limits;
+    const char *tls_key, *stop, *trial_user, *trial_limits, *gpus;
     int cores, grace, hang;
     double retain;
     uint64_t quota, log_limit;
@@ -39,6 +39,8 @@ static const struct opt table[] = {
     {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE",
      "hosts for trials, one HOST:CORES per line"},
     {"cores", 0, OPT_INT, AT(cores), 0, 1024, "0", NULL, "N", "cores for trials (0: all)"},
+    {"gpus", 0, OPT_STR, AT(gpus), 0, 0, NULL, NULL, "LIST",
+     "GPUs for trials, as nvidia-smi numbers them (default: $CUDA_VISIBLE_DEVICES, else all)"},
     {"grace", 0, OPT_INT, AT(grace), 0, 600000, "2000", NULL, "MS",
      "milliseconds between TERM and KILL of a trial"},
     {"hang", 0, OPT_INT, AT(hang), 1, 86400, "60", NULL, "S",
@@ -205,6 +207,7 @@ static struct tn_config service_config(const struct values *values, const struct
                               .supervisor = values->supervisor,
                               .hosts = values->hosts,
                               .cores = values->cores,
+                              .gpus = values->gpus,
                               .grace_ms = values->grace,
                               .hang_s = values->hang,
                               .retain_days = values->retain,

@@ -99,6 +99,13 @@ static void check_mpi(json_t *checks, const struct tn_service *svc)
                             json_sprintf("%s, with %s", mpi->train.path, mpi->train.name));
 }
 
+/* A machine of another vendor has GPUs that nobody counts, most have none: neither is a problem. */
+static void check_gpus(json_t *checks, const struct tn_gpu_slots *gpus)
+{
+    if (gpus->counted)
+        add(checks, "GPUs", true, NULL, "%d, %d free", gpus->slots.count, gpus->slots.free);
+}
+
 json_t *tn_health_json(struct tn_service *svc)
 {
     struct tn_machine *machine = tn_machine(svc);
@@ -124,6 +131,7 @@ json_t *tn_health_json(struct tn_service *svc)
     ready &= add(checks, "cores", machine->slots.count > 0,
                  "give the daemon at least one core (--cores)", "%d, %d free", machine->slots.count,
                  machine->slots.free);
+    check_gpus(checks, &machine->gpus);
     return json_pack("{s:b, s:o}", "ready", ready && !tn_phase(svc)->stopping, "checks", checks);
 }
 
@@ -144,6 +152,8 @@ void tn_stats(struct tn_stats *ret, struct tn_service *svc)
     }
     ret->cores = machine->slots.count;
     ret->free_cores = machine->slots.free;
+    ret->gpus = machine->gpus.counted ? machine->gpus.slots.count : -1;
+    ret->free_gpus = machine->gpus.counted ? machine->gpus.slots.free : -1;
     ret->events_last_id = db_event_last(tn_db(svc));
     tn_retain_stats(ret, svc);
     for (size_t i = 0; i < ARRAY_LEN(tn_delivery_states); i++)

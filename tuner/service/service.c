@@ -221,6 +221,7 @@ static void copy_config(struct tn_service *svc, const struct tn_config *config)
 {
     svc->config = *config;
     svc->config.data_dir = NULL; /* svc->data_dir */
+    svc->config.gpus = NULL;     /* svc->machine->gpus */
     svc->config.mpiexec = mem_strdup(config->mpiexec);
     svc->config.train = mem_strdup(config->train);
     svc->config.supervisor = mem_strdup(config->supervisor);
@@ -232,13 +233,23 @@ static void copy_config(struct tn_service *svc, const struct tn_config *config)
     tn_slots_init(&svc->machine->slots, config->cores);
 }
 
-static int read_hosts(struct tn_service *svc, struct err *error)
+/* GPUs of hosts are not counted, so that one trial at a time has them. */
+static int find_devices(struct tn_service *svc, const char *gpus, struct err *error)
 {
-    int r = svc->config.hosts ? tn_hosts_read(&svc->machine->hosts, svc->config.hosts, error) : 0;
+    struct tn_machine *machine = svc->machine;
+    int r;
 
-    if (svc->machine->hosts)
-        tn_hosts_slots(&svc->machine->slots, svc->machine->hosts);
-    return r;
+    if (svc->config.hosts && gpus)
+        return err_set(error, -EINVAL, "--gpus is for this machine, --hosts names others");
+    if (svc->config.hosts) {
+        machine->gpus.one = true;
+        r = tn_hosts_read(&machine->hosts, svc->config.hosts, error);
+        if (machine->hosts)
+            tn_hosts_slots(&machine->slots, machine->hosts);
+        return r;
+    }
+    r = tn_gpu_slots_init(&machine->gpus, gpus, error);
+    return r < 0 ? err_wrap(error, "--gpus") : 0;
 }
 
 static void start_handles(struct tn_service *svc)
@@ -280,7 +291,7 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
     if (r == 0)
         r = load_profile(svc, error);
     if (r == 0)
-        r = read_hosts(svc, error);
+        r = find_devices(svc, config->gpus, error);
     if (r == 0)
         r = tn_webhooks_open(svc, error); /* before recovery, which changes states */
     if (r == 0)

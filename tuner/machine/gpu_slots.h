@@ -1,0 +1,46 @@
+/*
+ * GPUs of this machine that trials hold, one by one.
+ *
+ * They are counted by NVML or named by the administrator. Where neither tells how many there are (a
+ * machine of another vendor), they are not told apart: one trial holds them all. On a machine
+ * without any, trials that ask for some hold nothing.
+ */
+#ifndef TUNER_GPU_SLOTS_H
+#define TUNER_GPU_SLOTS_H
+
+#include "tuner/machine/slots.h"
+
+enum { TN_MAX_GPUS = 64 };
+
+struct tn_gpu_slots {
+    bool counted;          /* SLOTS has them */
+    struct tn_slots slots; /* their numbers are nvidia-smi's, in the order of the PCI bus */
+    bool one, held;        /* not counted: there are some, and a trial has them */
+};
+
+/* What an attempt holds. */
+struct tn_gpus_held {
+    bool all; /* of a machine where they are not counted */
+    int gpu[TN_MAX_GPUS], count;
+};
+
+/*
+ * LIST names GPUs ("0-3,6"); NULL: what CUDA_VISIBLE_DEVICES of this process names, and without it
+ * all that NVML has, but for those that do not answer or are divided by MIG, of which the log
+ * warns. -EINVAL: LIST is no list, or names one that NVML does not have.
+ */
+int tn_gpu_slots_init(struct tn_gpu_slots *ret, const char *list, struct err *error);
+
+/* COUNT free ones, all where they are not counted, none where there are none; false, none taken:
+ * fewer are free. */
+bool tn_gpu_slots_take(struct tn_gpus_held *ret, struct tn_gpu_slots *gpus, int count);
+/* Take these very ones (adoption). */
+void tn_gpu_slots_take_held(struct tn_gpu_slots *gpus, const struct tn_gpus_held *held);
+/* HELD is empty afterwards. */
+void tn_gpu_slots_give(struct tn_gpu_slots *gpus, struct tn_gpus_held *held);
+
+/* "0-3", "all", or NULL for none, in BUF; and back: what is not understood is none. */
+const char *tn_gpus_held_text(char *buf, size_t size, const struct tn_gpus_held *held);
+void tn_gpus_held_parse(struct tn_gpus_held *ret, const char *text);
+
+#endif
