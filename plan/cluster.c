@@ -37,9 +37,10 @@ static int parse_watts(struct pl_device *device, const json_t *json, struct err 
 
 static int parse_device(struct pl_device *device, const json_t *json, struct err *error)
 {
-    static const char *const keys[] = {"name",       "kind",       "peak_tflops", "gemm_tflops",
-                                       "sustained",  "memory_gib", "memory_gbs",  "busy_watts",
-                                       "idle_watts", NULL};
+    static const char *const keys[] = {
+        "name",      "kind",       "peak_tflops", "gemm_tflops", "gemm_tflops_fp8",
+        "sustained", "memory_gib", "memory_gbs",  "busy_watts",  "idle_watts",
+        NULL};
     static const char *const peaks[] = {"fp32", "bf16", "fp8", "fp4", NULL};
     static const char *const kinds[] = {"gpu", "cpu", NULL};
     json_t *peak = NULL;
@@ -52,6 +53,7 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
         (r = jx_copy_str(device->name, sizeof(device->name), json, "name", error)) < 0 ||
         (r = jx_get_enum(&kind, json, "kind", kinds, error)) < 0 ||
         (r = get_tflops(&device->gemm_tflops, json, "gemm_tflops", error)) < 0 ||
+        (r = get_tflops(&device->gemm_tflops_fp8, json, "gemm_tflops_fp8", error)) < 0 ||
         (r = jx_get_f64(&device->sustained, json, "sustained", 0.05, 1, error)) < 0 ||
         (r = jx_get_f64(&device->memory_gib, json, "memory_gib", 1e-4, 1e6, error)) < 0 ||
         (r = jx_get_f64(&device->memory_gbs, json, "memory_gbs", 1e-3, 1e6, error)) < 0 ||
@@ -71,6 +73,10 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
     if (device->tflops_bf16 > 0 && device->gemm_tflops > device->tflops_bf16 && !device->cpu)
         return err_at(error, -ERANGE, "/gemm_tflops", "gemm_tflops %g is above the peak of %g",
                       device->gemm_tflops, device->tflops_bf16);
+    if (device->gemm_tflops_fp8 > device->tflops_fp8)
+        return err_at(error, -ERANGE, "/gemm_tflops_fp8",
+                      "gemm_tflops_fp8 %g is above the peak in fp8 (%g)", device->gemm_tflops_fp8,
+                      device->tflops_fp8);
     return 0;
 }
 
@@ -391,6 +397,8 @@ static json_t *device_json(const struct pl_device *device)
     json_object_set_new(v, "peak_tflops", peak);
     if (device->gemm_tflops > 0)
         json_object_set_new(v, "gemm_tflops", json_real(device->gemm_tflops));
+    if (device->gemm_tflops_fp8 > 0)
+        json_object_set_new(v, "gemm_tflops_fp8", json_real(device->gemm_tflops_fp8));
     json_object_set_new(v, "sustained", json_real(device->sustained));
     json_object_set_new(v, "memory_gib", json_real(device->memory_gib));
     json_object_set_new(v, "memory_gbs", json_real(device->memory_gbs));

@@ -27,9 +27,10 @@ struct pl_link {
 struct pl_device {
     char name[64];
     double tflops_fp32, tflops_bf16, tflops_fp8, tflops_fp4; /* dense peaks; 0: unknown */
-    double gemm_tflops; /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
-    double sustained;   /* share of that in a long run (clocks, power); 0.9 unless said */
-    double memory_gib;  /* what the vendor's tool shows as usable */
+    double gemm_tflops;     /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
+    double gemm_tflops_fp8; /* the same of fp8 operands; 0: unknown */
+    double sustained;       /* share of that in a long run (clocks, power); 0.9 unless said */
+    double memory_gib;      /* what the vendor's tool shows as usable */
     double memory_gbs;
     double busy_watts, idle_watts; /* drawn while it computes, and while it waits; 0: unknown */
     bool cpu;                      /* a processor core (JSON "kind": "cpu") */

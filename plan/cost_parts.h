@@ -18,11 +18,14 @@ struct pl_rates {
     double kernel_s; /* least time of one kernel */
     /* Under a narrow precision: */
     double half_flops; /* products that stay in half precision: attention, router, head */
+    double operand;    /* bytes of an element that products of FLOPS read */
     double cast;       /* bytes moved to cast one element of an operand */
     bool cast_once;    /* weights once a step, other operands once for all their products */
     double each_cast;  /* kernels in a row that cast an operand of one expert */
 
     double attention;    /* share of HALF_FLOPS that streaming attention reaches */
+    double narrow_time;  /* of attention with fp8 operands and heads of PL_NARROW_WIDTH, of its time
+                            with operands in half precision; 0: it has those */
     int units;           /* generation of the matrix units; 0: none that kernels are written for */
     double collective_s; /* start of one collective */
 };

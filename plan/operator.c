@@ -7,7 +7,8 @@
  * small products, short reductions and thin slices (large tp, small micro-batches) are slower by
  * themselves, without a table of efficiencies.
  */
-#include "plan/cost_parts.h"
+#include "plan/operator.h"
+#include "plan/precision.h"
 #include "plan/recompute.h"
 
 #include <math.h>
@@ -17,15 +18,12 @@
 
 /* Kernels of a layer's forward pass besides products: norms, rotation, activation, residuals,
  * casts. */
-enum { LAYER_KERNELS = 10, MOE_KERNELS = 12 };
+enum { LAYER_KERNELS = 10 };
 
 /* Graphs of a layer's forward pass that stand for all but the experts' kernels: of attention, and
  * of the feed-forward or the router. */
 enum { MODULE_GRAPHS = 2 };
 
-static const double ALIGNED =
-    8; /* matrix units take reductions in multiples of 8 half-precision elements */
-static const double HALF_WAVE = 0.5;
 /* Attention written for the last generation of matrix units, of the rate of what is written for
  * this one: FlashAttention-2 is twice as fast as its predecessor on A100, FlashAttention-3 1.5 to 2
  * times as fast as FlashAttention-2 on H100. */
@@ -34,71 +32,24 @@ static const double OLD_UNITS = 0.57;
  * reads and writes it once in the forward pass; backward it reads logit and gradient, writes, and
  * casts back. */
 static const double LOGIT_FWD = 6 + 8, LOGIT_BWD = 12 + 6;
-static const double BALANCED = 1.1; /* tokens of the fullest expert rank over the mean, dropless */
 
 static double min(double left, double right)
 {
     return left < right ? left : right;
 }
 
-/* ODD: the matrix units do not take it, because rows of its operands are no multiple of ALIGNED
- * elements long. */
-static double product_s(const struct pl_rates *rates, double flops, bool odd, double m, double n,
-                        double k)
+/* CORE becomes the time with fp8 operands, to which queries, keys, values and the output's gradient
+ * of TOKENS are cast. */
+static void narrow_attention(struct pl_layer_time *layer, double *core, const struct pl_op_ctx *op,
+                             double tokens)
 {
-    return 2 * k * (m * n + HALF_WAVE * rates->tail) / (odd ? rates->vector : flops) +
-           rates->element * (rates->passes * (m * k + k * n) + m * n) / rates->memory +
-           rates->kernel_s;
-}
+    const struct pl_model *model = op->problem.model;
+    double key = pl_key_dim(model), value = pl_value_dim(model),
+           cast = op->rates->cast * tokens / op->rates->memory;
 
-/* Weights are stored with N and K contiguous in one product or another of a pass; the number of
- * tokens is a stride of none. */
-static bool is_odd(const struct pl_rates *rates, double n, double k)
-{
-    return !rates->cpu && (fmod(n, ALIGNED) != 0 || fmod(k, ALIGNED) != 0);
-}
-
-/* The three products of Y(m,n) = X(m,k) W(k,n): forward, input's gradient, weight's gradient. */
-static void add_three(struct pl_layer_time *layer, const struct pl_rates *rates, double flops,
-                      double m, double n, double k)
-{
-    bool odd = is_odd(rates, n, k);
-
-    layer->fwd += product_s(rates, flops, odd, m, n, k);
-    layer->bwd_input += product_s(rates, flops, odd, m, k, n);
-    layer->bwd_weight += product_s(rates, flops, odd, k, n, m);
-}
-
-static void add_half_product(struct pl_layer_time *layer, const struct pl_rates *rates, double m,
-                             double n, double k)
-{
-    add_three(layer, rates, rates->half_flops, m, n, k);
-}
-
-/* Under fp8 operands are cast for each product, unless weights are cast after the optimizer's step:
- * then input and output's gradient are cast once, each in both orders. */
-static void add_product(struct pl_layer_time *layer, const struct pl_rates *rates, double m,
-                        double n, double k)
-{
-    add_three(layer, rates, rates->flops, m, n, k);
-    if (rates->cast_once) {
-        layer->fwd += rates->cast * m * k / rates->memory;
-        layer->bwd_input += rates->cast * m * n / rates->memory;
-        return;
-    }
-    layer->fwd += rates->cast * (m * k + k * n) / rates->memory;
-    layer->bwd_input += rates->cast * (m * n + n * k) / rates->memory;
-    layer->bwd_weight += rates->cast * (k * m + m * n) / rates->memory;
-}
-
-static double streamed(const struct pl_rates *rates, double bytes, double kernels)
-{
-    return bytes / rates->memory + kernels * rates->kernel_s;
-}
-
-static double tokens_of(const struct pl_op_ctx *op, const struct pl_layout *layout)
-{
-    return (double)op->problem.workload->seq / layout->cp * layout->micro_batch;
+    *core *= min(1, op->rates->narrow_time * PL_NARROW_WIDTH / (key + value));
+    layer->fwd += cast * (model->heads * key + model->kv_heads * (key + value));
+    layer->bwd_input += cast * model->heads * value;
 }
 
 /*
@@ -110,12 +61,12 @@ static double tokens_of(const struct pl_op_ctx *op, const struct pl_layout *layo
 static void add_attention(struct pl_layer_time *layer, double *core, const struct pl_op_ctx *op,
                           const struct pl_layout *layout)
 {
-    double tokens = tokens_of(op, layout), heads = (double)op->problem.model->heads / layout->tp,
+    double tokens = pl_tokens_of(op, layout), heads = (double)op->problem.model->heads / layout->tp,
            d = pl_key_dim(op->problem.model), value = pl_value_dim(op->problem.model);
     double span = pl_span(op->problem.model, op->problem.workload->seq);
     double flops = 2 * tokens * span * heads * (d + value),
            scores = tokens * op->problem.workload->seq * heads;
-    bool odd = !op->rates->cpu && fmod(d, ALIGNED) != 0;
+    bool odd = !op->rates->cpu && fmod(d, PL_ALIGNED) != 0;
     double rate = odd ? op->rates->vector : op->rates->half_flops;
     int behind =
         op->problem.trainer->flash_units ? op->rates->units - op->problem.trainer->flash_units : 0;
@@ -124,6 +75,8 @@ static void add_attention(struct pl_layer_time *layer, double *core, const struc
         *core =
             flops / 2 / (rate * op->rates->attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
             op->rates->kernel_s;
+        if (op->rates->narrow_time > 0)
+            narrow_attention(layer, core, op, tokens / layout->tp);
         layer->fwd += *core;
         layer->bwd_input += 2.5 * *core;
         return;
@@ -158,7 +111,7 @@ static double inner_bytes(const struct pl_model *model, double elem, double ffn)
 static double latent_bytes(const struct pl_op_ctx *op, const struct pl_layout *layout)
 {
     const struct pl_model *model = op->problem.model;
-    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1),
+    double tokens = pl_tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1),
            latents = model->mla.q_lora_rank + model->mla.kv_lora_rank;
 
     if (!pl_model_is_mla(model) || !op->problem.trainer->bundled)
@@ -186,8 +139,8 @@ static double unfused_bytes(const struct pl_op_ctx *op, double ffn)
 static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                             const struct pl_layout *layout, double ffn)
 {
-    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double s = streamed(
+    double tokens = pl_tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double s = pl_streamed_s(
         op->rates,
         rows * row_bytes(op->problem.model, op->rates->element) + latent_bytes(op, layout) +
             tokens / layout->tp * inner_bytes(op->problem.model, op->rates->element, ffn),
@@ -206,7 +159,7 @@ static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                    const struct pl_layout *layout, double share)
 {
     struct pl_group g;
-    double bytes = tokens_of(op, layout) * op->problem.model->hidden * op->rates->element, once;
+    double bytes = pl_tokens_of(op, layout) * op->problem.model->hidden * op->rates->element, once;
 
     if (layout->tp == 1)
         return;
@@ -230,7 +183,7 @@ static void add_qk_sums(struct pl_layer_time *layer, const struct pl_op_ctx *op,
     if (layout->tp == 1 || op->problem.model->qk_norm != PL_QK_FULL)
         return;
     pl_group_of(&g, op, layout->tp, 1);
-    once = pl_all_reduce_s(&g, 2 * tokens_of(op, layout) * sizeof(float));
+    once = pl_all_reduce_s(&g, 2 * pl_tokens_of(op, layout) * sizeof(float));
     layer->tp_fwd += once;
     layer->tp_bwd += once;
 }
@@ -238,120 +191,11 @@ static void add_qk_sums(struct pl_layer_time *layer, const struct pl_op_ctx *op,
 static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, double ffn)
 {
-    double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
+    double tokens = pl_tokens_of(op, layout), h = op->problem.model->hidden,
            up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
 
-    add_product(layer, op->rates, tokens, up * ffn / layout->tp, h);
-    add_product(layer, op->rates, tokens, h, ffn / layout->tp);
-}
-
-/* Gaps of the kernels that cast the operands of LOCAL experts one by one: of each product one in
- * both passes. */
-static void add_expert_casts(struct pl_layer_time *layer, const struct pl_rates *rates,
-                             double local)
-{
-    const double products = 2;
-    double gaps = products * rates->each_cast * local * rates->kernel_s;
-
-    layer->fwd += gaps;
-    layer->bwd_input += gaps;
-}
-
-/* Parts, of PARTS equal ones that hold the experts, which a token's top_k distinct experts are in,
- * on the average. */
-static double parts_met(const struct pl_moe *moe, double parts)
-{
-    double missed = 1, elsewhere = moe->experts - moe->experts / parts;
-
-    for (int i = 0; i < moe->top_k; i++)
-        missed *= elsewhere > i ? (elsewhere - i) / (moe->experts - i) : 0;
-    return parts * (1 - missed);
-}
-
-/* Dispatch and combine of a pass, each token once to a rank and to a domain. A router of groups
- * bounds the domains that a token meets, where a domain has whole groups. */
-static double once_to_each(const struct pl_op_ctx *op, const struct pl_layout *layout, double own)
-{
-    const struct pl_moe *moe = &op->problem.model->moe;
-    struct pl_group all;
-    double domains, met;
-
-    pl_group_of(&all, op, layout->ep * layout->etp, 1);
-    domains = ceil((double)all.size / all.per_node);
-    met = parts_met(moe, domains);
-    if (moe->n_group > 1 && moe->n_group >= domains)
-        met = min(met, moe->topk_group);
-    return 2 * pl_dispatch_s(&all, own * op->problem.model->hidden * op->rates->element,
-                             parts_met(moe, layout->ep) * layout->etp, met);
-}
-
-/* Adds the seconds in which OWN tokens of a rank, COPIES for their experts, get there and back.
- * Returns those of dispatch and combine in one pass, without the etp group's. */
-static double add_exchange(struct pl_layer_time *layer, const struct pl_op_ctx *op,
-                           const struct pl_layout *layout, double own, double copies)
-{
-    double row = op->problem.model->hidden * op->rates->element, copied = 0, exchange;
-    struct pl_group ep, etp;
-
-    pl_group_of(&ep, op, layout->ep, layout->etp);
-    pl_group_of(&etp, op, layout->etp, 1);
-    if (layout->moe_dispatch == PL_DISPATCH_ALLTOALL) {
-        exchange = 2 * pl_all_to_all_s(&ep, copies * row);
-        copied = 2 * pl_gather_s(&etp, copies * layout->etp * row);
-    } else if (layout->moe_dispatch == PL_DISPATCH_ALLGATHER) { /* tokens to all, sums back */
-        pl_group_of(&ep, op, layout->ep * layout->etp, 1);
-        exchange = 2 * pl_gather_s(&ep, own * ep.size * row);
-    } else {
-        exchange = once_to_each(op, layout, own);
-    }
-    layer->ep_fwd += exchange + copied;
-    layer->ep_bwd += exchange + copied;
-    return exchange;
-}
-
-/*
- * Router, dispatch, experts, combine. Each rank holds tokens / tp of the micro-batch, sends top_k
- * copies of each to the ranks of its ep group, and receives as many; with etp the copies are
- * gathered over the etp group first and each rank computes all of them on its share of the width.
- * Returns the seconds of dispatch and combine in one pass, without the etp group's.
- */
-static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *op,
-                      const struct pl_layout *layout)
-{
-    const struct pl_moe *moe = &op->problem.model->moe;
-    double own = tokens_of(op, layout) / layout->tp, h = op->problem.model->hidden,
-           local = (double)moe->experts / layout->ep;
-    double full = moe->capacity_factor > 0 ? moe->capacity_factor
-                  : moe->force_balance     ? 1
-                                           : BALANCED;
-    double copies = own * moe->top_k * (layout->ep > 1 || moe->capacity_factor > 0 ? full : 1);
-    double rows = copies * layout->etp / local, width = (double)moe->expert_ffn / layout->etp;
-    double up = pl_mlp_is_gated(op->problem.model->mlp) ? 2 : 1;
-    double streams = op->problem.trainer->expert_streams,
-           joined = streams > 0 ? min(streams, local) : local;
-    struct pl_layer_time one = {0};
-    struct pl_rates grouped = *op->rates;
-    double moved;
-
-    grouped.flops *= op->constants->expert;
-    grouped.tail /= joined; /* waves of one expert's product run over into the next one's */
-    grouped.kernel_s /= joined;
-    add_product(&one, &grouped, rows, up * width, h);
-    add_product(&one, &grouped, rows, h, width);
-    layer->fwd += local * one.fwd;
-    layer->bwd_input += local * one.bwd_input;
-    layer->bwd_weight += local * one.bwd_weight;
-    add_expert_casts(layer, op->rates, local);
-    add_half_product(layer, op->rates, own, moe->experts, h);
-    /* permuted copies are written and read on both sides, the activation between the products
-     * likewise */
-    moved = streamed(op->rates,
-                     op->rates->element * (copies * h * 6 + copies * layout->etp * width * 3),
-                     MOE_KERNELS);
-    layer->fwd += moved;
-    layer->bwd_input += 1.5 * moved;
-
-    return add_exchange(layer, op, layout, own, copies);
+    pl_add_product(layer, op->rates, tokens, up * ffn / layout->tp, h);
+    pl_add_product(layer, op->rates, tokens, h, ffn / layout->tp);
 }
 
 /* The exchange of one micro-batch overlaps the other pass of its neighbor, and hides behind no more
@@ -370,7 +214,7 @@ static void hide_exchange(struct pl_layer_time *layer, double exchange, const st
 static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *layout, bool moe)
 {
     const struct pl_mla *mla = &op->problem.model->mla;
-    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double tokens = pl_tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
     double normed = 2 * op->problem.model->hidden + mla->q_lora_rank + mla->kv_lora_rank;
     double inner =
         tokens / layout->tp * (moe ? op->problem.model->moe.shared_ffn : op->problem.model->ffn);
@@ -378,7 +222,7 @@ static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *lay
     if (moe)
         inner +=
             tokens / layout->tp * op->problem.model->moe.top_k * op->problem.model->moe.expert_ffn;
-    return streamed(op->rates, op->rates->element * (2 * rows * normed + 3 * inner), 3);
+    return pl_streamed_s(op->rates, op->rates->element * (2 * rows * normed + 3 * inner), 3);
 }
 
 /* Seconds of the product that ends a dense feed-forward of width FFN. The backward pass does not
@@ -389,8 +233,8 @@ static double pruned_s(const struct pl_op_ctx *op, const struct pl_layout *layou
 
     if (!op->problem.trainer->prunes_repeats || ffn <= 0 || op->problem.model->pattern[0])
         return 0;
-    add_product(&down, op->rates, tokens_of(op, layout), op->problem.model->hidden,
-                ffn / layout->tp);
+    pl_add_product(&down, op->rates, pl_tokens_of(op, layout), op->problem.model->hidden,
+                   ffn / layout->tp);
     return down.fwd;
 }
 
@@ -399,16 +243,16 @@ static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                       const struct pl_layout *layout, bool moe, unsigned again)
 {
     const struct pl_model *model = op->problem.model;
-    double tokens = tokens_of(op, layout) / layout->tp, elem = op->rates->element, dense = 0;
+    double tokens = pl_tokens_of(op, layout) / layout->tp, elem = op->rates->element, dense = 0;
     bool whole = moe && (again & PL_RE_MOE);
     struct pl_layer_time part = {0};
 
     if (whole) {
-        moe_mlp(&part, op, layout);
+        pl_moe_mlp(&part, op, layout);
         layer->ep_re += layer->ep_fwd;
     } else if (moe && (again & PL_RE_MOE_ACT)) {
-        layer->re +=
-            streamed(op->rates, 3 * elem * tokens * model->moe.top_k * model->moe.expert_ffn, 1);
+        layer->re += pl_streamed_s(op->rates,
+                                   3 * elem * tokens * model->moe.top_k * model->moe.expert_ffn, 1);
     }
     if (!moe && (again & PL_RE_MLP))
         dense = model->ffn;
@@ -416,7 +260,7 @@ static void again_ffn(struct pl_layer_time *layer, const struct pl_op_ctx *op,
         dense = model->moe.shared_ffn;
     if (dense > 0) { /* half of the layer's collectives are the feed-forward's */
         dense_mlp(&part, op, layout, dense);
-        layer->re += streamed(op->rates, 3 * elem * tokens * dense, 1);
+        layer->re += pl_streamed_s(op->rates, 3 * elem * tokens * dense, 1);
         layer->tp_re += layer->tp_fwd / 2;
     }
     layer->re += part.fwd - pruned_s(op, layout, dense);
@@ -428,15 +272,15 @@ static void add_modules(struct pl_layer_time *layer, double core, const struct p
 {
     const struct pl_model *model = op->problem.model;
     unsigned again = pl_recompute_modules(layout);
-    double tokens = tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double norm = streamed(op->rates, 2 * op->rates->element * rows * model->hidden, 1);
+    double tokens = pl_tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double norm = pl_streamed_s(op->rates, 2 * op->rates->element * rows * model->hidden, 1);
     struct pl_product product[PL_MOST_PRODUCTS];
     struct pl_layer_time part = {0};
     int many = (again & PL_RE_MLA) ? pl_attention_products(product, model) : 0;
 
     for (int i = 0; i < many; i++)
         if (product[i].in < model->hidden && product[i].split == PL_SPLIT_OUT) /* of a latent */
-            add_product(&part, op->rates, tokens, product[i].out / layout->tp, product[i].in);
+            pl_add_product(&part, op->rates, tokens, product[i].out / layout->tp, product[i].in);
     layer->re += part.fwd;
     if (again & PL_RE_NORM)
         layer->re += norm * (pl_model_is_mla(model) + moe);
@@ -473,13 +317,13 @@ static void add_attention_part(struct pl_layer_time *layer, double *core,
 {
     struct pl_product product[PL_MOST_PRODUCTS];
     int many = pl_attention_products(product, op->problem.model);
-    double tokens = tokens_of(op, layout), own = tokens / (layout->sp ? layout->tp : 1);
+    double tokens = pl_tokens_of(op, layout), own = tokens / (layout->sp ? layout->tp : 1);
 
     for (int i = 0; i < many; i++) {
         double in = product[i].in / (product[i].split == PL_SPLIT_IN ? layout->tp : 1),
                out = product[i].out / (product[i].split == PL_SPLIT_OUT ? layout->tp : 1);
 
-        add_product(layer, op->rates, product[i].split == PL_SPLIT_NONE ? own : tokens, out, in);
+        pl_add_product(layer, op->rates, product[i].split == PL_SPLIT_NONE ? own : tokens, out, in);
     }
     add_attention(layer, core, op, layout);
 }
@@ -505,14 +349,14 @@ static void mamba_part(struct pl_layer_time *layer, const struct pl_op_ctx *op,
                        const struct pl_layout *layout)
 {
     const struct pl_model *model = op->problem.model;
-    double tokens = tokens_of(op, layout), inner = pl_mamba_inner(model) / layout->tp;
-    double scan =
-        tokens * pl_mamba_scan_flops(model) / layout->tp /
-            (op->rates->half_flops * op->rates->attention) +
-        streamed(op->rates, tokens * pl_mamba_kept(model) / layout->tp * op->rates->element, 6);
+    double tokens = pl_tokens_of(op, layout), inner = pl_mamba_inner(model) / layout->tp;
+    double scan = tokens * pl_mamba_scan_flops(model) / layout->tp /
+                      (op->rates->half_flops * op->rates->attention) +
+                  pl_streamed_s(op->rates,
+                                tokens * pl_mamba_kept(model) / layout->tp * op->rates->element, 6);
 
-    add_product(layer, op->rates, tokens, pl_mamba_in(model) / layout->tp, model->hidden);
-    add_product(layer, op->rates, tokens, model->hidden, inner);
+    pl_add_product(layer, op->rates, tokens, pl_mamba_in(model) / layout->tp, model->hidden);
+    pl_add_product(layer, op->rates, tokens, model->hidden, inner);
     layer->fwd += scan;
     layer->bwd_input += 2 * scan;
 }
@@ -532,7 +376,7 @@ static void hybrid_layer(struct pl_layer_time *ret, double *core, double *exchan
     if (mix.mamba > 0)
         mamba_part(&mamba, op, layout);
     if (moe)
-        *exchange = moe_mlp(ret, op, layout);
+        *exchange = pl_moe_mlp(ret, op, layout);
     if (moe ? model->moe.shared_ffn : mix.ffn > 0)
         dense_mlp(&ffn, op, layout, moe ? model->moe.shared_ffn : model->ffn);
     *core *= mix.attention;
@@ -553,7 +397,7 @@ static void whole_layer(struct pl_layer_time *ret, double *core, double *exchang
 
     add_attention_part(ret, core, op, layout);
     if (moe) {
-        *exchange = moe_mlp(ret, op, layout);
+        *exchange = pl_moe_mlp(ret, op, layout);
         if (model->moe.shared_ffn)
             dense_mlp(ret, op, layout, model->moe.shared_ffn);
     } else {
@@ -581,7 +425,7 @@ static void add_host(struct pl_layer_time *layer, const struct pl_op_ctx *op,
 {
     const double products = 5, collectives = layout->tp > 1 ? 4 : 0;
     double graphed = LAYER_KERNELS + products + collectives;
-    double kernels = (layout->cuda_graphs ? MODULE_GRAPHS : graphed) + (moe ? MOE_KERNELS : 0);
+    double kernels = (layout->cuda_graphs ? MODULE_GRAPHS : graphed) + (moe ? PL_MOE_KERNELS : 0);
     double host = kernels * op->constants->issue_us * 1e-6;
 
     layer->fwd += held_up(layer->fwd + layer->tp_fwd + layer->cp_fwd + layer->ep_fwd, host);
@@ -627,7 +471,7 @@ static void add_mtp(struct pl_ends_time *ends, const struct pl_op_ctx *op,
     struct pl_layer_time layer, join = {0};
 
     pl_layer_time_of(&layer, op, layout, pl_layer_is_moe(model, model->layers - 1));
-    add_product(&join, op->rates, tokens_of(op, layout), cut ? h / layout->tp : h, 2 * h);
+    pl_add_product(&join, op->rates, pl_tokens_of(op, layout), cut ? h / layout->tp : h, 2 * h);
     ends->head_fwd += modules * (ends->head_fwd + ends->embed_fwd + join.fwd + layer.fwd +
                                  layer.tp_fwd + layer.cp_fwd + layer.ep_fwd);
     ends->head_bwd +=
@@ -641,20 +485,23 @@ static void add_mtp(struct pl_ends_time *ends, const struct pl_op_ctx *op,
 void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *op,
                      const struct pl_layout *layout)
 {
-    double tokens = tokens_of(op, layout), h = op->problem.model->hidden,
+    double tokens = pl_tokens_of(op, layout), h = op->problem.model->hidden,
            v = padded_vocab(op, layout), seen = v; /* logits that the loss of a rank reads */
-    double rows = streamed(op->rates, 2 * tokens * h * op->rates->element, 2);
+    double rows = pl_streamed_s(op->rates, 2 * tokens * h * op->rates->element, 2);
     struct pl_layer_time head = {0};
     struct pl_group g;
 
-    add_half_product(&head, op->rates, tokens, v, h);
+    if (op->problem.trainer->fp8_head && layout->precision == PL_MXFP8)
+        pl_add_product(&head, op->rates, tokens, v, h);
+    else
+        pl_add_half_product(&head, op->rates, tokens, v, h);
     ret->embed_fwd = rows;
     ret->embed_bwd = 2 * rows;
     if (op->problem.trainer->whole_logits)
         seen *= layout->tp;
-    ret->head_fwd = head.fwd + streamed(op->rates, LOGIT_FWD * tokens * seen, 6);
+    ret->head_fwd = head.fwd + pl_streamed_s(op->rates, LOGIT_FWD * tokens * seen, 6);
     ret->head_bwd =
-        head.bwd_input + head.bwd_weight + streamed(op->rates, LOGIT_BWD * tokens * seen, 2);
+        head.bwd_input + head.bwd_weight + pl_streamed_s(op->rates, LOGIT_BWD * tokens * seen, 2);
     ret->tp_head = 0;
     if (layout->tp > 1) {
         pl_group_of(&g, op, layout->tp, 1);

@@ -16,13 +16,24 @@
  *
  * Transformer Engine casts the operands of experts one by one, unless scales are delayed (one
  * kernel for all): with a scale for the tensor two kernels each, for its largest element and for
- * the cast, else one, on four streams in turn (split_quantize, nvte_multi_tensor_quantize).
+ * the cast, else one, on four streams in turn (split_quantize, nvte_multi_tensor_quantize). Its
+ * kernels for a whole feed-forward of experts (ForwardGroupedMLP, BackwardGroupedMLP) cast all with
+ * one.
+ *
+ * Attention with fp8 operands (fp8_dpa) takes a time that hardly depends on the width of a head,
+ * since its products are no longer what it waits for: cuDNN's own table (NVIDIA/cudnn-frontend,
+ * benchmark/sdpa_benchmark_training/results of 24 April 2026: GB200 and GB300, causal, 4,096 to
+ * 32,768 tokens, heads of 128 + 128 and 192 + 128) has 0.91 (0.83 to 1.03) of the time in bf16 with
+ * scales of blocks and 0.75 (0.66 to 0.93) with one a tensor, times 256 over the width of key and
+ * value. With mxfp8 scales are of blocks, with nvfp4 one a tensor.
  */
 #include "plan/precision.h"
 
 #include <assert.h>
 
 enum { HALF = 2, CAST_STREAMS = 4 };
+
+static const double BLOCK_ATTENTION = 0.91, TENSOR_ATTENTION = 0.75;
 
 /* Bytes of an element as products read it; scales of a weight's blocks are fewer. */
 static double narrow_bytes(int precision, bool weight)
@@ -39,13 +50,19 @@ static double narrow_bytes(int precision, bool weight)
     }
 }
 
-/* Times that the operand is read before it is written: once more for the largest element of the
- * whole tensor, unless that of steps before stands for it. */
-static int reads(int precision, bool delayed)
+/* Times that the operand is read before it is written in all its orders: once more for the largest
+ * element of the whole tensor, unless that of steps before stands for it; in Transformer Engine
+ * each order of nvfp4 by a kernel of its own, since one of them is rotated first. */
+static int reads(int precision, bool delayed, bool engine)
 {
     bool per_tensor = precision == PL_FP8 || precision == PL_FP8_CURRENT || precision == PL_NVFP4;
 
-    return per_tensor && !delayed ? 2 : 1;
+    return (per_tensor && !delayed ? 2 : 1) + (engine && precision == PL_NVFP4);
+}
+
+bool pl_fuses_experts(const struct pl_trainer *trainer, int precision)
+{
+    return trainer->fused_experts && precision == PL_MXFP8;
 }
 
 void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, int precision)
@@ -55,19 +72,24 @@ void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, i
     double input = narrow_bytes(precision, false), weight = narrow_bytes(precision, true);
 
     assert(precision >= PL_FP32 && precision < PL_PRECISIONS);
-    *ret = (struct pl_operands){.kept = HALF, .weight = HALF, .gathered = HALF};
+    *ret = (struct pl_operands){.read = HALF, .kept = HALF, .weight = HALF, .gathered = HALF};
     if (precision < PL_FP8)
         return;
+    ret->read = input;
     if (!engine) {
-        ret->cast = reads(precision, false) * HALF + input;
+        ret->cast = reads(precision, false, false) * HALF + input;
         return;
     }
     ret->kept = input;
     ret->weight = 2 * weight;
     ret->gathered = precision == PL_MXFP8 ? HALF : weight; /* both its orders come from bf16 */
-    ret->cast = reads(precision, delayed) * HALF + 2 * input;
+    ret->cast = reads(precision, delayed, true) * HALF + 2 * input;
     ret->quantized = ret->cast_once = true;
-    if (precision == PL_FP8_CURRENT || (precision == PL_FP8 && trainer->fp8_current))
+    if (trainer->fp8_attention)
+        ret->attention = precision == PL_MXFP8 ? BLOCK_ATTENTION : TENSOR_ATTENTION;
+    if (pl_fuses_experts(trainer, precision))
+        ret->each_cast = 0;
+    else if (precision == PL_FP8_CURRENT || (precision == PL_FP8 && trainer->fp8_current))
         ret->each_cast = 2;
     else if (precision != PL_FP8)
         ret->each_cast = 1.0 / CAST_STREAMS;

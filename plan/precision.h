@@ -5,17 +5,25 @@
 #include "plan/plan.h"
 
 struct pl_operands {
-    double kept;      /* bytes an element of an input that waits for its weight's gradient */
+    double read;      /* bytes an element of an input as products read it */
+    double kept;      /* the same as it waits for its weight's gradient */
     double weight;    /* bytes a weight, in all copies that products read */
     double gathered;  /* bytes a weight as ranks gather it with fp8_param_gather */
     double cast;      /* bytes moved to cast one element of an operand; 0: nothing is cast */
     bool quantized;   /* inputs are kept as they were cast, next to what other operations keep */
     bool cast_once;   /* weights once a step, other operands once for all their products */
     double each_cast; /* kernels in a row that cast an operand of one expert; 0: one for all */
+    double attention; /* time of attention with fp8 operands over that in half precision, for keys
+                         and values of PL_NARROW_WIDTH together; 0: it has no fp8 operands */
 };
+
+enum { PL_NARROW_WIDTH = 256 };
 
 /* Of PRECISION in TRAINER. */
 void pl_operands_of(struct pl_operands *ret, const struct pl_trainer *trainer, int precision);
+
+/* One kernel multiplies all experts of a rank, applies their activation and casts its result. */
+bool pl_fuses_experts(const struct pl_trainer *trainer, int precision);
 
 /* Elements of a dimension that share a scale: sizes of products are multiples of it; 1: any. */
 int pl_scale_block(int precision);

@@ -138,12 +138,15 @@ struct pl_trainer {
      * (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper (FlashAttention-3, cuDNN 9);
      * 0: whatever the device has. */
     int flash_units;
-    int expert_streams;    /* that products of local experts take in turn; 0: one kernel has all */
-    bool eager_loss;       /* PyTorch's cross entropy as it is, of logits in fp32 */
-    bool fp8_delayed;      /* delayed scaling; weights are cast once a step */
-    bool fp8_current;      /* per-tensor current scaling; weights are cast once a step */
-    bool weighs_rows;      /* router's weights meet the experts' hidden rows, not their outputs */
-    bool whole_start;      /* zero 3: the model is built whole on the device before it is sharded */
+    int expert_streams; /* that products of local experts take in turn; 0: one kernel has all */
+    bool fused_experts; /* under mxfp8 one kernel has all, with their activation and its cast */
+    bool fp8_attention; /* attention's products, too, have fp8 operands under a narrow precision */
+    bool fp8_head;      /* the head's, too, under mxfp8 */
+    bool eager_loss;    /* PyTorch's cross entropy as it is, of logits in fp32 */
+    bool fp8_delayed;   /* delayed scaling; weights are cast once a step */
+    bool fp8_current;   /* per-tensor current scaling; weights are cast once a step */
+    bool weighs_rows;   /* router's weights meet the experts' hidden rows, not their outputs */
+    bool whole_start;   /* zero 3: the model is built whole on the device before it is sharded */
     struct pl_stack stack; /* how well it runs; no name: the shipped constants */
 };
 

@@ -224,6 +224,7 @@ static bool other_device(const struct pl_device *left, const struct pl_device *r
            differs(left->tflops_fp8, right->tflops_fp8) ||
            differs(left->tflops_fp4, right->tflops_fp4) ||
            differs(left->gemm_tflops, right->gemm_tflops) ||
+           differs(left->gemm_tflops_fp8, right->gemm_tflops_fp8) ||
            differs(left->sustained, right->sustained) ||
            differs(left->memory_gib, right->memory_gib) ||
            differs(left->memory_gbs, right->memory_gbs);

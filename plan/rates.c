@@ -24,6 +24,8 @@ static double matrix_flops(const struct pl_device *device, int precision)
 
     if (precision == PL_NVFP4 && narrow <= 0) /* its products are done in what is twice as wide */
         narrow = device->tflops_fp8;
+    if (narrow > 0 && device->gemm_tflops_fp8 > 0)
+        return device->gemm_tflops_fp8 * narrow / device->tflops_fp8 * 1e12;
     if (narrow > 0 && device->tflops_bf16 > 0)
         return bf16 * narrow / device->tflops_bf16 * 1e12;
     if (precision != PL_FP32 && bf16 > 0) /* without units for fp8, it is cast for those of bf16 */
@@ -58,6 +60,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
 
     *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2,
                              .attention = constants->attention};
+    ret->operand = ret->element;
     if (device->cpu) {
         cpu_rates(ret, device, threads);
         return;
@@ -66,6 +69,10 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
     ret->flops = sustained * matrix_flops(device, precision);
     ret->half_flops = precision >= PL_FP8 ? sustained * matrix_flops(device, PL_BF16) : ret->flops;
     pl_operands_of(&operands, problem->trainer, precision);
+    if (precision >= PL_FP8)
+        ret->operand = operands.read;
+    if (device->tflops_fp4 > 0) /* of Hopper's kernels the backward pass is slower in fp8 */
+        ret->narrow_time = operands.attention;
     ret->cast = operands.cast;
     ret->cast_once = operands.cast_once;
     ret->each_cast = operands.each_cast;

@@ -109,13 +109,14 @@ static const struct fact {
     {                                                                                              \
 #name, FACT_##kind, offsetof(struct pl_trainer, name)                                      \
     }
-    FACT(flash, BOOL),         FACT(flash_units, INT),   FACT(tp_overlap, BOOL),
-    FACT(tp_async, BOOL),      FACT(half_grads, BOOL),   FACT(summed_grads, BOOL),
-    FACT(tensor_gather, BOOL), FACT(eager, BOOL),        FACT(selective_share, SHARE),
-    FACT(eager_loss, BOOL),    FACT(fp8_delayed, BOOL),  FACT(fp8_current, BOOL),
-    FACT(weighs_rows, BOOL),   FACT(whole_start, BOOL),  FACT(whole_reduce, BOOL),
-    FACT(eager_mlp, BOOL),     FACT(whole_logits, BOOL), FACT(cost_stages, BOOL),
-    FACT(expert_streams, INT), FACT(eager_rotary, BOOL), FACT(prunes_repeats, BOOL),
+    FACT(flash, BOOL),         FACT(flash_units, INT),    FACT(tp_overlap, BOOL),
+    FACT(tp_async, BOOL),      FACT(half_grads, BOOL),    FACT(summed_grads, BOOL),
+    FACT(tensor_gather, BOOL), FACT(eager, BOOL),         FACT(selective_share, SHARE),
+    FACT(eager_loss, BOOL),    FACT(fp8_delayed, BOOL),   FACT(fp8_current, BOOL),
+    FACT(weighs_rows, BOOL),   FACT(whole_start, BOOL),   FACT(whole_reduce, BOOL),
+    FACT(eager_mlp, BOOL),     FACT(whole_logits, BOOL),  FACT(cost_stages, BOOL),
+    FACT(expert_streams, INT), FACT(eager_rotary, BOOL),  FACT(prunes_repeats, BOOL),
+    FACT(fused_experts, BOOL), FACT(fp8_attention, BOOL), FACT(fp8_head, BOOL),
 #undef FACT
 };
 

@@ -232,6 +232,7 @@ class Device(_Device, total=False):
     kind: Literal["gpu", "cpu"]
     peak_tflops: Dict[str, Any]
     gemm_tflops: float
+    gemm_tflops_fp8: float
     sustained: float
     busy_watts: float
     idle_watts: float

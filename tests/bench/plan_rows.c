@@ -82,13 +82,15 @@ static const struct software *software_by_stack(const struct row *r)
 {
     static const char *const names[] = {"nanotron", "aleph-", "megatron-deepspeed"};
     static const struct software plain = {.overlap = false};
-    const char *stack = json_string_value(json_object_get(r->doc, "stack"));
+    const json_t *named = json_object_get(r->doc, "stack");
+    const char *stack =
+        json_string_value(json_is_object(named) ? json_object_get(named, "like") : named);
 
     for (size_t i = 0; stack && i < ARRAY_LEN(names); i++)
         if (str_starts(stack, names[i]))
             return &plain;
     for (size_t i = 0; stack && i < ARRAY_LEN(software); i++)
-        if (str_eq(stack, software[i].stack))
+        if (str_starts(stack, software[i].stack))
             return &software[i];
     return NULL;
 }
@@ -375,7 +377,7 @@ static int parse_row(struct row *r, json_t *v, struct err *e)
         (rc = set_trainer(r, e)) < 0)
         return rc;
     if (software_of(r)->balanced && r->moe && r->model.moe.capacity_factor <= 0)
-        r->model.moe.capacity_factor = 1; /* dropless and even */
+        r->model.moe.force_balance = true; /* dropless and even */
     if (software_of(r)->network > 0 && r->cluster.nlinks)
         r->cluster.link[r->cluster.nlinks - 1].share = software_of(r)->network;
     if ((rc = parse_layout(r, json_object_get(v, "layout"), devices, e)) < 0 ||

@@ -349,6 +349,10 @@ static void bad_input_is_refused_by_pointer(void **state)
         {parse_cluster,
          "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'gemm_tflops':1e-9}}",
          "/device/gemm_tflops", "at least"},
+        {parse_cluster,
+         "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'bf16':1,"
+         "'fp8':2},'gemm_tflops_fp8':3}}",
+         "/device/gemm_tflops_fp8", "above the peak in fp8 (2)"},
         {parse_cluster, "{'devices_per_node':2," DEVICE "}", "/links",
          "no link spans all 2 devices"},
         {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':0}]}",

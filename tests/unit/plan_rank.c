@@ -269,7 +269,7 @@ static void an_enormous_space_hides_no_better_layout(void **state)
         int nodes, batch;
         int looks[2]; /* the last of few stems, or of all that there is room for */
     } jobs[] = {
-        {"deepseek-v3-like", "any", 1024, 8192, {2000, 8000}},
+        {"deepseek-v3-like", "any", 1024, 8192, {4000, 8000}},
         {"mixtral-8x22b", "any", 512, 4096, {2000}},
         {"llama-70b", "any", 512, 4096, {2000}},
     };
