@@ -22,7 +22,14 @@ class Script:
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.sure = self.rng.random() < 0.6
-        self.lines = ["#!/bin/bash"] + [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()"]
+        self.functions = 0
+        self.given, self.call = [], None # where the call is not known, it is one without arguments, for which defaults are
+        if self.rng.random() < 0.7:
+            self.given = [self.rng.choice(["1", "2", "4", "fp8"]) for _ in range(self.rng.randint(0, 4))]
+            name = self.rng.choice(NUMBERS)
+            self.call = f"GIVEN_{name}={self.rng.choice(VALUES[name])} bash drawn.sh " + " ".join(self.given)
+        self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
+        self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()", "COUNT=0", "GUARD=0"]
 
     def add(self, indent, text):
         self.lines.append("    " * indent + text)
@@ -62,6 +69,24 @@ class Script:
     def assign(self):
         rng = self.rng
         name = rng.choice(NAMES)
+        number = rng.choice(NUMBERS)
+        if rng.random() < 0.25 and (self.call or not self.sure):
+            return rng.choice([
+                f"{number}=${{{rng.randint(1, 5)}:-2}}",
+                f"{number}=$(( $# > {rng.randrange(4)} ? 2 : 1 ))",
+                f"{number}=${{GIVEN_{number}:-1}}" if self.call and f"GIVEN_{number}=" in self.call else f"{number}=1",
+                'set -- "$@" 2',
+                "shift",
+            ])
+        if rng.random() < 0.2:
+            return rng.choice([
+                f"{number}=$SLURM_NNODES",
+                f"KIND=moe-${{KIND%-*}} KIND=${{KIND#moe-}}",
+                f"KIND=${{KIND/f/F}} KIND=${{KIND,,}}",
+                f"{number}=${{#LIST[@]}} {number}=$(( !{number} + 1 ))",
+                f"unset {name}; {name}=${{{name}:-{VALUES[name][0]}}}",
+                f"COUNT=$((COUNT + 1)) {number}=$(( COUNT > 2 ? 2 : 1 ))",
+            ])
         return rng.choice([
             f"{name}={rng.choice(VALUES[name])}",
             f"{name}={rng.choice(VALUES[name])}",
@@ -93,6 +118,53 @@ class Script:
             self.body(indent + 1)
         self.add(indent, "fi")
 
+    def inside(self, indent, leave):
+        """The body of a loop or function, which may be left by LEAVE."""
+        self.body(indent)
+        if self.rng.random() < 0.4:
+            self.add(indent, f"{self.test()} && {self.rng.choice(leave)}")
+            self.body(indent)
+
+    def counted(self, indent):
+        rng = self.rng
+        kind = rng.randrange(4)
+        if kind == 0:
+            self.add(indent, "for each in 1 2 4; do")
+            self.add(indent + 1, f"[ $each = {rng.choice('124')} ] && TP=$each")
+        elif kind == 1:
+            self.add(indent, f"N={rng.randint(1, 3)}")
+            self.add(indent, "while (( N > 0 )); do")
+            self.add(indent + 1, "N=$((N - 1))")
+        elif kind == 2 and (self.call or not self.sure):
+            self.add(indent, "while [[ $# -gt 0 ]]; do")
+            self.add(indent + 1, f"case $1 in {rng.choice('124')}) TP=$1 ;; fp*) KIND=$1 ;; esac")
+            self.add(indent + 1, "shift")
+        else:
+            self.add(indent, 'for each in "${LIST[@]}" --seed; do')
+            self.add(indent + 1, "[[ $each == --o* ]] && MBS=2")
+        self.add(indent + 1, "GUARD=$((GUARD + 1)); (( GUARD < 40 )) || break # it ends, whatever the rest does")
+        self.inside(indent + 1, ["break", "continue"])
+        self.add(indent, "done")
+
+    def function(self, indent):
+        rng = self.rng
+        self.functions += 1
+        name = f"run_{self.functions}"
+        self.add(indent, rng.choice([f"{name}() {{", f"function {name} {{", f"{name} ()\n{{"]))
+        if rng.random() < 0.5:
+            self.add(indent + 1, f"local {rng.choice(NAMES)}=${{1:-2}}")
+        self.add(indent + 1, f"{rng.choice(NUMBERS)}=${{{rng.randint(1, 3)}:-1}}")
+        self.inside(indent + 1, ["return", "return 1"])
+        self.add(indent, "}")
+        for _ in range(rng.randint(0, 2)):
+            self.add(indent, f"{name} {' '.join(rng.choice(['1', '2', '$TP', '4']) for _ in range(rng.randint(0, 3)))}")
+
+    def group(self, indent):
+        opens, ends = self.rng.choice(["{}", "()", "{}"])
+        self.add(indent, opens)
+        self.inside(indent + 1, ["exit"] if opens == "(" else ["true"])
+        self.add(indent, ends + self.rng.choice(["", "", " | cat", " 2>&1 | cat", " >/dev/null"]))
+
     def loop(self, indent):
         self.add(indent, f"for each in {' '.join(self.rng.sample('abc', self.rng.randint(1, 3)))}; do")
         self.body(indent + 1)
@@ -107,11 +179,17 @@ class Script:
             self.add(indent, f"{self.test()} {rng.choice(['&&', '||'])} {self.assign()}")
         elif draw < 0.55:
             self.add(indent, f"{self.test()} && {self.assign()} || {self.assign()}")
-        elif draw < 0.7:
+        elif draw < 0.63:
             self.case(indent)
-        elif draw < 0.75 and not self.sure:
+        elif draw < 0.7:
+            self.counted(indent)
+        elif draw < 0.74:
+            self.group(indent)
+        elif draw < 0.82 and not indent:
+            self.function(indent)
+        elif draw < 0.84 and not self.sure:
             self.loop(indent)
-        elif draw < 0.78 and not self.sure:
+        elif draw < 0.87 and not self.sure:
             self.add(indent, f"{self.test()} && {{ {self.assign()}; {self.assign()}; }}")
         else:
             self.branches(indent)
@@ -136,8 +214,8 @@ class Script:
         return "\n".join(self.lines) + "\n"
 
 
-def imported(program, path):
-    done = subprocess.run([program, "megatron", "llama-8b", "32", path], capture_output=True, text=True)
+def imported(program, path, call=None):
+    done = subprocess.run([program, "megatron", "llama-8b", "32", path] + [call] * bool(call), capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else "refused: " + done.stderr.strip()
 
 
@@ -152,8 +230,15 @@ def main():
             file.write(text)
         if os.path.exists(started):
             os.remove(started)
-        subprocess.run(["bash", script], env=dict(os.environ, STARTED=started), stdin=subprocess.DEVNULL, capture_output=True)
-        want, got = imported(program, started), imported(program, script)
+        env = dict(os.environ, STARTED=started, SLURM_NNODES=drawn.lines[1][-1])
+        start = ["bash", script] + drawn.given
+        if drawn.call:
+            env.update([drawn.call.split()[0].split("=")])
+        subprocess.run(start, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+        want = imported(program, started) if os.path.exists(started) else "refused: nothing is started"
+        got = imported(program, script, drawn.call)
+        if want.startswith("refused") and got.startswith("refused"): # as of a micro-batch of 0
+            got = want
         decided += drawn.sure
         if got == want:
             read += 1

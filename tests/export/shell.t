@@ -29,16 +29,19 @@ done
 END
 chmod +x "$dir/bin/stand-in"
 for name in python python3 torchrun srun numactl; do ln -s stand-in "$dir/bin/$name"; done
-import() { "$PT_BUILD/tests/export/import" megatron llama-8b 32 "$1" 2>&1; }
+import() { "$PT_BUILD/tests/export/import" megatron llama-8b 32 "$@" 2>&1; }
 n=0
 failed=0
 for script in "${PT_SRC:?}"/tests/data/import/*.sh; do
     n=$((n + 1))
     rm -f "$dir/started"
     mkdir -p "$dir/run"
-    (cd "$dir/run" && env -i PATH="$dir/bin:/usr/bin:/bin" HOME="$dir/run" STARTED="$dir/started" bash "$script" >"$dir/log" 2>&1 </dev/null)
+    cp "$script" "$dir/run"
+    call=$(sed -n 's/^# Called as: //p' "$script")
+    (cd "$dir/run" && env -i PATH="$dir/bin:/usr/bin:/bin" HOME="$dir/run" STARTED="$dir/started" \
+        sh -c "${call:-bash ${script##*/}}" >"$dir/log" 2>&1 </dev/null)
     want=$(import "$dir/started")
-    got=$(import "$script")
+    got=$(import "$script" ${call:+"$call"})
     if [ -s "$dir/started" ] && [ "$got" = "$want" ] && [ "${got#tp}" != "$got" ]; then
         echo "ok $n - ${script##*/}: $got"
     else

@@ -16,6 +16,17 @@ static int import(struct tn_imported *ret, const char *text, struct err *e)
     return tn_import(ret, "megatron", text, 32, &m, e);
 }
 
+static int import_called(struct tn_imported *ret, const char *text, const char *call, struct err *e)
+{
+    const struct tn_job job = {.source = "megatron", .text = text, .call = call, .world = 32};
+    AUTO_JSON *v = json_string("llama-8b");
+    struct pl_model m;
+
+    if (pl_model_parse(&m, v, e) < 0)
+        fail_msg("llama-8b: %s", e->text);
+    return tn_import_job(ret, &job, &m, e);
+}
+
 /* Each says tp 4 and pp 2 in its own way, and nothing else of the layout. */
 static void scripts_are_read_as_a_shell_would(void **state)
 {
@@ -82,6 +93,36 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "--pipeline-model-parallel-size $(( (TP*3 - 4) / (2*N) ))\n",
         "X='N * 2'; N=2\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $((X)) "
         "--pipeline-model-parallel-size $((${N} + -+-0))\n",
+        "f() {\n    local TP=8\n    PP=$1\n    [ \"$2\" ] || return\n    PP=16\n}\nTP=4\nf 2\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size "
+        "$PP\n",
+        "function start {\n    torchrun pretrain_gpt.py --tensor-model-parallel-size $1 "
+        "\"${@:2}\"\n}\n"
+        "start 4 --pipeline-model-parallel-size 2 2>&1 | tee log\n",
+        "TP=1\nfor i in 1 2; do\n    TP=$((TP * 2))\ndone\nPP=64\nwhile (( PP > 2 )); do PP=$((PP "
+        "/ 2)); "
+        "done\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "ARGS=()\nfor pair in tensor=4 pipeline=2 context=0; do\n    [ ${pair#*=} = 0 ] && "
+        "continue\n"
+        "    ARGS+=(--${pair%%=*}-model-parallel-size ${pair#*=})\ndone\n"
+        "torchrun pretrain_gpt.py \"${ARGS[@]}\"\n",
+        "set -- --tp 4 --pp 2 --fast\nwhile [[ $# -gt 0 ]]; do\n    case $1 in\n"
+        "        --tp) TP=$2; shift 2 ;;\n        --pp) PP=$2; shift 2 ;;\n        *) shift ;;\n"
+        "    esac\ndone\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "TP=4\n( TP=8; exit 3 )\n{ TP=2; } | cat\nN=(a b)\ntorchrun pretrain_gpt.py "
+        "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${#N[@]}\n",
+        "#!/bin/bash\n#SBATCH --nodes=4  # of the cluster\n#SBATCH -n 2\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $SLURM_NNODES "
+        "--pipeline-model-parallel-size ${SLURM_NTASKS:-1}\n",
+        "python data.py --seed 1\npython data.py --seed 2\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size "
+        "2\n",
+        "N=8\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $((N > 4 ? 4 : 1)) "
+        "--pipeline-model-parallel-size $((!N + 2))\n",
+        "export SEED TP=4\nunset PP\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size ${PP-2}\n",
         "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
         "${DATA[@]}\n",
@@ -97,6 +138,59 @@ static void scripts_are_read_as_a_shell_would(void **state)
         if (out.layout.tp != 4 || out.layout.pp != 2 || out.layout.micro_batch != 1)
             fail_msg("%s: tp %d, pp %d", scripts[i], out.layout.tp, out.layout.pp);
     }
+}
+
+/* Each is tp 4 and pp 2 as it is called. */
+static void a_call_gives_variables_and_arguments(void **state)
+{
+    static const char run[] = "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+                              "--pipeline-model-parallel-size $PP\n";
+    static const struct {
+        const char *script, *call;
+    } cases[] = {
+        {"TP=$1\nPP=${2:?}\n", "bash job.sh 4 2"},
+        {"TP=$1\nPP=${11}\n", "./job 4 a b c d e f g h i 2"},
+        {"TP=${TP:-1}\n", "TP=4 PP=2 sbatch job.slurm"},
+        {"PP=$SLURM_JOB_NUM_NODES\n#SBATCH --nodes=8\n", "sbatch -N 2 --export=ALL,TP=4 job.sh"},
+        {"#SBATCH --nodes=8\nPP=$SLURM_NNODES\n", "TP=4 sbatch --nodes=2 job.sh"},
+        {"PP=2\n[ $# = 0 ] && TP=4\n", "bash job.sh"},
+        {"[ $# -lt 1 ] && { echo usage; exit 1; }\nPP=2\nTP=$1\n", "job.sh '4'"},
+        {"for a in \"$@\"; do\n    case $a in\n        --tp=*) TP=${a#*=} ;;\n"
+         "        --pp=*) PP=${a#*=} ;;\n        *) exit 1 ;;\n    esac\ndone\n",
+         "bash -x job.sh --tp=4 --pp=2"},
+        {"while true; do\n    case $1 in\n        -t) TP=$2; shift 2 ;;\n        -p) PP=$2; shift "
+         "2 ;;\n"
+         "        *) break ;;\n    esac\ndone\n",
+         "job.sh -t 4 -p 2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_STR text = {0};
+        struct tn_imported out;
+        struct err e = {0};
+
+        str_addf(&text, "%s%s", cases[i].script, run);
+        if (import_called(&out, str_text(&text), cases[i].call, &e) < 0)
+            fail_msg("%s: %s", str_text(&text), e.text);
+        if (out.layout.tp != 4 || out.layout.pp != 2)
+            fail_msg("%s: tp %d, pp %d", str_text(&text), out.layout.tp, out.layout.pp);
+    }
+}
+
+static void a_call_that_names_no_script_is_refused(void **state)
+{
+    static const char *const calls[] = {"", "TP=4", "sbatch --nodes=4", "bash 4 2", "TP=4 'job.sh"};
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++)
+        if (import_called(&out, "torchrun pretrain_gpt.py --micro-batch-size 1", calls[i], &e) >= 0)
+            fail_msg("`%s` was taken", calls[i]);
+    assert_non_null(strstr(e.text, "unterminated quote"));
+    assert_true(import_called(&out, "MODEL_ARGS:\n  --micro-batch-size: 1\n", "job.sh", &e) < 0);
+    assert_non_null(strstr(e.text, "no job script"));
 }
 
 static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
@@ -136,7 +230,7 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
          "expected a command that starts"},
         {"N=$(nproc)\ntorchrun pretrain_gpt.py --micro-batch-size $N", "`$(nproc)` needs a shell"},
         {"torchrun pretrain_gpt.py --micro-batch-size `nproc`", "``nproc`` needs a shell"},
-        {"N=12\ntorchrun pretrain_gpt.py --micro-batch-size ${N%2}", "`${N%2}` needs a shell"},
+        {"N=12\ntorchrun pretrain_gpt.py --micro-batch-size ${N@Q}", "`${N@Q}` needs a shell"},
         {"torchrun pretrain_gpt.py --bf16 $MORE", "`$MORE` is not set"},
         {"torchrun pretrain_gpt.py --seed 1 ${MOE[@]}", "`${MOE[@]}` is not set"},
         {"torchrun pretrain_gpt.py --use-flash-attn $MOE_ARGS", "`$MOE_ARGS` is not set"},
@@ -158,8 +252,29 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"TP=1\nwhile [ $# -gt 0 ]; do case $1 in --tp) TP=$2; shift ;; esac; done\n"
          "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` is set under a condition"},
-        {"TP=2\nf(){\n    TP=8\n}\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+        {"TP=2\nf(){\n    TP=8\n}\n[ $G = 8 ] && f\ntorchrun pretrain_gpt.py "
+         "--tensor-model-parallel-size $TP",
          "`$TP` is set under a condition"},
+        {"for TP in $(seq 4); do :; done\ntorchrun pretrain_gpt.py --tensor-model-parallel-size "
+         "$TP",
+         "`$TP` is set under a condition"},
+        {"TP=2\nfor i in 1 2; do [ -f x ] && break; TP=4; done\n"
+         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` is set under a condition"},
+        {"f() {\n    local TP=2\n}\nf\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` is not set"},
+        {"f() {\n    TP=2\n    f\n}\nf\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "functions call each other over"},
+        {"set -- 4 $MORE\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $2",
+         "`$2` is an argument of the script"},
+        {"N=x\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${N/x*/2}",
+         "`${N/x*/2}` needs a shell"},
+        {"#SBATCH --nodes=2-4\ntorchrun pretrain_gpt.py --global-batch-size $SLURM_NNODES",
+         "`$SLURM_NNODES` is not set in this text (line 2)"},
+        {"[ -z \"\" ] && exit 1\ntorchrun pretrain_gpt.py --tensor-model-parallel-size 2",
+         "the script exits before it starts a program"},
+        {"for TP in 1 2; do\n    torchrun pretrain_gpt.py --tensor-model-parallel-size $TP\ndone",
+         "starts pretrain_gpt.py twice"},
         {"A=1 B=\"$A", "unterminated quote"},
         {"A=(1 2", "unclosed bracket"},
         {"torchrun pretrain_gpt.py --seed ${A", "unclosed bracket"},
@@ -232,11 +347,20 @@ static void hostile_scripts_end(void **state)
         {"", "<<X\n", 1 << 17, "", NULL},
         {"", "A <<X <<Y\n", 1 << 16, "", NULL},
         {"", "if [ \n", 1 << 16, "", NULL},
-        {"", "$A$B", 1 << 17, "", "without end"},
+        {"", "$A$B", 1 << 17, "", "expected a command"},
         {"", "((", 1 << 17, "", "unclosed bracket"},
         {"", "\\\n", 1 << 18, "--bf16", NULL},
         {"\"", "\\", 1 << 18, "", NULL},
         {"", "sh -c \"x.py \"'", 1 << 15, "", NULL},
+        {"", "for i in 1 2 3 4 5 6 7 8; do\n", 40, "x\n", NULL},
+        {"", "while :; do A=$A.\n", 30, "done\n", NULL},
+        {"", "f() {\n", 1 << 16, "", NULL},
+        {"f() { A=--$A; }\n", "f\n", 1 << 15, "", NULL},
+        {"A=--x\n", "{ A=\"$A --y\"\n}\n", 20000, "", NULL},
+        {"a() { :; }\n", "a\n", 1 << 16, "", NULL},
+        {"torchrun pretrain_gpt.py --micro-batch-size $((", "!", 1 << 17, "1))", NULL},
+        {"torchrun pretrain_gpt.py --micro-batch-size $((", "1?", 1 << 17, "1))", NULL},
+        {"N=", "x", 1 << 16, "\ntorchrun pretrain_gpt.py --micro-batch-size ${N%x*y}", NULL},
     };
 
     (void)state;
@@ -269,6 +393,8 @@ static void hostile_scripts_end(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(scripts_are_read_as_a_shell_would),
+    cmocka_unit_test(a_call_gives_variables_and_arguments),
+    cmocka_unit_test(a_call_that_names_no_script_is_refused),
     cmocka_unit_test(what_a_shell_would_have_to_tell_is_refused_by_name),
     cmocka_unit_test(unknown_values_of_other_settings_are_listed),
     cmocka_unit_test(hostile_scripts_end),

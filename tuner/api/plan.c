@@ -500,10 +500,12 @@ static json_t *ignored(const struct tn_findings *findings)
 
 void tn_api_import(struct web_request *rq)
 {
-    static const char *const keys[] = {"text", "world", "model", NULL};
-    const json_t *body = web_body(rq), *text = json_object_get(body, "text");
+    static const char *const keys[] = {"text", "world", "model", "call", NULL};
+    const json_t *body = web_body(rq), *text = json_object_get(body, "text"),
+                 *call = json_object_get(body, "call");
     const char *source = web_param(rq, "target");
     struct tn_imported x = {0};
+    struct tn_job job = {.source = source};
     struct pl_model m;
     struct err e;
     char line[160];
@@ -522,8 +524,9 @@ void tn_api_import(struct web_request *rq)
         web_reply_error(rq, &e);
         return;
     }
-    if (!json_is_string(text)) {
-        err_at(&e, -EINVAL, "/text", "\"text\" must be a string");
+    if (!json_is_string(text) || (call && !json_is_string(call))) {
+        err_at(&e, -EINVAL, json_is_string(text) ? "/call" : "/text", "\"%s\" must be a string",
+               json_is_string(text) ? "call" : "text");
         web_reply_error(rq, &e);
         return;
     }
@@ -532,7 +535,10 @@ void tn_api_import(struct web_request *rq)
         web_reply_error(rq, &e);
         return;
     }
-    if (tn_import(&x, source, json_string_value(text), world, &m, &e) < 0) {
+    job.text = json_string_value(text);
+    job.call = json_string_value(call);
+    job.world = world;
+    if (tn_import_job(&x, &job, &m, &e) < 0) {
         web_reply_error(rq, &e);
         return;
     }

@@ -25,8 +25,8 @@ int cl_baseline_option(const struct cl *client, json_t *body)
     size_t n;
 
     if (!path) {
-        if (client->args.from || client->args.world) {
-            fprintf(stderr, "partune: --from and --world need --baseline\n");
+        if (client->args.from || client->args.world || client->args.call) {
+            fprintf(stderr, "partune: --from, --world and --call need --baseline\n");
             return CL_USAGE;
         }
         return CL_OK;
@@ -43,6 +43,8 @@ int cl_baseline_option(const struct cl *client, json_t *body)
     }
     if (client->args.world)
         json_object_set_new(baseline, "world", json_integer(client->args.world));
+    if (client->args.call)
+        json_object_set_new(baseline, "call", json_string(client->args.call));
     json_object_set_new(body, "baseline", baseline);
     return CL_OK;
 }

@@ -44,7 +44,7 @@ struct cl_args {
     const char *cluster, *trainer, *launcher;
     int pairs, steps, top, limit, trial, expires, world, devices, patience, nodes, timeout;
     const char *pin, *against, *sizes, *scaling, *layouts, *on, *priority;
-    const char *baseline, *from;
+    const char *baseline, *from, *call;
     double tokens, days, price;
 };
 

@@ -89,6 +89,9 @@ static const struct opt options[] = {
      "baseline: your current job script or configuration, on all devices or --world"},
     {"from", 0, OPT_STR, OPT_AT(from), 0, 0, NULL, NULL, "TARGET",
      "format of --baseline: megatron, deepspeed or torchtitan (default: by FILE's extension)"},
+    {"call", 0, OPT_STR, OPT_AT(call), 0, 0, NULL, NULL, "COMMAND",
+     "command line that starts the job script, whose variables and arguments the script reads: "
+     "\"TP=4 sbatch job.sh 8b\""},
     {"world", 0, OPT_INT, OPT_AT(world), 1, 1 << 24, NULL, NULL, "RANKS", "ranks of the job"},
     {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
     {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},
@@ -131,9 +134,9 @@ static const char common_options[] = " server cacert token data config json no-c
 static const struct cl_command commands[] = {
     {"new", "[FILE]", 0, 1, " force model cluster nodes trainer launcher ", cl_new,
      "write a commented campaign file; asks at a terminal (- is standard output)"},
-    {"check", "FILE", 1, 1, " model baseline from world ", cl_check,
+    {"check", "FILE", 1, 1, " model baseline from world call ", cl_check,
      "validate a campaign file, or check one layout for legality and memory"},
-    {"submit", "FILE", 1, 1, " dry-run watch name baseline from world ", cl_submit,
+    {"submit", "FILE", 1, 1, " dry-run watch name baseline from world call ", cl_submit,
      "start a campaign (- reads standard input)"},
     {"ls", "", 0, 0, " state tag name sort limit ", cl_ls, "list campaigns"},
     {"show", "ID", 1, 1, " ", cl_show, "show a campaign"},
@@ -183,7 +186,7 @@ static const struct cl_command commands[] = {
      " top example unfold objective model cluster nodes trainer ", cl_plan,
      "rank the layouts of a campaign file, or of a model on a cluster, by the cost model; runs no "
      "trial"},
-    {"import", "TARGET FILE", 2, 2, " model world ", cl_import,
+    {"import", "TARGET FILE", 2, 2, " model world call ", cl_import,
      "convert another trainer's configuration to a layout, for a baseline"},
     {"project", "ID --sizes N,N,...", 1, 1, " sizes scaling layouts on ", cl_project,
      "project throughput to other device counts"},

@@ -532,6 +532,8 @@ int cl_import(struct cl *client)
         fprintf(stderr, "partune: %s is not text\n", file);
         return CL_FAILED;
     }
+    if (client->args.call)
+        json_object_set_new(body, "call", json_string(client->args.call));
     code = cl_model_option(client, body);
     if (code != CL_OK)
         return code;

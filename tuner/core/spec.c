@@ -70,7 +70,7 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
     return 0;
 }
 
-/* Is the baseline of BODY another trainer's configuration, {"import", "text", "world"?}? */
+/* Is the baseline of BODY another trainer's configuration, {"import", "text", …}? */
 static bool is_imported(const json_t *body)
 {
     const json_t *baseline = json_object_get(body, "baseline");
@@ -116,9 +116,11 @@ static int listed_batch(const json_t *resolved, int batch)
 static int import_baseline(struct tn_imported *ret, json_t *resolved, const struct tn_service *svc,
                            struct err *error)
 {
-    static const char *const keys[] = {"import", "text", "world", NULL};
+    static const char *const keys[] = {"import", "text", "world", "call", NULL};
     const json_t *baseline = json_object_get(resolved, "baseline");
     const json_t *text = json_object_get(baseline, "text");
+    const json_t *call = json_object_get(baseline, "call");
+    struct tn_job job = {.text = json_string_value(text), .call = json_string_value(call)};
     int source = 0, world, r;
     struct pl_model model;
     struct pl_cluster cluster;
@@ -137,7 +139,11 @@ static int import_baseline(struct tn_imported *ret, json_t *resolved, const stru
         return err_under(error, "/baseline");
     if (!json_is_string(text))
         return err_at(error, -EINVAL, "/baseline/text", "\"text\" must be a string");
-    r = tn_import(ret, tn_importers()[source], json_string_value(text), world, &model, error);
+    if (call && !json_is_string(call))
+        return err_at(error, -EINVAL, "/baseline/call", "\"call\" must be a string");
+    job.source = tn_importers()[source];
+    job.world = world;
+    r = tn_import_job(ret, &job, &model, error);
     if (r < 0)
         return err_under(error, "/baseline/text");
     ret->layout.global_batch = listed_batch(resolved, ret->global_batch);

@@ -150,6 +150,16 @@ struct tn_imported {
 };
 int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
               const struct pl_model *model, struct err *error);
+
+/* What is imported: TEXT of SOURCE, on WORLD devices. CALL: the command line that starts the job
+ * script, which gives its variables and arguments, as in "TP=4 sbatch job.sh 8b"; NULL: both are
+ * unknown. */
+struct tn_job {
+    const char *source, *text, *call;
+    int world;
+};
+int tn_import_job(struct tn_imported *ret, const struct tn_job *job, const struct pl_model *model,
+                  struct err *error);
 const char *const *tn_importers(void); /* NULL-terminated names */
 
 #endif

@@ -27,15 +27,26 @@ static void list_without_effect(struct tn_imported *out, const struct pl_layout 
 int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
               const struct pl_model *model, struct err *error)
 {
+    const struct tn_job job = {.source = source, .text = text, .world = world};
+
+    return tn_import_job(ret, &job, model, error);
+}
+
+int tn_import_job(struct tn_imported *ret, const struct tn_job *job, const struct pl_model *model,
+                  struct err *error)
+{
+    const char *source = job->source, *text = job->text;
     struct tn_imported out = {0};
     struct pl_workload w = {.global_batch = 1, .seq = model->seq};
     struct pl_layout *l = &out.layout, said;
     int r;
 
     pl_layout_default(l, &w);
-    l->world = world;
+    l->world = job->world;
     if (str_eq(source, "megatron"))
-        r = tn_import_megatron(&out, text, model, error);
+        r = tn_import_megatron(&out, job, model, error);
+    else if (job->call)
+        r = tn_import_uncalled(error);
     else if (str_eq(source, "deepspeed"))
         r = tn_import_deepspeed(&out, text, model, error);
     else if (str_eq(source, "torchtitan"))

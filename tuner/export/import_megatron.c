@@ -11,6 +11,7 @@
 #include "tuner/export/router_losses.h"
 #include "tuner/export/switches.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@ struct megatron {
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     struct tn_router_losses losses;
     struct tn_words words;
+    const char *text;
     size_t at;                               /* the next word */
     int weight_shards, expert_weight_shards; /* 0: not said, which is tp and etp */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
@@ -459,27 +461,57 @@ static bool is_flag(const struct tn_word *word)
     return str_starts(word->text, "--");
 }
 
+/* The line of TEXT that has the name of WHAT first ("$TP", "${TP}"); 0: none. */
+static int line_of(const char *text, const char *what)
+{
+    const char *name = what + strspn(what, "${");
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    int line = 1;
+
+    if (!n || what[0] != '$')
+        n = strlen(name = what);
+    for (const char *p = text; *p; p++) {
+        bool begins = p == text || !(isalnum((unsigned char)p[-1]) || p[-1] == '_');
+
+        if (begins && !strncmp(p, name, n) && !(isalnum((unsigned char)p[n]) || p[n] == '_') &&
+            (!isdigit((unsigned char)*name) || (p > text && strchr("${", p[-1]))))
+            return line;
+        line += *p == '\n';
+    }
+    return 0;
+}
+
 /* Names what a shell would have to tell. */
-static int not_known(const struct tn_word *word, struct err *error)
+static int not_known(const struct megatron *import, const struct tn_word *word, struct err *error)
 {
     const char *what = word->unknown && *word->unknown ? word->unknown : word->text;
+    int number = line_of(import->text, what);
+    char line[24] = "";
 
+    if (number)
+        snprintf(line, sizeof(line), " (line %d)", number);
     switch (word->why) {
     case TN_WORD_UNSET:
-        return err_set(error, -EINVAL, "`%.64s` is not set in this text: add a line that sets it",
-                       what);
+        return err_set(error, -EINVAL,
+                       "`%.64s` is not set in this text%s: add a line that sets it, or give it as "
+                       "the script is called (--call \"NAME=value bash job.sh\")",
+                       what, line);
     case TN_WORD_GIVEN:
         return err_set(error, -EINVAL,
-                       "`%.64s` is an argument of the script: replace it with its value", what);
+                       "`%.64s` is an argument of the script%s: say how the script is called "
+                       "(--call \"bash job.sh ARGUMENT ...\"), or replace it with its value",
+                       what, line);
     case TN_WORD_MAYBE:
         return err_set(error, -EINVAL,
-                       "`%.64s` is set under a condition: replace it with its value in your job",
-                       what);
+                       "`%.64s` is set under a condition%s: replace it with its value in your "
+                       "job, or say how the script is called (--call), if that decides it",
+                       what, line);
     case TN_WORD_WRONG:
-        return err_set(error, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits",
-                       what);
+        return err_set(error, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits%s",
+                       what, line);
     default:
-        return err_set(error, -EINVAL, "`%.64s` needs a shell: replace it with its value", what);
+        return err_set(error, -EINVAL, "`%.64s` needs a shell%s: replace it with its value", what,
+                       line);
     }
 }
 
@@ -533,7 +565,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
     if (equals)
         *equals = '\0';
     if (word->why && word->why != TN_WORD_MAYBE && strpbrk(flag, "$`"))
-        return not_known(word, error);
+        return not_known(import, word, error);
     most = takes(import, flag);
     if (equals && most == NOTHING)
         return err_set(error, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
@@ -543,7 +575,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         value = str_text(&text);
     if (unknown &&
         (is_setting(import, flag) || (unknown != word && tn_megatron_may_be_degree(flag)))) {
-        r = not_known(unknown, error);
+        r = not_known(import, unknown, error);
         return unknown == word && !equals ? r : err_wrap(error, "%.64s", flag);
     }
     if (megatron_flag(import, flag, true))
@@ -589,7 +621,7 @@ static int arguments(struct megatron *import, struct err *error)
             tn_finding_add(&import->out->ignored, w->unknown,
                            "the script's own arguments are unknown here");
         else if (w->why)
-            r = not_known(w, error);
+            r = not_known(import, w, error);
         else
             r = err_set(error, -EINVAL, "expected an argument that begins with --, found `%.64s`",
                         w->text);
@@ -597,10 +629,12 @@ static int arguments(struct megatron *import, struct err *error)
     return r;
 }
 
-int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *model,
-                       struct err *error)
+int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,
+                       const struct pl_model *model, struct err *error)
 {
+    const char *text = job->text;
     struct megatron s = {.out = out,
+                         .text = text,
                          .l = &out->layout,
                          .m = model,
                          .fsdp_zero = 3, /* FSDP's default */
@@ -618,7 +652,9 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
                     "this is a recipe of Megatron-Bridge, which extends other recipes: import the "
                     "run_config.yaml that a run writes next to its checkpoints");
     if (r == 0)
-        r = tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, error);
+        r = yaml && job->call
+                ? tn_import_uncalled(error)
+                : tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, job->call, error);
     if (r == 0)
         r = arguments(&s, error);
     if (r == 0)

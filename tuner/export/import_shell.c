@@ -8,7 +8,7 @@
  * all that decides. What is set where only a shell could tell, and within loops and braces, is
  * marked as maybe said.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_flow.h"
 
 /* Past blanks, continued lines and, if LINES, the ends of lines and comments. */
 static const char *skip(const char *pos, bool lines)
@@ -51,12 +51,15 @@ static const char *assignment(struct tn_sh *shell, const char *pos)
         return pos;
     snprintf(name, sizeof(name), "%.*s", (int)n, pos);
     is_array = *q == '(';
-    q = is_array ? array(shell, &values, q + 1) : tn_sh_word(shell, &values, q, false, false);
+    q = is_array ? array(shell, &values, q + 1)
+                 : tn_sh_word(shell, &values, q, false, tn_sh_in_brackets(shell));
     if (!shell->assigned)
         shell->assigned = TN_SH_TRUE;
     for (size_t i = 0; i < values.n; i++)
         if (strchr(values.v[i], MARK)) /* maybe of $(…), which may fail */
             shell->assigned = TN_SH_UNSURE;
+    if (shell->local && shell->declares)
+        tn_sh_local(shell, name);
     tn_sh_assign(shell, name, &values, append, is_array);
     return q;
 }
@@ -93,19 +96,6 @@ static bool is_word(const char *pos, size_t len, const char *word)
     return strlen(word) == len && !strncmp(word, pos, len);
 }
 
-/* for NAME, select NAME: each of its values in turn. */
-static void name_of_loop(struct tn_sh *shell, const char *pos)
-{
-    struct tn_sh_list each = {0};
-    char name[MAX_NAME];
-
-    if (!isalpha((unsigned char)*pos) && *pos != '_')
-        return;
-    snprintf(name, sizeof(name), "%.*s", (int)tn_sh_name_length(pos), pos);
-    tn_sh_list_add(&each, mem_strdup("?"));
-    tn_sh_assign(shell, name, &each, false, false);
-}
-
 /* POS is behind `case`. Returns behind its `in`. */
 static const char *case_of(struct tn_sh *shell, const char *pos)
 {
@@ -117,56 +107,74 @@ static const char *case_of(struct tn_sh *shell, const char *pos)
     return str_starts(pos, "in") ? pos + 2 : pos;
 }
 
+/* Words of loops, and brackets of groups: behind the one of N letters at POS, or POS. */
+static const char *loop_or_group(struct tn_sh *shell, const char *pos, size_t n)
+{
+    const char *end = pos + n;
+
+    if (is_word(pos, n, "for") || is_word(pos, n, "select"))
+        return tn_sh_for(shell, skip(end, false), *pos == 's');
+    if (is_word(pos, n, "do"))
+        return tn_sh_do(shell, end);
+    if (is_word(pos, n, "done"))
+        return tn_sh_done(shell, end);
+    if (is_word(pos, n, "while") || is_word(pos, n, "until"))
+        tn_sh_while(shell, end, *pos == 'u');
+    else if (is_word(pos, n, "{"))
+        tn_sh_group(shell, TN_SH_BRACES);
+    else if (is_word(pos, n, "}"))
+        tn_sh_group_end(shell, TN_SH_BRACES, end);
+    else
+        return pos;
+    return end;
+}
+
+static void close_if(struct tn_sh *shell)
+{
+    tn_sh_close(shell, TN_SH_IF);
+}
+
+static void close_case(struct tn_sh *shell)
+{
+    tn_sh_close(shell, TN_SH_CASE);
+}
+
 /* Words that open or close levels, or divide them: behind the one of N letters at POS, or POS. */
 static const char *divider(struct tn_sh *shell, const char *pos, size_t n)
 {
     static const struct {
         const char *word;
-        enum { OPEN, EACH, CLOSE } does;
-        enum tn_sh_kind kind;
-    } levels[] = {
-        {"while", OPEN, TN_SH_LOOP},  {"until", OPEN, TN_SH_LOOP},  {"for", EACH, TN_SH_LOOP},
-        {"select", EACH, TN_SH_LOOP}, {"{", OPEN, TN_SH_BRACES},    {"(", OPEN, TN_SH_BRACKETS},
-        {"fi", CLOSE, TN_SH_IF},      {"esac", CLOSE, TN_SH_CASE},  {"done", CLOSE, TN_SH_LOOP},
-        {"}", CLOSE, TN_SH_BRACES},   {")", CLOSE, TN_SH_BRACKETS},
-    };
-    static const struct {
-        const char *word;
         void (*fn)(struct tn_sh *shell);
-    } of_if[] = {
-        {"if", tn_sh_if}, {"then", tn_sh_then}, {"elif", tn_sh_elif}, {"else", tn_sh_else}};
+    } words[] = {{"if", tn_sh_if},     {"then", tn_sh_then}, {"elif", tn_sh_elif},
+                 {"else", tn_sh_else}, {"fi", close_if},     {"esac", close_case}};
 
-    for (size_t i = 0; i < ARRAY_LEN(of_if); i++)
-        if (is_word(pos, n, of_if[i].word)) {
-            of_if[i].fn(shell);
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (is_word(pos, n, words[i].word)) {
+            words[i].fn(shell);
             return pos + n;
         }
-    for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
-        if (!is_word(pos, n, levels[i].word))
-            continue;
-        if (levels[i].does == CLOSE)
-            tn_sh_close(shell, levels[i].kind);
-        else
-            tn_sh_open(shell, levels[i].kind);
-        if (levels[i].does == EACH)
-            name_of_loop(shell, skip(pos + n, false));
-        return pos + n;
-    }
-    return pos;
+    return loop_or_group(shell, pos, n);
 }
 
 /* A word of the shell's own at the beginning of a command: behind it, or POS. */
 static const char *keyword(struct tn_sh *shell, const char *pos)
 {
     static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset", NULL};
-    static const char *const passes[] = {"do", "time", "exec", "nohup", "eval", "function", NULL};
+    static const char *const passes[] = {"time", "exec", "nohup", "eval", "function", NULL};
     size_t n = strcspn(pos, " \t\r\n;");
-    const char *next = skip(pos + n, false), *behind = divider(shell, pos, n);
+    const char *next = skip(pos + n, false), *behind = tn_sh_function_at(shell, pos);
+
+    if (behind == pos)
+        behind = divider(shell, pos, n);
 
     if (behind != pos)
         return behind;
     if (pos[0] == '(' && pos[1] == '(')
         return arithmetic(shell, pos);
+    if (pos[0] == '(') {
+        tn_sh_group(shell, TN_SH_BRACKETS);
+        return pos + 1;
+    }
     if (is_word(pos, n, "case"))
         return case_of(shell, next);
     if (is_word(pos, n, "!")) {
@@ -174,8 +182,13 @@ static const char *keyword(struct tn_sh *shell, const char *pos)
         return pos + n;
     }
     if (tn_sh_one_of(pos, n, sets)) {
-        while (*next == '-' || *next == '+')
-            next = skip(next + strcspn(next, " \t\r\n;"), false);
+        shell->declares = true;
+        shell->local =
+            is_word(pos, n, "local") || is_word(pos, n, "declare") || is_word(pos, n, "typeset");
+        for (; *next == '-' || *next == '+'; next = skip(next + n, false)) {
+            n = strcspn(next, " \t\r\n;");
+            shell->local &= !memchr(next, 'g', n); /* declare -g */
+        }
         return next;
     }
     if (n > 2 && pos[n - 1] == ')' && pos[n - 2] == '(') /* a function */
@@ -198,8 +211,6 @@ static bool begins_arguments(const struct tn_sh_list *cmd)
     return false;
 }
 
-static void commands(struct tn_sh *shell, const char *pos, int level);
-
 static bool sets_what_it_names(const char *word)
 {
     static const char *const words[] = {"read", "mapfile", "readarray", "getopts", "unset", NULL};
@@ -207,40 +218,103 @@ static bool sets_what_it_names(const char *word)
     return tn_sh_one_of(word, strlen(word), words);
 }
 
+/* export NAME, local NAME: without values. */
+static void declare(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    for (size_t i = 0; shell->local && i < command->n; i++)
+        if (tn_sh_name_length(command->v[i]) == strlen(command->v[i]) &&
+            strlen(command->v[i]) < MAX_NAME) {
+            tn_sh_local(shell, command->v[i]);
+            tn_sh_unset(shell, command->v[i], false);
+        }
+}
+
+/* Commands of the shell's own that change what it knows; false where COMMAND is another. */
+static bool builtin(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    const char *name = command->v[0];
+
+    if (tn_sh_leave(shell, command))
+        return true;
+    if (str_eq(name, "exit")) {
+        tn_sh_exit(shell);
+    } else if (str_eq(name, "shift")) {
+        tn_sh_shift(shell, command);
+    } else if (command->n > 1 && str_eq(name, "set") && str_eq(command->v[1], "--")) {
+        struct tn_sh_list given = {0};
+
+        tn_sh_take_words(&given, command, 2);
+        tn_sh_assign(shell, "@", &given, false, true);
+    } else if (sets_what_it_names(name)) {
+        for (size_t i = 1; i < command->n; i++)
+            tn_sh_unset(shell, command->v[i], !str_eq(name, "unset"));
+    } else if (command->n > 1 && (str_eq(name, "source") || str_eq(name, "."))) {
+        tn_finding_add(shell->ignored, name, "what %.100s sets is unknown here", command->v[1]);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void commands(struct tn_sh *shell, const char *pos, int level);
+
+/* The command line that a command holds, as after sh -c. */
+static void read_within(struct tn_sh *shell, const char *text, int level)
+{
+    struct tn_sh_list pending = shell->pending;
+    bool over = shell->over;
+
+    shell->pending = (struct tn_sh_list){0};
+    commands(shell, text, level + 1);
+    tn_sh_list_done(&shell->pending);
+    shell->pending = pending;
+    shell->over = over; /* an exit there is another shell's */
+    shell->last = NULL;
+    shell->status = TN_SH_UNSURE;
+}
+
+/* Whether COMMAND, which is no function, succeeds. */
+static enum tn_sh_truth status_of(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    const char *name = command->v[0];
+
+    if (str_eq(name, "unset") || (str_eq(name, "set") && command->n > 1))
+        return TN_SH_TRUE;
+    return str_eq(name, "shift") ? tn_sh_shifts(shell, command) : tn_sh_test(command);
+}
+
 static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
 {
-    size_t at = tn_sh_program_of(cmd);
+    size_t at = shell->declares ? cmd->n : tn_sh_program_of(cmd);
     struct tn_sh_list *last = shell->last;
-    bool runs = tn_sh_runs(shell) != TN_SH_FALSE;
+    bool runs = tn_sh_runs(shell) != TN_SH_FALSE, declares = shell->declares;
 
-    shell->cut = false;
+    shell->cut = shell->declares = false;
+    if (cmd->n || shell->assigned)
+        shell->piped = false;
+    if (shell->r == 0 && runs && cmd->n && !declares && tn_sh_call_function(shell, cmd, level)) {
+        shell->last = NULL;
+        goto out;
+    }
     if (shell->r == 0 && (cmd->n || shell->assigned))
-        tn_sh_status(shell, cmd->n ? tn_sh_test(cmd) : shell->assigned);
+        tn_sh_status(shell, !cmd->n    ? shell->assigned
+                            : declares ? TN_SH_TRUE
+                                       : status_of(shell, cmd));
     shell->assigned = TN_SH_FALSE;
     if (!cmd->n || shell->r < 0)
         goto out;
     shell->last = NULL;
     if (!runs)
         goto out;
-    if (at < cmd->n) {
+    if (declares) {
+        declare(shell, cmd);
+    } else if (at < cmd->n) {
         tn_sh_take_program(shell, cmd, at);
     } else if (begins_arguments(cmd)) {
         shell->last = last && tn_sh_argument_first(cmd->v[0]) ? last : &shell->bare;
         tn_sh_take_words(shell->last, cmd, 0);
-    } else if (level < MAX_DEPTH && tn_sh_command_within(cmd)) {
-        commands(shell, tn_sh_command_within(cmd), level + 1);
-        shell->last = NULL;
-        shell->status = TN_SH_UNSURE;
-    } else if (cmd->n > 1 && str_eq(cmd->v[0], "set") && str_eq(cmd->v[1], "--")) {
-        struct tn_sh_list given = {0};
-
-        tn_sh_take_words(&given, cmd, 2);
-        tn_sh_assign(shell, "@", &given, false, true);
-    } else if (sets_what_it_names(cmd->v[0])) {
-        for (size_t i = 1; i < cmd->n; i++)
-            tn_sh_forget(shell, cmd->v[i]);
-    } else if (cmd->n > 1 && (str_eq(cmd->v[0], "source") || str_eq(cmd->v[0], "."))) {
-        tn_finding_add(shell->ignored, cmd->v[0], "what %.100s sets is unknown here", cmd->v[1]);
+    } else if (!builtin(shell, cmd) && level < MAX_DEPTH && tn_sh_command_within(cmd)) {
+        read_within(shell, tn_sh_command_within(cmd), level);
     }
 out:
     tn_sh_list_done(cmd);
@@ -291,7 +365,7 @@ static const char *redirection(struct tn_sh *shell, const char *pos)
     {
         struct tn_sh_list file = {0};
 
-        pos = tn_sh_word(shell, &file, pos, false, false);
+        pos = tn_sh_word(shell, &file, pos, false, tn_sh_in_brackets(shell));
         refuse_behind(shell, &file);
         tn_sh_list_done(&file);
     }
@@ -335,7 +409,7 @@ static const char *operator_at(struct tn_sh *shell, struct tn_sh_list *cmd, cons
     if (n == 2 && pos[0] == pos[1])
         tn_sh_join(shell, *pos);
     else if (*pos == '|')
-        shell->joined = 0; /* what a pipe succeeds with is its last command's */
+        shell->joined = 0, shell->piped = true; /* what it succeeds with is its last command's */
     else
         tn_sh_list_begin(shell);
     return (n == 2 || *pos == '|') && !shell->pending.n ? skip(pos + n, true) : pos + n;
@@ -393,8 +467,10 @@ static const char *end_list(struct tn_sh *shell, struct tn_sh_list *cmd, const c
 static void commands(struct tn_sh *shell, const char *pos, int level)
 {
     struct tn_sh_list cmd = {0};
+    size_t reading = shell->reading;
 
-    while (shell->r == 0) {
+    shell->reading = ++shell->texts;
+    while (shell->r == 0 && !shell->over) {
         const char *next;
 
         pos = skip(pos, shell->plain || in_test(&cmd));
@@ -417,26 +493,32 @@ static void commands(struct tn_sh *shell, const char *pos, int level)
             pos = tn_sh_pattern(shell, pos);
             continue;
         }
+        if (*pos == ')' && tn_sh_in_brackets(shell)) {
+            end_command(shell, &cmd, level);
+            tn_sh_group_end(shell, TN_SH_BRACKETS, ++pos);
+            continue;
+        }
         next = operator_at(shell, &cmd, pos, level);
         if (next == pos && is_redirection(pos)) {
             cut(shell, &cmd, pos);
             next = redirection(shell, pos);
         }
-        if (next == pos && !cmd.n)
+        if (next == pos && (!cmd.n || shell->declares))
             next = assignment(shell, pos);
         if (next == pos && !cmd.n && !shell->plain)
             next = keyword(shell, pos);
         if (next == pos && shell->cut) {
             struct tn_sh_list dropped = {0};
 
-            next = tn_sh_word(shell, &dropped, pos, true, false);
+            next = tn_sh_word(shell, &dropped, pos, true, tn_sh_in_brackets(shell));
             refuse_behind(shell, &dropped);
             tn_sh_list_done(&dropped);
         } else if (next == pos) {
-            next = tn_sh_word(shell, &cmd, pos, true, false);
+            next = tn_sh_word(shell, &cmd, pos, true, tn_sh_in_brackets(shell));
         }
         pos = next;
     }
+    shell->reading = reading;
     tn_sh_list_done(&cmd);
 }
 
@@ -519,18 +601,37 @@ static bool is_plain(const char *text)
     return str_starts(text + (*text == '"' || *text == '\''), "--");
 }
 
+/* Without a command: functions, which something else may call. */
+static void read_uncalled(struct tn_sh *shell)
+{
+    for (size_t i = 0;
+         i < shell->nfunctions && shell->r == 0 && !shell->program[0] && !shell->bare.n; i++) {
+        AUTO_FREE char *body = mem_strdup(shell->functions[i].body);
+
+        tn_sh_open(shell, TN_SH_BRACES);
+        commands(shell, body, MAX_DEPTH - 1);
+        tn_sh_levels_done(shell);
+    }
+}
+
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
-                       struct err *error)
+                       const char *call, struct err *error)
 {
     AUTO_FREE char *clean = mem_strdup(text);
-    struct tn_sh s = {.ignored = ignored, .e = error, .chain = TN_SH_TRUE};
+    struct tn_sh s = {.ignored = ignored, .e = error, .chain = TN_SH_TRUE, .commands = commands};
 
     for (char *p = clean; *p; p++)
         if (*p == MARK || *p == ENDMARK)
             *p = ' ';
     s.plain = is_plain(clean);
+    tn_sh_slurm(&s, clean);
+    if (call)
+        tn_sh_call(&s, call);
     commands(&s, clean, 0);
     tn_sh_levels_done(&s);
+    if (s.over && s.r == 0 && !s.program[0] && !s.bare.n)
+        s.r = err_set(error, -EINVAL, "the script exits before it starts a program");
+    read_uncalled(&s);
     s.within = true;
     for (size_t i = 0; i < s.here.n && s.r == 0 && !s.program[0] && !s.bare.n; i++)
         commands(&s, s.here.v[i], MAX_DEPTH - 1);
@@ -548,11 +649,14 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     }
     if (s.r == 0 && !s.program[0])
         refuse_unused_degrees(&s);
+    if (s.r == 0 && s.twice.code < 0)
+        s.r = err_set(error, s.twice.code, "%s", s.twice.text);
     if (s.r == 0)
         give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare);
     snprintf(ret->program, sizeof(ret->program), "%s", s.program);
     ret->script = !s.plain;
     tn_sh_levels_done(&s);
+    tn_sh_functions_done(&s);
     for (size_t i = 0; i < s.count; i++)
         tn_sh_list_done(&s.vars[i].values);
     free(s.vars);

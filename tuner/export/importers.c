@@ -21,3 +21,8 @@ int tn_other_framework(const char *framework, int line, struct err *error)
                            framework);
     return err_set(error, -EINVAL, "line %d: no importer reads files for %.40s", line, framework);
 }
+
+int tn_import_uncalled(struct err *error)
+{
+    return err_set(error, -EINVAL, "this is no job script, which alone can be called");
+}

@@ -111,6 +111,7 @@ void tn_gap_fsdp_overlap(struct tn_findings *findings, const struct tn_export_in
 void tn_gap_global_batch(struct tn_findings *findings, const struct tn_export_in *in);
 void tn_gap_flag(struct tn_findings *findings, const struct tn_export_in *in, const char *key,
                  int value, const char *target);
+int tn_import_uncalled(struct err *error); /* of a call of something else than a script */
 
 /* Do the degrees divide the world, on both meshes? Called before anything multiplies them, for they
  * come from outside; -EINVAL with the numbers. */
@@ -179,11 +180,11 @@ struct tn_words {
  * The arguments of the program (*.py) that the shell script TEXT starts, its variables and arrays
  * put in their places; TEXT may be those arguments alone, or the variables that hold them. Nothing
  * is run. What ends the command is added to IGNORED. -EINVAL where a quote or a bracket does not
- * close, where no program or several are started, and where expansion does not end. Free RET by
- * tn_words_done().
+ * close, where no program or several are started, and where expansion does not end. CALL as in
+ * struct tn_job. Free RET by tn_words_done().
  */
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
-                       struct err *error);
+                       const char *call, struct err *error);
 void tn_words_done(struct tn_words *words);
 
 /* Every key = value of a TOML text in its order, PATH dotted: "training.seq_len". The first
@@ -241,8 +242,8 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
 /* The error of a file that says on LINE that it is for another FRAMEWORK: what to import it as, if
  * anything does. */
 int tn_other_framework(const char *framework, int line, struct err *error);
-int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *model,
-                       struct err *error);
+int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,
+                       const struct pl_model *model, struct err *error);
 int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *model,
                          struct err *error);
 

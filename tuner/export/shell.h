@@ -2,11 +2,15 @@
  * Between the files that read a shell script, each of which calls only those below it:
  *
  *   import_shell.c     reads the commands of a script
+ *   shell_call.c       what it is given when it is started
+ *   shell_functions.c      its functions and loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
+ *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
  *   shell_arith.c      $((...))
  *   shell_tests.c      [ ... ] and [[ ... ]]
  *   shell_branches.c   which branches run
+ *   shell_state.c      what they held before
  *   shell_variables.c  what its variables hold
  *
  * A function that fails sets r and the error of SHELL; the next ones then do nothing.
@@ -20,7 +24,7 @@
 #include "tuner/export/internal.h"
 
 /* Bounds of what a text from outside may cost: a variable can be doubled line by line. */
-enum { MAX_VARIABLES = 1024, MAX_WORDS = 1 << 16, MAX_BYTES = 4 << 20, MAX_LOOKUPS = 1 << 15 };
+enum { MAX_VARIABLES = 1024, MAX_WORDS = 1 << 18, MAX_BYTES = 16 << 20, MAX_LOOKUPS = 1 << 25 };
 enum { MAX_NAME = 64, MAX_DEPTH = 6, MAX_LEVELS = 64 };
 
 /* Around what is marked: MARK, the reason (enum tn_word_why), the source, ENDMARK. */
@@ -37,6 +41,13 @@ struct tn_sh_variable {
     bool array, used;
 };
 
+/* The variables as they were. */
+struct tn_sh_state {
+    struct tn_sh_variable *vars;
+    size_t count;
+    bool kept;
+};
+
 /* Of a condition, and of what runs under it. */
 enum tn_sh_truth { TN_SH_FALSE, TN_SH_UNSURE, TN_SH_TRUE };
 
@@ -45,16 +56,34 @@ static inline enum tn_sh_truth tn_sh_not(enum tn_sh_truth truth)
     return (enum tn_sh_truth)(TN_SH_TRUE - truth);
 }
 
-enum tn_sh_kind { TN_SH_IF, TN_SH_CASE, TN_SH_LOOP, TN_SH_BRACES, TN_SH_BRACKETS };
+enum tn_sh_kind { TN_SH_IF, TN_SH_CASE, TN_SH_LOOP, TN_SH_BRACES, TN_SH_BRACKETS, TN_SH_CALL };
 
 /* An if, case, loop or group that is not closed yet. */
 struct tn_sh_level {
     enum tn_sh_kind kind;
+    enum tn_sh_truth base;    /* whether it itself runs, by && and || before it */
     enum tn_sh_truth reached; /* if and case: whether these themselves run */
     enum tn_sh_truth taken;   /* whether a branch before this one ran */
     enum tn_sh_truth runs;    /* whether what is read now runs, if what is around it does */
     char *word;               /* of case; NULL: not known */
     bool pattern;             /* of case: a pattern comes next */
+    bool exact;               /* a loop or group: how often it runs is known */
+    bool piped;               /* its input is a pipe: it is a shell of its own */
+    size_t reading;           /* the text that it is in */
+    char name[MAX_NAME];      /* of a function, or a loop's variable */
+    const char *from;         /* a function's body */
+    struct tn_sh_state before;
+    /* of loops: */
+    bool condition, until; /* while and until; the latter */
+    bool broken, unsure;   /* it has ended; or only a shell could tell */
+    const char *again;     /* where the next round is read from; NULL: not there yet */
+    struct tn_sh_list each;
+    size_t round;
+};
+
+struct tn_sh_function {
+    char name[MAX_NAME];
+    char *body;
 };
 
 struct tn_sh {
@@ -66,6 +95,7 @@ struct tn_sh {
     struct tn_sh_list pending; /* their ends, read from the line that opens them */
     struct tn_sh_list *last;   /* what a line that begins with -- continues */
     char program[96];          /* "" until one is found */
+    struct err twice;          /* another one trains as well as it */
     struct tn_sh_level level[MAX_LEVELS];
     int depth;                 /* levels that are open */
     enum tn_sh_truth chain;    /* whether the next command runs, by && and || before it */
@@ -75,7 +105,18 @@ struct tn_sh {
     enum tn_sh_truth assigned; /* whether what the command sets succeeds; FALSE: it sets nothing */
     bool plain;                /* arguments only: lines do not end a command */
     bool within;               /* a here-document is read */
-    bool cut;                  /* the command has ended, what follows is not read */
+    bool piped;                /* the next command reads from a pipe */
+    bool declares, local;      /* the command declares variables; a function's own */
+    bool over;                 /* it has come to an exit */
+    struct tn_sh_function *functions;
+    size_t nfunctions;
+    struct tn_sh_variable *kept; /* that functions have of their own, as they were before */
+    size_t nkept;
+    int calls; /* of functions that are read now */
+    void (*commands)(struct tn_sh *shell, const char *text, int level); /* reads them */
+    size_t texts, reading; /* how many have been begun; which is read */
+    size_t copied;
+    bool cut; /* the command has ended, what follows is not read */
     struct tn_findings *ignored;
     struct err *e;
     int r;
@@ -157,6 +198,15 @@ size_t tn_sh_name_length(const char *pos);
 /* Does it begin with an argument, itself maybe said? */
 bool tn_sh_argument_first(const char *text);
 
+/* Nothing is in NAME from here on; UNKNOWN: only a shell could tell what. */
+void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown);
+
+/* NAME, which holds what is not known, for the reason WHY. */
+struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why);
+
+/* The script's or function's own arguments, NULL where how many there are is not known. */
+struct tn_sh_variable *tn_sh_given(struct tn_sh *shell);
+
 /* ---- shell_arith.c ------------------------------------------------------- */
 
 /* The value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why there is none: it
@@ -167,50 +217,10 @@ enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text);
 
-/* ---- shell_programs.c ---------------------------------------------------- */
+/* ---- shell_braces.c ------------------------------------------------------ */
 
-/* Which of CMD is the program that is started, or its size. A launcher may be a program, too. */
-size_t tn_sh_program_of(const struct tn_sh_list *cmd);
-
-/* CMD starts its word AT: that and its arguments are kept if it trains rather than the one before;
- * an error where both may. */
-void tn_sh_take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_t at);
-
-/* A word of CMD that is a command line itself, as after sh -c; or NULL. */
-const char *tn_sh_command_within(const struct tn_sh_list *cmd);
-
-/* ---- shell_tests.c ------------------------------------------------------- */
-
-/* Whether COMMAND succeeds, where it is a test, true or false; else unsure. */
-enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command);
-
-/* ---- shell_branches.c ---------------------------------------------------- */
-
-/* Whether what is read now runs. */
-enum tn_sh_truth tn_sh_runs(const struct tn_sh *shell);
-
-/* A list of commands begins; a command of it has ended with STATUS; && ('&') or || ('|'). */
-void tn_sh_list_begin(struct tn_sh *shell);
-void tn_sh_status(struct tn_sh *shell, enum tn_sh_truth status);
-void tn_sh_join(struct tn_sh *shell, char joined);
-
-/* A loop or a group; the end of any level. */
-void tn_sh_open(struct tn_sh *shell, enum tn_sh_kind kind);
-void tn_sh_close(struct tn_sh *shell, enum tn_sh_kind kind);
-void tn_sh_levels_done(struct tn_sh *shell); /* all of them */
-
-/* The words of if. What is read before `then` is its condition. */
-void tn_sh_if(struct tn_sh *shell);
-void tn_sh_then(struct tn_sh *shell);
-void tn_sh_elif(struct tn_sh *shell);
-void tn_sh_else(struct tn_sh *shell);
-
-/* case WORD in (NULL: not known); whether a pattern comes next; the pattern at POS, returns behind
- * it; the end of a branch, which FALLS into the next or does not. */
-void tn_sh_case(struct tn_sh *shell, const char *word);
-bool tn_sh_at_pattern(const struct tn_sh *shell);
-const char *tn_sh_pattern(struct tn_sh *shell, const char *pos);
-void tn_sh_case_end(struct tn_sh *shell, bool falls);
+/* What ${NAME OPERATION} makes of VALUE, to be freed; NULL where that is not known here. */
+char *tn_sh_changed(const char *value, const char *operation);
 
 /* ---- shell_words.c ------------------------------------------------------- */
 

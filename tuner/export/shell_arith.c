@@ -1,7 +1,7 @@
 /*
- * $((…)) of a shell script: + - * / % **, comparisons, && || and brackets over 64-bit integers, as
- * the shell computes them (division truncates, ** binds to the right and tighter than a sign). A
- * name without a dollar is a variable, and what it holds is an expression again.
+ * $((…)) of a shell script: + - * / % **, comparisons, ! && || ?: and brackets over 64-bit
+ * integers, as the shell computes them (division truncates, ** binds to the right and tighter than
+ * a sign). A name without a dollar is a variable, and what it holds is an expression again.
  */
 #include "tuner/export/shell.h"
 
@@ -47,7 +47,7 @@ static int64_t apply(struct expression *expression, char op, int64_t left, int64
     return v;
 }
 
-static int64_t either(struct expression *expression);
+static int64_t choice(struct expression *expression);
 
 /* A name: what the script has set it to. */
 static int64_t name(struct expression *expression)
@@ -66,7 +66,7 @@ static int64_t name(struct expression *expression)
             expression->unset = TAKE(text);
         return stop(expression, TN_SH_UNSET);
     }
-    v = either(&inner);
+    v = choice(&inner);
     if (inner.state == TN_SH_SUM && operator_at(&inner))
         inner.state = TN_SH_UNKNOWN;
     if (!expression->unset)
@@ -85,7 +85,7 @@ static int64_t operand(struct expression *expression)
         return stop(expression, TN_SH_UNKNOWN);
     if (c == '(') {
         expression->p++;
-        v = either(expression);
+        v = choice(expression);
         if (operator_at(expression) != ')')
             return stop(expression, TN_SH_UNKNOWN);
         expression->p++;
@@ -129,6 +129,15 @@ static int64_t signed_operand(struct expression *expression)
 {
     bool minus = false;
     int64_t v;
+
+    if (operator_at(expression) == '!' && expression->p[1] != '=') {
+        expression->p++;
+        if (++expression->depth > 64)
+            return stop(expression, TN_SH_UNKNOWN);
+        v = !signed_operand(expression);
+        expression->depth--;
+        return v;
+    }
 
     for (char c; (c = operator_at(expression)) == '-' || c == '+'; expression->p++) {
         if (expression->p[1] == c) /* ++X sets X */
@@ -231,11 +240,30 @@ static int64_t either(struct expression *expression)
     return left;
 }
 
+/* Both values are read, and have to be known, whichever it takes. */
+static int64_t choice(struct expression *expression)
+{
+    int64_t which = either(expression), yes, no;
+
+    if (expression->state != TN_SH_SUM || operator_at(expression) != '?')
+        return which;
+    if (++expression->depth > 64)
+        return stop(expression, TN_SH_UNKNOWN);
+    expression->p++;
+    yes = choice(expression);
+    if (expression->state != TN_SH_SUM || operator_at(expression) != ':')
+        return stop(expression, TN_SH_UNKNOWN);
+    expression->p++;
+    no = choice(expression);
+    expression->depth--;
+    return which ? yes : no;
+}
+
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text)
 {
     struct expression x = {.s = shell, .p = text};
-    int64_t v = either(&x);
+    int64_t v = choice(&x);
 
     if (x.state == TN_SH_SUM && operator_at(&x))
         x.state = TN_SH_UNKNOWN;

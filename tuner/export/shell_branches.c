@@ -1,10 +1,10 @@
 /*
  * Which parts of a shell script run: the branches of if and case, and what follows && and ||. Each
- * runs, does not, or only a shell could tell. What loops, functions and groups hold is never sure.
+ * runs, does not, or only a shell could tell. What a loop holds that is read once is never sure.
  *
  * Truths are ordered, so "and" is the lesser of two and "or" the greater.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_flow.h"
 
 #include <fnmatch.h>
 
@@ -31,13 +31,13 @@ enum tn_sh_truth tn_sh_runs(const struct tn_sh *shell)
 static bool may_repeat(const struct tn_sh *shell)
 {
     for (int i = 0; i < shell->depth; i++)
-        if (shell->level[i].kind != TN_SH_IF && shell->level[i].kind != TN_SH_CASE)
+        if (!shell->level[i].exact && shell->level[i].kind != TN_SH_IF &&
+            shell->level[i].kind != TN_SH_CASE && shell->level[i].kind != TN_SH_CALL)
             return true;
     return false;
 }
 
-/* The innermost level if it is of KIND, else NULL. */
-static struct tn_sh_level *inside(struct tn_sh *shell, enum tn_sh_kind kind)
+struct tn_sh_level *tn_sh_inside(struct tn_sh *shell, enum tn_sh_kind kind)
 {
     struct tn_sh_level *level = shell->depth ? &shell->level[shell->depth - 1] : NULL;
 
@@ -87,7 +87,11 @@ static struct tn_sh_level *open_level(struct tn_sh *shell, enum tn_sh_kind kind,
         return NULL;
     }
     level = &shell->level[shell->depth++];
-    *level = (struct tn_sh_level){.kind = kind, .runs = lesser(runs, shell->chain)};
+    *level = (struct tn_sh_level){.kind = kind,
+                                  .base = shell->chain,
+                                  .runs = lesser(runs, shell->chain),
+                                  .reading = shell->reading};
+    shell->piped = false;
     tn_sh_list_begin(shell);
     return level;
 }
@@ -99,16 +103,24 @@ void tn_sh_open(struct tn_sh *shell, enum tn_sh_kind kind)
 }
 
 /* Levels within that were not closed end with it: a text from outside may be damaged. */
-void tn_sh_close(struct tn_sh *shell, enum tn_sh_kind kind)
+struct tn_sh_level *tn_sh_unclosed(struct tn_sh *shell, enum tn_sh_kind kind)
 {
     int i = shell->depth - 1;
 
-    while (i >= 0 && shell->level[i].kind != kind)
+    while (i >= 0 && shell->level[i].kind != kind && shell->level[i].kind != TN_SH_CALL)
         i--;
-    if (i < 0)
+    if (i < 0 || shell->level[i].kind != kind)
+        return NULL;
+    while (shell->depth > i + 1)
+        tn_sh_level_done(&shell->level[--shell->depth]);
+    return &shell->level[i];
+}
+
+void tn_sh_close(struct tn_sh *shell, enum tn_sh_kind kind)
+{
+    if (!tn_sh_unclosed(shell, kind))
         return;
-    while (shell->depth > i)
-        free(shell->level[--shell->depth].word);
+    tn_sh_level_done(&shell->level[--shell->depth]);
     tn_sh_list_begin(shell);
     shell->status = TN_SH_UNSURE;
 }
@@ -116,7 +128,7 @@ void tn_sh_close(struct tn_sh *shell, enum tn_sh_kind kind)
 void tn_sh_levels_done(struct tn_sh *shell)
 {
     while (shell->depth)
-        free(shell->level[--shell->depth].word);
+        tn_sh_level_done(&shell->level[--shell->depth]);
     tn_sh_list_begin(shell);
 }
 
@@ -137,7 +149,7 @@ void tn_sh_if(struct tn_sh *shell)
 
 void tn_sh_then(struct tn_sh *shell)
 {
-    struct tn_sh_level *level = inside(shell, TN_SH_IF);
+    struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_IF);
 
     if (level)
         branch(shell, level, shell->status);
@@ -145,7 +157,7 @@ void tn_sh_then(struct tn_sh *shell)
 
 void tn_sh_elif(struct tn_sh *shell)
 {
-    struct tn_sh_level *level = inside(shell, TN_SH_IF);
+    struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_IF);
 
     if (!level)
         return;
@@ -156,7 +168,7 @@ void tn_sh_elif(struct tn_sh *shell)
 
 void tn_sh_else(struct tn_sh *shell)
 {
-    struct tn_sh_level *level = inside(shell, TN_SH_IF);
+    struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_IF);
 
     if (level)
         branch(shell, level, TN_SH_TRUE);
@@ -183,7 +195,7 @@ bool tn_sh_at_pattern(const struct tn_sh *shell)
 
 void tn_sh_case_end(struct tn_sh *shell, bool falls)
 {
-    struct tn_sh_level *level = inside(shell, TN_SH_CASE);
+    struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_CASE);
 
     tn_sh_list_begin(shell);
     if (!level)
@@ -215,7 +227,7 @@ static enum tn_sh_truth matches(const char *word, char *patterns)
 
 const char *tn_sh_pattern(struct tn_sh *shell, const char *pos)
 {
-    struct tn_sh_level *level = inside(shell, TN_SH_CASE);
+    struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_CASE);
     size_t n;
     char quote = 0;
 

@@ -1,7 +1,7 @@
 /*
  * Which command of a shell script starts the program that trains.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_flow.h"
 
 /* The last part of a path, behind what is not known of it. */
 static const char *base_name(const char *word)
@@ -120,21 +120,21 @@ void tn_sh_take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_
     rank = rank_of(name, &args);
     if (shell->program[0] && rank == rank_of(shell->program, &shell->args) &&
         !(str_eq(shell->program, name) && same_words(&args, &shell->args)))
-        shell->r =
-            str_eq(shell->program, name)
-                ? err_set(shell->e, -EINVAL,
-                          "the script starts %.64s twice, with different arguments: keep the "
-                          "one that trains",
-                          name)
-                : err_set(shell->e, -EINVAL,
-                          "the script starts both %s and %.64s: keep the one that trains",
-                          shell->program, name);
+        (void)(str_eq(shell->program, name)
+                   ? err_set(&shell->twice, -EINVAL,
+                             "the script starts %.64s twice, with different arguments: keep the "
+                             "one that trains",
+                             name)
+                   : err_set(&shell->twice, -EINVAL,
+                             "the script starts both %s and %.64s: keep the one that trains",
+                             shell->program, name));
     if (shell->r == 0 && (!shell->program[0] || rank > rank_of(shell->program, &shell->args))) {
         snprintf(shell->program, sizeof(shell->program), "%s", name);
         tn_sh_list_done(&shell->args);
         shell->args = args;
         args = (struct tn_sh_list){0};
         shell->last = &shell->args;
+        shell->twice = (struct err){0};
     }
     tn_sh_list_done(&args);
 }

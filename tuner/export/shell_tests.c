@@ -3,7 +3,7 @@
  * numbers, !, brackets, -a and -o, && and ||. What only a shell could tell (files, options, =~) is
  * unsure.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_flow.h"
 
 #include <fnmatch.h>
 

@@ -2,7 +2,7 @@
  * Variables and arrays of a shell script, and words as they end. Under a condition an assignment
  * may or may not happen: what could be there is then marked so.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_flow.h"
 
 /* Adds BY to *WHAT, a cost of SHELL; false once it is over MOST or SHELL has failed. */
 static bool spend(struct tn_sh *shell, size_t *what, size_t by, size_t most)
@@ -48,7 +48,7 @@ void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *t
 
 struct tn_sh_variable *tn_sh_find(struct tn_sh *shell, const char *name)
 {
-    if (!spend(shell, &shell->lookups, 1, MAX_LOOKUPS))
+    if (!spend(shell, &shell->lookups, 1 + shell->count, MAX_LOOKUPS))
         return NULL;
     for (size_t i = 0; i < shell->count; i++)
         if (str_eq(shell->vars[i].name, name))
@@ -199,6 +199,42 @@ void tn_sh_forget(struct tn_sh *shell, const char *name)
         return;
     tn_sh_list_done(&v->values);
     tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
+}
+
+void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown)
+{
+    struct tn_sh_variable *v;
+
+    if (tn_sh_runs(shell) == TN_SH_UNSURE || unknown) {
+        tn_sh_forget(shell, name);
+        return;
+    }
+    v = tn_sh_runs(shell) == TN_SH_FALSE ? NULL : find_or_add(shell, name);
+    if (!v)
+        return;
+    tn_sh_list_done(&v->values);
+    v->array = false;
+}
+
+struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why)
+{
+    struct tn_sh_variable *v = find_or_add(shell, name);
+
+    if (v) {
+        tn_sh_list_done(&v->values);
+        tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, why, name, ENDMARK));
+    }
+    return v;
+}
+
+struct tn_sh_variable *tn_sh_given(struct tn_sh *shell)
+{
+    struct tn_sh_variable *v = tn_sh_find(shell, "@");
+
+    for (size_t i = 0; v && i < v->values.n; i++)
+        if (strchr(v->values.v[i], MARK))
+            return NULL;
+    return v;
 }
 
 size_t tn_sh_name_length(const char *pos)

@@ -2,7 +2,7 @@
  * Words of a shell script: quotes, variables, arrays and what only a shell could tell, which stays
  * as it is written and is marked. Quotes and expansions follow POSIX, arrays bash.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_flow.h"
 
 #include <assert.h>
 
@@ -92,12 +92,55 @@ static void put_variable(struct tn_sh *shell, struct tn_sh_sink *sink,
     }
 }
 
+/* The variable of REF, where it is known which; $1 is the first word of $@. */
+static struct tn_sh_variable *variable_of(struct tn_sh *shell, struct ref *ref)
+{
+    size_t number = isdigit((unsigned char)ref->name[0]) ? strtoul(ref->name, NULL, 10) : 0;
+    struct tn_sh_variable *v;
+
+    if (!number)
+        return tn_sh_find(shell, ref->name);
+    v = tn_sh_given(shell);
+    if (!v && tn_sh_find(shell, "@"))
+        return tn_sh_unknown(shell, ref->name, TN_WORD_GIVEN);
+    ref->index = number - 1;
+    return v;
+}
+
+/* $# where there are arguments, ${#NAME} and ${#NAME[@]}; false where it is not known. */
+static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char *of)
+{
+    struct ref ref;
+    const char *end = *of ? read_ref(&ref, of) : NULL;
+    struct tn_sh_variable *v = *of ? NULL : tn_sh_given(shell);
+    char digits[24];
+    size_t n;
+
+    if (*of && (!end || *end || strchr("#?$!-", ref.name[0])))
+        return false;
+    if (*of && (v = variable_of(shell, &ref)) == NULL)
+        return false;
+    if (!v)
+        return false;
+    for (size_t i = 0; i < v->values.n; i++)
+        if (strchr(v->values.v[i], MARK))
+            return false;
+    v->used = true;
+    n = !*of || ref.all           ? v->values.n
+        : ref.index < v->values.n ? strlen(v->values.v[ref.index])
+                                  : 0;
+    snprintf(digits, sizeof(digits), "%zu", n);
+    tn_sh_put_value(shell, sink, digits, true);
+    return true;
+}
+
 /* A variable that the script does not set. */
 static void put_unset(struct tn_sh *shell, struct tn_sh_sink *sink, const struct ref *ref,
                       const char *source, size_t len)
 {
-    bool given = ref->name[0] == '@' || isdigit((unsigned char)ref->name[0]);
-    bool special = strchr("#?$!-", ref->name[0]) != NULL;
+    bool given = ref->name[0] == '@' || ref->name[0] == '#' ||
+                 (isdigit((unsigned char)ref->name[0]) && ref->name[0] != '0');
+    bool special = strchr("?$!-0", ref->name[0]) != NULL;
 
     mark(shell, sink, given ? TN_WORD_GIVEN : special ? TN_WORD_RUN : TN_WORD_UNSET, source, len);
 }
@@ -120,6 +163,53 @@ static void put_text(struct tn_sh *shell, struct tn_sh_sink *sink, const char *p
     }
 }
 
+static void put_mark_of(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text,
+                        const char *source, size_t len);
+
+/* ${@:2}, from OPERATION on: false where it is not of whole numbers. */
+static bool put_rest(struct tn_sh *shell, struct tn_sh_sink *sink, const char *operation,
+                     bool quoted)
+{
+    struct tn_sh_variable *v = tn_sh_given(shell), rest = {.array = true};
+    struct ref all = {.all = true};
+    size_t digits = strspn(operation + 1, "0123456789"), from;
+
+    from = strtoul(operation + 1, NULL, 10);
+    if (!v || *operation != ':' || !digits || digits > 6 || operation[1 + digits] || !from)
+        return false;
+    for (size_t i = from - 1; i < v->values.n; i++)
+        tn_sh_list_add(&rest.values, mem_strdup(v->values.v[i]));
+    put_variable(shell, sink, &rest, &all, quoted);
+    tn_sh_list_done(&rest.values);
+    return true;
+}
+
+/* What OPERATION makes of what V holds at REF, V's value as it is known. */
+static void put_changed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *v,
+                        const struct ref *ref, const char *operation, const char *source,
+                        size_t len, bool quoted, int depth)
+{
+    const char *value = ref->index < v->values.n ? v->values.v[ref->index] : "";
+    struct tn_sh_sink text = {.out = NULL};
+    char *changed = NULL;
+
+    v->used = true;
+    if (ref->all && put_rest(shell, sink, operation, quoted))
+        return;
+    put_text(shell, &text, operation, true, depth + 1);
+    if (strchr(value, MARK))
+        put_mark_of(shell, sink, value, source, len);
+    else if (shell->r == 0 && !ref->all && !strchr(str_text(&text.cur), MARK) &&
+             !strpbrk(operation, "\"'\\"))
+        changed = tn_sh_changed(value, str_text(&text.cur));
+    if (changed && (sink->open |= quoted, true))
+        tn_sh_put_value(shell, sink, changed, quoted || !sink->split);
+    else if (!strchr(value, MARK))
+        mark(shell, sink, TN_WORD_RUN, source, len);
+    free(changed);
+    str_done(&text.cur);
+}
+
 /* The inside of ${…}, SOURCE with its dollar and brackets. */
 static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *source, size_t len,
                    bool quoted, int depth)
@@ -130,18 +220,24 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
     const char *p = read_ref(&r, inside);
     bool colon, empty;
 
+    if (inside[0] == '#' && put_length(shell, sink, inside + 1))
+        return;
     if (!p || (r.name[0] == '#' && *p) || (r.name[0] == '!' && *p)) {
         mark(shell, sink, TN_WORD_RUN, source, len);
         return;
     }
-    colon = *p == ':';
+    colon = *p == ':' && p[1] && strchr("-=+?", p[1]);
     p += colon;
-    if (*p && !strchr("-=+?", *p)) {
-        mark(shell, sink, TN_WORD_RUN, source, len);
+    v = variable_of(shell, &r);
+    if (v && *p && !strchr("-=+?", *p)) {
+        put_changed(shell, sink, v, &r, p, source, len, quoted, depth);
         return;
     }
-    v = tn_sh_find(shell, r.name);
-    empty = !v || (colon && (r.index >= v->values.n || !*v->values.v[r.index]));
+    if (*p && !strchr("-=+?", *p)) {
+        put_unset(shell, sink, &r, source, len);
+        return;
+    }
+    empty = !v || r.index >= v->values.n || (colon && !*v->values.v[r.index]);
     if (*p == '+') {
         if (!empty)
             put_text(shell, sink, p + 1, quoted, depth + 1);
@@ -254,7 +350,9 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
     }
     r = (struct ref){.all = pos[1] == '@' || pos[1] == '*', .star = pos[1] == '*'};
     memcpy(r.name, r.all ? "@" : pos + 1, r.all ? 1 : n);
-    v = tn_sh_find(shell, r.name);
+    if (r.name[0] == '#' && put_length(shell, sink, ""))
+        return pos + 2;
+    v = variable_of(shell, &r);
     if (v)
         put_variable(shell, sink, v, &r, quoted);
     else

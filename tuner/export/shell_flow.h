@@ -1,0 +1,109 @@
+/*
+ * Which commands of a shell script run, and what they do: the second part of shell.h.
+ */
+#ifndef TUNER_EXPORT_SHELL_FLOW_H
+#define TUNER_EXPORT_SHELL_FLOW_H
+
+#include "tuner/export/shell.h"
+
+/* ---- shell_call.c -------------------------------------------------------- */
+
+/* What the #SBATCH lines of TEXT set. */
+void tn_sh_slurm(struct tn_sh *shell, const char *text);
+
+/* What the command line CALL gives the script that it starts. */
+void tn_sh_call(struct tn_sh *shell, const char *call);
+
+/* ---- shell_programs.c ---------------------------------------------------- */
+
+/* Which of CMD is the program that is started, or its size. A launcher may be a program, too. */
+size_t tn_sh_program_of(const struct tn_sh_list *cmd);
+
+/* CMD starts its word AT: that and its arguments are kept if it trains rather than the one before;
+ * `twice` says where both may. */
+void tn_sh_take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_t at);
+
+/* A word of CMD that is a command line itself, as after sh -c; or NULL. */
+const char *tn_sh_command_within(const struct tn_sh_list *cmd);
+
+/* ---- shell_tests.c ------------------------------------------------------- */
+
+/* Whether COMMAND succeeds, where it is a test, true or false; else unsure. */
+enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command);
+
+/* ---- shell_state.c ------------------------------------------------------- */
+
+void tn_sh_keep(struct tn_sh *shell, struct tn_sh_state *ret);
+void tn_sh_restore(struct tn_sh *shell, struct tn_sh_state *state);
+void tn_sh_level_done(struct tn_sh_level *level);
+
+/* ---- shell_branches.c ---------------------------------------------------- */
+
+/* Whether what is read now runs. */
+enum tn_sh_truth tn_sh_runs(const struct tn_sh *shell);
+
+/* A list of commands begins; a command of it has ended with STATUS; && ('&') or || ('|'). */
+void tn_sh_list_begin(struct tn_sh *shell);
+void tn_sh_status(struct tn_sh *shell, enum tn_sh_truth status);
+void tn_sh_join(struct tn_sh *shell, char joined);
+
+/* A level that may run; the end of any level. */
+void tn_sh_open(struct tn_sh *shell, enum tn_sh_kind kind);
+void tn_sh_close(struct tn_sh *shell, enum tn_sh_kind kind);
+void tn_sh_levels_done(struct tn_sh *shell); /* all of them */
+
+/* The innermost level if it is of KIND; the innermost one of KIND. NULL: there is none. */
+struct tn_sh_level *tn_sh_inside(struct tn_sh *shell, enum tn_sh_kind kind);
+struct tn_sh_level *tn_sh_unclosed(struct tn_sh *shell, enum tn_sh_kind kind);
+
+/* The words of if. What is read before `then` is its condition. */
+void tn_sh_if(struct tn_sh *shell);
+void tn_sh_then(struct tn_sh *shell);
+void tn_sh_elif(struct tn_sh *shell);
+void tn_sh_else(struct tn_sh *shell);
+
+/* case WORD in (NULL: not known); whether a pattern comes next; the pattern at POS, returns behind
+ * it; the end of a branch, which FALLS into the next or does not. */
+void tn_sh_case(struct tn_sh *shell, const char *word);
+bool tn_sh_at_pattern(const struct tn_sh *shell);
+const char *tn_sh_pattern(struct tn_sh *shell, const char *pos);
+void tn_sh_case_end(struct tn_sh *shell, bool falls);
+
+/* ---- shell_functions.c --------------------------------------------------- */
+
+/* Does a bracket that the next words do not open end a group? */
+bool tn_sh_in_brackets(const struct tn_sh *shell);
+
+/* { and (; their ends, where the text goes on at POS. A function is one, too. */
+void tn_sh_group(struct tn_sh *shell, enum tn_sh_kind kind);
+void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos);
+
+/* Behind the words of `for`, POS at its variable; what is read after `while`, `do` and `done`, POS
+ * behind the word. */
+const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select);
+void tn_sh_while(struct tn_sh *shell, const char *pos, bool until);
+const char *tn_sh_do(struct tn_sh *shell, const char *pos);
+const char *tn_sh_done(struct tn_sh *shell, const char *pos);
+
+/* exit, of the script or of a shell within it. */
+void tn_sh_exit(struct tn_sh *shell);
+
+/* break, continue and return; false where COMMAND is another. */
+bool tn_sh_leave(struct tn_sh *shell, const struct tn_sh_list *command);
+
+/* The beginning of a function at POS, or POS. Its name and body are kept. */
+const char *tn_sh_function_at(struct tn_sh *shell, const char *pos);
+void tn_sh_define(struct tn_sh *shell, const char *name, const char *from, const char *end);
+void tn_sh_functions_done(struct tn_sh *shell);
+
+/* NAME is the function's own from here on. */
+void tn_sh_local(struct tn_sh *shell, const char *name);
+
+/* Reads the function that COMMAND calls; false where it is none. */
+bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, int level);
+
+/* shift; whether it succeeds. */
+void tn_sh_shift(struct tn_sh *shell, const struct tn_sh_list *command);
+enum tn_sh_truth tn_sh_shifts(struct tn_sh *shell, const struct tn_sh_list *command);
+
+#endif

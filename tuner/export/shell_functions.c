@@ -1,0 +1,457 @@
+/*
+ * Functions and loops of a shell script. A function is kept where it is defined and read where it
+ * is called. A loop is read as often as it runs where the script says how often that is; else once,
+ * as if it may run, with the variables as they were before it.
+ */
+#include "tuner/export/shell_flow.h"
+
+enum { MAX_ROUNDS = 512, MAX_CALLS = 12 };
+
+/* ---- groups -------------------------------------------------------------- */
+
+/* Is what ends at POS one side of a pipe, or left to run: a shell of its own? */
+static bool in_own_shell(const char *pos)
+{
+    for (; *pos && *pos != '\n' && *pos != ';'; pos++) {
+        bool doubled = (*pos == '|' || *pos == '&') && pos[1] == *pos;
+
+        if (doubled)
+            return false;
+        if (*pos == '|' || (*pos == '&' && pos[1] != '>' && pos[-1] != '>' && pos[-1] != '<'))
+            return true;
+    }
+    return false;
+}
+
+void tn_sh_group(struct tn_sh *shell, enum tn_sh_kind kind)
+{
+    struct tn_sh_level *level;
+    bool piped = shell->piped;
+
+    tn_sh_open(shell, kind);
+    if (shell->r < 0)
+        return;
+    level = &shell->level[shell->depth - 1];
+    level->exact = true;
+    level->piped = piped;
+    level->runs = level->base;
+    tn_sh_keep(shell, &level->before);
+}
+
+bool tn_sh_in_brackets(const struct tn_sh *shell)
+{
+    for (int i = shell->depth - 1; i >= 0 && shell->level[i].kind != TN_SH_CALL; i--)
+        if (shell->level[i].kind == TN_SH_BRACKETS)
+            return shell->level[i].reading == shell->reading;
+    return false;
+}
+
+void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos)
+{
+    struct tn_sh_level *level = tn_sh_inside(shell, kind);
+
+    if (level && level->name[0]) {
+        if (level->reading == shell->reading && level->reached != TN_SH_FALSE)
+            tn_sh_define(shell, level->name, level->from, pos);
+    } else if (level && (kind == TN_SH_BRACKETS || level->piped || in_own_shell(pos))) {
+        tn_sh_restore(shell, &level->before);
+    }
+    tn_sh_close(shell, kind);
+}
+
+/* ---- loops --------------------------------------------------------------- */
+
+static void next_value(struct tn_sh *shell, struct tn_sh_level *level)
+{
+    struct tn_sh_list value = {0};
+
+    tn_sh_list_add(&value, mem_strdup(level->exact ? level->each.v[level->round] : "?"));
+    tn_sh_assign(shell, level->name, &value, false, false);
+}
+
+/* From here on LEVEL is read once, as if it may run. */
+static void read_once(struct tn_sh *shell, struct tn_sh_level *level)
+{
+    tn_sh_restore(shell, &level->before);
+    level->exact = false;
+    level->runs = TN_SH_UNSURE;
+    if (level->name[0])
+        next_value(shell, level);
+}
+
+static bool is_known(const struct tn_sh_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (strchr(list->v[i], MARK) || strpbrk(list->v[i], "*?[") || list->v[i][0] == '~')
+            return false;
+    return true;
+}
+
+static bool has_braces(const char *from, const char *end)
+{
+    for (const char *p = from; p < end; p++)
+        if (*p == '{' && (p == from || p[-1] != '$'))
+            return true;
+    return false;
+}
+
+const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select)
+{
+    size_t n = tn_sh_name_length(pos);
+    struct tn_sh_list each = {0};
+    struct tn_sh_level *level;
+    const char *from;
+    bool piped = shell->piped, known;
+
+    tn_sh_open(shell, TN_SH_LOOP);
+    if ((!isalpha((unsigned char)*pos) && *pos != '_') || n >= MAX_NAME || shell->r < 0)
+        return pos;
+    level = &shell->level[shell->depth - 1];
+    snprintf(level->name, sizeof(level->name), "%.*s", (int)n, pos);
+    from = pos += n;
+    pos += strspn(pos, " \t");
+    if (str_starts(pos, "in") && !isalnum((unsigned char)pos[2])) {
+        from = pos += 2;
+        while (shell->r == 0 && *pos && *pos != '\n' && *pos != ';' && *pos != '#') {
+            if (tn_sh_continues(pos))
+                pos += pos[1] == '\r' ? 3 : 2;
+            else if (isspace((unsigned char)*pos))
+                pos++;
+            else
+                pos = tn_sh_word(shell, &each, pos, true, false);
+        }
+        known = is_known(&each) && !has_braces(from, pos);
+    } else {
+        const struct tn_sh_variable *given = tn_sh_given(shell);
+
+        known = given != NULL;
+        if (given)
+            tn_sh_take_words(&each, &given->values, 0);
+    }
+    level->each = each;
+    level->exact = known && !select && each.n <= MAX_ROUNDS;
+    level->piped = piped;
+    if (level->exact) {
+        level->runs = each.n ? level->base : TN_SH_FALSE;
+        tn_sh_keep(shell, &level->before);
+    }
+    if (!level->exact || each.n)
+        next_value(shell, level);
+    return pos;
+}
+
+void tn_sh_while(struct tn_sh *shell, const char *pos, bool until)
+{
+    struct tn_sh_level *level;
+    bool piped = shell->piped;
+
+    tn_sh_open(shell, TN_SH_LOOP);
+    if (shell->r < 0)
+        return;
+    level = &shell->level[shell->depth - 1];
+    level->condition = level->exact = true;
+    level->until = until;
+    level->piped = piped;
+    level->again = pos;
+    level->runs = level->base;
+    tn_sh_keep(shell, &level->before);
+}
+
+const char *tn_sh_do(struct tn_sh *shell, const char *pos)
+{
+    struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_LOOP);
+    enum tn_sh_truth status = shell->status;
+
+    tn_sh_list_begin(shell);
+    if (!level || !level->exact || level->reading != shell->reading)
+        return pos;
+    if (!level->condition) {
+        level->again = pos;
+        return pos;
+    }
+    if (level->until)
+        status = tn_sh_not(status);
+    if (status == TN_SH_UNSURE) {
+        read_once(shell, level);
+        return level->again;
+    }
+    level->broken = status == TN_SH_FALSE;
+    if (level->broken)
+        level->runs = TN_SH_FALSE;
+    return pos;
+}
+
+const char *tn_sh_done(struct tn_sh *shell, const char *pos)
+{
+    struct tn_sh_level *level = tn_sh_unclosed(shell, TN_SH_LOOP);
+
+    if (!level)
+        return pos;
+    if (level->exact && level->again && level->reading == shell->reading && shell->r == 0) {
+        bool last = level->broken || (!level->condition && level->round + 1 >= level->each.n);
+
+        level->round++;
+        level->runs = level->base;
+        tn_sh_list_begin(shell);
+        if (level->unsure || (!last && level->round >= MAX_ROUNDS)) {
+            read_once(shell, level);
+            return level->again;
+        }
+        if (!last) {
+            if (!level->condition)
+                next_value(shell, level);
+            return level->again;
+        }
+    }
+    if (level->exact && (level->piped || in_own_shell(pos)))
+        tn_sh_restore(shell, &level->before);
+    tn_sh_close(shell, TN_SH_LOOP);
+    return pos;
+}
+
+/* break, continue and return leave the innermost level of KIND. */
+static struct tn_sh_level *to_leave(struct tn_sh *shell, enum tn_sh_kind kind,
+                                    enum tn_sh_truth *ret_runs)
+{
+    *ret_runs = shell->chain;
+    for (int i = shell->depth - 1; i >= 0; i--) {
+        if (shell->level[i].kind == kind)
+            return &shell->level[i];
+        if (shell->level[i].kind == TN_SH_CALL)
+            return NULL;
+        if (shell->level[i].runs < *ret_runs)
+            *ret_runs = shell->level[i].runs;
+    }
+    return NULL;
+}
+
+bool tn_sh_leave(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    bool ends = str_eq(command->v[0], "break"), next = str_eq(command->v[0], "continue"),
+         back = str_eq(command->v[0], "return");
+    enum tn_sh_truth runs;
+    struct tn_sh_level *level;
+
+    if (!ends && !next && !back)
+        return false;
+    level = to_leave(shell, back ? TN_SH_CALL : TN_SH_LOOP, &runs);
+    if (!level || runs == TN_SH_FALSE)
+        return true;
+    if (back) {
+        level->broken = true;
+        if (tn_sh_not(runs) < level->runs)
+            level->runs = tn_sh_not(runs);
+        return true;
+    }
+    if (!level->exact)
+        return true;
+    level->unsure |= runs == TN_SH_UNSURE || command->n > 1; /* break 2 */
+    level->broken |= ends;
+    level->runs = TN_SH_FALSE;
+    return true;
+}
+
+void tn_sh_exit(struct tn_sh *shell)
+{
+    enum tn_sh_truth runs = shell->chain;
+
+    for (int i = shell->depth - 1; i >= 0; i--) {
+        struct tn_sh_level *level = &shell->level[i];
+
+        if (level->runs < runs)
+            runs = level->runs;
+        if (level->kind == TN_SH_BRACKETS || level->piped) {
+            if (runs == TN_SH_TRUE)
+                level->broken = true, level->runs = TN_SH_FALSE;
+            return;
+        }
+    }
+    shell->over |= runs == TN_SH_TRUE;
+}
+
+/* ---- functions ----------------------------------------------------------- */
+
+const char *tn_sh_function_at(struct tn_sh *shell, const char *pos)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
+    bool known = str_starts(pos, "function") && isspace((unsigned char)pos[8]);
+    const char *name = pos + (known ? 8 + strspn(pos + 8, " \t") : 0), *p;
+    size_t n = strspn(name, letters);
+    struct tn_sh_level *level;
+
+    p = name + n + strspn(name + n, " \t");
+    if (*p == '(') {
+        p += 1 + strspn(p + 1, " \t");
+        if (*p++ != ')')
+            return pos;
+        known = true;
+    }
+    p += strspn(p, " \t\r\n");
+    if (!known || !n || n >= MAX_NAME || *p != '{' || !isspace((unsigned char)p[1]))
+        return pos;
+    tn_sh_open(shell, TN_SH_BRACES);
+    if (shell->r < 0)
+        return pos;
+    level = &shell->level[shell->depth - 1];
+    level->reached = tn_sh_runs(shell);
+    level->runs = TN_SH_FALSE; /* but where it is called */
+    level->from = p + 1;
+    snprintf(level->name, sizeof(level->name), "%.*s", (int)n, name);
+    return p + 1;
+}
+
+static struct tn_sh_function *function_of(struct tn_sh *shell, const char *name)
+{
+    for (size_t i = 0; i < shell->nfunctions; i++)
+        if (str_eq(shell->functions[i].name, name))
+            return &shell->functions[i];
+    return NULL;
+}
+
+/* END is behind its brace. */
+void tn_sh_define(struct tn_sh *shell, const char *name, const char *from, const char *end)
+{
+    struct tn_sh_function *function = function_of(shell, name);
+
+    if (!function && shell->nfunctions == MAX_VARIABLES)
+        return;
+    if (!function) {
+        shell->functions =
+            mem_realloc(shell->functions, (shell->nfunctions + 1) * sizeof(*shell->functions));
+        function = &shell->functions[shell->nfunctions++];
+        *function = (struct tn_sh_function){0};
+        snprintf(function->name, sizeof(function->name), "%s", name);
+    }
+    free(function->body);
+    function->body = tn_sh_copy(from, (size_t)(end - from) - 1);
+}
+
+/* What NAME holds is put back when the function ends. */
+void tn_sh_local(struct tn_sh *shell, const char *name)
+{
+    struct tn_sh_variable *v;
+    struct tn_sh_variable *kept;
+
+    if (!shell->calls || tn_sh_runs(shell) == TN_SH_FALSE)
+        return;
+    v = tn_sh_find(shell, name);
+    shell->kept = mem_realloc(shell->kept, (shell->nkept + 1) * sizeof(*shell->kept));
+    kept = &shell->kept[shell->nkept++];
+    *kept = (struct tn_sh_variable){.array = v && v->array, .used = v};
+    snprintf(kept->name, sizeof(kept->name), "%s", name);
+    if (v)
+        tn_sh_take_words(&kept->values, &v->values, 0);
+}
+
+static void put_back(struct tn_sh *shell, size_t from)
+{
+    while (shell->nkept > from) {
+        struct tn_sh_variable *kept = &shell->kept[--shell->nkept],
+                              *v = tn_sh_find(shell, kept->name);
+
+        if (!v) {
+            tn_sh_list_done(&kept->values);
+            continue;
+        }
+        if (!kept->used)
+            tn_sh_list_add(&kept->values,
+                           mem_printf("%c%c$%s%c", MARK,
+                                      str_eq(v->name, "@") ? TN_WORD_GIVEN : TN_WORD_UNSET, v->name,
+                                      ENDMARK));
+        tn_sh_list_done(&v->values);
+        v->values = kept->values;
+        v->array = kept->array;
+    }
+}
+
+bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, int level)
+{
+    const struct tn_sh_function *function = function_of(shell, command->v[0]);
+    AUTO_FREE char *body = function ? mem_strdup(function->body) : NULL;
+    struct tn_sh_list given = {0}, pending = shell->pending;
+    enum tn_sh_truth chain = shell->chain, status = shell->status;
+    bool negated = shell->negated;
+    size_t kept = shell->nkept;
+    enum tn_sh_truth inner;
+    bool returned = false;
+    int depth = shell->depth;
+    char joined = shell->joined;
+
+    if (!function)
+        return false;
+    if (shell->calls == MAX_CALLS) {
+        shell->r = err_set(shell->e, -EINVAL, "functions call each other over %d deep: `%.64s`",
+                           MAX_CALLS, command->v[0]);
+        return true;
+    }
+    shell->copied += strlen(body);
+    shell->pending = (struct tn_sh_list){0};
+    shell->calls++;
+    tn_sh_open(shell, TN_SH_CALL);
+    if (shell->r == 0) {
+        shell->level[depth].runs = shell->level[depth].base;
+        tn_sh_local(shell, "@");
+        tn_sh_take_words(&given, command, 1);
+        tn_sh_assign(shell, "@", &given, false, true);
+        shell->commands(shell, body, level);
+    }
+    for (; shell->depth > depth; tn_sh_level_done(&shell->level[--shell->depth]))
+        returned |= shell->level[shell->depth - 1].broken;
+    put_back(shell, kept);
+    shell->calls--;
+    tn_sh_list_done(&shell->pending);
+    shell->pending = pending;
+    shell->chain = chain;
+    shell->joined = joined;
+    shell->negated = negated;
+    inner = returned ? TN_SH_UNSURE : shell->status;
+    shell->status = status;
+    tn_sh_status(shell, inner);
+    return true;
+}
+
+void tn_sh_functions_done(struct tn_sh *shell)
+{
+    for (size_t i = 0; i < shell->nfunctions; i++)
+        free(shell->functions[i].body);
+    free(shell->functions);
+    put_back(shell, 0);
+    free(shell->kept);
+}
+
+/* ---- their arguments ----------------------------------------------------- */
+
+enum tn_sh_truth tn_sh_shifts(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    const struct tn_sh_variable *v = tn_sh_given(shell);
+    const char *by = command->n > 1 ? command->v[1] : "1";
+
+    if (!v || by[strspn(by, "0123456789")])
+        return TN_SH_UNSURE;
+    return strtoul(by, NULL, 10) <= v->values.n ? TN_SH_TRUE : TN_SH_FALSE;
+}
+
+void tn_sh_shift(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    enum tn_sh_truth runs = tn_sh_runs(shell);
+    struct tn_sh_variable *v = tn_sh_given(shell);
+    size_t by = command->n > 1 ? strtoul(command->v[1], NULL, 10) : 1;
+
+    if (runs == TN_SH_FALSE)
+        return;
+    if (!v || runs == TN_SH_UNSURE ||
+        (command->n > 1 && command->v[1][strspn(command->v[1], "0123456789")])) {
+        tn_sh_forget(shell, "@");
+        return;
+    }
+    if (by > v->values.n) /* a shell shifts nothing then */
+        return;
+    for (size_t i = 0; i < v->values.n; i++) {
+        if (i < by)
+            free(v->values.v[i]);
+        else
+            v->values.v[i - by] = v->values.v[i];
+    }
+    v->values.n -= by;
+}
