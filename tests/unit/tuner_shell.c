@@ -154,6 +154,7 @@ static void a_call_gives_variables_and_arguments(void **state)
         {"PP=$SLURM_JOB_NUM_NODES\n#SBATCH --nodes=8\n", "sbatch -N 2 --export=ALL,TP=4 job.sh"},
         {"#SBATCH --nodes=8\nPP=$SLURM_NNODES\n", "TP=4 sbatch --nodes=2 job.sh"},
         {"PP=2\n[ $# = 0 ] && TP=4\n", "bash job.sh"},
+        {"PP=2\n[ -z \"$TP\" ] && TP=$1\n[ $TP = 8 ] && M=--bf16\nPP=\"$PP $M\"\n", "job.sh 4"},
         {"[ $# -lt 1 ] && { echo usage; exit 1; }\nPP=2\nTP=$1\n", "job.sh '4'"},
         {"for a in \"$@\"; do\n    case $a in\n        --tp=*) TP=${a#*=} ;;\n"
          "        --pp=*) PP=${a#*=} ;;\n        *) exit 1 ;;\n    esac\ndone\n",

@@ -626,7 +626,7 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     s.plain = is_plain(clean);
     tn_sh_slurm(&s, clean);
     if (call)
-        tn_sh_call(&s, call);
+        tn_sh_call(&s, call), tn_sh_own(&s, clean);
     commands(&s, clean, 0);
     tn_sh_levels_done(&s);
     if (s.over && s.r == 0 && !s.program[0] && !s.bare.n)

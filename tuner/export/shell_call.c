@@ -107,6 +107,24 @@ void tn_sh_slurm(struct tn_sh *shell, const char *text)
     }
 }
 
+/* Where NAME=… begins a word of TEXT, NAME holds nothing unless it is set by now. */
+void tn_sh_own(struct tn_sh *shell, const char *text)
+{
+    for (const char *p = text; *p && shell->r == 0;) {
+        size_t n = isalpha((unsigned char)*p) || *p == '_' ? tn_sh_name_length(p) : 0;
+        const char *end = p + n + (n && p[n] == '+');
+        bool begins = p == text || isspace((unsigned char)p[-1]) || p[-1] == ';';
+        char name[MAX_NAME];
+
+        if (n && n < MAX_NAME && begins && *end == '=') {
+            snprintf(name, sizeof(name), "%.*s", (int)n, p);
+            if (!tn_sh_find(shell, name))
+                tn_sh_unset(shell, name, false);
+        }
+        p += n ? n : 1;
+    }
+}
+
 static bool is_launcher(const char *word)
 {
     static const char *const words[] = {"bash", "sh", "sbatch", "source", ".", "env", "srun", NULL};

@@ -11,6 +11,9 @@
 /* What the #SBATCH lines of TEXT set. */
 void tn_sh_slurm(struct tn_sh *shell, const char *text);
 
+/* The variables that TEXT sets are its own: what does not set them before leaves them empty. */
+void tn_sh_own(struct tn_sh *shell, const char *text);
+
 /* What the command line CALL gives the script that it starts. */
 void tn_sh_call(struct tn_sh *shell, const char *call);
 
