@@ -93,6 +93,8 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "--pipeline-model-parallel-size $(( (TP*3 - 4) / (2*N) ))\n",
         "X='N * 2'; N=2\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $((X)) "
         "--pipeline-model-parallel-size $((${N} + -+-0))\n",
+        "D=$(cd \"$(dirname \"$0\")\" && pwd)\ntorchrun $(dirname $D)/pretrain_gpt.py "
+        "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2\n",
         "f() {\n    local TP=8\n    PP=$1\n    [ \"$2\" ] || return\n    PP=16\n}\nTP=4\nf 2\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size "
         "$PP\n",

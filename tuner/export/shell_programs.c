@@ -50,6 +50,10 @@ static bool starts_others(const char *command)
 
 static bool is_program(const char *word)
 {
+    const char *marked = strrchr(word, ENDMARK); /* $(dirname $0)/pretrain_gpt.py */
+
+    if (marked)
+        word = marked + 1;
     return str_ends(word, ".py") && !word[strcspn(word, " \t\n")];
 }
 
