@@ -541,6 +541,10 @@ static void bench_overlap(void)
         {"overlap pp", dense, "\"pp\":2,\"micro_batch\":4,\"overlap_p2p\":1}", BATCH},
         {"overlap ep", experts, "\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}",
          BATCH},
+        {"overlap ep and dp", experts,
+         "\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1,"
+         "\"overlap_grad_reduce\":1,\"overlap_param_gather\":1}",
+         BATCH},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
