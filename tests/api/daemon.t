@@ -69,6 +69,10 @@ is "plan what cannot fit" "$(post /v1/plan '{"model":"gpt-1T","cluster":{"profil
 has "says that nothing fits" "$(cat body)" '"fitting":0,"exact":true,"items":\[\],"reason":"'
 is "import" "$(post /v1/import/megatron '{"model":"gpt-22B","world":16,"text":"--tensor-model-parallel-size 8 --micro-batch-size 2"}')" 200
 has "gives a layout" "$(cat body)" '"tp":8'
+is "import of a script as it is called" "$(post /v1/import/megatron '{"model":"gpt-22B","world":16,"text":"torchrun pretrain_gpt.py --micro-batch-size 1 --tensor-model-parallel-size $1","call":"sbatch job.sh 4"}')" 200
+has "has its argument" "$(cat body)" '"tp":4'
+is "a call that is no text: 422" "$(post /v1/import/megatron '{"model":"gpt-22B","world":16,"text":"","call":4}')" 422
+is "with the pointer" "$(field pointer)" /call
 is "import from an unknown source: 404" "$(post /v1/import/nothing '{"model":"gpt-22B","world":8,"text":""}')" 404
 
 is "dry run" "$(status -H "$A" -H 'Content-Type: application/json' -d "{\"name\":\"d\",$job}" "$url/v1/campaigns?dry_run=true")" 200

@@ -173,6 +173,15 @@ has "by its importer" "$(cat err.text)" "/baseline/text"
 ok "a script that is not there is exit 6" exits 6 "$partune" check script.json --baseline none.sh
 ok "and without one --from is wrong usage" exits 2 "$partune" check script.json --from megatron
 ok "an import gives a layout" text '"tp": 2' "$partune" import megatron m.args --model gpt-1.4B --world 8
+called="$PT_SRC/tests/data/import/called.sh"
+ok "a job script that takes arguments is read as it is called" text '"tp": 4' "$partune" import megatron "$called" --model llama-70b --world 32 \
+    --call "DTYPE=fp8 bash called.sh 70b --micro-batch=2 --tp 4"
+ok "without a call it is refused" exits 1 "$partune" import megatron "$called" --model llama-70b --world 32
+has "by the option that gives one" "$(cat err.text)" '--call'
+printf 'torchrun pretrain_gpt.py --tensor-model-parallel-size $1 --micro-batch-size 1 --bf16\n' >sized.sh
+ok "as a baseline, too" text "^baseline  *given" "$partune" check script.json --baseline sized.sh --world 8 --call "sbatch sized.sh 2"
+ok "with a tp that no layout has" exits 1 "$partune" check script.json --baseline sized.sh --world 8 --call "sbatch sized.sh 3"
+ok "a call without a script is wrong usage" exits 2 "$partune" check script.json --call "sbatch sized.sh 2"
 cat >deepseek.args <<'END'
 --kv-channels 128 --mtp-num-layers 1 --v-head-dim 64 --micro-batch-size 1 --lr 3e-4 --train-samples 10 --min-lr 3e-5
 END
