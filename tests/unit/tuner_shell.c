@@ -196,6 +196,25 @@ static void a_call_that_names_no_script_is_refused(void **state)
     assert_non_null(strstr(e.text, "no job script"));
 }
 
+/* A program of another name may have degrees of its own: a batch alone is no layout. */
+static void a_batch_alone_is_a_layout_of_megatrons_own_programs_only(void **state)
+{
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(import(&out, "torchrun a/pretrain_gpt.py --micro-batch-size 4", &e), 0);
+    assert_int_equal(out.layout.micro_batch, 4);
+    assert_int_equal(import(&out, "LLM_TP=4 torchrun mimo.py --micro-batch-size 4", &e), -EINVAL);
+    assert_non_null(strstr(e.text, "mimo.py gets a batch, but no degree"));
+    e = (struct err){0};
+    assert_int_equal(import(&out,
+                            "torchrun mimo.py --micro-batch-size 4 "
+                            "--tensor-model-parallel-size 1",
+                            &e),
+                     0);
+}
+
 static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
 {
     static const struct {
@@ -398,6 +417,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(scripts_are_read_as_a_shell_would),
     cmocka_unit_test(a_call_gives_variables_and_arguments),
     cmocka_unit_test(a_call_that_names_no_script_is_refused),
+    cmocka_unit_test(a_batch_alone_is_a_layout_of_megatrons_own_programs_only),
     cmocka_unit_test(what_a_shell_would_have_to_tell_is_refused_by_name),
     cmocka_unit_test(unknown_values_of_other_settings_are_listed),
     cmocka_unit_test(hostile_scripts_end),

@@ -44,7 +44,7 @@ struct megatron {
     size_t at;                               /* the next word */
     int weight_shards, expert_weight_shards; /* 0: not said, which is tp and etp */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
-    bool deepspeed, degree_said, reuse;
+    bool deepspeed, degree_said, batch_said, reuse;
     struct tn_narrow narrow;
     struct tn_dispatch dispatch;
     struct tn_offload offload;
@@ -582,7 +582,10 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         return 0;
     if ((field = megatron_number(import, flag)) != NULL) {
         import->etp_said |= field == &import->l->etp;
-        import->degree_said |= field != &import->out->seq;
+        if (field == &import->l->micro_batch || field == &import->out->global_batch)
+            import->batch_said = true;
+        else
+            import->degree_said |= field != &import->out->seq;
         return positive(field, flag, value, error);
     }
     if ((have = model_number(import->m, flag)) != NULL) {
@@ -593,16 +596,24 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
     return r == 0 && !known ? tn_megatron_unknown(import->out, flag, value, error) : r;
 }
 
-/* A script without a degree or a batch is another program's, or not the whole: Megatron-LM does not
- * start without --micro-batch-size, and its defaults are not what such a script runs. */
+/* Megatron-LM does not start without --micro-batch-size, and its defaults are not what a script runs
+ * that sets nothing else. A program of another name that takes no degree has others of its own. */
 static int check_program(const struct megatron *import, struct err *error)
 {
-    if (!import->words.script || import->degree_said)
+    const char *program = import->words.program, *slash = strrchr(program, '/');
+    bool own = !*program || str_starts(slash ? slash + 1 : program, "pretrain");
+
+    if (!import->words.script || import->degree_said || (import->batch_said && own))
         return 0;
-    if (*import->words.program)
+    if (import->batch_said)
+        return err_set(error, -EINVAL,
+                       "%.64s gets a batch, but no degree of Megatron-LM: add "
+                       "--tensor-model-parallel-size 1 if all of its degrees are 1",
+                       program);
+    if (*program)
         return err_set(error, -EINVAL,
                        "%.64s has no layout setting of Megatron-LM: is it another program?",
-                       import->words.program);
+                       program);
     return err_set(error, -EINVAL,
                    "no argument in this text sets a degree or --micro-batch-size: is this the "
                    "whole script?");
