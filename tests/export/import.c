@@ -22,7 +22,7 @@ int main(int argc, char **argv)
     job = (struct tn_job){.source = argv[1], .call = argv[5], .world = (int)world};
     if (pl_model_parse(&model, name, &e) < 0 ||
         file_read_all(&text, NULL, argv[4], 1 << 20, &e) < 0 ||
-        (job.text = text, tn_import_job(&out, &job, &model, &e)) < 0) {
+        (job.text = text, tn_import(&out, &job, &model, &e)) < 0) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }

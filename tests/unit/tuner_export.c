@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "tests/unit/import_text.h"
 #include "tuner/export/export.h"
 
 enum { SAMPLE = 200 };
@@ -322,7 +323,7 @@ static void what_a_target_carries_comes_back(void **state)
 
                 if (tn_export(&text, &type, &f, x->name, &in, false, &e) < 0)
                     continue;
-                if (tn_import(&back, pairs[p].source, text, w->layout[k].world, &w->m, &e) < 0)
+                if (import_text(&back, pairs[p].source, text, w->layout[k].world, &w->m, &e) < 0)
                     fail_msg("%s: %s\n%s", pairs[p].source, e.text, text);
                 assert_int_equal(back.global_batch, w->w.global_batch);
                 if (pl_stages_are_even(&back.layout, w->m.layers)) /* longer first: a list there */
@@ -590,7 +591,7 @@ static void layouts_with_context_parallelism_come_back(void **state)
         in = input(&w, &l);
         if (tn_export(&text, &type, &f, target, &in, false, &e) < 0)
             fail_msg("%s %s: %s", target, layouts[i / 2], e.text);
-        if (tn_import(&back, source, text, l.world, &w.m, &e) < 0)
+        if (import_text(&back, source, text, l.world, &w.m, &e) < 0)
             fail_msg("%s: %s\n%s", source, e.text, text);
         if (!pl_layout_equal(&l, &back.layout)) {
             char want[160], got[160];
@@ -881,7 +882,7 @@ static void the_load_balancing_loss_has_the_same_gradient_there(void **state)
             fail_msg("%s lacks %s:\n%s", pl_aux_loss_names[rows[i].aux_loss], rows[i].want, text);
         if (rows[i].aux_loss == PL_AUX_HUGGINGFACE)
             continue; /* Megatron has no such loss: read back it is Megatron's */
-        if (tn_import(&back, "megatron", text, l.world, &w.m, &e) < 0)
+        if (import_text(&back, "megatron", text, l.world, &w.m, &e) < 0)
             fail_msg("%s", e.text);
         for (int k = 0; k < back.ignored.count; k++)
             if (strstr(back.ignored.v[k].setting, "aux-loss") ||
@@ -916,7 +917,7 @@ static void the_z_loss_of_routers_is_written_or_lost(void **state)
             fail_msg("%s", e.text);
         if (!strstr(text, want[i]))
             fail_msg("%s lacks %s:\n%s", targets[i], want[i], text);
-        if (i == 0 && tn_import(&back, "megatron", text, l.world, &w.m, &e) < 0)
+        if (i == 0 && import_text(&back, "megatron", text, l.world, &w.m, &e) < 0)
             fail_msg("%s", e.text);
         for (int k = 0; i == 0 && k < back.ignored.count; k++)
             if (strstr(back.ignored.v[k].setting, "z-loss"))

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "tests/unit/import_text.h"
 #include "tuner/export/export.h"
 
 static struct pl_model preset(const char *name)
@@ -76,7 +77,7 @@ static void imports_refuse_what_they_cannot_read(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        assert_true(tn_import(&out, rows[i].source, rows[i].text, 32, &m, &e) < 0);
+        assert_true(import_text(&out, rows[i].source, rows[i].text, 32, &m, &e) < 0);
         if (!strstr(e.text, rows[i].want))
             fail_msg("`%s` gave `%s`", rows[i].text, e.text);
     }
@@ -91,10 +92,10 @@ static void import_lists_what_it_ignores(void **state)
     (void)state;
 
     assert_int_equal(
-        tn_import(&out, "megatron",
-                  "# today's job\n--tensor-model-parallel-size=4 --sequence-parallel \\\n"
-                  " --lr 3e-4 --bf16 --data-path 'a b' --micro-batch-size 2",
-                  32, &m, &e),
+        import_text(&out, "megatron",
+                    "# today's job\n--tensor-model-parallel-size=4 --sequence-parallel \\\n"
+                    " --lr 3e-4 --bf16 --data-path 'a b' --micro-batch-size 2",
+                    32, &m, &e),
         0);
     assert_int_equal(out.layout.tp, 4);
     assert_int_equal(out.layout.sp, 1);
@@ -133,7 +134,7 @@ static void another_load_balancing_loss_is_listed(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "megatron", rows[i].text, 8, &m, &e) < 0)
+        if (import_text(&out, "megatron", rows[i].text, 8, &m, &e) < 0)
             fail_msg("%s: %s", rows[i].text, e.text);
         assert_int_equal(out.ignored.count, rows[i].says ? 1 : 0);
         if (!rows[i].says)
@@ -166,7 +167,7 @@ static void experts_alone_are_sharded(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "torchtitan", rows[i].text, 32, &m, &e) < 0)
+        if (import_text(&out, "torchtitan", rows[i].text, 32, &m, &e) < 0)
             fail_msg("`%s`: %s", rows[i].text, e.text);
         assert_int_equal(out.layout.zero, rows[i].zero);
         assert_int_equal(out.layout.overlap_grad_reduce, rows[i].zero > 0);
@@ -332,7 +333,7 @@ static void imports_fill_in_the_sources_defaults(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, rows[i].source, rows[i].text, 32, &m, &e) < 0)
+        if (import_text(&out, rows[i].source, rows[i].text, 32, &m, &e) < 0)
             fail_msg("`%s`: %s", rows[i].text, e.text);
         if (pl_layout_get(&out.layout, pl_layout_key_find(rows[i].key)) != rows[i].want)
             fail_msg("%s of `%s` is %d, not %d", rows[i].key, rows[i].text,
@@ -348,17 +349,17 @@ static void nested_settings_without_a_word_are_listed(void **state)
 
     (void)state;
 
-    assert_int_equal(tn_import(&out, "deepspeed",
-                               "{\"zero_optimization\":{\"stage\":2,\"leaf_module\":{"
-                               "\"names\":[\"a\"]}},\"wall_clock_breakdown\":false}",
-                               32, &m, &e),
+    assert_int_equal(import_text(&out, "deepspeed",
+                                 "{\"zero_optimization\":{\"stage\":2,\"leaf_module\":{"
+                                 "\"names\":[\"a\"]}},\"wall_clock_breakdown\":false}",
+                                 32, &m, &e),
                      0);
     assert_int_equal(out.ignored.count, 1);
     assert_string_equal(out.ignored.v[0].setting, "zero_optimization.leaf_module");
-    assert_int_equal(tn_import(&out, "megatron",
-                               "--recompute-granularity selective "
-                               "--recompute-modules core_attn mlp mhc --seed 1",
-                               32, &m, &e),
+    assert_int_equal(import_text(&out, "megatron",
+                                 "--recompute-granularity selective "
+                                 "--recompute-modules core_attn mlp mhc --seed 1",
+                                 32, &m, &e),
                      0);
     assert_int_equal(out.ignored.count, 2);
     assert_string_equal(out.ignored.v[0].setting, "--recompute-modules");
@@ -376,11 +377,11 @@ static void a_whole_command_line_is_read(void **state)
 
     (void)state;
     assert_int_equal(
-        tn_import(&out, "megatron",
-                  "torchrun --nproc_per_node 8 \\\r\n  \"$DIR/pretrain_gpt.py\" \\\r\n"
-                  "--tensor-model-parallel-size 4 --pipeline-model-parallel-size=2\\\n"
-                  "--num-layers 32 --hidden-size 5120 # narrow\n--save my\\ run --no-such-flag",
-                  32, &m, &e),
+        import_text(&out, "megatron",
+                    "torchrun --nproc_per_node 8 \\\r\n  \"$DIR/pretrain_gpt.py\" \\\r\n"
+                    "--tensor-model-parallel-size 4 --pipeline-model-parallel-size=2\\\n"
+                    "--num-layers 32 --hidden-size 5120 # narrow\n--save my\\ run --no-such-flag",
+                    32, &m, &e),
         0);
     assert_int_equal(out.layout.tp, 4);
     assert_int_equal(out.layout.pp, 2);
@@ -417,7 +418,7 @@ static void what_a_shell_would_fill_in_is_listed(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        if (tn_import(&out, "megatron", cases[i].text, 32, &m, &e) < 0)
+        if (import_text(&out, "megatron", cases[i].text, 32, &m, &e) < 0)
             fail_msg("%s: %s", cases[i].text, e.text);
         assert_int_equal(out.layout.tp, 4);
         assert_int_equal(out.ignored.count, 1);
@@ -441,7 +442,7 @@ static void listed_values_are_text_where_they_are_cut(void **state)
         str_addf(&text, "--data-path %.*s", shift, "xxxxxx");
         for (int i = 0; i < 200; i++)
             str_add(&text, i % 3 ? "\xc3\xa9" : "\xe2\x82\xac");
-        assert_int_equal(tn_import(&out, "megatron", str_text(&text), 32, &m, &e), 0);
+        assert_int_equal(import_text(&out, "megatron", str_text(&text), 32, &m, &e), 0);
         assert_int_equal(out.ignored.count, 1);
         detail = out.ignored.v[0].detail;
         assert_true(strlen(detail) > 80);
@@ -473,7 +474,7 @@ static void experts_follow_tp_where_nothing_places_them(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
+        if (import_text(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
             fail_msg("%s: %s", cases[i].text, e.text);
         assert_int_equal(out.layout.etp, cases[i].etp);
     }
@@ -489,7 +490,7 @@ static void a_long_list_says_how_much_more_there_is(void **state)
     (void)state;
     for (int i = 0; i < TN_MAX_FINDINGS + 4; i++)
         str_addf(&text, "--flag%d\n", i);
-    assert_int_equal(tn_import(&out, "megatron", str_text(&text), 32, &m, &e), 0);
+    assert_int_equal(import_text(&out, "megatron", str_text(&text), 32, &m, &e), 0);
     assert_int_equal(out.ignored.count, TN_MAX_FINDINGS);
     assert_string_equal(out.ignored.v[TN_MAX_FINDINGS - 1].detail, "and 5 more");
 }
@@ -531,7 +532,7 @@ static void job_files_are_toml(void **state)
     struct err e = {0};
 
     (void)state;
-    if (tn_import(&out, "torchtitan", text, 32, &m, &e) < 0)
+    if (import_text(&out, "torchtitan", text, 32, &m, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(out.layout.tp, 2);
     assert_int_equal(out.layout.pp, 2);
@@ -575,7 +576,7 @@ static void functions_of_configurations_are_read(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "torchtitan", texts[i], 32, &m, &e) < 0)
+        if (import_text(&out, "torchtitan", texts[i], 32, &m, &e) < 0)
             fail_msg("%zu: %s", i, e.text);
         assert_int_equal(out.layout.tp, 8);
         assert_int_equal(out.layout.micro_batch, 2);
@@ -629,7 +630,7 @@ static void stages_come_in_by_any_of_their_forms(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, row[i].source, text, 32, &m, &e) < 0) {
+        if (import_text(&out, row[i].source, text, 32, &m, &e) < 0) {
             if (!strstr(e.text, row[i].stages))
                 fail_msg("%s: %s", text, e.text);
             continue;
@@ -647,7 +648,7 @@ static void stages_come_in_by_any_of_their_forms(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        assert_int_equal(tn_import(&out, "megatron", text, 32, &m, &e), 0);
+        assert_int_equal(import_text(&out, "megatron", text, 32, &m, &e), 0);
         assert_int_equal(out.layout.vp, vp);
         assert_int_equal(out.layout.stages, PL_STAGES_BALANCED);
     }
@@ -728,7 +729,7 @@ static void what_is_read_only_in_part_is_listed(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
+        if (import_text(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
             fail_msg("%s: %s", cases[i].text, e.text);
         assert_int_equal(out.ignored.count, 1);
         assert_string_equal(out.ignored.v[0].setting, cases[i].setting);
@@ -808,7 +809,7 @@ static void words_that_the_source_does_not_know_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) >= 0)
+        if (import_text(&out, cases[i].source, cases[i].text, 32, &m, &e) >= 0)
             fail_msg("`%s` was read", cases[i].text);
         if (!strstr(e.text, cases[i].named) && !strstr(e.pointer, cases[i].named))
             fail_msg("%s does not name %s", e.text, cases[i].named);
@@ -850,7 +851,7 @@ static void dispatch_and_graphs_are_read(void **state)
         AUTO_FREE char *text = mem_printf("--expert-model-parallel-size 8 %s", cases[i].text);
         struct tn_imported out;
 
-        if (tn_import(&out, "megatron", text, 16, &m, &e) < 0)
+        if (import_text(&out, "megatron", text, 16, &m, &e) < 0)
             fail_msg("%s: %s", text, e.text);
         if (out.layout.moe_dispatch != cases[i].dispatch ||
             out.layout.cuda_graphs != cases[i].graphs ||
@@ -859,8 +860,8 @@ static void dispatch_and_graphs_are_read(void **state)
                      out.layout.moe_dispatch, out.layout.cuda_graphs, out.layout.tp_overlap,
                      out.ignored.count);
     }
-    assert_true(
-        tn_import(&(struct tn_imported){0}, "megatron", "--cuda-graph-impl some", 16, &m, &e) < 0);
+    assert_true(import_text(&(struct tn_imported){0}, "megatron", "--cuda-graph-impl some", 16, &m,
+                            &e) < 0);
     assert_non_null(strstr(e.text, "full_iteration"));
 }
 
@@ -927,7 +928,7 @@ static void what_is_offloaded_is_read(void **state)
 
         for (char *c = text; *text == '{' && *c; c++)
             *c = *c == '\'' ? '"' : *c;
-        if (tn_import(&out, cases[i].source, text, 32, &m, &e) < 0)
+        if (import_text(&out, cases[i].source, text, 32, &m, &e) < 0)
             fail_msg("%s: %s", text, e.text);
         for (int k = 0; k < out.ignored.count; k++)
             listed |= str_eq(out.ignored.v[k].setting, cases[i].setting);
@@ -960,7 +961,7 @@ static void sharing_among_one_rank_has_no_effect(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, rows[i][0], rows[i][1], 4, &m, &e) < 0)
+        if (import_text(&out, rows[i][0], rows[i][1], 4, &m, &e) < 0)
             fail_msg("%s: %s", rows[i][1], e.text);
         assert_true(out.layout.zero == 0 && out.layout.offload_optimizer == 100);
         assert_int_equal(out.layout.offload_params, strstr(rows[i][1], "offload_param\"") != NULL);

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "tests/export/files.h"
+#include "tests/unit/import_text.h"
 
 static const char *const models[] = {
     "gpt-22B",
@@ -214,7 +215,7 @@ static void comes_back(const struct world *x, const struct pl_layout *l, const c
     if (!str_eq(target, "megatron") && !str_eq(target, "torchtitan") &&
         !str_eq(target, "deepspeed"))
         return;
-    if (tn_import(&back, target, text, l->world, &x->m, &e) < 0)
+    if (import_text(&back, target, text, l->world, &x->m, &e) < 0)
         fail_msg("%s of %s, %s: %s", target, x->m.name, pl_layout_text(words, l), e.text);
     if (back.layout.pp != l->pp || back.layout.vp != l->vp || back.layout.stages != l->stages ||
         back.layout.schedule != l->schedule)

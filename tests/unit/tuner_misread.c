@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "tests/unit/import_text.h"
 #include "tuner/export/export.h"
 
 static struct pl_model preset(const char *name)
@@ -88,7 +89,7 @@ static void what_looks_like_a_degree_is_never_ignored(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) >= 0)
+        if (import_text(&out, cases[i].source, cases[i].text, 32, &m, &e) >= 0)
             fail_msg("`%s` was read", cases[i].text);
         if (!strstr(e.text, cases[i].named))
             fail_msg("`%s`: `%s` does not say %s", cases[i].text, e.text, cases[i].named);
@@ -123,7 +124,7 @@ static void settings_that_are_no_degree_are_listed(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
+        if (import_text(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
             fail_msg("%s: %s", cases[i].text, e.text);
         assert_int_equal(out.layout.tp * out.layout.pp * out.layout.cp, 1);
         assert_int_equal(out.ignored.count, 1);
@@ -172,7 +173,7 @@ static void parts_of_scripts_are_refused(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct err e = {0};
 
-        if (tn_import(&out, "megatron", cases[i].text, 32, &m, &e) >= 0)
+        if (import_text(&out, "megatron", cases[i].text, 32, &m, &e) >= 0)
             fail_msg("`%s` was read", cases[i].text);
         if (!strstr(e.text, cases[i].named) || strchr(e.text, '\n'))
             fail_msg("`%s`: `%s`", cases[i].text, e.text);
@@ -180,7 +181,7 @@ static void parts_of_scripts_are_refused(void **state)
     for (size_t i = 0; i < ARRAY_LEN(fine); i++) {
         struct err e = {0};
 
-        if (tn_import(&out, "megatron", fine[i], 32, &m, &e) < 0)
+        if (import_text(&out, "megatron", fine[i], 32, &m, &e) < 0)
             fail_msg("`%s`: %s", fine[i], e.text);
         assert_int_equal(out.layout.tp, 2);
     }
@@ -206,7 +207,7 @@ static void values_in_yaml_are_read_in_every_form(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "megatron", texts[i], 32, &m, &e) < 0)
+        if (import_text(&out, "megatron", texts[i], 32, &m, &e) < 0)
             fail_msg("`%s`: %s", texts[i], e.text);
         assert_int_equal(out.layout.tp, 4);
         assert_int_equal(out.layout.recompute_mlp, 1);
@@ -225,14 +226,14 @@ static void recomputation_of_expert_layers_is_read(void **state)
 
     (void)state;
     assert_int_equal(
-        tn_import(&out, "megatron", "--micro-batch-size 1 --moe-layer-recompute", 32, &m, &e), 0);
+        import_text(&out, "megatron", "--micro-batch-size 1 --moe-layer-recompute", 32, &m, &e), 0);
     assert_int_equal(out.layout.recompute, PL_RECOMPUTE_SELECTIVE);
     assert_int_equal(out.layout.recompute_moe, 1);
     assert_int_equal(out.layout.recompute_core_attn, 1);
-    assert_int_equal(tn_import(&out, "megatron",
-                               "--recompute-granularity selective --recompute-modules layernorm "
-                               "--moe-layer-recompute",
-                               32, &m, &e),
+    assert_int_equal(import_text(&out, "megatron",
+                                 "--recompute-granularity selective --recompute-modules layernorm "
+                                 "--moe-layer-recompute",
+                                 32, &m, &e),
                      0);
     assert_int_equal(out.layout.recompute_moe, 1);
     assert_int_equal(out.layout.recompute_core_attn, 0);
@@ -275,7 +276,7 @@ static void arguments_in_yaml_are_read(void **state)
     struct err e = {0};
 
     (void)state;
-    if (tn_import(&out, "megatron", text, 32, &m, &e) < 0)
+    if (import_text(&out, "megatron", text, 32, &m, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(out.layout.tp, 2);
     assert_int_equal(out.layout.pp, 4);
@@ -286,7 +287,7 @@ static void arguments_in_yaml_are_read(void **state)
     assert_int_equal(out.ignored.count, 2);
     assert_string_equal(out.ignored.v[0].detail, "not a setting of the layout: ${DATA}/one two");
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-        if (tn_import(&out, "megatron", wrong[i].text, 32, &m, &e) >= 0)
+        if (import_text(&out, "megatron", wrong[i].text, 32, &m, &e) >= 0)
             fail_msg("`%s` was read", wrong[i].text);
         if (!strstr(e.text, wrong[i].named))
             fail_msg("`%s`: `%s`", wrong[i].text, e.text);
@@ -336,7 +337,7 @@ static void the_configuration_of_a_run_of_megatron_bridge_is_read(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "megatron", text, 1024, &m, &e) < 0)
+        if (import_text(&out, "megatron", text, 1024, &m, &e) < 0)
             fail_msg("%s in:\n%s", e.text, text);
         assert_string_equal(pl_layout_text(layout, &out.layout),
                             "tp2 pp8 vp4 ep64 dp64 mb1 sp stages-balanced zero1 "
@@ -367,7 +368,7 @@ static void what_a_run_of_megatron_bridge_offloads_is_read(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "megatron", text, 64, &m, &e) < 0)
+        if (import_text(&out, "megatron", text, 64, &m, &e) < 0)
             fail_msg("%s in:\n%s", e.text, text);
         assert_int_equal(out.layout.offload_optimizer, row[i].optimizer);
         assert_int_equal(out.layout.offload_activations, row[i].activations);
@@ -422,7 +423,7 @@ static void files_of_primus_are_read(void **state)
         char layout[160];
         struct tn_imported out;
         struct err e = {0};
-        int r = tn_import(&out, cases[i].source, cases[i].text, cases[i].world, &m, &e);
+        int r = import_text(&out, cases[i].source, cases[i].text, cases[i].world, &m, &e);
 
         if (r == 0)
             assert_string_equal(pl_layout_text(layout, &out.layout), cases[i].layout);
@@ -476,7 +477,7 @@ static void deepspeeds_batch_counts_what_deepspeed_counts(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "deepspeed", cases[i].text, 32, &m, &e) < 0)
+        if (import_text(&out, "deepspeed", cases[i].text, 32, &m, &e) < 0)
             fail_msg("%s: %s", cases[i].text, e.text);
         if (out.layout.tp != cases[i].tp || out.layout.cp != cases[i].cp ||
             out.layout.micro_batch != cases[i].micro || out.global_batch != cases[i].global)
@@ -489,7 +490,7 @@ static void deepspeeds_batch_counts_what_deepspeed_counts(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "deepspeed", wrong[i].text, 32, &m, &e) >= 0)
+        if (import_text(&out, "deepspeed", wrong[i].text, 32, &m, &e) >= 0)
             fail_msg("`%s` was read", wrong[i].text);
         if (!strstr(e.text, wrong[i].named))
             fail_msg("`%s`: `%s`", wrong[i].text, e.text);
@@ -504,18 +505,18 @@ static void megatron_deepspeeds_arguments_are_read(void **state)
     struct err e = {0};
 
     (void)state;
-    assert_int_equal(tn_import(&out, "megatron",
-                               "--deepspeed --zero-stage 2 --ds-sequence-parallel-size 4 "
-                               "--tensor-model-parallel-size 2 --micro-batch-size 1",
-                               32, &m, &e),
+    assert_int_equal(import_text(&out, "megatron",
+                                 "--deepspeed --zero-stage 2 --ds-sequence-parallel-size 4 "
+                                 "--tensor-model-parallel-size 2 --micro-batch-size 1",
+                                 32, &m, &e),
                      0);
     assert_int_equal(out.layout.zero, 2);
     assert_int_equal(out.layout.cp, 4);
     assert_int_equal(out.layout.dp, 4);
-    assert_int_equal(tn_import(&out, "megatron", "--zero-stage 2", 32, &m, &e), 0);
+    assert_int_equal(import_text(&out, "megatron", "--zero-stage 2", 32, &m, &e), 0);
     assert_int_equal(out.layout.zero, 0);
     assert_string_equal(out.ignored.v[0].detail, "applies only with --deepspeed");
-    assert_true(tn_import(&out, "megatron", "--deepspeed --zero-stage 4", 32, &m, &e) < 0);
+    assert_true(import_text(&out, "megatron", "--deepspeed --zero-stage 4", 32, &m, &e) < 0);
 }
 
 /* A configuration that begins as another function's has that one's settings first. */
@@ -562,7 +563,7 @@ static void functions_that_change_others_are_read_with_them(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "torchtitan", text, 32, &m, &e) < 0)
+        if (import_text(&out, "torchtitan", text, 32, &m, &e) < 0)
             fail_msg("%s: %s", cases[i].text, e.text);
         assert_int_equal(out.layout.tp, cases[i].tp);
         assert_int_equal(out.layout.pp, cases[i].pp);
@@ -572,7 +573,7 @@ static void functions_that_change_others_are_read_with_them(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        if (tn_import(&out, "torchtitan", wrong[i].text, 32, &m, &e) >= 0)
+        if (import_text(&out, "torchtitan", wrong[i].text, 32, &m, &e) >= 0)
             fail_msg("`%s` was read", wrong[i].text);
         if (!strstr(e.text, wrong[i].named))
             fail_msg("`%s`: `%s`", wrong[i].text, e.text);
@@ -585,7 +586,7 @@ static void functions_that_change_others_are_read_with_them(void **state)
         struct tn_imported out;
         struct err e = {0};
 
-        assert_true(tn_import(&out, "torchtitan", text, 32, &m, &e) < 0);
+        assert_true(import_text(&out, "torchtitan", text, 32, &m, &e) < 0);
         assert_non_null(strstr(e.text, "replaces settings"));
     }
 }
@@ -638,7 +639,7 @@ static void what_only_python_could_tell_is_refused(void **state)
             mem_printf(head, wrong[i].seq, wrong[i].parallelism, wrong[i].more, wrong[i].after);
         struct err e = {0};
 
-        if (tn_import(&out, "torchtitan", text, 32, &m, &e) >= 0)
+        if (import_text(&out, "torchtitan", text, 32, &m, &e) >= 0)
             fail_msg("%s was read", text);
         if (!str_starts(e.text, "line "))
             fail_msg("%s: %s", text, e.text);
@@ -648,17 +649,17 @@ static void what_only_python_could_tell_is_refused(void **state)
         AUTO_FREE char *text = mem_printf(head, f[0], f[1], f[2], f[3]);
         struct err e = {0};
 
-        if (tn_import(&out, "torchtitan", i < ARRAY_LEN(fine) ? text : whole, 32, &m, &e) < 0)
+        if (import_text(&out, "torchtitan", i < ARRAY_LEN(fine) ? text : whole, 32, &m, &e) < 0)
             fail_msg("%s: %s", text, e.text);
         assert_int_equal(out.layout.tp, 2);
     }
     for (int i = 0; i < 2; i++) {
         struct err e = {0};
 
-        assert_true(tn_import(&out, "torchtitan",
-                              i ? "[project]\nname = 'x'\n"
-                                : "job = lambda: Trainer.Config(parallelism=P(tensor=8))\n",
-                              32, &m, &e) < 0);
+        assert_true(import_text(&out, "torchtitan",
+                                i ? "[project]\nname = 'x'\n"
+                                  : "job = lambda: Trainer.Config(parallelism=P(tensor=8))\n",
+                                32, &m, &e) < 0);
         assert_non_null(strstr(e.text, "no setting of torchtitan's"));
     }
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "tests/unit/import_text.h"
 #include "tuner/export/export.h"
 
 static int import(struct tn_imported *ret, const char *text, struct err *e)
@@ -13,7 +14,7 @@ static int import(struct tn_imported *ret, const char *text, struct err *e)
 
     if (pl_model_parse(&m, v, e) < 0)
         fail_msg("llama-8b: %s", e->text);
-    return tn_import(ret, "megatron", text, 32, &m, e);
+    return import_text(ret, "megatron", text, 32, &m, e);
 }
 
 static int import_called(struct tn_imported *ret, const char *text, const char *call, struct err *e)
@@ -24,7 +25,7 @@ static int import_called(struct tn_imported *ret, const char *text, const char *
 
     if (pl_model_parse(&m, v, e) < 0)
         fail_msg("llama-8b: %s", e->text);
-    return tn_import_job(ret, &job, &m, e);
+    return tn_import(ret, &job, &m, e);
 }
 
 /* Each says tp 4 and pp 2 in its own way, and nothing else of the layout. */

@@ -538,7 +538,7 @@ void tn_api_import(struct web_request *rq)
     job.text = json_string_value(text);
     job.call = json_string_value(call);
     job.world = world;
-    if (tn_import_job(&x, &job, &m, &e) < 0) {
+    if (tn_import(&x, &job, &m, &e) < 0) {
         web_reply_error(rq, &e);
         return;
     }

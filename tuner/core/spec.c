@@ -143,7 +143,7 @@ static int import_baseline(struct tn_imported *ret, json_t *resolved, const stru
         return err_at(error, -EINVAL, "/baseline/call", "\"call\" must be a string");
     job.source = tn_importers()[source];
     job.world = world;
-    r = tn_import_job(ret, &job, &model, error);
+    r = tn_import(ret, &job, &model, error);
     if (r < 0)
         return err_under(error, "/baseline/text");
     ret->layout.global_batch = listed_batch(resolved, ret->global_batch);

@@ -137,29 +137,26 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
 /* ---- importers ----------------------------------------------------------- */
 
 /*
- * Today's production configuration as a layout. SOURCE is "megatron" (a job script or arguments),
- * "deepspeed" (JSON) or "torchtitan" (TOML or Python). WORLD is the number of devices that it runs
- * on. Settings that have no word here are listed in RET_IGNORED. The result is canonical where the
- * model allows it; legality is the caller's question.
+ * Today's production configuration: TEXT of SOURCE, which is "megatron" (a job script or
+ * arguments), "deepspeed" (JSON) or "torchtitan" (TOML or Python), on WORLD devices. CALL: the
+ * command line that starts the job script, which gives its variables and arguments, as in "TP=4
+ * sbatch job.sh 8b"; NULL: both are unknown.
  */
+struct tn_job {
+    const char *source, *text, *call;
+    int world;
+};
+
+/* The same as a layout. Settings that have no word here are listed in `ignored`. The result is
+ * canonical where the model allows it; legality is the caller's question. */
 struct tn_imported {
     struct pl_layout layout;
     int global_batch; /* 0 where the source does not say */
     int seq;
     struct tn_findings ignored;
 };
-int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
-              const struct pl_model *model, struct err *error);
-
-/* What is imported: TEXT of SOURCE, on WORLD devices. CALL: the command line that starts the job
- * script, which gives its variables and arguments, as in "TP=4 sbatch job.sh 8b"; NULL: both are
- * unknown. */
-struct tn_job {
-    const char *source, *text, *call;
-    int world;
-};
-int tn_import_job(struct tn_imported *ret, const struct tn_job *job, const struct pl_model *model,
-                  struct err *error);
+int tn_import(struct tn_imported *ret, const struct tn_job *job, const struct pl_model *model,
+              struct err *error);
 const char *const *tn_importers(void); /* NULL-terminated names */
 
 #endif

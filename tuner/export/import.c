@@ -24,16 +24,8 @@ static void list_without_effect(struct tn_imported *out, const struct pl_layout 
     }
 }
 
-int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
-              const struct pl_model *model, struct err *error)
-{
-    const struct tn_job job = {.source = source, .text = text, .world = world};
-
-    return tn_import_job(ret, &job, model, error);
-}
-
-int tn_import_job(struct tn_imported *ret, const struct tn_job *job, const struct pl_model *model,
-                  struct err *error)
+int tn_import(struct tn_imported *ret, const struct tn_job *job, const struct pl_model *model,
+              struct err *error)
 {
     const char *source = job->source, *text = job->text;
     struct tn_imported out = {0};

@@ -596,8 +596,8 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
     return r == 0 && !known ? tn_megatron_unknown(import->out, flag, value, error) : r;
 }
 
-/* Megatron-LM does not start without --micro-batch-size, and its defaults are not what a script runs
- * that sets nothing else. A program of another name that takes no degree has others of its own. */
+/* Megatron-LM does not start without --micro-batch-size, and a script that sets nothing else does
+ * not run its defaults. A program of another name that takes no degree has others of its own. */
 static int check_program(const struct megatron *import, struct err *error)
 {
     const char *program = import->words.program, *slash = strrchr(program, '/');

@@ -36,7 +36,7 @@ enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command);
 
 /* ---- shell_state.c ------------------------------------------------------- */
 
-void tn_sh_keep(struct tn_sh *shell, struct tn_sh_state *ret);
+void tn_sh_keep(struct tn_sh_state *ret, struct tn_sh *shell);
 void tn_sh_restore(struct tn_sh *shell, struct tn_sh_state *state);
 void tn_sh_level_done(struct tn_sh_level *level);
 
@@ -96,7 +96,6 @@ bool tn_sh_leave(struct tn_sh *shell, const struct tn_sh_list *command);
 
 /* The beginning of a function at POS, or POS. Its name and body are kept. */
 const char *tn_sh_function_at(struct tn_sh *shell, const char *pos);
-void tn_sh_define(struct tn_sh *shell, const char *name, const char *from, const char *end);
 void tn_sh_functions_done(struct tn_sh *shell);
 
 /* NAME is the function's own from here on. */

@@ -7,6 +7,34 @@
 
 enum { MAX_ROUNDS = 512, MAX_CALLS = 12 };
 
+/* ---- definitions --------------------------------------------------------- */
+
+static struct tn_sh_function *function_of(struct tn_sh *shell, const char *name)
+{
+    for (size_t i = 0; i < shell->nfunctions; i++)
+        if (str_eq(shell->functions[i].name, name))
+            return &shell->functions[i];
+    return NULL;
+}
+
+/* END is behind its brace. */
+static void define(struct tn_sh *shell, const char *name, const char *from, const char *end)
+{
+    struct tn_sh_function *function = function_of(shell, name);
+
+    if (!function && shell->nfunctions == MAX_VARIABLES)
+        return;
+    if (!function) {
+        shell->functions =
+            mem_realloc(shell->functions, (shell->nfunctions + 1) * sizeof(*shell->functions));
+        function = &shell->functions[shell->nfunctions++];
+        *function = (struct tn_sh_function){0};
+        snprintf(function->name, sizeof(function->name), "%s", name);
+    }
+    free(function->body);
+    function->body = tn_sh_copy(from, (size_t)(end - from) - 1);
+}
+
 /* ---- groups -------------------------------------------------------------- */
 
 /* Is what ends at POS one side of a pipe, or left to run: a shell of its own? */
@@ -35,7 +63,7 @@ void tn_sh_group(struct tn_sh *shell, enum tn_sh_kind kind)
     level->exact = true;
     level->piped = piped;
     level->runs = level->base;
-    tn_sh_keep(shell, &level->before);
+    tn_sh_keep(&level->before, shell);
 }
 
 bool tn_sh_in_brackets(const struct tn_sh *shell)
@@ -52,7 +80,7 @@ void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos)
 
     if (level && level->name[0]) {
         if (level->reading == shell->reading && level->reached != TN_SH_FALSE)
-            tn_sh_define(shell, level->name, level->from, pos);
+            define(shell, level->name, level->from, pos);
     } else if (level && (kind == TN_SH_BRACKETS || level->piped || in_own_shell(pos))) {
         tn_sh_restore(shell, &level->before);
     }
@@ -133,7 +161,7 @@ const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select)
     level->piped = piped;
     if (level->exact) {
         level->runs = each.n ? level->base : TN_SH_FALSE;
-        tn_sh_keep(shell, &level->before);
+        tn_sh_keep(&level->before, shell);
     }
     if (!level->exact || each.n)
         next_value(shell, level);
@@ -154,7 +182,7 @@ void tn_sh_while(struct tn_sh *shell, const char *pos, bool until)
     level->piped = piped;
     level->again = pos;
     level->runs = level->base;
-    tn_sh_keep(shell, &level->before);
+    tn_sh_keep(&level->before, shell);
 }
 
 const char *tn_sh_do(struct tn_sh *shell, const char *pos)
@@ -299,32 +327,6 @@ const char *tn_sh_function_at(struct tn_sh *shell, const char *pos)
     level->from = p + 1;
     snprintf(level->name, sizeof(level->name), "%.*s", (int)n, name);
     return p + 1;
-}
-
-static struct tn_sh_function *function_of(struct tn_sh *shell, const char *name)
-{
-    for (size_t i = 0; i < shell->nfunctions; i++)
-        if (str_eq(shell->functions[i].name, name))
-            return &shell->functions[i];
-    return NULL;
-}
-
-/* END is behind its brace. */
-void tn_sh_define(struct tn_sh *shell, const char *name, const char *from, const char *end)
-{
-    struct tn_sh_function *function = function_of(shell, name);
-
-    if (!function && shell->nfunctions == MAX_VARIABLES)
-        return;
-    if (!function) {
-        shell->functions =
-            mem_realloc(shell->functions, (shell->nfunctions + 1) * sizeof(*shell->functions));
-        function = &shell->functions[shell->nfunctions++];
-        *function = (struct tn_sh_function){0};
-        snprintf(function->name, sizeof(function->name), "%s", name);
-    }
-    free(function->body);
-    function->body = tn_sh_copy(from, (size_t)(end - from) - 1);
 }
 
 /* What NAME holds is put back when the function ends. */

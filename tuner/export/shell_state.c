@@ -14,7 +14,7 @@ static void variables_done(struct tn_sh_state *state)
     *state = (struct tn_sh_state){0};
 }
 
-void tn_sh_keep(struct tn_sh *shell, struct tn_sh_state *ret)
+void tn_sh_keep(struct tn_sh_state *ret, struct tn_sh *shell)
 {
     size_t room = 1;
 
