@@ -15,6 +15,7 @@ struct item {
     int32_t rank, life, known;
     char state, place[32];
     double seconds, patience_s;
+    uint64_t moves;
     struct tr_at at;
 };
 
@@ -103,6 +104,7 @@ void tr_hang_send(struct tr_hang *hang, const struct tr_hang_rank *ranks, bool r
                                   .seconds = ranks[i].seconds,
                                   .patience_s =
                                       (double)TR_NOW_GET(hang->view[i].page, patience_ns) * 1e-9,
+                                  .moves = hang->view[i].moves,
                                   .at = ranks[i].at};
             memcpy(item->place, ranks[i].place, sizeof(item->place));
         }
@@ -132,6 +134,15 @@ static bool is_valid(const struct tr_hang *hang, const struct item *item)
            item->patience_s < 1e9;
 }
 
+/* A datagram that travels for longer makes no later move: of several that tell of the same one, the
+ * earliest moment is the nearest to it. */
+static void see_move(struct tr_hang_view *view, uint64_t moves, uint64_t moved_ns)
+{
+    if (!view->moved_ns || view->moves != moves || moved_ns < view->moved_ns)
+        view->moved_ns = moved_ns;
+    view->moves = moves;
+}
+
 static void take(struct tr_hang *hang, const struct item *item, bool reported, uint64_t now_ns)
 {
     struct tr_hang_view *v = &hang->view[item->rank];
@@ -143,7 +154,7 @@ static void take(struct tr_hang *hang, const struct item *item, bool reported, u
     v->far.state = item->state;
     memcpy(v->far.place, item->place, sizeof(v->far.place));
     v->far.place[sizeof(v->far.place) - 1] = '\0';
-    v->moved_ns = now_ns > ago ? now_ns - ago : 1;
+    see_move(v, item->moves, now_ns > ago ? now_ns - ago : 1);
     v->heard_ns = now_ns;
     v->patience_ns = (uint64_t)(item->patience_s * 1e9);
     v->far_reported = reported;
