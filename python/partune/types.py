@@ -16,6 +16,7 @@ BaselineImport = TypedDict(
         "import": 'Literal["megatron", "deepspeed", "torchtitan"]',
         "text": 'str',
         "world": 'int',
+        "call": 'str',
     },
     total=False,
 )
@@ -312,10 +313,14 @@ class Import(TypedDict):
     ignored: List[Dict[str, Any]]
 
 
-class ImportRequest(TypedDict):
+class _ImportRequest(TypedDict):
     text: str
     world: int
     model: ModelOrName
+
+
+class ImportRequest(_ImportRequest, total=False):
+    call: str
 
 
 class Importance(TypedDict):
