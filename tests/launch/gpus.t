@@ -119,8 +119,8 @@ fails "no list" '--gpus: no list of GPUs, such as 0-3,6: two' --gpus two
 echo '127.0.0.1:2' >hosts
 fails "GPUs of other hosts" '--gpus is for this machine, --hosts names others' --gpus 0 --hosts hosts
 
-# ---- without NVML
-unset LD_LIBRARY_PATH
+# ---- with an NVML that counts nothing, also where this machine has one
+${CC:-cc} -fPIC -shared -DWITHOUT_MIG -o lib/libnvidia-ml.so.1 "$PT_SRC/tests/client/standin-nvml.c" || exit 99
 start --gpus 0-1 --cores 2
 submit a 2
 is "what the administrator names is believed" "$(sees a)" 0,1

@@ -62,11 +62,12 @@ static int choose(struct tn_slots *slots, const struct tn_gpus *found, bool name
     return 0;
 }
 
-/* Device files of accelerators of all vendors: kfd is AMD's, accel Intel's and Google's. */
+/* Device files of accelerators: kfd is AMD's, accel Intel's and Google's. Those of /dev/dri are of
+ * any screen, too. */
 static bool is_any(void)
 {
-    static const char *const files[] = {"/dev/kfd",     "/dev/dri/renderD*", "/dev/accel*",
-                                        "/dev/neuron*", "/dev/davinci*",     "/dev/nvidia[0-9]*"};
+    static const char *const files[] = {"/dev/kfd", "/dev/accel*", "/dev/neuron*", "/dev/davinci*",
+                                        "/dev/nvidia[0-9]*"};
     bool found = false;
 
     for (size_t i = 0; i < ARRAY_LEN(files) && !found; i++) {
