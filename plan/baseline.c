@@ -26,11 +26,19 @@ enum {
     LAYER = 100, /* ... and of the bundled trainer, which goes through the model, each layer */
     COST = 800,  /* the cost model */
     WORK = 500000000,
+    ASK = 1000000, /* between two questions to the patience */
+};
+
+/* What may still be spent, by all batches together. */
+struct budget {
+    int64_t left;    /* of WORK */
+    int64_t unasked; /* spent since the patience (may be NULL) was asked */
+    const struct pl_patience *patience;
 };
 
 struct search {
     const struct pl_problem *problem;
-    int64_t *left; /* of WORK */
+    struct budget *budget;
     struct pl_cost_ctx *cost;
     struct pl_memory_ctx *memory;
     int max_world;
@@ -41,8 +49,16 @@ struct search {
 /* Count N units; false once there are none left. */
 static bool spend(const struct search *search, int64_t n)
 {
-    *search->left -= n;
-    return *search->left > 0;
+    struct budget *budget = search->budget;
+
+    budget->left -= n;
+    budget->unasked += n;
+    if (budget->unasked >= ASK) {
+        budget->unasked = 0;
+        if (pl_patience_over(budget->patience))
+            budget->left = 0;
+    }
+    return budget->left > 0;
 }
 
 static bool legal(const struct search *search, const struct pl_layout *layout)
@@ -487,12 +503,12 @@ static bool choose(struct pick *ret, struct search *search)
 {
     struct pick start = {0};
     struct pl_layout raw, full;
-    int64_t for_default = *search->left / 2;
+    int64_t for_default = search->budget->left / 2;
     bool any;
 
-    *search->left -= for_default;
+    search->budget->left -= for_default;
     any = naive(&raw, search);
-    *search->left += for_default;
+    search->budget->left += for_default;
     search->bar = INFINITY;
     full = raw;
     if (any) {
@@ -523,19 +539,19 @@ static void note_of(char note[PL_BASELINE_NOTE], const struct search *search,
         str_addf(&text, "%swith recomputation: %s", text.len ? "; " : "",
                  pick->plain ? "layouts that fit without it are slower"
                              : "nothing fits without it");
-    if (*search->left <= 0)
+    if (search->budget->left <= 0)
         str_addf(&text, "%sthe best of those compared: too many layouts to compare all",
                  text.len ? "; " : "");
     snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&text));
 }
 
-/* With the workload's first batch; *LEFT is what may be spent. */
+/* With the workload's first batch. */
 static int with_first(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
                       const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
-                      double headroom, int64_t *left, struct err *error)
+                      double headroom, struct budget *budget, struct err *error)
 {
     struct search s = {.problem = problem,
-                       .left = left,
+                       .budget = budget,
                        .max_world =
                            max_world > 0 ? max_world : pl_cluster_devices(problem->cluster),
                        .limit = pl_memory_offered(problem->cluster, headroom)};
@@ -550,7 +566,7 @@ static int with_first(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
     found = rule == PL_BASELINE_NAIVE ? naive(&pick.layout, &s) : choose(&pick, &s);
     pl_cost_ctx_free(s.cost);
     pl_memory_ctx_free(s.memory);
-    if (!found && *left <= 0)
+    if (!found && budget->left <= 0)
         return err_set(
             error, -E2BIG,
             "too many layouts on %d ranks to search all for a baseline, and none of those tried "
@@ -568,19 +584,37 @@ static int with_first(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
     return 0;
 }
 
-int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
-                const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
-                double headroom, struct err *error)
+/* With the first of the batches that gives one. */
+static int with_any(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
+                    const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
+                    double headroom, struct budget *budget, struct err *error)
 {
     struct pl_workload workload = *problem->workload;
     struct pl_problem one = *problem;
-    int64_t left = WORK;
-    int r = with_first(ret, ret_note, problem, rule, max_world, headroom, &left, error);
+    int r = with_first(ret, ret_note, problem, rule, max_world, headroom, budget, error);
 
     one.workload = &workload;
     for (int i = 1; i < workload.nbatches && r < 0; i++) {
         workload.global_batch = workload.batch[i];
-        r = with_first(ret, ret_note, &one, rule, max_world, headroom, &left, NULL);
+        r = with_first(ret, ret_note, &one, rule, max_world, headroom, budget, NULL);
     }
     return r;
+}
+
+int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
+                const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
+                double headroom, struct err *error)
+{
+    struct budget budget = {.left = WORK};
+
+    return with_any(ret, ret_note, problem, rule, max_world, headroom, &budget, error);
+}
+
+int pl_baseline_soon(struct pl_layout *ret, const struct pl_problem *problem,
+                     enum pl_baseline_rule rule, double headroom,
+                     const struct pl_patience *patience)
+{
+    struct budget budget = {.left = WORK, .unasked = ASK, .patience = patience};
+
+    return with_any(ret, NULL, problem, rule, 0, headroom, &budget, NULL);
 }

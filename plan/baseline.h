@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "plan/layout.h"
+#include "plan/patience.h"
 #include "plan/problem.h"
 
 /* Which rule chooses a campaign's baseline; pl_baseline_names has their words. */
@@ -42,5 +43,11 @@ enum { PL_BASELINE_NOTE = 160 };
 int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
                 const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
                 double headroom, struct err *error);
+
+/* The same on all devices until PATIENCE (NULL: no limit) is over, then -E2BIG or the best so far:
+ * to begin a search at, and no baseline, since it depends on the clock. */
+int pl_baseline_soon(struct pl_layout *ret, const struct pl_problem *problem,
+                     enum pl_baseline_rule rule, double headroom,
+                     const struct pl_patience *patience);
 
 #endif

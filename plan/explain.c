@@ -7,7 +7,8 @@
 #include "plan/legal.h"
 
 enum {
-    LOOKED_AT = 20000, /* candidates whose broken rules are counted */
+    LOOKED_AT = 20000, /* candidates whose broken rules are counted, */
+    LEAST = 1024,      /* and as many where patience is over */
     ADMITTED = 200000, /* layouts that a wider space is asked for the nearest of */
     BATCHES = 256,     /* neighboring global batches that are tried */
     SHOWN = 8,         /* values of a key that a change names */
@@ -16,6 +17,7 @@ enum {
 
 struct tally {
     const struct pl_problem *problem;
+    const struct pl_patience *patience;
     size_t candidates, broken[MAX_RULES];
     struct pl_layout best; /* fewest broken rules */
     struct pl_verdict verdict;
@@ -39,7 +41,7 @@ static bool count_rules(void *arg, const struct pl_layout *layout)
         t->best = *layout;
         t->verdict = verdict;
     }
-    return t->candidates < LOOKED_AT;
+    return t->candidates < LOOKED_AT && (t->candidates % LEAST || !pl_patience_over(t->patience));
 }
 
 struct nearest {
@@ -232,19 +234,19 @@ static void say_change(struct str *out, const struct pl_space *space,
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
                       const struct pl_problem *problem, const struct pl_patience *patience)
 {
-    struct tally t = {.problem = problem};
+    struct tally t = {.problem = problem, .patience = patience};
     AUTO_STR out = {0};
     char text[160], rules[480];
     struct pl_layout layout;
+    bool all;
 
     buf[0] = '\0';
     if (pl_model_unsupported(buf, size, problem)) /* no space helps */
         return true;
     if (has_any(&layout, space, problem, patience))
         return false;
-    pl_space_product(NULL, space, problem, 0, NULL, count_rules, &t);
-    str_addf(&out, "no legal layout among %s%zu candidates",
-             t.candidates == LOOKED_AT ? "the first " : "", t.candidates);
+    all = pl_space_product(NULL, space, problem, 0, NULL, count_rules, &t);
+    str_addf(&out, "no legal layout among %s%zu candidates", all ? "" : "the first ", t.candidates);
     say_change(&out, space, problem, patience);
     if (t.candidates)
         str_addf(&out, "; nearest: %s (%s)", pl_layout_text(text, &t.best),

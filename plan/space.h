@@ -81,7 +81,8 @@ void pl_space_outside(struct str *ret, const struct pl_space *space,
  * Why SPACE has no legal layout: the smallest change that would admit one ("add 2 to tp",
  * "global_batch 32 instead of 30"), the candidate with the fewest broken rules, and the rules with
  * how many candidates each excludes, most first; a short BUF loses the end of that. Returns false,
- * and an empty text, if SPACE has a legal layout after all. Into BUF. PATIENCE may be NULL.
+ * and an empty text, if SPACE has a legal layout after all. Into BUF. PATIENCE may be NULL; once it
+ * is over fewer candidates are looked at, and no change is.
  */
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
                       const struct pl_problem *problem, const struct pl_patience *patience);

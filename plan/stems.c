@@ -308,11 +308,10 @@ static size_t starts(struct pl_layout start[CLIMBS], const struct pl_ranking *ra
 static size_t baselines(struct pl_layout start[CLIMBS], const struct pl_ranking *ranking)
 {
     size_t n = 0;
-    struct err e;
 
     for (int rule = PL_BASELINE_DEFAULT; rule <= PL_BASELINE_NAIVE && !ranking->parts; rule++)
-        n += pl_baseline(&start[n], NULL, ranking->problem, (enum pl_baseline_rule)rule, 0,
-                         ranking->headroom, &e) == 0 &&
+        n += pl_baseline_soon(&start[n], ranking->problem, (enum pl_baseline_rule)rule,
+                              ranking->headroom, ranking->patience) == 0 &&
              pl_space_has(ranking->space, ranking->problem, &start[n]);
     return n;
 }

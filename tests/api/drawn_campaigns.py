@@ -154,18 +154,22 @@ def wrong(rule, case, what):
 
 
 def cpu():
-    """Seconds of the daemon's processors so far."""
-    with open(f"/proc/{pid}/stat") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """Processor seconds of each of the daemon's threads so far."""
+    spent = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+        spent[thread] = (int(fields[11]) + int(fields[12])) / TICKS
+    return spent
 
 
 def soon(case, what, path, body):
     """The answer to POST, None if it was refused; a refusal has a reason."""
     before, clock = cpu(), time.time()
     status, text = ask(path, body)
-    # Work of other threads in the same time is none of this answer's: the smaller of the two is.
-    took = min(cpu() - before, time.time() - clock)
+    clock = time.time() - clock
+    # One thread answers; those of searches work at the same time.
+    took = min(clock, max(spent - before.get(thread, 0) for thread, spent in cpu().items()))
     SLOWEST[what] = max(SLOWEST.get(what, (0, 0)), (took, case.number))
     if took > SOON:
         wrong("every answer comes soon", case, f"{what} took {took:.1f} s")

@@ -493,6 +493,35 @@ static void a_late_start_gives_an_answer(void **state)
     pl_plan_done(&plan);
 }
 
+static double over(void *arg)
+{
+    (void)arg;
+    return 1;
+}
+
+/* Baselines are counted to a few tenths of a second each, which ten sizes of one answer were late
+ * by where nothing is legal. */
+static void a_look_without_time_ends_at_once(void **state)
+{
+    struct world x = world_of("deepseek-v2-lite", "dgx-a100", 512, 16384, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_patience none = {over, NULL};
+    struct timespec from, to;
+    struct pl_space s;
+    struct pl_plan plan;
+
+    (void)state;
+    x.w.precision = PL_FP8; /* which an A100 has no products for */
+    s = space_of(&x, "{}");
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    pl_plan_look(&plan, &s, &p, 1, 0.05, PL_TOKENS_PER_S, &none);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    assert_int_equal(plan.n, 0);
+    assert_true((double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9 <
+                0.1);
+    pl_plan_done(&plan);
+}
+
 static void counts_are_reported_where_nothing_fits(void **state)
 {
     struct world x = world_of("gpt-1T", "dgx-a100", 1, 64, "megatron");
@@ -648,6 +677,7 @@ int main(void)
         cmocka_unit_test(gradients_in_bf16_are_no_hint),
         cmocka_unit_test(patience_of_any_length_gives_an_answer),
         cmocka_unit_test(a_late_start_gives_an_answer),
+        cmocka_unit_test(a_look_without_time_ends_at_once),
         cmocka_unit_test(families_are_folded_and_nothing_is_lost),
         cmocka_unit_test(equivalents_are_counted),
         cmocka_unit_test(a_short_list_of_families_is_the_beginning_of_a_long_one),

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <time.h>
 
 static struct pl_space space_of(const struct world *x, const char *text)
 {
@@ -222,6 +223,32 @@ static void a_space_with_a_layout_has_nothing_to_explain(void **state)
     (void)state;
     assert_false(pl_space_explain(text, sizeof(text), &s, &p, NULL));
     assert_string_equal(text, "");
+}
+
+static double over(void *arg)
+{
+    (void)arg;
+    return 1;
+}
+
+/* Sizing asks for many: 20,000 candidates of each were 0.25 s, whatever time was left. */
+static void an_explanation_is_shorter_when_patience_is_over(void **state)
+{
+    struct world x = world_of("deepseek-v2-lite", "dgx-a100", 64, 2048, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s;
+    struct pl_patience none = {over, NULL};
+    char text[2048];
+
+    (void)state;
+    x.w.precision = PL_FP8; /* which an A100 has no products for */
+    s = space_of(&x, "{}");
+    assert_true(pl_space_explain(text, sizeof(text), &s, &p, NULL));
+    assert_non_null(strstr(text, "among the first 20000 candidates"));
+    assert_true(pl_space_explain(text, sizeof(text), &s, &p, &none));
+    if (!strstr(text, "among the first 1024 candidates") || !strstr(text, "; nearest: ") ||
+        !strstr(text, "; broken rules: "))
+        fail_msg("%s", text);
 }
 
 static void bad_spaces_are_refused_by_pointer(void **state)
@@ -484,6 +511,28 @@ static void a_baseline_of_too_many_layouts_is_bounded(void **state)
     }
 }
 
+/* Where nothing fits, a search may begin at a baseline, for which it has little time left. */
+static void a_baseline_to_begin_at_ends_with_the_patience(void **state)
+{
+    struct world x = world_of("deepseek-v2-lite", "dgx-a100", 512, 16384, "megatron");
+    struct pl_patience none = {over, NULL};
+    struct pl_problem p = world_problem(&x);
+    struct timespec from, to;
+    struct pl_layout l;
+
+    (void)state;
+    x.w.precision = PL_FP8; /* which an A100 has no products for */
+    assert_int_equal(pl_baseline_soon(&l, &p, PL_BASELINE_NAIVE, 0.05, NULL), -ENOENT);
+    for (int rule = PL_BASELINE_DEFAULT; rule <= PL_BASELINE_NAIVE; rule++)
+        assert_int_equal(pl_baseline_soon(&l, &p, (enum pl_baseline_rule)rule, 0.05, &none),
+                         -E2BIG);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    for (int i = 0; i < 100; i++)
+        pl_baseline_soon(&l, &p, PL_BASELINE_DEFAULT, 0.05, &none);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    assert_true((double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9 < 5);
+}
+
 struct broken {
     const struct world *x;
     const char *rule;
@@ -600,6 +649,7 @@ int main(void)
         cmocka_unit_test(an_empty_space_says_which_rules_exclude_it_and_what_would_help),
         cmocka_unit_test(a_model_that_the_trainer_cannot_train_is_named_whole),
         cmocka_unit_test(a_space_with_a_layout_has_nothing_to_explain),
+        cmocka_unit_test(an_explanation_is_shorter_when_patience_is_over),
         cmocka_unit_test(rules_are_counted_over_the_whole_product),
         cmocka_unit_test(large_products_are_sampled_evenly),
         cmocka_unit_test(bad_spaces_are_refused_by_pointer),
@@ -610,6 +660,7 @@ int main(void)
         cmocka_unit_test(the_default_baseline_follows_links_and_memory),
         cmocka_unit_test(the_default_baseline_says_where_it_gives_way),
         cmocka_unit_test(a_baseline_of_too_many_layouts_is_bounded),
+        cmocka_unit_test(a_baseline_to_begin_at_ends_with_the_patience),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
