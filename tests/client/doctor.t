@@ -25,7 +25,9 @@ says() { # name, folder of libraries, text, [VAR=VALUE...]: the daemon is absent
     fi
 }
 
-says "no driver" nowhere "ok GPUs none: no NVIDIA driver"
+if [ -z "$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep libnvidia-ml.so.1)" ]; then # else there is one here
+    says "no driver" nowhere "ok GPUs none: no NVIDIA driver"
+fi
 says "driver and CUDA" here "ok NVIDIA driver 580.95.05, for CUDA up to 13.0, 2 GPUs"
 says "a GPU" here "ok GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC on"
 says "NCCL" here "ok NCCL 2.28.3"

@@ -89,6 +89,13 @@ submit a 1
 is "or the daemon's own environment" "$(sees a) $(free)" "1 0"
 end a "$id"
 stop
+export CUDA_VISIBLE_DEVICES=-1
+start --cores 2
+is "which may hide them all" "$(free)" ""
+submit a 2
+is "as on a machine without any" "$(sees a)" -1
+end a "$id"
+stop
 unset CUDA_VISIBLE_DEVICES
 export STANDIN_MIG=1
 start --cores 2

@@ -248,10 +248,13 @@ static int build(struct tn_argv *argv, struct tn_attempt *attempt, const struct 
 }
 
 /* Its GPUs are all that a trial sees: HIP, too, knows the first variable. */
-static void show_gpus(struct tn_argv *env, const struct tn_gpus_held *held)
+static void show_gpus(struct tn_argv *env, const struct tn_gpu_slots *gpus,
+                      const struct tn_gpus_held *held)
 {
     char text[4 * TN_MAX_GPUS];
 
+    if (gpus->hidden)
+        tn_argv_addf(env, "%s-1", VISIBLE);
     if (held->count == 0)
         return;
     tn_argv_addf(env, "%s%s", VISIBLE, tn_gpus_held_text(text, sizeof(text), held));
@@ -264,7 +267,7 @@ static int start(struct tn_attempt *attempt, struct err *error)
     int r;
 
     tn_supervised_env(&env, attempt);
-    show_gpus(&env, &attempt->gpus);
+    show_gpus(&env, &tn_machine(attempt->svc)->gpus, &attempt->gpus);
     if (!tn_machine(attempt->svc)->hosts)
         tn_mpi_env(&env, attempt->folder);
     r = build(&argv, attempt, &env, error);

@@ -87,8 +87,9 @@ int tn_gpu_slots_init(struct tn_gpu_slots *ret, const char *list, struct err *er
     int r;
 
     *ret = (struct tn_gpu_slots){0};
-    if (str_eq(visible, "-1")) /* how programs hide all of them */
-        visible = "";
+    ret->hidden = !list && (str_eq(visible, "") || str_eq(visible, "-1"));
+    if (ret->hidden)
+        return 0;
     if (list && set_list(&ret->slots, list) < 0)
         return err_set(error, -EINVAL, "no list of GPUs, such as 0-3,6: %s", list);
     if (!list && visible && set_list(&ret->slots, visible) < 0) {
