@@ -217,6 +217,135 @@ static void values_in_yaml_are_read_in_every_form(void **state)
     }
 }
 
+/* Versions before 3.0, and Megatron-DeepSpeed: BLOOM's job was imported without recomputation. */
+static void recomputation_as_older_versions_say_it_is_read(void **state)
+{
+    static const struct {
+        const char *text;
+        int recompute, method, layers;
+        const char *ignored; /* NULL: nothing */
+    } rows[] = {
+        {"--checkpoint-activations", PL_RECOMPUTE_FULL, PL_RECOMPUTE_UNIFORM, 1, NULL},
+        {"--checkpoint-activations --checkpoint-num-layers 2", PL_RECOMPUTE_FULL,
+         PL_RECOMPUTE_UNIFORM, 2, NULL},
+        {"--checkpoint-activations --deepspeed-activation-checkpointing", PL_RECOMPUTE_FULL,
+         PL_RECOMPUTE_UNIFORM, 1, "--deepspeed-activation-checkpointing"},
+        {"--activations-checkpoint-method uniform", PL_RECOMPUTE_FULL, PL_RECOMPUTE_UNIFORM, 1,
+         NULL},
+        {"--activations-checkpoint-method block --activations-checkpoint-num-layers 4",
+         PL_RECOMPUTE_FULL, PL_RECOMPUTE_BLOCK, 4, NULL},
+        {"--checkpoint-num-layers 2", PL_RECOMPUTE_NONE, 0, 1, "--checkpoint-num-layers"},
+        {"--recompute-activations --recompute-granularity full", PL_RECOMPUTE_SELECTIVE, 0, 1,
+         NULL},
+    };
+    struct pl_model m = preset("llama-8b");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+        AUTO_FREE char *text = mem_printf("--micro-batch-size 1 %s", rows[i].text);
+
+        if (import_text(&out, "megatron", text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", text, e.text);
+        if (out.layout.recompute != rows[i].recompute ||
+            out.layout.recompute_method != rows[i].method ||
+            out.layout.recompute_num_layers != rows[i].layers)
+            fail_msg("%s: %d, %d, %d", text, out.layout.recompute, out.layout.recompute_method,
+                     out.layout.recompute_num_layers);
+        assert_int_equal(out.ignored.count, rows[i].ignored ? 1 : 0);
+        if (rows[i].ignored)
+            assert_string_equal(out.ignored.v[0].setting, rows[i].ignored);
+    }
+}
+
+/* deepspeed/runtime/bf16_optimizer.py */
+static void states_that_deepspeed_shards_without_a_stage_are_sharded(void **state)
+{
+    static const struct {
+        const char *text;
+        int zero;
+    } rows[] = {
+        {"--bf16 --deepspeed --zero-stage 0", 1},
+        {"--bf16 --deepspeed --zero-stage 0 --no-pipeline-parallel", 0},
+        {"--fp16 --deepspeed --zero-stage 0", 0},
+        {"--deepspeed --zero-stage 0", 0},
+        {"--bf16 --deepspeed --zero-stage 2", 2},
+        {"--bf16 --zero-stage 0", 0},
+    };
+    struct pl_model m = preset("llama-8b");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+        AUTO_FREE char *text = mem_printf("--micro-batch-size 1 %s", rows[i].text);
+
+        if (import_text(&out, "megatron", text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", text, e.text);
+        if (out.layout.zero != rows[i].zero)
+            fail_msg("%s: zero %d", text, out.layout.zero);
+    }
+}
+
+/* Experts' degrees, the schedule and the optimizer's place are said by other names. */
+static void arguments_of_megatron_deepspeed_are_read(void **state)
+{
+    static const struct {
+        const char *text, *key;
+        int want;
+    } rows[] = {
+        {"--moe-expert-parallel-size 4 --tensor-model-parallel-size 2", "ep", 4},
+        {"--moe-expert-parallel-size 4 --tensor-model-parallel-size 2", "etp", 1},
+        {"--moe-expert-parallel-size 4 --tensor-model-parallel-size 2 "
+         "--enable-expert-tensor-parallelism",
+         "etp", 2},
+        {"--pipeline-model-parallel-size 4 --enable-zbh1-pipeline --enable-zbh1-exact-semantics",
+         "schedule", PL_ZERO_BUBBLE},
+        {"--cpu-optimizer", "offload_optimizer", 100},
+        {"--ds-sequence-parallel-size 4", "cp", 4},
+    };
+    struct pl_model m = preset("mixtral-8x7b");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+        AUTO_FREE char *text = mem_printf("--micro-batch-size 1 --bf16 --deepspeed --zero-stage 1 "
+                                          "%s",
+                                          rows[i].text);
+
+        if (import_text(&out, "megatron", text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", text, e.text);
+        if (pl_layout_get(&out.layout, pl_layout_key_find(rows[i].key)) != rows[i].want)
+            fail_msg("%s of %s is %d", rows[i].key, text,
+                     pl_layout_get(&out.layout, pl_layout_key_find(rows[i].key)));
+    }
+}
+
+static void numbers_are_read_as_python_reads_them(void **state)
+{
+    static const char *const wrong[] = {"_8", "8_", "1__0", "1_x", "_"};
+    struct pl_model m = preset("llama-8b");
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(import_text(&out, "megatron",
+                                 "--micro-batch-size 1 --global-batch-size 1_0_24 --num-layers "
+                                 "3_2",
+                                 32, &m, &e),
+                     0);
+    assert_int_equal(out.global_batch, 1024);
+    assert_int_equal(out.ignored.count, 0);
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        AUTO_FREE char *text = mem_printf("--micro-batch-size %s", wrong[i]);
+
+        assert_true(import_text(&out, "megatron", text, 32, &m, &e) < 0);
+        assert_non_null(strstr(e.text, "must be a positive integer"));
+    }
+}
+
 /* As it was said before selective recomputation named modules (transformer_config.py). */
 static void recomputation_of_expert_layers_is_read(void **state)
 {
@@ -674,6 +803,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(files_of_primus_are_read),
     cmocka_unit_test(parts_of_scripts_are_refused),
     cmocka_unit_test(what_only_python_could_tell_is_refused),
+    cmocka_unit_test(recomputation_as_older_versions_say_it_is_read),
+    cmocka_unit_test(states_that_deepspeed_shards_without_a_stage_are_sharded),
+    cmocka_unit_test(arguments_of_megatron_deepspeed_are_read),
+    cmocka_unit_test(numbers_are_read_as_python_reads_them),
     cmocka_unit_test(recomputation_of_expert_layers_is_read),
     cmocka_unit_test(deepspeeds_batch_counts_what_deepspeed_counts),
     cmocka_unit_test(megatron_deepspeeds_arguments_are_read),

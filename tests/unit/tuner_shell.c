@@ -326,11 +326,11 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
 static void unknown_values_of_other_settings_are_listed(void **state)
 {
     static const char script[] =
-        "DATA=$1\nsource ./site.sh\nif [ $A ]; then LOG=\"--log-interval 5\"; fi\n"
+        "DATA=$1\nsource $SITE/site.sh\nif [ $A ]; then LOG=\"--log-interval 5\"; fi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --data-path \"$DATA\" "
         "--hidden-size $H $LOG \"$@\" | tee log\n";
     static const char *const want[][2] = {
-        {"source", "what ./site.sh sets is unknown here"},
+        {"source", "what $SITE/site.sh sets is unknown here"},
         {"|", "the command ends here"},
         {"--data-path", "not a setting of the layout: $1"},
         {"--hidden-size", "$H, but llama-8b has 4096: another model?"},

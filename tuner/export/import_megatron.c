@@ -7,7 +7,9 @@
  * error where it would have to be read, and listed everywhere else.
  */
 #include "tuner/export/grads.h"
+#include "tuner/export/megatron_deepspeed.h"
 #include "tuner/export/offload.h"
+#include "tuner/export/recompute.h"
 #include "tuner/export/router_losses.h"
 #include "tuner/export/switches.h"
 
@@ -15,11 +17,25 @@
 #include <errno.h>
 #include <string.h>
 
+/* As Python reads an int: 1_024 is 1024. */
+static int whole(int64_t *ret, const char *value, int64_t min, int64_t max)
+{
+    char digits[24];
+    size_t n = 0;
+
+    for (const char *at = value; *at && n < sizeof(digits) - 1; at++)
+        if (*at != '_' || at == value || !isdigit((unsigned char)at[-1]) ||
+            !isdigit((unsigned char)at[1]))
+            digits[n++] = *at;
+    digits[n] = '\0';
+    return str_to_i64(ret, digits, min, max);
+}
+
 static int positive(int *ret, const char *key, const char *value, struct err *error)
 {
     int64_t v;
 
-    if (!value || str_to_i64(&v, value, 1, 1 << 24) < 0)
+    if (!value || whole(&v, value, 1, 1 << 24) < 0)
         return err_set(error, -EINVAL, "%.64s must be a positive integer, not `%.64s`", key,
                        value ? value : "");
     *ret = (int)v;
@@ -31,12 +47,8 @@ struct megatron {
     struct pl_layout *l;
     const struct pl_model *m;
     struct tn_megatron_stages stages;
-    int recompute_layers;
-    int ulysses, zero_stage; /* of Megatron-DeepSpeed, 0 and -1: not said */
-    bool recompute_method, recompute_block;
-    bool modules_said,
-        recompute_moe_layer; /* the latter as it was said before there were modules */
-    int instances;           /* of the distributed optimizer */
+    struct tn_megatron_deepspeed deepspeed;
+    int instances; /* of the distributed optimizer */
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     struct tn_router_losses losses;
     struct tn_words words;
@@ -44,7 +56,8 @@ struct megatron {
     size_t at;                               /* the next word */
     int weight_shards, expert_weight_shards; /* 0: not said, which is tp and etp */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
-    bool deepspeed, degree_said, batch_said, reuse;
+    bool degree_said, batch_said, reuse;
+    struct tn_recompute recompute;
     struct tn_narrow narrow;
     struct tn_dispatch dispatch;
     struct tn_offload offload;
@@ -72,16 +85,16 @@ static int *megatron_number(struct megatron *import, const char *flag)
         {"--num-virtual-stages-per-pipeline-rank", &import->stages.virtual_stages},
         {"--decoder-first-pipeline-num-layers", &import->stages.first},
         {"--decoder-last-pipeline-num-layers", &import->stages.last},
-        {"--recompute-num-layers", &import->recompute_layers},
         {"--tensor-parallel-num-weight-shards", &import->weight_shards},
         {"--expert-tensor-parallel-num-weight-shards", &import->expert_weight_shards},
-        {"--ds-sequence-parallel-size", &import->ulysses}, /* Megatron-DeepSpeed */
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (!strcmp(rows[i].flag, flag))
             return rows[i].field;
-    return NULL;
+    if (tn_megatron_recompute_number(&import->recompute, flag))
+        return tn_megatron_recompute_number(&import->recompute, flag);
+    return tn_megatron_deepspeed_number(&import->deepspeed, flag);
 }
 
 /* Sizes of the model: they are the campaign's, so here they are only compared with it. */
@@ -120,7 +133,7 @@ static void compare_model(struct megatron *import, const char *flag, const char 
 {
     int64_t v;
 
-    if (!value || str_to_i64(&v, value, 0, 1 << 30) < 0 || v != have)
+    if (!value || whole(&v, value, 0, 1 << 30) < 0 || v != have)
         tn_finding_add(&import->out->ignored, flag, "%.40s, but %s has %d: another model?",
                        value ? value : "", import->m->name, have);
 }
@@ -133,7 +146,6 @@ static bool *megatron_note(struct megatron *import, const char *flag)
         bool *field;
     } notes[] = {
         {"--no-overlap-p2p-communication", &import->no_overlap_p2p},
-        {"--moe-layer-recompute", &import->recompute_moe_layer},
         {"--use-megatron-fsdp", &import->fsdp},
         {"--no-gradient-accumulation-fusion", &import->no_fusion}, /* which goes with it */
         {"--use-custom-fsdp", &import->fsdp},                      /* its name before */
@@ -142,7 +154,6 @@ static bool *megatron_note(struct megatron *import, const char *flag)
         {"--external-cuda-graph", &import->graph},
         {"--use-torch-fsdp2", &import->torch_fsdp},
         {"--torch-fsdp2-no-reshard-after-forward", &import->torch_fsdp_keeps},
-        {"--deepspeed", &import->deepspeed},
         {"--reuse-grad-buf-for-mxfp8-param-ag", &import->reuse}, /* goes with gathering mxfp8 */
         {"--account-for-embedding-in-pipeline-split", &import->stages.embedding},
         {"--account-for-loss-in-pipeline-split", &import->stages.loss},
@@ -153,6 +164,10 @@ static bool *megatron_note(struct megatron *import, const char *flag)
             return notes[i].field;
     if (tn_megatron_grads_flag(&import->grads, flag))
         return tn_megatron_grads_flag(&import->grads, flag);
+    if (tn_megatron_recompute_flag(&import->recompute, flag))
+        return tn_megatron_recompute_flag(&import->recompute, flag);
+    if (tn_megatron_deepspeed_flag(&import->deepspeed, flag))
+        return tn_megatron_deepspeed_flag(&import->deepspeed, flag);
     return tn_megatron_offload_flag(&import->offload, flag);
 }
 
@@ -169,7 +184,6 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
         {"--overlap-moe-expert-parallel-comm", &import->l->overlap_moe_a2a, 1},
         {"--fp8-param-gather", &import->l->fp8_param_gather, 1},
         {"--fp4-param-gather", &import->l->fp8_param_gather, 1},
-        {"--recompute-activations", &import->l->recompute, PL_RECOMPUTE_SELECTIVE},
     };
     bool *note = megatron_note(import, flag);
 
@@ -196,19 +210,6 @@ static bool megatron_flag(struct megatron *import, const char *flag, bool set)
     return true;
 }
 
-static int recompute_modules(struct megatron *import, const char *value)
-{
-    const char *unknown = NULL;
-
-    import->modules_said = true;
-    if (value)
-        tn_megatron_read_modules(&unknown, import->l, value);
-    if (unknown)
-        tn_finding_add(&import->out->ignored, "--recompute-modules",
-                       "modules without a layout key: %.100s", unknown);
-    return 0;
-}
-
 /* Words that have files of their own. */
 static int other_word(bool *ret_known, struct megatron *import, const char *flag, const char *value,
                       struct err *error)
@@ -221,6 +222,11 @@ static int other_word(bool *ret_known, struct megatron *import, const char *flag
         r = tn_megatron_offload_word(ret_known, &import->offload, flag, value, error);
     if (r == 0 && !*ret_known)
         r = tn_megatron_grads_word(ret_known, &import->grads, flag, value, error);
+    if (r == 0 && !*ret_known)
+        r = tn_megatron_deepspeed_word(ret_known, &import->deepspeed, flag, value, error);
+    if (r == 0 && !*ret_known)
+        r = tn_megatron_recompute_word(ret_known, &import->recompute, import->out, flag, value,
+                                       error);
     if (r < 0 || *ret_known)
         return r;
     return tn_megatron_losses_word(ret_known, &import->losses, flag, value, error);
@@ -234,13 +240,6 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
         return tn_megatron_layout(&import->stages.whole, value ? value : "", error);
     if (!strcmp(flag, "--cp-comm-type"))
         return tn_import_cp_comm(import->out, value, error);
-    if (!strcmp(flag, "--recompute-granularity")) {
-        if (!str_eq(value, "full") && !str_eq(value, "selective"))
-            return err_set(error, -EINVAL, "%s must be `full` or `selective`, not `%.40s`", flag,
-                           value ? value : "");
-        import->l->recompute = str_eq(value, "full") ? PL_RECOMPUTE_FULL : PL_RECOMPUTE_SELECTIVE;
-        return 0;
-    }
     if (!strcmp(flag, "--data-parallel-sharding-strategy")) {
         static const char *const strategy[] = {"no_shard", "optim", "optim_grads",
                                                "optim_grads_params"};
@@ -253,25 +252,6 @@ static int megatron_word(bool *ret_known, struct megatron *import, const char *f
             }
         }
         return err_set(error, -EINVAL, "unknown %s `%.40s`", flag, value ? value : "");
-    }
-    if (!strcmp(flag, "--zero-stage")) {
-        int64_t stage;
-
-        if (!value || str_to_i64(&stage, value, 0, 3) < 0)
-            return err_set(error, -EINVAL, "%s must be 0 to 3, not `%.40s`", flag,
-                           value ? value : "");
-        import->zero_stage = (int)stage;
-        return 0;
-    }
-    if (!strcmp(flag, "--recompute-modules"))
-        return recompute_modules(import, value);
-    if (!strcmp(flag, "--recompute-method")) {
-        if (!str_eq(value, "uniform") && !str_eq(value, "block"))
-            return err_set(error, -EINVAL, "%s must be `uniform` or `block`, not `%.40s`", flag,
-                           value ? value : "");
-        import->recompute_method = true;
-        import->recompute_block = str_eq(value, "block");
-        return 0;
     }
     if (!strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor"))
         return 0; /* it follows from the sharding */
@@ -288,31 +268,6 @@ static int virtual_stages(struct megatron *import, const struct pl_model *model,
         l->overlap_p2p = !import->no_overlap_p2p;
     }
     return r;
-}
-
-/* More layers than a virtual stage has are all of them: the canonical form says so. */
-static void recompute_form(struct megatron *import)
-{
-    int n = import->recompute_layers;
-
-    if (import->recompute_moe_layer && import->l->recompute != PL_RECOMPUTE_FULL) {
-        import->l->recompute = PL_RECOMPUTE_SELECTIVE;
-        import->l->recompute_moe = 1;
-        import->l->recompute_core_attn |= !import->modules_said; /* the default of modules */
-    }
-    if (import->l->recompute != PL_RECOMPUTE_FULL) {
-        if (import->recompute_method)
-            tn_finding_add(&import->out->ignored, "--recompute-method", "applies only with full");
-        if (n)
-            tn_finding_add(&import->out->ignored, "--recompute-num-layers",
-                           "applies only with full");
-        return;
-    }
-    import->l->recompute_method =
-        import->recompute_block ? PL_RECOMPUTE_BLOCK : PL_RECOMPUTE_UNIFORM;
-    if (n > pl_layout_keys[PL_KEY_RE_LAYERS].max)
-        n = pl_layout_keys[PL_KEY_RE_LAYERS].max;
-    import->l->recompute_num_layers = n ? n : 1;
 }
 
 /* Each instance of the distributed optimizer has a copy of what is sharded. */
@@ -351,17 +306,6 @@ static void sharding(struct megatron *import)
         fsdp(import->l, import->fsdp_zero);
     else if (import->torch_fsdp)
         fsdp(import->l, import->torch_fsdp_keeps ? 2 : 3);
-    if (import->deepspeed && import->zero_stage >= 0)
-        import->l->zero = import->zero_stage;
-    else if (import->zero_stage > 0)
-        tn_finding_add(&import->out->ignored, "--zero-stage", "applies only with --deepspeed");
-    if (import->deepspeed && import->zero_stage < 0)
-        tn_finding_add(&import->out->ignored, "--deepspeed",
-                       "its configuration file is not in this text");
-    if (import->ulysses > 1) {
-        import->l->cp = import->ulysses;
-        tn_finding_add(&import->out->ignored, "--ds-sequence-parallel-size", TN_ULYSSES);
-    }
     if (import->strategy_said && !import->fsdp)
         tn_finding_add(&import->out->ignored, "--data-parallel-sharding-strategy",
                        "applies only with --use-megatron-fsdp");
@@ -406,7 +350,8 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     tn_megatron_dispatched(import->out, &import->dispatch, model);
     tn_megatron_offloaded(import->out, &import->offload);
     sharding(import);
-    recompute_form(import);
+    tn_megatron_deepspeed_read(import->out, &import->deepspeed, import->grads.fp16);
+    tn_megatron_recompute_read(import->out, &import->recompute);
     tn_megatron_losses_compare(import->out, &import->losses, import->m);
     r = tn_megatron_precision(l, &import->narrow, error);
     tn_megatron_grads_read(import->out, &import->grads, import->fsdp, import->torch_fsdp);
@@ -430,8 +375,6 @@ enum takes { NOTHING, ONE, ANY };
 static enum takes takes(struct megatron *import, const char *flag)
 {
     static const char *const words[] = {"--pipeline-model-parallel-layout",
-                                        "--recompute-granularity",
-                                        "--recompute-method",
                                         "--data-parallel-sharding-strategy",
                                         "--moe-token-dispatcher-type",
                                         "--moe-flex-dispatcher-backend",
@@ -453,6 +396,8 @@ static enum takes takes(struct megatron *import, const char *flag)
     for (int i = 0; words[i]; i++)
         if (!strcmp(words[i], flag))
             return ONE;
+    if (tn_megatron_recompute_takes_word(flag))
+        return ONE;
     return megatron_number(import, flag) || model_number(import->m, flag) ? ONE : ANY;
 }
 
@@ -650,7 +595,6 @@ int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,
                          .m = model,
                          .fsdp_zero = 3, /* FSDP's default */
                          .losses = {.aux = -1, .z = -1},
-                         .zero_stage = -1,
                          .dispatch.type = 1}; /* all-gather, Megatron's default */
     AUTO_FREE char *yaml = NULL;
     int r = tn_yaml_arguments(&yaml, text, error);

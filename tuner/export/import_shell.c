@@ -229,6 +229,45 @@ static void declare(struct tn_sh *shell, const struct tn_sh_list *command)
         }
 }
 
+/* A word of the list as others see it: the marks gone. */
+static struct tn_word unmarked(const char *text)
+{
+    struct tn_word w = {.text = mem_alloc(strlen(text) + 1)};
+    char *to = w.text;
+
+    for (const char *p = text; *p; p++) {
+        if (*p == MARK) {
+            const char *end = strchr(p, ENDMARK);
+
+            if (end && (!w.why || w.why == TN_WORD_MAYBE)) {
+                w.why = (enum tn_word_why)p[1];
+                free(w.unknown);
+                w.unknown = tn_sh_copy(p + 2, (size_t)(end - p - 2));
+            }
+            p++;
+        } else if (*p != ENDMARK) {
+            *to++ = *p;
+        }
+    }
+    *to = '\0';
+    return w;
+}
+
+static void word_done(struct tn_word *word)
+{
+    free(word->text);
+    free(word->unknown);
+}
+
+/* What FILE sets is not in this text. */
+static void say_sourced(struct tn_sh *shell, const char *command, const char *file)
+{
+    struct tn_word name = unmarked(file);
+
+    tn_finding_add(shell->ignored, command, "what %.100s sets is unknown here", name.text);
+    word_done(&name);
+}
+
 /* Commands of the shell's own that change what it knows; false where COMMAND is another. */
 static bool builtin(struct tn_sh *shell, const struct tn_sh_list *command)
 {
@@ -249,7 +288,7 @@ static bool builtin(struct tn_sh *shell, const struct tn_sh_list *command)
         for (size_t i = 1; i < command->n; i++)
             tn_sh_unset(shell, command->v[i], !str_eq(name, "unset"));
     } else if (command->n > 1 && (str_eq(name, "source") || str_eq(name, "."))) {
-        tn_finding_add(shell->ignored, name, "what %.100s sets is unknown here", command->v[1]);
+        say_sourced(shell, name, command->v[1]);
     } else {
         return false;
     }
@@ -552,36 +591,10 @@ static void refuse_unused_degrees(struct tn_sh *shell)
     }
 }
 
-/* A word of the list as others see it: the marks gone. */
-static struct tn_word unmarked(const char *text)
-{
-    struct tn_word w = {.text = mem_alloc(strlen(text) + 1)};
-    char *to = w.text;
-
-    for (const char *p = text; *p; p++) {
-        if (*p == MARK) {
-            const char *end = strchr(p, ENDMARK);
-
-            if (end && (!w.why || w.why == TN_WORD_MAYBE)) {
-                w.why = (enum tn_word_why)p[1];
-                free(w.unknown);
-                w.unknown = tn_sh_copy(p + 2, (size_t)(end - p - 2));
-            }
-            p++;
-        } else if (*p != ENDMARK) {
-            *to++ = *p;
-        }
-    }
-    *to = '\0';
-    return w;
-}
-
 void tn_words_done(struct tn_words *words)
 {
-    for (size_t i = 0; i < words->n; i++) {
-        free(words->v[i].text);
-        free(words->v[i].unknown);
-    }
+    for (size_t i = 0; i < words->n; i++)
+        word_done(&words->v[i]);
     free(words->v);
     *words = (struct tn_words){0};
 }
