@@ -25,8 +25,8 @@ int *tn_megatron_recompute_number(struct tn_recompute *recompute, const char *fl
 /* Does FLAG take one word that tn_megatron_recompute_word reads? */
 bool tn_megatron_recompute_takes_word(const char *flag);
 
-/* Is FLAG one with words, VALUE or NULL? Notes what they say, modules in OUT's layout; -EINVAL where
- * they are none. */
+/* Is FLAG one with words, VALUE or NULL? Notes what they say, modules in OUT's layout; -EINVAL
+ * where they are none. */
 int tn_megatron_recompute_word(bool *ret_known, struct tn_recompute *recompute,
                                struct tn_imported *out, const char *flag, const char *value,
                                struct err *error);

@@ -28,7 +28,8 @@ struct tn_gpus_held {
 /*
  * LIST names GPUs ("0-3,6"); NULL: what CUDA_VISIBLE_DEVICES of this process names, and without it
  * all that NVML has, but for those that do not answer or are divided by MIG, of which the log
- * warns; a variable that hides all ("", -1) makes this a machine without any. -EINVAL: LIST is no list, or names one that NVML does not have.
+ * warns; a variable that hides all ("", -1) makes this a machine without any. -EINVAL: LIST is no
+ * list, or names one that NVML does not have.
  */
 int tn_gpu_slots_init(struct tn_gpu_slots *ret, const char *list, struct err *error);
 
