@@ -307,6 +307,7 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"TP=4\necho nothing runs", "expected a command that starts a .py program"},
         {"export CLUSTER=\nTP=2 PP=8 bash sbatch_benchmarking.sh --mtp-num-layers 1\n",
          "import the final command"},
+        {"for a in $*; do app=$a; done\n$app\n", "say how it is called (--call"},
         {"x=$x$x\n", "expected a command"},
     };
 

@@ -627,6 +627,23 @@ static void read_uncalled(struct tn_sh *shell)
     }
 }
 
+/* Nothing in TEXT starts a program: perhaps what it was called with would. */
+static void refuse_unstarted(struct tn_sh *shell, const char *text, const char *call)
+{
+    const char *first = skip(text, true);
+    size_t length = strcspn(first, "\r\n");
+    bool given = strstr(text, "$@") || strstr(text, "$*") || strstr(text, "$1");
+
+    shell->r = err_set(shell->e, -EINVAL,
+                       "expected a command that starts a .py program, or an argument that begins "
+                       "with --, found `%.*s`; if the script calls another, import the final "
+                       "command (bash -x shows it)%s",
+                       length < 64 ? (int)length : 64, first,
+                       call || !given ? ""
+                                      : "; if its own arguments decide, say how it is called "
+                                        "(--call \"bash job.sh ARGUMENT ...\")");
+}
+
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
                        const char *call, struct err *error)
 {
@@ -649,16 +666,9 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     for (size_t i = 0; i < s.here.n && s.r == 0 && !s.program[0] && !s.bare.n; i++)
         commands(&s, s.here.v[i], MAX_DEPTH - 1);
     if (s.r == 0 && !s.program[0] && !s.bare.n) {
-        const char *first = skip(clean, true);
-        size_t length = strcspn(first, "\r\n");
-
         take_variables(&s);
-        if (!s.args.n && *first)
-            s.r = err_set(error, -EINVAL,
-                          "expected a command that starts a .py program, or an argument that "
-                          "begins with --, found `%.*s`; if the script calls another, import the "
-                          "final command (bash -x shows it)",
-                          length < 64 ? (int)length : 64, first);
+        if (!s.args.n && *skip(clean, true))
+            refuse_unstarted(&s, clean, call);
     }
     if (s.r == 0 && !s.program[0])
         refuse_unused_degrees(&s);
