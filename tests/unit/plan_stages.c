@@ -49,7 +49,7 @@ static void a_list_has_one_canonical_text(void **state)
     assert_string_equal(pl_stages_text(read_stages("balanced-loss")), "balanced-loss");
     assert_true(pl_stages_known(read_stages(same[0])) && !pl_stages_known(INT_MAX));
     for (int i = 2; i < 100; i++)
-        snprintf(long_text + strlen(long_text), 8, ",%d", i);
+        snprintf(long_text + strlen(long_text), 16, ",%d", i);
     assert_int_equal(pl_stages_read(&(int){0}, long_text, NULL), -E2BIG);
 }
 

@@ -148,7 +148,7 @@ static void describe(struct tr_archive *archive, const char *folder, const struc
         struct tr_st *file = archive->file[archive->count++] = tr_st_new(path, NULL);
 
         for (int i = f; i < TENSORS; i += FILES) {
-            char name[8];
+            char name[16];
             int64_t shape[2] = {drawn[i].rows, drawn[i].cols};
 
             snprintf(name, sizeof(name), "t%d", i);
