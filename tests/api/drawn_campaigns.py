@@ -157,8 +157,11 @@ def cpu():
     """Processor seconds of each of the daemon's threads so far."""
     spent = {}
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/stat") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
+        try:
+            with open(f"/proc/{pid}/task/{thread}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
         spent[thread] = (int(fields[11]) + int(fields[12])) / TICKS
     return spent
 

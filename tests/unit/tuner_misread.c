@@ -259,61 +259,38 @@ static void recomputation_as_older_versions_say_it_is_read(void **state)
     }
 }
 
-/* deepspeed/runtime/bf16_optimizer.py */
-static void states_that_deepspeed_shards_without_a_stage_are_sharded(void **state)
-{
-    static const struct {
-        const char *text;
-        int zero;
-    } rows[] = {
-        {"--bf16 --deepspeed --zero-stage 0", 1},
-        {"--bf16 --deepspeed --zero-stage 0 --no-pipeline-parallel", 0},
-        {"--fp16 --deepspeed --zero-stage 0", 0},
-        {"--deepspeed --zero-stage 0", 0},
-        {"--bf16 --deepspeed --zero-stage 2", 2},
-        {"--bf16 --zero-stage 0", 0},
-    };
-    struct pl_model m = preset("llama-8b");
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct tn_imported out;
-        struct err e = {0};
-        AUTO_FREE char *text = mem_printf("--micro-batch-size 1 %s", rows[i].text);
-
-        if (import_text(&out, "megatron", text, 32, &m, &e) < 0)
-            fail_msg("%s: %s", text, e.text);
-        if (out.layout.zero != rows[i].zero)
-            fail_msg("%s: zero %d", text, out.layout.zero);
-    }
-}
-
-/* Experts' degrees, the schedule and the optimizer's place are said by other names. */
+/* Experts' degrees, the schedule and the optimizer's place are said by other names; states are
+ * sharded without a stage, too (deepspeed/runtime/bf16_optimizer.py). */
 static void arguments_of_megatron_deepspeed_are_read(void **state)
 {
     static const struct {
         const char *text, *key;
         int want;
     } rows[] = {
-        {"--moe-expert-parallel-size 4 --tensor-model-parallel-size 2", "ep", 4},
-        {"--moe-expert-parallel-size 4 --tensor-model-parallel-size 2", "etp", 1},
-        {"--moe-expert-parallel-size 4 --tensor-model-parallel-size 2 "
+        {"--deepspeed --moe-expert-parallel-size 4 --tensor-model-parallel-size 2", "ep", 4},
+        {"--deepspeed --moe-expert-parallel-size 4 --tensor-model-parallel-size 2", "etp", 1},
+        {"--deepspeed --moe-expert-parallel-size 4 --tensor-model-parallel-size 2 "
          "--enable-expert-tensor-parallelism",
          "etp", 2},
-        {"--pipeline-model-parallel-size 4 --enable-zbh1-pipeline --enable-zbh1-exact-semantics",
+        {"--deepspeed --pipeline-model-parallel-size 4 --enable-zbh1-pipeline "
+         "--enable-zbh1-exact-semantics",
          "schedule", PL_ZERO_BUBBLE},
-        {"--cpu-optimizer", "offload_optimizer", 100},
-        {"--ds-sequence-parallel-size 4", "cp", 4},
+        {"--bf16 --deepspeed --zero-stage 1 --cpu-optimizer", "offload_optimizer", 100},
+        {"--deepspeed --ds-sequence-parallel-size 4", "cp", 4},
+        {"--bf16 --deepspeed --zero-stage 0", "zero", 1},
+        {"--bf16 --deepspeed --zero-stage 0 --no-pipeline-parallel", "zero", 0},
+        {"--fp16 --deepspeed --zero-stage 0", "zero", 0},
+        {"--deepspeed --zero-stage 0", "zero", 0},
+        {"--bf16 --deepspeed --zero-stage 2", "zero", 2},
+        {"--bf16 --zero-stage 0", "zero", 0},
     };
     struct pl_model m = preset("mixtral-8x7b");
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_FREE char *text = mem_printf("--micro-batch-size 1 %s", rows[i].text);
         struct tn_imported out;
         struct err e = {0};
-        AUTO_FREE char *text = mem_printf("--micro-batch-size 1 --bf16 --deepspeed --zero-stage 1 "
-                                          "%s",
-                                          rows[i].text);
 
         if (import_text(&out, "megatron", text, 32, &m, &e) < 0)
             fail_msg("%s: %s", text, e.text);
@@ -804,7 +781,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(parts_of_scripts_are_refused),
     cmocka_unit_test(what_only_python_could_tell_is_refused),
     cmocka_unit_test(recomputation_as_older_versions_say_it_is_read),
-    cmocka_unit_test(states_that_deepspeed_shards_without_a_stage_are_sharded),
     cmocka_unit_test(arguments_of_megatron_deepspeed_are_read),
     cmocka_unit_test(numbers_are_read_as_python_reads_them),
     cmocka_unit_test(recomputation_of_expert_layers_is_read),
