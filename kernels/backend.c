@@ -82,6 +82,28 @@ void kn_free(void *memory, size_t bytes)
     kn_backend()->free(memory, bytes);
 }
 
+void *kn_alloc_own(size_t bytes)
+{
+    const struct kn_backend *backend = kn_backend();
+
+    return backend->alloc_own ? backend->alloc_own(bytes) : backend->alloc(bytes);
+}
+
+void kn_free_own(void *memory, size_t bytes)
+{
+    const struct kn_backend *backend = kn_backend();
+
+    if (backend->alloc_own)
+        backend->free_own(memory, bytes);
+    else
+        backend->free(memory, bytes);
+}
+
+bool kn_apart(const struct kn_pool *pool)
+{
+    return kn_pool_backend(pool)->alloc_own != NULL;
+}
+
 void kn_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes)
 {
     kn_pool_backend(pool)->copy(pool, to, from, bytes);

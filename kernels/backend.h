@@ -8,8 +8,9 @@
  * call returns; other arrays must not change until kn_wait. An operation that returns a value waits
  * for it. Without a pool (NULL) an operation runs on the host, whatever the current backend.
  *
- * The host may read and write a backend's memory between kn_wait and the next launch that uses it
- * (CUDA calls such memory managed). MPI and checkpoints rely on it.
+ * A backend has memory that the host reaches, too, and may have memory of its own, which only
+ * operations and kn_copy reach. The host may read and write the former between kn_wait and the next
+ * launch that uses it; operations may be slow in it.
  *
  * A new backend is one struct kn_backend and a call of kn_backend_use() at the start of the
  * program. It may take kn_host_* for operations that it lacks, if it waits before them.
@@ -26,6 +27,8 @@ struct kn_backend {
     void (*close)(struct kn_pool *pool); /* after the last wait; NULL: nothing to do */
     void *(*alloc)(size_t bytes);        /* zeros; NULL if there is no room */
     void (*free)(void *memory, size_t bytes);
+    void *(*alloc_own)(size_t bytes); /* as alloc, of its own memory; NULL: the backend has none */
+    void (*free_own)(void *memory, size_t bytes);
     void (*copy)(struct kn_pool *pool, void *to, const void *from, size_t bytes);
     void (*wait)(struct kn_pool *pool); /* until all operations on POOL are done */
 #define KN_BACKEND_MEMBER(op) __typeof__(kn_##op) *op;

@@ -74,9 +74,15 @@ void kn_pool_set_poll(struct kn_pool *pool, void (*fn)(void *arg), void *arg);
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */
 void kn_pool_run(struct kn_pool *pool, void (*fn)(void *arg, int thread, int threads), void *arg);
 
-/* Memory of the current backend: zeroed; NULL if out of memory. Free it under the same backend. */
+/* Memory of the current backend that the host reaches, too: zeroed; NULL if out of memory. Free it
+ * under the same backend. */
 void *kn_alloc(size_t bytes);
 void kn_free(void *memory, size_t bytes);
+/* The same where the host need not reach it: the memory in which operations are fast. */
+void *kn_alloc_own(size_t bytes);
+void kn_free_own(void *memory, size_t bytes);
+/* Is what kn_alloc_own gives out of the host's reach, under the backend of POOL? */
+bool kn_apart(const struct kn_pool *pool);
 /* TO = FROM, in the order of POOL's operations; either side is memory of the backend or of the
  * host. */
 void kn_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes);

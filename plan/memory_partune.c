@@ -14,14 +14,20 @@
 #include <assert.h>
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight",    "grad",       "master",    "moment1",    "moment2",  "balance",  "slot",
-    "grad_slot", "act_in",     "act_out",   "grad_ring",  "scratch",  "gather",   "partial",
-    "tp_recv",   "dh",         "dx2",       "dao",        "dqkv",     "dlatent",  "attn",
-    "ring_kv",   "ring_dkv",   "ring_sum",  "xf",         "hf",       "rrmsf",    "xent",
-    "logits",    "mtp",        "mtp_grad",  "mtp_tokens", "moe_send", "moe_recv", "moe_part",
-    "moe_dea",   "moe_router", "moe_stats", "moe_pool",   "gate",     "moe_load", "tokens",
-    "rope",      "positions",  "coll_tp",   "coll_dp",    "coll_edp", "muon",     "kernel",
-    "snapshot",  "grad_sum",   "ones",      "qk_sum",
+    "weight",     "grad",      "master",     "moment1",
+    "moment2",    "balance",   "slot",       "grad_slot",
+    "act_in",     "act_out",   "grad_ring",  "scratch",
+    "gather",     "partial",   "tp_recv",    "dh",
+    "dx2",        "dao",       "dqkv",       "dlatent",
+    "attn",       "ring_kv",   "ring_dkv",   "ring_sum",
+    "xf",         "hf",        "rrmsf",      "xent",
+    "logits",     "mtp",       "mtp_grad",   "mtp_tokens",
+    "moe_send",   "moe_recv",  "moe_part",   "moe_dea",
+    "moe_router", "moe_stats", "moe_pool",   "gate",
+    "moe_load",   "tokens",    "rope",       "positions",
+    "coll_tp",    "coll_dp",   "coll_edp",   "muon",
+    "kernel",     "snapshot",  "grad_sum",   "ones",
+    "qk_sum",     "routes",    "mtp_routes", "scratch_routes",
 };
 
 static uint64_t round64(uint64_t bytes)
@@ -121,6 +127,12 @@ static bool kept(const struct pl_layout *layout, enum pl_act act)
            act != PL_ACT_NORMED;
 }
 
+bool pl_act_is_route(enum pl_act act)
+{
+    return act == PL_ACT_PROBS || act == PL_ACT_IDX || act == PL_ACT_PLACE || act == PL_ACT_SRC ||
+           act == PL_ACT_FREQ || act == PL_ACT_COUNTS;
+}
+
 void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_layout *layout,
              const struct pl_dims *dims, bool moe)
 {
@@ -159,11 +171,13 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
         b[PL_ACT_GATE] = 2 * dims->local_rows * 4;
     }
     for (int i = 0; i < PL_ACTS; i++) {
+        struct pl_act_bytes *in;
         uint64_t *at;
 
         b[i] = round64(b[i]);
         ret->saved[i] = kept(layout, (enum pl_act)i);
-        at = ret->saved[i] ? &ret->slot_bytes : &ret->scratch_bytes;
+        in = ret->saved[i] ? &ret->slot : &ret->scratch;
+        at = pl_act_is_route((enum pl_act)i) ? &in->routes : &in->acts;
         ret->offset[i] = *at;
         *at += b[i];
     }
@@ -310,18 +324,22 @@ static void build_snapshot(struct build *build)
              balance_bytes(build));
 }
 
-static uint64_t slot_bytes(const struct build *build, int chunk)
+static struct pl_act_bytes slot_bytes(const struct build *build, int chunk)
 {
     int first,
+        moe = 0,
         n = pl_stage_layers(&first, build->layout, build->model->layers, build->stage, chunk);
-    uint64_t bytes = 0;
+    const struct pl_acts *act = build->act;
+    struct pl_act_bytes bytes;
 
     if (!pl_model_is_mixed(build->model))
-        bytes = (uint64_t)n * build->act[pl_model_is_moe(build->model)].slot_bytes;
+        moe = pl_model_is_moe(build->model) ? n : 0;
     for (int i = first; pl_model_is_mixed(build->model) && i < first + n; i++)
-        bytes += build->act[pl_layer_is_moe(build->model, i)].slot_bytes;
+        moe += pl_layer_is_moe(build->model, i);
+    bytes.acts = (uint64_t)(n - moe) * act[0].slot.acts + (uint64_t)moe * act[1].slot.acts;
+    bytes.routes = (uint64_t)moe * act[1].slot.routes;
     if (build->stage == build->layout->pp - 1 && chunk == build->layout->vp - 1)
-        bytes += round64(build->dims.local_rows * build->dims.hidden * build->dims.elem);
+        bytes.acts += round64(build->dims.local_rows * build->dims.hidden * build->dims.elem);
     return bytes;
 }
 
@@ -346,14 +364,18 @@ static void build_slots(struct build *build)
         int micro = build->dims.microbatches;
         int live = pl_schedule_live(schedule, build->stage, layout->pp, layout->vp, micro, c);
         int grads = pl_schedule_live_grads(schedule, build->stage, layout->vp, micro);
+        struct pl_act_bytes slot = slot_bytes(build, c);
 
-        add(build, PL_BUF_SLOT, c, live, PL_MEM_ACTIVATIONS, slot_bytes(build, c));
+        add(build, PL_BUF_SLOT, c, live, PL_MEM_ACTIVATIONS, slot.acts);
+        add(build, PL_BUF_ROUTES, c, live, PL_MEM_ACTIVATIONS, slot.routes);
         if (grads)
             add(build, PL_BUF_GRAD_SLOT, c, grads, PL_MEM_ACTIVATIONS, grad_slot_bytes(build, c));
     }
     add1(build, PL_BUF_SCRATCH, PL_MEM_ACTIVATIONS,
-         max(build->layers.dense ? build->act[0].scratch_bytes : 0,
-             build->layers.moe ? build->act[1].scratch_bytes : 0));
+         max(build->layers.dense ? build->act[0].scratch.acts : 0,
+             build->layers.moe ? build->act[1].scratch.acts : 0));
+    if (build->layers.moe)
+        add1(build, PL_BUF_SCRATCH_ROUTES, PL_MEM_ACTIVATIONS, build->act[1].scratch.routes);
 }
 
 uint64_t pl_coll_scratch(int members)
@@ -446,12 +468,14 @@ static void build_mtp(struct build *build)
 {
     const struct pl_dims *dims = &build->dims;
     uint64_t depth = (uint64_t)build->model->mtp;
+    const struct pl_acts *layer = &build->act[pl_layer_is_moe(build->model, build->model->layers)];
     struct pl_mtp_acts acts;
 
     if (build->stage != build->layout->pp - 1 || !depth)
         return;
-    pl_mtp_acts(&acts, dims, &build->act[pl_layer_is_moe(build->model, build->model->layers)]);
+    pl_mtp_acts(&acts, dims, layer);
     add(build, PL_BUF_MTP, 0, build->model->mtp, PL_MEM_ACTIVATIONS, acts.bytes);
+    add(build, PL_BUF_MTP_ROUTES, 0, build->model->mtp, PL_MEM_ACTIVATIONS, layer->slot.routes);
     add(build, PL_BUF_MTP_GRAD, 0, PL_MTP_GRADS, PL_MEM_WORKSPACE,
         dims->local_rows * dims->hidden * dims->elem);
     add1(build, PL_BUF_MTP_TOKENS, PL_MEM_WORKSPACE,

@@ -26,7 +26,7 @@ static uint64_t take(uint64_t *at, uint64_t bytes)
 
 void pl_mtp_acts(struct pl_mtp_acts *ret, const struct pl_dims *dims, const struct pl_acts *layer)
 {
-    uint64_t rows = dims->local_rows * dims->hidden * dims->elem, at = layer->slot_bytes;
+    uint64_t rows = dims->local_rows * dims->hidden * dims->elem, at = layer->slot.acts;
 
     ret->embed = take(&at, rows);
     ret->enormed = take(&at, rows);

@@ -351,14 +351,23 @@ enum pl_act {
     PL_ACTS
 };
 
+/* What of it the host reads or writes: how tokens travel. */
+bool pl_act_is_route(enum pl_act act);
+
+/* Bytes of a layer: of what kernels alone touch, and of its routes. */
+struct pl_act_bytes {
+    uint64_t acts, routes;
+};
+
 /*
  * Where they are: at OFFSET of the micro-batch's slot if SAVED, else of the scratch that all layers
- * share and that recomputation fills again. Bytes, all multiples of 64; absent ones have 0 bytes.
+ * share and that recomputation fills again; routes in the slot or scratch of their own. Bytes, all
+ * multiples of 64; absent ones have 0 bytes.
  */
 struct pl_acts {
     uint64_t bytes[PL_ACTS], offset[PL_ACTS];
     bool saved[PL_ACTS];
-    uint64_t slot_bytes, scratch_bytes;
+    struct pl_act_bytes slot, scratch;
 };
 
 void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_layout *layout,
@@ -460,6 +469,9 @@ enum pl_buf {
     PL_BUF_ONES,     /* (max(expert_rows, local_rows)), of the type of activations: what biases of
                       * experts and routers are multiplied by */
     PL_BUF_QK_SUM,   /* (rows), (rows) float: sums of the norms of whole queries and keys over tp */
+    PL_BUF_ROUTES,   /* (chunk, slot), (0, i), 1: routes that belong to PL_BUF_SLOT ... */
+    PL_BUF_MTP_ROUTES,     /* ... to PL_BUF_MTP ... */
+    PL_BUF_SCRATCH_ROUTES, /* ... and to PL_BUF_SCRATCH */
     PL_BUFS
 };
 

@@ -143,8 +143,8 @@ static void settle(struct tr_lane *lane)
 
     assert(!lane->now.active && *op->pending > 0);
     if (op->into)
-        kn_add(NULL, op->type, op->into, op->into, (char *)op->buf + lo * kn_type_size(op->type),
-               hi - lo);
+        kn_add(tr_coll_adder(op->g, op->into), op->type, op->into, op->into,
+               (char *)op->buf + lo * kn_type_size(op->type), hi - lo);
     lane->busy = false;
     --*op->pending;
 }

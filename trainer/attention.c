@@ -16,7 +16,7 @@
 #include <assert.h>
 #include <math.h>
 
-static void norm(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void norm(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     tr_norm_fwd(rank, &layer->norm1, tr_act(rank, layer, slot, PL_ACT_H1),
                 tr_act(rank, layer, slot, PL_ACT_RRMS1), tr_act(rank, layer, slot, PL_ACT_X));
@@ -40,7 +40,8 @@ static float scale_of(const struct pl_model *model)
     return (float)(tr_rope_score_factor(model) / sqrt(model->head_dim));
 }
 
-static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static struct kn_attn problem(const struct tr_rank *rank, const struct tr_layer *layer,
+                              struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     size_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
@@ -82,7 +83,7 @@ static void rope(struct tr_rank *rank, const struct tr_layer *layer, void *qk, s
 }
 
 /* H1 -> QKV and QK. */
-static void project(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void project(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     void *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
@@ -121,13 +122,13 @@ static void sinks_bwd(struct tr_rank *rank, const struct tr_layer *layer,
 }
 
 static struct tr_residual residual(const struct tr_rank *rank, const struct tr_layer *layer,
-                                   char *slot)
+                                   struct tr_slot slot)
 {
     return (struct tr_residual){&layer->post1, &layer->o_bias, tr_act(rank, layer, slot, PL_ACT_Y1),
                                 tr_act(rank, layer, slot, PL_ACT_YRRMS1)};
 }
 
-void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     void *o = tr_act(rank, layer, slot, PL_ACT_O), *x2 = tr_act(rank, layer, slot, PL_ACT_X2);
@@ -149,7 +150,8 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
                 tr_linear_reduce(rank, o, layer->o.w, d->attn));
 }
 
-static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                     char *dqkv)
 {
     const struct pl_dims *d = &rank->d;
     struct kn_attn a = problem(rank, layer, slot);
@@ -184,14 +186,15 @@ static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
         tr_qk_norm_bwd(rank, layer, slot, dqkv);
 }
 
-static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const void *dy)
+static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   const void *dy)
 {
     tr_linear_dw(rank, layer->o.g, dy, tr_act(rank, layer, slot, PL_ACT_O), rank->d.rows,
                  rank->d.attn, rank->d.hidden);
 }
 
 /* Start to gather the input of q, k and v ... */
-static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(rank, layer, slot);
@@ -200,7 +203,8 @@ static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, cha
 }
 
 /* ... for their gradients. */
-static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   char *dqkv)
 {
     if (rank->d.latent) {
         tr_latent_dw(rank, layer, slot, dqkv);
@@ -211,7 +215,7 @@ static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slo
     tr_bias_bwd(rank, &layer->qkv_bias, dqkv, rank->d.rows, rank->d.qkv);
 }
 
-void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     if (rank->comms.cp.size > 1) {
         struct kn_attn a = problem(rank, layer, slot);
@@ -220,8 +224,8 @@ void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, char
     }
 }
 
-void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
-                      void *grad)
+void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                      char *keep, void *grad)
 {
     const struct pl_dims *z = &rank->d;
     struct tr_residual end = residual(rank, layer, slot);
@@ -248,7 +252,8 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
                 tr_act(rank, layer, slot, PL_ACT_RRMS1), true);
 }
 
-void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
+void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                     char *keep)
 {
     dw_out(rank, layer, slot, tr_gather_rows(rank, keep + layer->keep.d2));
     gather_input(rank, layer, slot);

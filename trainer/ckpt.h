@@ -125,6 +125,7 @@ struct tr_ckpt_what {
     bool state;   /* the optimizer's moments are among the parts (of all ranks) */
     enum pl_optimizer optimizer;
     uint64_t split_bytes; /* what a file may hold of more tensors; 0: 5 GB */
+    struct kn_pool *pool; /* of whose memory the parts are; NULL: the host's */
 };
 
 /* Write DIR/step-…; -EIO, -ENOSPC … on all ranks alike if any fails, and DIR is then as before but

@@ -1,6 +1,7 @@
 #include "trainer/ckpt_async.h"
 
 #include "base/base.h"
+#include "kernels/kernels.h"
 #include "trainer/bounce.h"
 #include "trainer/ckpt_save.h"
 #include "trainer/folder.h"
@@ -24,6 +25,7 @@ struct tr_ckpt_async {
     const char *dir;
     int keep;
     struct tr_ckpt_what what; /* whose parts are COPY */
+    struct kn_pool *pool;     /* of whose memory the run's own parts are */
     struct tr_part *from;     /* (what.count) the run's own, those that this rank saves */
     struct tr_part *copy;     /* (what.count) the same in the room */
     struct tr_bounce bounce;  /* the writer's, its buffer in the room */
@@ -121,7 +123,9 @@ static void lay_out(struct tr_ckpt_async *async, const struct tr_ckpt_what *what
         assert(at <= bytes);
     }
     (void)bytes;
+    async->pool = what->pool;
     async->what = *what;
+    async->what.pool = NULL;
     async->what.part = async->copy;
     async->what.count = n;
 }
@@ -240,8 +244,9 @@ static void take_copy(struct tr_ckpt_async *async, struct flight *flight,
 {
     flight->save.state = *state;
     for (size_t i = 0; i < async->what.count; i++)
-        memcpy(async->copy[i].data, async->from[i].data,
-               (size_t)async->copy[i].count * tr_dtype_bytes(async->copy[i].dtype));
+        kn_copy(async->pool, async->copy[i].data, async->from[i].data,
+                (size_t)async->copy[i].count * tr_dtype_bytes(async->copy[i].dtype));
+    kn_wait(async->pool);
     flight->begun_ns = held_ns;
     flight->held_ns = clock_mono_ns();
 }

@@ -113,16 +113,23 @@ static void post_ahead(struct tr_coll *coll)
         post(coll);
 }
 
+struct kn_pool *tr_coll_adder(const struct tr_group *group, const void *memory)
+{
+    return tr_staging_has(&group->progress->staging, memory) ? group->progress->pool : NULL;
+}
+
 /* Peers in ascending order, so that the sum does not depend on who arrives first. */
 static void add_piece(struct tr_coll *coll)
 {
     struct pass p = pass_of(coll);
     size_t e = kn_type_size(coll->type);
     uint64_t first, mine = piece_of(&first, coll, coll->piece, at(&p, p.block, p.me));
+    char *sum = coll->buf + first * e;
+    struct kn_pool *pool = tr_coll_adder(coll->g, sum);
 
     for (int i = 0; i < p.n - 1; i++)
-        kn_add(NULL, coll->type, coll->buf + first * e, coll->buf + first * e,
-               copy_at(coll, coll->piece, i), mine);
+        kn_add(pool, coll->type, sum, sum, copy_at(coll, coll->piece, i), mine);
+    kn_wait(pool); /* the copies' place is taken by the next ones */
 }
 
 /* Whether the saved bytes are worth the latencies: see coll.h. */
@@ -187,7 +194,8 @@ static void step(struct tr_coll *coll)
 
 bool tr_coll_poll(struct tr_coll *coll)
 {
-    if (coll->active && tr_test(requests(coll, coll->piece), coll->nreq[turn(coll->piece)]))
+    if (coll->active &&
+        tr_test(coll->g->progress, requests(coll, coll->piece), coll->nreq[turn(coll->piece)]))
         step(coll);
     return !coll->active;
 }
@@ -230,6 +238,7 @@ static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t
 {
     size_t e = kn_type_size(type), bytes = count * e;
     char *in = group->scratch;
+    struct kn_pool *pool = tr_coll_adder(group, buf);
     struct tr_op op = tr_op_begin(TR_OP_ALL_REDUCE, group);
     int tag = tr_coll_tag(group), nreq = 0;
 
@@ -243,15 +252,17 @@ static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t
         tr_isend(&group->req[nreq++], group, buf, bytes, peer, tag);
     }
     tr_wait(group->progress, op, group->req, nreq);
-    memcpy(in + (size_t)group->rank * bytes, buf, bytes);
-    memcpy(buf, in, bytes);
+    kn_copy(pool, in + (size_t)group->rank * bytes, buf, bytes);
+    kn_wait(pool);
     for (int i = 1; i < group->size; i++) {
         if (take_max)
-            max_into((float *)(void *)buf, (const float *)(const void *)(in + (size_t)i * bytes),
+            max_into((float *)(void *)in, (const float *)(const void *)(in + (size_t)i * bytes),
                      count);
         else
-            kn_add(NULL, type, buf, buf, in + (size_t)i * bytes, count);
+            kn_add(NULL, type, in, in, in + (size_t)i * bytes, count);
     }
+    kn_copy(pool, buf, in, bytes);
+    kn_wait(pool);
 }
 
 void tr_all_reduce(struct tr_group *group, enum kn_type type, void *buf, uint64_t count)

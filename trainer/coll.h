@@ -47,6 +47,10 @@ struct tr_coll {
     bool reduce, active;
 };
 
+/* The pool whose operations add to MEMORY: GROUP's, where the host does not reach that; else NULL,
+ * so that this thread does, from inside an operation, too. */
+struct kn_pool *tr_coll_adder(const struct tr_group *group, const void *memory);
+
 /* The tag of the group's next collective. */
 int tr_coll_tag(struct tr_group *group);
 

@@ -28,12 +28,20 @@ static void on_mpi_error(MPI_Comm *comm, int *code, ...)
 }
 
 /* MPI_STATUSES_IGNORE is the address 1, which gcc takes for a real, too small array. */
-static int all_done(MPI_Request *req, int count)
+static bool all_done(struct tr_progress *progress, MPI_Request *req, int count)
 {
     static MPI_Status *volatile ignore = MPI_STATUSES_IGNORE;
+    struct tr_staging *staging = &progress->staging;
     int done = 0;
 
+    if (!staging->flying) {
+        MPI_Testall(count, req, &done, ignore);
+        return done;
+    }
+    tr_staging_mark(staging, req, count);
     MPI_Testall(count, req, &done, ignore);
+    if (done)
+        tr_staging_land(staging, progress->pool);
     return done;
 }
 
@@ -79,7 +87,7 @@ void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, in
     uint64_t t = clock_mono_ns();
     unsigned tests = 1;
 
-    for (; !all_done(req, count); tests++) {
+    for (; !all_done(progress, req, count); tests++) {
         if (tests == 1)
             tr_now_wait(progress->now, op);
         pause_between(progress, tests, t);
@@ -92,9 +100,9 @@ void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, in
         progress->clock->wait_ns += clock_mono_ns() - t;
 }
 
-bool tr_test(MPI_Request *req, int count)
+bool tr_test(struct tr_progress *progress, MPI_Request *req, int count)
 {
-    return all_done(req, count) != 0;
+    return all_done(progress, req, count);
 }
 
 /* MPI counts are int: a larger message travels as 8-byte words. Buffers here of more than 2^31
@@ -108,23 +116,47 @@ static MPI_Datatype unit(size_t *bytes)
     return MPI_INT64_T;
 }
 
+/* The message of BUFFER is STAGED, if there was memory for that. */
+static void need(const struct tr_staged *staged)
+{
+    if (!staged)
+        fail_fn("no memory of the host for a message from or to the GPU");
+}
+
 void tr_isend(MPI_Request *ret, struct tr_group *group, const void *buf, size_t bytes, int rank,
               int tag)
 {
+    struct tr_staging *staging = &group->progress->staging;
+    struct kn_pool *pool = group->progress->pool;
+    struct tr_staged *staged = NULL;
+    void *room = NULL;
+    size_t size = bytes;
     MPI_Datatype t = unit(&bytes);
 
     assert(rank >= 0 && rank < group->size && tag >= 0 && tag <= TR_TAG_MAX);
-    kn_wait(group->progress->pool);
-    MPI_Isend(buf, (int)bytes, t, group->member[rank], tag, group->comm, ret);
+    if (tr_staging_has(staging, buf))
+        need(staged = tr_stage_send(&room, staging, pool, buf, size));
+    kn_wait(pool);
+    MPI_Isend(staged ? room : buf, (int)bytes, t, group->member[rank], tag, group->comm, ret);
+    if (staged)
+        tr_staged_as(staged, *ret);
 }
 
 void tr_irecv(MPI_Request *ret, struct tr_group *group, void *buf, size_t bytes, int rank, int tag)
 {
+    struct tr_staging *staging = &group->progress->staging;
+    struct tr_staged *staged = NULL;
+    size_t size = bytes;
     MPI_Datatype t = unit(&bytes);
 
     assert(rank >= 0 && rank < group->size && tag >= 0 && tag <= TR_TAG_MAX);
-    kn_wait(group->progress->pool);
+    if (tr_staging_has(staging, buf))
+        need(staged = tr_stage_receive(&buf, staging, buf, size));
+    else
+        kn_wait(group->progress->pool);
     MPI_Irecv(buf, (int)bytes, t, group->member[rank], tag, group->comm, ret);
+    if (staged)
+        tr_staged_as(staged, *ret);
 }
 
 static void group_init(struct tr_group *group, struct tr_comms *comms, MPI_Comm comm, int id,
@@ -415,6 +447,7 @@ static void group_done(struct tr_group *group)
 
 void tr_comms_done(struct tr_comms *comms)
 {
+    tr_staging_done(&comms->progress.staging);
     group_done(&comms->cp);
     group_done(&comms->tied);
     for (int i = 0; i < 2; i++) {

@@ -18,12 +18,14 @@
 #include "kernels/kernels.h"
 #include "plan/plan.h"
 #include "trainer/phase.h"
+#include "trainer/staging.h"
 
 /* How this rank waits. */
 struct tr_progress {
     bool yield;                 /* ranks (with their threads) outnumber the cores of this host */
     struct tr_clock *clock;     /* wait time is charged here; may be NULL */
     struct kn_pool *pool;       /* what computes the messages; transfers start when it is done */
+    struct tr_staging staging;  /* of messages of POOL's memory */
     struct tr_now *now;         /* waits and operations are published here; NULL: nowhere */
     _Atomic(const char *) hung; /* the wait has to end the job, for this reason; NULL: not */
 };
@@ -89,7 +91,7 @@ uint64_t tr_host_hash(void);
  * its deadline has passed (stop.h), nor once PROGRESS is `hung`. */
 void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, int count);
 /* True if all COUNT are complete; drives progress in any case. */
-bool tr_test(MPI_Request *req, int count);
+bool tr_test(struct tr_progress *progress, MPI_Request *req, int count);
 
 /* OP of GROUP: all its members take part. */
 static inline struct tr_op tr_op_of(enum tr_op_name name, const struct tr_group *group)

@@ -1,6 +1,7 @@
 /*
- * Device memory of a rank: every buffer of the plan's list (pl_buffers_build) as a view of one
- * allocation (kn_alloc).
+ * Memory of a rank: every buffer of the plan's list (pl_buffers_build) as a view of one of two
+ * allocations, of which the host reaches one (kn_alloc) and, on a GPU, does not reach the other
+ * (kn_alloc_own).
  *
  * The budget is checked by walking the list before anything is mapped, so a layout that does not
  * fit fails by name and class, never by the kernel's OOM killer in the middle of a step.
@@ -13,8 +14,10 @@
 struct tr_device {
     struct pl_buffers list;
     void **view; /* (list.n); NULL for PL_BUF_KERNEL */
-    char *base;
-    size_t mapped_bytes;
+    struct tr_memory {
+        char *base;
+        size_t bytes;
+    } own, shared;         /* of the device alone, and of the host, too */
     struct pl_memory used; /* handed out, by class */
 };
 

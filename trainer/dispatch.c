@@ -25,7 +25,7 @@
 
 #include <assert.h>
 
-struct tr_route tr_route(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+struct tr_route tr_route(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     int32_t *at = tr_act(rank, layer, slot, PL_ACT_COUNTS);
 
@@ -200,7 +200,7 @@ static struct tr_reqs send_up_to(struct tr_rank *rank, int end)
 
 static bool done(struct tr_rank *rank, struct tr_reqs reqs)
 {
-    return tr_test(rank->moe_req + reqs.first, reqs.end - reqs.first);
+    return tr_test(&rank->comms.progress, rank->moe_req + reqs.first, reqs.end - reqs.first);
 }
 
 /* Start what comes after the part that is under way, and has been sent: the next part of the
@@ -233,7 +233,8 @@ bool tr_dispatch_poll(struct tr_rank *rank)
     if (rank->moe_sending == 0)
         return false;
     send_more(rank);
-    return !tr_test(rank->moe_req, rank->moe_nreq) || rank->moe_sent < rank->moe_outs;
+    return !tr_test(&rank->comms.progress, rank->moe_req, rank->moe_nreq) ||
+           rank->moe_sent < rank->moe_outs;
 }
 
 void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void *to,

@@ -13,7 +13,7 @@ struct tr_route {
     int32_t *recv;  /* (local_experts + 1): offset of each expert's rows here */
 };
 
-struct tr_route tr_route(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+struct tr_route tr_route(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
 /* Tell each member how many rows to expect; fills count and recv. */
 void tr_route_exchange(struct tr_rank *rank, struct tr_route *route);
 /* The experts here in tr_moe_parts() parts, one without overlap: part PART is [first, end). */

@@ -8,6 +8,7 @@
 #include "trainer/folder.h"
 
 #include "base/base.h"
+#include "kernels/kernels.h"
 #include "trainer/hf_names.h"
 #include "trainer/mxfp4.h"
 #include "trainer/stop.h"
@@ -108,27 +109,76 @@ static int move_foreign(const struct tr_archive *archive, const struct tr_ckpt_w
                : tr_archive_get(archive, place.name, part, whole->shape, error);
 }
 
+/* A part as the host has it: in ROOM, where it lies in memory that the host does not reach. */
+static struct tr_part bring(void *room, const struct tr_ckpt_what *what, const struct tr_part *part)
+{
+    struct tr_part here = *part;
+
+    if (!room)
+        return here;
+    here.data = room;
+    kn_copy(what->pool, room, part->data, (size_t)part->count * tr_dtype_bytes(part->dtype));
+    kn_wait(what->pool);
+    return here;
+}
+
+static void take_back(const struct tr_ckpt_what *what, const struct tr_part *part,
+                      const struct tr_part *here)
+{
+    if (here->data == part->data)
+        return;
+    kn_copy(what->pool, part->data, here->data, (size_t)part->count * tr_dtype_bytes(part->dtype));
+    kn_wait(what->pool);
+}
+
+/* Of the largest part, where parts have to be brought; else 0. */
+static size_t room_of(const struct tr_ckpt_what *what)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < what->count && kn_apart(what->pool); i++) {
+        size_t bytes = (size_t)what->part[i].count * tr_dtype_bytes(what->part[i].dtype);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static int room_make(void **ret, size_t bytes, struct err *error)
+{
+    *ret = bytes ? kn_alloc(bytes) : NULL;
+    if (bytes && !*ret)
+        return err_set(error, -ENOMEM, "no memory of the host for a part of %zu bytes", bytes);
+    return 0;
+}
+
 /* ---- writing the tensors ------------------------------------------------- */
 
 static int put_parts(const struct tr_archive *archive, const struct tr_ckpt_what *what,
                      bool weights_only, enum move move, struct err *error)
 {
+    size_t most = room_of(what);
     struct pl_params all;
-    int r = 0;
+    void *room;
+    int r = room_make(&room, most, error);
 
     tr_archive_whole(&all, what->model);
     for (size_t i = 0; i < what->count && r == 0; i++) {
         const struct tr_part *p = &what->part[i];
         char name[TR_ST_NAME + 16];
+        struct tr_part here;
 
         if (!p->save || (weights_only && p->kind != TR_PART_WEIGHT))
             continue;
+        here = bring(room, what, p);
         snprintf(name, sizeof(name), "%s%s", p->name, tr_part_suffix[p->kind]);
         r = what->foreign
-                ? move_foreign(archive, what, tr_archive_param(&all, p->name), p, move, error)
-                : tr_archive_put(archive, name, p, error);
+                ? move_foreign(archive, what, tr_archive_param(&all, p->name), &here, move, error)
+                : tr_archive_put(archive, name, &here, error);
     }
     pl_params_done(&all);
+    if (room)
+        kn_free(room, most);
     return r < 0 ? r : tr_archive_sync(archive, error);
 }
 
@@ -303,25 +353,32 @@ int tr_folder_publish(const char *from, const char *to, struct err *error)
 int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *what,
                   bool weights_only, struct err *error)
 {
+    size_t most = room_of(what);
     struct pl_params all;
-    int r = 0;
+    void *room;
+    int r = room_make(&room, most, error);
 
     tr_archive_whole(&all, what->model);
     for (size_t i = 0; i < what->count && r == 0; i++) {
         const struct tr_part *p = &what->part[i];
         const struct pl_param *whole = tr_archive_param(&all, p->name);
         char name[TR_ST_NAME + 16];
+        struct tr_part here;
 
         if (weights_only && p->kind != TR_PART_WEIGHT)
             continue;
+        here = bring(room, what, p);
         snprintf(name, sizeof(name), "%s%s", p->name, tr_part_suffix[p->kind]);
         tr_stop_check();
         if (whole && what->foreign)
-            r = move_foreign(archive, what, whole, p, GET, error);
+            r = move_foreign(archive, what, whole, &here, GET, error);
         else
-            r = whole ? tr_archive_get(archive, name, p, whole->shape, error)
+            r = whole ? tr_archive_get(archive, name, &here, whole->shape, error)
                       : err_set(error, -EINVAL, "tensor %s is not part of the model", p->name);
+        take_back(what, p, &here);
     }
     pl_params_done(&all);
+    if (room)
+        kn_free(room, most);
     return r;
 }

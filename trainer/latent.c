@@ -76,7 +76,7 @@ struct latent_norm {
 enum { NORMS = 2 };
 
 static void norms_of(struct latent_norm ret[NORMS], struct tr_rank *rank,
-                     const struct tr_layer *layer, char *slot)
+                     const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     float *rrms = tr_act(rank, layer, slot, PL_ACT_LRRMS);
@@ -86,7 +86,7 @@ static void norms_of(struct latent_norm ret[NORMS], struct tr_rank *rank,
 }
 
 /* LATENT -> NORMED but for what keys share. */
-static void norms_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void norms_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     struct latent_norm norm[NORMS];
@@ -102,7 +102,8 @@ static void norms_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
 }
 
 /* DX (local_rows, latent), the gradient of NORMED, becomes that of LATENT. */
-static void norms_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dx)
+static void norms_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                      char *dx)
 {
     const struct pl_dims *d = &rank->d;
     struct latent_norm norm[NORMS];
@@ -124,7 +125,7 @@ static void norms_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *
 }
 
 /* H1 -> LATENT and NORMED. */
-static void compress(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void compress(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     char *x = tr_act(rank, layer, slot, PL_ACT_LATENT),
@@ -139,7 +140,7 @@ static void compress(struct tr_rank *rank, const struct tr_layer *layer, char *s
                     behind(rank, x, shared), d->latent, d->local_rows, d->rope);
 }
 
-void tr_latent_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+void tr_latent_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     char *own = rank->work.dqkv, *all, *shared;
@@ -167,7 +168,8 @@ void tr_latent_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                  d->nope, d->rope);
 }
 
-void tr_latent_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+void tr_latent_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   char *dqkv)
 {
     const struct pl_dims *d = &rank->d;
     struct grads g = grads_of(rank, dqkv);
@@ -207,7 +209,8 @@ const void *tr_latent_dh(struct tr_rank *rank, const struct tr_layer *layer, cha
     return tr_reduce_rows_add(rank, g.latent, layer->latent.w, d->latent);
 }
 
-void tr_latent_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+void tr_latent_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  char *dqkv)
 {
     const struct pl_dims *d = &rank->d;
     const void *h1 = tr_act(rank, layer, slot, PL_ACT_H1);

@@ -3,7 +3,8 @@
 
 #include <assert.h>
 
-static void feed_forward(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
+static void feed_forward(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                         void *out)
 {
     if (layer->moe)
         tr_moe_fwd(rank, layer, slot, out);
@@ -11,14 +12,15 @@ static void feed_forward(struct tr_rank *rank, const struct tr_layer *layer, cha
         tr_mlp_fwd(rank, layer, slot, out);
 }
 
-void tr_layer_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
+void tr_layer_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  void *out)
 {
     tr_attention_fwd(rank, layer, slot);
     feed_forward(rank, layer, slot, out);
 }
 
-void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
-                  void *grad)
+void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  char *keep, void *grad)
 {
     if (rank->layout.recompute == PL_RECOMPUTE_FULL) {
         assert(!keep); /* nothing would be left for the second half of a split backward pass */
@@ -36,7 +38,8 @@ void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot
                rank->d.local_rows * rank->d.hidden);
 }
 
-void tr_layer_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
+void tr_layer_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                 char *keep)
 {
     if (layer->moe)
         tr_moe_dw(rank, layer, slot, keep);

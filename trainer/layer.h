@@ -67,11 +67,11 @@ void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, floa
 void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, const void *dy,
                  const void *x, const float *stats, bool add);
 /* X2 -> H2; X -> H2 in a parallel block. */
-void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
 /* From DH, the gradient of H2: GRAD += that of X2. In a parallel block that of X is left in
  * work.dx2, since attention needs GRAD as it is; tr_layer_bwd() adds it. */
-void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *grad,
-                  const void *dh);
+void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  void *grad, const void *dh);
 
 /* How a block ends: with a bias and a norm of its output, either of which may hold NULL; the norm
  * keeps that output in Y (local_rows, hidden) and STATS. */
@@ -106,50 +106,55 @@ void tr_rotate(struct tr_rank *rank, const struct tr_layer *layer, enum kn_type 
 /* ---- qk_norm.c ----------------------------------------------------------- */
 
 /* QKV -> QK and QKRRMS; of a model with norms of queries and keys, as the next. */
-void tr_qk_norm_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+void tr_qk_norm_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
 /* DQKV, the gradient of QK and of the values, becomes that of QKV. */
-void tr_qk_norm_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv);
+void tr_qk_norm_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                    char *dqkv);
 
 /* ---- latent.c ------------------------------------------------------------ */
 
 /* H1 -> LATENT, NORMED, LRRMS and QKV. */
-void tr_latent_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+void tr_latent_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
 /* Queries, keys and values in QKV, and where attention writes their gradients: some in DQKV. */
 void tr_latent_place(struct kn_attn *attn, const struct tr_rank *rank, const char *qkv);
 void tr_latent_grad_place(struct kn_attn_grad *grad, const struct tr_rank *rank, char *dqkv);
 /* From these the rest of DQKV and the gradients of the norms ... */
-void tr_latent_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv);
+void tr_latent_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   char *dqkv);
 /* ... and from DQKV the gradient of H1 (local_rows, hidden), valid until the next sum over tp, and
  * those of the matrices. */
 const void *tr_latent_dh(struct tr_rank *rank, const struct tr_layer *layer, char *dqkv);
-void tr_latent_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv);
+void tr_latent_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  char *dqkv);
 
 /* ---- attention.c, mlp.c, moe.c ------------------------------------------- */
 
-void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X -> X2 */
+void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer,
+                      struct tr_slot slot); /* X -> X2 */
 /* Before the layer's backward pass: what it exchanges over cp first travels behind the rest. */
-void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
+void tr_attention_ahead(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
 /* KEEP, if not NULL, is the gradient slot of a split backward pass: what the weights' gradients
  * need is kept there, and the _dw function is called later. Otherwise they are computed at once. */
-void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
-                      void *grad);
-void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
+void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                      char *keep, void *grad);
+void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                     char *keep);
 
 /* X2 -> OUT (local_rows, hidden); OUT NULL: stop before the last product, which the backward pass
  * does not need unless its output has a norm. */
-void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
-void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, void *out);
+void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep,
                 void *grad);
-void tr_mlp_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
+void tr_mlp_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep);
 
 /* The same without norm and residual, for the experts that every token visits: from H2 to the sum
  * over tp ... */
-const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
-                       bool all);
+const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                       uint64_t ffn, bool all);
 /* ... and back from GRAD to the gradient of H2; neither is changed. */
-const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
-                       uint64_t ffn, const void *grad);
-void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                       char *keep, uint64_t ffn, const void *grad);
+void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep,
                uint64_t ffn);
 
 /* Y (rows, ffn) of GU (rows, 2 ffn), gate and up, by the model's gated activation ... */
@@ -157,10 +162,10 @@ void tr_glu_fwd(struct tr_rank *rank, void *y, const char *gu, uint64_t rows, ui
 /* ... and from DY (rows, ffn) the gradients of gate and up, in their places. */
 void tr_glu_bwd(struct tr_rank *rank, char *gu, const void *dy, uint64_t rows, uint64_t ffn);
 
-void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
-void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, void *out);
+void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep,
                 void *grad);
-void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
+void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep);
 /* Compute the gradients of experts that tr_moe_bwd() has delayed: before they are reduced, and
  * before a slot is used again. */
 void tr_moe_wgrad(struct tr_rank *rank);
@@ -170,7 +175,8 @@ void tr_moe_wgrad(struct tr_rank *rank);
 /* H2 -> PROBS, IDX, W, FREQ. With COUNT (the first time through, not a recomputation) the
  * micro-batch's load-balancing loss is added to aux_sum, or with the "huggingface" loss the layer
  * to its pool. */
-void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count);
+void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   bool count);
 /*
  * The pool of the "huggingface" loss of micro-batch MB: (2, experts) double, choices and then
  * probabilities of each expert, added over the micro-batch's tokens and the layers so far; NULL for
@@ -187,8 +193,8 @@ double tr_router_pools(const struct tr_rank *rank);
 /* The same of moe_z_sum: all tokens of the global batch. */
 double tr_router_tokens(const struct tr_rank *rank);
 /* From DW (local_rows, top_k): DH (local_rows, hidden) += gradient, router's gradient. */
-void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const float *dw,
-                   void *dh);
+void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   const float *dw, void *dh);
 
 /* ---- head.c -------------------------------------------------------------- */
 
@@ -218,9 +224,11 @@ void tr_head(struct tr_rank *rank, void *dx, int mb);
 
 /* ---- layer.c ------------------------------------------------------------- */
 
-void tr_layer_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
-void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
-                  void *grad);
-void tr_layer_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
+void tr_layer_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  void *out);
+void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  char *keep, void *grad);
+void tr_layer_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                 char *keep);
 
 #endif

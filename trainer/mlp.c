@@ -50,7 +50,8 @@ void tr_glu_bwd(struct tr_rank *rank, char *gu, const void *dy, uint64_t rows, u
                                                  dy, ffn, gu, 2 * ffn, up, 2 * ffn, rows, ffn);
 }
 
-static void activation(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
+static void activation(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                       uint64_t ffn)
 {
     char *gu = tr_act(rank, layer, slot, PL_ACT_GU);
 
@@ -71,7 +72,7 @@ static float *kept_dbias(const struct tr_layer *layer, char *keep)
 
 /* The gradients of gate and up overwrite them: the activations are not read again. That of their
  * bias is added, too; with KEEP, later. */
-static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                            char *keep, uint64_t ffn)
 {
     const struct pl_dims *d = &rank->d;
@@ -94,8 +95,8 @@ static void activation_bwd(struct tr_rank *rank, const struct tr_layer *layer, c
         tr_bias_bwd(rank, &layer->gu_bias, gu, d->rows, 2 * ffn);
 }
 
-const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
-                       bool all)
+const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                       uint64_t ffn, bool all)
 {
     const struct pl_dims *d = &rank->d;
 
@@ -111,14 +112,14 @@ const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char 
 }
 
 static struct tr_residual residual(const struct tr_rank *rank, const struct tr_layer *layer,
-                                   char *slot)
+                                   struct tr_slot slot)
 {
     return (struct tr_residual){&layer->post2, &layer->down_bias,
                                 tr_act(rank, layer, slot, PL_ACT_Y2),
                                 tr_act(rank, layer, slot, PL_ACT_YRRMS2)};
 }
 
-void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
+void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, void *out)
 {
     struct tr_residual end = residual(rank, layer, slot);
     bool whole = out || end.post->scale.w; /* whose backward pass needs the output */
@@ -130,15 +131,15 @@ void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
         tr_residual(rank, &end, out, tr_act(rank, layer, slot, PL_ACT_X2), sum);
 }
 
-static void dw_down(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
-                    const void *dy)
+static void dw_down(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                    uint64_t ffn, const void *dy)
 {
     tr_linear_dw(rank, layer->down.g, dy, tr_act(rank, layer, slot, PL_ACT_A), rank->d.rows, ffn,
                  rank->d.hidden);
 }
 
 /* Start to gather the input of gate and up ... */
-static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     if (selective(rank))
         tr_norm2(rank, layer, slot);
@@ -146,14 +147,15 @@ static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, cha
 }
 
 /* ... for their gradients. */
-static void dw_gu(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn)
+static void dw_gu(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  uint64_t ffn)
 {
     tr_linear_dw(rank, layer->gu.g, tr_act(rank, layer, slot, PL_ACT_GU), tr_gather_finish(rank),
                  rank->d.rows, rank->d.hidden, rank->d.gates * ffn);
 }
 
-const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
-                       uint64_t ffn, const void *grad)
+const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                       char *keep, uint64_t ffn, const void *grad)
 {
     const struct pl_dims *z = &rank->d;
     const void *dy;
@@ -185,7 +187,7 @@ static void add_dbias(struct tr_rank *rank, const struct tr_layer *layer, const 
     tr_grad_sum_end(rank, &sum);
 }
 
-void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep,
                uint64_t ffn)
 {
     dw_down(rank, layer, slot, ffn, tr_gather_rows(rank, keep + layer->keep.dy));
@@ -198,7 +200,7 @@ void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, c
         add_dbias(rank, layer, kept_dbias(layer, keep), ffn);
 }
 
-void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep,
                 void *grad)
 {
     struct tr_residual end = residual(rank, layer, slot);
@@ -208,7 +210,7 @@ void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
     tr_norm2_bwd(rank, layer, slot, grad, dh);
 }
 
-void tr_mlp_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
+void tr_mlp_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep)
 {
     tr_ffn_dw(rank, layer, slot, keep, rank->d.ffn);
 }

@@ -108,7 +108,7 @@ static uint64_t rows_of(const struct tr_route *route, struct tr_experts experts)
 }
 
 /* Rows of EXPERTS in activation ACT, WIDTH elements each. */
-static char *rows_at(const struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static char *rows_at(const struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                      enum pl_act act, const struct tr_route *route, struct tr_experts experts,
                      uint64_t width)
 {
@@ -116,7 +116,7 @@ static char *rows_at(const struct tr_rank *rank, const struct tr_layer *layer, c
            (uint64_t)route->recv[experts.first] * width * rank->d.elem;
 }
 
-static void activation(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void activation(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                        const struct tr_route *route, struct tr_experts experts)
 {
     uint64_t f = rank->d.expert_ffn;
@@ -126,7 +126,7 @@ static void activation(struct tr_rank *rank, const struct tr_layer *layer, char 
                rows_of(route, experts), f);
 }
 
-static void experts_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void experts_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                         const struct tr_route *route, struct tr_experts experts, void *out)
 {
     uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
@@ -160,7 +160,7 @@ static void experts_fwd(struct tr_rank *rank, const struct tr_layer *layer, char
              tr_slice_type(rank), h);
 }
 
-static void dw_2(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void dw_2(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                  const struct tr_route *route, struct tr_experts experts, const void *dy)
 {
     uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
@@ -181,7 +181,7 @@ static void dw_2(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
 }
 
 /* EGU holds the gradient of gate and up by now. */
-static void dw_13(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void dw_13(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                   const struct tr_route *route, struct tr_experts experts)
 {
     uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
@@ -202,7 +202,7 @@ static void dw_13(struct tr_rank *rank, const struct tr_layer *layer, char *slot
 }
 
 /* The gradients of w1 and w3 of a layer are to be computed. */
-static void wgrad_put(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void wgrad_put(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     assert(rank->wgrad_end < rank->moe_here);
     rank->wgrad[rank->wgrad_end++] = (struct tr_wgrad){layer, slot, 0};
@@ -243,7 +243,7 @@ static bool outlasts(const struct tr_layer *layer)
 
 /* From DY (rows, hidden), gradient of the outputs, to DX, that of the inputs, which may be the same
  * array. The gradient of w1 and w3 is left to the caller. */
-static void experts_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void experts_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                         const struct tr_route *route, struct tr_experts experts, const void *dy,
                         void *dx, bool with_dw)
 {
@@ -285,7 +285,7 @@ static const struct kn_router gate_router = {
     .experts = 1, .k = 1, .score = KN_SIGMOID, .dealt = true, .scale = 1, .groups = 1, .met = 1};
 
 /* out += sigmoid(H2 gate) SHARED, which is kept for the way back; OUT NULL: only that. */
-static void gate_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void gate_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                      const void *shared, void *out)
 {
     const struct pl_dims *d = &rank->d;
@@ -315,7 +315,7 @@ static void gate_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
 
 /* From GRAD, of the layer's output, to that of the shared experts' output, in work.gate, and of the
  * gate's logits. */
-static void gate_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void gate_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                      const void *grad)
 {
     const struct pl_dims *d = &rank->d;
@@ -329,7 +329,7 @@ static void gate_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
 }
 
 /* From the gradient of its logits: DH += that of H2, and the gate's own. */
-static void gate_weight_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void gate_weight_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                             void *dh)
 {
     const struct pl_dims *d = &rank->d;
@@ -364,7 +364,7 @@ static void gate_weight_bwd(struct tr_rank *rank, const struct tr_layer *layer, 
 }
 
 /* out = x2 [+ the shared experts], to which the routed ones are added. */
-static void base(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
+static void base(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, void *out)
 {
     const void *x2 = tr_act(rank, layer, slot, PL_ACT_X2), *shared;
     uint64_t n = rank->d.local_rows * rank->d.hidden;
@@ -381,7 +381,7 @@ static void base(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
         kn_add(rank->pool, rank->type, out, x2, shared, n);
 }
 
-void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
+void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, void *out)
 {
     const struct pl_dims *d = &rank->d;
     struct tr_route t = tr_route(rank, layer, slot);
@@ -415,8 +415,8 @@ void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
 }
 
 /* Gradients of the routed experts: DH (local_rows, hidden) = [DH +] that of H2. */
-static void routed_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
-                       const void *grad, bool add)
+static void routed_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                       char *keep, const void *grad, bool add)
 {
     const struct pl_dims *z = &rank->d;
     struct tr_route t = tr_route(rank, layer, slot);
@@ -453,7 +453,7 @@ static void routed_bwd(struct tr_rank *rank, const struct tr_layer *layer, char 
         gate_weight_bwd(rank, layer, slot, rank->work.dh);
 }
 
-void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep,
                 void *grad)
 {
     const struct pl_dims *z = &rank->d;
@@ -472,7 +472,7 @@ void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
     tr_norm2_bwd(rank, layer, slot, grad, rank->work.dh);
 }
 
-void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
+void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, char *keep)
 {
     struct tr_route t = tr_route(rank, layer, slot);
     struct tr_experts all = {0, rank->d.local_experts};

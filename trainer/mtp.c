@@ -30,10 +30,11 @@ void tr_mtp_init(struct tr_rank *rank, const struct tr_chunk *chunk)
     for (int i = 0; i < chunk->mtp; i++) {
         const struct tr_layer *layer = &chunk->layer[chunk->n + i];
 
-        assert(layer->global == rank->model.layers + i && layer->at == 0);
+        assert(layer->global == rank->model.layers + i && layer->at.acts == 0);
         rank->mtp[i] =
             (struct tr_mtp){.layer = layer,
-                            .slot = tr_device_get(&rank->device, PL_BUF_MTP, 0, i),
+                            .slot = {tr_device_get(&rank->device, PL_BUF_MTP, 0, i),
+                                     tr_device_get(&rank->device, PL_BUF_MTP_ROUTES, 0, i)},
                             .norm[OF_EMBED].scale = weight(rank, PL_T_MTP_ENORM, layer->global),
                             .norm[OF_HIDDEN].scale = weight(rank, PL_T_MTP_HNORM, layer->global),
                             .norm[OF_OUT].scale = weight(rank, PL_T_MTP_NORM, layer->global),
@@ -166,7 +167,7 @@ static void join_bwd(struct tr_rank *rank, const struct tr_mtp *mtp, enum half h
 
 static void *kept(const struct tr_mtp *mtp, uint64_t at)
 {
-    return mtp->slot + at;
+    return mtp->slot.acts + at;
 }
 
 /* The normalized hidden rows that module INDEX reads. */

@@ -43,19 +43,20 @@ void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, con
     tr_grad_sum_end(rank, &scale);
 }
 
-static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *layer,
+                               struct tr_slot slot)
 {
     return tr_act(rank, layer, slot, rank->model.parallel_block ? PL_ACT_X : PL_ACT_X2);
 }
 
-void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     tr_norm_fwd(rank, &layer->norm2, tr_act(rank, layer, slot, PL_ACT_H2),
                 tr_act(rank, layer, slot, PL_ACT_RRMS2), norm2_input(rank, layer, slot));
 }
 
-void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *grad,
-                  const void *dh)
+void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  void *grad, const void *dh)
 {
     bool parallel = rank->model.parallel_block;
 

@@ -158,13 +158,12 @@ static float initial(const struct pl_param *param, const struct pl_model *model,
     return is_scale(param->tensor) && !model->zero_centered_norm ? 1.0f : 0.0f;
 }
 
-static void init_one(struct tr_params *params, int index, const struct pl_model *model,
-                     uint64_t seed)
+/* TO (count) = the elements of parameter INDEX from FIRST on. */
+static void fill(char *to, const struct tr_params *params, int index, const struct pl_model *model,
+                 uint64_t seed, uint64_t first, uint64_t count)
 {
     const struct pl_param *p = &params->table.p[index];
     uint64_t key = rng_mix(seed ^ hash_name(p->name));
-    void *w = NULL;
-    uint64_t first = 0, count = tr_param_kept(&first, &w, params, index);
     float run[512];
 
     for (uint64_t at = 0; at < count; at += ARRAY_LEN(run)) {
@@ -172,7 +171,22 @@ static void init_one(struct tr_params *params, int index, const struct pl_model 
 
         for (uint64_t k = 0; k < n; k++)
             run[k] = initial(p, model, key, first + at + k);
-        kn_convert(NULL, params->type, (char *)w + at * kn_type_size(params->type), KN_F32, run, n);
+        kn_convert(NULL, params->type, to + at * kn_type_size(params->type), KN_F32, run, n);
+    }
+}
+
+static void init_one(struct tr_params *params, int index, const struct pl_model *model,
+                     uint64_t seed)
+{
+    void *w = NULL;
+    uint64_t first = 0, count = tr_param_kept(&first, &w, params, index);
+    size_t bytes = count * kn_type_size(params->type);
+    AUTO_FREE char *here = kn_apart(params->pool) && count ? mem_alloc(bytes) : NULL;
+
+    fill(here ? here : w, params, index, model, seed, first, count);
+    if (here) {
+        kn_copy(params->pool, w, here, bytes);
+        kn_wait(params->pool);
     }
 }
 
@@ -183,10 +197,13 @@ static uint64_t second_moments(const struct tr_params *params)
 
 void tr_params_init(struct tr_params *params, const struct pl_model *model, uint64_t seed)
 {
-    memset(params->weight, 0, params->table.weight.count * kn_type_size(params->type));
-    memset(params->m, 0, params->table.state_count * sizeof(*params->m));
+    struct kn_pool *pool = params->pool;
+
+    kn_zero(pool, params->weight, params->table.weight.count * kn_type_size(params->type));
+    kn_zero(pool, params->m, params->table.state_count * sizeof(*params->m));
     if (params->v)
-        memset(params->v, 0, second_moments(params) * sizeof(*params->v));
+        kn_zero(pool, params->v, second_moments(params) * sizeof(*params->v));
+    kn_wait(pool);
     for (int i = params->table.n; i < params->table.n + params->table.fixed; i++)
         memset(params->balance + params->table.p[i].offset, 0,
                params->table.p[i].count * sizeof(*params->balance));
@@ -209,7 +226,8 @@ void tr_params_sync_master(struct tr_params *params)
         assert(b->shard_first >= b->first &&
                b->shard_first + b->shard_count <= b->first + b->count &&
                b->state_first + b->shard_count <= params->table.state_count);
-        kn_convert(NULL, KN_F32, params->master + b->state_first, params->type,
+        kn_convert(params->pool, KN_F32, params->master + b->state_first, params->type,
                    (char *)params->weight + b->weight.shard_at * size, b->shard_count);
     }
+    kn_wait(params->pool);
 }

@@ -17,6 +17,7 @@
 #include "plan/plan.h"
 
 struct tr_params {
+    struct kn_pool *pool; /* of whose memory the arrays are; NULL: the host's */
     struct pl_params table;
     int rank;
     enum kn_type type; /* of the weights */

@@ -111,7 +111,7 @@ static void post(struct run *run, int step, bool ahead)
         int g = run->grads % PL_GRAD_RINGS;
 
         f.send = &r->grad_req[g];
-        if (ahead && !tr_test(f.send, 1))
+        if (ahead && !tr_test(&r->comms.progress, f.send, 1))
             return;
         wait_for(r, TR_OP_SEND, r->comms.prev, f.send);
         run->grads++;
@@ -166,7 +166,7 @@ static const struct tr_layer *after(const struct run *run, int step)
 }
 
 /* Through the layers of a chunk; the last one writes to OUT. */
-static void layers_fwd(struct run *run, int step, char *slot, void *out)
+static void layers_fwd(struct run *run, int step, struct tr_slot slot, void *out)
 {
     struct tr_rank *rank = run->r;
     const struct tr_chunk *chunk = &rank->chunk[run->steps[step].chunk];
@@ -260,7 +260,7 @@ static void forward(struct run *run, int step)
     struct tr_rank *r = run->r;
     const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
-    char *slot = k->slot[s->mb % k->nslots];
+    struct tr_slot slot = k->slot[s->mb % k->nslots];
     void *x, *out = r->work.xf;
     int o = run->outs % PL_ACT_OUTS;
 
@@ -289,7 +289,7 @@ static void forward(struct run *run, int step)
     pool_take(r, s->mb, k->first ? -1 : r->comms.prev, TR_TAG_POOL + chunk_before(r, s->chunk));
     layers_fwd(run, step, slot, out);
     if (k->last) {
-        losses(run, s->chunk, run->train ? slot + k->dxf_at : NULL, s->mb);
+        losses(run, s->chunk, run->train ? slot.acts + k->dxf_at : NULL, s->mb);
     } else {
         tr_isend(&r->act_req[o], &r->comms.world, out, bytes(r), r->comms.next,
                  TR_TAG_ACT + s->chunk);
@@ -310,7 +310,8 @@ static void backward(struct run *run, int step)
     struct tr_rank *r = run->r;
     const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
-    char *slot = k->slot[s->mb % k->nslots], *d = k->last ? slot + k->dxf_at : NULL;
+    struct tr_slot slot = k->slot[s->mb % k->nslots];
+    char *d = k->last ? slot.acts + k->dxf_at : NULL;
     char *keep = s->op == PL_BACKWARD_INPUT ? k->gslot[s->mb % k->ngslots] : NULL;
     MPI_Request *req = &k->slot_req[s->mb % k->nslots];
 

@@ -6,7 +6,7 @@
 #include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 
-static void heads_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void heads_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
@@ -22,7 +22,8 @@ static void heads_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *
 }
 
 /* DQKV, the gradient of QK and of the values, becomes that of QKV. */
-static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+static void heads_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                      char *dqkv)
 {
     const struct pl_dims *d = &rank->d;
     const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
@@ -50,7 +51,7 @@ static void add_up(struct tr_rank *rank, float *sums)
     tr_phase(&rank->clock, was);
 }
 
-static void full_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+static void full_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     const struct pl_dims *d = &rank->d;
     const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
@@ -69,7 +70,8 @@ static void full_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
                         layer->k_norm.w, d->rows, nk, tp * nk, eps, offset);
 }
 
-static void full_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+static void full_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                     char *dqkv)
 {
     const struct pl_dims *d = &rank->d;
     const char *qkv = tr_act(rank, layer, slot, PL_ACT_QKV);
@@ -95,12 +97,13 @@ static void full_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *s
     tr_grad_sum_end(rank, &k);
 }
 
-void tr_qk_norm_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
+void tr_qk_norm_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     (rank->model.qk_norm == PL_QK_FULL ? full_fwd : heads_fwd)(rank, layer, slot);
 }
 
-void tr_qk_norm_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
+void tr_qk_norm_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                    char *dqkv)
 {
     (rank->model.qk_norm == PL_QK_FULL ? full_bwd : heads_bwd)(rank, layer, slot, dqkv);
 }

@@ -35,6 +35,7 @@ static void params_init(struct tr_rank *rank)
     struct tr_params *t = &rank->params;
 
     pl_params_build(&t->table, &rank->model, &rank->layout, rank->rank);
+    t->pool = rank->pool;
     t->optimizer = rank->workload.optimizer;
     tr_params_lay_out(t);
     t->rank = rank->rank;
@@ -129,6 +130,7 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     const struct pl_layout *l = &rank->layout;
     struct tr_chunk *k = &rank->chunk[chunk];
     int stage = rank->comms.stage, first;
+    struct pl_act_bytes slot = {0};
     uint64_t at = 0;
 
     k->n = pl_stage_layers(&first, l, rank->model.layers, stage, chunk);
@@ -143,11 +145,11 @@ static void chunk_init(struct tr_rank *rank, int chunk)
         tr_window_layer(&k->layer[i], rank, chunk, i);
         if (i >= k->n) /* it has a buffer of its own */
             continue;
-        k->layer[i].at = at;
-        at += k->layer[i].acts->slot_bytes;
+        k->layer[i].at = slot;
+        slot.acts += k->layer[i].acts->slot.acts;
+        slot.routes += k->layer[i].acts->slot.routes;
     }
-    k->dxf_at = at;
-    at = 0;
+    k->dxf_at = slot.acts;
     for (int i = 0; i < k->n; i++)
         at = pl_grad_acts(&k->layer[i].keep, &rank->d, k->layer[i].moe, at);
     k->ngslots =
@@ -160,7 +162,8 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     k->slot = mem_alloc(sizeof(*k->slot) * (size_t)k->nslots);
     k->slot_req = mem_alloc(sizeof(*k->slot_req) * (size_t)k->nslots);
     for (int s = 0; s < k->nslots; s++) {
-        k->slot[s] = tr_device_get(&rank->device, PL_BUF_SLOT, chunk, s);
+        k->slot[s] = (struct tr_slot){tr_device_get(&rank->device, PL_BUF_SLOT, chunk, s),
+                                      tr_device_get(&rank->device, PL_BUF_ROUTES, chunk, s)};
         k->slot_req[s] = MPI_REQUEST_NULL;
     }
 }
@@ -181,10 +184,19 @@ static size_t rope_rows(const struct tr_rank *rank)
     return rank->workload.reset_position_ids ? (size_t)rank->workload.seq : rank->d.seq;
 }
 
+/* TO = BYTES of the host's FROM. */
+static void put(struct tr_rank *rank, void *to, const void *from, size_t bytes)
+{
+    kn_copy(rank->pool, to, from, bytes);
+    kn_wait(rank->pool);
+}
+
 /* Tables of the rotation by KIND, in the first or the second half of their buffer. */
 static void rope_init(struct tr_rank *rank, enum tr_rope kind, float *table)
 {
     size_t rows = rope_rows(rank), turned = (size_t)pl_rotary_dim(&rank->model), run;
+    AUTO_FREE float *cosines = mem_alloc(rows * turned * sizeof(*cosines));
+    float *sines = cosines + rows * turned / 2;
     double frequency[PL_MAX_HEAD_DIM / 2],
         amplitude = tr_rope_frequencies(frequency, &rank->model, kind);
 
@@ -197,9 +209,9 @@ static void rope_init(struct tr_rank *rank, enum tr_rope kind, float *table)
         if (!rank->workload.reset_position_ids)
             first = tr_ring_position(&run, rank, i);
 
-        kn_rope_tables(rank->work.rope_cos[kind] + at, rank->work.rope_sin[kind] + at, first, run,
-                       turned, frequency, amplitude);
+        kn_rope_tables(cosines + at, sines + at, first, run, turned, frequency, amplitude);
     }
+    put(rank, table, cosines, rows * turned * sizeof(*cosines));
 }
 
 /* Tables of the rotation, or the number of each row's position. */
@@ -233,17 +245,22 @@ static void ones_init(struct tr_rank *rank)
 {
     const struct pl_dims *d = &rank->d;
     uint64_t n = d->expert_rows > d->local_rows ? d->expert_rows : d->local_rows;
+    AUTO_FREE char *ones = mem_alloc(n * d->elem);
     const float one = 1;
 
     rank->work.ones = tr_device_get(&rank->device, PL_BUF_ONES, 0, 0);
-    for (uint64_t i = 0; rank->work.ones && i < n; i++)
-        kn_convert(NULL, rank->type, (char *)rank->work.ones + i * d->elem, KN_F32, &one, 1);
+    if (!rank->work.ones)
+        return;
+    for (uint64_t i = 0; i < n; i++)
+        kn_convert(NULL, rank->type, ones + i * d->elem, KN_F32, &one, 1);
+    put(rank, rank->work.ones, ones, n * d->elem);
 }
 
 static void gate_init(struct tr_rank *rank)
 {
     struct tr_work *w = &rank->work;
     uint64_t rows = rank->d.local_rows;
+    AUTO_FREE int32_t *place = mem_alloc(2 * rows * sizeof(*place)); /* then zeros */
 
     w->gate = tr_device_get(&rank->device, PL_BUF_GATE, 0, 0);
     if (!w->gate)
@@ -252,10 +269,9 @@ static void gate_init(struct tr_rank *rank)
     w->gate_dw = w->gate_logit + rows;
     w->gate_place = (int32_t *)(void *)(w->gate_dw + rows);
     w->gate_zero = w->gate_place + rows;
-    for (uint64_t i = 0; i < rows; i++) {
-        w->gate_place[i] = (int32_t)i;
-        w->gate_zero[i] = 0;
-    }
+    for (uint64_t i = 0; i < rows; i++)
+        place[i] = (int32_t)i;
+    put(rank, w->gate_place, place, 2 * rows * sizeof(*place));
 }
 
 static void work_init(struct tr_rank *rank)
@@ -264,7 +280,8 @@ static void work_init(struct tr_rank *rank)
     struct tr_work *w = &rank->work;
     size_t tokens = (size_t)rank->d.microbatches * rank->d.rows;
 
-    w->scratch = tr_device_get(d, PL_BUF_SCRATCH, 0, 0);
+    w->scratch = (struct tr_slot){tr_device_get(d, PL_BUF_SCRATCH, 0, 0),
+                                  tr_device_get(d, PL_BUF_SCRATCH_ROUTES, 0, 0)};
     w->gather = tr_device_get(d, PL_BUF_GATHER, 0, 0);
     w->partial = tr_device_get(d, PL_BUF_PARTIAL, 0, 0);
     w->tp_recv = tr_device_get(d, PL_BUF_TP_RECV, 0, 0);
@@ -392,32 +409,32 @@ void tr_rank_batch(struct tr_rank *rank, int batch)
 enum { VISIT_TESTS = 16, VISIT_GAP_NS = 200000 };
 
 /* True if one of the COUNT is not complete; a test of them has driven progress then. */
-static bool drive(MPI_Request *req, int count)
+static bool drive(struct tr_rank *rank, MPI_Request *req, int count)
 {
     for (int i = 0; i < count; i++)
         if (req[i] != MPI_REQUEST_NULL)
-            return !tr_test(req, count);
+            return !tr_test(&rank->comms.progress, req, count);
     return false;
 }
 
 /* Between stages: the receive that was posted ahead, and sends. */
 static bool drive_stages(struct tr_rank *rank)
 {
-    bool open = rank->watch && drive(rank->watch, 1);
+    bool open = rank->watch && drive(rank, rank->watch, 1);
 
-    open |= drive(rank->act_req, PL_ACT_OUTS);
-    open |= drive(rank->grad_req, PL_GRAD_RINGS);
+    open |= drive(rank, rank->act_req, PL_ACT_OUTS);
+    open |= drive(rank, rank->grad_req, PL_GRAD_RINGS);
     for (int c = 0; c < rank->layout.vp; c++)
-        open |= drive(rank->chunk[c].slot_req, rank->chunk[c].nslots);
+        open |= drive(rank, rank->chunk[c].slot_req, rank->chunk[c].nslots);
     return open;
 }
 
 static bool drive_tp(struct tr_rank *rank)
 {
     int count = 2 * (rank->comms.tp.size - 1);
-    bool open = drive(rank->tp.gather, count);
+    bool open = drive(rank, rank->tp.gather, count);
 
-    open |= drive(rank->tp.reduce, count);
+    open |= drive(rank, rank->tp.reduce, count);
     return open;
 }
 
@@ -434,7 +451,7 @@ static bool visit_once(struct tr_rank *rank)
     if (rank->layout.tp_overlap)
         open |= drive_tp(rank);
     if (rank->comms.cp.size > 1)
-        open |= drive(rank->ring_req, (int)ARRAY_LEN(rank->ring_req));
+        open |= drive(rank, rank->ring_req, (int)ARRAY_LEN(rank->ring_req));
     return open;
 }
 
@@ -490,6 +507,9 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     tr_clock_reset(&rank->clock);
     tr_comms_init(&rank->comms, parent, layout, &rank->clock, fail);
     rank->comms.progress.pool = rank->pool;
+    if (kn_apart(rank->pool))
+        rank->comms.progress.staging =
+            (struct tr_staging){.own = rank->device.own.base, .bytes = rank->device.own.bytes};
     if (rank->comms.progress.yield)
         kn_pool_set_spin(rank->pool, 0);
     params_init(rank);

@@ -19,6 +19,11 @@
 /* Parts of the experts of a rank, at most, that compute one after the other while tokens travel. */
 enum { TR_MOE_PARTS = 4 };
 
+/* The activations of a micro-batch in a chunk; the host reaches its routes alone. */
+struct tr_slot {
+    char *acts, *routes;
+};
+
 struct tr_weight {
     void *w; /* weights' type */
     void *g; /* gradient, of params.grad_type */
@@ -35,7 +40,7 @@ struct tr_layer {
     int moe_index; /* among the rank's layers with experts; -1: it has none */
     int bucket[2]; /* of its matrices and of its experts, where these use windows; else -1 */
     const struct pl_acts *acts;
-    uint64_t at;              /* of the layer's saved activations in a slot, bytes */
+    struct pl_act_bytes at;   /* of the layer's saved activations in a slot */
     struct pl_grad_acts keep; /* of the layer's gradients in a gradient slot */
     struct tr_norm norm1, norm2;
     struct tr_norm post1, post2; /* of attention's output, of the MLP's; scale NULL: none */
@@ -78,14 +83,14 @@ struct tr_moe_out {
 /* Delayed gradients of a layer's experts (moe.c), EXPERT's next. */
 struct tr_wgrad {
     const struct tr_layer *layer;
-    char *slot;
+    struct tr_slot slot;
     uint64_t expert;
 };
 
 /* A module of multi-token prediction (mtp.h). */
 struct tr_mtp {
     const struct tr_layer *layer;
-    char *slot; /* its activations, those of the layer first */
+    struct tr_slot slot; /* its activations, those of the layer first */
     struct pl_mtp_acts at;
     struct tr_norm norm[PL_MTP_NORMS];
     struct tr_weight join; /* (hidden, 2 hidden) */
@@ -94,9 +99,9 @@ struct tr_mtp {
 struct tr_chunk {
     struct tr_layer *layer; /* (n + mtp) */
     int n;
-    int mtp;          /* modules of multi-token prediction: on the last virtual stage */
-    bool first, last; /* virtual stage of the whole pipeline */
-    char **slot;      /* (nslots) */
+    int mtp;              /* modules of multi-token prediction: on the last virtual stage */
+    bool first, last;     /* virtual stage of the whole pipeline */
+    struct tr_slot *slot; /* (nslots) */
     int nslots;
     uint64_t dxf_at;       /* on the last virtual stage: gradient of its output, in the slot */
     MPI_Request *slot_req; /* (nslots): the send of a gradient that lies in the slot */
@@ -105,7 +110,8 @@ struct tr_chunk {
 };
 
 struct tr_work { /* buffers by their names in enum pl_buf */
-    char *scratch, *gather, *partial, *tp_recv, *dh, *dx2, *dao, *dqkv, *attn, *xf, *hf, *logits;
+    struct tr_slot scratch;
+    char *gather, *partial, *tp_recv, *dh, *dx2, *dao, *dqkv, *attn, *xf, *hf, *logits;
     char *ring_kv[PL_RING_KVS];
     float *ring_dkv[PL_RING_DKVS], *ring_sum;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
@@ -226,11 +232,14 @@ static inline const int32_t *tr_ages(const struct tr_rank *rank, int mb)
 }
 
 /* Activation ACT of LAYER in SLOT, wherever the layout keeps it. */
-static inline void *tr_act(const struct tr_rank *rank, const struct tr_layer *layer, char *slot,
-                           enum pl_act act)
+static inline void *tr_act(const struct tr_rank *rank, const struct tr_layer *layer,
+                           struct tr_slot slot, enum pl_act act)
 {
-    return layer->acts->saved[act] ? slot + layer->at + layer->acts->offset[act]
-                                   : rank->work.scratch + layer->acts->offset[act];
+    char *at = layer->acts->saved[act] ? slot.acts + layer->at.acts : rank->work.scratch.acts;
+
+    if (pl_act_is_route(act))
+        at = layer->acts->saved[act] ? slot.routes + layer->at.routes : rank->work.scratch.routes;
+    return at + layer->acts->offset[act];
 }
 
 #endif

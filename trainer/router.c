@@ -171,7 +171,8 @@ static struct kn_router router_of(const struct tr_rank *rank, const struct tr_la
 }
 
 /* logits = h2 x weights^T [+ bias] of the layer's router. */
-static void product(struct tr_rank *rank, const struct tr_layer *layer, char *slot, float *logits)
+static void product(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                    float *logits)
 {
     const struct pl_dims *d = &rank->d;
     struct kn_gemm g = {.m = d->local_rows,
@@ -239,8 +240,8 @@ static void z_loss(struct tr_rank *rank, const float *logits)
 }
 
 /* dlogits += its gradient. Logits are computed again: a sigmoid's scores do not give them back. */
-static void z_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, float *dlogits,
-                  float *logits)
+static void z_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  float *dlogits, float *logits)
 {
     double each = rank->model.moe.z_loss_coef / tr_router_tokens(rank);
 
@@ -249,7 +250,7 @@ static void z_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot
 }
 
 /* Others' choices in place of those that ROUTER has made of LOGITS. */
-static void replay(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+static void replay(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                    struct kn_router router, const float *logits)
 {
     float *probs = tr_act(rank, layer, slot, PL_ACT_PROBS);
@@ -265,7 +266,8 @@ static void replay(struct tr_rank *rank, const struct tr_layer *layer, char *slo
                   rank->d.local_rows);
 }
 
-void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count)
+void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   bool count)
 {
     const struct pl_dims *d = &rank->d;
     uint64_t n = (uint64_t)rank->layout.micro_batch * d->experts;
@@ -308,8 +310,8 @@ static void balance_bwd(struct tr_rank *rank, float *dshare, const float *freq)
     }
 }
 
-void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const float *dw,
-                   void *dh)
+void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                   const float *dw, void *dh)
 {
     const struct pl_dims *d = &rank->d;
     uint64_t e = d->experts;

@@ -44,7 +44,8 @@ static struct tr_ckpt_what what(const struct run *run)
                                  .part = run->part,
                                  .count = run->nparts,
                                  .state = true,
-                                 .optimizer = run->c->workload.optimizer};
+                                 .optimizer = run->c->workload.optimizer,
+                                 .pool = run->r.pool};
 }
 
 /* Where the run resumes. */

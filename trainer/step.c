@@ -173,16 +173,19 @@ void tr_step_forward(struct tr_result *ret, struct tr_rank *rank)
 void tr_step_logits(float *ret_logits, struct tr_rank *rank, int mb)
 {
     struct tr_chunk *k = &rank->chunk[0];
-    char *slot = k->slot[0];
+    struct tr_slot slot = k->slot[0];
+    uint64_t count = rank->d.rows * rank->d.vocab;
+    float *wide = kn_alloc_own(count * sizeof(*wide));
 
-    assert(rank->layout.world == 1);
+    assert(rank->layout.world == 1 && wide);
     rank->mb = mb;
     tr_embed_fwd(rank, tr_act(rank, &k->layer[0], slot, PL_ACT_X), mb);
     for (int i = 0; i < k->n; i++)
         tr_layer_fwd(rank, &k->layer[i], slot,
                      i + 1 < k->n ? tr_act(rank, &k->layer[i + 1], slot, PL_ACT_X) : rank->work.xf);
     tr_head_logits(rank);
-    kn_convert(rank->pool, KN_F32, ret_logits, rank->type, rank->work.logits,
-               rank->d.rows * rank->d.vocab);
+    kn_convert(rank->pool, KN_F32, wide, rank->type, rank->work.logits, count);
+    kn_copy(rank->pool, ret_logits, wide, count * sizeof(*wide));
     kn_wait(rank->pool);
+    kn_free_own(wide, count * sizeof(*wide));
 }

@@ -42,6 +42,11 @@ static void backend_free(void *memory, size_t)
     cu_free(memory);
 }
 
+static void backend_free_own(void *memory, size_t bytes)
+{
+    cu_free_own(memory, bytes);
+}
+
 static void backend_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes)
 {
     if (bytes)
@@ -77,6 +82,8 @@ const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
     backend.close = backend_close;
     backend.alloc = cu_alloc;
     backend.free = backend_free;
+    backend.alloc_own = cu_alloc_own;
+    backend.free_own = backend_free_own;
     backend.copy = backend_copy;
     backend.wait = backend_wait;
 #define CU_OP(op) backend.op = cu_##op;

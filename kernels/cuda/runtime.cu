@@ -101,51 +101,10 @@ void cu_stream_wait(cu_stream *stream)
     must(cudaStreamSynchronize(stream->handle), "wait");
 }
 
-/* PARTUNE_CUDA_MEMORY=managed: memory that moves to whoever touches it, instead of the host's. */
-static bool managed(void)
-{
-    const char *word = getenv("PARTUNE_CUDA_MEMORY");
-
-    return word && strcmp(word, "managed") == 0;
-}
-
-/* A GPU that is asked for more managed memory than it has free may hang, so it is not asked. */
-static void *alloc_managed(size_t bytes)
-{
-    size_t unused = 0, all = 0;
-    void *memory = NULL;
-    int device = 0, concurrent = 0;
-    cudaError_t error = cudaGetDevice(&device);
-
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, device);
-    if (error == cudaSuccess)
-        error = cudaMemGetInfo(&unused, &all);
-    if (error == cudaSuccess && (!concurrent || bytes > unused - unused / 16)) {
-        fprintf(stderr, "cuda: managed memory: %zu bytes asked, %zu free%s\n", bytes, unused,
-                concurrent ? "" : "; this GPU does not share it with the host");
-        return NULL;
-    }
-    if (error == cudaSuccess)
-        error = cudaMallocManaged(&memory, bytes + !bytes);
-    if (error == cudaSuccess)
-        error = cudaMemset(memory, 0, bytes); /* by the GPU: there it is from now on */
-    if (error == cudaSuccess)
-        error = cudaDeviceSynchronize();
-    if (error == cudaSuccess)
-        return memory;
-    fprintf(stderr, "cuda: managed memory: %s\n", cudaGetErrorString(error));
-    cudaFree(memory);
-    (void)cudaGetLastError();
-    return NULL;
-}
-
 void *cu_alloc(size_t bytes)
 {
     void *memory = NULL;
 
-    if (managed())
-        return alloc_managed(bytes);
     if (cudaHostAlloc(&memory, bytes + !bytes, cudaHostAllocPortable) != cudaSuccess) {
         (void)cudaGetLastError(); /* the error is reported by the NULL, not by the next launch */
         return NULL;
@@ -156,7 +115,29 @@ void *cu_alloc(size_t bytes)
 
 void cu_free(void *memory)
 {
-    must(managed() ? cudaFree(memory) : cudaFreeHost(memory), "free");
+    must(cudaFreeHost(memory), "free");
+}
+
+void *cu_alloc_own(size_t bytes)
+{
+    void *memory = NULL;
+    cudaError_t error = cudaMalloc(&memory, bytes + !bytes);
+
+    if (error == cudaSuccess)
+        error = cudaMemset(memory, 0, bytes);
+    if (error == cudaSuccess)
+        error = cudaDeviceSynchronize(); /* streams do not wait for the one that cleared it */
+    if (error == cudaSuccess)
+        return memory;
+    fprintf(stderr, "cuda: %zu bytes of the GPU's memory: %s\n", bytes, cudaGetErrorString(error));
+    cudaFree(memory);
+    (void)cudaGetLastError();
+    return NULL;
+}
+
+void cu_free_own(void *memory, size_t)
+{
+    must(cudaFree(memory), "free");
 }
 
 void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes)

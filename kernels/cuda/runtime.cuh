@@ -36,12 +36,12 @@ void *cu_stream_scratch(const cu_stream *stream);
 double *cu_stream_result(const cu_stream *stream);
 void cu_stream_wait(cu_stream *stream);
 
-/* Zeros; NULL if there is no room. Host and device reach it, as backend.h demands of a backend's
- * memory: pinned memory of the host, through the bus, right but slow; or, if the environment says
- * PARTUNE_CUDA_MEMORY=managed, managed memory, which stays on the device until the host touches it.
- * Until the trainer no longer looks into tensors and this can be memory of the device. */
+/* Zeros; NULL if there is no room. Pinned memory of the host: kernels reach it through the bus. */
 void *cu_alloc(size_t bytes);
 void cu_free(void *memory);
+/* The same of the device's memory. */
+void *cu_alloc_own(size_t bytes);
+void cu_free_own(void *memory, size_t bytes);
 void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes);
 void cu_clear(cu_stream *stream, void *to, size_t bytes);
 

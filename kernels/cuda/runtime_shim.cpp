@@ -1,6 +1,7 @@
 /* The device's runtime (runtime.cuh) on the host, for the shim. */
 #include "kernels/cuda/runtime.cuh"
 #include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/device.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,14 +66,28 @@ void cu_free(void *memory)
     free(memory);
 }
 
+void *cu_alloc_own(size_t bytes)
+{
+    return shim_own(bytes + !bytes);
+}
+
+void cu_free_own(void *memory, size_t bytes)
+{
+    shim_own_free(memory, bytes + !bytes);
+}
+
 void cu_copy(cu_stream *, void *to, const void *from, size_t bytes)
 {
+    shim_own_open(true);
     memcpy(to, from, bytes);
+    shim_own_open(false);
 }
 
 void cu_clear(cu_stream *, void *to, size_t bytes)
 {
+    shim_own_open(true);
     memset(to, 0, bytes);
+    shim_own_open(false);
 }
 
 void cu_allow_shared(const void *, size_t)

@@ -67,6 +67,46 @@ void *shim_shared(void)
     abort();
 }
 
+/* ---- the device's own memory --------------------------------------------- */
+
+enum { MAX_OWN = 64 };
+
+static struct {
+    void *at;
+    size_t bytes;
+} own[MAX_OWN];
+
+void *shim_own(size_t bytes)
+{
+    for (auto &o : own) {
+        void *at;
+
+        if (o.at)
+            continue;
+        at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED)
+            return NULL;
+        o = {at, bytes};
+        return at;
+    }
+    return NULL;
+}
+
+void shim_own_free(void *memory, size_t bytes)
+{
+    for (auto &o : own)
+        if (o.at == memory)
+            o = {};
+    munmap(memory, bytes);
+}
+
+void shim_own_open(bool open)
+{
+    for (const auto &o : own)
+        if (o.at && mprotect(o.at, o.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE))
+            abort();
+}
+
 /* ---- fibers -------------------------------------------------------------- */
 
 #ifdef __SANITIZE_ADDRESS__
@@ -290,6 +330,7 @@ void shim_run(const char *name, dim3 grid, dim3 block, size_t shared, void (*bod
     shim.shared = aligned_alloc(16, (shared + 15) / 16 * 16);
     for (unsigned i = 0; i < shim.threads; i++)
         make(&shim.thread[i], i);
+    shim_own_open(true);
     for (size_t b = 0; b < blocks; b++) {
         size_t at = shim.reverse ? blocks - 1 - b : b;
 
@@ -297,5 +338,6 @@ void shim_run(const char *name, dim3 grid, dim3 block, size_t shared, void (*bod
                              (unsigned)(at / grid.x / grid.y));
         run_block(shared);
     }
+    shim_own_open(false);
     free(shim.shared);
 }

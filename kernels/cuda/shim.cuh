@@ -8,7 +8,8 @@
  * gives another result. Shared memory is NaN when a block starts and has exactly the size of the
  * launch. A launch aborts, by name, where real hardware would hang or give anything: threads that
  * end or wait elsewhere while others wait at a barrier, warps that are not whole, lanes of one
- * warp in different exchanges.
+ * warp in different exchanges. The device's own memory can be touched by launches and copies alone:
+ * elsewhere an access is a segmentation fault.
  */
 #ifndef KERNELS_CUDA_SHIM_CUH
 #define KERNELS_CUDA_SHIM_CUH
@@ -93,6 +94,14 @@ void __syncthreads(void);
 
 /* Threads from the last to the first, blocks too. */
 void shim_reverse(bool reverse);
+
+/* ---- the device's own memory --------------------------------------------- */
+
+/* Zeros; NULL if there is no room. */
+void *shim_own(size_t bytes);
+void shim_own_free(void *memory, size_t bytes);
+/* From now on it can be touched, or no longer. */
+void shim_own_open(bool open);
 
 /* ---- exchanges of a warp ------------------------------------------------- */
 

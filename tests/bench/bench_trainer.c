@@ -442,7 +442,8 @@ static int handed_out(struct cover *all, const char *model, const struct pl_work
             if (tr_device_init(&cls, &asked, &d, &m, &all->l[i], w, rank, UINT64_MAX, &e) < 0)
                 side_die(e.text);
             /* the mapping, and what the kernels' pool takes besides */
-            *worst = fmax(*worst, fabs((double)(d.mapped_bytes + kn_pool_bytes(all->l[i].threads)) /
+            *worst = fmax(*worst, fabs((double)(d.own.bytes + d.shared.bytes +
+                                                kn_pool_bytes(all->l[i].threads)) /
                                            planned.total -
                                        1));
             tr_device_done(&d);

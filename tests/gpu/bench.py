@@ -195,7 +195,7 @@ class Watch(threading.Thread):
 
 
 def trial(lab, path, seq, batch, precision, limit):
-    """partune's side, in managed memory: (tokens/s or None, facts)."""
+    """partune's side: (tokens/s or None, facts)."""
     events = lab.work + "/bench.events"
     if os.path.exists(events):
         os.unlink(events)
@@ -204,8 +204,7 @@ def trial(lab, path, seq, batch, precision, limit):
         watch.start()
     steps = ["--warmup-steps", "2", "--min-steps", "5", "--max-steps", "10"]
     code, out = lab.call(lab.job("gpu", 1, ["--trial", "--model", path, "--seq", str(seq), "-b", str(batch), "--micro-batch", "1",
-                                            "--precision", precision, "--events", events, *steps]), limit=limit,
-                         env={**lab.environment(), "PARTUNE_CUDA_MEMORY": "managed"})
+                                            "--precision", precision, "--events", events, *steps]), limit=limit)
     facts = watch.end() if watch else {}
     lines = [json.loads(text) for text in open(events)] if os.path.exists(events) else []
     for event in lines:

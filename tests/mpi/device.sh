@@ -21,7 +21,9 @@ same() { # model, precision, tolerance, ranks, options...
     shift 4
     for device in cpu cuda; do
         rm -f $device
-        run "$ranks" --model "./$model.json" --precision "$precision" --lr 0.01 -b 4 --device $device --metrics $device "$@" || return 1
+        on=$device
+        [ $device = cpu ] || on=${gpu-cuda}
+        run "$ranks" --model "./$model.json" --precision "$precision" --lr 0.01 -b 4 --device "$on" --metrics $device "$@" || return 1
     done
     [ "$(wc -l <cuda)" = 4 ] || return 1
     sed -n 's/.*"loss":\([^,}]*\).*/\1/p' cpu >a
@@ -44,6 +46,9 @@ cat >experts.json <<"END"
 {"name":"experts","layers":1,"hidden":32,"heads":2,"vocab":128,"seq":16,"moe":{"experts":4,"top_k":2,"expert_ffn":32}}
 END
 
+cat >small.json <<"END"
+{"name":"small","layers":2,"hidden":32,"heads":4,"kv_heads":2,"ffn":64,"vocab":128,"seq":16}
+END
 cat >gemma.json <<"END"
 {"name":"gemma","layers":2,"hidden":64,"heads":4,"kv_heads":2,"head_dim":64,"ffn":48,"vocab":128,"seq":32,"tied":true,"mlp":"geglu",
 "post_norms":true,"zero_centered_norm":true,"embed_scale":true,"qk_norm":"head","attn_softcap":5,"logit_softcap":8,"sliding_window":9,
@@ -86,6 +91,43 @@ same nemotron fp32 1e-5 2 --tp 2 --sp 1
 ok $? "a Nemotron in fp32 on two ranks"
 same olmoe fp32 1e-5 2 --tp 2 --sp 1
 ok $? "an OLMoE in fp32 on two ranks"
+
+# Four ranks share a GPU, whose memory MPI does not reach.
+gpu=cuda:0
+same small fp32 1e-5 4 --pp 2 --overlap-p2p 1 --zero 3 --layer-metrics-every 2
+ok $? "a pipeline with sharded weights"
+same small bf16 0.02 4 --cp 2 --zero 1 --overlap-grad-reduce 1 --overlap-param-gather 1 --recompute full
+ok $? "context parallelism with recomputation"
+same experts fp32 1e-5 4 --ep 2 --etp 2 --tp 2 --recompute full --optimizer lamb
+ok $? "experts that are cut, with LAMB"
+same small fp32 1e-5 4 --tp 2 --sp 1 --tp-overlap 1 --optimizer muon
+ok $? "Muon of matrices that are cut"
+same olmoe fp32 1e-5 4 --pp 2 --schedule zero-bubble --ep 2 --overlap-moe-a2a 1 --optimizer sgd
+ok $? "experts in a zero-bubble pipeline"
+unset gpu
+
+# A run that goes from the CPU to the GPU and back, each time in another layout, is the run that stays: steps 3 and 4, 5 and 6.
+leg() { # device, ranks, steps, options...: the losses of it are added to legs
+    device=$1 ranks=$2 steps=$3
+    shift 3
+    run "$ranks" --model ./small.json -b 4 --lr 0.01 --lr-warmup 2 --steps "$steps" --lr-decay-steps 6 --checkpoint legs.ck --resume --device "$device" --metrics legs "$@"
+}
+rm -f stay legs
+run 1 --model ./small.json -b 4 --lr 0.01 --lr-warmup 2 --steps 6 --metrics stay --save-hf stay.hf &&
+    leg cpu 1 2 && leg cuda:0 4 4 --pp 2 --zero 3 --checkpoint-async --checkpoint-every 1 && leg cpu 2 5 --tp 2 && leg cuda 1 6 --save-hf legs.hf
+ok $? "a checkpoint of either device opens on the other"
+losses() {
+    sed -n 's/.*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$1"
+}
+losses stay >a && losses legs >b && [ "$(wc -l <b)" = 6 ] && near a b 1e-5
+ok $? "and the run is the same"
+ls legs.hf/model.safetensors >/dev/null && cmp -s stay.hf/config.json legs.hf/config.json
+ok $? "a GPU's weights become a Hugging Face folder"
+rm -f from
+run 2 --model ./small.json -b 4 --lr 0 --min-lr 0 --lr-warmup 0 --steps 1 --init legs.hf --device cuda --tp 2 --metrics from &&
+    run 1 --model ./small.json -b 4 --lr 0 --min-lr 0 --lr-warmup 0 --steps 1 --init legs.hf --metrics to && losses from >a && losses to >b && near a b 1e-5
+ok $? "and come from one"
+
 refused "an unknown device" 'unknown device "gpu" (auto, cpu, cuda, cuda:N)' --device gpu
 refused "a GPU that is not there" "--device=cuda:3: GPU 3 was requested; the driver reports 2" --device cuda:3
 library=/nonexistent.so refused "no library" "--device=cuda: no CUDA backend: /nonexistent.so: " --device cuda

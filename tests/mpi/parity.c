@@ -27,7 +27,8 @@
  *
  * "parity async" compares each layout of the covering set, bit for bit, with itself on a backend
  * that runs nothing before kn_wait: every wait that the step, a pass without gradients or the
- * logits of one rank need is there.
+ * logits of one rank need is there. "parity apart" is the same on one with memory of its own, where
+ * only messages go through the host: nothing else looks into it.
  *
  * "parity ramp" is the comparison with one rank where every second step has half the batch, in the
  * buffers of the whole one, and one step is skipped.
@@ -59,7 +60,7 @@ struct curve {
 static int world_rank, world_size, test_number, failures;
 static int steps;          /* of the model that is run */
 static double z_loss_coef; /* of the model that is run */
-static bool async, ramp;
+static bool async, own_memory, ramp;
 static bool thorough; /* the long form, and drawn models */
 
 static void die(const char *why)
@@ -231,7 +232,7 @@ static void put_samples(struct tr_rank *r, uint64_t first, uint64_t shuffle)
 
 static void nothing_pending(const struct tr_rank *r, const char *what)
 {
-    if (kn_pool_backend(r->pool) == async_backend() && async_pending(r->pool))
+    if (kn_pool_backend(r->pool) == async_backend(own_memory) && async_pending(r->pool))
         die(what);
 }
 
@@ -451,7 +452,7 @@ static void compare(double *d, struct job *j, MPI_Comm comm, const struct pl_lay
     j->w.precision = (enum pl_precision)l->precision;
     if (async) {
         run(&host, comm, &j->m, l, &j->w, 0, &watch);
-        kn_backend_use(async_backend());
+        kn_backend_use(async_backend(own_memory));
     }
     run(&got, comm, &j->m, l, &j->w, 0, &watch);
     kn_backend_use(kn_backend_host());
@@ -653,14 +654,15 @@ static int number(int argc, char **argv, int i, int otherwise)
     return argc > i ? (int)strtol(argv[i], NULL, 10) : otherwise;
 }
 
-/* parity [async | ramp] [number of a model; -1: all] [count; 0: all that follow], or parity drawn
- * SEED COUNT: models drawn from SEED and the following numbers. With PT_LONG in the environment:
- * every legal layout. */
+/* parity [async | apart | ramp] [number of a model; -1: all] [count; 0: all that follow], or parity
+ * drawn SEED COUNT: models drawn from SEED and the following numbers. With PT_LONG in the
+ * environment: every legal layout. */
 int main(int argc, char **argv)
 {
     int known = ARRAY_LEN(models), from = 0, to = known;
 
-    async = argc > 1 && strcmp(argv[1], "async") == 0;
+    own_memory = argc > 1 && strcmp(argv[1], "apart") == 0;
+    async = own_memory || (argc > 1 && strcmp(argv[1], "async") == 0);
     ramp = argc > 1 && strcmp(argv[1], "ramp") == 0;
     if (argc > 1 && strcmp(argv[1], "drawn") == 0) {
         from = known + number(argc, argv, 2, 0);

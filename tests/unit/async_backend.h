@@ -2,14 +2,16 @@
  * An asynchronous backend: launches and copies are only recorded, and kn_wait runs them with the
  * host's kernels on one thread. A caller that reads a result, or changes an input, without kn_wait
  * gets wrong numbers; so a program that gives the same bits on this backend and on the host's has
- * every wait that it needs.
+ * every wait that it needs. Its own memory (kn_alloc_own) can be touched by operations and copies
+ * alone: elsewhere an access is a segmentation fault.
  */
 #ifndef TESTS_UNIT_ASYNC_BACKEND_H
 #define TESTS_UNIT_ASYNC_BACKEND_H
 
 #include "kernels/backend.h"
 
-const struct kn_backend *async_backend(void);
+/* APART: with memory of its own. */
+const struct kn_backend *async_backend(bool apart);
 
 /* Its operations: those of plain arguments are made by kernels/calls.awk, with async_launch, which
  * copies ARGS and has kn_wait call RUN. */

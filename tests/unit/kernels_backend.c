@@ -45,7 +45,7 @@ static void the_same_calls_give_the_same_bits_on_an_asynchronous_backend(void **
 
     (void)state;
     k[0] = kn_alloc(sizeof(struct block));
-    kn_backend_use(async_backend());
+    kn_backend_use(async_backend(false));
     there = kn_pool_new(1);
     k[1] = kn_alloc(sizeof(struct block));
     assert_int_equal(async_live(), 1);
@@ -73,7 +73,7 @@ static void an_operation_that_returns_a_value_waits_for_what_it_reads(void **sta
     struct kn_pool *p;
 
     (void)state;
-    kn_backend_use(async_backend());
+    kn_backend_use(async_backend(false));
     p = kn_pool_new(1);
     kn_add(p, KN_F32, y, x, x, 3);
     assert_int_equal(async_waits(p), 0);
@@ -88,7 +88,7 @@ static void without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns(vo
     float x[3] = {1, 2, 3}, y[3] = {0};
 
     (void)state;
-    kn_backend_use(async_backend());
+    kn_backend_use(async_backend(false));
     kn_add(NULL, KN_F32, y, x, x, 3);
     assert_true(y[0] == 2 && y[1] == 4 && y[2] == 6);
     kn_wait(NULL);
@@ -103,7 +103,7 @@ static bool refuse(struct kn_pool *p)
 
 static void no_pool_on_a_device_that_refuses(void **state)
 {
-    struct kn_backend backend = *async_backend();
+    struct kn_backend backend = *async_backend(false);
 
     (void)state;
     backend.open = refuse;
