@@ -3,7 +3,7 @@
  *
  * The only header of this folder that others include. Each module below is documented in its own
  * header; a module's functions carry its name as prefix (err_, mem_, arena_, str_, log_, opt_,
- * conf_, jx_, rng_, clock_, file_, ranks_).
+ * conf_, jx_, rng_, clock_, file_, ranks_, dl_).
  */
 #ifndef BASE_BASE_H
 #define BASE_BASE_H
@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/ranks.h"
+#include "base/dl.h"
 #include "base/banned.h"
 
 /* Number of elements of an array (not of a pointer). */

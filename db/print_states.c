@@ -76,6 +76,8 @@ static void print_next(const struct db_state_row *row)
         printf("the campaign pauses; `resume` tries the trial again");
     else if (row->tries == 0)
         printf("tried again, however often");
+    else if (row->life == DB_ATTEMPT)
+        printf("up to %d attempts, the next one is `ok`", row->tries);
     else if (row->tries == 1)
         printf("settled");
     else if (row->tries == 2)

@@ -97,12 +97,17 @@ void kn_backend_use(const struct kn_backend *backend);
 
 struct err; /* base/base.h */
 
-enum { KN_GPU_NAME = 96 }; /* bytes of a GPU's name */
-/* Load the CUDA backend in the shared library PATH for GPU INDEX, whose name is as the driver says.
- * Driver, library and GPU are checked in this order; the error says what is missing or too old, and
- * what is needed. -ERANGE: the driver has fewer GPUs; -EBUSY: other processes fill its memory. */
-int kn_plugin_load(const struct kn_backend **ret_backend, char ret_name[KN_GPU_NAME],
-                   const char *path, int index, struct err *error);
+/* A GPU as the driver says. */
+struct kn_gpu {
+    char name[96];
+    char bus[32]; /* its PCI bus address */
+};
+
+/* Load the CUDA backend in the shared library PATH for GPU INDEX, which is *RET_GPU. Driver,
+ * library and GPU are checked in this order; the error says what is missing or too old, and what is
+ * needed. -ERANGE: the driver has fewer GPUs; -EBUSY: other processes fill its memory. */
+int kn_plugin_load(const struct kn_backend **ret_backend, struct kn_gpu *ret_gpu, const char *path,
+                   int index, struct err *error);
 /* A GPU that is lost in the middle (its memory, its bus or its driver fails) ends the program by
  * FN(what), in one line, which does not return; without FN, by a line on stderr and abort(). */
 void kn_on_lost(void (*fn)(const char *what));

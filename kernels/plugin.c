@@ -14,6 +14,7 @@ struct driver {
     int (*device)(int *ret, int index);
     int (*attribute)(int *ret, int attribute, int device);
     int (*name)(char *ret, int size, int device);
+    int (*bus)(char *ret, int size, int device);
     int (*error_text)(int code, const char **text);
 };
 
@@ -27,10 +28,14 @@ static int find(void **ret, const struct driver *driver, const char *name, struc
 
 static int open_driver(struct driver *ret_driver, struct err *error)
 {
-    static const char *const names[] = {
-        "cuInit",          "cuDriverGetVersion",   "cuDeviceGetCount",
-        "cuDeviceGet",     "cuDeviceGetAttribute", "cuDeviceGetName",
-        "cuGetErrorString"};
+    static const char *const names[] = {"cuInit",
+                                        "cuDriverGetVersion",
+                                        "cuDeviceGetCount",
+                                        "cuDeviceGet",
+                                        "cuDeviceGetAttribute",
+                                        "cuDeviceGetName",
+                                        "cuDeviceGetPCIBusId",
+                                        "cuGetErrorString"};
     void **at = (void **)&ret_driver->init;
     int r = 0;
 
@@ -55,7 +60,7 @@ static int refused(const struct driver *driver, int code, const char *what, stru
 }
 
 /* Whether the driver is as new as the library, and device INDEX new enough for its code. */
-static int check_driver(char ret_name[KN_GPU_NAME], const struct driver *driver,
+static int check_driver(struct kn_gpu *ret_gpu, const struct driver *driver,
                         const struct kn_plugin *plugin, int index, struct err *error)
 {
     int version = 0, count = 0, device = 0, major = 0, minor = 0, r;
@@ -79,11 +84,15 @@ static int check_driver(char ret_name[KN_GPU_NAME], const struct driver *driver,
     if (r == 0)
         r = refused(driver, driver->attribute(&minor, CAPABILITY_MINOR, device), "the GPU", error);
     if (r == 0)
-        r = refused(driver, driver->name(ret_name, KN_GPU_NAME, device), "the GPU", error);
+        r = refused(driver, driver->name(ret_gpu->name, sizeof(ret_gpu->name), device), "the GPU",
+                    error);
+    if (r == 0)
+        r = refused(driver, driver->bus(ret_gpu->bus, sizeof(ret_gpu->bus), device), "the GPU",
+                    error);
     if (r == 0 && 10 * major + minor < plugin->capability)
         r = err_set(error, -ENOSYS,
                     "GPU %d (%s) has compute capability %d.%d; this backend needs %d.%d or later",
-                    index, ret_name, major, minor, plugin->capability / 10,
+                    index, ret_gpu->name, major, minor, plugin->capability / 10,
                     plugin->capability % 10);
     return r;
 }
@@ -123,8 +132,8 @@ static void lost(const char *what)
         on_lost(what);
 }
 
-int kn_plugin_load(const struct kn_backend **ret_backend, char ret_name[KN_GPU_NAME],
-                   const char *path, int index, struct err *error)
+int kn_plugin_load(const struct kn_backend **ret_backend, struct kn_gpu *ret_gpu, const char *path,
+                   int index, struct err *error)
 {
     static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, lost};
     struct kn_plugin_refusal why = {.text = "the backend rejects it"};
@@ -137,7 +146,7 @@ int kn_plugin_load(const struct kn_backend **ret_backend, char ret_name[KN_GPU_N
     if (r == 0)
         r = open_library(&plugin, path, error);
     if (r == 0)
-        r = check_driver(ret_name, &driver, plugin, index, error);
+        r = check_driver(ret_gpu, &driver, plugin, index, error);
     if (r < 0)
         return r;
     *ret_backend = plugin->open(&why, &host, index);

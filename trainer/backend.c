@@ -17,7 +17,7 @@ static int local_rank(void)
     return ranks.local > 0 && ranks.local <= MOST_GPUS ? ranks.local : 0;
 }
 
-static char name[KN_GPU_NAME] = "cpu";
+static struct kn_gpu used = {.name = "cpu"};
 static struct err no_gpu; /* for "auto" */
 
 static void lost(const char *what)
@@ -30,17 +30,18 @@ static int use_gpu(int index, bool own, struct err *error)
 {
     const char *path = getenv("PARTUNE_CUDA");
     const struct kn_backend *backend;
-    char gpu[KN_GPU_NAME] = "";
-    int r = kn_plugin_load(&backend, gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
+    struct kn_gpu gpu = {0};
+    int r =
+        kn_plugin_load(&backend, &gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
 
     if (r == -ERANGE && own)
         err_wrap(error, "local rank %d has no GPU of its own (ranks share GPU N by cuda:N)", index);
     if (r < 0)
         return r;
-    for (char *at = gpu; *at; at++)
+    for (char *at = gpu.name; *at; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             *at = '?';
-    memcpy(name, gpu, sizeof(name));
+    used = gpu;
     kn_on_lost(lost);
     kn_backend_use(backend);
     return 0;
@@ -77,12 +78,17 @@ void tr_backend_agree(const char *device, int ranks, int rank)
     if (!missing)
         return;
     kn_backend_use(NULL);
-    snprintf(name, sizeof(name), "cpu");
+    used = (struct kn_gpu){.name = "cpu"};
     if (rank == 0)
         fprintf(stderr, "partune-train: --device=auto: on the CPU: %s\n", no_gpu.text);
 }
 
 const char *tr_backend_device(void)
 {
-    return name;
+    return used.name;
+}
+
+const char *tr_backend_bus(void)
+{
+    return used.bus;
 }

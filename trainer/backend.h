@@ -19,5 +19,7 @@ void tr_backend_agree(const char *device, int ranks, int rank);
 
 /* What computes: "cpu", or the name of this rank's GPU, without characters that JSON escapes. */
 const char *tr_backend_device(void);
+/* The PCI bus address of that GPU; empty: none. */
+const char *tr_backend_bus(void);
 
 #endif

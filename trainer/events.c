@@ -384,6 +384,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
     str_addc(s, '}');
     if (summary->steps && summary->joules > 0)
         field(s, "joules", summary->joules);
+    if (summary->steps && *summary->disturbed)
+        field_text(s, "disturbed", summary->disturbed);
     field(s, "loss_first", summary->loss_first);
     field(s, "loss_last", summary->loss_last);
     if (summary->skips)
@@ -401,6 +403,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
         say(ev, "no step was measured");
     if (summary->steps && summary->joules > 0)
         say(ev, "energy: %.4g J a step", summary->joules / summary->steps);
+    if (summary->steps && *summary->disturbed)
+        say(ev, "disturbed: %s", summary->disturbed);
     if (summary->skips)
         say(ev, "%d of %d steps were skipped", summary->skipped, summary->trained);
     if (summary->steps && summary->moe_layers)

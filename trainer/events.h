@@ -136,7 +136,8 @@ struct tr_summary {
     const struct pl_memory *planned, *measured; /* worst ranks; measured is the high-water mark */
     double resident_growth_bytes; /* growth of resident memory after MPI_Init, worst rank; NaN
                                      unknown */
-    double joules; /* of all hosts, in the measured steps; said only if it is above 0 */
+    double joules;       /* of all hosts, in the measured steps; said only if it is above 0 */
+    char disturbed[200]; /* what else slowed its devices; empty: nothing known */
     double loss_first, loss_last;
     bool skips; /* spikes are skipped in this run: so many of so many steps, over resumes */
     int skipped, trained;

@@ -60,15 +60,6 @@ int tr_run_check_memory(int *ret_rank, enum pl_mem_class *ret_class, double *ret
 
 /* ---- start --------------------------------------------------------------- */
 
-/* A GPU's energy is not in the counters of CPU packages. */
-static void energy_open(struct run *run)
-{
-    if (run->c->mode != TR_MODE_TRIAL || !str_eq(tr_backend_device(), "cpu"))
-        run->energy.joules = NAN;
-    else if (run->r.comms.first_of_host)
-        tr_energy_open(&run->energy, NULL);
-}
-
 static void rank_init(struct run *run)
 {
     const struct tr_config *c = run->c;
@@ -88,7 +79,7 @@ static void rank_init(struct run *run)
     tr_measure_init(&run->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
     if (c->ramp.start)
         tr_measure_init(&run->full_ms, MEASURED_MAX);
-    energy_open(run);
+    tr_meter_open(&run->meter, &run->r.comms, c->mode == TR_MODE_TRIAL);
 }
 
 /* All that the order of samples depends on, and whether there is a validation too. */
@@ -340,7 +331,7 @@ static void begin(struct run *run)
 {
     tr_clock_reset(&run->r.clock);
     run->begun_ns = run->r.clock.since_ns;
-    tr_energy_read(&run->energy, false);
+    tr_meter_read(&run->meter, false);
 }
 
 static void write_timeline(struct run *run)
@@ -413,7 +404,7 @@ static bool one_step(struct run *run)
     skipped = update(run, &t);
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
-    tr_energy_read(&run->energy, run->step > run->measured_from);
+    tr_meter_read(&run->meter, run->step > run->measured_from);
     step_ns = done.since_ns - run->begun_ns;
     trace(run, &done);
     run->longest_s = fmax(run->longest_s, (double)step_ns * 1e-9);
@@ -550,31 +541,39 @@ static bool between(struct run *run)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Measured memory of the rank that was handed out most, the largest growth of resident memory, and
- * the joules of all hosts. */
-static void totals(struct pl_memory *ret, double *ret_growth, double *ret_joules, struct run *run)
+/* What a rank has at the end: doubles alone. */
+struct figures {
+    double bytes[PL_MEM_CLASSES], total, growth;
+    struct tr_reading reading;
+};
+
+enum { FIGURES = sizeof(struct figures) / sizeof(double) };
+
+/* Measured memory of the rank that was handed out most, the largest growth of resident memory, the
+ * joules of all devices or hosts, and what disturbed them. */
+static void totals(struct pl_memory *ret, struct tr_summary *summary, struct run *run)
 {
     struct tr_rank *r = &run->r;
-    double mine[PL_MEM_CLASSES + 3];
-    int n = (int)ARRAY_LEN(mine), best = 0;
-    double *all = mem_alloc(sizeof(mine) * (size_t)run->c->layout.world);
+    int best = 0, world = run->c->layout.world;
+    AUTO_FREE struct figures *all = mem_alloc(sizeof(*all) * (size_t)world);
+    AUTO_FREE struct tr_reading *reading = mem_alloc(sizeof(*reading) * (size_t)world);
+    struct figures mine = {.total = r->device.used.total,
+                           .growth = resident_bytes() - run->resident0,
+                           .reading = tr_meter_reading(&run->meter)};
 
-    memcpy(mine, r->device.used.bytes, sizeof(r->device.used.bytes));
-    mine[n - 3] = r->device.used.total;
-    mine[n - 2] = resident_bytes() - run->resident0;
-    mine[n - 1] = run->energy.joules;
-    tr_gather_double(all, &r->comms.world, mine, n);
-    *ret_growth = *ret_joules = 0;
-    for (int i = 0; r->rank == 0 && i < run->c->layout.world; i++) {
-        if (all[i * n + n - 3] > all[best * n + n - 3])
+    memcpy(mine.bytes, r->device.used.bytes, sizeof(mine.bytes));
+    tr_gather_double((double *)all, &r->comms.world, (const double *)&mine, FIGURES);
+    for (int i = 0; r->rank == 0 && i < world; i++) {
+        if (all[i].total > all[best].total)
             best = i;
-        *ret_growth = fmax(*ret_growth, all[i * n + n - 2]);
-        *ret_joules += all[i * n + n - 1];
+        summary->resident_growth_bytes = fmax(summary->resident_growth_bytes, all[i].growth);
+        summary->joules += all[i].reading.joules;
+        reading[i] = all[i].reading;
     }
-    memcpy(ret->bytes, all + best * n, sizeof(ret->bytes));
-    ret->total = all[best * n + n - 3];
+    memcpy(ret->bytes, all[best].bytes, sizeof(ret->bytes));
+    ret->total = all[best].total;
     ret->rank = best;
-    free(all);
+    tr_meter_disturbed(summary->disturbed, sizeof(summary->disturbed), reading, world);
 }
 
 static void summarize(struct run *run)
@@ -599,7 +598,7 @@ static void summarize(struct run *run)
         t.uneven = uneven = mem_alloc(sizeof(*uneven) * (size_t)t.moe_layers);
         t.imbalance = tr_balance_uneven(uneven, &run->r);
     }
-    totals(&measured, &t.resident_growth_bytes, &t.joules, run);
+    totals(&measured, &t, run);
     worst_planned(&planned, run);
     tr_measure_stats(&s, &run->measure);
     t.steps = run->measure.n;
@@ -687,7 +686,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events)
     tr_watch_free(u.watch);
     tr_lock_free(u.lock);
     tr_lock_free(u.claim_hf);
-    tr_energy_close(&u.energy);
+    tr_meter_close(&u.meter);
     tr_measure_done(&u.measure);
     tr_measure_done(&u.full_ms);
     free(u.part);

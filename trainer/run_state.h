@@ -6,7 +6,7 @@
 
 #include "trainer/ckpt_async.h"
 #include "trainer/config.h"
-#include "trainer/energy.h"
+#include "trainer/meter.h"
 #include "trainer/events.h"
 #include "trainer/hang.h"
 #include "trainer/layer_log.h"
@@ -42,7 +42,7 @@ struct run {
     bool said_slow;              /* that a checkpoint waited for the one before it */
     struct tr_lock *claim_hf;    /* rank 0: of --save-hf's folder */
     struct tr_measure measure;
-    struct tr_energy energy;   /* of a trial's measured steps; the first rank of each host reads */
+    struct tr_meter meter;     /* of a trial's measured steps */
     struct tr_measure full_ms; /* in a batch ramp: the same times, scaled to the full batch */
     int step;                  /* done */
     int measured_from;

@@ -33,7 +33,7 @@ says "a GPU" here "ok GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC on"
 says "NCCL" here "ok NCCL 2.28.3"
 says "a library that is not NCCL" alone "ok NCCL none: other trainers on several GPUs need libnccl.so.2"
 says "a driver that is not loaded" here "PROBLEM NVIDIA driver NVML: initialization: Driver Not Loaded (9)" STANDIN_INIT=9
-says "a driver without a function" old "PROBLEM NVIDIA driver libnvidia-ml.so.1 lacks nvmlDeviceGetMigMode: the NVIDIA driver is too old"
+says "a driver without a function" old "PROBLEM NVIDIA driver the NVIDIA driver is too old: libnvidia-ml.so.1 lacks nvmlDeviceGetMigMode"
 says "a lost GPU" here "PROBLEM GPU 0 NVML: the GPU: GPU is lost (15)" STANDIN_LOST=15
 says "next to which the other is described" here "ok GPU 1 Stand-in 1, 79.0 GiB of 80.0 GiB free" STANDIN_LOST=15
 says "MIG" here "PROBLEM GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC on, MIG on" STANDIN_MIG=1

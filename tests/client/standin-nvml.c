@@ -34,6 +34,10 @@ int nvmlDeviceGetName(void *device, char *ret, unsigned size);
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *ret);
 int nvmlDeviceGetEccMode(void *device, unsigned *ret, unsigned *pending);
 int nvmlDeviceGetTotalEccErrors(void *device, int type, int since, unsigned long long *ret);
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **ret);
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *ret);
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *ret);
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *ret);
 
 int nvmlInit_v2(void)
 {
@@ -117,5 +121,40 @@ int nvmlDeviceGetTotalEccErrors(void *device, int type, int since, unsigned long
                ? 0
                : (unsigned long long)said("STANDIN_ECC_ERRORS", 0);
     return 0;
+}
+
+/* GPU n is at 0000:n:00.0. */
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **ret)
+{
+    unsigned index = 99;
+
+    return sscanf(bus, "0000:%2X:00.0", &index) == 1 && index < 16
+               ? nvmlDeviceGetHandleByIndex_v2(index, ret)
+               : 6;
+}
+
+/* Every look at the counter costs GPU 0 a joule, and the others two. */
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *ret)
+{
+    static unsigned long long millijoules = 1000000;
+
+    millijoules += *(char *)device ? 2000 : 1000;
+    *ret = millijoules;
+    return said("STANDIN_ENERGY", 0);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *ret)
+{
+    *ret = *(char *)device ? 0x4 : (unsigned long long)said("STANDIN_REASONS", 0);
+    return 0;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *ret)
+{
+    unsigned room = *count;
+
+    (void)ret;
+    *count = *(char *)device ? 1 : (unsigned)said("STANDIN_PROCESSES", 1);
+    return *count > room ? 7 : 0;
 }
 #endif

@@ -11,6 +11,7 @@
  *   hang           stops speaking after three steps      slow          never ends
  *   garbage        lines that are no JSON, a torn one    flood         64 MiB on stdout
  *   child          leaves a process behind               deaf          ignores TERM and never ends
+ *   disturbed      a summary that says so
  *   --log megatron|torchtitan|deepspeed: write that trainer's log lines instead of events, for ever
  *   once=FAULT     FAULT in the first attempt only (by the folder's name)
  */
@@ -200,8 +201,9 @@ static void train(struct fake *f, const json_t *config)
         "3f,"
         "\"step_ms\":{\"median\":%.3f,\"p10\":%.3f,\"p90\":%.3f,\"ci95\":0.01},"
         "\"memory\":{\"planned\":{\"total\":1000000},\"measured\":{\"total\":900000}},\"loss_"
-        "first\":5,\"loss_last\":4.8",
-        steps - warmup, warmup, tokens * 1000 / ms, tokens / ms, ms, ms, ms);
+        "first\":5,\"loss_last\":4.8%s",
+        steps - warmup, warmup, tokens * 1000 / ms, tokens / ms, ms, ms, ms,
+        str_eq(f->fault, "disturbed") ? ",\"disturbed\":\"it was hot\"" : "");
 }
 
 int main(int argc, char **argv)

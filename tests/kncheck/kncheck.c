@@ -567,7 +567,7 @@ static void each_op(void)
 int main(int argc, char **argv)
 {
     struct err e = {0};
-    char gpu[KN_GPU_NAME];
+    struct kn_gpu gpu;
     int r = parse(argc, argv);
 
     if (r >= 0)
@@ -579,7 +579,7 @@ int main(int argc, char **argv)
     signal(SIGFPE, on_crash);
     signal(SIGABRT, on_crash);
     run.backend = kc_backend(run.reverse);
-    if (run.plugin && kn_plugin_load(&run.backend, gpu, run.plugin, 0, &e) < 0) {
+    if (run.plugin && kn_plugin_load(&run.backend, &gpu, run.plugin, 0, &e) < 0) {
         fprintf(stderr, "kncheck: %s\n", e.text);
         return 1;
     }

@@ -15,6 +15,7 @@ int cuDeviceGetCount(int *ret);
 int cuDeviceGet(int *ret, int index);
 int cuDeviceGetAttribute(int *ret, int attribute, int device);
 int cuDeviceGetName(char *ret, int size, int device);
+int cuDeviceGetPCIBusId(char *ret, int size, int device);
 
 int cuInit(unsigned flags)
 {
@@ -51,6 +52,12 @@ int cuDeviceGetAttribute(int *ret, int attribute, int device)
 int cuDeviceGetName(char *ret, int size, int device)
 {
     snprintf(ret, (size_t)size, "Stand-in %d", device);
+    return 0;
+}
+
+int cuDeviceGetPCIBusId(char *ret, int size, int device)
+{
+    snprintf(ret, (size_t)size, "0000:%02X:00.0", device);
     return 0;
 }
 

@@ -12,7 +12,7 @@ shim=$PT_BUILD/tests/kncheck/cuda-shim.so
 run() { # ranks, options...
     ranks=$1
     shift
-    LD_LIBRARY_PATH=$PT_BUILD/tests/kncheck/standin STANDIN_GPUS=2 PARTUNE_CUDA=${library-$shim} \
+    LD_LIBRARY_PATH=$dir/nvml:$PT_BUILD/tests/kncheck/standin STANDIN_GPUS=2 PARTUNE_CUDA=${library-$shim} \
         mpiexec -n "$ranks" "$PT_BUILD/partune-train" --data-dir "$dir" --steps 4 --quiet "$@" >out 2>&1
 }
 # Each loss within 2 % of the other's: bf16 rounds differently, a wrong kernel is further off; fp32 within 1e-5.
@@ -127,6 +127,42 @@ rm -f from
 run 2 --model ./small.json -b 4 --lr 0 --min-lr 0 --lr-warmup 0 --steps 1 --init legs.hf --device cuda --tp 2 --metrics from &&
     run 1 --model ./small.json -b 4 --lr 0 --min-lr 0 --lr-warmup 0 --steps 1 --init legs.hf --metrics to && losses from >a && losses to >b && near a b 1e-5
 ok $? "and come from one"
+
+
+# Energy, heat and other processes of a trial's GPUs: without NVML, then with a library that answers in its place, in which each
+# look at GPU 0's energy costs a joule, and at GPU 1's two.
+trial() { # ranks, options...: the summary's event
+    ranks=$1
+    shift
+    rm -f ev
+    run "$ranks" --model ./small.json -b 4 --trial --warmup-steps 1 --min-steps 5 --max-steps 5 --events ev "$@" && grep '"event":"summary"' ev >summary
+}
+says() { # name, text of the summary, options of the trial
+    name=$1 text=$2
+    shift 2
+    trial "$@" && grep -qF "$text" summary
+    ok $? "$name"
+}
+trial 1 --device cuda && ! grep -q 'joules\|disturbed' summary
+ok $? "without NVML nothing is said of energy"
+mkdir nvml && ${CC:-cc} -fPIC -shared -o nvml/libnvidia-ml.so.1 "$PT_SRC/tests/client/standin-nvml.c" || exit 99
+says "the energy of two GPUs" '"joules":15,' 2 --tp 2 --device cuda
+says "a GPU that ranks share counts once" '"joules":10,' 2 --tp 2 --device cuda:1
+! grep -q disturbed summary
+ok $? "ranks of one job do not disturb each other"
+export STANDIN_PROCESSES=3
+says "other processes" '"disturbed":"2 other processes used the GPU of rank 0",' 1 --device cuda
+unset STANDIN_PROCESSES
+export STANDIN_REASONS=36
+says "heat" '"disturbed":"heat or the power supply slowed the GPU of rank 0 (100 % of the samples)",' 2 --tp 2 --device cuda
+export STANDIN_REASONS=4
+trial 1 --device cuda && grep -q '"joules":5,' summary && ! grep -q disturbed summary
+ok $? "a power cap is no disturbance"
+unset STANDIN_REASONS
+export STANDIN_MIG=1
+trial 1 --device cuda && ! grep -q joules summary
+ok $? "an instance of a divided GPU has no energy of its own"
+unset STANDIN_MIG
 
 refused "an unknown device" 'unknown device "gpu" (auto, cpu, cuda, cuda:N)' --device gpu
 refused "a GPU that is not there" "--device=cuda:3: GPU 3 was requested; the driver reports 2" --device cuda:3

@@ -20,7 +20,7 @@ check() { # library pattern
 
 n=0
 echo "1..8"
-check base/libbase.a       '^(err|mem|arena|str|log|opt|conf|jx|rng|clock|file|ranks)_'
+check base/libbase.a       '^(err|mem|arena|str|log|opt|conf|jx|rng|clock|file|ranks|dl)_'
 check plan/libplan.a       '^pl_'
 check kernels/libkn.a      '^kn_'
 check search/libsearch.a   '^se_'

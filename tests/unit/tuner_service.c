@@ -43,6 +43,7 @@ static void each_outcome_is_recognized(void **state)
         {"--fault exit=3", "crash", "crash", 2},
         {"--fault signal=9", "crash", "crash", 2},
         {"--fault once=exit=3", "ok", NULL, 2},
+        {"--fault once=disturbed", "ok", NULL, 2},
         {"--fault garbage", "ok", NULL, 1},
         {"--fault child", "ok", NULL, 1},
     };
@@ -478,6 +479,29 @@ static void a_rate_above_the_peak_is_a_warning_and_no_result(void **state)
     fixture_close(&f);
 }
 
+/* What something else slows is measured again, but not for ever. */
+static void a_third_disturbed_attempt_counts_with_a_warning(void **state)
+{
+    struct fixture f;
+    char id[32];
+    json_t *c, *t;
+
+    (void)state;
+    fixture_open(&f, "disturbed", "--fault disturbed");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
+    c = fixture_wait(&f, id, "done");
+    t = fixture_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "ok");
+    assert_string_equal(text_at(t, "warning"), "it was hot");
+    assert_true(json_is_null(json_object_get(t, "failure")));
+    assert_int_equal(json_integer_value(json_object_get(t, "attempts")), 3);
+    assert_true(json_number_value(json_object_get(t, "tokens_per_s")) > 0);
+    assert_false(json_is_null(json_object_get(c, "best")));
+    json_decref(t);
+    json_decref(c);
+    fixture_close(&f);
+}
+
 /* The peak that counts is that of the layout's precision: of another one it says nothing. */
 static void a_rate_is_plausible_where_the_peak_is_unknown(void **state)
 {
@@ -624,6 +648,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_projection_is_judged_by_later_trials),
     cmocka_unit_test(logs_of_other_trainers_are_read),
     cmocka_unit_test(a_rate_above_the_peak_is_a_warning_and_no_result),
+    cmocka_unit_test(a_third_disturbed_attempt_counts_with_a_warning),
     cmocka_unit_test(a_rate_is_plausible_where_the_peak_is_unknown),
     cmocka_unit_test(a_campaign_of_nothing_but_implausible_trials_pauses),
     cmocka_unit_test(a_large_cluster_can_be_simulated),

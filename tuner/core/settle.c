@@ -193,6 +193,20 @@ static bool is_unmetered(struct cause *cause, const struct tn_attempt *attempt)
     return true;
 }
 
+/* What something else has slowed is measured again, but not for ever: the last attempt's result is
+ * taken with a warning. */
+static void by_summary(struct cause *cause, const struct tn_attempt *attempt)
+{
+    const char *disturbed = attempt->seen.disturbed;
+    const struct db_state_row *row = &db_states[DB_STATE_DISTURBED];
+    int64_t before = row->tries;
+
+    if (*disturbed)
+        (void)db_attempt_outcomes(&before, tn_db(attempt->svc), attempt->campaign->id,
+                                  attempt->trial->n, row->name, NULL);
+    say(cause, before < row->tries ? DB_STATE_DISTURBED : DB_STATE_OK, "%s", disturbed);
+}
+
 static void find_cause(struct cause *cause, struct tn_attempt *attempt)
 {
     int verdict = db_state_find(attempt->verdict);
@@ -202,7 +216,7 @@ static void find_cause(struct cause *cause, struct tn_attempt *attempt)
                                   is_implausible(cause, attempt) || is_unmetered(cause, attempt)))
         return;
     if (attempt->seen.summary)
-        say(cause, DB_STATE_OK, "%s", "");
+        by_summary(cause, attempt);
     else if (attempt->machine_lost)
         say(cause, DB_STATE_NODE_FAIL, "%s", attempt->trouble);
     else if (attempt->stop != TN_STOP_NONE && !explains_the_stop(attempt))
@@ -218,21 +232,22 @@ static void find_cause(struct cause *cause, struct tn_attempt *attempt)
 
 /* ---- the row ------------------------------------------------------------- */
 
+/* Why there is no result, or what to think of it; NULL: nothing. */
 static char *failure_text(const struct cause *cause, const struct tn_attempt *attempt)
 {
-    AUTO_JSON *v =
-        json_pack("{s:s, s:s, s:o, s:o, s:o}", "class", db_states[cause->outcome].name, "detail",
-                  cause->detail, "rank", cause->rank < 0 ? json_null() : json_integer(cause->rank),
-                  "exit_code",
-                  attempt->exit.known && attempt->exit.code >= 0 ? json_integer(attempt->exit.code)
-                                                                 : json_null(),
-                  "signal",
-                  attempt->exit.known && attempt->exit.signal ? json_integer(attempt->exit.signal)
-                                                              : json_null());
+    enum db_state class = cause->outcome == DB_STATE_OK ? DB_STATE_DISTURBED : cause->outcome;
+    AUTO_JSON *v = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o}", "class", db_states[class].name, "detail", cause->detail,
+        "rank", cause->rank < 0 ? json_null() : json_integer(cause->rank), "exit_code",
+        attempt->exit.known && attempt->exit.code >= 0 ? json_integer(attempt->exit.code)
+                                                       : json_null(),
+        "signal",
+        attempt->exit.known && attempt->exit.signal ? json_integer(attempt->exit.signal)
+                                                    : json_null());
 
-    assert(cause->outcome != DB_STATE_OK);
-    return v ? jx_dump(v)
-             : mem_printf("{\"class\":\"%s\",\"detail\":null}", db_states[cause->outcome].name);
+    if (cause->outcome == DB_STATE_OK && !*cause->detail)
+        return NULL;
+    return v ? jx_dump(v) : mem_printf("{\"class\":\"%s\",\"detail\":null}", db_states[class].name);
 }
 
 static char *phases_text(const struct tn_seen *seen)
@@ -307,7 +322,7 @@ static void fill_rows(struct settlement *settlement)
     int64_t now = clock_wall_ms();
     double mfu = ok ? pl_mfu(&p, &a->trial->run.layout, seen->tokens_per_s) : -1;
 
-    settlement->failure = ok ? NULL : failure_text(&settlement->cause, a);
+    settlement->failure = failure_text(&settlement->cause, a);
     settlement->phases = phases_text(seen);
     settlement->planned = seen->planned ? jx_dump(seen->planned) : NULL;
     settlement->reached = seen->reached ? jx_dump(seen->reached) : NULL;
@@ -356,10 +371,11 @@ static int decide(struct settlement *settlement, struct db *writer, struct err *
     int64_t before = 0;
     int r = 0;
 
-    if (settlement->row->tries > 1)
+    if (settlement->row->life != DB_ATTEMPT && settlement->row->tries > 1)
         r = db_attempt_outcomes(&before, writer, settlement->at.campaign, settlement->at.n,
                                 settlement->row->name, error);
-    settlement->final = settlement->row->tries && before + 1 >= settlement->row->tries;
+    settlement->final = settlement->row->life != DB_ATTEMPT && settlement->row->tries &&
+                        before + 1 >= settlement->row->tries;
     /* A campaign that is over starts nothing again. */
     if (!settlement->final && strcmp(settlement->a->campaign->state, DB_RUNNING) &&
         strcmp(settlement->a->campaign->state, DB_VERIFYING) &&
@@ -467,6 +483,8 @@ static void log_end(const struct settlement *settlement)
     else
         tn_log_attempt(LOG_INFO, a, " (%s) %s%s: %s", text, settlement->row->name,
                        settlement->final ? "" : ", to be retried", settlement->cause.detail);
+    if (settlement->cause.outcome == DB_STATE_OK && *settlement->cause.detail)
+        tn_log_attempt(LOG_WARN, a, " counts although %s", settlement->cause.detail);
     if (settlement->cause.outcome == DB_STATE_IMPLAUSIBLE)
         tn_log_attempt(LOG_WARN, a, " is not counted");
     if (settlement->cause.outcome == DB_STATE_ILLEGAL)

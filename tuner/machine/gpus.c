@@ -28,31 +28,20 @@ struct nvml {
     int (*errors)(void *device, int type, int since, unsigned long long *errors);
 };
 
-static int find_functions(struct nvml *ret, void *library, struct err *error)
-{
-    static const char *const names[] = {"nvmlInit_v2",
-                                        "nvmlShutdown",
-                                        "nvmlErrorString",
-                                        "nvmlSystemGetDriverVersion",
-                                        "nvmlSystemGetCudaDriverVersion_v2",
-                                        "nvmlDeviceGetCount_v2",
-                                        "nvmlDeviceGetHandleByIndex_v2",
-                                        "nvmlDeviceGetName",
-                                        "nvmlDeviceGetMemoryInfo",
-                                        "nvmlDeviceGetMigMode",
-                                        "nvmlDeviceGetEccMode",
-                                        "nvmlDeviceGetTotalEccErrors"};
-    void **at = (void **)ret;
+static const char *const names[] = {"nvmlInit_v2",
+                                    "nvmlShutdown",
+                                    "nvmlErrorString",
+                                    "nvmlSystemGetDriverVersion",
+                                    "nvmlSystemGetCudaDriverVersion_v2",
+                                    "nvmlDeviceGetCount_v2",
+                                    "nvmlDeviceGetHandleByIndex_v2",
+                                    "nvmlDeviceGetName",
+                                    "nvmlDeviceGetMemoryInfo",
+                                    "nvmlDeviceGetMigMode",
+                                    "nvmlDeviceGetEccMode",
+                                    "nvmlDeviceGetTotalEccErrors"};
 
-    _Static_assert(sizeof(*ret) == ARRAY_LEN(names) * sizeof(void *), "a name each");
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        at[i] = dlsym(library, names[i]);
-        if (!at[i])
-            return err_set(error, -ENOSYS, "%s lacks %s: the NVIDIA driver is too old", NVML,
-                           names[i]);
-    }
-    return 0;
-}
+_Static_assert(sizeof(struct nvml) == ARRAY_LEN(names) * sizeof(void *), "a name each");
 
 static int refused(const struct nvml *nvml, int code, const char *what, struct err *error)
 {
@@ -122,16 +111,14 @@ static int read_all(struct tn_gpus *ret, const struct nvml *nvml, struct err *er
 
 int tn_gpus_read(struct tn_gpus *ret, struct err *error)
 {
-    void *library = dlopen(NVML, RTLD_NOW | RTLD_LOCAL);
     struct nvml nvml = {0};
-    int r;
+    void *library = NULL;
+    int r = dl_functions(&library, (void **)&nvml, NVML, names, ARRAY_LEN(names), error);
 
     *ret = (struct tn_gpus){0};
-    if (!library)
-        return err_set(error, -ENOENT, "no NVIDIA driver: %s", dlerror());
-    r = find_functions(&nvml, library, error);
-    if (r == 0)
-        r = refused(&nvml, nvml.init(), "initialization", error);
+    if (r < 0)
+        return err_wrap(error, r == -ENOENT ? "no NVIDIA driver" : "the NVIDIA driver is too old");
+    r = refused(&nvml, nvml.init(), "initialization", error);
     if (r == 0) {
         r = read_all(ret, &nvml, error);
         (void)nvml.shutdown();

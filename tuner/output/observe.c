@@ -224,6 +224,7 @@ static void see_summary(struct tn_seen *seen, const json_t *event)
 {
     const json_t *ms = json_object_get(event, "step_ms"),
                  *memory = json_object_get(event, "memory");
+    const char *disturbed = json_string_value(json_object_get(event, "disturbed"));
     double rate = number(event, "tokens_per_s"), loss = number(event, "loss_first");
 
     if (!(rate > 0) || isinf(rate))
@@ -236,6 +237,7 @@ static void see_summary(struct tn_seen *seen, const json_t *event)
     seen->ms_p90 = number(ms, "p90");
     seen->ms_ci95 = number(ms, "ci95");
     seen->joules_per_step = joules_per_step(event);
+    snprintf(seen->disturbed, sizeof(seen->disturbed), "%s", disturbed ? disturbed : "");
     seen->imbalance = number(json_object_get(event, "experts"), "imbalance");
     keep_object(&seen->planned, json_object_get(memory, "planned"));
     keep_object(&seen->reached, json_object_get(memory, "measured"));

@@ -140,11 +140,11 @@ static void add_measurements(struct str *out, const struct db_trial *trial, bool
     FIELD(out, ",\"tokens_per_joule\":", add_number, trial->tokens_per_joule);
 }
 
-/* "failure" and "warning". A trial that was not counted ran to its end: what it has is a warning,
- * the detail of its column `failure`. */
+/* "failure" and "warning". A trial that was not counted, or was disturbed, ran to its end: what it
+ * has is a warning, the detail of its column `failure`. */
 static void add_trouble(struct str *out, const struct db_trial *trial)
 {
-    bool warned = str_eq(trial->state, "implausible");
+    bool warned = str_eq(trial->state, "implausible") || str_eq(trial->state, "ok");
     AUTO_JSON *v = warned && trial->failure ? json_loads(trial->failure, 0, NULL) : NULL;
 
     FIELD(out, ",\"failure\":", add_json, warned ? NULL : trial->failure);

@@ -148,7 +148,13 @@ export function failureNotice(trial) {
     if (trial.warning)
         return notice(
             "warn",
-            h("h2", {}, `${trial.state}: ${meaning ?? "warning"}`),
+            h(
+                "h2",
+                {},
+                trial.state === "ok"
+                    ? "disturbed: all its attempts were, the last one counts"
+                    : `${trial.state}: ${meaning ?? "warning"}`,
+            ),
             h("p", {}, trial.warning),
         );
     if (!trial.failure) return null;
