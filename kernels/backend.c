@@ -113,3 +113,26 @@ void kn_wait(struct kn_pool *pool)
 {
     kn_pool_backend(pool)->wait(pool);
 }
+
+void kn_mark(struct kn_pool *pool, unsigned n)
+{
+    const struct kn_backend *backend = kn_pool_backend(pool);
+
+    if (backend->mark)
+        backend->mark(pool, n);
+}
+
+void kn_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n)
+{
+    const struct kn_backend *backend = kn_pool_backend(follower);
+
+    if (backend->follow)
+        backend->follow(follower, pool, n);
+}
+
+void *kn_native(const struct kn_pool *pool)
+{
+    const struct kn_backend *backend = kn_pool_backend(pool);
+
+    return backend->native ? backend->native(pool) : NULL;
+}

@@ -31,6 +31,10 @@ struct kn_backend {
     void (*free_own)(void *memory, size_t bytes);
     void (*copy)(struct kn_pool *pool, void *to, const void *from, size_t bytes);
     void (*wait)(struct kn_pool *pool); /* until all operations on POOL are done */
+    /* As kn_mark, kn_follow and kn_native; NULL, all three: operations are done when they return */
+    void (*mark)(struct kn_pool *pool, unsigned n);
+    void (*follow)(struct kn_pool *follower, struct kn_pool *pool, unsigned n);
+    void *(*native)(const struct kn_pool *pool);
 #define KN_BACKEND_MEMBER(op) __typeof__(kn_##op) *op;
     KN_BACKEND_OPS(KN_BACKEND_MEMBER)
 #undef KN_BACKEND_MEMBER

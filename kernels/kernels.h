@@ -89,6 +89,15 @@ void kn_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes);
 /* Block until all operations on POOL are done. */
 void kn_wait(struct kn_pool *pool);
 
+/* Between two pools of one backend. Point N < KN_MARKS of POOL is after its operations so far; what
+ * is launched on FOLLOWER from now on begins when POOL's last point N is reached, at once if there
+ * is none. Neither call waits. */
+enum { KN_MARKS = 64 };
+void kn_mark(struct kn_pool *pool, unsigned n);
+void kn_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n);
+/* The stream of POOL as libraries of its device take it (a cudaStream_t); NULL: there are none. */
+void *kn_native(const struct kn_pool *pool);
+
 struct kn_backend; /* backend.h */
 /* New pools and memory are BACKEND's from now on; NULL, and until the first call: the host's. Call
  * it at the start of a program or between runs: a pool and the memory it is used with have one

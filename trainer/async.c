@@ -1,6 +1,7 @@
 #include "trainer/async.h"
 
 #include "base/base.h"
+#include "trainer/nccl.h"
 #include "trainer/rank.h"
 
 #include <assert.h>
@@ -40,9 +41,33 @@ static const struct pl_bucket *bucket(const struct tr_rank *rank, int bucket)
     return &rank->params.table.bucket[bucket];
 }
 
+/* Where the second stream of NCCL is when it has done what bucket I has asked for, or later. */
+static unsigned point(int index)
+{
+    return (unsigned)index % KN_MARKS;
+}
+
 static bool expert(const struct pl_bucket *bucket)
 {
     return bucket->kind == PL_BUCKET_EXPERT;
+}
+
+/* OP of bucket I, aside, and what is to be done with its sum. */
+static void launch(struct tr_rank *rank, int i, const struct tr_async_op *op)
+{
+    struct kn_pool *aside = tr_nccl_aside(&rank->comms);
+    uint64_t lo = tr_block(op->n, op->g->size, op->g->rank),
+             hi = tr_block(op->n, op->g->size, op->g->rank + 1);
+
+    if (op->reduce)
+        tr_nccl_reduce_scatter(op->g, op->type, op->buf, op->n, true);
+    else
+        tr_nccl_all_gather(op->g, op->type, op->buf, op->n, true);
+    if (op->into)
+        kn_add(aside, op->type, op->into, op->into, (char *)op->buf + lo * kn_type_size(op->type),
+               hi - lo);
+    kn_mark(aside, point(i));
+    rank->async.aside++;
 }
 
 /* Queue OP of bucket I, unless its group has one member. */
@@ -52,9 +77,13 @@ static void ask(struct tr_rank *rank, int i, struct tr_async_op op)
 
     if (op.g->size == 1)
         return;
+    ++*op.pending;
+    if (tr_nccl_takes(op.g, op.buf)) {
+        launch(rank, i, &op);
+        return;
+    }
     assert(l->count - l->first < l->cap - 1);
     l->op[l->count++ % l->cap] = op;
-    ++*op.pending;
 }
 
 static void all_reduce(struct tr_rank *rank, int i, struct tr_group *group, void *values,
@@ -176,7 +205,7 @@ static bool idle(const struct tr_lane *lane)
 
 bool tr_async_busy(const struct tr_rank *rank)
 {
-    return !idle(&rank->async.lane[0]) || !idle(&rank->async.lane[1]);
+    return rank->async.aside || !idle(&rank->async.lane[0]) || !idle(&rank->async.lane[1]);
 }
 
 void tr_async_poll(struct tr_rank *rank)
@@ -197,13 +226,19 @@ static void finish_one(struct tr_lane *lane)
 }
 
 /* Until PENDING of bucket INDEX is 0. */
-static void finish(struct tr_rank *rank, int index, const int *pending)
+static void finish(struct tr_rank *rank, int index, int *pending)
 {
     struct tr_lane *lane = &rank->async.lane[expert(bucket(rank, index))];
     enum tr_phase was;
 
     if (*pending == 0)
         return;
+    if (rank->async.aside) {
+        kn_follow(rank->pool, tr_nccl_aside(&rank->comms), point(index));
+        rank->async.aside -= *pending;
+        *pending = 0;
+        return;
+    }
     was = tr_phase(&rank->clock, TR_PHASE_DP);
     while (*pending > 0)
         finish_one(lane);
@@ -224,6 +259,10 @@ void tr_async_drain(struct tr_rank *rank)
 {
     enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_DP);
 
+    for (int i = 0; i < rank->params.table.nbuckets && rank->async.aside; i++) {
+        tr_async_wait_weights(rank, i);
+        tr_async_wait_grads(rank, i);
+    }
     for (int i = 0; i < 2; i++)
         while (!idle(&rank->async.lane[i]))
             finish_one(&rank->async.lane[i]);

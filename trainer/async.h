@@ -35,6 +35,7 @@ struct tr_async {
     struct tr_lane lane[2];
     /* (nbuckets): collectives that a bucket's weights, and its gradients, still wait for */
     int *weights, *grads;
+    int aside;   /* of these, on the second stream of NCCL, in place of the lanes */
     bool *asked; /* (nbuckets): its gradients are being or have been reduced in this step */
 };
 

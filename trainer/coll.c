@@ -1,13 +1,8 @@
 #include "base/base.h"
 #include "trainer/coll.h"
+#include "trainer/nccl.h"
 
 #include <assert.h>
-
-uint64_t tr_block(uint64_t total, int parts, int index)
-{
-    assert(index >= 0 && index <= parts && total <= UINT64_MAX / (uint64_t)parts);
-    return total * (uint64_t)index / (uint64_t)parts;
-}
 
 int tr_coll_tag(struct tr_group *group)
 {
@@ -214,6 +209,10 @@ void tr_reduce_scatter(struct tr_group *group, enum kn_type type, void *buf, uin
 {
     struct tr_coll c;
 
+    if (tr_nccl_takes(group, buf)) {
+        tr_nccl_reduce_scatter(group, type, buf, count, false);
+        return;
+    }
     tr_reduce_scatter_start(&c, group, type, buf, count);
     tr_coll_wait(&c);
 }
@@ -222,6 +221,10 @@ void tr_all_gather(struct tr_group *group, enum kn_type type, void *buf, uint64_
 {
     struct tr_coll c;
 
+    if (tr_nccl_takes(group, buf)) {
+        tr_nccl_all_gather(group, type, buf, count, false);
+        return;
+    }
     tr_all_gather_start(&c, group, type, buf, count);
     tr_coll_wait(&c);
 }
@@ -269,6 +272,10 @@ void tr_all_reduce(struct tr_group *group, enum kn_type type, void *buf, uint64_
 {
     if (group->size == 1 || count == 0)
         return;
+    if (tr_nccl_takes(group, buf)) {
+        tr_nccl_all_reduce(group, type, buf, count);
+        return;
+    }
     if (count <= TR_SMALL) {
         small(group, type, buf, count, false);
         return;

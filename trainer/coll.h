@@ -54,8 +54,6 @@ struct kn_pool *tr_coll_adder(const struct tr_group *group, const void *memory);
 /* The tag of the group's next collective. */
 int tr_coll_tag(struct tr_group *group);
 
-uint64_t tr_block(uint64_t total, int parts, int index); /* first element of block INDEX */
-
 /* Afterwards this rank's block of BUF (count) holds the sum; other blocks hold what it takes to get
  * there. */
 void tr_reduce_scatter_start(struct tr_coll *coll, struct tr_group *group, enum kn_type type,

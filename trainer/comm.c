@@ -105,6 +105,12 @@ bool tr_test(struct tr_progress *progress, MPI_Request *req, int count)
     return all_done(progress, req, count);
 }
 
+uint64_t tr_block(uint64_t total, int parts, int index)
+{
+    assert(index >= 0 && index <= parts && total <= UINT64_MAX / (uint64_t)parts);
+    return total * (uint64_t)index / (uint64_t)parts;
+}
+
 /* MPI counts are int: a larger message travels as 8-byte words. Buffers here of more than 2^31
  * bytes have a size that is a multiple of 64. */
 static MPI_Datatype unit(size_t *bytes)

@@ -53,6 +53,8 @@ struct tr_group {
     int *grid;      /* (hosts, each) members by host; in the order of ranks along both sides */
     int *flat;      /* (size) 0, 1, ... */
     int host, seat; /* of this rank in grid */
+    struct tr_nccl *nccl; /* between GPUs (nccl.h), or NULL */
+    void *nccl_comm;
 };
 
 struct tr_comms {
@@ -65,6 +67,7 @@ struct tr_comms {
     struct tr_group copy[2]; /* ... and those that hold what this rank holds; all without zero */
     int stage, prev, next;   /* pipeline stage, and world ranks of its neighbors, cyclic */
     bool first_of_host;      /* no rank before this one is on its host */
+    struct tr_nccl *nccl;    /* NULL: none */
 };
 
 /* FAIL gets one line of reason and does not return. It is shared by all ranks' handlers of the
@@ -86,6 +89,9 @@ void tr_comms_place(struct tr_comms *comms, const uint64_t *host);
 const char *tr_mpi_name(char *buf, size_t size);
 /* A hash of the name of this process's host. */
 uint64_t tr_host_hash(void);
+
+/* First element of block INDEX, if TOTAL elements are divided over a group of PARTS members. */
+uint64_t tr_block(uint64_t total, int parts, int index);
 
 /* Complete all COUNT requests, which are those of OP. Does not return once a stop was requested and
  * its deadline has passed (stop.h), nor once PROGRESS is `hung`. */

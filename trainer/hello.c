@@ -2,6 +2,7 @@
 
 #include "base/base.h"
 #include "trainer/backend.h"
+#include "trainer/nccl.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -73,11 +74,13 @@ static int distinct(const char **host, const struct place *all, int ranks)
     return (int)n;
 }
 
-static void send(struct tr_events *events, const struct tr_config *config, const struct place *all)
+static void send(struct tr_events *events, const struct tr_config *config,
+                 const struct tr_comms *comms, const struct place *all)
 {
     int ranks = config->layout.world;
     const char **host = mem_alloc(sizeof(*host) * 2 * (size_t)ranks), **cpus = host + ranks;
-    char build[160], mpi[64];
+    int nccl = tr_nccl_version(comms);
+    char build[192], mpi[64], between[32] = "";
     struct tr_hello h = {.program = "partune-train",
                          .version = PACKAGE_VERSION,
                          .build = build,
@@ -92,14 +95,18 @@ static void send(struct tr_events *events, const struct tr_config *config, const
 
     for (int i = 0; i < ranks; i++)
         cpus[i] = all[i].cpus;
-    snprintf(build, sizeof(build), "%.40s, %s, %s", __VERSION__, kn_isa_name(kn_isa()),
-             tr_mpi_name(mpi, sizeof(mpi)));
+    if (nccl)
+        snprintf(between, sizeof(between), ", NCCL %d.%d.%d", nccl / 10000, nccl / 100 % 100,
+                 nccl % 100);
+    snprintf(build, sizeof(build), "%.40s, %s, %s%s", __VERSION__, kn_isa_name(kn_isa()),
+             tr_mpi_name(mpi, sizeof(mpi)), between);
     tr_event_hello(events, &h);
     free(host);
 }
 
-void tr_hello(struct tr_events *events, const struct tr_config *config, struct tr_group *world)
+void tr_hello(struct tr_events *events, const struct tr_config *config, struct tr_comms *comms)
 {
+    struct tr_group *world = &comms->world;
     struct place mine = {0}, *all = NULL;
     MPI_Request req;
 
@@ -111,6 +118,6 @@ void tr_hello(struct tr_events *events, const struct tr_config *config, struct t
                 world->comm, &req);
     tr_wait(world->progress, tr_op_begin(TR_OP_GATHER, world), &req, 1);
     if (events)
-        send(events, config, all);
+        send(events, config, comms, all);
     free(all);
 }

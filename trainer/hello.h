@@ -8,7 +8,7 @@
 #include "trainer/config.h"
 #include "trainer/events.h"
 
-/* Send the event. Collective over WORLD; EVENTS is NULL but on rank 0. */
-void tr_hello(struct tr_events *events, const struct tr_config *config, struct tr_group *world);
+/* Send the event. Collective; EVENTS is NULL but on rank 0. */
+void tr_hello(struct tr_events *events, const struct tr_config *config, struct tr_comms *comms);
 
 #endif

@@ -2,52 +2,23 @@
 
 #include "base/base.h"
 #include "trainer/backend.h"
+#include "trainer/sharing.h"
 
 #include <math.h>
-#include <unistd.h>
 
 enum { SAMPLE_NS = 200000000 };
 
 /* A trial with more than this share of slow samples is no measure of its layout. */
 static const double SLOW_SHARE = 0.1;
 
-struct place {
-    uint64_t host;
-    char bus[32];
-};
-
-static bool same(const struct place *left, const struct place *right)
-{
-    return left->host == right->host && str_eq(left->bus, right->bus);
-}
-
-/* How many ranks use this rank's GPU; 0: another one of them reads it. */
-static int readers_ranks(struct tr_comms *comms)
-{
-    struct tr_group *world = &comms->world;
-    AUTO_FREE struct place *all = mem_alloc(sizeof(*all) * (size_t)world->size);
-    struct place mine = {.host = tr_host_hash()};
-    MPI_Request req;
-    int count = 0;
-
-    snprintf(mine.bus, sizeof(mine.bus), "%s", tr_backend_bus());
-    MPI_Iallgather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE,
-                   world->comm, &req);
-    tr_wait(world->progress, tr_op_begin(TR_OP_GATHER, world), &req, 1);
-    for (int i = 0; i < world->size; i++) {
-        if (same(&all[i], &mine) && i < world->rank)
-            return 0;
-        count += same(&all[i], &mine);
-    }
-    return count;
-}
-
 static void gpu_open(struct tr_meter *meter, struct tr_comms *comms)
 {
+    struct tr_sharing sharing;
     struct err unread = {0};
 
-    meter->ranks = readers_ranks(comms);
-    if (meter->ranks && tr_nvml_open(&meter->gpu, tr_backend_bus(), &unread) < 0)
+    tr_sharing(&sharing, comms);
+    meter->ranks = sharing.ranks;
+    if (sharing.first && tr_nvml_open(&meter->gpu, tr_backend_bus(), &unread) < 0)
         meter->reading.joules = NAN;
     if (meter->gpu)
         meter->last = tr_nvml_joules(meter->gpu);

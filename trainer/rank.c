@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "trainer/nccl.h"
 #include "trainer/dispatch.h"
 #include "trainer/layer.h"
 #include "trainer/mtp.h"
@@ -522,6 +523,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     tr_mtp_init(rank, &rank->chunk[layout->vp - 1]);
     work_init(rank);
     comm_init(rank);
+    tr_nccl_init(&rank->comms, fail);
     schedule_init(rank);
     tr_async_init(rank);
     visit_init(rank);
@@ -546,6 +548,7 @@ void tr_rank_done(struct tr_rank *rank)
     free(rank->pool_req);
     tr_tp_done(rank);
     tr_async_done(rank);
+    tr_nccl_done(&rank->comms);
     tr_comms_done(&rank->comms);
     pl_params_done(&rank->params.table);
     free(rank->params.v_at);

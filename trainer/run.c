@@ -124,7 +124,7 @@ static void say_hello(struct run *run)
 {
     struct pl_memory planned;
 
-    tr_hello(run->events, run->c, &run->r.comms.world);
+    tr_hello(run->events, run->c, &run->r.comms);
     worst_planned(&planned, run);
     tr_event_memory(run->events, &planned, (double)run->c->device_memory);
 }

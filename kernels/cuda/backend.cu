@@ -58,6 +58,21 @@ static void backend_wait(struct kn_pool *pool)
     cu_stream_wait(cu_stream_of(pool));
 }
 
+static void backend_mark(struct kn_pool *pool, unsigned n)
+{
+    cu_stream_mark(cu_stream_of(pool), n);
+}
+
+static void backend_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n)
+{
+    cu_stream_follow(cu_stream_of(follower), cu_stream_of(pool), n);
+}
+
+static void *backend_native(const struct kn_pool *pool)
+{
+    return cu_stream_handle(cu_stream_of(pool));
+}
+
 static struct kn_backend backend;
 
 bool cu_has_room(struct kn_plugin_refusal *ret_why, size_t unused)
@@ -86,6 +101,9 @@ const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
     backend.free_own = backend_free_own;
     backend.copy = backend_copy;
     backend.wait = backend_wait;
+    backend.mark = backend_mark;
+    backend.follow = backend_follow;
+    backend.native = backend_native;
 #define CU_OP(op) backend.op = cu_##op;
     KN_BACKEND_OPS(CU_OP)
 #undef CU_OP

@@ -11,6 +11,7 @@ struct cu_stream {
     cudaStream_t handle;
     void *scratch;
     double *result;
+    cudaEvent_t point[KN_MARKS]; /* made when first marked */
 };
 
 /* Errors that are the device's, its bus's or its driver's, not the program's. A GPU that fell off
@@ -76,6 +77,9 @@ void cu_stream_close(cu_stream *stream)
 {
     cudaFree(stream->scratch);
     cudaFreeHost(stream->result);
+    for (cudaEvent_t point : stream->point)
+        if (point)
+            cudaEventDestroy(point);
     if (stream->handle)
         cudaStreamDestroy(stream->handle);
     free(stream);
@@ -99,6 +103,19 @@ double *cu_stream_result(const cu_stream *stream)
 void cu_stream_wait(cu_stream *stream)
 {
     must(cudaStreamSynchronize(stream->handle), "wait");
+}
+
+void cu_stream_mark(cu_stream *stream, unsigned n)
+{
+    if (!stream->point[n])
+        must(cudaEventCreateWithFlags(&stream->point[n], cudaEventDisableTiming), "an event");
+    must(cudaEventRecord(stream->point[n], stream->handle), "mark");
+}
+
+void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n)
+{
+    if (stream->point[n])
+        must(cudaStreamWaitEvent(follower->handle, stream->point[n], 0), "follow");
 }
 
 void *cu_alloc(size_t bytes)

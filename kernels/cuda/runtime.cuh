@@ -35,6 +35,9 @@ void *cu_stream_scratch(const cu_stream *stream);
 /* Results of a few bytes that the host waits for: memory that both see. */
 double *cu_stream_result(const cu_stream *stream);
 void cu_stream_wait(cu_stream *stream);
+/* As kn_mark and kn_follow. */
+void cu_stream_mark(cu_stream *stream, unsigned n);
+void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n);
 
 /* Zeros; NULL if there is no room. Pinned memory of the host: kernels reach it through the bus. */
 void *cu_alloc(size_t bytes);

@@ -6,13 +6,14 @@ mkdir -p "$dir" || exit 99
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 99
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
+export PARTUNE_NCCL=off # where it is there, it asks for real GPUs
 shim=$PT_BUILD/tests/kncheck/cuda-shim.so
 . "${PT_SRC:?}/tests/mpi/ok.sh"
 
 run() { # ranks, options...
     ranks=$1
     shift
-    LD_LIBRARY_PATH=$dir/nvml:$PT_BUILD/tests/kncheck/standin STANDIN_GPUS=2 PARTUNE_CUDA=${library-$shim} \
+    LD_LIBRARY_PATH=$nccl:$dir/nvml:$PT_BUILD/tests/kncheck/standin STANDIN_GPUS=${gpus-2} PARTUNE_CUDA=${library-$shim} \
         mpiexec -n "$ranks" "$PT_BUILD/partune-train" --data-dir "$dir" --steps 4 --quiet "$@" >out 2>&1
 }
 # Each loss within 2 % of the other's: bf16 rounds differently, a wrong kernel is further off; fp32 within 1e-5.
@@ -105,6 +106,45 @@ ok $? "Muon of matrices that are cut"
 same olmoe fp32 1e-5 4 --pp 2 --schedule zero-bubble --ep 2 --overlap-moe-a2a 1 --optimizer sgd
 ok $? "experts in a zero-bubble pipeline"
 unset gpu
+
+# With a GPU for each rank and NCCL, sums and gathers of a group go by that: of blocks that differ in size (three ranks), behind
+# computation and not, of shards, and of an embedding on two stages.
+nccl=$PT_BUILD/tests/mpi/standin gpus=4
+cat >thirds.json <<"END"
+{"name":"thirds","layers":3,"hidden":36,"heads":6,"kv_heads":3,"ffn":48,"vocab":100,"seq":16,"tied":true}
+END
+by_nccl() { # model, precision, tolerance, ranks, options...: as `same`, and the trainer says that it takes NCCL
+    rm -f ev
+    same "$@" --events ev && grep -q '"build":"[^"]*, NCCL 2.28.3"' ev
+}
+no_nccl() { # as by_nccl
+    rm -f ev
+    same "$@" --events ev && ! grep -q NCCL ev
+}
+unset PARTUNE_NCCL
+by_nccl small fp32 1e-5 4 --tp 2 --sp 1 --zero 3 --overlap-grad-reduce 1 --overlap-param-gather 1
+ok $? "NCCL: sharded weights, behind computation"
+by_nccl small bf16 0.02 4 --tp 2 --zero 1 --overlap-grad-reduce 1
+ok $? "NCCL: optimizer state, in bf16"
+by_nccl thirds fp32 1e-5 3 --zero 2 -b 6
+ok $? "NCCL: blocks of different sizes"
+by_nccl thirds fp32 1e-5 3 --pp 3 -b 6
+ok $? "NCCL: an embedding on two stages"
+by_nccl olmoe fp32 1e-5 4 --tp 2 --sp 1 --ep 2 --zero 1
+ok $? "NCCL: experts, whose tokens stay with MPI"
+by_nccl small fp32 1e-5 4 --zero 1 --shard 2 --optimizer muon
+ok $? "NCCL: hybrid sharding, with Muon"
+gpu=cuda:1 no_nccl small fp32 1e-5 2 --zero 1
+ok $? "no NCCL where ranks share a GPU"
+PARTUNE_NCCL=off no_nccl small fp32 1e-5 2 --zero 1
+ok $? "no NCCL where it is switched off"
+unset PARTUNE_NCCL gpu
+export STANDIN_NCCL=1
+run 2 --model ./small.json -b 4 --zero 1 --device cuda
+[ $? != 0 ] && grep -q "NCCL: a communicator: unhandled system error (2)" out
+ok $? "a communicator that cannot be made is named"
+unset nccl gpus STANDIN_NCCL
+export PARTUNE_NCCL=off
 
 # A run that goes from the CPU to the GPU and back, each time in another layout, is the run that stays: steps 3 and 4, 5 and 6.
 leg() { # device, ranks, steps, options...: the losses of it are added to legs

@@ -88,6 +88,8 @@ static bool passes(const char *entry)
                                         "SLURM_CONF=",
                                         "FI_",
                                         "OMP_",
+                                        "NCCL_",
+                                        "PARTUNE_NCCL=",
                                         "PARTUNE_ISA=",
                                         "ASAN_OPTIONS=",
                                         "UBSAN_OPTIONS=",

@@ -1,0 +1,32 @@
+#include "trainer/sharing.h"
+
+#include "base/base.h"
+#include "trainer/backend.h"
+
+struct place {
+    uint64_t host;
+    char bus[32]; /* empty: no GPU */
+};
+
+static bool same(const struct place *left, const struct place *right)
+{
+    return left->host == right->host && str_eq(left->bus, right->bus);
+}
+
+void tr_sharing(struct tr_sharing *ret, struct tr_comms *comms)
+{
+    struct tr_group *world = &comms->world;
+    AUTO_FREE struct place *all = mem_alloc(sizeof(*all) * (size_t)world->size);
+    struct place mine = {.host = tr_host_hash()};
+    MPI_Request req;
+
+    *ret = (struct tr_sharing){.first = true};
+    snprintf(mine.bus, sizeof(mine.bus), "%s", tr_backend_bus());
+    MPI_Iallgather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE,
+                   world->comm, &req);
+    tr_wait(world->progress, tr_op_begin(TR_OP_GATHER, world), &req, 1);
+    for (int i = 0; i < world->size && *mine.bus; i++) {
+        ret->ranks += same(&all[i], &mine);
+        ret->first &= i >= world->rank || !same(&all[i], &mine);
+    }
+}

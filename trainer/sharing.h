@@ -1,0 +1,15 @@
+/* Which ranks of a job compute on one GPU. */
+#ifndef TRAINER_SHARING_H
+#define TRAINER_SHARING_H
+
+#include "trainer/comm.h"
+
+struct tr_sharing {
+    int ranks;  /* that use this rank's GPU, itself among them; 0: it uses none */
+    bool first; /* no rank before this one uses it */
+};
+
+/* Collective. */
+void tr_sharing(struct tr_sharing *ret, struct tr_comms *comms);
+
+#endif
