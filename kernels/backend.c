@@ -99,6 +99,13 @@ void kn_free_own(void *memory, size_t bytes)
         backend->free(memory, bytes);
 }
 
+size_t kn_unused_own(void)
+{
+    const struct kn_backend *backend = kn_backend();
+
+    return backend->unused_own ? backend->unused_own() : 0;
+}
+
 bool kn_apart(const struct kn_pool *pool)
 {
     return kn_pool_backend(pool)->alloc_own != NULL;

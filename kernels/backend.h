@@ -29,6 +29,7 @@ struct kn_backend {
     void (*free)(void *memory, size_t bytes);
     void *(*alloc_own)(size_t bytes); /* as alloc, of its own memory; NULL: the backend has none */
     void (*free_own)(void *memory, size_t bytes);
+    size_t (*unused_own)(void); /* bytes; NULL, or 0: unknown */
     void (*copy)(struct kn_pool *pool, void *to, const void *from, size_t bytes);
     void (*wait)(struct kn_pool *pool); /* until all operations on POOL are done */
     /* As kn_mark, kn_follow and kn_native; NULL, all three: operations are done when they return */

@@ -81,6 +81,8 @@ void kn_free(void *memory, size_t bytes);
 /* The same where the host need not reach it: the memory in which operations are fast. */
 void *kn_alloc_own(size_t bytes);
 void kn_free_own(void *memory, size_t bytes);
+/* Bytes of that memory which nobody uses now; 0: the backend does not know, or has none. */
+size_t kn_unused_own(void);
 /* Is what kn_alloc_own gives out of the host's reach, under the backend of POOL? */
 bool kn_apart(const struct kn_pool *pool);
 /* TO = FROM, in the order of POOL's operations; either side is memory of the backend or of the

@@ -17,8 +17,17 @@ static int local_rank(void)
     return ranks.local > 0 && ranks.local <= MOST_GPUS ? ranks.local : 0;
 }
 
+static int sharers = 1; /* ranks of this host that may use the GPU */
 static struct kn_gpu used = {.name = "cpu"};
 static struct err no_gpu; /* for "auto" */
+
+static int local_ranks(void)
+{
+    struct ranks ranks;
+
+    ranks_from_env(&ranks);
+    return ranks.locals > 0 ? ranks.locals : 1;
+}
 
 static void lost(const char *what)
 {
@@ -42,6 +51,7 @@ static int use_gpu(int index, bool own, struct err *error)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             *at = '?';
     used = gpu;
+    sharers = own ? 1 : local_ranks();
     kn_on_lost(lost);
     kn_backend_use(backend);
     return 0;
@@ -86,6 +96,11 @@ void tr_backend_agree(const char *device, int ranks, int rank)
 const char *tr_backend_device(void)
 {
     return used.name;
+}
+
+uint64_t tr_backend_memory(void)
+{
+    return kn_unused_own() / (uint64_t)sharers;
 }
 
 const char *tr_backend_bus(void)

@@ -19,6 +19,8 @@ void tr_backend_agree(const char *device, int ranks, int rank);
 
 /* What computes: "cpu", or the name of this rank's GPU, without characters that JSON escapes. */
 const char *tr_backend_device(void);
+/* A rank's share of what is free of that GPU's memory, in bytes; 0: unknown, or no GPU. */
+uint64_t tr_backend_memory(void);
 /* The PCI bus address of that GPU; empty: none. */
 const char *tr_backend_bus(void);
 

@@ -440,7 +440,7 @@ static void default_memory(struct tr_config *config)
         return;
     if (ranks > k->devices_per_node)
         bytes = bytes * k->devices_per_node / ranks;
-    config->device_memory = bytes >= 1 ? (uint64_t)bytes : 1;
+    config->device_memory = config->host_memory = bytes >= 1 ? (uint64_t)bytes : 1;
 }
 
 static bool holds_trial(const json_t *root)

@@ -81,6 +81,7 @@ struct tr_config {
     struct tr_checkpointing checkpoint;
     struct tr_interval expected;
     uint64_t device_memory;    /* budget of one rank in bytes; never 0 */
+    uint64_t host_memory;      /* a rank's share of its host; 0: the budget was given */
     const char *device;        /* NULL: the CPU; backend.h */
     const char *data;          /* as --data, run.data or workload.data has it */
     struct tr_sources sources; /* the data sets; workload.data is their name */

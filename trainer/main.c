@@ -92,13 +92,23 @@ static int start_mpi(const struct tr_launch *at, struct err *error)
                    at->size, at->by, at->mpi, size);
 }
 
-static int train(const struct tr_config *config, const struct tr_launch *at, struct tr_events *ev)
+/* Where no budget was given, it is the memory of what computes. */
+static void set_budget(struct tr_config *config)
+{
+    uint64_t gpu = tr_backend_memory();
+
+    if (config->host_memory)
+        config->device_memory = gpu ? gpu : config->host_memory;
+}
+
+static int train(struct tr_config *config, const struct tr_launch *at, struct tr_events *ev)
 {
     int code, provided;
 
     tr_fail_setup(ev, config->events, at->rank);
     tr_calibrate_use(config->data_dir);
     tr_backend_agree(config->device, at->size, at->rank);
+    set_budget(config);
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_FUNNELED)
         tr_fail(TR_ERROR_COMM, "this MPI does not support threads (MPI_THREAD_FUNNELED)");
@@ -121,17 +131,18 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
     return code;
 }
 
-/* The exit code that this rank asks for: memory, the device and the event file. */
-static int prepare(struct tr_events **ret, const struct tr_config *config,
-                   const struct tr_launch *at, struct shortage *shortage, struct err *error)
+/* The exit code that this rank asks for: the device, memory and the event file. */
+static int prepare(struct tr_events **ret, struct tr_config *config, const struct tr_launch *at,
+                   struct shortage *shortage, struct err *error)
 {
     int r;
 
-    if (tr_run_check_memory(&shortage->rank, &shortage->cls, &shortage->asked, config, error) < 0)
-        return TR_EXIT_OOM;
     r = tr_backend_use(config->device, error);
     if (r < 0)
         return r == -EBUSY ? TR_EXIT_NODE_FAIL : TR_EXIT_USAGE;
+    set_budget(config);
+    if (tr_run_check_memory(&shortage->rank, &shortage->cls, &shortage->asked, config, error) < 0)
+        return TR_EXIT_OOM;
     if (at->rank == 0 &&
         tr_events_open(ret, config->events, config->quiet ? NULL : stdout, error) < 0)
         return TR_EXIT_IO;

@@ -99,6 +99,7 @@ const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
     backend.free = backend_free;
     backend.alloc_own = cu_alloc_own;
     backend.free_own = backend_free_own;
+    backend.unused_own = cu_unused_own;
     backend.copy = backend_copy;
     backend.wait = backend_wait;
     backend.mark = backend_mark;

@@ -157,6 +157,13 @@ void cu_free_own(void *memory, size_t)
     must(cudaFree(memory), "free");
 }
 
+size_t cu_unused_own(void)
+{
+    size_t unused = 0, all = 0;
+
+    return cudaMemGetInfo(&unused, &all) == cudaSuccess ? unused : 0;
+}
+
 void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes)
 {
     must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->handle), "copy");

@@ -45,6 +45,7 @@ void cu_free(void *memory);
 /* The same of the device's memory. */
 void *cu_alloc_own(size_t bytes);
 void cu_free_own(void *memory, size_t bytes);
+size_t cu_unused_own(void); /* bytes; 0: unknown */
 void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes);
 void cu_clear(cu_stream *stream, void *to, size_t bytes);
 

@@ -13,11 +13,16 @@ struct cu_stream {
 };
 
 /* STANDIN_FREE: bytes of the GPU that are free. */
-bool cu_device(struct kn_plugin_refusal *ret_why, int)
+size_t cu_unused_own(void)
 {
     const char *word = getenv("STANDIN_FREE");
 
-    return cu_has_room(ret_why, word ? strtoull(word, NULL, 10) : SIZE_MAX);
+    return word ? strtoull(word, NULL, 10) : 0;
+}
+
+bool cu_device(struct kn_plugin_refusal *ret_why, int)
+{
+    return cu_has_room(ret_why, cu_unused_own() ? cu_unused_own() : SIZE_MAX);
 }
 
 cu_stream *cu_stream_open(void)

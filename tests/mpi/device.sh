@@ -237,6 +237,17 @@ full='GPU 0: 1000000 bytes of its memory are free, 33554432 are needed: other pr
 [ $code = 71 ] && grep -qF "partune-train: --device=cuda: $full" out && grep -q "\"class\":\"node_fail\",\"rank\":null,\"detail\":\"--device=cuda: $full" ev
 ok $? "a GPU that other processes fill"
 
+# Without a budget of its own a rank has the GPU's memory, or its share of it.
+export STANDIN_FREE=40000000
+run 1 --model ./dense.json -b 4 --device cuda --events ev && grep -q '"budget":40000000' ev
+ok $? "a GPU's free memory is the budget"
+run 2 --model ./dense.json -b 4 --device cuda:1 --seq 32768 --events ev
+[ $? = 66 ] && grep -q 'rank 0: oom: .*, budget 20000000' out
+ok $? "and of a shared one a share"
+run 1 --model ./dense.json -b 4 --device cuda --device-memory 1GiB --events ev && grep -q '"budget":1073741824' ev
+ok $? "unless it is given"
+unset STANDIN_FREE
+
 # Rank 1 loses its GPU in the middle: the job ends with a line and an event of its own class.
 rm -f ev
 run 1 --model ./dense.json --tp 2 --sp 1 --device cuda --events ev : \
