@@ -112,6 +112,7 @@ struct err; /* base/base.h */
 struct kn_gpu {
     char name[96];
     char bus[32]; /* its PCI bus address */
+    int count;    /* of GPUs that the driver has, where it was asked */
 };
 
 /* Load the CUDA backend in the shared library PATH for GPU INDEX, which is *RET_GPU. Driver,

@@ -75,6 +75,7 @@ static int check_driver(struct kn_gpu *ret_gpu, const struct driver *driver,
                        "the NVIDIA driver supports CUDA %d.%d; this backend needs %d.0 or later",
                        version / 1000, version % 1000 / 10, plugin->cuda / 1000);
     r = refused(driver, driver->count(&count), "the number of GPUs", error);
+    ret_gpu->count = count;
     if (r == 0 && index >= count)
         r = err_set(error, -ERANGE, "GPU %d was requested; the driver reports %d", index, count);
     if (r == 0)

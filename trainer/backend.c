@@ -34,16 +34,33 @@ static void lost(const char *what)
     tr_fail(TR_ERROR_NODE_FAIL, what);
 }
 
-/* GPU INDEX; OWN: it is to be this rank's alone. */
-static int use_gpu(int index, bool own, struct err *error)
+/* Whose a GPU is: this rank's alone, also that of others who name it, or one of all in turn. */
+enum whose { OWN, NAMED, IN_TURN };
+
+static int ranks_on(enum whose whose, int gpus)
+{
+    int ranks = local_ranks();
+
+    return whose == OWN ? 1 : whose == NAMED ? ranks : (ranks + gpus - 1) / gpus;
+}
+
+static int load(const struct kn_backend **ret, struct kn_gpu *ret_gpu, int index, struct err *error)
 {
     const char *path = getenv("PARTUNE_CUDA");
-    const struct kn_backend *backend;
-    struct kn_gpu gpu = {0};
-    int r =
-        kn_plugin_load(&backend, &gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
 
-    if (r == -ERANGE && own)
+    *ret_gpu = (struct kn_gpu){0};
+    return kn_plugin_load(ret, ret_gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
+}
+
+static int use_gpu(int index, enum whose whose, struct err *error)
+{
+    const struct kn_backend *backend;
+    struct kn_gpu gpu;
+    int r = load(&backend, &gpu, index, error);
+
+    if (r == -ERANGE && whose == IN_TURN && gpu.count > 0)
+        r = load(&backend, &gpu, index % gpu.count, error);
+    if (r == -ERANGE && whose == OWN)
         err_wrap(error, "local rank %d has no GPU of its own (ranks share GPU N by cuda:N)", index);
     if (r < 0)
         return r;
@@ -51,7 +68,7 @@ static int use_gpu(int index, bool own, struct err *error)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             *at = '?';
     used = gpu;
-    sharers = own ? 1 : local_ranks();
+    sharers = ranks_on(whose, gpu.count);
     kn_on_lost(lost);
     kn_backend_use(backend);
     return 0;
@@ -65,15 +82,18 @@ int tr_backend_use(const char *device, struct err *error)
     if (!device || str_eq(device, "cpu"))
         return 0;
     if (str_eq(device, "auto")) {
-        (void)use_gpu(local_rank(), true, &no_gpu);
+        (void)use_gpu(local_rank(), OWN, &no_gpu);
         return 0;
     }
     if (str_eq(device, "cuda"))
-        r = use_gpu(local_rank(), true, error);
+        r = use_gpu(local_rank(), OWN, error);
+    else if (str_eq(device, "cuda:all"))
+        r = use_gpu(local_rank(), IN_TURN, error);
     else if (str_starts(device, "cuda:") && str_to_i64(&index, device + 5, 0, MOST_GPUS) == 0)
-        r = use_gpu((int)index, false, error);
+        r = use_gpu((int)index, NAMED, error);
     else
-        return err_set(error, -EINVAL, "unknown device \"%s\" (auto, cpu, cuda, cuda:N)", device);
+        return err_set(error, -EINVAL, "unknown device \"%s\" (auto, cpu, cuda, cuda:N, cuda:all)",
+                       device);
     return r < 0 ? err_wrap(error, "--device=%s", device) : 0;
 }
 

@@ -7,9 +7,10 @@
 /*
  * Make the backend of DEVICE current: NULL or "cpu"; "cuda", the GPU of the rank's number on its
  * host, which the launcher's environment says (MPI_LOCALRANKID, SLURM_LOCALID; else 0); "cuda:N",
- * GPU N; "auto", as "cuda", but no error: tr_backend_agree follows. The CUDA backend is the library
- * that PARTUNE_CUDA names, or the installed one. -EINVAL for another word; else kn_plugin_load's
- * errors. A GPU that is lost later ends the job by tr_fail.
+ * GPU N; "cuda:all", all GPUs of the host in turn, so that ranks share them; "auto", as "cuda", but
+ * no error: tr_backend_agree follows. The CUDA backend is the library that PARTUNE_CUDA names, or
+ * the installed one. -EINVAL for another word; else kn_plugin_load's errors. A GPU that is lost
+ * later ends the job by tr_fail.
  */
 int tr_backend_use(const char *device, struct err *error);
 

@@ -171,10 +171,10 @@ const struct tr_setting tr_settings[] = {
     ROW("data-dir", NULL, NULL, OPT_STR, data_dir, 0, 0, NULL, "PARTUNE_DATA", "DIR",
         "data directory: datasets/ and profiles/"),
     ROW("device-memory", "run", "device_memory", OPT_BYTES, device_memory, 0, 0, "0", NULL, "SIZE",
-        "device memory per rank (0: its share of the machine)"),
+        "device memory per rank (0: its share of the machine, or of its GPU)"),
     STR("device", "run", "device", device, "WORD",
-        "where to compute: cpu, cuda (the GPU of the rank's number on its host), cuda:N, or auto: "
-        "cuda, and where a rank cannot have it, cpu (default: cpu)"),
+        "where to compute: cpu, cuda (the GPU of the rank's number on its host), cuda:N, cuda:all "
+        "(GPUs in turn), or auto: cuda, and where a rank cannot have it, cpu (default: cpu)"),
     STR("data", "run", "data", data, "NAME",
         "data set or path, or several by weight as \"0.7 web 0.3 code\" (default: synthetic)"),
     STR("events", NULL, NULL, events, "FILE", "write events to FILE"),

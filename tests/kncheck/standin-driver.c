@@ -28,9 +28,15 @@ int cuDriverGetVersion(int *ret)
     return 0;
 }
 
+/* STANDIN_GPUS, or those that CUDA_VISIBLE_DEVICES lists, or one. */
 int cuDeviceGetCount(int *ret)
 {
-    *ret = said("STANDIN_GPUS", 1);
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    int listed = list && *list && *list != '-';
+
+    for (; listed && *list; list++)
+        listed += *list == ',';
+    *ret = said("STANDIN_GPUS", listed ? listed : 1);
     return 0;
 }
 

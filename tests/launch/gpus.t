@@ -12,7 +12,7 @@ cat >program <<'END'
 #!/bin/sh
 echo "$CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER" >"${0%/*}/$1.sees"
 while [ ! -e "${0%/*}/$1.stop" ]; do sleep 0.05; done
-exit 1
+exit 65 # settles the trial: no second attempt
 END
 chmod +x program
 for word in a b c; do
@@ -76,6 +76,28 @@ end a "$id"
 is "a trainer whose section names GPUs itself is refused" "$(post /v1/campaigns "$(job own 1)")" 422
 has "by the variable" "$(cat body)" 'env of trainer .*own.* sets CUDA_VISIBLE_DEVICES.*--gpus'
 stop
+
+# ---- the bundled trainer computes on what its trial holds, here simulated, and counts its energy
+library=$LD_LIBRARY_PATH
+export LD_LIBRARY_PATH="$run/lib:$PT_BUILD/tests/kncheck/standin" PARTUNE_CUDA="$PT_BUILD/tests/kncheck/cuda-shim.so" PARTUNE_NCCL=off
+bundled() { # devices, more of the cluster, more of the campaign: a campaign of one trial that has ended; its events in `events`
+    id=$(call /v1/campaigns -d "$(job partune "$1" "$2" | sed 's/"seq": 64/"seq": 16/; s/"hidden": 64/"hidden": 32/; s/"vocab": 256/"vocab": 64/;
+        s/"budget"/"trial": {"warmup_steps": 1, "min_steps": 2, "max_steps": 2}, "budget"/; s/"space": {/"baseline": "naive", "objective": "tokens_per_joule", "space": {"threads": [1], /')" | tee answer | id_of)
+    [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
+    wait_for 60 ended "$id"
+    call "/v1/campaigns/$id/trials/1" >trial
+    cat "$run"/data/campaigns/"$id"/trials/1/*/events >events
+}
+start --cores 2
+bundled 1
+has "the bundled trainer takes its trial's GPU" "$(cat events)" '"device":"Stand-in 0"'
+has "and its energy is the objective" "$(cat trial)" '"state":"ok".*"tokens_per_joule":[0-9]'
+bundled 4 ', "oversubscribe": true'
+has "ranks that outnumber the GPUs take them in turn" "$(cat events)" '"ranks":4.*"device":"Stand-in 0"'
+has "each of which counts once" "$(cat events)" '"joules":6,'
+stop
+export LD_LIBRARY_PATH="$library"
+unset PARTUNE_CUDA PARTUNE_NCCL
 
 # ---- which ones
 start --gpus 1 --cores 2

@@ -204,7 +204,7 @@ trial 1 --device cuda && ! grep -q joules summary
 ok $? "an instance of a divided GPU has no energy of its own"
 unset STANDIN_MIG
 
-refused "an unknown device" 'unknown device "gpu" (auto, cpu, cuda, cuda:N)' --device gpu
+refused "an unknown device" 'unknown device "gpu" (auto, cpu, cuda, cuda:N, cuda:all)' --device gpu
 refused "a GPU that is not there" "--device=cuda:3: GPU 3 was requested; the driver reports 2" --device cuda:3
 library=/nonexistent.so refused "no library" "--device=cuda: no CUDA backend: /nonexistent.so: " --device cuda
 
@@ -214,6 +214,9 @@ run 4 --model ./dense.json -b 4 --device cuda
 ok $? "more ranks than GPUs"
 run 4 --model ./dense.json -b 4 --device cuda:1
 ok $? "ranks that share a GPU when told to"
+rm -f ev
+run 4 --model ./small.json -b 4 --trial --warmup-steps 1 --min-steps 2 --max-steps 2 --device cuda:all --events ev && grep -q '"joules":6,' ev
+ok $? "or all in turn" # each GPU counts once
 
 auto() { # name, ranks, device's name, text or "": --device=auto
     rm -f metrics ev

@@ -483,6 +483,8 @@ static void log_end(const struct settlement *settlement)
     else
         tn_log_attempt(LOG_INFO, a, " (%s) %s%s: %s", text, settlement->row->name,
                        settlement->final ? "" : ", to be retried", settlement->cause.detail);
+    if (a->seen.on_cpu && !pl_cluster_is_cpu(&a->campaign->engine->spec->se.cluster))
+        tn_log_attempt(LOG_WARN, a, " computed on CPUs, and its cluster has other devices");
     if (settlement->cause.outcome == DB_STATE_OK && *settlement->cause.detail)
         tn_log_attempt(LOG_WARN, a, " counts although %s", settlement->cause.detail);
     if (settlement->cause.outcome == DB_STATE_IMPLAUSIBLE)

@@ -210,6 +210,7 @@ static void see_hello(struct tn_seen *seen, const json_t *event)
 {
     seen->hello = true;
     seen->ends_itself = json_is_true(json_object_get(event, "ends_itself"));
+    seen->on_cpu = str_eq(json_string_value(json_object_get(event, "device")), "cpu");
 }
 
 /* Joules of a measured step: energy cannot be 0, and without steps it is of nothing. */

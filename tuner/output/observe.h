@@ -27,6 +27,7 @@ struct tn_seen {
     double sum, sum2;           /* of their milliseconds, all of them */
     double phase_ms[TN_PHASES]; /* sums over measured steps */
     double loss_first, loss_last;
+    bool on_cpu;         /* its first event says that it computes on CPUs */
     char disturbed[200]; /* what else slowed its devices, from the summary; empty: nothing known */
     double joules_per_step;           /* of the whole job, from the summary; NaN unknown */
     double imbalance;                 /* of the experts, from the summary; NaN unknown */

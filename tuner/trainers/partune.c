@@ -1,4 +1,5 @@
-/* The bundled trainer: `partune-train --config FILE --events FILE --device-memory BYTES`. */
+/* The bundled trainer: `partune-train --config FILE --events FILE --device DEVICE
+ * --device-memory BYTES`. */
 #include <errno.h>
 
 #include "tuner/core/attempt.h"
@@ -40,6 +41,19 @@ json_t *tn_trainer_config(const struct tn_attempt *attempt)
                      "min_steps", l->min_steps, "max_steps", l->max_steps, "ci", l->ci);
 }
 
+/* The GPUs that the trial holds, in turn where ranks outnumber them. Where none are counted, those
+ * that are there: the trainer says in its first event what it computes on. */
+static const char *device_of(const struct tn_attempt *attempt)
+{
+    int held = attempt->gpus.count;
+
+    if (pl_cluster_is_cpu(&attempt->campaign->engine->spec->se.cluster))
+        return "cpu";
+    if (held)
+        return held < attempt->trial->run.layout.world ? "cuda:all" : "cuda";
+    return "auto";
+}
+
 static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error)
 {
     const struct pl_device *device = &attempt->campaign->engine->spec->se.cluster.device;
@@ -57,6 +71,8 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
     tn_argv_addf(argv, "%s/events", attempt->folder);
     tn_argv_add(argv, "--timeline");
     tn_argv_addf(argv, "%s/%s", attempt->folder, TN_TIMELINE_FILE);
+    tn_argv_add(argv, "--device");
+    tn_argv_add(argv, device_of(attempt));
     tn_argv_add(argv, "--data-dir");
     tn_argv_add(argv, tn_data_dir(attempt->svc));
     if (attempt->campaign->engine->spec
