@@ -209,9 +209,11 @@ static void train(struct fake *f, const json_t *config)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"fault", 1, NULL, 'f'},    {"when", 1, NULL, 'w'},   {"step-ms", 1, NULL, 's'},
-        {"config", 1, NULL, 'c'},   {"events", 1, NULL, 'e'}, {"device-memory", 1, NULL, 'm'},
-        {"data-dir", 1, NULL, 'd'}, {"log", 1, NULL, 'l'},    {0}};
+        {"fault", 1, NULL, 'f'},    {"when", 1, NULL, 'w'},
+        {"step-ms", 1, NULL, 's'},  {"config", 1, NULL, 'c'},
+        {"events", 1, NULL, 'e'},   {"device-memory", 1, NULL, 'm'},
+        {"data-dir", 1, NULL, 'd'}, {"log", 1, NULL, 'l'},
+        {"device", 1, NULL, 'D'},   {0}};
     struct fake f = {.step_ms = 10};
     const char *rank = getenv("PMI_RANK");
     AUTO_FREE char *text = NULL;
