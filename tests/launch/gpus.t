@@ -78,8 +78,8 @@ has "by the variable" "$(cat body)" 'env of trainer .*own.* sets CUDA_VISIBLE_DE
 stop
 
 # ---- the bundled trainer computes on what its trial holds, here simulated, and counts its energy
-library=$LD_LIBRARY_PATH
-export LD_LIBRARY_PATH="$run/lib:$PT_BUILD/tests/kncheck/standin" PARTUNE_CUDA="$PT_BUILD/tests/kncheck/cuda-shim.so" PARTUNE_NCCL=off
+library=$LD_LIBRARY_PATH shim=$PT_BUILD/tests/kncheck/cuda-shim.so
+export LD_LIBRARY_PATH="$run/lib:$PT_BUILD/tests/kncheck/standin" PARTUNE_CUDA="$shim" PARTUNE_NCCL=off
 bundled() { # devices, more of the cluster, more of the campaign: a campaign of one trial that has ended; its events in `events`
     id=$(call /v1/campaigns -d "$(job partune "$1" "$2" | sed 's/"seq": 64/"seq": 16/; s/"hidden": 64/"hidden": 32/; s/"vocab": 256/"vocab": 64/;
         s/"budget"/"trial": {"warmup_steps": 1, "min_steps": 2, "max_steps": 2}, "budget"/; s/"space": {/"baseline": "naive", "objective": "tokens_per_joule", "space": {"threads": [1], /')" | tee answer | id_of)
@@ -88,6 +88,7 @@ bundled() { # devices, more of the cluster, more of the campaign: a campaign of 
     call "/v1/campaigns/$id/trials/1" >trial
     cat "$run"/data/campaigns/"$id"/trials/1/*/events >events
 }
+if [ -e "$shim" ] && [ -x "$PT_BUILD/partune-train" ]; then # a C++ compiler and an MPI
 start --cores 2
 bundled 1
 has "the bundled trainer takes its trial's GPU" "$(cat events)" '"device":"Stand-in 0"'
@@ -96,6 +97,7 @@ bundled 4 ', "oversubscribe": true'
 has "ranks that outnumber the GPUs take them in turn" "$(cat events)" '"ranks":4.*"device":"Stand-in 0"'
 has "each of which counts once" "$(cat events)" '"joules":6,'
 stop
+fi
 export LD_LIBRARY_PATH="$library"
 unset PARTUNE_CUDA PARTUNE_NCCL
 
