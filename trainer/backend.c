@@ -60,6 +60,9 @@ static int use_gpu(int index, enum whose whose, struct err *error)
 
     if (r == -ERANGE && whose == IN_TURN && gpu.count > 0)
         r = load(&backend, &gpu, index % gpu.count, error);
+    /* Slurm shows a task its own GPUs, from 0 on; tr_sharing_check() sees if they are one. */
+    if (r == -ERANGE && whose == OWN && gpu.count == 1 && getenv("SLURM_LOCALID"))
+        r = load(&backend, &gpu, 0, error);
     if (r == -ERANGE && whose == OWN)
         err_wrap(error, "local rank %d has no GPU of its own (ranks share GPU N by cuda:N)", index);
     if (r < 0)

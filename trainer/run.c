@@ -70,6 +70,8 @@ static void rank_init(struct run *run)
     if (tr_rank_init(&cls, &asked, &run->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload,
                      c->device_memory, tr_fail_comm, &e) < 0)
         tr_fail(TR_ERROR_OOM, e.text);
+    if (tr_sharing_check(&run->r.comms, c->device, &e) < 0)
+        tr_fail(TR_ERROR_ILLEGAL, e.text);
     run->r.z_loss_coef = c->train.z_loss_coef;
     run->team = tr_team_of(&run->r.comms);
     run->part = tr_parts(&run->nparts, &run->r.params, &run->r.layout, true);

@@ -7,6 +7,7 @@
 #include "trainer/ckpt_async.h"
 #include "trainer/config.h"
 #include "trainer/meter.h"
+#include "trainer/sharing.h"
 #include "trainer/events.h"
 #include "trainer/hang.h"
 #include "trainer/layer_log.h"

@@ -3,6 +3,8 @@
 #include "base/base.h"
 #include "trainer/backend.h"
 
+#include <errno.h>
+
 struct place {
     uint64_t host;
     char bus[32]; /* empty: no GPU */
@@ -29,4 +31,19 @@ void tr_sharing(struct tr_sharing *ret, struct tr_comms *comms)
         ret->ranks += same(&all[i], &mine);
         ret->first &= i >= world->rank || !same(&all[i], &mine);
     }
+}
+
+int tr_sharing_check(struct tr_comms *comms, const char *device, struct err *error)
+{
+    struct tr_sharing sharing;
+
+    if (!str_eq(device, "cuda") && !str_eq(device, "auto"))
+        return 0;
+    tr_sharing(&sharing, comms);
+    if (sharing.ranks < 2)
+        return 0;
+    return err_set(error, -EINVAL,
+                   "--device=%s: %d ranks have the GPU at %s (ranks share GPUs by cuda:N or "
+                   "cuda:all)",
+                   device, sharing.ranks, tr_backend_bus());
 }

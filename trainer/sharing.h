@@ -12,4 +12,7 @@ struct tr_sharing {
 /* Collective. */
 void tr_sharing(struct tr_sharing *ret, struct tr_comms *comms);
 
+/* -EINVAL where ranks share a GPU and DEVICE (--device) does not allow it. Collective. */
+int tr_sharing_check(struct tr_comms *comms, const char *device, struct err *error);
+
 #endif

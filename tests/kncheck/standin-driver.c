@@ -63,7 +63,7 @@ int cuDeviceGetName(char *ret, int size, int device)
 
 int cuDeviceGetPCIBusId(char *ret, int size, int device)
 {
-    snprintf(ret, (size_t)size, "0000:%02X:00.0", device);
+    snprintf(ret, (size_t)size, "0000:%02X:00.0", said("STANDIN_BUS", 0) + device);
     return 0;
 }
 

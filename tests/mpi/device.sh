@@ -218,6 +218,19 @@ rm -f ev
 run 4 --model ./small.json -b 4 --trial --warmup-steps 1 --min-steps 2 --max-steps 2 --device cuda:all --events ev && grep -q '"joules":6,' ev
 ok $? "or all in turn" # each GPU counts once
 
+# Under Slurm a task may see one GPU alone, as number 0: its own, or the same as another.
+slurm() { # bus of rank 1's
+    rm -f ev
+    SLURM_LOCALID=0 STANDIN_GPUS=1 gpus=1 run 1 --model ./small.json -b 4 --tp 2 --device cuda --events ev : \
+        -n 1 env "STANDIN_BUS=$1" SLURM_LOCALID=1 "$PT_BUILD/partune-train" --data-dir "$dir" --steps 2 --quiet --model ./small.json -b 4 \
+        --tp 2 --device cuda --events ev --steps 4
+}
+slurm 1
+ok $? "a GPU that only its task sees"
+slurm 0
+[ $? = 65 ] && grep -qF 'illegal: --device=cuda: 2 ranks have the GPU at 0000:00:00.0 (ranks share GPUs by cuda:N or cuda:all)' out
+ok $? "unless it is another's, too"
+
 auto() { # name, ranks, device's name, text or "": --device=auto
     rm -f metrics ev
     run "$2" --model ./dense.json -b 4 --device auto --events ev &&
