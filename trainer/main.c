@@ -92,15 +92,6 @@ static int start_mpi(const struct tr_launch *at, struct err *error)
                    at->size, at->by, at->mpi, size);
 }
 
-/* Where no budget was given, it is the memory of what computes. */
-static void set_budget(struct tr_config *config)
-{
-    uint64_t gpu = tr_backend_memory();
-
-    if (config->host_memory)
-        config->device_memory = gpu ? gpu : config->host_memory;
-}
-
 static int train(struct tr_config *config, const struct tr_launch *at, struct tr_events *ev)
 {
     int code, provided;
@@ -108,7 +99,8 @@ static int train(struct tr_config *config, const struct tr_launch *at, struct tr
     tr_fail_setup(ev, config->events, at->rank);
     tr_calibrate_use(config->data_dir);
     tr_backend_agree(config->device, at->size, at->rank);
-    set_budget(config);
+    if (config->host_memory && str_eq(tr_backend_device(), "cpu")) /* perhaps in a GPU's place */
+        config->device_memory = config->host_memory;
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_FUNNELED)
         tr_fail(TR_ERROR_COMM, "this MPI does not support threads (MPI_THREAD_FUNNELED)");
@@ -129,6 +121,16 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
         fprintf(stderr, "partune-train: %s\n", e.text);
     tr_finalize();
     return code;
+}
+
+/* Where no budget was given, it is the memory of what computes: as long as no rank has made its
+ * tensors, since ranks may share a GPU. */
+static void set_budget(struct tr_config *config)
+{
+    uint64_t gpu = tr_backend_memory();
+
+    if (config->host_memory)
+        config->device_memory = gpu ? gpu : config->host_memory;
 }
 
 /* The exit code that this rank asks for: the device, memory and the event file. */

@@ -89,14 +89,14 @@ bundled() { # devices, more of the cluster, more of the campaign: a campaign of 
     cat "$run"/data/campaigns/"$id"/trials/1/*/events >events
 }
 if [ -e "$shim" ] && [ -x "$PT_BUILD/partune-train" ]; then # a C++ compiler and an MPI
-start --cores 2
-bundled 1
-has "the bundled trainer takes its trial's GPU" "$(cat events)" '"device":"Stand-in 0"'
-has "and its energy is the objective" "$(cat trial)" '"state":"ok".*"tokens_per_joule":[0-9]'
-bundled 4 ', "oversubscribe": true'
-has "ranks that outnumber the GPUs take them in turn" "$(cat events)" '"ranks":4.*"device":"Stand-in 0"'
-has "each of which counts once" "$(cat events)" '"joules":6,'
-stop
+    start --cores 2
+    bundled 1
+    has "the bundled trainer takes its trial's GPU" "$(cat events)" '"device":"Stand-in 0"'
+    has "and its energy is the objective" "$(cat trial)" '"state":"ok".*"tokens_per_joule":[0-9]'
+    bundled 4 ', "oversubscribe": true'
+    has "ranks that outnumber the GPUs take them in turn" "$(cat events)" '"ranks":4.*"device":"Stand-in 0"'
+    has "each of which counts once" "$(cat events)" '"joules":6,'
+    stop
 fi
 export LD_LIBRARY_PATH="$library"
 unset PARTUNE_CUDA PARTUNE_NCCL
