@@ -7,6 +7,7 @@ if [ -f "$PT_SRC/config.status" ]; then
     echo "1..0 # SKIP the source tree was configured in place"
     exit 0
 fi
+. "$PT_SRC/tests/build/answers.sh"
 real=$(command -v "${PKG_CONFIG:-pkg-config}") || { echo "1..0 # SKIP pkg-config is missing"; exit 0; }
 
 cd "$run" || exit 99

@@ -6,6 +6,7 @@
 unset MAKEFLAGS MFLAGS MAKELEVEL TESTS
 real=$(command -v pkg-config) || { echo "1..0 # SKIP there is no pkg-config"; exit 0; }
 [ -f "$PT_SRC/config.status" ] && { echo "1..0 # SKIP the source tree was configured in place"; exit 0; }
+. "$PT_SRC/tests/build/answers.sh"
 mkdir -p "$run/tree" && cd "$run/tree" || exit 99
 src=$(realpath --relative-to=. "$PT_SRC") # configure takes a source folder with a blank in its path by a relative name only
 # The prefixes and the tool are outside the tree, whose path may have a blank.
@@ -21,11 +22,7 @@ SH
 chmod +x "$away/pkg-config"
 : >"$away/hidden"
 configure() { # arguments: what it says is in said
-    "$src/configure" PKG_CONFIG="$away/pkg-config" --cache-file="$away/cache" --disable-dependency-tracking "$@" >said 2>&1
-    code=$?
-    # Answers about compilers are kept for the next; those about libraries are what is tested.
-    [ ! -f "$away/cache" ] || sed -i '/^pkg_cv_/d; /^ac_cv_header_dnnl/d; /^ac_cv_env_/d' "$away/cache"
-    return $code
+    "$src/configure" PKG_CONFIG="$away/pkg-config" --disable-dependency-tracking "$@" >said 2>&1
 }
 error() { sed -n 's/^configure: error: //p' said; }
 

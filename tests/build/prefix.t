@@ -6,6 +6,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL TESTS
 cd "$run" || exit 99
 src=$(realpath --relative-to=tree -m "$PT_SRC") # configure takes a source folder with a blank in its path by a relative name only
 [ -x "$PT_SRC/configure" ] || { echo "1..0 # SKIP there is no configure"; exit 0; }
+. "$PT_SRC/tests/build/answers.sh"
 lib=$(pkg-config --variable=libdir jansson) && include=$(pkg-config --variable=includedir jansson) ||
     { echo "1..0 # SKIP pkg-config does not know jansson"; exit 0; }
 

@@ -9,6 +9,7 @@ skip() { echo "1..0 # SKIP $1"; exit 0; }
 command -v git >/dev/null && git -C "$PT_SRC" rev-parse HEAD >/dev/null 2>&1 || skip "git cannot read the clone"
 command -v gpg >/dev/null || skip "GnuPG is not installed"
 command -v esbuild >/dev/null || skip "an archive needs the chart library, which esbuild makes"
+. "$PT_SRC/tests/build/answers.sh"
 cd "$run" || exit 99
 
 # GnuPG's sockets need a short path.
