@@ -2,6 +2,7 @@
 #include "kernels/backend.h"
 #include "kernels/pool.h"
 
+#include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -135,6 +136,23 @@ void kn_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n)
 
     if (backend->follow)
         backend->follow(follower, pool, n);
+}
+
+bool kn_stamps(const struct kn_pool *pool)
+{
+    return kn_pool_backend(pool)->stamp != NULL;
+}
+
+void kn_stamp(struct kn_pool *pool, unsigned n)
+{
+    assert(n < KN_STAMPS);
+    kn_pool_backend(pool)->stamp(pool, n);
+}
+
+bool kn_stamped(uint64_t *ret_ns, struct kn_pool *pool, unsigned from, unsigned to)
+{
+    assert(from < KN_STAMPS && to < KN_STAMPS);
+    return kn_pool_backend(pool)->stamped(ret_ns, pool, from, to);
 }
 
 void *kn_native(const struct kn_pool *pool)

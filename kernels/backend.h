@@ -36,6 +36,9 @@ struct kn_backend {
     void (*mark)(struct kn_pool *pool, unsigned n);
     void (*follow)(struct kn_pool *follower, struct kn_pool *pool, unsigned n);
     void *(*native)(const struct kn_pool *pool);
+    /* As kn_stamp and kn_stamped; NULL, both: the same */
+    void (*stamp)(struct kn_pool *pool, unsigned n);
+    bool (*stamped)(uint64_t *ret_ns, struct kn_pool *pool, unsigned from, unsigned to);
 #define KN_BACKEND_MEMBER(op) __typeof__(kn_##op) *op;
     KN_BACKEND_OPS(KN_BACKEND_MEMBER)
 #undef KN_BACKEND_MEMBER

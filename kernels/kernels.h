@@ -97,6 +97,14 @@ void kn_wait(struct kn_pool *pool);
 enum { KN_MARKS = 64 };
 void kn_mark(struct kn_pool *pool, unsigned n);
 void kn_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n);
+/* Times of a pool whose operations are asynchronous. Stamp N < KN_STAMPS of POOL is the moment at
+ * which its operations so far are done. kn_stamped: nanoseconds between two stamps, of which TO was
+ * made later; false until TO is reached. No call waits. */
+enum { KN_STAMPS = 2048 };
+void kn_stamp(struct kn_pool *pool, unsigned n);
+bool kn_stamped(uint64_t *ret_ns, struct kn_pool *pool, unsigned from, unsigned to);
+/* False: operations are done when they return, and there are no stamps. */
+bool kn_stamps(const struct kn_pool *pool);
 /* The stream of POOL as libraries of its device take it (a cudaStream_t); NULL: there are none. */
 void *kn_native(const struct kn_pool *pool);
 

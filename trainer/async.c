@@ -225,6 +225,15 @@ static void finish_one(struct tr_lane *lane)
     advance(lane);
 }
 
+/* The stream waits for the second one of NCCL. */
+static void follow(struct tr_rank *rank, int index)
+{
+    uint64_t since = tr_clock_waits(&rank->clock);
+
+    kn_follow(rank->pool, tr_nccl_aside(&rank->comms), point(index));
+    tr_clock_waited(&rank->clock, since);
+}
+
 /* Until PENDING of bucket INDEX is 0. */
 static void finish(struct tr_rank *rank, int index, int *pending)
 {
@@ -233,13 +242,12 @@ static void finish(struct tr_rank *rank, int index, int *pending)
 
     if (*pending == 0)
         return;
+    was = tr_phase(&rank->clock, TR_PHASE_DP);
     if (rank->async.aside) {
-        kn_follow(rank->pool, tr_nccl_aside(&rank->comms), point(index));
+        follow(rank, index);
         rank->async.aside -= *pending;
         *pending = 0;
-        return;
     }
-    was = tr_phase(&rank->clock, TR_PHASE_DP);
     while (*pending > 0)
         finish_one(lane);
     tr_phase(&rank->clock, was);

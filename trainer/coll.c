@@ -210,7 +210,10 @@ void tr_reduce_scatter(struct tr_group *group, enum kn_type type, void *buf, uin
     struct tr_coll c;
 
     if (tr_nccl_takes(group, buf)) {
+        uint64_t since = tr_clock_waits(group->progress->clock);
+
         tr_nccl_reduce_scatter(group, type, buf, count, false);
+        tr_clock_waited(group->progress->clock, since);
         return;
     }
     tr_reduce_scatter_start(&c, group, type, buf, count);
@@ -222,7 +225,10 @@ void tr_all_gather(struct tr_group *group, enum kn_type type, void *buf, uint64_
     struct tr_coll c;
 
     if (tr_nccl_takes(group, buf)) {
+        uint64_t since = tr_clock_waits(group->progress->clock);
+
         tr_nccl_all_gather(group, type, buf, count, false);
+        tr_clock_waited(group->progress->clock, since);
         return;
     }
     tr_all_gather_start(&c, group, type, buf, count);
@@ -273,7 +279,10 @@ void tr_all_reduce(struct tr_group *group, enum kn_type type, void *buf, uint64_
     if (group->size == 1 || count == 0)
         return;
     if (tr_nccl_takes(group, buf)) {
+        uint64_t since = tr_clock_waits(group->progress->clock);
+
         tr_nccl_all_reduce(group, type, buf, count);
+        tr_clock_waited(group->progress->clock, since);
         return;
     }
     if (count <= TR_SMALL) {

@@ -84,7 +84,7 @@ static void check_hung(struct tr_progress *progress)
 
 void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, int count)
 {
-    uint64_t t = clock_mono_ns();
+    uint64_t t = tr_clock_waits(progress->clock);
     unsigned tests = 1;
 
     for (; !all_done(progress, req, count); tests++) {
@@ -96,8 +96,7 @@ void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, in
     }
     if (tests > 1)
         tr_now_wait(progress->now, (struct tr_op){.name = TR_OP_NONE});
-    if (progress->clock)
-        progress->clock->wait_ns += clock_mono_ns() - t;
+    tr_clock_waited(progress->clock, t);
 }
 
 bool tr_test(struct tr_progress *progress, MPI_Request *req, int count)

@@ -23,7 +23,7 @@
 /* How this rank waits. */
 struct tr_progress {
     bool yield;                 /* ranks (with their threads) outnumber the cores of this host */
-    struct tr_clock *clock;     /* wait time is charged here; may be NULL */
+    struct tr_clock *clock;     /* waits are charged here; may be NULL */
     struct kn_pool *pool;       /* what computes the messages; transfers start when it is done */
     struct tr_staging staging;  /* of messages of POOL's memory */
     struct tr_now *now;         /* waits and operations are published here; NULL: nowhere */

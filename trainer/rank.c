@@ -505,7 +505,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     if (pl_model_is_moe(model))
         pl_acts(&rank->acts[1], model, layout, &rank->d, true);
     rank->moe_layers = pl_moe_layers(model);
-    tr_clock_reset(&rank->clock);
+    tr_clock_init(&rank->clock, rank->pool);
     tr_comms_init(&rank->comms, parent, layout, &rank->clock, fail);
     rank->comms.progress.pool = rank->pool;
     if (kn_apart(rank->pool))
@@ -553,6 +553,7 @@ void tr_rank_done(struct tr_rank *rank)
     pl_params_done(&rank->params.table);
     free(rank->params.v_at);
     tr_optim_done(rank);
+    tr_clock_done(&rank->clock);
     kn_pool_free(rank->pool);
     tr_device_done(&rank->device);
     *rank = (struct tr_rank){0};

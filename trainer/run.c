@@ -404,7 +404,7 @@ static bool one_step(struct run *run)
     if (logs_layers(run))
         tr_layer_log_take(run->layers, r);
     skipped = update(run, &t);
-    tr_phase(&r->clock, TR_PHASE_OTHER);
+    tr_clock_end(&r->clock);
     done = r->clock;
     tr_meter_read(&run->meter, run->step > run->measured_from);
     step_ns = done.since_ns - run->begun_ns;

@@ -68,6 +68,16 @@ static void backend_follow(struct kn_pool *follower, struct kn_pool *pool, unsig
     cu_stream_follow(cu_stream_of(follower), cu_stream_of(pool), n);
 }
 
+static void backend_stamp(struct kn_pool *pool, unsigned n)
+{
+    cu_stream_stamp(cu_stream_of(pool), n);
+}
+
+static bool backend_stamped(uint64_t *ret_ns, struct kn_pool *pool, unsigned from, unsigned to)
+{
+    return cu_stream_stamped(ret_ns, cu_stream_of(pool), from, to);
+}
+
 static void *backend_native(const struct kn_pool *pool)
 {
     return cu_stream_handle(cu_stream_of(pool));
@@ -105,6 +115,8 @@ const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
     backend.mark = backend_mark;
     backend.follow = backend_follow;
     backend.native = backend_native;
+    backend.stamp = backend_stamp;
+    backend.stamped = backend_stamped;
 #define CU_OP(op) backend.op = cu_##op;
     KN_BACKEND_OPS(CU_OP)
 #undef CU_OP

@@ -11,7 +11,8 @@ struct cu_stream {
     cudaStream_t handle;
     void *scratch;
     double *result;
-    cudaEvent_t point[KN_MARKS]; /* made when first marked */
+    cudaEvent_t point[KN_MARKS];  /* made when first marked */
+    cudaEvent_t stamp[KN_STAMPS]; /* likewise; these have times */
 };
 
 /* Errors that are the device's, its bus's or its driver's, not the program's. A GPU that fell off
@@ -80,6 +81,9 @@ void cu_stream_close(cu_stream *stream)
     for (cudaEvent_t point : stream->point)
         if (point)
             cudaEventDestroy(point);
+    for (cudaEvent_t stamp : stream->stamp)
+        if (stamp)
+            cudaEventDestroy(stamp);
     if (stream->handle)
         cudaStreamDestroy(stream->handle);
     free(stream);
@@ -116,6 +120,27 @@ void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n)
 {
     if (stream->point[n])
         must(cudaStreamWaitEvent(follower->handle, stream->point[n], 0), "follow");
+}
+
+void cu_stream_stamp(cu_stream *stream, unsigned n)
+{
+    if (!stream->stamp[n])
+        must(cudaEventCreate(&stream->stamp[n]), "an event");
+    must(cudaEventRecord(stream->stamp[n], stream->handle), "stamp");
+}
+
+bool cu_stream_stamped(uint64_t *ret_ns, cu_stream *stream, unsigned from, unsigned to)
+{
+    float ms = 0;
+    cudaError_t error = cudaEventElapsedTime(&ms, stream->stamp[from], stream->stamp[to]);
+
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* or the next launch would report it */
+        return false;
+    }
+    must(error, "the time between stamps");
+    *ret_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
+    return true;
 }
 
 void *cu_alloc(size_t bytes)

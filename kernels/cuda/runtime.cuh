@@ -6,6 +6,7 @@
 #define KERNELS_CUDA_RUNTIME_CUH
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Memory of the device that each stream keeps for sums in stages. */
 enum { CU_SCRATCH_BYTES = 32 << 20 };
@@ -38,6 +39,9 @@ void cu_stream_wait(cu_stream *stream);
 /* As kn_mark and kn_follow. */
 void cu_stream_mark(cu_stream *stream, unsigned n);
 void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n);
+/* As kn_stamp and kn_stamped. */
+void cu_stream_stamp(cu_stream *stream, unsigned n);
+bool cu_stream_stamped(uint64_t *ret_ns, cu_stream *stream, unsigned from, unsigned to);
 
 /* Zeros; NULL if there is no room. Pinned memory of the host: kernels reach it through the bus. */
 void *cu_alloc(size_t bytes);

@@ -193,7 +193,7 @@ double side_steady(struct side *s, int n, double *ret_exposed)
 
         tr_clock_reset(&s->r.clock);
         one_step(s);
-        tr_phase(&s->r.clock, TR_PHASE_OTHER);
+        tr_clock_end(&s->r.clock);
         x[0] += (double)(clock_mono_ns() - begin) * 1e-9 / n;
         for (size_t k = 0; k < ARRAY_LEN(comm); k++)
             x[1] += (double)s->r.clock.ns[comm[k]] * 1e-9 / n;

@@ -205,6 +205,47 @@ def resume(lab):
         raise Failed(f"losses differ by {off}")
 
 
+def spans(path):
+    """Milliseconds by phase of a timeline of one rank; where it ends; and the longest gap or overlap between its bars."""
+    with open(path) as trace:
+        bars = [event for event in json.load(trace)["traceEvents"] if event["ph"] == "X"]
+    by_phase, end, gap = {}, 0.0, 0.0
+    for bar in bars:
+        by_phase[bar["name"]] = by_phase.get(bar["name"], 0.0) + bar["dur"] / 1e3
+        gap = max(gap, abs(bar["ts"] / 1e3 - end))
+        end = (bar["ts"] + bar["dur"]) / 1e3
+    return by_phase, end, gap
+
+
+def phases(lab):
+    """Phases of a step on the GPU add up, in the event and in the timeline, and the passes have most of it: with 8192 tokens they
+    do 49152 operations a parameter, which takes several times as long as the optimizer's few dozen bytes on any GPU."""
+    sizes, batch = {"hidden": 1024, "ffn": 4096, "layers": 8, "seq": 512}, 16
+    if lab.mode == "shim":
+        sizes, batch = {"layers": 2}, 2
+    path, _ = lab.model("phases", **{**MODELS["dense"], **sizes})
+    events, timeline = os.path.join(lab.work, "phases.events"), os.path.join(lab.work, "phases.timeline")
+    for old in (events, timeline):
+        if os.path.exists(old):
+            os.unlink(old)
+    lab.must(lab.job("gpu", 1, ["--model", path, "-b", str(batch), "--precision", "fp32", "--trial", "--warmup-steps", "2",
+                                "--min-steps", "3", "--max-steps", "3", "--events", events, "--timeline", timeline]))
+    with open(events) as lines:
+        steps = [event for event in map(json.loads, lines) if event["event"] == "step" and not event["warmup"]]
+    by_phase, end, gap = spans(timeline)
+    first = steps[0]  # the timeline's
+    worst = {"sum": max(abs(sum(step["phases"].values()) / step["ms"] - 1) for step in steps),
+             "timeline": max(abs(end / first["ms"] - 1), gap / first["ms"],
+                             *(abs(by_phase.get(name, 0) - ms) / first["ms"] for name, ms in first["phases"].items()))}
+    least = min((step["phases"]["forward"] + step["phases"]["backward"]) / step["ms"] for step in steps)
+    negative = min(min(step["phases"].values()) for step in steps) < -1e-3
+    lab.report(check="phases", ms=[step["ms"] for step in steps], phases=first["phases"], off=worst, passes_at_least=least)
+    if max(worst.values()) > 0.01 or negative:
+        raise Failed(f"phases do not add up to the step: off by {worst}")
+    if least < 0.5:
+        raise Failed(f"the forward and backward pass have {least:.2f} of a step")
+
+
 # ---- the daemon -----------------------------------------------------------------------------------------------------
 
 class Daemon:

@@ -143,7 +143,33 @@ export STANDIN_NCCL=1
 run 2 --model ./small.json -b 4 --zero 1 --device cuda
 [ $? != 0 ] && grep -q "NCCL: a communicator: unhandled system error (2)" out
 ok $? "a communicator that cannot be made is named"
-unset nccl gpus STANDIN_NCCL
+unset STANDIN_NCCL
+
+# Each rank's phases, of the GPU's time: bars from 0 on without a gap, and by phase the event's milliseconds, a mean over ranks.
+phases() { # ranks, options...
+    rm -f ev timeline
+    run "$@" --model ./small.json -b 4 --trial --warmup-steps 1 --min-steps 2 --max-steps 2 --device cuda --events ev --timeline timeline &&
+        sed -n 's/.*"event":"step".*"warmup":false,"ms":\([^,]*\),.*"phases":{\([^}]*\)}.*/"ms":\1,\2/p' ev | head -1 | tr -d '"' | tr , '\n' >said &&
+        [ "$(wc -l <said)" = 10 ] && awk -F'[:,}]' -v ranks="$1" '
+            NR == FNR { ms[$1] = $2; next }
+            /"ph":"X"/ { for (i = 1; i < NF; i++) at[$i] = $(i + 1)
+                tid = at["\"tid\""]; ts = at["\"ts\""] / 1e3; dur = at["\"dur\""] / 1e3; name = $2; gsub(/"/, "", name)
+                if (ts - end[tid] > 1e-5 || end[tid] - ts > 1e-5) bad = 1
+                end[tid] = ts + dur; sum[name] += dur / ranks }
+            function off(a, b) { return a - b > 0.01 * ms["ms"] || b - a > 0.01 * ms["ms"] }
+            END { for (tid = 0; tid < ranks; tid++) bad = bad || !end[tid] || end[tid] > ms["ms"] + 1e-5
+                for (name in ms) bad = bad || ms[name] < -1e-3 || (name != "ms" && name != "other" && off(sum[name], ms[name]))
+                exit bad || !(ms["forward"] > 0 && ms["backward"] > 0) }' said timeline
+}
+phases 2 --tp 2 --sp 1
+ok $? "phases of the GPU add up to the step"
+[ "$(sed -n 's/^tp://p' said | cut -d. -f1)" -gt 0 ]
+ok $? "and have the collectives on its stream"
+PARTUNE_NCCL=off phases 4 --pp 2 --zero 1
+ok $? "also where messages go through the host"
+phases 2 --zero 3 --overlap-grad-reduce 1 --overlap-param-gather 1
+ok $? "and where collectives run on a second stream"
+unset nccl gpus
 export PARTUNE_NCCL=off
 
 # A run that goes from the CPU to the GPU and back, each time in another layout, is the run that stays: steps 3 and 4, 5 and 6.

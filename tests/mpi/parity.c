@@ -236,6 +236,19 @@ static void nothing_pending(const struct tr_rank *r, const char *what)
         die(what);
 }
 
+/* On each backend. */
+static void phases_add_up(const struct tr_clock *clock, uint64_t begun_ns)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < TR_PHASES; i++)
+        sum += clock->ns[i];
+    if (sum != clock->since_ns - begun_ns || clock->wait_ns > sum)
+        die("phases do not add up to the step");
+    if (!clock->ns[TR_PHASE_FORWARD] || !clock->ns[TR_PHASE_BACKWARD])
+        die("a step without a forward or a backward pass");
+}
+
 static uint64_t hash_logits(struct tr_rank *r)
 {
     uint64_t n = r->d.rows * r->d.vocab, h = 0;
@@ -275,6 +288,10 @@ static int batch_of(const struct pl_workload *w, int n)
 static void one_step(struct tr_result *ret, struct tr_rank *r, struct tr_optim *o, int n,
                      uint64_t shuffle)
 {
+    uint64_t begun_ns;
+
+    tr_clock_reset(&r->clock);
+    begun_ns = r->clock.since_ns;
     tr_step_grads(ret, r, 0);
     if (shuffle && r->params.grad_type == KN_BF16)
         ret->norm = reorder_roundings(&r->params, shuffle * STEPS + (uint64_t)n);
@@ -284,6 +301,8 @@ static void one_step(struct tr_result *ret, struct tr_rank *r, struct tr_optim *
     } else {
         tr_optim_step(r, o, n, ret->norm);
     }
+    tr_clock_end(&r->clock);
+    phases_add_up(&r->clock, begun_ns);
 }
 
 /* SHUFFLE other than 0 changes the order of summation and nothing else. */

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
+
 enum { LAUNCHES = 8192, ARGS_BYTES = 1 << 20 };
 
 struct launch {
@@ -16,6 +18,7 @@ struct stream {
     struct launch list[LAUNCHES];
     int n, waits;
     size_t used;
+    uint64_t stamp[KN_STAMPS];          /* of the clock; 0: not reached */
     _Alignas(16) char args[ARGS_BYTES]; /* of the launches, copied */
 };
 
@@ -92,6 +95,41 @@ static void async_wait(struct kn_pool *p)
         own_open(false);
     q->n = 0;
     q->used = 0;
+}
+
+struct stamp_args {
+    uint64_t *stamp;
+};
+
+static void run_stamp(const void *args)
+{
+    const struct stamp_args *s = args;
+
+    *s->stamp = clock_mono_ns();
+}
+
+/* A stream without work is there at once. */
+static void async_stamp(struct kn_pool *p, unsigned n)
+{
+    struct stream *q = kn_pool_stream(p);
+    struct stamp_args args = {&q->stamp[n]};
+
+    q->stamp[n] = 0;
+    if (q->n == 0)
+        run_stamp(&args);
+    else
+        async_launch(p, run_stamp, &args, sizeof(args));
+}
+
+static bool async_stamped(uint64_t *ret_ns, struct kn_pool *p, unsigned from, unsigned to)
+{
+    const struct stream *q = kn_pool_stream(p);
+
+    if (q->stamp[to] == 0)
+        return false;
+    assert(q->stamp[from] != 0);
+    *ret_ns = q->stamp[to] - q->stamp[from];
+    return true;
 }
 
 /* Operations whose structs the caller may change as soon as they return. */
@@ -391,6 +429,8 @@ const struct kn_backend *async_backend(bool apart)
                                                  .free = async_free,
                                                  .copy = async_copy,
                                                  .wait = async_wait,
+                                                 .stamp = async_stamp,
+                                                 .stamped = async_stamped,
 #define ASYNC_OP(op) .op = async_##op,
                                                  KN_BACKEND_OPS(ASYNC_OP)
 #undef ASYNC_OP

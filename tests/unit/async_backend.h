@@ -2,8 +2,9 @@
  * An asynchronous backend: launches and copies are only recorded, and kn_wait runs them with the
  * host's kernels on one thread. A caller that reads a result, or changes an input, without kn_wait
  * gets wrong numbers; so a program that gives the same bits on this backend and on the host's has
- * every wait that it needs. Its own memory (kn_alloc_own) can be touched by operations and copies
- * alone: elsewhere an access is a segmentation fault.
+ * every wait that it needs. A stamp is recorded like a launch, or reached at once if there is
+ * nothing to run. Its own memory (kn_alloc_own) can be touched by operations and copies alone:
+ * elsewhere an access is a segmentation fault.
  */
 #ifndef TESTS_UNIT_ASYNC_BACKEND_H
 #define TESTS_UNIT_ASYNC_BACKEND_H

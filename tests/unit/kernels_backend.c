@@ -83,6 +83,41 @@ static void an_operation_that_returns_a_value_waits_for_what_it_reads(void **sta
     kn_backend_use(kn_backend_host());
 }
 
+static void stamps_are_reached_when_the_operations_before_them_are_done(void **state)
+{
+    float x[3] = {1, 2, 3}, y[3];
+    struct kn_pool *p;
+    uint64_t ns = 0, begun;
+
+    (void)state;
+    kn_backend_use(async_backend(false));
+    p = kn_pool_new(1);
+    assert_true(kn_stamps(p));
+    begun = clock_mono_ns();
+    kn_stamp(p, 0);
+    kn_add(p, KN_F32, y, x, x, 3);
+    kn_stamp(p, KN_STAMPS - 1);
+    assert_false(kn_stamped(&ns, p, 0, KN_STAMPS - 1));
+    usleep(1000);
+    kn_wait(p);
+    assert_true(kn_stamped(&ns, p, 0, KN_STAMPS - 1));
+    assert_in_range(ns, 1000000, clock_mono_ns() - begun);
+    kn_stamp(p, 1); /* at once */
+    assert_true(kn_stamped(&ns, p, KN_STAMPS - 1, 1));
+    kn_pool_free(p);
+    kn_backend_use(kn_backend_host());
+}
+
+static void the_host_has_no_stamps(void **state)
+{
+    struct kn_pool *p = kn_pool_new(1);
+
+    (void)state;
+    assert_false(kn_stamps(p));
+    assert_false(kn_stamps(NULL));
+    kn_pool_free(p);
+}
+
 static void without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns(void **state)
 {
     float x[3] = {1, 2, 3}, y[3] = {0};
@@ -131,6 +166,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_host_has_every_operation_and_is_the_default_backend),
     cmocka_unit_test(the_same_calls_give_the_same_bits_on_an_asynchronous_backend),
     cmocka_unit_test(an_operation_that_returns_a_value_waits_for_what_it_reads),
+    cmocka_unit_test(stamps_are_reached_when_the_operations_before_them_are_done),
+    cmocka_unit_test(the_host_has_no_stamps),
     cmocka_unit_test(without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns),
     cmocka_unit_test(no_pool_on_a_device_that_refuses),
 };
