@@ -12,17 +12,24 @@
 #ifndef TRAINER_CALIBRATE_H
 #define TRAINER_CALIBRATE_H
 
-#include "base/err.h"
+#include "base/base.h"
 #include "trainer/config.h"
 
 /* Collective over MPI_COMM_WORLD, which needs at least two ranks on this host; about ten seconds.
  * Rank 0 writes the file and prints what it found, unless quiet. Returns an exit code; ERROR says
  * why.
  */
-int tr_calibrate(const struct tr_config *config, struct err *error);
+int tr_calibrate_cpu(const struct tr_config *config, struct err *error);
 
 /* Use the GEMM blocking of profiles/local.json in DATA_DIR if it was measured on this CPU by this
  * build. */
 void tr_calibrate_use(const char *data_dir);
+
+/* PROFILE, which becomes the function's, at PATH, with the directories on the way there. */
+int tr_profile_write(const char *path, json_t *profile, struct err *error);
+
+/* For `stamp`: the processor; and partune, compiler and KERNELS. */
+void tr_cpu_name(char buf[128]);
+void tr_build_name(char buf[128], const char *kernels);
 
 #endif

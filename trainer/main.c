@@ -115,7 +115,7 @@ static int train(struct tr_config *config, const struct tr_launch *at, struct tr
 static int calibrate(const struct tr_config *config, const struct tr_launch *at)
 {
     struct err e = {0};
-    int code = start_mpi(at, &e) < 0 ? TR_EXIT_COMM : tr_calibrate(config, &e);
+    int code = start_mpi(at, &e) < 0 ? TR_EXIT_COMM : tr_calibrate_cpu(config, &e);
 
     if (code && at->rank == 0)
         fprintf(stderr, "partune-train: %s\n", e.text);
