@@ -469,6 +469,11 @@ int pl_cluster_devices(const struct pl_cluster *cluster)
     return cluster->nodes * cluster->devices_per_node;
 }
 
+double pl_cluster_reached(const struct pl_cluster *cluster, double usual)
+{
+    return cluster->measured ? 1 : usual;
+}
+
 bool pl_cluster_is_cpu(const struct pl_cluster *cluster)
 {
     return cluster->device.cpu;

@@ -53,7 +53,7 @@ struct pl_cluster {
     int nlinks;                   /* ascending span */
     double price;                 /* of a device-hour, in any currency; 0: unknown */
     bool oversubscribe;           /* more ranks than devices are allowed */
-    bool measured;                /* constants were measured here, not copied from a data sheet */
+    bool measured;                /* rates are those reached here, not peaks of a data sheet */
     const struct pl_parts *parts; /* of several kinds of devices (plan/parts.h); NULL: one kind */
 };
 
@@ -71,6 +71,10 @@ json_t *pl_cluster_json(const struct pl_cluster *cluster); /* complete, new refe
 int pl_link_parse(struct pl_link *ret, const json_t *json, struct err *error);
 json_t *pl_link_json(const struct pl_link *link);         /* new reference */
 int pl_cluster_devices(const struct pl_cluster *cluster); /* nodes x devices_per_node */
+
+/* 1 where the rates of CLUSTER are those reached, else USUAL, the share that is reached of a
+ * bandwidth's peak. */
+double pl_cluster_reached(const struct pl_cluster *cluster, double usual);
 
 /* This machine as a cluster of one node of cores; rates are assumed, memory is the system's. */
 void pl_cluster_here(struct pl_cluster *ret);
