@@ -119,8 +119,10 @@ struct err; /* base/base.h */
 /* A GPU as the driver says. */
 struct kn_gpu {
     char name[96];
-    char bus[32]; /* its PCI bus address */
-    int count;    /* of GPUs that the driver has, where it was asked */
+    char bus[32];  /* its PCI bus address */
+    int count;     /* of GPUs that the driver has, where it was asked */
+    size_t memory; /* its bytes in all */
+    int cuda;      /* the newest that the driver supports: 1000 major + 10 minor */
 };
 
 /* Load the CUDA backend in the shared library PATH for GPU INDEX, which is *RET_GPU. Driver,

@@ -15,6 +15,7 @@ struct driver {
     int (*attribute)(int *ret, int attribute, int device);
     int (*name)(char *ret, int size, int device);
     int (*bus)(char *ret, int size, int device);
+    int (*memory)(size_t *ret, int device);
     int (*error_text)(int code, const char **text);
 };
 
@@ -35,6 +36,7 @@ static int open_driver(struct driver *ret_driver, struct err *error)
                                         "cuDeviceGetAttribute",
                                         "cuDeviceGetName",
                                         "cuDeviceGetPCIBusId",
+                                        "cuDeviceTotalMem_v2",
                                         "cuGetErrorString"};
     void **at = (void **)&ret_driver->init;
     int r = 0;
@@ -70,6 +72,7 @@ static int check_driver(struct kn_gpu *ret_gpu, const struct driver *driver,
         r = refused(driver, driver->version(&version), "its version", error);
     if (r < 0)
         return r;
+    ret_gpu->cuda = version;
     if (version / 1000 < plugin->cuda / 1000)
         return err_set(error, -ENOSYS,
                        "the NVIDIA driver supports CUDA %d.%d; this backend needs %d.0 or later",
@@ -90,6 +93,8 @@ static int check_driver(struct kn_gpu *ret_gpu, const struct driver *driver,
     if (r == 0)
         r = refused(driver, driver->bus(ret_gpu->bus, sizeof(ret_gpu->bus), device), "the GPU",
                     error);
+    if (r == 0)
+        r = refused(driver, driver->memory(&ret_gpu->memory, device), "the GPU", error);
     if (r == 0 && 10 * major + minor < plugin->capability)
         r = err_set(error, -ENOSYS,
                     "GPU %d (%s) has compute capability %d.%d; this backend needs %d.%d or later",

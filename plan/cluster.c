@@ -47,7 +47,7 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
     int r, kind = 0;
 
     snprintf(device->name, sizeof(device->name), "device");
-    device->sustained = 0.9;
+    device->sustained = PL_SUSTAINED;
     if ((r = jx_keys(json, keys, error)) < 0 || (r = jx_need(json, "memory_gib", error)) < 0 ||
         (r = jx_need(json, "memory_gbs", error)) < 0 ||
         (r = jx_copy_str(device->name, sizeof(device->name), json, "name", error)) < 0 ||
@@ -467,6 +467,11 @@ json_t *pl_cluster_json(const struct pl_cluster *cluster)
 int pl_cluster_devices(const struct pl_cluster *cluster)
 {
     return cluster->nodes * cluster->devices_per_node;
+}
+
+double pl_cluster_reached(const struct pl_cluster *cluster, double usual)
+{
+    return cluster->measured ? 1 : usual;
 }
 
 bool pl_cluster_is_cpu(const struct pl_cluster *cluster)

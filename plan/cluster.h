@@ -11,6 +11,8 @@
 
 enum { PL_MAX_LINKS = 8 };
 
+#define PL_SUSTAINED 0.9 /* share of its best product that a device keeps, where nobody says */
+
 struct pl_link {
     int span;      /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
     double gbs;    /* each way per device */
@@ -29,7 +31,7 @@ struct pl_device {
     double tflops_fp32, tflops_bf16, tflops_fp8, tflops_fp4; /* dense peaks; 0: unknown */
     double gemm_tflops;     /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
     double gemm_tflops_fp8; /* the same of fp8 operands; 0: unknown */
-    double sustained;       /* share of that in a long run (clocks, power); 0.9 unless said */
+    double sustained;       /* share of that in a long run (clocks, power) */
     double memory_gib;      /* what the vendor's tool shows as usable */
     double memory_gbs;
     double busy_watts, idle_watts; /* drawn while it computes, and while it waits; 0: unknown */
@@ -53,7 +55,7 @@ struct pl_cluster {
     int nlinks;                   /* ascending span */
     double price;                 /* of a device-hour, in any currency; 0: unknown */
     bool oversubscribe;           /* more ranks than devices are allowed */
-    bool measured;                /* constants were measured here, not copied from a data sheet */
+    bool measured;                /* rates are those reached here, not peaks of a data sheet */
     const struct pl_parts *parts; /* of several kinds of devices (plan/parts.h); NULL: one kind */
 };
 
@@ -71,6 +73,14 @@ json_t *pl_cluster_json(const struct pl_cluster *cluster); /* complete, new refe
 int pl_link_parse(struct pl_link *ret, const json_t *json, struct err *error);
 json_t *pl_link_json(const struct pl_link *link);         /* new reference */
 int pl_cluster_devices(const struct pl_cluster *cluster); /* nodes x devices_per_node */
+
+/* What a bundled profile, whose name it returns, has for the GPU that its driver calls NAME; NULL:
+ * none has it, and all but its name is unknown. */
+const char *pl_device_known(struct pl_device *ret, const char *name);
+
+/* 1 where the rates of CLUSTER are those reached, else USUAL, the share that is reached of a
+ * bandwidth's peak. */
+double pl_cluster_reached(const struct pl_cluster *cluster, double usual);
 
 /* This machine as a cluster of one node of cores; rates are assumed, memory is the system's. */
 void pl_cluster_here(struct pl_cluster *ret);

@@ -44,7 +44,8 @@ static struct host_rates rates_of(const struct pl_cluster *cluster)
            memory = host->memory_gbs * 1e9 / cluster->devices_per_node;
 
     return (struct host_rates){
-        .copy = COPY_SHARE * (memory > 0 && memory < link ? memory : link),
+        .copy =
+            pl_cluster_reached(cluster, COPY_SHARE) * (memory > 0 && memory < link ? memory : link),
         .update = UPDATE_SHARE * memory,
     };
 }

@@ -78,7 +78,8 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
     ret->each_cast = operands.each_cast;
     ret->vector =
         device->tflops_fp32 > 0 ? BEST_OF_PEAK * device->tflops_fp32 * 1e12 : ret->flops / 16;
-    ret->memory = constants->memory * device->memory_gbs * 1e9;
+    ret->memory =
+        pl_cluster_reached(problem->cluster, constants->memory) * device->memory_gbs * 1e9;
     ret->passes = 1;
     ret->units = device->tflops_fp8 > 0 ? 3 : 2;
     ret->tail = TILE * TILE * UNITS;

@@ -130,3 +130,8 @@ const char *tr_backend_bus(void)
 {
     return used.bus;
 }
+
+const struct kn_gpu *tr_backend_gpu(void)
+{
+    return &used;
+}

@@ -3,6 +3,7 @@
 #define TRAINER_BACKEND_H
 
 #include "base/base.h"
+#include "kernels/kernels.h"
 
 /*
  * Make the backend of DEVICE current: NULL or "cpu"; "cuda", the GPU of the rank's number on its
@@ -24,5 +25,7 @@ const char *tr_backend_device(void);
 uint64_t tr_backend_memory(void);
 /* The PCI bus address of that GPU; empty: none. */
 const char *tr_backend_bus(void);
+/* All that the driver says of it; all but the name, "cpu", is 0 without one. */
+const struct kn_gpu *tr_backend_gpu(void);
 
 #endif

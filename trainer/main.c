@@ -115,8 +115,12 @@ static int train(struct tr_config *config, const struct tr_launch *at, struct tr
 static int calibrate(const struct tr_config *config, const struct tr_launch *at)
 {
     struct err e = {0};
-    int code = start_mpi(at, &e) < 0 ? TR_EXIT_COMM : tr_calibrate(config, &e);
+    int code;
 
+    tr_fail_setup(NULL, NULL, at->rank);
+    tr_backend_agree(config->device, at->size, at->rank);
+    code = str_eq(tr_backend_device(), "cpu") ? tr_calibrate_cpu(config, &e)
+                                              : tr_calibrate_gpu(config, &e);
     if (code && at->rank == 0)
         fprintf(stderr, "partune-train: %s\n", e.text);
     tr_finalize();
@@ -133,15 +137,22 @@ static void set_budget(struct tr_config *config)
         config->device_memory = gpu ? gpu : config->host_memory;
 }
 
+/* The exit code that this rank asks for. */
+static int use_device(const struct tr_config *config, struct err *error)
+{
+    int r = tr_backend_use(config->device, error);
+
+    return r == 0 ? 0 : r == -EBUSY ? TR_EXIT_NODE_FAIL : TR_EXIT_USAGE;
+}
+
 /* The exit code that this rank asks for: the device, memory and the event file. */
 static int prepare(struct tr_events **ret, struct tr_config *config, const struct tr_launch *at,
                    struct shortage *shortage, struct err *error)
 {
-    int r;
+    int code = use_device(config, error);
 
-    r = tr_backend_use(config->device, error);
-    if (r < 0)
-        return r == -EBUSY ? TR_EXIT_NODE_FAIL : TR_EXIT_USAGE;
+    if (code)
+        return code;
     set_budget(config);
     if (tr_run_check_memory(&shortage->rank, &shortage->cls, &shortage->asked, config, error) < 0)
         return TR_EXIT_OOM;
@@ -151,8 +162,8 @@ static int prepare(struct tr_events **ret, struct tr_config *config, const struc
     return 0;
 }
 
-/* MINE is the exit code that this rank asks for; returns the one that all exit with, 0 to train. A
- * single rank needs no MPI for that. */
+/* MINE is the exit code that this rank asks for; returns the one that all exit with, 0 to train or
+ * calibrate. A single rank needs no MPI for that. */
 static int begin(const struct tr_config *config, const struct tr_launch *at, int mine,
                  struct err *error)
 {
@@ -164,7 +175,7 @@ static int begin(const struct tr_config *config, const struct tr_launch *at, int
         return TR_EXIT_COMM;
     if (at->size > 1)
         code = tr_start_together(mine, error);
-    if (at->size > 1 && code == 0)
+    if (at->size > 1 && code == 0 && config->mode != TR_MODE_CALIBRATE)
         code = tr_start_same(config, error);
     return code;
 }
@@ -198,13 +209,12 @@ int main(int argc, char **argv)
     if (tr_config_load(&c, &mine, &events, argc, argv, &at, &e) == 0) {
         if (c->mode == TR_MODE_HELP)
             return TR_EXIT_OK;
-        if (c->mode == TR_MODE_CALIBRATE)
-            return calibrate(c, &at);
-        mine = prepare(&ev, c, &at, &shortage, &e);
+        mine =
+            c->mode == TR_MODE_CALIBRATE ? use_device(c, &e) : prepare(&ev, c, &at, &shortage, &e);
     }
     code = begin(c, &at, mine, &e);
     if (code == 0)
-        return train(c, &at, ev);
+        return c->mode == TR_MODE_CALIBRATE ? calibrate(c, &at) : train(c, &at, ev);
     tr_events_free(ev);
     if (mine == TR_EXIT_OOM && code == mine)
         refuse_memory(&at, c, &shortage, e.text);

@@ -27,6 +27,7 @@ struct tr_nvml {
         int (*energy)(void *device, unsigned long long *millijoules);
         int (*reasons)(void *device, unsigned long long *reasons);
         int (*processes)(void *device, unsigned *count, void *infos);
+        int (*driver)(char *ret, unsigned size);
     } f;
 };
 
@@ -37,7 +38,8 @@ static const char *const names[] = {"nvmlInit_v2",
                                     "nvmlDeviceGetMigMode",
                                     "nvmlDeviceGetTotalEnergyConsumption",
                                     "nvmlDeviceGetCurrentClocksThrottleReasons",
-                                    "nvmlDeviceGetComputeRunningProcesses_v3"};
+                                    "nvmlDeviceGetComputeRunningProcesses_v3",
+                                    "nvmlSystemGetDriverVersion"};
 
 _Static_assert(sizeof(struct functions) == ARRAY_LEN(names) * sizeof(void *), "a name each");
 
@@ -92,6 +94,12 @@ struct tr_nvml *tr_nvml_free(struct tr_nvml *nvml)
     }
     free(nvml);
     return NULL;
+}
+
+void tr_nvml_driver(char *ret, size_t size, const struct tr_nvml *nvml)
+{
+    if (nvml->f.driver(ret, (unsigned)size))
+        *ret = '\0';
 }
 
 double tr_nvml_joules(const struct tr_nvml *nvml)

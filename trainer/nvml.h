@@ -15,6 +15,8 @@ struct tr_nvml;
 int tr_nvml_open(struct tr_nvml **ret, const char *bus, struct err *error);
 struct tr_nvml *tr_nvml_free(struct tr_nvml *nvml); /* accepts NULL; returns NULL */
 
+/* The driver's version, as nvidia-smi has it; empty: NVML does not say it. */
+void tr_nvml_driver(char *ret, size_t size, const struct tr_nvml *nvml);
 /* Joules since the driver was loaded; NaN: the GPU does not count them. */
 double tr_nvml_joules(const struct tr_nvml *nvml);
 /* Are clocks lower now than the GPU's own limits ask for: for heat, or by its power supply? A power

@@ -14,12 +14,15 @@ struct cu_stream {
     uint64_t stamp[KN_STAMPS];
 };
 
-/* STANDIN_FREE: bytes of the GPU that are free. */
+static size_t taken;
+
+/* STANDIN_FREE: bytes of the GPU that are free at first. */
 size_t cu_unused_own(void)
 {
     const char *word = getenv("STANDIN_FREE");
+    size_t bytes = word ? strtoull(word, NULL, 10) : 0;
 
-    return word ? strtoull(word, NULL, 10) : 0;
+    return bytes > taken ? bytes - taken : 0;
 }
 
 bool cu_device(struct kn_plugin_refusal *ret_why, int)
@@ -34,12 +37,14 @@ cu_stream *cu_stream_open(void)
     if (!stream)
         abort();
     stream->scratch = malloc(CU_SCRATCH_BYTES);
+    taken += CU_SCRATCH_BYTES;
     return stream;
 }
 
 void cu_stream_close(cu_stream *stream)
 {
     free(stream->scratch);
+    taken -= CU_SCRATCH_BYTES;
     free(stream);
 }
 
@@ -97,11 +102,13 @@ void cu_free(void *memory)
 
 void *cu_alloc_own(size_t bytes)
 {
+    taken += bytes;
     return shim_own(bytes + !bytes);
 }
 
 void cu_free_own(void *memory, size_t bytes)
 {
+    taken -= bytes;
     shim_own_free(memory, bytes + !bytes);
 }
 

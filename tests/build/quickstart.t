@@ -38,4 +38,26 @@ SH
 sh tree/functions >out 2>&1
 is "started next to another daemon, the quickstart's is used" "$? $(grep -c 'port .* is busy' out) $(grep -c "^$url\$" out)" "0 1 0"
 has "with its own token" "$(tr -d ' \n' <out)" '"items":\[\]'
+stop
+
+# ---- what it measures and tunes on: GPUs, at most two, if the build has kernels for them and they work
+shim=$PT_BUILD/tests/kncheck/cuda-shim.so
+if [ -e "$shim" ] && [ -x "$PT_BUILD/partune-train" ]; then
+    mkdir -p gpu && printf '#!/bin/sh\n[ "$1" = -L ] || exit 1\nfor n in $LISTED; do echo "GPU $n: Stand-in (UUID: GPU-$n)"; done\n' >gpu/nvidia-smi
+    chmod +x gpu/nvidia-smi
+    ln -s "$PT_BUILD/partune-train" tree/build/partune-train
+    sed '/^# ---- main/,$d' tree/quickstart >tree/measure
+    echo 'measure_machine && echo "$device $ranks $devices"' >>tree/measure
+    on() { # GPUs that nvidia-smi lists, GPUs that the driver has
+        PATH="$run/gpu:$PATH" LISTED="$1" PARTUNE_NCCL=off STANDIN_NAME=GPU STANDIN_GPUS="$2" LD_LIBRARY_PATH="$PT_BUILD/tests/kncheck/standin" sh tree/measure >out 2>&1
+        printf '%s %s' "$(tail -n 1 out)" "$(sed -n 's/.*"kind": "\(.pu\)".*/\1/p' tree/build/quickstart/data/profiles/local.json)"
+    }
+    is "without kernels for them it takes two cores" "$(on "0 1" 2)" "cpu 2 two cores cpu"
+    ln -s "$shim" tree/build/partune-cuda.so
+    is "with them one GPU" "$(on 0 1)" "cuda 1 1 GPU gpu"
+    is "or two of three" "$(on "0 1 2" 3)" "cuda 2 2 GPUs gpu"
+    is "not without one" "$(on "" 0)" "cpu 2 two cores cpu"
+    is "nor if it does not work" "$(on 0 0)" "cpu 2 two cores cpu"
+    has "and it says why" "$(cat out)" 'note: not on GPUs: partune-train: --device=cuda: .*the driver reports 0'
+fi
 finish

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 
-from lab import Failed, NotRun
 
 TORCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_side.py")
 
@@ -256,6 +255,3 @@ def train(lab):
                    ratio=ratio, least=least, met=None if ratio is None else ratio >= least,
                    mfu=rate * flops_per_token(model, seq) / PEAK if rate else None, **facts)
 
-
-def cost_model(lab):
-    raise NotRun("partune-train --calibrate measures CPU cores, not GPUs")

@@ -246,6 +246,43 @@ def phases(lab):
         raise Failed(f"the forward and backward pass have {least:.2f} of a step")
 
 
+# ---- calibration ----------------------------------------------------------------------------------------------------
+
+MOST, HALF = 1.02, 0.5  # of a peak: more than the first cannot be, less than the second is worth a look
+
+
+def known_device(lab, profile):
+    """The bundled profile's device that the calibration names as its source, or None."""
+    for text in profile.get("source", []):
+        name = text.rpartition(" profile ")[2]
+        with open(os.path.join(lab.source, "plan/presets/clusters", name + ".json")) as preset:
+            return json.load(preset)["device"]
+
+
+def calibrate(lab):
+    """The profile of this GPU, and its rates next to the peaks that its data sheet has."""
+    path = os.path.join(lab.work, "calibrated.json")
+    out = lab.must(["mpiexec", "-n", "1", lab.program("partune-train"), "--calibrate", path, "--device", "cuda"])
+    with open(path) as text:
+        profile = json.load(text)
+    lab.report(check="calibration", profile=profile, says=out.strip().splitlines())
+    known, measured = known_device(lab, profile), profile["stamp"]["measured"]
+    rates = [("bf16 product, TFLOP/s", measured["gemm_bf16_tflops"], known and known["peak_tflops"]["bf16"]),
+             ("fp32 product, TFLOP/s", measured["gemm_fp32_tflops"], known and known["peak_tflops"]["fp32"]),
+             ("memory, GB/s", max(measured["add_gbs"], measured["adamw_gbs"]), known and known["memory_gbs"])]
+    wrong = []
+    for what, rate, peak in rates:
+        share = rate / peak if peak else None
+        lab.report(check="calibrated", what=what, rate=rate, peak=peak, share=share,
+                   met=None if share is None else HALF <= share <= MOST,
+                   **({"warning": "below half of the peak"} if share is not None and share < HALF else {}))
+        if not rate > 0 or share is not None and share > MOST:
+            wrong.append(f"{what}: {rate:.6g} of {peak}")
+    if wrong:
+        raise Failed("impossible rates: " + "; ".join(wrong))
+    return None if known else {"note": "not compared: no bundled profile has " + profile["device"]["name"]}
+
+
 # ---- the daemon -----------------------------------------------------------------------------------------------------
 
 class Daemon:

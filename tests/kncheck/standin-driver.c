@@ -16,6 +16,7 @@ int cuDeviceGet(int *ret, int index);
 int cuDeviceGetAttribute(int *ret, int attribute, int device);
 int cuDeviceGetName(char *ret, int size, int device);
 int cuDeviceGetPCIBusId(char *ret, int size, int device);
+int cuDeviceTotalMem_v2(size_t *ret, int device);
 
 int cuInit(unsigned flags)
 {
@@ -55,15 +56,28 @@ int cuDeviceGetAttribute(int *ret, int attribute, int device)
     return attribute == 75 || attribute == 76 ? 0 : 1;
 }
 
+/* STANDIN_NAME: all are of that kind. */
 int cuDeviceGetName(char *ret, int size, int device)
 {
-    snprintf(ret, (size_t)size, "Stand-in %d", device);
+    const char *name = getenv("STANDIN_NAME");
+
+    if (name)
+        snprintf(ret, (size_t)size, "%s", name);
+    else
+        snprintf(ret, (size_t)size, "Stand-in %d", device);
     return 0;
 }
 
 int cuDeviceGetPCIBusId(char *ret, int size, int device)
 {
     snprintf(ret, (size_t)size, "0000:%02X:00.0", said("STANDIN_BUS", 0) + device);
+    return 0;
+}
+
+int cuDeviceTotalMem_v2(size_t *ret, int device)
+{
+    (void)device;
+    *ret = (size_t)80 << 30;
     return 0;
 }
 

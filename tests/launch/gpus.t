@@ -97,6 +97,21 @@ if [ -e "$shim" ] && [ -x "$PT_BUILD/partune-train" ]; then # a C++ compiler and
     has "ranks that outnumber the GPUs take them in turn" "$(cat events)" '"ranks":4.*"device":"Stand-in 0"'
     has "each of which counts once" "$(cat events)" '"joules":6,'
     stop
+
+    # and on this machine as a calibration has measured it
+    STANDIN_GPUS=2 STANDIN_NAME="NVIDIA H200" mpiexec -n 2 "$PT_BUILD/partune-train" --calibrate data/profiles/local.json --device cuda --quiet 2>&1
+    start --cores 2
+    here='"model": {"name": "tiny", "layers": 2, "hidden": 32, "heads": 4, "ffn": 64, "vocab": 64, "seq": 16}, "workload": {"global_batch": 8}'
+    has "the plan is of the calibrated GPUs" "$(call /v1/plan -d "{$here}")" '"fitting":[1-9].*"layout":{"world":2,'
+    id=$(call /v1/campaigns -d "{\"name\": \"here\", $here, \"space\": {\"world\": [2], \"threads\": [1]}, \"baseline\": \"naive\",
+        \"budget\": {\"trials\": 1}, \"trial\": {\"warmup_steps\": 1, \"min_steps\": 2, \"max_steps\": 2}}" | tee answer | id_of)
+    [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
+    wait_for 60 ended "$id"
+    has "a campaign on the local cluster then gets GPUs" "$(cat data/campaigns/"$id"/trials/1/*/events)" '"ranks":2.*"device":"Stand-in 0"'
+    has "each rank its own, with the memory that was measured" "$(cat data/campaigns/"$id"/trials/1/*/events)" '"budget":85899345920'
+    has "and counts" "$(call "/v1/campaigns/$id/trials/1")" '"state":"ok"'
+    stop
+    rm data/profiles/local.json
 fi
 export LD_LIBRARY_PATH="$library"
 unset PARTUNE_CUDA PARTUNE_NCCL

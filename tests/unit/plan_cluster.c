@@ -90,6 +90,37 @@ static void a_device_leads_to_its_profiles(void **state)
     }
 }
 
+/* By its driver's name, as a calibration finds it; what no profile has stays unknown. */
+static void a_gpu_is_known_by_its_drivers_name(void **state)
+{
+    static const char *const known[][2] = {{"NVIDIA A100-SXM4-40GB", "a100-40g-1600g"},
+                                           {"NVIDIA A100-SXM4-80GB", "dgx-a100"},
+                                           {"NVIDIA H100 80GB HBM3", "dgx-h100"},
+                                           {"NVIDIA H200", "h200"},
+                                           {"NVIDIA B200", "dgx-b200"},
+                                           {"NVIDIA GB300", "gb300-nvl72"}};
+    static const char *const other[] = {"NVIDIA H100 PCIe", "NVIDIA H100", "H200", ""};
+    struct pl_device device;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        AUTO_STR quoted = {0};
+        struct pl_cluster profile;
+
+        str_addf(&quoted, "'%s'", known[i][1]);
+        profile = cluster_of(str_text(&quoted));
+        assert_string_equal(pl_device_known(&device, known[i][0]), known[i][1]);
+        assert_string_equal(device.name, known[i][0]);
+        assert_true(device.tflops_bf16 == profile.device.tflops_bf16 && device.tflops_bf16 > 0);
+        assert_true(device.sustained == profile.device.sustained);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(other); i++) {
+        assert_null(pl_device_known(&device, other[i]));
+        assert_string_equal(device.name, other[i]);
+        assert_true(device.tflops_bf16 == 0 && device.tflops_fp32 == 0 && device.gemm_tflops == 0);
+    }
+}
+
 static void a_domain_is_as_wide_as_the_link_inside_a_node(void **state)
 {
     static const struct {
@@ -369,6 +400,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_profile_says_where_its_facts_are_from),
     cmocka_unit_test(peaks_of_narrow_formats_survive_json),
     cmocka_unit_test(a_device_leads_to_its_profiles),
+    cmocka_unit_test(a_gpu_is_known_by_its_drivers_name),
     cmocka_unit_test(a_domain_is_as_wide_as_the_link_inside_a_node),
     cmocka_unit_test(a_smaller_node_keeps_its_links_inside),
     cmocka_unit_test(a_group_of_an_nvl72_stays_on_nvlink),

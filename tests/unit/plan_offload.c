@@ -33,6 +33,24 @@ static bool near(double left, double right)
     return fabs(left - right) < 1e-9 * fabs(right) + 1e-6;
 }
 
+/* A calibration's bandwidths are what kernels and copies reached: no share is taken of them. */
+static void measured_bandwidths_are_taken_whole(void **state)
+{
+    struct world peak = world_of("llama-8b", "dgx-h100", 1, 64, "megatron"), measured;
+    const char *layout = "{'world':8,'tp':2,'sp':1,'zero':1,'offload_activations':8}";
+
+    (void)state;
+    peak.c.host.memory_gbs = 0; /* the link bounds the copies */
+    measured = peak;
+    measured.c.measured = true;
+    assert_true(cost_of(&measured, layout).total < cost_of(&peak, layout).total);
+    measured.c.device.memory_gbs *= pl_constants_of(peak.t)->memory;
+    measured.c.host.link_gbs *= 0.85;
+    assert_true(near(cost_of(&measured, layout).total, cost_of(&peak, layout).total));
+    measured.c.host.link_gbs /= 4;
+    assert_true(cost_of(&measured, layout).total > cost_of(&peak, layout).total);
+}
+
 /* Megatron's hybrid optimizer: masters and moments go, with a copy of the gradients. */
 static void a_share_of_the_state_moves_to_the_host(void **state)
 {
@@ -284,6 +302,7 @@ static void the_plan_shows_the_host_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measured_bandwidths_are_taken_whole),
         cmocka_unit_test(a_share_of_the_state_moves_to_the_host),
         cmocka_unit_test(sharded_weights_wait_in_the_host),
         cmocka_unit_test(a_rank_alone_offloads_all_it_has),
