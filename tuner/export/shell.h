@@ -1,9 +1,12 @@
 /*
  * Between the files that read a shell script, each of which calls only those below it:
  *
- *   import_shell.c     reads the commands of a script
- *   shell_call.c       what it is given when it is started
- *   shell_functions.c      its functions and loops
+ *   import_shell.c     takes the arguments of the program that a script starts
+ *   shell_call.c       what the script is given when it is started
+ *   shell_commands.c   reads its commands
+ *   shell_keywords.c   for, if, case, NAME=… and the like
+ *   shell_builtins.c   export, read, set and the like
+ *   shell_functions.c  its functions and loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
  *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
@@ -12,6 +15,7 @@
  *   shell_branches.c   which branches run
  *   shell_state.c      what they held before
  *   shell_variables.c  what its variables hold
+ *   shell_marks.c      words without their marks
  *
  * A function that fails sets r and the error of SHELL; the next ones then do nothing.
  */
@@ -164,6 +168,18 @@ static inline bool tn_sh_one_of(const char *word, size_t len, const char *const 
     return false;
 }
 
+/* Is WORD what the first LENGTH letters at POS are? */
+static inline bool tn_sh_is_word(const char *pos, size_t length, const char *word)
+{
+    return strlen(word) == length && !strncmp(word, pos, length);
+}
+
+/* ---- shell_marks.c ------------------------------------------------------- */
+
+/* A word of the list as others see it: the marks gone. Free by tn_sh_word_done(). */
+struct tn_word tn_sh_unmarked(const char *text);
+void tn_sh_word_done(struct tn_word *word);
+
 /* ---- shell_variables.c --------------------------------------------------- */
 
 /* Words go to OUT as they end. */
@@ -238,6 +254,9 @@ void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
 
 /* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
 const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
+
+/* Past blanks, continued lines and, if LINES, the ends of lines and comments. */
+const char *tn_sh_skip(const char *pos, bool lines);
 
 /* A backslash at the end of a line, whichever system's. */
 bool tn_sh_continues(const char *pos);

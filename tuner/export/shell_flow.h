@@ -6,6 +6,30 @@
 
 #include "tuner/export/shell.h"
 
+/* ---- shell_commands.c ---------------------------------------------------- */
+
+/* Reads the commands of TEXT, which LEVEL texts of commands hold. */
+void tn_sh_commands(struct tn_sh *shell, const char *text, int level);
+
+/* ---- shell_keywords.c ---------------------------------------------------- */
+
+/* NAME=…, NAME+=…, NAME=(…) at POS: behind it, or POS where there is none. */
+const char *tn_sh_assignment(struct tn_sh *shell, const char *pos);
+
+/* A word of the shell's own at the beginning of a command: behind it, or POS. */
+const char *tn_sh_keyword(struct tn_sh *shell, const char *pos);
+
+/* ---- shell_builtins.c ---------------------------------------------------- */
+
+/* export NAME, local NAME: without values. */
+void tn_sh_declare(struct tn_sh *shell, const struct tn_sh_list *command);
+
+/* Commands of the shell's own that change what it knows; false where COMMAND is another. */
+bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command);
+
+/* Whether COMMAND, which is no function, succeeds. */
+enum tn_sh_truth tn_sh_status_of(struct tn_sh *shell, const struct tn_sh_list *command);
+
 /* ---- shell_call.c -------------------------------------------------------- */
 
 /* What the #SBATCH lines of TEXT set. */

@@ -366,6 +366,20 @@ bool tn_sh_continues(const char *pos)
     return *pos == '\\' && (pos[1] == '\n' || (pos[1] == '\r' && pos[2] == '\n'));
 }
 
+const char *tn_sh_skip(const char *pos, bool lines)
+{
+    for (;;) {
+        if (tn_sh_continues(pos))
+            pos += pos[1] == '\r' ? 3 : 2;
+        else if (*pos == '\n' ? lines : isspace((unsigned char)*pos))
+            pos++;
+        else if (*pos == '#' && lines)
+            pos += strcspn(pos, "\n");
+        else
+            return pos;
+    }
+}
+
 /* One letter, quote or expansion of a word. Returns behind it. */
 static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const char *pos, char *quote,
                          int depth)
