@@ -45,6 +45,11 @@ void tn_words_done(struct tn_words *words)
     for (size_t i = 0; i < words->n; i++)
         tn_sh_word_done(&words->v[i]);
     free(words->v);
+    for (size_t i = 0; i < words->nfiles; i++) {
+        free(words->files[i].name);
+        free(words->files[i].text);
+    }
+    free(words->files);
     *words = (struct tn_words){0};
 }
 
@@ -54,6 +59,19 @@ static void give_words(struct tn_words *ret, const struct tn_sh_list *from)
     for (size_t i = 0; i < from->n; i++)
         ret->v[i] = tn_sh_unmarked(from->v[i]);
     ret->n = from->n;
+}
+
+static void give_files(struct tn_words *ret, const struct tn_sh_files *files)
+{
+    ret->files = mem_alloc((files->n + 1) * sizeof(*ret->files));
+    for (size_t i = 0; i < files->n; i++) {
+        struct tn_word name = tn_sh_unmarked(files->v[i].name);
+
+        ret->files[i].name = TAKE(name.text);
+        ret->files[i].text = files->v[i].text ? tn_sh_json(files->v[i].text) : NULL;
+        tn_sh_word_done(&name);
+    }
+    ret->nfiles = files->n;
 }
 
 /* Does it begin with an argument, so that it is nothing but arguments? */
@@ -83,6 +101,10 @@ static void refuse_unstarted(struct tn_sh *shell, const char *text, const char *
     size_t length = strcspn(first, "\r\n");
     bool given = strstr(text, "$@") || strstr(text, "$*") || strstr(text, "$1");
 
+    if (shell->unsure.code < 0) {
+        shell->r = err_set(shell->e, shell->unsure.code, "%s", shell->unsure.text);
+        return;
+    }
     shell->r = err_set(shell->e, -EINVAL,
                        "expected a command that starts a .py program, or an argument that begins "
                        "with --, found `%.*s`; if the script calls another, import the final "
@@ -125,7 +147,7 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     if (s.r == 0 && s.twice.code < 0)
         s.r = err_set(error, s.twice.code, "%s", s.twice.text);
     if (s.r == 0)
-        give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare);
+        give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare), give_files(ret, &s.files);
     snprintf(ret->program, sizeof(ret->program), "%s", s.program);
     ret->script = !s.plain;
     tn_sh_levels_done(&s);
@@ -136,6 +158,8 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     tn_sh_list_done(&s.args);
     tn_sh_list_done(&s.bare);
     tn_sh_list_done(&s.here);
-    tn_sh_list_done(&s.pending);
+    tn_sh_heres_done(&s.pending);
+    tn_sh_files_done(&s.files);
+    free(s.output);
     return s.r;
 }

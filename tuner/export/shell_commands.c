@@ -18,19 +18,67 @@ static bool begins_arguments(const struct tn_sh_list *cmd)
     return false;
 }
 
-/* The command line that a command holds, as after sh -c. */
-static void read_within(struct tn_sh *shell, const char *text, int level)
+/* TEXT, which a command holds, as commands of their own: those of another shell, as after sh -c, or
+ * of this one, whose status is then theirs. */
+static void read_within(struct tn_sh *shell, const char *text, int level, bool another)
 {
-    struct tn_sh_list pending = shell->pending;
-    bool over = shell->over;
+    struct tn_sh_heres pending = shell->pending;
+    enum tn_sh_truth chain = shell->chain, status = shell->status;
+    char joined = shell->joined;
+    bool over = shell->over, negated = shell->negated;
+    int depth = shell->depth;
 
-    shell->pending = (struct tn_sh_list){0};
-    tn_sh_commands(shell, text, level + 1);
-    tn_sh_list_done(&shell->pending);
+    shell->pending = (struct tn_sh_heres){0};
+    tn_sh_open(shell, TN_SH_BRACES);
+    if (shell->r == 0) {
+        shell->level[depth].exact = true;
+        shell->level[depth].runs = shell->level[depth].base;
+        tn_sh_commands(shell, text, level + 1);
+    }
+    while (shell->depth > depth)
+        tn_sh_level_done(&shell->level[--shell->depth]);
+    tn_sh_heres_done(&shell->pending);
     shell->pending = pending;
-    shell->over = over; /* an exit there is another shell's */
+    shell->chain = chain;
+    shell->joined = joined;
+    shell->negated = negated;
+    if (another) {
+        shell->over = over; /* an exit there is the other's */
+        shell->status = TN_SH_UNSURE;
+    } else {
+        enum tn_sh_truth inner = shell->status;
+
+        shell->status = status;
+        tn_sh_status(shell, inner);
+    }
     shell->last = NULL;
-    shell->status = TN_SH_UNSURE;
+}
+
+/* eval WORDS: they are read once more, as one text. */
+static void evaluate(struct tn_sh *shell, const struct tn_sh_list *words, int level)
+{
+    AUTO_STR text = {0};
+
+    for (size_t i = 1; i < words->n; i++)
+        str_addf(&text, "%s%s", i > 1 ? " " : "", words->v[i]);
+    shell->assigned = TN_SH_FALSE;
+    read_within(shell, str_text(&text), level, false);
+}
+
+/* CMD is a variable that holds the command or does not, as a condition decides: said if nothing
+ * else starts a program. */
+static void note_unsure(struct tn_sh *shell, const struct tn_sh_list *cmd)
+{
+    const char *end = strchr(cmd->v[0], ENDMARK);
+
+    if (shell->unsure.code < 0 || cmd->v[0][0] != MARK || cmd->v[0][1] != TN_WORD_MAYBE || !end ||
+        end[1] || end == cmd->v[0] + 2)
+        return;
+    (void)err_set(&shell->unsure, -EINVAL,
+                  "the command `%.*s` is set under a condition that is not known here: add a line "
+                  "that sets what decides it, or say how it is called (--call \"NAME=value "
+                  "bash job.sh ARGUMENT ...\")",
+                  (int)(end - cmd->v[0]) - 2 < 64 ? (int)(end - cmd->v[0]) - 2 : 64, cmd->v[0] + 2);
 }
 
 static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
@@ -39,11 +87,16 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
     struct tn_sh_list *last = shell->last;
     bool runs = tn_sh_runs(shell) != TN_SH_FALSE, declares = shell->declares;
 
+    tn_sh_written(shell, cmd);
     shell->cut = shell->declares = false;
     if (cmd->n || shell->assigned)
         shell->piped = false;
     if (shell->r == 0 && runs && cmd->n && !declares && tn_sh_call_function(shell, cmd, level)) {
         shell->last = NULL;
+        goto out;
+    }
+    if (shell->r == 0 && runs && cmd->n && str_eq(cmd->v[0], "eval") && level < MAX_DEPTH) {
+        evaluate(shell, cmd, level);
         goto out;
     }
     if (shell->r == 0 && (cmd->n || shell->assigned))
@@ -56,6 +109,7 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
     shell->last = NULL;
     if (!runs)
         goto out;
+    note_unsure(shell, cmd);
     if (declares) {
         tn_sh_declare(shell, cmd);
     } else if (at < cmd->n) {
@@ -64,7 +118,7 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
         shell->last = last && tn_sh_argument_first(cmd->v[0]) ? last : &shell->bare;
         tn_sh_take_words(shell->last, cmd, 0);
     } else if (!tn_sh_builtin(shell, cmd) && level < MAX_DEPTH && tn_sh_command_within(cmd)) {
-        read_within(shell, tn_sh_command_within(cmd), level);
+        read_within(shell, tn_sh_command_within(cmd), level, true);
     }
 out:
     tn_sh_list_done(cmd);
@@ -99,49 +153,25 @@ static void refuse_behind(struct tn_sh *shell, const struct tn_sh_list *word)
                            word->v[0]);
 }
 
-/* Behind a redirection and its file; the end of a here-document is kept. */
+/* Behind a redirection and its file, or the word that ends a here-document. */
 static const char *redirection(struct tn_sh *shell, const char *pos)
 {
-    bool here;
+    struct tn_sh_list file = {0};
+    bool whole = *pos == '>' || (*pos == '1' && pos[1] == '>'), append;
 
     pos += strspn(pos, "0123456789&");
-    here = pos[0] == '<' && pos[1] == '<' && pos[2] != '<';
     if ((*pos == '<' || *pos == '>') && pos[1] == '(')
         return tn_sh_closing(shell, pos + 1);
-    pos += strspn(pos, "<>&|-");
-    pos = tn_sh_skip(pos, false);
-    if (here)
-        return tn_sh_word(shell, &shell->pending, pos, false, false);
-    {
-        struct tn_sh_list file = {0};
-
-        pos = tn_sh_word(shell, &file, pos, false, tn_sh_in_brackets(shell));
-        refuse_behind(shell, &file);
-        tn_sh_list_done(&file);
-    }
-    return pos;
-}
-
-/* POS is at the beginning of a line: past the here-documents that the line before has opened. */
-static const char *here_documents(struct tn_sh *shell, const char *pos)
-{
-    for (size_t i = 0; i < shell->pending.n; i++) {
-        const char *from = pos, *end = shell->pending.v[i];
-
-        while (*pos) {
-            size_t n = strcspn(pos, "\n"), tabs = strspn(pos, "\t"),
-                   bare = n - (n && pos[n - 1] == '\r');
-
-            if (bare >= tabs && bare - tabs == strlen(end) && !memcmp(pos + tabs, end, bare - tabs))
-                break;
-            pos += n + (pos[n] == '\n');
-        }
-        if (!shell->within && tn_sh_runs(shell) != TN_SH_FALSE)
-            tn_sh_list_add(&shell->here, tn_sh_copy(from, (size_t)(pos - from)));
-        pos += strcspn(pos, "\n");
-        pos += *pos == '\n';
-    }
-    tn_sh_list_done(&shell->pending);
+    if (pos[0] == '<' && pos[1] == '<' && pos[2] != '<')
+        return tn_sh_here(shell, pos + 2);
+    append = pos[1] == '>';
+    whole &= pos[1] != '&';
+    pos = tn_sh_skip(pos + strspn(pos, "<>&|-"), false);
+    pos = tn_sh_word(shell, &file, pos, false, tn_sh_in_brackets(shell));
+    refuse_behind(shell, &file);
+    if (whole && file.n == 1)
+        tn_sh_output(shell, file.v[0], append);
+    tn_sh_list_done(&file);
     return pos;
 }
 
@@ -210,7 +240,7 @@ static const char *end_list(struct tn_sh *shell, struct tn_sh_list *cmd, const c
         return pos + 2 + (pos[1] == ';' && pos[2] == '&');
     }
     if (*pos == '\n')
-        return here_documents(shell, pos + 1);
+        return tn_sh_heres(shell, pos + 1);
     return *pos ? pos + 1 : pos;
 }
 

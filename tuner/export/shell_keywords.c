@@ -14,6 +14,39 @@ static const char *array(struct tn_sh *shell, struct tn_sh_list *out, const char
     return *pos ? pos + 1 : pos;
 }
 
+/* ([KEY]=… …): an array by keys, of which only a shell could tell what is where. */
+static void forget_keys(struct tn_sh_list *values, const char *name)
+{
+    for (size_t i = 0; i < values->n; i++)
+        if (values->v[i][0] == '[' && strstr(values->v[i], "]=")) {
+            tn_sh_list_done(values);
+            tn_sh_list_add(values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
+            return;
+        }
+}
+
+/* NAME[KEY]=… or NAME[KEY]+=…, N letters of a name at POS: behind it, or POS where there is none.
+ * What the array then holds only a shell could tell. */
+static const char *element(struct tn_sh *shell, const char *pos, size_t n)
+{
+    const char *end = pos + n + strcspn(pos + n, "] \t\r\n;=");
+    struct tn_sh_list value = {0};
+    char name[MAX_NAME];
+
+    if (pos[n] != '[' || *end != ']')
+        return pos;
+    end += 1 + (end[1] == '+');
+    if (*end != '=')
+        return pos;
+    snprintf(name, sizeof(name), "%.*s", (int)n, pos);
+    end = tn_sh_word(shell, &value, end + 1, false, tn_sh_in_brackets(shell));
+    tn_sh_list_done(&value);
+    if (!shell->assigned)
+        shell->assigned = TN_SH_TRUE;
+    tn_sh_computed(shell, name);
+    return end;
+}
+
 const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
 {
     size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
@@ -26,12 +59,16 @@ const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
         return pos;
     append = *q == '+';
     q += append;
+    if (*q == '[')
+        return element(shell, pos, n);
     if (*q++ != '=')
         return pos;
     snprintf(name, sizeof(name), "%.*s", (int)n, pos);
     is_array = *q == '(';
     q = is_array ? array(shell, &values, q + 1)
                  : tn_sh_word(shell, &values, q, false, tn_sh_in_brackets(shell));
+    if (is_array)
+        forget_keys(&values, name);
     if (!shell->assigned)
         shell->assigned = TN_SH_TRUE;
     for (size_t i = 0; i < values.n; i++)
@@ -53,20 +90,7 @@ static const char *arithmetic(struct tn_sh *shell, const char *pos)
 
         tn_sh_status(shell, tn_sh_sum_truth(shell, inside));
     }
-
-    while (pos < end) {
-        size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
-        const char *op = pos + n + strspn(pos + n, " \t");
-        char name[MAX_NAME];
-
-        if (n && n < MAX_NAME &&
-            ((*op == '=' && op[1] != '=') ||
-             (*op && strchr("+-*/%", *op) && (op[1] == '=' || op[1] == *op)))) {
-            snprintf(name, sizeof(name), "%.*s", (int)n, pos);
-            tn_sh_forget(shell, name);
-        }
-        pos += n ? n : 1;
-    }
+    tn_sh_sets(shell, pos, end);
     return end;
 }
 
@@ -133,7 +157,7 @@ static const char *divider(struct tn_sh *shell, const char *pos, size_t n)
 const char *tn_sh_keyword(struct tn_sh *shell, const char *pos)
 {
     static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset", NULL};
-    static const char *const passes[] = {"time", "exec", "nohup", "eval", "function", NULL};
+    static const char *const passes[] = {"time", "exec", "nohup", "function", NULL};
     size_t n = strcspn(pos, " \t\r\n;");
     const char *next = tn_sh_skip(pos + n, false), *behind = tn_sh_function_at(shell, pos);
 

@@ -31,3 +31,31 @@ void tn_sh_word_done(struct tn_word *word)
     free(word->text);
     free(word->unknown);
 }
+
+/* SOURCE of LENGTH letters within a JSON string. */
+static void add_plain(struct str *out, const char *source, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        str_addc(out, strchr("\"\\\n\t\r", source[i]) ? ' ' : source[i]);
+}
+
+char *tn_sh_json(const char *text)
+{
+    AUTO_STR out = {0};
+    bool string = false;
+
+    for (const char *end; *text; text++) {
+        if (*text != MARK || (end = strchr(text, ENDMARK)) == NULL) {
+            string ^= *text == '"';
+            str_addc(&out, *text);
+            continue;
+        }
+        if (!string)
+            str_addc(&out, '"');
+        add_plain(&out, text + 2, (size_t)(end - text) - 2);
+        if (!string)
+            str_addc(&out, '"');
+        text = end;
+    }
+    return str_take(&out);
+}
