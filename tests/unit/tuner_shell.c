@@ -126,6 +126,17 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "--pipeline-model-parallel-size $((!N + 2))\n",
         "export SEED TP=4\nunset PP\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size ${PP-2}\n",
+        "A=\"--tensor-model-parallel-size 4 --init 'x y' --pipeline-model-parallel-size 2\"\n"
+        "CMD=\"torchrun pretrain_gpt.py $A &> log\"\neval ${CMD}\n",
+        "eval \"TP=4; PP=\\$((TP / 2))\"\nfalse && eval 'TP=1; PP=1'\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size "
+        "$PP\n",
+        "CMD='python pretrain_gpt.py --tensor-model-parallel-size 4 "
+        "--pipeline-model-parallel-size 2'\nif [ $P ]; then\n    CMD=\"nsys profile -o p "
+        "$CMD\"\nfi\n[ $L ] && CMD+=' --log-interval 1'\n$CMD\n",
+        "for pair in TP=4 PP=2; do\n    export \"${pair%=*}\"=\"${pair#*=}\"\ndone\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size "
+        "$PP\n",
         "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
         "${DATA[@]}\n",
@@ -166,6 +177,13 @@ static void a_call_gives_variables_and_arguments(void **state)
          "2 ;;\n"
          "        *) break ;;\n    esac\ndone\n",
          "job.sh -t 4 -p 2"},
+        {"while getopts \"t:vp:\" opt; do\n    case $opt in\n        t) TP=$OPTARG ;;\n        p) "
+         "PP=$OPTARG ;;\n        v) V=1 ;;\n        *) exit 1 ;;\n    esac\ndone\nshift "
+         "$((OPTIND - 1))\n[ $1$V = rest1 ] || PP=8\n",
+         "job.sh -v -t4 -p 2 rest"},
+        {"while getopts :t:p o; do\n    [ $o = t ] && TP=$OPTARG\n    [ $o$OPTARG = '?x' ] && "
+         "PP=2\ndone\n",
+         "job.sh -xt 4 -- -t 8"},
     };
 
     (void)state;
@@ -242,7 +260,37 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"torchrun pretrain_gpt.py --global-batch-size $((08))", "needs a shell"},
         {"A=B; B=A\ntorchrun pretrain_gpt.py --global-batch-size $((A))", "needs a shell"},
         {"torchrun pretrain_gpt.py --micro-batch-size ${10}",
-         "`${10}` is an argument of the script"},
+         "`${10}` is an argument of the script, which reads $1 to $10 (line 1)"},
+        {". site.sh\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` is not set in this text (line 2), maybe in a file that it sources"},
+        {"TP=2\nread -r -p 'how many?' TP\ntorchrun pretrain_gpt.py --tensor-model-parallel-size "
+         "$TP",
+         "`$TP` needs a shell"},
+        {"read N <hosts\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${N:-4}",
+         "`$N` needs a shell"},
+        {"readarray -t TP <hosts\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${TP:-4}",
+         "`$TP` needs a shell"},
+        {"printf -v TP %d 8\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${TP:-4}",
+         "`$TP` needs a shell"},
+        {"TP=1\nlet TP=TP*8\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` needs a shell"},
+        {"TP=1\n((++TP))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` needs a shell"},
+        {"TP=1\necho $((TP++))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` needs a shell"},
+        {"TP=(1 2)\nTP[0]=4\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${TP[0]}",
+         "`$TP` needs a shell"},
+        {"declare -A TP=([small]=1 [large]=8)\ntorchrun pretrain_gpt.py "
+         "--tensor-model-parallel-size ${TP[large]}",
+         "`${TP[large]}` needs a shell"},
+        {"VP=$(cat vp)\ntorchrun pretrain_gpt.py "
+         "${VP:+--num-layers-per-virtual-pipeline-stage 2} --pipeline-model-parallel-size 2",
+         "`--num-layers-per-virtual-pipeline-stage` is set under a condition"},
+        {"if [ $BY = mpi ]; then\n    APP='python pretrain_gpt.py --tp'\nfi\n$APP\n",
+         "the command `$APP` is set under a condition"},
+        {"while getopts t: o; do TP=$OPTARG; done\ntorchrun pretrain_gpt.py "
+         "--tensor-model-parallel-size ${TP:-4}",
+         "is set under a condition"},
         {"torchrun pretrain_gpt.py --zero-stage $Z --deepspeed", "`$Z` is not set"},
         {"torchrun pretrain_gpt.py --tp-size $T", "`$T` is not set"},
         {"python train.py --seed 1\npython train.py --seed 2",
@@ -323,6 +371,65 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
     }
 }
 
+/* DeepSpeed follows its file, which many scripts write themselves. */
+static void the_configuration_that_a_script_writes_is_read(void **state)
+{
+    static const char run[] = "deepspeed pretrain_gpt.py --deepspeed --micro-batch-size 1 --fp16 "
+                              "--no-pipeline-parallel --deepspeed_config ";
+    static const struct {
+        const char *script, *file;
+        int zero;
+        const char *said; /* a finding's detail; or the error */
+    } cases[] = {
+        {"Z=2\ncat <<EOT > ds.json\n{\"zero_optimization\": {\"stage\": $Z}}\nEOT\n", "ds.json", 2,
+         NULL},
+        {"Z=2\nF=./ds.$SLURM_JOB_ID.json\ncat > $F <<-EOT\n\t{\n\t\"zero_optimization\": "
+         "{\"stage\": ${Z}}\n\t}\n\tEOT\n",
+         "$F", 2, NULL},
+        {"cat >\"ds.json\" <<'EOT'\n{\"zero_optimization\": {\"stage\": 3}, \"name\": "
+         "\"$X\"}\nEOT\n",
+         "$PWD/ds.json", 3, NULL},
+        {"echo '{\"zero_optimization\": {\"stage\": 1}}' > ds.json\n", "ds.json", 1, NULL},
+        {"tee ds.json <<EOT\n{\"zero_optimization\": {\"stage\": 2}}\nEOT\n", "ds.json", 2, NULL},
+        {"echo '{\"zero_optimization\":' > ds.json\necho '{\"stage\": 1}}' >> ds.json\n", "ds.json",
+         1, NULL},
+        {"for Z in 1 2; do\ncat <<E > ds.json\n{\"zero_optimization\": {\"stage\": $Z}, "
+         "\"steps_per_print\": $N}\nE\ndone\n",
+         "ds.json", 2, "not a setting of the layout"},
+        {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 2}}\nE\n",
+         "ds.json --zero-stage 1", 2,
+         "1, but --deepspeed_config has stage 2, which DeepSpeed follows"},
+        {"", "there.json --zero-stage 1", 1, "this file is not in the script, and is not read"},
+        {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 2}}\nE\nsed -i s/2/3/ ds.json\n",
+         "ds.json --zero-stage 3", 3, "what the script writes there is unknown here"},
+        {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": $Z}}\nE\n", "ds.json", -1, "$Z"},
+        {"[ $A ] && cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 2}}\nE\n", "ds.json", -1,
+         "depends on more than the script"},
+        {"python config.py > ds.json\n", "ds.json", -1, "depends on more than the script"},
+        {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 7}}\nE\n", "ds.json", -1,
+         "--deepspeed_config ds.json"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_STR text = {0};
+        struct tn_imported out = {0};
+        struct err e = {0};
+        bool said = !cases[i].said;
+        int r;
+
+        str_addf(&text, "%s%s%s\n", cases[i].script, run, cases[i].file);
+        r = import(&out, str_text(&text), &e);
+        if (cases[i].zero < 0 ? r >= 0 || !strstr(e.text, cases[i].said)
+                              : r < 0 || out.layout.zero != cases[i].zero)
+            fail_msg("%s: zero %d `%s`", str_text(&text), out.layout.zero, e.text);
+        for (int k = 0; k < out.ignored.count; k++)
+            said |= cases[i].said && str_eq(out.ignored.v[k].detail, cases[i].said);
+        if (cases[i].zero >= 0 && !said)
+            fail_msg("%s: nothing says `%s`", str_text(&text), cases[i].said);
+    }
+}
+
 /* What has no word here may be whatever it is: it is listed as it is written. */
 static void unknown_values_of_other_settings_are_listed(void **state)
 {
@@ -384,6 +491,13 @@ static void hostile_scripts_end(void **state)
         {"a() { :; }\n", "a\n", 1 << 16, "", NULL},
         {"torchrun pretrain_gpt.py --micro-batch-size $((", "!", 1 << 17, "1))", NULL},
         {"torchrun pretrain_gpt.py --micro-batch-size $((", "1?", 1 << 17, "1))", NULL},
+        {"", "eval ", 1 << 16, "x", NULL},
+        {"A='eval $A'\n", "eval $A\n", 1 << 14, "", NULL},
+        {"A=x\n", "[ $B ] && A+=' x'\n", 5000, "$A", NULL},
+        {"", "echo xxxxxxxxxxxxxxxx >> f\n", 1 << 15, "", NULL},
+        {"", "cat <<E > f\n", 1 << 15, "", NULL},
+        {"getopts a:b o\n", "getopts a:b o -a\n", 1 << 14, "", NULL},
+        {"", "A[", 1 << 17, "]=", NULL},
         {"N=", "x", 1 << 16, "\ntorchrun pretrain_gpt.py --micro-batch-size ${N%x*y}", NULL},
     };
 
@@ -421,6 +535,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_that_names_no_script_is_refused),
     cmocka_unit_test(a_batch_alone_is_a_layout_of_megatrons_own_programs_only),
     cmocka_unit_test(what_a_shell_would_have_to_tell_is_refused_by_name),
+    cmocka_unit_test(the_configuration_that_a_script_writes_is_read),
     cmocka_unit_test(unknown_values_of_other_settings_are_listed),
     cmocka_unit_test(hostile_scripts_end),
 };

@@ -249,23 +249,33 @@ static int offload(struct tn_imported *out, const json_t *zero, struct err *erro
     return 0;
 }
 
+/* How ZERO shards; NULL: not at all. */
+static int zero_sharding(struct tn_imported *out, json_t *zero, struct err *error)
+{
+    struct pl_layout *l = &out->layout;
+    bool overlap;
+    int r;
+
+    if (zero &&
+        ((r = number_or_auto(&l->zero, out, zero, "zero_optimization.stage", 0, 3, error)) < 0 ||
+         (r = mics(l, zero, out, error)) < 0 || (r = offload(out, zero, error)) < 0))
+        return r;
+    overlap = l->zero == 3; /* the default of overlap_comm */
+    if ((r = switch_or_auto(&overlap, out, zero, "zero_optimization.overlap_comm", error)) < 0)
+        return r;
+    l->overlap_grad_reduce = overlap && l->zero;
+    l->overlap_param_gather = overlap && l->zero == 3;
+    return 0;
+}
+
 static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *import,
                              struct err *error)
 {
     struct pl_layout *l = &out->layout;
-    bool overlap = false, on = false;
-    int r;
+    bool on = false;
+    int r = zero_sharding(out, import->zero, error);
 
-    if (import->zero && (r = number_or_auto(&l->zero, out, import->zero, "zero_optimization.stage",
-                                            0, 3, error)) < 0)
-        return r;
-    if (import->zero && (r = mics(l, import->zero, out, error)) < 0)
-        return r;
-    if (import->zero && (r = offload(out, import->zero, error)) < 0)
-        return r;
-    overlap = l->zero == 3; /* the default of overlap_comm */
-    if ((r = switch_or_auto(&overlap, out, import->zero, "zero_optimization.overlap_comm", error)) <
-            0 ||
+    if (r < 0 ||
         (import->tp &&
          (r = jx_get_int(&l->tp, import->tp, "autotp_size", 0, 1 << 20, error)) < 0) ||
         (import->old_tp &&
@@ -281,8 +291,6 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *im
         (r = jx_get_int(&l->etp, import->ep, "expert_tensor_parallel_size", 1, 1, error)) < 0)
         return r;
     l->tp = l->tp ? l->tp : 1;
-    l->overlap_grad_reduce = overlap && l->zero;
-    l->overlap_param_gather = overlap && l->zero == 3;
     return 0;
 }
 
@@ -395,6 +403,47 @@ static const char *const zero_keys[] = {"stage",
                                         "cpu_offload",
                                         "cpu_offload_param",
                                         NULL};
+
+/* What a script writes may be of variables that are not known: strings here (tn_sh_json). */
+static int refuse_unknown(const json_t *zero, struct err *error)
+{
+    for (int i = 0; zero_keys[i]; i++) {
+        const char *value = json_string_value(json_object_get(zero, zero_keys[i]));
+
+        if (value && (*value == '$' || *value == '`'))
+            return err_set(error, -EINVAL,
+                           "zero_optimization.%s is `%.64s`, which is not known here: add a line "
+                           "that sets it, or replace it with its value",
+                           zero_keys[i], value);
+    }
+    return 0;
+}
+
+int tn_deepspeed_sharding(struct tn_imported *out, const char *text, struct err *error)
+{
+    /* what the arguments of Megatron-DeepSpeed say, too, and it refuses to differ */
+    static const char *const known[] = {"train_batch_size",
+                                        "train_micro_batch_size_per_gpu",
+                                        "gradient_accumulation_steps",
+                                        "zero_optimization",
+                                        "bf16",
+                                        "bfloat16",
+                                        "fp16",
+                                        NULL};
+    AUTO_JSON *v = NULL;
+    json_t *zero = NULL;
+    int r = jx_parse(&v, text, strlen(text), error);
+
+    if (r == 0 && !json_is_object(v))
+        r = err_set(error, -EINVAL, "a DeepSpeed configuration is a JSON object");
+    if (r < 0 || (r = jx_get_object(&zero, v, "zero_optimization", error)) < 0)
+        return r;
+    out->layout.zero = 0;
+    if ((r = refuse_unknown(zero, error)) < 0 || (r = zero_sharding(out, zero, error)) < 0 ||
+        (r = list_ignored(out, "zero_optimization.", zero, zero_keys, error)) < 0)
+        return r;
+    return list_ignored(out, "", v, known, error);
+}
 
 int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *model,
                         struct err *error)

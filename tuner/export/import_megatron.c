@@ -350,7 +350,9 @@ static int megatron_finish(struct megatron *import, const struct pl_model *model
     tn_megatron_dispatched(import->out, &import->dispatch, model);
     tn_megatron_offloaded(import->out, &import->offload);
     sharding(import);
-    tn_megatron_deepspeed_read(import->out, &import->deepspeed, import->grads.fp16);
+    r = tn_megatron_deepspeed_read(import->out, &import->deepspeed, import->grads.fp16, error);
+    if (r < 0)
+        return r;
     tn_megatron_recompute_read(import->out, &import->recompute);
     tn_megatron_losses_compare(import->out, &import->losses, import->m);
     r = tn_megatron_precision(l, &import->narrow, error);
@@ -406,60 +408,6 @@ static bool is_flag(const struct tn_word *word)
     return str_starts(word->text, "--");
 }
 
-/* The line of TEXT that has the name of WHAT first ("$TP", "${TP}"); 0: none. */
-static int line_of(const char *text, const char *what)
-{
-    const char *name = what + strspn(what, "${");
-    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-    int line = 1;
-
-    if (!n || what[0] != '$')
-        n = strlen(name = what);
-    for (const char *p = text; *p; p++) {
-        bool begins = p == text || !(isalnum((unsigned char)p[-1]) || p[-1] == '_');
-
-        if (begins && !strncmp(p, name, n) && !(isalnum((unsigned char)p[n]) || p[n] == '_') &&
-            (!isdigit((unsigned char)*name) || (p > text && strchr("${", p[-1]))))
-            return line;
-        line += *p == '\n';
-    }
-    return 0;
-}
-
-/* Names what a shell would have to tell. */
-static int not_known(const struct megatron *import, const struct tn_word *word, struct err *error)
-{
-    const char *what = word->unknown && *word->unknown ? word->unknown : word->text;
-    int number = line_of(import->text, what);
-    char line[24] = "";
-
-    if (number)
-        snprintf(line, sizeof(line), " (line %d)", number);
-    switch (word->why) {
-    case TN_WORD_UNSET:
-        return err_set(error, -EINVAL,
-                       "`%.64s` is not set in this text%s: add a line that sets it, or give it as "
-                       "the script is called (--call \"NAME=value bash job.sh\")",
-                       what, line);
-    case TN_WORD_GIVEN:
-        return err_set(error, -EINVAL,
-                       "`%.64s` is an argument of the script%s: say how the script is called "
-                       "(--call \"bash job.sh ARGUMENT ...\"), or replace it with its value",
-                       what, line);
-    case TN_WORD_MAYBE:
-        return err_set(error, -EINVAL,
-                       "`%.64s` is set under a condition%s: replace it with its value in your "
-                       "job, or say how the script is called (--call), if that decides it",
-                       what, line);
-    case TN_WORD_WRONG:
-        return err_set(error, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits%s",
-                       what, line);
-    default:
-        return err_set(error, -EINVAL, "`%.64s` needs a shell%s: replace it with its value", what,
-                       line);
-    }
-}
-
 /* A variable that holds arguments rather than the value of one. */
 static bool names_arguments(const struct tn_word *word)
 {
@@ -510,7 +458,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
     if (equals)
         *equals = '\0';
     if (word->why && word->why != TN_WORD_MAYBE && strpbrk(flag, "$`"))
-        return not_known(import, word, error);
+        return tn_word_refused(import->text, &import->out->ignored, word, error);
     most = takes(import, flag);
     if (equals && most == NOTHING)
         return err_set(error, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
@@ -520,10 +468,11 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         value = str_text(&text);
     if (unknown &&
         (is_setting(import, flag) || (unknown != word && tn_megatron_may_be_degree(flag)))) {
-        r = not_known(import, unknown, error);
+        r = tn_word_refused(import->text, &import->out->ignored, unknown, error);
         return unknown == word && !equals ? r : err_wrap(error, "%.64s", flag);
     }
-    if (megatron_flag(import, flag, true))
+    if (megatron_flag(import, flag, true) ||
+        tn_megatron_deepspeed_config(&import->deepspeed, &import->words, flag, value))
         return 0;
     if ((field = megatron_number(import, flag)) != NULL) {
         import->etp_said |= field == &import->l->etp;
@@ -577,7 +526,7 @@ static int arguments(struct megatron *import, struct err *error)
             tn_finding_add(&import->out->ignored, w->unknown,
                            "the script's own arguments are unknown here");
         else if (w->why)
-            r = not_known(import, w, error);
+            r = tn_word_refused(import->text, &import->out->ignored, w, error);
         else
             r = err_set(error, -EINVAL, "expected an argument that begins with --, found `%.64s`",
                         w->text);

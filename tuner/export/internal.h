@@ -3,6 +3,7 @@
 #define TUNER_EXPORT_INTERNAL_H
 
 #include "tuner/export/export.h"
+#include "tuner/export/words.h"
 
 #define EXPORTER(name) extern const struct tn_exporter tn_export_##name;
 #include "tuner/export/exporters.def"
@@ -113,6 +114,10 @@ void tn_gap_flag(struct tn_findings *findings, const struct tn_export_in *in, co
                  int value, const char *target);
 int tn_import_uncalled(struct err *error); /* of a call of something else than a script */
 
+/* How TEXT, a configuration of DeepSpeed's, shards: zero and what goes with it in OUT's layout.
+ * What else it has is listed. */
+int tn_deepspeed_sharding(struct tn_imported *out, const char *text, struct err *error);
+
 /* Do the degrees divide the world, on both meshes? Called before anything multiplies them, for they
  * come from outside; -EINVAL with the numbers. */
 int tn_import_degrees(const struct pl_layout *layout, struct err *error);
@@ -152,40 +157,6 @@ int tn_megatron_narrow(bool *ret_known, struct tn_narrow *narrow, const char *fl
 /* All of them together as LAYOUT's precision, once all were read. */
 int tn_megatron_precision(struct pl_layout *layout, const struct tn_narrow *narrow,
                           struct err *error);
-
-/* Why a word of a shell script is not known. */
-enum tn_word_why {
-    TN_WORD_KNOWN,
-    TN_WORD_UNSET = 'u', /* a variable that the script does not set */
-    TN_WORD_RUN = 'r',   /* what only a shell can tell: $(…), ${X%…} */
-    TN_WORD_WRONG = 'w', /* $((…)) that divides by zero, or does not fit */
-    TN_WORD_MAYBE = 'm', /* set or said under a condition */
-    TN_WORD_GIVEN = 'g', /* $1, "$@": the script's own arguments */
-};
-
-/* A word of a command. What is not known is in TEXT as in the script; UNKNOWN is the first part
- * of it that is not ("$TP"), empty where the word is known but may not be said. */
-struct tn_word {
-    char *text, *unknown;
-    enum tn_word_why why;
-};
-struct tn_words {
-    struct tn_word *v;
-    size_t n;
-    char program[96]; /* that is given them; "": the text does not say */
-    bool script;      /* TEXT is more than the arguments alone */
-};
-
-/*
- * The arguments of the program (*.py) that the shell script TEXT starts, its variables and arrays
- * put in their places; TEXT may be those arguments alone, or the variables that hold them. Nothing
- * is run. What ends the command is added to IGNORED. -EINVAL where a quote or a bracket does not
- * close, where no program or several are started, and where expansion does not end. CALL as in
- * struct tn_job. Free RET by tn_words_done().
- */
-int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
-                       const char *call, struct err *error);
-void tn_words_done(struct tn_words *words);
 
 /* Every key = value of a TOML text in its order, PATH dotted: "training.seq_len". The first
  * negative answer ends the reading and is its result, as is -EINVAL with the line where the text is

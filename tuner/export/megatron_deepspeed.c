@@ -1,13 +1,14 @@
 /*
  * Arguments of Megatron-DeepSpeed (its megatron/arguments.py). Its ZeRO stage is said twice, here
- * and in DeepSpeed's configuration file, which is not read. Sequences are split by Ulysses; experts
+ * and in DeepSpeed's configuration file, which the engine follows: that file is read where the
+ * script itself writes it (shell_documents.c). Sequences are split by Ulysses; experts
  * have a tensor parallelism of 1 or tp.
  */
 #include "tuner/export/megatron_deepspeed.h"
 
 #include <errno.h>
 
-static const char ZERO_STAGE[] = "--zero-stage";
+static const char ZERO_STAGE[] = "--zero-stage", CONFIG[] = "--deepspeed_config";
 
 bool *tn_megatron_deepspeed_flag(struct tn_megatron_deepspeed *deepspeed, const char *flag)
 {
@@ -50,17 +51,83 @@ int tn_megatron_deepspeed_word(bool *ret_known, struct tn_megatron_deepspeed *de
     return 0;
 }
 
+/* The last part of a path. */
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+bool tn_megatron_deepspeed_config(struct tn_megatron_deepspeed *deepspeed,
+                                  const struct tn_words *words, const char *flag, const char *value)
+{
+    if (!str_eq(flag, CONFIG) && !str_eq(flag, "--deepspeed-config"))
+        return false;
+    deepspeed->configured = value != NULL;
+    deepspeed->config = NULL;
+    for (size_t i = 0; value && i < words->nfiles; i++) {
+        const struct tn_written *file = &words->files[i];
+
+        if (str_eq(file->name, value)) {
+            deepspeed->config = file;
+            break;
+        }
+        if (str_eq(base_of(file->name), base_of(value))) /* $PWD/ds.json is ./ds.json */
+            deepspeed->config = file;
+    }
+    return true;
+}
+
+/* What DeepSpeed's configuration says, to *RET_STAGE and OUT; -1: it is not in this text. */
+static int configuration(int *ret_stage, struct tn_imported *out,
+                         const struct tn_megatron_deepspeed *deepspeed, struct err *error)
+{
+    const struct tn_written *file = deepspeed->config;
+    int r;
+
+    *ret_stage = -1;
+    if (!file && deepspeed->configured)
+        tn_finding_add(&out->ignored, CONFIG, "this file is not in the script, and is not read");
+    if (!file)
+        return 0;
+    if (!file->text && !deepspeed->zero_stage)
+        return err_set(error, -EINVAL,
+                       "%s %.80s: what the script writes there depends on more than the script: "
+                       "write the file by one here-document without conditions, or add "
+                       "--zero-stage",
+                       CONFIG, file->name);
+    if (!file->text) {
+        tn_finding_add(&out->ignored, CONFIG, "what the script writes there is unknown here");
+        return 0;
+    }
+    r = tn_deepspeed_sharding(out, file->text, error);
+    if (r < 0)
+        return err_wrap(error, "%s %.80s", CONFIG, file->name);
+    *ret_stage = out->layout.zero;
+    return 0;
+}
+
 /* With bf16 and stage 0 the pipeline engine has a BF16_Optimizer, which shards its states as stage
  * 1 does (deepspeed/runtime/bf16_optimizer.py). */
-static void sharding(struct tn_imported *out, const struct tn_megatron_deepspeed *deepspeed,
-                     bool fp16)
+static int sharding(struct tn_imported *out, const struct tn_megatron_deepspeed *deepspeed,
+                    bool fp16, struct err *error)
 {
-    int stage = deepspeed->zero_stage - 1;
+    int stage = deepspeed->zero_stage - 1, file, r;
 
     if (!deepspeed->used) {
         if (stage > 0)
             tn_finding_add(&out->ignored, ZERO_STAGE, "applies only with --deepspeed");
-    } else if (stage < 0) {
+        return 0;
+    }
+    r = configuration(&file, out, deepspeed, error);
+    if (r < 0)
+        return r;
+    if (file >= 0 && stage >= 0 && stage != file)
+        tn_finding_add(&out->ignored, ZERO_STAGE,
+                       "%d, but %s has stage %d, which DeepSpeed follows", stage, CONFIG, file);
+    stage = file >= 0 ? file : stage;
+    if (stage < 0) {
         tn_finding_add(&out->ignored, "--deepspeed",
                        "its configuration file is not read, and no --zero-stage is said");
     } else if (stage == 0 && !deepspeed->no_pipeline && !fp16 && out->layout.precision != PL_FP32) {
@@ -70,14 +137,18 @@ static void sharding(struct tn_imported *out, const struct tn_megatron_deepspeed
     } else {
         out->layout.zero = stage;
     }
+    return 0;
 }
 
-void tn_megatron_deepspeed_read(struct tn_imported *out,
-                                const struct tn_megatron_deepspeed *deepspeed, bool fp16)
+int tn_megatron_deepspeed_read(struct tn_imported *out,
+                               const struct tn_megatron_deepspeed *deepspeed, bool fp16,
+                               struct err *error)
 {
     struct pl_layout *l = &out->layout;
+    int r = sharding(out, deepspeed, fp16, error);
 
-    sharding(out, deepspeed, fp16);
+    if (r < 0)
+        return r;
     if (deepspeed->ep)
         l->ep = deepspeed->ep;
     if (deepspeed->used)
@@ -90,4 +161,5 @@ void tn_megatron_deepspeed_read(struct tn_imported *out,
         l->cp = deepspeed->ulysses;
         tn_finding_add(&out->ignored, "--ds-sequence-parallel-size", TN_ULYSSES);
     }
+    return 0;
 }

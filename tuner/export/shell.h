@@ -1,9 +1,13 @@
 /*
  * Between the files that read a shell script, each of which calls only those below it:
  *
- *   import_shell.c     reads the commands of a script
- *   shell_call.c       what it is given when it is started
- *   shell_functions.c      its functions and loops
+ *   import_shell.c     takes the arguments of the program that a script starts
+ *   shell_call.c       what the script is given when it is started
+ *   shell_commands.c   reads its commands
+ *   shell_keywords.c   for, if, case, NAME=… and the like
+ *   shell_builtins.c   export, read, set and the like
+ *   shell_documents.c  here-documents, and files that it writes
+ *   shell_functions.c  its functions and loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
  *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
@@ -12,115 +16,14 @@
  *   shell_branches.c   which branches run
  *   shell_state.c      what they held before
  *   shell_variables.c  what its variables hold
+ *   shell_marks.c      words without their marks
  *
  * A function that fails sets r and the error of SHELL; the next ones then do nothing.
  */
 #ifndef TUNER_EXPORT_SHELL_H
 #define TUNER_EXPORT_SHELL_H
 
-#include <ctype.h>
-#include <errno.h>
-
-#include "tuner/export/internal.h"
-
-/* Bounds of what a text from outside may cost: a variable can be doubled line by line. */
-enum { MAX_VARIABLES = 1024, MAX_WORDS = 1 << 18, MAX_BYTES = 16 << 20, MAX_LOOKUPS = 1 << 25 };
-enum { MAX_NAME = 64, MAX_DEPTH = 6, MAX_LEVELS = 64 };
-
-/* Around what is marked: MARK, the reason (enum tn_word_why), the source, ENDMARK. */
-enum { MARK = 1, ENDMARK = 2 };
-
-struct tn_sh_list {
-    char **v;
-    size_t n, room;
-};
-
-struct tn_sh_variable {
-    char name[MAX_NAME];
-    struct tn_sh_list values; /* a scalar has one */
-    bool array, used;
-};
-
-/* The variables as they were. */
-struct tn_sh_state {
-    struct tn_sh_variable *vars;
-    size_t count;
-    bool kept;
-};
-
-/* Of a condition, and of what runs under it. */
-enum tn_sh_truth { TN_SH_FALSE, TN_SH_UNSURE, TN_SH_TRUE };
-
-static inline enum tn_sh_truth tn_sh_not(enum tn_sh_truth truth)
-{
-    return (enum tn_sh_truth)(TN_SH_TRUE - truth);
-}
-
-enum tn_sh_kind { TN_SH_IF, TN_SH_CASE, TN_SH_LOOP, TN_SH_BRACES, TN_SH_BRACKETS, TN_SH_CALL };
-
-/* An if, case, loop or group that is not closed yet. */
-struct tn_sh_level {
-    enum tn_sh_kind kind;
-    enum tn_sh_truth base;    /* whether it itself runs, by && and || before it */
-    enum tn_sh_truth reached; /* if and case: whether these themselves run */
-    enum tn_sh_truth taken;   /* whether a branch before this one ran */
-    enum tn_sh_truth runs;    /* whether what is read now runs, if what is around it does */
-    char *word;               /* of case; NULL: not known */
-    bool pattern;             /* of case: a pattern comes next */
-    bool exact;               /* a loop or group: how often it runs is known */
-    bool piped;               /* its input is a pipe: it is a shell of its own */
-    size_t reading;           /* the text that it is in */
-    char name[MAX_NAME];      /* of a function, or a loop's variable */
-    const char *from;         /* a function's body */
-    struct tn_sh_state before;
-    /* of loops: */
-    bool condition, until; /* while and until; the latter */
-    bool broken, unsure;   /* it has ended; or only a shell could tell */
-    const char *again;     /* where the next round is read from; NULL: not there yet */
-    struct tn_sh_list each;
-    size_t round;
-};
-
-struct tn_sh_function {
-    char name[MAX_NAME];
-    char *body;
-};
-
-struct tn_sh {
-    struct tn_sh_variable *vars;
-    size_t count, bytes, words, lookups;
-    struct tn_sh_list args;    /* of the program that trains */
-    struct tn_sh_list bare;    /* without a program: commands that begin with -- */
-    struct tn_sh_list here;    /* texts of here-documents */
-    struct tn_sh_list pending; /* their ends, read from the line that opens them */
-    struct tn_sh_list *last;   /* what a line that begins with -- continues */
-    char program[96];          /* "" until one is found */
-    struct err twice;          /* another one trains as well as it */
-    struct tn_sh_level level[MAX_LEVELS];
-    int depth;                 /* levels that are open */
-    enum tn_sh_truth chain;    /* whether the next command runs, by && and || before it */
-    enum tn_sh_truth status;   /* of the list of commands so far */
-    char joined;               /* '&', '|': how the next command's is joined to it; 0: not */
-    bool negated;              /* behind ! */
-    enum tn_sh_truth assigned; /* whether what the command sets succeeds; FALSE: it sets nothing */
-    bool plain;                /* arguments only: lines do not end a command */
-    bool within;               /* a here-document is read */
-    bool piped;                /* the next command reads from a pipe */
-    bool declares, local;      /* the command declares variables; a function's own */
-    bool over;                 /* it has come to an exit */
-    struct tn_sh_function *functions;
-    size_t nfunctions;
-    struct tn_sh_variable *kept; /* that functions have of their own, as they were before */
-    size_t nkept;
-    int calls; /* of functions that are read now */
-    void (*commands)(struct tn_sh *shell, const char *text, int level); /* reads them */
-    size_t texts, reading; /* how many have been begun; which is read */
-    size_t copied;
-    bool cut; /* the command has ended, what follows is not read */
-    struct tn_findings *ignored;
-    struct err *e;
-    int r;
-};
+#include "tuner/export/shell_types.h"
 
 static inline char *tn_sh_copy(const char *pos, size_t len)
 {
@@ -164,6 +67,22 @@ static inline bool tn_sh_one_of(const char *word, size_t len, const char *const 
     return false;
 }
 
+/* Is WORD what the first LENGTH letters at POS are? */
+static inline bool tn_sh_is_word(const char *pos, size_t length, const char *word)
+{
+    return strlen(word) == length && !strncmp(word, pos, length);
+}
+
+/* ---- shell_marks.c ------------------------------------------------------- */
+
+/* A word of the list as others see it: the marks gone. Free by tn_sh_word_done(). */
+struct tn_word tn_sh_unmarked(const char *text);
+void tn_sh_word_done(struct tn_word *word);
+
+/* TEXT, which is JSON but for its marks, with a string in the place of each value that is not
+ * known: what the script has there. To be freed. */
+char *tn_sh_json(const char *text);
+
 /* ---- shell_variables.c --------------------------------------------------- */
 
 /* Words go to OUT as they end. */
@@ -204,6 +123,12 @@ void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown);
 /* NAME, which holds what is not known, for the reason WHY. */
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why);
 
+/* NAME is set to what only a shell could tell. */
+void tn_sh_computed(struct tn_sh *shell, const char *name);
+
+/* The same of each name that is set between FROM and END, the inside of ((…)). */
+void tn_sh_sets(struct tn_sh *shell, const char *from, const char *end);
+
 /* The script's or function's own arguments, NULL where how many there are is not known. */
 struct tn_sh_variable *tn_sh_given(struct tn_sh *shell);
 
@@ -229,6 +154,9 @@ char *tn_sh_changed(const char *value, const char *operation);
 const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *pos, bool split,
                        bool in_array);
 
+/* TEXT of a here-document with what its dollars stand for, to be freed. */
+char *tn_sh_expanded(struct tn_sh *shell, const char *text);
+
 /* Whether ((TEXT)) succeeds, as far as it is known. */
 enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text);
 
@@ -238,6 +166,9 @@ void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
 
 /* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
 const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
+
+/* Past blanks, continued lines and, if LINES, the ends of lines and comments. */
+const char *tn_sh_skip(const char *pos, bool lines);
 
 /* A backslash at the end of a line, whichever system's. */
 bool tn_sh_continues(const char *pos);

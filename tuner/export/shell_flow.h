@@ -6,6 +6,47 @@
 
 #include "tuner/export/shell.h"
 
+/* ---- shell_commands.c ---------------------------------------------------- */
+
+/* Reads the commands of TEXT, which LEVEL texts of commands hold. */
+void tn_sh_commands(struct tn_sh *shell, const char *text, int level);
+
+/* ---- shell_documents.c --------------------------------------------------- */
+
+/* POS is behind <<: notes the here-document that begins on the next line. Returns behind its end's
+ * word. */
+const char *tn_sh_here(struct tn_sh *shell, const char *pos);
+
+/* POS is at the beginning of a line: past the here-documents that the line before has opened. */
+const char *tn_sh_heres(struct tn_sh *shell, const char *pos);
+void tn_sh_heres_done(struct tn_sh_heres *heres);
+
+/* The command's output goes to FILE. */
+void tn_sh_output(struct tn_sh *shell, const char *file, bool append);
+
+/* COMMAND is whole: what it writes is noted. */
+void tn_sh_written(struct tn_sh *shell, const struct tn_sh_list *command);
+void tn_sh_files_done(struct tn_sh_files *files);
+
+/* ---- shell_keywords.c ---------------------------------------------------- */
+
+/* NAME=…, NAME+=…, NAME=(…) at POS: behind it, or POS where there is none. */
+const char *tn_sh_assignment(struct tn_sh *shell, const char *pos);
+
+/* A word of the shell's own at the beginning of a command: behind it, or POS. */
+const char *tn_sh_keyword(struct tn_sh *shell, const char *pos);
+
+/* ---- shell_builtins.c ---------------------------------------------------- */
+
+/* export NAME, local NAME: without values. */
+void tn_sh_declare(struct tn_sh *shell, const struct tn_sh_list *command);
+
+/* Commands of the shell's own that change what it knows; false where COMMAND is another. */
+bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command);
+
+/* Whether COMMAND, which is no function, succeeds. */
+enum tn_sh_truth tn_sh_status_of(struct tn_sh *shell, const struct tn_sh_list *command);
+
 /* ---- shell_call.c -------------------------------------------------------- */
 
 /* What the #SBATCH lines of TEXT set. */
@@ -107,5 +148,9 @@ bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, 
 /* shift; whether it succeeds. */
 void tn_sh_shift(struct tn_sh *shell, const struct tn_sh_list *command);
 enum tn_sh_truth tn_sh_shifts(struct tn_sh *shell, const struct tn_sh_list *command);
+
+/* getopts LETTERS NAME; whether it succeeds. */
+void tn_sh_getopts(struct tn_sh *shell, const struct tn_sh_list *command);
+enum tn_sh_truth tn_sh_has_option(struct tn_sh *shell, const struct tn_sh_list *command);
 
 #endif

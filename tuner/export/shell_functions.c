@@ -5,6 +5,8 @@
  */
 #include "tuner/export/shell_flow.h"
 
+#include <assert.h>
+
 enum { MAX_ROUNDS = 512, MAX_CALLS = 12 };
 
 /* ---- definitions --------------------------------------------------------- */
@@ -371,7 +373,8 @@ bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, 
 {
     const struct tn_sh_function *function = function_of(shell, command->v[0]);
     AUTO_FREE char *body = function ? mem_strdup(function->body) : NULL;
-    struct tn_sh_list given = {0}, pending = shell->pending;
+    struct tn_sh_list given = {0};
+    struct tn_sh_heres pending = shell->pending;
     enum tn_sh_truth chain = shell->chain, status = shell->status;
     bool negated = shell->negated;
     size_t kept = shell->nkept;
@@ -388,7 +391,7 @@ bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, 
         return true;
     }
     shell->copied += strlen(body);
-    shell->pending = (struct tn_sh_list){0};
+    shell->pending = (struct tn_sh_heres){0};
     shell->calls++;
     tn_sh_open(shell, TN_SH_CALL);
     if (shell->r == 0) {
@@ -402,7 +405,7 @@ bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, 
         returned |= shell->level[shell->depth - 1].broken;
     put_back(shell, kept);
     shell->calls--;
-    tn_sh_list_done(&shell->pending);
+    tn_sh_heres_done(&shell->pending);
     shell->pending = pending;
     shell->chain = chain;
     shell->joined = joined;
@@ -456,4 +459,115 @@ void tn_sh_shift(struct tn_sh *shell, const struct tn_sh_list *command)
             v->values.v[i - by] = v->values.v[i];
     }
     v->values.n -= by;
+}
+
+/* What getopts finds next. */
+struct option {
+    char name[2], argument_of; /* "?": none, or an unknown one */
+    const char *argument;      /* NULL: none */
+    size_t word, letter;       /* where it looks then; the first letter is 0 */
+    enum tn_sh_truth found;
+};
+
+/* The value of the option whose letter is the last that was read, in WORD from NEXT on, or the word
+ * behind it. */
+static void option_value(struct option *ret, const struct tn_sh_list *words, const char *next,
+                         bool quiet)
+{
+    ret->letter = 0;
+    if (*next) {
+        ret->argument = next;
+    } else if (ret->word <= words->n) {
+        ret->argument = words->v[ret->word - 1];
+        ret->word++;
+    } else {
+        ret->argument_of = quiet ? ret->name[0] : 0;
+        ret->name[0] = quiet ? ':' : '?';
+    }
+}
+
+/* WORDS are all known; ret->word counts from 1, as OPTIND does. */
+static void next_option(struct option *ret, const struct tn_sh_list *words, const char *letters)
+{
+    const char *word = ret->word <= words->n ? words->v[ret->word - 1] : "", *at;
+    bool quiet = *letters == ':';
+
+    assert(ret->word > 0);
+    ret->name[0] = '?';
+    ret->found = TN_SH_FALSE;
+    if (*word != '-' || !word[1] || str_eq(word, "--")) {
+        ret->word += str_eq(word, "--");
+        return;
+    }
+    if (ret->letter == 0 || ret->letter >= strlen(word))
+        ret->letter = 1;
+    ret->found = TN_SH_TRUE;
+    at = word[ret->letter] == ':' ? NULL : strchr(letters, word[ret->letter]);
+    if (at)
+        ret->name[0] = *at;
+    else if (quiet)
+        ret->argument_of = word[ret->letter];
+    ret->letter++;
+    if ((at && at[1] == ':') || !word[ret->letter])
+        ret->word++;
+    if (at && at[1] == ':')
+        option_value(ret, words, word + ret->letter, quiet);
+    else if (!word[ret->letter])
+        ret->letter = 0;
+}
+
+/* Where COMMAND is getopts: what it finds, `found` unsure where only a shell could tell. */
+static void find_option(struct option *ret, struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    const char *index = tn_sh_value(shell, "OPTIND");
+    struct tn_sh_list words = {0};
+    const struct tn_sh_variable *given = tn_sh_given(shell);
+
+    *ret = (struct option){.word = 1, .letter = shell->letter, .found = TN_SH_UNSURE};
+    if (index && !index[strspn(index, "0123456789")])
+        ret->word = strtoul(index, NULL, 10);
+    if (command->n != 3 || !given || !ret->word || ret->word > MAX_WORDS ||
+        (index && strchr(index, MARK)) || strchr(command->v[1], MARK))
+        return;
+    words = given->values;
+    next_option(ret, &words, command->v[1]);
+}
+
+enum tn_sh_truth tn_sh_has_option(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    struct option option;
+
+    find_option(&option, shell, command);
+    return option.found;
+}
+
+static void set_to(struct tn_sh *shell, const char *name, char *taken)
+{
+    struct tn_sh_list value = {0};
+
+    tn_sh_list_add(&value, taken);
+    tn_sh_assign(shell, name, &value, false, false);
+}
+
+void tn_sh_getopts(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    struct option option;
+
+    if (command->n < 3 || strlen(command->v[2]) >= MAX_NAME)
+        return;
+    find_option(&option, shell, command);
+    if (option.found == TN_SH_UNSURE || tn_sh_runs(shell) == TN_SH_UNSURE) {
+        tn_sh_computed(shell, command->v[2]);
+        tn_sh_computed(shell, "OPTARG");
+        tn_sh_computed(shell, "OPTIND");
+        return;
+    }
+    shell->letter = option.letter;
+    set_to(shell, "OPTIND", mem_printf("%zu", option.word));
+    set_to(shell, command->v[2], mem_strdup(option.name));
+    if (option.argument || option.argument_of)
+        set_to(shell, "OPTARG",
+               option.argument ? mem_strdup(option.argument) : tn_sh_copy(&option.argument_of, 1));
+    else
+        tn_sh_unset(shell, "OPTARG", false);
 }

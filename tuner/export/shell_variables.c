@@ -118,6 +118,30 @@ static void join(struct tn_sh_list *list)
     tn_sh_list_add(list, str_take(&text));
 }
 
+/* VALUE is OLD with words before or behind it, which are maybe said: CMD="profiler $CMD". To
+ * MERGED; false where it is another value. */
+static bool wraps(struct tn_sh *shell, struct tn_sh_list *merged, const char *old,
+                  const char *value)
+{
+    size_t n = strlen(old), length = strlen(value);
+    bool behind = n && length > n && str_starts(value, old) && isspace((unsigned char)value[n]),
+         before = n && length > n && str_ends(value, old) &&
+                  isspace((unsigned char)value[length - n - 1]);
+    struct tn_sh_list more = {0};
+
+    if (!behind && !before)
+        return false;
+    tn_sh_list_add(&more, behind ? mem_strdup(value + n) : tn_sh_copy(value, length - n));
+    if (behind)
+        tn_sh_list_add(merged, mem_strdup(old));
+    add_maybe(shell, merged, &more);
+    if (before)
+        tn_sh_list_add(merged, mem_strdup(old));
+    tn_sh_list_done(&more);
+    join(merged);
+    return true;
+}
+
 /* Under a condition, the arguments said before and those said now are all kept as maybes; of one
  * value nothing is known then. Takes VALUES. */
 static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
@@ -125,9 +149,14 @@ static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
 {
     const char *old = !array && !variable->array && variable->values.n ? variable->values.v[0] : "";
     struct tn_sh_list merged = {0};
+    AUTO_FREE char *whole = append && values->n ? mem_printf("%s%s", old, values->v[0]) : NULL;
+    bool known;
 
     array |= variable->array;
-    if (!holds_arguments(values, array) || !holds_arguments(&variable->values, array)) {
+    known = holds_arguments(values, array) && holds_arguments(&variable->values, array);
+    if (!known && !array && values->n && wraps(shell, &merged, old, whole ? whole : values->v[0])) {
+        spend(shell, &shell->bytes, strlen(merged.v[0]), MAX_BYTES);
+    } else if (!known) {
         tn_sh_list_add(&merged,
                        mem_printf("%c%c$%s%c", MARK, TN_WORD_MAYBE, variable->name, ENDMARK));
     } else {
@@ -225,6 +254,32 @@ struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum
         tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, why, name, ENDMARK));
     }
     return v;
+}
+
+void tn_sh_computed(struct tn_sh *shell, const char *name)
+{
+    if (tn_sh_runs(shell) != TN_SH_FALSE)
+        tn_sh_unknown(shell, name, TN_WORD_RUN);
+}
+
+void tn_sh_sets(struct tn_sh *shell, const char *from, const char *end)
+{
+    const char *pos = from;
+
+    while (pos < end) {
+        size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
+        const char *op = pos + n + strspn(pos + n, " \t");
+        char name[MAX_NAME];
+
+        if (n && n < MAX_NAME &&
+            ((pos > from + 1 && strchr("+-", pos[-1]) && pos[-1] == pos[-2]) ||
+             (*op == '=' && op[1] != '=') ||
+             (*op && strchr("+-*/%", *op) && (op[1] == '=' || op[1] == *op)))) {
+            snprintf(name, sizeof(name), "%.*s", (int)n, pos);
+            tn_sh_computed(shell, name);
+        }
+        pos += n ? n : 1;
+    }
 }
 
 struct tn_sh_variable *tn_sh_given(struct tn_sh *shell)

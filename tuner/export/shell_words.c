@@ -210,6 +210,37 @@ static void put_changed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_
     str_done(&text.cur);
 }
 
+/* Is VALUE nothing but what is not known, which may be nothing, or what is maybe not said? */
+static bool may_be_empty(const char *value)
+{
+    bool maybe = value[0] == MARK && value[1] == TN_WORD_MAYBE;
+
+    while (*value == MARK && strchr(value, ENDMARK))
+        value = strchr(value, ENDMARK) + 1;
+    return maybe || !*value;
+}
+
+/* ${X:+TEXT} where X may be empty: its words, if they are there at all. */
+static void put_maybe(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool quoted,
+                      int depth)
+{
+    struct tn_sh_list words = {0};
+    struct tn_sh_sink inner = {.out = &words, .split = true};
+
+    put_text(shell, &inner, text, false, depth);
+    tn_sh_end_word(shell, &inner);
+    for (size_t i = 0; i < words.n; i++) {
+        if (i && sink->split && !quoted)
+            tn_sh_end_word(shell, sink);
+        else if (i)
+            tn_sh_put(shell, sink, ' ');
+        mark(shell, sink, TN_WORD_MAYBE, "", 0);
+        tn_sh_put_value(shell, sink, words.v[i], true);
+    }
+    tn_sh_list_done(&words);
+    str_done(&inner.cur);
+}
+
 /* The inside of ${…}, SOURCE with its dollar and brackets. */
 static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *source, size_t len,
                    bool quoted, int depth)
@@ -239,7 +270,9 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
     }
     empty = !v || r.index >= v->values.n || (colon && !*v->values.v[r.index]);
     if (*p == '+') {
-        if (!empty)
+        if (!empty && colon && !r.all && may_be_empty(v->values.v[r.index]))
+            put_maybe(shell, sink, p + 1, quoted, depth + 1);
+        else if (!empty)
             put_text(shell, sink, p + 1, quoted, depth + 1);
     } else if (*p == '=' && empty) {
         struct tn_sh_list value = {0};
@@ -302,6 +335,7 @@ static void put_sum(struct tn_sh *shell, struct tn_sh_sink *sink, const char *so
         mark(shell, sink, TN_WORD_WRONG, source, len);
         break;
     default:
+        tn_sh_sets(shell, inside, inside + strlen(inside));
         mark(shell, sink, TN_WORD_RUN, source, len);
     }
     str_done(&text.cur);
@@ -364,6 +398,20 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
 bool tn_sh_continues(const char *pos)
 {
     return *pos == '\\' && (pos[1] == '\n' || (pos[1] == '\r' && pos[2] == '\n'));
+}
+
+const char *tn_sh_skip(const char *pos, bool lines)
+{
+    for (;;) {
+        if (tn_sh_continues(pos))
+            pos += pos[1] == '\r' ? 3 : 2;
+        else if (*pos == '\n' ? lines : isspace((unsigned char)*pos))
+            pos++;
+        else if (*pos == '#' && lines)
+            pos += strcspn(pos, "\n");
+        else
+            return pos;
+    }
 }
 
 /* One letter, quote or expansion of a word. Returns behind it. */
@@ -453,4 +501,22 @@ void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
         tn_sh_end_word(shell, &k);
     }
     str_done(&k.cur);
+}
+
+char *tn_sh_expanded(struct tn_sh *shell, const char *text)
+{
+    struct tn_sh_sink sink = {.out = NULL};
+
+    while (*text && shell->r == 0) {
+        if (tn_sh_continues(text)) {
+            text += text[1] == '\r' ? 3 : 2;
+        } else if (*text == '"') { /* no quote here */
+            tn_sh_put(shell, &sink, *text++);
+        } else {
+            char quote = '"';
+
+            text = piece(shell, &sink, text, &quote, 0);
+        }
+    }
+    return str_take(&sink.cur);
 }

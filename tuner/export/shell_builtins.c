@@ -1,0 +1,136 @@
+/*
+ * Commands of the shell's own that change what it knows: which variables they set, and to what as
+ * far as that follows from the script.
+ */
+#include "tuner/export/shell_flow.h"
+
+static bool is_name(const char *word)
+{
+    size_t n = strlen(word);
+
+    return (isalpha((unsigned char)*word) || *word == '_') && n < MAX_NAME &&
+           tn_sh_name_length(word) == n;
+}
+
+/* WORD is NAME=value where its name was expanded, too: export "$KEY=$VALUE". */
+static void declare_word(struct tn_sh *shell, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    AUTO_FREE char *name = equals ? tn_sh_copy(word, (size_t)(equals - word)) : NULL;
+    struct tn_sh_list value = {0};
+
+    if (!name || !is_name(name))
+        return;
+    tn_sh_list_add(&value, mem_strdup(equals + 1));
+    if (shell->local)
+        tn_sh_local(shell, name);
+    tn_sh_assign(shell, name, &value, false, false);
+}
+
+void tn_sh_declare(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    for (size_t i = 0; i < command->n; i++) {
+        if (!is_name(command->v[i])) {
+            declare_word(shell, command->v[i]);
+        } else if (shell->local) {
+            tn_sh_local(shell, command->v[i]);
+            tn_sh_unset(shell, command->v[i], false);
+        }
+    }
+}
+
+/* Commands that set variables which they name to what only a shell could tell. */
+static const struct {
+    const char *command;
+    const char *takes; /* options with a value */
+    const char *named; /* an option whose value is a name, too */
+    const char *other; /* set without being named */
+    bool only;         /* nothing else of the command is a name */
+} setters[] = {
+    {"read", "dinNptu", "a", "REPLY", false},
+    {"mapfile", "dnOsuCc", "", "MAPFILE", false},
+    {"readarray", "dnOsuCc", "", "MAPFILE", false},
+    {"printf", "", "v", NULL, true},
+    {"wait", "n", "p", NULL, true},
+};
+
+/* The names that COMMAND sets, of the kind at ROW. */
+static void set_unknown(struct tn_sh *shell, const struct tn_sh_list *command, size_t row)
+{
+    bool options = true;
+
+    for (size_t i = 1; i < command->n; i++) {
+        const char *word = command->v[i], *last = *word ? word + strlen(word) - 1 : word;
+
+        options &= word[0] == '-' && word[1];
+        if (options && i + 1 < command->n && strchr(setters[row].takes, *last))
+            i++;
+        else if (options && i + 1 < command->n && strchr(setters[row].named, *last))
+            i++, is_name(command->v[i]) ? tn_sh_computed(shell, command->v[i]) : (void)0;
+        else if (!options && !setters[row].only && is_name(word))
+            tn_sh_computed(shell, word);
+    }
+    if (setters[row].other)
+        tn_sh_forget(shell, setters[row].other);
+}
+
+static bool sets_unknown(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    for (size_t i = 0; i < ARRAY_LEN(setters); i++)
+        if (str_eq(setters[i].command, command->v[0])) {
+            set_unknown(shell, command, i);
+            return true;
+        }
+    return false;
+}
+
+/* What FILE sets is not in this text. */
+static void say_sourced(struct tn_sh *shell, const char *command, const char *file)
+{
+    struct tn_word name = tn_sh_unmarked(file);
+
+    tn_finding_add(shell->ignored, command, "what %.100s sets is unknown here", name.text);
+    tn_sh_word_done(&name);
+}
+
+bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    const char *name = command->v[0];
+
+    if (tn_sh_leave(shell, command))
+        return true;
+    if (str_eq(name, "exit")) {
+        tn_sh_exit(shell);
+    } else if (str_eq(name, "shift")) {
+        tn_sh_shift(shell, command);
+    } else if (command->n > 1 && str_eq(name, "set") && str_eq(command->v[1], "--")) {
+        struct tn_sh_list given = {0};
+
+        tn_sh_take_words(&given, command, 2);
+        tn_sh_assign(shell, "@", &given, false, true);
+    } else if (str_eq(name, "unset")) {
+        for (size_t i = 1; i < command->n; i++)
+            tn_sh_unset(shell, command->v[i], false);
+    } else if (str_eq(name, "let")) {
+        for (size_t i = 1; i < command->n; i++)
+            tn_sh_sets(shell, command->v[i], command->v[i] + strlen(command->v[i]));
+    } else if (str_eq(name, "getopts")) {
+        tn_sh_getopts(shell, command);
+    } else if (command->n > 1 && (str_eq(name, "source") || str_eq(name, "."))) {
+        say_sourced(shell, name, command->v[1]);
+    } else {
+        return sets_unknown(shell, command);
+    }
+    return true;
+}
+
+enum tn_sh_truth tn_sh_status_of(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    const char *name = command->v[0];
+
+    if (str_eq(name, "unset") || (str_eq(name, "set") && command->n > 1))
+        return TN_SH_TRUE;
+    if (str_eq(name, "getopts"))
+        return tn_sh_has_option(shell, command);
+    return str_eq(name, "shift") ? tn_sh_shifts(shell, command) : tn_sh_test(command);
+}

@@ -1,0 +1,196 @@
+/*
+ * Words of the shell's own at the beginning of a command: those that open, close and divide levels,
+ * and what sets variables, NAME=… and ((…)).
+ */
+#include "tuner/export/shell_flow.h"
+
+static const char *array(struct tn_sh *shell, struct tn_sh_list *out, const char *pos)
+{
+    for (pos = tn_sh_skip(pos, true); *pos && *pos != ')' && shell->r == 0;
+         pos = tn_sh_skip(pos, true))
+        pos = *pos == ';' ? pos + 1 : tn_sh_word(shell, out, pos, true, true);
+    if (!*pos && shell->r == 0)
+        shell->r = err_set(shell->e, -EINVAL, "unclosed bracket in the script: (");
+    return *pos ? pos + 1 : pos;
+}
+
+/* ([KEY]=… …): an array by keys, of which only a shell could tell what is where. */
+static void forget_keys(struct tn_sh_list *values, const char *name)
+{
+    for (size_t i = 0; i < values->n; i++)
+        if (values->v[i][0] == '[' && strstr(values->v[i], "]=")) {
+            tn_sh_list_done(values);
+            tn_sh_list_add(values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
+            return;
+        }
+}
+
+/* NAME[KEY]=… or NAME[KEY]+=…, N letters of a name at POS: behind it, or POS where there is none.
+ * What the array then holds only a shell could tell. */
+static const char *element(struct tn_sh *shell, const char *pos, size_t n)
+{
+    const char *end = pos + n + strcspn(pos + n, "] \t\r\n;=");
+    struct tn_sh_list value = {0};
+    char name[MAX_NAME];
+
+    if (pos[n] != '[' || *end != ']')
+        return pos;
+    end += 1 + (end[1] == '+');
+    if (*end != '=')
+        return pos;
+    snprintf(name, sizeof(name), "%.*s", (int)n, pos);
+    end = tn_sh_word(shell, &value, end + 1, false, tn_sh_in_brackets(shell));
+    tn_sh_list_done(&value);
+    if (!shell->assigned)
+        shell->assigned = TN_SH_TRUE;
+    tn_sh_computed(shell, name);
+    return end;
+}
+
+const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
+{
+    size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
+    const char *q = pos + n;
+    struct tn_sh_list values = {0};
+    char name[MAX_NAME];
+    bool append, is_array;
+
+    if (!n || n >= MAX_NAME)
+        return pos;
+    append = *q == '+';
+    q += append;
+    if (*q == '[')
+        return element(shell, pos, n);
+    if (*q++ != '=')
+        return pos;
+    snprintf(name, sizeof(name), "%.*s", (int)n, pos);
+    is_array = *q == '(';
+    q = is_array ? array(shell, &values, q + 1)
+                 : tn_sh_word(shell, &values, q, false, tn_sh_in_brackets(shell));
+    if (is_array)
+        forget_keys(&values, name);
+    if (!shell->assigned)
+        shell->assigned = TN_SH_TRUE;
+    for (size_t i = 0; i < values.n; i++)
+        if (strchr(values.v[i], MARK)) /* maybe of $(…), which may fail */
+            shell->assigned = TN_SH_UNSURE;
+    if (shell->local && shell->declares)
+        tn_sh_local(shell, name);
+    tn_sh_assign(shell, name, &values, append, is_array);
+    return q;
+}
+
+/* ((NAME = …)): what it sets is a shell's to compute. */
+static const char *arithmetic(struct tn_sh *shell, const char *pos)
+{
+    const char *end = tn_sh_closing(shell, pos);
+
+    if (end - pos > 4 && shell->r == 0) {
+        AUTO_FREE char *inside = tn_sh_copy(pos + 2, (size_t)(end - pos) - 4);
+
+        tn_sh_status(shell, tn_sh_sum_truth(shell, inside));
+    }
+    tn_sh_sets(shell, pos, end);
+    return end;
+}
+
+/* POS is behind `case`. Returns behind its `in`. */
+static const char *case_of(struct tn_sh *shell, const char *pos)
+{
+    struct tn_sh_list of = {0};
+
+    pos = tn_sh_skip(tn_sh_word(shell, &of, pos, false, false), true);
+    tn_sh_case(shell, of.n ? of.v[0] : NULL);
+    tn_sh_list_done(&of);
+    return str_starts(pos, "in") ? pos + 2 : pos;
+}
+
+/* Words of loops, and brackets of groups: behind the one of N letters at POS, or POS. */
+static const char *loop_or_group(struct tn_sh *shell, const char *pos, size_t n)
+{
+    const char *end = pos + n;
+
+    if (tn_sh_is_word(pos, n, "for") || tn_sh_is_word(pos, n, "select"))
+        return tn_sh_for(shell, tn_sh_skip(end, false), *pos == 's');
+    if (tn_sh_is_word(pos, n, "do"))
+        return tn_sh_do(shell, end);
+    if (tn_sh_is_word(pos, n, "done"))
+        return tn_sh_done(shell, end);
+    if (tn_sh_is_word(pos, n, "while") || tn_sh_is_word(pos, n, "until"))
+        tn_sh_while(shell, end, *pos == 'u');
+    else if (tn_sh_is_word(pos, n, "{"))
+        tn_sh_group(shell, TN_SH_BRACES);
+    else if (tn_sh_is_word(pos, n, "}"))
+        tn_sh_group_end(shell, TN_SH_BRACES, end);
+    else
+        return pos;
+    return end;
+}
+
+static void close_if(struct tn_sh *shell)
+{
+    tn_sh_close(shell, TN_SH_IF);
+}
+
+static void close_case(struct tn_sh *shell)
+{
+    tn_sh_close(shell, TN_SH_CASE);
+}
+
+/* Words that open or close levels, or divide them: behind the one of N letters at POS, or POS. */
+static const char *divider(struct tn_sh *shell, const char *pos, size_t n)
+{
+    static const struct {
+        const char *word;
+        void (*fn)(struct tn_sh *shell);
+    } words[] = {{"if", tn_sh_if},     {"then", tn_sh_then}, {"elif", tn_sh_elif},
+                 {"else", tn_sh_else}, {"fi", close_if},     {"esac", close_case}};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (tn_sh_is_word(pos, n, words[i].word)) {
+            words[i].fn(shell);
+            return pos + n;
+        }
+    return loop_or_group(shell, pos, n);
+}
+
+const char *tn_sh_keyword(struct tn_sh *shell, const char *pos)
+{
+    static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset", NULL};
+    static const char *const passes[] = {"time", "exec", "nohup", "function", NULL};
+    size_t n = strcspn(pos, " \t\r\n;");
+    const char *next = tn_sh_skip(pos + n, false), *behind = tn_sh_function_at(shell, pos);
+
+    if (behind == pos)
+        behind = divider(shell, pos, n);
+
+    if (behind != pos)
+        return behind;
+    if (pos[0] == '(' && pos[1] == '(')
+        return arithmetic(shell, pos);
+    if (pos[0] == '(') {
+        tn_sh_group(shell, TN_SH_BRACKETS);
+        return pos + 1;
+    }
+    if (tn_sh_is_word(pos, n, "case"))
+        return case_of(shell, next);
+    if (tn_sh_is_word(pos, n, "!")) {
+        shell->negated = !shell->negated;
+        return pos + n;
+    }
+    if (tn_sh_one_of(pos, n, sets)) {
+        shell->declares = true;
+        shell->local = tn_sh_is_word(pos, n, "local") || tn_sh_is_word(pos, n, "declare") ||
+                       tn_sh_is_word(pos, n, "typeset");
+        for (; *next == '-' || *next == '+'; next = tn_sh_skip(next + n, false)) {
+            n = strcspn(next, " \t\r\n;");
+            shell->local &= !memchr(next, 'g', n); /* declare -g */
+        }
+        return next;
+    }
+    if (n > 2 && pos[n - 1] == ')' && pos[n - 2] == '(') /* a function */
+        return pos + n;
+    if (n > 3 && !strncmp(pos + n - 3, "(){", 3)) /* and the brace that opens it */
+        return pos + n - 1;
+    return tn_sh_one_of(pos, n, passes) ? pos + n : pos;
+}
