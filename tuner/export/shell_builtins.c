@@ -54,6 +54,12 @@ static const struct {
     {"wait", "n", "p", NULL, true},
 };
 
+static void set_if_name(struct tn_sh *shell, const char *word)
+{
+    if (is_name(word))
+        tn_sh_computed(shell, word);
+}
+
 /* The names that COMMAND sets, of the kind at ROW. */
 static void set_unknown(struct tn_sh *shell, const struct tn_sh_list *command, size_t row)
 {
@@ -66,9 +72,9 @@ static void set_unknown(struct tn_sh *shell, const struct tn_sh_list *command, s
         if (options && i + 1 < command->n && strchr(setters[row].takes, *last))
             i++;
         else if (options && i + 1 < command->n && strchr(setters[row].named, *last))
-            i++, is_name(command->v[i]) ? tn_sh_computed(shell, command->v[i]) : (void)0;
-        else if (!options && !setters[row].only && is_name(word))
-            tn_sh_computed(shell, word);
+            set_if_name(shell, command->v[++i]);
+        else if (!options && !setters[row].only)
+            set_if_name(shell, word);
     }
     if (setters[row].other)
         tn_sh_forget(shell, setters[row].other);
