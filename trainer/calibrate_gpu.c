@@ -11,6 +11,7 @@
 #include "trainer/events.h"
 #include "trainer/gpu_rates.h"
 #include "trainer/nvml.h"
+#include "trainer/start.h"
 
 static const double GIB = 0x1p30, GIGA = 1e9, TERA = 1e12;
 
@@ -53,8 +54,7 @@ static int check_places(int *ret_ranks, struct err *error)
     all = mem_alloc(sizeof(*all) * (size_t)*ret_ranks);
     snprintf(mine.bus, sizeof(mine.bus), "%s", tr_backend_bus());
     snprintf(mine.name, sizeof(mine.name), "%s", tr_backend_device());
-    MPI_Allgather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE,
-                  MPI_COMM_WORLD);
+    tr_start_gather(&mine, sizeof(mine), all);
     for (int i = 1; i < *ret_ranks && r == 0; i++)
         r = check_place(all, i, error);
     return r;

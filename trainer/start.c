@@ -25,6 +25,14 @@ static void broadcast(void *bytes, size_t size, int from)
     finish(&req);
 }
 
+void tr_start_gather(const void *mine, size_t size, void *all)
+{
+    MPI_Request req;
+
+    MPI_Iallgather(mine, (int)size, MPI_BYTE, all, (int)size, MPI_BYTE, MPI_COMM_WORLD, &req);
+    finish(&req);
+}
+
 static void name_rank(int rank, struct err *error)
 {
     char host[128] = "";

@@ -21,4 +21,8 @@ int tr_start_together(int code, struct err *error);
  * ERROR names the rank and the key. Collective as above. */
 int tr_start_same(const struct tr_config *config, struct err *error);
 
+/* SIZE bytes of each rank, in the order of ranks, into ALL of every rank, before there are groups:
+ * a waiting rank sleeps. Collective as above. */
+void tr_start_gather(const void *mine, size_t size, void *all);
+
 #endif
