@@ -52,7 +52,8 @@ enum {
     SLEEP_NS = 20000,  /* ... then sleep: a rank that only yields looks busy to the kernel, which
                         * then has no reason to move one with work here. 8 ranks on 2 cores that
                         * only yield take as long alone, and a tenth to a third longer beside
-                        * other programs; ten times as long a sleep makes no difference */
+                        * other programs. With 4 yields a step with experts is a tenth shorter on 8
+                        * ranks, but small models under tp take three times as long */
     SLEEP_MAX_NS = 160000
 };
 
