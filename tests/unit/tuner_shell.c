@@ -114,6 +114,15 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "        --tp) TP=$2; shift 2 ;;\n        --pp) PP=$2; shift 2 ;;\n        *) shift ;;\n"
         "    esac\ndone\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size $PP\n",
+        "TP=4\nPP=8 sh other.sh\nPP=2 TP=8 X=1 true && export X\nTP=2 TP=1 torchrun "
+        "pretrain_gpt.py "
+        "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP-2}\n",
+        "f() {\n    torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $1\n}\nTP=1 PP=2\nTP=4 f $PP\n",
+        "NOTHING=\nTP=4 $NOTHING\nPP=2 : >log\ntorchrun pretrain_gpt.py "
+        "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP:-2}\n",
+        "TP=4 PP=2 bash -c 'torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP'\n",
         "TP=4\n( TP=8; exit 3 )\n{ TP=2; } | cat\nN=(a b)\ntorchrun pretrain_gpt.py "
         "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${#N[@]}\n",
         "#!/bin/bash\n#SBATCH --nodes=4  # of the cluster\n#SBATCH -n 2\n"

@@ -7,6 +7,7 @@
  *   shell_keywords.c   for, if, case, NAME=… and the like
  *   shell_builtins.c   export, read, set and the like
  *   shell_documents.c  here-documents, and files that it writes
+ *   shell_asides.c     NAME=value before a command
  *   shell_functions.c  its functions and loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
@@ -116,6 +117,11 @@ size_t tn_sh_name_length(const char *pos);
 
 /* Does it begin with an argument, itself maybe said? */
 bool tn_sh_argument_first(const char *text);
+
+/* NAME as it is now. */
+struct tn_sh_aside tn_sh_aside_of(struct tn_sh *shell, const char *name);
+/* The variable and ASIDE, of the same name, change places. */
+void tn_sh_exchange(struct tn_sh *shell, struct tn_sh_aside *aside);
 
 /* Nothing is in NAME from here on; UNKNOWN: only a shell could tell what. */
 void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown);

@@ -86,6 +86,7 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
     size_t at = shell->declares ? cmd->n : tn_sh_program_of(cmd);
     struct tn_sh_list *last = shell->last;
     bool runs = tn_sh_runs(shell) != TN_SH_FALSE, declares = shell->declares;
+    struct tn_sh_asides asides = tn_sh_asides_run(shell);
 
     tn_sh_written(shell, cmd);
     shell->cut = shell->declares = false;
@@ -121,6 +122,7 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
         read_within(shell, tn_sh_command_within(cmd), level, true);
     }
 out:
+    tn_sh_asides_end(shell, &asides, !cmd->n || declares);
     tn_sh_list_done(cmd);
 }
 
@@ -288,6 +290,8 @@ void tn_sh_commands(struct tn_sh *shell, const char *pos, int level)
             next = tn_sh_assignment(shell, pos);
         if (next == pos && !cmd.n && !shell->plain)
             next = tn_sh_keyword(shell, pos);
+        if (next == pos && !cmd.n)
+            tn_sh_asides_words(shell);
         if (next == pos && shell->cut) {
             struct tn_sh_list dropped = {0};
 

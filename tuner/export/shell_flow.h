@@ -75,6 +75,20 @@ const char *tn_sh_command_within(const struct tn_sh_list *cmd);
 /* Whether COMMAND succeeds, where it is a test, true or false; else unsure. */
 enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command);
 
+/* ---- shell_asides.c ------------------------------------------------------ */
+
+/* The command that is read sets NAME before its first word: what others see is put aside. */
+void tn_sh_aside(struct tn_sh *shell, const char *name);
+
+/* Its words come: they are made of what the others see. */
+void tn_sh_asides_words(struct tn_sh *shell);
+
+/* It runs, with the variables as it sets them. End by tn_sh_asides_end(), ALONE if it sets
+ * variables only, which then stay set. */
+struct tn_sh_asides tn_sh_asides_run(struct tn_sh *shell);
+void tn_sh_asides_end(struct tn_sh *shell, struct tn_sh_asides *asides, bool alone);
+void tn_sh_asides_done(struct tn_sh_asides *asides);
+
 /* ---- shell_state.c ------------------------------------------------------- */
 
 void tn_sh_keep(struct tn_sh_state *ret, struct tn_sh *shell);

@@ -93,6 +93,18 @@ struct tn_sh_level {
     size_t round;
 };
 
+/* A variable as it is for one command alone, or for all others meanwhile. */
+struct tn_sh_aside {
+    struct tn_sh_variable variable;
+    bool there; /* it is set at all */
+};
+
+struct tn_sh_asides {
+    struct tn_sh_aside *v;
+    size_t n;
+    bool others; /* the variables are those of the other commands now */
+};
+
 struct tn_sh_function {
     char name[MAX_NAME];
     char *body;
@@ -129,6 +141,7 @@ struct tn_sh {
     size_t nfunctions;
     struct tn_sh_variable *kept; /* that functions have of their own, as they were before */
     size_t nkept;
+    struct tn_sh_asides asides; /* of NAME=… before the command that is read */
     int calls; /* of functions that are read now */
     void (*commands)(struct tn_sh *shell, const char *text, int level); /* reads them */
     size_t texts, reading; /* how many have been begun; which is read */

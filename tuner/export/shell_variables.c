@@ -230,6 +230,44 @@ void tn_sh_forget(struct tn_sh *shell, const char *name)
     tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
 }
 
+struct tn_sh_aside tn_sh_aside_of(struct tn_sh *shell, const char *name)
+{
+    const struct tn_sh_variable *v = tn_sh_find(shell, name);
+    struct tn_sh_aside ret = {.there = v != NULL};
+
+    if (v) {
+        ret.variable = *v;
+        ret.variable.values = (struct tn_sh_list){0};
+        tn_sh_take_words(&ret.variable.values, &v->values, 0);
+        spend(shell, &shell->words, v->values.n, MAX_WORDS);
+    } else {
+        snprintf(ret.variable.name, sizeof(ret.variable.name), "%s", name);
+    }
+    return ret;
+}
+
+void tn_sh_exchange(struct tn_sh *shell, struct tn_sh_aside *aside)
+{
+    struct tn_sh_aside next = *aside;
+    struct tn_sh_variable *v = tn_sh_find(shell, next.variable.name);
+
+    aside->there = v != NULL;
+    if (v)
+        aside->variable = *v;
+    else
+        aside->variable.values = (struct tn_sh_list){0};
+    if (!next.there && v) {
+        shell->count--;
+        memmove(v, v + 1, (size_t)(shell->vars + shell->count - v) * sizeof(*v));
+    }
+    if (next.there && !v)
+        v = find_or_add(shell, next.variable.name);
+    if (next.there && v)
+        *v = next.variable;
+    else
+        tn_sh_list_done(&next.variable.values);
+}
+
 void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown)
 {
     struct tn_sh_variable *v;
