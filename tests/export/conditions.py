@@ -29,7 +29,7 @@ class Script:
             name = self.rng.choice(NUMBERS)
             self.call = f"GIVEN_{name}={self.rng.choice(VALUES[name])} bash drawn.sh " + " ".join(self.given)
         self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
-        self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()", "COUNT=0", "GUARD=0"]
+        self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING="]
 
     def add(self, indent, text):
         self.lines.append("    " * indent + text)
@@ -85,6 +85,8 @@ class Script:
                 f"KIND=${{KIND/f/F}} KIND=${{KIND,,}}",
                 f"{number}=${{#LIST[@]}} {number}=$(( !{number} + 1 ))",
                 f"unset {name}; {name}=${{{name}:-{VALUES[name][0]}}}",
+                f"{name}={rng.choice(VALUES[name])} {number}=2 {rng.choice(['true', ':', 'test x = $KIND', 'test 2 = $' + number])}",
+                f"{number}=4 {number}=2 {rng.choice(['', '$NOTHING', 'true'])}",
                 f"COUNT=$((COUNT + 1)) {number}=$(( COUNT > 2 ? 2 : 1 ))",
             ])
         return rng.choice([
@@ -157,7 +159,8 @@ class Script:
         self.inside(indent + 1, ["return", "return 1"])
         self.add(indent, "}")
         for _ in range(rng.randint(0, 2)):
-            self.add(indent, f"{name} {' '.join(rng.choice(['1', '2', '$TP', '4']) for _ in range(rng.randint(0, 3)))}")
+            before = f"{rng.choice(NUMBERS)}=2 " if rng.random() < 0.3 else ""
+            self.add(indent, f"{before}{name} {' '.join(rng.choice(['1', '2', '$TP', '4']) for _ in range(rng.randint(0, 3)))}")
 
     def group(self, indent):
         opens, ends = self.rng.choice(["{}", "()", "{}"])
@@ -201,7 +204,8 @@ class Script:
     def text(self):
         for _ in range(self.rng.randint(2, 6)):
             self.statement(0)
-        start = ("torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS"
+        start = self.rng.choice(["", "", "TP=4 "])
+        start += ("torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS"
                  ' --global-batch-size 256 --seq-length 8192 $ARGS "${LIST[@]}"')
         if self.rng.random() < 0.3:
             self.add(0, f"if {self.test()}; then")
