@@ -29,7 +29,7 @@ class Script:
             name = self.rng.choice(NUMBERS)
             self.call = f"GIVEN_{name}={self.rng.choice(VALUES[name])} bash drawn.sh " + " ".join(self.given)
         self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
-        self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING="]
+        self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING=", "EXTRA="]
 
     def add(self, indent, text):
         self.lines.append("    " * indent + text)
@@ -86,6 +86,9 @@ class Script:
                 f"{number}=${{#LIST[@]}} {number}=$(( !{number} + 1 ))",
                 f"unset {name}; {name}=${{{name}:-{VALUES[name][0]}}}",
                 f"{name}={rng.choice(VALUES[name])} {number}=2 {rng.choice(['true', ':', 'test x = $KIND', 'test 2 = $' + number])}",
+                f"read -r {number} REST <<< {rng.choice(['2', chr(34) + '2  1' + chr(34), chr(34) + ' 4 1 ' + chr(34), '$TP'])}",
+                f"IFS={rng.choice(['x', '-', ',', chr(39) + ', ' + chr(39)])} read -r -a PARTS <<< {rng.choice(['$KIND', chr(34) + '1, 2' + chr(34), ',1,', '1x-2'])};"
+                f" {number}=${{#PARTS[@]}}",
                 f"{number}=4 {number}=2 {rng.choice(['', '$NOTHING', 'true'])}",
                 f"COUNT=$((COUNT + 1)) {number}=$(( COUNT > 2 ? 2 : 1 ))",
             ])
@@ -155,11 +158,11 @@ class Script:
         self.add(indent, rng.choice([f"{name}() {{", f"function {name} {{", f"{name} ()\n{{"]))
         if rng.random() < 0.5:
             self.add(indent + 1, f"local {rng.choice(NAMES)}=${{1:-2}}")
-        self.add(indent + 1, f"{rng.choice(NUMBERS)}=${{{rng.randint(1, 3)}:-1}}")
+        self.add(indent + 1, f"{rng.choice(NUMBERS)}=${{{rng.randint(1, 3)}:-1}} {rng.choice(NUMBERS)}=${{EXTRA:-1}}")
         self.inside(indent + 1, ["return", "return 1"])
         self.add(indent, "}")
         for _ in range(rng.randint(0, 2)):
-            before = f"{rng.choice(NUMBERS)}=2 " if rng.random() < 0.3 else ""
+            before = rng.choice(["", "", "EXTRA=2 "])
             self.add(indent, f"{before}{name} {' '.join(rng.choice(['1', '2', '$TP', '4']) for _ in range(rng.randint(0, 3)))}")
 
     def group(self, indent):

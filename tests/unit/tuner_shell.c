@@ -117,6 +117,9 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "TP=4\nPP=8 sh other.sh\nPP=2 TP=8 X=1 true && export X\nTP=2 TP=1 torchrun "
         "pretrain_gpt.py "
         "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP-2}\n",
+        "read -r A TP <<< \"8 4\"\nIFS=,x read -ra ALL <<< 1,x2,3\nread PP B <<<2\n[ \"$B\" ] || "
+        "[ ${#ALL[@]} != 4 ] || torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size ${ALL[2]}\n",
         "f() {\n    torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size $1\n}\nTP=1 PP=2\nTP=4 f $PP\n",
         "NOTHING=\nTP=4 $NOTHING\nPP=2 : >log\ntorchrun pretrain_gpt.py "

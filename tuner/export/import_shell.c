@@ -161,6 +161,7 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     tn_sh_heres_done(&s.pending);
     tn_sh_files_done(&s.files);
     tn_sh_asides_done(&s.asides);
+    free(s.string);
     free(s.output);
     return s.r;
 }

@@ -80,6 +80,80 @@ static void set_unknown(struct tn_sh *shell, const struct tn_sh_list *command, s
         tn_sh_forget(shell, setters[row].other);
 }
 
+/* ---- read NAME ... <<<TEXT ----------------------------------------------- */
+
+/* The next field of *TEXT to be freed, NULL where there is none; *TEXT then is behind its
+ * delimiter. White space of IFS, POSIX 2.6.5: none before a field, one delimiter with what is
+ * around it. */
+static char *next_field(const char **text, const char *ifs)
+{
+    const char *from = *text, *end;
+
+    while (*from && isspace((unsigned char)*from) && strchr(ifs, *from))
+        from++;
+    if (!*from)
+        return NULL;
+    end = from + strcspn(from, ifs);
+    *text = end;
+    while (**text && isspace((unsigned char)**text) && strchr(ifs, **text))
+        ++*text;
+    if (**text && !isspace((unsigned char)**text) && strchr(ifs, **text))
+        ++*text;
+    return tn_sh_copy(from, (size_t)(end - from));
+}
+
+/* TEXT to the variables that COMMAND names from FIRST on; false where one would take more than a
+ * field. */
+static bool set_fields(struct tn_sh *shell, const struct tn_sh_list *command, size_t first,
+                       bool array, const char *text, const char *ifs)
+{
+    size_t most = array ? strlen(text) : command->n - first;
+    struct tn_sh_list fields = {0};
+    char *field;
+
+    while (fields.n < most && (field = next_field(&text, ifs)) != NULL)
+        tn_sh_list_add(&fields, field);
+    if (*text) {
+        tn_sh_list_done(&fields);
+        return false;
+    }
+    if (array) {
+        tn_sh_assign(shell, command->v[first], &fields, false, true);
+        return true;
+    }
+    for (size_t i = 0; i < most; i++) {
+        struct tn_sh_list value = {0};
+
+        tn_sh_list_add(&value, mem_strdup(i < fields.n ? fields.v[i] : ""));
+        tn_sh_assign(shell, command->v[first + i], &value, false, false);
+    }
+    tn_sh_list_done(&fields);
+    return true;
+}
+
+static bool read_string(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    const char *text = shell->string, *set = tn_sh_value(shell, "IFS"), *ifs = set ? set : " \t\n";
+    bool array = false, raw = false;
+    size_t first = 1;
+
+    if (!text || !str_eq(command->v[0], "read") || strchr(text, MARK) || strchr(ifs, MARK))
+        return false;
+    for (; first < command->n && command->v[first][0] == '-' && !array; first++) {
+        if (command->v[first][strspn(command->v[first], "-ra")])
+            return false;
+        raw |= strchr(command->v[first], 'r') != NULL;
+        array = strchr(command->v[first], 'a') != NULL;
+    }
+    if (first == command->n || (array && first + 1 != command->n) || strchr(text, '\n') ||
+        (!raw && strchr(text, '\\')))
+        return false;
+    for (size_t i = first; i < command->n; i++)
+        if (!is_name(command->v[i]))
+            return false;
+    return set_fields(shell, command, first, array, text, ifs);
+}
+
 static bool sets_unknown(struct tn_sh *shell, const struct tn_sh_list *command)
 {
     for (size_t i = 0; i < ARRAY_LEN(setters); i++)
@@ -125,7 +199,7 @@ bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
     } else if (command->n > 1 && (str_eq(name, "source") || str_eq(name, "."))) {
         say_sourced(shell, name, command->v[1]);
     } else {
-        return sets_unknown(shell, command);
+        return read_string(shell, command) || sets_unknown(shell, command);
     }
     return true;
 }
@@ -134,7 +208,8 @@ enum tn_sh_truth tn_sh_status_of(struct tn_sh *shell, const struct tn_sh_list *c
 {
     const char *name = command->v[0];
 
-    if (str_eq(name, "unset") || (str_eq(name, "set") && command->n > 1))
+    if (str_eq(name, "unset") || (str_eq(name, "set") && command->n > 1) ||
+        (str_eq(name, "read") && shell->string))
         return TN_SH_TRUE;
     if (str_eq(name, "getopts"))
         return tn_sh_has_option(shell, command);

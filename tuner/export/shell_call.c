@@ -107,7 +107,8 @@ void tn_sh_slurm(struct tn_sh *shell, const char *text)
     }
 }
 
-/* Where NAME=… begins a word of TEXT, NAME holds nothing unless it is set by now. */
+/* Where NAME=… begins a word of TEXT, NAME holds nothing unless it is set by now, or every shell
+ * sets it. */
 void tn_sh_own(struct tn_sh *shell, const char *text)
 {
     for (const char *p = text; *p && shell->r == 0;) {
@@ -118,7 +119,7 @@ void tn_sh_own(struct tn_sh *shell, const char *text)
 
         if (n && n < MAX_NAME && begins && *end == '=') {
             snprintf(name, sizeof(name), "%.*s", (int)n, p);
-            if (!tn_sh_find(shell, name))
+            if (!tn_sh_find(shell, name) && !str_eq(name, "IFS"))
                 tn_sh_unset(shell, name, false);
         }
         p += n ? n : 1;

@@ -123,6 +123,8 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
     }
 out:
     tn_sh_asides_end(shell, &asides, !cmd->n || declares);
+    free(shell->string);
+    shell->string = NULL;
     tn_sh_list_done(cmd);
 }
 
@@ -160,6 +162,7 @@ static const char *redirection(struct tn_sh *shell, const char *pos)
 {
     struct tn_sh_list file = {0};
     bool whole = *pos == '>' || (*pos == '1' && pos[1] == '>'), append;
+    bool string = str_starts(pos, "<<<");
 
     pos += strspn(pos, "0123456789&");
     if ((*pos == '<' || *pos == '>') && pos[1] == '(')
@@ -173,6 +176,10 @@ static const char *redirection(struct tn_sh *shell, const char *pos)
     refuse_behind(shell, &file);
     if (whole && file.n == 1)
         tn_sh_output(shell, file.v[0], append);
+    if (string && file.n == 1 && shell->r == 0) {
+        free(shell->string);
+        shell->string = mem_strdup(file.v[0]);
+    }
     tn_sh_list_done(&file);
     return pos;
 }

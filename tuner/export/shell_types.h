@@ -117,6 +117,7 @@ struct tn_sh {
     struct tn_sh_list bare;     /* without a program: commands that begin with -- */
     struct tn_sh_list here;     /* texts of here-documents */
     struct tn_sh_heres pending; /* those that begin behind the line that is read */
+    char *string;               /* what the command reads, after <<<; NULL: something else */
     char *output;               /* the file that the command writes; NULL: none */
     bool append;                /* it writes behind what is there */
     struct tn_sh_files files;   /* that the script has written */
