@@ -117,7 +117,8 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "TP=4\nPP=8 sh other.sh\nPP=2 TP=8 X=1 true && export X\nTP=2 TP=1 torchrun "
         "pretrain_gpt.py "
         "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP-2}\n",
-        "read -r A TP <<< \"8 4\"\nIFS=,x read -ra ALL <<< 1,x2,3\nread PP B <<<2\n[ \"$B\" ] || "
+        "read -r A TP <<< \"8 4\"\nread Z <<< ' '\nTP=$TP$Z\nIFS=,x read -ra ALL <<< 1,x2,3\nread "
+        "PP B <<<2\n[ \"$B\" ] || "
         "[ ${#ALL[@]} != 4 ] || torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size ${ALL[2]}\n",
         "f() {\n    torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
@@ -270,6 +271,8 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"torchrun pretrain_gpt.py --global-batch-size $((-9223372036854775807 - 2))",
          "does not fit"},
         {"torchrun pretrain_gpt.py --global-batch-size $((08))", "needs a shell"},
+        {"unset IFS\nread A N <<< '1 64'\ntorchrun pretrain_gpt.py --global-batch-size $N",
+         "`$N` needs a shell"},
         {"A=B; B=A\ntorchrun pretrain_gpt.py --global-batch-size $((A))", "needs a shell"},
         {"torchrun pretrain_gpt.py --micro-batch-size ${10}",
          "`${10}` is an argument of the script, which reads $1 to $10 (line 1)"},

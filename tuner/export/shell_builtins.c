@@ -91,6 +91,7 @@ static char *next_field(const char **text, const char *ifs)
 
     while (*from && isspace((unsigned char)*from) && strchr(ifs, *from))
         from++;
+    *text = from;
     if (!*from)
         return NULL;
     end = from + strcspn(from, ifs);
@@ -131,14 +132,21 @@ static bool set_fields(struct tn_sh *shell, const struct tn_sh_list *command, si
     return true;
 }
 
+/* True where the variables' values are known. */
 static bool read_string(struct tn_sh *shell, const struct tn_sh_list *command)
 {
-    const char *text = shell->string, *set = tn_sh_value(shell, "IFS"), *ifs = set ? set : " \t\n";
+    static const char blanks[] = " \t\n";
+    const char *text = shell->string, *ifs;
     bool array = false, raw = false;
     size_t first = 1;
 
-    if (!text || !str_eq(command->v[0], "read") || strchr(text, MARK) || strchr(ifs, MARK))
+    if (!text || !str_eq(command->v[0], "read") || strchr(text, MARK))
         return false;
+    ifs = tn_sh_value(shell, "IFS");
+    if (ifs && (strchr(ifs, MARK) || (!*ifs && strpbrk(text, blanks))))
+        return false; /* empty, or unset, which is as blanks: both are kept alike */
+    if (!ifs)
+        ifs = blanks;
     for (; first < command->n && command->v[first][0] == '-' && !array; first++) {
         if (command->v[first][strspn(command->v[first], "-ra")])
             return false;

@@ -76,7 +76,7 @@ const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
             shell->assigned = TN_SH_UNSURE;
     if (shell->local && shell->declares)
         tn_sh_local(shell, name);
-    if (!shell->declares)
+    if (!shell->declares && !is_array) /* which no command can be given */
         tn_sh_aside(shell, name);
     tn_sh_assign(shell, name, &values, append, is_array);
     return q;
