@@ -81,6 +81,8 @@ printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-
 ok "submit --watch follows to the end" text "^campaign .*: done" "$partune" submit --watch c.json
 is "a line for each trial" "$(grep -c '^trial ' out)" 6
 has "which knows the best so far" "$(cat out)" '^trial .* simulated tokens/s  best [0-9,]* \([0-9.]* x baseline\)  trial [1-6] of 6'
+is "and has no time left after the last" "$(sed -n '/trial 6 of 6/p' out | grep -c left)" 0
+has "the end says what won" "$(tail -n 2 out)" '^best +[0-9,]+ .* simulated tokens/s  [0-9.]+ x baseline .* trial [1-6] '
 sed 's/"trials": 6/"trials": 1/' c.json >single.json
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do "$partune" submit --watch single.json; done >singles
 is "a trial that ends at once has its line, with the best of that time" \

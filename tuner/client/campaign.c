@@ -569,6 +569,8 @@ int cl_verify(struct cl *client)
         return code;
     if (client->args.json)
         cl_print_event("verify", json_object_get(v, "verify"));
+    else
+        print_verdict(v);
     if (client->args.pin && (code = cl_pin(client, v)) != CL_OK)
         return code;
     if (client->args.pin) /* a baseline that won, too, is worth keeping */

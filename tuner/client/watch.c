@@ -58,8 +58,8 @@ static void progress_line(const struct watch *watch, char *buf, size_t size)
     if (isfinite(budget))
         snprintf(total, sizeof(total), " of %.0f", budget);
     snprintf(buf, size, "trial %.0f%s%s%s%s", cl_number(watch->campaign, "progress.trials"), total,
-             isfinite(eta) ? ", about " : "", isfinite(eta) ? str_human_seconds(left, eta) : "",
-             isfinite(eta) ? " left" : "");
+             eta > 0 ? ", about " : "", eta > 0 ? str_human_seconds(left, eta) : "",
+             eta > 0 ? " left" : "");
 }
 
 /* ---- a line a trial ------------------------------------------------------ */
@@ -317,11 +317,10 @@ static void print_end(const struct watch *watch)
 {
     const char *reason = cl_string(watch->campaign, "reason");
 
-    if (!watch->c->args.json)
-        printf("campaign %s: %s%s%s%s\n", watch->id, cl_string(watch->campaign, "state"),
-               *reason ? ": " : "", reason, cl_simulated_mark(watch->campaign));
-    if (!watch->screen)
+    if (watch->c->args.json)
         return;
+    printf("campaign %s: %s%s%s%s\n", watch->id, cl_string(watch->campaign, "state"),
+           *reason ? ": " : "", reason, cl_simulated_mark(watch->campaign));
     cl_print_result(stdout, "best", json_object_get(watch->campaign, "best"));
     cl_print_result(stdout, "baseline", json_object_get(watch->campaign, "baseline"));
     cl_print_batches(watch->c, watch->campaign);
