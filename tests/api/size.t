@@ -36,6 +36,8 @@ refused "days without tokens" '"days":3' 'days need tokens.*"pointer":"/days"'
 refused "a price without tokens" '"price":3' 'a price needs tokens.*"pointer":"/price"'
 refused "a world" '"space":{"world":[8]}' 'world follows from devices.*"pointer":"/space/world"'
 refused "an unknown key" '"token":3' 'token.*did you mean'
+is "refused: a mistyped trainer" "$(post /v1/size "{${job%?}n\"}")" 422
+has "with the nearest" "$(cat body)" 'unknown trainer .*megatronn.*did you mean .*megatron.*"pointer":"/trainer"'
 
 "$partune" size --model llama-8b --cluster dgx-h100 --trainer megatron --sizes 8,16 --tokens 1e12 --days 1000 --price 2 >out
 has "the client prints the sizes" "$(cat out)" '^ +16  .*bf16'

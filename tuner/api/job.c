@@ -4,6 +4,14 @@
 #include "search/search.h"
 #include "tuner/api/api.h"
 
+static int unknown_trainer(const char *name, struct err *error)
+{
+    const char *near = str_nearest(name, pl_trainer_names());
+
+    return err_at(error, -EINVAL, "/trainer", "unknown trainer \"%s\"%s%s%s", name,
+                  near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *error)
 {
@@ -26,7 +34,7 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     if (r < 0)
         return r;
     if (!pl_trainer_find(trainer) && !tn_trainer_known(svc, trainer))
-        return err_at(error, -EINVAL, "/trainer", "unknown trainer \"%s\"", trainer);
+        return unknown_trainer(trainer, error);
     r = se_trainer_parse(&ret->trainer, body, tn_trainer_rules(svc, trainer), error);
     if (r < 0)
         return r;
