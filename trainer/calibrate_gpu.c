@@ -62,11 +62,16 @@ static int check_places(int *ret_ranks, struct err *error)
 
 /* ---- the profile --------------------------------------------------------- */
 
-/* What the plan's all-reduce of N ranks takes (plan/collective.c): 2 N latencies, and of the bytes
- * 2 (N - 1) / N each way. */
+/* What the plan's all-reduce of N ranks takes (plan/collective.c): its start, 2 N latencies, and of
+ * the bytes 2 (N - 1) / N each way. */
 static double reduce_us(const struct tr_gpu_rates *rates)
 {
     return rates->reduces ? rates->reduce[0].seconds * 1e6 : 0;
+}
+
+static double latency_us(const struct tr_gpu_rates *rates, int ranks)
+{
+    return fmax(reduce_us(rates) - pl_default_constants.collective_us, 0) / (2 * ranks);
 }
 
 static double reduce_bps(const struct tr_gpu_rates *rates, int ranks)
@@ -125,7 +130,7 @@ static void take_cluster(struct pl_cluster *ret, const struct pl_device *device,
     ret->link[0] = (struct pl_link){.span = ranks,
                                     .gbs = reduce_bps(rates, ranks) / GIGA,
                                     .share = 1,
-                                    .latency_us = reduce_us(rates) / (2 * ranks)};
+                                    .latency_us = latency_us(rates, ranks)};
     snprintf(ret->link[0].kind, sizeof(ret->link[0].kind), "%s", kind_of(rates, ranks));
 }
 
