@@ -62,12 +62,15 @@ told() { # a file of TAP lines without numbers and of remarks, by another progra
 }
 
 wait_for() { # seconds, then a command: until it succeeds
-    tries=$(($1 * 20))
+    # Asking costs more than the daemon's answer: the longer it took so far, the less often. Twice the seconds, for busy machines.
+    waited=0 most=$(($1 * 2000))
     shift
-    while [ "$tries" -gt 0 ]; do
+    while [ "$waited" -lt "$most" ]; do
         "$@" >/dev/null 2>&1 && return 0
-        tries=$((tries - 1))
-        sleep 0.05
+        pause=$((50 + waited / 16))
+        [ "$pause" -le 500 ] || pause=500
+        waited=$((waited + pause)) pause=$((1000 + pause))
+        sleep "0.${pause#1}"
     done
     return 1
 }
