@@ -264,6 +264,10 @@ static int take_windows(struct reader *reader, struct err *error)
            *types = take(reader, "layer_types"), *pattern = take(reader, "sliding_window_pattern");
     json_t *other = take(reader, "_sliding_window_pattern");
     int every = types ? full_every(types) : -2;
+    /* one that no sequence is longer than, unless its layers rotate otherwise */
+    bool idle =
+        window && !json_object_get(reader->out, "rope_theta_local") &&
+        json_integer_value(window) >= json_integer_value(json_object_get(reader->out, "seq"));
     bool qwen = !strncmp(reader->type, "qwen", 4);
 
     if (types && json_array_size(types) !=
@@ -274,8 +278,8 @@ static int take_windows(struct reader *reader, struct err *error)
                       "must be sliding windows, with every n-th layer global");
     if (every < -1 && qwen && json_is_true(use))
         return refuse(error, "use_sliding_window", "needs layer_types to say which layers");
-    if (!window || !json_integer_value(window) || every == 1 || (qwen && !json_is_true(use)) ||
-        json_integer_value(window) >= json_integer_value(json_object_get(reader->out, "seq"))) {
+    if (!window || !json_integer_value(window) || every == 1 || idle ||
+        (qwen && !json_is_true(use))) {
         json_object_del(reader->out, "global_every");
         json_object_del(reader->out, "rope_theta_local");
         return every > 1 && !window ? refuse(error, "layer_types", "needs sliding_window") : 0;

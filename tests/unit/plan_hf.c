@@ -329,6 +329,9 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
         {TINY("gemma3_text") "}",
          "{'kv_heads':4,'head_dim':256,'sliding_window':4096,'global_every':6,'rope_theta':1e6,"
          "'rope_theta_local':10000,'attn_softcap':null}"},
+        /* A window that no sequence is longer than, whose layers rotate otherwise. */
+        {TINY("gemma3_text") ",'max_position_embeddings':4096}",
+         "{'sliding_window':4096,'global_every':6,'rope_theta_local':10000}"},
         {TINY("gpt_neox") "}",
          "{'kv_heads':32,'partial_rotary_factor':0.25,'rope_theta':10000,'seq':2048}"},
         {TINY("nemotron") "}", "{'kv_heads':32,'init_std':0.0134,'partial_rotary_factor':0.5}"},
