@@ -62,8 +62,7 @@ static uint64_t moe_params(const struct pl_model *model, int experts)
 
 static uint64_t layer_params(const struct pl_model *model, int layer, int experts)
 {
-    uint64_t norms = model->pattern[0] ? 1 : model->post_norms ? 4 : 2;
-    uint64_t n = norms * norm_params(model);
+    uint64_t n = (uint64_t)(model->pattern[0] ? 1 : pl_layer_norms(model)) * norm_params(model);
 
     if (has_part(model, layer, '*'))
         n += attention_params(model);

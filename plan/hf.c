@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "plan/hf_tables.h"
+#include "plan/model.h"
 
 enum { MOST_FAMILIES = 63 };
 
@@ -170,6 +171,33 @@ static void take_biases(struct reader *reader, const struct pl_hf_family *family
         put(reader, "qk_norm", json_string("head"));
 }
 
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+/* A factor of cosine and sine that yarn's own rule does not give has no word. */
+static int check_amplitude(const char *key, const json_t *scaling, const char *kind,
+                           struct err *error)
+{
+    const struct pl_rope_scaling ours = {.factor = number_of(scaling, "factor"),
+                                         .mscale = number_of(scaling, "mscale"),
+                                         .mscale_all_dim = number_of(scaling, "mscale_all_dim")};
+    const json_t *given = json_object_get(scaling, "attention_factor");
+    double usual = pl_yarn_amplitude(&ours), value = json_number_value(given);
+
+    if (!given || json_is_null(given))
+        return 0;
+    if (strcmp(kind, "yarn") != 0)
+        return refuse(error, key, "of type %s has attention_factor, which is not supported", kind);
+    if (!json_is_number(given) || fabs(value - usual) > 1e-6 * usual)
+        return refuse(
+            error, key,
+            "has attention_factor %g, which is not supported: only yarn's own, here %.10g", value,
+            usual);
+    return 0;
+}
+
 /* {"type" or "rope_type": ..., "factor": ...} */
 static int take_scaling(struct reader *reader, const char *key, const json_t *scaling,
                         struct err *error)
@@ -185,11 +213,12 @@ static int take_scaling(struct reader *reader, const char *key, const json_t *sc
         {"mscale", "mscale"},
         {"mscale_all_dim", "mscale_all_dim"},
     };
-    static const char *const passed[] = {"type", "rope_type", "rope_theta", "partial_rotary_factor",
-                                         NULL};
+    static const char *const passed[] = {
+        "type", "rope_type", "rope_theta", "partial_rotary_factor", "attention_factor", NULL};
     const char *kind = json_string_value(json_object_get(scaling, "rope_type")), *name;
     AUTO_JSON *ours = json_object();
     json_t *value;
+    int r;
 
     if (!kind)
         kind = json_string_value(json_object_get(scaling, "type"));
@@ -197,6 +226,8 @@ static int take_scaling(struct reader *reader, const char *key, const json_t *sc
         return 0;
     if (strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn"))
         return refuse(error, key, "of type %s is not supported", kind);
+    if ((r = check_amplitude(key, scaling, kind, error)) < 0)
+        return r;
     json_object_set_new(ours, "kind", json_string(kind));
     json_object_foreach((json_t *)scaling, name, value) {
         const char *word = NULL;
@@ -223,10 +254,14 @@ static int take_rotation(struct reader *reader, struct err *error)
                           ? NULL
                           : take(reader, "rope_scaling");
     json_t *local = json_object_get(all, "sliding_attention"), *theta;
+    const char *kind = json_string_value(json_object_get(local, "rope_type"));
     int r = scaling ? take_scaling(reader, "rope_scaling", scaling, error) : 0;
 
     if (r < 0 || !all)
         return r;
+    if (kind && strcmp(kind, "default") != 0)
+        return refuse(error, "rope_parameters",
+                      "of layers with a window are of type %s, which is not supported", kind);
     if (json_object_get(all, "full_attention"))
         all = json_object_get(all, "full_attention");
     if ((theta = json_object_get(local, "rope_theta")))
@@ -236,6 +271,21 @@ static int take_rotation(struct reader *reader, struct err *error)
     if ((theta = json_object_get(all, "partial_rotary_factor")))
         put(reader, "partial_rotary_factor", json_deep_copy(theta));
     return take_scaling(reader, "rope_parameters", all, error);
+}
+
+/* Where the other layers' positions are scaled, layers with a window need a base of their own, and
+ * else none: it is the same. */
+static void rotate_windows_plainly(struct reader *reader)
+{
+    json_t *out = reader->out, *theta = json_object_get(out, "rope_theta"),
+           *local = json_object_get(out, "rope_theta_local");
+
+    if (json_object_get(out, "rope_scaling")) {
+        if (!local)
+            put(reader, "rope_theta_local", json_deep_copy(theta));
+    } else if (local && json_number_value(local) == json_number_value(theta)) {
+        json_object_del(out, "rope_theta_local");
+    }
 }
 
 /* The n of layers n, 2n, ... that layer_types calls full attention and no other; 0: none is, 1: all
@@ -264,6 +314,9 @@ static int take_windows(struct reader *reader, struct err *error)
            *types = take(reader, "layer_types"), *pattern = take(reader, "sliding_window_pattern");
     json_t *other = take(reader, "_sliding_window_pattern");
     int every = types ? full_every(types) : -2;
+    /* one that no sequence is longer than, unless its layers rotate otherwise */
+    bool idle = window && !json_object_get(reader->out, "rope_theta_local") &&
+                json_integer_value(window) >= number_of(reader->out, "seq");
     bool qwen = !strncmp(reader->type, "qwen", 4);
 
     if (types && json_array_size(types) !=
@@ -274,8 +327,8 @@ static int take_windows(struct reader *reader, struct err *error)
                       "must be sliding windows, with every n-th layer global");
     if (every < -1 && qwen && json_is_true(use))
         return refuse(error, "use_sliding_window", "needs layer_types to say which layers");
-    if (!window || !json_integer_value(window) || every == 1 || (qwen && !json_is_true(use)) ||
-        json_integer_value(window) >= json_integer_value(json_object_get(reader->out, "seq"))) {
+    if (!window || !json_integer_value(window) || every == 1 || idle ||
+        (qwen && !json_is_true(use))) {
         json_object_del(reader->out, "global_every");
         json_object_del(reader->out, "rope_theta_local");
         return every > 1 && !window ? refuse(error, "layer_types", "needs sliding_window") : 0;
@@ -317,8 +370,7 @@ static void take_scale(struct reader *reader)
 {
     double scalar = json_number_value(take(reader, "query_pre_attn_scalar"));
 
-    if (scalar > 0 && scalar < 1e6 &&
-        json_number_value(json_object_get(reader->out, "head_dim")) != scalar)
+    if (scalar > 0 && scalar < 1e6 && number_of(reader->out, "head_dim") != scalar)
         put(reader, "attn_scale", json_real(1 / sqrt(scalar)));
 }
 
@@ -365,11 +417,10 @@ static int check_rest(const struct reader *reader, struct err *error)
 static void settle_balance(const struct reader *reader, json_t *moe)
 {
     bool added = str_starts(reader->type, "deepseek") || str_eq(reader->type, "kimi_k2");
-    double alpha = json_number_value(json_object_get(moe, "aux_loss_coef")),
-           layers = json_number_value(json_object_get(reader->out, "layers")) +
-                    json_number_value(json_object_get(reader->out, "mtp")) -
-                    json_number_value(json_object_get(moe, "dense_layers")),
-           top_k = json_number_value(json_object_get(moe, "top_k"));
+    double alpha = number_of(moe, "aux_loss_coef"),
+           layers = number_of(reader->out, "layers") + number_of(reader->out, "mtp") -
+                    number_of(moe, "dense_layers"),
+           top_k = number_of(moe, "top_k");
 
     if (added && alpha > 0 && layers > 0 && top_k > 0)
         json_object_set_new(moe, "aux_loss_coef", json_real(alpha * layers / top_k));
@@ -379,7 +430,7 @@ static void settle_balance(const struct reader *reader, json_t *moe)
 static void settle(struct reader *reader)
 {
     json_t *out = reader->out, *moe = json_object_get(out, "moe");
-    double hidden = json_number_value(json_object_get(out, "hidden"));
+    double hidden = number_of(out, "hidden");
 
     if (json_object_get(json_object_get(out, "mla"), "kv_lora_rank")) {
         json_object_del(out, "head_dim"); /* the rotated part, or that of plain attention */
@@ -420,8 +471,11 @@ static int read_all(struct reader *reader, const struct pl_hf_family *family, st
         take_rows(reader, family->sets[i]);
     take_biases(reader, family);
     take_scale(reader);
-    if ((r = take_activation(reader, error)) < 0 || (r = take_rotation(reader, error)) < 0 ||
-        (r = take_windows(reader, error)) < 0 || (r = take_experts(reader, error)) < 0 ||
+    if ((r = take_activation(reader, error)) < 0 || (r = take_rotation(reader, error)) < 0)
+        return r;
+    if (family->flags & PL_HF_PLAIN_WINDOWS)
+        rotate_windows_plainly(reader);
+    if ((r = take_windows(reader, error)) < 0 || (r = take_experts(reader, error)) < 0 ||
         (r = check_fixed(reader, error)) < 0)
         return r;
     settle(reader);

@@ -194,6 +194,17 @@ const struct pl_hf_family pl_hf_families[] = {
      "{'num_experts':64,'num_experts_per_tok':8}",
      PL_HF_OUT_BIAS,
      {shape_rows, expert_rows}},
+    {"olmo2",
+     "{'norm_eps':1e-5,'seq':2048,'qk_norm':'full','pre_norms':false,'post_norms':true}",
+     "{}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows}},
+    {"olmo3",
+     "{'norm_eps':1e-5,'rope_theta':500000,'seq':2048,'qk_norm':'full','pre_norms':false,"
+     "'post_norms':true,'global_every':4}",
+     "{'sliding_window':4096}",
+     PL_HF_OUT_BIAS | PL_HF_PLAIN_WINDOWS,
+     {shape_rows, dense_rows}},
     {"gemma2",
      "{'norm_eps':1e-6,'seq':8192,'tied':true,'mlp':'geglu','post_norms':true,"
      "'zero_centered_norm':true,'embed_scale':true,'global_every':2}",

@@ -21,7 +21,9 @@ struct pl_hf_family {
 
 enum {
     PL_HF_OUT_BIAS = 1, /* attention_bias is also the output projection's */
-    PL_HF_QK_NORM = 2   /* use_qk_norm decides about qk_norm */
+    PL_HF_QK_NORM = 2,  /* use_qk_norm decides about qk_norm */
+    /* layers with a window rotate by the same base, but as if there were no rope_scaling */
+    PL_HF_PLAIN_WINDOWS = 4
 };
 
 extern const struct pl_hf_family pl_hf_families[]; /* ends with type NULL */

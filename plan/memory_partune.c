@@ -133,6 +133,14 @@ bool pl_act_is_route(enum pl_act act)
            act == PL_ACT_FREQ || act == PL_ACT_COUNTS;
 }
 
+/* ACT is OTHER, and has no bytes of its own. */
+static void same_place(struct pl_acts *acts, enum pl_act act, enum pl_act other)
+{
+    assert(acts->bytes[act] == 0);
+    acts->offset[act] = acts->offset[other];
+    acts->saved[act] = acts->saved[other];
+}
+
 void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_layout *layout,
              const struct pl_dims *dims, bool moe)
 {
@@ -141,8 +149,11 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
     uint64_t *b = ret->bytes;
 
     *ret = (struct pl_acts){0};
-    b[PL_ACT_X] = b[PL_ACT_H1] = b[PL_ACT_X2] = b[PL_ACT_H2] = lh;
-    b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = dims->local_rows * dims->stats * 4;
+    b[PL_ACT_X] = b[PL_ACT_X2] = lh;
+    if (model->pre_norms) {
+        b[PL_ACT_H1] = b[PL_ACT_H2] = lh;
+        b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = dims->local_rows * dims->stats * 4;
+    }
     if (model->post_norms) {
         b[PL_ACT_Y1] = b[PL_ACT_Y2] = lh;
         b[PL_ACT_YRRMS1] = b[PL_ACT_YRRMS2] = dims->local_rows * 4;
@@ -180,6 +191,10 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
         at = pl_act_is_route((enum pl_act)i) ? &in->routes : &in->acts;
         ret->offset[i] = *at;
         *at += b[i];
+    }
+    if (!model->pre_norms) {
+        same_place(ret, PL_ACT_H1, PL_ACT_X);
+        same_place(ret, PL_ACT_H2, PL_ACT_X2);
     }
 }
 

@@ -105,7 +105,8 @@ struct pl_model {
     bool qkv_bias, out_bias, mlp_bias;
     enum pl_qk_norm qk_norm;
     bool parallel_block;     /* attention and feed-forward both read the layer's input (GPT-NeoX) */
-    bool post_norms;         /* their outputs are normalized, too (Gemma 2) */
+    bool pre_norms;          /* their inputs are normalized; true unless said */
+    bool post_norms;         /* their outputs are (Gemma 2; OLMo 2, whose inputs are not) */
     bool zero_centered_norm; /* a norm's scale is 1 + its weight (Gemma, Nemotron) */
     bool attn_sinks;         /* a learned logit for each head in the softmax's sum (GPT-OSS) */
     double attn_softcap, logit_softcap; /* logits are c tanh(x / c); 0: as they are */
@@ -137,6 +138,10 @@ json_t *pl_model_json(const struct pl_model *model); /* complete object, new ref
 bool pl_mlp_is_gated(enum pl_mlp mlp);
 /* Elements of a head that rotary positions turn: the first ones, with mla the last. */
 int pl_rotary_dim(const struct pl_model *model);
+/* Factor of cosine and sine under yarn: 0.1 ln(factor) + 1, or where both are given the ratio of
+ * such terms of mscale and mscale_all_dim (transformers' modeling_rope_utils.py); and a term. */
+double pl_yarn_amplitude(const struct pl_rope_scaling *scaling);
+double pl_yarn_term(double factor, double mscale);
 /* Rotations that its layers differ in: 2 where those with a window have a base of their own. */
 int pl_rope_tables(const struct pl_model *model);
 bool pl_model_is_mla(const struct pl_model *model);

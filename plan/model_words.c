@@ -39,6 +39,7 @@ static const struct word words[] = {
     {PL_OF_MODEL, "mlp_bias", BIAS, AT(mlp_bias), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "qk_norm", NAME, AT(qk_norm), 0, 0, PL_QK_NONE, qk_norm_names, false},
     {PL_OF_MODEL, "parallel_block", FLAG, AT(parallel_block), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "pre_norms", FLAG, AT(pre_norms), 0, 1, 1, NULL, false},
     {PL_OF_MODEL, "post_norms", FLAG, AT(post_norms), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "zero_centered_norm", FLAG, AT(zero_centered_norm), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "attn_sinks", FLAG, AT(attn_sinks), 0, 1, 0, NULL, false},
@@ -351,6 +352,20 @@ static int check_rope_scaling(const struct pl_model *model, struct err *error)
     return 0;
 }
 
+/* Where inputs are not normalized, outputs are. */
+static int check_norms(const struct pl_model *model, struct err *error)
+{
+    if (model->pre_norms)
+        return 0;
+    if (!model->post_norms)
+        return err_at(error, -EINVAL, "/pre_norms", "pre_norms false needs post_norms true");
+    if (model->pattern[0])
+        return err_at(error, -EINVAL, "/pre_norms",
+                      "pre_norms false is not supported with a "
+                      "pattern");
+    return 0;
+}
+
 int pl_words_check(struct pl_model *model, struct err *error)
 {
     int r;
@@ -359,7 +374,7 @@ int pl_words_check(struct pl_model *model, struct err *error)
         return err_at(error, -EINVAL, "/global_every", "global_every needs sliding_window");
     if (model->rope_theta_local > 0 && !model->sliding_window)
         return err_at(error, -EINVAL, "/rope_theta_local", "rope_theta_local needs sliding_window");
-    if ((r = check_rope_scaling(model, error)) < 0)
+    if ((r = check_norms(model, error)) < 0 || (r = check_rope_scaling(model, error)) < 0)
         return r;
     if ((r = check_mla(model, error)) < 0 || (r = check_moe(&model->moe, error)) < 0)
         return r;

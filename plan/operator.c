@@ -93,7 +93,7 @@ static double row_bytes(const struct pl_model *model, double elem)
 {
     bool dropout = model->positions == PL_LEARNED && model->norm == PL_LAYERNORM;
 
-    return model->hidden * elem * (2 * 2 + 2 * 3 + (dropout ? 2 * 0.5 : 0));
+    return model->hidden * elem * (pl_layer_norms(model) * 2 + 2 * 3 + (dropout ? 2 * 0.5 : 0));
 }
 
 static double inner_bytes(const struct pl_model *model, double elem, double ffn)
@@ -209,20 +209,22 @@ static void hide_exchange(struct pl_layer_time *layer, double exchange, const st
     layer->ep_bwd -= hidden;
 }
 
-/* The bundled trainer's selective recompute restores the outputs of the norms and of SwiGLU, each
- * by one pass over memory. */
+/* The bundled trainer's selective recompute restores the outputs of norms that a product reads, and
+ * of SwiGLU, each by one pass over memory. */
 static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *layout, bool moe)
 {
     const struct pl_mla *mla = &op->problem.model->mla;
     double tokens = pl_tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double normed = 2 * op->problem.model->hidden + mla->q_lora_rank + mla->kv_lora_rank;
+    double normed = (op->problem.model->pre_norms ? 2.0 * op->problem.model->hidden : 0) +
+                    mla->q_lora_rank + mla->kv_lora_rank;
     double inner =
         tokens / layout->tp * (moe ? op->problem.model->moe.shared_ffn : op->problem.model->ffn);
 
     if (moe)
         inner +=
             tokens / layout->tp * op->problem.model->moe.top_k * op->problem.model->moe.expert_ffn;
-    return pl_streamed_s(op->rates, op->rates->element * (2 * rows * normed + 3 * inner), 3);
+    return pl_streamed_s(op->rates, op->rates->element * (2 * rows * normed + 3 * inner),
+                         op->problem.model->pre_norms ? 3 : 1);
 }
 
 /* Seconds of the product that ends a dense feed-forward of width FFN. The backward pass does not

@@ -65,6 +65,16 @@ static int matrices(struct matrix ret[MOST_MATRICES], const struct pl_model *mod
     return n;
 }
 
+bool pl_tensor_is_hidden(enum pl_tensor tensor)
+{
+    return tensor == PL_T_Q || tensor == PL_T_K || tensor == PL_T_V || tensor == PL_T_O ||
+           tensor == PL_T_GATE || tensor == PL_T_UP || tensor == PL_T_DOWN ||
+           tensor == PL_T_ROUTER || tensor == PL_T_EXPERT_GATE || tensor == PL_T_EXPERT_UP ||
+           tensor == PL_T_EXPERT_DOWN || tensor == PL_T_Q_DOWN || tensor == PL_T_KV_DOWN ||
+           tensor == PL_T_Q_UP || tensor == PL_T_K_UP || tensor == PL_T_V_UP ||
+           tensor == PL_T_MTP_PROJ;
+}
+
 void pl_muon_room(struct pl_muon_room *ret, const struct pl_model *model)
 {
     uint64_t hidden = model->mtp ? (uint64_t)model->hidden : 0;

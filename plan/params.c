@@ -82,16 +82,6 @@ int64_t pl_param_global(const struct pl_param *param, uint64_t index)
     return (int64_t)(r * param->shape[1] + c);
 }
 
-bool pl_tensor_is_hidden(enum pl_tensor tensor)
-{
-    return tensor == PL_T_Q || tensor == PL_T_K || tensor == PL_T_V || tensor == PL_T_O ||
-           tensor == PL_T_GATE || tensor == PL_T_UP || tensor == PL_T_DOWN ||
-           tensor == PL_T_ROUTER || tensor == PL_T_EXPERT_GATE || tensor == PL_T_EXPERT_UP ||
-           tensor == PL_T_EXPERT_DOWN || tensor == PL_T_Q_DOWN || tensor == PL_T_KV_DOWN ||
-           tensor == PL_T_Q_UP || tensor == PL_T_K_UP || tensor == PL_T_V_UP ||
-           tensor == PL_T_MTP_PROJ;
-}
-
 static void bucket_open(struct walk *walk, enum pl_bucket_kind kind, int chunk, int layer)
 {
     struct pl_params *params = walk->params;
@@ -409,14 +399,16 @@ static void walk_vectors(struct walk *walk, int layer)
 {
     const struct pl_model *model = walk->model;
     uint64_t h = (uint64_t)model->hidden;
-    bool shifted = model->norm == PL_LAYERNORM;
+    bool shifted = model->pre_norms && model->norm == PL_LAYERNORM;
 
-    emit(walk, PL_T_NORM1, layer, -1, h, 0);
+    if (model->pre_norms)
+        emit(walk, PL_T_NORM1, layer, -1, h, 0);
     if (shifted)
         emit(walk, PL_T_NORM1_BIAS, layer, -1, h, 0);
     if (model->out_bias)
         emit(walk, PL_T_O_BIAS, layer, -1, h, 0);
-    emit(walk, PL_T_NORM2, layer, -1, h, 0);
+    if (model->pre_norms)
+        emit(walk, PL_T_NORM2, layer, -1, h, 0);
     if (shifted)
         emit(walk, PL_T_NORM2_BIAS, layer, -1, h, 0);
     if (model->mlp_bias && !pl_layer_is_moe(model, layer))

@@ -8,6 +8,8 @@
  */
 #include "plan/shape.h"
 
+#include <math.h>
+
 #include "base/base.h"
 
 bool pl_mlp_is_gated(enum pl_mlp mlp)
@@ -19,6 +21,21 @@ int pl_rotary_dim(const struct pl_model *model)
 {
     return pl_model_is_mla(model) ? model->mla.qk_rope_head_dim
                                   : (int)(model->head_dim * model->partial_rotary_factor);
+}
+
+double pl_yarn_term(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+double pl_yarn_amplitude(const struct pl_rope_scaling *scaling)
+{
+    double factor = scaling->factor;
+
+    if (scaling->mscale > 0 && scaling->mscale_all_dim > 0)
+        return pl_yarn_term(factor, scaling->mscale) /
+               pl_yarn_term(factor, scaling->mscale_all_dim);
+    return pl_yarn_term(factor, 1);
 }
 
 int pl_rope_tables(const struct pl_model *model)
@@ -144,6 +161,11 @@ double pl_mlp_matrices(const struct pl_model *model)
     return pl_mlp_is_gated(model->mlp) ? 3 : 2;
 }
 
+int pl_layer_norms(const struct pl_model *model)
+{
+    return 2 * (model->pre_norms + model->post_norms);
+}
+
 static int count(const char *pattern, char letter)
 {
     int n = 0;
@@ -158,8 +180,8 @@ void pl_mix_of(struct pl_mix *ret, const struct pl_model *model, bool moe)
     const char *pattern = model->pattern;
 
     if (!*pattern) {
-        *ret = (struct pl_mix){
-            .attention = 1, .mamba = 0, .ffn = 1, .norms = model->post_norms ? 4 : 2};
+        *ret =
+            (struct pl_mix){.attention = 1, .mamba = 0, .ffn = 1, .norms = pl_layer_norms(model)};
     } else if (moe) {
         *ret = (struct pl_mix){.ffn = 1, .norms = 1};
     } else {

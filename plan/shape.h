@@ -36,6 +36,9 @@ double pl_span(const struct pl_model *model, double seq);
 /* Matrices of a feed-forward: 3 where it is gated, else 2. */
 double pl_mlp_matrices(const struct pl_model *model);
 
+/* Norms of hidden rows in a layer of attention and feed-forward. */
+int pl_layer_norms(const struct pl_model *model);
+
 /* Parts of the mean layer with experts, or without: of a hybrid, shares. */
 struct pl_mix {
     double attention, mamba, ffn;

@@ -1,7 +1,7 @@
 /*
- * x2 = x + attention(norm(x)) W_o^T + b_o, or x + a norm of the rest. The q, k, v projection is
- * divided over tp by heads, W_o by its columns, so the block ends in one sum over tp, after which
- * b_o is added.
+ * x2 = x + attention(norm(x)) W_o^T + b_o, or x + a norm of the rest, whose x may stay as it is
+ * (OLMo 2). The q, k, v projection is divided over tp by heads, W_o by its columns, so the block
+ * ends in one sum over tp, after which b_o is added.
  *
  * Queries and keys that have norms of their own (qk_norm.c) are kept twice: in QKV as projected,
  * for the norms' backward pass, and in QK as attention reads them. Those of latent attention are
@@ -15,12 +15,6 @@
 
 #include <assert.h>
 #include <math.h>
-
-static void norm(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
-{
-    tr_norm_fwd(rank, &layer->norm1, tr_act(rank, layer, slot, PL_ACT_H1),
-                tr_act(rank, layer, slot, PL_ACT_RRMS1), tr_act(rank, layer, slot, PL_ACT_X));
-}
 
 /* Of LAYER's attention; 0 where the sequence is no longer. */
 static size_t window(const struct tr_rank *rank, const struct tr_layer *layer)
@@ -136,7 +130,7 @@ void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct
     struct kn_attn a = problem(rank, layer, slot);
     struct tr_residual end = residual(rank, layer, slot);
 
-    norm(rank, layer, slot);
+    tr_norm1(rank, layer, slot);
     if (d->latent)
         tr_latent_fwd(rank, layer, slot);
     else
@@ -197,7 +191,7 @@ static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, struct tr
 static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
-        norm(rank, layer, slot);
+        tr_norm1(rank, layer, slot);
     if (!rank->d.latent)
         tr_gather_ahead(rank, tr_act(rank, layer, slot, PL_ACT_H1));
 }
@@ -248,8 +242,7 @@ void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct
         dw_qkv(rank, layer, slot, dqkv);
     if (!z->latent)
         dh = tr_linear_dx_reduced(rank);
-    tr_norm_bwd(rank, &layer->norm1, grad, dh, tr_act(rank, layer, slot, PL_ACT_X),
-                tr_act(rank, layer, slot, PL_ACT_RRMS1), true);
+    tr_norm1_bwd(rank, layer, slot, grad, dh);
 }
 
 void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,

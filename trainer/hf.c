@@ -43,6 +43,7 @@ static const char *const model_words[] = {"name",
                                           "mla",
                                           "mtp",
                                           "mtp_loss_coef",
+                                          "pre_norms",
                                           "post_norms",
                                           "zero_centered_norm",
                                           "attn_softcap",
@@ -105,6 +106,8 @@ static const struct {
     [TR_HF_GPT_OSS] = {"GptOssForCausalLM", "gpt_oss"},
     [TR_HF_NEMOTRON] = {"NemotronForCausalLM", "nemotron"},
     [TR_HF_OLMOE] = {"OlmoeForCausalLM", "olmoe"},
+    [TR_HF_OLMO2] = {"Olmo2ForCausalLM", "olmo2"},
+    [TR_HF_OLMO3] = {"Olmo3ForCausalLM", "olmo3"},
 };
 
 static const char *gelu_name(const struct pl_model *model, const char *tanh_name)
@@ -272,6 +275,65 @@ static json_t *gemma_config(const struct pl_model *model, enum tr_hf_family fami
     return o;
 }
 
+/* As transformers' modeling_rope_utils.py reads it. */
+static json_t *scaling_config(const struct pl_rope_scaling *scaling)
+{
+    static const char *const kinds[] = {
+        [PL_ROPE_LINEAR] = "linear", [PL_ROPE_LLAMA3] = "llama3", [PL_ROPE_YARN] = "yarn"};
+    json_t *o =
+        json_pack("{s:s, s:f}", "rope_type", kinds[scaling->kind], "factor", scaling->factor);
+
+    if (scaling->original_seq)
+        json_object_set_new(o, "original_max_position_embeddings",
+                            json_integer(scaling->original_seq));
+    if (scaling->kind == PL_ROPE_LLAMA3) {
+        json_object_set_new(o, "low_freq_factor", json_real(scaling->low_freq_factor));
+        json_object_set_new(o, "high_freq_factor", json_real(scaling->high_freq_factor));
+    }
+    if (scaling->kind == PL_ROPE_YARN) {
+        json_object_set_new(o, "beta_fast", json_real(scaling->beta_fast));
+        json_object_set_new(o, "beta_slow", json_real(scaling->beta_slow));
+        if (!scaling->truncate)
+            json_object_set_new(o, "truncate", json_false());
+        if (scaling->mscale > 0)
+            json_object_set_new(o, "mscale", json_real(scaling->mscale));
+        if (scaling->mscale_all_dim > 0)
+            json_object_set_new(o, "mscale_all_dim", json_real(scaling->mscale_all_dim));
+    }
+    return o;
+}
+
+/* Layers with a window rotate by rope_theta, too. Releases of transformers that know rotations of
+ * kinds of layers (rope_parameters) look for rope_theta in one of them alone, and have their own
+ * for the others: so both kinds say it where it is another. */
+static void put_rotations(json_t *config, const struct pl_model *model)
+{
+    bool scaled = model->rope_scaling.kind != PL_ROPE_PLAIN;
+    json_t *full =
+        scaled ? scaling_config(&model->rope_scaling) : json_pack("{s:s}", "rope_type", "default");
+
+    json_object_set_new(full, "rope_theta", json_real(model->rope_theta));
+    json_object_set_new(config, "rope_parameters",
+                        json_pack("{s:o, s:{s:s, s:f}}", "full_attention", full,
+                                  "sliding_attention", "rope_type", "default", "rope_theta",
+                                  model->rope_theta));
+}
+
+static json_t *olmo_config(const struct pl_model *model, enum tr_hf_family family)
+{
+    static const double olmo3_theta = 500000;
+    json_t *o = llama_config(model, TR_HF_GEMMA2);
+
+    json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
+    if (family == TR_HF_OLMO2)
+        return o;
+    json_object_set_new(o, "sliding_window", json_integer(model->sliding_window));
+    put_layer_types(o, model);
+    if (model->rope_theta < olmo3_theta || model->rope_theta > olmo3_theta)
+        put_rotations(o, model);
+    return o;
+}
+
 /* Where nothing is said, transformers has windows, and positions stretched by yarn; from release 5
  * on also where rope_scaling is null. */
 static json_t *oss_config(const struct pl_model *model)
@@ -344,34 +406,6 @@ static json_t *deepseek_config(const struct pl_model *model, enum tr_hf_family f
     return o;
 }
 
-/* As transformers' modeling_rope_utils.py reads it. */
-static json_t *scaling_config(const struct pl_rope_scaling *scaling)
-{
-    static const char *const kinds[] = {
-        [PL_ROPE_LINEAR] = "linear", [PL_ROPE_LLAMA3] = "llama3", [PL_ROPE_YARN] = "yarn"};
-    json_t *o =
-        json_pack("{s:s, s:f}", "rope_type", kinds[scaling->kind], "factor", scaling->factor);
-
-    if (scaling->original_seq)
-        json_object_set_new(o, "original_max_position_embeddings",
-                            json_integer(scaling->original_seq));
-    if (scaling->kind == PL_ROPE_LLAMA3) {
-        json_object_set_new(o, "low_freq_factor", json_real(scaling->low_freq_factor));
-        json_object_set_new(o, "high_freq_factor", json_real(scaling->high_freq_factor));
-    }
-    if (scaling->kind == PL_ROPE_YARN) {
-        json_object_set_new(o, "beta_fast", json_real(scaling->beta_fast));
-        json_object_set_new(o, "beta_slow", json_real(scaling->beta_slow));
-        if (!scaling->truncate)
-            json_object_set_new(o, "truncate", json_false());
-        if (scaling->mscale > 0)
-            json_object_set_new(o, "mscale", json_real(scaling->mscale));
-        if (scaling->mscale_all_dim > 0)
-            json_object_set_new(o, "mscale_all_dim", json_real(scaling->mscale_all_dim));
-    }
-    return o;
-}
-
 int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 {
     enum tr_hf_family family;
@@ -386,6 +420,7 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
         : family == TR_HF_NEMOTRON ? nemotron_config(model)
         : pl_model_is_mla(model)   ? deepseek_config(model, family)
         : is_gemma(family)         ? gemma_config(model, family)
+        : !model->pre_norms        ? olmo_config(model, family)
                                    : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
         json_object_set_new(o, "rope_scaling", scaling_config(&model->rope_scaling));
@@ -440,7 +475,7 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             error, -ENOTSUP, "/model_type",
             "weights of model_type %s are not supported, only those of llama, mistral, "
             "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
-            "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, gpt_oss",
+            "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, olmo2, olmo3, gpt_oss",
             type);
     if ((r = check_quantization(config, (enum tr_hf_family)known, error)) < 0)
         return err_wrap(error, "config.json");

@@ -305,12 +305,54 @@ static bool is_oss(const struct pl_model *model)
            (pl_model_is_moe(model) && model->moe.router_bias);
 }
 
+/* Norms of outputs alone, and of whole queries and keys. OLMo 3 is an OLMo 2 with windows, whose
+ * layers rotate by the same base, never scaled. */
+static int olmo_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    bool windows = model->sliding_window > 0, scaled = model->rope_scaling.kind != PL_ROPE_PLAIN;
+    double local = model->rope_theta_local;
+    const struct {
+        bool broken;
+        const char *key, *what;
+    } rule[] = {
+        {model->qk_norm != PL_QK_FULL, "qk_norm", "qk_norm other than full"},
+        {model->mlp != PL_SWIGLU, "mlp", "mlp other than swiglu"},
+        {model->norm != PL_RMSNORM, "norm", "norm layernorm"},
+        {model->zero_centered_norm, "zero_centered_norm", "zero_centered_norm"},
+        {model->positions != PL_ROPE, "positions", "positions other than rope"},
+        {pl_rotary_dim(model) != model->head_dim, "partial_rotary_factor",
+         "partial_rotary_factor below 1"},
+        {model->parallel_block, "parallel_block", "parallel_block"},
+        {model->embed_scale, "embed_scale", "embed_scale"},
+        {model->attn_sinks, "attn_sinks", "attn_sinks"},
+        {pl_model_is_moe(model), "moe", "experts"},
+        {pl_model_is_mla(model), "mla", "mla"},
+        {model->mtp > 0, "mtp", "mtp above 0"},
+        {model->mlp_bias, "mlp_bias", "mlp_bias"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {windows && scaled && !(local > 0), "rope_theta_local",
+         "rope_scaling of layers with a window: rope_theta_local must be rope_theta"},
+        {local > 0 && (local < model->rope_theta || local > model->rope_theta), "rope_theta_local",
+         "rope_theta_local other than rope_theta"},
+        {local > 0 && !scaled, "rope_theta_local", "rope_theta_local without rope_scaling"},
+    };
+
+    *ret = windows ? TR_HF_OLMO3 : TR_HF_OLMO2;
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken) {
+            AUTO_FREE char *at = mem_printf("/%s", rule[i].key);
+
+            return err_at(error, -ENOTSUP, at, "OLMo %d has no %s", windows ? 3 : 2, rule[i].what);
+        }
+    return 0;
+}
+
 static bool is_gemma(const struct pl_model *model)
 {
     return model->post_norms || model->zero_centered_norm || model->embed_scale;
 }
 
-/* What only Gemma has of these families. */
+/* What only Gemma has of these families; OLMo 3 has the last. */
 static int check_others(const struct pl_model *model, struct err *error)
 {
     const struct {
@@ -321,7 +363,7 @@ static int check_others(const struct pl_model *model, struct err *error)
         {model->attn_softcap > 0, "attn_softcap", "above 0"},
         {model->logit_softcap > 0, "logit_softcap", "above 0"},
         {model->attn_scale > 0, "attn_scale", "above 0"},
-        {model->rope_theta_local > 0, "rope_theta_local", "above 0"},
+        {model->rope_theta_local > 0 && model->pre_norms, "rope_theta_local", "above 0"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rule); i++)
@@ -365,11 +407,14 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
 
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
-    bool nemotron = is_nemotron(model), gemma = !nemotron && is_gemma(model);
+    bool olmo = !model->pre_norms, nemotron = !olmo && is_nemotron(model),
+         gemma = !olmo && !nemotron && is_gemma(model);
     int r = gemma ? 0 : check_others(model, error);
 
     if (r < 0)
         return r;
+    if (olmo)
+        return olmo_family(ret, model, error);
     if (nemotron)
         return nemotron_family(ret, model, error);
     if (gemma)

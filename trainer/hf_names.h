@@ -3,8 +3,8 @@
  * tests.
  *
  * The names of the parameter table are those of Llama, Mistral, Mixtral, Qwen 2 and 3, Gemma 2 and
- * 3, and Nemotron. Mistral is a Llama with a window. Qwen 2 and 3 with experts and OLMoE have
- * others, and so have families that fuse matrices:
+ * 3, Nemotron, and OLMo 2 and 3. Mistral is a Llama with a window. Qwen 2 and 3 with experts and
+ * OLMoE have others, and so have families that fuse matrices:
  *
  *   GPT-2     matrices are stored (in, out); c_attn (hidden, 3 hidden) has the columns of q, then
  *             of k, then of v
@@ -37,7 +37,9 @@ enum tr_hf_family {
     TR_HF_NEOX,
     TR_HF_GPT_OSS,
     TR_HF_NEMOTRON,
-    TR_HF_OLMOE
+    TR_HF_OLMOE,
+    TR_HF_OLMO2,
+    TR_HF_OLMO3
 };
 
 /* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */

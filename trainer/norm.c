@@ -43,6 +43,29 @@ void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, con
     tr_grad_sum_end(rank, &scale);
 }
 
+/* GRAD += DH, where an input goes on without a norm. */
+static void add_grad(struct tr_rank *rank, void *grad, const void *dh)
+{
+    kn_add(rank->pool, rank->type, grad, grad, dh, rank->d.local_rows * rank->d.hidden);
+}
+
+void tr_norm1(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
+{
+    if (rank->model.pre_norms)
+        tr_norm_fwd(rank, &layer->norm1, tr_act(rank, layer, slot, PL_ACT_H1),
+                    tr_act(rank, layer, slot, PL_ACT_RRMS1), tr_act(rank, layer, slot, PL_ACT_X));
+}
+
+void tr_norm1_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
+                  void *grad, const void *dh)
+{
+    if (!rank->model.pre_norms)
+        add_grad(rank, grad, dh);
+    else
+        tr_norm_bwd(rank, &layer->norm1, grad, dh, tr_act(rank, layer, slot, PL_ACT_X),
+                    tr_act(rank, layer, slot, PL_ACT_RRMS1), true);
+}
+
 static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *layer,
                                struct tr_slot slot)
 {
@@ -51,8 +74,9 @@ static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *laye
 
 void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
-    tr_norm_fwd(rank, &layer->norm2, tr_act(rank, layer, slot, PL_ACT_H2),
-                tr_act(rank, layer, slot, PL_ACT_RRMS2), norm2_input(rank, layer, slot));
+    if (rank->model.pre_norms)
+        tr_norm_fwd(rank, &layer->norm2, tr_act(rank, layer, slot, PL_ACT_H2),
+                    tr_act(rank, layer, slot, PL_ACT_RRMS2), norm2_input(rank, layer, slot));
 }
 
 void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
@@ -60,6 +84,11 @@ void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_
 {
     bool parallel = rank->model.parallel_block;
 
+    assert(rank->model.pre_norms || !parallel);
+    if (!rank->model.pre_norms) {
+        add_grad(rank, grad, dh);
+        return;
+    }
     tr_norm_bwd(rank, &layer->norm2, parallel ? rank->work.dx2 : grad, dh,
                 norm2_input(rank, layer, slot), tr_act(rank, layer, slot, PL_ACT_RRMS2), !parallel);
 }

@@ -40,9 +40,9 @@ struct tr_layer {
     int moe_index; /* among the rank's layers with experts; -1: it has none */
     int bucket[2]; /* of its matrices and of its experts, where these use windows; else -1 */
     const struct pl_acts *acts;
-    struct pl_act_bytes at;   /* of the layer's saved activations in a slot */
-    struct pl_grad_acts keep; /* of the layer's gradients in a gradient slot */
-    struct tr_norm norm1, norm2;
+    struct pl_act_bytes at;      /* of the layer's saved activations in a slot */
+    struct pl_grad_acts keep;    /* of the layer's gradients in a gradient slot */
+    struct tr_norm norm1, norm2; /* of their inputs; scale NULL: none */
     struct tr_norm post1, post2; /* of attention's output, of the MLP's; scale NULL: none */
     struct tr_weight qkv;        /* (qkv, hidden): q, k, v rows one after the other */
     struct tr_weight o;          /* (hidden, attn) */

@@ -59,25 +59,12 @@ static double yarn(const struct pl_model *model, double frequency, int pair)
     return share * frequency + (1 - share) * frequency / scaling->factor;
 }
 
-static double term(double factor, double mscale)
-{
-    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
-}
-
-static double yarn_amplitude(const struct pl_rope_scaling *scaling)
-{
-    if (scaling->mscale > 0 && scaling->mscale_all_dim > 0)
-        return term(scaling->factor, scaling->mscale) /
-               term(scaling->factor, scaling->mscale_all_dim);
-    return term(scaling->factor, 1);
-}
-
 double tr_rope_score_factor(const struct pl_model *model)
 {
     const struct pl_rope_scaling *scaling = &model->rope_scaling;
     double mscale =
         pl_model_is_mla(model) && scaling->kind == PL_ROPE_YARN && scaling->mscale_all_dim > 0
-            ? term(scaling->factor, scaling->mscale_all_dim)
+            ? pl_yarn_term(scaling->factor, scaling->mscale_all_dim)
             : 1;
 
     return mscale * mscale;
@@ -99,5 +86,5 @@ double tr_rope_frequencies(double *ret_frequency, const struct pl_model *model, 
                            : by == PL_ROPE_YARN   ? yarn(model, plain, i)
                                                   : plain;
     }
-    return by == PL_ROPE_YARN ? yarn_amplitude(scaling) : 1;
+    return by == PL_ROPE_YARN ? pl_yarn_amplitude(scaling) : 1;
 }

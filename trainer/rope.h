@@ -13,7 +13,7 @@ enum tr_rope tr_rope_of(const struct pl_model *model, int layer);
 /*
  * RET_FREQUENCY[i], i < pl_rotary_dim / 2: the angle by which pair i turns from a position to the
  * next. Returns the factor of its cosine and sine, so that of attention's scores is its square.
- * Scaling (struct pl_rope_scaling) is of the main rotation only, as in Gemma 3.
+ * Scaling (struct pl_rope_scaling) is of the main rotation only, as in Gemma 3 and OLMo 3.
  *
  *   plain    f_i = theta^(-2 i / dim), dim the elements that are rotated
  *   linear   f_i / factor
@@ -22,8 +22,7 @@ enum tr_rope tr_rope_of(const struct pl_model *model, int layer);
  *            of both with the weight of f_i rising linearly with original_seq f_i / 2 pi
  *   yarn     f_i / factor + w_i (f_i - f_i / factor), where w_i falls from 1 to 0 between the pairs
  *            that turn beta_fast and beta_slow times in original_seq positions (Peng et al. 2023);
- *            the factor is 0.1 ln(factor) + 1, or the ratio of two such terms, of mscale and
- *            mscale_all_dim, where both are given
+ *            the factor is pl_yarn_amplitude()
  *
  * Rounding of yarn's bounds and the meaning of zeros: transformers' modeling_rope_utils.py.
  */

@@ -449,6 +449,7 @@ class Model(_Model, total=False):
     mlp_bias: bool
     qk_norm: Literal["none", "head", "full"]
     parallel_block: bool
+    pre_norms: bool
     post_norms: bool
     zero_centered_norm: bool
     attn_sinks: bool

@@ -146,6 +146,15 @@ CASES = {
     "olmoe": dict(model_type="olmoe", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=11,
                   vocab_size=37, num_hidden_layers=2, rope_theta=10000.0, num_experts=6, num_experts_per_tok=3, norm_topk_prob=False,
                   attention_bias=False, router_aux_loss_coef=0.05, samples=2, length=19),
+    # Norms of outputs alone; then windows, whose layers rotate plainly where the others' positions are stretched, over more than a
+    # block of attention, and biases.
+    "olmo2": dict(model_type="olmo2", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=29,
+                  vocab_size=37, num_hidden_layers=3, rope_theta=500000.0, attention_bias=False, samples=2, length=19),
+    "olmo3": dict(model_type="olmo3", hidden_size=20, num_attention_heads=2, num_key_value_heads=1, head_dim=10, intermediate_size=18,
+                  vocab_size=29, num_hidden_layers=3, rope_theta=5000.0, attention_bias=True, samples=1, length=150, sliding_window=40,
+                  layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                  rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=48, beta_fast=2.0, beta_slow=0.25,
+                                    attention_factor=1.1386294361119891)),
     # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
     "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
                          vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
@@ -162,7 +171,7 @@ CASES = {
 # What else is made of a case: other load-balancing losses, and z-losses.
 MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
-CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -266,9 +275,9 @@ def attention_shapes(c, prefix):
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
         if c["model_type"] == "gpt_oss":
             shapes[prefix + "%s_proj.bias" % name], shapes[prefix + "sinks"] = (rows,), (c["num_attention_heads"],)
-        if c["model_type"] == "nemotron" and c["attention_bias"]:
+        if c["model_type"] in ("nemotron", "olmo2", "olmo3") and c["attention_bias"]:
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
-    if c["model_type"] == "olmoe":
+    if c["model_type"].startswith("olmo"):
         shapes[prefix + "q_norm.weight"], shapes[prefix + "k_norm.weight"] = (A,), (K,)
     if c["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
         shapes[prefix + "q_norm.weight"] = shapes[prefix + "k_norm.weight"] = (c["head_dim"],)
@@ -291,7 +300,8 @@ def llama_shapes(c):
         if i >= c["num_hidden_layers"]:
             shapes.update({n + name + ".weight": (H,) for name in ("enorm", "hnorm", "shared_head.norm")})
             shapes[n + "eh_proj.weight"] = (H, 2 * H)
-        shapes[n + "input_layernorm.weight"] = shapes[n + "post_attention_layernorm.weight"] = (H,)
+        first = "post_feedforward_layernorm.weight" if c["model_type"] in ("olmo2", "olmo3") else "input_layernorm.weight"
+        shapes[n + first] = shapes[n + "post_attention_layernorm.weight"] = (H,)
         if is_gemma(c):
             shapes[n + "pre_feedforward_layernorm.weight"] = shapes[n + "post_feedforward_layernorm.weight"] = (H,)
         shapes.update((latent_shapes if is_deepseek(c) else attention_shapes)(c, n + "self_attn."))

@@ -1,4 +1,4 @@
-"""Llama, Qwen 2 and 3, both with experts, Mixtral, OLMoE, DeepSeek-V2 and V3, Gemma 2 and 3, Nemotron, GPT-OSS, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
+"""Llama, Qwen 2 and 3, both with experts, Mixtral, OLMoE, OLMo 2 and 3, DeepSeek-V2 and V3, Gemma 2 and 3, Nemotron, GPT-OSS, GPT-2 and GPT-NeoX written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
 top_k probabilities are renormalized. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
@@ -126,12 +126,14 @@ def attention(c, w, prefix, x, window, positions, apart):
     T = x.shape[0]
     H, K, D = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
     q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
-    if c["model_type"] == "olmoe":
+    if c["model_type"].startswith("olmo"):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
     q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
     if c["model_type"] in ("qwen3", "qwen3_moe"):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
-    q, k = (rope(y, c["rope_theta"], positions, c.get("rope_scaling")) for y in (q, k))
+    # OLMo 3 scales positions of layers without a window alone.
+    scaling = None if c["model_type"] == "olmo3" and window else c.get("rope_scaling")
+    q, k = (rope(y, c["rope_theta"], positions, scaling) for y in (q, k))
     mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1).masked_fill(apart, float("-inf"))
     if window:
         far = torch.arange(T)[:, None] - torch.arange(T)[None, :] >= window
@@ -359,7 +361,21 @@ def forward_nemotron(c, w, ids):
     return layer_norm_1p(x, w, "model.norm", eps) @ head(c, w).T, []
 
 
-OTHERS = {"gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
+def forward_olmo(c, w, ids):
+    """Norms of outputs alone: attention and MLP read the rows as they are."""
+    eps = c["rms_norm_eps"]
+    positions, apart, _ = documents(c, ids)
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(c["num_hidden_layers"]):
+        n = "model.layers.%d." % i
+        h = attention(c, w, n + "self_attn.", x, window_of(c, i), positions, apart)
+        x = x + rms_norm(h, w[n + "post_attention_layernorm.weight"], eps)
+        h = swiglu(x, *(w[n + "mlp.%s_proj.weight" % part] for part in ("gate", "up", "down")))
+        x = x + rms_norm(h, w[n + "post_feedforward_layernorm.weight"], eps)
+    return rms_norm(x, w["model.norm.weight"], eps) @ head(c, w).T, []
+
+
+OTHERS = {"olmo2": forward_olmo, "olmo3": forward_olmo, "gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
 
 
 def layer(c, w, i, x, router, positions, apart):

@@ -71,6 +71,12 @@ cat >olmoe.json <<"END"
 "expert_ffn":32,"topk_norm":false,"z_loss_coef":0.001}}
 END
 
+cat >olmo3.json <<"END"
+{"name":"olmo3","layers":2,"hidden":64,"heads":4,"kv_heads":2,"head_dim":64,"ffn":48,"vocab":128,"seq":32,"qk_norm":"full",
+"pre_norms":false,"post_norms":true,"sliding_window":9,"global_every":2,"rope_theta_local":10000,"rope_scaling":{"kind":"yarn",
+"factor":4,"original_seq":16}}
+END
+
 # Heads of 64 in bf16 take the matrix instructions.
 same dense fp32 1e-5 1
 ok $? "a dense model in fp32"
@@ -92,6 +98,10 @@ same nemotron fp32 1e-5 2 --tp 2 --sp 1
 ok $? "a Nemotron in fp32 on two ranks"
 same olmoe fp32 1e-5 2 --tp 2 --sp 1
 ok $? "an OLMoE in fp32 on two ranks"
+same olmo3 fp32 1e-5 2 --tp 2 --sp 1
+ok $? "an OLMo 3 in fp32 on two ranks"
+same olmo3 bf16 0.02 1 --recompute selective
+ok $? "an OLMo 3 in bf16"
 
 # Four ranks share a GPU, whose memory MPI does not reach.
 gpu=cuda:0

@@ -131,6 +131,8 @@ static void draw_gemma(json_t *model, struct rng *r, bool experts)
         json_object_set_new(model, "mlp", json_string("geglu"));
     if (!experts)
         flag(model, r, "post_norms", 2);
+    if (json_is_true(json_object_get(model, "post_norms")))
+        json_object_set_new(model, "pre_norms", json_boolean(between(r, 0, 1)));
     flag(model, r, "zero_centered_norm", 2);
     flag(model, r, "embed_scale", 2);
     json_object_set_new(model, "attn_softcap", json_integer(between(r, 0, 2)));

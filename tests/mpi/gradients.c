@@ -94,13 +94,16 @@ static double capped(double x, double c)
     return c > 0 ? c * tanh(x / c) : x;
 }
 
-/* The model's norm of one row, by its scale; the shift is the tensor SHIFT. */
+/* The model's norm of one row, by its scale; the shift is the tensor SHIFT. The row itself where
+ * inputs have no norms. */
 static void norm(const struct ref *f, double *y, const double *x, enum pl_tensor scale,
                  enum pl_tensor offset, int layer)
 {
     const double *w = weight(f, scale, layer, -1), *b = weight(f, offset, layer, -1);
 
-    if (b)
+    if (!w)
+        memcpy(y, x, sizeof(*y) * (size_t)f->h);
+    else if (b)
         layernorm(y, x, w, b, f->h, f->r->model.norm_eps, offset_of(f));
     else
         rmsnorm(y, x, w, f->h, f->r->model.norm_eps, offset_of(f));
@@ -823,6 +826,16 @@ int main(int argc, char **argv)
         "\"head_dim\":6,\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"qk_norm\":\"full\","
         "\"moe\":{\"experts\":4,\"top_k\":2,\"expert_ffn\":12,\"topk_norm\":false,"
         "\"aux_loss_coef\":0.5}}";
+#define OLMO                                                                                       \
+    "\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"head_dim\":6,\"ffn\":20,"             \
+    "\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"pre_norms\":false,\"post_norms\":true"
+    static const char olmo2[] = "{\"name\":\"olmo2\"," OLMO ",\"qk_norm\":\"full\"}";
+    static const char olmo3[] =
+        "{\"name\":\"olmo3\"," OLMO ",\"qk_norm\":\"full\",\"sliding_window\":3,\"global_every\":2,"
+        "\"rope_theta_local\":10000,\"qkv_bias\":true,\"out_bias\":true,\"rope_scaling\":{\"kind\":"
+        "\"yarn\",\"factor\":3,\"original_seq\":9,\"beta_fast\":1,\"beta_slow\":0.1}}";
+    static const char olmo_mtp[] = "{\"name\":\"olmo mtp\"," OLMO ",\"zero_centered_norm\":true,"
+                                   "\"mlp\":\"gelu\",\"mlp_bias\":true,\"mtp\":2}";
     static const char nowhere[] =
         "{\"name\":\"nowhere\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,"
         "\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"mlp\":\"relu2\","
@@ -832,6 +845,8 @@ int main(int argc, char **argv)
     "\"layers\":2,\"hidden\":16,\"heads\":3,\"ffn\":20,\"vocab\":13,\"seq\":7,"                    \
     "\"init_std\":0.3,\"mla\":{\"kv_lora_rank\":9,\"qk_nope_head_dim\":5,"                         \
     "\"qk_rope_head_dim\":4,\"v_head_dim\":6"
+    static const char olmo_latent[] = "{\"name\":\"olmo latent\"," LATENT ",\"q_lora_rank\":11},"
+                                      "\"pre_norms\":false,\"post_norms\":true}";
     static const char latent[] = "{\"name\":\"latent\"," LATENT ",\"q_lora_rank\":11},"
                                  "\"qkv_bias\":true,\"out_bias\":true}";
     static const char queries[] =
@@ -922,6 +937,10 @@ int main(int argc, char **argv)
         run("gemma3", gemma3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("nemotron", nemotron, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("olmoe", olmoe, PL_AUX_HUGGINGFACE, (enum pl_recompute)i);
+        run("olmo2", olmo2, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("olmo3", olmo3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("mtp, no norms of inputs", olmo_mtp, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("without norms of inputs, latent", olmo_latent, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("without positions", nowhere, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("latent", latent, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("queries without a latent", queries, PL_AUX_SEQUENCE, (enum pl_recompute)i);

@@ -173,6 +173,10 @@ static const struct {
      "\"balance_bias\":true,\"scaling\":2.5,\"n_group\":4,\"topk_group\":2,"
      "\"aux_loss_coef\":0.001}}",
      4},
+    {"{\"name\":\"olmo3\"," TINY ",\"ffn\":48,\"qk_norm\":\"full\",\"pre_norms\":false,"
+     "\"post_norms\":true,\"sliding_window\":5,\"global_every\":3,\"rope_theta_local\":10000,"
+     "\"rope_scaling\":{\"kind\":\"yarn\",\"factor\":4,\"original_seq\":8}}",
+     4},
 };
 
 /* Model KIND of the table, or one drawn from a number beyond it, with what WORKLOAD makes of

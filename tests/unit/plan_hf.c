@@ -7,6 +7,10 @@
 
 #define COMMON ",'use_cache':true,'torch_dtype':'bfloat16','bos_token_id':1,'eos_token_id':2"
 
+/* Kinds of four layers, of which the last sees all; of eight. */
+#define KINDS4 "'sliding_attention','sliding_attention','sliding_attention','full_attention'"
+#define KINDS8 KINDS4 "," KINDS4
+
 static const struct {
     const char *preset, *config;
 } families[] = {
@@ -105,6 +109,19 @@ static const struct {
      "'norm_topk_prob':false,'num_attention_heads':16,'num_experts':64,'num_experts_per_tok':8,"
      "'num_hidden_layers':16,'num_key_value_heads':16,'rms_norm_eps':1e-5,'rope_theta':10000.0,"
      "'router_aux_loss_coef':0.01,'vocab_size':50304" COMMON "}"},
+    {"allenai/OLMo-2-0325-32B",
+     "{'model_type':'olmo2','attention_bias':false,'attention_dropout':0.0,'hidden_act':'silu',"
+     "'hidden_size':5120,'intermediate_size':27648,'max_position_embeddings':4096,"
+     "'num_attention_heads':40,'num_hidden_layers':64,'num_key_value_heads':8,"
+     "'rms_norm_eps':1e-6,'rope_scaling':null,'rope_theta':500000,'vocab_size':100352" COMMON "}"},
+    {"allenai/Olmo-3-1025-7B",
+     "{'model_type':'olmo3','attention_bias':false,'hidden_act':'silu','hidden_size':4096,"
+     "'intermediate_size':11008,'layer_types':[" KINDS8 "," KINDS8 "," KINDS8 "," KINDS8 "],"
+     "'max_position_embeddings':65536,'num_attention_heads':32,'num_hidden_layers':32,"
+     "'num_key_value_heads':32,'rms_norm_eps':1e-6,'rope_scaling':{"
+     "'attention_factor':1.2079441541679836,'beta_fast':32.0,'beta_slow':1.0,'factor':8.0,"
+     "'original_max_position_embeddings':8192,'rope_type':'yarn'},'rope_theta':500000,"
+     "'sliding_window':4096,'vocab_size':100278" COMMON "}"},
     {"google/gemma-2-27b",
      "{'model_type':'gemma2','attention_bias':false,'attn_logit_softcapping':50.0,"
      "'cache_implementation':'hybrid','final_logit_softcapping':30.0,'head_dim':128,"
@@ -322,6 +339,34 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
         {TINY("gpt_oss") ",'head_dim':null,'sliding_window':null}",
          "{'head_dim':8,'sliding_window':null,'global_every':null}"},
         {TINY("olmoe") "}", "{'kv_heads':32,'moe':{'experts':64,'top_k':8,'aux_loss_coef':0.01}}"},
+        {TINY("olmo2") "}",
+         "{'kv_heads':32,'norm_eps':1e-5,'rope_theta':10000,'seq':2048,'qk_norm':'full',"
+         "'pre_norms':false,'post_norms':true,'sliding_window':null,'qkv_bias':null}"},
+        {TINY("olmo2") ",'attention_bias':true,'num_key_value_heads':8,'head_dim':16}",
+         "{'kv_heads':8,'head_dim':16,'qkv_bias':true,'out_bias':true}"},
+        {TINY("olmo3") "}", "{'rope_theta':500000,'pre_norms':false,'post_norms':true,"
+                            "'sliding_window':null,'global_every':null}"},
+        {TINY("olmo3") ",'max_position_embeddings':8192}",
+         "{'sliding_window':4096,'global_every':4,'rope_theta_local':null}"},
+        /* A window that no sequence is longer than, whose layers rotate otherwise. */
+        {TINY("olmo3") ",'rope_theta':5000,'rope_scaling':{'rope_type':'yarn','factor':2.0,"
+                       "'original_max_position_embeddings':1024}}",
+         "{'sliding_window':4096,'global_every':4,'rope_theta':5000,'rope_theta_local':5000,"
+         "'rope_scaling':{'kind':'yarn','factor':2}}"},
+        {TINY("olmo3") ",'layer_types':['full_attention','full_attention','full_attention',"
+                       "'full_attention'],'rope_scaling':{'rope_type':'linear','factor':2.0}}",
+         "{'sliding_window':null,'rope_theta_local':null,'rope_scaling':{'kind':'linear'}}"},
+        {TINY("olmo3") ",'max_position_embeddings':8192,'rope_parameters':{'full_attention':{"
+                       "'rope_type':'yarn','rope_theta':7000,'factor':4.0,'attention_factor':"
+                       "1.138629436111989,'original_max_position_embeddings':1024},"
+                       "'sliding_attention':{'rope_type':'default','rope_theta':7000}}}",
+         "{'rope_theta':7000,'rope_theta_local':7000,'rope_scaling':{'kind':'yarn','factor':4}}"},
+        {TINY("olmo3") ",'max_position_embeddings':8192,'rope_parameters':{'full_attention':{"
+                       "'rope_type':'default','rope_theta':7000},'sliding_attention':{"
+                       "'rope_type':'default','rope_theta':7000}}}",
+         "{'rope_theta':7000,'rope_theta_local':null,'sliding_window':4096}"},
+        {TINY("gemma3_text") ",'max_position_embeddings':4096}",
+         "{'sliding_window':4096,'global_every':6,'rope_theta_local':10000}"},
         {TINY("gemma2") "}", "{'kv_heads':4,'head_dim':256,'sliding_window':4096,'global_every':2,"
                              "'attn_softcap':50,'logit_softcap':30,'attn_scale':null}"},
         {TINY("gemma2") ",'head_dim':64,'final_logit_softcapping':null}",
@@ -369,6 +414,15 @@ static void values_without_a_word_are_refused(void **state)
         {LLAMA ",'rope_scaling':{'type':'longrope','factor':2}}", "/rope_scaling", "longrope"},
         {LLAMA ",'rope_scaling':{'type':'yarn','factor':2,'attention_factor':3}}", "/rope_scaling",
          "attention_factor"},
+        {LLAMA ",'rope_scaling':{'type':'linear','factor':2,'attention_factor':1}}",
+         "/rope_scaling", "attention_factor"},
+        {TINY("olmo3") ",'rope_scaling':{'rope_type':'yarn','factor':8.0,'attention_factor':1.2,"
+                       "'original_max_position_embeddings':512}}",
+         "/rope_scaling", "attention_factor 1.2"},
+        {TINY("olmo3") ",'rope_parameters':{'full_attention':{'rope_type':'default'},"
+                       "'sliding_attention':{'rope_type':'yarn','factor':2.0}}}",
+         "/rope_parameters", "yarn"},
+        {TINY("olmo2") ",'clip_qkv':8.0}", "/clip_qkv", "8.0"},
         {LLAMA ",'rope_scaling':{'type':'llama3','factor':2}}", "/rope_scaling/original_seq",
          "missing"},
         {QWEN ",'use_sliding_window':true,'sliding_window':8}", "/use_sliding_window",

@@ -349,13 +349,16 @@ static void norms_that_the_bundled_trainer_lacks_are_refused(void **state)
     static const struct {
         bool post_norms, zero_centered, parallel, layernorm;
         const char *model, *text;
+        bool outputs_only;
     } row[] = {
-        {true, true, false, false, "tiny-llama", NULL},
-        {false, true, true, false, "tiny-moe", NULL},
-        {true, false, false, false, "tiny-moe", "post_norms with experts"},
-        {true, false, true, false, "tiny-llama", "post_norms with parallel_block true"},
-        {true, false, false, true, "tiny-llama", "post_norms with norm layernorm"},
-        {false, true, false, true, "tiny-llama", NULL},
+        {true, false, false, false, "tiny-llama", NULL, true},
+        {true, true, true, false, "tiny-llama", "post_norms with parallel_block true", true},
+        {true, true, false, false, "tiny-llama", NULL, false},
+        {false, true, true, false, "tiny-moe", NULL, false},
+        {true, false, false, false, "tiny-moe", "post_norms with experts", false},
+        {true, false, true, false, "tiny-llama", "post_norms with parallel_block true", false},
+        {true, false, false, true, "tiny-llama", "post_norms with norm layernorm", false},
+        {false, true, false, true, "tiny-llama", NULL, false},
     };
 
     (void)state;
@@ -365,6 +368,7 @@ static void norms_that_the_bundled_trainer_lacks_are_refused(void **state)
         struct pl_verdict v = {0};
 
         x.m.post_norms = row[i].post_norms;
+        x.m.pre_norms = !row[i].outputs_only;
         x.m.zero_centered_norm = row[i].zero_centered;
         x.m.parallel_block = row[i].parallel;
         x.m.norm = row[i].layernorm ? PL_LAYERNORM : PL_RMSNORM;

@@ -85,6 +85,16 @@ static void parameters_are_those_published(void **state)
          "{'layers':16,'hidden':2048,'heads':16,'vocab':50304,'seq':4096,'qk_norm':'full',"
          "'moe':{'experts':64,'top_k':8,'expert_ffn':1024,'topk_norm':false}}",
          6.92, 1.28, 0.001, 0.005},
+        /* arXiv 2501.00656 has three OLMo 2 of 7B, 13B and 32B; safetensors of the last two hold
+         * 13,716,198,400 and 32,234,279,936 parameters. */
+        {"OLMo 2 13B",
+         "{'layers':40,'hidden':5120,'heads':40,'ffn':13824,'vocab':100352,'seq':4096,"
+         "'qk_norm':'full','pre_norms':false,'post_norms':true}",
+         13.716198400, 0, 1e-9, 0},
+        {"OLMo 2 32B",
+         "{'layers':64,'hidden':5120,'heads':40,'kv_heads':8,'ffn':27648,'vocab':100352,"
+         "'seq':4096,'qk_norm':'full','pre_norms':false,'post_norms':true}",
+         32.234279936, 0, 1e-9, 0},
         /* arXiv 2204.06745: 20,554,567,680 parameters. */
         {"GPT-NeoX-20B",
          "{'layers':44,'hidden':6144,'heads':64,'ffn':24576,'vocab':50432,'seq':2048,"
@@ -192,6 +202,9 @@ static void stages_hold_the_whole_model(void **state)
         {"{'layers':8,'hidden':64,'heads':4,'ffn':96,'vocab':64,'seq':64,'qk_norm':'full',"
          "'post_norms':true,'mtp':2}",
          4, 1},
+        {"{'layers':8,'hidden':64,'heads':4,'ffn':96,'vocab':64,'seq':64,'qk_norm':'full',"
+         "'pre_norms':false,'post_norms':true}",
+         4, 0},
     };
     struct world x = world_cpu("nano-llama", 1, 1, "any");
 
@@ -239,11 +252,14 @@ static void seconds_follow_the_words(void **state)
     "{'layers':8,'hidden':4096,'heads':32,'kv_heads':8,'ffn':14336,'vocab':32000,'seq':32768"
     double full = seconds_of(LONG "}"), narrow = seconds_of(LONG ",'sliding_window':4096}"),
            mixed = seconds_of(LONG ",'sliding_window':4096,'global_every':4}"),
+           four = seconds_of(LONG ",'post_norms':true}"),
+           outputs = seconds_of(LONG ",'post_norms':true,'pre_norms':false}"),
            further = seconds_of(LONG ",'mtp':1}"), normed = seconds_of(LONG ",'qk_norm':'head'}");
 
     (void)state;
     assert_true(narrow < mixed && mixed < full);
     assert_true(full < normed && normed < further);
+    assert_true(full < four && fabs(outputs / full - 1) < 1e-12); /* two norms either way */
     assert_true(further < 1.5 * full); /* nine layers and two heads for eight and one */
 }
 
@@ -270,6 +286,8 @@ static void words_survive_their_json_and_defaults_are_left_out(void **state)
         "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,"
         "'rope_scaling':{'kind':'yarn','factor':40,'original_seq':4096,'mscale':1},"
         "'rope_theta_local':10000,'sliding_window':8,'partial_rotary_factor':0.5}",
+        "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'pre_norms':false,"
+        "'post_norms':true}",
         V3 ",'mtp':1,'mtp_loss_coef':0.3}",
         "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'pattern':'M*-M',"
         "'mamba':{'heads':8,'head_dim':16,'state':16,'groups':4,'conv':3}}",
@@ -300,6 +318,8 @@ static void contradictions_are_refused_by_pointer(void **state)
         {SMALL ",'qk_norm':'heads'}", "/qk_norm", "head"},
         {SMALL ",'global_every':2}", "/global_every", "needs sliding_window"},
         {SMALL ",'rope_theta_local':2}", "/rope_theta_local", "needs sliding_window"},
+        {SMALL ",'pre_norms':false}", "/pre_norms", "needs post_norms true"},
+        {SMALL ",'pre_norms':false,'post_norms':true,'pattern':'*-*-'}", "/pre_norms", "pattern"},
         {SMALL ",'mla':{'kv_lora_rank':8}}", "/mla/qk_nope_head_dim", "missing"},
         {SMALL ",'mla':{'kv_lora':8}}", "/mla/kv_lora", "unknown"},
         {SMALL ",'head_dim':16," MLA "}", "/head_dim", "8 + qk_rope_head_dim 4"},

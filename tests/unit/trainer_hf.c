@@ -34,6 +34,10 @@
     WORDS ",'qk_norm':'full','moe':{'experts':4,'top_k':2,'expert_ffn':24,'aux_loss':'"            \
           "huggingface'"
 
+#define OLMO WORDS ",'qk_norm':'full','pre_norms':false,'post_norms':true"
+#define OLMO3 OLMO ",'sliding_window':5,'global_every':2"
+#define YARN ",'rope_scaling':{'kind':'yarn','factor':4,'original_seq':64,'beta_fast':24}"
+
 /* A model's words in config.json and back. */
 static void every_family_comes_back_from_its_config(void **state)
 {
@@ -84,6 +88,16 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" OLMOE "}}",
         "{" OLMOE ",'topk_norm':false,'aux_loss_coef':0.01},'qkv_bias':true,'out_bias':true,"
         "'kv_heads':2,'rope_theta':500}",
+        "{" OLMO "}",
+        "{" OLMO ",'kv_heads':2,'head_dim':6,'qkv_bias':true,'out_bias':true,'tied':true}",
+        "{" OLMO YARN ",'rope_theta':500000}",
+        "{" OLMO3 "}",
+        "{" OLMO3 ",'rope_theta':500000}",
+        "{" OLMO3 YARN ",'rope_theta':500000,'rope_theta_local':500000}",
+        "{" OLMO3 YARN ",'rope_theta':700,'rope_theta_local':700}",
+        "{" OLMO ",'sliding_window':5}",
+        "{" OLMO ",'sliding_window':32,'rope_theta_local':10000,'rope_scaling':{'kind':'linear',"
+        "'factor':2}}",
     };
 
     (void)state;
@@ -144,6 +158,19 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" OLMOE "},'qkv_bias':true}", "/out_bias"},
         {"{" OLMOE "},'sliding_window':4}", "/sliding_window"},
         {"{" OLMOE ",'shared_ffn':8}}", "/moe/shared_ffn"},
+        {"{" WORDS ",'pre_norms':false,'post_norms':true}", "/qk_norm"},
+        {"{" OLMO ",'mlp':'gelu'}", "/mlp"},
+        {"{" OLMO ",'norm':'layernorm','mlp':'gelu'}", "/mlp"},
+        {"{" OLMO ",'zero_centered_norm':true}", "/zero_centered_norm"},
+        {"{" OLMO ",'embed_scale':true}", "/embed_scale"},
+        {"{" OLMO ",'qkv_bias':true}", "/out_bias"},
+        {"{" OLMO ",'attn_softcap':2}", "/attn_softcap"},
+        {"{" OLMO ",'mtp':1}", "/mtp"},
+        {"{" OLMO ",'moe':{'experts':4,'top_k':2,'expert_ffn':24}}", "/moe"},
+        {"{" OLMO ",'attn_sinks':true}", "/attn_sinks"},
+        {"{" OLMO3 YARN "}", "/rope_theta_local"},
+        {"{" OLMO3 YARN ",'rope_theta_local':100}", "/rope_theta_local"},
+        {"{" OLMO3 ",'rope_theta_local':10000}", "/rope_theta_local"},
         {"{" WHOLE_GEMMA ",'qk_norm':'full'}", "/qk_norm"},
         {"{" GEMMA ",'mlp':'geglu'}", "/zero_centered_norm"},
         {"{" GEMMA ",'zero_centered_norm':true}", "/mlp"},
@@ -276,6 +303,11 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
          "post_attention_layernorm.bias is missing"},
         {"olmoe", "model.layers.1.self_attn.k_norm.weight", NULL,
          "k_norm.weight is 13 x 1 where the model needs 12 x 1"},
+        {"olmo2", "model.layers.2.post_feedforward_layernorm.weight", "rotary_emb.inv_freq",
+         "post_feedforward_layernorm.weight is missing"},
+        {"olmo3", "model.layers.0.post_attention_layernorm.weight",
+         "model.layers.0.input_layernorm.weight",
+         "input_layernorm.weight is not part of the model"},
         {"deepseek-v3", "model.layers.2.self_attn.kv_b_proj.weight", NULL,
          "kv_b_proj.weight is 49 x 11 where the model needs 48 x 11"},
         {"deepseek-v3", "model.layers.1.mlp.gate.e_score_correction_bias", "rotary_emb.inv_freq",
@@ -435,6 +467,7 @@ static void shards_of_every_layout_meet_in_a_foreign_folder(void **state)
         "{'name':'odd','layers':2,'hidden':33,'head_dim':8" OSS_REST "," OSS_MOE "}}",
         "{" NEMOTRON "}",
         "{" OLMOE "}}",
+        "{" OLMO3 ",'kv_heads':2,'qkv_bias':true,'out_bias':true}",
     };
     static const struct {
         int world;

@@ -84,6 +84,7 @@ static void every_word_is_written_or_named(void **state)
         {SHAPE "}", SHAPE ",'qk_norm':'full'}", "qk_norm"},
         {SHAPE "}", SHAPE ",'parallel_block':true}", "parallel_block"},
         {SHAPE "}", SHAPE ",'post_norms':true}", "post_norms"},
+        {SHAPE ",'post_norms':true}", SHAPE ",'post_norms':true,'pre_norms':false}", "pre_norms"},
         {SHAPE "}", SHAPE ",'zero_centered_norm':true}", "zero_centered_norm"},
         {SHAPE "}", SHAPE ",'attn_sinks':true}", "attn_sinks"},
         {SHAPE "}", SHAPE ",'attn_softcap':50}", "attn_softcap"},
