@@ -206,8 +206,8 @@ static double eager_rows(const struct pl_problem *problem, double norms)
     return problem->trainer->eager ? norms * (4 + 2) * problem->model->hidden : 0;
 }
 
-/* Bytes of a token for keys and values that are copied out of the product of queries, keys and values,
- * which stays as long as its queries do (nanotron: CausalSelfAttention.forward). */
+/* Bytes of a token for keys and values that are copied out of the product of queries, keys and
+ * values, which stays as long as its queries do (nanotron: CausalSelfAttention.forward). */
 static double copied_kv(const struct pl_problem *problem)
 {
     const struct pl_model *model = problem->model;
@@ -559,21 +559,28 @@ static double flat_step(const struct pl_problem *problem, const struct pl_layout
     return 2 * bucket + 2 * split + (norm > flat ? norm : flat) - 4 * split;
 }
 
-/* Parameters that zero 3 holds gathered: a layer, the next one where its gather overlaps compute,
- * and of FSDP what is in no layer. */
+/* Parameters that a rank holds gathered: of a layer; with zero 3 also of the next one where its
+ * gather overlaps compute, and of FSDP what is in no layer. The stage HELD has COUNT layers. */
 static double gathered(const struct pl_problem *problem, const struct pl_layout *layout,
-                       const struct pl_held *held, double layers)
+                       const struct pl_held *held, const struct pl_gpu_layers *layers,
+                       struct pl_layer_count count)
 {
-    double root = problem->trainer->fsdp_units ? held->dense + held->expert - layers : 0;
+    const struct pl_layer_params *each = layers->params;
+    double root = held->dense + held->expert - count.dense * (each[0].dense + each[0].expert) -
+                  count.moe * (each[1].dense + each[1].expert);
 
-    return (layout->overlap_param_gather ? 2 : 1) * held->layer + root;
+    if (layout->zero < 3)
+        return held->layer;
+    return (layout->overlap_param_gather ? 2 : 1) * held->layer +
+           (problem->trainer->fsdp_units ? root : 0);
 }
 
 /* Move what LAYOUT offloads of weights, gradients and state from the classes of MEMORY to its host.
- * A rank has a shard of SPLIT parameters with so many MOMENTS each, and LAYER in its largest layer.
- */
+ * A rank has a shard of SPLIT parameters with so many MOMENTS each, LAYER in its largest layer, and
+ * GATHERED of its weights while it computes. */
 static void offload(struct pl_memory *memory, const struct pl_problem *problem,
-                    const struct pl_layout *layout, double split, double moments, double layer)
+                    const struct pl_layout *layout, double split, double moments, double layer,
+                    double gathered)
 {
     double weight = layout->precision == PL_FP32 ? 4 : 2, share = layout->offload_optimizer / 100.0;
     double held = problem->trainer->fp32_shards ? 4 * (1 - share) : weight;
@@ -586,7 +593,7 @@ static void offload(struct pl_memory *memory, const struct pl_problem *problem,
     if (layout->offload_params)
         memory->host += held * split;
     if (pl_weights_leave(problem, layout))
-        memory->bytes[PL_MEM_WEIGHTS] = weight * layer;
+        memory->bytes[PL_MEM_WEIGHTS] = weight * gathered;
 }
 
 /* How many times the rows of a micro-batch are held whole on a rank of tensor parallelism: in the
@@ -615,19 +622,15 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
     const struct pl_constants *constants = pl_constants_of(trainer);
     double reserve = constants->reserve_gib * (1 << 30);
     struct pl_held p;
-    double all, split, moments;
+    double all, split, moments, whole;
 
     pl_held_params(&p, model, layout, stage, count, layers->params);
     all = p.dense + p.expert;
     moments = pl_optimizer_moments(problem->workload->optimizer, p.narrow, all);
     split = p.dense / layers->dense_shards + p.expert / layers->expert_shards;
+    whole = gathered(problem, layout, &p, layers, count);
     if (layout->zero >= 3 && layout->pp == 1)
-        ret->bytes[PL_MEM_WEIGHTS] =
-            weight *
-            ((trainer->fsdp_units && !fp32 ? 0 : split) +
-             gathered(problem, layout, &p,
-                      count.dense * (layers->params[0].dense + layers->params[0].expert) +
-                          count.moe * (layers->params[1].dense + layers->params[1].expert)));
+        ret->bytes[PL_MEM_WEIGHTS] = weight * ((trainer->fsdp_units && !fp32 ? 0 : split) + whole);
     else
         ret->bytes[PL_MEM_WEIGHTS] = weight * all + narrow_weights(trainer, layout, p.narrow);
     ret->bytes[PL_MEM_GRADS] =
@@ -653,7 +656,7 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
              constants->logits * logit_bytes(trainer, layout->tp) * tokens * model->vocab);
     ret->bytes[PL_MEM_WORKSPACE] = reserve + flat_step(problem, layout, split, stage);
     if (pl_offloads(layout))
-        offload(ret, problem, layout, split, moments, p.layer);
+        offload(ret, problem, layout, split, moments, p.layer, whole);
     if (layout->zero >= 3 && trainer->whole_start)
         whole_start(ret, weight * all, reserve);
 }

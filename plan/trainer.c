@@ -107,8 +107,6 @@ static const struct pl_trainer trainers[] = {
         .min_zero = 1,
         .offloads_grads = true,
         .half_replicas = true,
-        .flat_step = true,
-        .keeps_outputs = true,
         .experts_follow_tp = true,
         .limits = pl_deepspeed_limits,
     },
