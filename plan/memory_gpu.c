@@ -548,12 +548,14 @@ static double flat_step(const struct pl_problem *problem, const struct pl_layout
                         double split, int stage)
 {
     const double bucket = 5e8;
-    double largest = largest_tensor(problem->model, layout, stage);
     const struct pl_trainer *trainer = problem->trainer;
-    double norm = 8 * min(largest, split), flat = (2 + 4) * split;
+    double largest, norm, flat;
 
     if (!trainer->flat_step || layout->precision == PL_FP32 || !layout->zero || layout->zero > 2)
         return 0;
+    largest = largest_tensor(problem->model, layout, stage);
+    norm = 8 * min(largest, split);
+    flat = (2 + 4) * split;
     if (!trainer->half_grads || trainer->summed_grads)
         return 4 * (largest > bucket ? largest : bucket);
     return 2 * bucket + 2 * split + (norm > flat ? norm : flat) - 4 * split;
