@@ -59,8 +59,11 @@ void pl_sample_predict(double *ret_seconds, double *ret_bytes, const struct pl_t
     if (ret_bytes) {
         struct pl_memory memory;
 
-        pl_memory_worst(&memory, &problem, &sample->layout);
-        *ret_bytes = memory.total;
+        if (sample->first_rank)
+            pl_memory_rank(&memory, &problem, &sample->layout, 0);
+        else
+            pl_memory_worst(&memory, &problem, &sample->layout);
+        *ret_bytes = sample->allocator ? pl_memory_allocator(&memory, &runs) : memory.total;
     }
 }
 

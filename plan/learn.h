@@ -19,6 +19,8 @@ struct pl_sample {
     struct pl_layout layout;
     double seconds;                /* of an iteration; 0: not measured */
     double bytes;                  /* that the fullest device held; 0: not measured */
+    bool allocator;                /* bytes are what the caching allocator reports */
+    bool first_rank;               /* bytes are those of rank 0 */
     bool oom;                      /* it ran out of memory: seconds and bytes are 0 */
     const struct pl_trainer *runs; /* facts of this run; NULL: those of the trainer at hand */
 };

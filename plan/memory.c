@@ -139,7 +139,7 @@ static void without_free_keys(struct pl_layout *ret, const struct pl_layout *lay
         ret->overlap_p2p = 0;
     if (!bundled || layout->zero < 2)
         ret->overlap_grad_reduce = 0;
-    if (!bundled || layout->zero < 3)
+    if (layout->zero < 3)
         ret->overlap_param_gather = 0;
 }
 
@@ -157,6 +157,14 @@ void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct
         ctx->last[slot].full = true;
     }
     *ret = ctx->last[slot].worst;
+}
+
+double pl_memory_allocator(const struct pl_memory *memory, const struct pl_trainer *trainer)
+{
+    double driver = trainer->bundled ? 0 : pl_constants_of(trainer)->reserve_gib * 0x1p30;
+
+    assert(memory->total >= driver);
+    return memory->total - driver;
 }
 
 int pl_headroom_of(double *ret, const json_t *body, const struct pl_trainer *trainer,

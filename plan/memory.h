@@ -42,6 +42,10 @@ void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
 void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
                      const struct pl_layout *layout);
 
+/* Of the total of MEMORY what the caching allocator of TRAINER's framework holds, in bytes: all but
+ * the device context, communication buffers and fragments, which only the driver reports. */
+double pl_memory_allocator(const struct pl_memory *memory, const struct pl_trainer *trainer);
+
 /* The same for many layouts of one problem: what they share is computed once. What PROBLEM points
  * to must outlive the context. Not thread-safe. */
 struct pl_memory_ctx;

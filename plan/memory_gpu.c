@@ -19,6 +19,8 @@
 #include "plan/precision.h"
 #include "plan/recompute.h"
 
+#include <math.h>
+
 #include "base/base.h"
 #include "plan/shape.h"
 
@@ -204,6 +206,17 @@ static double eager_rows(const struct pl_problem *problem, double norms)
     return problem->trainer->eager ? norms * (4 + 2) * problem->model->hidden : 0;
 }
 
+/* Bytes of a token for keys and values that are copied out of the product of queries, keys and
+ * values, which stays as long as its queries do (nanotron: CausalSelfAttention.forward). */
+static double copied_kv(const struct pl_problem *problem)
+{
+    const struct pl_model *model = problem->model;
+
+    return problem->trainer->copies_kv && model->kv_heads == model->heads
+               ? 2.0 * model->kv_heads * (pl_key_dim(model) + pl_value_dim(model))
+               : 0;
+}
+
 static double eager_ffn(const struct pl_problem *problem, double ffn)
 {
     bool kept = problem->trainer->eager || problem->trainer->eager_mlp;
@@ -217,15 +230,26 @@ static bool has_dropout(const struct pl_model *model)
     return model->positions == PL_LEARNED && model->norm == PL_LAYERNORM;
 }
 
-/* What a trainer keeps of a token that saves outputs of products, all but SHARE of them, and the
- * attention's, and computes the rest again. */
+/* Bytes of a token inside a layer of a trainer that saves outputs of products, all but SHARE of
+ * them, and the attention's with its fp32 logarithm of sums, and computes the rest again. Products
+ * are counted in the order of the layer, from one: with a share of 1/2 the second is dropped, and
+ * each other one after it (torchtitan: _get_custom_policy of _apply_ac_to_transformer_block). */
 static double saved_products(const struct pl_model *model, double share)
 {
     double q = (double)model->heads * model->head_dim,
            kv = (double)model->kv_heads * model->head_dim;
-    double outputs = q + 2 * kv + 2 * model->hidden + (pl_mlp_matrices(model) - 1) * model->ffn;
+    const double outputs[] = {q, kv, kv, model->hidden, model->ffn, model->ffn, model->hidden};
+    double kept = 2 * q + 4 * model->heads;
+    int product = 0;
 
-    return 2 * q + 2 * (1 - share) * outputs;
+    for (size_t i = 0; i < ARRAY_LEN(outputs); i++) {
+        if (i == 5 && !pl_mlp_is_gated(model->mlp))
+            continue; /* no second product into the hidden rows */
+        product++;
+        if (floor(product * share) == floor((product - 1) * share))
+            kept += 2 * outputs[i];
+    }
+    return kept;
 }
 
 static double tokens_of(const struct pl_problem *problem, const struct pl_layout *layout)
@@ -292,8 +316,8 @@ static double bytes_with(const struct pl_problem *problem, const struct pl_layou
         mix.attention * (pl_latents_kept(model) -
                          (2 - operands.kept) * (model->mla.q_lora_rank + model->mla.kv_lora_rank));
     outside += eager_rows(problem, mix.norms);
-    inside =
-        mix.attention * (pl_attention_kept(model) + copied * model->heads * pl_value_dim(model));
+    inside = mix.attention * (pl_attention_kept(model) +
+                              copied * model->heads * pl_value_dim(model) + copied_kv(problem));
     if (mix.mamba > 0)
         inside += mix.mamba * (pl_mamba_kept(model) - (2 - operands.kept) * pl_mamba_inner(model));
     if (!trainer->flash && keeps_scores(recompute, again))
@@ -447,6 +471,9 @@ static double activations(double *host, const struct pl_problem *problem,
         has_dropout(model)) /* mask of the embedding's dropout, for each micro-batch in flight */
         live += layers->tokens * model->hidden / (layout->sp ? layout->tp : 1) *
                 min(layout->pp, layers->micro_batches);
+    if (problem->trainer->keeps_outputs && layout->pp > 1)
+        live += flight / pl_chunks(layout) * 2 * layers->tokens * model->hidden /
+                (layout->sp ? layout->tp : 1);
     return flight * chunk + live;
 }
 
@@ -500,11 +527,62 @@ static double logit_bytes(const struct pl_trainer *trainer, int tp)
     return trainer->whole_logits && tp > 1 ? each + 2 + 2.0 / tp : each / tp;
 }
 
-/* Move what LAYOUT offloads of weights, gradients and state from the classes of MEMORY to its host.
- * A rank has a shard of SPLIT parameters with so many MOMENTS each, and LAYER in its largest layer.
+/* Parameters of the largest tensor of a stage: an embedding or head, or a layer's matrix. */
+static double largest_tensor(const struct pl_model *model, const struct pl_layout *layout,
+                             int stage)
+{
+    double table = (double)model->vocab * model->hidden / layout->tp,
+           matrix = (double)model->ffn * model->hidden / layout->tp;
+
+    return (stage == 0 || stage == pl_loss_stage(layout)) && table > matrix ? table : matrix;
+}
+
+/*
+ * What DeepSpeed's step allocates next to the cached blocks of activations, none of which is as
+ * large, in bytes beyond gradients(). DeepSpeed of February 2022, stage_1_and_2.py: a bucket of 5e8
+ * half-precision gradients to reduce; the rank's own gradients; the norm of each tensor in fp64,
+ * and in the blocks that this leaves the rank's gradients flattened and in fp32. bf16_optimizer.py,
+ * engine.py: buckets of 5e8 or the largest tensor, flattened in fp32.
  */
+static double flat_step(const struct pl_problem *problem, const struct pl_layout *layout,
+                        double split, int stage)
+{
+    const double bucket = 5e8;
+    const struct pl_trainer *trainer = problem->trainer;
+    double largest, norm, flat;
+
+    if (!trainer->flat_step || layout->precision == PL_FP32 || !layout->zero || layout->zero > 2)
+        return 0;
+    largest = largest_tensor(problem->model, layout, stage);
+    norm = 8 * min(largest, split);
+    flat = (2 + 4) * split;
+    if (!trainer->half_grads || trainer->summed_grads)
+        return 4 * (largest > bucket ? largest : bucket);
+    return 2 * bucket + 2 * split + (norm > flat ? norm : flat) - 4 * split;
+}
+
+/* Parameters that a rank holds gathered: of a layer; with zero 3 also of the next one where its
+ * gather overlaps compute, and of FSDP what is in no layer. The stage HELD has COUNT layers. */
+static double gathered(const struct pl_problem *problem, const struct pl_layout *layout,
+                       const struct pl_held *held, const struct pl_gpu_layers *layers,
+                       struct pl_layer_count count)
+{
+    const struct pl_layer_params *each = layers->params;
+    double root = held->dense + held->expert - count.dense * (each[0].dense + each[0].expert) -
+                  count.moe * (each[1].dense + each[1].expert);
+
+    if (layout->zero < 3)
+        return held->layer;
+    return (layout->overlap_param_gather ? 2 : 1) * held->layer +
+           (problem->trainer->fsdp_units ? root : 0);
+}
+
+/* Move what LAYOUT offloads of weights, gradients and state from the classes of MEMORY to its host.
+ * A rank has a shard of SPLIT parameters with so many MOMENTS each, LAYER in its largest layer, and
+ * GATHERED of its weights while it computes. */
 static void offload(struct pl_memory *memory, const struct pl_problem *problem,
-                    const struct pl_layout *layout, double split, double moments, double layer)
+                    const struct pl_layout *layout, double split, double moments, double layer,
+                    double gathered)
 {
     double weight = layout->precision == PL_FP32 ? 4 : 2, share = layout->offload_optimizer / 100.0;
     double held = problem->trainer->fp32_shards ? 4 * (1 - share) : weight;
@@ -517,7 +595,18 @@ static void offload(struct pl_memory *memory, const struct pl_problem *problem,
     if (layout->offload_params)
         memory->host += held * split;
     if (pl_weights_leave(problem, layout))
-        memory->bytes[PL_MEM_WEIGHTS] = weight * layer;
+        memory->bytes[PL_MEM_WEIGHTS] = weight * gathered;
+}
+
+/* How many times the rows of a micro-batch are held whole on a rank of tensor parallelism: in the
+ * buffers of tp_overlap, or with sp while a layer's backward pass is at work: the gathered input of
+ * a product, for the weight's gradient, its gradient before that is scattered, and the gathered
+ * gradient of an output (Megatron-LM: LinearWithGradAccumulationAndAsyncCommunication). */
+static double whole_rows(const struct pl_trainer *trainer, const struct pl_layout *layout)
+{
+    if (layout->tp_overlap)
+        return trainer->tp_buffers;
+    return layout->sp && layout->tp > 1 ? 3 : 0;
 }
 
 void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem,
@@ -535,14 +624,15 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
     const struct pl_constants *constants = pl_constants_of(trainer);
     double reserve = constants->reserve_gib * (1 << 30);
     struct pl_held p;
-    double all, split, moments;
+    double all, split, moments, whole;
 
     pl_held_params(&p, model, layout, stage, count, layers->params);
     all = p.dense + p.expert;
     moments = pl_optimizer_moments(problem->workload->optimizer, p.narrow, all);
     split = p.dense / layers->dense_shards + p.expert / layers->expert_shards;
+    whole = gathered(problem, layout, &p, layers, count);
     if (layout->zero >= 3 && layout->pp == 1)
-        ret->bytes[PL_MEM_WEIGHTS] = weight * (split + p.layer);
+        ret->bytes[PL_MEM_WEIGHTS] = weight * ((trainer->fsdp_units && !fp32 ? 0 : split) + whole);
     else
         ret->bytes[PL_MEM_WEIGHTS] = weight * all + narrow_weights(trainer, layout, p.narrow);
     ret->bytes[PL_MEM_GRADS] =
@@ -559,16 +649,16 @@ void pl_memory_gpu_stage(struct pl_memory *ret, const struct pl_problem *problem
     if (layout->moe_dispatch == PL_DISPATCH_ALLGATHER) /* of all ranks, and their sums */
         ret->bytes[PL_MEM_COMM] +=
             2 * weight * tokens / layout->tp * layout->ep * layout->etp * model->hidden;
-    ret->bytes[PL_MEM_COMM] += layers->context + layout->tp_overlap * trainer->tp_buffers * weight *
-                                                     tokens * model->hidden;
+    ret->bytes[PL_MEM_COMM] +=
+        layers->context + whole_rows(trainer, layout) * weight * tokens * model->hidden;
     if (stage == pl_loss_stage(layout)) /* input of the output norm and of the head, and logits */
         ret->bytes[PL_MEM_LOGITS] =
             (1 + model->mtp) *
             (4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
              constants->logits * logit_bytes(trainer, layout->tp) * tokens * model->vocab);
-    ret->bytes[PL_MEM_WORKSPACE] = reserve;
+    ret->bytes[PL_MEM_WORKSPACE] = reserve + flat_step(problem, layout, split, stage);
     if (pl_offloads(layout))
-        offload(ret, problem, layout, split, moments, p.layer);
+        offload(ret, problem, layout, split, moments, p.layer, whole);
     if (layout->zero >= 3 && trainer->whole_start)
         whole_start(ret, weight * all, reserve);
 }

@@ -147,6 +147,11 @@ struct pl_trainer {
     bool fp8_current;   /* per-tensor current scaling; weights are cast once a step */
     bool weighs_rows;   /* router's weights meet the experts' hidden rows, not their outputs */
     bool whole_start;   /* zero 3: the model is built whole on the device before it is sharded */
+    bool fsdp_units;    /* PyTorch's FSDP: shards are the fp32 weights; all that is in no layer is
+                           one unit, which stays gathered */
+    bool copies_kv; /* where heads share no keys, they are copied out of the product that stays */
+    bool flat_step; /* DeepSpeed: buckets, and a rank's gradients flat and in fp64 for the norm */
+    bool keeps_outputs;    /* of a stage, of each micro-batch in flight */
     struct pl_stack stack; /* how well it runs; no name: the shipped constants */
 };
 

@@ -117,6 +117,8 @@ static const struct fact {
     FACT(eager_mlp, BOOL),     FACT(whole_logits, BOOL),  FACT(cost_stages, BOOL),
     FACT(expert_streams, INT), FACT(eager_rotary, BOOL),  FACT(prunes_repeats, BOOL),
     FACT(fused_experts, BOOL), FACT(fp8_attention, BOOL), FACT(fp8_head, BOOL),
+    FACT(fsdp_units, BOOL),    FACT(copies_kv, BOOL),     FACT(flat_step, BOOL),
+    FACT(keeps_outputs, BOOL),
 #undef FACT
 };
 

@@ -84,7 +84,8 @@ static const struct pl_trainer trainers[] = {
         .copies_meet_often = true,
         .offloads_grads = true,
         .fp32_shards = true, /* FSDP2 casts them there, before it gathers */
-        .tp_buffers = 1,     /* the workspace of PyTorch's symmetric memory */
+        .fsdp_units = true,
+        .tp_buffers = 1, /* the workspace of PyTorch's symmetric memory */
         .experts_follow_tp = true,
         .limits = pl_torchtitan_limits,
     },

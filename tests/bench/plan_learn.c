@@ -40,6 +40,8 @@ static void gather(struct family *ret, const struct rows *rows, const char *name
             .layout = r->layout,
             .seconds = oom ? 0 : r->seconds,
             .bytes = json_number_value(json_object_get(r->measured, "mem_gib")) * 0x1p30,
+            .allocator = !oom && r->allocator,
+            .first_rank = !oom && r->first_rank,
             .oom = oom,
             .runs = &r->trainer};
         ret->row[ret->n++] = r;

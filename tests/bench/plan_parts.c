@@ -130,7 +130,7 @@ static void activations(struct bench_sum *sum, const struct row *r, bool verbose
     }
 }
 
-/* What a row's devices held at most, in GiB, next to the plan's worst rank. */
+/* What a row's devices held at most, in GiB, next to the plan of the same. */
 void bench_memory(struct bench_sum *sum, const struct row *r, const struct pl_layout *l,
                   bool verbose)
 {
@@ -140,8 +140,12 @@ void bench_memory(struct bench_sum *sum, const struct row *r, const struct pl_la
 
     if (want <= 0)
         return;
-    pl_memory_worst(&m, &problem, l);
-    compare(sum, verbose, r->id, m.total / (1 << 30), want);
+    if (r->first_rank)
+        pl_memory_rank(&m, &problem, l, 0);
+    else
+        pl_memory_worst(&m, &problem, l);
+    compare(sum, verbose, r->id,
+            (r->allocator ? pl_memory_allocator(&m, &r->trainer) : m.total) / (1 << 30), want);
 }
 
 void bench_parts(const struct rows *rows, bool verbose)

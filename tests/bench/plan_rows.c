@@ -119,6 +119,20 @@ static bool says(const struct row *r, const char *word)
     return strstr(r->id, word) || (note && strstr(note, word));
 }
 
+/*
+ * Whose memory the source measured, and how. torchtitan logs max_reserved of the allocator
+ * (torchtitan/components/metrics.py); nanotron's benchmark table has max_memory_reserved of rank 0
+ * (src/nanotron/helpers.py, create_table_log); BigScience read nvidia-smi of the nodes that hold
+ * most (train/tr11-176B-ml/chronicles-prequel.md).
+ */
+static void set_gauge(struct row *r)
+{
+    bool nanotron = str_starts(r->trainer.stack.name, "nanotron");
+
+    r->first_rank = nanotron;
+    r->allocator = nanotron || str_starts(r->trainer.stack.name, "torchtitan");
+}
+
 /* The stack that the row names, or that its software is; and what the row says of itself. */
 static int set_trainer(struct row *r, struct err *e)
 {
@@ -132,10 +146,11 @@ static int set_trainer(struct row *r, struct err *e)
     if (says(r, "async TP"))
         r->trainer.tp_overlap = true;
     /* from that day on the log's runs add up gradients in fp32 */
-    r->trainer.summed_grads = str_starts(r->id, "bloom-02-28");
+    r->trainer.summed_grads |= str_starts(r->id, "bloom-02-28");
     if (says(r, "h200")) /* its tables of H200 are of a release that compiles the loss */
         r->trainer.eager_loss = false;
     r->trainer.eager |= says(r, "-eager");
+    set_gauge(r);
     return 0;
 }
 

@@ -17,6 +17,8 @@ struct row {
     bool moe;
     double seconds;    /* measured; 0 where the row has none */
     double layer_s[2]; /* forward, backward of one layer */
+    bool allocator;    /* its source prints what PyTorch's allocator reserved, not nvidia-smi */
+    bool first_rank;   /* of rank 0, not of the fullest device */
     json_t *measured;  /* borrowed from doc */
     json_t *doc;
 };

@@ -7,7 +7,7 @@ import sys
 FOLDERS = ("base", "db", "plan", "search", "kernels", "trainer", "tuner", "web", "tests")
 SEAMS = {  # used by tests only, because:
     "mem_fail_at tr_events_clock kn_isa_set se_passes_use": "tests choose faults, time, instruction set",
-    "db_check pl_memory_rank pl_model_params pl_model_active_params pl_plan_json tn_exporters "
+    "db_check pl_model_params pl_model_active_params pl_plan_json tn_exporters "
     "tr_ckpt_latest tr_ckpt_peek tr_step_logits tr_tokens_count "
     "se_legal se_settled se_surrogate_below": "what tests compare the product's results with",
 }

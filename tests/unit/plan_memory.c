@@ -282,15 +282,159 @@ static void eager_operations_and_gathered_logits_keep_more(void **state)
                      tokens * v * (12 + 2 + 1 - 6)) < 1);
 }
 
+/* Of q, k, v, output, gate, up and down each second is computed again; the attention's output and
+ * the logarithm of its sums, one fp32 a head, are kept. */
 static void saved_products_are_what_is_kept(void **state)
 {
-    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "torchtitan");
-    struct pl_layout l = layout_of(&x, "{'world':8,'recompute':'selective','precision':'bf16'}");
-    double outputs = 4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096;
-    double want = x.w.seq * (2 * 4096 + 2 * 4096 + 2 * 0.5 * outputs);
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "torchtitan"),
+                 plain = world_of("gpt-22B", "dgx-h100", 1, 8, "any");
+    struct pl_layout l = layout_of(&x, "{'world':8,'recompute':'selective','precision':'bf16'}"),
+                     plain_l = layout_of(&plain, "{'world':8,'recompute':'selective',"
+                                                 "'precision':'bf16'}");
+    double outputs = 4096 + 1024 + 14336 + 4096;
+    double want = x.w.seq * (2 * 4096 + 2 * 4096 + 4 * 32 + 2 * outputs);
+    struct pl_trainer t = *plain.t;
 
     (void)state;
     assert_true(fabs(pl_layer_activation_bytes(problem_of(&x), &l, false) / want - 1) < 1e-12);
+    t.selective_share = 0.5; /* q, v, the hidden rows */
+    want = plain.w.seq * (2 * 6144 + 2 * 6144 + 4 * 48 + 2 * (6144 + 6144 + 24576.0));
+    assert_true(fabs(pl_layer_activation_bytes(problem_with(&plain, &t), &plain_l, false) / want -
+                     1) < 1e-12);
+}
+
+/* Weights of a rank of FSDP: its shard is the fp32 master; two layers, and what is in none. */
+static void fsdp_gathers_layers_and_keeps_all_else_gathered(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    struct pl_layout l = layout_of(&x, "{'world':8,'zero':3,'precision':'bf16'}");
+    double layer = 2 * 4096 * 4096.0 + 2 * 4096 * 1024.0 + 3 * 4096 * 14336.0 + 2 * 4096;
+    double root = 2.0 * x.m.vocab * 4096 + 4096, all = 32 * layer + root;
+    struct pl_trainer t = *x.t;
+    struct pl_memory m;
+
+    (void)state;
+    pl_memory_worst(&m, problem_with(&x, &t), &l);
+    assert_true(fabs(m.bytes[PL_MEM_WEIGHTS] / (2 * (all / 8 + layer)) - 1) < 1e-12);
+    l.overlap_param_gather = 1;
+    pl_memory_worst(&m, problem_with(&x, &t), &l);
+    assert_true(fabs(m.bytes[PL_MEM_WEIGHTS] / (2 * (all / 8 + 2 * layer)) - 1) < 1e-12);
+    t.fsdp_units = true;
+    pl_memory_worst(&m, problem_with(&x, &t), &l);
+    assert_true(fabs(m.bytes[PL_MEM_WEIGHTS] / (2 * (2 * layer + root)) - 1) < 1e-12);
+    assert_true(fabs(m.bytes[PL_MEM_MASTER] / (4 * all / 8) - 1) < 1e-12);
+}
+
+/* A walk that remembers plans by layout tells a gather that overlaps from one that does not. */
+static void a_gather_that_overlaps_is_not_remembered_as_one_that_does_not(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    struct pl_layout l = layout_of(&x, "{'world':8,'zero':3,'precision':'bf16'}");
+    struct pl_memory_ctx *ctx = pl_memory_ctx_new(problem_of(&x));
+    struct pl_memory one, two;
+
+    (void)state;
+    pl_memory_at(&one, ctx, &l);
+    l.overlap_param_gather = 1;
+    pl_memory_at(&two, ctx, &l);
+    assert_true(two.total > one.total);
+    pl_memory_ctx_free(ctx);
+}
+
+/*
+ * DeepSpeed, gpt-22B (51200 x 6144 table, feed-forward of 24576), tp 2, pp 2, dp 4, zero 1. In half
+ * precision: a bucket of 5e8, the rank's gradients, and the larger of the table's norm in fp64 and
+ * 6 bytes for each gradient, less the 4 that the plan has with the gradients. Summed in fp32:
+ * a bucket of 5e8 in fp32.
+ */
+static void deepspeeds_step_allocates_buckets_norms_and_flat_gradients(void **state)
+{
+    struct world x = world_of("gpt-22B", "dgx-a100", 2, 64, "any");
+    struct pl_layout l = layout_of(&x, "{'world':16,'tp':2,'pp':2,'zero':1,'micro_batch':2,"
+                                       "'precision':'bf16'}");
+    struct pl_trainer t = *x.t;
+    double table = (double)x.m.vocab * 6144 / 2, split, rows = 2.0 * x.w.seq * 6144;
+    struct pl_memory without, with;
+
+    (void)state;
+    t.half_grads = true;
+    pl_memory_rank(&without, problem_with(&x, &t), &l, 0);
+    split = without.bytes[PL_MEM_MASTER] / 4;
+    assert_true(table < split && 8 * table < 6 * split);
+    t.flat_step = true;
+    pl_memory_rank(&with, problem_with(&x, &t), &l, 0);
+    assert_true(fabs(with.total - without.total - (2 * 5e8 + 2 * split + 2 * split)) < 1);
+
+    x.m.vocab *= 8; /* a table whose norm needs more */
+    pl_memory_rank(&with, problem_with(&x, &t), &l, 0);
+    t.flat_step = false;
+    pl_memory_rank(&without, problem_with(&x, &t), &l, 0);
+    split = without.bytes[PL_MEM_MASTER] / 4;
+    table *= 8;
+    assert_true(8 * fmin(table, split) > 6 * split);
+    assert_true(fabs(with.total - without.total - (2 * 5e8 - 2 * split + 8 * fmin(table, split))) <
+                1);
+
+    t.flat_step = t.summed_grads = true;
+    pl_memory_rank(&with, problem_with(&x, &t), &l, 0);
+    t.flat_step = false;
+    pl_memory_rank(&without, problem_with(&x, &t), &l, 0);
+    assert_true(table > 5e8);
+    assert_true(fabs(with.total - without.total - 4 * table) < 1);
+
+    t.keeps_outputs = true; /* of both micro-batches in flight */
+    pl_memory_rank(&with, problem_with(&x, &t), &l, 0);
+    assert_true(fabs(with.total - without.total - 2 * 2 * rows) < 1);
+}
+
+/* With sp three copies of a micro-batch's rows are whole while a layer is at work; the buffers of
+ * tp_overlap have them. */
+static void sequence_parallel_layers_gather_their_rows(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    struct pl_layout l = layout_of(&x, "{'world':8,'tp':4,'sp':1,'precision':'bf16'}");
+    double rows = 2.0 * x.w.seq * 4096;
+    struct pl_memory m;
+
+    (void)state;
+    pl_memory_worst(&m, problem_of(&x), &l);
+    assert_true(m.bytes[PL_MEM_COMM] == 3 * rows);
+    l.tp_overlap = 1;
+    pl_memory_worst(&m, problem_of(&x), &l);
+    assert_true(m.bytes[PL_MEM_COMM] == x.t->tp_buffers * rows);
+}
+
+/* Four bytes for each key and value, unless heads share them. */
+static void copied_keys_and_values_are_kept_where_no_heads_share_them(void **state)
+{
+    static const char *const model[] = {"gpt-22B", "llama-8b"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world x = world_of(model[i], "dgx-h100", 1, 8, "any");
+        struct pl_layout l = layout_of(&x, "{'world':8,'tp':2,'precision':'bf16'}");
+        struct pl_trainer t = *x.t;
+        double once = pl_layer_activation_bytes(problem_with(&x, &t), &l, false), twice;
+
+        t.copies_kv = true;
+        twice = pl_layer_activation_bytes(problem_with(&x, &t), &l, false);
+        assert_true(fabs(twice - once - (i ? 0 : x.w.seq * 4.0 * 6144 / 2)) < 1);
+    }
+}
+
+/* The driver's reserve is no part of what the allocator reports. */
+static void the_allocator_holds_all_but_the_reserve(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    struct pl_layout l = layout_of(&x, "{'world':8,'zero':3,'precision':'bf16'}");
+    struct pl_memory m;
+
+    (void)state;
+    pl_memory_worst(&m, problem_of(&x), &l);
+    assert_true(fabs(m.total - pl_memory_allocator(&m, x.t) - 2 * 0x1p30) < 1);
+    x = world_of("llama-8b", "dgx-h100", 1, 8, "partune");
+    pl_memory_worst(&m, problem_of(&x), &l);
+    assert_true(pl_memory_allocator(&m, x.t) == m.total);
 }
 
 static double total_of(const struct world *x, struct pl_layout l)
@@ -413,6 +557,12 @@ int main(void)
         cmocka_unit_test(less_is_kept_with_more_recompute_and_more_sharding),
         cmocka_unit_test(weighted_rows_keep_no_outputs_of_experts),
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
+        cmocka_unit_test(fsdp_gathers_layers_and_keeps_all_else_gathered),
+        cmocka_unit_test(a_gather_that_overlaps_is_not_remembered_as_one_that_does_not),
+        cmocka_unit_test(deepspeeds_step_allocates_buckets_norms_and_flat_gradients),
+        cmocka_unit_test(sequence_parallel_layers_gather_their_rows),
+        cmocka_unit_test(copied_keys_and_values_are_kept_where_no_heads_share_them),
+        cmocka_unit_test(the_allocator_holds_all_but_the_reserve),
         cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
         cmocka_unit_test(eager_operations_and_gathered_logits_keep_more),
         cmocka_unit_test(saved_products_are_what_is_kept),

@@ -143,8 +143,8 @@ static size_t runs_of(struct pl_sample *to, const struct world *x, const struct 
             continue;
         snprintf(text, sizeof(text), "{'world':64,'tp':%d,'pp':%d,'micro_batch':%d,'zero':1}",
                  tp[i % 4], pp[i / 4 % 3], mb[i / 12]);
-        to[n] = (struct pl_sample){&x->m, &x->c, &x->w,           layout_of(x, text),
-                                   0,     0,     PL_TOKENS_PER_S, NULL};
+        to[n] = (struct pl_sample){
+            .model = &x->m, .cluster = &x->c, .workload = &x->w, .layout = layout_of(x, text)};
         pl_sample_predict(&to[n].seconds, &to[n].bytes, truth, &to[n]);
         n++;
     }
