@@ -15,7 +15,8 @@ static bool numbers_no_degree(const char *flag)
         "--ds-sequence-parallel-fpdt-chunk-size", "--check-weight-hash-across-dp-replicas-interval",
         "--delta-offload-bytes-across-pp-ranks",  "--hierarchical-context-parallel-sizes",
         "--inprocess-active-world-size",          "--max-seqlen-per-dp-cp-rank",
-        "--microbatch-group-size-per-vp-stage",   NULL};
+        "--microbatch-group-size-per-vp-stage",   "--world-size",
+        "--num-zero-experts",                     NULL};
 
     for (int i = 0; flags[i]; i++)
         if (str_eq(flags[i], flag))
