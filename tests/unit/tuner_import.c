@@ -827,7 +827,7 @@ static void dispatch_and_graphs_are_read(void **state)
         {"--moe-token-dispatcher-type alltoall --cuda-graph-impl none", PL_DISPATCH_ALLTOALL,
          PL_GRAPHS_NONE, 0, 0},
         {"--moe-token-dispatcher-type alltoall_seq --world-size 16 --num-zero-experts 8",
-         PL_DISPATCH_ALLTOALL, PL_GRAPHS_NONE, 0, 3},
+         PL_DISPATCH_ALLTOALL, PL_GRAPHS_NONE, 0, 2},
         {"--moe-token-dispatcher-type flex", PL_DISPATCH_DEEPEP, PL_GRAPHS_NONE, 0, 0},
         {"--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
          PL_DISPATCH_HYBRIDEP, PL_GRAPHS_NONE, 0, 0},

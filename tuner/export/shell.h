@@ -17,6 +17,7 @@
  *   shell_branches.c   which branches run
  *   shell_state.c      what they held before
  *   shell_variables.c  what its variables hold
+ *   shell_paths.c      whether what is read runs, on a path through what is not known
  *   shell_marks.c      words without their marks
  *
  * A function that fails sets r and the error of SHELL; the next ones then do nothing.

@@ -95,10 +95,21 @@ void tn_sh_keep(struct tn_sh_state *ret, struct tn_sh *shell);
 void tn_sh_restore(struct tn_sh *shell, struct tn_sh_state *state);
 void tn_sh_level_done(struct tn_sh_level *level);
 
-/* ---- shell_branches.c ---------------------------------------------------- */
+/* ---- shell_paths.c ------------------------------------------------------- */
 
 /* Whether what is read now runs. */
 enum tn_sh_truth tn_sh_runs(const struct tn_sh *shell);
+
+/* TRUTH of CONDITION, or the way that this path takes at it. */
+enum tn_sh_truth tn_sh_decided(struct tn_sh *shell, uint64_t condition, enum tn_sh_truth truth);
+
+/* What is read may run: the conditions that decide it decide what NAME holds. */
+void tn_sh_effect(struct tn_sh *shell, const char *name);
+
+/* The place of TEXT's beginning; those behind it count on. */
+uint64_t tn_sh_place_of(const char *text);
+
+/* ---- shell_branches.c ---------------------------------------------------- */
 
 /* A list of commands begins; a command of it has ended with STATUS; && ('&') or || ('|'). */
 void tn_sh_list_begin(struct tn_sh *shell);

@@ -196,6 +196,7 @@ void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *valu
     }
     v->used = false;
     if (runs == TN_SH_UNSURE) {
+        tn_sh_effect(shell, name);
         assign_maybe(shell, v, values, append, array);
         return;
     }
@@ -226,6 +227,8 @@ void tn_sh_forget(struct tn_sh *shell, const char *name)
 
     if (!v)
         return;
+    if (tn_sh_runs(shell) == TN_SH_UNSURE)
+        tn_sh_effect(shell, name);
     tn_sh_list_done(&v->values);
     tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
 }
