@@ -32,10 +32,12 @@ void tn_sh_declare(struct tn_sh *shell, const struct tn_sh_list *command)
     for (size_t i = 0; i < command->n; i++) {
         if (!is_name(command->v[i])) {
             declare_word(shell, command->v[i]);
-        } else if (shell->local) {
+        } else if (shell->local && (shell->calls || !shell->keyed)) {
             tn_sh_local(shell, command->v[i]);
             tn_sh_unset(shell, command->v[i], false);
         }
+        if (shell->keyed && is_name(command->v[i]))
+            tn_sh_declare_keyed(shell, command->v[i]);
     }
 }
 
@@ -172,6 +174,20 @@ static bool sets_unknown(struct tn_sh *shell, const struct tn_sh_list *command)
     return false;
 }
 
+/* unset NAME or NAME[KEY]. */
+static void unset_word(struct tn_sh *shell, const char *word)
+{
+    size_t n = tn_sh_name_length(word), length = strlen(word);
+    AUTO_FREE char *name = tn_sh_copy(word, n), *key = NULL;
+
+    if (word[n] != '[' || word[length - 1] != ']') {
+        tn_sh_unset(shell, word, false);
+        return;
+    }
+    key = tn_sh_copy(word + n + 1, length - n - 2);
+    tn_sh_unset_element(shell, name, key);
+}
+
 /* What FILE sets is not in this text. */
 static void say_sourced(struct tn_sh *shell, const char *command, const char *file)
 {
@@ -198,7 +214,7 @@ bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
         tn_sh_assign(shell, "@", &given, false, true);
     } else if (str_eq(name, "unset")) {
         for (size_t i = 1; i < command->n; i++)
-            tn_sh_unset(shell, command->v[i], false);
+            unset_word(shell, command->v[i]);
     } else if (str_eq(name, "let")) {
         for (size_t i = 1; i < command->n; i++)
             tn_sh_sets(shell, command->v[i], command->v[i] + strlen(command->v[i]));

@@ -95,6 +95,24 @@ void tn_sh_keep(struct tn_sh_state *ret, struct tn_sh *shell);
 void tn_sh_restore(struct tn_sh *shell, struct tn_sh_state *state);
 void tn_sh_level_done(struct tn_sh_level *level);
 
+/* ---- shell_keys.c -------------------------------------------------------- */
+
+/* NAME is an array by keys; VALUES, words [KEY]=VALUE which it takes, are its elements, or more of
+ * them. */
+void tn_sh_declare_keyed(struct tn_sh *shell, const char *name);
+void tn_sh_assign_keyed(struct tn_sh *shell, const char *name, struct tn_sh_list *values,
+                        bool append);
+
+/* NAME[KEY]=VALUE, or += if APPEND; unset NAME[KEY]. */
+void tn_sh_assign_element(struct tn_sh *shell, const char *name, const char *key, const char *value,
+                          bool append);
+void tn_sh_unset_element(struct tn_sh *shell, const char *name, const char *key);
+
+/* Where VARIABLE has KEY among its values, to RET: not below their number if it has none. False
+ * where only a shell could tell. */
+bool tn_sh_element(size_t *ret, struct tn_sh *shell, const struct tn_sh_variable *variable,
+                   const char *key);
+
 /* ---- shell_paths.c ------------------------------------------------------- */
 
 /* Whether what is read now runs. */
