@@ -32,6 +32,9 @@ static int import_called(struct tn_imported *ret, const char *text, const char *
 static void scripts_are_read_as_a_shell_would(void **state)
 {
     static const char *const scripts[] = {
+        "IFS=, read -r KIND REST <<< \"8b,4, 2,\"\nread -r TP PP MORE <<< \"${REST//,/ }\"\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP$MORE "
+        "--pipeline-model-parallel-size $PP\n",
         "ARGS=\"--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2\"\n"
         "torchrun pretrain_gpt.py $ARGS\n",
         "GPT_ARGS=\"\n    --tensor-model-parallel-size 4 \\\n    --pipeline-model-parallel-size 2 "

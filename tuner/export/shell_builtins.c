@@ -105,33 +105,47 @@ static char *next_field(const char **text, const char *ifs)
     return tn_sh_copy(from, (size_t)(end - from));
 }
 
-/* TEXT to the variables that COMMAND names from FIRST on; false where one would take more than a
- * field. */
-static bool set_fields(struct tn_sh *shell, const struct tn_sh_list *command, size_t first,
+/* All of TEXT as the last name's value, to be freed: without white space of IFS around it, and one
+ * field without its delimiter. */
+static char *last_field(const char *text, const char *ifs)
+{
+    const char *from = text, *rest;
+    AUTO_FREE char *field = NULL;
+    size_t n;
+
+    while (*from && isspace((unsigned char)*from) && strchr(ifs, *from))
+        from++;
+    rest = from;
+    field = next_field(&rest, ifs);
+    while (*rest && isspace((unsigned char)*rest) && strchr(ifs, *rest))
+        rest++;
+    if (field && !*rest)
+        return TAKE(field);
+    for (n = strlen(from); n && isspace((unsigned char)from[n - 1]) && strchr(ifs, from[n - 1]);)
+        n--;
+    return tn_sh_copy(from, n);
+}
+
+/* TEXT to the variables that COMMAND names from FIRST on; the last takes the rest. */
+static void set_fields(struct tn_sh *shell, const struct tn_sh_list *command, size_t first,
                        bool array, const char *text, const char *ifs)
 {
-    size_t most = array ? strlen(text) : command->n - first;
     struct tn_sh_list fields = {0};
     char *field;
 
-    while (fields.n < most && (field = next_field(&text, ifs)) != NULL)
-        tn_sh_list_add(&fields, field);
-    if (*text) {
-        tn_sh_list_done(&fields);
-        return false;
-    }
     if (array) {
+        while ((field = next_field(&text, ifs)) != NULL)
+            tn_sh_list_add(&fields, field);
         tn_sh_assign(shell, command->v[first], &fields, false, true);
-        return true;
+        return;
     }
-    for (size_t i = 0; i < most; i++) {
+    for (size_t i = first; i < command->n; i++) {
         struct tn_sh_list value = {0};
 
-        tn_sh_list_add(&value, mem_strdup(i < fields.n ? fields.v[i] : ""));
-        tn_sh_assign(shell, command->v[first + i], &value, false, false);
+        field = i + 1 < command->n ? next_field(&text, ifs) : last_field(text, ifs);
+        tn_sh_list_add(&value, field ? field : mem_strdup(""));
+        tn_sh_assign(shell, command->v[i], &value, false, false);
     }
-    tn_sh_list_done(&fields);
-    return true;
 }
 
 /* True where the variables' values are known. */
@@ -161,7 +175,8 @@ static bool read_string(struct tn_sh *shell, const struct tn_sh_list *command)
     for (size_t i = first; i < command->n; i++)
         if (!is_name(command->v[i]))
             return false;
-    return set_fields(shell, command, first, array, text, ifs);
+    set_fields(shell, command, first, array, text, ifs);
+    return true;
 }
 
 static bool sets_unknown(struct tn_sh *shell, const struct tn_sh_list *command)
