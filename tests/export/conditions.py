@@ -29,7 +29,7 @@ class Script:
             name = self.rng.choice(NUMBERS)
             self.call = f"GIVEN_{name}={self.rng.choice(VALUES[name])} bash drawn.sh " + " ".join(self.given)
         self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
-        self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING=", "EXTRA="]
+        self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["declare -A BY", "ROW=()", "ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING=", "EXTRA="]
 
     def add(self, indent, text):
         self.lines.append("    " * indent + text)
@@ -90,6 +90,11 @@ class Script:
                 f"IFS={rng.choice(['x', '-', ',', chr(39) + ', ' + chr(39)])} read -r -a PARTS <<< {rng.choice(['$KIND', chr(34) + '1, 2' + chr(34), ',1,', '1x-2'])};"
                 f" {number}=${{#PARTS[@]}}",
                 f"{number}=4 {number}=2 {rng.choice(['', '$NOTHING', 'true'])}",
+                f"BY[{name}{rng.randrange(2)}]=${number} {number}=${{BY[{rng.choice(NAMES)}{rng.randrange(2)}]:-1}}",
+                f"BY[k$KIND]+={rng.choice('12')} {number}=${{#BY[@]}}",
+                f"unset 'BY[{name}0]'; {number}=$(( ${{#BY[k$KIND]}} + 1 ))",
+                f"ROW=($TP 2 4 \"$PP\") ROW[{rng.randrange(5)}]=2; {number}=${{ROW[{rng.choice(['1', '-1', 'MBS', '$FLAG', 'MBS - 1', '$((FLAG+1))'])}]:-1}}",
+                f"ROW=(1 2 4); ROW=(${{ROW[@]:{rng.randrange(1, 3)}}} $MBS); {number}=${{ROW[0]:-1}}",
                 f"COUNT=$((COUNT + 1)) {number}=$(( COUNT > 2 ? 2 : 1 ))",
             ])
         return rng.choice([

@@ -32,6 +32,9 @@ static int import_called(struct tn_imported *ret, const char *text, const char *
 static void scripts_are_read_as_a_shell_would(void **state)
 {
     static const char *const scripts[] = {
+        "IFS=, read -r KIND REST <<< \"8b,4, 2,\"\nread -r TP PP MORE <<< \"${REST//,/ }\"\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP$MORE "
+        "--pipeline-model-parallel-size $PP\n",
         "ARGS=\"--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2\"\n"
         "torchrun pretrain_gpt.py $ARGS\n",
         "GPT_ARGS=\"\n    --tensor-model-parallel-size 4 \\\n    --pipeline-model-parallel-size 2 "
@@ -293,11 +296,21 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
          "`$TP` needs a shell"},
         {"TP=1\necho $((TP++))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` needs a shell"},
-        {"TP=(1 2)\nTP[0]=4\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${TP[0]}",
+        {"TP=(1 2)\nTP[$I]=4\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${TP[0]}",
+         "`$TP` needs a shell"},
+        {"declare -A TP=([small]=1 [$KIND]=8)\ntorchrun pretrain_gpt.py "
+         "--tensor-model-parallel-size ${TP[large]}",
          "`$TP` needs a shell"},
         {"declare -A TP=([small]=1 [large]=8)\ntorchrun pretrain_gpt.py "
-         "--tensor-model-parallel-size ${TP[large]}",
-         "`${TP[large]}` needs a shell"},
+         "--tensor-model-parallel-size ${TP[$KIND]}",
+         "`${TP[$KIND]}` needs a shell"},
+        {"declare -A TP=([a]=4)\n[ -f x ] && TP[a]=8\ntorchrun pretrain_gpt.py "
+         "--tensor-model-parallel-size ${TP[a]}",
+         "`$TP` is set under a condition"},
+        {"A=(1 4)\nunset 'A[0]'\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${A[1]}",
+         "`$A` needs a shell"},
+        {"A=($NODES 4)\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${A[1]}",
+         "`$NODES` is not set"},
         {"VP=$(cat vp)\ntorchrun pretrain_gpt.py "
          "${VP:+--num-layers-per-virtual-pipeline-stage 2} --pipeline-model-parallel-size 2",
          "`--num-layers-per-virtual-pipeline-stage` is set under a condition"},

@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* Of dispatchers: not one by itself; the index of the older one that sends whole sequences. */
+enum { FLEXIBLE = -1, SEQUENCES = 3 };
+
 /* The index of VALUE in WORDS into *RET. */
 static int one_of(int *ret, const char *flag, const char *value, const char *const *words,
                   struct err *error)
@@ -39,7 +42,7 @@ static int implementation(struct tn_dispatch *dispatch, const char *flag, const 
 int tn_megatron_dispatch(bool *ret_known, struct tn_dispatch *dispatch, const char *flag,
                          const char *value, struct err *error)
 {
-    static const char *const types[] = {"alltoall", "allgather", "flex", NULL};
+    static const char *const types[] = {"alltoall", "allgather", "flex", "alltoall_seq", NULL};
     static const char *const backends[] = {"deepep", "hybridep", "ncclep", NULL};
 
     *ret_known = true;
@@ -82,12 +85,14 @@ static void compare_modules(struct tn_imported *ret, const struct tn_dispatch *d
 void tn_megatron_dispatched(struct tn_imported *ret, const struct tn_dispatch *dispatch,
                             const struct pl_model *model)
 {
-    static const int types[] = {PL_DISPATCH_ALLTOALL, PL_DISPATCH_ALLGATHER};
+    static const int types[] = {PL_DISPATCH_ALLTOALL, PL_DISPATCH_ALLGATHER, FLEXIBLE,
+                                PL_DISPATCH_ALLTOALL};
     static const int flexible[] = {PL_DISPATCH_DEEPEP, PL_DISPATCH_HYBRIDEP, PL_DISPATCH_HYBRIDEP};
     struct pl_layout *l = &ret->layout;
-    bool flex = dispatch->type == (int)ARRAY_LEN(types);
+    bool flex;
 
-    assert(dispatch->type >= 0 && dispatch->type <= (int)ARRAY_LEN(types));
+    assert(dispatch->type >= 0 && dispatch->type < (int)ARRAY_LEN(types));
+    flex = types[dispatch->type] == FLEXIBLE;
     assert(dispatch->backend >= 0 && dispatch->backend < (int)ARRAY_LEN(flexible));
     l->cuda_graphs = dispatch->graphs;
     if (names(dispatch, "full_iteration"))
@@ -100,4 +105,7 @@ void tn_megatron_dispatched(struct tn_imported *ret, const struct tn_dispatch *d
     if (flex && dispatch->backend == 2)
         tn_finding_add(&ret->ignored, "--moe-flex-dispatcher-backend",
                        "ncclep taken as hybridep, which sends the same data");
+    if (dispatch->type == SEQUENCES)
+        tn_finding_add(&ret->ignored, "--moe-token-dispatcher-type",
+                       "alltoall_seq taken as alltoall, which sends the same data");
 }

@@ -9,6 +9,7 @@
 #include "tuner/export/grads.h"
 #include "tuner/export/megatron_deepspeed.h"
 #include "tuner/export/offload.h"
+#include "tuner/export/paths.h"
 #include "tuner/export/recompute.h"
 #include "tuner/export/router_losses.h"
 #include "tuner/export/switches.h"
@@ -44,6 +45,7 @@ static int positive(int *ret, const char *key, const char *value, struct err *er
 
 struct megatron {
     struct tn_imported *out;
+    struct tn_paths *paths;
     struct pl_layout *l;
     const struct pl_model *m;
     struct tn_megatron_stages stages;
@@ -442,6 +444,15 @@ static bool is_setting(struct megatron *import, const char *flag)
     return takes(import, flag) != ANY && !model_number(import->m, flag);
 }
 
+/* WORD is needed and not known. */
+static int refused(struct megatron *import, const struct tn_word *word, struct err *error)
+{
+    tn_paths_doubt_word(import->paths, word);
+    for (size_t i = 0; i < import->words.n && !import->words.program[0]; i++)
+        tn_paths_doubt_word(import->paths, &import->words.v[i]);
+    return tn_word_refused(import->text, &import->out->ignored, word, error);
+}
+
 /* WORD may hold its value, too: "--seq-length=4096". */
 static int argument(struct megatron *import, const struct tn_word *word, struct err *error)
 {
@@ -458,7 +469,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
     if (equals)
         *equals = '\0';
     if (word->why && word->why != TN_WORD_MAYBE && strpbrk(flag, "$`"))
-        return tn_word_refused(import->text, &import->out->ignored, word, error);
+        return refused(import, word, error);
     most = takes(import, flag);
     if (equals && most == NOTHING)
         return err_set(error, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
@@ -468,7 +479,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         value = str_text(&text);
     if (unknown &&
         (is_setting(import, flag) || (unknown != word && tn_megatron_may_be_degree(flag)))) {
-        r = tn_word_refused(import->text, &import->out->ignored, unknown, error);
+        r = refused(import, unknown, error);
         return unknown == word && !equals ? r : err_wrap(error, "%.64s", flag);
     }
     if (megatron_flag(import, flag, true) ||
@@ -526,7 +537,7 @@ static int arguments(struct megatron *import, struct err *error)
             tn_finding_add(&import->out->ignored, w->unknown,
                            "the script's own arguments are unknown here");
         else if (w->why)
-            r = tn_word_refused(import->text, &import->out->ignored, w, error);
+            r = refused(import, w, error);
         else
             r = err_set(error, -EINVAL, "expected an argument that begins with --, found `%.64s`",
                         w->text);
@@ -534,12 +545,13 @@ static int arguments(struct megatron *import, struct err *error)
     return r;
 }
 
-int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,
-                       const struct pl_model *model, struct err *error)
+static int read_path(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
+                     const struct pl_model *model, struct err *error)
 {
     const char *text = job->text;
     struct megatron s = {.out = out,
                          .text = text,
+                         .paths = paths,
                          .l = &out->layout,
                          .m = model,
                          .fsdp_zero = 3, /* FSDP's default */
@@ -556,9 +568,9 @@ int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,
                     "this is a recipe of Megatron-Bridge, which extends other recipes: import the "
                     "run_config.yaml that a run writes next to its checkpoints");
     if (r == 0)
-        r = yaml && job->call
-                ? tn_import_uncalled(error)
-                : tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, job->call, error);
+        r = yaml && job->call ? tn_import_uncalled(error)
+                              : tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text,
+                                                   job->call, paths, error);
     if (r == 0)
         r = arguments(&s, error);
     if (r == 0)
@@ -568,4 +580,10 @@ int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,
     str_done(&s.stages.whole);
     tn_words_done(&s.words);
     return r;
+}
+
+int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,
+                       const struct pl_model *model, struct err *error)
+{
+    return tn_paths_import(out, read_path, job, model, error);
 }

@@ -115,12 +115,39 @@ static void refuse_unstarted(struct tn_sh *shell, const char *text, const char *
                                         "(--call \"bash job.sh ARGUMENT ...\")");
 }
 
+/* What reading has cost is kept. */
+static void shell_done(struct tn_sh *shell)
+{
+    shell->paths->lookups = shell->lookups;
+    shell->paths->bytes = shell->bytes;
+    shell->paths->copied = shell->copied;
+    tn_sh_levels_done(shell);
+    tn_sh_functions_done(shell);
+    for (size_t i = 0; i < shell->count; i++)
+        tn_sh_list_done(&shell->vars[i].values);
+    free(shell->vars);
+    tn_sh_list_done(&shell->args);
+    tn_sh_list_done(&shell->bare);
+    tn_sh_list_done(&shell->here);
+    tn_sh_heres_done(&shell->pending);
+    tn_sh_files_done(&shell->files);
+    tn_sh_asides_done(&shell->asides);
+    free(shell->string);
+    free(shell->output);
+}
+
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
-                       const char *call, struct err *error)
+                       const char *call, struct tn_paths *paths, struct err *error)
 {
     AUTO_FREE char *clean = mem_strdup(text);
-    struct tn_sh s = {
-        .ignored = ignored, .e = error, .chain = TN_SH_TRUE, .commands = tn_sh_commands};
+    struct tn_sh s = {.ignored = ignored,
+                      .e = error,
+                      .chain = TN_SH_TRUE,
+                      .lookups = paths->lookups,
+                      .bytes = paths->bytes,
+                      .copied = paths->copied,
+                      .paths = paths,
+                      .commands = tn_sh_commands};
 
     for (char *p = clean; *p; p++)
         if (*p == MARK || *p == ENDMARK)
@@ -131,8 +158,10 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
         tn_sh_call(&s, call), tn_sh_own(&s, clean);
     tn_sh_commands(&s, clean, 0);
     tn_sh_levels_done(&s);
-    if (s.over && s.r == 0 && !s.program[0] && !s.bare.n)
+    if ((s.over || paths->nforked) && s.r == 0 && !s.program[0] && !s.bare.n) {
         s.r = err_set(error, -EINVAL, "the script exits before it starts a program");
+        paths->unstarted = true;
+    }
     read_uncalled(&s);
     s.within = true;
     for (size_t i = 0; i < s.here.n && s.r == 0 && !s.program[0] && !s.bare.n; i++)
@@ -145,23 +174,12 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     if (s.r == 0 && !s.program[0])
         refuse_unused_degrees(&s);
     if (s.r == 0 && s.twice.code < 0)
-        s.r = err_set(error, s.twice.code, "%s", s.twice.text);
+        tn_paths_doubt(paths, TN_PATH_PROGRAM),
+            s.r = err_set(error, s.twice.code, "%s", s.twice.text);
     if (s.r == 0)
         give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare), give_files(ret, &s.files);
     snprintf(ret->program, sizeof(ret->program), "%s", s.program);
     ret->script = !s.plain;
-    tn_sh_levels_done(&s);
-    tn_sh_functions_done(&s);
-    for (size_t i = 0; i < s.count; i++)
-        tn_sh_list_done(&s.vars[i].values);
-    free(s.vars);
-    tn_sh_list_done(&s.args);
-    tn_sh_list_done(&s.bare);
-    tn_sh_list_done(&s.here);
-    tn_sh_heres_done(&s.pending);
-    tn_sh_files_done(&s.files);
-    tn_sh_asides_done(&s.asides);
-    free(s.string);
-    free(s.output);
+    shell_done(&s);
     return s.r;
 }

@@ -11,11 +11,15 @@
 /* Arguments of Megatron's that number something of a parallelism and are not its degree. */
 static bool numbers_no_degree(const char *flag)
 {
-    static const char *const flags[] = {
-        "--ds-sequence-parallel-fpdt-chunk-size", "--check-weight-hash-across-dp-replicas-interval",
-        "--delta-offload-bytes-across-pp-ranks",  "--hierarchical-context-parallel-sizes",
-        "--inprocess-active-world-size",          "--max-seqlen-per-dp-cp-rank",
-        "--microbatch-group-size-per-vp-stage",   NULL};
+    static const char *const flags[] = {"--ds-sequence-parallel-fpdt-chunk-size",
+                                        "--check-weight-hash-across-dp-replicas-interval",
+                                        "--delta-offload-bytes-across-pp-ranks",
+                                        "--hierarchical-context-parallel-sizes",
+                                        "--inprocess-active-world-size",
+                                        "--max-seqlen-per-dp-cp-rank",
+                                        "--microbatch-group-size-per-vp-stage",
+                                        "--num-zero-experts",
+                                        NULL};
 
     for (int i = 0; flags[i]; i++)
         if (str_eq(flags[i], flag))
@@ -23,10 +27,16 @@ static bool numbers_no_degree(const char *flag)
     return str_starts(flag, "--rl-inference-") || str_starts(flag, "--inference-");
 }
 
+/* What launchers tell some scripts: the caller's number of devices, whatever variable holds it. */
+static bool is_world(const char *flag)
+{
+    return str_eq(flag, "--world-size");
+}
+
 bool tn_megatron_may_be_degree(const char *flag)
 {
-    return tn_import_is_degree(flag, "2") && !numbers_no_degree(flag) && !strstr(flag, "comm") &&
-           !strstr(flag, "ckpt");
+    return tn_import_is_degree(flag, "2") && !numbers_no_degree(flag) && !is_world(flag) &&
+           !strstr(flag, "comm") && !strstr(flag, "ckpt");
 }
 
 /* The arguments that are read, as one would have to write them. */
@@ -104,7 +114,11 @@ int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *v
                         struct err *error)
 {
     const char *near = meant(flag, true);
+    int64_t world = 0;
 
+    if (is_world(flag) && value && str_to_i64(&world, value, 1, 1 << 24) == 0 &&
+        world == out->layout.world)
+        return 0;
     if (is_recipe(flag, value))
         return err_set(
             error, -EINVAL,

@@ -48,6 +48,7 @@ bool *tn_megatron_offload_flag(struct tn_offload *offload, const char *flag)
         {"--overlap-cpu-optimizer-d2h-h2d", &offload->overlaps},
         {"--use-precision-aware-optimizer", &offload->precision_aware},
         {"--fine-grained-activation-offloading", &offload->modules},
+        {"--checkpoint-in-cpu", &offload->checkpoints},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -109,4 +110,8 @@ void tn_megatron_offloaded(struct tn_imported *out, const struct tn_offload *off
     if (offload->modules)
         tn_finding_add(&out->ignored, "--fine-grained-activation-offloading",
                        "modules have no key: offload_activations counts whole layers");
+    if (offload->checkpoints)
+        tn_finding_add(&out->ignored, "--checkpoint-in-cpu",
+                       "what is recomputed from has no key: offload_activations counts layers that "
+                       "are not recomputed");
 }

@@ -15,7 +15,7 @@ void tn_megatron_offload(struct str *out, const struct tn_export_in *in);
 
 /* What arguments of Megatron-LM say of it, as far as they were read. */
 struct tn_offload {
-    bool optimizer, overlaps, precision_aware, modules, fraction_said;
+    bool optimizer, overlaps, precision_aware, modules, checkpoints, fraction_said;
     double fraction;
     int layers;
 };

@@ -5,6 +5,7 @@
  *   shell_call.c       what the script is given when it is started
  *   shell_commands.c   reads its commands
  *   shell_keywords.c   for, if, case, NAME=… and the like
+ *   shell_keys.c       arrays by keys, and elements
  *   shell_builtins.c   export, read, set and the like
  *   shell_documents.c  here-documents, and files that it writes
  *   shell_asides.c     NAME=value before a command
@@ -17,6 +18,7 @@
  *   shell_branches.c   which branches run
  *   shell_state.c      what they held before
  *   shell_variables.c  what its variables hold
+ *   shell_paths.c      whether what is read runs, on a path through what is not known
  *   shell_marks.c      words without their marks
  *
  * A function that fails sets r and the error of SHELL; the next ones then do nothing.
@@ -159,6 +161,9 @@ char *tn_sh_changed(const char *value, const char *operation);
  * open ends it. Returns behind it. */
 const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *pos, bool split,
                        bool in_array);
+
+/* KEY between the brackets of NAME[KEY], its quotes gone and its dollars put in; to be freed. */
+char *tn_sh_key(struct tn_sh *shell, const char *key);
 
 /* TEXT of a here-document with what its dollars stand for, to be freed. */
 char *tn_sh_expanded(struct tn_sh *shell, const char *text);

@@ -18,15 +18,6 @@ static enum tn_sh_truth greater(enum tn_sh_truth left, enum tn_sh_truth right)
     return left > right ? left : right;
 }
 
-enum tn_sh_truth tn_sh_runs(const struct tn_sh *shell)
-{
-    enum tn_sh_truth runs = shell->chain;
-
-    for (int i = 0; i < shell->depth; i++)
-        runs = lesser(runs, shell->level[i].runs);
-    return runs;
-}
-
 /* What a loop or a function does, it may do again, when variables hold something else. */
 static bool may_repeat(const struct tn_sh *shell)
 {
@@ -70,6 +61,8 @@ void tn_sh_status(struct tn_sh *shell, enum tn_sh_truth status)
 void tn_sh_join(struct tn_sh *shell, char joined)
 {
     shell->joined = joined;
+    shell->condition = shell->place;
+    shell->status = tn_sh_decided(shell, shell->place, shell->status);
     shell->chain = joined == '&' ? shell->status : tn_sh_not(shell->status);
 }
 
@@ -90,7 +83,10 @@ static struct tn_sh_level *open_level(struct tn_sh *shell, enum tn_sh_kind kind,
     *level = (struct tn_sh_level){.kind = kind,
                                   .base = shell->chain,
                                   .runs = lesser(runs, shell->chain),
+                                  .joined = shell->condition,
                                   .reading = shell->reading};
+    if (kind == TN_SH_IF || kind == TN_SH_CASE)
+        level->place = shell->place;
     shell->piped = false;
     tn_sh_list_begin(shell);
     return level;
@@ -152,7 +148,7 @@ void tn_sh_then(struct tn_sh *shell)
     struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_IF);
 
     if (level)
-        branch(shell, level, shell->status);
+        branch(shell, level, tn_sh_decided(shell, level->place, shell->status));
 }
 
 void tn_sh_elif(struct tn_sh *shell)
@@ -208,21 +204,24 @@ void tn_sh_case_end(struct tn_sh *shell, bool falls)
     }
 }
 
-/* Does WORD match one of the patterns between bars? */
+/* Does WORD, NULL where it is not known, match one of the patterns between bars? */
 static enum tn_sh_truth matches(const char *word, char *patterns)
 {
     char *to = patterns, *rest = patterns;
+    bool quoted = false;
 
-    if (!word || strpbrk(patterns, "$`\\"))
+    if (strpbrk(patterns, "$`\\"))
         return TN_SH_UNSURE;
-    for (const char *from = patterns; *from; from++) /* quotes and blanks are no part of them */
+    for (const char *from = patterns; *from; from++) { /* quotes and blanks are no part of them */
+        quoted |= strchr("\"'", *from) != NULL;
         if (!strchr("\"' \t", *from))
             *to++ = *from;
+    }
     *to = '\0';
     for (char *pattern; (pattern = strsep(&rest, "|"));)
-        if (!fnmatch(pattern, word, 0))
+        if (word ? !fnmatch(pattern, word, 0) : !quoted && str_eq(pattern, "*"))
             return TN_SH_TRUE;
-    return TN_SH_FALSE;
+    return word ? TN_SH_FALSE : TN_SH_UNSURE;
 }
 
 const char *tn_sh_pattern(struct tn_sh *shell, const char *pos)
@@ -239,7 +238,8 @@ const char *tn_sh_pattern(struct tn_sh *shell, const char *pos)
         AUTO_FREE char *patterns = tn_sh_copy(pos, n);
 
         level->pattern = false;
-        branch(shell, level, matches(level->word, patterns));
+        level->runs = lesser(level->reached, tn_sh_not(level->taken));
+        branch(shell, level, tn_sh_decided(shell, level->place, matches(level->word, patterns)));
     }
     return pos + n + (pos[n] == ')');
 }

@@ -32,10 +32,12 @@ void tn_sh_declare(struct tn_sh *shell, const struct tn_sh_list *command)
     for (size_t i = 0; i < command->n; i++) {
         if (!is_name(command->v[i])) {
             declare_word(shell, command->v[i]);
-        } else if (shell->local) {
+        } else if (shell->local && (shell->calls || !shell->keyed)) {
             tn_sh_local(shell, command->v[i]);
             tn_sh_unset(shell, command->v[i], false);
         }
+        if (shell->keyed && is_name(command->v[i]))
+            tn_sh_declare_keyed(shell, command->v[i]);
     }
 }
 
@@ -103,33 +105,47 @@ static char *next_field(const char **text, const char *ifs)
     return tn_sh_copy(from, (size_t)(end - from));
 }
 
-/* TEXT to the variables that COMMAND names from FIRST on; false where one would take more than a
- * field. */
-static bool set_fields(struct tn_sh *shell, const struct tn_sh_list *command, size_t first,
+/* All of TEXT as the last name's value, to be freed: without white space of IFS around it, and one
+ * field without its delimiter. */
+static char *last_field(const char *text, const char *ifs)
+{
+    const char *from = text, *rest;
+    AUTO_FREE char *field = NULL;
+    size_t n;
+
+    while (*from && isspace((unsigned char)*from) && strchr(ifs, *from))
+        from++;
+    rest = from;
+    field = next_field(&rest, ifs);
+    while (*rest && isspace((unsigned char)*rest) && strchr(ifs, *rest))
+        rest++;
+    if (field && !*rest)
+        return TAKE(field);
+    for (n = strlen(from); n && isspace((unsigned char)from[n - 1]) && strchr(ifs, from[n - 1]);)
+        n--;
+    return tn_sh_copy(from, n);
+}
+
+/* TEXT to the variables that COMMAND names from FIRST on; the last takes the rest. */
+static void set_fields(struct tn_sh *shell, const struct tn_sh_list *command, size_t first,
                        bool array, const char *text, const char *ifs)
 {
-    size_t most = array ? strlen(text) : command->n - first;
     struct tn_sh_list fields = {0};
     char *field;
 
-    while (fields.n < most && (field = next_field(&text, ifs)) != NULL)
-        tn_sh_list_add(&fields, field);
-    if (*text) {
-        tn_sh_list_done(&fields);
-        return false;
-    }
     if (array) {
+        while ((field = next_field(&text, ifs)) != NULL)
+            tn_sh_list_add(&fields, field);
         tn_sh_assign(shell, command->v[first], &fields, false, true);
-        return true;
+        return;
     }
-    for (size_t i = 0; i < most; i++) {
+    for (size_t i = first; i < command->n; i++) {
         struct tn_sh_list value = {0};
 
-        tn_sh_list_add(&value, mem_strdup(i < fields.n ? fields.v[i] : ""));
-        tn_sh_assign(shell, command->v[first + i], &value, false, false);
+        field = i + 1 < command->n ? next_field(&text, ifs) : last_field(text, ifs);
+        tn_sh_list_add(&value, field ? field : mem_strdup(""));
+        tn_sh_assign(shell, command->v[i], &value, false, false);
     }
-    tn_sh_list_done(&fields);
-    return true;
 }
 
 /* True where the variables' values are known. */
@@ -159,7 +175,8 @@ static bool read_string(struct tn_sh *shell, const struct tn_sh_list *command)
     for (size_t i = first; i < command->n; i++)
         if (!is_name(command->v[i]))
             return false;
-    return set_fields(shell, command, first, array, text, ifs);
+    set_fields(shell, command, first, array, text, ifs);
+    return true;
 }
 
 static bool sets_unknown(struct tn_sh *shell, const struct tn_sh_list *command)
@@ -170,6 +187,20 @@ static bool sets_unknown(struct tn_sh *shell, const struct tn_sh_list *command)
             return true;
         }
     return false;
+}
+
+/* unset NAME or NAME[KEY]. */
+static void unset_word(struct tn_sh *shell, const char *word)
+{
+    size_t n = tn_sh_name_length(word), length = strlen(word);
+    AUTO_FREE char *name = tn_sh_copy(word, n), *key = NULL;
+
+    if (word[n] != '[' || word[length - 1] != ']') {
+        tn_sh_unset(shell, word, false);
+        return;
+    }
+    key = tn_sh_copy(word + n + 1, length - n - 2);
+    tn_sh_unset_element(shell, name, key);
 }
 
 /* What FILE sets is not in this text. */
@@ -198,7 +229,7 @@ bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
         tn_sh_assign(shell, "@", &given, false, true);
     } else if (str_eq(name, "unset")) {
         for (size_t i = 1; i < command->n; i++)
-            tn_sh_unset(shell, command->v[i], false);
+            unset_word(shell, command->v[i]);
     } else if (str_eq(name, "let")) {
         for (size_t i = 1; i < command->n; i++)
             tn_sh_sets(shell, command->v[i], command->v[i] + strlen(command->v[i]));

@@ -71,6 +71,12 @@ static void note_unsure(struct tn_sh *shell, const struct tn_sh_list *cmd)
 {
     const char *end = strchr(cmd->v[0], ENDMARK);
 
+    for (size_t i = 0; cmd->v[0][0] == MARK && i < cmd->n; i++) {
+        struct tn_word word = tn_sh_unmarked(cmd->v[i]);
+
+        tn_paths_doubt_word(shell->paths, &word);
+        tn_sh_word_done(&word);
+    }
     if (shell->unsure.code < 0 || cmd->v[0][0] != MARK || cmd->v[0][1] != TN_WORD_MAYBE || !end ||
         end[1] || end == cmd->v[0] + 2)
         return;
@@ -239,6 +245,19 @@ static const char *test_word(struct tn_sh *shell, struct tn_sh_list *cmd, const 
     return end;
 }
 
+/* A word of the command, or what is behind its end. */
+static const char *word_at(struct tn_sh *shell, struct tn_sh_list *cmd, const char *pos)
+{
+    struct tn_sh_list dropped = {0};
+
+    if (!shell->cut)
+        return tn_sh_word(shell, cmd, pos, true, tn_sh_in_brackets(shell));
+    pos = tn_sh_word(shell, &dropped, pos, true, tn_sh_in_brackets(shell));
+    refuse_behind(shell, &dropped);
+    tn_sh_list_done(&dropped);
+    return pos;
+}
+
 /* POS is at the end of a line, a semicolon, or the end: behind it. */
 static const char *end_list(struct tn_sh *shell, struct tn_sh_list *cmd, const char *pos, int level)
 {
@@ -257,11 +276,14 @@ void tn_sh_commands(struct tn_sh *shell, const char *pos, int level)
 {
     struct tn_sh_list cmd = {0};
     size_t reading = shell->reading;
+    uint64_t place = shell->place, begin = tn_sh_place_of(pos);
+    const char *text = pos;
 
     shell->reading = ++shell->texts;
     while (shell->r == 0 && !shell->over) {
         const char *next;
 
+        shell->place = begin + (uint64_t)(pos - text);
         pos = tn_sh_skip(pos, shell->plain || in_test(&cmd));
         if (*pos && in_test(&cmd)) {
             next = *pos == ';' ? pos + 1 : test_word(shell, &cmd, pos);
@@ -299,17 +321,9 @@ void tn_sh_commands(struct tn_sh *shell, const char *pos, int level)
             next = tn_sh_keyword(shell, pos);
         if (next == pos && !cmd.n)
             tn_sh_asides_words(shell);
-        if (next == pos && shell->cut) {
-            struct tn_sh_list dropped = {0};
-
-            next = tn_sh_word(shell, &dropped, pos, true, tn_sh_in_brackets(shell));
-            refuse_behind(shell, &dropped);
-            tn_sh_list_done(&dropped);
-        } else if (next == pos) {
-            next = tn_sh_word(shell, &cmd, pos, true, tn_sh_in_brackets(shell));
-        }
-        pos = next;
+        pos = next == pos ? word_at(shell, &cmd, pos) : next;
     }
     shell->reading = reading;
+    shell->place = place;
     tn_sh_list_done(&cmd);
 }

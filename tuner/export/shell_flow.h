@@ -95,10 +95,39 @@ void tn_sh_keep(struct tn_sh_state *ret, struct tn_sh *shell);
 void tn_sh_restore(struct tn_sh *shell, struct tn_sh_state *state);
 void tn_sh_level_done(struct tn_sh_level *level);
 
-/* ---- shell_branches.c ---------------------------------------------------- */
+/* ---- shell_keys.c -------------------------------------------------------- */
+
+/* NAME is an array by keys; VALUES, words [KEY]=VALUE which it takes, are its elements, or more of
+ * them. */
+void tn_sh_declare_keyed(struct tn_sh *shell, const char *name);
+void tn_sh_assign_keyed(struct tn_sh *shell, const char *name, struct tn_sh_list *values,
+                        bool append);
+
+/* NAME[KEY]=VALUE, or += if APPEND; unset NAME[KEY]. */
+void tn_sh_assign_element(struct tn_sh *shell, const char *name, const char *key, const char *value,
+                          bool append);
+void tn_sh_unset_element(struct tn_sh *shell, const char *name, const char *key);
+
+/* Where VARIABLE has KEY among its values, to RET: not below their number if it has none. False
+ * where only a shell could tell. */
+bool tn_sh_element(size_t *ret, struct tn_sh *shell, const struct tn_sh_variable *variable,
+                   const char *key);
+
+/* ---- shell_paths.c ------------------------------------------------------- */
 
 /* Whether what is read now runs. */
 enum tn_sh_truth tn_sh_runs(const struct tn_sh *shell);
+
+/* TRUTH of CONDITION, or the way that this path takes at it. */
+enum tn_sh_truth tn_sh_decided(struct tn_sh *shell, uint64_t condition, enum tn_sh_truth truth);
+
+/* What is read may run: the conditions that decide it decide what NAME holds. */
+void tn_sh_effect(struct tn_sh *shell, const char *name);
+
+/* The place of TEXT's beginning; those behind it count on. */
+uint64_t tn_sh_place_of(const char *text);
+
+/* ---- shell_branches.c ---------------------------------------------------- */
 
 /* A list of commands begins; a command of it has ended with STATUS; && ('&') or || ('|'). */
 void tn_sh_list_begin(struct tn_sh *shell);

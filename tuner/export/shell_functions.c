@@ -342,7 +342,7 @@ void tn_sh_local(struct tn_sh *shell, const char *name)
     v = tn_sh_find(shell, name);
     shell->kept = mem_realloc(shell->kept, (shell->nkept + 1) * sizeof(*shell->kept));
     kept = &shell->kept[shell->nkept++];
-    *kept = (struct tn_sh_variable){.array = v && v->array, .used = v};
+    *kept = (struct tn_sh_variable){.array = v && v->array, .keyed = v && v->keyed, .used = v};
     snprintf(kept->name, sizeof(kept->name), "%s", name);
     if (v)
         tn_sh_take_words(&kept->values, &v->values, 0);
@@ -366,6 +366,7 @@ static void put_back(struct tn_sh *shell, size_t from)
         tn_sh_list_done(&v->values);
         v->values = kept->values;
         v->array = kept->array;
+        v->keyed = kept->keyed;
     }
 }
 

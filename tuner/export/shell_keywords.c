@@ -25,13 +25,16 @@ static void forget_keys(struct tn_sh_list *values, const char *name)
         }
 }
 
-/* NAME[KEY]=… or NAME[KEY]+=…, N letters of a name at POS: behind it, or POS where there is none.
- * What the array then holds only a shell could tell. */
+/* NAME[KEY]=… or NAME[KEY]+=…, N letters of a name at POS: behind it, or POS where there is
+ * none. */
 static const char *element(struct tn_sh *shell, const char *pos, size_t n)
 {
     const char *end = pos + n + strcspn(pos + n, "] \t\r\n;=");
+    AUTO_FREE char *text = NULL, *key = NULL;
     struct tn_sh_list value = {0};
+    const char *close;
     char name[MAX_NAME];
+    bool append;
 
     if (pos[n] != '[' || *end != ']')
         return pos;
@@ -39,11 +42,16 @@ static const char *element(struct tn_sh *shell, const char *pos, size_t n)
     if (*end != '=')
         return pos;
     snprintf(name, sizeof(name), "%.*s", (int)n, pos);
+    close = pos + n + strcspn(pos + n, "]");
+    text = tn_sh_copy(pos + n + 1, (size_t)(close - pos) - n - 1);
+    key = tn_sh_key(shell, text);
+    append = end[-1] == '+';
     end = tn_sh_word(shell, &value, end + 1, false, tn_sh_in_brackets(shell));
-    tn_sh_list_done(&value);
     if (!shell->assigned)
         shell->assigned = TN_SH_TRUE;
-    tn_sh_computed(shell, name);
+    if (shell->r == 0)
+        tn_sh_assign_element(shell, name, key, value.n ? value.v[0] : "", append);
+    tn_sh_list_done(&value);
     return end;
 }
 
@@ -52,6 +60,7 @@ const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
     size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
     const char *q = pos + n;
     struct tn_sh_list values = {0};
+    const struct tn_sh_variable *v;
     char name[MAX_NAME];
     bool append, is_array;
 
@@ -67,6 +76,15 @@ const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
     is_array = *q == '(';
     q = is_array ? array(shell, &values, q + 1)
                  : tn_sh_word(shell, &values, q, false, tn_sh_in_brackets(shell));
+    v = tn_sh_find(shell, name);
+    if (is_array && ((shell->declares && shell->keyed) || (v && v->keyed))) {
+        if (!shell->assigned)
+            shell->assigned = TN_SH_TRUE;
+        if (shell->local && shell->declares)
+            tn_sh_local(shell, name);
+        tn_sh_assign_keyed(shell, name, &values, append);
+        return q;
+    }
     if (is_array)
         forget_keys(&values, name);
     if (!shell->assigned)
@@ -184,8 +202,10 @@ const char *tn_sh_keyword(struct tn_sh *shell, const char *pos)
         shell->declares = true;
         shell->local = tn_sh_is_word(pos, n, "local") || tn_sh_is_word(pos, n, "declare") ||
                        tn_sh_is_word(pos, n, "typeset");
+        shell->keyed = false;
         for (; *next == '-' || *next == '+'; next = tn_sh_skip(next + n, false)) {
             n = strcspn(next, " \t\r\n;");
+            shell->keyed |= *next == '-' && memchr(next, 'A', n);
             shell->local &= !memchr(next, 'g', n); /* declare -g */
         }
         return next;

@@ -120,6 +120,8 @@ void tn_sh_take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_
     struct tn_sh_list args = {0};
     int rank;
 
+    if (tn_sh_runs(shell) == TN_SH_UNSURE)
+        tn_sh_effect(shell, TN_PATH_PROGRAM);
     tn_sh_take_words(&args, cmd, at + 1);
     rank = rank_of(name, &args);
     if (shell->program[0] && rank == rank_of(shell->program, &shell->args) &&

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "tuner/export/internal.h"
+#include "tuner/export/paths.h"
 
 /* Bounds of what a text from outside may cost: a variable can be doubled line by line. */
 enum { MAX_VARIABLES = 1024, MAX_WORDS = 1 << 18, MAX_BYTES = 16 << 20, MAX_LOOKUPS = 1 << 25 };
@@ -25,6 +26,7 @@ struct tn_sh_variable {
     char name[MAX_NAME];
     struct tn_sh_list values; /* a scalar has one */
     bool array, used;
+    bool keyed; /* an array by keys: shell_keys.c */
 };
 
 /* Of a condition, and of what runs under it. */
@@ -85,6 +87,8 @@ struct tn_sh_level {
     char name[MAX_NAME];      /* of a function, or a loop's variable */
     const char *from;         /* a function's body */
     struct tn_sh_state before;
+    uint64_t place;  /* of if and case: where it is in the script; 0: another level */
+    uint64_t joined; /* where the && or || before it is */
     /* of loops: */
     bool condition, until; /* while and until; the latter */
     bool broken, unsure;   /* it has ended; or only a shell could tell */
@@ -128,6 +132,9 @@ struct tn_sh {
     struct tn_sh_level level[MAX_LEVELS];
     int depth;                 /* levels that are open */
     enum tn_sh_truth chain;    /* whether the next command runs, by && and || before it */
+    uint64_t condition;        /* the place of the last of them */
+    uint64_t place;            /* of the word that is read */
+    struct tn_paths *paths;    /* never NULL */
     enum tn_sh_truth status;   /* of the list of commands so far */
     char joined;               /* '&', '|': how the next command's is joined to it; 0: not */
     bool negated;              /* behind ! */
@@ -136,6 +143,7 @@ struct tn_sh {
     bool within;               /* a here-document is read */
     bool piped;                /* the next command reads from a pipe */
     bool declares, local;      /* the command declares variables; a function's own */
+    bool keyed;                /* it declares arrays by keys */
     bool over;                 /* it has come to an exit */
     size_t letter;             /* of its word that getopts looks at next */
     struct tn_sh_function *functions;
@@ -143,7 +151,7 @@ struct tn_sh {
     struct tn_sh_variable *kept; /* that functions have of their own, as they were before */
     size_t nkept;
     struct tn_sh_asides asides; /* of NAME=… before the command that is read */
-    int calls; /* of functions that are read now */
+    int calls;                  /* of functions that are read now */
     void (*commands)(struct tn_sh *shell, const char *text, int level); /* reads them */
     size_t texts, reading; /* how many have been begun; which is read */
     size_t copied;

@@ -195,7 +195,13 @@ void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *valu
         return;
     }
     v->used = false;
+    if (v->keyed && (!array || values->n)) { /* NAME=… is its element 0 */
+        tn_sh_list_done(values);
+        tn_sh_computed(shell, name);
+        return;
+    }
     if (runs == TN_SH_UNSURE) {
+        tn_sh_effect(shell, name);
         assign_maybe(shell, v, values, append, array);
         return;
     }
@@ -226,6 +232,9 @@ void tn_sh_forget(struct tn_sh *shell, const char *name)
 
     if (!v)
         return;
+    if (tn_sh_runs(shell) == TN_SH_UNSURE)
+        tn_sh_effect(shell, name);
+    v->keyed = false;
     tn_sh_list_done(&v->values);
     tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
 }
@@ -280,7 +289,7 @@ void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown)
     if (!v)
         return;
     tn_sh_list_done(&v->values);
-    v->array = false;
+    v->array = v->keyed = false;
 }
 
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why)
@@ -288,6 +297,7 @@ struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum
     struct tn_sh_variable *v = find_or_add(shell, name);
 
     if (v) {
+        v->keyed = false;
         tn_sh_list_done(&v->values);
         tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, why, name, ENDMARK));
     }
@@ -347,7 +357,7 @@ const char *tn_sh_value(struct tn_sh *shell, const char *name)
 {
     struct tn_sh_variable *v = tn_sh_find(shell, name);
 
-    if (!v)
+    if (!v || v->keyed)
         return NULL;
     v->used = true;
     return v->values.n ? v->values.v[0] : "";

@@ -43,14 +43,16 @@ const char *tn_sh_closing(struct tn_sh *shell, const char *pos)
 struct ref {
     char name[MAX_NAME];
     bool all, star;
-    size_t index;
+    size_t index;    /* of the value among the variable's */
+    const char *key; /* between brackets, KEY_LENGTH letters; NULL: there are none */
+    size_t key_length;
 };
 
 /* Returns behind the name and its subscript; NULL where it is none that we read. */
 static const char *read_ref(struct ref *ret, const char *pos)
 {
     size_t n = isdigit((unsigned char)*pos) ? strspn(pos, "0123456789") : tn_sh_name_length(pos);
-    char *end;
+    int depth = 1;
 
     *ret = (struct ref){0};
     if (!n || n >= MAX_NAME)
@@ -68,14 +70,44 @@ static const char *read_ref(struct ref *ret, const char *pos)
         ret->star = pos[1] == '*';
         return pos + 3;
     }
-    ret->index = strtoul(pos + 1, &end, 10);
-    return isdigit((unsigned char)pos[1]) && *end == ']' ? end + 1 : NULL;
+    ret->key = ++pos;
+    for (; *pos && depth; pos++)
+        depth += *pos == '[' ? 1 : *pos == ']' ? -1 : 0;
+    ret->key_length = (size_t)(pos - ret->key) - (depth == 0);
+    return depth || !ret->key_length ? NULL : pos;
+}
+
+/* Elements of an array by keys: several in an order that only a shell could tell. */
+static bool put_keyed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *variable,
+                      const struct ref *ref, bool quoted)
+{
+    bool many = ref->all && variable->values.n > 2;
+
+    if (many) {
+        mark(shell, sink, TN_WORD_RUN, variable->name, strlen(variable->name));
+        return true;
+    }
+    if (!ref->all && ref->index % 2 == 1)
+        return false;
+    if (ref->all && variable->values.n) {
+        tn_sh_put_value(shell, sink, variable->values.v[1], quoted || !sink->split);
+        sink->open |= quoted;
+    } else if (quoted) {
+        sink->open |= !ref->all;
+        sink->none = ref->all;
+    }
+    return true;
 }
 
 static void put_variable(struct tn_sh *shell, struct tn_sh_sink *sink,
                          struct tn_sh_variable *variable, const struct ref *ref, bool quoted)
 {
     bool whole = quoted || !sink->split;
+
+    if (variable->keyed && put_keyed(shell, sink, variable, ref, quoted)) {
+        variable->used = true;
+        return;
+    }
 
     variable->used = true;
     sink->open |= quoted && !ref->all;
@@ -107,6 +139,17 @@ static struct tn_sh_variable *variable_of(struct tn_sh *shell, struct ref *ref)
     return v;
 }
 
+/* Sets where REF's value is in V; false where only a shell could tell. */
+static bool locate(struct tn_sh *shell, const struct tn_sh_variable *v, struct ref *ref)
+{
+    AUTO_FREE char *text = ref->key                ? tn_sh_copy(ref->key, ref->key_length)
+                           : v->keyed && !ref->all ? mem_strdup("0")
+                                                   : NULL;
+    AUTO_FREE char *key = text ? tn_sh_key(shell, text) : NULL;
+
+    return !key || (shell->r == 0 && tn_sh_element(&ref->index, shell, v, key));
+}
+
 /* $# where there are arguments, ${#NAME} and ${#NAME[@]}; false where it is not known. */
 static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char *of)
 {
@@ -118,7 +161,7 @@ static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char 
 
     if (*of && (!end || *end || strchr("#?$!-", ref.name[0])))
         return false;
-    if (*of && (v = variable_of(shell, &ref)) == NULL)
+    if (*of && ((v = variable_of(shell, &ref)) == NULL || !locate(shell, v, &ref)))
         return false;
     if (!v)
         return false;
@@ -126,7 +169,7 @@ static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char 
         if (strchr(v->values.v[i], MARK))
             return false;
     v->used = true;
-    n = !*of || ref.all           ? v->values.n
+    n = !*of || ref.all           ? v->values.n / (v->keyed ? 2 : 1)
         : ref.index < v->values.n ? strlen(v->values.v[ref.index])
                                   : 0;
     snprintf(digits, sizeof(digits), "%zu", n);
@@ -166,19 +209,31 @@ static void put_text(struct tn_sh *shell, struct tn_sh_sink *sink, const char *p
 static void put_mark_of(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text,
                         const char *source, size_t len);
 
-/* ${@:2}, from OPERATION on: false where it is not of whole numbers. */
-static bool put_rest(struct tn_sh *shell, struct tn_sh_sink *sink, const char *operation,
-                     bool quoted)
+char *tn_sh_key(struct tn_sh *shell, const char *key)
 {
-    struct tn_sh_variable *v = tn_sh_given(shell), rest = {.array = true};
+    struct tn_sh_sink text = {.out = NULL};
+
+    put_text(shell, &text, key, true, 1);
+    return str_take(&text.cur);
+}
+
+/* ${@:2} or ${LIST[@]:2}, from OPERATION on: false where it is not of whole numbers. */
+static bool put_rest(struct tn_sh *shell, struct tn_sh_sink *sink,
+                     const struct tn_sh_variable *variable, const char *operation, bool quoted)
+{
+    size_t digits = strspn(operation + 1, "0123456789"), from, given = str_eq(variable->name, "@");
+    struct tn_sh_variable rest = {.array = true};
     struct ref all = {.all = true};
-    size_t digits = strspn(operation + 1, "0123456789"), from;
 
     from = strtoul(operation + 1, NULL, 10);
-    if (!v || *operation != ':' || !digits || digits > 6 || operation[1 + digits] || !from)
+    if (*operation != ':' || !digits || digits > 6 || operation[1 + digits] || from < given ||
+        variable->keyed)
         return false;
-    for (size_t i = from - 1; i < v->values.n; i++)
-        tn_sh_list_add(&rest.values, mem_strdup(v->values.v[i]));
+    for (size_t i = 0; i < variable->values.n; i++)
+        if (strchr(variable->values.v[i], MARK))
+            return false;
+    for (size_t i = from - given; i < variable->values.n; i++)
+        tn_sh_list_add(&rest.values, mem_strdup(variable->values.v[i]));
     put_variable(shell, sink, &rest, &all, quoted);
     tn_sh_list_done(&rest.values);
     return true;
@@ -194,7 +249,7 @@ static void put_changed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_
     char *changed = NULL;
 
     v->used = true;
-    if (ref->all && put_rest(shell, sink, operation, quoted))
+    if (ref->all && put_rest(shell, sink, v, operation, quoted))
         return;
     put_text(shell, &text, operation, true, depth + 1);
     if (strchr(value, MARK))
@@ -260,6 +315,11 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
     colon = *p == ':' && p[1] && strchr("-=+?", p[1]);
     p += colon;
     v = variable_of(shell, &r);
+    if (v && ((r.key && *p == '=') || !locate(shell, v, &r))) {
+        v->used = true;
+        put_mark_of(shell, sink, v->values.n ? v->values.v[0] : "", source, len);
+        return;
+    }
     if (v && *p && !strchr("-=+?", *p)) {
         put_changed(shell, sink, v, &r, p, source, len, quoted, depth);
         return;
@@ -387,7 +447,7 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
     if (r.name[0] == '#' && put_length(shell, sink, ""))
         return pos + 2;
     v = variable_of(shell, &r);
-    if (v)
+    if (v && locate(shell, v, &r))
         put_variable(shell, sink, v, &r, quoted);
     else
         put_unset(shell, sink, &r, pos, n + 1);

@@ -27,6 +27,7 @@ struct tn_word {
 struct tn_written {
     char *name, *text;
 };
+struct tn_paths;
 struct tn_words {
     struct tn_word *v;
     size_t n;
@@ -41,10 +42,10 @@ struct tn_words {
  * put in their places; TEXT may be those arguments alone, or the variables that hold them. Nothing
  * is run. What ends the command is added to IGNORED. -EINVAL where a quote or a bracket does not
  * close, where no program or several are started, and where expansion does not end. CALL as in
- * struct tn_job. Free RET by tn_words_done().
+ * struct tn_job. PATHS as in paths.h. Free RET by tn_words_done().
  */
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
-                       const char *call, struct err *error);
+                       const char *call, struct tn_paths *paths, struct err *error);
 void tn_words_done(struct tn_words *words);
 
 /* -EINVAL: WORD of the job script TEXT is not known; ERROR says why, where and what helps. IGNORED
