@@ -70,8 +70,11 @@ class Lab:
             code = child.returncode
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            out, _ = child.communicate()
             code = None
+            try:
+                out, _ = child.communicate(timeout=5)
+            except subprocess.TimeoutExpired as left:  # one that left the group, or that a driver holds, has the pipe open
+                out = left.output or b""
         self.log_file.write(out[-200000:])
         return code, out.decode(errors="replace")
 
