@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from lab import Failed
+from lab import Failed, objects
 
 TORCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_side.py")
 
@@ -195,11 +195,11 @@ class Watch(threading.Thread):
     def run(self):
         query = "memory.used,clocks.sm,power.draw,temperature.gpu"
         while not self.over:
-            out = subprocess.run(["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits", "-i", "0"],
-                                 capture_output=True, text=True).stdout
             try:
+                out = subprocess.run(["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits", "-i", "0"],
+                                     capture_output=True, text=True, timeout=5).stdout
                 self.samples.append([float(word) for word in out.split(",")])
-            except ValueError:
+            except (OSError, ValueError, subprocess.TimeoutExpired):
                 pass
             time.sleep(0.2)
 
@@ -224,7 +224,10 @@ def trial(lab, path, seq, batch, precision, limit):
     code, out = lab.call(lab.job("gpu", 1, ["--trial", "--model", path, "--seq", str(seq), "-b", str(batch), "--micro-batch", "1",
                                             "--precision", precision, "--events", events, *steps]), limit=limit)
     facts = watch.end() if watch else {}
-    lines = [json.loads(text) for text in open(events)] if os.path.exists(events) else []
+    lines = []
+    if os.path.exists(events):
+        with open(events) as text:
+            lines = objects(text.read())
     for event in lines:
         if event["event"] == "memory":
             facts["planned"] = event["planned"]["total"]
@@ -239,9 +242,10 @@ def theirs(lab, model, seq, batch, hugging_face, limit):
     with open(job, "w") as out:
         json.dump({"model": model, "batch": batch, "seq": seq, "steps": 8, "hugging_face": hugging_face}, out)
     code, out = lab.call([sys.executable, TORCH, "train", job], limit=limit)
-    if code != 0:
+    answers = objects(out)
+    if code != 0 or not answers:
         return {"error": "time is up" if code is None else out.strip()[-300:]}
-    return json.loads(out.strip().splitlines()[-1])
+    return answers[-1]
 
 
 PEAK = 989e12  # dense bf16 of an H100 or H200 (SXM), NVIDIA's data sheet

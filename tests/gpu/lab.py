@@ -127,6 +127,17 @@ class Lab:
         return path, model
 
 
+def objects(text):
+    """The JSON objects among the lines of TEXT: one may be cut short, and programs warn on the same output."""
+    found = []
+    for line in text.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            pass
+    return [value for value in found if isinstance(value, dict)]
+
+
 def apart(a, b):
     """The largest relative distance of two lists of losses; infinite if their lengths differ."""
     if len(a) != len(b) or not a:

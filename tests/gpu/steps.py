@@ -22,6 +22,8 @@ ARCHS = {"8": "arch=compute_80,code=[sm_80,compute_80]", "9": "arch=compute_90a,
 
 
 def nvidia_smi(lab, query):
+    if not shutil.which("nvidia-smi", path=lab.environment()["PATH"]):
+        raise NotRun("no nvidia-smi")
     code, out = lab.call(["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits", "-i", "0"], limit=20)
     if code != 0:
         raise NotRun("nvidia-smi does not answer: " + out.strip()[-200:])
