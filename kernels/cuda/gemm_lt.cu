@@ -119,29 +119,39 @@ static void release(const product &p)
     cublasLtMatmulDescDestroy(p.of);
 }
 
+template <typename T>
+static bool limit(cublasLtMatmulPreference_t limits, cublasLtMatmulPreferenceAttributes_t which,
+                  const T &value)
+{
+    return cublasLtMatmulPreferenceSetAttribute(limits, which, &value, sizeof(value)) == 0;
+}
+
+/* How parts of a sum over k, where the library divides it, may be added up: in fp32, since a result
+ * is rounded once. By itself it may store the parts in the type of the result. */
+static uint32_t sums_of(const key &k)
+{
+    return k.ct == KN_F32
+               ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_INPLACE
+               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 /* Ask the heuristic for shape K; the answer stays in E. */
 static void choose(entry *e, const key &k, const product &p)
 {
     cublasLtMatmulPreference_t limits = NULL;
     cublasLtMatmulHeuristicResult_t found = {};
-    size_t bytes = CU_SCRATCH_BYTES;
     uint32_t a = k.align_b, b = k.align_a, c = k.align_c;
     int count = 0;
-    bool ok =
-        cublasLtMatmulPreferenceCreate(&limits) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                             &bytes, sizeof(bytes)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a,
-                                             sizeof(a)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b,
-                                             sizeof(b)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c,
-                                             sizeof(c)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c,
-                                             sizeof(c)) == 0 &&
-        takes(cublasLtMatmulAlgoGetHeuristic(handle, p.of, p.b, p.a, p.c, p.c, limits, 1, &found,
-                                             &count),
-              "cuBLASLt's heuristic");
+    bool ok = cublasLtMatmulPreferenceCreate(&limits) == 0 &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (size_t)CU_SCRATCH_BYTES) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, sums_of(k)) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c) &&
+              takes(cublasLtMatmulAlgoGetHeuristic(handle, p.of, p.b, p.a, p.c, p.c, limits, 1,
+                                                   &found, &count),
+                    "cuBLASLt's heuristic");
 
     if (limits)
         cublasLtMatmulPreferenceDestroy(limits);
