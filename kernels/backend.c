@@ -66,6 +66,11 @@ struct kn_pool *kn_pool_new(int threads)
     return kn_pool_on(kn_backend(), threads);
 }
 
+struct kn_pool *kn_pool_new_host(int threads)
+{
+    return kn_pool_on(kn_backend_host(), threads);
+}
+
 const struct kn_backend *kn_pool_backend(const struct kn_pool *pool)
 {
     const struct kn_backend *own = pool ? kn_pool_made_on(pool) : NULL;

@@ -59,6 +59,8 @@ enum { KN_SCRATCH_BYTES = 6 << 20 };
 
 /* A pool of THREADS >= 1 threads, of which the caller is one. NULL if out of memory or threads. */
 struct kn_pool *kn_pool_new(int threads);
+/* The same on the host, whatever the current backend: for the host's own work next to a device. */
+struct kn_pool *kn_pool_new_host(int threads);
 struct kn_pool *kn_pool_free(struct kn_pool *pool); /* accepts NULL; returns NULL */
 int kn_pool_threads(const struct kn_pool *pool);
 size_t kn_pool_bytes(int threads); /* what kn_pool_new allocates */

@@ -4,6 +4,8 @@
 
 #include <assert.h>
 #include <math.h>
+#include <sched.h>
+#include <unistd.h>
 
 static uint64_t hash_name(const char *name)
 {
@@ -175,19 +177,56 @@ static void fill(char *to, const struct tr_params *params, int index, const stru
     }
 }
 
+/* The elements of a parameter, of which each thread fills a share. */
+struct filling {
+    char *to; /* (count) */
+    const struct tr_params *params;
+    const struct pl_model *model;
+    uint64_t seed, first, count;
+    int index;
+};
+
+static void fill_share(void *arg, int thread, int threads)
+{
+    const struct filling *f = arg;
+    uint64_t lo = f->count * (uint64_t)thread / (uint64_t)threads;
+    uint64_t hi = f->count * ((uint64_t)thread + 1) / (uint64_t)threads;
+
+    fill(f->to + lo * kn_type_size(f->params->type), f->params, f->index, f->model, f->seed,
+         f->first + lo, hi - lo);
+}
+
+/* By the threads of CREW; NULL: by the caller. */
 static void init_one(struct tr_params *params, int index, const struct pl_model *model,
-                     uint64_t seed)
+                     uint64_t seed, struct kn_pool *crew)
 {
     void *w = NULL;
     uint64_t first = 0, count = tr_param_kept(&first, &w, params, index);
     size_t bytes = count * kn_type_size(params->type);
     AUTO_FREE char *here = kn_apart(params->pool) && count ? mem_alloc(bytes) : NULL;
+    struct filling filling = {here ? here : w, params, model, seed, first, count, index};
 
-    fill(here ? here : w, params, index, model, seed, first, count);
+    if (crew)
+        kn_pool_run(crew, fill_share, &filling);
+    else
+        fill_share(&filling, 0, 1);
     if (here) {
         kn_copy(params->pool, w, here, bytes);
         kn_wait(params->pool);
     }
+}
+
+/* Cores of this rank: those that a launcher has bound it to, or its share of all. */
+static int own_cores(void)
+{
+    struct ranks ranks;
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    ranks_from_env(&ranks);
+    if (ranks.locals > 1 && cores >= (int)sysconf(_SC_NPROCESSORS_ONLN))
+        cores /= ranks.locals;
+    return cores > 1 ? cores : 1;
 }
 
 static uint64_t second_moments(const struct tr_params *params)
@@ -198,6 +237,8 @@ static uint64_t second_moments(const struct tr_params *params)
 void tr_params_init(struct tr_params *params, const struct pl_model *model, uint64_t seed)
 {
     struct kn_pool *pool = params->pool;
+    /* Next to a device all cores are idle, however few threads the layout has. */
+    struct kn_pool *aside = kn_apart(pool) ? kn_pool_new_host(own_cores()) : NULL;
 
     kn_zero(pool, params->weight, params->table.weight.count * kn_type_size(params->type));
     kn_zero(pool, params->m, params->table.state_count * sizeof(*params->m));
@@ -209,8 +250,9 @@ void tr_params_init(struct tr_params *params, const struct pl_model *model, uint
                params->table.p[i].count * sizeof(*params->balance));
     for (int i = 0; i < params->table.n; i++) {
         tr_stop_check();
-        init_one(params, i, model, seed);
+        init_one(params, i, model, seed, aside ? aside : pool);
     }
+    kn_pool_free(aside);
     tr_params_sync_master(params);
 }
 

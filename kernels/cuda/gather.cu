@@ -53,8 +53,9 @@ extern "C" void cu_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, c
 /*
  * Without atomics, workspace or sorting: the block of a token's first occurrence adds up all its
  * rows, in their order; the blocks of later ones end at once. Each block (a warp) reads ids before
- * its row until it finds its own, then those after it: at most 4 rows^2 bytes in all, from the
- * cache. Columns are spread over gridDim.y.
+ * its row until it finds its own, then those after it: at most 4 rows^2 bytes for each of gridDim.y
+ * slices of the columns. They come from the cache, which has no room for the host's memory: so ids
+ * are copied to the device's first.
  */
 template <typename T, int V, typename W>
 static __global__ void CU_BOUNDS(CU_WARP)
@@ -110,19 +111,27 @@ extern "C" void cu_embed_bwd(struct kn_pool *pool, enum kn_type type, enum kn_ty
                              size_t vocab, float scale)
 {
     bool wide = cu_on16(cu_addr(dy) | dim * kn_type_size(type));
+    cu_stream *stream = cu_stream_of(pool);
+    size_t bytes = rows * sizeof(*ids);
 
     if (rows == 0 || dim == 0)
         return;
+    if (bytes <= CU_SCRATCH_BYTES) {
+        void *near = cu_stream_scratch(stream);
+
+        cu_copy(stream, near, ids, bytes);
+        ids = (const int32_t *)near;
+    }
     cu_typed(type, wide, [&](auto form) {
         typedef typename decltype(form)::T T;
         constexpr int V = decltype(form)::V;
         dim3 grid((unsigned)rows, (unsigned)cu_blocks(dim, CU_WARP * V));
 
         if (tt == KN_F32)
-            CU_LAUNCH((embed_bwd<T, V, float>), grid, CU_WARP, 0, cu_stream_of(pool),
-                      (float *)dtable, (const T *)dy, ids, rows, dim, v0, vocab, scale);
+            CU_LAUNCH((embed_bwd<T, V, float>), grid, CU_WARP, 0, stream, (float *)dtable,
+                      (const T *)dy, ids, rows, dim, v0, vocab, scale);
         else
-            CU_LAUNCH((embed_bwd<T, V, bf16>), grid, CU_WARP, 0, cu_stream_of(pool), (bf16 *)dtable,
+            CU_LAUNCH((embed_bwd<T, V, bf16>), grid, CU_WARP, 0, stream, (bf16 *)dtable,
                       (const T *)dy, ids, rows, dim, v0, vocab, scale);
     });
 }

@@ -2,7 +2,8 @@
  * Matrix multiplication by cuBLASLt, which is column-major: row-major C = A B is C^T = B^T A^T
  * there, so B is its first matrix and A its second. Arithmetic is fp32, without TF32. The algorithm
  * that the library's heuristic names is kept for each shape; what it has none for goes to
- * gemm_plain.cu.
+ * gemm_plain.cu, which is many times slower. So a library that fails, because memory ran out for
+ * example, ends the program: its products by gemm_plain.cu would pass for a measurement.
  */
 #include "kernels/cuda/ops.cuh"
 
@@ -28,6 +29,17 @@ struct product {
     cublasLtMatmulDesc_t of;
     cublasLtMatrixLayout_t a, b, c;
 };
+
+/* Whether the library takes what it was asked; false: it does not support that. */
+static bool takes(cublasStatus_t status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return true;
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE &&
+        status != CUBLAS_STATUS_ARCH_MISMATCH)
+        cu_failed(what, cublasLtGetStatusName(status)); /* one that a log is searched for */
+    return false;
+}
 
 /* The largest power of two up to 256 that divides the address. */
 static unsigned alignment(const void *at)
@@ -107,34 +119,45 @@ static void release(const product &p)
     cublasLtMatmulDescDestroy(p.of);
 }
 
+template <typename T>
+static bool limit(cublasLtMatmulPreference_t limits, cublasLtMatmulPreferenceAttributes_t which,
+                  const T &value)
+{
+    return cublasLtMatmulPreferenceSetAttribute(limits, which, &value, sizeof(value)) == 0;
+}
+
+/* How parts of a sum over k, where the library divides it, may be added up: in fp32, since a result
+ * is rounded once. By itself it may store the parts in the type of the result. */
+static uint32_t sums_of(const key &k)
+{
+    return k.ct == KN_F32
+               ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_INPLACE
+               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 /* Ask the heuristic for shape K; the answer stays in E. */
 static void choose(entry *e, const key &k, const product &p)
 {
     cublasLtMatmulPreference_t limits = NULL;
-    cublasLtMatmulHeuristicResult_t found;
-    size_t bytes = CU_SCRATCH_BYTES;
+    cublasLtMatmulHeuristicResult_t found = {};
     uint32_t a = k.align_b, b = k.align_a, c = k.align_c;
     int count = 0;
-    bool ok =
-        cublasLtMatmulPreferenceCreate(&limits) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                             &bytes, sizeof(bytes)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a,
-                                             sizeof(a)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b,
-                                             sizeof(b)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c,
-                                             sizeof(c)) == 0 &&
-        cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c,
-                                             sizeof(c)) == 0 &&
-        cublasLtMatmulAlgoGetHeuristic(handle, p.of, p.b, p.a, p.c, p.c, limits, 1, &found,
-                                       &count) == 0;
+    bool ok = cublasLtMatmulPreferenceCreate(&limits) == 0 &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (size_t)CU_SCRATCH_BYTES) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, sums_of(k)) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c) &&
+              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c) &&
+              takes(cublasLtMatmulAlgoGetHeuristic(handle, p.of, p.b, p.a, p.c, p.c, limits, 1,
+                                                   &found, &count),
+                    "cuBLASLt's heuristic");
 
     if (limits)
         cublasLtMatmulPreferenceDestroy(limits);
     e->of = k;
     e->known = true;
-    e->none = !ok || count == 0;
+    e->none = !ok || count == 0 || found.state != CUBLAS_STATUS_SUCCESS;
     if (!e->none)
         e->algo = found.algo;
 }
@@ -150,15 +173,17 @@ static bool by_library(cu_stream *stream, const struct kn_gemm *g)
 
     if (e->known && e->none)
         return false;
-    if (!handle && cublasLtCreate(&handle) != 0)
+    if (!handle && !takes(cublasLtCreate(&handle), "cuBLASLt"))
         return false;
     if (describe(&p, g)) {
         if (!e->known)
             choose(e, k, p);
         done = !e->none &&
-               cublasLtMatmul(handle, p.of, &alpha, g->b, p.b, g->a, p.a, &beta, g->c, p.c, g->c,
-                              p.c, &e->algo, cu_stream_scratch(stream), CU_SCRATCH_BYTES,
-                              (cudaStream_t)cu_stream_handle(stream)) == 0;
+               takes(cublasLtMatmul(handle, p.of, &alpha, g->b, p.b, g->a, p.a, &beta, g->c, p.c,
+                                    g->c, p.c, &e->algo, cu_stream_scratch(stream),
+                                    CU_SCRATCH_BYTES, (cudaStream_t)cu_stream_handle(stream)),
+                     "a product by cuBLASLt");
+        e->none = !done; /* the next one of this shape goes the same way */
     }
     release(p);
     return done;

@@ -15,13 +15,16 @@ struct cu_stream {
     cudaEvent_t stamp[KN_STAMPS]; /* likewise; these have times */
 };
 
+/* cudaErrorContained, which the headers of CUDA 12 lack and its drivers may return. */
+static const cudaError_t CONTAINED = (cudaError_t)226;
+
 /* Errors that are the device's, its bus's or its driver's, not the program's. A GPU that fell off
  * the bus is an unknown error. */
 static bool is_loss(cudaError_t error)
 {
     return error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable ||
            error == cudaErrorDevicesUnavailable || error == cudaErrorNoDevice ||
-           error == cudaErrorSystemNotReady || error == cudaErrorUnknown;
+           error == cudaErrorSystemNotReady || error == cudaErrorUnknown || error == CONTAINED;
 }
 
 /* An error of the device in the middle of a step has no way back: the context is lost. */
@@ -204,6 +207,13 @@ void cu_allow_shared(const void *kernel, size_t bytes)
     if (bytes > 48 << 10)
         must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
              "shared memory");
+}
+
+void cu_failed(const char *what, const char *why)
+{
+    must(cudaDeviceSynchronize(), what); /* what the device says of itself comes first */
+    fprintf(stderr, "cuda: %s: %s\n", what, why);
+    abort();
 }
 
 void cu_launched(const char *kernel)

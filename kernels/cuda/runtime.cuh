@@ -55,6 +55,8 @@ void cu_clear(cu_stream *stream, void *to, size_t bytes);
 
 /* Let KERNEL have BYTES of shared memory where that is more than 48 KiB. */
 void cu_allow_shared(const void *kernel, size_t bytes);
+/* A library of the device failed at WHAT, for the reason WHY. Does not return. */
+[[noreturn]] void cu_failed(const char *what, const char *why);
 /* After a launch: a failed one ends the program with the kernel's name. */
 void cu_launched(const char *kernel);
 

@@ -126,8 +126,10 @@ void cu_clear(cu_stream *, void *to, size_t bytes)
     shim_own_open(false);
 }
 
-void cu_allow_shared(const void *, size_t)
+void cu_allow_shared(const void *kernel, size_t bytes)
 {
+    if (bytes > 48 << 10) /* as in runtime.cu */
+        shim_allow(kernel, bytes);
 }
 
 /* STANDIN_LOST=N: the GPU is lost at the Nth launch. */

@@ -15,6 +15,7 @@
 #endif
 
 enum { MAX_THREADS = 1024, LANES = 32, STACK = 256 << 10, MAX_SHARED = 227 << 10 };
+enum { FREE_SHARED = 48 << 10, MAX_ALLOWED = 64 };
 enum state { READY, WAITING, ENDED };
 
 struct warp {
@@ -300,6 +301,29 @@ void shim_ldmatrix(uint32_t (&y)[4], const bf16 *row, bool transposed)
 
 /* ---- launches ------------------------------------------------------------ */
 
+static struct {
+    const void *kernel;
+    size_t bytes;
+} allowed[MAX_ALLOWED];
+
+void shim_allow(const void *kernel, size_t bytes)
+{
+    for (auto &a : allowed)
+        if (!a.kernel || a.kernel == kernel) {
+            a = {kernel, bytes};
+            return;
+        }
+    abort();
+}
+
+static size_t allowed_shared(const void *kernel)
+{
+    for (const auto &a : allowed)
+        if (a.kernel == kernel)
+            return a.bytes;
+    return FREE_SHARED;
+}
+
 static void run_block(size_t shared)
 {
     shim.ended = 0;
@@ -312,8 +336,8 @@ static void run_block(size_t shared)
         broken("others wait for a thread that has ended or waits elsewhere");
 }
 
-void shim_run(const char *name, dim3 grid, dim3 block, size_t shared, void (*body)(const void *arg),
-              const void *arg)
+void shim_run(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
+              void (*body)(const void *arg), const void *arg)
 {
     size_t blocks = (size_t)grid.x * grid.y * grid.z;
 
@@ -324,6 +348,8 @@ void shim_run(const char *name, dim3 grid, dim3 block, size_t shared, void (*bod
     if (blocks == 0 || shim.threads == 0 || shim.threads > MAX_THREADS || shim.threads % LANES ||
         grid.y > 65535 || grid.z > 65535 || shared > MAX_SHARED)
         broken("not a launch that a GPU would take");
+    if (shared > FREE_SHARED && shared > allowed_shared(kernel))
+        broken("more shared memory than it was allowed");
     shim.home.started = true; /* it runs now */
     shim.body = body;
     shim.arg = arg;

@@ -8,8 +8,8 @@
  * gives another result. Shared memory is NaN when a block starts and has exactly the size of the
  * launch. A launch aborts, by name, where real hardware would hang or give anything: threads that
  * end or wait elsewhere while others wait at a barrier, warps that are not whole, lanes of one
- * warp in different exchanges. The device's own memory can be touched by launches and copies alone:
- * elsewhere an access is a segmentation fault.
+ * warp in different exchanges, more shared memory than the kernel was allowed. The device's own
+ * memory can be touched by launches and copies alone: elsewhere an access is a segmentation fault.
  */
 #ifndef KERNELS_CUDA_SHIM_CUH
 #define KERNELS_CUDA_SHIM_CUH
@@ -214,20 +214,25 @@ void shim_ldmatrix(uint32_t (&y)[4], const bf16 *row, bool transposed);
 
 /* ---- launches ------------------------------------------------------------ */
 
-void shim_run(const char *name, dim3 grid, dim3 block, size_t shared, void (*body)(const void *arg),
-              const void *arg);
+/* KERNEL may have BYTES of shared memory, which is more than a launch has otherwise. */
+void shim_allow(const void *kernel, size_t bytes);
+
+void shim_run(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
+              void (*body)(const void *arg), const void *arg);
 
 template <typename F>
-static inline void shim_launch(const char *name, dim3 grid, dim3 block, size_t shared, const F &f)
+static inline void shim_launch(const char *name, const void *kernel, dim3 grid, dim3 block,
+                               size_t shared, const F &f)
 {
     shim_run(
-        name, grid, block, shared, [](const void *arg) { (*(const F *)arg)(); }, &f);
+        name, kernel, grid, block, shared, [](const void *arg) { (*(const F *)arg)(); }, &f);
 }
 
 #define CU_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
     do {                                                                                           \
         (void)(stream);                                                                            \
-        shim_launch(#kernel, (grid), (block), (shared), [=] { (kernel)(__VA_ARGS__); });           \
+        shim_launch(#kernel, (const void *)(kernel), (grid), (block), (shared),                    \
+                    [=] { (kernel)(__VA_ARGS__); });                                               \
         cu_launched(#kernel);                                                                      \
     } while (0)
 

@@ -44,6 +44,8 @@ says "errors that ECC could not correct" here "ECC on, 7 uncorrected memory erro
 says "which are a problem" here "PROBLEM GPU 0" STANDIN_ECC_ERRORS=7
 says "ECC switched off" here "ok GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC off" STANDIN_ECC=0
 says "a GPU without ECC" here "GiB free, ECC none" STANDIN_ECC=3
+says "a GPU whose errors are not counted, as in a virtual machine" here "ok GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC on" \
+    STANDIN_ECC_COUNTER=3
 says "a mode that cannot be read" here "PROBLEM GPU 0 NVML: its ECC mode: Unknown Error (999)" STANDIN_ECC=999
 
 # ---- a client that was installed without the bundled trainer

@@ -120,7 +120,7 @@ int nvmlDeviceGetTotalEccErrors(void *device, int type, int since, unsigned long
     *ret = *(char *)device || type != 1 || since != 0
                ? 0
                : (unsigned long long)said("STANDIN_ECC_ERRORS", 0);
-    return 0;
+    return *(char *)device ? 0 : said("STANDIN_ECC_COUNTER", 0);
 }
 
 /* GPU n is at 0000:n:00.0. */

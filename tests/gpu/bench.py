@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+from lab import Failed, objects
 
 TORCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_side.py")
 
@@ -45,27 +46,43 @@ class Side:
     """A program that answers a case a line."""
 
     def __init__(self, lab, command):
-        self.lab = lab
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=lab.log_file,
-                                      env=lab.environment(), cwd=lab.work, start_new_session=True)
-        self.timer = threading.Timer(lab.left(), self.child.kill)
+        self.lab, self.command, self.child = lab, command, None
+
+    def start(self):
+        self.child = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.lab.log_file,
+                                      env=self.lab.environment(), cwd=self.lab.work, start_new_session=True)
+        self.timer = threading.Timer(self.lab.left(), self.child.kill)
         self.timer.start()
 
     def ask(self, case):
+        """Its answer. An error of the device ends a program: the next case gets a new one."""
+        if self.lab.left() <= 0:
+            return {"error": "time is up"}
+        if not self.child:
+            self.start()
         try:
             self.child.stdin.write((case + "\n").encode())
             self.child.stdin.flush()
-            answer = json.loads(self.child.stdout.readline() or b'{"error": "the program ended"}')
+            answer = self.child.stdout.readline()
         except BrokenPipeError:
-            answer = {"error": "the program ended"}
-        return answer
+            answer = b""
+        if answer:
+            return json.loads(answer)
+        self.close()
+        return {"error": "the program ended, see log.txt"}
 
     def close(self):
+        if not self.child:
+            return
         self.timer.cancel()
         self.child.kill()
         self.child.wait()
-        self.child.stdin.close()
         self.child.stdout.close()
+        try:
+            self.child.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.child = None
 
 
 def ours(lab):
@@ -74,7 +91,7 @@ def ours(lab):
 
 
 def has_torch(lab):
-    return lab.mode == "cuda" and lab.call([sys.executable, "-c", "import torch; torch.zeros(1, device='cuda')"])[0] == 0
+    return lab.mode == "cuda" and lab.has_torch()
 
 
 def line(lab, bench, case, mine, reference, **more):
@@ -112,6 +129,8 @@ def kernels(lab):
 
     try:
         copy = mine.ask(f"copy {1 << (16 if small else 31)}")
+        if "error" in copy:
+            raise Failed("bench_device: " + copy["error"])
         rate = copy["bytes"] / copy["seconds"]
         lab.report(bench="copy", gbs=rate / 1e9)
         shares = []
@@ -176,11 +195,11 @@ class Watch(threading.Thread):
     def run(self):
         query = "memory.used,clocks.sm,power.draw,temperature.gpu"
         while not self.over:
-            out = subprocess.run(["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits", "-i", "0"],
-                                 capture_output=True, text=True).stdout
             try:
+                out = subprocess.run(["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits", "-i", "0"],
+                                     capture_output=True, text=True, timeout=5).stdout
                 self.samples.append([float(word) for word in out.split(",")])
-            except ValueError:
+            except (OSError, ValueError, subprocess.TimeoutExpired):
                 pass
             time.sleep(0.2)
 
@@ -205,7 +224,10 @@ def trial(lab, path, seq, batch, precision, limit):
     code, out = lab.call(lab.job("gpu", 1, ["--trial", "--model", path, "--seq", str(seq), "-b", str(batch), "--micro-batch", "1",
                                             "--precision", precision, "--events", events, *steps]), limit=limit)
     facts = watch.end() if watch else {}
-    lines = [json.loads(text) for text in open(events)] if os.path.exists(events) else []
+    lines = []
+    if os.path.exists(events):
+        with open(events) as text:
+            lines = objects(text.read())
     for event in lines:
         if event["event"] == "memory":
             facts["planned"] = event["planned"]["total"]
@@ -220,9 +242,10 @@ def theirs(lab, model, seq, batch, hugging_face, limit):
     with open(job, "w") as out:
         json.dump({"model": model, "batch": batch, "seq": seq, "steps": 8, "hugging_face": hugging_face}, out)
     code, out = lab.call([sys.executable, TORCH, "train", job], limit=limit)
-    if code != 0:
+    answers = objects(out)
+    if code != 0 or not answers:
         return {"error": "time is up" if code is None else out.strip()[-300:]}
-    return json.loads(out.strip().splitlines()[-1])
+    return answers[-1]
 
 
 PEAK = 989e12  # dense bf16 of an H100 or H200 (SXM), NVIDIA's data sheet
@@ -238,6 +261,7 @@ def train(lab):
     with_torch = has_torch(lab)
     for number, (case, preset, hugging_face, least) in enumerate(cases):
         share = lab.left() / (len(cases) - number)
+        end = time.monotonic() + share
         _, model = lab.model(preset)
         layers = min(model["layers"], layers_that_fit(model, free))
         seq, batch, precision = 4096, 4, "bf16"
@@ -248,8 +272,10 @@ def train(lab):
             if "moe" in model:
                 changes["moe"] = {**model["moe"], "expert_ffn": 32}
         path, model = lab.model(preset, **{"seq": seq, **changes})
-        rate, facts = trial(lab, path, seq, batch, precision, share * 0.5)
-        reference = theirs(lab, model, seq, batch, hugging_face, share * 0.5) if with_torch else {"error": "not run: no PyTorch"}
+        rate, facts = trial(lab, path, seq, batch, precision, share * 0.6)
+        reference = {"error": "not run: no PyTorch"}
+        if with_torch:
+            reference = theirs(lab, model, seq, batch, hugging_face, end - time.monotonic())
         ratio = rate / reference["tokens_per_s"] if rate and "tokens_per_s" in reference else None
         lab.report(bench="train", case=case, layers=model["layers"], seq=seq, batch=batch, tokens_per_s=rate, reference=reference,
                    ratio=ratio, least=least, met=None if ratio is None else ratio >= least,

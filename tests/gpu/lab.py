@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 
@@ -24,6 +25,7 @@ class Lab:
         self.build = build or os.path.join(self.work, "build")
         self.source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self.end, self.step, self.step_end = deadline, "", deadline
+        self.torch = None
         os.makedirs(self.work, exist_ok=True)
         self.report_file = open(os.path.join(out, "report.jsonl"), "a", buffering=1)
         self.log_file = open(os.path.join(out, "log.txt"), "ab", buffering=0)
@@ -44,6 +46,7 @@ class Lab:
         env["PATH"] = f"{self.root}/bin:{env['PATH']}:/usr/local/cuda/bin"
         env["PARTUNE_CUDA"] = self.plugin()
         env["STANDIN_GPUS"] = "1"
+        env.setdefault("HWLOC_COMPONENTS", "-linuxio")  # as in make check: no rank reads every PCI device at its start
         return env
 
     def plugin(self):
@@ -67,8 +70,11 @@ class Lab:
             code = child.returncode
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            out, _ = child.communicate()
             code = None
+            try:
+                out, _ = child.communicate(timeout=5)
+            except subprocess.TimeoutExpired as left:  # one that left the group, or that a driver holds, has the pipe open
+                out = left.output or b""
         self.log_file.write(out[-200000:])
         return code, out.decode(errors="replace")
 
@@ -78,6 +84,16 @@ class Lab:
             why = "time is up" if code is None else f"exit code {code}"
             raise Failed(f"{os.path.basename(command[0])}: {why}: {out.strip()[-400:]}")
         return out
+
+    def has_torch(self):
+        """Whether this Python has a PyTorch that computes on the device: asked once, since its import takes seconds."""
+        if self.torch is None and self.left() > 0:
+            where = "cuda" if self.mode == "cuda" else "cpu"
+            code, out = self.call([sys.executable, "-c", f"import torch; torch.zeros(1, device='{where}'); "
+                                   "print(torch.__version__, 'CUDA', torch.version.cuda)"])
+            self.torch = None if code is None else code == 0
+            self.report(check="torch", found=self.torch, says=(out.strip().splitlines() or ["time is up"])[-1][:200])
+        return bool(self.torch)
 
     # ---- the trainer's jobs -------------------------------------------------------------------
 
@@ -109,6 +125,17 @@ class Lab:
         with open(path, "w") as out:
             json.dump(model, out)
         return path, model
+
+
+def objects(text):
+    """The JSON objects among the lines of TEXT: one may be cut short, and programs warn on the same output."""
+    found = []
+    for line in text.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            pass
+    return [value for value in found if isinstance(value, dict)]
 
 
 def apart(a, b):

@@ -63,6 +63,14 @@ static const size_t gemm_cases[][MAX_DIMS] = {
     {31, 48, 1030, 1, 0, 1, 1},
     {70, 501, 91, 1, 0, 1, 1},
     {4, 65, 97, 1, 0, 1, 2},
+    /* rows of whole 16 bytes in both types, which with --aligned a GPU's library takes; sums that
+     * it may divide */
+    {48, 64, 96, 0, 0, 0},
+    {48, 64, 96, 1, 0, 1},
+    {48, 64, 96, 1, 0, 1, 1},
+    {16, 24, 3072, 0, 1, 0},
+    {16, 24, 3072, 1, 0, 1},
+    {24, 16, 3072, 1, 0, 0, 1},
 };
 
 static void gemm_run(struct check *c)

@@ -81,9 +81,11 @@ static int read_one(struct tn_gpu *ret, const struct nvml *nvml, unsigned index,
         code = nvml->ecc(device, &mode, &pending);
         r = mode_of(&ret->ecc, nvml, code, mode, "its ECC mode", error);
     }
-    if (r == 0 && ret->ecc == TN_GPU_ON)
-        r = refused(nvml, nvml->errors(device, UNCORRECTED, SINCE_LOADED, &errors),
-                    "its ECC errors", error);
+    if (r == 0 && ret->ecc == TN_GPU_ON) {
+        code = nvml->errors(device, UNCORRECTED, SINCE_LOADED, &errors);
+        if (code != NOT_SUPPORTED)
+            r = refused(nvml, code, "its ECC errors", error);
+    }
     ret->uncorrected = errors;
     return r;
 }
