@@ -31,6 +31,11 @@ mkdir -p one/quickstart/data && echo secret >one/quickstart/data/token # where .
 ok "make dist" there one make dist
 inside="two/deeper down/$release"
 ok "the archive is unpacked" there "two/deeper down" tar xf "$run/one/$release.tar.xz"
+if git -C "$PT_SRC" ls-files >files 2>/dev/null && [ -s files ]; then
+    tar tf "one/$release.tar.xz" | sed 's,^[^/]*/,,' | sort >entries
+    is "it has every file of the clone" \
+        "$(grep -vE '^\.|^docs/screenshots/' files | sort | comm -13 entries - | tr '\n' ' ')" ""
+fi
 ok "it has the program quickstart, not the folder of its runs" test -f "$inside/quickstart" -a -x "$inside/quickstart"
 ok "it is configured in place" there "$inside" ./configure --prefix=/usr $with
 umask 077
