@@ -98,10 +98,11 @@ ok $? "so that every checkpoint that was due is there"
 
 # ---- failed
 rm -rf f moved *.ev
+mkdir moved && ln -s moved f && : >none && ln -s none blocked
 run 2 --model nano-llama --steps 1000000 --checkpoint f --checkpoint-every 2 --checkpoint-async --events f.ev &
 pid=$!
 until_true '[ "$(event f.ev checkpoint)" -gt 0 ] 2>/dev/null'
-mv f moved && : >f
+mv -T blocked f # at once: the next checkpoint would make a folder that is gone again
 wait $pid
 tail -1 f.ev | grep '"event":"error"' | grep '"class":"io"' | grep -q '"detail":"save f/step-'
 ok $? "a checkpoint that cannot be written ends the run as a synchronous one does"
