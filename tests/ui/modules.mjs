@@ -748,6 +748,28 @@ test("exactly the planner's memory classes are explained", () => {
     assert.ok(names.every((name) => words.MEMORY_HELP[name]));
 });
 
+test("a brush stays on its values when trials show more keys and more values", () => {
+    const from = [
+        { key: "tp", values: [1, 4, 8] },
+        { key: "zero", values: [0, 1] },
+    ];
+    const to = [
+        { key: "pp", values: [1, 2] },
+        { key: "tp", values: [1, 2, 4, 8] },
+        { key: "zero", values: [0, 1] },
+    ];
+    // tp 1 and 4 are no neighbors any more; the throughput's axis is the last.
+    assert.deepEqual(space.moved({ 0: [[-0.4, 1.2]], 1: [], 2: [[10, 20]] }, from, to), {
+        1: [
+            [0, 0],
+            [2, 2],
+        ],
+        2: [],
+        3: [[10, 20]],
+    });
+    assert.deepEqual(space.moved({ 0: [[1, 2]] }, from, to), { 1: [[2, 3]] });
+});
+
 test("a picked value is a brush of that value alone, and the reverse", () => {
     const key = { key: "tp", values: [1, 2, 4, 8] };
     assert.deepEqual(space.brushOf(key, "4"), [[2, 2]]);

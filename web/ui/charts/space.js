@@ -41,7 +41,33 @@ export function brushed(trials, keys, brush) {
     );
 }
 
-/** A text that differs where KEYS or their values do: then a brush is of other axes. */
+/** BRUSH of the axes of FROM on those of TO, where trials have shown more keys or values: the same ones are inside. */
+export function moved(brush, from, to) {
+    const axes = Object.entries(brush).map(([i, intervals]) => {
+        const key = from[i];
+        if (!key) return [to.length, intervals]; // the throughput
+        const at = to.findIndex((k) => k.key === key.key);
+        if (at < 0) return null;
+        const places = key.values
+            .filter((_, v) => intervals.some(([low, high]) => v >= low && v <= high))
+            .map((v) => to[at].values.indexOf(v));
+        return [at, runsOf(places)];
+    });
+    return Object.fromEntries(axes.filter(Boolean));
+}
+
+/** The whole numbers of PLACES, ascending, as intervals: those of neighbors are one. */
+function runsOf(places) {
+    const runs = [];
+    for (const place of places) {
+        const last = runs.at(-1);
+        if (last?.[1] === place - 1) last[1] = place;
+        else runs.push([place, place]);
+    }
+    return runs;
+}
+
+/** A text that differs where KEYS or their values do: then a brush must be moved. */
 export const formOf = (keys) => keys.map(({ key, values }) => `${key} ${values}`).join(";");
 
 /** What a brush along the axis of KEY must hold, so that only VALUE is inside. Categories lie at whole numbers. */

@@ -14,6 +14,7 @@ import {
     feasibility,
     formOf,
     importance,
+    moved,
     onlyValue,
     parallel,
     surface,
@@ -40,7 +41,7 @@ function choice(title, onChange) {
     };
 }
 
-/** What dragging does, for those who cannot drag: a list of values for each dimension. ON_PICK(key, value) is told. */
+/** What dragging does, for those who cannot drag: a list of values for each dimension. ON_PICK(i, value) is told. */
 function pickers(onPick) {
     const place = h("div", { class: "fields" });
     const element = h(
@@ -57,10 +58,10 @@ function pickers(onPick) {
             const next = formOf(keys);
             if (next === form) return;
             form = next;
-            selects = keys.map((k) => {
+            selects = keys.map((k, i) => {
                 const select = h(
                     "select",
-                    { onchange: () => onPick(k, select.value) },
+                    { onchange: () => onPick(i, select.value) },
                     h("option", { value: "" }, "any"),
                     k.values.map((v) => h("option", { value: String(v) }, String(v))),
                 );
@@ -125,7 +126,7 @@ function linesPanel(page) {
                 signal: canvas.signal,
             }),
     });
-    const values = pickers((key, value) => choose(keys.indexOf(key), brushOf(key, value)));
+    const values = pickers((i, value) => choose(i, brushOf(keys[i], value)));
 
     function choose(i, intervals) {
         brush = { ...brush, [i]: intervals };
@@ -145,10 +146,11 @@ function linesPanel(page) {
     return {
         element: chart.element,
         update(all, now) {
-            if (formOf(now) !== formOf(keys)) brush = {};
+            if (formOf(now) !== formOf(keys)) brush = moved(brush, keys, now);
             trials = all;
             keys = now;
             values.set(keys);
+            values.show(keys, brush);
             chart.set({ trials, keys, brush });
             draw();
         },
