@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-enum { MAX = 4096 };
+enum { MAX = 4096, TENSORS = PL_T_EXPERT_DOWN_BIAS + 1, LAYERS = 4, EXPERTS = 8 };
 
 static int test_number, failures;
 
@@ -29,14 +29,24 @@ struct ref {
     const struct tr_rank *r;
     const double *w; /* flat, as the trainer's */
     int rows, seq, h, hd;
+    const double *at[TENSORS][LAYERS + 1][EXPERTS + 1]; /* those of no layer, of no expert first */
 };
+
+static void place_weights(struct ref *f)
+{
+    for (int i = 0; i < f->r->params.table.n; i++) {
+        const struct pl_param *p = &f->r->params.table.p[i];
+
+        if (p->layer >= LAYERS || p->expert >= EXPERTS)
+            die("a model larger than the test's table of weights");
+        f->at[p->tensor][p->layer + 1][p->expert + 1] = f->w + p->offset;
+    }
+}
 
 /* NULL where the model has none. */
 static const double *weight(const struct ref *f, enum pl_tensor t, int layer, int expert)
 {
-    int i = tr_param_find(&f->r->params, t, layer, expert);
-
-    return i < 0 ? NULL : f->w + f->r->params.table.p[i].offset;
+    return f->at[t][layer + 1][expert + 1];
 }
 
 /* y (out) = W (out, in) x (in) */
@@ -355,7 +365,9 @@ static void mlp(const struct ref *f, double *x, const double *from, int layer)
     }
 }
 
-enum { LAYERS = 4, SEQUENCES = 2, EXPERTS = 8 };
+enum {
+    SEQUENCES = 2,
+};
 
 /* How many of the N numbers X are larger than x[of]. */
 static int above(const double *x, int n, int of)
@@ -607,25 +619,45 @@ static double further(const struct ref *f, const double *x, struct routing *g, b
     return loss;
 }
 
-/* Objective of the whole batch, which lies in one micro-batch. */
-static double objective(const struct ref *f, struct routing *g, bool fix)
+/* What has been computed before each layer, and before the first one behind the last. */
+struct trunk {
+    double x[LAYERS + 1][MAX];
+    double z[LAYERS + 1]; /* of the layers before */
+};
+
+/* Objective of the whole batch, which lies in one micro-batch, from layer FIRST on, before which
+ * the weights are those of the last call with FIRST 0. */
+static double objective_from(int first, struct trunk *k, const struct ref *f, struct routing *g,
+                             bool fix)
 {
     const struct tr_rank *r = f->r;
     const double *positions = weight(f, PL_T_POSITIONS, -1, -1);
-    static double x[MAX];
+    size_t bytes = sizeof(double) * (size_t)(f->rows * f->h);
+    int layers = r->model.layers;
     double mtp;
 
-    g->z = 0;
-    for (int i = 0; i < f->rows; i++) {
-        embedding(f, x + i * f->h, r->work.ids[i]);
-        shift(x + i * f->h, positions ? positions + i % f->seq * f->h : NULL, f->h);
+    for (int i = 0; first == 0 && i < f->rows; i++) {
+        embedding(f, k->x[0] + i * f->h, r->work.ids[i]);
+        shift(k->x[0] + i * f->h, positions ? positions + i % f->seq * f->h : NULL, f->h);
     }
-    for (int l = 0; l < r->model.layers; l++)
-        layer_of(f, x, l, g, fix);
-    mtp = further(f, x, g, fix);
-    return cross_entropy(f, x, r->work.targets) / f->rows + r->model.mtp_loss_coef * mtp +
+    g->z = k->z[first];
+    for (int l = first; l < layers; l++) {
+        memcpy(k->x[l + 1], k->x[l], bytes);
+        layer_of(f, k->x[l + 1], l, g, fix);
+        k->z[l + 1] = g->z;
+    }
+    mtp = further(f, k->x[layers], g, fix);
+    return cross_entropy(f, k->x[layers], r->work.targets) / f->rows +
+           r->model.mtp_loss_coef * mtp +
            (r->moe_layers ? r->model.moe.aux_loss_coef * balance(f, g) : 0) +
            r->model.moe.z_loss_coef * g->z / f->rows;
+}
+
+static double objective(const struct ref *f, struct routing *g, bool fix)
+{
+    static struct trunk k;
+
+    return objective_from(0, &k, f, g, fix);
 }
 
 /* ---- the comparison ------------------------------------------------------ */
@@ -638,23 +670,39 @@ struct differences {
     double *want; /* (weights) */
 };
 
+/* The first layer whose output P changes: all of them for the embedding, none for the last norm. */
+static int first_layer(const struct ref *f, const struct pl_param *p)
+{
+    int layers = f->r->model.layers;
+
+    if (p->tensor == PL_T_EMBED || p->tensor == PL_T_POSITIONS)
+        return 0;
+    return p->layer < 0 || p->layer > layers ? layers : p->layer;
+}
+
 static void differentiate(double *want, const struct ref *f, double *w)
 {
-    uint64_t count = f->r->params.table.count;
     static struct routing g;
+    static struct trunk k;
     const double h = 1e-5;
 
     g = (struct routing){0};
-    objective(f, &g, true);
-    for (uint64_t i = 0; i < count; i++) {
-        double keep = w[i], up, down;
+    objective_from(0, &k, f, &g, true);
+    for (int i = 0; i < f->r->params.table.n; i++) {
+        const struct pl_param *p = &f->r->params.table.p[i];
+        int first = first_layer(f, p);
 
-        w[i] = keep + h;
-        up = objective(f, &g, false);
-        w[i] = keep - h;
-        down = objective(f, &g, false);
-        w[i] = keep;
-        want[i] = (up - down) / (2 * h);
+        objective_from(0, &k, f, &g, false); /* the last tensor's layers without its steps */
+        for (uint64_t j = p->offset; j < p->offset + p->count; j++) {
+            double keep = w[j], up, down;
+
+            w[j] = keep + h;
+            up = objective_from(first, &k, f, &g, false);
+            w[j] = keep - h;
+            down = objective_from(first, &k, f, &g, false);
+            w[j] = keep;
+            want[j] = (up - down) / (2 * h);
+        }
     }
 }
 
@@ -752,6 +800,8 @@ static void run(const char *name, const char *model, enum pl_aux_loss aux,
     double *wide = mem_alloc(sizeof(double) * r.params.table.count);
     struct ref f = {
         .r = &r, .w = wide, .rows = (int)r.d.rows, .seq = w.seq, .h = m.hidden, .hd = m.head_dim};
+
+    place_weights(&f);
 
     for (uint64_t i = 0; i < r.params.table.count; i++)
         wide[i] = (double)((float *)r.params.weight)[i];
