@@ -24,6 +24,7 @@ struct reader {
     json_t *out;         /* the model in our words */
     json_t *taken;       /* keys that were read */
     const char *type;
+    unsigned flags; /* of its family */
 };
 
 /* Names of the families, NULL-terminated. */
@@ -59,6 +60,16 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct err *error, const
     vsnprintf(why, sizeof(why), fmt, ap);
     va_end(ap);
     return err_at(error, -ENOTSUP, at, "%.100s %s", key, why);
+}
+
+/* TEXT with ' for ". */
+static json_t *json_of(const char *text)
+{
+    AUTO_FREE char *copy = mem_strdup(text);
+
+    for (char *at = copy; *at; at++)
+        *at = *at == '\'' ? '"' : *at;
+    return json_loads(copy, 0, NULL);
 }
 
 /* The value of KEY, which counts as read, or that of the class where it is absent; NULL: none. */
@@ -157,16 +168,19 @@ static int take_activation(struct reader *reader, struct err *error)
     return 0;
 }
 
-static void take_biases(struct reader *reader, const struct pl_hf_family *family)
+static void take_biases(struct reader *reader)
 {
-    json_t *bias = take(reader, "attention_bias"), *norm;
+    json_t *all = reader->flags & PL_HF_USE_BIAS ? take(reader, "use_bias") : NULL;
+    json_t *bias = all ? all : take(reader, "attention_bias"), *norm;
 
     if (bias) {
         put(reader, "qkv_bias", json_deep_copy(bias));
-        if (family->flags & PL_HF_OUT_BIAS)
+        if (all || reader->flags & PL_HF_OUT_BIAS)
             put(reader, "out_bias", json_deep_copy(bias));
     }
-    norm = family->flags & PL_HF_QK_NORM ? take(reader, "use_qk_norm") : NULL;
+    if (all)
+        put(reader, "mlp_bias", json_deep_copy(bias));
+    norm = reader->flags & PL_HF_QK_NORM ? take(reader, "use_qk_norm") : NULL;
     if (json_is_true(norm))
         put(reader, "qk_norm", json_string("head"));
 }
@@ -288,6 +302,20 @@ static void rotate_windows_plainly(struct reader *reader)
     }
 }
 
+/* rotary_dim is the same in numbers of a head, where no factor is given. */
+static int take_rotary_dim(struct reader *reader, struct err *error)
+{
+    json_t *dim = take(reader, "rotary_dim");
+    double head = number_of(reader->out, "head_dim"), rotated = json_number_value(dim);
+
+    if (!dim || json_object_get(reader->out, "partial_rotary_factor"))
+        return 0;
+    if (!(rotated >= 1 && rotated <= head))
+        return refuse(error, "rotary_dim", "must be 1 to head_dim, which is %g", head);
+    put(reader, "partial_rotary_factor", json_real(rotated / head));
+    return 0;
+}
+
 /* The n of layers n, 2n, ... that layer_types calls full attention and no other; 0: none is, 1: all
  * are, -1: it is another pattern. */
 static int full_every(const json_t *types)
@@ -317,7 +345,8 @@ static int take_windows(struct reader *reader, struct err *error)
     /* one that no sequence is longer than, unless its layers rotate otherwise */
     bool idle = window && !json_object_get(reader->out, "rope_theta_local") &&
                 json_integer_value(window) >= number_of(reader->out, "seq");
-    bool qwen = !strncmp(reader->type, "qwen", 4);
+    bool chosen = reader->flags & PL_HF_CHOSEN_WINDOWS;
+    json_t *late = reader->flags & PL_HF_LATE_WINDOWS ? take(reader, "max_window_layers") : NULL;
 
     if (types && json_array_size(types) !=
                      (size_t)json_integer_value(json_object_get(reader->out, "layers")))
@@ -325,10 +354,16 @@ static int take_windows(struct reader *reader, struct err *error)
     if (every == -1)
         return refuse(error, "layer_types",
                       "must be sliding windows, with every n-th layer global");
-    if (every < -1 && qwen && json_is_true(use))
+    if (every < -1 && chosen && json_is_true(use))
         return refuse(error, "use_sliding_window", "needs layer_types to say which layers");
+    if (every < -1 && late && window && !idle) {
+        if (number_of(reader->out, "layers") > json_number_value(late))
+            return refuse(error, "max_window_layers",
+                          "of fewer than all layers needs layer_types to say which layers");
+        idle = true;
+    }
     if (!window || !json_integer_value(window) || every == 1 || idle ||
-        (qwen && !json_is_true(use))) {
+        (chosen && !json_is_true(use))) {
         json_object_del(reader->out, "global_every");
         json_object_del(reader->out, "rope_theta_local");
         return every > 1 && !window ? refuse(error, "layer_types", "needs sliding_window") : 0;
@@ -341,13 +376,58 @@ static int take_windows(struct reader *reader, struct err *error)
     return 0;
 }
 
+/* Which layers have experts: mlp_layer_types names the first ones dense, and moe_layer_end_index
+ * is the last of all layers. */
+static int take_expert_layers(struct reader *reader, struct err *error)
+{
+    json_t *types = take(reader, "mlp_layer_types"), *end = take(reader, "moe_layer_end_index");
+    double layers = number_of(reader->out, "layers"), last = json_number_value(end);
+    size_t dense = 0, many = json_array_size(types);
+
+    if (end && last != -1 && last != layers - 1)
+        return refuse(error, "moe_layer_end_index", "before the last layer is not supported");
+    if (!types)
+        return 0;
+    if ((double)many != layers)
+        return refuse(error, "mlp_layer_types", "must have one entry for each layer");
+    while (dense < many && str_eq(json_string_value(json_array_get(types, dense)), "dense"))
+        dense++;
+    for (size_t i = dense; i < many; i++)
+        if (!str_eq(json_string_value(json_array_get(types, i)), "sparse"))
+            return refuse(error, "mlp_layer_types", "must be dense first, then sparse");
+    put(reader, "moe.dense_layers", json_integer((json_int_t)dense));
+    return 0;
+}
+
+/* Modules of multi-token prediction that use_mtp switches on. */
+static void take_mtp(struct reader *reader)
+{
+    json_t *many = take(reader, "num_mtp_modules");
+
+    if (json_is_true(take(reader, "use_mtp")) && many)
+        put(reader, "mtp", json_deep_copy(many));
+}
+
+/* attn_type_list of an older release: 1 is full attention. */
+static int check_attention_types(struct reader *reader, struct err *error)
+{
+    json_t *types = take(reader, "attn_type_list"), *type;
+    size_t i;
+
+    json_array_foreach(types, i, type)
+        if (json_integer_value(type) != 1)
+            return refuse(error, "attn_type_list",
+                          "has layers of another kind than 1, full attention");
+    return 0;
+}
+
 /* The shared experts are one of their joint width. */
 static int take_experts(struct reader *reader, struct err *error)
 {
     json_t *moe = json_object_get(reader->out, "moe"), *shared = take(reader, "n_shared_experts"),
            *method = take(reader, "topk_method");
     const char *name = json_string_value(method);
-    double many = json_number_value(shared),
+    double many = json_number_value(shared ? shared : take(reader, "moe_num_shared_experts")),
            width = json_number_value(json_object_get(
                moe, json_object_get(moe, "shared_ffn") ? "shared_ffn" : "expert_ffn"));
 
@@ -383,16 +463,34 @@ static bool same(const json_t *left, const char *text)
     return json_equal(left, right);
 }
 
-static int check_fixed(struct reader *reader, struct err *error)
+static int refuse_value(struct err *error, const char *key, const json_t *value)
 {
+    AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+
+    return refuse(error, key, "%.60s is not supported", text);
+}
+
+static int check_fixed(struct reader *reader, const char *own, struct err *error)
+{
+    AUTO_JSON *fixed = own ? json_of(own) : json_object();
+    const char *key;
+    json_t *want;
+
+    json_object_foreach(fixed, key, want) {
+        AUTO_FREE char *text = json_dumps(want, JSON_ENCODE_ANY);
+        json_t *value = take(reader, key);
+
+        if (value && !same(value, text))
+            return refuse_value(error, key, value);
+    }
     for (size_t i = 0; pl_hf_fixed[i].key; i++) {
-        json_t *value = take(reader, pl_hf_fixed[i].key);
+        json_t *value;
 
-        if (value && !same(value, pl_hf_fixed[i].value)) {
-            AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-
-            return refuse(error, pl_hf_fixed[i].key, "%.60s is not supported", text);
-        }
+        if (str_eq(pl_hf_fixed[i].key, "use_bias") && reader->flags & PL_HF_USE_BIAS)
+            continue;
+        value = take(reader, pl_hf_fixed[i].key);
+        if (value && !same(value, pl_hf_fixed[i].value))
+            return refuse_value(error, pl_hf_fixed[i].key, value);
     }
     return 0;
 }
@@ -469,14 +567,17 @@ static int read_all(struct reader *reader, const struct pl_hf_family *family, st
         put_usual(reader, family->sets[i]);
     for (size_t i = 0; i < ARRAY_LEN(family->sets) && family->sets[i]; i++)
         take_rows(reader, family->sets[i]);
-    take_biases(reader, family);
+    take_biases(reader);
     take_scale(reader);
-    if ((r = take_activation(reader, error)) < 0 || (r = take_rotation(reader, error)) < 0)
+    take_mtp(reader);
+    if ((r = take_activation(reader, error)) < 0 || (r = take_rotation(reader, error)) < 0 ||
+        (r = take_rotary_dim(reader, error)) < 0)
         return r;
     if (family->flags & PL_HF_PLAIN_WINDOWS)
         rotate_windows_plainly(reader);
-    if ((r = take_windows(reader, error)) < 0 || (r = take_experts(reader, error)) < 0 ||
-        (r = check_fixed(reader, error)) < 0)
+    if ((r = take_windows(reader, error)) < 0 || (r = check_attention_types(reader, error)) < 0 ||
+        (r = take_expert_layers(reader, error)) < 0 || (r = take_experts(reader, error)) < 0 ||
+        (r = check_fixed(reader, family->fixed, error)) < 0)
         return r;
     settle(reader);
     r = check_rest(reader, error);
@@ -491,14 +592,20 @@ static const struct pl_hf_family *family_of(const char *type)
     return NULL;
 }
 
-/* TEXT with ' for ". */
-static json_t *json_of(const char *text)
+/* A model of images or sound has that of its language in an object of its own. */
+static int refuse_type(const json_t *config, const char *type, struct err *error)
 {
-    AUTO_FREE char *copy = mem_strdup(text);
+    const json_t *text = json_object_get(config, "text_config");
+    const char *within = json_string_value(json_object_get(text, "model_type"));
+    const char *near = str_nearest(type, family_types());
 
-    for (char *at = copy; *at; at++)
-        *at = *at == '\'' ? '"' : *at;
-    return json_loads(copy, 0, NULL);
+    if (within && family_of(within))
+        return err_at(error, -ENOTSUP, "/model_type",
+                      "unsupported model_type %s; its language model is the object text_config, of "
+                      "model_type %s: give that",
+                      type, within);
+    return err_at(error, -ENOTSUP, "/model_type", "unsupported model_type %s%s%s", type,
+                  near ? "; the nearest is " : "", near ? near : "");
 }
 
 int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
@@ -514,12 +621,9 @@ int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
         (r = jx_get_str(&reader.type, config, "model_type", 60, error)) < 0)
         return r;
     family = family_of(reader.type);
-    if (!family) {
-        const char *near = str_nearest(reader.type, family_types());
-
-        return err_at(error, -ENOTSUP, "/model_type", "unsupported model_type %s%s%s", reader.type,
-                      near ? "; the nearest is " : "", near ? near : "");
-    }
+    if (!family)
+        return refuse_type(config, reader.type, error);
+    reader.flags = family->flags;
     reader.out = out = json_of(family->base);
     reader.usual = usual = json_of(family->usual);
     json_object_set_new(out, "name", json_string(family->type));

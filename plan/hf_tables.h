@@ -10,11 +10,12 @@ struct pl_hf_row {
 };
 
 /* What holds for a family, under what its config.json says: BASE is an object of our words, USUAL
- * one of its keys with the values that its configuration class has where a file lacks them; both
- * with ' for ". A key of USUAL that is null in a file has no value. Sets end with a row of NULLs,
- * and the array of sets with NULL. */
+ * one of its keys with the values that its configuration class has where a file lacks them; FIXED,
+ * or NULL, one of its keys with the only values that our words mean. All have ' for ". A key of
+ * USUAL that is null in a file has no value. Sets end with a row of NULLs, and the array of sets
+ * with NULL. */
 struct pl_hf_family {
-    const char *type, *base, *usual;
+    const char *type, *base, *usual, *fixed;
     unsigned flags;
     const struct pl_hf_row *sets[5];
 };
@@ -23,12 +24,16 @@ enum {
     PL_HF_OUT_BIAS = 1, /* attention_bias is also the output projection's */
     PL_HF_QK_NORM = 2,  /* use_qk_norm decides about qk_norm */
     /* layers with a window rotate by the same base, but as if there were no rope_scaling */
-    PL_HF_PLAIN_WINDOWS = 4
+    PL_HF_PLAIN_WINDOWS = 4,
+    PL_HF_CHOSEN_WINDOWS = 8, /* use_sliding_window decides about them */
+    PL_HF_LATE_WINDOWS = 16,  /* the first max_window_layers layers have none */
+    PL_HF_USE_BIAS = 32       /* use_bias is that of all products */
 };
 
 extern const struct pl_hf_family pl_hf_families[]; /* ends with type NULL */
 
-/* Keys with one value that our words mean, as JSON; another is refused. Ends with key NULL. */
+/* Keys of any family with one value that our words mean, as JSON; another is refused. Ends with key
+ * NULL. */
 struct pl_hf_fixed {
     const char *key, *value;
 };

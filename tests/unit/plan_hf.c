@@ -232,6 +232,119 @@ static void each_family_reads_as_its_preset(void **state)
     }
 }
 
+/* Families without a preset: what is published with the weights, in billions of parameters; of
+ * GLM-4.7-Flash 31.22, less the copies of embedding and output that its module of multi-token
+ * prediction has there. */
+static const struct {
+    const char *name;
+    double billions;
+    const char *config;
+} published[] = {
+    {"microsoft/phi-4", 14.66,
+     "{'model_type':'phi3','attention_bias':false,'attention_dropout':0.0,"
+     "'embd_pdrop':0.0,'hidden_act':'silu','hidden_size':5120,'initializer_range':0.02,"
+     "'intermediate_size':17920,'max_position_embeddings':16384,'num_attention_heads':40,"
+     "'num_hidden_layers':40,'num_key_value_heads':10,'original_max_position_embeddings':16384,"
+     "'resid_pdrop':0.0,'rms_norm_eps':1e-05,'rope_scaling':null,'rope_theta':250000,"
+     "'sliding_window':null,'vocab_size':100352" COMMON "}"},
+    {"microsoft/Phi-3-mini-4k-instruct", 3.821,
+     "{'model_type':'phi3','hidden_act':'silu','hidden_size':3072,'intermediate_size':8192,"
+     "'max_position_embeddings':4096,'num_attention_heads':32,'num_hidden_layers':32,"
+     "'num_key_value_heads':32,'rms_norm_eps':1e-05,'rope_scaling':null,'rope_theta':10000.0,"
+     "'sliding_window':2047,'vocab_size':32064,'original_max_position_embeddings':4096,"
+     "'tie_word_embeddings':false" COMMON "}"},
+    {"ByteDance-Seed/Seed-OSS-36B-Base", 36.15,
+     "{'model_type':'seed_oss','attention_bias':true,'attention_out_bias':false,'head_dim':128,"
+     "'hidden_act':'silu','hidden_size':5120,'intermediate_size':27648,"
+     "'max_position_embeddings':524288,'mlp_bias':false,'num_attention_heads':80,"
+     "'num_hidden_layers':64,'num_key_value_heads':8,'residual_dropout':0.1,"
+     "'rms_norm_eps':1e-06,'rope_scaling':{'rope_type':'default'},'rope_theta':10000000.0,"
+     "'vocab_size':155136" COMMON "}"},
+    {"zai-org/GLM-4-9B-0414", 9.4,
+     "{'model_type':'glm4','attention_bias':true,'head_dim':128,'hidden_act':'silu',"
+     "'hidden_size':4096,'intermediate_size':13696,'max_position_embeddings':32768,"
+     "'num_attention_heads':32,'num_hidden_layers':40,'num_key_value_heads':2,"
+     "'partial_rotary_factor':0.5,'rms_norm_eps':1e-05,'rope_theta':10000.0,'vocab_size':"
+     "151552" COMMON "}"},
+    {"zai-org/GLM-4-32B-0414", 32.57,
+     "{'model_type':'glm4','attention_bias':false,'head_dim':128,'hidden_act':'silu',"
+     "'hidden_size':6144,'intermediate_size':23040,'max_position_embeddings':32768,"
+     "'num_attention_heads':48,'num_hidden_layers':61,'num_key_value_heads':2,"
+     "'partial_rotary_factor':0.5,'rms_norm_eps':1e-05,'rope_theta':10000.0,'vocab_size':"
+     "151552" COMMON "}"},
+    {"rednote-hilab/dots.llm1.base", 142.8,
+     "{'model_type':'dots1','attention_bias':false,'first_k_dense_replace':1,"
+     "'hidden_act':'silu','hidden_size':4096,'intermediate_size':10944,"
+     "'max_position_embeddings':32768,'max_window_layers':62,'moe_intermediate_size':1408,"
+     "'n_routed_experts':128,'n_shared_experts':2,'norm_topk_prob':true,"
+     "'num_attention_heads':32,'num_experts_per_tok':6,'num_hidden_layers':62,"
+     "'num_key_value_heads':32,'rms_norm_eps':1e-05,'rope_theta':10000000.0,"
+     "'routed_scaling_factor':2.5,'scoring_func':'sigmoid','sliding_window':null,"
+     "'vocab_size':152064" COMMON "}"},
+    {"MiniMaxAI/MiniMax-M2", 228.7,
+     "{'model_type':'minimax_m2','attn_type_list':[1,1,1,1],'head_dim':128,'hidden_act':'silu',"
+     "'hidden_size':3072,'intermediate_size':1536,'max_position_embeddings':196608,"
+     "'mtp_transformer_layers':1,'num_attention_heads':48,'num_experts_per_tok':8,"
+     "'num_hidden_layers':62,'num_key_value_heads':8,'num_local_experts':256,"
+     "'num_mtp_modules':3,'output_router_logits':false,'qk_norm_type':'per_layer',"
+     "'rms_norm_eps':1e-06,'rope_theta':5000000,'rotary_dim':64,'router_aux_loss_coef':0.001,"
+     "'router_jitter_noise':0.0,'scoring_func':'sigmoid','shared_intermediate_size':0,"
+     "'use_mtp':false,'use_qk_norm':true,'use_routing_bias':true,'vocab_size':200064" COMMON "}"},
+    {"zai-org/GLM-4.7-Flash", 30.59,
+     "{'model_type':'glm4_moe_lite','attention_bias':false,'first_k_dense_replace':1,"
+     "'hidden_act':'silu','hidden_size':2048,'intermediate_size':10240,'kv_lora_rank':512,"
+     "'max_position_embeddings':202752,'moe_intermediate_size':1536,'n_group':1,"
+     "'n_routed_experts':64,'n_shared_experts':1,'norm_topk_prob':true,'num_attention_heads':20,"
+     "'num_experts_per_tok':4,'num_hidden_layers':47,'num_key_value_heads':20,"
+     "'num_nextn_predict_layers':1,'partial_rotary_factor':1.0,'q_lora_rank':768,"
+     "'qk_nope_head_dim':192,'qk_rope_head_dim':64,'rms_norm_eps':1e-05,'rope_scaling':null,"
+     "'rope_theta':1000000,'routed_scaling_factor':1.8,'topk_group':1,'topk_method':'noaux_tc',"
+     "'v_head_dim':256,'vocab_size':154880" COMMON "}"},
+    {"bigcode/starcoder2-3b", 3.03,
+     "{'model_type':'starcoder2','hidden_act':'gelu_pytorch_tanh','hidden_size':3072,"
+     "'initializer_range':0.018042,'intermediate_size':12288,'max_position_embeddings':16384,"
+     "'norm_epsilon':1e-05,'norm_type':'layer_norm','num_attention_heads':24,"
+     "'num_hidden_layers':30,'num_key_value_heads':2,'residual_dropout':0.1,"
+     "'embedding_dropout':0.1,'rope_theta':999999.4420358813,'sliding_window':4096,"
+     "'use_bias':true,'vocab_size':49152" COMMON "}"},
+    {"arcee-ai/AFM-4.5B-Base", 4.62,
+     "{'model_type':'arcee','attention_bias':false,'head_dim':128,'hidden_act':'relu2',"
+     "'hidden_size':2560,'intermediate_size':18432,'max_position_embeddings':65536,"
+     "'mlp_bias':false,'num_attention_heads':20,'num_hidden_layers':36,'num_key_value_heads':4,"
+     "'rms_norm_eps':1e-05,'rope_theta':10000.0,'vocab_size':128004" COMMON "}"},
+    {"baidu/ERNIE-4.5-0.3B-PT", 0.361,
+     "{'model_type':'ernie4_5','head_dim':128,'hidden_act':'silu','hidden_size':1024,"
+     "'intermediate_size':3072,'max_position_embeddings':131072,'num_attention_heads':16,"
+     "'num_hidden_layers':18,'num_key_value_heads':2,'rms_norm_eps':1e-05,'rope_theta':500000,"
+     "'tie_word_embeddings':true,'use_bias':false,'vocab_size':103424" COMMON "}"},
+    {"baidu/ERNIE-4.5-21B-A3B-PT", 21.83,
+     "{'model_type':'ernie4_5_moe','hidden_act':'silu','hidden_size':2560,"
+     "'intermediate_size':12288,'max_position_embeddings':131072,'moe_capacity':[64,64,64],"
+     "'moe_gate':'topk','moe_intermediate_size':1536,'moe_k':6,'moe_layer_end_index':-1,"
+     "'moe_layer_interval':1,'moe_layer_start_index':1,'moe_num_experts':64,"
+     "'moe_num_shared_experts':2,'moe_use_aux_free':true,'num_attention_heads':20,"
+     "'num_hidden_layers':28,'num_key_value_heads':4,'rms_norm_eps':1e-05,'rope_theta':500000.0,"
+     "'tie_word_embeddings':true,'use_bias':false,'vocab_size':103424" COMMON "}"},
+};
+
+static void each_further_family_has_its_published_size(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(published); i++) {
+        AUTO_JSON *v = unit_json(published[i].config);
+        double billions;
+        struct pl_model m;
+        struct err e = {0};
+
+        if (pl_model_parse(&m, v, &e) < 0)
+            fail_msg("%s: %s %s", published[i].name, e.pointer, e.text);
+        billions = (double)pl_model_params(&m) / 1e9;
+        if (fabs(billions / published[i].billions - 1) > 0.005)
+            fail_msg("%s: %g billion, published are %g", published[i].name, billions,
+                     published[i].billions);
+    }
+}
+
 /* A key that is in no list changes what is trained, for all that we know. */
 static void every_key_is_read_or_refused_by_name(void **state)
 {
@@ -338,6 +451,37 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
         {TINY("gpt_oss") ",'rope_scaling':null}", "{'rope_scaling':null}"},
         {TINY("gpt_oss") ",'head_dim':null,'sliding_window':null}",
          "{'head_dim':8,'sliding_window':null,'global_every':null}"},
+        {TINY("phi3") ",'partial_rotary_factor':0.75}",
+         "{'norm_eps':1e-5,'seq':4096,'partial_rotary_factor':0.75,'sliding_window':null}"},
+        {TINY("seed_oss") "}", "{'kv_heads':8,'head_dim':128,'qkv_bias':true,'out_bias':null}"},
+        {TINY("seed_oss") ",'attention_bias':false,'attention_out_bias':true}",
+         "{'qkv_bias':null,'out_bias':true}"},
+        {TINY("glm") "}", "{'kv_heads':2,'partial_rotary_factor':0.5,'post_norms':null}"},
+        {TINY("glm4") "}", "{'kv_heads':2,'qkv_bias':true,'out_bias':null,'post_norms':true}"},
+        {TINY("glm4_moe_lite") "}",
+         "{'mla':{'q_lora_rank':768,'v_head_dim':256},'moe':{'experts':64,'top_k':4,"
+         "'scaling':1.8,'dense_layers':1,'shared_ffn':1536,'router':'sigmoid'}}"},
+        {TINY("glm4_moe_lite") ",'mlp_layer_types':['dense','dense','sparse','sparse']}",
+         "{'moe':{'dense_layers':2}}"},
+        {TINY("dots1") ",'sliding_window':8,'n_routed_experts':8,'num_experts_per_tok':2}",
+         "{'qk_norm':'head','sliding_window':null,'moe':{'router':'sigmoid','topk_norm':false,"
+         "'balance_bias':true}}"},
+        {TINY("minimax_m2") ",'rotary_dim':64}",
+         "{'qk_norm':'full','partial_rotary_factor':0.5,'rope_theta':5e6,'mtp':null,"
+         "'moe':{'experts':256,'expert_ffn':64,'router':'sigmoid','balance_bias':true}}"},
+        {TINY("minimax_m2") ",'rotary_dim':64,'partial_rotary_factor':0.25}",
+         "{'partial_rotary_factor':0.25}"},
+        {TINY("minimax_m2") ",'num_mtp_modules':3}", "{'mtp':null}"},
+        {TINY("minimax_m2") ",'use_mtp':true,'num_mtp_modules':3}", "{'mtp':3}"},
+        {TINY("ernie4_5") ",'use_bias':true}",
+         "{'tied':true,'qkv_bias':true,'out_bias':true,'mlp_bias':true}"},
+        {TINY("ernie4_5_moe") ",'moe_layer_end_index':3}",
+         "{'kv_heads':4,'moe':{'experts':64,'top_k':6,'dense_layers':1,'shared_ffn':3072,"
+         "'balance_bias':true}}"},
+        {TINY("starcoder2") "}", "{'norm':'layernorm','mlp':'gelu-tanh','tied':true}"},
+        {TINY("starcoder2") ",'use_bias':false}",
+         "{'qkv_bias':false,'out_bias':false,'mlp_bias':false}"},
+        {TINY("arcee") "}", "{'mlp':'relu2','kv_heads':32,'norm':'rmsnorm','seq':4096}"},
         {TINY("olmoe") "}", "{'kv_heads':32,'moe':{'experts':64,'top_k':8,'aux_loss_coef':0.01}}"},
         {TINY("olmo2") "}",
          "{'kv_heads':32,'norm_eps':1e-5,'rope_theta':10000,'seq':2048,'qk_norm':'full',"
@@ -436,6 +580,22 @@ static void values_without_a_word_are_refused(void **state)
          "'num_attention_heads':4,'num_experts':8,'moe_intermediate_size':8,'vocab_size':64,"
          "'num_experts_per_tok':2,'mlp_only_layers':[1]}",
          "/mlp_only_layers", "[1]"},
+        {TINY("minimax_m2") ",'attn_type_list':[1,0,1,1]}", "/attn_type_list", "another kind"},
+        {TINY("minimax_m2") ",'rotary_dim':256}", "/rotary_dim", "128"},
+        {TINY("minimax_m2") ",'qk_norm_type':'per_head'}", "/qk_norm_type", "per_head"},
+        {TINY("minimax_m2") ",'use_mtp':true,'num_mtp_modules':1,'mtp_transformer_layers':2}",
+         "/mtp_transformer_layers", "2"},
+        {TINY("dots1") ",'sliding_window':8,'max_window_layers':2}", "/max_window_layers",
+         "layer_types"},
+        {TINY("glm4_moe_lite") ",'mlp_layer_types':['dense','sparse','dense','sparse']}",
+         "/mlp_layer_types", "dense first"},
+        {TINY("glm4_moe_lite") ",'mlp_layer_types':['dense']}", "/mlp_layer_types",
+         "one entry for each layer"},
+        {TINY("ernie4_5_moe") ",'moe_layer_end_index':2}", "/moe_layer_end_index", "last layer"},
+        {TINY("ernie4_5_moe") ",'moe_layer_interval':2}", "/moe_layer_interval", "2"},
+        {TINY("ernie4_5_moe") ",'moe_use_aux_free':false}", "/moe_use_aux_free", "false"},
+        {"{'model_type':'gemma3','text_config':{'model_type':'gemma3_text'}}", "/model_type",
+         "text_config"},
     };
 
     (void)state;
@@ -474,6 +634,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_family_reads_as_its_preset),
+        cmocka_unit_test(each_further_family_has_its_published_size),
         cmocka_unit_test(deepseeks_balance_is_as_strong_as_its_authors_have_it),
         cmocka_unit_test(every_key_is_read_or_refused_by_name),
         cmocka_unit_test(windows_follow_the_types_of_layers),
