@@ -153,6 +153,14 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "for pair in TP=4 PP=2; do\n    export \"${pair%=*}\"=\"${pair#*=}\"\ndone\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size "
         "$PP\n",
+        "TP=4 PP=2\nif [ $TP = 1 ]; then\n    for i in 1 2 3; do\n        while [ $TP = 4 ]; do "
+        "until [ $TP = 1 ]; do TP=1; done; done\n    done\nfi\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "TP=4 PP=2 L=() A=--x\nfor i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
+        "    [ \"$Q\" ] && L=(\"${L[@]}\" --x)\n    [ \"$Q\" ] && set -- \"$@\" --x\ndone\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
         "${DATA[@]}\n",
