@@ -161,6 +161,9 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "    [ \"$Q\" ] && L=(\"${L[@]}\" --x)\n    [ \"$Q\" ] && set -- \"$@\" --x\ndone\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size $PP\n",
+        "K=8b TP=1 PP=2\n[ ! $K -eq 1 -o $TP = 1 ] || TP=4\n[[ PP -eq TP-2 ]] || PP=1\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
         "${DATA[@]}\n",
