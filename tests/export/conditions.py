@@ -29,6 +29,9 @@ class Script:
             name = self.rng.choice(NUMBERS)
             self.call = f"GIVEN_{name}={self.rng.choice(VALUES[name])} bash drawn.sh " + " ".join(self.given)
         self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
+        if not self.call: # without a call, an environment may hold what nothing has set
+            self.lines.append("PARTS=()")
+        self.lines.append("fp8=0") # which [[ fp8 -eq 0 ]] reads
         self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["declare -A BY", "ROW=()", "ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING=", "EXTRA="]
 
     def add(self, indent, text):

@@ -164,6 +164,9 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "K=8b TP=1 PP=2\n[ ! $K -eq 1 -o $TP = 1 ] || TP=4\n[[ PP -eq TP-2 ]] || PP=1\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size $PP\n",
+        "ROW=(1 2)\nPP=${ROW[-1]} TP=${ROW[-3]:-4}${ROW[-3]}\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
         "${DATA[@]}\n",
@@ -195,6 +198,7 @@ static void a_call_gives_variables_and_arguments(void **state)
         {"PP=$SLURM_JOB_NUM_NODES\n#SBATCH --nodes=8\n", "sbatch -N 2 --export=ALL,TP=4 job.sh"},
         {"#SBATCH --nodes=8\nPP=$SLURM_NNODES\n", "TP=4 sbatch --nodes=2 job.sh"},
         {"PP=2\n[ $# = 0 ] && TP=4\n", "bash job.sh"},
+        {"[ $# = 0 ] || IFS=x read -r -a LIST <<< 1x2\nTP=4 PP=$((${#LIST[@]} + 2))\n", "job.sh"},
         {"PP=2\n[ -z \"$TP\" ] && TP=$1\n[ $TP = 8 ] && M=--bf16\nPP=\"$PP $M\"\n", "job.sh 4"},
         {"[ $# -lt 1 ] && { echo usage; exit 1; }\nPP=2\nTP=$1\n", "job.sh '4'"},
         {"for a in \"$@\"; do\n    case $a in\n        --tp=*) TP=${a#*=} ;;\n"
