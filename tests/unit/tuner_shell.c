@@ -164,6 +164,10 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "K=8b TP=1 PP=2\n[ ! $K -eq 1 -o $TP = 1 ] || TP=4\n[[ PP -eq TP-2 ]] || PP=1\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size $PP\n",
+        "F=jobs/4/\"2\".sh/\nTP=$(basename $(dirname $F)) PP=$(basename \"$F\" .sh)\n"
+        "[ $(dirname x)$(dirname /x)$(basename //)$(basename .sh .sh)$(dirname a//b) = .//.sha ] "
+        "&& torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "ROW=(1 2)\nPP=${ROW[-1]} TP=${ROW[-3]:-4}${ROW[-3]}\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
         "--pipeline-model-parallel-size $PP\n",
@@ -275,6 +279,10 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"torchrun pretrain_gpt.py --global-batch-size $((N * 4))", "`N` is not set"},
         {"N=$1\ntorchrun pretrain_gpt.py --global-batch-size $(($N * 4))",
          "`$1` is an argument of the script"},
+        {"torchrun pretrain_gpt.py --global-batch-size $(basename $0)", "`$(basename $0)` needs"},
+        {"basename() { echo 8; }\nN=$(basename a/4)\ntorchrun pretrain_gpt.py --global-batch-size "
+         "$N",
+         "`$(basename a/4)` needs a shell"},
         {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N << 4))",
          "`$((N << 4))` needs a shell"},
         {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N++))", "`$((N++))` needs a shell"},
