@@ -29,6 +29,9 @@ class Script:
             name = self.rng.choice(NUMBERS)
             self.call = f"GIVEN_{name}={self.rng.choice(VALUES[name])} bash drawn.sh " + " ".join(self.given)
         self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
+        if not self.call: # without a call, an environment may hold what nothing has set
+            self.lines.append("PARTS=()")
+        self.lines.append("fp8=0") # which [[ fp8 -eq 0 ]] reads
         self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["declare -A BY", "ROW=()", "ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING=", "EXTRA="]
 
     def add(self, indent, text):
@@ -89,6 +92,9 @@ class Script:
                 f"read -r {number} REST <<< {rng.choice(['2', chr(34) + '2  1' + chr(34), chr(34) + ' 4 1 ' + chr(34), '$TP'])}",
                 f"IFS={rng.choice(['x', '-', ',', chr(39) + ', ' + chr(39)])} read -r -a PARTS <<< {rng.choice(['$KIND', chr(34) + '1, 2' + chr(34), ',1,', '1x-2'])};"
                 f" {number}=${{#PARTS[@]}}",
+                f"{number}=$(basename ${number}/{rng.choice(['2', '4.sh', '1/'])} .sh)",
+                f"KIND=$(basename $(dirname \"a/$KIND/b\"))",
+                f"read -r {number} {rng.choice(NUMBERS)} <<< {rng.choice(['1', chr(34) + '2 1' + chr(34), chr(34) + ' 4 1 2 ' + chr(34)])}",
                 f"{number}=4 {number}=2 {rng.choice(['', '$NOTHING', 'true'])}",
                 f"BY[{name}{rng.randrange(2)}]=${number} {number}=${{BY[{rng.choice(NAMES)}{rng.randrange(2)}]:-1}}",
                 f"BY[k$KIND]+={rng.choice('12')} {number}=${{#BY[@]}}",

@@ -153,6 +153,24 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "for pair in TP=4 PP=2; do\n    export \"${pair%=*}\"=\"${pair#*=}\"\ndone\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size "
         "$PP\n",
+        "TP=4 PP=2\nif [ $TP = 1 ]; then\n    for i in 1 2 3; do\n        while [ $TP = 4 ]; do "
+        "until [ $TP = 1 ]; do TP=1; done; done\n    done\nfi\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "TP=4 PP=2 L=() A=--x\nfor i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
+        "    [ \"$Q\" ] && L=(\"${L[@]}\" --x)\n    [ \"$Q\" ] && set -- \"$@\" --x\ndone\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "K=8b TP=1 PP=2\n[ ! $K -eq 1 -o $TP = 1 ] || TP=4\n[[ PP -eq TP-2 ]] || PP=1\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "F=jobs/4/\"2\".sh/\nTP=$(basename $(dirname $F)) PP=$(basename \"$F\" .sh)\n"
+        "[ $(dirname x)$(dirname /x)$(basename //)$(basename .sh .sh)$(dirname a//b) = .//.sha ] "
+        "&& torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "ROW=(1 2)\nPP=${ROW[-1]} TP=${ROW[-3]:-4}${ROW[-3]}\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
         "${DATA[@]}\n",
@@ -184,6 +202,7 @@ static void a_call_gives_variables_and_arguments(void **state)
         {"PP=$SLURM_JOB_NUM_NODES\n#SBATCH --nodes=8\n", "sbatch -N 2 --export=ALL,TP=4 job.sh"},
         {"#SBATCH --nodes=8\nPP=$SLURM_NNODES\n", "TP=4 sbatch --nodes=2 job.sh"},
         {"PP=2\n[ $# = 0 ] && TP=4\n", "bash job.sh"},
+        {"[ $# = 0 ] || IFS=x read -r -a LIST <<< 1x2\nTP=4 PP=$((${#LIST[@]} + 2))\n", "job.sh"},
         {"PP=2\n[ -z \"$TP\" ] && TP=$1\n[ $TP = 8 ] && M=--bf16\nPP=\"$PP $M\"\n", "job.sh 4"},
         {"[ $# -lt 1 ] && { echo usage; exit 1; }\nPP=2\nTP=$1\n", "job.sh '4'"},
         {"for a in \"$@\"; do\n    case $a in\n        --tp=*) TP=${a#*=} ;;\n"
@@ -260,6 +279,10 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"torchrun pretrain_gpt.py --global-batch-size $((N * 4))", "`N` is not set"},
         {"N=$1\ntorchrun pretrain_gpt.py --global-batch-size $(($N * 4))",
          "`$1` is an argument of the script"},
+        {"torchrun pretrain_gpt.py --global-batch-size $(basename $0)", "`$(basename $0)` needs"},
+        {"basename() { echo 8; }\nN=$(basename a/4)\ntorchrun pretrain_gpt.py --global-batch-size "
+         "$N",
+         "`$(basename a/4)` needs a shell"},
         {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N << 4))",
          "`$((N << 4))` needs a shell"},
         {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N++))", "`$((N++))` needs a shell"},

@@ -12,6 +12,7 @@
  *   shell_functions.c  its functions and loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
+ *   shell_substitutes.c $(basename …), $(dirname …)
  *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
  *   shell_arith.c      $((...))
  *   shell_tests.c      [ ... ] and [[ ... ]]
@@ -149,6 +150,13 @@ struct tn_sh_variable *tn_sh_given(struct tn_sh *shell);
 enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text);
+
+/* ---- shell_substitutes.c ------------------------------------------------- */
+
+/* May $(TEXT) be one of these? What COMMAND, its words, then prints, to be freed; NULL where only a
+ * shell could tell. */
+bool tn_sh_is_substituted(const char *text);
+char *tn_sh_substituted(const struct tn_sh *shell, const struct tn_sh_list *command);
 
 /* ---- shell_braces.c ------------------------------------------------------ */
 

@@ -252,5 +252,5 @@ enum tn_sh_truth tn_sh_status_of(struct tn_sh *shell, const struct tn_sh_list *c
         return TN_SH_TRUE;
     if (str_eq(name, "getopts"))
         return tn_sh_has_option(shell, command);
-    return str_eq(name, "shift") ? tn_sh_shifts(shell, command) : tn_sh_test(command);
+    return str_eq(name, "shift") ? tn_sh_shifts(shell, command) : tn_sh_test(shell, command);
 }

@@ -107,21 +107,58 @@ void tn_sh_slurm(struct tn_sh *shell, const char *text)
     }
 }
 
-/* Where NAME=… begins a word of TEXT, NAME holds nothing unless it is set by now, or every shell
- * sets it. */
+/* NAME, LENGTH letters, holds nothing unless it is set by now, or every shell sets it. */
+static void own(struct tn_sh *shell, const char *text, size_t length)
+{
+    char name[MAX_NAME];
+
+    if (!length || length >= MAX_NAME || (!isalpha((unsigned char)*text) && *text != '_'))
+        return;
+    snprintf(name, sizeof(name), "%.*s", (int)length, text);
+    if (!tn_sh_find(shell, name) && !str_eq(name, "IFS"))
+        tn_sh_unset(shell, name, false);
+}
+
+/* The words behind `read` and the like at POS that are names, up to the end of the command. */
+static void own_named(struct tn_sh *shell, const char *pos)
+{
+    for (pos += strspn(pos, " \t"); *pos && !strchr("\r\n;|&<>", *pos); pos += strspn(pos, " \t")) {
+        size_t n = strcspn(pos, " \t\r\n;|&<>");
+
+        if (tn_sh_name_length(pos) == n)
+            own(shell, pos, n);
+        pos += n;
+    }
+}
+
+/* May a command begin at POS of TEXT? Behind NAME=…, ;, & or |, or on a line of its own. */
+static bool at_command(const char *text, const char *pos)
+{
+    const char *word = pos;
+
+    while (word > text && strchr(" \t", word[-1]))
+        word--;
+    if (word == text || strchr("\n;&|({", word[-1]))
+        return true;
+    for (pos = word; word > text && !isspace((unsigned char)word[-1]);)
+        word--;
+    return tn_sh_name_length(word) < (size_t)(pos - word) && word[tn_sh_name_length(word)] == '=';
+}
+
+/* NAME=… that begins a word of TEXT, and what read, readarray and mapfile name. */
 void tn_sh_own(struct tn_sh *shell, const char *text)
 {
+    static const char *const readers[] = {"read", "readarray", "mapfile", NULL};
+
     for (const char *p = text; *p && shell->r == 0;) {
         size_t n = isalpha((unsigned char)*p) || *p == '_' ? tn_sh_name_length(p) : 0;
         const char *end = p + n + (n && p[n] == '+');
         bool begins = p == text || isspace((unsigned char)p[-1]) || p[-1] == ';';
-        char name[MAX_NAME];
 
-        if (n && n < MAX_NAME && begins && *end == '=') {
-            snprintf(name, sizeof(name), "%.*s", (int)n, p);
-            if (!tn_sh_find(shell, name) && !str_eq(name, "IFS"))
-                tn_sh_unset(shell, name, false);
-        }
+        if (begins && *end == '=')
+            own(shell, p, n);
+        else if (begins && tn_sh_one_of(p, n, readers) && at_command(text, p))
+            own_named(shell, end);
         p += n ? n : 1;
     }
 }

@@ -73,7 +73,7 @@ const char *tn_sh_command_within(const struct tn_sh_list *cmd);
 /* ---- shell_tests.c ------------------------------------------------------- */
 
 /* Whether COMMAND succeeds, where it is a test, true or false; else unsure. */
-enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command);
+enum tn_sh_truth tn_sh_test(struct tn_sh *shell, const struct tn_sh_list *command);
 
 /* ---- shell_asides.c ------------------------------------------------------ */
 

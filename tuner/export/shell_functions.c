@@ -131,7 +131,7 @@ const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select)
     struct tn_sh_list each = {0};
     struct tn_sh_level *level;
     const char *from;
-    bool piped = shell->piped, known;
+    bool piped = shell->piped, runs = tn_sh_runs(shell) != TN_SH_FALSE, known;
 
     tn_sh_open(shell, TN_SH_LOOP);
     if ((!isalpha((unsigned char)*pos) && *pos != '_') || n >= MAX_NAME || shell->r < 0)
@@ -159,7 +159,7 @@ const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select)
             tn_sh_take_words(&each, &given->values, 0);
     }
     level->each = each;
-    level->exact = known && !select && each.n <= MAX_ROUNDS;
+    level->exact = runs && known && !select && each.n <= MAX_ROUNDS;
     level->piped = piped;
     if (level->exact) {
         level->runs = each.n ? level->base : TN_SH_FALSE;
@@ -173,10 +173,10 @@ const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select)
 void tn_sh_while(struct tn_sh *shell, const char *pos, bool until)
 {
     struct tn_sh_level *level;
-    bool piped = shell->piped;
+    bool piped = shell->piped, runs = tn_sh_runs(shell) != TN_SH_FALSE;
 
     tn_sh_open(shell, TN_SH_LOOP);
-    if (shell->r < 0)
+    if (shell->r < 0 || !runs) /* read once: what would end it does not run either */
         return;
     level = &shell->level[shell->depth - 1];
     level->condition = level->exact = true;

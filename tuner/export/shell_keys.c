@@ -92,21 +92,21 @@ void tn_sh_assign_keyed(struct tn_sh *shell, const char *name, struct tn_sh_list
     tn_sh_list_done(values);
 }
 
-/* TEXT as an index into VARIABLE's values; false where it is none that is known, as behind a value
- * that is not known, which may be several words. */
+/* TEXT as an index into VARIABLE's values, SIZE_MAX where it is before all of them; false where it
+ * is none that is known, as behind a value that is not known, which may be several words. */
 static bool index_of(size_t *ret, struct tn_sh *shell, const struct tn_sh_variable *variable,
                      const char *text)
 {
     int64_t n = (int64_t)variable->values.n, value = 0, before;
     AUTO_FREE char *unset = NULL;
 
-    if (tn_sh_arithmetic(&value, &unset, shell, text) != TN_SH_SUM || value < -n)
+    if (tn_sh_arithmetic(&value, &unset, shell, text) != TN_SH_SUM)
         return false;
     before = value < 0 || value > n ? n : value;
     for (int64_t i = 0; i < before; i++)
         if (strchr(variable->values.v[i], MARK))
             return false;
-    *ret = (size_t)(value < 0 ? value + n : value);
+    *ret = value < -n ? SIZE_MAX : (size_t)(value < 0 ? value + n : value);
     return true;
 }
 

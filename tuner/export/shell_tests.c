@@ -1,7 +1,8 @@
 /*
  * [ … ], test … and [[ … ]] of a shell script, where all of their words are known: strings, whole
  * numbers, !, brackets, -a and -o, && and ||. What only a shell could tell (files, options, =~) is
- * unsure.
+ * unsure. Next to -eq and the like, [[ … ]] takes sums and names of variables; of [ … ] and test
+ * they are an error, by which the whole test fails.
  */
 #include "tuner/export/shell_flow.h"
 
@@ -12,6 +13,8 @@ struct test {
     char *const *word;
     size_t left;
     bool patterns; /* [[ … ]]: the right side of == is a pattern */
+    bool wrong;    /* text is compared as a number */
+    struct tn_sh *shell;
 };
 
 static bool next_is(const struct test *test, const char *word)
@@ -44,20 +47,34 @@ static bool whole_number(int64_t *ret, const char *word)
     return *word && !isspace((unsigned char)*word) && !*end && !errno;
 }
 
-static enum tn_sh_truth compare_numbers(const char *left, const char *op, const char *right)
+/* The number that WORD is next to -eq, to RET; false where it is none that is known. */
+static bool number_of(int64_t *ret, struct test *test, const char *word)
+{
+    AUTO_FREE char *unset = NULL;
+
+    if (whole_number(ret, word))
+        return true;
+    if (test->patterns)
+        return *word && tn_sh_arithmetic(ret, &unset, test->shell, word) == TN_SH_SUM;
+    test->wrong |= !*word || word[strspn(word, "+-0123456789 \t\n")];
+    return false;
+}
+
+static enum tn_sh_truth compare_numbers(struct test *test, const char *left, const char *op,
+                                        const char *right)
 {
     static const char *const ops[] = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"};
     int64_t a, b;
+    size_t i = 0;
 
-    if (!whole_number(&a, left) || !whole_number(&b, right))
+    while (i < ARRAY_LEN(ops) && !str_eq(op, ops[i]))
+        i++;
+    if (i == ARRAY_LEN(ops) || !number_of(&a, test, left) || !number_of(&b, test, right))
         return TN_SH_UNSURE;
-    for (size_t i = 0; i < ARRAY_LEN(ops); i++)
-        if (str_eq(op, ops[i]))
-            return truth_of((const bool[]){a == b, a != b, a<b, a <= b, a> b, a >= b}[i]);
-    return TN_SH_UNSURE;
+    return truth_of((const bool[]){a == b, a != b, a<b, a <= b, a> b, a >= b}[i]);
 }
 
-static enum tn_sh_truth compare(const struct test *test, const char *left, const char *op,
+static enum tn_sh_truth compare(struct test *test, const char *left, const char *op,
                                 const char *right)
 {
     bool unequal = str_eq(op, "!=");
@@ -65,7 +82,7 @@ static enum tn_sh_truth compare(const struct test *test, const char *left, const
     if (!known(left) || !known(right))
         return TN_SH_UNSURE;
     if (!unequal && !str_eq(op, "=") && !str_eq(op, "=="))
-        return compare_numbers(left, op, right);
+        return compare_numbers(test, left, op, right);
     if (!test->patterns)
         return truth_of(!strcmp(left, right) != unequal);
     return truth_of(!fnmatch(right, left, 0) != unequal);
@@ -144,9 +161,9 @@ static enum tn_sh_truth either(struct test *test, int depth)
     return ret;
 }
 
-enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command)
+enum tn_sh_truth tn_sh_test(struct tn_sh *shell, const struct tn_sh_list *command)
 {
-    struct test test = {.word = command->v, .left = command->n};
+    struct test test = {.word = command->v, .left = command->n, .shell = shell};
     enum tn_sh_truth ret;
     const char *name;
 
@@ -168,5 +185,5 @@ enum tn_sh_truth tn_sh_test(const struct tn_sh_list *command)
     if (!test.left) /* as [ ] */
         return TN_SH_FALSE;
     ret = either(&test, 0);
-    return test.left ? TN_SH_UNSURE : ret;
+    return test.wrong ? TN_SH_FALSE : test.left ? TN_SH_UNSURE : ret;
 }

@@ -152,6 +152,7 @@ struct tn_sh {
     size_t nkept;
     struct tn_sh_asides asides; /* of NAME=… before the command that is read */
     int calls;                  /* of functions that are read now */
+    int substitutes;            /* $(…) within each other that are read now */
     void (*commands)(struct tn_sh *shell, const char *text, int level); /* reads them */
     size_t texts, reading; /* how many have been begun; which is read */
     size_t copied;

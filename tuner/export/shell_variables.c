@@ -142,6 +142,34 @@ static bool wraps(struct tn_sh *shell, struct tn_sh_list *merged, const char *ol
     return true;
 }
 
+/* VALUES begin with what VARIABLE holds, as in ARGS="$ARGS --more" and LIST=("${LIST[@]}" --more):
+ * they are what is behind it from here on. */
+static bool drop_old(const struct tn_sh_variable *variable, struct tn_sh_list *values)
+{
+    const struct tn_sh_list *old = &variable->values;
+    struct tn_sh_list more = {0};
+    size_t n = 0, length = old->n ? strlen(old->v[0]) : 0;
+
+    if (variable->array) {
+        while (n < old->n && n < values->n && str_eq(old->v[n], values->v[n]))
+            n++;
+        if (n < old->n)
+            return false;
+        tn_sh_take_words(&more, values, n);
+    } else {
+        const char *value = values->n ? values->v[0] : "";
+
+        if (!length || !str_starts(value, old->v[0]) ||
+            (value[length] && !isspace((unsigned char)value[length]) &&
+             !isspace((unsigned char)value[length - 1])))
+            return false;
+        tn_sh_list_add(&more, mem_strdup(value + length));
+    }
+    tn_sh_list_done(values);
+    *values = more;
+    return true;
+}
+
 /* Under a condition, the arguments said before and those said now are all kept as maybes; of one
  * value nothing is known then. Takes VALUES. */
 static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
@@ -160,13 +188,7 @@ static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
         tn_sh_list_add(&merged,
                        mem_printf("%c%c$%s%c", MARK, TN_WORD_MAYBE, variable->name, ENDMARK));
     } else {
-        if (*old && values->n && str_starts(values->v[0], old)) { /* ARGS="$ARGS --more" */
-            char *more = mem_strdup(values->v[0] + strlen(old));
-
-            tn_sh_list_done(values);
-            tn_sh_list_add(values, more);
-            append = true;
-        }
+        append = append || (array == variable->array && drop_old(variable, values));
         if (append)
             for (size_t i = 0; i < variable->values.n; i++)
                 tn_sh_list_add(&merged, mem_strdup(variable->values.v[i]));

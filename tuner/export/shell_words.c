@@ -416,6 +416,29 @@ enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text)
     return ret;
 }
 
+/* $(…), LEN letters at SOURCE. */
+static void put_output(struct tn_sh *shell, struct tn_sh_sink *sink, const char *source, size_t len,
+                       bool quoted)
+{
+    AUTO_FREE char *inside = tn_sh_copy(source + 2, len - 3);
+    AUTO_FREE char *output = NULL;
+    struct tn_sh_list words = {0};
+
+    if (shell->substitutes < MAX_DEPTH && tn_sh_is_substituted(inside)) {
+        shell->substitutes++;
+        for (const char *pos = tn_sh_skip(inside, false); *pos && shell->r == 0;
+             pos = tn_sh_skip(pos, false))
+            pos = tn_sh_word(shell, &words, pos, true, false);
+        shell->substitutes--;
+        output = tn_sh_substituted(shell, &words);
+        tn_sh_list_done(&words);
+    }
+    if (output)
+        tn_sh_put_value(shell, sink, output, quoted || !sink->split);
+    else
+        mark(shell, sink, TN_WORD_RUN, source, len);
+}
+
 /* POS is at the dollar. Returns behind what belongs to it. */
 static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const char *pos,
                           bool quoted, int depth)
@@ -431,7 +454,9 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
             return end;
         if (pos[1] == '(' && pos[2] == '(' && end - pos > 5 && end[-2] == ')' && depth < MAX_DEPTH)
             put_sum(shell, sink, pos, (size_t)(end - pos), depth);
-        else if (pos[1] == '(' || depth >= MAX_DEPTH)
+        else if (pos[1] == '(')
+            put_output(shell, sink, pos, (size_t)(end - pos), quoted);
+        else if (depth >= MAX_DEPTH)
             mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end - pos));
         else
             braced(shell, sink, pos, (size_t)(end - pos), quoted, depth);
