@@ -1,6 +1,6 @@
 #!/bin/sh
 # A campaign over several batch sizes: the real trainer trains each trial's own, the best of each is shown, exported and
-# planned; what is refused. The same on the simulator with smaller trials.
+# planned; what is refused. The same on the simulator with smaller trials, and over several world sizes.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
@@ -97,6 +97,36 @@ own_steps
 ok "some of its trials are smaller" test "$(rows 'fidelity = 1')" -ge 1
 is "with as many micro-batches a replica" "$(rows "fidelity = 1 AND json_extract(run, '$.global_batch') * 8 <> json_extract(layout, '$.global_batch')")" 0
 
+# ---- several world sizes
+worlds() { # values, more
+    echo '{"name": "sized", "model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "trainer": "megatron", "workload": {"global_batch": 64},
+        "space": {"world": '"$1"'}, "budget": {"trials": 8}, "launcher": {"kind": "simulated", "speed": 1000000}'"$2"'}'
+}
+id=$(post /v1/campaigns "$(worlds '[4, 8]' ', "objective": "tokens_per_s_per_device"')" >/dev/null; id_of <body)
+ok "a campaign over two world sizes ends" wait_for 120 is_in "$id" done
+call "/v1/campaigns/$id" >body
+cat >worlds.py <<'END'
+import json, sys
+c = json.load(open("body"))
+rows = {trial["n"]: trial for trial in map(json.loads, open("rows.jsonl"))}
+assert [row["world"] for row in c["worlds"]] == [4, 8], c["worlds"]
+for row in c["worlds"]:
+    own = [trial for trial in rows.values() if trial["layout"]["world"] == row["world"]]
+    assert row["trials"] == len(own), (row, len(own))
+    assert abs(row["device_s"] - sum(trial["device_s"] for trial in own)) < 1e-9, row
+    if own: assert rows[row["best"]["trial"]] in own and row["best"]["devices"] == row["world"], row
+top = max((row["best"] for row in c["worlds"] if row["best"]), key=lambda best: best["ratio"])
+assert top["trial"] == c["best"]["trial"], c["best"]
+END
+"$partune" results "$id" --format jsonl >rows.jsonl
+ok "each has its best and its share of the budget" python3 worlds.py
+"$partune" show "$id" >out
+has "the client shows the best of each" "$(sed -n '/best of each world size (simulated)/,$p' out)" '^ *8 .*dp'
+"$partune" report "$id" --output report.html >/dev/null
+has "so does the report" "$(cat report.html)" 'Best of each world size'
+id=$(post /v1/campaigns "$(worlds '[8]')" >/dev/null; id_of <body)
+is "one world size has no such list" "$(call "/v1/campaigns/$id" | grep -c '"worlds"')" 0
+
 # ---- real
 if ! command -v mpiexec >/dev/null || [ ! -x "$PT_BUILD/partune-train" ]; then
     finish
@@ -128,6 +158,8 @@ for row in c["batches"]:
     assert best["layout"]["global_batch"] == row["global_batch"]
     assert abs(row["device_s_per_mtoken"] * best["tokens_per_s"] / 2e6 - 1) < 1e-6
     print(row["global_batch"], best["trial"])
+assert sum(row["trials"] for row in c["batches"]) == c["progress"]["trials"], c["progress"]
+assert abs(sum(row["device_s"] for row in c["batches"]) / c["progress"]["device_s"] - 1) < 1e-9
 top = max(c["batches"], key=lambda row: row["best"]["tokens_per_s"])
 assert top["best"]["trial"] == c["best"]["trial"], c["best"]
 END

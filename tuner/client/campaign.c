@@ -250,7 +250,7 @@ int cl_show(struct cl *client)
     print_verdict(v);
     if (*cl_string(v, "notes"))
         printf("%-10s %s\n", "notes", cl_string(v, "notes"));
-    cl_print_batches(client, v);
+    cl_print_shares(client, v);
     return CL_OK;
 }
 

@@ -121,7 +121,9 @@ void cl_print_result(FILE *out, const char *title, const json_t *json);
  * tokens/s are its member RATE; NAN: unknown. */
 enum pl_objective cl_objective(const json_t *campaign);
 double cl_worth(const json_t *campaign, const json_t *result, const char *rate);
-void cl_print_batches(const struct cl *client, const json_t *json); /* the best of each, if any */
+/* The best of each batch size and of each world size, where JSON, a campaign or a plan, has
+ * several. */
+void cl_print_shares(const struct cl *client, const json_t *json);
 /* Goes before a unit or behind a name where JSON says that it is simulated; else "". */
 const char *cl_simulated_word(const json_t *json); /* "simulated " */
 const char *cl_simulated_mark(const json_t *json); /* " (simulated)" */

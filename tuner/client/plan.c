@@ -406,7 +406,7 @@ int cl_plan(struct cl *client)
            cl_number(plan, "fitting"));
     print_left_out(print_layouts(client, plan));
     print_parts(plan);
-    cl_print_batches(client, plan);
+    cl_print_shares(client, plan);
     print_beyond(json_object_get(plan, "beyond"));
     print_excluded(client, plan);
     return CL_OK;

@@ -21,7 +21,7 @@ import {
     stackField,
     submitForm,
 } from "../parts/job.js";
-import { batchTable, costOf } from "../parts/batches.js";
+import { batchTable, costOf } from "../parts/slices.js";
 import { sizeFields, sizesView } from "../parts/sizing.js";
 import {
     barsOf,
@@ -134,12 +134,11 @@ function batchPanel({ batches }, start) {
         "Best of each batch size",
         {},
         batchTable(batches, ({ best }) =>
-            best ? [button("Use as baseline", () => start(best), "quiet")] : ["nothing fits"],
+            best ? button("Use as baseline", () => start(best), "quiet") : "nothing fits",
         ),
     );
 }
 
-/** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
 /** What options that the space does not name would bring. */
 function beyondNote({ beyond }) {
     if (!beyond) return null;
@@ -154,6 +153,7 @@ function beyondNote({ beyond }) {
     );
 }
 
+/** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
 function excludedPanel(answer) {
     if (!answer.excluded?.length) return null;
     return panel(
