@@ -203,6 +203,8 @@ ok "the client prints both" sh -c '"$0" plan parts-job.json >parts.txt && grep -
 
 echo "$parts" >mixed.json
 ok "and takes the cluster from a file" sh -c '"$0" plan --model llama-70b --trainer megatron --cluster mixed.json >mixed.txt && grep -q "each part alone:" mixed.txt' "$PT_BUILD/partune"
+"$PT_BUILD/partune" plan --model llama-8b --trainer megatron --cluster mixed.json >mixed.txt
+has "and two jobs, one on each part" "$(cat mixed.txt)" '^two jobs, one on each part: [0-9,]+ tokens/s, [0-9.]+ times one job over both'
 
 # ---- a stop
 post /v1/campaigns "{\"name\":\"c\",$huge,$simulated}" >/dev/null
