@@ -96,6 +96,7 @@ ok "a simulated campaign ends" wait_for 120 is_in "$id" done
 own_steps
 ok "some of its trials are smaller" test "$(rows 'fidelity = 1')" -ge 1
 is "with as many micro-batches a replica" "$(rows "fidelity = 1 AND json_extract(run, '$.global_batch') * 8 <> json_extract(layout, '$.global_batch')")" 0
+dry=$id
 
 # ---- several world sizes
 worlds() { # values, more
@@ -124,6 +125,11 @@ ok "each has its best and its share of the budget" python3 worlds.py
 has "the client shows the best of each" "$(sed -n '/best of each world size (simulated)/,$p' out)" '^ *8 .*dp'
 "$partune" report "$id" --output report.html >/dev/null
 has "so does the report" "$(cat report.html)" 'Best of each world size'
+"$partune" compare "$id" "$dry" >out
+has "a comparison has each batch size" "$(cat out)" '^tokens/s, global batch 64 +[0-9,]+ +[0-9,]+ *$'
+has "and each world size" "$(cat out)" '^tokens/s, world 8 +([0-9,]+|-) +[0-9,]+ *$'
+has "which not all have" "$(cat out)" '^tokens/s, global batch 16 +- +([0-9,]+|-) *$'
+has "and what each took" "$(cat out)" '^trials +8 +9 *$'
 id=$(post /v1/campaigns "$(worlds '[8]')" >/dev/null; id_of <body)
 is "one world size has no such list" "$(call "/v1/campaigns/$id" | grep -c '"worlds"')" 0
 

@@ -167,6 +167,22 @@ test("a campaign over several world sizes shows the best of each, and which tria
     );
 });
 
+test("a comparison has a row for each batch and world size", async () => {
+    const several = await finished("compared", [16, 64]);
+    const one = await finished("compared with one", 64, { space: { world: [4, 8] } });
+    await open(`/compare?campaigns=${several.id},${one.id}`, "compare");
+    const cells = async (title) =>
+        page.locator("tr", { has: page.locator(`th:has-text("${title}")`) }).first().locator("td").allTextContents();
+    const rateOf = (best) => (best ? Math.round(best.tokens_per_s).toLocaleString("en") : "–");
+    const first = await cells("Best at global batch 64");
+    assert.ok(first[0].startsWith(rateOf(several.batches[1].best)), first.join("; "));
+    assert.ok(first[1].startsWith(rateOf(one.best)), first.join("; "));
+    assert.equal((await cells("Best at global batch 16"))[1], "–");
+    const world = await cells("Best at world 8");
+    assert.ok(world[1].startsWith(rateOf(one.worlds[1].best)), world.join("; "));
+    assert.ok(world[0].startsWith(rateOf(several.best)), world.join("; ")); // all eight devices
+});
+
 test("a campaign of one batch size has neither", async () => {
     const { id, batches } = await finished("one batch", 16);
     assert.equal(batches, undefined);

@@ -135,8 +135,9 @@ void cl_trial_row(struct cl_table *table, const json_t *trial); /* one line of i
 /* Did TRIAL run a smaller problem? And what has its measurements: that run, or the trial. */
 bool cl_is_smaller(const json_t *trial);
 const json_t *cl_run_of(const json_t *trial);
-/* Tokens/s of the layout: "41,000", "~41,000" where they are inferred, or "-". */
-char *cl_trial_rate(char buf[40], const json_t *trial);
+/* Tokens/s of the layout: "41,000", "~41,000 ± 300" with the 95 % interval where they are inferred,
+ * or "-". */
+char *cl_trial_rate(char buf[72], const json_t *trial);
 char *cl_what_ran(char buf[160], const json_t *trial); /* of a smaller one, for people */
 /* What the ~ means, if one of TRIALS is a smaller one. */
 void cl_print_inferred(FILE *out, const json_t *trials);

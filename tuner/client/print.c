@@ -213,14 +213,15 @@ const json_t *cl_run_of(const json_t *trial)
     return json_is_object(run) ? run : trial;
 }
 
-char *cl_trial_rate(char buf[40], const json_t *trial)
+char *cl_trial_rate(char buf[72], const json_t *trial)
 {
-    char rate[32];
+    const json_t *inferred = at(trial, "inferred");
+    char rate[64];
 
-    if (isfinite(cl_number(trial, "inferred.tokens_per_s")))
-        snprintf(buf, 40, "~%s", cl_rate(rate, cl_number(trial, "inferred.tokens_per_s")));
+    if (isfinite(cl_number(inferred, "tokens_per_s")))
+        snprintf(buf, 72, "~%s", rate_interval(rate, inferred));
     else
-        snprintf(buf, 40, "%s", cl_rate(rate, cl_number(trial, "tokens_per_s")));
+        snprintf(buf, 72, "%s", cl_rate(rate, cl_number(trial, "tokens_per_s")));
     return buf;
 }
 
@@ -232,7 +233,10 @@ void cl_print_inferred(FILE *out, const json_t *trials)
     json_array_foreach(trials, i, trial) {
         if (!cl_is_smaller(trial))
             continue;
-        fprintf(out, "~ inferred from trials of smaller problems, not %s at full size\n",
+        fprintf(out,
+                "~ inferred from trials of smaller problems (± half of the 95 %% interval), not %s "
+                "at full "
+                "size\n",
                 *cl_simulated_word(trial) ? "simulated" : "measured");
         return;
     }
@@ -248,7 +252,7 @@ char *cl_what_ran(char buf[160], const json_t *trial)
 
 void cl_trial_row(struct cl_table *table, const json_t *trial)
 {
-    char rate[40], expected[32], mem[24], ran[160];
+    char rate[72], expected[32], mem[24], ran[160];
     /* A simulated trial has just what was planned for it. */
     double bytes = cl_number(trial, *cl_simulated_word(trial) ? "memory.planned.total"
                                                               : "memory.measured.total");

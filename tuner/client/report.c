@@ -438,7 +438,7 @@ static void trial_row(const struct report *report, const json_t *trial)
     bool winner = cl_number(trial, "n") == cl_number(report->campaign, "best.trial");
     const char *failure = cl_string(trial, "failure.detail"),
                *why = *failure ? failure : cl_string(trial, "why");
-    char rate[40], expected[32], bytes[24], n[32];
+    char rate[72], expected[32], bytes[24], n[32];
     double gib = memory_of(trial);
 
     snprintf(n, sizeof(n), "%.0f", cl_number(trial, "n"));

@@ -1,7 +1,7 @@
 // Batch sizes or world sizes side by side, where there are several: each with its best layout, what a token costs
 // there, and, of a campaign, what it took of the budget.
 
-import { NONE, count, deviceTime, rateNumber, ratio, significant } from "../lib/format.js";
+import { NONE, count, deviceTime, rate, rateNumber, ratio, significant } from "../lib/format.js";
 import { h } from "../lib/dom.js";
 import { href } from "../lib/router.js";
 import { panel, table } from "./parts.js";
@@ -77,4 +77,23 @@ export function slicePanels(campaign) {
         ),
         h("br"),
     ]);
+}
+
+/** The best of CAMPAIGN at VALUE of a slice: where it has no other value, its best. */
+function bestAt(campaign, { list, key }, value) {
+    if (campaign[list]) return campaign[list].find((row) => row[key] === value)?.best ?? null;
+    const only = campaign.best?.layout?.[key] ?? campaign.workload?.[key];
+    return only === value ? campaign.best : null;
+}
+
+/** For each value of a slice that one of CAMPAIGNS has several of: [title, [tokens/s of the best of each campaign]]. */
+export function sliceRows(campaigns) {
+    return SLICES.flatMap((slice) => {
+        const { list, key, title } = slice;
+        const values = new Set(campaigns.flatMap((each) => (each[list] ?? []).map((row) => row[key])));
+        return [...values].map((value) => [
+            `Best at ${title.toLowerCase()} ${value}`,
+            campaigns.map((each) => rate(bestAt(each, slice, value)?.tokens_per_s)),
+        ]);
+    });
 }
