@@ -42,8 +42,10 @@ legal() { post '/v1/campaigns?dry_run=true' "$(campaign yes "$1")" >/dev/null; s
 # ---- what is accepted
 refused "no batch" '[]' /workload/global_batch 'lists 1 to 16 values, not 0'
 refused "a batch twice" '[8, 4, 8]' /workload/global_batch/2 'listed twice'
-refused "a batch of nothing" '[8, 0]' /workload/global_batch/1 'must be in 1'
+refused "a batch of nothing" '[8, 0]' /workload/global_batch/1 'must be an integer in 1'
 refused "a baseline of another batch" '[4, 8]' /baseline 'global_batch 6 is not one of 4 and 8' ', "baseline": {"global_batch": 6}'
+refused "batches in a text" '"4, 8"' /workload/global_batch 'a number of sequences, or a list'
+refused "a batch in a text" '[4, "8"]' /workload/global_batch/1 'must be an integer'
 kind=gpu memory=24
 refused "a trainer that is not told" '[4, 8]' /workload/global_batch 'does not pass on the batch' ', "trainer": "deaf"'
 for trainer in reads told megatron; do
@@ -103,6 +105,16 @@ worlds() { # values, more
     echo '{"name": "sized", "model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "trainer": "megatron", "workload": {"global_batch": 64},
         "space": {"world": '"$1"'}, "budget": {"trials": 8}, "launcher": {"kind": "simulated", "speed": 1000000}'"$2"'}'
 }
+refuses() { # name, its pointer, words: of the body
+    has "$1 is refused at its place" "$(cat body)" "\"pointer\":\"$2\""
+    has "with what to do" "$(cat body)" "$3"
+}
+post '/v1/campaigns?dry_run=true' "$(worlds '[4, 16]')" >/dev/null
+refuses "a world beyond the cluster" /space/world 'world 16 is more than the cluster.s 8 devices .*leave it out'
+post '/v1/campaigns?dry_run=true' "$(worlds '[4]' | sed 's/"model": "gpt-1.4B"/"model": ["gpt-1.4B", "gpt-22B"]/')" >/dev/null
+refuses "a list of models" /model 'name one model.*a campaign for each'
+post '/v1/campaigns?dry_run=true' "$(worlds '[4]' | sed 's/"cluster": {.*}, "trainer"/"cluster": ["dgx-a100", "dgx-h100"], "trainer"/')" >/dev/null
+refuses "a list of clusters" /cluster 'name one cluster.*a campaign for each'
 id=$(post /v1/campaigns "$(worlds '[4, 8]' ', "objective": "tokens_per_s_per_device"')" >/dev/null; id_of <body)
 ok "a campaign over two world sizes ends" wait_for 120 is_in "$id" done
 call "/v1/campaigns/$id" >body

@@ -37,6 +37,7 @@ start --config conf
 client
 refused "an unknown word" '"small"' /trial/fidelity
 refused "an unknown key" '{"layers": 2}' /trial/fidelity/layers
+has "with those that there are" "$(cat body)" '(replicas, stage_layers, micro_batches, steps, devices)'
 refused "nothing to reduce" '{"devices": 2}' /trial/fidelity
 refused "no replica" '[{"replicas": 1}, {"replicas": 0}]' /trial/fidelity/1/replicas
 refused "a search that cannot use them" '"auto"' /trial/fidelity ', "search": {"method": "grid"}'

@@ -381,7 +381,8 @@ static void print_parts(const json_t *plan)
     printf("between the parts: %.4g GB/s per device%s\n", cl_number(cluster, "between.gbs"),
            json_is_true(json_object_get(cluster, "between_given"))
                ? ""
-               : ", the slower of their networks (\"between\" of the cluster changes it)");
+               : ", the slower of their networks; \"between\": {\"gbs\": N} of the cluster sets "
+                 "another");
     print_alone(alone, cl_number(first, "tokens_per_s"));
 }
 
