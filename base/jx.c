@@ -112,6 +112,23 @@ static const char *type_name(const json_t *json)
     }
 }
 
+/* An unknown KEY: the nearest of KEYS, or all of them where they are few. */
+static int fail_unknown(struct err *error, const char *key, const char *const *keys)
+{
+    enum { FEW = 8 };
+    const char *near = str_nearest(key, keys);
+    AUTO_STR all = {0};
+    int n = 0;
+
+    if (near)
+        return fail_key(error, -EINVAL, key, "is unknown; did you mean \"%s\"?", near);
+    for (; keys[n]; n++)
+        str_addf(&all, "%s%s", n ? ", " : "", keys[n]);
+    if (n > FEW)
+        return fail_key(error, -EINVAL, key, "is unknown");
+    return fail_key(error, -EINVAL, key, "is unknown (%s)", str_text(&all));
+}
+
 int jx_keys(const json_t *json, const char *const *keys, struct err *error)
 {
     const char *key;
@@ -125,12 +142,8 @@ int jx_keys(const json_t *json, const char *const *keys, struct err *error)
 
         while (*k && strcmp(*k, key))
             k++;
-        if (!*k) {
-            const char *near = str_nearest(key, keys);
-
-            return near ? fail_key(error, -EINVAL, key, "is unknown; did you mean \"%s\"?", near)
-                        : fail_key(error, -EINVAL, key, "is unknown");
-        }
+        if (!*k)
+            return fail_unknown(error, key, keys);
     }
     return 0;
 }

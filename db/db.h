@@ -256,10 +256,20 @@ int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct 
  * of one layout together. */
 int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                       const char *campaign, struct err *error);
+/* The trials of a campaign whose layout has VALUE for KEY. */
+struct db_slice {
+    const char *key; /* a layout key of numbers: global_batch, world */
+    int64_t value;
+};
+
 /* First trials (no repeats) of the MAX layouts with the highest single measurement at full size by
- * a campaign's OBJECTIVE, verification excepted; of those with that global BATCH (0: of all). */
+ * a campaign's OBJECTIVE, verification excepted; of those in SLICE (NULL: of all). */
 int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
-                     const char *objective, int batch, struct err *error);
+                     const char *objective, const struct db_slice *slice, struct err *error);
+/* How many trials of a campaign are in SLICE, verification excepted, and the device-seconds of all
+ * of its attempts, verification included: as the campaign counts both. */
+int db_trial_spent(int64_t *ret_count, double *ret_device_s, struct db *db, const char *campaign,
+                   const struct db_slice *slice, struct err *error);
 
 /* ---- attempts ------------------------------------------------------------ */
 

@@ -420,14 +420,38 @@ int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, stru
                        campaign, 0, error);
 }
 
+/* SLICE's key in a layout's JSON; NULL without a slice. */
+static char *slice_path(const struct db_slice *slice)
+{
+    return slice ? mem_printf("$.%s", slice->key) : NULL;
+}
+
+int db_trial_spent(int64_t *ret_count, double *ret_device_s, struct db *db, const char *campaign,
+                   const struct db_slice *slice, struct err *error)
+{
+    AUTO_FREE char *path = slice_path(slice);
+    sqlite3_stmt *st;
+    int r = db_query(&st, db, error,
+                     "SELECT coalesce(sum(kind <> 'verify'), 0), coalesce(sum(device_s), 0)"
+                     " FROM trial WHERE campaign = ? AND json_extract(layout, ?) = ?",
+                     "ssi", campaign, path, slice->value);
+
+    if (r == 0 && (r = db_next(db, st, error)) == 1) {
+        *ret_count = sqlite3_column_int64(st, 0);
+        *ret_device_s = sqlite3_column_double(st, 1);
+        sqlite3_reset(st);
+    }
+    return r < 0 ? r : 0;
+}
+
 #define LEADERS(value)                                                                             \
     "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ?1 AND state = 'ok'"                \
     " AND kind <> 'verify' AND fidelity IS NULL"                                                   \
-    " AND (?3 = 0 OR json_extract(layout, '$.global_batch') = ?3)"                                 \
+    " AND (?3 IS NULL OR json_extract(layout, ?3) = ?4)"                                           \
     " ORDER BY " value " DESC LIMIT ?2"
 
 int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
-                     const char *objective, int batch, struct err *error)
+                     const char *objective, const struct db_slice *slice, struct err *error)
 {
     static const char rate[] = LEADERS("tokens_per_s"), joule[] = LEADERS("tokens_per_joule"),
                       each[] = LEADERS("tokens_per_s / (json_extract(layout, '$.world')"
@@ -435,9 +459,11 @@ int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const
     const char *sql = str_eq(objective, "tokens_per_s_per_device") ? each
                       : str_eq(objective, "tokens_per_joule")      ? joule
                                                                    : rate;
+    AUTO_FREE char *path = slice_path(slice);
     sqlite3_stmt *st;
     int count = 0;
-    int r = db_query(&st, db, error, sql, "sii", campaign, (int64_t)4 * max, (int64_t)batch);
+    int r = db_query(&st, db, error, sql, "sisi", campaign, (int64_t)4 * max, path,
+                     slice ? slice->value : 0);
 
     while (r >= 0 && (r = db_next(db, st, error)) == 1) {
         int64_t n = sqlite3_column_int64(st, 0);

@@ -354,6 +354,29 @@ static int parse_reference(struct pl_cluster *cluster, const json_t *json,
     return 0;
 }
 
+/* What looks like several clusters, or several sizes of one: say how those are asked for. */
+static int refuse_several(const json_t *json, struct err *error)
+{
+    if (json_is_array(json))
+        return err_set(error, -EINVAL,
+                       "a list is not supported: name one cluster; to compare several, submit a "
+                       "campaign for each (partune compare ID ID); for one job on two of them, "
+                       "plan with {\"parts\": [A, B]}");
+    if (json_is_array(json_object_get(json, "nodes")))
+        return err_at(error, -EINVAL, "/nodes",
+                      "nodes is one number: for several sizes of a job list numbers of devices in "
+                      "space.world, or compare them without trials (partune size)");
+    if (json_object_get(json, "parts"))
+        return err_at(error, -EINVAL, "/parts",
+                      "a cluster of several parts is for plans only (partune plan, POST /v1/plan): "
+                      "name one cluster here");
+    if (json_object_get(json, "between"))
+        return err_at(error, -EINVAL, "/between",
+                      "between joins the two clusters of \"parts\", which is missing: "
+                      "{\"parts\": [A, B], \"between\": {\"gbs\": 25}}");
+    return 0;
+}
+
 int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
                      struct err *error)
 {
@@ -364,10 +387,8 @@ int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl
         r = from_profile(&cluster, "local", local, error);
     else if (json_is_string(json))
         r = from_profile(&cluster, json_string_value(json), local, error);
-    else if (json_object_get(json, "parts"))
-        r = err_at(error, -EINVAL, "/parts",
-                   "a cluster of several parts is for plans only (partune plan, POST /v1/plan): "
-                   "name one cluster here");
+    else if (refuse_several(json, error) < 0)
+        r = -EINVAL;
     else if (json_object_get(json, "device"))
         r = parse_object(&cluster, json, error);
     else

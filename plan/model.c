@@ -158,6 +158,10 @@ int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error)
     bool config = pl_hf_is_config(json);
     int r = 0;
 
+    if (json_is_array(json))
+        return err_set(error, -EINVAL,
+                       "a list is not supported: name one model; to compare several, submit a "
+                       "campaign for each (partune compare ID ID)");
     if (json_is_string(json)) {
         const char *name = json_string_value(json), *text = pl_model_preset(name);
 

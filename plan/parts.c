@@ -42,6 +42,20 @@ static bool is_slower(const struct pl_link *left, const struct pl_link *right)
            (!(left->gbs > right->gbs) && left->latency_us > right->latency_us);
 }
 
+/* Behind what is wrong with a link between the parts: what it is. */
+static int explain_between(struct err *error)
+{
+    struct err what;
+
+    if (!error)
+        return -EINVAL;
+    what = *error;
+    return err_at(error, what.code, what.pointer,
+                  "%.400s; between is the link from a device of one part to one of the other: "
+                  "{\"gbs\": 10^9 bytes/s each way per device, \"latency_us\": microseconds}",
+                  what.text);
+}
+
 static int parse_between(struct pl_parts *parts, const json_t *json, struct err *error)
 {
     const struct pl_link *first = network(&parts->at[0]), *second = network(&parts->at[1]);
@@ -49,16 +63,18 @@ static int parse_between(struct pl_parts *parts, const json_t *json, struct err 
     int r = jx_get_object(&between, json, "between", error);
 
     if (r < 0)
-        return r;
+        return explain_between(error);
     parts->between_given = between != NULL;
-    if (between && pl_link_parse(&parts->between, between, error) < 0)
-        return err_under(error, "/between");
+    if (between && pl_link_parse(&parts->between, between, error) < 0) {
+        err_under(error, "/between");
+        return explain_between(error);
+    }
     if (between)
         return 0;
     if (!first || !second)
         return err_at(error, -EINVAL, "/between",
-                      "a part of one device has no network: \"between\" must say which link joins "
-                      "the parts");
+                      "a part of one device has no network: say which link joins the parts, "
+                      "{\"gbs\": 10^9 bytes/s each way per device}");
     parts->between = is_slower(second, first) ? *second : *first;
     parts->between.span = INT_MAX;
     return 0;

@@ -96,7 +96,8 @@ int pl_parts_space(struct pl_space *ret, const json_t *json, const struct pl_pro
     if (!n)
         return err_set(error, -ENOENT,
                        "the model's %d layers are too few for a pipeline over parts of %d and %d "
-                       "devices",
+                       "devices: every stage has as many devices as the smaller part at most; give "
+                       "the parts \"nodes\" that are more alike",
                        problem->model->layers, pl_cluster_devices(&problem->cluster->parts->at[0]),
                        pl_cluster_devices(&problem->cluster->parts->at[1]));
     if ((r = pl_space_parse(space, named ? named : json, problem, error)) < 0)

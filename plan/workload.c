@@ -66,6 +66,11 @@ static int batch_parse(struct pl_workload *workload, const json_t *json, struct 
     const json_t *list = json_object_get(json, "global_batch");
     size_t n = json_array_size(list);
 
+    if (list && !json_is_null(list) && !json_is_integer(list) && !json_is_array(list))
+        return err_at(error, -EINVAL, "/global_batch",
+                      "global_batch must be a number of sequences, or a list of up to %d of them: "
+                      "[256, 512]",
+                      PL_MAX_BATCHES);
     if (!json_is_array(list))
         return jx_get_int(&workload->global_batch, json, "global_batch", 1, MAX_BATCH, error);
     if (n == 0 || n > PL_MAX_BATCHES)
@@ -77,8 +82,8 @@ static int batch_parse(struct pl_workload *workload, const json_t *json, struct 
 
         snprintf(at, sizeof(at), "/global_batch/%zu", i);
         if (value < 1 || value > MAX_BATCH)
-            return err_at(error, -EINVAL, at, "value %zu of global_batch must be in 1..%d", i,
-                          MAX_BATCH);
+            return err_at(error, -EINVAL, at,
+                          "value %zu of global_batch must be an integer in 1..%d", i, MAX_BATCH);
         if (pl_batch_known(workload, (int)value))
             return err_at(error, -EINVAL, at, "global_batch %d is listed twice", (int)value);
         workload->batch[workload->nbatches++] = (int)value;

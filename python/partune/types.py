@@ -32,6 +32,8 @@ class BatchStanding(TypedDict):
     global_batch: int
     best: Optional[Standing]
     device_s_per_mtoken: Optional[float]
+    trials: int
+    device_s: Optional[float]
 
 
 class _Campaign(TypedDict):
@@ -67,6 +69,7 @@ class _Campaign(TypedDict):
 
 class Campaign(_Campaign, total=False):
     batches: List[BatchStanding]
+    worlds: List[WorldStanding]
 
 
 class CampaignPatch(TypedDict, total=False):
@@ -132,6 +135,7 @@ class _CampaignSummary(TypedDict):
 
 class CampaignSummary(_CampaignSummary, total=False):
     batches: List[BatchStanding]
+    worlds: List[WorldStanding]
 
 
 class Check(TypedDict):
@@ -699,6 +703,14 @@ class SizeRequest(_SizeRequest, total=False):
     days: float
     price: float
     marginal: float
+
+
+class WorldStanding(TypedDict):
+    world: int
+    best: Optional[Standing]
+    device_s_per_mtoken: Optional[float]
+    trials: int
+    device_s: Optional[float]
 
 
 class Sizing(TypedDict):

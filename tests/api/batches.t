@@ -1,6 +1,6 @@
 #!/bin/sh
 # A campaign over several batch sizes: the real trainer trains each trial's own, the best of each is shown, exported and
-# planned; what is refused. The same on the simulator with smaller trials.
+# planned; what is refused. The same on the simulator with smaller trials, and over several world sizes.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
@@ -42,8 +42,10 @@ legal() { post '/v1/campaigns?dry_run=true' "$(campaign yes "$1")" >/dev/null; s
 # ---- what is accepted
 refused "no batch" '[]' /workload/global_batch 'lists 1 to 16 values, not 0'
 refused "a batch twice" '[8, 4, 8]' /workload/global_batch/2 'listed twice'
-refused "a batch of nothing" '[8, 0]' /workload/global_batch/1 'must be in 1'
+refused "a batch of nothing" '[8, 0]' /workload/global_batch/1 'must be an integer in 1'
 refused "a baseline of another batch" '[4, 8]' /baseline 'global_batch 6 is not one of 4 and 8' ', "baseline": {"global_batch": 6}'
+refused "batches in a text" '"4, 8"' /workload/global_batch 'a number of sequences, or a list'
+refused "a batch in a text" '[4, "8"]' /workload/global_batch/1 'must be an integer'
 kind=gpu memory=24
 refused "a trainer that is not told" '[4, 8]' /workload/global_batch 'does not pass on the batch' ', "trainer": "deaf"'
 for trainer in reads told megatron; do
@@ -96,6 +98,52 @@ ok "a simulated campaign ends" wait_for 120 is_in "$id" done
 own_steps
 ok "some of its trials are smaller" test "$(rows 'fidelity = 1')" -ge 1
 is "with as many micro-batches a replica" "$(rows "fidelity = 1 AND json_extract(run, '$.global_batch') * 8 <> json_extract(layout, '$.global_batch')")" 0
+dry=$id
+
+# ---- several world sizes
+worlds() { # values, more
+    echo '{"name": "sized", "model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "trainer": "megatron", "workload": {"global_batch": 64},
+        "space": {"world": '"$1"'}, "budget": {"trials": 8}, "launcher": {"kind": "simulated", "speed": 1000000}'"$2"'}'
+}
+refuses() { # name, its pointer, words: of the body
+    has "$1 is refused at its place" "$(cat body)" "\"pointer\":\"$2\""
+    has "with what to do" "$(cat body)" "$3"
+}
+post '/v1/campaigns?dry_run=true' "$(worlds '[4, 16]')" >/dev/null
+refuses "a world beyond the cluster" /space/world 'world 16 is more than the cluster.s 8 devices .*leave it out'
+post '/v1/campaigns?dry_run=true' "$(worlds '[4]' | sed 's/"model": "gpt-1.4B"/"model": ["gpt-1.4B", "gpt-22B"]/')" >/dev/null
+refuses "a list of models" /model 'name one model.*a campaign for each'
+post '/v1/campaigns?dry_run=true' "$(worlds '[4]' | sed 's/"cluster": {.*}, "trainer"/"cluster": ["dgx-a100", "dgx-h100"], "trainer"/')" >/dev/null
+refuses "a list of clusters" /cluster 'name one cluster.*a campaign for each'
+id=$(post /v1/campaigns "$(worlds '[4, 8]' ', "objective": "tokens_per_s_per_device"')" >/dev/null; id_of <body)
+ok "a campaign over two world sizes ends" wait_for 120 is_in "$id" done
+call "/v1/campaigns/$id" >body
+cat >worlds.py <<'END'
+import json, sys
+c = json.load(open("body"))
+rows = {trial["n"]: trial for trial in map(json.loads, open("rows.jsonl"))}
+assert [row["world"] for row in c["worlds"]] == [4, 8], c["worlds"]
+for row in c["worlds"]:
+    own = [trial for trial in rows.values() if trial["layout"]["world"] == row["world"]]
+    assert row["trials"] == len(own), (row, len(own))
+    assert abs(row["device_s"] - sum(trial["device_s"] for trial in own)) < 1e-9, row
+    if own: assert rows[row["best"]["trial"]] in own and row["best"]["devices"] == row["world"], row
+top = max((row["best"] for row in c["worlds"] if row["best"]), key=lambda best: best["ratio"])
+assert top["trial"] == c["best"]["trial"], c["best"]
+END
+"$partune" results "$id" --format jsonl >rows.jsonl
+ok "each has its best and its share of the budget" python3 worlds.py
+"$partune" show "$id" >out
+has "the client shows the best of each" "$(sed -n '/best of each world size (simulated)/,$p' out)" '^ *8 .*dp'
+"$partune" report "$id" --output report.html >/dev/null
+has "so does the report" "$(cat report.html)" 'Best of each world size'
+"$partune" compare "$id" "$dry" >out
+has "a comparison has each batch size" "$(cat out)" '^tokens/s, global batch 64 +[0-9,]+ +[0-9,]+ *$'
+has "and each world size" "$(cat out)" '^tokens/s, world 8 +([0-9,]+|-) +[0-9,]+ *$'
+has "which not all have" "$(cat out)" '^tokens/s, global batch 16 +- +([0-9,]+|-) *$'
+has "and what each took" "$(cat out)" '^trials +8 +9 *$'
+id=$(post /v1/campaigns "$(worlds '[8]')" >/dev/null; id_of <body)
+is "one world size has no such list" "$(call "/v1/campaigns/$id" | grep -c '"worlds"')" 0
 
 # ---- real
 if ! command -v mpiexec >/dev/null || [ ! -x "$PT_BUILD/partune-train" ]; then
@@ -128,6 +176,8 @@ for row in c["batches"]:
     assert best["layout"]["global_batch"] == row["global_batch"]
     assert abs(row["device_s_per_mtoken"] * best["tokens_per_s"] / 2e6 - 1) < 1e-6
     print(row["global_batch"], best["trial"])
+assert sum(row["trials"] for row in c["batches"]) == c["progress"]["trials"], c["progress"]
+assert abs(sum(row["device_s"] for row in c["batches"]) / c["progress"]["device_s"] - 1) < 1e-9
 top = max(c["batches"], key=lambda row: row["best"]["tokens_per_s"])
 assert top["best"]["trial"] == c["best"]["trial"], c["best"]
 END

@@ -37,6 +37,7 @@ start --config conf
 client
 refused "an unknown word" '"small"' /trial/fidelity
 refused "an unknown key" '{"layers": 2}' /trial/fidelity/layers
+has "with those that there are" "$(cat body)" '(replicas, stage_layers, micro_batches, steps, devices)'
 refused "nothing to reduce" '{"devices": 2}' /trial/fidelity
 refused "no replica" '[{"replicas": 1}, {"replicas": 0}]' /trial/fidelity/1/replicas
 refused "a search that cannot use them" '"auto"' /trial/fidelity ', "search": {"method": "grid"}'
@@ -48,6 +49,10 @@ is "fewer steps: any trainer" "$(post '/v1/campaigns?dry_run=true' "$(campaign y
 is "auto does without what the trainer cannot" "$(post '/v1/campaigns?dry_run=true' "$(campaign yes '"auto"' ', "trainer": "own"')")" 200
 has "and says so" "$(cat body)" '"fidelity":"full","fidelity_note":"without stage_layers: '
 is "an export that says all" "$(post '/v1/campaigns?dry_run=true' "$(campaign yes '"auto"' ', "trainer": "megatron"')")" 200
+echo "$(campaign yes '[{"replicas": 1, "steps": 3}, {"stage_layers": 2}]')" >yes.json
+"$partune" check yes.json >out
+has "the client says it in words" "$(cat out)" '^smaller trials   at most 1 replica, 3 measured steps$'
+has "each on its line" "$(cat out)" '^ +or at most 2 layers of a virtual stage$'
 has "reduces all" "$(cat body)" '"fidelity":\[\{"replicas":1,"stage_layers":2,"steps":3\}\],"fidelity_note":"the cluster is oversubscribed'
 unset kind memory
 
@@ -80,10 +85,15 @@ check() { # whose, the word of its numbers
         $2 == n { print ($at["tokens_per_s"] == "") ($at["run_tokens_per_s"] > 0) ($at["inferred_lo"] < $at["inferred_hi"]) $at["fidelity"] }' csv)" 1111
     is "the JSON lines are the trials" "$(call "/v1/campaigns/$id/results.jsonl" | grep -c '"fidelity":1,')" "$(rows 'fidelity = 1')"
     "$partune" trials "$id" >out
-    has "the client marks it" "$(sed -n "s/^ *$small .*/&/p" out)" '~'
+    has "the client marks it, with its interval" "$(sed -n "s/^ *$small .*/&/p" out)" '~[0-9,.]+ ± [0-9]'
     has "and says how" "$(cat out)" "not $2 at full size"
     "$partune" trial "$id" "$small" >out
     has "and tells what ran" "$(cat out)" 'ran .* layers'
+    is "every number that it tells is one" "$(grep -c 'nan' out)" 0
+    is "and no line is empty" "$(grep -c '^[a-z]* *$' out)" 0
+    "$partune" compare "$id/1" "$id/$small" >out
+    has "a comparison has what is inferred" "$(cat out)" '^inferred, 95 % +- +~[0-9,.]+ ± [0-9]'
+    has "and what ran" "$(cat out)" '^ran +the full size +[0-9]+ layers, global batch [0-9]+, [0-9]+ devices'
     "$partune" report "$id" --output report.html >/dev/null
     has "the report does not plot it as $2" "$(cat report.html)" 'class="inferred'
 }

@@ -191,6 +191,8 @@ ok "with a list of stages" grep -q '"stages":"[0-9]*[*,]' parts.json
 is "a link between may be given" "$(post /v1/plan "{$both${parts%?},\"between\":{\"gbs\":1}},\"top\":1}") $(field between_given)" "200 true"
 is "a space has no world there" "$(post /v1/plan "{$both$parts,\"space\":{\"world\":48}}") $(grep -c '/space/world' body)" "422 1"
 is "nor does a plan rank by joules" "$(post /v1/plan "{$both$parts,\"objective\":\"tokens_per_joule\"}") $(grep -c '"/objective"' body)" "422 1"
+is "parts without a pipeline in common are" "$(post /v1/plan "{$both{\"parts\":[{\"profile\":\"dgx-h100\",\"nodes\":1},{\"profile\":\"dgx-a100\",\"nodes\":99}]}}") $(grep -c '"pointer":"/cluster/parts"' body)" "422 1"
+has "with what to do" "$(cat body)" 'too few .*nodes.*more alike'
 is "bad parts are named" "$(post /v1/plan "{$both{\"parts\":[\"dgx-h100\",\"local\"]}}") $(grep -c '/cluster/parts/1/device' body)" "422 1"
 for path in check size campaigns; do
     is "/v1/$path takes one cluster" "$(post /v1/$path "{\"name\":\"p\",$both$parts}" )" 422
@@ -203,6 +205,8 @@ ok "the client prints both" sh -c '"$0" plan parts-job.json >parts.txt && grep -
 
 echo "$parts" >mixed.json
 ok "and takes the cluster from a file" sh -c '"$0" plan --model llama-70b --trainer megatron --cluster mixed.json >mixed.txt && grep -q "each part alone:" mixed.txt' "$PT_BUILD/partune"
+"$PT_BUILD/partune" plan --model llama-8b --trainer megatron --cluster mixed.json >mixed.txt
+has "and two jobs, one on each part" "$(cat mixed.txt)" '^two jobs, one on each part: [0-9,]+ tokens/s, [0-9.]+ times one job over both'
 
 # ---- a stop
 post /v1/campaigns "{\"name\":\"c\",$huge,$simulated}" >/dev/null

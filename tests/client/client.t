@@ -22,7 +22,7 @@ expect() { # name, exit code, pattern, command...
 }
 
 verbs=$("$partune" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
-echo "1..$((60 + $(echo "$verbs" | wc -l)))"
+echo "1..$((72 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "--help prints help"                              0 "submit FILE" "$partune" --help
 expect "no line of help is wider than 100 columns"       0 "" sh -c '{ "$0" --help | grep -v "^exit status"; "$0" verify --help; } | awk "length > 100 { exit 1 }"' "$partune"
@@ -91,6 +91,23 @@ expect "a campaign has no cluster of parts"            2 'mixed.json: /parts: .*
 expect "which a plan takes"                            3 'no daemon' "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
 echo '{"parts": [{"profile": "dgx-h100", "nodes": 2}, {"profile": "dgx-a100", "node": 4}]}' >"$dir/mixed.json"
 expect "but for a wrong field of a part"               2 'mixed.json: /parts/1/node: ' "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
+between() { # name, pattern, the link between the parts
+    echo '{"parts": [{"profile": "dgx-h100", "nodes": 2}, {"profile": "dgx-a100", "nodes": 4}], "between": '"$3"'}' >"$dir/mixed.json"
+    expect "$1" 2 "mixed.json: $2" "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
+}
+between "a link between parts is explained"            '/between: .*found a number; between is the link .*"gbs": 10^9 bytes' 25
+between "also without its rate"                        '/between/gbs: "gbs" is missing; .*each way per device' '{}'
+between "out of bounds"                                '/between/gbs: "gbs" is 0, outside .*each way per device' '{"gbs": 0}'
+between "or with a key that it does not have"          '/between/span: "span" is unknown (gbs, share, .*latency_us, kind); between is' '{"gbs": 25, "span": 8}'
+echo '{"profile": "dgx-h100", "between": {"gbs": 25}}' >"$dir/mixed.json"
+expect "which only parts have"                         2 'mixed.json: /between: .*"parts", which is missing' "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
+echo '["dgx-h100", "dgx-a100"]' >"$dir/mixed.json"
+expect "a list of clusters says what to do instead"    2 'mixed.json: .*name one cluster; .*partune compare' "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
+echo '{"profile": "dgx-h100", "nodes": [2, 4]}' >"$dir/mixed.json"
+expect "so does a list of nodes"                       2 'mixed.json: /nodes: .*space.world.*partune size' "$partune" plan --model llama-8b --cluster "$dir/mixed.json"
+for hint in 'then partune compare ID ID' '{"parts": \[CLUSTER, CLUSTER\]' '"world": \[8, 16\]' '"fidelity": "auto"' 'from a list, such as \[64, 128\]'; do
+    expect "a new file tells of $hint" 0 "$hint" "$partune" new -
+done
 expect "another cluster gets a GPU trainer"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
 expect "the trainer can be chosen, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own
 expect "an unknown model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b

@@ -1,5 +1,6 @@
-// Several batch sizes in the dashboard: a form takes them, a plan and a campaign show each with its best layout, and
-// pages of one batch size have no word of it.
+// Several batch sizes and several world sizes in the dashboard: a form takes them, a plan and a campaign show each with
+// its best layout, a campaign also which trials are whose and what each took of the budget; pages of one have no word of
+// it.
 
 import assert from "node:assert/strict";
 import path from "node:path";
@@ -17,7 +18,7 @@ const BATCHES = "table of batch sizes";
 const RANKED = "table of ranked layouts";
 const TRIALS = "[aria-label='Trials'] table";
 
-const campaign = (name, batches) => ({
+const campaign = (name, batches, more) => ({
     name,
     model: "gpt-1.4B",
     cluster: { profile: "dgx-a100", nodes: 1 },
@@ -25,10 +26,11 @@ const campaign = (name, batches) => ({
     workload: { global_batch: batches, precision: "bf16" },
     budget: { trials: 10 },
     launcher: { kind: "simulated", speed: 1e6 },
+    ...more,
 });
 
-async function finished(name, batches) {
-    const { id } = await daemon.api("POST", "v1/campaigns", campaign(name, batches));
+async function finished(name, batches, more) {
+    const { id } = await daemon.api("POST", "v1/campaigns", campaign(name, batches, more));
     const get = () => daemon.api("GET", `v1/campaigns/${id}`);
     await until(async () => (await get()).state === "done", `the end of ${name}`);
     return get();
@@ -105,6 +107,80 @@ test("a campaign shows the best of each batch size, and each trial's", async () 
         heads.some((text) => /Global batch/i.test(text)),
         heads.join("; "),
     );
+});
+
+/** Head and rows of the table of a chart that is named TITLE. */
+async function chartTable(title) {
+    const panel = page.locator(".panel", { has: page.locator(`h2:text-is("${title}")`) });
+    await panel.locator("button:text-is('Table')").click();
+    const rows = panel.locator("table tr");
+    await rows.nth(1).waitFor();
+    return rows.evaluateAll((list) => list.map((r) => [...r.cells].map((c) => c.innerText.trim())));
+}
+
+test("what each batch size took of the budget adds up to the whole", async () => {
+    const { id, batches, progress } = await finished("shares", [16, 64]);
+    const sum = (of) => batches.reduce((all, row) => all + of(row), 0);
+    assert.equal(
+        sum((row) => row.trials),
+        progress.trials,
+    );
+    assert.ok(Math.abs(sum((row) => row.device_s) / progress.device_s - 1) < 1e-9);
+    await open(`/campaigns/${id}`, "shares");
+    await rowsOf(BATCHES).nth(1).waitFor();
+    const heads = (await headsOf(BATCHES)).map((text) => text.trim());
+    for (const [i, { trials, best }] of batches.entries()) {
+        const cells = await rowsOf(BATCHES).nth(i).locator("th, td").allTextContents();
+        const share = Math.round((100 * trials) / progress.trials);
+        assert.equal(cells[heads.indexOf("Trials")], `${trials} (${share} %)`);
+        if (best) assert.match(cells[heads.indexOf("vs baseline")], /^[\d.]+ ?×/);
+    }
+});
+
+test("a campaign over several world sizes shows the best of each, and which trials are whose", async () => {
+    const { id, worlds } = await finished("worlds", 64, {
+        space: { world: [4, 8] },
+        objective: "tokens_per_s_per_device",
+    });
+    assert.deepEqual(
+        worlds.map((row) => row.world),
+        [4, 8],
+    );
+    await open(`/campaigns/${id}`, "worlds");
+    for (const [i, row] of worlds.entries()) {
+        const text = await rowsOf("table of world sizes").nth(i).innerText();
+        assert.ok(text.startsWith(String(row.world)), text);
+        assert.ok(text.includes(row.best ? `trial ${row.best.trial}` : "none yet"), text);
+    }
+    const [head, ...rows] = await chartTable("Best so far");
+    const at = head.findIndex((title) => title.toLowerCase() === "world");
+    const { items } = await daemon.api("GET", `v1/campaigns/${id}/trials?sort=n`);
+    assert.deepEqual(
+        rows.map((cells) => Number(cells[at])),
+        items.map((trial) => trial.layout.world),
+    );
+    await page.locator(`${TRIALS} tbody tr`).first().waitFor();
+    const heads = await page.locator(`${TRIALS} thead th`).allInnerTexts();
+    assert.ok(
+        heads.some((text) => /^World/i.test(text)),
+        heads.join("; "),
+    );
+});
+
+test("a comparison has a row for each batch and world size", async () => {
+    const several = await finished("compared", [16, 64]);
+    const one = await finished("compared with one", 64, { space: { world: [4, 8] } });
+    await open(`/compare?campaigns=${several.id},${one.id}`, "compare");
+    const cells = async (title) =>
+        page.locator("tr", { has: page.locator(`th:has-text("${title}")`) }).first().locator("td").allTextContents();
+    const rateOf = (best) => (best ? Math.round(best.tokens_per_s).toLocaleString("en") : "–");
+    const first = await cells("Best at global batch 64");
+    assert.ok(first[0].startsWith(rateOf(several.batches[1].best)), first.join("; "));
+    assert.ok(first[1].startsWith(rateOf(one.best)), first.join("; "));
+    assert.equal((await cells("Best at global batch 16"))[1], "–");
+    const world = await cells("Best at world 8");
+    assert.ok(world[1].startsWith(rateOf(one.worlds[1].best)), world.join("; "));
+    assert.ok(world[0].startsWith(rateOf(several.best)), world.join("; ")); // all eight devices
 });
 
 test("a campaign of one batch size has neither", async () => {

@@ -306,6 +306,27 @@ test("what smaller trials say is no measurement: a series and columns of its own
     assert.ok(!without.series.some(({ name }) => name === "inferred"));
 });
 
+test("measured points are a series for each of several world sizes, up to five", () => {
+    const palette = { series: Array.from({ length: 9 }, (_, i) => `#00000${i}`), soft: "#777777" };
+    const slice = { key: "world", title: "World" };
+    const ofWorld = (world, i) => ({ n: i + 1, state: "ok", tokens_per_s: 10 + i, layout: { world }, text: "dp" });
+    const plotOf = (worlds) => best.bestPlot({ trials: worlds.map(ofWorld), slice }, palette).series;
+    const points = (series, name) => series.find((s) => s.name === name)?.rows.map(({ x }) => x);
+    const two = plotOf([8, 4, 8]);
+    assert.deepEqual(points(two, "world 4"), [2]);
+    assert.deepEqual(points(two, "world 8"), [1, 3]);
+    assert.equal(points(two, "measured"), undefined);
+    const looks = two.filter((s) => /^world/.test(s.name)).map((s) => `${s.shape} ${s.color}`);
+    assert.equal(new Set(looks.flatMap((look) => look.split(" "))).size, 4); // by shape and by color
+    assert.deepEqual(points(plotOf([8, 8]), "measured"), [1, 2]);
+    assert.deepEqual(points(plotOf([1, 2, 4, 8, 16, 32]), "measured"), [1, 2, 3, 4, 5, 6]);
+    const { columns, rows } = best.bestTable({ trials: [8, 4].map(ofWorld), slice });
+    assert.deepEqual(
+        rows.map((row) => row[columns.indexOf("world")]),
+        [8, 4],
+    );
+});
+
 test("importance names the fastest and the slowest value of each key", () => {
     const tp = [1, 2, 4].map((value, i) => ({ value, ratio: [1.1, 1.25, 0.7][i] }));
     const { columns, rows } = space.importance.table({

@@ -41,6 +41,22 @@ static void unknown_key_offers_the_nearest(void **state)
     assert_string_equal(e.text, "\"hiden\" is unknown; did you mean \"hidden\"?");
 }
 
+static void unknown_key_lists_those_that_are_known_if_they_are_few(void **state)
+{
+    static const char *const few[] = {"layers", "hidden", NULL}, *const many[] = {
+                                                                     "a", "b", "c", "d", "e",
+                                                                     "f", "g", "h", "i", NULL};
+    AUTO_JSON *v = unit_json("{'replicas': 1}");
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(jx_keys(v, few, &e), -EINVAL);
+    assert_string_equal(e.pointer, "/replicas");
+    assert_string_equal(e.text, "\"replicas\" is unknown (layers, hidden)");
+    assert_int_equal(jx_keys(v, many, &e), -EINVAL);
+    assert_string_equal(e.text, "\"replicas\" is unknown");
+}
+
 static void getter_keeps_the_default_and_names_the_bound(void **state)
 {
     AUTO_JSON *v = unit_json("{'tp': 9, 'x': 1.5, 'n': null, 's': 'two'}");
@@ -327,6 +343,7 @@ static void the_launcher_says_who_a_process_is(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(invalid_json_is_refused_with_its_place),
     cmocka_unit_test(unknown_key_offers_the_nearest),
+    cmocka_unit_test(unknown_key_lists_those_that_are_known_if_they_are_few),
     cmocka_unit_test(getter_keeps_the_default_and_names_the_bound),
     cmocka_unit_test(word_outside_the_list_offers_the_nearest),
     cmocka_unit_test(pointers_escape_their_keys),

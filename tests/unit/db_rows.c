@@ -376,7 +376,7 @@ static void leaders_count_repeats_with_their_layout(void **state)
     settle(s.db, "one", 2, "ok", 12);
     settle(s.db, "one", 3, "ok", 14);
     settle(s.db, "one", 4, "ok", 99);
-    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", 0, &e), 0);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", NULL, &e), 0);
     assert_int_equal(n, 2);
     assert_int_equal(leader[0], 2);
     assert_int_equal(db_trial_group(&t, &n, s.db, &a, "one", 2, &e), 0);
@@ -415,11 +415,39 @@ static void leaders_are_ordered_by_the_objective(void **state)
         int64_t leader[4] = {0};
         int n = 0;
 
-        assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", want[k].objective, 0, &e), 0);
+        assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", want[k].objective, NULL, &e),
+                         0);
         assert_int_equal(n, 4);
         for (int i = 0; i < n; i++)
             assert_int_equal(leader[i], want[k].leader[i]);
     }
+    close_store(&s);
+}
+
+static void a_slice_has_its_own_leaders_and_costs(void **state)
+{
+    static const struct db_slice two = {"world", 2}, eight = {"world", 8}, none = {"world", 4};
+    struct store s;
+    struct err e = {0};
+    int64_t leader[4], count = -1;
+    double device_s = -1;
+    int n;
+
+    (void)state;
+    open_store(&s, "slices");
+    add_campaign(s.db, "one");
+    settle(s.db, "one", add_layout(s.db, "one", "baseline", DB_NULL, "{\"world\":8}"), "ok", 80);
+    settle(s.db, "one", add_layout(s.db, "one", "search", DB_NULL, "{\"world\":2}"), "ok", 20);
+    settle(s.db, "one", add_layout(s.db, "one", "search", DB_NULL, "{\"world\":2}"), "ok", 30);
+    settle(s.db, "one", add_layout(s.db, "one", "verify", DB_NULL, "{\"world\":2}"), "ok", 90);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", &two, &e), 0);
+    assert_true(n == 2 && leader[0] == 3 && leader[1] == 2);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", &eight, &e), 0);
+    assert_true(n == 1 && leader[0] == 1);
+    assert_int_equal(db_trial_spent(&count, &device_s, s.db, "one", &two, &e), 0);
+    assert_true(count == 2 && device_s == 0); /* verification is no trial; no attempt ran */
+    assert_int_equal(db_trial_spent(&count, &device_s, s.db, "one", &none, &e), 0);
+    assert_true(count == 0 && device_s == 0);
     close_store(&s);
 }
 
@@ -436,7 +464,7 @@ static void smaller_trials_are_never_results_of_their_layout(void **state)
     add_campaign(s.db, "one");
     add_measured(s.db, "one", 10);
     settle(s.db, "one", add_trial(s.db, "one", "small", DB_NULL), "ok", 99);
-    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", 0, &e), 0);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", "tokens_per_s", NULL, &e), 0);
     assert_true(n == 1 && leader[0] == 1);
     assert_int_equal(db_trial_infer(s.db, "one", 1, "{}", &e), -ESTALE); /* it was measured */
     assert_int_equal(db_trial_infer(s.db, "one", 2, "{}", &e), 0);
@@ -792,6 +820,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothing),
     cmocka_unit_test(leaders_count_repeats_with_their_layout),
     cmocka_unit_test(leaders_are_ordered_by_the_objective),
+    cmocka_unit_test(a_slice_has_its_own_leaders_and_costs),
     cmocka_unit_test(smaller_trials_are_never_results_of_their_layout),
     cmocka_unit_test(pages_continue_after_the_last_row),
     cmocka_unit_test(pages_of_campaigns_outlive_deletions),

@@ -302,7 +302,7 @@ static int plan_objective(struct plan *plan, const json_t *body)
     return r;
 }
 
-static int plan_space(struct plan *plan, const json_t *json)
+static int parse_space(struct plan *plan, const json_t *json)
 {
     struct pl_problem problem = tn_api_job_problem(&plan->job);
     int r;
@@ -317,6 +317,16 @@ static int plan_space(struct plan *plan, const json_t *json)
             return r;
     }
     return 0;
+}
+
+static int plan_space(struct plan *plan, const json_t *json)
+{
+    int r = parse_space(plan, json);
+    struct err why = plan->e;
+
+    if (r == -ENOENT) /* the parts have no pipeline in common, whatever the space */
+        return err_at(&plan->e, -EINVAL, "/cluster/parts", "%s", why.text);
+    return r < 0 ? err_under(&plan->e, "/space") : 0;
 }
 
 void tn_api_plan(struct web_request *rq)
@@ -337,7 +347,6 @@ void tn_api_plan(struct web_request *rq)
         return;
     }
     if (plan_space(x, json_object_get(body, "space")) < 0) {
-        err_under(&x->e, "/space");
         web_reply_error(rq, &x->e);
         return;
     }

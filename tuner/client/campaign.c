@@ -45,12 +45,39 @@ static void print_baseline_expected(const json_t *reply)
                most, least);
 }
 
+/* What the trials of each of FIDELITIES run at most, one a line. */
+static void print_fidelities(const json_t *fidelities)
+{
+    static const struct {
+        const char *key, *one, *many;
+    } bounds[] = {{"replicas", "replica", "replicas"},
+                  {"stage_layers", "layer of a virtual stage", "layers of a virtual stage"},
+                  {"micro_batches", "micro-batch of a replica", "micro-batches of a replica"},
+                  {"steps", "measured step", "measured steps"},
+                  {"devices", "device", "devices"}};
+    json_t *fidelity;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)fidelities, i, fidelity) {
+        const char *before = i ? " or at most" : " at most";
+
+        printf("%-16s", i ? "" : "smaller trials");
+        for (size_t k = 0; k < ARRAY_LEN(bounds); k++) {
+            double most = cl_number(fidelity, bounds[k].key);
+
+            if (!isfinite(most))
+                continue;
+            printf("%s %.0f %s", before, most, most > 1 ? bounds[k].many : bounds[k].one);
+            before = ",";
+        }
+        putchar('\n');
+    }
+}
+
 void cl_print_dry_run(const json_t *reply)
 {
     const char *least = json_is_false(json_object_get(reply, "exact")) ? "at least " : "";
     const char *reason = cl_string(reply, "reason");
-    AUTO_FREE char *fidelity =
-        json_dumps(json_object_get(reply, "fidelity"), JSON_COMPACT | JSON_ENCODE_ANY);
     char seconds[24];
 
     if (*cl_simulated_word(reply))
@@ -61,8 +88,7 @@ void cl_print_dry_run(const json_t *reply)
            least, cl_number(reply, "fitting"));
     if (*reason)
         printf("%s\n", reason);
-    if (json_is_array(json_object_get(reply, "fidelity")))
-        printf("smaller trials   %s\n", fidelity);
+    print_fidelities(json_object_get(reply, "fidelity"));
     if (*cl_string(reply, "fidelity_note"))
         printf("smaller trials   %s\n", cl_string(reply, "fidelity_note"));
     printf("expected trials  %.0f\nexpected time    %s\nnothing was started\n",
@@ -250,29 +276,33 @@ int cl_show(struct cl *client)
     print_verdict(v);
     if (*cl_string(v, "notes"))
         printf("%-10s %s\n", "notes", cl_string(v, "notes"));
-    cl_print_batches(client, v);
+    cl_print_shares(client, v);
     return CL_OK;
 }
 
 static void print_group(const char *title, const json_t *json, const char *unit, double scale)
 {
     const char *key;
+    bool any = false;
     json_t *x;
 
     if (!json_is_object(json))
         return;
-    printf("%-10s", title);
     json_object_foreach((json_t *)(uintptr_t)json, key, x) {
         char b[24];
 
         if (!json_is_number(x) || json_number_value(x) == 0 || !strcmp(key, "rank"))
             continue;
+        if (!any)
+            printf("%-10s", title);
+        any = true;
         if (*unit)
             printf(" %s %.*f %s;", key, 1, json_number_value(x) * scale, unit);
         else
             printf(" %s %s;", key, str_human_bytes(b, json_number_value(x)));
     }
-    putchar('\n');
+    if (any)
+        putchar('\n');
 }
 
 /* How fast the layout is, and by what. */
@@ -303,9 +333,12 @@ static void print_run(const json_t *run)
     const json_t *memory = json_object_get(run, "memory");
 
     if (isfinite(cl_number(run, "step_ms.median")))
-        printf("%-10s median %.1f ms, p10 %.1f, p90 %.1f\n", "step",
-               cl_number(run, "step_ms.median"), cl_number(run, "step_ms.p10"),
+        printf("%-10s median %.1f ms", "step", cl_number(run, "step_ms.median"));
+    if (isfinite(cl_number(run, "step_ms.p10")))
+        printf(", p10 %.1f, p90 %.1f", cl_number(run, "step_ms.p10"),
                cl_number(run, "step_ms.p90"));
+    if (isfinite(cl_number(run, "step_ms.median")))
+        putchar('\n');
     if (isfinite(cl_number(run, "expert_imbalance")))
         printf("%-10s the busiest of a layer has %.2f x the mean load\n", "experts",
                cl_number(run, "expert_imbalance"));

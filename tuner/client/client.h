@@ -121,7 +121,9 @@ void cl_print_result(FILE *out, const char *title, const json_t *json);
  * tokens/s are its member RATE; NAN: unknown. */
 enum pl_objective cl_objective(const json_t *campaign);
 double cl_worth(const json_t *campaign, const json_t *result, const char *rate);
-void cl_print_batches(const struct cl *client, const json_t *json); /* the best of each, if any */
+/* The best of each batch size and of each world size, where JSON, a campaign or a plan, has
+ * several. */
+void cl_print_shares(const struct cl *client, const json_t *json);
 /* Goes before a unit or behind a name where JSON says that it is simulated; else "". */
 const char *cl_simulated_word(const json_t *json); /* "simulated " */
 const char *cl_simulated_mark(const json_t *json); /* " (simulated)" */
@@ -133,8 +135,9 @@ void cl_trial_row(struct cl_table *table, const json_t *trial); /* one line of i
 /* Did TRIAL run a smaller problem? And what has its measurements: that run, or the trial. */
 bool cl_is_smaller(const json_t *trial);
 const json_t *cl_run_of(const json_t *trial);
-/* Tokens/s of the layout: "41,000", "~41,000" where they are inferred, or "-". */
-char *cl_trial_rate(char buf[40], const json_t *trial);
+/* Tokens/s of the layout: "41,000", "~41,000 ± 300" with the 95 % interval where they are inferred,
+ * or "-". */
+char *cl_trial_rate(char buf[72], const json_t *trial);
 char *cl_what_ran(char buf[160], const json_t *trial); /* of a smaller one, for people */
 /* What the ~ means, if one of TRIALS is a smaller one. */
 void cl_print_inferred(FILE *out, const json_t *trials);

@@ -25,7 +25,7 @@ static int devices_of(int *ret, const json_t *json, bool takes_parts, struct err
     struct pl_parts parts;
     int r;
 
-    if (!json_is_object(json))
+    if (json_is_string(json) || json_is_null(json))
         return err_set(error, -EINVAL, "not an object");
     r = takes_parts && pl_parts_are_in(json) ? pl_parts_parse(&cluster, &parts, json, NULL, error)
                                              : pl_cluster_parse(&cluster, json, NULL, error);

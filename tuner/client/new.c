@@ -251,8 +251,13 @@ static void write_cluster(struct str *out, const struct wish *wish)
 {
     AUTO_FREE char *text = json_dumps(wish->described, JSON_REAL_PRECISION(15));
 
-    str_add(out, "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", "
-                 "\"nodes\": 16} (partune presets clusters).\n");
+    str_add(out,
+            "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", "
+            "\"nodes\": 16} (partune presets clusters).\n"
+            "  // A campaign has one. Several: a campaign for each, then partune compare ID ID. "
+            "One job on two kinds of\n"
+            "  // devices: partune plan --cluster FILE with {\"parts\": [CLUSTER, CLUSTER], "
+            "\"between\": {\"gbs\": 25}}.\n");
     if (wish->described)
         str_addf(out, "  \"cluster\": %s,\n\n", text);
     else if (is_local(wish))
@@ -299,23 +304,29 @@ static void write_campaign(struct str *out, const struct wish *wish)
         str_addf(out, "  //   %-10s %s\n", launchers[i].name, launchers[i].runs);
     str_addf(out, "  \"launcher\": {\"kind\": \"%s\"},\n\n", wish->launcher);
     str_addf(out,
-             "  // What every trial does. global_batch is in sequences; from a list the search "
-             "chooses one.\n"
+             "  // What every trial does. global_batch is in sequences; from a list, such as [64, "
+             "128], the search\n"
+             "  // chooses one, and results have the best of each.\n"
              "  // The default precision is fp32 for partune-train and bf16 for trainers on GPUs.\n"
              "  // data is the name of a data set (partune datasets; made by partune-data "
              "prepare), or \"synthetic\".\n"
              "  \"workload\": {\"global_batch\": %d, \"data\": \"synthetic\"},\n\n",
              usual_batch(wish));
-    str_add(out, "  // Keys to restrict; by default the search tries every value that the trainer "
-                 "supports.\n"
-                 "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n\n"
-                 "  // The layout to beat: your own, \"default\" (what a competent engineer would "
-                 "start from)\n"
-                 "  // or \"naive\" (the largest data parallelism that fits).\n"
-                 "  \"baseline\": \"default\",\n\n"
-                 "  // When to stop. Also: wall_s, device_s.\n"
-                 "  \"budget\": {\"trials\": 16}\n"
-                 "}\n");
+    str_add(out,
+            "  // Keys to restrict; by default the search tries every value that the trainer "
+            "supports.\n"
+            "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n"
+            "  // Several numbers of devices: \"space\": {\"world\": [8, 16]}; results have the "
+            "best of each.\n\n"
+            "  // Smaller, cheaper trials, from which the full size is inferred:\n"
+            "  // \"trial\": {\"fidelity\": \"auto\"},\n\n"
+            "  // The layout to beat: your own, \"default\" (what a competent engineer would "
+            "start from)\n"
+            "  // or \"naive\" (the largest data parallelism that fits).\n"
+            "  \"baseline\": \"default\",\n\n"
+            "  // When to stop. Also: wall_s, device_s.\n"
+            "  \"budget\": {\"trials\": 16}\n"
+            "}\n");
 }
 
 static struct wish wish_of(const struct cl *client)

@@ -331,13 +331,40 @@ static void print_beyond(const json_t *beyond)
         printf("  with them it is expected to fit: %s\n", cl_string(beyond, "text"));
 }
 
+/* The best of each part of ALONE, beside SPEED of a layout over both (NAN: none). */
+static void print_alone(const json_t *alone, double speed)
+{
+    double sum = 0;
+    char text[32];
+    json_t *it;
+    size_t i;
+
+    puts("each part alone:");
+    json_array_foreach((json_t *)(uintptr_t)alone, i, it) {
+        double rate = cl_number(it, "best.tokens_per_s");
+
+        sum += rate;
+        if (!isfinite(rate)) {
+            printf("  %s: %s\n", cl_string(it, "name"), cl_string(it, "reason"));
+            continue;
+        }
+        printf("  %s, %.0f devices: %s tokens/s", cl_string(it, "name"), cl_number(it, "devices"),
+               cl_rate(text, rate));
+        if (isfinite(speed))
+            printf("; both are %.2f times that", speed / rate);
+        printf("  %s\n", cl_string(json_object_get(it, "best"), "text"));
+    }
+    if (isfinite(sum) && isfinite(speed))
+        printf("two jobs, one on each part: %s tokens/s, %.2f times one job over both\n",
+               cl_rate(text, sum), sum / speed);
+}
+
 /* Which stages lie where, and whether mixing pays. */
 static void print_parts(const json_t *plan)
 {
     const json_t *cluster = json_object_get(plan, "cluster"),
                  *alone = json_object_get(plan, "alone");
     const json_t *first = json_array_get(json_object_get(plan, "items"), 0);
-    double speed = cl_number(first, "tokens_per_s");
     const json_t *it;
     size_t i;
 
@@ -354,22 +381,9 @@ static void print_parts(const json_t *plan)
     printf("between the parts: %.4g GB/s per device%s\n", cl_number(cluster, "between.gbs"),
            json_is_true(json_object_get(cluster, "between_given"))
                ? ""
-               : ", the slower of their networks (\"between\" of the cluster changes it)");
-    puts("each part alone:");
-    json_array_foreach(alone, i, it) {
-        double rate = cl_number(it, "best.tokens_per_s");
-        char text[32];
-
-        if (!isfinite(rate)) {
-            printf("  %s: %s\n", cl_string(it, "name"), cl_string(it, "reason"));
-            continue;
-        }
-        printf("  %s, %.0f devices: %s tokens/s", cl_string(it, "name"), cl_number(it, "devices"),
-               cl_rate(text, rate));
-        if (isfinite(speed))
-            printf("; both are %.2f times that", speed / rate);
-        printf("  %s\n", cl_string(json_object_get(it, "best"), "text"));
-    }
+               : ", the slower of their networks; \"between\": {\"gbs\": N} of the cluster sets "
+                 "another");
+    print_alone(alone, cl_number(first, "tokens_per_s"));
 }
 
 int cl_plan(struct cl *client)
@@ -406,7 +420,7 @@ int cl_plan(struct cl *client)
            cl_number(plan, "fitting"));
     print_left_out(print_layouts(client, plan));
     print_parts(plan);
-    cl_print_batches(client, plan);
+    cl_print_shares(client, plan);
     print_beyond(json_object_get(plan, "beyond"));
     print_excluded(client, plan);
     return CL_OK;

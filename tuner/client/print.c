@@ -213,14 +213,15 @@ const json_t *cl_run_of(const json_t *trial)
     return json_is_object(run) ? run : trial;
 }
 
-char *cl_trial_rate(char buf[40], const json_t *trial)
+char *cl_trial_rate(char buf[72], const json_t *trial)
 {
-    char rate[32];
+    const json_t *inferred = at(trial, "inferred");
+    char rate[64];
 
-    if (isfinite(cl_number(trial, "inferred.tokens_per_s")))
-        snprintf(buf, 40, "~%s", cl_rate(rate, cl_number(trial, "inferred.tokens_per_s")));
+    if (isfinite(cl_number(inferred, "tokens_per_s")))
+        snprintf(buf, 72, "~%s", rate_interval(rate, inferred));
     else
-        snprintf(buf, 40, "%s", cl_rate(rate, cl_number(trial, "tokens_per_s")));
+        snprintf(buf, 72, "%s", cl_rate(rate, cl_number(trial, "tokens_per_s")));
     return buf;
 }
 
@@ -232,7 +233,10 @@ void cl_print_inferred(FILE *out, const json_t *trials)
     json_array_foreach(trials, i, trial) {
         if (!cl_is_smaller(trial))
             continue;
-        fprintf(out, "~ inferred from trials of smaller problems, not %s at full size\n",
+        fprintf(out,
+                "~ inferred from trials of smaller problems (± half of the 95 %% interval), not %s "
+                "at full "
+                "size\n",
                 *cl_simulated_word(trial) ? "simulated" : "measured");
         return;
     }
@@ -248,7 +252,7 @@ char *cl_what_ran(char buf[160], const json_t *trial)
 
 void cl_trial_row(struct cl_table *table, const json_t *trial)
 {
-    char rate[40], expected[32], mem[24], ran[160];
+    char rate[72], expected[32], mem[24], ran[160];
     /* A simulated trial has just what was planned for it. */
     double bytes = cl_number(trial, *cl_simulated_word(trial) ? "memory.planned.total"
                                                               : "memory.measured.total");
@@ -307,32 +311,55 @@ void cl_print_result(FILE *out, const char *title, const json_t *json)
     fprintf(out, "  trial %.0f  %s\n", cl_number(json, "trial"), cl_string(json, "text"));
 }
 
-void cl_print_batches(const struct cl *client, const json_t *json)
+/* The best of each value of KEY in LIST, of a plan or of a campaign, which also has what each took
+ * of the budget. */
+static void print_slices(const struct cl *client, const json_t *list, const char *key,
+                         const char *name, bool plan)
 {
-    static const struct cl_column columns[] = {{.title = "global batch", .align = CL_RIGHT},
-                                               {.title = "tokens/s", .align = CL_RIGHT},
-                                               {.title = "device-s/Mtoken", .align = CL_RIGHT},
-                                               {.title = "layout", .shrink = true},
-                                               {.title = "trial", .align = CL_RIGHT, .drop = 1}};
-    bool plan = json_object_get(json, "items") != NULL; /* has no trials */
-    struct cl_table t = {.column = columns, .ncolumns = (int)ARRAY_LEN(columns) - plan};
+    const struct cl_column columns[] = {{.title = name, .align = CL_RIGHT},
+                                        {.title = "tokens/s", .align = CL_RIGHT},
+                                        {.title = "device-s/Mtoken", .align = CL_RIGHT},
+                                        {.title = "layout", .shrink = true},
+                                        {.title = "x baseline", .align = CL_RIGHT, .drop = 2},
+                                        {.title = "trial", .align = CL_RIGHT, .drop = 1},
+                                        {.title = "trials", .align = CL_RIGHT, .drop = 3},
+                                        {.title = "device-s", .align = CL_RIGHT, .drop = 4}};
+    struct cl_table t = {.column = columns, .ncolumns = plan ? 4 : (int)ARRAY_LEN(columns)};
     json_t *it;
     size_t i;
 
-    json_array_foreach(json_object_get(json, "batches"), i, it) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, it) {
         const char *text = cl_string(it, "best.text");
-        char rate[32], cost[32];
+        char rate[32], cost[32], trial[64];
 
-        cl_table_add(&t, 0, "%.0f", cl_number(it, "global_batch"));
+        cl_table_add(&t, 0, "%.0f", cl_number(it, key));
         cl_table_add(&t, 1, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
         cl_table_add(&t, 2, "%s", cl_rate(cost, cl_number(it, "device_s_per_mtoken")));
-        cl_table_add(&t, 3, "%s", *text ? text : "none");
-        if (isfinite(cl_number(it, "best.trial")))
-            cl_table_add(&t, 4, "%.0f", cl_number(it, "best.trial"));
+        cl_table_add(&t, 3, "%s", *text ? text : plan ? "nothing fits" : "none yet");
+        if (plan)
+            continue;
+        if (isfinite(cl_number(it, "best.ratio")))
+            cl_table_add(&t, 4, "%.2f", cl_number(it, "best.ratio"));
+        cl_table_add(&t, 5, "%s", cl_text(trial, it, "best.trial"));
+        cl_table_add(&t, 6, "%.0f", cl_number(it, "trials"));
+        cl_table_add(&t, 7, "%.4g", cl_number(it, "device_s"));
     }
-    if (t.rows) {
-        printf("\nbest of each batch size%s:\n", cl_simulated_mark(json));
-        cl_table_print(client, &t, stdout);
-    }
+    cl_table_print(client, &t, stdout);
     cl_table_done(&t);
+}
+
+void cl_print_shares(const struct cl *client, const json_t *json)
+{
+    bool plan = json_object_get(json, "items") != NULL; /* has no trials */
+    const json_t *batches = json_object_get(json, "batches"),
+                 *worlds = json_object_get(json, "worlds");
+
+    if (json_array_size(batches)) {
+        printf("\nbest of each batch size%s:\n", cl_simulated_mark(json));
+        print_slices(client, batches, "global_batch", "global batch", plan);
+    }
+    if (json_array_size(worlds)) {
+        printf("\nbest of each world size%s:\n", cl_simulated_mark(json));
+        print_slices(client, worlds, "world", "world", plan);
+    }
 }

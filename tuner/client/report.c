@@ -174,28 +174,31 @@ static void layout_table(const struct report *report)
     fputs("</tbody></table>\n<p class=\"note\">Marked: where they differ.</p>\n", report->out);
 }
 
-/* Where there are several batches, the best of each. */
-static void batch_table(const struct report *report)
+/* Where there are several of them, the best of each of LIST, by KEY, and what it took. */
+static void share_table(const struct report *report, const char *list, const char *key,
+                        const char *heading, const char *name)
 {
-    const json_t *batches = json_object_get(report->campaign, "batches");
+    const json_t *slices = json_object_get(report->campaign, list);
     const json_t *it;
     char buf[64];
     size_t i;
 
-    if (!json_array_size(batches))
+    if (!json_array_size(slices))
         return;
     fprintf(report->out,
-            "<h2>Best of each batch size</h2>\n<table><thead><tr><th>global batch</th><th>%s</th>"
-            "<th>device-seconds per million tokens</th><th>trial</th><th>layout</th></tr></thead>"
-            "<tbody>\n",
-            report->unit);
-    json_array_foreach(batches, i, it) {
+            "<h2>%s</h2>\n<table><thead><tr><th>%s</th><th>%s</th><th>device-seconds per million "
+            "tokens</th><th>trial</th><th>layout</th><th>trials</th><th>device-seconds</th></tr>"
+            "</thead><tbody>\n",
+            heading, name, report->unit);
+    json_array_foreach(slices, i, it) {
         fputs("<tr>", report->out);
-        cell(report, "", cl_text(buf, it, "global_batch"));
+        cell(report, "", cl_text(buf, it, key));
         cell(report, "", cl_rate(buf, cl_number(it, "best.tokens_per_s")));
         cell(report, "", cl_rate(buf, cl_number(it, "device_s_per_mtoken")));
         cell(report, "", cl_text(buf, it, "best.trial"));
         cell(report, "", cl_string(it, "best.text"));
+        cell(report, "", cl_text(buf, it, "trials"));
+        cell(report, "", cl_rate(buf, cl_number(it, "device_s")));
         fputs("</tr>\n", report->out);
     }
     fputs("</tbody></table>\n", report->out);
@@ -435,7 +438,7 @@ static void trial_row(const struct report *report, const json_t *trial)
     bool winner = cl_number(trial, "n") == cl_number(report->campaign, "best.trial");
     const char *failure = cl_string(trial, "failure.detail"),
                *why = *failure ? failure : cl_string(trial, "why");
-    char rate[40], expected[32], bytes[24], n[32];
+    char rate[72], expected[32], bytes[24], n[32];
     double gib = memory_of(trial);
 
     snprintf(n, sizeof(n), "%.0f", cl_number(trial, "n"));
@@ -498,7 +501,8 @@ static void document(const struct report *report)
     job_table(report);
     if (report->winner) {
         layout_table(report);
-        batch_table(report);
+        share_table(report, "batches", "global_batch", "Best of each batch size", "global batch");
+        share_table(report, "worlds", "world", "Best of each world size", "world");
         verification(report);
     }
     fputs("<h2>Search</h2>\n", report->out);

@@ -1,5 +1,4 @@
-/* Commands about what a campaign found: standings, what mattered, what was believed, comparisons.
- */
+/* Commands about what a campaign found: standings, what mattered, what was believed. */
 #include "tuner/client/client.h"
 
 #include <math.h>
@@ -329,88 +328,4 @@ int cl_diagnosis(struct cl *client)
     if (code == CL_OK)
         cl_print_json(v);
     return code;
-}
-
-/* ---- side by side -------------------------------------------------------- */
-
-/* "ID" or "ID/N" operands as the request's body; NULL where they are mixed. */
-static json_t *compared(const struct cl *client)
-{
-    json_t *list = json_array();
-    bool trials = strchr(client->operand[0], '/') != NULL;
-
-    for (int i = 0; i < client->noperands; i++) {
-        const char *slash = strchr(client->operand[i], '/');
-        int64_t n = 0;
-
-        if ((slash != NULL) != trials || (slash && str_to_i64(&n, slash + 1, 1, INT64_MAX) < 0)) {
-            json_decref(list);
-            return NULL;
-        }
-        if (trials)
-            json_array_append_new(list, json_pack("{s:s%, s:I}", "campaign", client->operand[i],
-                                                  (size_t)(slash - client->operand[i]), "n",
-                                                  (json_int_t)n));
-        else
-            json_array_append_new(list, json_string(client->operand[i]));
-    }
-    return json_pack("{s:o}", trials ? "trials" : "campaigns", list);
-}
-
-static void compare_row(struct cl_table *table, const json_t *items, const char *title,
-                        const char *path, bool rate)
-{
-    char text[64];
-    json_t *it;
-    size_t i;
-
-    cl_table_add(table, 0, "%s", title);
-    json_array_foreach(items, i, it)
-        cl_table_add(table, (int)i + 1, "%s",
-                     rate ? cl_rate(text, cl_number(it, path)) : cl_text(text, it, path));
-}
-
-int cl_compare(struct cl *client)
-{
-    AUTO_JSON *body = compared(client), *v = NULL;
-    struct cl_column column[6] = {{.title = ""}};
-    struct cl_table t = {.column = column, .ncolumns = client->noperands + 1};
-    bool trials = body && json_object_get(body, "trials");
-    const json_t *items;
-    json_t *key;
-    size_t i;
-    int code;
-
-    if (!body) {
-        fprintf(stderr,
-                "partune: compare takes campaigns (ID ID) or trials (ID/N ID/N), not both\n");
-        return CL_USAGE;
-    }
-    code = cl_call(&v, client, "POST", "/v1/compare", body);
-    if (code != CL_OK)
-        return code;
-    if (client->args.json) {
-        cl_print_json(v);
-        return CL_OK;
-    }
-    for (int k = 0; k < client->noperands; k++)
-        column[k + 1] = (struct cl_column){.title = client->operand[k], .shrink = true};
-    items = json_object_get(v, "items");
-    compare_row(&t, items, trials ? "layout" : "name", trials ? "text" : "name", false);
-    compare_row(&t, items, "state", "state", false);
-    compare_row(&t, items, "simulated", "simulated", false);
-    compare_row(&t, items, "tokens/s", trials ? "tokens_per_s" : "best.tokens_per_s", true);
-    if (!trials)
-        compare_row(&t, items, "best layout", "best.text", false);
-    json_array_foreach(json_object_get(v, "differs"), i, key) {
-        AUTO_FREE char *path =
-            mem_printf("%s.%s", trials ? "layout" : "best.layout", json_string_value(key));
-
-        compare_row(&t, items, json_string_value(key), path, false);
-    }
-    cl_table_print(client, &t, stdout);
-    cl_table_done(&t);
-    if (json_is_true(json_object_get(v, "mixed")))
-        puts("simulated numbers cannot be compared with measured ones");
-    return CL_OK;
 }

@@ -323,7 +323,7 @@ static void print_end(const struct watch *watch)
            *reason ? ": " : "", reason, cl_simulated_mark(watch->campaign));
     cl_print_result(stdout, "best", json_object_get(watch->campaign, "best"));
     cl_print_result(stdout, "baseline", json_object_get(watch->campaign, "baseline"));
-    cl_print_batches(watch->c, watch->campaign);
+    cl_print_shares(watch->c, watch->campaign);
 }
 
 static int verdict(const struct watch *watch)

@@ -87,6 +87,24 @@ static int prepare(struct tn_draft *draft, const atomic_bool *unwanted, struct e
     return r == -ECANCELED ? 0 : r;
 }
 
+/* A world beyond the cluster's devices has no layout: where others of the list have, nothing else
+ * would say so. Not part of the spec's parser, which reads stored campaigns, too. */
+static int check_worlds(const struct tn_draft *draft, struct err *error)
+{
+    const struct se_spec *search = &draft->spec->se;
+    const struct pl_space_axis *world = &search->space->axis[PL_KEY_WORLD];
+    int devices = pl_cluster_devices(&search->cluster);
+
+    for (int i = 0; world->given && !search->cluster.oversubscribe && i < world->n; i++)
+        if (world->value[i] > devices)
+            return err_at(error, -EINVAL, "/space/world",
+                          "world %d is more than the cluster's %d devices (nodes %d x "
+                          "devices_per_node %d): leave it out, or set cluster.nodes",
+                          world->value[i], devices, search->cluster.nodes,
+                          search->cluster.devices_per_node);
+    return 0;
+}
+
 int tn_campaign_check(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
                       const json_t *body, const atomic_bool *unwanted, struct err *error)
 {
@@ -99,6 +117,8 @@ int tn_campaign_check(struct tn_draft **ret, json_t **ret_rules, struct tn_servi
     r = tn_spec_parse(&d->spec, ret_rules, svc, body, error);
     if (r == 0)
         r = count_space(d, unwanted, error);
+    if (r == 0)
+        r = check_worlds(d, error);
     if (r == 0)
         r = prepare(d, unwanted, error);
     if (r < 0) {

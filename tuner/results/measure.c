@@ -126,12 +126,12 @@ enum { LEADERS = 48 };
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error)
 {
-    return tn_measure_best_of(ret, ret_tied, db, arena, campaign, 0, error);
+    return tn_measure_best_of(ret, ret_tied, db, arena, campaign, NULL, error);
 }
 
 int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
-                       struct arena *arena, const struct db_campaign *campaign, int batch,
-                       struct err *error)
+                       struct arena *arena, const struct db_campaign *campaign,
+                       const struct db_slice *slice, struct err *error)
 {
     enum pl_objective objective = pl_objective_of(campaign->objective);
     struct tn_measure m[LEADERS];
@@ -141,7 +141,7 @@ int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
     int best = -1, n = 0, r = spreads_of(&spreads, db, arena, campaign->id, error);
 
     if (r == 0)
-        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id, campaign->objective, batch,
+        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id, campaign->objective, slice,
                              error);
     assert(n <= LEADERS);
     for (int i = 0; r == 0 && i < n; i++) {

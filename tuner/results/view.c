@@ -110,31 +110,40 @@ const char *tn_baseline_rule(const struct db_campaign *campaign)
                                                                    : PL_BASELINE_DEFAULT];
 }
 
-/* {"global_batch", "best", "device_s_per_mtoken"} of one of several batches; the last two are null
- * while nothing is measured. BASELINE: NULL where it has not succeeded. */
-static int add_batch(json_t *list, struct db *db, const struct db_campaign *campaign, int batch,
-                     const struct tn_measure *baseline, const struct tn_terms *terms,
-                     struct err *error)
+/* {KEY: value, "best", "device_s_per_mtoken", "trials", "device_s"} of SLICE; "best" and the one
+ * after it are null while nothing is measured. BASELINE: NULL where it has not succeeded. */
+static int add_slice(json_t *list, struct db *db, const struct db_campaign *campaign,
+                     const struct db_slice *slice, const struct tn_measure *baseline,
+                     const struct tn_terms *terms, struct err *error)
 {
     struct arena a = {0};
     struct tn_measure best;
-    int r = tn_measure_best_of(&best, NULL, db, &a, campaign, batch, error);
+    bool found = false;
+    int64_t trials = 0;
+    double device_s = 0;
+    int r = db_trial_spent(&trials, &device_s, db, campaign->id, slice, error);
 
+    if (r == 0 && trials > 0) {
+        r = tn_measure_best_of(&best, NULL, db, &a, campaign, slice, error);
+        found = r == 0;
+    }
     if (r == 0 || r == -ENOENT)
         json_array_append_new(
-            list, json_pack("{s:i, s:o, s:o}", "global_batch", batch, "best",
-                            r == 0 ? tn_measure_json(&best, baseline, terms) : json_null(),
-                            "device_s_per_mtoken",
-                            tn_number(r == 0 ? tn_device_s_per_mtoken(&best) : NAN)));
+            list,
+            json_pack("{s:I, s:o, s:o, s:I, s:o}", slice->key, (json_int_t)slice->value, "best",
+                      found ? tn_measure_json(&best, baseline, terms) : json_null(),
+                      "device_s_per_mtoken", tn_number(found ? tn_device_s_per_mtoken(&best) : NAN),
+                      "trials", (json_int_t)trials, "device_s", tn_number(device_s)));
     arena_done(&a);
     return r == -ENOENT ? 0 : r;
 }
 
-/* Where the workload has several batches, the best of each. */
-static int add_batches(json_t *view, struct db *db, const struct db_campaign *campaign,
-                       const struct tn_terms *terms, struct err *error)
+/* As NAME of VIEW the best of each of VALUES of the layout key KEY, and what each has taken of the
+ * budget, where VALUES are several. */
+static int add_slices(json_t *view, const char *name, const char *key, const json_t *values,
+                      struct db *db, const struct db_campaign *campaign,
+                      const struct tn_terms *terms, struct err *error)
 {
-    const json_t *batches = json_object_get(json_object_get(view, "workload"), "global_batch");
     struct arena a = {0};
     struct tn_measure baseline;
     json_t *list, *value;
@@ -142,18 +151,32 @@ static int add_batches(json_t *view, struct db *db, const struct db_campaign *ca
     size_t i;
     int r;
 
-    if (!json_is_array(batches))
+    if (!json_is_array(values))
         return 0;
     r = tn_measure_get(&baseline, db, &a, campaign->id, TN_BASELINE, error);
     known = r == 0;
     r = r == -ENOENT ? 0 : r;
     list = json_array();
-    json_object_set_new(view, "batches", list);
-    json_array_foreach((json_t *)(uintptr_t)batches, i, value)
+    json_object_set_new(view, name, list);
+    json_array_foreach((json_t *)(uintptr_t)values, i, value)
         if (r == 0)
-            r = add_batch(list, db, campaign, (int)json_integer_value(value),
+            r = add_slice(list, db, campaign,
+                          &(struct db_slice){.key = key, .value = json_integer_value(value)},
                           known ? &baseline : NULL, terms, error);
     arena_done(&a);
+    return r;
+}
+
+/* Where the campaign lists several batches or several world sizes, the best of each. */
+static int add_shares(json_t *view, struct db *db, const struct db_campaign *campaign,
+                      const json_t *resolved, const struct tn_terms *terms, struct err *error)
+{
+    const json_t *batches = json_object_get(json_object_get(resolved, "workload"), "global_batch"),
+                 *worlds = json_object_get(json_object_get(resolved, "space"), "world");
+    int r = add_slices(view, "batches", "global_batch", batches, db, campaign, terms, error);
+
+    if (r == 0 && json_array_size(worlds) > 1)
+        r = add_slices(view, "worlds", "world", worlds, db, campaign, terms, error);
     return r;
 }
 
@@ -249,7 +272,7 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
     if (r == 0)
         r = add_results(v, db, campaign, &terms, error);
     if (r == 0)
-        r = add_batches(v, db, campaign, &terms, error);
+        r = add_shares(v, db, campaign, resolved, &terms, error);
     json_object_set_new(v, "verify", verify_view(campaign, simulated));
     json_object_set_new(v, "tags", column(campaign->tags));
     json_object_set_new(v, "notes", text(campaign->notes));

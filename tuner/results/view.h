@@ -50,10 +50,10 @@ int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, c
  * is none. */
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error);
-/* The same of the layouts with a global BATCH, of several; 0: of all. */
+/* The same of the layouts in SLICE; NULL: of all. */
 int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
-                       struct arena *arena, const struct db_campaign *campaign, int batch,
-                       struct err *error);
+                       struct arena *arena, const struct db_campaign *campaign,
+                       const struct db_slice *slice, struct err *error);
 /* The pooled value by OBJECTIVE; in tokens_per_joule it may be NAN. */
 struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_objective objective);
 /* What a million tokens cost, in device-seconds. */

@@ -54,12 +54,13 @@ export function bestSoFar(trials) {
     return curve;
 }
 
-function trialTip(byN, unit) {
+function trialTip(byN, unit, slice) {
     return ({ n }) => {
         const t = byN.get(n);
         const b = bounds(t);
         return tip(`Trial ${t.n}: ${t.text ?? ""}`, [
             ["State", t.state],
+            slice && [slice.title, String(t.layout?.[slice.key])],
             t.run
                 ? ["Inferred", rate(t.inferred?.tokens_per_s, unit)]
                 : ["Throughput", rate(t.tokens_per_s, unit)],
@@ -136,7 +137,7 @@ function expectedSeries({ expected, few, ceiling }, palette) {
 }
 
 /** An interval that exceeds the scale has no cap at that end. */
-function intervalSeries({ shown, few, ceiling }, palette) {
+function intervalSeries({ shown, few, ceiling }, color) {
     const range = (trial) => {
         const [low, high] = bounds(trial);
         return {
@@ -150,20 +151,42 @@ function intervalSeries({ shown, few, ceiling }, palette) {
     return {
         type: "ranges",
         name: "95 % interval",
-        color: palette.series[0],
+        color,
         silent: true,
         rows: few ? shown.filter(bounds).map(range) : [],
     };
 }
 
-function measuredSeries({ shown, few }, palette) {
-    return {
+const SLICE_SHAPES = ["circle", "square", "triangle-right", "triangle-left", "stroke"];
+
+/** The values of SLICE's layout key that TRIALS have, if a shape and a color can tell them apart; else none. */
+function valuesOf(trials, slice) {
+    if (!slice) return [];
+    const values = [...new Set(trials.map((trial) => trial.layout?.[slice.key]))];
+    return values.length > SLICE_SHAPES.length ? [] : values.sort((a, b) => a - b);
+}
+
+/** Points and their intervals; of a campaign with several batch or world sizes (SLICE) a series of points for each. */
+function measuredSeries(model, palette, slice) {
+    const { shown, few } = model;
+    const series = (name, trials, i) => ({
         type: "points",
-        name: "measured",
-        color: palette.series[0],
+        name,
+        color: palette.series[i],
+        shape: few ? SLICE_SHAPES[i] : "circle",
         size: few ? 8 : 3,
-        rows: shown.map((trial) => place(trial.n, trial.tokens_per_s)),
-    };
+        rows: trials.map((trial) => place(trial.n, trial.tokens_per_s)),
+    });
+    const values = valuesOf(shown, slice);
+    if (values.length < 2) return [intervalSeries(model, palette.series[0]), series("measured", shown, 0)];
+    const points = values.map((value, i) =>
+        series(
+            `${slice.title.toLowerCase()} ${value}`,
+            shown.filter((trial) => trial.layout?.[slice.key] === value),
+            i,
+        ),
+    );
+    return [intervalSeries(model, palette.soft), ...points];
 }
 
 /** What smaller trials say of the full size: hollow, so that no one takes it for a measurement. */
@@ -226,7 +249,7 @@ function baselineSeries(baseline, palette) {
     return [{ type: "level", y, label: "baseline", color: palette.strong, silent: true }];
 }
 
-export function bestPlot({ trials, baseline, unit = "tokens/s" }, palette) {
+export function bestPlot({ trials, baseline, unit = "tokens/s", slice }, palette) {
     const model = bestModel(trials);
     const seen = [model.shown, model.inferred, model.failed, model.stopped];
     if (!seen.some((list) => list.length)) return null;
@@ -236,12 +259,11 @@ export function bestPlot({ trials, baseline, unit = "tokens/s" }, palette) {
         y: { title: unit, format: short },
         legend: true,
         zoom: "inside",
-        tip: trialTip(byN, unit),
+        tip: trialTip(byN, unit, slice),
         series: [
             ...baselineSeries(baseline, palette),
             expectedSeries(model, palette),
-            intervalSeries(model, palette),
-            measuredSeries(model, palette),
+            ...measuredSeries(model, palette, slice),
             ...(model.inferred.length ? [inferredSeries(model, palette)] : []),
             ...failedSeries(model, palette),
             bestSeries(trials, palette),
@@ -258,13 +280,15 @@ export function bestSummary({ trials, unit = "tokens/s" }) {
     )}, starting from ${rate(curve[0][1], unit)}.`;
 }
 
-export function bestTable({ trials, unit = "tokens/s" }) {
+export function bestTable({ trials, unit = "tokens/s", slice }) {
     const curve = bestSoFar(trials);
+    const sliceCell = ({ layout }) => (slice ? [layout?.[slice.key] ?? null] : []);
     let at = -1;
     return {
         columns: [
             "trial",
             "layout",
+            ...(slice ? [slice.title.toLowerCase()] : []),
             "state",
             unit,
             `95 % low ${unit}`,
@@ -281,6 +305,7 @@ export function bestTable({ trials, unit = "tokens/s" }) {
             return [
                 trial.n,
                 trial.text,
+                ...sliceCell(trial),
                 trial.state,
                 trial.tokens_per_s,
                 ...b,

@@ -19,6 +19,7 @@ import { href } from "../lib/router.js";
 import { local } from "../lib/store.js";
 import { KINDS } from "../lib/words.js";
 import { trialBadge } from "../parts/parts.js";
+import { slicesOf } from "../parts/slices.js";
 import { inferredText, isSmaller, memoryOf, ranOf, ranText } from "./trial-model.js";
 
 const CHOSEN = "partune-trial-columns";
@@ -58,13 +59,13 @@ function layoutCell(trial) {
     return isSmaller(trial) ? [text, h("div", { class: "soft" }, ranText(trial))] : text;
 }
 
-/** Of a campaign with several batch sizes. */
-const BATCH = {
-    key: "batch",
-    title: "Global batch",
+/** Of a campaign with several batch sizes or world sizes: which of them a trial is of. */
+const sliceColumn = ({ key, title }) => ({
+    key: `slice-${key}`,
+    title,
     num: true,
-    cell: ({ layout }) => count(layout?.global_batch),
-};
+    cell: ({ layout }) => count(layout?.[key]),
+});
 
 /** What every table has: which trial, how it ended, how fast it was. */
 function mainColumns(campaign) {
@@ -84,7 +85,7 @@ function mainColumns(campaign) {
             plain: true,
             cell: layoutCell,
         },
-        ...(campaign().batches ? [BATCH] : []),
+        ...slicesOf(campaign()).map(sliceColumn),
         {
             key: "state",
             title: "State",

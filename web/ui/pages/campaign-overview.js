@@ -9,7 +9,7 @@ import { scaled, unitOf } from "../lib/objective.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES, spoken } from "../lib/words.js";
 import { bestPlot, bestSummary, bestTable } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
-import { batchTable } from "../parts/batches.js";
+import { slicePanels, slicesOf } from "../parts/slices.js";
 import { button, empty, field, linkButton, pairs, panel, trialBadge } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 import { chosenColumns, columnChooser, trialColumns } from "./campaign-columns.js";
@@ -202,21 +202,6 @@ function drawProposal(body, page) {
     );
 }
 
-/** The best of each batch size so far, where there are several. */
-function batchPanel({ id, batches, simulated }) {
-    if (!batches) return null;
-    const link = ({ trial }) =>
-        h("a", { href: href(["campaigns", id, "trials", trial]) }, `trial ${trial}`);
-    return [
-        panel(
-            "Best of each batch size",
-            { note: simulated ? "Simulated." : "" },
-            batchTable(batches, ({ best }) => [best ? link(best) : "none yet"]),
-        ),
-        h("br"),
-    ];
-}
-
 export const overviewTab = {
     key: "overview",
     title: "Overview",
@@ -237,15 +222,16 @@ export const overviewTab = {
             onClick: ({ n }) => n && go(["campaigns", page.id, "trials", String(n)]),
         });
         const proposal = h("div");
-        const batches = h("div");
+        const slices = h("div");
         const update = () => {
             const campaign = page.campaign();
             chart.set({
                 trials: page.store.all().map((trial) => scaled(campaign, trial)),
                 baseline: scaled(campaign, campaign.baseline),
                 unit: unitOf(campaign),
+                slice: slicesOf(campaign)[0],
             });
-            fill(batches, batchPanel(campaign));
+            fill(slices, slicePanels(campaign));
             drawProposal(proposal, page);
         };
         fill(
@@ -256,7 +242,7 @@ export const overviewTab = {
                 chart.element,
                 panel("Last proposal", { className: "w4" }, proposal),
             ),
-            batches,
+            slices,
             trialTable(page),
         );
         page.store.onChange(update);

@@ -34,6 +34,7 @@ import {
     simulatedBadge,
     trialBadge,
 } from "../parts/parts.js";
+import { sliceRows } from "../parts/slices.js";
 import { failuresText } from "./campaigns.js";
 import { inferredText, isSmaller, memoryOf, ranOf, ranText } from "./trial-model.js";
 
@@ -190,6 +191,7 @@ function campaignRows(list) {
         row("Best", (c) => rate(c.best?.tokens_per_s)),
         row("95 % interval, tokens/s", (c) => (c.best ? interval(c.best.lo, c.best.hi) : NONE)),
         row("Best layout", (c) => h("span", { class: "mono" }, c.best?.text ?? NONE)),
+        ...sliceRows(list),
         row("MFU", (c) => percent(c.best?.mfu)),
         row("Baseline", (c) => rate(c.baseline?.tokens_per_s)),
         row("vs baseline", (c) => ratio(c.verify?.ratio ?? c.best?.ratio)),

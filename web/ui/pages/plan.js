@@ -21,7 +21,7 @@ import {
     stackField,
     submitForm,
 } from "../parts/job.js";
-import { batchTable, costOf } from "../parts/batches.js";
+import { batchTable, costOf } from "../parts/slices.js";
 import { sizeFields, sizesView } from "../parts/sizing.js";
 import {
     barsOf,
@@ -34,6 +34,7 @@ import {
     stepMs,
     variantsText,
 } from "./plan-model.js";
+import { partsPanels, placementText } from "./plan-parts.js";
 
 const COST_ORDER = [
     "forward",
@@ -95,51 +96,56 @@ const BATCH_COLUMNS = [
     ["Global batch", 1],
     ["Device-s per million tokens", 1],
 ];
-const rankColumns = (several) => [
+/** Of a plan of SEVERAL batches, or on PARTS, where no campaign can run. */
+const rankColumns = (several, parts) => [
     ["#", 1],
     ["Layout", 0, "mono layout"],
+    ...(parts ? [["Stages on each part"]] : []),
     ...(several ? BATCH_COLUMNS : []),
     ["Expected tokens/s", 1],
     ["MFU", 1],
     ["Step", 1],
     ["Memory, worst rank", 1],
     ["Variants"],
-    ["Campaign", 1],
+    ...(parts ? [] : [["Campaign", 1]]),
     ["Why", 0, "why"],
 ];
 
-function rankTable(items, start, several) {
+function rankTable({ items, batches, alone }, start) {
+    const several = Boolean(batches);
+    const parts = Boolean(alone);
     return table(
         "table of ranked layouts",
-        rankColumns(several),
+        rankColumns(several, parts),
         items.map((item, i) => [
             String(i + 1),
             item.text,
+            ...(parts ? [placementText(item)] : []),
             ...(several ? [count(item.layout.global_batch), significant(costOf(item))] : []),
             rateNumber(item.tokens_per_s),
             percent(item.mfu),
             ms(stepMs(item)),
             bytes(item.memory?.total),
             variantsText(item),
-            button("Use as baseline", () => start(item), "quiet"),
+            ...(parts ? [] : [button("Use as baseline", () => start(item), "quiet")]),
             item.why ?? "",
         ]),
     );
 }
 
 /** The best of each batch size, where there are several. */
-function batchPanel({ batches }, start) {
+function batchPanel({ batches, alone }, start) {
     if (!batches) return null;
     return panel(
         "Best of each batch size",
         {},
-        batchTable(batches, ({ best }) =>
-            best ? [button("Use as baseline", () => start(best), "quiet")] : ["nothing fits"],
-        ),
+        batchTable(batches, ({ best }) => {
+            if (!best) return "nothing fits";
+            return alone ? "" : button("Use as baseline", () => start(best), "quiet");
+        }),
     );
 }
 
-/** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
 /** What options that the space does not name would bring. */
 function beyondNote({ beyond }) {
     if (!beyond) return null;
@@ -154,6 +160,7 @@ function beyondNote({ beyond }) {
     );
 }
 
+/** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
 function excludedPanel(answer) {
     if (!answer.excluded?.length) return null;
     return panel(
@@ -197,23 +204,27 @@ function nothingFits({ legal, reason }) {
 }
 
 /**
- * ANSWER of the service as nodes. START(item) begins a campaign from an item, or from the job alone where it is null.
+ * ANSWER of the service as nodes. START(item, part) begins a campaign from an item, or from the job alone where it is
+ * null; on the whole cluster, or on the PART of that number.
  */
 function answerView(ctx, answer, start) {
     const items = answer.items ?? [];
-    if (!items.length) return [verdict(answer), nothingFits(answer), beyondNote(answer), excludedPanel(answer)];
+    const parts = partsPanels(answer, start);
+    if (!items.length)
+        return [verdict(answer), nothingFits(answer), parts, beyondNote(answer), excludedPanel(answer)];
     const time = chartPanel(ctx, timeChart);
     const memory = chartPanel(ctx, memoryChart);
     time.set(barsOf(items, "seconds"));
     memory.set(barsOf(items, "memory"));
-    const tools = [button("Start a campaign", () => start(null))];
+    const tools = parts ? [] : [button("Start a campaign", () => start(null))];
     return [
         verdict(answer),
         beyondNote(answer),
+        parts,
         panel(
             "Ranked layouts",
             { note: leftOut(items), tools },
-            rankTable(items, start, Boolean(answer.batches)),
+            rankTable(answer, start),
         ),
         h("br"),
         batchPanel(answer, start),
@@ -307,8 +318,9 @@ export async function render(ctx) {
     });
     const ask = asker(ctx, result, [...fields, ...sizes]);
 
-    function start(item) {
-        keepDraft(campaignOf(job, item));
+    function start(item, part) {
+        const cluster = part === undefined ? job.cluster : job.cluster.parts[part];
+        keepDraft(campaignOf({ ...job, cluster }, item));
         go(["new"]);
     }
 
