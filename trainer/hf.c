@@ -6,13 +6,13 @@
 
 #include "base/base.h"
 #include "kernels/kernels.h"
-#include "trainer/hf_names.h"
+#include "trainer/hf_family.h"
 
 #include <errno.h>
 #include <math.h>
 
-/* Words of a model, and of its experts, that some family here has (hf_names.c says which has what).
- * A word that has its default is not in a model's JSON. */
+/* Words of a model, and of its experts, that some family here has (hf_family.c says which has
+ * what). A word that has its default is not in a model's JSON. */
 static const char *const model_words[] = {"name",
                                           "layers",
                                           "hidden",

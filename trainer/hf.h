@@ -1,6 +1,6 @@
 /*
- * The model as Hugging Face describes it: config.json of one of the families in hf_names.h, which
- * has their tensors.
+ * The model as Hugging Face describes it: config.json of one of the families in hf_family.h, whose
+ * tensors are in hf_names.h.
  *
  * A model that no family has a class for (shared_ffn, every > 1, dense_layers) is held by our own
  * checkpoints only.

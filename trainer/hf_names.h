@@ -18,32 +18,7 @@
 #ifndef TRAINER_HF_NAMES_H
 #define TRAINER_HF_NAMES_H
 
-#include "base/err.h"
-#include "plan/plan.h"
-
-enum tr_hf_family {
-    TR_HF_LLAMA,
-    TR_HF_MISTRAL,
-    TR_HF_QWEN2,
-    TR_HF_QWEN3,
-    TR_HF_MIXTRAL,
-    TR_HF_QWEN2_MOE,
-    TR_HF_QWEN3_MOE,
-    TR_HF_DEEPSEEK_V2,
-    TR_HF_DEEPSEEK_V3,
-    TR_HF_GEMMA2,
-    TR_HF_GEMMA3,
-    TR_HF_GPT2,
-    TR_HF_NEOX,
-    TR_HF_GPT_OSS,
-    TR_HF_NEMOTRON,
-    TR_HF_OLMOE,
-    TR_HF_OLMO2,
-    TR_HF_OLMO3
-};
-
-/* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */
-int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error);
+#include "trainer/hf_family.h"
 
 /* One of our tensors in a tensor of the folder: row r of ours is row base + r / block * group + r %
  * block of the folder's, or that column where it is transposed, and then column c of ours is the
