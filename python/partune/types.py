@@ -705,14 +705,6 @@ class SizeRequest(_SizeRequest, total=False):
     marginal: float
 
 
-class WorldStanding(TypedDict):
-    world: int
-    best: Optional[Standing]
-    device_s_per_mtoken: Optional[float]
-    trials: int
-    device_s: Optional[float]
-
-
 class Sizing(TypedDict):
     items: List[Dict[str, Any]]
     fewest: Optional[int]
@@ -897,6 +889,14 @@ class Workload(_Workload, total=False):
     reset_attention_mask: bool
     reset_position_ids: bool
     eod_mask_loss: bool
+
+
+class WorldStanding(TypedDict):
+    world: int
+    best: Optional[Standing]
+    device_s_per_mtoken: Optional[float]
+    trials: int
+    device_s: Optional[float]
 
 
 ClusterOrName = Optional[Union[str, Dict[str, Any]]]
