@@ -1,138 +1,26 @@
 /*
  * From a file and a command line to one checked configuration.
  *
- * The options of what the domain parses (model, cluster, workload, layout) are put over the file's
- * JSON, which plan/ then reads, so that both ways in meet the same parser; all other settings come
- * from the table in options.c. The error of a field carries its JSON pointer whichever way it came.
+ * What the domain parses (model, cluster, workload, layout) is read by plan/ from the file's JSON,
+ * over which config_merge.h puts the options; all other settings come from the table in options.c.
+ * The error of a field carries its JSON pointer whichever way it came.
  */
 #include "trainer/config.h"
 
 #include "base/base.h"
 #include "trainer/ckpt.h"
+#include "trainer/config_merge.h"
 #include "trainer/events.h"
 #include "trainer/hf.h"
 #include "trainer/options.h"
+#include "trainer/settings.h"
 
 #include <assert.h>
 #include <errno.h>
 
-enum { FILE_MAX = 4 << 20, GLOBAL_BATCH = 16 };
-
 static const char *const top_keys[] = {"model", "cluster",    "workload",   "layout",
                                        "trial", "train",      "checkpoint", "expected",
                                        "run",   "provenance", NULL};
-static const char *const sections[] = {"trial", "train", "checkpoint", "expected", "run"};
-
-/* ---- the JSON text of the domain ----------------------------------------- */
-
-static bool is_path(const char *name)
-{
-    return strchr(name, '/') || str_ends(name, ".json");
-}
-
-/* Member KEY of OBJECT, made an empty object where it is absent. */
-static int section(json_t **ret, json_t *object, const char *key, struct err *error)
-{
-    AUTO_FREE char *at = mem_printf("/%s", key);
-    json_t *v = json_object_get(object, key);
-
-    if (!v || json_is_null(v)) {
-        v = json_object();
-        json_object_set_new(object, key, v);
-    }
-    if (!json_is_object(v))
-        return err_at(error, -EINVAL, at, "%s is not an object", key);
-    *ret = v;
-    return 0;
-}
-
-/* A model or cluster that is named by the path of a file becomes that file's object. */
-static int resolve(json_t *root, const char *key, const char *option, struct err *error)
-{
-    const char *name = option ? option : json_string_value(json_object_get(root, key));
-    json_t *v = NULL;
-    int r = 0;
-
-    if (!name)
-        return 0;
-    if (is_path(name))
-        r = jx_load(&v, name, FILE_MAX, error);
-    else
-        v = json_string(name);
-    if (r < 0)
-        return err_wrap(error, "%s", key);
-    json_object_set_new(root, key, v);
-    return 0;
-}
-
-/* Text of an option as JSON: a number if it is one. */
-static json_t *option_json(const char *text)
-{
-    int64_t n;
-
-    return str_to_i64(&n, text, INT64_MIN, INT64_MAX) == 0 ? json_integer(n) : json_string(text);
-}
-
-static void put_option(json_t *object, const struct tr_options *options, const char *option,
-                       const char *key)
-{
-    const char *text = tr_options_text(options, option);
-
-    if (text)
-        json_object_set_new(object, key, option_json(text));
-}
-
-static void put_flag(json_t *object, const struct tr_options *options, const char *option,
-                     const char *key)
-{
-    if (tr_options_flag(options, option))
-        json_object_set_new(object, key, json_true());
-}
-
-static int put_workload(const struct tr_config *config, json_t *root, struct err *error)
-{
-    json_t *w;
-    int r = section(&w, root, "workload", error);
-
-    if (r < 0)
-        return r;
-    put_option(w, config->options, "global-batch", "global_batch");
-    put_option(w, config->options, "seq", "seq");
-    put_option(w, config->options, "optimizer", "optimizer");
-    put_option(w, config->options, "eod", "eod");
-    put_flag(w, config->options, "reset-attention-mask", "reset_attention_mask");
-    put_flag(w, config->options, "reset-position-ids", "reset_position_ids");
-    put_flag(w, config->options, "eod-mask-loss", "eod_mask_loss");
-    if (config->sources.count) {
-        char name[sizeof(config->workload.data)];
-
-        tr_sources_name(name, sizeof(name), &config->sources);
-        json_object_set_new(w, "data", json_string(name));
-    }
-    if (!json_object_get(w, "global_batch"))
-        json_object_set_new(w, "global_batch", json_integer(GLOBAL_BATCH));
-    return 0;
-}
-
-static int put_layout(json_t *root, const struct tr_options *options, struct err *error)
-{
-    json_t *l;
-    int r = section(&l, root, "layout", error);
-
-    if (r < 0)
-        return r;
-    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
-        AUTO_FREE char *option = mem_strdup(k->name);
-
-        if (k == &pl_layout_keys[PL_KEY_GLOBAL_BATCH]) /* it is the workload's */
-            continue;
-        for (char *p = option; *p; p++)
-            if (*p == '_')
-                *p = '-';
-        put_option(l, options, option, k->name);
-    }
-    return 0;
-}
 
 /* ---- domain objects ------------------------------------------------------ */
 
@@ -218,7 +106,7 @@ static bool local_profile(struct pl_cluster *ret, const struct tr_config *config
     AUTO_FREE char *path = mem_printf("%s/profiles/local.json", config->data_dir);
     AUTO_JSON *v = NULL;
 
-    return file_exists(path) && jx_load(&v, path, FILE_MAX, NULL) == 0 &&
+    return file_exists(path) && jx_load(&v, path, TR_CONFIG_FILE_MAX, NULL) == 0 &&
            pl_cluster_parse(ret, v, NULL, NULL) == 0;
 }
 
@@ -322,81 +210,6 @@ static int take_data(struct tr_config *config, struct err *error)
                : 0;
 }
 
-/* ---- settings ------------------------------------------------------------ */
-
-static int read_setting(struct tr_config *config, const struct tr_setting *setting,
-                        const json_t *object, struct err *error)
-{
-    char *at = (char *)config + setting->offset;
-    const char *text = NULL;
-    int64_t n = -1;
-    int r;
-
-    if (setting->form)
-        return setting->form->read((const char **)at, config->options, object, setting->key, error);
-    switch (setting->type) {
-    case OPT_FLAG:
-        return jx_get_bool((bool *)at, object, setting->key, error);
-    case OPT_INT:
-        return jx_get_int((int *)at, object, setting->key, (int)setting->min, (int)setting->max,
-                          error);
-    case OPT_F64:
-        return jx_get_f64((double *)at, object, setting->key, setting->min, setting->max, error);
-    case OPT_BYTES:
-        r = jx_get_i64(&n, object, setting->key, 0, INT64_MAX, error);
-        if (r == 0 && n >= 0)
-            *(uint64_t *)at = (uint64_t)n;
-        return r;
-    case OPT_STR:
-        r = jx_get_str(&text, object, setting->key, 4000, error);
-        if (r == 0 && text)
-            *(const char **)at = tr_options_keep(config->options, text);
-        return r;
-    }
-    return 0;
-}
-
-/* Settings of one section: keys checked as a whole, then each value where the command line said
- * none. */
-static int read_section(struct tr_config *config, const char *name, const json_t *root,
-                        struct err *error)
-{
-    const json_t *o = json_object_get(root, name);
-    const char *keys[32] = {NULL};
-    size_t n = 0;
-    int r = 0;
-
-    if (!o || json_is_null(o))
-        return 0;
-    for (size_t i = 0; i < tr_settings_count; i++)
-        if (str_eq(tr_settings[i].section, name)) {
-            assert(n + 1 < ARRAY_LEN(keys));
-            keys[n++] = tr_settings[i].key;
-        }
-    r = jx_keys(o, keys, error);
-    for (size_t i = 0; i < tr_settings_count && r == 0; i++)
-        if (str_eq(tr_settings[i].section, name) &&
-            !tr_options_given(config->options, tr_settings[i].option))
-            r = read_setting(config, &tr_settings[i], o, error);
-    if (r < 0) {
-        AUTO_FREE char *at = mem_printf("/%s", name);
-
-        return err_under(error, at);
-    }
-    return 0;
-}
-
-static int read_settings(struct tr_config *config, const json_t *root, struct err *error)
-{
-    int r = 0;
-
-    for (size_t i = 0; i < tr_settings_count; i++)
-        tr_options_store(config->options, i, config);
-    for (size_t i = 0; i < ARRAY_LEN(sections) && r == 0; i++)
-        r = read_section(config, sections[i], root, error);
-    return r;
-}
-
 static int check_settings(const struct tr_config *config, struct err *error)
 {
     int r = pl_trial_limits_check(&config->trial, error);
@@ -477,7 +290,7 @@ static int load_root(json_t **ret, const struct tr_options *options, struct err 
         *ret = json_object();
         return 0;
     }
-    r = jx_load(ret, path, FILE_MAX, error);
+    r = jx_load(ret, path, TR_CONFIG_FILE_MAX, error);
     if (r == 0)
         r = jx_keys(*ret, top_keys, error);
     return r < 0 ? err_wrap(error, "configuration %s", path) : 0;
@@ -491,7 +304,7 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
     int r = take_array(config, root, error);
 
     if (r == 0)
-        r = read_settings(config, root, error);
+        r = tr_settings_read(config, root, error);
     if (r < 0)
         return r;
     default_data_dir(config);
@@ -501,9 +314,10 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
     }
     choose_mode(config, root);
     if ((r = check_settings(config, error)) < 0 || (r = take_data(config, error)) < 0 ||
-        (r = resolve(root, "model", tr_options_text(o, "model"), error)) < 0 ||
-        (r = resolve(root, "cluster", tr_options_text(o, "cluster"), error)) < 0 ||
-        (r = put_workload(config, root, error)) < 0 || (r = put_layout(root, o, error)) < 0 ||
+        (r = tr_config_resolve(root, "model", tr_options_text(o, "model"), error)) < 0 ||
+        (r = tr_config_resolve(root, "cluster", tr_options_text(o, "cluster"), error)) < 0 ||
+        (r = tr_config_put_workload(root, config, error)) < 0 ||
+        (r = tr_config_put_layout(root, o, error)) < 0 ||
         (r = take_model(config, root, error)) < 0 || (r = take_cluster(config, root, error)) < 0)
         return r;
     r = config->save_hf ? check_save_hf(config, error) : 0;
@@ -627,30 +441,6 @@ struct tr_config *tr_config_free(struct tr_config *config)
     return NULL;
 }
 
-/* ---- back to JSON -------------------------------------------------------- */
-
-static json_t *setting_json(const struct tr_config *config, const struct tr_setting *setting)
-{
-    const char *at = (const char *)config + setting->offset, *text;
-
-    switch (setting->type) {
-    case OPT_FLAG:
-        return json_boolean(*(const bool *)at);
-    case OPT_INT:
-        return json_integer(*(const int *)at);
-    case OPT_F64:
-        return json_real(*(const double *)at);
-    case OPT_BYTES:
-        return json_integer((json_int_t) * (const uint64_t *)at);
-    case OPT_STR:
-        text = *(const char *const *)at;
-        if (!text)
-            return NULL;
-        return setting->form ? setting->form->json(text) : json_string(text);
-    }
-    return NULL;
-}
-
 json_t *tr_config_json(const struct tr_config *config)
 {
     json_t *root = json_object();
@@ -660,22 +450,7 @@ json_t *tr_config_json(const struct tr_config *config)
         json_object_set_new(root, "cluster", pl_cluster_json(&config->cluster));
     json_object_set_new(root, "workload", pl_workload_json(&config->workload));
     json_object_set_new(root, "layout", pl_layout_json(&config->layout));
-    for (size_t i = 0; i < tr_settings_count; i++) {
-        const struct tr_setting *s = &tr_settings[i];
-        json_t *v = s->section ? setting_json(config, s) : NULL;
-        json_t *o;
-
-        if (!v || (str_eq(s->section, "trial") && config->mode != TR_MODE_TRIAL)) {
-            json_decref(v);
-            continue;
-        }
-        o = json_object_get(root, s->section);
-        if (!o) {
-            o = json_object();
-            json_object_set_new(root, s->section, o);
-        }
-        json_object_set_new(o, s->key, v);
-    }
+    tr_settings_put(root, config);
     if (config->sources.count > 1)
         json_object_set_new(json_object_get(root, "run"), "data",
                             tr_sources_array(&config->sources));

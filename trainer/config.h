@@ -5,7 +5,7 @@
  * provenance (docs/reference/trainer.md); it is what the daemon passes and what `partune export
  * --to partune` writes. Everything is parsed, bounded and checked by the legality engine here,
  * before MPI starts work: the number of ranks comes from the launcher's environment
- * (tr_launch_from_env).
+ * (struct tr_launch).
  *
  * Strings in struct tr_config live as long as it does; NULL: not given.
  */

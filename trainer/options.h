@@ -1,6 +1,7 @@
 /*
  * The one table of partune-train's settings: a row is an option of the command line and, where it
- * has a section, a key of the configuration file. Private to config.c, options.c and their tests.
+ * has a section, a key of the configuration file. Private to config.c, config_merge.c, options.c,
+ * settings.c and their tests.
  */
 #ifndef TRAINER_OPTIONS_H
 #define TRAINER_OPTIONS_H
