@@ -29,10 +29,24 @@ void pl_trainer_trains(struct pl_check *check);
  * that says so, with all that it is; a short BUF loses its end. */
 bool pl_model_unsupported(char *buf, size_t size, const struct pl_problem *problem);
 
+/* Of it what the trainer does by itself, and cannot be told to leave. */
+void pl_trainer_by_itself(struct pl_check *check);
+
 /* What of it depends on several keys at once, a function a trainer: pl_trainer.limits. */
 void pl_partune_limits(struct pl_check *check);
 void pl_megatron_limits(struct pl_check *check);
 void pl_torchtitan_limits(struct pl_check *check);
 void pl_deepspeed_limits(struct pl_check *check);
+
+/* A key of what is in host memory that a trainer does not support, if BROKEN, together WITH
+ * something. */
+struct pl_unoffloaded {
+    bool broken;
+    enum pl_key key;
+    const char *with;
+};
+
+/* The keys of COUNT such limits that the layout has. */
+void pl_limit_offload(struct pl_check *check, const struct pl_unoffloaded *limit, size_t count);
 
 #endif

@@ -107,7 +107,7 @@ struct pl_trainer {
     bool pair_overlaps;     /* pipeline sends of two interleaved stages */
     bool half_replicas;     /* zero 0: a model in half precision never has gradients in fp32 */
     bool experts_follow_tp; /* etp is tp where ep is 1, and 1 elsewhere */
-    /* What depends on several keys (plan/supports.c), or NULL. */
+    /* What depends on several keys (plan/supports_*.c), or NULL. */
     void (*limits)(struct pl_check *check);
     /* How it runs, for the cost and memory models. */
     bool tp_overlap;     /* tensor-parallel collectives in chunks that overlap the products */

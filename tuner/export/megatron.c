@@ -32,7 +32,7 @@ bool tn_megatron_counts(bool *ret_embedding, bool *ret_loss, const struct tn_exp
 }
 
 /* Flags that Megatron takes only in company; without it they are left out and named as lost
- * (pl_megatron_limits in plan/supports.c). */
+ * (pl_megatron_limits in plan/supports_megatron.c). */
 bool tn_megatron_gathers(const struct pl_layout *layout)
 {
     return layout->overlap_param_gather && layout->overlap_grad_reduce && layout->zero > 0;
