@@ -6,18 +6,18 @@
 
 #include <assert.h>
 
-/* ---- tokens -------------------------------------------------------------- */
+/* ---- sums ---------------------------------------------------------------- */
 
 enum { ROWS = DRAW_BATCH * DRAW_SEQ * DRAW_TOP_K, ROWS_BYTES = 1 << 21 };
 
-/* Which row of a product's operands stands at each place; the copies that have that order. */
-struct token_order {
+/* Which term of a product's sums stands at each place; copies of the operands in that order. */
+struct term_order {
     uint64_t seed;
     size_t row[ROWS];
     char a[ROWS_BYTES], b[ROWS_BYTES];
 };
 
-static struct token_order tokens;
+static struct term_order order;
 
 /* Rows FIRST to END in an order drawn from the seed and their numbers. */
 static void shuffle_rows(size_t first, size_t end)
@@ -25,14 +25,14 @@ static void shuffle_rows(size_t first, size_t end)
     struct rng r;
 
     assert(end <= ROWS);
-    rng_seed(&r, rng_mix(tokens.seed) ^ first << 20 ^ end);
+    rng_seed(&r, rng_mix(order.seed) ^ first << 20 ^ end);
     for (size_t i = first; i < end; i++)
-        tokens.row[i] = i;
+        order.row[i] = i;
     for (size_t i = end; i > first + 1; i--) {
-        size_t other = first + rng_below(&r, i - first), swap = tokens.row[i - 1];
+        size_t other = first + rng_below(&r, i - first), swap = order.row[i - 1];
 
-        tokens.row[i - 1] = tokens.row[other];
-        tokens.row[other] = swap;
+        order.row[i - 1] = order.row[other];
+        order.row[other] = swap;
     }
 }
 
@@ -44,31 +44,48 @@ static void copy_rows(char *to, enum kn_type type, const void *from, size_t ld, 
 
     assert(rows * width * size <= ROWS_BYTES);
     for (size_t i = 0; i < rows; i++)
-        memcpy(to + i * width * size, (const char *)from + tokens.row[i] * ld * size, width * size);
+        memcpy(to + i * width * size, (const char *)from + order.row[i] * ld * size, width * size);
 }
 
-/* Of a gradient of weights, whose rows are shuffled, the same product of copies. */
-static struct kn_gemm shuffled(const struct kn_gemm *gemm, size_t rows)
+/* The same of the first COLUMNS columns of FROM (ROWS, COLUMNS). */
+static void copy_columns(char *to, enum kn_type type, const void *from, size_t ld, size_t rows,
+                         size_t columns)
+{
+    size_t size = kn_type_size(type);
+
+    assert(rows * columns * size <= ROWS_BYTES);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j++)
+            memcpy(to + (i * columns + j) * size,
+                   (const char *)from + (i * ld + order.row[j]) * size, size);
+}
+
+/* The same product of copies whose TERMS terms are shuffled. */
+static struct kn_gemm shuffled(const struct kn_gemm *gemm, size_t terms)
 {
     struct kn_gemm g = *gemm;
 
-    copy_rows(tokens.a, g.at, g.a, g.lda, rows, g.m);
-    copy_rows(tokens.b, g.bt, g.b, g.ldb, rows, g.n);
-    g.a = tokens.a;
-    g.b = tokens.b;
-    g.lda = g.m;
-    g.ldb = g.n;
+    if (g.ta)
+        copy_rows(order.a, g.at, g.a, g.lda, terms, g.m);
+    else
+        copy_columns(order.a, g.at, g.a, g.lda, g.m, terms);
+    if (g.tb)
+        copy_columns(order.b, g.bt, g.b, g.ldb, g.n, terms);
+    else
+        copy_rows(order.b, g.bt, g.b, g.ldb, terms, g.n);
+    g.a = order.a;
+    g.b = order.b;
+    g.lda = g.ta ? g.m : terms;
+    g.ldb = g.tb ? terms : g.n;
     return g;
 }
 
-static void gemm_of_tokens(struct kn_pool *pool, const struct kn_gemm *gemm)
+static void gemm_in_order(struct kn_pool *pool, const struct kn_gemm *gemm)
 {
-    struct kn_gemm g = *gemm;
+    struct kn_gemm g;
 
-    if (g.ta && !g.tb) {
-        shuffle_rows(0, g.k);
-        g = shuffled(gemm, g.k);
-    }
+    shuffle_rows(0, gemm->k);
+    g = shuffled(gemm, gemm->k);
     kn_host_gemm(pool, &g);
 }
 
@@ -129,7 +146,7 @@ static struct meeting meeting_of(const struct kn_attn *attn, size_t q, size_t qu
 /* The first tokens of a sample among themselves, the others, and these against the first ones. */
 static void cut(struct meeting *ret, const struct kn_attn *attn)
 {
-    size_t c = 1 + (size_t)(rng_mix(tokens.seed ^ attn->seq) % (attn->seq - 1));
+    size_t c = 1 + (size_t)(rng_mix(order.seed ^ attn->seq) % (attn->seq - 1));
 
     ret[0] = meeting_of(attn, 0, c, 0, c);
     ret[1] = meeting_of(attn, c, attn->seq - c, c, attn->seq - c);
@@ -200,10 +217,10 @@ const struct kn_backend *orders_backend(uint64_t seed)
 {
     static struct kn_backend backend;
 
-    tokens.seed = seed;
+    order.seed = seed;
     backend = *kn_backend_host();
-    backend.name = "tokens in another order";
-    backend.gemm = gemm_of_tokens;
+    backend.name = "terms in another order";
+    backend.gemm = gemm_in_order;
     backend.gemm_grouped = grouped_of_tokens;
     backend.attn_fwd = attn_fwd_of_parts;
     backend.attn_bwd = attn_bwd_of_parts;

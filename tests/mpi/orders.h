@@ -1,8 +1,9 @@
 /*
- * Sums over the tokens of a sample in another order, as context parallelism has them. No order of
- * samples or units (reorder.h) changes that: here gradients of matrices add up the tokens in a
- * drawn order, and attention meets the keys before a drawn token and those from it on separately
- * and merges the two, as ring attention does with chunks.
+ * Sums in another order that no order of samples or units (reorder.h) gives: over the tokens of a
+ * sample, which context parallelism divides, and over what tensor parallelism does, the vocabulary
+ * among it. Products of matrices add up their terms in a drawn order, those of experts over tokens
+ * only, and attention meets the keys before a drawn token and those from it on separately and
+ * merges the two, as ring attention does with chunks.
  */
 #ifndef TESTS_MPI_ORDERS_H
 #define TESTS_MPI_ORDERS_H
