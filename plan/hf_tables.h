@@ -27,7 +27,9 @@ enum {
     PL_HF_PLAIN_WINDOWS = 4,
     PL_HF_CHOSEN_WINDOWS = 8, /* use_sliding_window decides about them */
     PL_HF_LATE_WINDOWS = 16,  /* the first max_window_layers layers have none */
-    PL_HF_USE_BIAS = 32       /* use_bias is that of all products */
+    PL_HF_USE_BIAS = 32,      /* use_bias is that of all products */
+    /* where some layers have a window, those without one do not rotate */
+    PL_HF_GLOBAL_NO_ROPE = 64
 };
 
 extern const struct pl_hf_family pl_hf_families[]; /* ends with type NULL */

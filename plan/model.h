@@ -115,6 +115,7 @@ struct pl_model {
     /* Tokens that a query sees, itself included; 0: all before it. Layers global_every, 2
      * global_every, ... see all; 0: none does. */
     int sliding_window, global_every;
+    int no_rope_freq;             /* layers n, 2n, ... are not rotated; 0: all are */
     double partial_rotary_factor; /* share of a head that is rotated; 1 unless said */
     double rope_theta_local;      /* rope_theta of layers with a window; 0: the same */
     struct pl_rope_scaling rope_scaling;
@@ -148,6 +149,7 @@ bool pl_model_is_mla(const struct pl_model *model);
 /* LAYER in [0, layers + mtp): modules of multi-token prediction follow the layers, and the layer of
  * each is like the last. */
 bool pl_layer_has_window(const struct pl_model *model, int layer);
+bool pl_layer_has_rope(const struct pl_model *model, int layer);
 bool pl_model_is_moe(const struct pl_model *model);
 bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER as above */
 int pl_moe_layers(const struct pl_model *model);               /* how many of them are */

@@ -49,6 +49,7 @@ static const struct word words[] = {
     {PL_OF_MODEL, "embed_scale", FLAG, AT(embed_scale), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "sliding_window", WHOLE, AT(sliding_window), 0, MAX_TOKENS, 0, NULL, false},
     {PL_OF_MODEL, "global_every", WHOLE, AT(global_every), 0, 4096, 0, NULL, false},
+    {PL_OF_MODEL, "no_rope_freq", WHOLE, AT(no_rope_freq), 0, 4096, 0, NULL, false},
     {PL_OF_MODEL, "partial_rotary_factor", NUMBER, AT(partial_rotary_factor), 0.001, 1, 1, NULL,
      false},
     {PL_OF_MODEL, "rope_theta_local", NUMBER, AT(rope_theta_local), 0, 1e12, 0, NULL, false},
@@ -366,6 +367,25 @@ static int check_norms(const struct pl_model *model, struct err *error)
     return 0;
 }
 
+/* Layers without rotation are some of those that rotate, and known by their numbers alone. */
+static int check_no_rope(const struct pl_model *model, struct err *error)
+{
+    const char *without = model->positions != PL_ROPE ? "positions other than rope"
+                          : pl_model_is_mla(model)    ? "mla"
+                          : model->pattern[0]         ? "a pattern"
+                                                      : NULL;
+
+    if (!model->no_rope_freq)
+        return 0;
+    if (model->no_rope_freq == 1)
+        return err_at(error, -EINVAL, "/no_rope_freq",
+                      "no_rope_freq 1 rotates no layer: use positions none");
+    if (without)
+        return err_at(error, -EINVAL, "/no_rope_freq", "no_rope_freq is not supported with %s",
+                      without);
+    return 0;
+}
+
 int pl_words_check(struct pl_model *model, struct err *error)
 {
     int r;
@@ -374,7 +394,8 @@ int pl_words_check(struct pl_model *model, struct err *error)
         return err_at(error, -EINVAL, "/global_every", "global_every needs sliding_window");
     if (model->rope_theta_local > 0 && !model->sliding_window)
         return err_at(error, -EINVAL, "/rope_theta_local", "rope_theta_local needs sliding_window");
-    if ((r = check_norms(model, error)) < 0 || (r = check_rope_scaling(model, error)) < 0)
+    if ((r = check_norms(model, error)) < 0 || (r = check_no_rope(model, error)) < 0 ||
+        (r = check_rope_scaling(model, error)) < 0)
         return r;
     if ((r = check_mla(model, error)) < 0 || (r = check_moe(&model->moe, error)) < 0)
         return r;

@@ -61,6 +61,12 @@ bool pl_layer_has_window(const struct pl_model *model, int layer)
            (!model->global_every || (layer + 1) % model->global_every != 0);
 }
 
+bool pl_layer_has_rope(const struct pl_model *model, int layer)
+{
+    return model->positions == PL_ROPE &&
+           (!model->no_rope_freq || (as_layer(model, layer) + 1) % model->no_rope_freq != 0);
+}
+
 bool pl_layer_is_moe(const struct pl_model *model, int layer)
 {
     layer = as_layer(model, layer);

@@ -23,7 +23,8 @@ static void megatron_fsdp(struct pl_check *check)
 /* What Megatron says of models that no single row of features.def can: biases are of all products,
  * of none, or of q, k and v; those of experts need whole experts; the router has one where they
  * have. Constants of Llama 3's rotation are fixed. Sigmoid scores are always normalized, and a
- * bias that balances is added to them only. Transformer Engine's ring passes no window. */
+ * bias that balances is added to them only. Layers without rotation are counted without modules of
+ * prediction. Transformer Engine's ring passes no window. */
 static void megatron_model(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
@@ -43,6 +44,7 @@ static void megatron_model(struct pl_check *check)
          "topk_norm false with router sigmoid"},
         {moe->experts && moe->balance_bias && moe->router != PL_ROUTER_SIGMOID, "balance_bias",
          "balance_bias true with router softmax"},
+        {model->no_rope_freq && model->mtp, "no_rope_freq", "no_rope_freq above 0 with mtp"},
         {model->sliding_window && check->layout->cp > 1, "cp", "cp > 1 with sliding_window"},
         {scaling->kind == PL_ROPE_YARN && pl_model_is_mla(model) &&
              (scaling->original_seq != 4096 || fabs(scaling->beta_fast - 32) > 0 ||

@@ -39,6 +39,7 @@ static const char *const model_words[] = {"name",
                                           "rope_scaling",
                                           "sliding_window",
                                           "global_every",
+                                          "no_rope_freq",
                                           "rope_theta_local",
                                           "mla",
                                           "mtp",
@@ -108,6 +109,8 @@ static const struct {
     [TR_HF_OLMOE] = {"OlmoeForCausalLM", "olmoe"},
     [TR_HF_OLMO2] = {"Olmo2ForCausalLM", "olmo2"},
     [TR_HF_OLMO3] = {"Olmo3ForCausalLM", "olmo3"},
+    [TR_HF_SMOLLM3] = {"SmolLM3ForCausalLM", "smollm3"},
+    [TR_HF_EXAONE4] = {"Exaone4ForCausalLM", "exaone4"},
 };
 
 static const char *gelu_name(const struct pl_model *model, const char *tanh_name)
@@ -156,7 +159,7 @@ static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_
 {
     bool qwen = family != TR_HF_MISTRAL && family != TR_HF_MIXTRAL;
 
-    if (family == TR_HF_LLAMA || family == TR_HF_OLMOE)
+    if (family == TR_HF_LLAMA || family == TR_HF_OLMOE || family == TR_HF_SMOLLM3)
         return;
     if (qwen)
         json_object_set_new(config, "use_sliding_window", json_boolean(model->sliding_window > 0));
@@ -211,12 +214,12 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
     if (family != TR_HF_GEMMA2)
         put_window(o, model, family);
     if (family == TR_HF_QWEN3 || family == TR_HF_QWEN3_MOE || family == TR_HF_LLAMA ||
-        family == TR_HF_OLMOE)
+        family == TR_HF_OLMOE || family == TR_HF_SMOLLM3)
         json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
-    if (family == TR_HF_LLAMA) {
+    if (family == TR_HF_LLAMA || family == TR_HF_SMOLLM3)
         json_object_set_new(o, "mlp_bias", json_boolean(model->mlp_bias));
+    if (family == TR_HF_LLAMA)
         json_object_set_new(o, "pretraining_tp", json_integer(1));
-    }
     if (pl_model_is_moe(model))
         put_experts(o, model, family);
     return o;
@@ -334,6 +337,35 @@ static json_t *olmo_config(const struct pl_model *model, enum tr_hf_family famil
     return o;
 }
 
+/* Where nothing is said, every fourth layer is not rotated. */
+static json_t *smollm3_config(const struct pl_model *model)
+{
+    json_t *o = llama_config(model, TR_HF_SMOLLM3), *rotated = json_array();
+
+    for (int i = 0; i < model->layers; i++)
+        json_array_append_new(rotated, json_integer(pl_layer_has_rope(model, i)));
+    json_object_set_new(o, "no_rope_layers", rotated);
+    json_object_set_new(o, "no_rope_layer_interval", json_integer(model->no_rope_freq));
+    json_object_set_new(o, "use_sliding_window", json_false());
+    json_object_set_new(o, "sliding_window", json_null());
+    return o;
+}
+
+/* Where nothing is said, there are windows. A release without layer_types counts by the pattern. */
+static json_t *exaone4_config(const struct pl_model *model)
+{
+    json_t *o = llama_config(model, TR_HF_GEMMA2);
+    bool windows = model->sliding_window > 0;
+
+    json_object_set_new(o, "sliding_window",
+                        windows ? json_integer(model->sliding_window) : json_null());
+    json_object_set_new(o, "sliding_window_pattern",
+                        windows && model->global_every ? json_integer(model->global_every)
+                                                       : json_null());
+    put_layer_types(o, model);
+    return o;
+}
+
 /* Where nothing is said, transformers has windows, and positions stretched by yarn; from release 5
  * on also where rope_scaling is null. */
 static json_t *oss_config(const struct pl_model *model)
@@ -420,6 +452,8 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
         : family == TR_HF_NEMOTRON ? nemotron_config(model)
         : pl_model_is_mla(model)   ? deepseek_config(model, family)
         : is_gemma(family)         ? gemma_config(model, family)
+        : family == TR_HF_SMOLLM3  ? smollm3_config(model)
+        : family == TR_HF_EXAONE4  ? exaone4_config(model)
         : !model->pre_norms        ? olmo_config(model, family)
                                    : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
@@ -475,7 +509,7 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             error, -ENOTSUP, "/model_type",
             "weights of model_type %s are not supported, only those of llama, mistral, "
             "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
-            "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, olmo2, olmo3, gpt_oss",
+            "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, olmo2, olmo3, smollm3, exaone4, gpt_oss",
             type);
     if ((r = check_quantization(config, (enum tr_hf_family)known, error)) < 0)
         return err_wrap(error, "config.json");

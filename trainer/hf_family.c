@@ -310,6 +310,65 @@ static int olmo_family(enum tr_hf_family *ret, const struct pl_model *model, str
     return check(windows ? "OLMo 3" : "OLMo 2", rule, ARRAY_LEN(rule), error);
 }
 
+/* Norms of outputs, and of each query and key. Where some layers have a window, the others are not
+ * rotated. */
+static int exaone_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    int unrotated = model->sliding_window ? model->global_every : 0;
+    const struct rule rule[] = {
+        {model->qk_norm != PL_QK_HEAD, "qk_norm", "qk_norm other than head"},
+        {model->pre_norms, "pre_norms", "pre_norms"},
+        {model->no_rope_freq != unrotated, "no_rope_freq", "no_rope_freq other than global_every"},
+        {model->mlp != PL_SWIGLU, "mlp", "mlp other than swiglu"},
+        {model->norm != PL_RMSNORM, "norm", "norm layernorm"},
+        {model->zero_centered_norm, "zero_centered_norm", "zero_centered_norm"},
+        {model->positions != PL_ROPE, "positions", "positions other than rope"},
+        {pl_rotary_dim(model) != model->head_dim, "partial_rotary_factor",
+         "partial_rotary_factor below 1"},
+        {model->rope_theta_local > 0, "rope_theta_local", "rope_theta_local"},
+        {model->parallel_block, "parallel_block", "parallel_block"},
+        {model->embed_scale, "embed_scale", "embed_scale"},
+        {model->attn_sinks, "attn_sinks", "attn_sinks"},
+        {pl_model_is_moe(model), "moe", "experts"},
+        {model->mtp > 0, "mtp", "mtp above 0"},
+        {model->mlp_bias, "mlp_bias", "mlp_bias"},
+        {model->qkv_bias, "qkv_bias", "qkv_bias"},
+        {model->out_bias, "out_bias", "out_bias"},
+    };
+
+    *ret = TR_HF_EXAONE4;
+    return check("EXAONE 4", rule, ARRAY_LEN(rule), error);
+}
+
+/* A Llama some of whose layers are not rotated. */
+static int smollm_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    const struct rule rule[] = {
+        {model->qk_norm != PL_QK_NONE, "qk_norm", "qk_norm"},
+        {model->sliding_window > 0, "sliding_window", "sliding_window"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {model->mlp != PL_SWIGLU, "mlp", "mlp other than swiglu"},
+        {model->norm != PL_RMSNORM, "norm", "norm layernorm"},
+        {model->post_norms, "post_norms", "post_norms"},
+        {model->zero_centered_norm, "zero_centered_norm", "zero_centered_norm"},
+        {pl_rotary_dim(model) != model->head_dim, "partial_rotary_factor",
+         "partial_rotary_factor below 1"},
+        {model->parallel_block, "parallel_block", "parallel_block"},
+        {model->embed_scale, "embed_scale", "embed_scale"},
+        {model->attn_sinks, "attn_sinks", "attn_sinks"},
+        {pl_model_is_moe(model), "moe", "experts"},
+        {model->mtp > 0, "mtp", "mtp above 0"},
+    };
+
+    *ret = TR_HF_SMOLLM3;
+    return check("SmolLM3", rule, ARRAY_LEN(rule), error);
+}
+
+static bool is_exaone(const struct pl_model *model)
+{
+    return !model->pre_norms && (model->qk_norm == PL_QK_HEAD || model->no_rope_freq);
+}
+
 static bool is_gemma(const struct pl_model *model)
 {
     return model->post_norms || model->zero_centered_norm || model->embed_scale;
@@ -370,6 +429,10 @@ int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct
 
     if (r < 0)
         return r;
+    if (is_exaone(model))
+        return exaone_family(ret, model, error);
+    if (model->no_rope_freq)
+        return smollm_family(ret, model, error);
     if (olmo)
         return olmo_family(ret, model, error);
     if (nemotron)

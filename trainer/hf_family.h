@@ -26,7 +26,9 @@ enum tr_hf_family {
     TR_HF_NEMOTRON,
     TR_HF_OLMOE,
     TR_HF_OLMO2,
-    TR_HF_OLMO3
+    TR_HF_OLMO3,
+    TR_HF_SMOLLM3,
+    TR_HF_EXAONE4
 };
 
 /* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */

@@ -6,7 +6,7 @@ void tr_rotate(struct tr_rank *rank, const struct tr_layer *layer, enum kn_type 
 {
     enum tr_rope kind = tr_rope_of(&rank->model, layer->global);
 
-    if (rank->model.positions == PL_ROPE)
+    if (pl_layer_has_rope(&rank->model, layer->global))
         kn_rope(rank->pool, type, x, ld, rank->d.rows, heads, dim,
                 (size_t)pl_rotary_dim(&rank->model), rank->work.rope_cos[kind],
                 rank->work.rope_sin[kind],

@@ -463,6 +463,7 @@ class Model(_Model, total=False):
     embed_scale: bool
     sliding_window: int
     global_every: int
+    no_rope_freq: int
     partial_rotary_factor: float
     rope_theta_local: float
     mtp: int

@@ -24,6 +24,11 @@ static const struct {
      "dgx-h100", 2, 64},
     {"gpt-oss-20b", "dgx-h100", 4, 128},
     {"qwen3-30b-a3b", "dgx-h100", 4, 128},
+    /* of ten layers the fourth and the eighth are not rotated */
+    {"{\"name\":\"unrotated\",\"layers\":10,\"hidden\":768,\"heads\":12,\"ffn\":1920,\"vocab\":"
+     "1000,"
+     "\"seq\":512,\"no_rope_freq\":4}",
+     "dgx-h100", 2, 64},
     /* nothing is a power of two, and layers do not divide */
     {"{\"name\":\"odd\",\"layers\":10,\"hidden\":720,\"heads\":12,\"kv_heads\":6,\"ffn\":1920,"
      "\"vocab\":1000,\"seq\":240,\"moe\":{\"experts\":12,\"top_k\":3,\"expert_ffn\":360,"

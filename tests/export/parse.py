@@ -163,6 +163,8 @@ def script(text):
     for w, value in zip(words, words[1:]):
         if w == "--moe-layer-freq":
             assert set(json.loads(value)) <= {0, 1}
+        if w == "--no-rope-freq":
+            assert json.loads(value) == [int((i + 1) % 4 == 0) for i in range(10)], value
         if w == "--pipeline-model-parallel-layout":
             assert re.fullmatch(r"E[t|]*L", value), value
 

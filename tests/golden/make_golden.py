@@ -155,6 +155,17 @@ CASES = {
                   layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                   rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=48, beta_fast=2.0, beta_slow=0.25,
                                     attention_factor=1.1386294361119891)),
+    # Layers without rotation: every third, under stretched positions; those without a window, whose queries and keys are normalized.
+    "smollm3": dict(model_type="smollm3", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=29,
+                    vocab_size=37, num_hidden_layers=4, rope_theta=5000.0, attention_bias=False, mlp_bias=False, samples=2, length=19,
+                    no_rope_layers=[1, 1, 0, 1], no_rope_layer_interval=3, use_sliding_window=False, sliding_window=None,
+                    rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=12)),
+    "exaone4": dict(model_type="exaone4", hidden_size=20, num_attention_heads=2, num_key_value_heads=1, head_dim=10,
+                    intermediate_size=18, vocab_size=29, num_hidden_layers=4, rope_theta=5000.0, samples=1, length=150,
+                    sliding_window=40, sliding_window_pattern="LG",
+                    layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                    rope_scaling=dict(rope_type="llama3", factor=8.0, original_max_position_embeddings=48, low_freq_factor=1.0,
+                                      high_freq_factor=4.0)),
     # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
     "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
                          vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
@@ -171,7 +182,7 @@ CASES = {
 # What else is made of a case: other load-balancing losses, and z-losses.
 MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
-CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -275,11 +286,11 @@ def attention_shapes(c, prefix):
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
         if c["model_type"] == "gpt_oss":
             shapes[prefix + "%s_proj.bias" % name], shapes[prefix + "sinks"] = (rows,), (c["num_attention_heads"],)
-        if c["model_type"] in ("nemotron", "olmo2", "olmo3") and c["attention_bias"]:
+        if c["model_type"] in ("nemotron", "olmo2", "olmo3", "smollm3") and c["attention_bias"]:
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
     if c["model_type"].startswith("olmo"):
         shapes[prefix + "q_norm.weight"], shapes[prefix + "k_norm.weight"] = (A,), (K,)
-    if c["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
+    if c["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text", "exaone4"):
         shapes[prefix + "q_norm.weight"] = shapes[prefix + "k_norm.weight"] = (c["head_dim"],)
     return shapes
 
@@ -300,7 +311,7 @@ def llama_shapes(c):
         if i >= c["num_hidden_layers"]:
             shapes.update({n + name + ".weight": (H,) for name in ("enorm", "hnorm", "shared_head.norm")})
             shapes[n + "eh_proj.weight"] = (H, 2 * H)
-        first = "post_feedforward_layernorm.weight" if c["model_type"] in ("olmo2", "olmo3") else "input_layernorm.weight"
+        first = "post_feedforward_layernorm.weight" if c["model_type"] in ("olmo2", "olmo3", "exaone4") else "input_layernorm.weight"
         shapes[n + first] = shapes[n + "post_attention_layernorm.weight"] = (H,)
         if is_gemma(c):
             shapes[n + "pre_feedforward_layernorm.weight"] = shapes[n + "post_feedforward_layernorm.weight"] = (H,)

@@ -122,18 +122,26 @@ def window_of(c, layer):
     return c.get("sliding_window")
 
 
-def attention(c, w, prefix, x, window, positions, apart):
-    T = x.shape[0]
+def turns(c, layer):
+    """Has the layer positions? SmolLM3 names those that have; of EXAONE 4's, those with a window, or all."""
+    if c["model_type"] == "smollm3":
+        return c["no_rope_layers"][layer] == 1
+    return c["model_type"] != "exaone4" or not c["sliding_window"] or window_of(c, layer) is not None
+
+
+def attention(c, w, prefix, x, layer, positions, apart):
+    T, window = x.shape[0], window_of(c, layer)
     H, K, D = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
     q, k, v = (x @ w[prefix + n + "_proj.weight"].T + w.get(prefix + n + "_proj.bias", 0) for n in "qkv")
     if c["model_type"].startswith("olmo"):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
     q, k, v = q.view(T, H, D), k.view(T, K, D), v.view(T, K, D)
-    if c["model_type"] in ("qwen3", "qwen3_moe"):
+    if c["model_type"] in ("qwen3", "qwen3_moe", "exaone4"):
         q, k = (rms_norm(y, w[prefix + n], c["rms_norm_eps"]) for y, n in ((q, "q_norm.weight"), (k, "k_norm.weight")))
     # OLMo 3 scales positions of layers without a window alone.
     scaling = None if c["model_type"] == "olmo3" and window else c.get("rope_scaling")
-    q, k = (rope(y, c["rope_theta"], positions, scaling) for y in (q, k))
+    if turns(c, layer):
+        q, k = (rope(y, c["rope_theta"], positions, scaling) for y in (q, k))
     mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1).masked_fill(apart, float("-inf"))
     if window:
         far = torch.arange(T)[:, None] - torch.arange(T)[None, :] >= window
@@ -368,14 +376,14 @@ def forward_olmo(c, w, ids):
     x = w["model.embed_tokens.weight"][ids]
     for i in range(c["num_hidden_layers"]):
         n = "model.layers.%d." % i
-        h = attention(c, w, n + "self_attn.", x, window_of(c, i), positions, apart)
+        h = attention(c, w, n + "self_attn.", x, i, positions, apart)
         x = x + rms_norm(h, w[n + "post_attention_layernorm.weight"], eps)
         h = swiglu(x, *(w[n + "mlp.%s_proj.weight" % part] for part in ("gate", "up", "down")))
         x = x + rms_norm(h, w[n + "post_feedforward_layernorm.weight"], eps)
     return rms_norm(x, w["model.norm.weight"], eps) @ head(c, w).T, []
 
 
-OTHERS = {"olmo2": forward_olmo, "olmo3": forward_olmo, "gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
+OTHERS = {"olmo2": forward_olmo, "olmo3": forward_olmo, "exaone4": forward_olmo, "gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
 
 
 def layer(c, w, i, x, router, positions, apart):
@@ -383,7 +391,7 @@ def layer(c, w, i, x, router, positions, apart):
     n, eps = "model.layers.%d." % i, c["rms_norm_eps"]
     h = rms_norm(x, w[n + "input_layernorm.weight"], eps)
     x = x + (latent_attention(c, w, n + "self_attn.", h, positions, apart) if is_deepseek(c)
-             else attention(c, w, n + "self_attn.", h, window_of(c, i), positions, apart))
+             else attention(c, w, n + "self_attn.", h, i, positions, apart))
     h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
     if has_experts(c, i):
         m = n + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp.")

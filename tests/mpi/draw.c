@@ -115,6 +115,14 @@ static void draw_window(json_t *model, struct rng *r)
         json_object_set_new(model, "attn_scale", json_real(0.1 * between(r, 1, 9)));
 }
 
+/* Some layers of those that rotate do not. */
+static void draw_no_rope(json_t *model, struct rng *r)
+{
+    if (!json_object_get(model, "positions") && !json_object_get(model, "mla") &&
+        between(r, 0, 3) == 0)
+        json_object_set_new(model, "no_rope_freq", json_integer(between(r, 2, 4)));
+}
+
 /* What Gemma has, which experts, LayerNorm and parallel blocks do not go with; Nemotron's LayerNorm
  * is zero-centered, too. */
 static void draw_gemma(json_t *model, struct rng *r, bool experts)
@@ -215,6 +223,7 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_mla(v, &r);
     draw_mtp(v, &r);
     draw_oss(v, &r);
+    draw_no_rope(v, &r);
     return v;
 }
 

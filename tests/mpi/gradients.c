@@ -175,7 +175,8 @@ static void turn(const struct ref *f, double *x, int heads, enum pl_tensor scale
     for (int i = 0; i < heads; i++, x += f->hd) {
         if (m->qk_norm == PL_QK_HEAD)
             rmsnorm(x, x, w, f->hd, m->norm_eps, offset_of(f));
-        if (m->positions == PL_ROPE)
+        if (m->positions == PL_ROPE &&
+            (!m->no_rope_freq || (layer < m->layers ? layer + 1 : m->layers) % m->no_rope_freq))
             rotate(x, pos, m, layer);
     }
 }
@@ -885,7 +886,8 @@ int main(int argc, char **argv)
         "\"rope_theta_local\":10000,\"qkv_bias\":true,\"out_bias\":true,\"rope_scaling\":{\"kind\":"
         "\"yarn\",\"factor\":3,\"original_seq\":9,\"beta_fast\":1,\"beta_slow\":0.1}}";
     static const char olmo_mtp[] = "{\"name\":\"olmo mtp\"," OLMO ",\"zero_centered_norm\":true,"
-                                   "\"mlp\":\"gelu\",\"mlp_bias\":true,\"mtp\":2}";
+                                   "\"mlp\":\"gelu\",\"mlp_bias\":true,\"mtp\":2,"
+                                   "\"no_rope_freq\":2}";
     static const char nowhere[] =
         "{\"name\":\"nowhere\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,"
         "\"ffn\":20,\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"mlp\":\"relu2\","

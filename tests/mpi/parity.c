@@ -146,7 +146,9 @@ static const struct {
      "\"factor\":4,\"original_seq\":8}}",
      6},
     {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
-    {"{\"name\":\"packed\"," TINY ",\"ffn\":48,\"sliding_window\":9,\"global_every\":3}", 4},
+    {"{\"name\":\"packed\"," TINY ",\"ffn\":48,\"sliding_window\":9,\"global_every\":3,"
+     "\"no_rope_freq\":2}",
+     4},
     {"{\"name\":\"packedlatent\"," TINY ",\"ffn\":48,\"tied\":true,\"qkv_bias\":true,\"out_bias\":"
      "true,\"sliding_window\":9,\"global_every\":3,\"mla\":{\"kv_lora_rank\":10,"
      "\"qk_nope_head_dim\":3,\"qk_rope_head_dim\":6,\"v_head_dim\":12},\"rope_scaling\":{"

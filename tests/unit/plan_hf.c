@@ -9,6 +9,8 @@
 
 /* Kinds of four layers, of which the last sees all; of eight. */
 #define KINDS4 "'sliding_attention','sliding_attention','sliding_attention','full_attention'"
+#define FULL3 "'full_attention','full_attention','full_attention'"
+#define FULL9 FULL3 "," FULL3 "," FULL3
 #define KINDS8 KINDS4 "," KINDS4
 
 static const struct {
@@ -253,6 +255,22 @@ static const struct {
      "'num_key_value_heads':32,'rms_norm_eps':1e-05,'rope_scaling':null,'rope_theta':10000.0,"
      "'sliding_window':2047,'vocab_size':32064,'original_max_position_embeddings':4096,"
      "'tie_word_embeddings':false" COMMON "}"},
+    {"HuggingFaceTB/SmolLM3-3B", 3.075,
+     "{'model_type':'smollm3','attention_bias':false,'hidden_act':'silu','hidden_size':2048,"
+     "'initializer_range':0.02,'intermediate_size':11008,'layer_types':[" FULL9 "," FULL9 "," FULL9
+     "," FULL9 "],'max_position_embeddings':65536,'max_window_layers':28,'mlp_bias':false,"
+     "'no_rope_layer_interval':4,'no_rope_layers':[1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,"
+     "1,1,1,0,1,1,1,0,1,1,1,0],'num_attention_heads':16,'num_hidden_layers':36,"
+     "'num_key_value_heads':4,'rms_norm_eps':1e-06,'rope_scaling':null,'rope_theta':5000000.0,"
+     "'sliding_window':null,'use_sliding_window':false,'vocab_size':128256" COMMON "}"},
+    {"LGAI-EXAONE/EXAONE-4.0-32B", 32.0,
+     "{'model_type':'exaone4','attention_dropout':0.0,'head_dim':128,'hidden_act':'silu',"
+     "'hidden_size':5120,'initializer_range':0.02,'intermediate_size':27392,"
+     "'max_position_embeddings':131072,'num_attention_heads':40,'num_hidden_layers':64,"
+     "'num_key_value_heads':8,'rms_norm_eps':1e-05,'rope_scaling':{'factor':16.0,"
+     "'high_freq_factor':4.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192,"
+     "'rope_type':'llama3'},'rope_theta':1000000,'sliding_window':4096,"
+     "'sliding_window_pattern':'LLLG','tie_word_embeddings':false,'vocab_size':102400" COMMON "}"},
     {"ByteDance-Seed/Seed-OSS-36B-Base", 36.15,
      "{'model_type':'seed_oss','attention_bias':true,'attention_out_bias':false,'head_dim':128,"
      "'hidden_act':'silu','hidden_size':5120,'intermediate_size':27648,"
@@ -509,6 +527,20 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
                        "'rope_type':'default','rope_theta':7000},'sliding_attention':{"
                        "'rope_type':'default','rope_theta':7000}}}",
          "{'rope_theta':7000,'rope_theta_local':null,'sliding_window':4096}"},
+        {TINY("smollm3") "}", "{'kv_heads':4,'rope_theta':2e6,'tied':true,'no_rope_freq':4}"},
+        {TINY("smollm3") ",'no_rope_layers':[1,0,1,0,1,0],'sliding_window':64,"
+                         "'use_sliding_window':false}",
+         "{'no_rope_freq':2,'sliding_window':null}"},
+        {TINY("smollm3") ",'no_rope_layers':[1,1,1,1]}", "{'no_rope_freq':null}"},
+        {TINY("smollm3") ",'no_rope_layer_interval':3}", "{'no_rope_freq':3}"},
+        /* Without a window it is none at all, and every layer rotates; with one, also where no
+         * sequence is longer, those without do not. */
+        {TINY("exaone4") ",'sliding_window':null,'sliding_window_pattern':null}",
+         "{'kv_heads':32,'sliding_window':null,'no_rope_freq':null,'qk_norm':'head',"
+         "'pre_norms':false,'post_norms':true}"},
+        {TINY("exaone4") "}", "{'sliding_window':4096,'global_every':4,'no_rope_freq':4}"},
+        {TINY("exaone4") ",'sliding_window_pattern':'LG'}",
+         "{'sliding_window':4096,'global_every':2,'no_rope_freq':2}"},
         {TINY("gemma3_text") ",'max_position_embeddings':4096}",
          "{'sliding_window':4096,'global_every':6,'rope_theta_local':10000}"},
         {TINY("gemma2") "}", "{'kv_heads':4,'head_dim':256,'sliding_window':4096,'global_every':2,"
@@ -549,6 +581,18 @@ static void values_without_a_word_are_refused(void **state)
     static const struct {
         const char *config, *pointer, *text;
     } row[] = {
+        {TINY("smollm3") ",'no_rope_layers':[1,0,0,1]}", "/no_rope_layers", "every n-th layer"},
+        {TINY("smollm3") ",'no_rope_layers':[1,1,1]}", "/no_rope_layers", "every n-th layer"},
+        {TINY("smollm3") ",'no_rope_layer_interval':1}", "/no_rope_freq", "positions none"},
+        {TINY("smollm3") ",'use_sliding_window':true,'sliding_window':8,'layer_types':["
+                         "'full_attention','full_attention','full_attention',"
+                         "'sliding_attention']}",
+         "/layer_types", "every n-th layer global"},
+        {TINY("exaone4") ",'sliding_window_pattern':'LLGG'}", "/sliding_window_pattern", "LLLG"},
+        {TINY("exaone4") ",'layer_types':['full_attention','full_attention','full_attention',"
+                         "'full_attention']}",
+         "/layer_types", "no layer that knows positions"},
+        {TINY("exaone4") ",'attention_bias':true}", "/attention_bias", "not supported"},
         {"{'model_type':'bloom'}", "/model_type", "bloom"},
         {"{'architectures':['X']}", "/model_type", "missing"},
         {"{'model_type':'llama'}", "/num_hidden_layers", "missing"},

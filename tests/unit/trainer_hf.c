@@ -35,6 +35,7 @@
           "huggingface'"
 
 #define OLMO WORDS ",'qk_norm':'full','pre_norms':false,'post_norms':true"
+#define EXAONE WORDS ",'qk_norm':'head','pre_norms':false,'post_norms':true"
 #define OLMO3 OLMO ",'sliding_window':5,'global_every':2"
 #define YARN ",'rope_scaling':{'kind':'yarn','factor':4,'original_seq':64,'beta_fast':24}"
 
@@ -91,6 +92,11 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" OLMO "}",
         "{" OLMO ",'kv_heads':2,'head_dim':6,'qkv_bias':true,'out_bias':true,'tied':true}",
         "{" OLMO YARN ",'rope_theta':500000}",
+        "{" WORDS ",'no_rope_freq':2}",
+        "{" WORDS ",'no_rope_freq':3,'qkv_bias':true,'out_bias':true,'mlp_bias':true,'tied':true}",
+        "{" EXAONE "}",
+        "{" EXAONE ",'sliding_window':5,'kv_heads':2,'head_dim':6,'tied':true}",
+        "{" EXAONE ",'sliding_window':32,'global_every':2,'no_rope_freq':2" YARN "}",
         "{" OLMO3 "}",
         "{" OLMO3 ",'rope_theta':500000}",
         "{" OLMO3 YARN ",'rope_theta':500000,'rope_theta_local':500000}",
@@ -139,6 +145,13 @@ static void words_without_a_class_are_refused_by_key(void **state)
          "'global_every':2}",
          "/global_every"},
         {"{" WORDS ",'sliding_window':4,'rope_theta_local':100}", "/rope_theta_local"},
+        {"{" WORDS ",'no_rope_freq':2,'qk_norm':'head'}", "/qk_norm"},
+        {"{" WORDS ",'no_rope_freq':2,'sliding_window':5}", "/sliding_window"},
+        {"{" WORDS ",'no_rope_freq':2,'norm':'layernorm','mlp':'gelu'}", "/mlp"},
+        {"{" OLMO ",'no_rope_freq':2}", "/qk_norm"},
+        {"{" EXAONE ",'no_rope_freq':2}", "/no_rope_freq"},
+        {"{" EXAONE ",'sliding_window':5,'global_every':2}", "/no_rope_freq"},
+        {"{" EXAONE ",'qkv_bias':true}", "/qkv_bias"},
         {"{" WORDS ",'attn_scale':0.5}", "/attn_scale"},
         {"{" WORDS ",'mlp':'geglu'}", "/mlp"},
         {"{" WORDS ",'logit_softcap':30}", "/logit_softcap"},

@@ -44,6 +44,8 @@ static const char *const models[] = {
     "{'name':'latent','layers':12,'hidden':512,'heads':8,'ffn':1536,'vocab':1000,'seq':128,"
     "'mla':{'kv_lora_rank':64,'qk_nope_head_dim':48,'qk_rope_head_dim':16,'v_head_dim':48},"
     "'rope_scaling':{'kind':'yarn','factor':40,'original_seq':4096,'mscale_all_dim':1}}",
+    "{'name':'unrotated','layers':10,'hidden':512,'heads':8,'kv_heads':4,'ffn':1536,'vocab':1000,"
+    "'seq':96,'no_rope_freq':4}",
     "{'name':'shared','layers':13,'hidden':512,'heads':16,'kv_heads':8,'ffn':1536,'vocab':1000,"
     "'seq':96,'moe':{'experts':12,'top_k':3,'expert_ffn':384,'shared_ffn':384}}",
 };
@@ -55,7 +57,10 @@ static const struct {
 } own[] = {
     {"partune", "local", {"partune"}, {"gelu-moe", "capacity"}},
     {"megatron", "dgx-b200", {"megatron", "megatron-bridge"}, {"theta"}},
-    {"torchtitan", "dgx-b200", {"torchtitan"}, {"gpt-22B", "gpt-175B", "gelu-moe", "capacity"}},
+    {"torchtitan",
+     "dgx-b200",
+     {"torchtitan"},
+     {"gpt-22B", "gpt-175B", "gelu-moe", "capacity", "unrotated"}},
     {"deepspeed", "dgx-h100", {"deepspeed"}, {"deepseek-v3"}}, /* its module of prediction */
 };
 

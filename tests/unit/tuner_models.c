@@ -96,6 +96,7 @@ static void every_word_is_written_or_named(void **state)
          "global_every"},
         {SHAPE ",'sliding_window':8}", SHAPE ",'sliding_window':8,'rope_theta_local':100}",
          "rope_theta_local"},
+        {SHAPE "}", SHAPE ",'no_rope_freq':4}", "no_rope_freq"},
         {SHAPE "}", SHAPE ",'partial_rotary_factor':0.5}", "partial_rotary_factor"},
         {SHAPE "}", SHAPE ",'rope_scaling':{'kind':'linear','factor':8}}", "rope_scaling"},
         {SHAPE "}", SHAPE ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':8192}}",

@@ -27,6 +27,21 @@ static void write_biases(struct str *out, const struct pl_model *model)
         str_add(out, "--add-qkv-bias\n");
 }
 
+/* A number must divide the layers; a list has 1 for each layer that is not rotated. */
+static void write_no_rope(struct str *out, const struct pl_model *model)
+{
+    if (!model->no_rope_freq)
+        return;
+    if (model->layers % model->no_rope_freq == 0) {
+        number(out, "--no-rope-freq", model->no_rope_freq);
+        return;
+    }
+    str_add(out, "--no-rope-freq [");
+    for (int layer = 0; layer < model->layers; layer++)
+        str_addf(out, "%s%d", layer ? "," : "", !pl_layer_has_rope(model, layer));
+    str_add(out, "]\n");
+}
+
 /* Its window is the number of tokens before the query's own. */
 static void write_attention(struct str *out, const struct pl_model *model)
 {
@@ -36,6 +51,7 @@ static void write_attention(struct str *out, const struct pl_model *model)
         str_addf(out, "--window-size %d,0\n", model->sliding_window - 1);
     if (model->global_every)
         number(out, "--window-attn-skip-freq", model->global_every);
+    write_no_rope(out, model);
     if (model->attn_sinks)
         str_add(out, "--softmax-type learnable\n");
     if (!pl_model_is_mla(model))
