@@ -407,6 +407,12 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"export CLUSTER=\nTP=2 PP=8 bash sbatch_benchmarking.sh --mtp-num-layers 1\n",
          "import the final command"},
         {"for a in $*; do app=$a; done\n$app\n", "say how it is called (--call"},
+        {"torchrun pretrain_gpt.py --tensor-model-parallel-size 4 \\\n  --seed 1\n"
+         "  --recompute-activations\n",
+         "`--recompute-activations` is not an argument of the program"},
+        {"torchrun pretrain_gpt.py --tensor-model-parallel-size 4 \\\n  # --seed 1 \\\n"
+         "  --pipeline-model-parallel-size=2\n",
+         "`--pipeline-model-parallel-size` is not an argument of the program"},
         {"x=$x$x\n", "expected a command"},
     };
 

@@ -524,6 +524,27 @@ static int check_program(const struct megatron *import, struct err *error)
                    "whole script?");
 }
 
+/* A shell takes a line of its own for another command, and whoever wrote it did not. */
+static int apart(struct megatron *import, struct err *error)
+{
+    for (size_t i = 0; i < import->words.napart; i++) {
+        const struct tn_word *word = &import->words.v[import->words.n + i];
+        AUTO_FREE char *flag = mem_strdup(word->text);
+
+        if (!is_flag(word))
+            continue;
+        flag[strcspn(flag, "=")] = '\0';
+        if (is_setting(import, flag) || tn_megatron_may_be_degree(flag))
+            return err_set(error, -EINVAL,
+                           "`%.64s` is not an argument of the program, since the line before it "
+                           "does not end in a backslash: add one, or remove the argument",
+                           flag);
+        tn_finding_add(&import->out->ignored, flag,
+                       "not an argument: the line before it does not end in a backslash");
+    }
+    return 0;
+}
+
 static int arguments(struct megatron *import, struct err *error)
 {
     int r = 0;
@@ -542,7 +563,7 @@ static int arguments(struct megatron *import, struct err *error)
             r = err_set(error, -EINVAL, "expected an argument that begins with --, found `%.64s`",
                         w->text);
     }
-    return r;
+    return r < 0 ? r : apart(import, error);
 }
 
 static int read_path(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,

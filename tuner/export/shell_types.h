@@ -126,6 +126,7 @@ struct tn_sh {
     bool append;                /* it writes behind what is there */
     struct tn_sh_files files;   /* that the script has written */
     struct tn_sh_list *last;    /* what a line that begins with -- continues */
+    struct tn_sh_list apart;    /* such lines behind a program's, which no backslash joins to it */
     char program[96];           /* "" until one is found */
     struct err twice;           /* another one trains as well as it */
     struct err unsure;          /* of a command that is set under a condition */

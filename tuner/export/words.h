@@ -31,6 +31,7 @@ struct tn_paths;
 struct tn_words {
     struct tn_word *v;
     size_t n;
+    size_t napart; /* behind those: lines of arguments that no backslash joins to the command */
     struct tn_written *files;
     size_t nfiles;
     char program[96]; /* that is given them; "": the text does not say */
