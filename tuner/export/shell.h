@@ -13,6 +13,7 @@
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
  *   shell_substitutes.c $(basename …), $(dirname …)
+ *   shell_refs.c       what a dollar names: $NAME, ${NAME[KEY]}
  *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
  *   shell_arith.c      $((...))
  *   shell_tests.c      [ ... ] and [[ ... ]]
@@ -163,6 +164,42 @@ char *tn_sh_substituted(const struct tn_sh *shell, const struct tn_sh_list *comm
 /* What ${NAME OPERATION} makes of VALUE, to be freed; NULL where that is not known here. */
 char *tn_sh_changed(const char *value, const char *operation);
 
+/* ---- shell_refs.c -------------------------------------------------------- */
+
+/* $NAME, ${NAME[@]} … */
+struct tn_sh_ref {
+    char name[MAX_NAME];
+    bool all, star;
+    size_t index;    /* of the value among the variable's */
+    const char *key; /* between brackets, KEY_LENGTH letters; NULL: there are none */
+    size_t key_length;
+};
+
+/* LEN letters at SOURCE are not known, by WHY; or for the reason of TEXT's first mark. */
+void tn_sh_mark(struct tn_sh *shell, struct tn_sh_sink *sink, enum tn_word_why why,
+                const char *source, size_t len);
+void tn_sh_mark_of(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text,
+                   const char *source, size_t len);
+
+/* Returns behind the name and its subscript; NULL where it is none that we read. */
+const char *tn_sh_ref_read(struct tn_sh_ref *ret, const char *pos);
+
+/* The variable of REF, where it is known which; $1 is the first word of $@. */
+struct tn_sh_variable *tn_sh_ref_variable(struct tn_sh *shell, struct tn_sh_ref *ref);
+
+/* What VARIABLE holds at REF to SINK; or a variable that the script does not set, LEN letters at
+ * SOURCE. */
+void tn_sh_ref_put(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *variable,
+                   const struct tn_sh_ref *ref, bool quoted);
+void tn_sh_ref_unset(struct tn_sh *shell, struct tn_sh_sink *sink, const struct tn_sh_ref *ref,
+                     const char *source, size_t len);
+
+/* Is VALUE nothing but what is not known, which may be nothing, or what is maybe not said? */
+bool tn_sh_may_be_empty(const char *value);
+
+/* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
+const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
+
 /* ---- shell_words.c ------------------------------------------------------- */
 
 /* The word at POS to OUT, as many words as it becomes if SPLIT. IN_ARRAY: a bracket that it did not
@@ -182,9 +219,6 @@ enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text);
 /* The words of what the VARIABLE holds to OUT. */
 void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
                     const struct tn_sh_variable *variable);
-
-/* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
-const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
 
 /* Past blanks, continued lines and, if LINES, the ends of lines and comments. */
 const char *tn_sh_skip(const char *pos, bool lines);
