@@ -22,7 +22,7 @@ class Script:
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.sure = self.rng.random() < 0.6
-        self.functions = 0
+        self.functions = self.loops = 0
         self.given, self.call = [], None # where the call is not known, it is one without arguments, for which defaults are
         if self.rng.random() < 0.7:
             self.given = [self.rng.choice(["1", "2", "4", "fp8"]) for _ in range(self.rng.randint(0, 4))]
@@ -159,7 +159,9 @@ class Script:
             self.add(indent, 'for each in "${LIST[@]}" --seed; do')
             self.add(indent + 1, "[[ $each == --o* ]] && MBS=2")
         self.add(indent + 1, "GUARD=$((GUARD + 1)); (( GUARD < 40 )) || break # it ends, whatever the rest does")
-        self.inside(indent + 1, ["break", "continue"])
+        self.loops += 1
+        self.inside(indent + 1, ["break", "continue"] + ["break 2", "continue 2"] * (self.loops > 1))
+        self.loops -= 1
         self.add(indent, "done")
 
     def function(self, indent):

@@ -56,6 +56,10 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "python tools/preprocess.py --in x\n"
         "python \"$HERE\"/pretrain_gpt.py --tensor-model-parallel-size \"$TP\" \\\r\n"
         "  --pipeline-model-parallel-size $PP\r\nexit 0\r\n",
+        "for x in 1 2; do for TP in 3 4; do [ $((x * TP)) = 4 ] && break 2; done; TP=8; done\n"
+        "for PP in 1 2 8; do for x in 1 2; do [ $PP = 1 ] && continue 2; break 2; done; done\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "N=8\nTP=$((1 + 3 * (N > 4 && N != 9)))\ntorchrun pretrain_gpt.py "
         "--tensor-model-parallel-size $TP --pipeline-model-parallel-size $((1 + (N <= 8)))\n",
         "for i in 1 2; do\n    echo $i\ndone\nif [ -n \"$X\" ]; then\n    N=8\nfi\n"
