@@ -101,6 +101,11 @@ class Script:
                 f"unset 'BY[{name}0]'; {number}=$(( ${{#BY[k$KIND]}} + 1 ))",
                 f"ROW=($TP 2 4 \"$PP\") ROW[{rng.randrange(5)}]=2; {number}=${{ROW[{rng.choice(['1', '-1', 'MBS', '$FLAG', 'MBS - 1', '$((FLAG+1))'])}]:-1}}",
                 f"ROW=(1 2 4); ROW=(${{ROW[@]:{rng.randrange(1, 3)}}} $MBS); {number}=${{ROW[0]:-1}}",
+                f"(( {number} {rng.choice(['= 2', '+= 1', '-= 1', '*= 2', '++', '<<= 1', '|= 1', '^= 3'])} )); {number}=$(( {number} < 1 ? 1 : {number} ))",
+                f"(( {number} > 1 {rng.choice(['&&', '||'])} ({rng.choice(NUMBERS)} = 2) )); COUNT=$((++COUNT))",
+                f"let {number}=4/2 COUNT++; {number}=$(( (COUNT & 1) + ({number} >> 1) + (010 == 8) ))",
+                f"{number}=$(( ROW[1] > 1 ? 2 : 1, COUNT++ > 2 ? 2 : 1 ))",
+                f"declare -i WHOLE={rng.choice(['2', '1+1', '3-2'])}; WHOLE+={rng.choice('12')}; WHOLE=WHOLE*2; {number}=$WHOLE",
                 f"COUNT=$((COUNT + 1)) {number}=$(( COUNT > 2 ? 2 : 1 ))",
             ])
         return rng.choice([

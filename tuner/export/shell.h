@@ -133,6 +133,9 @@ void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown);
 /* NAME, which holds what is not known, for the reason WHY. */
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why);
 
+/* What NAME is set to from here on is a sum. */
+void tn_sh_integer(struct tn_sh *shell, const char *name);
+
 /* NAME is set to what only a shell could tell. */
 void tn_sh_computed(struct tn_sh *shell, const char *name);
 
@@ -144,10 +147,10 @@ struct tn_sh_variable *tn_sh_given(struct tn_sh *shell);
 
 /* ---- shell_arith.c ------------------------------------------------------- */
 
-/* The value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why there is none: it
- * sets a variable or has another operator than +, -, *, /, %, **, those that compare, && and ||, a
- * name is not set (*RET_UNSET, to be freed, else NULL), or it divides by
- * zero, or does not fit. */
+/* The value of TEXT, the inside of $((…)) with its dollars put in, to RET, and what it sets is set;
+ * or why there is none: an operator or a name that is not known here, a name that is not set
+ * (*RET_UNSET, to be freed, else NULL), a division by zero, or a value that does not fit. What it
+ * sets may be set to a part then: call tn_sh_sets(). */
 enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text);
@@ -213,7 +216,7 @@ char *tn_sh_key(struct tn_sh *shell, const char *key);
 /* TEXT of a here-document with what its dollars stand for, to be freed. */
 char *tn_sh_expanded(struct tn_sh *shell, const char *text);
 
-/* Whether ((TEXT)) succeeds, as far as it is known. */
+/* Whether ((TEXT)) succeeds, as far as it is known; what it sets is set. */
 enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text);
 
 /* The words of what the VARIABLE holds to OUT. */

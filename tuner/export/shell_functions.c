@@ -246,6 +246,8 @@ static void leave_loops(struct tn_sh *shell, size_t n, bool next)
     enum tn_sh_truth runs = shell->chain;
     size_t left = n ? n : SIZE_MAX;
 
+    assert(shell->depth <= MAX_LEVELS);
+
     for (int i = shell->depth - 1; i >= 0 && left && shell->level[i].kind != TN_SH_CALL; i--) {
         struct tn_sh_level *level = &shell->level[i];
 
@@ -357,7 +359,8 @@ void tn_sh_local(struct tn_sh *shell, const char *name)
     v = tn_sh_find(shell, name);
     shell->kept = mem_realloc(shell->kept, (shell->nkept + 1) * sizeof(*shell->kept));
     kept = &shell->kept[shell->nkept++];
-    *kept = (struct tn_sh_variable){.array = v && v->array, .keyed = v && v->keyed, .used = v};
+    *kept = (struct tn_sh_variable){
+        .array = v && v->array, .keyed = v && v->keyed, .integer = v && v->integer, .used = v};
     snprintf(kept->name, sizeof(kept->name), "%s", name);
     if (v)
         tn_sh_take_words(&kept->values, &v->values, 0);
@@ -382,6 +385,7 @@ static void put_back(struct tn_sh *shell, size_t from)
         v->values = kept->values;
         v->array = kept->array;
         v->keyed = kept->keyed;
+        v->integer = kept->integer;
     }
 }
 

@@ -211,6 +211,7 @@ static void put_sum(struct tn_sh *shell, struct tn_sh_sink *sink, const char *so
     put_text(shell, &text, inside, true, depth + 1);
     if (shell->r == 0 && strchr(str_text(&text.cur), MARK)) {
         tn_sh_mark_of(shell, sink, str_text(&text.cur), source, len);
+        tn_sh_sets(shell, inside, inside + strlen(inside));
         str_done(&text.cur);
         return;
     }
@@ -220,9 +221,11 @@ static void put_sum(struct tn_sh *shell, struct tn_sh_sink *sink, const char *so
         tn_sh_put_value(shell, sink, digits, true);
         break;
     case TN_SH_UNSET:
+        tn_sh_sets(shell, inside, inside + strlen(inside));
         tn_sh_mark(shell, sink, TN_WORD_UNSET, unset, strlen(unset));
         break;
     case TN_SH_WRONG:
+        tn_sh_sets(shell, inside, inside + strlen(inside));
         tn_sh_mark(shell, sink, TN_WORD_WRONG, source, len);
         break;
     default:
@@ -243,6 +246,8 @@ enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text)
     if (shell->r == 0 && !strchr(str_text(&sum.cur), MARK) &&
         tn_sh_arithmetic(&value, &unset, shell, str_text(&sum.cur)) == TN_SH_SUM)
         ret = value ? TN_SH_TRUE : TN_SH_FALSE;
+    else
+        tn_sh_sets(shell, text, text + strlen(text));
     str_done(&sum.cur);
     return ret;
 }
