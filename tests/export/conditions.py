@@ -228,7 +228,11 @@ class Script:
         start = self.rng.choice(["", "", "TP=4 "])
         start += ("torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS"
                  ' --global-batch-size 256 --seq-length 8192 $ARGS "${LIST[@]}"')
-        if self.rng.random() < 0.3:
+        draw = self.rng.random()
+        if draw > 0.9: # the same layout, started again
+            self.add(0, start + " --seed 1")
+            self.add(0, start + " --seed 2")
+        elif draw < 0.3:
             self.add(0, f"if {self.test()}; then")
             self.add(1, start + " --fp8-format hybrid")
             self.add(0, "else")

@@ -56,6 +56,9 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "python tools/preprocess.py --in x\n"
         "python \"$HERE\"/pretrain_gpt.py --tensor-model-parallel-size \"$TP\" \\\r\n"
         "  --pipeline-model-parallel-size $PP\r\nexit 0\r\n",
+        "A='--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2'\n"
+        "torchrun pretrain_gpt.py $A --save x --fsdp2-config-path $(cd ..; pwd)/x\n"
+        "torchrun pretrain_gpt.py $A --load x\n",
         "TP=1 i=0 L=(1 2)\nwhile ((i++ < 2)); do ((TP *= L[1])); done\n"
         "(( PP = 10#04 >> 1, i == 3 || (PP = 8) )); let PP--; : $((++PP))\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
@@ -480,6 +483,9 @@ static void the_configuration_that_a_script_writes_is_read(void **state)
         {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": $Z}}\nE\n", "ds.json", -1, "$Z"},
         {"[ $A ] && cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 2}}\nE\n", "ds.json", -1,
          "depends on more than the script"},
+        {"for Z in 1 2; do\ncat <<E > ds.json\n{\"zero_optimization\": {\"stage\": $Z}}\nE\n"
+         "torchrun pretrain_gpt.py --micro-batch-size 1 --seed $Z\ndone\n",
+         "ds.json --seed 2", -1, "starts pretrain_gpt.py twice, with different arguments"},
         {"python config.py > ds.json\n", "ds.json", -1, "depends on more than the script"},
         {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 7}}\nE\n", "ds.json", -1,
          "--deepspeed_config ds.json"},

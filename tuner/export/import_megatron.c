@@ -566,8 +566,8 @@ static int arguments(struct megatron *import, struct err *error)
     return r < 0 ? r : apart(import, error);
 }
 
-static int read_path(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
-                     const struct pl_model *model, struct err *error)
+static int read_start(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
+                      const struct pl_model *model, struct err *error)
 {
     const char *text = job->text;
     struct megatron s = {.out = out,
@@ -601,6 +601,42 @@ static int read_path(struct tn_imported *out, struct tn_paths *paths, const stru
     str_done(&s.stages.whole);
     tn_words_done(&s.words);
     return r;
+}
+
+/* Programs that are started more than once, as to resume, are one job if all of them run by the
+ * same layout. */
+static int read_path(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
+                     const struct pl_model *model, struct err *error)
+{
+    enum { MAX_STARTS = 16 };
+    const struct tn_imported begin = *out;
+    struct err twice;
+    size_t starts;
+    int r;
+
+    paths->start = 0;
+    paths->starts = 0;
+    r = read_start(out, paths, job, model, error);
+    starts = paths->starts;
+    twice = paths->twice;
+    if (!starts)
+        return r;
+    for (size_t i = 1; i <= starts && r == 0; i++) {
+        struct tn_imported other = begin;
+
+        paths->start = i;
+        paths->at = 0;
+        r = i < MAX_STARTS ? read_start(&other, paths, job, model, error) : -EINVAL;
+        if (r == 0 && !tn_paths_same(out, &other))
+            r = -EINVAL;
+    }
+    if (r < 0) {
+        tn_paths_doubt(paths, TN_PATH_PROGRAM);
+        return err_set(error, -EINVAL, "%s", twice.text);
+    }
+    tn_finding_add(&out->ignored, "starts",
+                   "%zu starts of programs by different arguments: all by this layout", starts + 1);
+    return 0;
 }
 
 int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,

@@ -178,9 +178,8 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     }
     if (s.r == 0 && !s.program[0])
         refuse_unused_degrees(&s);
-    if (s.r == 0 && s.twice.code < 0)
-        tn_paths_doubt(paths, TN_PATH_PROGRAM),
-            s.r = err_set(error, s.twice.code, "%s", s.twice.text);
+    paths->starts = s.starts;
+    paths->twice = s.twice;
     if (s.r == 0)
         give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare, &s.apart),
             give_files(ret, &s.files);

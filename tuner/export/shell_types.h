@@ -130,6 +130,7 @@ struct tn_sh {
     struct tn_sh_list apart;    /* such lines behind a program's, which no backslash joins to it */
     char program[96];           /* "" until one is found */
     struct err twice;           /* another one trains as well as it */
+    size_t starts;              /* how many such there are */
     struct err unsure;          /* of a command that is set under a condition */
     struct tn_sh_level level[MAX_LEVELS];
     int depth;                 /* levels that are open */
