@@ -59,6 +59,10 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "A='--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2'\n"
         "torchrun pretrain_gpt.py $A --save x --fsdp2-config-path $(cd ..; pwd)/x\n"
         "torchrun pretrain_gpt.py $A --load x\n",
+        "C=tp=4,pp=2\nTP=$(echo $C | cut -d, -f1 | cut -d '=' -f 2)\n"
+        "PP=`expr $(echo \"$TP * 3\" | bc) / $(echo \"x  6\" | awk '{print $2}')`\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "TP=1 i=0 L=(1 2)\nwhile ((i++ < 2)); do ((TP *= L[1])); done\n"
         "(( PP = 10#04 >> 1, i == 3 || (PP = 8) )); let PP--; : $((++PP))\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
@@ -422,6 +426,10 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"export CLUSTER=\nTP=2 PP=8 bash sbatch_benchmarking.sh --mtp-num-layers 1\n",
          "import the final command"},
         {"for a in $*; do app=$a; done\n$app\n", "say how it is called (--call"},
+        {"torchrun pretrain_gpt.py --micro-batch-size $(echo 4|bc)", "needs a shell"},
+        {"torchrun pretrain_gpt.py --micro-batch-size $(expr 4 * 2)", "needs a shell"},
+        {"torchrun pretrain_gpt.py --micro-batch-size $(echo 010 | bc)", "needs a shell"},
+        {"echo() { :; }\ntorchrun pretrain_gpt.py --micro-batch-size $(echo 4)", "needs a shell"},
         {"L=(1 2) i=0\nL[i++]=4\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${L[$i]}",
          "`$L` needs a shell"},
         {"((TP = N ? 2 : (M = 4)))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",

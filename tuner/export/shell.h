@@ -12,7 +12,7 @@
  *   shell_functions.c  its functions and loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
- *   shell_substitutes.c $(basename …), $(dirname …)
+ *   shell_substitutes.c $(basename …), $(echo … | cut …) and the like
  *   shell_refs.c       what a dollar names: $NAME, ${NAME[KEY]}
  *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
  *   shell_arith.c      $((...))
@@ -157,10 +157,11 @@ enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *sh
 
 /* ---- shell_substitutes.c ------------------------------------------------- */
 
-/* May $(TEXT) be one of these? What COMMAND, its words, then prints, to be freed; NULL where only a
- * shell could tell. */
+/* May $(TEXT) be one of these? What COMMAND, its words, then prints without the end of its line, to
+ * be freed; NULL where only a shell could tell. INPUT is what the command before it in a pipe has
+ * printed, NULL for the first. */
 bool tn_sh_is_substituted(const char *text);
-char *tn_sh_substituted(const struct tn_sh *shell, const struct tn_sh_list *command);
+char *tn_sh_substituted(struct tn_sh *shell, const struct tn_sh_list *command, const char *input);
 
 /* ---- shell_braces.c ------------------------------------------------------ */
 

@@ -252,22 +252,38 @@ enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text)
     return ret;
 }
 
-/* $(…), LEN letters at SOURCE. */
-static void put_output(struct tn_sh *shell, struct tn_sh_sink *sink, const char *source, size_t len,
-                       bool quoted)
+/* What the pipe INSIDE prints, to be freed; NULL: only a shell could tell. */
+static char *output_of(struct tn_sh *shell, const char *inside)
 {
-    AUTO_FREE char *inside = tn_sh_copy(source + 2, len - 3);
+    const char *pos = tn_sh_skip(inside, false);
+    char *output = NULL;
+
+    do {
+        struct tn_sh_list words = {0};
+        AUTO_FREE char *input = output;
+
+        for (; *pos && *pos != '|' && shell->r == 0; pos = tn_sh_skip(pos, false))
+            pos = tn_sh_word(shell, &words, pos, true, false);
+        output = tn_sh_substituted(shell, &words, input);
+        tn_sh_list_done(&words);
+        if (*pos == '|')
+            pos = tn_sh_skip(pos + 1, false);
+        else
+            break;
+    } while (output && shell->r == 0);
+    return output;
+}
+
+/* INSIDE of $(…) or `…`, LEN letters at SOURCE with these. */
+static void put_output(struct tn_sh *shell, struct tn_sh_sink *sink, const char *inside,
+                       const char *source, size_t len, bool quoted)
+{
     AUTO_FREE char *output = NULL;
-    struct tn_sh_list words = {0};
 
     if (shell->substitutes < MAX_DEPTH && tn_sh_is_substituted(inside)) {
         shell->substitutes++;
-        for (const char *pos = tn_sh_skip(inside, false); *pos && shell->r == 0;
-             pos = tn_sh_skip(pos, false))
-            pos = tn_sh_word(shell, &words, pos, true, false);
+        output = output_of(shell, inside);
         shell->substitutes--;
-        output = tn_sh_substituted(shell, &words);
-        tn_sh_list_done(&words);
     }
     if (output)
         tn_sh_put_value(shell, sink, output, quoted || !sink->split);
@@ -290,9 +306,11 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
             return end;
         if (pos[1] == '(' && pos[2] == '(' && end - pos > 5 && end[-2] == ')' && depth < MAX_DEPTH)
             put_sum(shell, sink, pos, (size_t)(end - pos), depth);
-        else if (pos[1] == '(')
-            put_output(shell, sink, pos, (size_t)(end - pos), quoted);
-        else if (depth >= MAX_DEPTH)
+        else if (pos[1] == '(') {
+            AUTO_FREE char *inside = tn_sh_copy(pos + 2, (size_t)(end - pos) - 3);
+
+            put_output(shell, sink, inside, pos, (size_t)(end - pos), quoted);
+        } else if (depth >= MAX_DEPTH)
             tn_sh_mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end - pos));
         else
             braced(shell, sink, pos, (size_t)(end - pos), quoted, depth);
@@ -377,7 +395,10 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
             shell->r = err_set(shell->e, -EINVAL, "unterminated quote: %.64s", pos);
             return pos;
         }
-        tn_sh_mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end + 1 - pos));
+        AUTO_FREE char *inside = tn_sh_copy(pos + 1, (size_t)(end - pos) - 1);
+
+        put_output(shell, sink, strchr(inside, '\\') ? "" : inside, pos, (size_t)(end + 1 - pos),
+                   *quote);
         return end + 1;
     }
     tn_sh_put(shell, sink, *pos);
