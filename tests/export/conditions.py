@@ -97,7 +97,7 @@ class Script:
                 f"{number}=$(expr {rng.choice(['1', '$TP', '$MBS'])} {rng.choice(['+', '/', chr(92) + '*'])} 2 + 1)",
                 f"{number}=`echo \"($TP + 1) * 2 / $MBS\" | bc`",
                 f"{number}=$(echo \"a $PP  $MBS\" | awk '{{print ${rng.choice('234')}}}') {number}=${{{number}:-1}}",
-                f"IFS=x; KIND=$(echo a:$KIND:b | awk -F: '{{ print ${rng.choice('123')} }}'); unset IFS",
+                f"KIND=$(echo a:$KIND:b | awk -F: '{{ print ${rng.choice('123')} }}')",
                 f"KIND=$(basename $(dirname \"a/$KIND/b\"))",
                 f"read -r {number} {rng.choice(NUMBERS)} <<< {rng.choice([chr(34) + '1 2' + chr(34), chr(34) + '2 1' + chr(34), chr(34) + ' 4 1 2 ' + chr(34)])}",
                 f"{number}=4 {number}=2 {rng.choice(['', '$NOTHING', 'true'])}",

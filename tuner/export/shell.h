@@ -99,6 +99,8 @@ struct tn_sh_sink {
 };
 
 void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch);
+/* IFS is set, and TEXT becomes other words by it than by blanks. */
+bool tn_sh_splits_otherwise(struct tn_sh *shell, const char *text);
 /* TEXT with its marks. WHOLE: no white space of it splits words. */
 void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole);
 void tn_sh_end_word(struct tn_sh *shell, struct tn_sh_sink *sink);

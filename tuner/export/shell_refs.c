@@ -115,6 +115,10 @@ void tn_sh_ref_put(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_va
     variable->used = true;
     sink->open |= quoted && !ref->all;
     sink->none = quoted && ref->all && !variable->values.n;
+    if (ref->star && quoted && variable->values.n > 1 && tn_sh_splits_otherwise(shell, " ")) {
+        tn_sh_mark(shell, sink, TN_WORD_RUN, "$IFS", 4);
+        return;
+    }
     for (size_t i = ref->all ? 0 : ref->index; i < variable->values.n; i++) {
         if (ref->all && i && sink->split && !(quoted && ref->star))
             tn_sh_end_word(shell, sink);

@@ -30,10 +30,35 @@ void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch)
     sink->open = true;
 }
 
+bool tn_sh_splits_otherwise(struct tn_sh *shell, const char *text)
+{
+    const struct tn_sh_variable *v = tn_sh_find(shell, "IFS");
+    const char *ifs = v && v->values.n ? v->values.v[0] : " \t\n";
+
+    if (ifs[0] == MARK && (strstr(ifs, "$IFS") || strstr(ifs, "${IFS"))) /* kept, and put back */
+        return false;
+    if (strchr(ifs, MARK))
+        return true;
+    if (str_eq(ifs, " \t\n"))
+        return false;
+    if (ifs[0] == '\\' && !ifs[strspn(ifs, "\\nt ")]) /* $'\n\t' is kept as it is written */
+        return strpbrk(text, " \t\n") != NULL;
+    return strpbrk(text, " \t\n") || strpbrk(text, ifs);
+}
+
 /* WHOLE: no white space of it splits words. */
 void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole)
 {
     bool marked = false;
+
+    if (!whole && sink->split && tn_sh_splits_otherwise(shell, text)) {
+        tn_sh_put(shell, sink, MARK);
+        tn_sh_put(shell, sink, TN_WORD_RUN);
+        for (const char *p = "$IFS"; *p; p++)
+            tn_sh_put(shell, sink, *p);
+        tn_sh_put(shell, sink, ENDMARK);
+        return;
+    }
 
     for (; *text; text++) {
         marked = *text == MARK || (marked && *text != ENDMARK);
