@@ -22,7 +22,7 @@ class Script:
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.sure = self.rng.random() < 0.6
-        self.functions = 0
+        self.functions = self.loops = 0
         self.given, self.call = [], None # where the call is not known, it is one without arguments, for which defaults are
         if self.rng.random() < 0.7:
             self.given = [self.rng.choice(["1", "2", "4", "fp8"]) for _ in range(self.rng.randint(0, 4))]
@@ -93,14 +93,24 @@ class Script:
                 f"IFS={rng.choice(['x', '-', ',', chr(39) + ', ' + chr(39)])} read -r -a PARTS <<< {rng.choice(['$KIND', chr(34) + '1, 2' + chr(34), ',1,', '1x-2'])};"
                 f" {number}=${{#PARTS[@]}}",
                 f"{number}=$(basename ${number}/{rng.choice(['2', '4.sh', '1/'])} .sh)",
+                f"{number}=$(echo {rng.choice(['2', '$TP', '4,1', '1,2,4', chr(34) + ' 2,4 ' + chr(34), '$KIND,2'])} | cut -d, -f{rng.choice('12')}); {number}=$(( ${{{number}:-1}} ? 2 : 1 ))",
+                f"{number}=$(expr {rng.choice(['1', '$TP', '$MBS'])} {rng.choice(['+', '/', chr(92) + '*'])} 2 + 1)",
+                f"{number}=`echo \"($TP + 1) * 2 / $MBS\" | bc`",
+                f"{number}=$(echo \"a $PP  $MBS\" | awk '{{print ${rng.choice('234')}}}') {number}=${{{number}:-1}}",
+                f"KIND=$(echo a:$KIND:b | awk -F: '{{ print ${rng.choice('123')} }}')",
                 f"KIND=$(basename $(dirname \"a/$KIND/b\"))",
-                f"read -r {number} {rng.choice(NUMBERS)} <<< {rng.choice(['1', chr(34) + '2 1' + chr(34), chr(34) + ' 4 1 2 ' + chr(34)])}",
+                f"read -r {number} {rng.choice(NUMBERS)} <<< {rng.choice([chr(34) + '1 2' + chr(34), chr(34) + '2 1' + chr(34), chr(34) + ' 4 1 2 ' + chr(34)])}",
                 f"{number}=4 {number}=2 {rng.choice(['', '$NOTHING', 'true'])}",
                 f"BY[{name}{rng.randrange(2)}]=${number} {number}=${{BY[{rng.choice(NAMES)}{rng.randrange(2)}]:-1}}",
                 f"BY[k$KIND]+={rng.choice('12')} {number}=${{#BY[@]}}",
                 f"unset 'BY[{name}0]'; {number}=$(( ${{#BY[k$KIND]}} + 1 ))",
                 f"ROW=($TP 2 4 \"$PP\") ROW[{rng.randrange(5)}]=2; {number}=${{ROW[{rng.choice(['1', '-1', 'MBS', '$FLAG', 'MBS - 1', '$((FLAG+1))'])}]:-1}}",
                 f"ROW=(1 2 4); ROW=(${{ROW[@]:{rng.randrange(1, 3)}}} $MBS); {number}=${{ROW[0]:-1}}",
+                f"(( {number} {rng.choice(['= 2', '+= 1', '-= 1', '*= 2', '++', '<<= 1', '|= 1', '^= 3'])} )); {number}=$(( {number} < 1 ? 1 : {number} ))",
+                f"(( {number} > 1 {rng.choice(['&&', '||'])} ({rng.choice(NUMBERS)} = 2) )); COUNT=$((++COUNT))",
+                f"let {number}=4/2 COUNT++; {number}=$(( (COUNT & 1) + ({number} >> 1) + (010 == 8) ))",
+                f"{number}=$(( ROW[1] > 1 ? 2 : 1, COUNT++ > 2 ? 2 : 1 ))",
+                f"declare -i WHOLE={rng.choice(['2', '1+1', '3-2'])}; WHOLE+={rng.choice('12')}; WHOLE=WHOLE*2; {number}=$WHOLE",
                 f"COUNT=$((COUNT + 1)) {number}=$(( COUNT > 2 ? 2 : 1 ))",
             ])
         return rng.choice([
@@ -159,7 +169,9 @@ class Script:
             self.add(indent, 'for each in "${LIST[@]}" --seed; do')
             self.add(indent + 1, "[[ $each == --o* ]] && MBS=2")
         self.add(indent + 1, "GUARD=$((GUARD + 1)); (( GUARD < 40 )) || break # it ends, whatever the rest does")
-        self.inside(indent + 1, ["break", "continue"])
+        self.loops += 1
+        self.inside(indent + 1, ["break", "continue"] + ["break 2", "continue 2"] * (self.loops > 1))
+        self.loops -= 1
         self.add(indent, "done")
 
     def function(self, indent):
@@ -221,7 +233,11 @@ class Script:
         start = self.rng.choice(["", "", "TP=4 "])
         start += ("torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS"
                  ' --global-batch-size 256 --seq-length 8192 $ARGS "${LIST[@]}"')
-        if self.rng.random() < 0.3:
+        draw = self.rng.random()
+        if draw > 0.9: # the same layout, started again
+            self.add(0, start + " --seed 1")
+            self.add(0, start + " --seed 2")
+        elif draw < 0.3:
             self.add(0, f"if {self.test()}; then")
             self.add(1, start + " --fp8-format hybrid")
             self.add(0, "else")

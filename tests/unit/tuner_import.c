@@ -377,19 +377,23 @@ static void a_whole_command_line_is_read(void **state)
 
     (void)state;
     assert_int_equal(
-        import_text(&out, "megatron",
-                    "torchrun --nproc_per_node 8 \\\r\n  \"$DIR/pretrain_gpt.py\" \\\r\n"
-                    "--tensor-model-parallel-size 4 --pipeline-model-parallel-size=2\\\n"
-                    "--num-layers 32 --hidden-size 5120 # narrow\n--save my\\ run --no-such-flag",
-                    32, &m, &e),
+        import_text(
+            &out, "megatron",
+            "torchrun --nproc_per_node 8 \\\r\n  \"$DIR/pretrain_gpt.py\" \\\r\n"
+            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size=2\\\n"
+            "--num-layers 32 --hidden-size 5120 --save my\\ run --no-such-flag # narrow\n--lr 1",
+            32, &m, &e),
         0);
     assert_int_equal(out.layout.tp, 4);
     assert_int_equal(out.layout.pp, 2);
-    assert_int_equal(out.ignored.count, 3);
+    assert_int_equal(out.ignored.count, 4);
     assert_string_equal(out.ignored.v[0].setting, "--hidden-size");
     assert_string_equal(out.ignored.v[0].detail, "5120, but llama-8b has 4096: another model?");
     assert_string_equal(out.ignored.v[1].detail, "not a setting of the layout: my run");
     assert_string_equal(out.ignored.v[2].setting, "--no-such-flag");
+    assert_string_equal(out.ignored.v[3].setting, "--lr");
+    assert_string_equal(out.ignored.v[3].detail,
+                        "not an argument: the line before it does not end in a backslash");
 }
 
 /* As people's scripts end, and what they leave to variables. */

@@ -56,6 +56,24 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "python tools/preprocess.py --in x\n"
         "python \"$HERE\"/pretrain_gpt.py --tensor-model-parallel-size \"$TP\" \\\r\n"
         "  --pipeline-model-parallel-size $PP\r\nexit 0\r\n",
+        "A='--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2'\n"
+        "torchrun pretrain_gpt.py $A --save x --fsdp2-config-path $(cd ..; pwd)/x\n"
+        "torchrun pretrain_gpt.py $A --load x\n",
+        "C=tp=4,pp=2\nTP=$(echo $C | cut -d, -f1 | cut -d '=' -f 2)\n"
+        "PP=`expr $(echo \"$TP * 3\" | bc) / $(echo \"x  6\" | awk '{print $2}')`\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "TP=1 i=0 L=(1 2)\nwhile ((i++ < 2)); do ((TP *= L[1])); done\n"
+        "(( PP = 10#04 >> 1, i == 3 || (PP = 8) )); let PP--; : $((++PP))\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "declare -i TP=2 PP=1+1\nTP+=2\nf() { local -i PP=3*3; }\nf\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
+        "for x in 1 2; do for TP in 3 4; do [ $((x * TP)) = 4 ] && break 2; done; TP=8; done\n"
+        "for PP in 1 2 8; do for x in 1 2; do [ $PP = 1 ] && continue 2; break 2; done; done\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $PP\n",
         "N=8\nTP=$((1 + 3 * (N > 4 && N != 9)))\ntorchrun pretrain_gpt.py "
         "--tensor-model-parallel-size $TP --pipeline-model-parallel-size $((1 + (N <= 8)))\n",
         "for i in 1 2; do\n    echo $i\ndone\nif [ -n \"$X\" ]; then\n    N=8\nfi\n"
@@ -283,9 +301,10 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"basename() { echo 8; }\nN=$(basename a/4)\ntorchrun pretrain_gpt.py --global-batch-size "
          "$N",
          "`$(basename a/4)` needs a shell"},
-        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N << 4))",
-         "`$((N << 4))` needs a shell"},
-        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N++))", "`$((N++))` needs a shell"},
+        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N << 64))",
+         "`$((N << 64))` needs a shell"},
+        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N @ 2))",
+         "`$((N @ 2))` needs a shell"},
         {"N=0\ntorchrun pretrain_gpt.py --global-batch-size $((8 / N))",
          "`$((8 / N))` divides by zero"},
         {"N=0\ntorchrun pretrain_gpt.py --global-batch-size $((8 % N))", "divides by zero"},
@@ -313,11 +332,11 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
          "`$TP` needs a shell"},
         {"printf -v TP %d 8\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${TP:-4}",
          "`$TP` needs a shell"},
-        {"TP=1\nlet TP=TP*8\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+        {"TP=1\nlet TP=TP*N\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` needs a shell"},
-        {"TP=1\n((++TP))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+        {"TP=1\n((++TP[0]))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` needs a shell"},
-        {"TP=1\necho $((TP++))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+        {"TP=1\necho $((TP[0]++))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` needs a shell"},
         {"TP=(1 2)\nTP[$I]=4\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${TP[0]}",
          "`$TP` needs a shell"},
@@ -369,7 +388,7 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
          "`--tensor-model-parallel-size` is set under a condition"},
         {"TP=1\nread TP\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` needs a shell"},
-        {"TP=1\n((TP *= 2))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+        {"TP=1\n((TP *= N))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` needs a shell"},
         {"TP=1\nwhile [ $# -gt 0 ]; do case $1 in --tp) TP=$2; shift ;; esac; done\n"
          "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
@@ -407,6 +426,26 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
         {"export CLUSTER=\nTP=2 PP=8 bash sbatch_benchmarking.sh --mtp-num-layers 1\n",
          "import the final command"},
         {"for a in $*; do app=$a; done\n$app\n", "say how it is called (--call"},
+        {"IFS=,\nS=4,2\nL=($S)\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${L[0]}",
+         "`$IFS` needs a shell"},
+        {"A='--tensor-model-parallel-size 4'\nIFS=$'\\n\\t'\ntorchrun pretrain_gpt.py $A",
+         "`$IFS` needs a shell"},
+        {"torchrun pretrain_gpt.py --micro-batch-size $(echo 4|bc)", "needs a shell"},
+        {"torchrun pretrain_gpt.py --micro-batch-size $(expr 4 * 2)", "needs a shell"},
+        {"torchrun pretrain_gpt.py --micro-batch-size $(echo 010 | bc)", "needs a shell"},
+        {"echo() { :; }\ntorchrun pretrain_gpt.py --micro-batch-size $(echo 4)", "needs a shell"},
+        {"L=(1 2) i=0\nL[i++]=4\ntorchrun pretrain_gpt.py --tensor-model-parallel-size ${L[$i]}",
+         "`$L` needs a shell"},
+        {"((TP = N ? 2 : (M = 4)))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` needs a shell"},
+        {"X=4\ndeclare -n TP=X\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "declare -n TP=X"},
+        {"torchrun pretrain_gpt.py --tensor-model-parallel-size 4 \\\n  --seed 1\n"
+         "  --recompute-activations\n",
+         "`--recompute-activations` is not an argument of the program"},
+        {"torchrun pretrain_gpt.py --tensor-model-parallel-size 4 \\\n  # --seed 1 \\\n"
+         "  --pipeline-model-parallel-size=2\n",
+         "`--pipeline-model-parallel-size` is not an argument of the program"},
         {"x=$x$x\n", "expected a command"},
     };
 
@@ -456,6 +495,9 @@ static void the_configuration_that_a_script_writes_is_read(void **state)
         {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": $Z}}\nE\n", "ds.json", -1, "$Z"},
         {"[ $A ] && cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 2}}\nE\n", "ds.json", -1,
          "depends on more than the script"},
+        {"for Z in 1 2; do\ncat <<E > ds.json\n{\"zero_optimization\": {\"stage\": $Z}}\nE\n"
+         "torchrun pretrain_gpt.py --micro-batch-size 1 --seed $Z\ndone\n",
+         "ds.json --seed 2", -1, "starts pretrain_gpt.py twice, with different arguments"},
         {"python config.py > ds.json\n", "ds.json", -1, "depends on more than the script"},
         {"cat <<E > ds.json\n{\"zero_optimization\": {\"stage\": 7}}\nE\n", "ds.json", -1,
          "--deepspeed_config ds.json"},

@@ -524,6 +524,27 @@ static int check_program(const struct megatron *import, struct err *error)
                    "whole script?");
 }
 
+/* A shell takes a line of its own for another command, and whoever wrote it did not. */
+static int apart(struct megatron *import, struct err *error)
+{
+    for (size_t i = 0; i < import->words.napart; i++) {
+        const struct tn_word *word = &import->words.v[import->words.n + i];
+        AUTO_FREE char *flag = mem_strdup(word->text);
+
+        if (!is_flag(word))
+            continue;
+        flag[strcspn(flag, "=")] = '\0';
+        if (is_setting(import, flag) || tn_megatron_may_be_degree(flag))
+            return err_set(error, -EINVAL,
+                           "`%.64s` is not an argument of the program, since the line before it "
+                           "does not end in a backslash: add one, or remove the argument",
+                           flag);
+        tn_finding_add(&import->out->ignored, flag,
+                       "not an argument: the line before it does not end in a backslash");
+    }
+    return 0;
+}
+
 static int arguments(struct megatron *import, struct err *error)
 {
     int r = 0;
@@ -542,11 +563,11 @@ static int arguments(struct megatron *import, struct err *error)
             r = err_set(error, -EINVAL, "expected an argument that begins with --, found `%.64s`",
                         w->text);
     }
-    return r;
+    return r < 0 ? r : apart(import, error);
 }
 
-static int read_path(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
-                     const struct pl_model *model, struct err *error)
+static int read_start(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
+                      const struct pl_model *model, struct err *error)
 {
     const char *text = job->text;
     struct megatron s = {.out = out,
@@ -580,6 +601,42 @@ static int read_path(struct tn_imported *out, struct tn_paths *paths, const stru
     str_done(&s.stages.whole);
     tn_words_done(&s.words);
     return r;
+}
+
+/* Programs that are started more than once, as to resume, are one job if all of them run by the
+ * same layout. */
+static int read_path(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
+                     const struct pl_model *model, struct err *error)
+{
+    enum { MAX_STARTS = 16 };
+    const struct tn_imported begin = *out;
+    struct err twice;
+    size_t starts;
+    int r;
+
+    paths->start = 0;
+    paths->starts = 0;
+    r = read_start(out, paths, job, model, error);
+    starts = paths->starts;
+    twice = paths->twice;
+    if (!starts)
+        return r;
+    for (size_t i = 1; i <= starts && r == 0; i++) {
+        struct tn_imported other = begin;
+
+        paths->start = i;
+        paths->at = 0;
+        r = i < MAX_STARTS ? read_start(&other, paths, job, model, error) : -EINVAL;
+        if (r == 0 && !tn_paths_same(out, &other))
+            r = -EINVAL;
+    }
+    if (r < 0) {
+        tn_paths_doubt(paths, TN_PATH_PROGRAM);
+        return err_set(error, -EINVAL, "%s", twice.text);
+    }
+    tn_finding_add(&out->ignored, "starts",
+                   "%zu starts of programs by different arguments: all by this layout", starts + 1);
+    return 0;
 }
 
 int tn_import_megatron(struct tn_imported *out, const struct tn_job *job,

@@ -69,7 +69,7 @@ static bool next_path(struct tn_paths *paths)
     return true;
 }
 
-static bool same(const struct tn_imported *left, const struct tn_imported *right)
+bool tn_paths_same(const struct tn_imported *left, const struct tn_imported *right)
 {
     return pl_layout_equal(&left->layout, &right->layout) &&
            left->global_batch == right->global_batch && left->seq == right->seq;
@@ -92,7 +92,7 @@ static int read_all(struct tn_imported *out, const struct tn_imported *start,
         paths->unstarted = false;
         r = read(&one, paths, job, model, &error);
         if (++count > MAX_PATHS || (r < 0 && !paths->unstarted) ||
-            (r == 0 && started && !same(out, &one)))
+            (r == 0 && started && !tn_paths_same(out, &one)))
             return -EINVAL;
         if (r == 0 && !started++)
             *out = one;

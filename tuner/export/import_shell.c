@@ -42,7 +42,7 @@ static void refuse_unused_degrees(struct tn_sh *shell)
 
 void tn_words_done(struct tn_words *words)
 {
-    for (size_t i = 0; i < words->n; i++)
+    for (size_t i = 0; i < words->n + words->napart; i++)
         tn_sh_word_done(&words->v[i]);
     free(words->v);
     for (size_t i = 0; i < words->nfiles; i++) {
@@ -53,12 +53,16 @@ void tn_words_done(struct tn_words *words)
     *words = (struct tn_words){0};
 }
 
-static void give_words(struct tn_words *ret, const struct tn_sh_list *from)
+static void give_words(struct tn_words *ret, const struct tn_sh_list *from,
+                       const struct tn_sh_list *apart)
 {
-    ret->v = mem_alloc((from->n + 1) * sizeof(*ret->v));
+    ret->v = mem_alloc((from->n + apart->n + 1) * sizeof(*ret->v));
     for (size_t i = 0; i < from->n; i++)
         ret->v[i] = tn_sh_unmarked(from->v[i]);
+    for (size_t i = 0; i < apart->n; i++)
+        ret->v[from->n + i] = tn_sh_unmarked(apart->v[i]);
     ret->n = from->n;
+    ret->napart = apart->n;
 }
 
 static void give_files(struct tn_words *ret, const struct tn_sh_files *files)
@@ -128,6 +132,7 @@ static void shell_done(struct tn_sh *shell)
     free(shell->vars);
     tn_sh_list_done(&shell->args);
     tn_sh_list_done(&shell->bare);
+    tn_sh_list_done(&shell->apart);
     tn_sh_list_done(&shell->here);
     tn_sh_heres_done(&shell->pending);
     tn_sh_files_done(&shell->files);
@@ -173,11 +178,11 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     }
     if (s.r == 0 && !s.program[0])
         refuse_unused_degrees(&s);
-    if (s.r == 0 && s.twice.code < 0)
-        tn_paths_doubt(paths, TN_PATH_PROGRAM),
-            s.r = err_set(error, s.twice.code, "%s", s.twice.text);
+    paths->starts = s.starts;
+    paths->twice = s.twice;
     if (s.r == 0)
-        give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare), give_files(ret, &s.files);
+        give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare, &s.apart),
+            give_files(ret, &s.files);
     snprintf(ret->program, sizeof(ret->program), "%s", s.program);
     ret->script = !s.plain;
     shell_done(&s);

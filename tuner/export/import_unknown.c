@@ -33,10 +33,21 @@ static bool is_world(const char *flag)
     return str_eq(flag, "--world-size");
 }
 
+/* Does FLAG's name say that its value is a file, as --fsdp2-config-path's does? */
+static bool names_file(const char *flag)
+{
+    static const char *const endings[] = {"-path", "-file", "-dir", "-config"};
+
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++)
+        if (str_ends(flag, endings[i]))
+            return true;
+    return false;
+}
+
 bool tn_megatron_may_be_degree(const char *flag)
 {
-    return tn_import_is_degree(flag, "2") && !numbers_no_degree(flag) && !is_world(flag) &&
-           !strstr(flag, "comm") && !strstr(flag, "ckpt");
+    return !names_file(flag) && tn_import_is_degree(flag, "2") && !numbers_no_degree(flag) &&
+           !is_world(flag) && !strstr(flag, "comm") && !strstr(flag, "ckpt");
 }
 
 /* The arguments that are read, as one would have to write them. */

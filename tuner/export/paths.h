@@ -29,6 +29,9 @@ struct tn_paths {
     size_t chosen;               /* how many of them are given; reading adds to them */
     size_t at;                   /* how many were met */
     bool unstarted;              /* the path starts no program */
+    size_t start;                /* which of several starts of a program is read, from 0 */
+    size_t starts;               /* how many more there are, with other arguments */
+    struct err twice;            /* what is wrong with that */
     struct tn_effect effects[TN_PATH_EFFECTS];
     size_t neffects;
     char doubts[TN_PATH_DOUBTS][64]; /* names that a reader needs and that conditions decide */
@@ -39,6 +42,9 @@ struct tn_paths {
 /* A reader needs WORD. Nothing is noted where no condition decides it. */
 void tn_paths_doubt_word(struct tn_paths *paths, const struct tn_word *word);
 void tn_paths_doubt(struct tn_paths *paths, const char *name);
+
+/* Are these one layout, with one batch and sequence length? */
+bool tn_paths_same(const struct tn_imported *left, const struct tn_imported *right);
 
 /* Reads JOB on the path of PATHS to OUT, whose findings are there before. */
 typedef int tn_paths_read(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,

@@ -12,7 +12,8 @@
  *   shell_functions.c  its functions and loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
- *   shell_substitutes.c $(basename …), $(dirname …)
+ *   shell_substitutes.c $(basename …), $(echo … | cut …) and the like
+ *   shell_refs.c       what a dollar names: $NAME, ${NAME[KEY]}
  *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
  *   shell_arith.c      $((...))
  *   shell_tests.c      [ ... ] and [[ ... ]]
@@ -98,6 +99,8 @@ struct tn_sh_sink {
 };
 
 void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch);
+/* IFS is set, and TEXT becomes other words by it than by blanks. */
+bool tn_sh_splits_otherwise(struct tn_sh *shell, const char *text);
 /* TEXT with its marks. WHOLE: no white space of it splits words. */
 void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole);
 void tn_sh_end_word(struct tn_sh *shell, struct tn_sh_sink *sink);
@@ -132,6 +135,9 @@ void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown);
 /* NAME, which holds what is not known, for the reason WHY. */
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why);
 
+/* What NAME is set to from here on is a sum. */
+void tn_sh_integer(struct tn_sh *shell, const char *name);
+
 /* NAME is set to what only a shell could tell. */
 void tn_sh_computed(struct tn_sh *shell, const char *name);
 
@@ -143,25 +149,62 @@ struct tn_sh_variable *tn_sh_given(struct tn_sh *shell);
 
 /* ---- shell_arith.c ------------------------------------------------------- */
 
-/* The value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why there is none: it
- * sets a variable or has another operator than +, -, *, /, %, **, those that compare, && and ||, a
- * name is not set (*RET_UNSET, to be freed, else NULL), or it divides by
- * zero, or does not fit. */
+/* The value of TEXT, the inside of $((…)) with its dollars put in, to RET, and what it sets is set;
+ * or why there is none: an operator or a name that is not known here, a name that is not set
+ * (*RET_UNSET, to be freed, else NULL), a division by zero, or a value that does not fit. What it
+ * sets may be set to a part then: call tn_sh_sets(). */
 enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text);
 
 /* ---- shell_substitutes.c ------------------------------------------------- */
 
-/* May $(TEXT) be one of these? What COMMAND, its words, then prints, to be freed; NULL where only a
- * shell could tell. */
+/* May $(TEXT) be one of these? What COMMAND, its words, then prints without the end of its line, to
+ * be freed; NULL where only a shell could tell. INPUT is what the command before it in a pipe has
+ * printed, NULL for the first. */
 bool tn_sh_is_substituted(const char *text);
-char *tn_sh_substituted(const struct tn_sh *shell, const struct tn_sh_list *command);
+char *tn_sh_substituted(struct tn_sh *shell, const struct tn_sh_list *command, const char *input);
 
 /* ---- shell_braces.c ------------------------------------------------------ */
 
 /* What ${NAME OPERATION} makes of VALUE, to be freed; NULL where that is not known here. */
 char *tn_sh_changed(const char *value, const char *operation);
+
+/* ---- shell_refs.c -------------------------------------------------------- */
+
+/* $NAME, ${NAME[@]} … */
+struct tn_sh_ref {
+    char name[MAX_NAME];
+    bool all, star;
+    size_t index;    /* of the value among the variable's */
+    const char *key; /* between brackets, KEY_LENGTH letters; NULL: there are none */
+    size_t key_length;
+};
+
+/* LEN letters at SOURCE are not known, by WHY; or for the reason of TEXT's first mark. */
+void tn_sh_mark(struct tn_sh *shell, struct tn_sh_sink *sink, enum tn_word_why why,
+                const char *source, size_t len);
+void tn_sh_mark_of(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text,
+                   const char *source, size_t len);
+
+/* Returns behind the name and its subscript; NULL where it is none that we read. */
+const char *tn_sh_ref_read(struct tn_sh_ref *ret, const char *pos);
+
+/* The variable of REF, where it is known which; $1 is the first word of $@. */
+struct tn_sh_variable *tn_sh_ref_variable(struct tn_sh *shell, struct tn_sh_ref *ref);
+
+/* What VARIABLE holds at REF to SINK; or a variable that the script does not set, LEN letters at
+ * SOURCE. */
+void tn_sh_ref_put(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *variable,
+                   const struct tn_sh_ref *ref, bool quoted);
+void tn_sh_ref_unset(struct tn_sh *shell, struct tn_sh_sink *sink, const struct tn_sh_ref *ref,
+                     const char *source, size_t len);
+
+/* Is VALUE nothing but what is not known, which may be nothing, or what is maybe not said? */
+bool tn_sh_may_be_empty(const char *value);
+
+/* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
+const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
 
 /* ---- shell_words.c ------------------------------------------------------- */
 
@@ -176,15 +219,12 @@ char *tn_sh_key(struct tn_sh *shell, const char *key);
 /* TEXT of a here-document with what its dollars stand for, to be freed. */
 char *tn_sh_expanded(struct tn_sh *shell, const char *text);
 
-/* Whether ((TEXT)) succeeds, as far as it is known. */
+/* Whether ((TEXT)) succeeds, as far as it is known; what it sets is set. */
 enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text);
 
 /* The words of what the VARIABLE holds to OUT. */
 void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
                     const struct tn_sh_variable *variable);
-
-/* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
-const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
 
 /* Past blanks, continued lines and, if LINES, the ends of lines and comments. */
 const char *tn_sh_skip(const char *pos, bool lines);

@@ -38,6 +38,8 @@ void tn_sh_declare(struct tn_sh *shell, const struct tn_sh_list *command)
         }
         if (shell->keyed && is_name(command->v[i]))
             tn_sh_declare_keyed(shell, command->v[i]);
+        if (shell->integer && is_name(command->v[i]))
+            tn_sh_integer(shell, command->v[i]);
     }
 }
 
@@ -232,7 +234,7 @@ bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
             unset_word(shell, command->v[i]);
     } else if (str_eq(name, "let")) {
         for (size_t i = 1; i < command->n; i++)
-            tn_sh_sets(shell, command->v[i], command->v[i] + strlen(command->v[i]));
+            tn_sh_sum_truth(shell, command->v[i]);
     } else if (str_eq(name, "getopts")) {
         tn_sh_getopts(shell, command);
     } else if (command->n > 1 && (str_eq(name, "source") || str_eq(name, "."))) {

@@ -122,7 +122,9 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
     } else if (at < cmd->n) {
         tn_sh_take_program(shell, cmd, at);
     } else if (begins_arguments(cmd)) {
-        shell->last = last && tn_sh_argument_first(cmd->v[0]) ? last : &shell->bare;
+        if (!last || !tn_sh_argument_first(cmd->v[0]))
+            last = &shell->bare;
+        shell->last = last == &shell->args ? &shell->apart : last;
         tn_sh_take_words(shell->last, cmd, 0);
     } else if (!tn_sh_builtin(shell, cmd) && level < MAX_DEPTH && tn_sh_command_within(cmd)) {
         read_within(shell, tn_sh_command_within(cmd), level, true);

@@ -43,6 +43,7 @@ static void write_file(struct tn_sh *shell, const char *name, char *text, bool a
     struct tn_sh_file *file = file_of(shell, name);
     struct tn_sh_files *files = &shell->files;
     AUTO_FREE char *before = NULL;
+    bool again = file != NULL;
 
     if (!file && files->n == MAX_FILES) {
         free(text);
@@ -61,6 +62,11 @@ static void write_file(struct tn_sh *shell, const char *name, char *text, bool a
     else if (text && !append)
         file->text = TAKE(text);
     free(text);
+    /* a program that runs by now had another text of it than a later one */
+    if (again && shell->program[0] && !(before && str_eq(file->text, before))) {
+        free(file->text);
+        file->text = NULL;
+    }
 }
 
 const char *tn_sh_here(struct tn_sh *shell, const char *pos)

@@ -239,45 +239,62 @@ const char *tn_sh_done(struct tn_sh *shell, const char *pos)
     return pos;
 }
 
-/* break, continue and return leave the innermost level of KIND. */
-static struct tn_sh_level *to_leave(struct tn_sh *shell, enum tn_sh_kind kind,
-                                    enum tn_sh_truth *ret_runs)
+/* break N and continue N: the N innermost loops end, the last of them for this round only if NEXT.
+ * N 0: only a shell could tell. */
+static void leave_loops(struct tn_sh *shell, size_t n, bool next)
 {
-    *ret_runs = shell->chain;
-    for (int i = shell->depth - 1; i >= 0; i--) {
-        if (shell->level[i].kind == kind)
-            return &shell->level[i];
-        if (shell->level[i].kind == TN_SH_CALL)
-            return NULL;
-        if (shell->level[i].runs < *ret_runs)
-            *ret_runs = shell->level[i].runs;
+    enum tn_sh_truth runs = shell->chain;
+    size_t left = n ? n : SIZE_MAX;
+
+    assert(shell->depth <= MAX_LEVELS);
+
+    for (int i = shell->depth - 1; i >= 0 && left && shell->level[i].kind != TN_SH_CALL; i--) {
+        struct tn_sh_level *level = &shell->level[i];
+
+        enum tn_sh_truth outer = level->runs < runs ? level->runs : runs;
+
+        if (level->kind == TN_SH_LOOP) {
+            if (runs != TN_SH_FALSE && level->exact) {
+                level->unsure |= runs == TN_SH_UNSURE || !n;
+                level->broken |= !next || left > 1;
+                level->runs = TN_SH_FALSE;
+            }
+            left--;
+        }
+        runs = outer;
     }
-    return NULL;
+}
+
+/* return leaves the function. */
+static void leave_function(struct tn_sh *shell)
+{
+    enum tn_sh_truth runs = shell->chain;
+
+    for (int i = shell->depth - 1; i >= 0; i--) {
+        struct tn_sh_level *level = &shell->level[i];
+
+        if (level->kind == TN_SH_CALL) {
+            level->broken |= runs != TN_SH_FALSE;
+            if (runs != TN_SH_FALSE && tn_sh_not(runs) < level->runs)
+                level->runs = tn_sh_not(runs);
+            return;
+        }
+        if (level->runs < runs)
+            runs = level->runs;
+    }
 }
 
 bool tn_sh_leave(struct tn_sh *shell, const struct tn_sh_list *command)
 {
-    bool ends = str_eq(command->v[0], "break"), next = str_eq(command->v[0], "continue"),
-         back = str_eq(command->v[0], "return");
-    enum tn_sh_truth runs;
-    struct tn_sh_level *level;
+    bool ends = str_eq(command->v[0], "break"), next = str_eq(command->v[0], "continue");
+    const char *count = command->n > 1 ? command->v[1] : "1";
 
-    if (!ends && !next && !back)
+    if (ends || next)
+        leave_loops(shell, count[strspn(count, "0123456789")] ? 0 : strtoul(count, NULL, 10), next);
+    else if (str_eq(command->v[0], "return"))
+        leave_function(shell);
+    else
         return false;
-    level = to_leave(shell, back ? TN_SH_CALL : TN_SH_LOOP, &runs);
-    if (!level || runs == TN_SH_FALSE)
-        return true;
-    if (back) {
-        level->broken = true;
-        if (tn_sh_not(runs) < level->runs)
-            level->runs = tn_sh_not(runs);
-        return true;
-    }
-    if (!level->exact)
-        return true;
-    level->unsure |= runs == TN_SH_UNSURE || command->n > 1; /* break 2 */
-    level->broken |= ends;
-    level->runs = TN_SH_FALSE;
     return true;
 }
 
@@ -342,7 +359,8 @@ void tn_sh_local(struct tn_sh *shell, const char *name)
     v = tn_sh_find(shell, name);
     shell->kept = mem_realloc(shell->kept, (shell->nkept + 1) * sizeof(*shell->kept));
     kept = &shell->kept[shell->nkept++];
-    *kept = (struct tn_sh_variable){.array = v && v->array, .keyed = v && v->keyed, .used = v};
+    *kept = (struct tn_sh_variable){
+        .array = v && v->array, .keyed = v && v->keyed, .integer = v && v->integer, .used = v};
     snprintf(kept->name, sizeof(kept->name), "%s", name);
     if (v)
         tn_sh_take_words(&kept->values, &v->values, 0);
@@ -367,6 +385,7 @@ static void put_back(struct tn_sh *shell, size_t from)
         v->values = kept->values;
         v->array = kept->array;
         v->keyed = kept->keyed;
+        v->integer = kept->integer;
     }
 }
 

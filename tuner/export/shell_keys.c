@@ -100,6 +100,10 @@ static bool index_of(size_t *ret, struct tn_sh *shell, const struct tn_sh_variab
     int64_t n = (int64_t)variable->values.n, value = 0, before;
     AUTO_FREE char *unset = NULL;
 
+    if (strchr(text, '=') || strstr(text, "++") || strstr(text, "--")) {
+        tn_sh_sets(shell, text, text + strlen(text)); /* where it is read is not whether it runs */
+        return false;
+    }
     if (tn_sh_arithmetic(&value, &unset, shell, text) != TN_SH_SUM)
         return false;
     before = value < 0 || value > n ? n : value;
@@ -128,6 +132,7 @@ void tn_sh_assign_element(struct tn_sh *shell, const char *name, const char *key
         free(v->values.v[at]);
         v->values.v[at] = mem_strdup(value);
     } else {
+        tn_sh_sets(shell, key, key + strlen(key));
         tn_sh_computed(shell, name);
     }
 }

@@ -4,6 +4,8 @@
  */
 #include "tuner/export/shell_flow.h"
 
+#include <assert.h>
+
 static const char *array(struct tn_sh *shell, struct tn_sh_list *out, const char *pos)
 {
     for (pos = tn_sh_skip(pos, true); *pos && *pos != ')' && shell->r == 0;
@@ -55,6 +57,27 @@ static const char *element(struct tn_sh *shell, const char *pos, size_t n)
     return end;
 }
 
+/* NAME is set to VALUE, or added to, as the sum that it is. */
+static void sum_up(struct tn_sh *shell, const char *name, struct tn_sh_list *value, bool append)
+{
+    const char *text = value->n ? value->v[0] : "", *old = append ? tn_sh_value(shell, name) : "0";
+    AUTO_FREE char *whole = mem_printf("(%s)+(%s)", old && *old ? old : "0", *text ? text : "0");
+    AUTO_FREE char *unset = NULL;
+    char *sum;
+    int64_t v = 0;
+
+    assert(value->n <= 1);
+
+    if (strchr(whole, MARK))
+        sum = mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK);
+    else if (tn_sh_arithmetic(&v, &unset, shell, whole) == TN_SH_SUM)
+        sum = mem_printf("%lld", (long long)v);
+    else
+        sum = mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK);
+    tn_sh_list_done(value);
+    tn_sh_list_add(value, sum);
+}
+
 const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
 {
     size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
@@ -96,11 +119,22 @@ const char *tn_sh_assignment(struct tn_sh *shell, const char *pos)
         tn_sh_local(shell, name);
     if (!shell->declares && !is_array) /* which no command can be given */
         tn_sh_aside(shell, name);
+    if ((v && v->integer) || (shell->declares && shell->integer)) {
+        if (is_array) {
+            tn_sh_list_done(&values);
+            tn_sh_computed(shell, name);
+            return q;
+        }
+        sum_up(shell, name, &values, append);
+        append = false;
+    }
     tn_sh_assign(shell, name, &values, append, is_array);
+    if (shell->declares && shell->integer)
+        tn_sh_integer(shell, name);
     return q;
 }
 
-/* ((NAME = …)): what it sets is a shell's to compute. */
+/* ((…)), which may set variables. */
 static const char *arithmetic(struct tn_sh *shell, const char *pos)
 {
     const char *end = tn_sh_closing(shell, pos);
@@ -110,7 +144,6 @@ static const char *arithmetic(struct tn_sh *shell, const char *pos)
 
         tn_sh_status(shell, tn_sh_sum_truth(shell, inside));
     }
-    tn_sh_sets(shell, pos, end);
     return end;
 }
 
@@ -174,6 +207,16 @@ static const char *divider(struct tn_sh *shell, const char *pos, size_t n)
     return loop_or_group(shell, pos, n);
 }
 
+/* declare -n: a name for another variable, set and read through it. */
+static void refuse_reference(struct tn_sh *shell, const char *names)
+{
+    if (shell->r == 0 && tn_sh_runs(shell) != TN_SH_FALSE)
+        shell->r = err_set(shell->e, -EINVAL,
+                           "declare -n%.*s: a variable by another name is not followed here: write "
+                           "the variable itself",
+                           (int)strcspn(names, "\r\n;"), names);
+}
+
 const char *tn_sh_keyword(struct tn_sh *shell, const char *pos)
 {
     static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset", NULL};
@@ -202,10 +245,13 @@ const char *tn_sh_keyword(struct tn_sh *shell, const char *pos)
         shell->declares = true;
         shell->local = tn_sh_is_word(pos, n, "local") || tn_sh_is_word(pos, n, "declare") ||
                        tn_sh_is_word(pos, n, "typeset");
-        shell->keyed = false;
+        shell->keyed = shell->integer = false;
         for (; *next == '-' || *next == '+'; next = tn_sh_skip(next + n, false)) {
             n = strcspn(next, " \t\r\n;");
             shell->keyed |= *next == '-' && memchr(next, 'A', n);
+            shell->integer |= *next == '-' && memchr(next, 'i', n);
+            if (*next == '-' && memchr(next, 'n', n) && !tn_sh_is_word(pos, 6, "export"))
+                refuse_reference(shell, next + n);
             shell->local &= !memchr(next, 'g', n); /* declare -g */
         }
         return next;

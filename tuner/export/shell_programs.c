@@ -106,6 +106,32 @@ static int rank_of(const char *name, const struct tn_sh_list *args)
     return rank;
 }
 
+static void keep_program(struct tn_sh *shell, const char *name, struct tn_sh_list *taken)
+{
+    snprintf(shell->program, sizeof(shell->program), "%s", name);
+    tn_sh_list_done(&shell->args);
+    shell->args = *taken;
+    *taken = (struct tn_sh_list){0};
+    shell->last = &shell->args;
+}
+
+/* NAME trains as well as the program that is kept, by other arguments, which are taken if this is
+ * the start to read. */
+static void note_twice(struct tn_sh *shell, const char *name, struct tn_sh_list *args)
+{
+    if (shell->twice.code == 0)
+        (void)(str_eq(shell->program, name)
+                   ? err_set(&shell->twice, -EINVAL,
+                             "the script starts %.64s twice, with different arguments: keep the "
+                             "one that trains",
+                             name)
+                   : err_set(&shell->twice, -EINVAL,
+                             "the script starts both %s and %.64s: keep the one that trains",
+                             shell->program, name));
+    if (++shell->starts == shell->paths->start)
+        keep_program(shell, name, args);
+}
+
 static bool same_words(const struct tn_sh_list *left, const struct tn_sh_list *right)
 {
     for (size_t i = 0; i < left->n && left->n == right->n; i++)
@@ -126,21 +152,12 @@ void tn_sh_take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_
     rank = rank_of(name, &args);
     if (shell->program[0] && rank == rank_of(shell->program, &shell->args) &&
         !(str_eq(shell->program, name) && same_words(&args, &shell->args)))
-        (void)(str_eq(shell->program, name)
-                   ? err_set(&shell->twice, -EINVAL,
-                             "the script starts %.64s twice, with different arguments: keep the "
-                             "one that trains",
-                             name)
-                   : err_set(&shell->twice, -EINVAL,
-                             "the script starts both %s and %.64s: keep the one that trains",
-                             shell->program, name));
-    if (shell->r == 0 && (!shell->program[0] || rank > rank_of(shell->program, &shell->args))) {
-        snprintf(shell->program, sizeof(shell->program), "%s", name);
-        tn_sh_list_done(&shell->args);
-        shell->args = args;
-        args = (struct tn_sh_list){0};
-        shell->last = &shell->args;
+        note_twice(shell, name, &args);
+    else if (shell->r == 0 &&
+             (!shell->program[0] || rank > rank_of(shell->program, &shell->args))) {
+        keep_program(shell, name, &args);
         shell->twice = (struct err){0};
+        shell->starts = 0;
     }
     tn_sh_list_done(&args);
 }

@@ -26,7 +26,8 @@ struct tn_sh_variable {
     char name[MAX_NAME];
     struct tn_sh_list values; /* a scalar has one */
     bool array, used;
-    bool keyed; /* an array by keys: shell_keys.c */
+    bool keyed;   /* an array by keys: shell_keys.c */
+    bool integer; /* what it is set to is a sum: declare -i */
 };
 
 /* Of a condition, and of what runs under it. */
@@ -126,8 +127,10 @@ struct tn_sh {
     bool append;                /* it writes behind what is there */
     struct tn_sh_files files;   /* that the script has written */
     struct tn_sh_list *last;    /* what a line that begins with -- continues */
+    struct tn_sh_list apart;    /* such lines behind a program's, which no backslash joins to it */
     char program[96];           /* "" until one is found */
     struct err twice;           /* another one trains as well as it */
+    size_t starts;              /* how many such there are */
     struct err unsure;          /* of a command that is set under a condition */
     struct tn_sh_level level[MAX_LEVELS];
     int depth;                 /* levels that are open */
@@ -143,7 +146,7 @@ struct tn_sh {
     bool within;               /* a here-document is read */
     bool piped;                /* the next command reads from a pipe */
     bool declares, local;      /* the command declares variables; a function's own */
-    bool keyed;                /* it declares arrays by keys */
+    bool keyed, integer;       /* it declares arrays by keys, or whole numbers */
     bool over;                 /* it has come to an exit */
     size_t letter;             /* of its word that getopts looks at next */
     struct tn_sh_function *functions;

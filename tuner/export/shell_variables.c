@@ -30,10 +30,35 @@ void tn_sh_put(struct tn_sh *shell, struct tn_sh_sink *sink, char ch)
     sink->open = true;
 }
 
+bool tn_sh_splits_otherwise(struct tn_sh *shell, const char *text)
+{
+    const struct tn_sh_variable *v = tn_sh_find(shell, "IFS");
+    const char *ifs = v && v->values.n ? v->values.v[0] : " \t\n";
+
+    if (ifs[0] == MARK && (strstr(ifs, "$IFS") || strstr(ifs, "${IFS"))) /* kept, and put back */
+        return false;
+    if (strchr(ifs, MARK))
+        return true;
+    if (str_eq(ifs, " \t\n"))
+        return false;
+    if (ifs[0] == '\\' && !ifs[strspn(ifs, "\\nt ")]) /* $'\n\t' is kept as it is written */
+        return strpbrk(text, " \t\n") != NULL;
+    return strpbrk(text, " \t\n") || strpbrk(text, ifs);
+}
+
 /* WHOLE: no white space of it splits words. */
 void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole)
 {
     bool marked = false;
+
+    if (!whole && sink->split && tn_sh_splits_otherwise(shell, text)) {
+        tn_sh_put(shell, sink, MARK);
+        tn_sh_put(shell, sink, TN_WORD_RUN);
+        for (const char *p = "$IFS"; *p; p++)
+            tn_sh_put(shell, sink, *p);
+        tn_sh_put(shell, sink, ENDMARK);
+        return;
+    }
 
     for (; *text; text++) {
         marked = *text == MARK || (marked && *text != ENDMARK);
@@ -311,7 +336,7 @@ void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown)
     if (!v)
         return;
     tn_sh_list_done(&v->values);
-    v->array = v->keyed = false;
+    v->array = v->keyed = v->integer = false;
 }
 
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why)
@@ -326,10 +351,30 @@ struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum
     return v;
 }
 
+void tn_sh_integer(struct tn_sh *shell, const char *name)
+{
+    struct tn_sh_variable *v = tn_sh_runs(shell) == TN_SH_FALSE ? NULL : find_or_add(shell, name);
+
+    if (v)
+        v->integer = true;
+}
+
 void tn_sh_computed(struct tn_sh *shell, const char *name)
 {
     if (tn_sh_runs(shell) != TN_SH_FALSE)
         tn_sh_unknown(shell, name, TN_WORD_RUN);
+}
+
+/* Is OP, behind a name, =, ++ or the like? */
+static bool sets(const char *op)
+{
+    bool twice = *op && op[1] == *op;
+
+    if (!*op || (*op == '=' && twice))
+        return false;
+    return *op == '=' || (twice && strchr("+-", *op)) ||
+           (op[1] == '=' && strchr("+-*/%&^|", *op)) ||
+           (twice && op[2] == '=' && strchr("<>", *op));
 }
 
 void tn_sh_sets(struct tn_sh *shell, const char *from, const char *end)
@@ -338,13 +383,15 @@ void tn_sh_sets(struct tn_sh *shell, const char *from, const char *end)
 
     while (pos < end) {
         size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
-        const char *op = pos + n + strspn(pos + n, " \t");
+        size_t key = n && pos[n] == '[' ? strcspn(pos + n, "]") + 1 : 0;
+        const char *op = pos + n;
         char name[MAX_NAME];
 
+        op += key <= strlen(op) ? key : 0;
+        op += strspn(op, " \t");
+
         if (n && n < MAX_NAME &&
-            ((pos > from + 1 && strchr("+-", pos[-1]) && pos[-1] == pos[-2]) ||
-             (*op == '=' && op[1] != '=') ||
-             (*op && strchr("+-*/%", *op) && (op[1] == '=' || op[1] == *op)))) {
+            ((pos > from + 1 && strchr("+-", pos[-1]) && pos[-1] == pos[-2]) || sets(op))) {
             snprintf(name, sizeof(name), "%.*s", (int)n, pos);
             tn_sh_computed(shell, name);
         }

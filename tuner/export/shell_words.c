@@ -6,141 +6,8 @@
 
 #include <assert.h>
 
-static void mark(struct tn_sh *shell, struct tn_sh_sink *sink, enum tn_word_why why,
-                 const char *source, size_t len)
-{
-    tn_sh_put(shell, sink, MARK);
-    tn_sh_put(shell, sink, (char)why);
-    for (size_t i = 0; i < len; i++)
-        tn_sh_put(shell, sink, source[i]);
-    tn_sh_put(shell, sink, ENDMARK);
-}
-
-/* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
-const char *tn_sh_closing(struct tn_sh *shell, const char *pos)
-{
-    char open = *pos, close = open == '(' ? ')' : '}', quote = 0;
-    int depth = 0;
-
-    assert(open == '(' || open == '{');
-    for (; *pos; pos++) {
-        if (*pos == '\\' && quote != '\'' && pos[1])
-            pos++;
-        else if (quote)
-            quote = *pos == quote ? 0 : quote;
-        else if (*pos == '\'' || *pos == '"')
-            quote = *pos;
-        else if (*pos == open)
-            depth++;
-        else if (*pos == close && !--depth)
-            return pos + 1;
-    }
-    shell->r = err_set(shell->e, -EINVAL, "unclosed bracket in the script: %c", open);
-    return pos;
-}
-
-/* $NAME, ${NAME[@]} … */
-struct ref {
-    char name[MAX_NAME];
-    bool all, star;
-    size_t index;    /* of the value among the variable's */
-    const char *key; /* between brackets, KEY_LENGTH letters; NULL: there are none */
-    size_t key_length;
-};
-
-/* Returns behind the name and its subscript; NULL where it is none that we read. */
-static const char *read_ref(struct ref *ret, const char *pos)
-{
-    size_t n = isdigit((unsigned char)*pos) ? strspn(pos, "0123456789") : tn_sh_name_length(pos);
-    int depth = 1;
-
-    *ret = (struct ref){0};
-    if (!n || n >= MAX_NAME)
-        return NULL;
-    memcpy(ret->name, pos, n);
-    pos += n;
-    ret->star = ret->name[0] == '*';
-    ret->all = ret->star || ret->name[0] == '@';
-    if (ret->all)
-        ret->name[0] = '@';
-    if (*pos != '[')
-        return pos;
-    if ((pos[1] == '@' || pos[1] == '*') && pos[2] == ']') {
-        ret->all = true;
-        ret->star = pos[1] == '*';
-        return pos + 3;
-    }
-    ret->key = ++pos;
-    for (; *pos && depth; pos++)
-        depth += *pos == '[' ? 1 : *pos == ']' ? -1 : 0;
-    ret->key_length = (size_t)(pos - ret->key) - (depth == 0);
-    return depth || !ret->key_length ? NULL : pos;
-}
-
-/* Elements of an array by keys: several in an order that only a shell could tell. */
-static bool put_keyed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *variable,
-                      const struct ref *ref, bool quoted)
-{
-    bool many = ref->all && variable->values.n > 2;
-
-    if (many) {
-        mark(shell, sink, TN_WORD_RUN, variable->name, strlen(variable->name));
-        return true;
-    }
-    if (!ref->all && ref->index % 2 == 1)
-        return false;
-    if (ref->all && variable->values.n) {
-        tn_sh_put_value(shell, sink, variable->values.v[1], quoted || !sink->split);
-        sink->open |= quoted;
-    } else if (quoted) {
-        sink->open |= !ref->all;
-        sink->none = ref->all;
-    }
-    return true;
-}
-
-static void put_variable(struct tn_sh *shell, struct tn_sh_sink *sink,
-                         struct tn_sh_variable *variable, const struct ref *ref, bool quoted)
-{
-    bool whole = quoted || !sink->split;
-
-    if (variable->keyed && put_keyed(shell, sink, variable, ref, quoted)) {
-        variable->used = true;
-        return;
-    }
-
-    variable->used = true;
-    sink->open |= quoted && !ref->all;
-    sink->none = quoted && ref->all && !variable->values.n;
-    for (size_t i = ref->all ? 0 : ref->index; i < variable->values.n; i++) {
-        if (ref->all && i && sink->split && !(quoted && ref->star))
-            tn_sh_end_word(shell, sink);
-        else if (ref->all && i)
-            tn_sh_put(shell, sink, ' ');
-        tn_sh_put_value(shell, sink, variable->values.v[i], whole);
-        sink->open |= quoted;
-        if (!ref->all)
-            return;
-    }
-}
-
-/* The variable of REF, where it is known which; $1 is the first word of $@. */
-static struct tn_sh_variable *variable_of(struct tn_sh *shell, struct ref *ref)
-{
-    size_t number = isdigit((unsigned char)ref->name[0]) ? strtoul(ref->name, NULL, 10) : 0;
-    struct tn_sh_variable *v;
-
-    if (!number)
-        return tn_sh_find(shell, ref->name);
-    v = tn_sh_given(shell);
-    if (!v && tn_sh_find(shell, "@"))
-        return tn_sh_unknown(shell, ref->name, TN_WORD_GIVEN);
-    ref->index = number - 1;
-    return v;
-}
-
 /* Sets where REF's value is in V; false where only a shell could tell. */
-static bool locate(struct tn_sh *shell, const struct tn_sh_variable *v, struct ref *ref)
+static bool locate(struct tn_sh *shell, const struct tn_sh_variable *v, struct tn_sh_ref *ref)
 {
     AUTO_FREE char *text = ref->key                ? tn_sh_copy(ref->key, ref->key_length)
                            : v->keyed && !ref->all ? mem_strdup("0")
@@ -153,15 +20,15 @@ static bool locate(struct tn_sh *shell, const struct tn_sh_variable *v, struct r
 /* $# where there are arguments, ${#NAME} and ${#NAME[@]}; false where it is not known. */
 static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char *of)
 {
-    struct ref ref;
-    const char *end = *of ? read_ref(&ref, of) : NULL;
+    struct tn_sh_ref ref;
+    const char *end = *of ? tn_sh_ref_read(&ref, of) : NULL;
     struct tn_sh_variable *v = *of ? NULL : tn_sh_given(shell);
     char digits[24];
     size_t n;
 
     if (*of && (!end || *end || strchr("#?$!-", ref.name[0])))
         return false;
-    if (*of && ((v = variable_of(shell, &ref)) == NULL || !locate(shell, v, &ref)))
+    if (*of && ((v = tn_sh_ref_variable(shell, &ref)) == NULL || !locate(shell, v, &ref)))
         return false;
     if (!v)
         return false;
@@ -175,17 +42,6 @@ static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char 
     snprintf(digits, sizeof(digits), "%zu", n);
     tn_sh_put_value(shell, sink, digits, true);
     return true;
-}
-
-/* A variable that the script does not set. */
-static void put_unset(struct tn_sh *shell, struct tn_sh_sink *sink, const struct ref *ref,
-                      const char *source, size_t len)
-{
-    bool given = ref->name[0] == '@' || ref->name[0] == '#' ||
-                 (isdigit((unsigned char)ref->name[0]) && ref->name[0] != '0');
-    bool special = strchr("?$!-0", ref->name[0]) != NULL;
-
-    mark(shell, sink, given ? TN_WORD_GIVEN : special ? TN_WORD_RUN : TN_WORD_UNSET, source, len);
 }
 
 static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const char *pos, char *quote,
@@ -206,9 +62,6 @@ static void put_text(struct tn_sh *shell, struct tn_sh_sink *sink, const char *p
     }
 }
 
-static void put_mark_of(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text,
-                        const char *source, size_t len);
-
 char *tn_sh_key(struct tn_sh *shell, const char *key)
 {
     struct tn_sh_sink text = {.out = NULL};
@@ -223,7 +76,7 @@ static bool put_rest(struct tn_sh *shell, struct tn_sh_sink *sink,
 {
     size_t digits = strspn(operation + 1, "0123456789"), from, given = str_eq(variable->name, "@");
     struct tn_sh_variable rest = {.array = true};
-    struct ref all = {.all = true};
+    struct tn_sh_ref all = {.all = true};
 
     from = strtoul(operation + 1, NULL, 10);
     if (*operation != ':' || !digits || digits > 6 || operation[1 + digits] || from < given ||
@@ -234,14 +87,14 @@ static bool put_rest(struct tn_sh *shell, struct tn_sh_sink *sink,
             return false;
     for (size_t i = from - given; i < variable->values.n; i++)
         tn_sh_list_add(&rest.values, mem_strdup(variable->values.v[i]));
-    put_variable(shell, sink, &rest, &all, quoted);
+    tn_sh_ref_put(shell, sink, &rest, &all, quoted);
     tn_sh_list_done(&rest.values);
     return true;
 }
 
 /* What OPERATION makes of what V holds at REF, V's value as it is known. */
 static void put_changed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *v,
-                        const struct ref *ref, const char *operation, const char *source,
+                        const struct tn_sh_ref *ref, const char *operation, const char *source,
                         size_t len, bool quoted, int depth)
 {
     const char *value = ref->index < v->values.n ? v->values.v[ref->index] : "";
@@ -253,26 +106,16 @@ static void put_changed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_
         return;
     put_text(shell, &text, operation, true, depth + 1);
     if (strchr(value, MARK))
-        put_mark_of(shell, sink, value, source, len);
+        tn_sh_mark_of(shell, sink, value, source, len);
     else if (shell->r == 0 && !ref->all && !strchr(str_text(&text.cur), MARK) &&
              !strpbrk(operation, "\"'\\"))
         changed = tn_sh_changed(value, str_text(&text.cur));
     if (changed && (sink->open |= quoted, true))
         tn_sh_put_value(shell, sink, changed, quoted || !sink->split);
     else if (!strchr(value, MARK))
-        mark(shell, sink, TN_WORD_RUN, source, len);
+        tn_sh_mark(shell, sink, TN_WORD_RUN, source, len);
     free(changed);
     str_done(&text.cur);
-}
-
-/* Is VALUE nothing but what is not known, which may be nothing, or what is maybe not said? */
-static bool may_be_empty(const char *value)
-{
-    bool maybe = value[0] == MARK && value[1] == TN_WORD_MAYBE;
-
-    while (*value == MARK && strchr(value, ENDMARK))
-        value = strchr(value, ENDMARK) + 1;
-    return maybe || !*value;
 }
 
 /* ${X:+TEXT} where X may be empty: its words, if they are there at all. */
@@ -289,7 +132,7 @@ static void put_maybe(struct tn_sh *shell, struct tn_sh_sink *sink, const char *
             tn_sh_end_word(shell, sink);
         else if (i)
             tn_sh_put(shell, sink, ' ');
-        mark(shell, sink, TN_WORD_MAYBE, "", 0);
+        tn_sh_mark(shell, sink, TN_WORD_MAYBE, "", 0);
         tn_sh_put_value(shell, sink, words.v[i], true);
     }
     tn_sh_list_done(&words);
@@ -302,22 +145,22 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
 {
     AUTO_FREE char *inside = tn_sh_copy(source + 2, len - 3);
     struct tn_sh_variable *v;
-    struct ref r;
-    const char *p = read_ref(&r, inside);
+    struct tn_sh_ref r;
+    const char *p = tn_sh_ref_read(&r, inside);
     bool colon, empty;
 
     if (inside[0] == '#' && put_length(shell, sink, inside + 1))
         return;
     if (!p || (r.name[0] == '#' && *p) || (r.name[0] == '!' && *p)) {
-        mark(shell, sink, TN_WORD_RUN, source, len);
+        tn_sh_mark(shell, sink, TN_WORD_RUN, source, len);
         return;
     }
     colon = *p == ':' && p[1] && strchr("-=+?", p[1]);
     p += colon;
-    v = variable_of(shell, &r);
+    v = tn_sh_ref_variable(shell, &r);
     if (v && ((r.key && *p == '=') || !locate(shell, v, &r))) {
         v->used = true;
-        put_mark_of(shell, sink, v->values.n ? v->values.v[0] : "", source, len);
+        tn_sh_mark_of(shell, sink, v->values.n ? v->values.v[0] : "", source, len);
         return;
     }
     if (v && *p && !strchr("-=+?", *p)) {
@@ -325,12 +168,12 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
         return;
     }
     if (*p && !strchr("-=+?", *p)) {
-        put_unset(shell, sink, &r, source, len);
+        tn_sh_ref_unset(shell, sink, &r, source, len);
         return;
     }
     empty = !v || r.index >= v->values.n || (colon && !*v->values.v[r.index]);
     if (*p == '+') {
-        if (!empty && colon && !r.all && may_be_empty(v->values.v[r.index]))
+        if (!empty && colon && !r.all && tn_sh_may_be_empty(v->values.v[r.index]))
             put_maybe(shell, sink, p + 1, quoted, depth + 1);
         else if (!empty)
             put_text(shell, sink, p + 1, quoted, depth + 1);
@@ -345,26 +188,14 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
         tn_sh_assign(shell, r.name, &value, false, false);
         v = tn_sh_find(shell, r.name);
         if (v)
-            put_variable(shell, sink, v, &r, quoted);
+            tn_sh_ref_put(shell, sink, v, &r, quoted);
     } else if (*p == '-' && empty) {
         put_text(shell, sink, p + 1, quoted, depth + 1);
     } else if (v) {
-        put_variable(shell, sink, v, &r, quoted);
+        tn_sh_ref_put(shell, sink, v, &r, quoted);
     } else {
-        put_unset(shell, sink, &r, source, len);
+        tn_sh_ref_unset(shell, sink, &r, source, len);
     }
-}
-
-/* Why and of what the first part of TEXT that is not known is not, as a mark. */
-static void put_mark_of(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text,
-                        const char *source, size_t len)
-{
-    const char *at = strchr(text, MARK), *end = at ? strchr(at, ENDMARK) : NULL;
-
-    if (end && end > at + 2)
-        mark(shell, sink, (enum tn_word_why)at[1], at + 2, (size_t)(end - at - 2));
-    else
-        mark(shell, sink, end ? (enum tn_word_why)at[1] : TN_WORD_RUN, source, len);
 }
 
 /* $((…)), LEN letters at SOURCE. */
@@ -379,7 +210,8 @@ static void put_sum(struct tn_sh *shell, struct tn_sh_sink *sink, const char *so
 
     put_text(shell, &text, inside, true, depth + 1);
     if (shell->r == 0 && strchr(str_text(&text.cur), MARK)) {
-        put_mark_of(shell, sink, str_text(&text.cur), source, len);
+        tn_sh_mark_of(shell, sink, str_text(&text.cur), source, len);
+        tn_sh_sets(shell, inside, inside + strlen(inside));
         str_done(&text.cur);
         return;
     }
@@ -389,14 +221,16 @@ static void put_sum(struct tn_sh *shell, struct tn_sh_sink *sink, const char *so
         tn_sh_put_value(shell, sink, digits, true);
         break;
     case TN_SH_UNSET:
-        mark(shell, sink, TN_WORD_UNSET, unset, strlen(unset));
+        tn_sh_sets(shell, inside, inside + strlen(inside));
+        tn_sh_mark(shell, sink, TN_WORD_UNSET, unset, strlen(unset));
         break;
     case TN_SH_WRONG:
-        mark(shell, sink, TN_WORD_WRONG, source, len);
+        tn_sh_sets(shell, inside, inside + strlen(inside));
+        tn_sh_mark(shell, sink, TN_WORD_WRONG, source, len);
         break;
     default:
         tn_sh_sets(shell, inside, inside + strlen(inside));
-        mark(shell, sink, TN_WORD_RUN, source, len);
+        tn_sh_mark(shell, sink, TN_WORD_RUN, source, len);
     }
     str_done(&text.cur);
 }
@@ -412,31 +246,49 @@ enum tn_sh_truth tn_sh_sum_truth(struct tn_sh *shell, const char *text)
     if (shell->r == 0 && !strchr(str_text(&sum.cur), MARK) &&
         tn_sh_arithmetic(&value, &unset, shell, str_text(&sum.cur)) == TN_SH_SUM)
         ret = value ? TN_SH_TRUE : TN_SH_FALSE;
+    else
+        tn_sh_sets(shell, text, text + strlen(text));
     str_done(&sum.cur);
     return ret;
 }
 
-/* $(…), LEN letters at SOURCE. */
-static void put_output(struct tn_sh *shell, struct tn_sh_sink *sink, const char *source, size_t len,
-                       bool quoted)
+/* What the pipe INSIDE prints, to be freed; NULL: only a shell could tell. */
+static char *output_of(struct tn_sh *shell, const char *inside)
 {
-    AUTO_FREE char *inside = tn_sh_copy(source + 2, len - 3);
+    const char *pos = tn_sh_skip(inside, false);
+    char *output = NULL;
+
+    do {
+        struct tn_sh_list words = {0};
+        AUTO_FREE char *input = output;
+
+        for (; *pos && *pos != '|' && shell->r == 0; pos = tn_sh_skip(pos, false))
+            pos = tn_sh_word(shell, &words, pos, true, false);
+        output = tn_sh_substituted(shell, &words, input);
+        tn_sh_list_done(&words);
+        if (*pos == '|')
+            pos = tn_sh_skip(pos + 1, false);
+        else
+            break;
+    } while (output && shell->r == 0);
+    return output;
+}
+
+/* INSIDE of $(…) or `…`, LEN letters at SOURCE with these. */
+static void put_output(struct tn_sh *shell, struct tn_sh_sink *sink, const char *inside,
+                       const char *source, size_t len, bool quoted)
+{
     AUTO_FREE char *output = NULL;
-    struct tn_sh_list words = {0};
 
     if (shell->substitutes < MAX_DEPTH && tn_sh_is_substituted(inside)) {
         shell->substitutes++;
-        for (const char *pos = tn_sh_skip(inside, false); *pos && shell->r == 0;
-             pos = tn_sh_skip(pos, false))
-            pos = tn_sh_word(shell, &words, pos, true, false);
+        output = output_of(shell, inside);
         shell->substitutes--;
-        output = tn_sh_substituted(shell, &words);
-        tn_sh_list_done(&words);
     }
     if (output)
         tn_sh_put_value(shell, sink, output, quoted || !sink->split);
     else
-        mark(shell, sink, TN_WORD_RUN, source, len);
+        tn_sh_mark(shell, sink, TN_WORD_RUN, source, len);
 }
 
 /* POS is at the dollar. Returns behind what belongs to it. */
@@ -445,7 +297,7 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
 {
     const char *end;
     struct tn_sh_variable *v;
-    struct ref r;
+    struct tn_sh_ref r;
     size_t n;
 
     if (pos[1] == '(' || pos[1] == '{') {
@@ -454,10 +306,12 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
             return end;
         if (pos[1] == '(' && pos[2] == '(' && end - pos > 5 && end[-2] == ')' && depth < MAX_DEPTH)
             put_sum(shell, sink, pos, (size_t)(end - pos), depth);
-        else if (pos[1] == '(')
-            put_output(shell, sink, pos, (size_t)(end - pos), quoted);
-        else if (depth >= MAX_DEPTH)
-            mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end - pos));
+        else if (pos[1] == '(') {
+            AUTO_FREE char *inside = tn_sh_copy(pos + 2, (size_t)(end - pos) - 3);
+
+            put_output(shell, sink, inside, pos, (size_t)(end - pos), quoted);
+        } else if (depth >= MAX_DEPTH)
+            tn_sh_mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end - pos));
         else
             braced(shell, sink, pos, (size_t)(end - pos), quoted, depth);
         return end;
@@ -467,15 +321,15 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
         tn_sh_put(shell, sink, *pos);
         return pos + 1;
     }
-    r = (struct ref){.all = pos[1] == '@' || pos[1] == '*', .star = pos[1] == '*'};
+    r = (struct tn_sh_ref){.all = pos[1] == '@' || pos[1] == '*', .star = pos[1] == '*'};
     memcpy(r.name, r.all ? "@" : pos + 1, r.all ? 1 : n);
     if (r.name[0] == '#' && put_length(shell, sink, ""))
         return pos + 2;
-    v = variable_of(shell, &r);
+    v = tn_sh_ref_variable(shell, &r);
     if (v && locate(shell, v, &r))
-        put_variable(shell, sink, v, &r, quoted);
+        tn_sh_ref_put(shell, sink, v, &r, quoted);
     else
-        put_unset(shell, sink, &r, pos, n + 1);
+        tn_sh_ref_unset(shell, sink, &r, pos, n + 1);
     return pos + 1 + n;
 }
 
@@ -541,7 +395,10 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
             shell->r = err_set(shell->e, -EINVAL, "unterminated quote: %.64s", pos);
             return pos;
         }
-        mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end + 1 - pos));
+        AUTO_FREE char *inside = tn_sh_copy(pos + 1, (size_t)(end - pos) - 1);
+
+        put_output(shell, sink, strchr(inside, '\\') ? "" : inside, pos, (size_t)(end + 1 - pos),
+                   *quote);
         return end + 1;
     }
     tn_sh_put(shell, sink, *pos);

@@ -31,6 +31,7 @@ struct tn_paths;
 struct tn_words {
     struct tn_word *v;
     size_t n;
+    size_t napart; /* behind those: lines of arguments that no backslash joins to the command */
     struct tn_written *files;
     size_t nfiles;
     char program[96]; /* that is given them; "": the text does not say */
@@ -41,8 +42,9 @@ struct tn_words {
  * The arguments of the program (*.py) that the shell script TEXT starts, its variables and arrays
  * put in their places; TEXT may be those arguments alone, or the variables that hold them. Nothing
  * is run. What ends the command is added to IGNORED. -EINVAL where a quote or a bracket does not
- * close, where no program or several are started, and where expansion does not end. CALL as in
- * struct tn_job. PATHS as in paths.h. Free RET by tn_words_done().
+ * close, where no program is started, and where expansion does not end. CALL as in struct tn_job.
+ * PATHS as in paths.h: of several starts it says which is read, and is told how many there are.
+ * Free RET by tn_words_done().
  */
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
                        const char *call, struct tn_paths *paths, struct err *error);
