@@ -41,7 +41,10 @@ is() { # name got wanted
 
 has() { # name text pattern
     n=$((n + 1))
-    if printf '%s\n' "$2" | grep -qE -- "$3"; then
+    if grep -qE -- "$3" <<END
+$2
+END
+    then
         echo "ok $n - $1"
     else
         echo "not ok $n - $1"
@@ -67,7 +70,7 @@ wait_for() { # seconds, then a command: until it succeeds
     shift
     while [ "$waited" -lt "$most" ]; do
         "$@" >/dev/null 2>&1 && return 0
-        pause=$((50 + waited / 16))
+        pause=$((50 + waited / 8))
         [ "$pause" -le 500 ] || pause=500
         waited=$((waited + pause)) pause=$((1000 + pause))
         sleep "0.${pause#1}"

@@ -14,16 +14,20 @@ away=$(mktemp -d "${TMPDIR:-/tmp}/partune-optional.XXXXXX") || exit 99
 trap 'rm -rf "$away"; cleanup' EXIT
 cat >"$away/pkg-config" <<SH
 #!/bin/sh
+read -r hidden <'$away/hidden'
 for word; do
-    case " \$(cat '$away/hidden') " in *" \${word%% *} "*) exit 1 ;; esac
+    case " \$hidden " in *" \${word%% *} "*) exit 1 ;; esac
 done
 exec '$real' "\$@"
 SH
 chmod +x "$away/pkg-config"
-: >"$away/hidden"
+hide() { echo "$*" >"$away/hidden"; } # modules from pkg-config
+hide
 configure() { # arguments: what it says is in said
     "$src/configure" PKG_CONFIG="$away/pkg-config" --disable-dependency-tracking "$@" >said 2>&1
 }
+# Libraries that no case after the first ones is about: what pkg-config says of them is not asked for again each time.
+known() { for module in "$@"; do export "${module%=*}_CFLAGS= $("$real" --cflags "${module#*=}")" "${module%=*}_LIBS=$("$real" --libs "${module#*=}")"; done; }
 error() { sed -n 's/^configure: error: //p' said; }
 
 # ---- libraries that it cannot do without
@@ -33,6 +37,7 @@ for name in jansson lapack ${PT_LONG:+uv curl sqlite mhd zlib nettle}; do
 done
 
 # ---- all others left out, though they are there
+known JANSSON=jansson UV=libuv CURL=libcurl SQLITE=sqlite3 MHD=libmicrohttpd ZLIB=zlib NETTLE=nettle LAPACK=openblas
 without="--without-mpi --without-cmocka --without-dnnl --without-pcre2 --without-utf8proc --without-sentencepiece"
 # shellcheck disable=SC2086
 ok "configure without every other library" configure $without
@@ -49,7 +54,7 @@ is "make links none of them" "$(make -s -f Makefile -f told.mk told | tr -d ' ')
 has "make says what the tests need" "$(make tests/unit/base_text 2>&1)" 'the tests need cmocka'
 
 # ---- asked for, and missing
-echo cmocka dnnl libpcre2-8 libutf8proc sentencepiece mpich ompi-c >"$away/hidden"
+hide cmocka dnnl libpcre2-8 libutf8proc sentencepiece mpich ompi-c
 for line in pcre2=libpcre2-8 sentencepiece=sentencepiece ${PT_LONG:+cmocka=cmocka utf8proc=libutf8proc}; do
     configure --without-mpi "--with-${line%=*}"
     has "--with-${line%=*} is refused where it is missing" "$? $(error)" "^1 --with-${line%=*}: ${line#*=}.* was not found: install"
@@ -58,12 +63,16 @@ configure --with-openmpi
 has "so is --with-openmpi" "$? $(error)" '^1 --with-openmpi: ompi-c >= 4 was not found'
 configure --with-mpich
 has "so is --with-mpich" "$? $(error)" '^1 --with-mpich: mpich >= 4 was not found'
-ok "not asked for, it is left out" configure --without-mpi
+hide cmocka dnnl libpcre2-8 libutf8proc mpich ompi-c
+ok "not asked for, it is left out; so is SentencePiece with a C++ compiler of no use" configure --without-mpi --no-create CXX=false pt_cv_cxx=no
 has "as the summary tells" "$(cat said)" '^ *libpcre2-8 +missing *$'
+has "of both" "$(cat said)" '^ *sentencepiece .*left out: false does not compile C\+\+20$'
+configure --without-mpi --with-sentencepiece CXX=false pt_cv_cxx=no
+has "but not where it was asked for" "$? $(error)" '^1 --with-sentencepiece: false does not compile C\+\+20; install g\+\+$'
 
-: >"$away/hidden"
+hide
 printf 'Name: x\nDescription: x\nVersion: 0.2\nRequires.private: not-there\nLibs: -lsentencepiece\n' >"$away/sentencepiece.pc"
-ok "a module that requires a missing one for itself alone" configure --without-mpi PKG_CONFIG_PATH="$away"
+ok "a module that requires a missing one for itself alone" configure --without-mpi --no-create PKG_CONFIG_PATH="$away"
 has "is used where its library links" "$(cat said)" '^ *sentencepiece +found +the linker$'
 
 # ---- contradictions
@@ -77,7 +86,6 @@ has "--with-mpi=DIR, which is no option, names those that are" "$? $(error)" '^1
 # ---- in a prefix
 mkdir -p "$away/old/lib/pkgconfig" "$away/plain/lib" "$away/plain/include"
 printf 'Name: x\nDescription: x\nVersion: 10.39\nLibs: -lpcre2-8\n' >"$away/old/lib/pkgconfig/libpcre2-8.pc"
-: >"$away/hidden"
 configure --without-mpi --with-pcre2="$away/old"
 has "too old a library in the prefix is refused" "$? $(error)" "^1 --with-pcre2: libpcre2-8 >= 10.40 was not found in $away/old\$"
 cp -L "$(pkg-config --variable=libdir libpcre2-8)/libpcre2-8.so" "$(pkg-config --variable=libdir libutf8proc)/libutf8proc.so" \
@@ -88,8 +96,4 @@ for line in PCRE2=pcre2-8 UTF8PROC=utf8proc SENTENCEPIECE=sentencepiece; do
     is "${line%=*} is that one" "$(grep -E "^${line%=*}_(CFLAGS|LIBS) =" Makefile | sed 's/^[A-Z0-9_]* = //' | tr '\n' ' ')" \
         "-I$away/plain/include -L$away/plain/lib -l${line#*=} -Wl,--disable-new-dtags -Wl,-rpath,$away/plain/lib "
 done
-ok "a C++ compiler of no use" configure --without-mpi CXX=false pt_cv_cxx=no
-has "leaves SentencePiece out" "$(cat said)" '^ *sentencepiece .*left out: false does not compile C\+\+20$'
-configure --without-mpi --with-sentencepiece CXX=false pt_cv_cxx=no
-has "but not where it was asked for" "$? $(error)" '^1 --with-sentencepiece: false does not compile C\+\+20; install g\+\+$'
 finish

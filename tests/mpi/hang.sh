@@ -53,7 +53,7 @@ stop() {
     wait $pid
     code=$?
 }
-last_step() { grep -s '"event":"step"' ev | tail -1 | sed 's/.*"event":"step","t":[0-9.]*,"n":\([0-9]*\).*/\1/'; }
+last_step() { sed -n 's/.*"event":"step","t":[0-9.]*,"n":\([0-9]*\).*/\1/p' ev 2>/dev/null | tail -1; }
 losses() { grep '"event":"step"' "$1" | sed 's/.*"n":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/'; }
 beyond() { # step: it is past it
     s=$(last_step)
@@ -78,17 +78,16 @@ layout() { # number: sets count and options
     9) count=6 options="$dense --tp 2 --dp 3 --global-batch 12" ;;
     esac
 }
-reference() { # the losses of the layout, undisturbed, for as many steps as it makes in a while
-    [ -e "losses.$1" ] && return
+reference() { # layout, step: the losses of the layout, undisturbed, beyond that step
+    [ "$(tail -n 1 "losses.$1" 2>/dev/null | cut -d' ' -f1)" -gt "$2" ] 2>/dev/null && return
     # shellcheck disable=SC2086
     start "$count" $options
-    sleep 5
+    until_true "beyond $2"
     stop
     losses ev >"losses.$1"
 }
 strike() { # layout, rank, hundredths of a second from the third step on
     layout "$1"
-    reference "$1"
     # shellcheck disable=SC2086
     start "$count" $options || { ok 1 "layout $1 starts"; return; }
     sleep "$(($3 / 100)).$(printf %02d $(($3 % 100)))"
@@ -101,9 +100,10 @@ strike() { # layout, rank, hundredths of a second from the third step on
     went=$?
     stop
     losses ev >now
-    # All steps that both have are equal.
+    reference "$1" "$(tail -n 1 now | cut -d' ' -f1)"
+    # All steps are equal, those before the stop and those after it.
     same=$(awk 'NR == FNR { want[$1] = $2; next } $1 in want { n++; if (want[$1] != $2) bad++ } END { print n + 0, bad + 0 }' "losses.$1" now)
-    [ "$got" = "$2 " ] && [ $went = 0 ] && [ "${same#* }" = 0 ] && [ "${same% *}" -gt 3 ]
+    [ "$got" = "$2 " ] && [ $went = 0 ] && [ "${same#* }" = 0 ] && [ "${same% *}" -gt "$((at + 3))" ]
     ok $? "layout $1 ($count ranks:${options#--model}): rank $2, stopped at step $at, is named; then the same losses in ${same% *} steps"
 }
 

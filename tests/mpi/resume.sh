@@ -23,8 +23,9 @@ refused() { # name, class, texts, then options: ended by an error of that class 
     ok $status "$name"
 }
 killed() { # mark: the ranks of the job that carries it in its environment
-    for p in /proc/[0-9]*; do
-        tr '\0' '\n' <"$p/environ" | grep -qx "PARTUNE_TRIAL=$1-$$" && tr '\0' '\n' <"$p/environ" | grep -q "^PMI_RANK=" && kill -KILL "${p#/proc/}"
+    for p in $(grep -lszx "PARTUNE_TRIAL=$1-$$" /proc/[0-9]*/environ | xargs -r grep -lsz "^PMI_RANK="); do
+        p=${p%/environ}
+        kill -KILL "${p#/proc/}"
     done 2>/dev/null
 }
 flip() { # file, byte

@@ -48,10 +48,8 @@ ok $? "and the same layout bit for bit"
 
 # ---- a rank that is killed
 rank_two() {
-    for p in /proc/[0-9]*; do
-        tr '\0' '\n' <"$p/environ" | grep -qx "PARTUNE_TRIAL=ring-sh-$$" &&
-            tr '\0' '\n' <"$p/environ" | grep -qx "PMI_RANK=2" && echo "${p#/proc/}"
-    done 2>/dev/null | head -1
+    grep -lszx "PARTUNE_TRIAL=ring-sh-$$" /proc/[0-9]*/environ | xargs -r grep -lszx PMI_RANK=2 |
+        sed -n 's,^/proc/\([0-9]*\)/environ$,\1,p; 1q'
 }
 PARTUNE_TRIAL="ring-sh-$$" timeout -k 2 120 mpiexec -n 4 "$train" --data-dir "$dir" --model nano-llama --quiet --cp 4 --steps 1000000 \
     --global-batch 4 --events k.ev >out 2>&1 &

@@ -35,10 +35,8 @@ END
 
 
 rank_one() { # process of rank 1 of the job that carries our mark
-    for p in /proc/[0-9]*; do
-        tr '\0' '\n' <"$p/environ" | grep -qx "PARTUNE_TRIAL=train-sh-$$" &&
-            tr '\0' '\n' <"$p/environ" | grep -qxE "(PMI|OMPI_COMM_WORLD)_RANK=1" && echo "${p#/proc/}"
-    done 2>/dev/null | head -1
+    grep -lszx "PARTUNE_TRIAL=train-sh-$$" /proc/[0-9]*/environ | xargs -r grep -lszxE "(PMI|OMPI_COMM_WORLD)_RANK=1" |
+        sed -n 's,^/proc/\([0-9]*\)/environ$,\1,p; 1q'
 }
 
 # ---- data and a plain run

@@ -14,47 +14,59 @@ sources=$(find base plan kernels search db web trainer tuner tests docs \( -name
     \( -name '*.[ch]' -o -name '*.inc' -o -name '*.sh' -o -name '*.t' -o -name '*.js' -o -name '*.mjs' -o -name '*.html' \
     -o -name '*.json' -o -name '*.in' -o -name '*.conf' -o -name '*.am' -o -name '*.bars' \) -print | sort)
 
-links() { # page: targets of its links and pictures, outside of code
-    awk '/^ *```/ { code = !code; next }
+links() { # a line for each link and picture of the pages outside of code: page, tab, target, tab, the file that it names
+    # shellcheck disable=SC2086
+    awk '
+        function plain(path) { # without . and ..
+            while (sub(/(^|\/)[^\/.][^\/]*\/\.\.(\/|$)/, "/", path) || sub(/\/\.(\/|$)/, "/", path) || sub(/^\.?\//, "", path)) {}
+            return path
+        }
+        FNR == 1 { code = 0; folder = FILENAME; if (!sub(/[^\/]*$/, "", folder)) folder = "" }
+        /^ *```/ { code = !code; next }
         !code {
             gsub(/`[^`]*`/, "")
             while (match($0, /\]\([^) ]+\)/)) {
-                print substr($0, RSTART + 2, RLENGTH - 3)
+                target = substr($0, RSTART + 2, RLENGTH - 3)
                 $0 = substr($0, RSTART + RLENGTH)
+                path = target; sub(/#.*/, "", path)
+                print FILENAME "\t" target "\t" (path == "" ? FILENAME : plain(folder path))
             }
-        }' "$1"
+        }' $pages
 }
 
-anchors() { # page: every name that a link into it may have
-    awk '/^ *```/ { code = !code; next }
-        code { next }
-        /^#+ / {
-            slug = tolower($0); sub(/^#+ +/, "", slug); gsub(/\]\([^)]*\)/, "", slug)
-            gsub(/[^a-z0-9 _-]/, "", slug); gsub(/ /, "-", slug); print slug
-        }
-        {
-            while (match($0, /<a id="[^"]*"/)) {
-                print substr($0, RSTART + 7, RLENGTH - 8)
-                $0 = substr($0, RSTART + RLENGTH)
+without() { # page, tab, target, tab, file: those whose target has an anchor that the file lacks
+    awk -F '\t' '
+        function read_anchors(file,    line, code, slug) { # every name that a link into it may have
+            seen[file] = 1
+            while ((getline line <file) > 0) {
+                if (line ~ /^ *```/) { code = !code; continue }
+                if (code) continue
+                if (line ~ /^#+ /) {
+                    slug = tolower(line); sub(/^#+ +/, "", slug); gsub(/\]\([^)]*\)/, "", slug)
+                    gsub(/[^a-z0-9 _-]/, "", slug); gsub(/ /, "-", slug); anchors[file, slug] = 1
+                }
+                while (match(line, /<a id="[^"]*"/)) {
+                    anchors[file, substr(line, RSTART + 7, RLENGTH - 8)] = 1
+                    line = substr(line, RSTART + RLENGTH)
+                }
             }
-        }' "$1"
+            close(file)
+        }
+        $2 ~ /#./ {
+            if (!($3 in seen)) read_anchors($3)
+            anchor = $2; sub(/^[^#]*#/, "", anchor)
+            if (!(($3, anchor) in anchors)) print $1 ": " $2 ": no such heading"
+        }'
 }
 
 broken() {
-    for page in $pages; do
-        links "$page" | while read -r target; do
-            case $target in *://* | mailto:*) continue ;; esac
-            path=${target%%#*} anchor=
-            case $target in *#*) anchor=${target#*#} ;; esac
-            file=$page
-            [ -z "$path" ] || file=$(dirname "$page")/$path
-            if [ ! -e "$file" ]; then
-                echo "$page: $target: no such file"
-            elif [ -n "$anchor" ] && ! anchors "$file" | grep -qxF -- "$anchor"; then
-                echo "$page: $target: no such heading"
-            fi
-        done
-    done
+    while IFS='	' read -r page target file; do
+        case $target in
+        *://* | mailto:*) ;;
+        *) if [ -e "$file" ]; then printf '%s\t%s\t%s\n' "$page" "$target" "$file"; else echo "$page: $target: no such file" >&3; fi ;;
+        esac
+    done <"$linked" 3>&1 >"$linked.there"
+    without <"$linked.there"
 }
 
 named() { # what code, comments and help say of the documents
@@ -73,20 +85,16 @@ quoted() { # paths of the tree in backticks, up to a wildcard
 }
 
 apart() { # pages and screenshots that nothing links to
-    for page in $pages; do
-        for target in $(links "$page"); do
-            case $target in *://* | '#'*) continue ;; esac
-            realpath -m --relative-to=. "$(dirname "$page")/${target%%#*}"
-        done
-    done | sort -u >"$linked"
-    for page in $pages docs/screenshots/*; do
-        [ "$page" = README.md ] || grep -qxF "$page" "$linked" || echo "$page"
-    done
+    # shellcheck disable=SC2086
+    printf '%s\n' $pages docs/screenshots/* | awk -F '\t' '
+        NR == FNR { if ($2 !~ /:\/\/|^#/) known[$3] = 1; next }
+        $0 != "README.md" && !($0 in known)' "$linked" -
 }
 
 left_out() { # pages and pictures that no makefile lists
+    listed=$(cat docs/Makemodule.am)
     find docs -name '*.md' -o -name '*.svg' | sort | while read -r file; do
-        grep -qF "%D%/${file#docs/}" docs/Makemodule.am || echo "$file"
+        case $listed in *"%D%/${file#docs/}"*) ;; *) echo "$file" ;; esac
     done
 }
 
@@ -113,16 +121,21 @@ ragged() { # rows of a table with more or fewer cells than its head; outer bars 
 }
 
 drawn() { # pictures: XML, with a title for who cannot see them and colors for a dark page
-    for file in docs/pictures/*.svg; do
-        python3 -c 'import sys, xml.dom.minidom as dom; dom.parse(sys.argv[1])' "$file" 2>/dev/null || echo "$file: no XML"
-        for part in '<title' 'prefers-color-scheme: dark'; do
-            grep -qF "$part" "$file" || echo "$file: no $part"
-        done
+    python3 -c '
+import sys, xml.dom.minidom as dom
+for name in sys.argv[1:]:
+    try:
+        dom.parse(name)
+    except Exception:
+        print(f"{name}: no XML")' docs/pictures/*.svg
+    for part in '<title' 'prefers-color-scheme: dark'; do
+        grep -LF "$part" docs/pictures/*.svg | sed "s/\$/: no $part/"
     done
 }
 
 linked=$(mktemp) || exit 99
-trap 'rm -f "$linked"' EXIT
+trap 'rm -f "$linked" "$linked.there"' EXIT
+links >"$linked"
 echo "1..7"
 say "every relative link and anchor of the documents exists" "$(broken)"
 say "every document named in the sources exists" "$(named)"

@@ -4,14 +4,14 @@
 cd "${PT_SRC:?}" || exit 99
 export LC_ALL=C
 n=0
+spans=$(mktemp) || exit 99
+trap 'rm -f "$spans"' EXIT
 
 named() { # what, page, names
     n=$((n + 1))
     absent=$(
-        spans=$(grep -o '`[^`]*`' "docs/reference/$2" | tr -c 'a-z0-9_\n-' '\n' | sort -u)
-        for name in $3; do
-            echo "$spans" | grep -qxF -- "$name" || echo "$name"
-        done
+        grep -o '`[^`]*`' "docs/reference/$2" | tr -c 'a-z0-9_\n-' '\n' >"$spans"
+        printf '%s\n' $3 | grep -vxF -f "$spans"
     )
     if [ -n "$3" ] && [ -z "$absent" ]; then
         echo "ok $n - reference/$2 names every $1"
