@@ -143,6 +143,22 @@ void kn_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n)
         backend->follow(follower, pool, n);
 }
 
+bool kn_reached(struct kn_pool *pool, unsigned n)
+{
+    const struct kn_backend *backend = kn_pool_backend(pool);
+
+    assert(n < KN_MARKS);
+    return !backend->reached || backend->reached(pool, n);
+}
+
+void kn_pool_set_idle(struct kn_pool *pool, void (*fn)(void *), void *arg)
+{
+    const struct kn_backend *backend = kn_pool_backend(pool);
+
+    if (backend->set_idle)
+        backend->set_idle(pool, fn, arg);
+}
+
 bool kn_stamps(const struct kn_pool *pool)
 {
     return kn_pool_backend(pool)->stamp != NULL;

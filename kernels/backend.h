@@ -32,9 +32,12 @@ struct kn_backend {
     size_t (*unused_own)(void); /* bytes; NULL, or 0: unknown */
     void (*copy)(struct kn_pool *pool, void *to, const void *from, size_t bytes);
     void (*wait)(struct kn_pool *pool); /* until all operations on POOL are done */
-    /* As kn_mark, kn_follow and kn_native; NULL, all three: operations are done when they return */
+    /* As kn_pool_set_idle, kn_mark, kn_follow, kn_reached and kn_native; NULL, all of them:
+     * operations are done when they return */
+    void (*set_idle)(struct kn_pool *pool, void (*fn)(void *arg), void *arg);
     void (*mark)(struct kn_pool *pool, unsigned n);
     void (*follow)(struct kn_pool *follower, struct kn_pool *pool, unsigned n);
+    bool (*reached)(struct kn_pool *pool, unsigned n);
     void *(*native)(const struct kn_pool *pool);
     /* As kn_stamp and kn_stamped; NULL, both: the same */
     void (*stamp)(struct kn_pool *pool, unsigned n);

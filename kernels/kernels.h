@@ -57,7 +57,9 @@ struct kn_pool;
 /* Memory that a pool holds for each of its threads (packed blocks of GEMM and attention). */
 enum { KN_SCRATCH_BYTES = 6 << 20 };
 
-/* A pool of THREADS >= 1 threads, of which the caller is one. NULL if out of memory or threads. */
+/* A pool of THREADS threads, of which the caller is one. NULL if out of memory or threads. 0: a
+ * stream alone, without scratch memory, for a library of the device: no operation of this header
+ * but marks, waits and copies. */
 struct kn_pool *kn_pool_new(int threads);
 /* The same on the host, whatever the current backend: for the host's own work next to a device. */
 struct kn_pool *kn_pool_new_host(int threads);
@@ -92,13 +94,18 @@ bool kn_apart(const struct kn_pool *pool);
 void kn_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes);
 /* Block until all operations on POOL are done. */
 void kn_wait(struct kn_pool *pool);
+/* While the calling thread waits for the device, there or in an operation that returns a value, it
+ * calls FN(ARG) again and again, which may pause, and need not return. NULL: it waits at once. */
+void kn_pool_set_idle(struct kn_pool *pool, void (*fn)(void *arg), void *arg);
 
 /* Between two pools of one backend. Point N < KN_MARKS of POOL is after its operations so far; what
  * is launched on FOLLOWER from now on begins when POOL's last point N is reached, at once if there
- * is none. Neither call waits. */
+ * is none. No call waits. */
 enum { KN_MARKS = 64 };
 void kn_mark(struct kn_pool *pool, unsigned n);
 void kn_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n);
+/* POOL's last point N is reached, or there is none. */
+bool kn_reached(struct kn_pool *pool, unsigned n);
 /* Times of a pool whose operations are asynchronous. Stamp N < KN_STAMPS of POOL is the moment at
  * which its operations so far are done. kn_stamped: nanoseconds between two stamps, of which TO was
  * made later; false until TO is reached. No call waits. */

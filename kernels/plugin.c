@@ -141,7 +141,8 @@ static void lost(const char *what)
 int kn_plugin_load(const struct kn_backend **ret_backend, struct kn_gpu *ret_gpu, const char *path,
                    int index, struct err *error)
 {
-    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, lost};
+    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, kn_pool_threads,
+                                               lost};
     struct kn_plugin_refusal why = {.text = "the backend rejects it"};
     const struct kn_plugin *plugin = NULL;
     struct driver driver = {0};

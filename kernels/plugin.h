@@ -10,12 +10,13 @@
 
 #include "kernels/backend.h"
 
-enum { KN_PLUGIN_ABI = 5 << 16 | sizeof(struct kn_backend) };
+enum { KN_PLUGIN_ABI = 6 << 16 | sizeof(struct kn_backend) };
 
 /* What the library needs of the program. */
 struct kn_plugin_host {
     void (*pool_set_stream)(struct kn_pool *pool, void *stream);
     void *(*pool_stream)(const struct kn_pool *pool);
+    int (*pool_threads)(const struct kn_pool *pool);
     void (*lost)(const char *what); /* as kn_on_lost; NULL, or returns: abort() */
 };
 

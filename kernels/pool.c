@@ -152,7 +152,7 @@ struct kn_pool *kn_pool_on(const struct kn_backend *backend, int threads)
 {
     struct kn_pool *p;
 
-    assert(threads >= 1);
+    assert(threads >= 0);
     p = mem_try_alloc(sizeof(*p));
     if (!p)
         return NULL;
@@ -160,9 +160,10 @@ struct kn_pool *kn_pool_on(const struct kn_backend *backend, int threads)
     atomic_store(&p->spin_us, SPIN_US);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
-    p->scratch = map_scratch((size_t)threads * KN_SCRATCH_BYTES);
-    p->workers = mem_try_alloc((size_t)threads * sizeof(*p->workers));
-    if (!p->scratch || !p->workers)
+    if (threads > 0)
+        p->scratch = map_scratch((size_t)threads * KN_SCRATCH_BYTES);
+    p->workers = mem_try_alloc(((size_t)threads + 1) * sizeof(*p->workers));
+    if ((threads > 0 && !p->scratch) || !p->workers)
         return kn_pool_free(p);
     for (int i = 0; i < threads - 1; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i + 1};

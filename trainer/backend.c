@@ -49,6 +49,8 @@ static int load(const struct kn_backend **ret, struct kn_gpu *ret_gpu, int index
     const char *path = getenv("PARTUNE_CUDA");
 
     *ret_gpu = (struct kn_gpu){0};
+    /* Streams in one queue of the device wait for each other, whatever they hold: see link.h. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     return kn_plugin_load(ret, ret_gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
 }
 

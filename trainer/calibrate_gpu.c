@@ -239,8 +239,8 @@ static void tell_between(const struct tr_gpu_rates *rates, const struct pl_clust
 
     printf("between them, %s:\n", link->kind);
     printf("  all-reduce    %8.2f us, %.2f GB/s each way\n", reduce_us(rates), link->gbs);
-    printf("  transfer      %8.2f us, %.2f GB/s each way, by MPI\n", rates->transfer_s * 1e6,
-           rates->ring_bps / GIGA);
+    printf("  transfer      %8.2f us, %.2f GB/s each way, %s\n", rates->transfer_s * 1e6,
+           rates->ring_bps / GIGA, rates->nccl ? "by NCCL" : "by MPI");
 }
 
 static void tell(const struct tr_config *config, const struct tr_gpu_rates *rates,

@@ -83,6 +83,23 @@ static void check_hung(struct tr_progress *progress)
         fail_fn(why);
 }
 
+static void look(struct tr_progress *progress)
+{
+    tr_stop_check();
+    check_hung(progress);
+    if (progress->ask)
+        progress->ask(progress->ask_arg);
+}
+
+void tr_idle(void *progress)
+{
+    const struct tr_progress *own = progress;
+
+    if (own->yield)
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    look(progress);
+}
+
 void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, int count)
 {
     uint64_t t = tr_clock_waits(progress->clock);
@@ -92,8 +109,7 @@ void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, in
         if (tests == 1)
             tr_now_wait(progress->now, op);
         pause_between(progress, tests, t);
-        tr_stop_check();
-        check_hung(progress);
+        look(progress);
     }
     if (tests > 1)
         tr_now_wait(progress->now, (struct tr_op){.name = TR_OP_NONE});

@@ -28,6 +28,8 @@ struct tr_progress {
     struct tr_staging staging;  /* of messages of POOL's memory */
     struct tr_now *now;         /* waits and operations are published here; NULL: nowhere */
     _Atomic(const char *) hung; /* the wait has to end the job, for this reason; NULL: not */
+    void (*ask)(void *arg); /* every wait calls it now and then; NULL: nothing. May not return */
+    void *ask_arg;
 };
 
 /*
@@ -57,6 +59,19 @@ struct tr_group {
     void *nccl_comm;
 };
 
+/* What messages between GPUs are for: over pp outputs and their gradients, from here and to here,
+ * and those of the groups cp, moe and tp. */
+enum tr_link_use {
+    TR_LINK_ACT_OUT,
+    TR_LINK_ACT_IN,
+    TR_LINK_GRAD_OUT,
+    TR_LINK_GRAD_IN,
+    TR_LINK_CP,
+    TR_LINK_EP,
+    TR_LINK_TP,
+    TR_LINKS
+};
+
 struct tr_comms {
     struct tr_progress progress;
     struct tr_group world, tp, cp;
@@ -68,6 +83,7 @@ struct tr_comms {
     int stage, prev, next;   /* pipeline stage, and world ranks of its neighbors, cyclic */
     bool first_of_host;      /* no rank before this one is on its host */
     struct tr_nccl *nccl;    /* NULL: none */
+    struct tr_link *link[TR_LINKS]; /* link.h; NULL: these messages go by MPI */
 };
 
 /* FAIL gets one line of reason and does not return. It is shared by all ranks' handlers of the
@@ -98,6 +114,9 @@ uint64_t tr_block(uint64_t total, int parts, int index);
 void tr_wait(struct tr_progress *progress, struct tr_op op, MPI_Request *req, int count);
 /* True if all COUNT are complete; drives progress in any case. */
 bool tr_test(struct tr_progress *progress, MPI_Request *req, int count);
+
+/* Whatever a wait has to do now and then, but to drive MPI: for kn_pool_set_idle(). */
+void tr_idle(void *progress);
 
 /* OP of GROUP: all its members take part. */
 static inline struct tr_op tr_op_of(enum tr_op_name name, const struct tr_group *group)

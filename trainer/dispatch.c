@@ -16,6 +16,10 @@
  * before has been, and outputs when all parts have. A dispatch and a collect between the same two
  * ranks may have one tag: every rank starts the dispatch first, and MPI keeps the order.
  *
+ * By a link (link.h) each part of a dispatch, and each collect, is an exchange. Its stream has
+ * them in that same order, parts one after the other and then outputs; neither the host nor, until
+ * it needs the rows, the pool waits for one.
+ *
  * The queue of messages is also driven from inside computations (rank.c), so functions here wait
  * for those first.
  */
@@ -134,6 +138,24 @@ struct tr_experts tr_moe_part(const struct tr_rank *rank, int part)
                                tr_block(rank->d.local_experts, parts, part + 1)};
 }
 
+static struct tr_link *link_of(const struct tr_rank *rank)
+{
+    return rank->comms.link[TR_LINK_EP];
+}
+
+/* Receive BYTES, if any, from MEMBER, of EXPERT there or here. */
+static void receive(struct tr_rank *rank, void *to, size_t bytes, int member, uint64_t expert)
+{
+    if (!bytes)
+        return;
+    if (link_of(rank))
+        tr_link_recv(link_of(rank), to, bytes, member);
+    else
+        tr_irecv(&rank->moe_req[rank->moe_nreq++], &rank->comms.moe, to, bytes, member,
+                 TR_TAG_MOE + 1 + (int)expert);
+    assert(rank->moe_nreq < rank->moe_req_cap);
+}
+
 /* Receive the rows of EXPERT here from the other members. */
 static void receive_expert(struct tr_rank *rank, const struct tr_route *route, void *to,
                            uint64_t expert)
@@ -144,9 +166,8 @@ static void receive_expert(struct tr_rank *rank, const struct tr_route *route, v
     for (int i = 0; i < g->size; i++) {
         struct run here = run_here(rank, route, i, expert, &at, row);
 
-        if (i != g->rank && here.bytes)
-            tr_irecv(&rank->moe_req[rank->moe_nreq++], g, (char *)to + here.at, here.bytes, i,
-                     TR_TAG_MOE + 1 + (int)expert);
+        if (i != g->rank)
+            receive(rank, (char *)to + here.at, here.bytes, i, expert);
     }
     assert(at == (size_t)route->recv[expert + 1] * row);
 }
@@ -163,10 +184,12 @@ static struct run own_rows(struct run *ret_here, const struct tr_rank *rank,
     return run_there(rank, route, me, expert, row);
 }
 
-/* A message to member MEMBER for or from EXPERT, to be sent in its turn. */
+/* A message to member MEMBER for or from EXPERT, to be sent in its turn, by a link at once. */
 static void queue(struct tr_rank *rank, const char *from, size_t bytes, int member, uint64_t expert)
 {
-    if (bytes)
+    if (bytes && link_of(rank))
+        tr_link_send(link_of(rank), from, bytes, member);
+    else if (bytes)
         rank->moe_out[rank->moe_outs++] = (struct tr_moe_out){from, bytes, member, (int)expert};
 }
 
@@ -237,6 +260,52 @@ bool tr_dispatch_poll(struct tr_rank *rank)
            rank->moe_sent < rank->moe_outs;
 }
 
+/* The messages of PART of a dispatch: to other members, from them. */
+static void queue_part(struct tr_rank *rank, const struct tr_route *route, const void *from,
+                       int part)
+{
+    struct tr_experts x = tr_moe_part(rank, part);
+
+    for (uint64_t j = x.first; j < x.end; j++)
+        queue_expert(rank, route, from, j);
+}
+
+static void receive_part(struct tr_rank *rank, const struct tr_route *route, void *to, int part)
+{
+    struct tr_experts x = tr_moe_part(rank, part);
+
+    for (uint64_t j = x.first; j < x.end; j++)
+        receive_expert(rank, route, to, j);
+}
+
+static void start_linked(struct tr_rank *rank, const struct tr_route *route, void *to,
+                         const void *from)
+{
+    for (int part = 0; part < tr_moe_parts(rank); part++) {
+        tr_link_begin(link_of(rank));
+        queue_part(rank, route, from, part);
+        receive_part(rank, route, to, part);
+        rank->moe_dispatch[part] = tr_link_end(link_of(rank));
+    }
+}
+
+static void start_by_mpi(struct tr_rank *rank, const struct tr_route *route, void *to,
+                         const void *from)
+{
+    assert(rank->moe_nreq == 0 && rank->moe_sending == 0); /* one dispatch at a time */
+    rank->moe_outs = rank->moe_sent = 0;
+    for (int part = 0; part < tr_moe_parts(rank); part++) {
+        queue_part(rank, route, from, part);
+        rank->moe_part_end[part] = rank->moe_outs;
+    }
+    send_next(rank);
+    for (int part = 0; part < tr_moe_parts(rank); part++) {
+        rank->moe_recv[part].first = rank->moe_nreq;
+        receive_part(rank, route, to, part);
+        rank->moe_recv[part].end = rank->moe_nreq;
+    }
+}
+
 void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void *to,
                        const void *from)
 {
@@ -246,25 +315,11 @@ void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void 
 
     if (g->size == 1)
         return;
-    assert(rank->moe_nreq == 0 && rank->moe_sending == 0); /* one dispatch at a time */
     was = tr_phase(&rank->clock, TR_PHASE_EP);
-    rank->moe_outs = rank->moe_sent = 0;
-    for (int part = 0; part < tr_moe_parts(rank); part++) {
-        struct tr_experts x = tr_moe_part(rank, part);
-
-        for (uint64_t j = x.first; j < x.end; j++)
-            queue_expert(rank, route, from, j);
-        rank->moe_part_end[part] = rank->moe_outs;
-    }
-    send_next(rank);
-    for (int part = 0; part < tr_moe_parts(rank); part++) {
-        struct tr_experts x = tr_moe_part(rank, part);
-
-        rank->moe_recv[part].first = rank->moe_nreq;
-        for (uint64_t j = x.first; j < x.end; j++)
-            receive_expert(rank, route, to, j);
-        rank->moe_recv[part].end = rank->moe_nreq;
-    }
+    if (link_of(rank))
+        start_linked(rank, route, to, from);
+    else
+        start_by_mpi(rank, route, to, from);
     for (uint64_t j = 0; j < rank->d.local_experts; j++) {
         struct run here, there = own_rows(&here, rank, route, j, row);
 
@@ -290,10 +345,21 @@ bool tr_dispatch_arrived(struct tr_rank *rank, int part)
 {
     if (rank->comms.moe.size == 1)
         return true;
+    if (link_of(rank))
+        return tr_link_reached(link_of(rank), rank->moe_dispatch[part]);
     kn_wait(rank->pool);
     send_more(rank);
     return rank->moe_sending > part && done(rank, rank->moe_send[part]) &&
            done(rank, rank->moe_recv[part]);
+}
+
+static void wait_linked(struct tr_rank *rank, tr_exchange exchange)
+{
+    enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_EP);
+
+    tr_now_begin(rank->comms.progress.now, rank->comms.moe.kind);
+    tr_link_wait(link_of(rank), exchange);
+    tr_phase(&rank->clock, was);
 }
 
 void tr_dispatch_wait(struct tr_rank *rank, int part)
@@ -305,6 +371,10 @@ void tr_dispatch_wait(struct tr_rank *rank, int part)
     if (rank->comms.moe.size == 1)
         return;
     assert(part < tr_moe_parts(rank));
+    if (link_of(rank)) {
+        wait_linked(rank, rank->moe_dispatch[part]);
+        return;
+    }
     kn_wait(rank->pool);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
     op = tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe);
@@ -357,12 +427,10 @@ static void collect_expert(struct tr_rank *rank, const struct tr_route *route, v
     for (int i = 0; i < g->size; i++) {
         struct run there = run_there(rank, route, i, expert, row);
 
-        if (i != g->rank && there.bytes)
-            tr_irecv(&rank->moe_req[rank->moe_nreq++], g,
-                     slice_buffer(rank, to, i % rank->layout.etp) + there.at, there.bytes, i,
-                     TR_TAG_MOE + 1 + (int)expert);
+        if (i != g->rank)
+            receive(rank, slice_buffer(rank, to, i % rank->layout.etp) + there.at, there.bytes, i,
+                    expert);
     }
-    assert(rank->moe_nreq < rank->moe_req_cap);
 }
 
 void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *to,
@@ -370,17 +438,24 @@ void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *
 {
     struct tr_experts x = tr_moe_part(rank, part);
     size_t row = rank->d.hidden * kn_type_size(tr_slice_type(rank));
+    struct tr_link *link = link_of(rank);
     enum tr_phase was;
 
     if (rank->comms.moe.size == 1)
         return;
-    kn_wait(rank->pool);
     was = tr_phase(&rank->clock, TR_PHASE_EP);
+    if (link)
+        tr_link_begin(link);
+    else
+        kn_wait(rank->pool);
     for (uint64_t j = x.first; j < x.end; j++)
         return_expert(rank, route, from, j, row);
-    send_more(rank);
+    if (!link)
+        send_more(rank);
     for (uint64_t j = x.first; j < x.end; j++)
         collect_expert(rank, route, to, j, row);
+    if (link)
+        rank->moe_collect = tr_link_end(link);
     for (uint64_t j = x.first; j < x.end; j++) {
         struct run here, there = own_rows(&here, rank, route, j, row);
 
@@ -393,24 +468,35 @@ void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *
 
 bool tr_collect_arrived(struct tr_rank *rank)
 {
+    if (link_of(rank))
+        return tr_link_reached(link_of(rank), rank->moe_collect);
     kn_wait(rank->pool);
     return !tr_dispatch_poll(rank);
 }
 
-void tr_collect_finish(struct tr_rank *rank, void *to)
+static void collect_by_mpi(struct tr_rank *rank)
 {
-    struct tr_op op;
-    enum tr_phase was;
+    struct tr_op op = tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe);
 
-    if (rank->comms.moe.size == 1)
-        return;
-    kn_wait(rank->pool);
-    was = tr_phase(&rank->clock, TR_PHASE_EP);
-    op = tr_op_begin(TR_OP_ALL_TO_ALL, &rank->comms.moe);
     wait_sent(rank, op, tr_moe_parts(rank) - 1);
     send_next(rank);
     tr_wait(&rank->comms.progress, op, rank->moe_req, rank->moe_nreq);
     rank->moe_nreq = rank->moe_sending = 0;
+}
+
+void tr_collect_finish(struct tr_rank *rank, void *to)
+{
+    enum tr_phase was;
+
+    if (rank->comms.moe.size == 1)
+        return;
+    if (!link_of(rank))
+        kn_wait(rank->pool);
+    was = tr_phase(&rank->clock, TR_PHASE_EP);
+    if (link_of(rank))
+        wait_linked(rank, rank->moe_collect);
+    else
+        collect_by_mpi(rank);
     add_slices(rank, to);
     tr_phase(&rank->clock, was);
 }

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "trainer/coll.h"
 #include "trainer/fail.h"
+#include "trainer/link.h"
 #include "trainer/meter.h"
 #include "trainer/nccl.h"
 #include "trainer/start.h"
@@ -266,13 +267,21 @@ static void reduces(struct tr_gpu_rates *ret, struct bench *bench)
     }
 }
 
-/* As between two stages of a pipeline: the send comes first (comm.h). */
+/* As a trial does: by a link, or by MPI, the send first (comm.h). */
 static void run_ring(struct bench *bench, const struct job *job)
 {
     struct tr_group *g = &bench->comms.copy[0];
     int next = (g->rank + 1) % g->size, last = (g->rank + g->size - 1) % g->size;
+    struct tr_link *link = bench->comms.link[TR_LINK_CP];
     MPI_Request req[2];
 
+    if (link) {
+        tr_link_begin(link);
+        tr_link_send(link, bench->own, job->bytes, next);
+        tr_link_recv(link, bench->own + bench->room / 2, job->bytes, last);
+        tr_link_wait(link, tr_link_end(link));
+        return;
+    }
     tr_isend(&req[0], g, bench->own, job->bytes, next, TR_TAG_ACT);
     tr_irecv(&req[1], g, bench->own + bench->room / 2, job->bytes, last, TR_TAG_ACT);
     tr_wait(&bench->comms.progress, tr_op_begin(TR_OP_SEND_RECV, g), req, 2);
@@ -322,6 +331,24 @@ static int take_memory(struct bench *bench, struct err *error)
     return tr_start_together(have ? 0 : TR_EXIT_OOM, error) ? -ENOMEM : 0;
 }
 
+/* Each link over all ranks: no trial has more of them or more neighbors, so what is left of the
+ * memory next to their buffers is left for every trial. */
+static void links_open(struct bench *bench, int ranks)
+{
+    struct tr_group *all = &bench->comms.copy[0];
+    struct tr_link_plan plan = {.stage = all->rank,
+                                .stages = ranks,
+                                .prev = (all->rank + ranks - 1) % ranks,
+                                .next = (all->rank + 1) % ranks,
+                                .wraps = true,
+                                .cp = all,
+                                .ep = all,
+                                .tp = all};
+
+    if (ranks > 1)
+        tr_links_init(&bench->comms, &plan);
+}
+
 static int bench_open(struct bench *bench, struct err *error)
 {
     struct pl_layout layout;
@@ -341,6 +368,7 @@ static int bench_open(struct bench *bench, struct err *error)
         bench->comms.progress.staging =
             (struct tr_staging){.own = bench->own, .bytes = bench->room};
     tr_nccl_init(&bench->comms, tr_fail_comm);
+    links_open(bench, ranks);
     tr_meter_open(&bench->meter, &bench->comms, true);
     return 0;
 }
@@ -348,6 +376,7 @@ static int bench_open(struct bench *bench, struct err *error)
 static void bench_close(struct bench *bench)
 {
     tr_meter_close(&bench->meter);
+    tr_links_done(&bench->comms);
     tr_nccl_done(&bench->comms);
     tr_comms_done(&bench->comms);
     if (bench->own)

@@ -1,7 +1,7 @@
 /*
- * Collectives between GPUs by NVIDIA's library (NCCL, libnccl.so.2), which is opened at run time:
- * those of a group whose arrays lie in the GPU's own memory (trainer/coll.h, trainer/async.h). All
- * else, messages between two ranks among it, stays with MPI.
+ * Collectives between GPUs by NVIDIA's library (NCCL, nccl_comms.h): those of a group whose arrays
+ * lie in the GPU's own memory (trainer/coll.h, trainer/async.h). Messages between two ranks are in
+ * link.h; all else stays with MPI.
  *
  * They are launched, not waited for: on the stream of the rank's pool, in the order of its
  * operations, or aside, on a second stream that follows it. Every member launches the collectives
@@ -15,8 +15,8 @@
 
 #include "trainer/comm.h"
 
-/* A communicator for each group of COMMS with several members, if every rank has a GPU of its own
- * and the library; PARTUNE_NCCL=off: none. Collective, when groups and staging are set up. */
+/* A communicator for each group of COMMS with several members, where tr_nccl_open() has the
+ * library. Collective, when groups and staging are set up. */
 void tr_nccl_init(struct tr_comms *comms, tr_fail_fn *fail);
 void tr_nccl_done(struct tr_comms *comms);
 

@@ -6,7 +6,7 @@
  * turned in place into the gradient of the stage's input and sent from there; on the last virtual
  * stage it starts, and stays, in the slot. A buffer is taken only when its last send is complete.
  * The unit test of the schedules runs this with less: two buffers each way, and sends that end only
- * when received.
+ * when received. Between GPUs with links (link.h), waits are the stream's, not the host's.
  *
  * With overlap_p2p the next step's receive is posted before this step computes: activations into
  * one of two buffers of their own (act_in), because their slot is still in use, and gradients into
@@ -32,9 +32,9 @@
 /* A receive: of step STEP's input, -1: none. */
 struct fetch {
     int step;
-    MPI_Request req;
+    struct tr_message message;
     char *buf;
-    MPI_Request *send; /* of a ring buffer: what is sent from it later */
+    struct tr_message *sent; /* of a ring buffer: what is sent from it later */
 };
 
 struct run {
@@ -46,17 +46,27 @@ struct run {
     struct fetch next;
 };
 
-/* REQ is a transfer NAME with stage neighbor PEER. */
-static void wait_for(struct tr_rank *rank, enum tr_op_name name, int peer, MPI_Request *req)
+/* MESSAGE is a transfer NAME with stage neighbor PEER. */
+static void wait_for(struct tr_rank *rank, enum tr_op_name name, int peer,
+                     struct tr_message *message)
 {
     struct tr_op op = {name, TR_IN_PP, peer};
     enum tr_phase was;
 
-    if (*req == MPI_REQUEST_NULL)
+    if (message->req == MPI_REQUEST_NULL && !message->link)
         return;
     was = tr_phase(&rank->clock, TR_PHASE_PP_WAIT);
-    tr_wait(&rank->comms.progress, op, req, 1);
+    tr_message_wait(&rank->comms.progress, op, message);
     tr_phase(&rank->clock, was);
+}
+
+/* The same of a message in the host's memory, which is MPI's. */
+static void wait_for_pool(struct tr_rank *rank, enum tr_op_name name, int peer, MPI_Request *req)
+{
+    struct tr_message message = {.req = *req};
+
+    wait_for(rank, name, peer, &message);
+    *req = MPI_REQUEST_NULL;
 }
 
 static size_t bytes(const struct tr_rank *rank)
@@ -95,29 +105,46 @@ static void *input(const struct tr_rank *rank, const struct pl_step *step)
     return tr_act(rank, &k->layer[0], k->slot[step->mb % k->nslots], PL_ACT_X);
 }
 
+/* Receive a gradient into a ring buffer that was SENT last: the receive waits for that, the host or
+ * the pool does not. AHEAD: only if it is free now; false: it is not. */
+static bool post_grad(struct tr_rank *rank, struct fetch *fetch, char *buf, struct tr_message *sent,
+                      int tag, bool ahead)
+{
+    struct tr_link *link = rank->comms.link[TR_LINK_GRAD_IN];
+
+    if (ahead && tr_message_open(&rank->comms.progress, sent))
+        return false;
+    if (link && sent->link) {
+        tr_link_after(link, sent->link, sent->exchange);
+        *sent = TR_NO_MESSAGE;
+    }
+    wait_for(rank, TR_OP_SEND, rank->comms.prev, sent);
+    fetch->sent = sent;
+    fetch->buf = buf;
+    tr_message_recv(&fetch->message, &rank->comms, TR_LINK_GRAD_IN, buf, bytes(rank),
+                    rank->comms.next, tag);
+    return true;
+}
+
 /* Post the receive of STEP. AHEAD: only if a buffer is free now. */
 static void post(struct run *run, int step, bool ahead)
 {
     struct tr_rank *r = run->r;
     const struct pl_step *s = &run->steps[step];
-    struct fetch f = {.step = step};
+    struct fetch f = {.step = step, .message = TR_NO_MESSAGE};
 
     assert(run->next.step < 0 && receives(r, s)); /* one receive ahead at most */
     if (s->op == PL_FORWARD) {
         f.buf = r->layout.overlap_p2p ? r->work.act_in[run->ins++ % PL_ACT_INS] : input(r, s);
-        tr_irecv(&f.req, &r->comms.world, f.buf, bytes(r), r->comms.prev,
-                 TR_TAG_ACT + chunk_before(r, s->chunk));
+        tr_message_recv(&f.message, &r->comms, TR_LINK_ACT_IN, f.buf, bytes(r), r->comms.prev,
+                        TR_TAG_ACT + chunk_before(r, s->chunk));
     } else {
         int g = run->grads % PL_GRAD_RINGS;
 
-        f.send = &r->grad_req[g];
-        if (ahead && !tr_test(&r->comms.progress, f.send, 1))
+        if (!post_grad(r, &f, r->work.grad_ring[g], &r->grad_sent[g],
+                       TR_TAG_GRAD + chunk_after(r, s->chunk), ahead))
             return;
-        wait_for(r, TR_OP_SEND, r->comms.prev, f.send);
         run->grads++;
-        f.buf = r->work.grad_ring[g];
-        tr_irecv(&f.req, &r->comms.world, f.buf, bytes(r), r->comms.next,
-                 TR_TAG_GRAD + chunk_after(r, s->chunk));
     }
     run->next = f;
 }
@@ -133,7 +160,7 @@ static struct fetch take(struct run *run, int step)
     assert(run->next.step == step);
     r->watch = NULL;
     wait_for(r, TR_OP_RECV, run->steps[step].op == PL_FORWARD ? r->comms.prev : r->comms.next,
-             &run->next.req);
+             &run->next.message);
     f = run->next;
     run->next.step = -1;
     return f;
@@ -150,7 +177,7 @@ static void look_ahead(struct run *run, int step)
     if (step < run->nsteps)
         post(run, step, true);
     if (run->next.step >= 0)
-        r->watch = &run->next.req;
+        r->watch = &run->next.message;
 }
 
 /* The layer whose weights are read first after STEP, or NULL. */
@@ -191,13 +218,13 @@ static void pool_take(struct tr_rank *rank, int mb, int from, int tag)
 
     if (!pool)
         return;
-    wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->pool_req[mb]);
+    wait_for_pool(rank, TR_OP_SEND, rank->comms.prev, &rank->pool_req[mb]);
     if (from < 0) {
         memset(pool, 0, tr_router_pool_bytes(rank));
         return;
     }
     tr_irecv(&req, &rank->comms.world, pool, tr_router_pool_bytes(rank), from, tag);
-    wait_for(rank, TR_OP_RECV, from, &req);
+    wait_for_pool(rank, TR_OP_RECV, from, &req);
 }
 
 static void pool_give(struct tr_rank *rank, int mb, int to, int tag)
@@ -267,9 +294,9 @@ static void forward(struct run *run, int step)
     assert(s->mb >= 0 && s->mb < r->d.microbatches && s->chunk < r->layout.vp);
     r->mb = s->mb;
     tr_now_pass(r->comms.progress.now, TR_PASS_FORWARD, s->mb, s->chunk);
-    wait_for(r, TR_OP_SEND, r->comms.prev, &k->slot_req[s->mb % k->nslots]);
+    wait_for(r, TR_OP_SEND, r->comms.prev, &k->slot_sent[s->mb % k->nslots]);
     if (!k->last) {
-        wait_for(r, TR_OP_SEND, r->comms.next, &r->act_req[o]);
+        wait_for(r, TR_OP_SEND, r->comms.next, &r->act_sent[o]);
         out = r->work.act_out[o];
     }
     x = k->n ? input(r, s) : out;
@@ -291,8 +318,8 @@ static void forward(struct run *run, int step)
     if (k->last) {
         losses(run, s->chunk, run->train ? slot.acts + k->dxf_at : NULL, s->mb);
     } else {
-        tr_isend(&r->act_req[o], &r->comms.world, out, bytes(r), r->comms.next,
-                 TR_TAG_ACT + s->chunk);
+        tr_message_send(&r->act_sent[o], &r->comms, TR_LINK_ACT_OUT, out, bytes(r), r->comms.next,
+                        TR_TAG_ACT + s->chunk);
         pool_give(r, s->mb, r->comms.next, TR_TAG_POOL + s->chunk);
         run->outs++;
     }
@@ -313,7 +340,7 @@ static void backward(struct run *run, int step)
     struct tr_slot slot = k->slot[s->mb % k->nslots];
     char *d = k->last ? slot.acts + k->dxf_at : NULL;
     char *keep = s->op == PL_BACKWARD_INPUT ? k->gslot[s->mb % k->ngslots] : NULL;
-    MPI_Request *req = &k->slot_req[s->mb % k->nslots];
+    struct tr_message *sent = &k->slot_sent[s->mb % k->nslots];
 
     assert(run->train && s->mb >= 0 && s->mb < r->d.microbatches && s->chunk < r->layout.vp);
     r->mb = s->mb;
@@ -322,7 +349,7 @@ static void backward(struct run *run, int step)
         struct fetch f = take(run, step);
 
         d = f.buf;
-        req = f.send;
+        sent = f.sent;
         pool_take(r, s->mb, r->comms.next, TR_TAG_POOL_BACK + chunk_after(r, s->chunk));
     }
     look_ahead(run, step);
@@ -337,7 +364,8 @@ static void backward(struct run *run, int step)
             passed(run, s->chunk, y, s->mb);
     }
     if (!k->first) {
-        tr_isend(req, &r->comms.world, d, bytes(r), r->comms.prev, TR_TAG_GRAD + s->chunk);
+        tr_message_send(sent, &r->comms, TR_LINK_GRAD_OUT, d, bytes(r), r->comms.prev,
+                        TR_TAG_GRAD + s->chunk);
         pool_give(r, s->mb, r->comms.prev, TR_TAG_POOL_BACK + s->chunk);
     } else {
         tr_embed_bwd(r, d, s->mb);
@@ -367,14 +395,14 @@ static void backward_weight(struct run *run, int step)
 static void drain(struct tr_rank *rank)
 {
     for (int i = 0; i < PL_ACT_OUTS; i++)
-        wait_for(rank, TR_OP_SEND, rank->comms.next, &rank->act_req[i]);
+        wait_for(rank, TR_OP_SEND, rank->comms.next, &rank->act_sent[i]);
     for (int i = 0; i < PL_GRAD_RINGS; i++)
-        wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->grad_req[i]);
+        wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->grad_sent[i]);
     for (int c = 0; c < rank->layout.vp; c++)
         for (int s = 0; s < rank->chunk[c].nslots; s++)
-            wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->chunk[c].slot_req[s]);
+            wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->chunk[c].slot_sent[s]);
     for (int i = 0; i < rank->d.microbatches; i++)
-        wait_for(rank, TR_OP_SEND, rank->comms.prev, &rank->pool_req[i]);
+        wait_for_pool(rank, TR_OP_SEND, rank->comms.prev, &rank->pool_req[i]);
     tr_now_pass(rank->comms.progress.now, TR_PASS_NONE, 0, 0);
 }
 

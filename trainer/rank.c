@@ -161,11 +161,11 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     k->nslots = pl_schedule_live((enum pl_schedule)l->schedule, stage, l->pp, l->vp,
                                  rank->d.microbatches, chunk);
     k->slot = mem_alloc(sizeof(*k->slot) * (size_t)k->nslots);
-    k->slot_req = mem_alloc(sizeof(*k->slot_req) * (size_t)k->nslots);
+    k->slot_sent = mem_alloc(sizeof(*k->slot_sent) * (size_t)k->nslots);
     for (int s = 0; s < k->nslots; s++) {
         k->slot[s] = (struct tr_slot){tr_device_get(&rank->device, PL_BUF_SLOT, chunk, s),
                                       tr_device_get(&rank->device, PL_BUF_ROUTES, chunk, s)};
-        k->slot_req[s] = MPI_REQUEST_NULL;
+        k->slot_sent[s] = TR_NO_MESSAGE;
     }
 }
 
@@ -359,9 +359,9 @@ static void comm_init(struct tr_rank *rank)
     for (size_t i = 0; i < ARRAY_LEN(rank->ring_req); i++)
         rank->ring_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_ACT_OUTS; i++)
-        rank->act_req[i] = MPI_REQUEST_NULL;
+        rank->act_sent[i] = TR_NO_MESSAGE;
     for (int i = 0; i < PL_GRAD_RINGS; i++)
-        rank->grad_req[i] = MPI_REQUEST_NULL;
+        rank->grad_sent[i] = TR_NO_MESSAGE;
     /* a dispatch and a collect, each with a send and a receive for every member and expert */
     rank->moe_req_cap = 4 * c->moe.size * ((int)rank->d.local_experts + 1) + 1;
     rank->moe_req = mem_alloc(sizeof(*rank->moe_req) * (size_t)rank->moe_req_cap);
@@ -418,15 +418,24 @@ static bool drive(struct tr_rank *rank, MPI_Request *req, int count)
     return false;
 }
 
+static bool drive_messages(struct tr_rank *rank, struct tr_message *message, int count)
+{
+    bool open = false;
+
+    for (int i = 0; i < count; i++)
+        open |= tr_message_open(&rank->comms.progress, &message[i]);
+    return open;
+}
+
 /* Between stages: the receive that was posted ahead, and sends. */
 static bool drive_stages(struct tr_rank *rank)
 {
-    bool open = rank->watch && drive(rank, rank->watch, 1);
+    bool open = rank->watch && drive_messages(rank, rank->watch, 1);
 
-    open |= drive(rank, rank->act_req, PL_ACT_OUTS);
-    open |= drive(rank, rank->grad_req, PL_GRAD_RINGS);
+    open |= drive_messages(rank, rank->act_sent, PL_ACT_OUTS);
+    open |= drive_messages(rank, rank->grad_sent, PL_GRAD_RINGS);
     for (int c = 0; c < rank->layout.vp; c++)
-        open |= drive(rank, rank->chunk[c].slot_req, rank->chunk[c].nslots);
+        open |= drive_messages(rank, rank->chunk[c].slot_sent, rank->chunk[c].nslots);
     return open;
 }
 
@@ -481,6 +490,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
                  const struct pl_workload *workload, uint64_t budget, tr_fail_fn *fail,
                  struct err *error)
 {
+    struct tr_link_plan plan;
     int k;
 
     *rank = (struct tr_rank){.model = *model,
@@ -524,6 +534,8 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     work_init(rank);
     comm_init(rank);
     tr_nccl_init(&rank->comms, fail);
+    plan = tr_link_plan(&rank->comms, layout);
+    tr_links_init(&rank->comms, &plan);
     schedule_init(rank);
     tr_async_init(rank);
     visit_init(rank);
@@ -535,7 +547,7 @@ void tr_rank_done(struct tr_rank *rank)
     for (int c = 0; rank->chunk && c < rank->layout.vp; c++) {
         free(rank->chunk[c].layer);
         free(rank->chunk[c].slot);
-        free(rank->chunk[c].slot_req);
+        free(rank->chunk[c].slot_sent);
         free(rank->chunk[c].gslot);
     }
     free(rank->chunk);
@@ -548,6 +560,7 @@ void tr_rank_done(struct tr_rank *rank)
     free(rank->pool_req);
     tr_tp_done(rank);
     tr_async_done(rank);
+    tr_links_done(&rank->comms);
     tr_nccl_done(&rank->comms);
     tr_comms_done(&rank->comms);
     pl_params_done(&rank->params.table);

@@ -11,6 +11,7 @@
 #include "trainer/coll.h"
 #include "trainer/comm.h"
 #include "trainer/device.h"
+#include "trainer/link.h"
 #include "trainer/param.h"
 #include "trainer/phase.h"
 #include "trainer/rope.h"
@@ -103,8 +104,8 @@ struct tr_chunk {
     bool first, last;     /* virtual stage of the whole pipeline */
     struct tr_slot *slot; /* (nslots) */
     int nslots;
-    uint64_t dxf_at;       /* on the last virtual stage: gradient of its output, in the slot */
-    MPI_Request *slot_req; /* (nslots): the send of a gradient that lies in the slot */
+    uint64_t dxf_at; /* on the last virtual stage: gradient of its output, in the slot */
+    struct tr_message *slot_sent; /* (nslots): of a gradient that lies in the slot */
     char **gslot; /* (ngslots): gradients kept between the halves of a split backward pass */
     int ngslots;
 };
@@ -136,10 +137,10 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     float *rope_cos[TR_ROPES], *rope_sin[TR_ROPES]; /* by enum tr_rope; NULL: unused */
 };
 
-/* Exchanges over tp that run behind computation (tp_overlap.c): receives from all others, then
- * sends to them. */
+/* Exchanges over tp behind computation: receives, sends; or by a link one with each peer. */
 struct tr_tp {
     MPI_Request *gather, *reduce;
+    tr_exchange *linked_gather, *linked_reduce;
     const void *input; /* of tr_gather_ahead(), until it is finished */
     const void *sum;   /* of tr_linear_dx_reduce(), likewise */
 };
@@ -162,20 +163,22 @@ struct tr_rank {
     struct tr_params params;
     struct tr_async async;
     struct tr_windows windows;
-    double *tensor_norms;   /* of lamb, which sums them: optim_lamb.c */
-    MPI_Request *watch;     /* a receive that runs behind computation, or NULL */
-    uint64_t visit_ns;      /* transfers are looked after by the next visit after this time */
-    struct tr_chunk *chunk; /* (vp) */
-    struct tr_mtp *mtp;     /* (model.mtp) on the last stage, else NULL */
+    double *tensor_norms;     /* of lamb, which sums them: optim_lamb.c */
+    struct tr_message *watch; /* a receive that runs behind computation, or NULL */
+    uint64_t visit_ns;        /* transfers are looked after by the next visit after this time */
+    struct tr_chunk *chunk;   /* (vp) */
+    struct tr_mtp *mtp;       /* (model.mtp) on the last stage, else NULL */
     struct tr_weight embed, positions, head;
     struct tr_norm final_norm;
     struct tr_work work;
     struct pl_step *steps; /* the schedule of d.microbatches */
     int nsteps;
     int most; /* micro-batches of the largest step: what buffers are made for */
-    MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
+    struct tr_message act_sent[PL_ACT_OUTS], grad_sent[PL_GRAD_RINGS];
+    MPI_Request *moe_req;
     struct tr_tp tp;
-    MPI_Request ring_req[4]; /* of keys and values, of their gradients: send, receive */
+    MPI_Request ring_req[4];    /* of keys and values, of their gradients: send, receive */
+    tr_exchange ring_linked[2]; /* the same by a link */
     bool ring_waits; /* for measurements: each exchange of the ring is waited for at its start */
     MPI_Request *pool_req; /* (microbatches): the send of that part of work.moe_pool */
     int mb;                /* micro-batch of the current forward or backward pass */
@@ -193,7 +196,9 @@ struct tr_rank {
     int moe_outs, moe_sent;     /* how many, and how many are started */
     int moe_sending;            /* parts of a dispatch that are started; 0: none is under way */
     int moe_part_end[TR_MOE_PARTS]; /* where they end in moe_out */
-    struct tr_wgrad *wgrad;         /* (moe_here) [first, end) are yet to be computed */
+    /* By a link, in place of all these: of the dispatch's parts, of the last collect. */
+    tr_exchange moe_dispatch[TR_MOE_PARTS], moe_collect;
+    struct tr_wgrad *wgrad; /* (moe_here) [first, end) are yet to be computed */
     int wgrad_first, wgrad_end;
     size_t attn_bytes;        /* of work.attn */
     int moe_layers, moe_here; /* with experts: of the whole model, of this rank */

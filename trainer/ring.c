@@ -50,10 +50,14 @@ static size_t rows(const struct kn_attn *attn)
 
 static void finish(struct tr_rank *rank, enum way way)
 {
+    struct tr_link *link = rank->comms.link[TR_LINK_CP];
     enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_CP);
+    struct tr_op op = tr_op_begin(TR_OP_SEND_RECV, &rank->comms.cp);
 
-    tr_wait(&rank->comms.progress, tr_op_begin(TR_OP_SEND_RECV, &rank->comms.cp),
-            rank->ring_req + way, 2);
+    if (link)
+        tr_link_wait(link, rank->ring_linked[way / 2]);
+    else
+        tr_wait(&rank->comms.progress, op, rank->ring_req + way, 2);
     tr_phase(&rank->clock, was);
 }
 
@@ -64,10 +68,18 @@ static void start(struct tr_rank *rank, enum way way, const void *send, void *re
     int next = (cp->rank + 1) % cp->size, prev = (cp->rank + cp->size - 1) % cp->size,
         tag = TR_TAG_RING + way / 2;
     MPI_Request *req = rank->ring_req + way;
+    struct tr_link *link = rank->comms.link[TR_LINK_CP];
 
     assert(req[0] == MPI_REQUEST_NULL && req[1] == MPI_REQUEST_NULL);
-    tr_isend(&req[0], cp, send, bytes, next, tag);
-    tr_irecv(&req[1], cp, recv, bytes, prev, tag);
+    if (link) {
+        tr_link_begin(link);
+        tr_link_send(link, send, bytes, next);
+        tr_link_recv(link, recv, bytes, prev);
+        rank->ring_linked[way / 2] = tr_link_end(link);
+    } else {
+        tr_isend(&req[0], cp, send, bytes, next, tag);
+        tr_irecv(&req[1], cp, recv, bytes, prev, tag);
+    }
     if (rank->ring_waits)
         finish(rank, way);
 }

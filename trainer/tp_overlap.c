@@ -59,6 +59,50 @@ static void wait_for(struct tr_rank *rank, enum tr_op_name name, MPI_Request *re
     tr_phase(&rank->clock, was);
 }
 
+/* What the D-th rank before this one sends is here. */
+static void wait_for_peer(struct tr_rank *rank, enum tr_op_name name, MPI_Request *req,
+                          const tr_exchange *linked, int d)
+{
+    struct tr_link *link = rank->comms.link[TR_LINK_TP];
+    enum tr_phase was;
+
+    if (!link) {
+        wait_for(rank, name, &req[d - 1], 1);
+        return;
+    }
+    was = tr_phase(&rank->clock, TR_PHASE_TP);
+    tr_link_wait(link, linked[d - 1]);
+    tr_phase(&rank->clock, was);
+}
+
+/* All of them are, and what was sent has left. */
+static void wait_for_all(struct tr_rank *rank, enum tr_op_name name, MPI_Request *req,
+                         const tr_exchange *linked)
+{
+    if (rank->comms.link[TR_LINK_TP])
+        wait_for_peer(rank, name, req, linked, peers(rank));
+    else
+        wait_for(rank, name, req, 2 * peers(rank));
+}
+
+/* BYTES of OUT to the D-th rank after this one, and into IN from the D-th before it. */
+static void exchange(struct tr_rank *rank, MPI_Request *req, tr_exchange *linked, int d,
+                     const void *out, void *in, size_t bytes, int tag)
+{
+    struct tr_link *link = rank->comms.link[TR_LINK_TP];
+    struct tr_group *tp = &rank->comms.tp;
+
+    if (link) {
+        tr_link_begin(link);
+        tr_link_send(link, out, bytes, after(rank, d));
+        tr_link_recv(link, in, bytes, before(rank, d));
+        linked[d - 1] = tr_link_end(link);
+        return;
+    }
+    tr_isend(&req[peers(rank) + d - 1], tp, out, bytes, after(rank, d), tag);
+    tr_irecv(&req[d - 1], tp, in, bytes, before(rank, d), tag);
+}
+
 /* ---- gather -------------------------------------------------------------- */
 
 static void gather_start(struct tr_rank *rank, const void *input)
@@ -66,18 +110,14 @@ static void gather_start(struct tr_rank *rank, const void *input)
     struct tr_group *tp = &rank->comms.tp;
     size_t bytes = rank->d.local_rows * rank->d.hidden * rank->d.elem;
     char *all = rank->work.gather, *own = all + (size_t)tp->rank * bytes;
-    MPI_Request *receive = rank->tp.gather, *send = receive + peers(rank);
     enum tr_phase was = tr_phase(&rank->clock, TR_PHASE_TP);
     int tag = tr_coll_tag(tp);
 
     tr_now_begin(tp->progress->now, tp->kind);
     kn_copy(rank->pool, own, input, bytes);
-    for (int d = 1; d <= peers(rank); d++) {
-        int from = before(rank, d);
-
-        tr_isend(&send[d - 1], tp, own, bytes, after(rank, d), tag);
-        tr_irecv(&receive[d - 1], tp, all + (size_t)from * bytes, bytes, from, tag);
-    }
+    for (int d = 1; d <= peers(rank); d++)
+        exchange(rank, rank->tp.gather, rank->tp.linked_gather, d, own,
+                 all + (size_t)before(rank, d) * bytes, bytes, tag);
     tr_phase(&rank->clock, was);
 }
 
@@ -92,10 +132,10 @@ static const void *gather_product(struct tr_rank *rank, struct tr_product *produ
     product->from = rank->work.gather;
     product_of(rank, product, rank->comms.tp.rank);
     for (int d = 1; d <= peers(rank); d++) {
-        wait_for(rank, TR_OP_ALL_GATHER, &rank->tp.gather[d - 1], 1);
+        wait_for_peer(rank, TR_OP_ALL_GATHER, rank->tp.gather, rank->tp.linked_gather, d);
         product_of(rank, product, before(rank, d));
     }
-    wait_for(rank, TR_OP_ALL_GATHER, rank->tp.gather + peers(rank), peers(rank));
+    wait_for_all(rank, TR_OP_ALL_GATHER, rank->tp.gather, rank->tp.linked_gather);
     return rank->work.gather;
 }
 
@@ -142,7 +182,7 @@ const void *tr_gather_finish(struct tr_rank *rank)
     rank->tp.input = NULL;
     if (!overlaps(rank))
         return tr_gather_rows(rank, input);
-    wait_for(rank, TR_OP_ALL_GATHER, rank->tp.gather, 2 * peers(rank));
+    wait_for_all(rank, TR_OP_ALL_GATHER, rank->tp.gather, rank->tp.linked_gather);
     return rank->work.gather;
 }
 
@@ -164,7 +204,6 @@ static void product_sum(struct tr_rank *rank, struct tr_product *product)
 {
     struct tr_group *tp = &rank->comms.tp;
     size_t bytes = sum_bytes(rank);
-    MPI_Request *receive = rank->tp.reduce, *send = receive + peers(rank);
     int tag = tr_coll_tag(tp);
 
     assert(rank->work.partial && product->out == rank->d.hidden);
@@ -172,11 +211,12 @@ static void product_sum(struct tr_rank *rank, struct tr_product *product)
     product->to = rank->work.partial;
     tr_now_begin(tp->progress->now, tp->kind);
     for (int d = 1; d <= peers(rank); d++) {
-        int to = after(rank, d), from = before(rank, d);
+        int to = after(rank, d);
 
         product_of(rank, product, to);
-        tr_isend(&send[d - 1], tp, (char *)product->to + (size_t)to * bytes, bytes, to, tag);
-        tr_irecv(&receive[d - 1], tp, terms_of(rank, from), bytes, from, tag);
+        exchange(rank, rank->tp.reduce, rank->tp.linked_reduce, d,
+                 (char *)product->to + (size_t)to * bytes, terms_of(rank, before(rank, d)), bytes,
+                 tag);
     }
     product_of(rank, product, tp->rank);
 }
@@ -188,7 +228,7 @@ static const void *sum_finish(struct tr_rank *rank)
     char *own = (char *)rank->work.partial + (size_t)me * sum_bytes(rank);
     enum tr_phase was;
 
-    wait_for(rank, TR_OP_REDUCE_SCATTER, rank->tp.reduce, 2 * peers(rank));
+    wait_for_all(rank, TR_OP_REDUCE_SCATTER, rank->tp.reduce, rank->tp.linked_reduce);
     was = tr_phase(&rank->clock, TR_PHASE_TP);
     for (int i = 0; i <= peers(rank); i++)
         if (i != me)
@@ -245,9 +285,12 @@ void tr_tp_init(struct tr_rank *rank)
     rank->tp.reduce = rank->tp.gather + n;
     for (int i = 0; i < 2 * n; i++)
         rank->tp.gather[i] = MPI_REQUEST_NULL;
+    rank->tp.linked_gather = mem_alloc(sizeof(*rank->tp.linked_gather) * (size_t)(n + 1));
+    rank->tp.linked_reduce = rank->tp.linked_gather + peers(rank);
 }
 
 void tr_tp_done(struct tr_rank *rank)
 {
     free(rank->tp.gather);
+    free(rank->tp.linked_gather);
 }

@@ -25,7 +25,7 @@ cu_stream *cu_stream_of(const struct kn_pool *pool)
 
 static bool backend_open(struct kn_pool *pool)
 {
-    cu_stream *stream = cu_stream_open();
+    cu_stream *stream = cu_stream_open(host->pool_threads(pool) > 0);
 
     if (stream)
         host->pool_set_stream(pool, stream);
@@ -66,6 +66,16 @@ static void backend_mark(struct kn_pool *pool, unsigned n)
 static void backend_follow(struct kn_pool *follower, struct kn_pool *pool, unsigned n)
 {
     cu_stream_follow(cu_stream_of(follower), cu_stream_of(pool), n);
+}
+
+static bool backend_reached(struct kn_pool *pool, unsigned n)
+{
+    return cu_stream_reached(cu_stream_of(pool), n);
+}
+
+static void backend_set_idle(struct kn_pool *pool, void (*fn)(void *arg), void *arg)
+{
+    cu_stream_set_idle(cu_stream_of(pool), fn, arg);
 }
 
 static void backend_stamp(struct kn_pool *pool, unsigned n)
@@ -114,6 +124,8 @@ const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
     backend.wait = backend_wait;
     backend.mark = backend_mark;
     backend.follow = backend_follow;
+    backend.reached = backend_reached;
+    backend.set_idle = backend_set_idle;
     backend.native = backend_native;
     backend.stamp = backend_stamp;
     backend.stamped = backend_stamped;

@@ -13,6 +13,8 @@ struct cu_stream {
     double *result;
     cudaEvent_t point[KN_MARKS];  /* made when first marked */
     cudaEvent_t stamp[KN_STAMPS]; /* likewise; these have times */
+    void (*idle)(void *arg);      /* called while the host waits; NULL: it sleeps in the driver */
+    void *idle_arg;
 };
 
 /* cudaErrorContained, which the headers of CUDA 12 lack and its drivers may return. */
@@ -58,16 +60,16 @@ bool cu_device(struct kn_plugin_refusal *ret_why, int index)
     return false;
 }
 
-cu_stream *cu_stream_open(void)
+cu_stream *cu_stream_open(bool scratch)
 {
     cu_stream *stream = (cu_stream *)calloc(1, sizeof(*stream));
     cudaError_t error = cudaErrorMemoryAllocation;
 
     if (stream)
         error = cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && scratch)
         error = cudaMalloc(&stream->scratch, CU_SCRATCH_BYTES);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && scratch)
         error = cudaHostAlloc((void **)&stream->result, 4096, cudaHostAllocDefault);
     if (error == cudaSuccess)
         return stream;
@@ -107,8 +109,27 @@ double *cu_stream_result(const cu_stream *stream)
     return stream->result;
 }
 
+/* ERROR is that of a question; the next launch would report that the answer was no. */
+static bool is_ready(cudaError_t error, const char *what)
+{
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    must(error, what);
+    return true;
+}
+
+void cu_stream_set_idle(cu_stream *stream, void (*fn)(void *arg), void *arg)
+{
+    stream->idle = fn;
+    stream->idle_arg = arg;
+}
+
 void cu_stream_wait(cu_stream *stream)
 {
+    while (stream->idle && !is_ready(cudaStreamQuery(stream->handle), "wait"))
+        stream->idle(stream->idle_arg);
     must(cudaStreamSynchronize(stream->handle), "wait");
 }
 
@@ -125,6 +146,11 @@ void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n)
         must(cudaStreamWaitEvent(follower->handle, stream->point[n], 0), "follow");
 }
 
+bool cu_stream_reached(cu_stream *stream, unsigned n)
+{
+    return !stream->point[n] || is_ready(cudaEventQuery(stream->point[n]), "a mark");
+}
+
 void cu_stream_stamp(cu_stream *stream, unsigned n)
 {
     if (!stream->stamp[n])
@@ -137,11 +163,8 @@ bool cu_stream_stamped(uint64_t *ret_ns, cu_stream *stream, unsigned from, unsig
     float ms = 0;
     cudaError_t error = cudaEventElapsedTime(&ms, stream->stamp[from], stream->stamp[to]);
 
-    if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* or the next launch would report it */
+    if (!is_ready(error, "the time between stamps"))
         return false;
-    }
-    must(error, "the time between stamps");
     *ret_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
     return true;
 }

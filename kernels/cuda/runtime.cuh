@@ -28,17 +28,20 @@ bool cu_device(struct kn_plugin_refusal *ret_why, int index);
 /* The device fails in the middle of the work: WHAT, with the operation. Does not return. */
 void cu_lost(const char *what);
 
-/* NULL: the device refuses; the reason is on stderr. */
-cu_stream *cu_stream_open(void);
+/* With scratch memory, or for a library of the device alone. NULL: the device refuses; the reason
+ * is on stderr. */
+cu_stream *cu_stream_open(bool scratch);
 void cu_stream_close(cu_stream *stream);
 void *cu_stream_handle(const cu_stream *stream); /* a cudaStream_t */
 void *cu_stream_scratch(const cu_stream *stream);
 /* Results of a few bytes that the host waits for: memory that both see. */
 double *cu_stream_result(const cu_stream *stream);
 void cu_stream_wait(cu_stream *stream);
-/* As kn_mark and kn_follow. */
+/* As kn_pool_set_idle, kn_mark, kn_follow and kn_reached. */
+void cu_stream_set_idle(cu_stream *stream, void (*fn)(void *arg), void *arg);
 void cu_stream_mark(cu_stream *stream, unsigned n);
 void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n);
+bool cu_stream_reached(cu_stream *stream, unsigned n);
 /* As kn_stamp and kn_stamped. */
 void cu_stream_stamp(cu_stream *stream, unsigned n);
 bool cu_stream_stamped(uint64_t *ret_ns, cu_stream *stream, unsigned from, unsigned to);

@@ -2,16 +2,22 @@
 #include "kernels/cuda/runtime.cuh"
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/shim_stream.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 struct cu_stream {
-    void *scratch;
+    shim_stream seen; /* first: a library of the device takes the stream as this */
+    void *scratch;    /* NULL: the stream is for such a library */
     double result[8];
     uint64_t stamp[KN_STAMPS];
+    uint64_t point[KN_MARKS]; /* operations of that library that were asked for before it */
+    void (*idle)(void *arg);
+    void *idle_arg;
 };
 
 static size_t taken;
@@ -30,27 +36,29 @@ bool cu_device(struct kn_plugin_refusal *ret_why, int)
     return cu_has_room(ret_why, cu_unused_own() ? cu_unused_own() : SIZE_MAX);
 }
 
-cu_stream *cu_stream_open(void)
+cu_stream *cu_stream_open(bool scratch)
 {
     cu_stream *stream = (cu_stream *)calloc(1, sizeof(*stream));
 
     if (!stream)
         abort();
-    stream->scratch = malloc(CU_SCRATCH_BYTES);
-    taken += CU_SCRATCH_BYTES;
+    if (scratch) {
+        stream->scratch = malloc(CU_SCRATCH_BYTES);
+        taken += CU_SCRATCH_BYTES;
+    }
     return stream;
 }
 
 void cu_stream_close(cu_stream *stream)
 {
+    taken -= stream->scratch ? CU_SCRATCH_BYTES : 0;
     free(stream->scratch);
-    taken -= CU_SCRATCH_BYTES;
     free(stream);
 }
 
 void *cu_stream_handle(const cu_stream *stream)
 {
-    return (void *)stream; /* whatever: no library takes it */
+    return (void *)&stream->seen;
 }
 
 void *cu_stream_scratch(const cu_stream *stream)
@@ -64,16 +72,62 @@ double *cu_stream_result(const cu_stream *stream)
     return (double *)stream->result;
 }
 
-void cu_stream_wait(cu_stream *)
+void cu_stream_set_idle(cu_stream *stream, void (*fn)(void *arg), void *arg)
 {
+    stream->idle = fn;
+    stream->idle_arg = arg;
 }
 
-void cu_stream_mark(cu_stream *, unsigned)
+static bool done(const cu_stream *stream, uint64_t asked)
 {
+    return __atomic_load_n(&stream->seen.done, __ATOMIC_ACQUIRE) >= asked;
 }
 
-void cu_stream_follow(cu_stream *, cu_stream *, unsigned)
+/* Until the library has done the first ASKED operations on STREAM, for which WAITER waits. */
+static void await(const cu_stream *waiter, const cu_stream *stream, uint64_t asked)
 {
+    while (!done(stream, asked)) {
+        if (waiter->idle)
+            waiter->idle(waiter->idle_arg);
+        if (stream->seen.meanwhile)
+            stream->seen.meanwhile();
+        sched_yield();
+    }
+}
+
+void cu_stream_wait(cu_stream *stream)
+{
+    await(stream, stream, stream->seen.asked);
+}
+
+void cu_stream_mark(cu_stream *stream, unsigned n)
+{
+    stream->point[n] = stream->seen.asked;
+}
+
+/* Kernels run when they are launched, so the host waits in place of their stream. */
+void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n)
+{
+    shim_stream *seen = &follower->seen;
+    int i = 0;
+
+    if (follower->scratch) {
+        await(follower, stream, stream->point[n]);
+        return;
+    }
+    while (i < seen->afters && seen->after[i].stream != &stream->seen)
+        i++;
+    if (i == SHIM_AFTERS)
+        abort();
+    if (i == seen->afters)
+        seen->after[seen->afters++] = {&stream->seen, 0};
+    if (seen->after[i].asked < stream->point[n])
+        seen->after[i].asked = stream->point[n];
+}
+
+bool cu_stream_reached(cu_stream *stream, unsigned n)
+{
+    return done(stream, stream->point[n]);
 }
 
 void cu_stream_stamp(cu_stream *stream, unsigned n)

@@ -461,7 +461,8 @@ static void answer(struct kn_pool *pool, const char *line)
 
 int main(int argc, char **argv)
 {
-    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, nullptr};
+    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, kn_pool_threads,
+                                               nullptr};
     struct kn_plugin_refusal why = {};
     const struct kn_backend *backend = cu_backend(&why, &host, 0);
     struct kn_pool *pool;

@@ -98,19 +98,20 @@ class Lab:
     # ---- the trainer's jobs -------------------------------------------------------------------
 
     def device(self, where):
-        """partune-train's --device: all ranks share the first GPU."""
-        return ["--device", "cuda:0" if where == "gpu" else "cpu"]
+        """partune-train's --device: all ranks share the first GPU ("gpu"), or have one of their own ("gpus")."""
+        return ["--device", {"gpu": "cuda:0", "gpus": "cuda"}.get(where, "cpu")]
 
     def job(self, where, ranks, options):
         return ["mpiexec", "-n", str(ranks), self.program("partune-train"), "--data-dir", self.work,
                 "--quiet", *self.device(where), *options]
 
-    def losses(self, name, where, ranks, options, limit=60):
+    def losses(self, name, where, ranks, options, limit=60, env=None):
         """Losses by step, or the exit code of a job that failed (None: time is up)."""
         metrics = os.path.join(self.work, name + ".metrics")
         if os.path.exists(metrics):
             os.unlink(metrics)
-        code, out = self.call(self.job(where, ranks, [*options, "--metrics", metrics]), limit=limit)
+        code, out = self.call(self.job(where, ranks, [*options, "--metrics", metrics]), limit=limit,
+                              env={**self.environment(), **(env or {})})
         if code != 0:
             return code, out
         with open(metrics) as lines:

@@ -209,6 +209,37 @@ def parity(lab):
     return None if done == count else {"note": f"there was time for {done} of {count} layouts"}
 
 
+LINKED = {"1f1b": ("dense", "--pp 2 --overlap-p2p 1"), "interleaved": ("dense", "--pp 2 --vp 2 --schedule interleaved"),
+          "zero-bubble": ("dense", "--pp 2 --schedule zero-bubble --overlap-p2p 1"), "cp": ("dense", "--cp 2"),
+          "ep": ("experts", "--ep 2 --overlap-moe-a2a 1"), "tp_overlap": ("dense", "--tp 2 --sp 1 --tp-overlap 1")}
+
+
+def links(lab):
+    """Messages between two GPUs by NCCL, against the same layouts by MPI."""
+    if lab.mode == "shim":
+        raise NotRun("NCCL needs GPUs; tests/mpi/links.sh has a stand-in for it")
+    code, out = lab.call(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], limit=20)
+    if code != 0 or len(out.split()) < 2:
+        raise NotRun("the machine has no two GPUs")
+    differ = []
+    for name, (model, layout) in LINKED.items():
+        path, _ = lab.model(model, **MODELS[model])
+        common = ["--model", path, "--steps", "4", "-b", str(BATCH), "--lr", "0.01", "--precision", "fp32"]
+        events = os.path.join(lab.work, "links.events")
+        if os.path.exists(events):
+            os.unlink(events)
+        code, linked = lab.losses("links", "gpus", 2, [*common, *layout.split(), "--events", events])
+        if code == 0 and ", NCCL " not in open(events).read():
+            raise NotRun("no NCCL (libnccl.so.2)")
+        by_mpi, plain = lab.losses("mpi", "gpus", 2, [*common, *layout.split()], env={"PARTUNE_NCCL": "off"})
+        off = apart(plain, linked) if code == 0 == by_mpi else None
+        lab.report(check="links", layout=name, codes=[code, by_mpi], off=off, tolerance=TOLERANCE)
+        if off is None or not off <= TOLERANCE:
+            differ.append(name)
+    if differ:
+        raise Failed("differ or fail: " + ", ".join(differ))
+
+
 def resume(lab):
     """CPU, then GPU, then CPU, each in another layout, against one run on the CPU."""
     path, _ = lab.model("dense", **MODELS["dense"])

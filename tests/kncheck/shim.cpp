@@ -3,7 +3,8 @@
 
 extern "C" const struct kn_backend *kc_backend(bool reverse)
 {
-    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, nullptr};
+    static const struct kn_plugin_host host = {kn_pool_set_stream, kn_pool_stream, kn_pool_threads,
+                                               nullptr};
     struct kn_plugin_refusal why;
 
     shim_reverse(reverse);

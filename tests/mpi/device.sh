@@ -141,7 +141,7 @@ ok $? "NCCL: blocks of different sizes"
 by_nccl thirds fp32 1e-5 3 --pp 3 -b 6
 ok $? "NCCL: an embedding on two stages"
 by_nccl olmoe fp32 1e-5 4 --tp 2 --sp 1 --ep 2 --zero 1
-ok $? "NCCL: experts, whose tokens stay with MPI"
+ok $? "NCCL: experts, and their tokens"
 by_nccl small fp32 1e-5 4 --zero 1 --shard 2 --optimizer muon
 ok $? "NCCL: hybrid sharding, with Muon"
 gpu=cuda:1 no_nccl small fp32 1e-5 2 --zero 1

@@ -306,6 +306,58 @@ static bool advance(struct machine *m, int stage)
     return true;
 }
 
+struct message {
+    int chunk, mb; /* as its receiver counts them */
+};
+
+/* The messages that STAGE sends to the next one, cyclic, or with RECEIVES has from the one before,
+ * in the order of its steps: outputs; with BACK gradients, the other way round. */
+static int messages_of(struct message *ret, const struct shape *s, int stage, bool back,
+                       bool receives)
+{
+    struct pl_step step[MAX_STEPS];
+    int n = steps_of(step, s, stage), count = 0;
+
+    for (int i = 0; i < n; i++) {
+        int c = step[i].chunk, v = c * s->pp + stage;
+        int end = back == receives ? s->pp * s->vp - 1 : 0; /* the virtual stage without one */
+
+        if (step[i].op == PL_BACKWARD_WEIGHT || (step[i].op != PL_FORWARD) != back || v == end)
+            continue;
+        if (!receives)
+            c = (back ? v - 1 : v + 1) / s->pp;
+        ret[count++] = (struct message){c, step[i].mb};
+    }
+    return count;
+}
+
+/* trainer/link.h relies on it: these messages have no tags. */
+static void check_order(const struct shape *s)
+{
+    struct message sent[MAX_STEPS], received[MAX_STEPS];
+
+    if (pl_schedule_is_v(s->schedule) || s->schedule == PL_DUALPIPE)
+        return; /* the trainer has none of these */
+    for (int stage = 0; stage < s->pp; stage++)
+        for (int back = 0; back < 2; back++) {
+            int to = (stage + (back ? s->pp - 1 : 1)) % s->pp;
+            int n = messages_of(sent, s, stage, back, false);
+
+            assert_int_equal(messages_of(received, s, to, back, true), n);
+            for (int i = 0; i < n; i++) {
+                assert_int_equal(sent[i].chunk, received[i].chunk);
+                assert_int_equal(sent[i].mb, received[i].mb);
+            }
+        }
+}
+
+static void neighbors_receive_in_the_order_in_which_the_other_sends(void **state)
+{
+    (void)state;
+    each_shape(check_order);
+    each_smaller(check_order);
+}
+
 static void check_deadlock(const struct shape *s)
 {
     static struct machine m;
@@ -351,6 +403,7 @@ int main(void)
         cmocka_unit_test(what_lives_is_what_the_steps_open_and_close),
         cmocka_unit_test(fewer_micro_batches_fit_the_buffers_of_more),
         cmocka_unit_test(no_schedule_deadlocks_with_two_send_buffers),
+        cmocka_unit_test(neighbors_receive_in_the_order_in_which_the_other_sends),
     };
 
     return cmocka_run_group_tests_name("plan schedules", tests, NULL, NULL);
