@@ -258,14 +258,19 @@ int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, stru
                       const char *campaign, struct err *error);
 /* The trials of a campaign whose layout has VALUE for KEY. */
 struct db_slice {
-    const char *key; /* a layout key of numbers: global_batch, world */
+    const char *key; /* of a layout: global_batch, world, cluster */
     int64_t value;
+    const char *text; /* in place of VALUE; NULL: it is a number */
 };
 
 /* First trials (no repeats) of the MAX layouts with the highest single measurement at full size by
  * a campaign's OBJECTIVE, verification excepted; of those in SLICE (NULL: of all). */
 int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
                      const char *objective, const struct db_slice *slice, struct err *error);
+/* The same by tokens for a price. PRICES: JSON {cluster: price}, of layouts that name theirs; NULL:
+ * they all cost the same. */
+int db_trial_cheapest(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
+                      const char *prices, const struct db_slice *slice, struct err *error);
 /* How many trials of a campaign are in SLICE, verification excepted, and the device-seconds of all
  * of its attempts, verification included: as the campaign counts both. */
 int db_trial_spent(int64_t *ret_count, double *ret_device_s, struct db *db, const char *campaign,

@@ -433,8 +433,8 @@ int db_trial_spent(int64_t *ret_count, double *ret_device_s, struct db *db, cons
     sqlite3_stmt *st;
     int r = db_query(&st, db, error,
                      "SELECT coalesce(sum(kind <> 'verify'), 0), coalesce(sum(device_s), 0)"
-                     " FROM trial WHERE campaign = ? AND json_extract(layout, ?) = ?",
-                     "ssi", campaign, path, slice->value);
+                     " FROM trial WHERE campaign = ?1 AND json_extract(layout, ?2) IN (?3, ?4)",
+                     "ssis", campaign, path, slice->value, slice->text);
 
     if (r == 0 && (r = db_next(db, st, error)) == 1) {
         *ret_count = sqlite3_column_int64(st, 0);
@@ -447,25 +447,18 @@ int db_trial_spent(int64_t *ret_count, double *ret_device_s, struct db *db, cons
 #define LEADERS(value)                                                                             \
     "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ?1 AND state = 'ok'"                \
     " AND kind <> 'verify' AND fidelity IS NULL"                                                   \
-    " AND (?3 IS NULL OR json_extract(layout, ?3) = ?4)"                                           \
+    " AND (?3 IS NULL OR json_extract(layout, ?3) IN (?4, ?5))"                                    \
     " ORDER BY " value " DESC LIMIT ?2"
 
-int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
-                     const char *objective, const struct db_slice *slice, struct err *error)
-{
-    static const char rate[] = LEADERS("tokens_per_s"), joule[] = LEADERS("tokens_per_joule"),
-                      each[] = LEADERS("tokens_per_s / (json_extract(layout, '$.world')"
-                                       " * coalesce(json_extract(layout, '$.threads'), 1))");
-    const char *sql = str_eq(objective, "tokens_per_s_per_device") ? each
-                      : str_eq(objective, "tokens_per_joule")      ? joule
-                                                                   : rate;
-    AUTO_FREE char *path = slice_path(slice);
-    sqlite3_stmt *st;
-    int count = 0;
-    int r = db_query(&st, db, error, sql, "sisi", campaign, (int64_t)4 * max, path,
-                     slice ? slice->value : 0);
+#define DEVICES "(json_extract(layout, '$.world') * coalesce(json_extract(layout, '$.threads'), 1))"
 
-    while (r >= 0 && (r = db_next(db, st, error)) == 1) {
+/* The layouts that ST, of LEADERS, yields, each once. */
+static int read_leaders(int64_t *ret, int *ret_count, struct db *db, sqlite3_stmt *st, int max,
+                        struct err *error)
+{
+    int count = 0, r;
+
+    while ((r = db_next(db, st, error)) == 1) {
         int64_t n = sqlite3_column_int64(st, 0);
         int i = 0;
 
@@ -478,4 +471,34 @@ int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const
         return r;
     *ret_count = count;
     return 0;
+}
+
+int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
+                     const char *objective, const struct db_slice *slice, struct err *error)
+{
+    static const char rate[] = LEADERS("tokens_per_s"), joule[] = LEADERS("tokens_per_joule"),
+                      each[] = LEADERS("tokens_per_s / " DEVICES);
+    const char *sql = str_eq(objective, "tokens_per_s_per_device") ? each
+                      : str_eq(objective, "tokens_per_joule")      ? joule
+                                                                   : rate;
+    AUTO_FREE char *path = slice_path(slice);
+    sqlite3_stmt *st;
+    int r = db_query(&st, db, error, sql, "sisis", campaign, (int64_t)4 * max, path,
+                     slice ? slice->value : 0, slice ? slice->text : NULL);
+
+    return r < 0 ? r : read_leaders(ret, ret_count, db, st, max, error);
+}
+
+int db_trial_cheapest(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
+                      const char *prices, const struct db_slice *slice, struct err *error)
+{
+    static const char sql[] =
+        LEADERS("tokens_per_s / " DEVICES " / coalesce(json_extract(?6, '$.\"' || "
+                "json_extract(layout, '$.cluster') || '\"'), 1)");
+    AUTO_FREE char *path = slice_path(slice);
+    sqlite3_stmt *st;
+    int r = db_query(&st, db, error, sql, "sisiss", campaign, (int64_t)4 * max, path,
+                     slice ? slice->value : 0, slice ? slice->text : NULL, prices ? prices : "{}");
+
+    return r < 0 ? r : read_leaders(ret, ret_count, db, st, max, error);
 }

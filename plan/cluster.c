@@ -359,8 +359,8 @@ static int refuse_several(const json_t *json, struct err *error)
 {
     if (json_is_array(json))
         return err_set(error, -EINVAL,
-                       "a list is not supported: name one cluster; to compare several, submit a "
-                       "campaign for each (partune compare ID ID); for one job on two of them, "
+                       "a list is for campaigns (partune submit): name one cluster; to compare "
+                       "campaigns of several, partune compare ID ID; for one job on two of them, "
                        "plan with {\"parts\": [A, B]}");
     if (json_is_array(json_object_get(json, "nodes")))
         return err_at(error, -EINVAL, "/nodes",

@@ -45,7 +45,8 @@ const char *const pl_layout_key_names[] = {
     NULL,
 };
 
-_Static_assert(sizeof(struct pl_layout) == PL_LAYOUT_KEYS * sizeof(int), "fields are ints");
+_Static_assert(offsetof(struct pl_layout, cluster) == PL_LAYOUT_KEYS * sizeof(int),
+               "fields of keys are ints");
 
 const struct pl_layout_key *pl_layout_key_find(const char *name)
 {
@@ -59,6 +60,7 @@ void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workl
 {
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
         pl_layout_set(layout, k, k->standard == PL_NO_STANDARD ? 0 : k->standard);
+    layout->cluster = 0;
     layout->precision = (int)workload->precision;
     layout->global_batch = workload->nbatches ? workload->global_batch : 0;
 }

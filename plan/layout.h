@@ -47,13 +47,16 @@ enum pl_key {
 };
 
 /*
- * Every field is an int, so that a layout is also a point: fields and keys are the rows of
- * plan/keys.def. A schedule is an enum pl_schedule, and so on. dp and edp follow from world and the
- * other degrees; a layout made by pl_layout_parse or pl_layout_derive has them set.
+ * Every field is an int, so that a layout is also a point: fields but the last, and keys, are the
+ * rows of plan/keys.def. A schedule is an enum pl_schedule, and so on. dp and edp follow from
+ * world and the other degrees; a layout made by pl_layout_parse or pl_layout_derive has them set.
  */
 struct pl_layout {
 #define KEY(name, field, ...) int field;
 #include "plan/keys.def"
+    /* No key: on which of several clusters, from 1, for those who compare layouts of several; 0:
+     * there is one. Nothing in plan/ reads it. */
+    int cluster;
 };
 
 /* Column `trainers` of plan/keys.def. "any" takes what one of them does. */

@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 const char *const pl_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device",
-                                          "tokens_per_joule", NULL};
+                                          "tokens_per_joule", "tokens_per_cost", NULL};
 
 enum pl_objective pl_objective_of(const char *name)
 {
@@ -19,18 +19,26 @@ enum pl_objective pl_objective_of(const char *name)
 
 const char *pl_objective_unit(enum pl_objective objective)
 {
-    static const char *const units[] = {"tokens/s", "tokens/s per device", "tokens/J"};
+    static const char *const units[] = {"tokens/s", "tokens/s per device", "tokens/J",
+                                        "tokens per unit of price"};
 
     return units[objective];
 }
 
 double pl_objective_value(enum pl_objective objective, double tokens_per_s, int devices,
-                          double watts)
+                          double watts, double price)
 {
     assert(devices > 0);
-    if (objective == PL_TOKENS_PER_JOULE)
+    switch (objective) {
+    case PL_TOKENS_PER_JOULE:
         return tokens_per_s / watts;
-    return objective == PL_TOKENS_PER_S_PER_DEVICE ? tokens_per_s / devices : tokens_per_s;
+    case PL_TOKENS_PER_COST:
+        return 3600 * tokens_per_s / (devices * price);
+    case PL_TOKENS_PER_S_PER_DEVICE:
+        return tokens_per_s / devices;
+    default:
+        return tokens_per_s;
+    }
 }
 
 bool pl_watts_known(const struct pl_cluster *cluster)
@@ -80,7 +88,8 @@ double pl_objective_expected(enum pl_objective objective, const struct pl_cluste
 {
     return pl_objective_value(
         objective, cost->tokens_per_s, pl_layout_devices(layout),
-        objective == PL_TOKENS_PER_JOULE ? pl_watts(NULL, cluster, layout, cost) : 0);
+        objective == PL_TOKENS_PER_JOULE ? pl_watts(NULL, cluster, layout, cost) : 0,
+        cluster->price);
 }
 
 void pl_objective_cost(struct pl_cost *ret, enum pl_objective objective,
@@ -88,6 +97,9 @@ void pl_objective_cost(struct pl_cost *ret, enum pl_objective objective,
                        const struct pl_cost *cost)
 {
     double unit = objective == PL_TOKENS_PER_S_PER_DEVICE ? pl_layout_devices(layout) : 1;
+
+    if (objective == PL_TOKENS_PER_COST)
+        unit = pl_layout_devices(layout) * cluster->price / 3600;
 
     *ret = *cost;
     ret->tokens_per_s = pl_objective_expected(objective, cluster, layout, cost);

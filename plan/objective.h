@@ -6,16 +6,22 @@
 
 #include "plan/cost.h"
 
-enum pl_objective { PL_TOKENS_PER_S, PL_TOKENS_PER_S_PER_DEVICE, PL_TOKENS_PER_JOULE };
+enum pl_objective {
+    PL_TOKENS_PER_S,
+    PL_TOKENS_PER_S_PER_DEVICE,
+    PL_TOKENS_PER_JOULE,
+    PL_TOKENS_PER_COST
+};
 
 extern const char *const pl_objective_names[];              /* "tokens_per_s" ..., NULL */
 enum pl_objective pl_objective_of(const char *name);        /* one of them; else the first */
 const char *pl_objective_unit(enum pl_objective objective); /* "tokens/s" ..., for people */
 
-/* Value of TOKENS_PER_S on DEVICES that draw WATTS together, higher is better: every comparison of
- * layouts uses it. WATTS counts in PL_TOKENS_PER_JOULE alone. */
+/* Value of TOKENS_PER_S on DEVICES that draw WATTS together and cost PRICE an hour each, higher is
+ * better: every comparison of layouts uses it. WATTS counts in PL_TOKENS_PER_JOULE alone, PRICE in
+ * PL_TOKENS_PER_COST. */
 double pl_objective_value(enum pl_objective objective, double tokens_per_s, int devices,
-                          double watts);
+                          double watts, double price);
 
 /*
  * Average watts of LAYOUT's job, of which COST is the cost, as energy counters see it
@@ -34,8 +40,8 @@ double pl_watts(double ret_joules[PL_COST_CLASSES], const struct pl_cluster *clu
 /* Does CLUSTER say its watts? */
 bool pl_watts_known(const struct pl_cluster *cluster);
 
-/* COST in the unit of OBJECTIVE: seconds, device-seconds or joules by class and in total, and in
- * place of tokens/s the value. */
+/* COST in the unit of OBJECTIVE: seconds, device-seconds, joules or price by class and in total,
+ * and in place of tokens/s the value. */
 void pl_objective_cost(struct pl_cost *ret, enum pl_objective objective,
                        const struct pl_cluster *cluster, const struct pl_layout *layout,
                        const struct pl_cost *cost);

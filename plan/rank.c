@@ -262,8 +262,10 @@ static void settle_families(struct pl_ranking *ranking, size_t top)
 static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first,
                     const struct pl_ranking *ranking)
 {
-    static const char *const words[][2] = {
-        {"slower", "s"}, {"more device-seconds", "device-s"}, {"more energy", "J"}};
+    static const char *const words[][2] = {{"slower", "s"},
+                                           {"more device-seconds", "device-s"},
+                                           {"more energy", "J"},
+                                           {"more expensive", "of the price"}};
     const struct pl_workload *workload = ranking->problem->workload;
     const char *const *word = words[ranking->objective];
     double steps = (double)pl_batch(workload, &first->layout) / pl_batch(workload, &one->layout);

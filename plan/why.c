@@ -251,7 +251,7 @@ static int by_change(const void *left, const void *right)
 
 json_t *pl_why_json(const struct pl_why *why)
 {
-    static const char *const units[] = {"seconds", "device_seconds", "joules"};
+    static const char *const units[] = {"seconds", "device_seconds", "joules", "price"};
     struct pl_why sorted = *why;
     json_t *classes = json_array(), *keys = json_array();
 

@@ -24,7 +24,8 @@ struct pl_why_key {
 
 struct pl_why {
     struct pl_cost from, to;
-    enum pl_objective objective; /* in its unit are all seconds (device-seconds, joules), and its
+    enum pl_objective
+        objective; /* in its unit are all seconds (device-seconds, joules, price), and its
                                     value is in place of tokens/s */
     int count; /* changed keys, in the order of pl_layout_keys; derived ones follow from others */
     struct pl_why_key key[PL_LAYOUT_KEYS];
@@ -38,8 +39,8 @@ struct pl_why {
  */
 void pl_why(struct pl_why *ret, const struct pl_problem *problem, const struct pl_layout *from,
             const struct pl_layout *to, enum pl_objective objective);
-/* {"unit": "seconds", "device_seconds" or "joules", "exact", "predicted": {"from_s", "to_s",
- * "ratio"}, "trials": null, "classes": [{"class", "from_s", "to_s", "trial_from_s": null,
+/* {"unit": "seconds", "device_seconds", "joules" or "price", "exact", "predicted": {"from_s",
+ * "to_s", "ratio"}, "trials": null, "classes": [{"class", "from_s", "to_s", "trial_from_s": null,
  * "trial_to_s": null}], "keys": [{"key", "from", "to", "change_s", "ratio", "alone", "classes":
  * {NAME: seconds}}]}; keys that change most come first, classes that neither layout has are left
  * out. New reference. */

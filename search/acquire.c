@@ -86,13 +86,13 @@ static double p_fits(const struct se_surrogate *surrogate, const double *mean, c
 
 static double log_cost(const struct se_acquire *acquire, size_t index, double log_throughput)
 {
-    double log_devices = acquire->table->log_devices[index];
-    double log_tokens = acquire->step_log_tokens +
-                        (acquire->table->log_batch ? acquire->table->log_batch[index] : 0);
+    const struct se_table *table = acquire->table;
+    double log_rate = se_table_expense(table)[index];
+    double log_tokens = acquire->step_log_tokens + (table->log_batch ? table->log_batch[index] : 0);
     double seconds =
         exp(log_tokens - log_throughput - (acquire->log_unit ? acquire->log_unit[index] : 0));
 
-    return log_devices + log(acquire->start_s + acquire->steps * seconds);
+    return log_rate + log(acquire->start_s + acquire->steps * seconds);
 }
 
 /* A number drawn for a layout, so that a table's order decides nothing. */

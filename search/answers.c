@@ -38,8 +38,8 @@ json_t *se_best_json(const struct se_search *search)
     if (se_best(&b, search) < 0)
         return NULL;
     ret = json_pack("{s:i, s:o, s:{s:f, s:f, s:f}, s:i, s:b}", "id", b.id, "layout",
-                    pl_layout_json(&b.layout), "tokens_per_s", "mean", b.mean, "lo", b.lo, "hi",
-                    b.hi, "measured", b.measured, "tie", b.tie);
+                    se_layout_json(&search->spec, &b.layout), "tokens_per_s", "mean", b.mean, "lo",
+                    b.lo, "hi", b.hi, "measured", b.measured, "tie", b.tie);
     if (search->table->log_watts) {
         double watts = exp(se_unit(search, (size_t)se_table_find(search->table, &b.layout)));
 
@@ -151,9 +151,9 @@ static size_t measured_list(struct measured **ret, const struct se_search *searc
 
         se_surrogate_predict(&mean, &var, &search->surrogate[SE_MEMORY], search->table,
                              leader[i].index);
-        list[i] = (struct measured){leader[i].index, leader[i].id,
-                                    exp(leader[i].mean + se_unit(search, leader[i].index)),
-                                    exp(mean + search->log_capacity)};
+        list[i] = (struct measured){
+            leader[i].index, leader[i].id, exp(leader[i].mean + se_unit(search, leader[i].index)),
+            exp(mean + se_table_capacity(search->table, &search->spec, leader[i].index))};
         for (int j = 0; j < search->nrecords; j++)
             if (search->record[j].index == leader[i].index && search->record[j].fidelity == 0 &&
                 search->record[j].outcome.peak_memory_bytes > 0.0)
@@ -182,30 +182,30 @@ json_t *se_pareto_json(const struct se_search *search)
         if (beaten)
             continue;
         se_table_layout(&l, search->table, list[i].index);
-        json_array_append_new(front,
-                              json_pack("{s:i, s:o, s:f, s:f}", "id", list[i].id, "layout",
-                                        pl_layout_json(&l), "tokens_per_s", list[i].tokens_per_s,
-                                        "memory_bytes", list[i].memory_bytes));
+        json_array_append_new(front, json_pack("{s:i, s:o, s:f, s:f}", "id", list[i].id, "layout",
+                                               se_layout_json(&search->spec, &l), "tokens_per_s",
+                                               list[i].tokens_per_s, "memory_bytes",
+                                               list[i].memory_bytes));
     }
     return front;
 }
 
 /* ---- surface ------------------------------------------------------------- */
 
-static int key_named(const char *name, const char *pointer, struct err *error)
+static int key_named(const char *name, const struct se_spec *spec, const char *pointer,
+                     struct err *error)
 {
     for (int k = 0; pl_layout_keys[k].name; k++)
         if (str_eq(pl_layout_keys[k].name, name))
             return k;
+    if (spec->nclusters > 1 && str_eq(name, "cluster"))
+        return SE_KEY_CLUSTER;
     return err_at(error, -EINVAL, pointer, "%s is not a layout key", name ? name : "nothing");
 }
 
-static json_t *key_value(const struct pl_layout *layout, int key)
+static json_t *key_value(const struct se_spec *spec, const struct pl_layout *layout, int key)
 {
-    const struct pl_layout_key *k = &pl_layout_keys[key];
-    int v = pl_layout_get(layout, k);
-
-    return pl_layout_value_json(k, v);
+    return se_key_json(spec, key, se_key_get(layout, key));
 }
 
 struct surface_cell {
@@ -234,7 +234,8 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
 {
     struct surface_cell *list = NULL;
     size_t count = 0, cap = 0;
-    int kx = key_named(x_key, "/x", error), ky = key_named(y_key, "/y", error);
+    const struct se_spec *spec = &search->spec;
+    int kx = key_named(x_key, spec, "/x", error), ky = key_named(y_key, spec, "/y", error);
     struct se_map map;
     json_t *cells = json_array();
 
@@ -248,8 +249,7 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
 
         se_table_layout(&l, search->table, i);
         cell_offer(&list, &count, &cap,
-                   &(struct surface_cell){pl_layout_get(&l, &pl_layout_keys[kx]),
-                                          pl_layout_get(&l, &pl_layout_keys[ky]), i,
+                   &(struct surface_cell){se_key_get(&l, kx), se_key_get(&l, ky), i,
                                           map.mean[i] + log(fmax(map.p_fits[i], 1e-9))});
     }
     for (size_t c = 0; c < count; c++) {
@@ -258,10 +258,10 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
 
         se_table_layout(&l, search->table, i);
         json_array_append_new(cells,
-                              json_pack("{s:o, s:o, s:f, s:f, s:o}", "x", key_value(&l, kx), "y",
-                                        key_value(&l, ky), "tokens_per_s",
+                              json_pack("{s:o, s:o, s:f, s:f, s:o}", "x", key_value(spec, &l, kx),
+                                        "y", key_value(spec, &l, ky), "tokens_per_s",
                                         exp(map.mean[i] + se_unit(search, i)), "p_fits",
-                                        (double)map.p_fits[i], "layout", pl_layout_json(&l)));
+                                        (double)map.p_fits[i], "layout", se_layout_json(spec, &l)));
     }
     se_map_done(&map);
     free(list);

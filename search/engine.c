@@ -47,9 +47,17 @@ struct se_search *se_search_free(struct se_search *search)
     return NULL;
 }
 
+/* In the order of a space, of each layout cluster after cluster. */
+static int in_order(const struct pl_layout *left, const struct pl_layout *right)
+{
+    int order = pl_space_compare(left, right);
+
+    return order ? order : left->cluster - right->cluster;
+}
+
 static int by_walk(const void *left, const void *right)
 {
-    return pl_space_compare(left, right);
+    return in_order(left, right);
 }
 
 /* The table of LAYOUTS in the order of a space, so that theirs decides nothing. */
@@ -59,7 +67,7 @@ static int new_table(struct se_table **ret, const struct pl_layout *layouts, siz
     struct pl_layout AUTO_FREE *sorted = NULL;
     size_t i = 1;
 
-    while (i < count && pl_space_compare(&layouts[i - 1], &layouts[i]) <= 0)
+    while (i < count && in_order(&layouts[i - 1], &layouts[i]) <= 0)
         i++;
     if (i >= count)
         return se_table_new(ret, layouts, count, error);
@@ -90,7 +98,6 @@ int se_search_alone(struct se_search **ret, const struct se_spec *spec,
     s->done = "";
     s->next_id = 1;
     s->regret = -1.0;
-    s->log_capacity = se_log_capacity(spec);
     rng_seed(&s->rng, spec->seed);
     r = new_table(&s->table, layouts, count, error);
     if (r < 0)
@@ -104,6 +111,11 @@ int se_search_alone(struct se_search **ret, const struct se_spec *spec,
     se_crash_init(&s->crash, s->table);
     *ret = TAKE(s);
     return 0;
+}
+
+const struct se_spec *se_search_spec(const struct se_search *search)
+{
+    return &search->spec;
 }
 
 size_t se_legal(const struct se_search *search)
@@ -128,6 +140,21 @@ void se_spent(struct se_search *search, double share)
 
 /* ---- handing out --------------------------------------------------------- */
 
+/* Log of tokens/s less that of the objective's value, of every layout; NULL: they are the same. */
+static const float *unit_of(const struct se_search *search)
+{
+    switch (search->spec.objective) {
+    case PL_TOKENS_PER_JOULE:
+        return search->table->log_watts;
+    case PL_TOKENS_PER_COST:
+        return search->table->log_price;
+    case PL_TOKENS_PER_S_PER_DEVICE:
+        return search->table->log_devices;
+    default:
+        return NULL;
+    }
+}
+
 static void setup_acquire(struct se_acquire *ret, const struct se_search *search)
 {
     *ret = (struct se_acquire){
@@ -138,10 +165,7 @@ static void setup_acquire(struct se_acquire *ret, const struct se_search *search
         .step_log_tokens =
             log((double)search->spec.workload.global_batch * search->spec.workload.seq) -
             se_watts_error(search),
-        .log_unit = search->table->log_watts ? search->table->log_watts
-                    : search->spec.objective == PL_TOKENS_PER_S_PER_DEVICE
-                        ? search->table->log_devices
-                        : NULL,
+        .log_unit = unit_of(search),
         .widen = 1.0,
         .draw = rng_mix(search->spec.seed),
         .steps = pl_trial_steps_expected(&search->spec.limits),
@@ -231,7 +255,8 @@ static void predict(struct se_predicted *ret, const struct se_search *search,
         exp(se_acquire_quantile(acquire, candidate->index, SE_THROUGHPUT, 0.5) + unit);
     ret->lo = exp(se_acquire_quantile(acquire, candidate->index, SE_THROUGHPUT, 0.025) + unit);
     ret->hi = exp(se_acquire_quantile(acquire, candidate->index, SE_THROUGHPUT, 0.975) + unit);
-    ret->memory_bytes = exp(likely_memory(search, candidate->index) + search->log_capacity);
+    ret->memory_bytes = exp(likely_memory(search, candidate->index) +
+                            se_table_capacity(search->table, &search->spec, candidate->index));
     ret->p_fits = candidate->p_fits;
 }
 

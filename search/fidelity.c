@@ -48,23 +48,29 @@ static void shrink(struct se_run *run, const struct se_search *search, size_t in
     struct pl_trial_limits limits =
         pl_fidelity_limits(&search->spec.limits, &search->spec.fidelity[fidelity - 1]);
     double whole =
-        run->log_devices + run->step_log_tokens - run->log_rate - t->prior[SE_THROUGHPUT][index];
+        run->log_expense + run->step_log_tokens - run->log_rate - t->prior[SE_THROUGHPUT][index];
     struct se_spec small = search->spec;
+    struct pl_layout layout;
     struct se_prior prior;
+    int devices;
 
+    se_table_layout(&layout, t, index);
+    devices = pl_layout_devices(&layout);
     small.model = reduced->model;
     small.workload = reduced->workload;
     se_prior_of(&prior, &small, &reduced->layout);
     run->fidelity = fidelity;
-    run->log_devices = log(pl_layout_devices(&reduced->layout));
+    run->log_expense += log((double)pl_layout_devices(&reduced->layout) / devices);
     run->step_log_tokens = log_tokens(&reduced->workload, &reduced->layout);
     run->steps = pl_trial_steps_expected(&limits);
     run->log_rate = prior.log_throughput - t->prior[SE_THROUGHPUT][index] + se_watts_error(search);
     run->log_watts = prior.log_watts;
     run->shift[SE_THROUGHPUT] = prior.log_throughput - t->prior[SE_THROUGHPUT][index] -
                                 (t->log_watts ? prior.log_watts : 0.0);
-    run->shift[SE_MEMORY] = prior.log_memory - search->log_capacity - t->prior[SE_MEMORY][index];
-    whole -= run->log_devices + run->step_log_tokens - prior.log_throughput;
+    run->shift[SE_MEMORY] = prior.log_memory -
+                            se_table_capacity(search->table, &search->spec, index) -
+                            t->prior[SE_MEMORY][index];
+    whole -= run->log_expense + run->step_log_tokens - prior.log_throughput;
     for (int q = 0; q < SE_QUANTITIES; q++)
         set_point(run, t, (enum se_quantity)q, &prior, fmax(whole, 0.0));
 }
@@ -81,7 +87,8 @@ bool se_run_of(struct se_run *ret, const struct se_search *search, size_t index,
         return false;
     *ret = (struct se_run){.log_rate = se_unit(search, index),
                            .log_watts = t->log_watts ? t->log_watts[index] : 0.0,
-                           .log_devices = log(pl_layout_devices(&layout)),
+                           .log_expense =
+                               t->log_price ? t->log_price[index] : log(pl_layout_devices(&layout)),
                            .step_log_tokens = log_tokens(&search->spec.workload, &layout),
                            .steps = pl_trial_steps_expected(&search->spec.limits),
                            .shift[SE_THROUGHPUT] = t->log_watts ? 0.0 : se_unit(search, index)};
@@ -96,7 +103,7 @@ double se_run_cost(const struct se_acquire *acquire, const struct se_run *run, d
 {
     double seconds = exp(run->step_log_tokens - mean - run->log_rate);
 
-    return exp(run->log_devices) * (acquire->start_s + run->steps * seconds);
+    return exp(run->log_expense) * (acquire->start_s + run->steps * seconds);
 }
 
 void se_trial_run(struct pl_reduced *ret, const struct se_search *search,

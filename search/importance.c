@@ -206,7 +206,7 @@ static void sample_done(struct sample *sample)
 }
 
 /* [{"value", "ratio"}] of the values of dimension DIM that the sample has, in their order. */
-static json_t *effects_of(const struct sample *sample, int dim)
+static json_t *effects_of(const struct sample *sample, const struct se_spec *spec, int dim)
 {
     const struct se_dim *d = &sample->t->dim[dim];
     json_t *list = json_array();
@@ -215,10 +215,9 @@ static json_t *effects_of(const struct sample *sample, int dim)
         const struct effect *e = &sample->effect[dim][v];
 
         if (e->n > 0)
-            json_array_append_new(
-                list, json_pack("{s:o, s:f}", "value",
-                                pl_layout_value_json(&pl_layout_keys[d->key], d->value[v]), "ratio",
-                                exp(e->sum / e->n)));
+            json_array_append_new(list, json_pack("{s:o, s:f}", "value",
+                                                  se_key_json(spec, d->key, d->value[v]), "ratio",
+                                                  exp(e->sum / e->n)));
     }
     return list;
 }
@@ -251,7 +250,7 @@ void se_importance_json(json_t **ret_shares, json_t **ret_effects, const struct 
         const char *name = search->table->dim[d].name;
 
         json_object_set_new(shares, name, json_real(all > 0.0 ? fmax(share[d], 0.0) / all : 0.0));
-        json_object_set_new(effects, name, effects_of(&s, d));
+        json_object_set_new(effects, name, effects_of(&s, &search->spec, d));
     }
     sample_done(&s);
     *ret_shares = shares;

@@ -15,6 +15,7 @@ void se_kernel_init(struct se_kernel *kernel, const struct se_dim *dims, int ndi
 {
     assert(ndims <= SE_MAX_DIMS && nlin <= SE_MAX_LIN);
     memset(kernel, 0, sizeof(*kernel));
+    kernel->cluster = -1;
     for (int d = 0; d < ndims; d++) {
         if (!dims[d].active)
             continue;
@@ -23,6 +24,8 @@ void se_kernel_init(struct se_kernel *kernel, const struct se_dim *dims, int ndi
         if (kernel->stride < dims[d].nlevels + 1)
             kernel->stride = dims[d].nlevels + 1;
         kernel->categorical[kernel->ndims] = dims[d].categorical;
+        if (dims[d].key == SE_KEY_CLUSTER)
+            kernel->cluster = kernel->ndims;
         memcpy(kernel->pos[kernel->ndims], dims[d].pos, sizeof(dims[d].pos));
         kernel->ndims++;
     }

@@ -29,12 +29,28 @@
 
 /* The values of a key that a space names, and its standard, which layouts have in which it does
  * nothing. A level, and the one after the last, which stands for what no layout has, is a byte. */
-enum { SE_MAX_DIMS = PL_LAYOUT_KEYS, SE_MAX_LEVELS = PL_SPACE_VALUES + 1, SE_MAX_LIN = 16 };
+enum { SE_MAX_DIMS = PL_LAYOUT_KEYS + 1, SE_MAX_LEVELS = PL_SPACE_VALUES + 1, SE_MAX_LIN = 16 };
 static_assert(SE_MAX_LEVELS <= UINT8_MAX, "levels are bytes");
+
+/* The key that is no layout key: `cluster` of a layout. */
+enum { SE_KEY_CLUSTER = PL_LAYOUT_KEYS };
+
+static inline int se_key_get(const struct pl_layout *layout, int key)
+{
+    return key == SE_KEY_CLUSTER ? layout->cluster : pl_layout_get(layout, &pl_layout_keys[key]);
+}
+
+static inline void se_key_set(struct pl_layout *layout, int key, int value)
+{
+    if (key == SE_KEY_CLUSTER)
+        layout->cluster = value;
+    else
+        pl_layout_set(layout, &pl_layout_keys[key], value);
+}
 
 struct se_dim {
     const char *name;
-    int key; /* row of pl_layout_keys */
+    int key; /* row of pl_layout_keys, or SE_KEY_CLUSTER */
     bool categorical;
     bool active; /* in the kernel; others are functions of one that is */
     int nlevels;
@@ -61,6 +77,7 @@ struct se_kernel {
     int stride; /* of a table row: the most levels of a dim, plus 1 */
     double pos[SE_MAX_DIMS][SE_MAX_LEVELS];
     bool categorical[SE_MAX_DIMS];
+    int cluster;               /* the dim of SE_KEY_CLUSTER, or -1 */
     double sd_const, sd_prior; /* fixed weights of the first two linear features */
 
     double theta[SE_MAX_THETA];

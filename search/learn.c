@@ -102,7 +102,9 @@ static void observe_memory(struct se_search *search, const struct se_run *run, s
 
     if (outcome->status == SE_OK && outcome->peak_memory_bytes > 0.0)
         observe(search, SE_MEMORY, run, index, SE_EXACT,
-                log(outcome->peak_memory_bytes) - search->log_capacity, var);
+                log(outcome->peak_memory_bytes) -
+                    se_table_capacity(search->table, &search->spec, index),
+                var);
     else if (outcome->status == SE_OK || outcome->status == SE_CENSORED)
         observe(search, SE_MEMORY, run, index, SE_BELOW, full, var);
     else if (outcome->status == SE_OOM)

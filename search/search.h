@@ -59,20 +59,24 @@ typedef void (*se_prior_fn)(struct se_prior *ret, const struct pl_layout *layout
 
 struct se_budget {
     int trials;      /* 0: no limit */
+    double cost;     /* 0: no limit, or it is in device_s; the caller watches it: se_spent() */
     double wall_s;   /* 0: no limit; the caller watches the clock: se_spent() */
     double device_s; /* 0: no limit; likewise */
 };
 
 struct se_source;
 
+enum { SE_MAX_CLUSTERS = 8 };
+
 /* What the search reads of a campaign. A plain value except for `space` and `source`. */
 struct se_spec {
     struct pl_model model;
-    struct pl_cluster cluster;
+    struct pl_cluster cluster[SE_MAX_CLUSTERS];
+    int nclusters; /* of several, a layout's `cluster` says which, from 1; else that is 0 */
     struct pl_workload workload;
     const struct pl_trainer *trainer;
     struct pl_trainer stacked; /* TRAINER with the campaign's stack; no name: without one */
-    struct pl_space *space;    /* owned */
+    struct pl_space *space;    /* owned: one for each cluster */
     enum pl_objective objective;
     enum se_method method;
     bool use_prior;        /* search.prior is "model" */
@@ -117,7 +121,33 @@ int se_trainer_parse(const struct pl_trainer **ret, const json_t *campaign, cons
 void se_spec_done(struct se_spec *spec);
 /* Let RULE choose the baseline within the device counts of the space. -ENOENT if nothing fits. */
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error);
-struct pl_problem se_spec_problem(const struct se_spec *spec); /* borrows from SPEC */
+/* The problem of the first cluster, or of that of LAYOUT; both borrow from SPEC. */
+struct pl_problem se_spec_problem(const struct se_spec *spec);
+struct pl_problem se_layout_problem(const struct se_spec *spec, const struct pl_layout *layout);
+
+/* ---- several clusters (clusters.c) --------------------------------------- */
+
+/* Layouts that clusters may have in common are different ones: `cluster` tells them apart. In JSON
+ * a layout of several clusters has the name of its own as "cluster", in texts "on NAME". */
+const struct pl_cluster *se_cluster_of(const struct se_spec *spec, const struct pl_layout *layout);
+const struct pl_space *se_space_of(const struct se_spec *spec, const struct pl_layout *layout);
+json_t *se_layout_json(const struct se_spec *spec, const struct pl_layout *layout);
+char *se_layout_text(char buf[160], const struct se_spec *spec, const struct pl_layout *layout);
+/* As pl_layout_parse(); of several clusters a layout that names none is on the first. */
+int se_layout_parse(struct pl_layout *ret, const struct se_spec *spec, const json_t *json,
+                    struct err *error);
+/* VALUE of KEY, a row of pl_layout_keys or SE_KEY_CLUSTER (kernel.h). */
+json_t *se_key_json(const struct se_spec *spec, int key, int value);
+/* Of several: index of the cluster called NAME, or -1. */
+int se_cluster_named(const struct se_spec *spec, const char *name);
+/* Read a campaign's "cluster" into SPEC: one, or a list of up to SE_MAX_CLUSTERS with names of
+ * their own. LOCAL as in pl_cluster_parse(). */
+int se_clusters_parse(struct se_spec *spec, const json_t *json, const struct pl_cluster *local,
+                      struct err *error);
+/* What may be parsed as the same again: an object, or a list. New reference. */
+json_t *se_clusters_json(const struct se_spec *spec);
+/* Do all clusters say their price? */
+bool se_prices_known(const struct se_spec *spec);
 
 /* ---- asking and telling -------------------------------------------------- */
 
@@ -272,8 +302,9 @@ int se_predict(struct se_predicted *ret, const struct se_search *search,
 int se_next_run(struct se_predicted *ret, const struct se_search *search,
                 const struct pl_layout *layout, struct err *error);
 
-size_t se_legal(const struct se_search *search); /* layouts in the search */
-int se_settled(const struct se_search *search);  /* trials told, without discards */
+const struct se_spec *se_search_spec(const struct se_search *search); /* without its space */
+size_t se_legal(const struct se_search *search);                      /* layouts in the search */
+int se_settled(const struct se_search *search); /* trials told, without discards */
 /* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts
  * that fit; and {"tp": [{"value", "ratio"}, ...], ...}: by what factor layouts with a value are
  * faster than the geometric mean of all because of it, by the same Shapley values. In the unit of

@@ -36,15 +36,16 @@ static int parse_fidelity(struct se_past *ret, const json_t *json, const struct 
 static int parse_past(struct se_past *ret, const json_t *json, const struct se_spec *spec,
                       struct err *error)
 {
-    struct pl_problem p = se_spec_problem(spec);
+    struct pl_problem p;
     struct pl_verdict verdict;
     int r;
 
     if ((r = jx_keys(json, past_keys, error)) < 0 || (r = jx_need(json, "layout", error)) < 0)
         return r;
-    r = pl_layout_parse(&ret->layout, json_object_get(json, "layout"), &p, error);
+    r = se_layout_parse(&ret->layout, spec, json_object_get(json, "layout"), error);
     if (r < 0)
         return err_under(error, "/layout");
+    p = se_layout_problem(spec, &ret->layout);
     if (!pl_layout_check(&verdict, &p, &ret->layout))
         return err_at(error, -EINVAL, "/layout", "%s", verdict.v[0].text);
     if ((r = parse_fidelity(ret, json, spec, error)) < 0)

@@ -85,17 +85,21 @@ static int parse_trial(struct se_spec *spec, const json_t *campaign, struct err 
     return pl_trial_limits_parse(&spec->limits, rest, error);
 }
 
-/* What COST pays for is a budget of device-seconds. */
+/* What COST pays for is a budget of device-seconds, unless their prices differ. */
 static int parse_cost(struct se_spec *spec, double cost, struct err *error)
 {
     double device_s;
 
     if (!(cost > 0))
         return 0;
-    if (!(spec->cluster.price > 0))
-        return err_at(error, -EINVAL, "/cost",
-                      "a cost budget needs price_per_device_hour in the cluster");
-    device_s = cost / spec->cluster.price * 3600;
+    if (!se_prices_known(spec))
+        return err_at(error, -EINVAL, "/cost", "a cost budget needs price_per_device_hour in %s",
+                      spec->nclusters > 1 ? "every cluster" : "the cluster");
+    if (spec->nclusters > 1) {
+        spec->budget.cost = cost;
+        return 0;
+    }
+    device_s = cost / spec->cluster[0].price * 3600;
     if (!(spec->budget.device_s > 0) || device_s < spec->budget.device_s)
         spec->budget.device_s = device_s;
     return 0;
@@ -119,7 +123,10 @@ static int parse_limits(struct se_spec *spec, const json_t *campaign, struct err
         return err_under(error, "/budget");
     if ((r = parse_trial(spec, campaign, error)) < 0)
         return r;
-    spec->trial_start_s = spec->cluster.nodes > 1 ? 60.0 : 2.0;
+    spec->trial_start_s = 2.0;
+    for (int i = 0; i < spec->nclusters; i++)
+        if (spec->cluster[i].nodes > 1)
+            spec->trial_start_s = 60.0;
     return 0;
 }
 
@@ -154,24 +161,21 @@ static int parse_problem(struct se_spec *spec, const json_t *campaign,
         return r;
     if ((r = pl_model_parse(&spec->model, json_object_get(campaign, "model"), error)) < 0)
         return err_under(error, "/model");
-    if ((r = pl_cluster_parse(&spec->cluster, json_object_get(campaign, "cluster"), local, error)) <
-        0)
+    if ((r = se_clusters_parse(spec, json_object_get(campaign, "cluster"), local, error)) < 0)
         return err_under(error, "/cluster");
     if ((r = se_trainer_parse(&spec->trainer, campaign, NULL, error)) < 0 ||
         (r = pl_stack_of(&spec->stacked, campaign, spec->trainer, error)) < 0 ||
         (r = jx_get_enum(&objective, campaign, "objective", pl_objective_names, error)) < 0)
         return r;
     spec->objective = (enum pl_objective)objective;
+    if (objective == PL_TOKENS_PER_COST && !se_prices_known(spec))
+        return err_at(error, -EINVAL, "/objective",
+                      "tokens_per_cost needs price_per_device_hour in %s",
+                      spec->nclusters > 1 ? "every cluster" : "the cluster");
     if ((r = pl_workload_parse(&spec->workload, json_object_get(campaign, "workload"), &spec->model,
                                spec->trainer, error)) < 0)
         return err_under(error, "/workload");
     return 0;
-}
-
-struct pl_problem se_spec_problem(const struct se_spec *spec)
-{
-    return (struct pl_problem){&spec->model, &spec->cluster, &spec->workload,
-                               spec->stacked.name ? &spec->stacked : spec->trainer};
 }
 
 /* The rule looks at no space, and what it chooses may win. */
@@ -180,7 +184,7 @@ static void note_outside(struct se_spec *spec, const struct pl_problem *problem)
     size_t n = strlen(spec->baseline_note);
     AUTO_STR keys = {0};
 
-    pl_space_outside(&keys, spec->space, problem, &spec->baseline);
+    pl_space_outside(&keys, se_space_of(spec, &spec->baseline), problem, &spec->baseline);
     if (keys.len)
         snprintf(spec->baseline_note + n, sizeof(spec->baseline_note) - n,
                  "%soutside the space: %s; name a baseline to stay in it", n ? "; " : "",
@@ -196,6 +200,7 @@ int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct er
                     world->n > 0 ? world->value[world->n - 1] : 0, spec->memory_headroom, error);
 
     spec->has_baseline = r == 0;
+    spec->baseline.cluster = spec->nclusters > 1; /* the first */
     spec->baseline_rule = pl_baseline_names[rule];
     if (r == 0)
         note_outside(spec, &p);
@@ -206,7 +211,7 @@ int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct er
 static int parse_baseline(struct se_spec *spec, const json_t *campaign, struct err *error)
 {
     const json_t *v = json_object_get(campaign, "baseline");
-    struct pl_problem p = se_spec_problem(spec);
+    struct pl_problem p;
     int rule = PL_BASELINE_DEFAULT, r;
 
     spec->baseline_rule = pl_baseline_names[PL_BASELINE_DEFAULT];
@@ -217,11 +222,11 @@ static int parse_baseline(struct se_spec *spec, const json_t *campaign, struct e
         r = r < 0 ? r : se_spec_baseline(spec, (enum pl_baseline_rule)rule, error);
         return r == -ENOENT || r == -E2BIG ? 0 : r;
     }
-    r = pl_layout_parse(&spec->baseline, v, &p, error);
-    if (r == 0)
-        pl_layout_unsaid(&spec->baseline, v, &p);
+    r = se_layout_parse(&spec->baseline, spec, v, error);
     if (r < 0)
         return err_under(error, "/baseline");
+    p = se_layout_problem(spec, &spec->baseline);
+    pl_layout_unsaid(&spec->baseline, v, &p);
     spec->has_baseline = true;
     spec->baseline_rule = "given";
     return 0;
@@ -241,14 +246,16 @@ int se_spec_begin(struct se_spec *ret, const json_t *campaign, const struct pl_c
 
 int se_spec_finish(struct se_spec *spec, const json_t *campaign, struct err *error)
 {
-    struct pl_problem p;
+    struct pl_problem p = se_spec_problem(spec);
     int r = parse_limits(spec, campaign, error);
 
     if (r < 0)
         return r;
-    spec->space = mem_alloc(sizeof(*spec->space));
-    p = se_spec_problem(spec);
-    r = pl_space_parse(spec->space, json_object_get(campaign, "space"), &p, error);
+    spec->space = mem_alloc((size_t)spec->nclusters * sizeof(*spec->space));
+    for (int i = 0; i < spec->nclusters && r == 0; i++) {
+        p.cluster = &spec->cluster[i];
+        r = pl_space_parse(&spec->space[i], json_object_get(campaign, "space"), &p, error);
+    }
     return r < 0 ? err_under(error, "/space") : parse_baseline(spec, campaign, error);
 }
 

@@ -40,7 +40,6 @@ struct se_search {
     struct rng rng;              /* of the random method */
     size_t cursor;               /* of the grid */
     int nsources, source_trials; /* earlier campaigns that inform it */
-    double log_capacity;
     struct {
         int n; /* trials that told watts; of the log of those over the prior's: */
         double sum, squares;

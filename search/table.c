@@ -24,6 +24,7 @@ struct se_table *se_table_free(struct se_table *table)
     free(table->log_devices);
     free(table->log_watts);
     free(table->log_batch);
+    free(table->log_price);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         free(table->prior[q]);
         free(table->lin[q]);
@@ -36,13 +37,12 @@ AUTO_DEFINE(se_table)
 /* ---- dimensions ---------------------------------------------------------- */
 
 /* Distinct values of KEY, ascending; their count, or -1 when there are too many. */
-static int distinct(int *value, const struct pl_layout_key *key, const struct pl_layout *layouts,
-                    size_t layout_count)
+static int distinct(int *value, int key, const struct pl_layout *layouts, size_t layout_count)
 {
     int count = 0;
 
     for (size_t i = 0; i < layout_count; i++) {
-        int v = pl_layout_get(&layouts[i], key), at = count;
+        int v = se_key_get(&layouts[i], key), at = count;
 
         while (at > 0 && value[at - 1] > v)
             at--;
@@ -57,6 +57,19 @@ static int distinct(int *value, const struct pl_layout_key *key, const struct pl
     return count;
 }
 
+/* Clusters are what no layout key is: a category whose values may have anything in common. */
+static void find_clusters(struct se_table *table, const struct pl_layout *layouts,
+                          size_t layout_count)
+{
+    struct se_dim *d = &table->dim[table->ndims];
+
+    *d = (struct se_dim){.name = "cluster", .key = SE_KEY_CLUSTER, .categorical = true};
+    d->nlevels = distinct(d->value, SE_KEY_CLUSTER, layouts, layout_count);
+    for (int v = 0; v < d->nlevels; v++)
+        d->pos[v] = v;
+    table->ndims += d->nlevels > 1;
+}
+
 static int find_dims(struct se_table *table, const struct pl_layout *layouts, size_t layout_count,
                      struct err *error)
 {
@@ -67,7 +80,7 @@ static int find_dims(struct se_table *table, const struct pl_layout *layouts, si
 
         assert(table->ndims < SE_MAX_DIMS);
         memset(d, 0, sizeof(*d));
-        count = distinct(d->value, k, layouts, layout_count);
+        count = distinct(d->value, row, layouts, layout_count);
         if (count < 0 && k->part != PL_DERIVED)
             return err_set(error, -E2BIG, "%s takes more than %d values in this space", k->name,
                            SE_MAX_LEVELS);
@@ -84,6 +97,7 @@ static int find_dims(struct se_table *table, const struct pl_layout *layouts, si
             d->pos[v] = k->log2 && d->value[v] > 0 ? log2(d->value[v]) : d->value[v];
         table->ndims++;
     }
+    find_clusters(table, layouts, layout_count);
     return 0;
 }
 
@@ -105,7 +119,7 @@ static int level_at(const struct se_dim *dim, int value)
 static bool row_of(const struct se_table *table, const struct pl_layout *layout, uint8_t *row)
 {
     for (int d = 0; d < table->ndims; d++) {
-        int v = level_at(&table->dim[d], pl_layout_get(layout, &pl_layout_keys[table->dim[d].key]));
+        int v = level_at(&table->dim[d], se_key_get(layout, table->dim[d].key));
 
         if (v < 0)
             return false;
@@ -135,7 +149,10 @@ static void choose_active(struct se_table *table)
 {
     for (int d = 0; d < table->ndims; d++)
         table->dim[d].active = true;
+    /* Of what tells clusters apart, their number of devices say, they are what matters. */
     for (int d = table->ndims - 1; d >= 0; d--) {
+        if (table->dim[d].key == SE_KEY_CLUSTER)
+            continue;
         for (int a = 0; a < table->ndims && table->dim[d].active; a++) {
             if (a != d && table->dim[a].active && follows(table, d, a))
                 table->dim[d].active = false;
@@ -253,8 +270,7 @@ void se_table_layout(struct pl_layout *ret, const struct se_table *table, size_t
     assert(index < table->n);
     *ret = table->base;
     for (int d = 0; d < table->ndims; d++)
-        pl_layout_set(ret, &pl_layout_keys[table->dim[d].key],
-                      table->dim[d].value[se_table_row(table, index)[d]]);
+        se_key_set(ret, table->dim[d].key, table->dim[d].value[se_table_row(table, index)[d]]);
     if (table->derive)
         pl_layout_derive(ret);
 }
@@ -290,26 +306,39 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
 
 /* ---- priors -------------------------------------------------------------- */
 
-/* The prior of one layout after another of a spec; the cost model remembers what layouts share. */
+/* The prior of one layout after another of a spec; the cost model remembers what layouts of a
+ * cluster share. */
 struct source {
     const struct se_spec *spec;
-    struct pl_problem problem;
-    struct pl_cost_ctx *cost;     /* NULL where the spec has a prior of its own */
-    struct pl_memory_ctx *memory; /* likewise */
+    struct {
+        struct pl_problem problem;
+        struct pl_cost_ctx *cost;     /* NULL where the spec has a prior of its own, */
+        struct pl_memory_ctx *memory; /* and until a layout of the cluster comes */
+    } at[SE_MAX_CLUSTERS + 1];        /* by `cluster` of layouts */
 };
 
 static void source_init(struct source *source, const struct se_spec *spec)
 {
-    source->spec = spec;
-    source->problem = se_spec_problem(spec);
-    source->cost = spec->prior_fn ? NULL : pl_cost_ctx_new(&source->problem, NULL);
-    source->memory = spec->prior_fn ? NULL : pl_memory_ctx_new(&source->problem);
+    *source = (struct source){.spec = spec};
+}
+
+static void source_open(struct source *source, const struct pl_layout *layout)
+{
+    int at = layout->cluster;
+
+    if (source->at[at].cost)
+        return;
+    source->at[at].problem = se_layout_problem(source->spec, layout);
+    source->at[at].cost = pl_cost_ctx_new(&source->at[at].problem, NULL);
+    source->at[at].memory = pl_memory_ctx_new(&source->at[at].problem);
 }
 
 static void source_done(struct source *source)
 {
-    pl_cost_ctx_free(source->cost);
-    pl_memory_ctx_free(source->memory);
+    for (int i = 0; i <= SE_MAX_CLUSTERS; i++) {
+        pl_cost_ctx_free(source->at[i].cost);
+        pl_memory_ctx_free(source->at[i].memory);
+    }
 }
 
 /* A binary unknown has a standard deviation of a half where nothing else is known; a share's
@@ -333,7 +362,7 @@ static double layer_matrices(const struct pl_model *model, const struct pl_workl
  */
 static double unfused(const struct se_spec *spec, const struct pl_layout *layout, double total)
 {
-    struct pl_problem problem = se_spec_problem(spec);
+    struct pl_problem problem = se_layout_problem(spec, layout);
     struct pl_trainer other = *problem.trainer;
     struct pl_memory memory;
 
@@ -370,11 +399,12 @@ static void memory_shares(struct se_prior *ret, const struct pl_memory *memory,
 static void cost_shares(struct se_prior *ret, const struct pl_cost *cost,
                         const struct se_spec *spec, const struct pl_layout *layout)
 {
-    double domain = pl_cluster_domain(&spec->cluster), share;
+    const struct pl_cluster *cluster = se_cluster_of(spec, layout);
+    double domain = pl_cluster_domain(cluster), share;
     struct pl_cost joules = *cost; /* or seconds, by the objective */
 
     if (spec->objective == PL_TOKENS_PER_JOULE)
-        pl_objective_cost(&joules, spec->objective, &spec->cluster, layout, cost);
+        pl_objective_cost(&joules, spec->objective, cluster, layout, cost);
     for (int c = 0; c < PL_COST_CLASSES; c++)
         ret->cost_share[c] = joules.seconds[c] / joules.total;
     if (layout->tp <= domain)
@@ -396,11 +426,12 @@ static void prior_of(struct se_prior *ret, struct source *source, const struct p
         spec->prior_fn(ret, layout, spec->prior_arg);
         return;
     }
-    pl_cost_at(&cost, source->cost, layout);
-    pl_memory_at(&memory, source->memory, layout);
+    source_open(source, layout);
+    pl_cost_at(&cost, source->at[layout->cluster].cost, layout);
+    pl_memory_at(&memory, source->at[layout->cluster].memory, layout);
     ret->log_throughput = log(cost.tokens_per_s);
     ret->log_memory = log(memory.total);
-    ret->log_watts = log(pl_watts(NULL, &spec->cluster, layout, &cost));
+    ret->log_watts = log(pl_watts(NULL, se_cluster_of(spec, layout), layout, &cost));
     cost_shares(ret, &cost, spec, layout);
     memory_shares(ret, &memory, spec, layout);
 }
@@ -408,7 +439,7 @@ static void prior_of(struct se_prior *ret, struct source *source, const struct p
 bool se_reduce(struct pl_reduced *ret, const struct se_spec *spec, const struct pl_layout *layout,
                int fidelity)
 {
-    struct pl_problem problem = se_spec_problem(spec);
+    struct pl_problem problem = se_layout_problem(spec, layout);
 
     assert(fidelity > 0 && fidelity <= spec->nfidelities);
     return pl_reduce(ret, &problem, layout, &spec->fidelity[fidelity - 1]);
@@ -432,6 +463,9 @@ static int alloc_priors(struct se_table *table, const struct se_spec *spec, stru
     table->log_devices = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
     if (batches && !(table->log_batch = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
         return err_set(error, -ENOMEM, "no memory for the batches of %zu layouts", table->n);
+    if (se_counts_price(spec) &&
+        !(table->log_price = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
+        return err_set(error, -ENOMEM, "no memory for the prices of %zu layouts", table->n);
     if (spec->objective == PL_TOKENS_PER_JOULE &&
         !(table->log_watts = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
         return err_set(error, -ENOMEM, "no memory for the watts of %zu layouts", table->n);
@@ -473,7 +507,6 @@ static void set_center(struct se_table *table, bool all_fit)
 
 int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struct err *error)
 {
-    double log_capacity = se_log_capacity(spec);
     struct source x;
     int r = alloc_priors(table, spec, error);
 
@@ -492,10 +525,14 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
                 (float)log((double)pl_batch(&spec->workload, &l) / spec->workload.global_batch);
         if (table->log_watts)
             table->log_watts[i] = (float)p.log_watts;
+        if (table->log_price)
+            table->log_price[i] =
+                (float)log(pl_layout_devices(&l) * se_cluster_of(spec, &l)->price / 3600);
         p.log_throughput +=
-            log(pl_objective_value(spec->objective, 1.0, pl_layout_devices(&l), exp(p.log_watts)));
+            log(pl_objective_value(spec->objective, 1.0, pl_layout_devices(&l), exp(p.log_watts),
+                                   se_cluster_of(spec, &l)->price));
         set_lin(table, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
-        set_lin(table, SE_MEMORY, i, p.log_memory - log_capacity, p.memory_share);
+        set_lin(table, SE_MEMORY, i, p.log_memory - se_log_capacity(spec, &l), p.memory_share);
         if (i % 1024 == 1023 && pl_patience_over(spec->patience))
             r = err_set(error, -ECANCELED, "%zu layouts are too many for the time limit", table->n);
     }
@@ -518,7 +555,21 @@ void se_table_point(struct se_point *ret, const struct se_table *table, enum se_
         ret->u[p] = u[p];
 }
 
-double se_log_capacity(const struct se_spec *spec)
+bool se_counts_price(const struct se_spec *spec)
 {
-    return log(spec->cluster.device.memory_gib * 0x1p30 * (1.0 - spec->memory_headroom));
+    return spec->objective == PL_TOKENS_PER_COST || (spec->nclusters > 1 && se_prices_known(spec));
+}
+
+double se_table_capacity(const struct se_table *table, const struct se_spec *spec, size_t index)
+{
+    struct pl_layout layout;
+
+    se_table_layout(&layout, table, index);
+    return se_log_capacity(spec, &layout);
+}
+
+double se_log_capacity(const struct se_spec *spec, const struct pl_layout *layout)
+{
+    return log(se_cluster_of(spec, layout)->device.memory_gib * 0x1p30 *
+               (1.0 - spec->memory_headroom));
 }

@@ -77,5 +77,6 @@ double se_unit(const struct se_search *search, size_t index)
                    ? watts
                    : search->table->log_watts[index] + se_watts_error(search);
     se_table_layout(&l, search->table, index);
-    return -log(pl_objective_value(search->spec.objective, 1.0, pl_layout_devices(&l), 1.0));
+    return -log(pl_objective_value(search->spec.objective, 1.0, pl_layout_devices(&l), 1.0,
+                                   se_cluster_of(&search->spec, &l)->price));
 }

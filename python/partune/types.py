@@ -16,6 +16,7 @@ BaselineImport = TypedDict(
         "import": 'Literal["megatron", "deepspeed", "torchtitan"]',
         "text": 'str',
         "world": 'int',
+        "cluster": 'str',
         "call": 'str',
     },
     total=False,
@@ -47,7 +48,7 @@ class _Campaign(TypedDict):
     started: Optional[str]
     ended: Optional[str]
     model: Model
-    cluster: Cluster
+    cluster: Union[Cluster, List[Cluster]]
     workload: Workload
     objective: str
     trainer: str
@@ -70,6 +71,7 @@ class _Campaign(TypedDict):
 class Campaign(_Campaign, total=False):
     batches: List[BatchStanding]
     worlds: List[WorldStanding]
+    clusters: List[ClusterStanding]
 
 
 class CampaignPatch(TypedDict, total=False):
@@ -86,10 +88,10 @@ class _CampaignSpec(TypedDict):
 
 
 class CampaignSpec(_CampaignSpec, total=False):
-    cluster: ClusterOrName
+    cluster: ClusterOrList
     space: Dict[str, Any]
     baseline: Union[Literal["default", "naive"], BaselineImport, Dict[str, Any]]
-    objective: Literal["tokens_per_s", "tokens_per_s_per_device", "tokens_per_joule"]
+    objective: Literal["tokens_per_s", "tokens_per_s_per_device", "tokens_per_joule", "tokens_per_cost"]
     constraints: Dict[str, Any]
     budget: Dict[str, Any]
     trial: Dict[str, Any]
@@ -114,7 +116,7 @@ class _CampaignSummary(TypedDict):
     started: Optional[str]
     ended: Optional[str]
     model: Model
-    cluster: Cluster
+    cluster: Union[Cluster, List[Cluster]]
     workload: Workload
     objective: str
     trainer: str
@@ -136,6 +138,7 @@ class _CampaignSummary(TypedDict):
 class CampaignSummary(_CampaignSummary, total=False):
     batches: List[BatchStanding]
     worlds: List[WorldStanding]
+    clusters: List[ClusterStanding]
 
 
 class Check(TypedDict):
@@ -187,6 +190,14 @@ class _ClusterOfParts(TypedDict):
 
 class ClusterOfParts(_ClusterOfParts, total=False):
     between: Dict[str, Any]
+
+
+class ClusterStanding(TypedDict):
+    cluster: str
+    best: Optional[Standing]
+    device_s_per_mtoken: Optional[float]
+    trials: int
+    device_s: Optional[float]
 
 
 class CompareRequest(TypedDict, total=False):
@@ -383,6 +394,7 @@ class Layout(TypedDict, total=False):
     offload_params: int
     offload_activations: int
     threads: int
+    cluster: str
 
 
 class _Link(TypedDict):
@@ -570,7 +582,7 @@ class PlanRequest(_PlanRequest, total=False):
     constraints: Dict[str, Any]
     space: Dict[str, Any]
     fold: bool
-    objective: Literal["tokens_per_s", "tokens_per_s_per_device", "tokens_per_joule"]
+    objective: Literal["tokens_per_s", "tokens_per_s_per_device", "tokens_per_joule", "tokens_per_cost"]
     top: int
 
 
@@ -765,6 +777,7 @@ class _SuggestRequest(TypedDict):
 
 class SuggestRequest(_SuggestRequest, total=False):
     wait_s: float
+    cluster: str
     devices: int
 
 
@@ -859,7 +872,7 @@ class Why(TypedDict):
     simulated: bool
     trial: Optional[int]
     against: Optional[int]
-    unit: Literal["seconds", "device_seconds", "joules"]
+    unit: Literal["seconds", "device_seconds", "joules", "price"]
     exact: bool
     predicted: Dict[str, Any]
     trials: Optional[Dict[str, Any]]
@@ -900,6 +913,7 @@ class WorldStanding(TypedDict):
     device_s: Optional[float]
 
 
+ClusterOrList = Optional[Union[str, Dict[str, Any], List[Union[str, Dict[str, Any]]]]]
 ClusterOrName = Optional[Union[str, Dict[str, Any]]]
 ModelOrName = Union[str, Dict[str, Any]]
 Name = str

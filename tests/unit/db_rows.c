@@ -426,7 +426,8 @@ static void leaders_are_ordered_by_the_objective(void **state)
 
 static void a_slice_has_its_own_leaders_and_costs(void **state)
 {
-    static const struct db_slice two = {"world", 2}, eight = {"world", 8}, none = {"world", 4};
+    static const struct db_slice two = {"world", 2, NULL}, eight = {"world", 8, NULL},
+                                 none = {"world", 4, NULL};
     struct store s;
     struct err e = {0};
     int64_t leader[4], count = -1;

@@ -326,10 +326,11 @@ static void the_objective_decides_how_many_devices_win(void **state)
 static void a_device_is_a_core_where_ranks_have_threads(void **state)
 {
     (void)state;
-    assert_true(pl_objective_value(PL_TOKENS_PER_S, 12, 4, NAN) == 12);
-    assert_true(pl_objective_value(PL_TOKENS_PER_S_PER_DEVICE, 12, 4, NAN) == 3);
+    assert_true(pl_objective_value(PL_TOKENS_PER_S, 12, 4, NAN, NAN) == 12);
+    assert_true(pl_objective_value(PL_TOKENS_PER_S_PER_DEVICE, 12, 4, NAN, NAN) == 3);
     assert_int_equal(pl_objective_of("tokens_per_s_per_device"), PL_TOKENS_PER_S_PER_DEVICE);
-    assert_true(pl_objective_value(PL_TOKENS_PER_JOULE, 12, 4, 24) == 0.5);
+    assert_true(pl_objective_value(PL_TOKENS_PER_JOULE, 12, 4, 24, NAN) == 0.5);
+    assert_true(pl_objective_value(PL_TOKENS_PER_COST, 12, 4, NAN, 9) == 1200);
     assert_int_equal(pl_objective_of("nothing"), PL_TOKENS_PER_S);
     assert_int_equal(pl_layout_devices(&(struct pl_layout){.world = 3, .threads = 2}), 6);
 }

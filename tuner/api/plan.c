@@ -285,16 +285,20 @@ static void plan_done(struct web_request *rq, void *arg)
     free(x->answer);
 }
 
-/* By what layouts are ranked; joules need watts. */
+/* By what layouts are ranked; joules need watts, the price of a token needs that of a device. */
 static int plan_objective(struct plan *plan, const json_t *body)
 {
     int objective = PL_TOKENS_PER_S,
         r = jx_get_enum(&objective, body, "objective", pl_objective_names, &plan->e);
 
     plan->objective = (enum pl_objective)objective;
-    if (r == 0 && objective == PL_TOKENS_PER_JOULE && plan->job.cluster.parts)
+    if (r == 0 && plan->job.cluster.parts &&
+        (objective == PL_TOKENS_PER_JOULE || objective == PL_TOKENS_PER_COST))
+        return err_at(&plan->e, -EINVAL, "/objective", "%s is not supported for a cluster of parts",
+                      pl_objective_names[objective]);
+    if (r == 0 && objective == PL_TOKENS_PER_COST && !(plan->job.cluster.price > 0))
         return err_at(&plan->e, -EINVAL, "/objective",
-                      "tokens_per_joule is not supported for a cluster of parts");
+                      "tokens_per_cost needs price_per_device_hour in the cluster");
     if (r == 0 && objective == PL_TOKENS_PER_JOULE && !pl_watts_known(&plan->job.cluster))
         return err_at(&plan->e, -EINVAL, "/objective",
                       "tokens_per_joule: no watts of this cluster are known; add busy_watts and "

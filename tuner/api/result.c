@@ -106,12 +106,18 @@ void tn_api_diagnosis(struct web_request *rq)
     answer_posterior(rq, DIAGNOSIS);
 }
 
+/* Whether a campaign has several clusters is known where its search is. */
+static bool is_key(const char *name)
+{
+    return pl_layout_key_find(name) || str_eq(name, "cluster");
+}
+
 void tn_api_surface(struct web_request *rq)
 {
     const char *x = web_query(rq, "x"), *y = web_query(rq, "y");
     struct err e;
 
-    if (!x || !y || !pl_layout_key_find(x) || !pl_layout_key_find(y) || !strcmp(x, y)) {
+    if (!x || !y || !is_key(x) || !is_key(y) || !strcmp(x, y)) {
         err_set(&e, -EINVAL,
                 "x and y must name two different layout keys: \"%.40s\" and \"%.40s\" do not",
                 x ? x : "", y ? y : "");

@@ -27,6 +27,10 @@ json_t *tn_api_schema_tree(void)
     if (jx_parse(&schemas, tn_api_schemas, strlen(tn_api_schemas), NULL) < 0)
         return NULL;
     json_object_set_new(schemas, "Layout", pl_layout_schema());
+    json_object_set_new(json_object_get(json_object_get(schemas, "Layout"), "properties"),
+                        "cluster",
+                        json_pack("{s:s, s:s}", "type", "string", "description",
+                                  "of a campaign over several clusters: the one that it runs on"));
     tn_api_schema_words(schemas, "Workload", "precision", pl_precision_names);
     tn_api_schema_words(schemas, "Workload", "optimizer", pl_optimizer_names);
     tn_api_schema_words(schemas, "Campaign", "state", db_campaign_states);

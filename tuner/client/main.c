@@ -76,7 +76,8 @@ static const struct opt options[] = {
     {"model", 0, OPT_STR, OPT_AT(model), 0, 0, NULL, NULL, "NAME",
      "model preset, its Hugging Face repository, or a Hugging Face directory or config.json"},
     {"cluster", 0, OPT_STR, OPT_AT(cluster), 0, 0, NULL, NULL, "NAME",
-     "cluster profile, or a file with a cluster; local is this machine"},
+     "cluster profile, or a file with a cluster; local is this machine; of a worker, which of a "
+     "campaign's clusters it is on"},
     {"nodes", 0, OPT_INT, OPT_AT(nodes), 1, 1 << 20, NULL, NULL, NULL, "nodes of the cluster"},
     {"trainer", 0, OPT_STR, OPT_AT(trainer), 0, 0, NULL, NULL, "NAME",
      "trainer of the trials: partune, megatron, torchtitan, deepspeed or one configured at your "
@@ -179,7 +180,7 @@ static const struct cl_command commands[] = {
     {"diagnosis", "ID", 1, 1, " ", cl_diagnosis, "print the state of the search as JSON"},
     {"compare", "A B [...]", 2, 5, " ", cl_compare,
      "compare campaigns (ID ID) or trials (ID/N ID/N) side by side"},
-    {"worker", "ID", 1, 1, " name folder exec mpiexec devices patience ", cl_worker,
+    {"worker", "ID", 1, 1, " name folder exec mpiexec devices cluster patience ", cl_worker,
      "run trials of a campaign with launcher `remote` on this machine"},
     {"workers", "", 0, 0, " ", cl_workers, "list the workers known to the daemon"},
     {"plan", "FILE | --model NAME", 0, 1,

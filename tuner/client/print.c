@@ -278,14 +278,29 @@ enum pl_objective cl_objective(const json_t *campaign)
     return pl_objective_of(cl_string(campaign, "objective"));
 }
 
+/* Price of a device-hour where RESULT's layout runs; NAN: unknown. */
+static double price_of(const json_t *campaign, const json_t *result)
+{
+    const json_t *clusters = json_object_get(campaign, "cluster"), *found = clusters;
+    const char *name = cl_string(result, "layout.cluster");
+    json_t *one;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)clusters, i, one)
+        if (str_eq(cl_string(one, "name"), name))
+            found = one;
+    return cl_number(found, "price_per_device_hour");
+}
+
 double cl_worth(const json_t *campaign, const json_t *result, const char *rate)
 {
     enum pl_objective objective = cl_objective(campaign);
     double devices = cl_number(result, "layout.world") * cl_number(result, "layout.threads");
 
-    return objective == PL_TOKENS_PER_JOULE ? cl_number(result, "tokens_per_joule")
-                                            : pl_objective_value(objective, cl_number(result, rate),
-                                                                 devices > 0 ? (int)devices : 1, 1);
+    return objective == PL_TOKENS_PER_JOULE
+               ? cl_number(result, "tokens_per_joule")
+               : pl_objective_value(objective, cl_number(result, rate),
+                                    devices > 0 ? (int)devices : 1, 1, price_of(campaign, result));
 }
 
 void cl_print_result(FILE *out, const char *title, const json_t *json)
@@ -352,7 +367,8 @@ void cl_print_shares(const struct cl *client, const json_t *json)
 {
     bool plan = json_object_get(json, "items") != NULL; /* has no trials */
     const json_t *batches = json_object_get(json, "batches"),
-                 *worlds = json_object_get(json, "worlds");
+                 *worlds = json_object_get(json, "worlds"),
+                 *clusters = json_object_get(json, "clusters");
 
     if (json_array_size(batches)) {
         printf("\nbest of each batch size%s:\n", cl_simulated_mark(json));
@@ -361,5 +377,9 @@ void cl_print_shares(const struct cl *client, const json_t *json)
     if (json_array_size(worlds)) {
         printf("\nbest of each world size%s:\n", cl_simulated_mark(json));
         print_slices(client, worlds, "world", "world", plan);
+    }
+    if (json_array_size(clusters)) {
+        printf("\nbest of each cluster%s:\n", cl_simulated_mark(json));
+        print_slices(client, clusters, "cluster", "cluster", plan);
     }
 }

@@ -503,6 +503,7 @@ static void document(const struct report *report)
         layout_table(report);
         share_table(report, "batches", "global_batch", "Best of each batch size", "global batch");
         share_table(report, "worlds", "world", "Best of each world size", "world");
+        share_table(report, "clusters", "cluster", "Best of each cluster", "cluster");
         verification(report);
     }
     fputs("<h2>Search</h2>\n", report->out);

@@ -417,8 +417,13 @@ static json_t *ask(int *ret_code, struct cl *client, const char *name, uint64_t 
     AUTO_JSON *body =
         json_pack("{s:s, s:i, s:i}", "worker", name, "wait_s", 20, "devices", client->args.devices);
     json_t *answer;
-    long status = cl_try(&answer, client, "POST", path, body);
-    const char *state = cl_string(answer, "state");
+    long status;
+    const char *state;
+
+    if (client->args.cluster)
+        json_object_set_new(body, "cluster", json_string(client->args.cluster));
+    status = cl_try(&answer, client, "POST", path, body);
+    state = cl_string(answer, "state");
 
     *ret_code = -1;
     if (status == 200) {

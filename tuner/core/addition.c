@@ -26,7 +26,7 @@ int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const stru
                         const struct pl_reduced *run, int64_t repeat_of, const char *kind,
                         struct err *error)
 {
-    AUTO_JSON *layout = pl_layout_json(&st->layout);
+    AUTO_JSON *layout = se_layout_json(&campaign->engine->spec->se, &st->layout);
     AUTO_JSON *run_json = run ? tn_run_json(run) : NULL;
     AUTO_FREE char *json = jx_dump(layout), *run_text = run ? jx_dump(run_json) : NULL;
     char text[160];
@@ -40,7 +40,7 @@ int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const stru
     t->repeat_of = repeat_of;
     t->search_id = st->id > 0 ? st->id : DB_NULL;
     t->layout = json;
-    t->layout_text = pl_layout_text(text, &st->layout);
+    t->layout_text = se_layout_text(text, &campaign->engine->spec->se, &st->layout);
     t->why = st->why;
     if (st->predicted.tokens_per_s > 0)
         t->predicted_tokens_per_s = st->predicted.tokens_per_s;

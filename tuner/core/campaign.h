@@ -56,6 +56,7 @@ struct tn_campaign {
     double active_s;
     uint64_t active_since; /* monotonic ms; 0: not active */
     double device_s;
+    double cost;       /* of its ended attempts, where budget.cost limits it */
     uint64_t retry_at; /* monotonic ms: the store failed, try again then */
     int64_t best_n;
     int64_t priority; /* the highest is served first */
@@ -91,6 +92,8 @@ int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_l
 
 /* The problem that TRIAL runs; borrows from it and its campaign. */
 struct pl_problem tn_trial_problem(const struct tn_trial *trial);
+/* The cluster that it runs on. */
+const struct pl_cluster *tn_trial_cluster(const struct tn_trial *trial);
 double tn_trial_tokens(const struct tn_trial *trial); /* a step, as it is run */
 /* {"layers", "global_batch", "layout", "text", "devices"} of RUN, as a trial's "run". */
 json_t *tn_run_json(const struct pl_reduced *run);

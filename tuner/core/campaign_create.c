@@ -48,27 +48,38 @@ static void random_id(char id[TN_ID_TEXT])
     id[8] = '\0';
 }
 
-/* As /v1/plan counts them: one answer to both questions. */
-static int count_space(struct tn_draft *draft, const atomic_bool *unwanted, struct err *error)
+/* Why nothing fits: of the first cluster, since the others have the same reason or a like one. */
+static int nothing_fits(struct tn_draft *draft, const atomic_bool *unwanted, struct err *error)
 {
     const struct se_spec *se = &draft->spec->se;
     struct pl_problem p = tn_spec_problem(draft->spec);
     struct tn_patience patience;
     struct pl_plan plan;
     struct err why = {0};
-    int r = 0;
 
     patience_start(&patience, draft, COUNT_S, 0.5, unwanted);
     pl_plan_look(&plan, se->space, &p, 0, se->memory_headroom, false, &patience.plan);
-    draft->space = (struct tn_space){plan.legal, plan.fitting, plan.exact, ""};
-    if (!plan.fitting && (plan.exact || !plan.legal)) {
-        patience_start(&patience, draft, COUNT_S, 0.5, unwanted);
-        pl_plan_nothing(&plan, se->space, &p, se->memory_headroom, &patience.plan, &why);
-        snprintf(draft->space.reason, sizeof(draft->space.reason), "%s", why.text);
-        if (!plan.legal || (se->trainer->bundled && se->use_memory_prior))
-            r = err_at(error, -EINVAL, "/space", "%s", why.text);
-    }
+    patience_start(&patience, draft, COUNT_S, 0.5, unwanted);
+    pl_plan_nothing(&plan, se->space, &p, se->memory_headroom, &patience.plan, &why);
     pl_plan_done(&plan);
+    if (se->nclusters > 1)
+        err_wrap(&why, "cluster %s", se->cluster[0].name);
+    snprintf(draft->space.reason, sizeof(draft->space.reason), "%s", why.text);
+    if (!draft->space.legal || (se->trainer->bundled && se->use_memory_prior))
+        return err_at(error, -EINVAL, "/space", "%s", draft->space.reason);
+    return 0;
+}
+
+/* As /v1/plan counts them: one answer to both questions. */
+static int count_space(struct tn_draft *draft, const atomic_bool *unwanted, struct err *error)
+{
+    struct tn_patience patience;
+    int r = 0;
+
+    patience_start(&patience, draft, COUNT_S, 0.5, unwanted);
+    tn_space_count(&draft->space, draft->spec, &patience.plan);
+    if (!draft->space.fitting && (draft->space.exact || !draft->space.legal))
+        r = nothing_fits(draft, unwanted, error);
     return unwanted && atomic_load(unwanted)
                ? err_set(error, -ECANCELED, "the client has disconnected")
                : r;
@@ -93,15 +104,21 @@ static int check_worlds(const struct tn_draft *draft, struct err *error)
 {
     const struct se_spec *search = &draft->spec->se;
     const struct pl_space_axis *world = &search->space->axis[PL_KEY_WORLD];
-    int devices = pl_cluster_devices(&search->cluster);
+    const struct pl_cluster *largest = &search->cluster[0];
 
-    for (int i = 0; world->given && !search->cluster.oversubscribe && i < world->n; i++)
-        if (world->value[i] > devices)
+    for (int i = 0; i < search->nclusters; i++) {
+        if (search->cluster[i].oversubscribe)
+            return 0;
+        if (pl_cluster_devices(&search->cluster[i]) > pl_cluster_devices(largest))
+            largest = &search->cluster[i];
+    }
+    for (int i = 0; world->given && i < world->n; i++)
+        if (world->value[i] > pl_cluster_devices(largest))
             return err_at(error, -EINVAL, "/space/world",
-                          "world %d is more than the cluster's %d devices (nodes %d x "
+                          "world %d is more than the %s's %d devices (nodes %d x "
                           "devices_per_node %d): leave it out, or set cluster.nodes",
-                          world->value[i], devices, search->cluster.nodes,
-                          search->cluster.devices_per_node);
+                          world->value[i], search->nclusters > 1 ? "largest cluster" : "cluster",
+                          pl_cluster_devices(largest), largest->nodes, largest->devices_per_node);
     return 0;
 }
 
@@ -154,9 +171,10 @@ static json_t *baseline_json(const struct tn_spec *spec, const struct pl_problem
     char text[160];
 
     pl_memory_worst(&memory, problem, &spec->se.baseline);
-    return json_pack("{s:s, s:f, s:f, s:f}", "text", pl_layout_text(text, &spec->se.baseline),
-                     "seconds", seconds, "memory", memory.total, "offered",
-                     pl_memory_offered(&spec->se.cluster, spec->se.memory_headroom));
+    return json_pack("{s:s, s:f, s:f, s:f}", "text",
+                     se_layout_text(text, &spec->se, &spec->se.baseline), "seconds", seconds,
+                     "memory", memory.total, "offered",
+                     pl_memory_offered(problem->cluster, spec->se.memory_headroom));
 }
 
 /* Seconds of an attempt of STEPS steps like the baseline's, about. */
@@ -165,12 +183,24 @@ static double attempt_s(const struct tn_spec *spec, double steps, double seconds
     return spec->se.trial_start_s + steps * seconds;
 }
 
+/* How many layouts fit on each of several clusters. */
+static json_t *clusters_json(const struct tn_draft *draft)
+{
+    const struct se_spec *se = &spec_of(draft)->se;
+    json_t *list = json_array();
+
+    for (int i = 0; se->nclusters > 1 && i < se->nclusters; i++)
+        json_array_append_new(list, json_pack("{s:s, s:I}", "cluster", se->cluster[i].name,
+                                              "fitting", (json_int_t)draft->space.fitting_on[i]));
+    return list;
+}
+
 /* About: the baseline's time by the cost model is taken for every trial. What does not fit is not
  * tried, but for the baseline. */
 json_t *tn_draft_json(const struct tn_draft *draft)
 {
     const struct tn_spec *s = spec_of(draft);
-    struct pl_problem p = tn_spec_problem(s);
+    struct pl_problem p = se_layout_problem(&s->se, &s->se.baseline);
     struct pl_cost cost;
     const struct pl_trial_limits *limits = &s->se.limits;
     double trials = (double)draft->space.fitting, seconds, least;
@@ -185,13 +215,14 @@ json_t *tn_draft_json(const struct tn_draft *draft)
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
     return json_pack(
-        "{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o, s:f, s:f, s:o, s:o, s:o}", "simulated",
-        tn_is_simulated(s->launcher->name), "legal", (json_int_t)draft->space.legal, "fitting",
-        (json_int_t)draft->space.fitting, "exact", draft->space.exact, "expected_trials", trials,
-        "expected_s", seconds, "baseline", pl_layout_json(&s->se.baseline), "baseline_rule",
-        s->se.baseline_rule, "baseline_note", s->se.baseline_note, "baseline_expected",
-        baseline_json(s, &p, cost.total), "least_attempt_s", least, "timeout_s", limits->timeout_s,
-        "reason", *draft->space.reason ? json_string(draft->space.reason) : json_null(), "fidelity",
+        "{s:b, s:o, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o, s:f, s:f, s:o, s:o, s:o}",
+        "simulated", tn_is_simulated(s->launcher->name), "clusters", clusters_json(draft), "legal",
+        (json_int_t)draft->space.legal, "fitting", (json_int_t)draft->space.fitting, "exact",
+        draft->space.exact, "expected_trials", trials, "expected_s", seconds, "baseline",
+        se_layout_json(&s->se, &s->se.baseline), "baseline_rule", s->se.baseline_rule,
+        "baseline_note", s->se.baseline_note, "baseline_expected", baseline_json(s, &p, cost.total),
+        "least_attempt_s", least, "timeout_s", limits->timeout_s, "reason",
+        *draft->space.reason ? json_string(draft->space.reason) : json_null(), "fidelity",
         pl_fidelities_json(s->se.fidelity, s->se.nfidelities), "fidelity_note",
         *s->fidelity_note ? json_string(s->fidelity_note) : json_null());
 }
@@ -255,16 +286,15 @@ static void fill_baseline(struct db_trial *trial, const struct tn_draft *draft, 
 {
     const struct tn_spec *s = spec_of(draft);
     struct tn_engine *en = draft->engine;
-    struct pl_problem problem = tn_spec_problem(s);
     struct se_predicted p = {.tokens_per_s = NAN, .memory_bytes = NAN, .p_fits = NAN};
     bool inside = en ? se_restore(en->search, 1, &s->se.baseline, 0, NULL) == 0
-                     : tn_searches(s, &problem, &s->se.baseline);
+                     : tn_searches(s, &s->se.baseline);
 
     if (inside && en) {
         tn_engine_name(en, 1, 1);
         se_predict(&p, en->search, &s->se.baseline, NULL);
     }
-    pl_layout_text(text, &s->se.baseline);
+    se_layout_text(text, &s->se, &s->se.baseline);
     db_trial_blank(trial);
     trial->campaign = id;
     trial->kind = "baseline";
@@ -305,7 +335,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
 {
     const struct tn_spec *s = spec_of(draft);
     AUTO_JSON *space = tn_space_json(&draft->space, s);
-    AUTO_JSON *baseline = pl_layout_json(&s->se.baseline);
+    AUTO_JSON *baseline = se_layout_json(&s->se, &s->se.baseline);
     AUTO_FREE char *spec = jx_dump(s->body), *resolved = jx_dump(s->resolved),
                    *keys = jx_dump(space);
     AUTO_FREE char *layout = jx_dump(baseline);

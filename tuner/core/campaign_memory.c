@@ -78,6 +78,25 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
     return 0;
 }
 
+/* What its ended attempts cost on several clusters; 0 where nobody asks. */
+static double cost_so_far(struct tn_service *svc, const char *id, const struct se_spec *spec)
+{
+    double cost = 0;
+
+    assert(!(spec->budget.cost > 0) || spec->nclusters > 1);
+    for (int i = 0; spec->budget.cost > 0 && i < spec->nclusters; i++) {
+        const struct db_slice slice = {.key = "cluster", .text = spec->cluster[i].name};
+        double device_s = 0;
+        int64_t trials = 0;
+        struct err e = {0};
+
+        if (db_trial_spent(&trials, &device_s, tn_db(svc), id, &slice, &e) < 0)
+            tn_log_id(LOG_ERROR, svc, id, ": its cost is not known: %s", e.text);
+        cost += device_s * spec->cluster[i].price / 3600;
+    }
+    return cost;
+}
+
 struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
                                      struct tn_engine *owned_en)
 {
@@ -94,6 +113,7 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
     if (row->active_since != DB_NULL && now > row->active_since)
         c->active_s += (double)(now - row->active_since) / 1000.0;
     c->device_s = row->device_s;
+    c->cost = cost_so_far(svc, row->id, &owned_en->spec->se);
     c->priority = row->priority;
     join_share(c);
     c->asked = (int)row->trials;
@@ -161,7 +181,7 @@ struct tn_trial *tn_trial_new(const struct db_trial *row, const struct tn_spec *
                               const struct pl_layout *layout, const struct pl_reduced *run)
 {
     struct tn_trial *t = mem_alloc(sizeof(*t));
-    struct pl_problem problem = tn_spec_problem(spec);
+    struct pl_problem problem = se_layout_problem(&spec->se, layout);
 
     assert(row->n > 0);
     t->n = row->n;

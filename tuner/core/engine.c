@@ -18,9 +18,7 @@
  * baseline outside of its space uses up one. */
 static void share_budget(struct se_spec *se, const struct tn_spec *spec)
 {
-    struct pl_problem p = tn_spec_problem(spec);
-
-    if (se->nfidelities > 0 && se->budget.trials > 1 && !tn_searches(spec, &p, &se->baseline))
+    if (se->nfidelities > 0 && se->budget.trials > 1 && !tn_searches(spec, &se->baseline))
         se->budget.trials--;
 }
 
@@ -46,19 +44,74 @@ int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl
     return 0;
 }
 
-json_t *tn_space_json(const struct tn_space *space, const struct tn_spec *spec)
+/* Add the values of MORE, lists by key, that are not in ALL. */
+static void join_keys(json_t *all, const json_t *more)
 {
-    return json_pack("{s:I, s:I, s:b, s:o}", "legal", (json_int_t)space->legal, "fitting",
-                     (json_int_t)space->fitting, "exact", space->exact, "keys",
-                     pl_space_json(spec->se.space));
+    const char *key;
+    json_t *list, *value;
+    size_t i;
+
+    json_object_foreach((json_t *)(uintptr_t)more, key, list) {
+        json_t *there = json_object_get(all, key);
+
+        if (!there)
+            json_object_set_new(all, key, there = json_array());
+        json_array_foreach(list, i, value) {
+            size_t at = 0;
+
+            while (at < json_array_size(there) && !json_equal(json_array_get(there, at), value))
+                at++;
+            if (at == json_array_size(there))
+                json_array_append(there, value);
+        }
+    }
 }
 
-bool tn_searches(const struct tn_spec *spec, const struct pl_problem *problem,
-                 const struct pl_layout *layout)
+json_t *tn_space_json(const struct tn_space *space, const struct tn_spec *spec)
 {
-    return pl_space_has(spec->se.space, problem, layout) &&
+    json_t *keys = pl_space_json(spec->se.space), *names = json_array();
+
+    for (int i = 0; i < spec->se.nclusters; i++) {
+        AUTO_JSON *more = pl_space_json(&spec->se.space[i]);
+
+        join_keys(keys, more);
+        json_array_append_new(names, json_string(spec->se.cluster[i].name));
+    }
+    if (spec->se.nclusters > 1)
+        json_object_set(keys, "cluster", names);
+    json_decref(names);
+    return json_pack("{s:I, s:I, s:b, s:o}", "legal", (json_int_t)space->legal, "fitting",
+                     (json_int_t)space->fitting, "exact", space->exact, "keys", keys);
+}
+
+void tn_space_count(struct tn_space *ret, const struct tn_spec *spec,
+                    const struct pl_patience *patience)
+{
+    struct pl_problem problem = tn_spec_problem(spec);
+
+    assert(spec->se.space && spec->se.nclusters > 0);
+    *ret = (struct tn_space){.exact = true};
+    for (int i = 0; i < spec->se.nclusters; i++) {
+        struct pl_plan plan;
+
+        problem.cluster = &spec->se.cluster[i];
+        pl_plan_look(&plan, &spec->se.space[i], &problem, 0, spec->se.memory_headroom,
+                     PL_TOKENS_PER_S, patience);
+        ret->legal += plan.legal;
+        ret->fitting += plan.fitting;
+        ret->exact &= plan.exact;
+        ret->fitting_on[i] = plan.fitting;
+        pl_plan_done(&plan);
+    }
+}
+
+bool tn_searches(const struct tn_spec *spec, const struct pl_layout *layout)
+{
+    struct pl_problem problem = se_layout_problem(&spec->se, layout);
+
+    return pl_space_has(se_space_of(&spec->se, layout), &problem, layout) &&
            (!spec->se.trainer->bundled || !spec->se.use_memory_prior ||
-            pl_fits(problem, layout, spec->se.memory_headroom));
+            pl_fits(&problem, layout, spec->se.memory_headroom));
 }
 
 struct tn_engine *tn_engine_ref(struct tn_engine *en)
@@ -102,11 +155,10 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial)
 int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
                      struct err *error)
 {
-    struct pl_problem p = tn_spec_problem(en->spec);
     AUTO_JSON *v = NULL;
     int r = jx_parse(&v, text, strlen(text), error);
 
-    return r < 0 ? r : pl_layout_parse(ret, v, &p, error);
+    return r < 0 ? r : se_layout_parse(ret, &en->spec->se, v, error);
 }
 
 static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct err *error)
@@ -269,10 +321,10 @@ int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_serv
     return 0;
 }
 
-static int value_of(const char *key, const json_t *value)
+static int value_of(const char *key, const struct se_spec *spec, const json_t *value)
 {
     const struct pl_layout_key *k = pl_layout_key_find(key);
-    int ret = 0;
+    int ret = k ? 0 : se_cluster_named(spec, json_string_value(value));
 
     if (k)
         pl_layout_word(&ret, k, value, NULL);
@@ -281,12 +333,12 @@ static int value_of(const char *key, const json_t *value)
 
 /* Index of JSON, a value of KEY, in the array LIST, which is kept in order; JSON joins if it is
  * new. */
-static size_t place(json_t *list, const char *key, const json_t *json)
+static size_t place(json_t *list, const char *key, const struct se_spec *spec, const json_t *json)
 {
-    int value = value_of(key, json);
+    int value = value_of(key, spec, json);
     size_t i = 0;
 
-    while (i < json_array_size(list) && value_of(key, json_array_get(list, i)) < value)
+    while (i < json_array_size(list) && value_of(key, spec, json_array_get(list, i)) < value)
         i++;
     if (!json_equal(json_array_get(list, i), json))
         json_array_insert(list, i, (json_t *)json);
@@ -315,9 +367,8 @@ static void put(json_t *grid, size_t column, size_t row, double value)
 static int cell_predicted(const struct tn_engine *en, const json_t *cell,
                           struct se_predicted *predicted)
 {
-    struct pl_problem p = tn_spec_problem(en->spec);
     struct pl_layout l;
-    int r = pl_layout_parse(&l, json_object_get(cell, "layout"), &p, NULL);
+    int r = se_layout_parse(&l, &en->spec->se, json_object_get(cell, "layout"), NULL);
 
     return r < 0 ? r : se_predict(predicted, en->search, &l, NULL);
 }
@@ -326,21 +377,22 @@ static int cell_predicted(const struct tn_engine *en, const json_t *cell,
 static json_t *matrices(const struct tn_engine *en, const json_t *cells, const char *x_key,
                         const char *y_key)
 {
+    const struct se_spec *spec = &en->spec->se;
     json_t *xs = json_array(), *ys = json_array(), *mean, *lo, *hi, *fits;
     const json_t *cell;
     size_t i;
 
     json_array_foreach(cells, i, cell) {
-        place(xs, x_key, json_object_get(cell, "x"));
-        place(ys, y_key, json_object_get(cell, "y"));
+        place(xs, x_key, spec, json_object_get(cell, "x"));
+        place(ys, y_key, spec, json_object_get(cell, "y"));
     }
     mean = grid(json_array_size(ys), json_array_size(xs));
     lo = json_deep_copy(mean);
     hi = json_deep_copy(mean);
     fits = json_deep_copy(mean);
     json_array_foreach(cells, i, cell) {
-        size_t cx = place(xs, x_key, json_object_get(cell, "x")),
-               cy = place(ys, y_key, json_object_get(cell, "y"));
+        size_t cx = place(xs, x_key, spec, json_object_get(cell, "x")),
+               cy = place(ys, y_key, spec, json_object_get(cell, "y"));
         struct se_predicted p = {.lo = NAN, .hi = NAN};
 
         put(fits, cx, cy, json_number_value(json_object_get(cell, "p_fits")));

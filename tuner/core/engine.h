@@ -63,13 +63,16 @@ void tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial);
 /* What is known of a campaign's space: LEGAL and FITTING layouts, at least so many unless EXACT. */
 struct tn_space {
     size_t legal, fitting;
+    size_t fitting_on[SE_MAX_CLUSTERS]; /* of fitting, on each cluster */
     bool exact;
     char reason[sizeof(((struct err *)0)->text)]; /* why none is fitting, or "" */
 };
 /* {"legal", "fitting", "exact", "keys"}, as a campaign's "space". */
 json_t *tn_space_json(const struct tn_space *space, const struct tn_spec *spec);
 /* Will the search of SPEC hold LAYOUT? */
-bool tn_searches(const struct tn_spec *spec, const struct pl_problem *problem,
-                 const struct pl_layout *layout);
+bool tn_searches(const struct tn_spec *spec, const struct pl_layout *layout);
+/* Count the spaces of all clusters of SPEC, as /v1/plan counts one; without a reason. */
+void tn_space_count(struct tn_space *ret, const struct tn_spec *spec,
+                    const struct pl_patience *patience);
 
 #endif

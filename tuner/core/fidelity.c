@@ -67,7 +67,7 @@ int tn_fidelities_admit(struct tn_spec *spec, const struct tn_service *svc, stru
     bool automatic = str_eq(json_string_value(said), "auto");
     int kept = 0;
 
-    if (spec->se.nfidelities > 0 && spec->se.cluster.oversubscribe && !spec->launcher->elsewhere)
+    if (spec->se.nfidelities > 0 && spec->se.cluster[0].oversubscribe && !spec->launcher->elsewhere)
         snprintf(spec->fidelity_note, sizeof(spec->fidelity_note),
                  "the cluster is oversubscribed: ranks of smaller trials compete less for cores, "
                  "so throughput inferred from them is too high");

@@ -149,18 +149,14 @@ static struct tn_space known_space(const struct db_campaign *row)
 /* Count a space that could not be counted while somebody waited. */
 static void count_space(struct tn_revival *revival)
 {
-    const struct tn_spec *spec = revival->engine->spec;
-    struct pl_problem p = tn_spec_problem(spec);
     struct tn_patience patience;
-    struct pl_plan plan;
+    struct tn_space space;
 
     assert(!revival->space.exact);
     tn_patience_start(&patience, COUNT_S, &tn_phase(revival->svc)->ending);
-    pl_plan_look(&plan, spec->se.space, &p, 0, spec->se.memory_headroom, false, &patience.plan);
-    if (plan.exact || plan.legal > revival->space.legal)
-        revival->space =
-            (struct tn_space){.legal = plan.legal, .fitting = plan.fitting, .exact = plan.exact};
-    pl_plan_done(&plan);
+    tn_space_count(&space, revival->engine->spec, &patience.plan);
+    if (space.exact || space.legal > revival->space.legal)
+        revival->space = space;
 }
 
 static void *build(void *arg)

@@ -7,9 +7,14 @@
 
 struct pl_problem tn_trial_problem(const struct tn_trial *trial)
 {
-    struct pl_problem whole = tn_spec_problem(trial->campaign->engine->spec);
+    struct pl_problem whole = se_layout_problem(&trial->campaign->engine->spec->se, &trial->layout);
 
     return pl_reduced_problem(&trial->run, &whole);
+}
+
+const struct pl_cluster *tn_trial_cluster(const struct tn_trial *trial)
+{
+    return se_cluster_of(&trial->campaign->engine->spec->se, &trial->layout);
 }
 
 double tn_trial_tokens(const struct tn_trial *trial)
@@ -27,10 +32,11 @@ json_t *tn_run_json(const struct pl_reduced *run)
     return v;
 }
 
+/* LAYOUT is the trial's, at full size. */
 static int run_of(struct pl_reduced *ret, const struct db_trial *row, const struct tn_spec *spec,
-                  struct err *error)
+                  const struct pl_layout *layout, struct err *error)
 {
-    struct pl_problem whole = tn_spec_problem(spec);
+    struct pl_problem whole = se_layout_problem(&spec->se, layout);
     AUTO_JSON *v = NULL;
     int r;
 
@@ -38,7 +44,11 @@ static int run_of(struct pl_reduced *ret, const struct db_trial *row, const stru
         return err_set(error, -EINVAL, "trial %lld has fidelity %lld of %d", (long long)row->n,
                        (long long)row->fidelity, spec->se.nfidelities);
     r = jx_parse(&v, row->run, strlen(row->run), error);
-    return r < 0 ? r : pl_reduced_parse(ret, v, &whole, error);
+    if (r == 0)
+        r = pl_reduced_parse(ret, v, &whole, error);
+    if (r == 0)
+        ret->layout.cluster = layout->cluster;
+    return r;
 }
 
 int tn_trial_read(struct tn_trial **ret, const struct db_trial *row, const struct tn_engine *engine,
@@ -50,7 +60,7 @@ int tn_trial_read(struct tn_trial **ret, const struct db_trial *row, const struc
     int r = tn_engine_layout(&layout, engine, row->layout, error);
 
     if (r == 0 && smaller)
-        r = run_of(&run, row, engine->spec, error);
+        r = run_of(&run, row, engine->spec, &layout, error);
     if (r == 0)
         *ret = tn_trial_new(row, engine->spec, &layout, smaller ? &run : NULL);
     return r;

@@ -60,7 +60,7 @@ static void finish(struct tn_campaign *campaign)
     tn_campaign_set_state(campaign, DB_DONE);
 }
 
-/* Share of the wall or device budget that is gone; the larger one. */
+/* Share of the wall, device or cost budget that is gone; the largest one. */
 static double spent(const struct tn_campaign *campaign)
 {
     const struct se_budget *b = &campaign->engine->spec->se.budget;
@@ -69,8 +69,9 @@ static double spent(const struct tn_campaign *campaign)
         (campaign->active_since ? (double)(tn_now_ms() - campaign->active_since) / 1000.0 : 0);
     double wall = b->wall_s > 0 ? active / b->wall_s : 0;
     double device = b->device_s > 0 ? campaign->device_s / b->device_s : 0;
+    double cost = b->cost > 0 ? campaign->cost / b->cost : 0;
 
-    return wall > device ? wall : device;
+    return fmax(wall, fmax(device, cost));
 }
 
 static bool budget_over(const struct tn_campaign *campaign)

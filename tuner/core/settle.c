@@ -477,13 +477,13 @@ static void log_end(const struct settlement *settlement)
     const struct tn_attempt *a = settlement->a;
     char text[160];
 
-    pl_layout_text(text, &a->trial->run.layout);
+    se_layout_text(text, &a->campaign->engine->spec->se, &a->trial->run.layout);
     if (settlement->cause.outcome == DB_STATE_OK)
         tn_log_attempt(LOG_INFO, a, " (%s) ok tokens_per_s=%.0f", text, a->seen.tokens_per_s);
     else
         tn_log_attempt(LOG_INFO, a, " (%s) %s%s: %s", text, settlement->row->name,
                        settlement->final ? "" : ", to be retried", settlement->cause.detail);
-    if (a->seen.on_cpu && !pl_cluster_is_cpu(&a->campaign->engine->spec->se.cluster))
+    if (a->seen.on_cpu && !pl_cluster_is_cpu(tn_trial_cluster(a->trial)))
         tn_log_attempt(LOG_WARN, a, " computed on CPUs, and its cluster has other devices");
     if (settlement->cause.outcome == DB_STATE_OK && *settlement->cause.detail)
         tn_log_attempt(LOG_WARN, a, " counts although %s", settlement->cause.detail);
@@ -510,6 +510,7 @@ static void apply(struct settlement *settlement)
     assert(c->running > 0);
     c->running--;
     c->device_s += seconds;
+    c->cost += seconds * tn_trial_cluster(a->trial)->price / 3600;
     c->share += seconds;
     a->launcher->release(a);
     log_end(settlement);
@@ -549,7 +550,8 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
         tn_measure_best(&m, NULL, tn_db(attempt->svc), &arena, &row, NULL) == 0)
         better = m.n == attempt->trial->n ||
                  pl_objective_value(objective, rate, pl_layout_devices(&attempt->trial->layout),
-                                    watts) >= tn_measure_value(&m, objective).mean;
+                                    watts, tn_trial_cluster(attempt->trial)->price) >=
+                     tn_measure_value(&m, objective, m.price).mean;
     arena_done(&arena);
     return better;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "tuner/core/kinds.h"
+#include "tuner/core/launcher.h"
 #include "tuner/core/spec.h"
 #include "tuner/export/export.h"
 #include "tuner/state/state.h"
@@ -70,6 +71,40 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
     return 0;
 }
 
+/* Can its launcher and its trainer serve all clusters of SPEC? */
+static int check_clusters(const struct tn_spec *spec, struct err *error)
+{
+    const json_t *list = json_object_get(spec->body, "cluster"), *one;
+    const struct se_spec *se = &spec->se;
+    size_t i;
+
+    if (se->nclusters > 1 && !spec->launcher->several)
+        return err_at(error, -EINVAL, "/cluster",
+                      "the launcher \"%s\" runs trials on one cluster, not on %d: name one, or "
+                      "choose the launcher slurm, remote or simulated",
+                      spec->launcher->name, se->nclusters);
+    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
+        json_t *launcher = NULL;
+        char at[48];
+        int r = json_is_object(one) ? jx_get_object(&launcher, one, "launcher", error) : 0;
+
+        snprintf(at, sizeof(at), "/cluster/%zu%s", i, r < 0 ? "" : "/launcher");
+        if (r == 0 && launcher)
+            r = jx_keys(launcher, spec->launcher->cluster_keys, error);
+        if (r < 0)
+            return err_under(error, at);
+    }
+    for (int k = 1; k < se->nclusters; k++)
+        if (!se->trainer->bundled && se->cluster[k].device.cpu != se->cluster[0].device.cpu)
+            return err_at(error, -EINVAL, "/cluster",
+                          "trainer %s runs on GPUs or on CPUs, not on both: cluster %s has %s, "
+                          "cluster %s has %s",
+                          spec->trainer_name, se->cluster[0].name,
+                          se->cluster[0].device.cpu ? "CPU cores" : "GPUs", se->cluster[k].name,
+                          se->cluster[k].device.cpu ? "CPU cores" : "GPUs");
+    return 0;
+}
+
 /* Is the baseline of BODY another trainer's configuration, {"import", "text", …}? */
 static bool is_imported(const json_t *body)
 {
@@ -116,22 +151,26 @@ static int listed_batch(const json_t *resolved, int batch)
 static int import_baseline(struct tn_imported *ret, json_t *resolved, const struct tn_service *svc,
                            struct err *error)
 {
-    static const char *const keys[] = {"import", "text", "world", "call", NULL};
+    static const char *const keys[] = {"import", "text", "world", "call", "cluster", NULL};
     const json_t *baseline = json_object_get(resolved, "baseline");
     const json_t *text = json_object_get(baseline, "text");
     const json_t *call = json_object_get(baseline, "call");
     struct tn_job job = {.text = json_string_value(text), .call = json_string_value(call)};
-    int source = 0, world, r;
+    int source = 0, world, at = 0, r;
+    struct se_spec spec = {0};
     struct pl_model model;
-    struct pl_cluster cluster;
 
     if ((r = pl_model_parse(&model, json_object_get(resolved, "model"), error)) < 0)
         return err_under(error, "/model");
-    r = pl_cluster_parse(&cluster, json_object_get(resolved, "cluster"), tn_local_cluster(svc),
-                         error);
+    r = se_clusters_parse(&spec, json_object_get(resolved, "cluster"), tn_local_cluster(svc),
+                          error);
     if (r < 0)
         return err_under(error, "/cluster");
-    world = pl_cluster_devices(&cluster);
+    if (json_object_get(baseline, "cluster") &&
+        (at = se_cluster_named(&spec, json_string_value(json_object_get(baseline, "cluster")))) < 0)
+        return err_at(error, -EINVAL, "/baseline/cluster",
+                      "\"cluster\" must be the name of one of several clusters");
+    world = pl_cluster_devices(&spec.cluster[at]);
     if ((r = jx_keys(baseline, keys, error)) < 0 || (r = jx_need(baseline, "text", error)) < 0 ||
         (r = jx_need(baseline, "import", error)) < 0 ||
         (r = jx_get_enum(&source, baseline, "import", tn_importers(), error)) < 0 ||
@@ -147,14 +186,15 @@ static int import_baseline(struct tn_imported *ret, json_t *resolved, const stru
     if (r < 0)
         return err_under(error, "/baseline/text");
     ret->layout.global_batch = listed_batch(resolved, ret->global_batch);
-    json_object_set_new(resolved, "baseline", pl_layout_json(&ret->layout));
+    ret->layout.cluster = spec.nclusters > 1 ? at + 1 : 0;
+    json_object_set_new(resolved, "baseline", se_layout_json(&spec, &ret->layout));
     return 0;
 }
 
 /* No baseline given means the default one, within the devices that the space allows. */
 static int choose_baseline(json_t **ret_rules, struct tn_spec *spec, struct err *error)
 {
-    struct pl_problem p = tn_spec_problem(spec);
+    struct pl_problem p = se_layout_problem(&spec->se, &spec->se.baseline);
     struct pl_verdict verdict;
     struct err why = {0};
     int r;
@@ -172,14 +212,30 @@ static int choose_baseline(json_t **ret_rules, struct tn_spec *spec, struct err 
     return r < 0 ? err_at(error, -EINVAL, r == -E2BIG ? "/baseline" : "/model", "%s", why.text) : 0;
 }
 
+/* What may be parsed as the same clusters, with what the launcher is told of each. */
+static json_t *clusters_json(const struct tn_spec *spec)
+{
+    const json_t *list = json_object_get(spec->body, "cluster");
+    json_t *clusters = se_clusters_json(&spec->se), *one;
+    size_t i;
+
+    json_array_foreach(clusters, i, one) {
+        const json_t *launcher = json_object_get(json_array_get(list, i), "launcher");
+
+        if (launcher)
+            json_object_set(one, "launcher", (json_t *)(uintptr_t)launcher);
+    }
+    return clusters;
+}
+
 static void resolve(struct tn_spec *spec)
 {
     json_t *trial;
 
     json_object_set_new(spec->resolved, "model", pl_model_json(&spec->se.model));
-    json_object_set_new(spec->resolved, "cluster", pl_cluster_json(&spec->se.cluster));
+    json_object_set_new(spec->resolved, "cluster", clusters_json(spec));
     json_object_set_new(spec->resolved, "workload", pl_workload_json(&spec->se.workload));
-    json_object_set_new(spec->resolved, "baseline", pl_layout_json(&spec->se.baseline));
+    json_object_set_new(spec->resolved, "baseline", se_layout_json(&spec->se, &spec->se.baseline));
     trial = pl_trial_limits_json(&spec->se.limits);
     if (spec->se.nfidelities > 0)
         json_object_set_new(trial, "fidelity",
@@ -223,7 +279,7 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
         (r = jx_get_i64(&spec->priority, spec->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY,
                         error)) < 0 ||
         (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0 ||
-        (r = tn_batches_admit(spec, svc, error)) < 0 ||
+        (r = check_clusters(spec, error)) < 0 || (r = tn_batches_admit(spec, svc, error)) < 0 ||
         (r = tn_fidelities_admit(spec, svc, error)) < 0)
         return r;
     snprintf(spec->name, sizeof(spec->name), "%s", name);
@@ -236,7 +292,8 @@ static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_servi
     if ((r = choose_baseline(ret_rules, spec, error)) < 0 ||
         (r = spec->launcher->admit(svc, spec, error)) < 0)
         return r;
-    if (!spec->se.budget.trials && !(spec->se.budget.wall_s > 0) && !(spec->se.budget.device_s > 0))
+    if (!spec->se.budget.trials && !(spec->se.budget.wall_s > 0) &&
+        !(spec->se.budget.device_s > 0) && !(spec->se.budget.cost > 0))
         spec->se.budget.trials = 50; /* a campaign without an end is nobody's wish */
     if (spec->launcher->wanted &&
         !json_object_get(json_object_get(spec->body, "search"), "parallel"))

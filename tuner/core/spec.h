@@ -38,7 +38,7 @@ int tn_spec_parse(struct tn_spec **ret, json_t **ret_rules, const struct tn_serv
 int tn_warm_start(json_t **ret, const struct tn_service *svc, const json_t *body,
                   struct err *error);
 struct tn_spec *tn_spec_free(struct tn_spec *spec);
-struct pl_problem tn_spec_problem(const struct tn_spec *spec);
+struct pl_problem tn_spec_problem(const struct tn_spec *spec); /* of the first cluster */
 AUTO_DEFINE(tn_spec)
 
 #endif

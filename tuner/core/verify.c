@@ -145,12 +145,15 @@ static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
                          error);
 }
 
-/* What the objective makes of what TRIAL measured. */
-static double value_of(const struct tn_campaign *campaign, const struct db_trial *trial)
+/* What the objective makes of what TRIAL measured of LAYOUT. */
+static double value_of(const struct tn_campaign *campaign, const struct db_trial *trial,
+                       const struct pl_layout *layout)
 {
-    return pl_objective_value(campaign->engine->spec->se.objective, trial->tokens_per_s,
-                              tn_layout_devices(trial->layout),
-                              trial->tokens_per_s / trial->tokens_per_joule);
+    const struct se_spec *spec = &campaign->engine->spec->se;
+
+    return pl_objective_value(spec->objective, trial->tokens_per_s, pl_layout_devices(layout),
+                              trial->tokens_per_s / trial->tokens_per_joule,
+                              se_cluster_of(spec, layout)->price);
 }
 
 /* Each complete pair of successes, from the trials in their order. */
@@ -167,7 +170,8 @@ static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct er
         const struct db_trial *baseline = &t[winner_first(i) ? i + 1 : i];
 
         if (!strcmp(t[i].state, "ok") && !strcmp(t[i + 1].state, "ok")) {
-            ret->ratio[ret->n] = value_of(campaign, winner) / value_of(campaign, baseline);
+            ret->ratio[ret->n] = value_of(campaign, winner, &campaign->verify.winner) /
+                                 value_of(campaign, baseline, &campaign->verify.baseline);
             ret->winner[ret->n++] = winner->tokens_per_s;
         }
     }

@@ -35,7 +35,7 @@ static bool names_gpus(const struct tn_service *svc, const struct tn_spec *spec)
 static int suit_gpus(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     const struct tn_gpu_slots *gpus = &tn_machine(svc)->gpus;
-    const struct pl_cluster *cl = &spec->se.cluster;
+    const struct pl_cluster *cl = spec->se.cluster;
     int devices = pl_cluster_devices(cl), count = gpus->slots.count;
 
     if (cl->device.cpu || !gpus->counted)
@@ -75,7 +75,7 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
 /* The hosts of a trial are the nodes of its cluster, rank by rank. */
 static struct tn_shape shape_of(const struct tn_attempt *attempt)
 {
-    const struct pl_cluster *cl = &attempt->campaign->engine->spec->se.cluster;
+    const struct pl_cluster *cl = tn_trial_cluster(attempt->trial);
     const struct pl_layout *l = &attempt->trial->run.layout;
 
     return (struct tn_shape){l->world, cl->devices_per_node, l->threads, cl->oversubscribe};
@@ -100,7 +100,7 @@ static int admit_energy(const struct tn_service *svc, const struct tn_spec *spec
 {
     struct err why = {0};
 
-    if (spec->se.objective != PL_TOKENS_PER_JOULE || !spec->se.cluster.device.cpu)
+    if (spec->se.objective != PL_TOKENS_PER_JOULE || !spec->se.cluster[0].device.cpu)
         return 0;
     if (spec->se.parallel > 1)
         return err_at(error, -EINVAL, "/search/parallel",
@@ -114,17 +114,17 @@ static int admit_energy(const struct tn_service *svc, const struct tn_spec *spec
 
 static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
-    int devices = pl_cluster_devices(&spec->se.cluster);
+    int devices = pl_cluster_devices(spec->se.cluster);
     int r = admit_energy(svc, spec, error);
 
     if (r < 0)
         return r;
     if (tn_machine(svc)->hosts)
-        return admit_hosts(svc, &spec->se.cluster, error);
+        return admit_hosts(svc, spec->se.cluster, error);
     r = suit_gpus(svc, spec, error);
     if (r < 0)
         return r;
-    if (spec->se.cluster.oversubscribe || devices <= tn_machine(svc)->slots.count)
+    if (spec->se.cluster[0].oversubscribe || devices <= tn_machine(svc)->slots.count)
         return 0;
     return err_at(
         error, -EINVAL, "/cluster",
@@ -135,7 +135,7 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
 
 static bool on_gpus(const struct tn_attempt *attempt)
 {
-    return !attempt->campaign->engine->spec->se.cluster.device.cpu;
+    return !tn_trial_cluster(attempt->trial)->device.cpu;
 }
 
 /* GPUs for its ranks, as many as there are if ranks share them. */
@@ -158,8 +158,7 @@ static int cores_for(const struct tn_attempt *attempt, const struct tn_machine *
     if (attempt->gpus.count)
         share = all * attempt->gpus.count / machine->gpus.slots.count;
     else if (attempt->gpus.all)
-        share =
-            all * shape.ranks / pl_cluster_devices(&attempt->campaign->engine->spec->se.cluster);
+        share = all * shape.ranks / pl_cluster_devices(tn_trial_cluster(attempt->trial));
     need = share > need ? share : need;
     return need < all ? need : all;
 }

@@ -62,10 +62,11 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
     struct wishes w;
 
     (void)svc;
-    if (spec->se.objective == PL_TOKENS_PER_JOULE && !pl_watts_known(&spec->se.cluster))
-        return err_at(error, -EINVAL, "/objective",
-                      "tokens_per_joule: the simulator knows no watts of this cluster; add "
-                      "busy_watts and idle_watts to it");
+    for (int i = 0; i < spec->se.nclusters; i++)
+        if (spec->se.objective == PL_TOKENS_PER_JOULE && !pl_watts_known(&spec->se.cluster[i]))
+            return err_at(error, -EINVAL, "/objective",
+                          "tokens_per_joule: the simulator knows no watts of this cluster; add "
+                          "busy_watts and idle_watts to it");
     return parse(&w, spec->body, error);
 }
 
@@ -247,6 +248,7 @@ const struct tn_launcher tn_launcher_simulated = {
     .runs = "nowhere: no training job runs, the cost model answers",
     .state = sizeof(struct play),
     .elsewhere = true,
+    .several = true,
     .ready = ready,
     .admit = admit,
     .reserve = reserve,

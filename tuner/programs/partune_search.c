@@ -110,11 +110,11 @@ static json_t *run_json(const struct se_search *search, const struct se_trial *t
 
 static json_t *trial_json(const struct se_search *search, const struct se_trial *trial)
 {
-    json_t *v =
-        json_pack("{s:s, s:i, s:o, s:{s:f, s:f, s:f}, s:s}", "op", "trial", "id", trial->id,
-                  "layout", pl_layout_json(&trial->layout), "predicted", "tokens_per_s",
-                  trial->predicted.tokens_per_s, "memory_bytes", trial->predicted.memory_bytes,
-                  "p_fits", trial->predicted.p_fits, "why", trial->why);
+    json_t *v = json_pack("{s:s, s:i, s:o, s:{s:f, s:f, s:f}, s:s}", "op", "trial", "id", trial->id,
+                          "layout", se_layout_json(se_search_spec(search), &trial->layout),
+                          "predicted", "tokens_per_s", trial->predicted.tokens_per_s,
+                          "memory_bytes", trial->predicted.memory_bytes, "p_fits",
+                          trial->predicted.p_fits, "why", trial->why);
 
     if (trial->repeat_of)
         json_object_set_new(v, "repeat_of", json_integer(trial->repeat_of));
@@ -321,20 +321,21 @@ static int read_layout(struct pl_layout *ret, const char *line, size_t size,
                        const struct se_spec *spec, struct err *error)
 {
     AUTO_JSON *v = NULL;
-    struct pl_problem problem = se_spec_problem(spec);
+    struct pl_problem problem;
     struct pl_verdict verdict;
     char text[400];
     int r = jx_parse(&v, line, size, error);
 
     if (r == 0)
-        r = pl_layout_parse(ret, v, &problem, error);
+        r = se_layout_parse(ret, spec, v, error);
     if (r < 0)
         return r;
+    problem = se_layout_problem(spec, ret);
     if (!pl_layout_check(&verdict, &problem, ret))
         return err_set(error, -EINVAL, "%s", pl_verdict_text(text, sizeof(text), &verdict));
-    if (!pl_space_has(spec->space, &problem, ret))
+    if (!pl_space_has(se_space_of(spec, ret), &problem, ret))
         return err_set(error, -EINVAL, "%s is not in the campaign's space",
-                       pl_layout_text(text, ret));
+                       se_layout_text(text, spec, ret));
     return 0;
 }
 
@@ -349,7 +350,7 @@ static int by_keys(const void *left, const void *right)
         if (a != b)
             return a < b ? -1 : 1;
     }
-    return 0;
+    return x->cluster - y->cluster;
 }
 
 /* Sorted, and each once: the search does not depend on the order of the file. */

@@ -96,6 +96,7 @@ static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, c
                                .hi = pooled.hi,
                                .per_joule = {NAN, NAN, NAN},
                                .count = count,
+                               .price = NAN,
                                .devices = tn_layout_devices(t[0].layout)};
     ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
     if (n == (size_t)count)
@@ -112,9 +113,10 @@ int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, c
     return r < 0 ? r : measure(ret, db, arena, campaign, trial, &spreads, error);
 }
 
-struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_objective objective)
+struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_objective objective,
+                                  double price)
 {
-    double unit = pl_objective_value(objective, 1, measure->devices, 1);
+    double unit = pl_objective_value(objective, 1, measure->devices, 1, price);
 
     if (objective == PL_TOKENS_PER_JOULE)
         return measure->per_joule;
@@ -122,6 +124,33 @@ struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_obje
 }
 
 enum { LEADERS = 48 };
+
+/* {name: price} of several clusters, else NULL. */
+static char *prices_of(const struct tn_terms *terms)
+{
+    AUTO_JSON *prices = json_object();
+    json_t *one;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)terms->cluster, i, one)
+        json_object_set(prices, json_string_value(json_object_get(one, "name")),
+                        json_object_get(one, "price_per_device_hour"));
+    return json_is_array(terms->cluster) ? jx_dump(prices) : NULL;
+}
+
+/* The best by single measurements. */
+static int leaders_of(int64_t leader[LEADERS], int *ret_count, struct db *db,
+                      const struct db_campaign *campaign, const struct tn_terms *terms,
+                      const struct db_slice *slice, struct err *error)
+{
+    AUTO_FREE char *prices = prices_of(terms);
+
+    if (terms->objective == PL_TOKENS_PER_COST)
+        return db_trial_cheapest(leader, ret_count, db, LEADERS, campaign->id, prices, slice,
+                                 error);
+    return db_trial_leaders(leader, ret_count, db, LEADERS, campaign->id, campaign->objective,
+                            slice, error);
+}
 
 int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error)
@@ -133,7 +162,8 @@ int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
                        struct arena *arena, const struct db_campaign *campaign,
                        const struct db_slice *slice, struct err *error)
 {
-    enum pl_objective objective = pl_objective_of(campaign->objective);
+    AUTO_JSON *resolved = json_loads(campaign->resolved, 0, NULL);
+    struct tn_terms terms = tn_terms_of(campaign, resolved);
     struct tn_measure m[LEADERS];
     int64_t leader[LEADERS];
     struct spreads spreads = {0};
@@ -141,14 +171,15 @@ int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
     int best = -1, n = 0, r = spreads_of(&spreads, db, arena, campaign->id, error);
 
     if (r == 0)
-        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id, campaign->objective, slice,
-                             error);
+        r = leaders_of(leader, &n, db, campaign, &terms, slice, error);
     assert(n <= LEADERS);
     for (int i = 0; r == 0 && i < n; i++) {
         r = measure(&m[i], db, arena, campaign->id, leader[i], &spreads, error);
         if (r < 0)
             break;
-        value[i] = tn_measure_value(&m[i], objective);
+        if (terms.objective == PL_TOKENS_PER_COST)
+            m[i].price = tn_price(&terms, m[i].layout);
+        value[i] = tn_measure_value(&m[i], terms.objective, m[i].price);
         if (!isnan(value[i].mean) && (best < 0 || value[i].mean > value[best].mean))
             best = i;
     }
@@ -177,13 +208,25 @@ double tn_device_s_per_mtoken(const struct tn_measure *measure)
 
 struct tn_terms tn_terms_of(const struct db_campaign *campaign, const json_t *resolved)
 {
-    const json_t *price =
-        json_object_get(json_object_get(resolved, "cluster"), "price_per_device_hour");
-
     return (struct tn_terms){.objective = pl_objective_of(campaign->objective),
-                             .price =
-                                 json_is_number(price) ? json_number_value(price) : (double)NAN,
+                             .cluster = json_object_get(resolved, "cluster"),
                              .simulated = tn_is_simulated(campaign->launcher)};
+}
+
+double tn_price(const struct tn_terms *terms, const char *layout)
+{
+    AUTO_JSON *v = json_is_array(terms->cluster) ? json_loads(layout, 0, NULL) : NULL;
+    const char *name = json_string_value(json_object_get(v, "cluster"));
+    const json_t *cluster = json_is_array(terms->cluster) ? NULL : terms->cluster, *price;
+    json_t *one;
+    size_t i;
+
+    assert(layout || !json_is_array(terms->cluster));
+    json_array_foreach((json_t *)(uintptr_t)terms->cluster, i, one)
+        if (str_eq(json_string_value(json_object_get(one, "name")), name))
+            cluster = one;
+    price = json_object_get(cluster, "price_per_device_hour");
+    return json_is_number(price) ? json_number_value(price) : (double)NAN;
 }
 
 /* Price of a million tokens. */
@@ -193,15 +236,16 @@ static double cost_of(const struct tn_measure *measure, double price)
 }
 
 static double ratio_of(const struct tn_measure *measure, const struct tn_measure *baseline,
-                       enum pl_objective objective)
+                       const struct tn_terms *terms)
 {
-    return tn_measure_value(measure, objective).mean / tn_measure_value(baseline, objective).mean;
+    return tn_measure_value(measure, terms->objective, tn_price(terms, measure->layout)).mean /
+           tn_measure_value(baseline, terms->objective, tn_price(terms, baseline->layout)).mean;
 }
 
 json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measure *baseline,
                         const struct tn_terms *terms)
 {
-    double ratio = baseline ? ratio_of(measure, baseline, terms->objective) : (double)NAN;
+    double ratio = baseline ? ratio_of(measure, baseline, terms) : (double)NAN;
 
     return json_pack(
         "{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:b, s:i, s:i, s:o, s:o, s:o}",
@@ -209,8 +253,8 @@ json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measur
         measure->text, "tokens_per_s", tn_number(measure->mean), "lo", tn_number(measure->lo), "hi",
         tn_number(measure->hi), "mfu", tn_number(measure->mfu), "ratio", tn_number(ratio),
         "memory_bytes", tn_number(measure->memory), "devices", measure->devices, "cost_per_mtok",
-        tn_number(cost_of(measure, terms->price)), "simulated", terms->simulated, "runs",
-        measure->count, "measured", terms->simulated ? 0 : measure->count, "tokens_per_joule",
-        tn_number(measure->per_joule.mean), "tokens_per_joule_lo", tn_number(measure->per_joule.lo),
-        "tokens_per_joule_hi", tn_number(measure->per_joule.hi));
+        tn_number(cost_of(measure, tn_price(terms, measure->layout))), "simulated",
+        terms->simulated, "runs", measure->count, "measured", terms->simulated ? 0 : measure->count,
+        "tokens_per_joule", tn_number(measure->per_joule.mean), "tokens_per_joule_lo",
+        tn_number(measure->per_joule.lo), "tokens_per_joule_hi", tn_number(measure->per_joule.hi));
 }

@@ -100,11 +100,10 @@ struct study {
 static int layout_of(struct pl_layout *ret, const struct se_spec *spec, const char *text,
                      struct err *error)
 {
-    struct pl_problem p = se_spec_problem(spec);
     AUTO_JSON *v = NULL;
     int r = jx_parse(&v, text, strlen(text), error);
 
-    return r < 0 ? r : pl_layout_parse(ret, v, &p, error);
+    return r < 0 ? r : se_layout_parse(ret, spec, v, error);
 }
 
 /* The number of the machine that CLUSTER is made of: an earlier one, or a new one. */
@@ -149,6 +148,14 @@ static int learn(struct study *st, const struct db_campaign *campaign, const str
     return r;
 }
 
+static int several_clusters(const char *id, struct err *error)
+{
+    return err_set(error, -EINVAL,
+                   "campaign %s ran on several clusters, and a projection is from one: clone it "
+                   "with the cluster of its winner",
+                   id);
+}
+
 /* Another campaign's trials count if the same software ran, those on another machine for less. */
 static int learn_also(struct study *st, const char *id, struct err *error)
 {
@@ -163,12 +170,14 @@ static int learn_also(struct study *st, const char *id, struct err *error)
         r = se_spec_parse(&s, body, st->local, error);
     if (r < 0)
         return r;
-    if (s.trainer != st->spec.trainer)
+    if (s.nclusters > 1)
+        r = several_clusters(id, error);
+    else if (s.trainer != st->spec.trainer)
         r = err_set(error, -EINVAL,
                     "campaign %s ran trainer %s, not %s: name campaigns of one trainer", id,
                     s.trainer->name, st->spec.trainer->name);
     else
-        r = learn(st, &c, &s, machine_of(st, &s.cluster), error);
+        r = learn(st, &c, &s, machine_of(st, &s.cluster[0]), error);
     se_spec_done(&s);
     return r;
 }
@@ -179,14 +188,15 @@ static int open_study(struct study *st, const struct asked *asked,
     struct tn_measure best;
     json_t *id;
     size_t i;
-    int r = tn_measure_best(&best, NULL, st->db, st->a, campaign, error);
+    int r = st->spec.nclusters > 1 ? several_clusters(campaign->id, error)
+                                   : tn_measure_best(&best, NULL, st->db, st->a, campaign, error);
 
     if (r == 0)
         r = layout_of(&st->winner, &st->spec, best.layout, error);
     if (r < 0)
         return r;
     st->winner_rate = best.mean;
-    st->there = st->machine[0] = st->spec.cluster;
+    st->there = st->machine[0] = st->spec.cluster[0];
     st->machines = 1;
     if (asked->cluster && pl_cluster_parse(&st->there, asked->cluster, st->local, error) < 0)
         return err_under(error, "/cluster");

@@ -174,7 +174,6 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
     struct tn_winner w = {.n = 0};
     AUTO_JSON *body = NULL, *layout = NULL;
     struct se_spec spec;
-    struct pl_problem p;
     int r = db_campaign_get(&c, tn_db(svc), &a, id, error);
 
     if (r == 0)
@@ -186,7 +185,7 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
         r = jx_parse(&layout, m.layout, strlen(m.layout), error);
     if (r == 0 && (r = se_spec_parse(&spec, body, tn_local_cluster(svc), error)) == 0) {
         w = (struct tn_winner){.model = spec.model,
-                               .cluster = spec.cluster,
+                               .cluster = spec.cluster[0],
                                .workload = spec.workload,
                                .trainer = spec.trainer,
                                .n = m.n,
@@ -195,8 +194,10 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
                                .hi = m.hi,
                                .mfu = m.mfu,
                                .simulated = tn_is_simulated(c.launcher)};
-        p = se_spec_problem(&spec);
-        r = pl_layout_parse(&w.layout, layout, &p, error);
+        r = se_layout_parse(&w.layout, &spec, layout, error);
+        if (r == 0)
+            w.cluster = *se_cluster_of(&spec, &w.layout);
+        w.layout.cluster = 0; /* it is alone now */
         se_spec_done(&spec);
     }
     if (r == 0) {

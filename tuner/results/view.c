@@ -76,11 +76,38 @@ static double time_left(const struct db_campaign *campaign, const json_t *resolv
     return left < 0 ? 0 : left;
 }
 
+/* Price of all attempts, each on its cluster; NAN where one is unknown. */
+static int cost_of(double *ret, struct db *db, const struct db_campaign *campaign,
+                   const struct tn_terms *terms, struct err *error)
+{
+    json_t *one;
+    size_t i;
+    int r = 0;
+
+    if (!json_is_array(terms->cluster)) {
+        *ret = campaign->device_s / 3600 * tn_price(terms, NULL);
+        return 0;
+    }
+    *ret = 0;
+    json_array_foreach((json_t *)(uintptr_t)terms->cluster, i, one) {
+        const struct db_slice slice = {.key = "cluster",
+                                       .text = json_string_value(json_object_get(one, "name"))};
+        const json_t *price = json_object_get(one, "price_per_device_hour");
+        double device_s = 0;
+        int64_t trials;
+
+        if (r == 0)
+            r = db_trial_spent(&trials, &device_s, db, campaign->id, &slice, error);
+        *ret += device_s / 3600 * (json_is_number(price) ? json_number_value(price) : (double)NAN);
+    }
+    return r;
+}
+
 /* device_s of a simulated campaign is time that simulated devices were held. */
 static int add_progress(json_t *view, struct db *db, const struct db_campaign *campaign,
                         const json_t *resolved, const struct tn_terms *terms, struct err *error)
 {
-    double cost = terms->simulated ? NAN : campaign->device_s / 3600 * terms->price;
+    double cost = NAN;
     json_t *by_state = json_object();
     int64_t smaller = 0;
     double smaller_s = 0;
@@ -88,6 +115,8 @@ static int add_progress(json_t *view, struct db *db, const struct db_campaign *c
 
     if (r == 0)
         r = db_trial_smaller(&smaller, &smaller_s, db, campaign->id, error);
+    if (r == 0 && !terms->simulated)
+        r = cost_of(&cost, db, campaign, terms, error);
     json_object_set_new(
         view, "progress",
         json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "simulated",
@@ -130,8 +159,10 @@ static int add_slice(json_t *list, struct db *db, const struct db_campaign *camp
     if (r == 0 || r == -ENOENT)
         json_array_append_new(
             list,
-            json_pack("{s:I, s:o, s:o, s:I, s:o}", slice->key, (json_int_t)slice->value, "best",
-                      found ? tn_measure_json(&best, baseline, terms) : json_null(),
+            json_pack("{s:o, s:o, s:o, s:I, s:o}", slice->key,
+                      slice->text ? json_string(slice->text)
+                                  : json_integer((json_int_t)slice->value),
+                      "best", found ? tn_measure_json(&best, baseline, terms) : json_null(),
                       "device_s_per_mtoken", tn_number(found ? tn_device_s_per_mtoken(&best) : NAN),
                       "trials", (json_int_t)trials, "device_s", tn_number(device_s)));
     arena_done(&a);
@@ -160,14 +191,17 @@ static int add_slices(json_t *view, const char *name, const char *key, const jso
     json_object_set_new(view, name, list);
     json_array_foreach((json_t *)(uintptr_t)values, i, value)
         if (r == 0)
-            r = add_slice(list, db, campaign,
-                          &(struct db_slice){.key = key, .value = json_integer_value(value)},
-                          known ? &baseline : NULL, terms, error);
+            r = add_slice(
+                list, db, campaign,
+                &(struct db_slice){.key = key,
+                                   .value = json_integer_value(value),
+                                   .text = json_string_value(json_object_get(value, "name"))},
+                known ? &baseline : NULL, terms, error);
     arena_done(&a);
     return r;
 }
 
-/* Where the campaign lists several batches or several world sizes, the best of each. */
+/* Where the campaign lists several batches, world sizes or clusters, the best of each. */
 static int add_shares(json_t *view, struct db *db, const struct db_campaign *campaign,
                       const json_t *resolved, const struct tn_terms *terms, struct err *error)
 {
@@ -177,6 +211,8 @@ static int add_shares(json_t *view, struct db *db, const struct db_campaign *cam
 
     if (r == 0 && json_array_size(worlds) > 1)
         r = add_slices(view, "worlds", "world", worlds, db, campaign, terms, error);
+    if (r == 0 && json_array_size(terms->cluster) > 1)
+        r = add_slices(view, "clusters", "cluster", terms->cluster, db, campaign, terms, error);
     return r;
 }
 

@@ -30,9 +30,10 @@ enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
 /* What a campaign's results are judged by. RESOLVED: its column of that name, parsed. */
 struct tn_terms {
     enum pl_objective objective;
-    double price; /* of a device-hour; NAN: unknown */
+    const json_t *cluster; /* RESOLVED's: an object, or a list of several */
     bool simulated;
 };
+/* Borrows from RESOLVED. */
 struct tn_terms tn_terms_of(const struct db_campaign *campaign, const json_t *resolved);
 
 /* All measurements of one layout, pooled. */
@@ -42,7 +43,10 @@ struct tn_measure {
     double mean, lo, hi, mfu, memory;
     struct se_pooled per_joule; /* tokens/J with its own interval; NAN: some run had no joules */
     int count, devices;
+    double price; /* of a device-hour; known with objective tokens_per_cost, else NAN */
 };
+/* Price of a device-hour where LAYOUT, a text of JSON, runs; NAN: unknown. */
+double tn_price(const struct tn_terms *terms, const char *layout);
 int tn_layout_devices(const char *layout); /* of a layout's text */
 int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct err *error); /* -ENOENT without a success */
@@ -54,8 +58,9 @@ int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, st
 int tn_measure_best_of(struct tn_measure *ret, json_t **ret_tied, struct db *db,
                        struct arena *arena, const struct db_campaign *campaign,
                        const struct db_slice *slice, struct err *error);
-/* The pooled value by OBJECTIVE; in tokens_per_joule it may be NAN. */
-struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_objective objective);
+/* The pooled value by OBJECTIVE; in tokens_per_joule it may be NAN. PRICE as tn_price(). */
+struct se_pooled tn_measure_value(const struct tn_measure *measure, enum pl_objective objective,
+                                  double price);
 /* What a million tokens cost, in device-seconds. */
 double tn_device_s_per_mtoken(const struct tn_measure *measure);
 /* As a Standing. BASELINE: NULL where it has not succeeded. */

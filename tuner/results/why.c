@@ -23,22 +23,22 @@ struct side {
 static int load_side(struct side *ret, struct db *db, struct arena *arena, const char *id,
                      int64_t trial, const struct se_spec *spec, struct err *error)
 {
-    struct pl_problem problem = se_spec_problem(spec);
     AUTO_JSON *layout = NULL;
     struct tn_measure measure;
     int64_t first;
-    double batch;
+    double batch, price;
     int r = db_trial_get(&ret->trial, db, arena, id, trial, error);
 
     if (r == 0)
         r = jx_parse(&layout, ret->trial.layout, strlen(ret->trial.layout), error);
     if (r == 0)
-        r = pl_layout_parse(&ret->layout, layout, &problem, error);
+        r = se_layout_parse(&ret->layout, spec, layout, error);
     if (r < 0)
         return r;
+    price = se_cluster_of(spec, &ret->layout)->price;
     batch = pl_batch(&spec->workload, &ret->layout);
     ret->unit = spec->workload.global_batch / batch /
-                pl_objective_value(spec->objective, 1, pl_layout_devices(&ret->layout), NAN);
+                pl_objective_value(spec->objective, 1, pl_layout_devices(&ret->layout), NAN, price);
     first = ret->trial.repeat_of == DB_NULL ? trial : ret->trial.repeat_of;
     r = tn_measure_get(&measure, db, arena, id, first, error);
     if (r < 0 && r != -ENOENT)
@@ -46,7 +46,7 @@ static int load_side(struct side *ret, struct db *db, struct arena *arena, const
     ret->step_s = NAN;
     if (r == 0)
         ret->step_s = (double)spec->workload.global_batch * spec->workload.seq /
-                      tn_measure_value(&measure, spec->objective).mean;
+                      tn_measure_value(&measure, spec->objective, price).mean;
     if (ret->trial.fidelity == DB_NULL && ret->trial.phases)
         ret->phases = json_loads(ret->trial.phases, 0, NULL);
     return 0;
@@ -95,7 +95,7 @@ static void add_phases(json_t *classes, const struct side *from, const struct si
 
 static json_t *compare(const struct se_spec *spec, const struct side *from, const struct side *to)
 {
-    struct pl_problem problem = se_spec_problem(spec);
+    struct pl_problem problem = se_layout_problem(spec, &to->layout);
     struct pl_why why;
     json_t *view;
 
@@ -130,6 +130,12 @@ static int load(json_t **ret, struct tn_service *svc, struct db *db, struct aren
     r = load_side(&from, db, arena, id, against, &spec, error);
     if (r == 0)
         r = load_side(&to, db, arena, id, trial, &spec, error);
+    if (r == 0 && from.layout.cluster != to.layout.cluster)
+        r = err_set(error, -EINVAL,
+                    "trial %lld ran on %s, trial %lld on %s: the cost model divides a difference "
+                    "among keys on one cluster; name a trial of the same by \"against\"",
+                    (long long)against, se_cluster_of(&spec, &from.layout)->name, (long long)trial,
+                    se_cluster_of(&spec, &to.layout)->name);
     if (r == 0) {
         *ret = compare(&spec, &from, &to);
         json_object_set_new(*ret, "simulated", json_boolean(tn_is_simulated(campaign.launcher)));

@@ -98,7 +98,7 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
     const struct pl_model *m = fill->problem.model;
     const struct pl_workload *w = fill->problem.workload;
     const struct pl_layout_key *k = pl_layout_key_find(name);
-    int per_node = s->se.cluster.devices_per_node;
+    int per_node = fill->problem.cluster->devices_per_node;
     char digits[16];
     const struct word words[] = {
         {"layers", m->layers},
@@ -371,7 +371,7 @@ static int reduces(const struct tn_service *svc, const struct tn_spec *spec, con
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
-    struct pl_problem problem = tn_spec_problem(spec);
+    struct pl_problem problem = se_layout_problem(&spec->se, &spec->se.baseline);
     struct pl_reduced whole;
     struct filling fill = {.svc = svc,
                            .spec = spec,

@@ -30,15 +30,15 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
 
 json_t *tn_trainer_config(const struct tn_attempt *attempt)
 {
-    const struct tn_spec *s = attempt->campaign->engine->spec;
     const struct pl_reduced *run = &attempt->trial->run;
     const struct pl_trial_limits *l = &attempt->limits;
 
     return json_pack("{s:o, s:o, s:o, s:o, s:{s:i, s:i, s:i, s:f}}", "model",
-                     pl_model_json(&run->model), "cluster", pl_cluster_json(&s->se.cluster),
-                     "workload", pl_workload_json(&run->workload), "layout",
-                     pl_layout_json(&run->layout), "trial", "warmup_steps", l->warmup_steps,
-                     "min_steps", l->min_steps, "max_steps", l->max_steps, "ci", l->ci);
+                     pl_model_json(&run->model), "cluster",
+                     pl_cluster_json(tn_trial_cluster(attempt->trial)), "workload",
+                     pl_workload_json(&run->workload), "layout", pl_layout_json(&run->layout),
+                     "trial", "warmup_steps", l->warmup_steps, "min_steps", l->min_steps,
+                     "max_steps", l->max_steps, "ci", l->ci);
 }
 
 /* The GPUs that the trial holds, in turn where ranks outnumber them. Where none are counted, those
@@ -47,7 +47,7 @@ static const char *device_of(const struct tn_attempt *attempt)
 {
     int held = attempt->gpus.count;
 
-    if (pl_cluster_is_cpu(&attempt->campaign->engine->spec->se.cluster))
+    if (pl_cluster_is_cpu(tn_trial_cluster(attempt->trial)))
         return "cpu";
     if (held)
         return held < attempt->trial->run.layout.world ? "cuda:all" : "cuda";
@@ -56,7 +56,7 @@ static const char *device_of(const struct tn_attempt *attempt)
 
 static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error)
 {
-    const struct pl_device *device = &attempt->campaign->engine->spec->se.cluster.device;
+    const struct pl_device *device = &tn_trial_cluster(attempt->trial)->device;
     AUTO_JSON *v = tn_trainer_config(attempt);
     AUTO_FREE char *text = jx_dump(v);
     AUTO_FREE char *path = mem_printf("%s/config.json", attempt->folder);

@@ -96,17 +96,22 @@ json_t *tn_lease_json(const struct tn_attempt *attempt)
         pl_layout_json(&attempt->trial->run.layout), "text",
         pl_layout_text(text, &attempt->trial->run.layout), "config", tn_trainer_config(attempt),
         "timeout_s", attempt->limits.timeout_s, "device_memory",
-        s->se.cluster.device.memory_gib * 0x1p30, "traceparent",
+        tn_trial_cluster(attempt->trial)->device.memory_gib * 0x1p30, "traceparent",
         tn_trace_child(trace, attempt->campaign->traceparent, attempt->trial->n, attempt->number));
 }
 
 /* ---- from the queue to a worker ------------------------------------------ */
 
 static bool suits(const struct tn_ask *ask, const struct tn_campaign *campaign,
-                  const struct pl_layout *layout)
+                  const struct tn_trial *trial)
 {
-    return !ask->given && !strcmp(ask->campaign, campaign->id) &&
-           (!layout || ask->devices == 0 || ask->devices >= pl_layout_devices(layout));
+    const struct se_spec *spec = &campaign->engine->spec->se;
+
+    if (ask->given || strcmp(ask->campaign, campaign->id) != 0)
+        return false;
+    return !trial ||
+           ((ask->devices == 0 || ask->devices >= pl_layout_devices(&trial->run.layout)) &&
+            (spec->nclusters == 1 || !strcmp(ask->cluster, tn_trial_cluster(trial)->name)));
 }
 
 /* The search is asked for a trial when somebody is there to run it: knowing more, it chooses
@@ -127,7 +132,7 @@ static bool reserve(struct tn_attempt *attempt)
 
     assert(!lease->ask);
     for (struct tn_ask *k = tn_launching(attempt->svc)->asks; k && !lease->ask; k = k->next)
-        if (suits(k, attempt->campaign, &attempt->trial->run.layout))
+        if (suits(k, attempt->campaign, attempt->trial))
             lease->ask = k;
     if (!lease->ask)
         return false;
@@ -234,6 +239,7 @@ const struct tn_launcher tn_launcher_remote = {
     .runs = "by workers that ask for them (partune worker)",
     .state = sizeof(struct tn_lease),
     .elsewhere = true,
+    .several = true,
     .ready = ready,
     .admit = admit,
     .reserve = reserve,

@@ -16,9 +16,10 @@ enum { TN_WORKER_TEXT = 64 };
 struct tn_ask {
     struct tn_ask *next;
     char campaign[TN_ID_TEXT], worker[TN_WORKER_TEXT];
-    int devices;    /* that it has; 0: not said */
-    uint64_t until; /* monotonic ms */
-    bool given;     /* an attempt is being started for it */
+    char cluster[64]; /* that it is on; "": not said */
+    int devices;      /* that it has; 0: not said */
+    uint64_t until;   /* monotonic ms */
+    bool given;       /* an attempt is being started for it */
     tn_asked_fn *fn;
     void *ctx;
 };

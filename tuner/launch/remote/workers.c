@@ -108,11 +108,29 @@ static int check_worker(const char *name, struct err *error)
     return 0;
 }
 
+/* Of several clusters a worker must say which it is on: CLUSTER. */
+static int check_cluster(struct tn_service *svc, const char *id, const char *cluster,
+                         struct err *error)
+{
+    const struct tn_campaign *campaign = tn_campaign_find(svc, id);
+    const struct se_spec *spec = campaign ? &campaign->engine->spec->se : NULL;
+    AUTO_STR names = {0};
+
+    if (!spec || spec->nclusters == 1 || se_cluster_named(spec, cluster) >= 0)
+        return 0;
+    for (int i = 0; i < spec->nclusters; i++)
+        str_addf(&names, "%s%s", i ? ", " : "", spec->cluster[i].name);
+    return err_at(error, -EINVAL, "/cluster",
+                  "the campaign has several clusters: a worker says by \"cluster\" on which it is "
+                  "(%s)",
+                  str_text(&names));
+}
+
 int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn_asked_fn *fn,
                   void *ctx, struct err *error)
 {
-    static const char *const keys[] = {"worker", "wait_s", "devices", NULL};
-    const char *worker = "";
+    static const char *const keys[] = {"worker", "wait_s", "devices", "cluster", NULL};
+    const char *worker = "", *cluster = "";
     double wait_s = 20;
     int devices = 0, r;
     struct tn_attempt *held;
@@ -124,7 +142,9 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
         (r = check_worker(worker, error)) < 0 ||
         (r = jx_get_f64(&wait_s, body, "wait_s", 0.1, 60, error)) < 0 ||
         (r = jx_get_int(&devices, body, "devices", 0, 1 << 24, error)) < 0 ||
-        (r = check_launcher(svc, id, error)) < 0)
+        (r = jx_get_str(&cluster, body, "cluster", sizeof(k->cluster) - 1, error)) < 0 ||
+        (r = check_launcher(svc, id, error)) < 0 ||
+        (r = check_cluster(svc, id, cluster, error)) < 0)
         return r;
     if (tn_phase(svc)->stopping)
         return err_set(error, -EAGAIN, "the daemon is stopping");
@@ -143,6 +163,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
         .devices = devices, .until = tn_now_ms() + (uint64_t)(1000 * wait_s), .fn = fn, .ctx = ctx};
     snprintf(k->campaign, sizeof(k->campaign), "%s", id);
     snprintf(k->worker, sizeof(k->worker), "%s", worker);
+    snprintf(k->cluster, sizeof(k->cluster), "%s", cluster);
     for (struct tn_ask **at = &tn_launching(svc)->asks;; at = &(*at)->next)
         if (!*at) {
             *at = k; /* the longest waiting is served first */

@@ -95,7 +95,7 @@ static struct tn_slurm_alloc *find(struct tn_slurm *sl, const char *campaign)
 
 static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_campaign *campaign)
 {
-    const struct pl_cluster *cluster = &campaign->engine->spec->se.cluster;
+    const struct pl_cluster *cluster = campaign->engine->spec->se.cluster;
     struct tn_slurm_alloc *al = mem_alloc(sizeof(*al));
 
     assert(cluster->nodes * cluster->devices_per_node <= TN_MAX_CORES);

@@ -66,7 +66,7 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
     const struct tn_config *settings = tn_settings(svc);
     static const char *const modes[] = {"steps", "jobs", NULL};
     json_t *v = json_object_get(spec->body, "launcher");
-    int mode, devices = pl_cluster_devices(&spec->se.cluster), r;
+    int mode, devices = pl_cluster_devices(spec->se.cluster), r;
 
     if (!settings->conf || !conf_has(settings->conf, "slurm"))
         return err_at(error, -EINVAL, "/launcher/kind",

@@ -240,13 +240,14 @@ struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt)
 {
     const struct pl_layout *l = &attempt->trial->run.layout;
     const struct tn_spec *s = attempt->campaign->engine->spec;
-    int per_node = s->se.cluster.devices_per_node, tasks = l->world;
-    int each = pl_cluster_is_cpu(&s->se.cluster) ? l->threads : 1; /* on a CPU a device is a core */
+    const struct pl_cluster *cluster = tn_trial_cluster(attempt->trial);
+    int per_node = cluster->devices_per_node, tasks = l->world;
+    int each = pl_cluster_is_cpu(cluster) ? l->threads : 1; /* on a CPU a device is a core */
     int fit = per_node / each > 0 ? per_node / each : 1;
-    bool over = s->se.cluster.oversubscribe && (tasks + fit - 1) / fit > s->se.cluster.nodes;
+    bool over = cluster->oversubscribe && (tasks + fit - 1) / fit > cluster->nodes;
 
     if (over) {
-        fit = (tasks + s->se.cluster.nodes - 1) / s->se.cluster.nodes;
+        fit = (tasks + cluster->nodes - 1) / cluster->nodes;
         each = 1;
     }
     /* Ranks that share a node are as many as the cost model and the cluster's links suppose. */

@@ -186,7 +186,7 @@ function campaignRows(list) {
         row("State", (c) => campaignBadge(c.state)),
         simulatedRow(list),
         row("Model", (c) => c.model?.name ?? NONE),
-        row("Cluster", (c) => c.cluster?.name ?? NONE),
+        row("Cluster", (c) => [c.cluster].flat().map((one) => one?.name ?? NONE).join(", ")),
         row("Global batch", (c) => `${counts(c.workload?.global_batch)} sequences`),
         row("Best", (c) => rate(c.best?.tokens_per_s)),
         row("95 % interval, tokens/s", (c) => (c.best ? interval(c.best.lo, c.best.hi) : NONE)),

@@ -144,6 +144,11 @@ function chartGrid(places, charts, log, mesh) {
     );
 }
 
+/** The cluster that LAYOUT is on, of a campaign's only one or several. */
+function clusterOf(campaign, layout) {
+    return [campaign.cluster].flat().find((one) => !layout.cluster || one.name === layout.cluster);
+}
+
 /**
  * Fill ctx.root with the page. Returns {log, draw(), drawSteps(), drawTrace(), drawWhy()}, each of which
  * shows what the model has now.
@@ -156,7 +161,7 @@ export function trialView(ctx, model) {
     const links = navigation(model);
     const log = logPanel(ctx, trialPath(id, n, "/log"));
     const { layout } = ranOf(trial);
-    const mesh = layout ? meshView(layout, campaign.cluster) : null;
+    const mesh = layout ? meshView(layout, clusterOf(campaign, layout)) : null;
     ctx.onLeave(() => mesh?.done?.());
 
     function draw() {

@@ -1,0 +1,102 @@
+#!/bin/sh
+# A campaign over several clusters, the fastest of which is not the cheapest: one search over all, each layout legal, expected
+# and paid where it is, the best of each, its export, a kill -9, workers that say where they are, and what is refused.
+. "${PT_SRC:?}/tests/api/tap.sh"
+. "$PT_SRC/tests/api/start.sh"
+cd "$run" || exit 99
+command -v sqlite3 >/dev/null || { echo "1..0 # SKIP no sqlite3"; exit 0; }
+[ -z "${ASAN_OPTIONS:-}" ] && export ASAN_OPTIONS=detect_leaks=0
+start
+client
+partune=$PT_BUILD/partune
+
+h100='{"profile": "dgx-h100", "name": "fast", "nodes": 1, "price_per_device_hour": 9}'
+a100='{"profile": "dgx-a100", "name": "cheap", "nodes": 2, "price_per_device_hour": 1}'
+simulated='{"kind": "simulated", "speed": 100000, "failures": 0}'
+campaign() { # name, clusters, more
+    echo '{"name": "'"$1"'", "model": "llama-8b", "cluster": '"$2"', "trainer": "'"${trainer:-megatron}"'", "workload": {"global_batch": 64},
+        "space": {"zero": [1], "recompute": ["none", "full"]'"$worlds"'}, "launcher": '"${launcher:-$simulated}$3"'}'
+}
+refused() { # what, clusters, its pointer, words, more
+    is "refused: $1" "$(post '/v1/campaigns?dry_run=true' "$(campaign no "$2" "$5")")" 422
+    has "with its place" "$(cat body)" "\"pointer\":\"$3\""
+    has "and why" "$(cat body)" "$4"
+}
+legal() { post "/v1/campaigns?dry_run=true" "$(campaign yes "$1")" >/dev/null; sed -n "s/.*\"legal\":\([0-9]*\).*/\1/p" body; }
+make() { # body: id
+    is "$1 is accepted" "$(post /v1/campaigns "$2")" 201
+    id=$(sed -n 's/^{"id":"\([^"]*\)".*/\1/p' body)
+}
+best() { call "/v1/campaigns/$id/best" | sed -n 's/.*"cluster":"\([a-z]*\)".*/\1/p'; }
+
+# ---- what is accepted
+refused "no cluster" '[]' /cluster 'has 1 to 8, not 0'
+refused "nine" '["dgx-h100","dgx-h100","dgx-h100","dgx-h100","dgx-h100","dgx-h100","dgx-h100","dgx-h100","dgx-h100"]' /cluster 'has 1 to 8, not 9'
+refused "one name for two" "[$h100, $h100]" /cluster/1/name 'two clusters are called fast'
+refused "this machine twice" '["local", "local"]' /cluster/1/name 'two clusters are called local'
+refused "a name with a blank" '["dgx-h100", {"profile": "dgx-a100", "name": "my own"}]' /cluster/1/name 'letters, digits'
+refused "an unknown profile" '["dgx-h100", "dgx-h1000"]' /cluster/1 'dgx-h1000'
+trainer=partune launcher='{"kind": "local"}' refused "a launcher of one machine" '["dgx-h100", "dgx-a100"]' /cluster 'runs trials on one cluster, not on 2'
+refused "GPUs and CPUs for a trainer of GPUs" "[$h100, \"local\"]" /cluster 'not on both'
+refused "a baseline elsewhere" "[$h100, $a100]" /baseline/cluster 'one of the campaign' ', "baseline": {"cluster": "none"}'
+refused "a price of one alone" "[$h100, \"dgx-a100\"]" /objective 'price_per_device_hour in every cluster' ', "objective": "tokens_per_cost"'
+refused "a cost of one alone" "[$h100, \"dgx-a100\"]" /budget/cost 'price_per_device_hour in every cluster' ', "budget": {"cost": 5}'
+worlds=', "world": [32, 8]' refused "a world that no cluster has" "[$h100, $a100]" /space/world "largest cluster's 16 devices"
+is "the space is the sum of both" "$(legal "[$h100, $a100]")" $(($(legal "[$h100]") + $(legal "[$a100]")))
+post "/v1/campaigns?dry_run=true" "$(campaign yes "[$h100, $a100]")" >/dev/null
+has "of which each has its part" "$(cat body)" '"clusters":\[\{"cluster":"fast","fitting":[1-9][0-9]*\},\{"cluster":"cheap","fitting":[1-9]'
+is "one in a list is one" "$(legal "[$h100]")" "$(legal '{"profile": "dgx-h100", "nodes": 1}')"
+
+# ---- the fastest, and after a kill -9
+make "a campaign for speed" "$(campaign speed "[$a100, $h100]" ', "budget": {"trials": 14}')"
+speed=$id
+wait_for 60 sh -c "test \$(sqlite3 data/partune.db \"SELECT count(*) FROM trial WHERE campaign = '$id' AND state = 'ok'\") -ge 3"
+stop KILL
+start
+client
+ok "it ends after a kill -9" wait_for 120 is_in "$id" done
+is "its winner is the fast cluster's" "$(best)" fast
+is "trial 1 is of the first cluster" "$(sql "SELECT json_extract(layout, '\$.cluster') FROM trial WHERE campaign = '$id' AND n = 1")" cheap
+is "both were tried" "$(sql "SELECT count(DISTINCT json_extract(layout, '\$.cluster')) FROM trial WHERE campaign = '$id'")" 2
+is "each on its own devices" "$(sql "SELECT DISTINCT json_extract(layout, '\$.world') FROM trial WHERE campaign = '$id' AND layout_text LIKE '% on fast'")" 8
+is "no number is given twice" "$(sql "SELECT count(*) - count(DISTINCT n) FROM trial WHERE campaign = '$id'")" 0
+call "/v1/campaigns/$id" >whole
+has "the best of each is shown" "$(cat whole)" '"clusters":\[\{"cluster":"cheap","best":\{'
+has "with the second" "$(cat whole)" '\{"cluster":"fast","best":\{'
+call "/v1/campaigns/$id/export/megatron?allow_simulated=true&allow_loss=true" >export
+has "the export names its cluster" "$(cat export)" 'fast'
+call "/v1/campaigns/$id/importance" >importance
+has "the cluster is a key of the search" "$(cat importance)" '"cluster":'
+call "/v1/campaigns/$id/surface?x=cluster&y=tp" >surface
+has "and of its surfaces" "$(cat surface)" '"values":\["cheap","fast"\]'
+winner=$(call "/v1/campaigns/$id/best" | sed -n 's/^{"trial":\([0-9]*\).*/\1/p')
+is "a difference between clusters has no keys" "$(code "/v1/campaigns/$id/trials/$winner/why")" 422
+has "and says so" "$(cat body)" 'among keys on one cluster'
+is "a verification is accepted" "$(post "/v1/campaigns/$id:verify" '{"pairs": 2}')" 200
+ok "winner and baseline are compared" wait_for 60 is_in "$id" done
+is "on both clusters" "$(sql "SELECT count(DISTINCT json_extract(layout, '\$.cluster')) FROM trial WHERE campaign = '$id' AND kind = 'verify'")" 2
+has "as tables of the client show" "$("$partune" show "$id" 2>&1)" 'best of each cluster'
+call "/v1/campaigns/$id/results.csv" >csv
+has "the texts of trials say where" "$(cat csv)" ' on fast'
+
+# ---- the cheapest, in the same words
+make "a campaign for the price" "$(campaign price "[$h100, $a100]" ', "budget": {"trials": 14}, "objective": "tokens_per_cost"')"
+ok "it ends" wait_for 120 is_in "$id" done
+is "its winner is the cheap cluster's" "$(best)" cheap
+ok "it is slower" test "$(call "/v1/campaigns/$id/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')" -lt "$(call "/v1/campaigns/$speed/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')"
+make "a budget of money" "$(campaign money "[$h100, $a100]" ', "budget": {"trials": 40, "cost": 0.001}')"
+ok "ends the campaign" wait_for 120 is_in "$id" done
+has "by its budget" "$(call "/v1/campaigns/$id")" '"reason":"budget"'
+ok "early" test "$(rows 1)" -lt 40
+
+# ---- workers
+make "a campaign of workers" "$(launcher='{"kind": "remote"}' campaign workers "[$h100, $a100]" ', "budget": {"trials": 2}')"
+is "a worker that does not say where it is" "$(post "/v1/campaigns/$id:suggest" '{"worker": "w", "wait_s": 0.2}')" 422
+has "is told the names" "$(cat body)" '\(fast, cheap\)'
+is "one of the other cluster waits" "$(post "/v1/campaigns/$id:suggest" '{"worker": "w", "cluster": "cheap", "wait_s": 0.5}')" 200
+has "while the baseline is the first's" "$(cat body)" '"state":"wait"'
+is "one of the first cluster" "$(post "/v1/campaigns/$id:suggest" '{"worker": "v", "cluster": "fast", "wait_s": 5}')" 200
+has "gets it" "$(cat body)" '"state":"trial"'
+has "as a job of that cluster" "$(cat body)" '"name":"fast"'
+stop
+finish
