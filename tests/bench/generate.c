@@ -157,7 +157,7 @@ static void truth_init(struct truth *x, const struct landscape *l, struct rng *r
     x->shards_gradients = rng_unit(r) < SHARDS_GRADIENTS;
     x->no_context = rng_unit(r) < NO_CONTEXT;
     x->across = exp(ACROSS_SD * fabs(rng_normal(r)));
-    x->capacity = l->spec.cluster.device.memory_gib * 0x1p30;
+    x->capacity = l->spec.cluster[0].device.memory_gib * 0x1p30;
 }
 
 /* The truth of another campaign on the machine and stack of X. */

@@ -91,13 +91,13 @@ static json_t *new_table(json_t *campaign, const struct se_spec *s, const struct
 {
     const struct pl_model *m = &s->model;
     json_t *rows = json_array();
-    json_t *print =
-        json_pack("{s:o, s:i}", "cpu", processor(), "cores", (int)pl_cluster_devices(&s->cluster));
+    json_t *print = json_pack("{s:o, s:i}", "cpu", processor(), "cores",
+                              (int)pl_cluster_devices(&s->cluster[0]));
 
     for (size_t i = 0; i < n; i++)
         json_array_append_new(rows, row_of(&l[i], s->space));
     return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:O, s:o, s:o}", "model",
-                     m->name, "system", s->cluster.name, "gpus", l[0].world, "global_batch",
+                     m->name, "system", s->cluster[0].name, "gpus", l[0].world, "global_batch",
                      s->workload.global_batch, "hidden", m->hidden, "layers", m->layers, "heads",
                      m->heads, "seq", s->workload.seq, "ffn", m->ffn, "origin",
                      "measured with partune-train: the median of the repeats of each layout",
@@ -152,7 +152,7 @@ static int write_config(const char *path, const struct se_spec *s, const struct 
 {
     AUTO_JSON *v = json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(&s->model), "workload",
                              pl_workload_json(&s->workload), "cluster",
-                             pl_cluster_json(&s->cluster), "layout", pl_layout_json(l));
+                             pl_cluster_json(&s->cluster[0]), "layout", pl_layout_json(l));
     AUTO_FREE char *text = jx_dump(v);
 
     return file_write_atomic(path, text, strlen(text), 0644, e);
