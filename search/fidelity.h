@@ -40,7 +40,7 @@ struct se_run {
                                     unit, by the priors */
     double log_rate;             /* log of its tokens/s, less the same */
     double log_watts;            /* of its job, by the prior; objective tokens_per_joule alone */
-    double log_expense;          /* log of its devices, or of their price (se_counts_price()) */
+    double log_expense;          /* log of its devices, or of their price */
     double step_log_tokens, steps;
 };
 

@@ -306,6 +306,20 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
 
 /* ---- priors -------------------------------------------------------------- */
 
+/* Do layouts of SPEC differ by what their devices cost, or are they compared by it? Then a trial's
+ * cost is its price, not its device-seconds. */
+static bool counts_price(const struct se_spec *spec)
+{
+    return spec->objective == PL_TOKENS_PER_COST || (spec->nclusters > 1 && se_prices_known(spec));
+}
+
+/* Of one device where LAYOUT runs, less the headroom. */
+static double log_capacity(const struct se_spec *spec, const struct pl_layout *layout)
+{
+    return log(se_cluster_of(spec, layout)->device.memory_gib * 0x1p30 *
+               (1.0 - spec->memory_headroom));
+}
+
 /* The prior of one layout after another of a spec; the cost model remembers what layouts of a
  * cluster share. */
 struct source {
@@ -463,7 +477,7 @@ static int alloc_priors(struct se_table *table, const struct se_spec *spec, stru
     table->log_devices = mem_try_alloc(mem_mul(table->n, sizeof(float), 1));
     if (batches && !(table->log_batch = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
         return err_set(error, -ENOMEM, "no memory for the batches of %zu layouts", table->n);
-    if (se_counts_price(spec) &&
+    if (counts_price(spec) &&
         !(table->log_price = mem_try_alloc(mem_mul(table->n, sizeof(float), 1))))
         return err_set(error, -ENOMEM, "no memory for the prices of %zu layouts", table->n);
     if (spec->objective == PL_TOKENS_PER_JOULE &&
@@ -532,7 +546,7 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
             log(pl_objective_value(spec->objective, 1.0, pl_layout_devices(&l), exp(p.log_watts),
                                    se_cluster_of(spec, &l)->price));
         set_lin(table, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
-        set_lin(table, SE_MEMORY, i, p.log_memory - se_log_capacity(spec, &l), p.memory_share);
+        set_lin(table, SE_MEMORY, i, p.log_memory - log_capacity(spec, &l), p.memory_share);
         if (i % 1024 == 1023 && pl_patience_over(spec->patience))
             r = err_set(error, -ECANCELED, "%zu layouts are too many for the time limit", table->n);
     }
@@ -555,21 +569,10 @@ void se_table_point(struct se_point *ret, const struct se_table *table, enum se_
         ret->u[p] = u[p];
 }
 
-bool se_counts_price(const struct se_spec *spec)
-{
-    return spec->objective == PL_TOKENS_PER_COST || (spec->nclusters > 1 && se_prices_known(spec));
-}
-
 double se_table_capacity(const struct se_table *table, const struct se_spec *spec, size_t index)
 {
     struct pl_layout layout;
 
     se_table_layout(&layout, table, index);
-    return se_log_capacity(spec, &layout);
-}
-
-double se_log_capacity(const struct se_spec *spec, const struct pl_layout *layout)
-{
-    return log(se_cluster_of(spec, layout)->device.memory_gib * 0x1p30 *
-               (1.0 - spec->memory_headroom));
+    return log_capacity(spec, &layout);
 }

@@ -24,8 +24,8 @@ struct se_table {
     float *lin[SE_QUANTITIES];   /* (n, SE_MAX_LIN): linear features, zeros after the last */
     int nlin[SE_QUANTITIES];     /* features in use */
     float *log_devices;          /* (n) log of the devices */
-    float *log_price;            /* (n) log of the price of a second; NULL: !se_counts_price() */
-    float *log_watts;            /* (n) log of the job's watts; NULL: the objective has none */
+    float *log_price; /* (n) log of the price of a second; NULL: all trials count devices */
+    float *log_watts; /* (n) log of the job's watts; NULL: the objective has none */
     float *log_batch; /* (n) log of a step's sequences, less that of the workload's first batch;
                          NULL: there is no other */
     double center[SE_QUANTITIES]; /* of the prior: where slopes are 0 */
@@ -75,13 +75,7 @@ static inline const float *se_table_lin(const struct se_table *table, enum se_qu
 void se_table_point(struct se_point *ret, const struct se_table *table, enum se_quantity quantity,
                     size_t index, int nlin);
 
-/* Of one device where LAYOUT runs, less the headroom. */
-double se_log_capacity(const struct se_spec *spec, const struct pl_layout *layout);
-
+/* Log of the bytes of one device where layout INDEX runs, less the headroom. */
 double se_table_capacity(const struct se_table *table, const struct se_spec *spec, size_t index);
-
-/* Do layouts of SPEC differ by what their devices cost, or are they compared by it? Then a trial's
- * cost is its price, not its device-seconds. */
-bool se_counts_price(const struct se_spec *spec);
 
 #endif

@@ -124,7 +124,7 @@ class Drawn:
         return values if usual in values or self.random.random() < 0.2 else [usual] + values
 
     def draw_space(self):
-        keys = [k for k in LAYOUT if k not in ("dp", "edp", "global_batch", "world")]
+        keys = [k for k in LAYOUT if k not in ("cluster", "dp", "edp", "global_batch", "world")]
         how_many = self.random.choice((0, 0, 1, 2, 3, 4, 6, 10, 20, len(keys)))
         space = {key: self.draw_values(key) for key in sorted(self.random.sample(keys, how_many))}
         if self.random.random() < 0.1:

@@ -46,7 +46,7 @@ static struct se_measured *metered(size_t *ret_count, struct arena *arena,
     return m;
 }
 
-int tn_layout_devices(const char *layout)
+static int devices_of(const char *layout)
 {
     AUTO_JSON *v = json_loads(layout, 0, NULL);
     json_int_t world = json_integer_value(json_object_get(v, "world")),
@@ -97,7 +97,7 @@ static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, c
                                .per_joule = {NAN, NAN, NAN},
                                .count = count,
                                .price = NAN,
-                               .devices = tn_layout_devices(t[0].layout)};
+                               .devices = devices_of(t[0].layout)};
     ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
     if (n == (size_t)count)
         ret->per_joule = se_pool(with_joules, n, spreads->per_joule);
@@ -139,16 +139,16 @@ static char *prices_of(const struct tn_terms *terms)
 }
 
 /* The best by single measurements. */
-static int leaders_of(int64_t leader[LEADERS], int *ret_count, struct db *db,
+static int leaders_of(int64_t ret_leader[LEADERS], int *ret_count, struct db *db,
                       const struct db_campaign *campaign, const struct tn_terms *terms,
                       const struct db_slice *slice, struct err *error)
 {
     AUTO_FREE char *prices = prices_of(terms);
 
     if (terms->objective == PL_TOKENS_PER_COST)
-        return db_trial_cheapest(leader, ret_count, db, LEADERS, campaign->id, prices, slice,
+        return db_trial_cheapest(ret_leader, ret_count, db, LEADERS, campaign->id, prices, slice,
                                  error);
-    return db_trial_leaders(leader, ret_count, db, LEADERS, campaign->id, campaign->objective,
+    return db_trial_leaders(ret_leader, ret_count, db, LEADERS, campaign->id, campaign->objective,
                             slice, error);
 }
 

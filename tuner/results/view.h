@@ -47,7 +47,6 @@ struct tn_measure {
 };
 /* Price of a device-hour where LAYOUT, a text of JSON, runs; NAN: unknown. */
 double tn_price(const struct tn_terms *terms, const char *layout);
-int tn_layout_devices(const char *layout); /* of a layout's text */
 int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct err *error); /* -ENOENT without a success */
 /* *RET_TIED (may be NULL): the trials whose interval reaches that of the best. -ENOENT while there
