@@ -76,6 +76,8 @@ is "a verification is accepted" "$(post "/v1/campaigns/$id:verify" '{"pairs": 2}
 ok "winner and baseline are compared" wait_for 60 is_in "$id" done
 is "on both clusters" "$(sql "SELECT count(DISTINCT json_extract(layout, '\$.cluster')) FROM trial WHERE campaign = '$id' AND kind = 'verify'")" 2
 has "as tables of the client show" "$("$partune" show "$id" 2>&1)" 'best of each cluster'
+has "with names" "$("$partune" show "$id" 2>&1)" '^cheap +[0-9]'
+has "of a campaign on all of them" "$("$partune" show "$id" 2>&1)" '^model .* on cheap, fast'
 call "/v1/campaigns/$id/results.csv" >csv
 has "the texts of trials say where" "$(cat csv)" ' on fast'
 
@@ -84,6 +86,10 @@ make "a campaign for the price" "$(campaign price "[$h100, $a100]" ', "budget": 
 ok "it ends" wait_for 120 is_in "$id" done
 is "its winner is the cheap cluster's" "$(best)" cheap
 ok "it is slower" test "$(call "/v1/campaigns/$id/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')" -lt "$(call "/v1/campaigns/$speed/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')"
+has "compared by what tokens cost" "$("$partune" show "$id" 2>&1)" '^cluster +tokens/s +cost/Mtoken'
+has "and to a campaign for speed, cluster by cluster" "$("$partune" compare "$id" "$speed" 2>&1)" '^tokens/s, cluster cheap +[0-9].* +[0-9]'
+"$partune" report "$id" --output report.html >report.out 2>&1; sed "s/^/# /" report.out
+has "in a report" "$(cat report.html)" '>(fast, cheap|cheap, fast)<'
 make "a budget of money" "$(campaign money "[$h100, $a100]" ', "budget": {"trials": 40, "cost": 0.001}')"
 ok "ends the campaign" wait_for 120 is_in "$id" done
 has "by its budget" "$(call "/v1/campaigns/$id")" '"reason":"budget"'

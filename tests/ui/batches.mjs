@@ -1,4 +1,4 @@
-// Several batch sizes and several world sizes in the dashboard: a form takes them, a plan and a campaign show each with
+// Several batch sizes, world sizes and clusters in the dashboard: a form takes them, a plan and a campaign show each with
 // its best layout, a campaign also which trials are whose and what each took of the budget; pages of one have no word of
 // it.
 
@@ -165,6 +165,42 @@ test("a campaign over several world sizes shows the best of each, and which tria
         heads.some((text) => /^World/i.test(text)),
         heads.join("; "),
     );
+});
+
+test("a campaign over several clusters shows the best of each, compared by what tokens cost", async () => {
+    const { id, clusters, best } = await finished("clusters", 64, {
+        cluster: [
+            { profile: "dgx-h100", nodes: 1, price_per_device_hour: 9 },
+            { profile: "dgx-a100", nodes: 1, price_per_device_hour: 1 },
+        ],
+        objective: "tokens_per_cost",
+    });
+    assert.deepEqual(
+        clusters.map((row) => row.cluster),
+        ["dgx-h100", "dgx-a100"],
+    );
+    await open(`/campaigns/${id}`, "clusters");
+    for (const [i, row] of clusters.entries()) {
+        const text = await rowsOf("table of clusters").nth(i).innerText();
+        assert.ok(text.startsWith(row.cluster), text);
+        assert.ok(text.includes(row.best ? `trial ${row.best.trial}` : "none yet"), text);
+    }
+    assert.match(await page.locator("main").innerText(), /clusters dgx-h100, dgx-a100/);
+    const [head, ...rows] = await chartTable("Best so far");
+    const at = head.findIndex((title) => title.toLowerCase() === "cluster");
+    const { items } = await daemon.api("GET", `v1/campaigns/${id}/trials?sort=n`);
+    assert.deepEqual(
+        rows.map((cells) => cells[at]),
+        items.map((trial) => trial.layout.cluster),
+    );
+    // What a trial is worth next to the baseline is the service's own ratio of the best.
+    const trials = page.locator(`${TRIALS} tbody tr`);
+    await trials.first().waitFor();
+    const heads = (await page.locator(`${TRIALS} thead th`).allInnerTexts()).map((text) => text.trim());
+    const winner = page.locator(`${TRIALS} tbody tr`, { has: page.locator(`a:text-is("${best.trial}")`) });
+    const cells = await winner.first().locator("th, td").allTextContents();
+    const gain = heads.findIndex((text) => /^vs baseline/i.test(text));
+    assert.equal(parseFloat(cells[gain]).toFixed(1), best.ratio.toFixed(1), `${heads}; ${cells}`);
 });
 
 test("a comparison has a row for each batch and world size", async () => {

@@ -236,6 +236,7 @@ static void print_cost(const json_t *campaign)
 
 int cl_show(struct cl *client)
 {
+    AUTO_STR clusters = {0};
     AUTO_JSON *v = NULL;
     const json_t *states;
     const char *state;
@@ -257,7 +258,8 @@ int cl_show(struct cl *client)
     if (json_is_object(json_object_get(v, "warm_start")))
         printf("%-10s %.0f trials of earlier campaigns, %.0f of them simulated\n", "informed by",
                cl_number(v, "warm_start.trials"), cl_number(v, "warm_start.simulated"));
-    printf("%-10s %s on %s", "model", cl_string(v, "model.name"), cl_string(v, "cluster.name"));
+    cl_clusters(&clusters, v);
+    printf("%-10s %s on %s", "model", cl_string(v, "model.name"), str_text(&clusters));
     printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
     printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
     if (cl_objective(v) != PL_TOKENS_PER_S)

@@ -109,6 +109,10 @@ void cl_make_text_safe(char *text); /* the same, but lines and tabs stay */
 /* Text of a JSON value at a path "progress.trials" inside JSON, for people; "-" where it is null or
  * absent. */
 char *cl_text(char buf[64], const json_t *json, const char *path);
+/* The text at PATH, or its number (into BUF). */
+const char *cl_value(char buf[64], const json_t *json, const char *path);
+/* Names of CAMPAIGN's clusters, with commas between. */
+void cl_clusters(struct str *ret, const json_t *campaign);
 const char *cl_string(const json_t *json, const char *path); /* "" where absent */
 double cl_number(const json_t *json, const char *path);      /* NAN where absent */
 char *cl_rate(char buf[32], double rate);                    /* "41,000" */

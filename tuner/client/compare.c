@@ -106,7 +106,7 @@ static void trial_rows(struct cl_table *table, const json_t *trials)
 /* The best of CAMPAIGN at VALUE of a layout key: of its list of slices, or, where it has no other
  * value, its best. NULL: it has none. */
 static const json_t *best_at(const json_t *campaign, const char *list, const char *key,
-                             json_int_t value)
+                             const json_t *value)
 {
     const json_t *slices = json_object_get(campaign, list),
                  *best = json_object_get(campaign, "best"),
@@ -115,11 +115,14 @@ static const json_t *best_at(const json_t *campaign, const char *list, const cha
     size_t i;
 
     json_array_foreach((json_t *)(uintptr_t)slices, i, it)
-        if (json_integer_value(json_object_get(it, key)) == value)
+        if (json_equal(json_object_get(it, key), value))
             return json_object_get(it, "best");
-    if (!only) /* a layout names its batch only where there are several */
+    /* a layout names its batch, and its cluster, only where there are several */
+    if (!only && str_eq(key, "cluster"))
+        only = json_object_get(json_object_get(campaign, key), "name");
+    else if (!only)
         only = json_object_get(json_object_get(campaign, "workload"), key);
-    return !slices && json_integer_value(only) == value ? best : NULL;
+    return !slices && json_equal(only, value) ? best : NULL;
 }
 
 static bool is_new(const json_t *seen, json_t *value)
@@ -145,28 +148,36 @@ static void slice_rows(struct cl_table *table, const json_t *campaigns, const ch
     json_array_foreach((json_t *)(uintptr_t)campaigns, i, campaign) {
         json_array_foreach(json_object_get(campaign, list), j, slice) {
             json_t *value = json_object_get(slice, key);
-            char rate[32];
+            char rate[32], text[64];
 
             if (!is_new(seen, value))
                 continue;
             json_array_append(seen, value);
-            cl_table_add(table, 0, "tokens/s, %s %lld", name, (long long)json_integer_value(value));
+            cl_table_add(table, 0, "tokens/s, %s %s", name, cl_value(text, slice, key));
             json_array_foreach((json_t *)(uintptr_t)campaigns, k, other)
                 cl_table_add(
                     table, (int)k + 1, "%s",
-                    cl_rate(rate, cl_number(best_at(other, list, key, json_integer_value(value)),
-                                            "tokens_per_s")));
+                    cl_rate(rate, cl_number(best_at(other, list, key, value), "tokens_per_s")));
         }
     }
 }
 
 static void campaign_rows(struct cl_table *table, const json_t *campaigns)
 {
+    json_t *campaign;
+    size_t i;
+
     compare_row(table, campaigns, "name", "name");
     compare_row(table, campaigns, "state", "state");
     compare_row(table, campaigns, "simulated", "simulated");
     compare_row(table, campaigns, "model", "model.name");
-    compare_row(table, campaigns, "cluster", "cluster.name");
+    cl_table_add(table, 0, "cluster");
+    json_array_foreach((json_t *)(uintptr_t)campaigns, i, campaign) {
+        AUTO_STR clusters = {0};
+
+        cl_clusters(&clusters, campaign);
+        cl_table_add(table, (int)i + 1, "%s", str_text(&clusters));
+    }
     compare_row(table, campaigns, "objective", "objective");
     compare_row(table, campaigns, "trials", "progress.trials");
     rate_row(table, campaigns, "device-s", "progress.device_s");
@@ -175,6 +186,7 @@ static void campaign_rows(struct cl_table *table, const json_t *campaigns)
     compare_row(table, campaigns, "devices", "best.devices");
     slice_rows(table, campaigns, "batches", "global_batch", "global batch");
     slice_rows(table, campaigns, "worlds", "world", "world");
+    slice_rows(table, campaigns, "clusters", "cluster", "cluster");
     compare_row(table, campaigns, "best layout", "best.text");
 }
 

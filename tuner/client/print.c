@@ -326,30 +326,70 @@ void cl_print_result(FILE *out, const char *title, const json_t *json)
     fprintf(out, "  trial %.0f  %s\n", cl_number(json, "trial"), cl_string(json, "text"));
 }
 
+const char *cl_value(char buf[64], const json_t *json, const char *path)
+{
+    const char *text = cl_string(json, path);
+
+    return *text ? text : cl_text(buf, json, path);
+}
+
+void cl_clusters(struct str *ret, const json_t *campaign)
+{
+    const json_t *clusters = json_object_get(campaign, "cluster");
+    json_t *one;
+    size_t i;
+
+    if (json_is_object(clusters))
+        str_add(ret, cl_string(clusters, "name"));
+    json_array_foreach((json_t *)(uintptr_t)clusters, i, one)
+        str_addf(ret, "%s%s", i ? ", " : "", cl_string(one, "name"));
+}
+
+/* Does every slice that has a best know what its tokens cost? Devices of different kinds are
+ * compared by that, not by their seconds. */
+static bool are_priced(const json_t *list)
+{
+    json_t *it;
+    size_t i, priced = 0;
+
+    json_array_foreach((json_t *)(uintptr_t)list, i, it) {
+        bool known = isfinite(cl_number(it, "best.cost_per_mtok"));
+
+        if (!known && *cl_string(it, "best.text"))
+            return false;
+        priced += known;
+    }
+    return priced > 0;
+}
+
 /* The best of each value of KEY in LIST, of a plan or of a campaign, which also has what each took
  * of the budget. */
 static void print_slices(const struct cl *client, const json_t *list, const char *key,
                          const char *name, bool plan)
 {
-    const struct cl_column columns[] = {{.title = name, .align = CL_RIGHT},
-                                        {.title = "tokens/s", .align = CL_RIGHT},
-                                        {.title = "device-s/Mtoken", .align = CL_RIGHT},
-                                        {.title = "layout", .shrink = true},
-                                        {.title = "x baseline", .align = CL_RIGHT, .drop = 2},
-                                        {.title = "trial", .align = CL_RIGHT, .drop = 1},
-                                        {.title = "trials", .align = CL_RIGHT, .drop = 3},
-                                        {.title = "device-s", .align = CL_RIGHT, .drop = 4}};
+    bool named = str_eq(key, "cluster"), priced = named && are_priced(list);
+    const struct cl_column columns[] = {
+        {.title = name, .align = named ? CL_LEFT : CL_RIGHT},
+        {.title = "tokens/s", .align = CL_RIGHT},
+        {.title = priced ? "cost/Mtoken" : "device-s/Mtoken", .align = CL_RIGHT},
+        {.title = "layout", .shrink = true},
+        {.title = "x baseline", .align = CL_RIGHT, .drop = 2},
+        {.title = "trial", .align = CL_RIGHT, .drop = 1},
+        {.title = "trials", .align = CL_RIGHT, .drop = 3},
+        {.title = "device-s", .align = CL_RIGHT, .drop = 4}};
     struct cl_table t = {.column = columns, .ncolumns = plan ? 4 : (int)ARRAY_LEN(columns)};
     json_t *it;
     size_t i;
 
     json_array_foreach((json_t *)(uintptr_t)list, i, it) {
         const char *text = cl_string(it, "best.text");
-        char rate[32], cost[32], trial[64];
+        char rate[32], cost[32], trial[64], value[64];
 
-        cl_table_add(&t, 0, "%.0f", cl_number(it, key));
+        cl_table_add(&t, 0, "%s", cl_value(value, it, key));
         cl_table_add(&t, 1, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
-        cl_table_add(&t, 2, "%s", cl_rate(cost, cl_number(it, "device_s_per_mtoken")));
+        cl_table_add(
+            &t, 2, "%s",
+            cl_rate(cost, cl_number(it, priced ? "best.cost_per_mtok" : "device_s_per_mtoken")));
         cl_table_add(&t, 3, "%s", *text ? text : plan ? "nothing fits" : "none yet");
         if (plan)
             continue;

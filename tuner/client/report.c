@@ -81,8 +81,11 @@ static const char *ratio_text(char buf[32], double ratio)
 
 static void tiles(const struct report *report)
 {
-    static const char *const ratio_titles[] = {"best / baseline", "best / baseline, per device",
-                                               "best / baseline, tokens/J"};
+    static const char *const ratio_titles[] = {
+        [PL_TOKENS_PER_S] = "best / baseline",
+        [PL_TOKENS_PER_S_PER_DEVICE] = "best / baseline, per device",
+        [PL_TOKENS_PER_JOULE] = "best / baseline, tokens/J",
+        [PL_TOKENS_PER_COST] = "best / baseline, tokens for a price"};
     const json_t *campaign = report->campaign;
     char rate[32], buf[64], seconds[24];
 
@@ -126,10 +129,12 @@ static void job_table(const struct report *report)
     AUTO_FREE char *state =
         mem_printf("%s%s%s", cl_string(campaign, "state"),
                    *cl_string(campaign, "reason") ? ": " : "", cl_string(campaign, "reason"));
+    AUTO_STR clusters = {0};
 
     fputs("<h2>Job</h2>\n<table>\n", report->out);
     row(report, "model", cl_string(campaign, "model.name"));
-    row(report, "cluster", cl_string(campaign, "cluster.name"));
+    cl_clusters(&clusters, campaign);
+    row(report, "cluster", str_text(&clusters));
     row(report, "global batch", cl_text(buf, campaign, "workload.global_batch"));
     row(report, "sequence length", cl_text(buf, campaign, "workload.seq"));
     row(report, "trainer", cl_string(campaign, "trainer"));
@@ -192,7 +197,7 @@ static void share_table(const struct report *report, const char *list, const cha
             heading, name, report->unit);
     json_array_foreach(slices, i, it) {
         fputs("<tr>", report->out);
-        cell(report, "", cl_text(buf, it, key));
+        cell(report, "", cl_value(buf, it, key));
         cell(report, "", cl_rate(buf, cl_number(it, "best.tokens_per_s")));
         cell(report, "", cl_rate(buf, cl_number(it, "device_s_per_mtoken")));
         cell(report, "", cl_text(buf, it, "best.trial"));

@@ -163,10 +163,10 @@ const SLICE_SHAPES = ["circle", "square", "triangle-right", "triangle-left", "st
 function valuesOf(trials, slice) {
     if (!slice) return [];
     const values = [...new Set(trials.map((trial) => trial.layout?.[slice.key]))];
-    return values.length > SLICE_SHAPES.length ? [] : values.sort((a, b) => a - b);
+    return values.length > SLICE_SHAPES.length ? [] : values.sort((a, b) => (a < b ? -1 : 1));
 }
 
-/** Points and their intervals; of a campaign with several batch or world sizes (SLICE) a series of points for each. */
+/** Points and their intervals; of a campaign with several of SLICE (batch sizes ...) a series of points for each. */
 function measuredSeries(model, palette, slice) {
     const { shown, few } = model;
     const series = (name, trials, i) => ({

@@ -1,22 +1,38 @@
-// What a campaign's objective compares layouts by: tokens/s, tokens/s per device, or tokens/J.
+// What a campaign's objective compares layouts by: tokens/s, tokens/s per device, tokens/J, or tokens for a price.
 
 const known = (value) => value !== null && value !== undefined;
 
 export const perDevice = (campaign) => campaign?.objective === "tokens_per_s_per_device";
 export const perJoule = (campaign) => campaign?.objective === "tokens_per_joule";
+export const perCost = (campaign) => campaign?.objective === "tokens_per_cost";
 
 /** What a ratio is of, where it is not of tokens/s; "" where it is. */
 export function ratioNote(campaign) {
     if (perDevice(campaign)) return "per device";
+    if (perCost(campaign)) return "for a price";
     return perJoule(campaign) ? "tokens/J" : "";
 }
 
 export function unitOf(campaign) {
     if (perDevice(campaign)) return "tokens/s per device";
+    if (perCost(campaign)) return "tokens per unit of price";
     return perJoule(campaign) ? "tokens/J" : "tokens/s";
 }
 
 const devicesOf = (layout) => (layout?.world ?? 1) * (layout?.threads ?? 1);
+
+/** Price of a device-hour where LAYOUT runs; undefined: unknown. */
+function priceOf({ cluster }, layout) {
+    const one = Array.isArray(cluster) ? cluster.find(({ name }) => name === layout?.cluster) : cluster;
+    return one?.price_per_device_hour;
+}
+
+/** By what rates of LAYOUT, tokens/s, are multiplied for the objective, if not by its energy. */
+function unitFactor(campaign, layout) {
+    const each = 1 / devicesOf(layout);
+    if (perDevice(campaign)) return each;
+    return perCost(campaign) ? (3600 * each) / priceOf(campaign, layout) : 1;
+}
 
 /**
  * What SPEED, tokens/s of LAYOUT, is worth by CAMPAIGN's objective: more is better; EFFICIENCY is its tokens/J. Null
@@ -25,7 +41,7 @@ const devicesOf = (layout) => (layout?.world ?? 1) * (layout?.threads ?? 1);
 export function worth(campaign, speed, layout, efficiency) {
     if (perJoule(campaign)) return efficiency ?? null;
     if (!known(speed)) return null;
-    return perDevice(campaign) ? speed / devicesOf(layout) : speed;
+    return speed * unitFactor(campaign, layout);
 }
 
 /** By what factor that is better than CAMPAIGN's baseline; null: unknown. */
@@ -61,7 +77,7 @@ function inJoules(result) {
 /** RESULT, a trial or a standing, with all its rates as the objective has them. */
 export function scaled(campaign, result) {
     if (result && perJoule(campaign)) return inJoules(result);
-    if (!result || !perDevice(campaign)) return result;
-    const each = (part) => times(part, 1 / devicesOf(result.layout));
+    if (!result || !(perDevice(campaign) || perCost(campaign))) return result;
+    const each = (part) => times(part, unitFactor(campaign, result.layout));
     return { ...each(result), predicted: each(result.predicted), inferred: each(result.inferred) };
 }

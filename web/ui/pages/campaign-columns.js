@@ -19,7 +19,7 @@ import { href } from "../lib/router.js";
 import { local } from "../lib/store.js";
 import { KINDS } from "../lib/words.js";
 import { trialBadge } from "../parts/parts.js";
-import { slicesOf } from "../parts/slices.js";
+import { slicesOf, valueText } from "../parts/slices.js";
 import { inferredText, isSmaller, memoryOf, ranOf, ranText } from "./trial-model.js";
 
 const CHOSEN = "partune-trial-columns";
@@ -59,12 +59,12 @@ function layoutCell(trial) {
     return isSmaller(trial) ? [text, h("div", { class: "soft" }, ranText(trial))] : text;
 }
 
-/** Of a campaign with several batch sizes or world sizes: which of them a trial is of. */
+/** Of a campaign with several batch sizes, world sizes or clusters: which of them a trial is of. */
 const sliceColumn = ({ key, title }) => ({
     key: `slice-${key}`,
     title,
-    num: true,
-    cell: ({ layout }) => count(layout?.[key]),
+    num: key !== "cluster",
+    cell: ({ layout }) => valueText(layout?.[key]),
 });
 
 /** What every table has: which trial, how it ended, how fast it was. */

@@ -90,6 +90,7 @@ export function warmText(warm) {
 }
 
 function clusterText(cluster) {
+    if (Array.isArray(cluster)) return `clusters ${cluster.map(({ name }) => name).join(", ")}`;
     const { name, nodes, devices_per_node: perNode } = cluster ?? {};
     if (!name) return "";
     const devices = nodes && perNode ? nodes * perNode : null;

@@ -40,6 +40,7 @@ const OBJECTIVES = [
     ["", "tokens/s"],
     ["tokens_per_s_per_device", "tokens/s per device"],
     ["tokens_per_joule", "tokens/J"],
+    ["tokens_per_cost", "tokens for a price"],
 ];
 
 // [pointer, title, type, more] of each field but those of the presets.

@@ -1,5 +1,5 @@
-// Batch sizes or world sizes side by side, where there are several: each with its best layout, what a token costs
-// there, and, of a campaign, what it took of the budget.
+// Batch sizes, world sizes or clusters side by side, where there are several: each with its best layout, what a token
+// costs there, and, of a campaign, what it took of the budget.
 
 import { NONE, count, deviceTime, rate, rateNumber, ratio, significant } from "../lib/format.js";
 import { h } from "../lib/dom.js";
@@ -13,6 +13,7 @@ export const costOf = ({ layout, tokens_per_s: speed }) => (1e6 * layout.world *
 export const SLICES = [
     { list: "batches", key: "global_batch", title: "Global batch", each: "each batch size" },
     { list: "worlds", key: "world", title: "World", each: "each world size" },
+    { list: "clusters", key: "cluster", title: "Cluster", each: "each cluster" },
 ];
 
 /** SLICES that CAMPAIGN has several of. */
@@ -29,8 +30,11 @@ const SPENT = [
     ["Device time", 1],
 ];
 
+/** A value of a slice's key: a name or a number. */
+export const valueText = (value) => (typeof value === "string" ? value : count(value));
+
 const cellsOf = (row, key) => [
-    count(row[key]),
+    valueText(row[key]),
     rateNumber(row.best?.tokens_per_s),
     significant(row.device_s_per_mtoken),
     row.best?.text ?? NONE,
@@ -82,7 +86,7 @@ export function slicePanels(campaign) {
 /** The best of CAMPAIGN at VALUE of a slice: where it has no other value, its best. */
 function bestAt(campaign, { list, key }, value) {
     if (campaign[list]) return campaign[list].find((row) => row[key] === value)?.best ?? null;
-    const only = campaign.best?.layout?.[key] ?? campaign.workload?.[key];
+    const only = campaign.best?.layout?.[key] ?? campaign.workload?.[key] ?? campaign[key]?.name;
     return only === value ? campaign.best : null;
 }
 
