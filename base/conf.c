@@ -325,6 +325,8 @@ int conf_check(const struct conf *conf, const struct conf_section *known, struct
 
         while (s->name && strcmp(s->name, it->section) != 0)
             s++;
+        if (s->name && s->named != (*it->name != '\0') && s[1].name && !strcmp(s[1].name, s->name))
+            s++;
         r = s->name ? check_entry(conf, it, s, error) : unknown_section(conf, it, known, error);
     }
     return r;

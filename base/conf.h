@@ -43,7 +43,8 @@ const char *conf_get(const struct conf *conf, const char *section, const char *n
 /* Is there a section of that name with at least one key? */
 bool conf_has(const struct conf *conf, const char *section);
 
-/* What a program reads of a file: one row a section. */
+/* What a program reads of a file: one row a section; two neighbors for one that is read with and
+ * without a name, each with its keys. */
 struct conf_key {
     const char *name;
     const char *const *words; /* the values it may have, ends with NULL; NULL: any */

@@ -17,6 +17,9 @@ configure() { # lines of [slurm]
 [trainer "program"]
 launch = mpiexec
 command = \\"$fake\\" --config {config} --events {folder}/events --step-ms 50 --fault once=hang
+[trainer "slow"]
+launch = mpiexec
+command = \\"$fake\\" --config {config} --events {folder}/events --step-ms 600
 [trainer "logs"]
 parser = megatron
 log = stdout
@@ -143,6 +146,48 @@ start
 submit partition steps "$few"
 ok "an unknown partition: the campaign pauses" wait_for 20 over
 has "with sbatch's reason" "$(call "/v1/campaigns/$id")" '"reason":"sbatch: [^"]*[Ii]nvalid partition'
+stop
+# ---- one campaign over two partitions of a node each, each with its section of the configuration
+slurm_partition() { scontrol create partitionname="$1" nodes="$2" maxtime=60 state=up; }
+slurm_partition fast n1 && slurm_partition cheap n2
+node() { # name
+    echo '{"name": "'"$1"'", "nodes": 1, "devices_per_node": 2, "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}],
+           "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 1}, "memory_gbs": 10}}'
+}
+two() { # mode: a whole campaign over both
+    clusters="[$(node "${2:-fast}"), $(node cheap)]"
+    echo '{"name": "two", "launcher": {"kind": "slurm", "mode": "'"$1"'"}, "cluster": '"$clusters"', "trainer": "slow",
+        "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
+        "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}, "budget": {"trials": 6}, "search": {"parallel": 6}, "workload": {"global_batch": 8}}'
+}
+put() { $C -H "$A" -H 'Content-Type: application/json' "$url/v1/campaigns" -d "$1" | tee answer; }
+both_run() { # on each cluster a trial
+    [ "$(sqlite3 data/partune.db "SELECT count(DISTINCT json_extract(layout, '\$.cluster')) FROM trial WHERE campaign = '$id' AND state = 'running'")" = 2 ]
+}
+# cluster=partition of every attempt's job
+places() {
+    sqlite3 data/partune.db "SELECT DISTINCT json_extract(t.layout, '\$.cluster'), a.job FROM attempt a JOIN trial t ON t.campaign = a.campaign AND t.n = a.n
+        WHERE a.campaign = '$id' AND a.job IS NOT NULL" | while IFS='|' read -r cluster job; do
+        echo "$cluster=$(scontrol -o show job "$job" | sed -n 's/.* Partition=\([^ ]*\) .*/\1/p')"
+    done | sort -u | tr '\n' ' '
+}
+configure '[slurm "fast"]' 'partition = fast' 'nodes = 1' '[slurm "cheap"]' 'partition = cheap'
+start
+for mode in steps jobs; do
+    id=$(put "$(two $mode)" | id_of)
+    ok "two partitions, $mode: a trial runs in each" wait_for 30 both_run
+    stop KILL
+    start
+    done_ok "two partitions, $mode, after kill -9 of the daemon"
+    has "two partitions, $mode: every trial is ok" "$(by_state)" '"ok":6'
+    is "two partitions, $mode: each trial in its cluster's" "$(places)" "cheap=cheap fast=fast "
+    is "two partitions, $mode: and was adopted, not repeated" "$(sqlite3 data/partune.db "SELECT count(*) FROM attempt WHERE campaign = '$id'")" 6
+done
+put "$(two steps other)" >/dev/null
+has "a cluster without a section is refused" "$(cat answer)" '"pointer":"/cluster/0/name"'
+has "with what to write" "$(cat answer)" 'no section \[slurm .*other'
+put "$(two steps | sed 's/"name": "fast", "nodes": 1/"name": "fast", "nodes": 2/; s/"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}\]/"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}, {"span": 4, "gbs": 1, "latency_us": 20, "kind": "tcp"}]/')" >/dev/null
+has "more nodes than its section allows are refused" "$(cat answer)" '"pointer":"/cluster/0/nodes"'
 stop
 if [ -n "${PT_LONG:-}" ]; then
     # Its time is over while the trial is silent; squeue calls it running for a while longer.

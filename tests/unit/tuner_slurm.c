@@ -162,18 +162,18 @@ static void the_configuration_becomes_arguments(void **state)
     assert_int_equal(conf_parse(&conf, text, "test.conf", &e), 0);
     svc->config.conf = conf;
     assert_int_equal(tn_settings_check(conf, &e), 0);
-    tn_slurm_sbatch(&v, svc, &s, "name", "1:00:00");
+    tn_slurm_sbatch(&v, svc, "any", &s, "name", "1:00:00");
     assert_string_equal(v.v[0], "/opt/slurm/bin/sbatch");
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
         assert_true(has_word(&v, wanted[i]));
     tn_argv_done(&v);
-    tn_slurm_srun(&v, svc, &s, "name", "17", 3);
+    tn_slurm_srun(&v, svc, "any", &s, "name", "17", 3);
     assert_true(has_word(&v, "--jobid=17") && has_word(&v, "--relative=3") &&
                 has_word(&v, "--exact") && has_word(&v, "--mpi=pmi2") && has_word(&v, "--mem=0") &&
                 has_word(&v, "--kill-on-bad-exit=1"));
     tn_argv_done(&v);
     machine.mpi.train.kind = TN_MPI_OPEN;
-    tn_slurm_srun(&v, svc, &s, "name", "17", 3);
+    tn_slurm_srun(&v, svc, "any", &s, "name", "17", 3);
     assert_true(has_word(&v, "--mpi=pmix"));
     tn_argv_done(&v);
     conf_free(conf);
@@ -190,6 +190,32 @@ static void the_configuration_becomes_arguments(void **state)
     free(svc);
 }
 
+static void a_section_of_a_cluster_replaces_what_it_names(void **state)
+{
+    static const char text[] = "[slurm]\npartition = p\naccount = a\nextra = --x\nextra = --y\n"
+                               "[slurm \"h100\"]\npartition = h\nextra = --z\nnodes = 2\n";
+    struct tn_slurm_shape s = {2, 8, 4, 1, false};
+    struct conf *conf = NULL;
+    struct tn_argv v = {0};
+    struct tn_service *svc = mem_alloc(sizeof(*svc));
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(conf_parse(&conf, text, "test.conf", &e), 0);
+    svc->config.conf = conf;
+    assert_int_equal(tn_settings_check(conf, &e), 0);
+    tn_slurm_sbatch(&v, svc, "h100", &s, "name", NULL);
+    assert_true(has_word(&v, "--partition=h") && has_word(&v, "--account=a") &&
+                has_word(&v, "--z") && !has_word(&v, "--x"));
+    tn_argv_done(&v);
+    tn_slurm_sbatch(&v, svc, "a100", &s, "name", NULL);
+    assert_true(has_word(&v, "--partition=p") && has_word(&v, "--x") && has_word(&v, "--y") &&
+                !has_word(&v, "--z"));
+    tn_argv_done(&v);
+    conf_free(conf);
+    free(svc);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lines_of_squeue_are_read),
     cmocka_unit_test(shown_jobs_are_read),
@@ -198,6 +224,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(words_of_slurmstepd_are_understood),
     cmocka_unit_test(a_transient_failure_is_no_refusal),
     cmocka_unit_test(the_configuration_becomes_arguments),
+    cmocka_unit_test(a_section_of_a_cluster_replaces_what_it_names),
 };
 
 UNIT_MAIN(tests)

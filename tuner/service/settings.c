@@ -42,9 +42,23 @@ static const struct conf_key slurm[] = {{.name = "mode", .words = modes},
                                         {.name = "cpus-per-device"},
                                         {.name = "extra"},
                                         {.name = "step-extra"},
+                                        {.name = "nodes", .min = 1, .max = 1e6},
                                         {.name = "poll", .min = 0.05, .max = 3600},
                                         {.name = "idle", .min = 0, .max = 864000},
                                         {0}};
+
+/* What a [slurm "CLUSTER"] may say otherwise. */
+static const struct conf_key slurm_cluster[] = {{.name = "mpi"},
+                                                {.name = "partition"},
+                                                {.name = "account"},
+                                                {.name = "qos"},
+                                                {.name = "time"},
+                                                {.name = "gres"},
+                                                {.name = "cpus-per-device"},
+                                                {.name = "extra"},
+                                                {.name = "step-extra"},
+                                                {.name = "nodes", .min = 1, .max = 1e6},
+                                                {0}};
 
 /* Their values are read, and judged, by webhook.c. */
 static const struct conf_key webhook[] = {
@@ -54,8 +68,13 @@ static const struct conf_key webhook[] = {
 
 static const struct conf_section sections[] = {
     {"partuned", false, NULL}, /* the options of the command line: opt_from_conf() */
-    {"http", false, http},     {"dataset", true, dataset}, {"trainer", true, trainer},
-    {"slurm", false, slurm},   {"webhook", true, webhook}, {0}};
+    {"http", false, http},
+    {"dataset", true, dataset},
+    {"trainer", true, trainer},
+    {"slurm", false, slurm},
+    {"slurm", true, slurm_cluster},
+    {"webhook", true, webhook},
+    {0}};
 
 /* Does TEXT hold none but WORDS, with blanks between? */
 static bool only_words(const char *text, const char *const *words)

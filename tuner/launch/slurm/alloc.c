@@ -1,9 +1,9 @@
 /*
  * Allocations of Slurm that trials share, and one question after all jobs at a time.
  *
- * An allocation belongs to a campaign and is known by its job's name, so that the next daemon finds
- * it again: it looks for one before it asks for one. What no campaign needs any more is given back
- * after a while, at a restart at once.
+ * An allocation belongs to a campaign, of several clusters to one of them, and is known by its job's
+ * name, so that the next daemon finds it again: it looks for one before it asks for one. What no
+ * campaign needs any more is given back after a while, at a restart at once.
  */
 #include <assert.h>
 #include <errno.h>
@@ -45,11 +45,13 @@ void tn_slurm_name(char name[160], const char *mark)
             name[i] = '-';
 }
 
-static void name_of(char name[160], const struct tn_slurm_alloc *al)
+/* The job's name of the allocation of CAMPAIGN, of several clusters for cluster AT (from 1): a dot
+ * is in no name of an attempt's job. */
+static void name_of(char name[160], const struct tn_service *svc, const char *campaign, int at)
 {
-    char mark[TN_MARK_TEXT];
+    char mark[TN_MARK_TEXT + 12];
 
-    snprintf(mark, sizeof(mark), "%s/%s", tn_instance(al->slurm->svc), al->campaign);
+    snprintf(mark, sizeof(mark), at > 0 ? "%s/%s.%d" : "%s/%s", tn_instance(svc), campaign, at);
     tn_slurm_name(name, mark);
 }
 
@@ -85,17 +87,17 @@ void tn_slurm_cancel(struct tn_service *svc, const char *id, const char *option)
 
 /* ---- getting one --------------------------------------------------------- */
 
-static struct tn_slurm_alloc *find(struct tn_slurm *sl, const char *campaign)
+static struct tn_slurm_alloc *find(struct tn_slurm *sl, const char *campaign, int at)
 {
     for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
-        if (!strcmp(al->campaign, campaign))
+        if (!strcmp(al->campaign, campaign) && al->at == at)
             return al;
     return NULL;
 }
 
-static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_campaign *campaign)
+static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_trial *trial)
 {
-    const struct pl_cluster *cluster = campaign->engine->spec->se.cluster;
+    const struct pl_cluster *cluster = tn_trial_cluster(trial);
     struct tn_slurm_alloc *al = mem_alloc(sizeof(*al));
 
     assert(cluster->nodes * cluster->devices_per_node <= TN_MAX_CORES);
@@ -104,20 +106,22 @@ static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_cam
     al->slots.count = al->slots.free = cluster->nodes * cluster->devices_per_node;
     for (int i = 0; i < al->slots.count; i++)
         al->slots.core[i] = i;
-    snprintf(al->campaign, sizeof(al->campaign), "%s", campaign->id);
+    snprintf(al->campaign, sizeof(al->campaign), "%s", trial->campaign->id);
+    snprintf(al->cluster, sizeof(al->cluster), "%s", cluster->name);
+    al->at = trial->layout.cluster;
     al->next = sl->allocs;
     sl->allocs = al;
     return al;
 }
 
 /* The devices of the allocation that we run in are those of every campaign. */
-static struct tn_slurm_alloc *inside(struct tn_slurm *sl, const struct tn_campaign *campaign)
+static struct tn_slurm_alloc *inside(struct tn_slurm *sl, const struct tn_trial *trial)
 {
-    struct tn_slurm_alloc *al = find(sl, "");
+    struct tn_slurm_alloc *al = find(sl, "", 0);
     const char *id = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST");
 
     if (!al && id) {
-        al = alloc_new(sl, campaign);
+        al = alloc_new(sl, trial);
         al->campaign[0] = '\0';
         al->phase = ALLOC_READY;
         snprintf(al->id, sizeof(al->id), "%s", id);
@@ -170,8 +174,8 @@ static void submit(struct tn_slurm_alloc *al)
     char name[160];
 
     assert(al->phase == ALLOC_SUBMIT && !al->busy);
-    name_of(name, al);
-    tn_slurm_sbatch(&v, svc, &s, name, tn_slurm_option(svc, "time"));
+    name_of(name, svc, al->campaign, al->at);
+    tn_slurm_sbatch(&v, svc, al->cluster, &s, name, tn_slurm_option_on(svc, al->cluster, "time"));
     tn_argv_add(&v, "--output=/dev/null");
     tn_argv_add(&v, "--chdir=/");
     tn_argv_add(&v, "--wrap=exec sleep infinity");
@@ -232,7 +236,7 @@ static void look(struct tn_slurm_alloc *al)
     char name[160];
 
     assert(al->phase == ALLOC_LOOK && !al->busy);
-    name_of(name, al);
+    name_of(name, svc, al->campaign, al->at);
     tn_slurm_program(&v, svc, "squeue");
     tn_argv_add(&v, "--noheader");
     tn_argv_addf(&v, "--name=%s", name);
@@ -291,13 +295,13 @@ static struct tn_slurm_alloc *alloc_of(struct tn_attempt *attempt)
 
     assert(sl);
     if (tn_slurm_mode(attempt->svc, attempt->campaign->engine->spec) == SLURM_INSIDE)
-        return inside(sl, attempt->campaign);
-    al = find(sl, attempt->campaign->id);
+        return inside(sl, attempt->trial);
+    al = find(sl, attempt->campaign->id, attempt->trial->layout.cluster);
     if (al && al->phase == ALLOC_OVER && al->users == 0 && !al->busy) {
         drop(al);
         al = NULL;
     }
-    return al ? al : alloc_new(sl, attempt->campaign);
+    return al ? al : alloc_new(sl, attempt->trial);
 }
 
 struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt, const struct tn_slurm_shape *shape)
@@ -363,12 +367,14 @@ void tn_slurm_close_alloc(struct tn_slurm_alloc *al)
 
 /* ---- the clock ----------------------------------------------------------- */
 
+/* Of several clusters the search may leave one: its devices are held no longer than they are used. */
 static bool wanted(const struct tn_slurm_alloc *al)
 {
     const struct tn_campaign *c = tn_campaign_find(al->slurm->svc, al->campaign);
 
     return al->users > 0 || !al->campaign[0] ||
-           (c && (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)));
+           (c && (al->at == 0 || al->phase != ALLOC_READY) &&
+            (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)));
 }
 
 static void care(struct tn_slurm_alloc *al)
@@ -470,11 +476,30 @@ static void ask(struct tn_slurm *sl)
 
 /* ---- what a former daemon left, or its sbatch that arrived when it was dead ---- */
 
-/* Does an attempt or a live campaign of ours still want that job? A campaign has one allocation. */
+/* Is JOB the allocation that live campaign C waits for, or may find again? */
+static bool is_awaited(struct tn_slurm *sl, const struct tn_campaign *c,
+                       const struct tn_slurm_job *job)
+{
+    char mine[160];
+
+    if (c->running == 0 && strcmp(c->state, DB_RUNNING) != 0 && strcmp(c->state, DB_VERIFYING) != 0)
+        return false;
+    for (int at = 0; at <= SE_MAX_CLUSTERS; at++) {
+        const struct tn_slurm_alloc *al = find(sl, c->id, at);
+
+        name_of(mine, sl->svc, c->id, at);
+        if (!strcmp(mine, job->name))
+            return !al || !al->id[0];
+    }
+    return false;
+}
+
+/* Does an attempt or a live campaign of ours still want that job? A campaign has one allocation on
+ * each of its clusters. */
 static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *job)
 {
     struct tn_work *work = tn_work(sl->svc);
-    char mine[160], mark[TN_MARK_TEXT];
+    char mine[160];
 
     for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
         if (!strcmp(al->id, job->id))
@@ -484,15 +509,9 @@ static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *job)
         if (!strcmp(mine, job->name) || !strcmp(a->job, job->id))
             return true;
     }
-    for (struct tn_campaign *c = work->campaigns; c; c = c->next) {
-        const struct tn_slurm_alloc *al = find(sl, c->id);
-
-        snprintf(mark, sizeof(mark), "%s/%s", tn_instance(sl->svc), c->id);
-        tn_slurm_name(mine, mark);
-        if (!strcmp(mine, job->name) && (!al || !al->id[0]) &&
-            (c->running > 0 || !strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)))
+    for (struct tn_campaign *c = work->campaigns; c; c = c->next)
+        if (is_awaited(sl, c, job))
             return true;
-    }
     return false;
 }
 

@@ -79,11 +79,12 @@ int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error)
     AUTO_FREE char *limit = mem_printf("%.0f", a->limits.timeout_s / 60 + 3); /* whole minutes */
     struct tn_slurm_shape s = tn_slurm_shape_of(a);
     struct tn_argv v = {0}, env = {0};
-    const char *time = tn_slurm_option(a->svc, "time");
+    const char *cluster = tn_trial_cluster(a->trial)->name;
+    const char *time = tn_slurm_option_on(a->svc, cluster, "time");
     int r = file_write_atomic(path, script, strlen(script), 0700, error);
 
     assert(trial->jobs && !trial->busy);
-    tn_slurm_sbatch(&v, a->svc, &s, trial->name, time ? time : limit);
+    tn_slurm_sbatch(&v, a->svc, cluster, &s, trial->name, time ? time : limit);
     tn_argv_addf(&v, "--output=%s/slurm.out", a->folder);
     tn_argv_addf(&v, "--chdir=%s",
                  a->trainer->directory && a->trainer->directory(a) ? a->trainer->directory(a)

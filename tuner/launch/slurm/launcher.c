@@ -66,7 +66,7 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
     const struct tn_config *settings = tn_settings(svc);
     static const char *const modes[] = {"steps", "jobs", NULL};
     json_t *v = json_object_get(spec->body, "launcher");
-    int mode, devices = pl_cluster_devices(spec->se.cluster), r;
+    int mode, r;
 
     if (!settings->conf || !conf_has(settings->conf, "slurm"))
         return err_at(error, -EINVAL, "/launcher/kind",
@@ -74,11 +74,7 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
     r = jx_get_enum(&mode, v, "mode", modes, error);
     if (r < 0)
         return err_under(error, "/launcher");
-    if (tn_slurm_mode(svc, spec) != SLURM_JOBS && devices > TN_MAX_CORES)
-        return err_at(error, -EINVAL, "/cluster",
-                      "a shared allocation has at most %d devices; use \"mode\": \"jobs\"",
-                      TN_MAX_CORES);
-    return 0;
+    return tn_slurm_admit_clusters(svc, spec, error);
 }
 
 static bool reserve(struct tn_attempt *attempt)
@@ -223,6 +219,7 @@ static int health(const struct tn_service *svc, struct err *error)
 const struct tn_launcher tn_launcher_slurm = {
     .name = "slurm",
     .runs = "through Slurm",
+    .several = true,
     .state = sizeof(struct tn_slurm_trial),
     .ready = ready,
     .admit = admit,

@@ -208,6 +208,63 @@ const char *tn_slurm_option(const struct tn_service *svc, const char *key)
     return settings->conf ? conf_get(settings->conf, "slurm", "", key) : NULL;
 }
 
+const char *tn_slurm_option_on(const struct tn_service *svc, const char *cluster, const char *key)
+{
+    const struct tn_config *settings = tn_settings(svc);
+    const char *own = settings->conf ? conf_get(settings->conf, "slurm", cluster, key) : NULL;
+
+    return own ? own : tn_slurm_option(svc, key);
+}
+
+static bool has_section(const struct tn_service *svc, const char *cluster)
+{
+    const struct conf *conf = tn_settings(svc)->conf;
+
+    for (size_t i = 0; conf && i < conf->count; i++)
+        if (!strcmp(conf->entry[i].section, "slurm") && !strcmp(conf->entry[i].name, cluster))
+            return true;
+    return false;
+}
+
+int tn_slurm_admit_clusters(const struct tn_service *svc, const struct tn_spec *spec,
+                            struct err *error)
+{
+    const struct se_spec *se = &spec->se;
+    bool list = json_is_array(json_object_get(spec->body, "cluster"));
+    char at[48];
+
+    if (se->nclusters > 1 && tn_slurm_mode(svc, spec) == SLURM_INSIDE)
+        return err_at(error, -EINVAL, "/cluster",
+                      "the daemon runs trials inside its own allocation ([slurm] mode = inside), "
+                      "which is one cluster, not %d: name one",
+                      se->nclusters);
+    for (int i = 0; i < se->nclusters; i++) {
+        const struct pl_cluster *cluster = &se->cluster[i];
+        const char *most = tn_slurm_option_on(svc, cluster->name, "nodes");
+        double limit;
+
+        snprintf(at, sizeof(at), list ? "/cluster/%d/name" : "/cluster", i);
+        if (se->nclusters > 1 && !has_section(svc, cluster->name))
+            return err_at(error, -EINVAL, at,
+                          "this daemon's configuration has no section [slurm \"%s\"], without "
+                          "which the clusters would share a partition",
+                          cluster->name);
+        snprintf(at, sizeof(at), list ? "/cluster/%d/nodes" : "/cluster/nodes", i);
+        if (most && str_to_f64(&limit, most) == 0 && cluster->nodes > limit)
+            return err_at(error, -EINVAL, at,
+                          "%d nodes are more than the %g that the daemon's configuration allows "
+                          "on cluster %s",
+                          cluster->nodes, limit, cluster->name);
+        if (tn_slurm_mode(svc, spec) != SLURM_JOBS && pl_cluster_devices(cluster) > TN_MAX_CORES) {
+            snprintf(at, sizeof(at), list ? "/cluster/%d" : "/cluster", i);
+            return err_at(error, -EINVAL, at,
+                          "a shared allocation has at most %d devices; use \"mode\": \"jobs\"",
+                          TN_MAX_CORES);
+        }
+    }
+    return 0;
+}
+
 enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *spec)
 {
     const json_t *launcher = spec ? json_object_get(spec->body, "launcher") : NULL;
@@ -270,28 +327,33 @@ int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node)
     return shape->nodes > 1 ? shape->nodes * per_node : one < per_node ? one : per_node;
 }
 
-static void add_all(struct tn_argv *argv, const struct tn_service *svc, const char *key)
+/* All values of KEY in the cluster's section, where it has one, else in [slurm]. */
+static void add_all(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
+                    const char *key)
 {
     const struct conf *c = tn_settings(svc)->conf;
+    const char *section = conf_get(c, "slurm", cluster, key) ? cluster : "";
 
     for (size_t i = 0; i < c->count; i++)
-        if (!strcmp(c->entry[i].section, "slurm") && !strcmp(c->entry[i].key, key))
+        if (!strcmp(c->entry[i].section, "slurm") && !strcmp(c->entry[i].name, section) &&
+            !strcmp(c->entry[i].key, key))
             tn_argv_add(argv, c->entry[i].value);
 }
 
-static void add_option(struct tn_argv *argv, const struct tn_service *svc, const char *key)
+static void add_option(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
+                       const char *key)
 {
-    const char *value = tn_slurm_option(svc, key);
+    const char *value = tn_slurm_option_on(svc, cluster, key);
 
     if (value)
         tn_argv_addf(argv, "--%s=%s", key, value);
 }
 
-static void add_shape(struct tn_argv *argv, const struct tn_service *svc,
+static void add_shape(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
                       const struct tn_slurm_shape *shape)
 {
-    const char *cpus = tn_slurm_option(svc, "cpus-per-device"),
-               *gres = tn_slurm_option(svc, "gres");
+    const char *cpus = tn_slurm_option_on(svc, cluster, "cpus-per-device"),
+               *gres = tn_slurm_option_on(svc, cluster, "gres");
     int64_t each = 1;
 
     if (cpus)
@@ -306,7 +368,7 @@ static void add_shape(struct tn_argv *argv, const struct tn_service *svc,
         tn_argv_addf(argv, "--gres=%s:%d", gres, shape->tasks_per_node * shape->devices_per_task);
 }
 
-void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc,
+void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
                      const struct tn_slurm_shape *shape, const char *name, const char *time)
 {
     tn_slurm_program(argv, svc, "sbatch");
@@ -315,19 +377,19 @@ void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc,
     /* A second run in the same folder would find the attempt claimed; we try again ourselves. */
     tn_argv_add(argv, "--no-requeue");
     tn_argv_add(argv, "--export=ALL");
-    add_shape(argv, svc, shape);
+    add_shape(argv, svc, cluster, shape);
     if (time)
         tn_argv_addf(argv, "--time=%s", time);
-    add_option(argv, svc, "partition");
-    add_option(argv, svc, "account");
-    add_option(argv, svc, "qos");
-    add_all(argv, svc, "extra");
+    add_option(argv, svc, cluster, "partition");
+    add_option(argv, svc, cluster, "account");
+    add_option(argv, svc, cluster, "qos");
+    add_all(argv, svc, cluster, "extra");
 }
 
-void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
+void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
                    const struct tn_slurm_shape *shape, const char *name, const char *job, int first)
 {
-    const char *mpi = tn_slurm_option(svc, "mpi");
+    const char *mpi = tn_slurm_option_on(svc, cluster, "mpi");
 
     tn_slurm_program(argv, svc, "srun");
     tn_argv_addf(argv, "--job-name=%s", name);
@@ -336,11 +398,11 @@ void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
     tn_argv_addf(argv, "--mpi=%s", mpi);
     tn_argv_add(argv, "--kill-on-bad-exit=1"); /* the others would wait for a dead rank for ever */
     tn_argv_add(argv, "--distribution=block:block");
-    add_shape(argv, svc, shape);
+    add_shape(argv, svc, cluster, shape);
     if (job) {
         tn_argv_addf(argv, "--jobid=%s", job);
         tn_argv_addf(argv, "--relative=%d", first);
         tn_argv_add(argv, "--exact");
     }
-    add_all(argv, svc, "step-extra");
+    add_all(argv, svc, cluster, "step-extra");
 }

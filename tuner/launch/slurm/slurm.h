@@ -58,6 +58,12 @@ enum tn_slurm_mode {
 };
 
 const char *tn_slurm_option(const struct tn_service *svc, const char *key);
+/* KEY of [slurm "CLUSTER"], where it has that key, else of [slurm]. */
+const char *tn_slurm_option_on(const struct tn_service *svc, const char *cluster, const char *key);
+/* Can the sections serve all clusters of SPEC, each in its own? -EINVAL names the first that they
+ * cannot. */
+int tn_slurm_admit_clusters(const struct tn_service *svc, const struct tn_spec *spec,
+                            struct err *error);
 enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *spec);
 bool tn_slurm_uses_mpiexec(const struct tn_service *svc);
 /* First word of a command line: the program in [slurm] bin, else in PATH. */
@@ -72,12 +78,13 @@ struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt);
 /* Devices that it takes from an allocation: all of each node when there are several. */
 int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node);
 
-/* sbatch up to the program: options for a job of SHAPE. TIME is a limit as Slurm writes it. */
-void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc,
+/* sbatch up to the program: options for a job of SHAPE on CLUSTER. TIME is a limit as Slurm writes
+ * it. */
+void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
                      const struct tn_slurm_shape *shape, const char *name, const char *time);
 /* srun up to the program. JOB NULL: in the job where it is called, which has the right shape; else
  * a step in allocation JOB from node FIRST on. */
-void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
+void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
                    const struct tn_slurm_shape *shape, const char *name, const char *job,
                    int first);
 
@@ -91,11 +98,13 @@ struct tn_slurm_trials {
     void (*heard)(struct tn_attempt *attempt, const struct tn_slurm_job *job);
 };
 
-/* An allocation that the trials of a campaign share. */
+/* An allocation that the trials of a campaign share that run on one cluster. */
 struct tn_slurm_alloc {
     struct tn_slurm_alloc *next;
     struct tn_slurm *slurm;
     char campaign[TN_ID_TEXT]; /* "" : the allocation that the daemon runs in */
+    char cluster[64];          /* whose section of the configuration is used */
+    int at;                    /* of several clusters: which, from 1; 0: there is one */
     char id[24];               /* "" : not known yet */
     char nodes[4096];
     enum { ALLOC_LOOK, ALLOC_SUBMIT, ALLOC_WAIT, ALLOC_READY, ALLOC_OVER } phase;

@@ -33,7 +33,8 @@ int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt,
                         },
                         error);
     else
-        tn_slurm_srun(argv, attempt->svc, &s, t->name, t->alloc ? t->alloc->id : NULL,
+        tn_slurm_srun(argv, attempt->svc, tn_trial_cluster(attempt->trial)->name, &s, t->name,
+                      t->alloc ? t->alloc->id : NULL,
                       t->alloc ? attempt->cpus[0] / t->alloc->per_node : 0);
     return r < 0 ? r : attempt->trainer->prepare(attempt, argv, error);
 }
