@@ -1,9 +1,9 @@
 /*
  * Allocations of Slurm that trials share, and one question after all jobs at a time.
  *
- * An allocation belongs to a campaign, of several clusters to one of them, and is known by its job's
- * name, so that the next daemon finds it again: it looks for one before it asks for one. What no
- * campaign needs any more is given back after a while, at a restart at once.
+ * An allocation belongs to a campaign, of several clusters to one of them, and is known by its
+ * job's name, so that the next daemon finds it again: it looks for one before it asks for one. What
+ * no campaign needs any more is given back after a while, at a restart at once.
  */
 #include <assert.h>
 #include <errno.h>
@@ -367,7 +367,7 @@ void tn_slurm_close_alloc(struct tn_slurm_alloc *al)
 
 /* ---- the clock ----------------------------------------------------------- */
 
-/* Of several clusters the search may leave one: its devices are held no longer than they are used. */
+/* Of several clusters the search may leave one: its devices are held only while they are used. */
 static bool wanted(const struct tn_slurm_alloc *al)
 {
     const struct tn_campaign *c = tn_campaign_find(al->slurm->svc, al->campaign);
