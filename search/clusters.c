@@ -135,7 +135,7 @@ static int check_name(const struct se_spec *spec, int index, struct err *error)
     return 0;
 }
 
-/* One of a list: a profile may have a name of its own here, and "launcher" is for the caller. */
+/* One of a list: a profile may have a name of its own here. */
 static int parse_member(struct se_spec *spec, int index, const json_t *json,
                         const struct pl_cluster *local, struct err *error)
 {
@@ -148,7 +148,6 @@ static int parse_member(struct se_spec *spec, int index, const json_t *json,
         return err_at(error, -EINVAL, "", "null is not a cluster");
     if (json_is_object(json)) {
         r = jx_get_str(&name, json, "name", sizeof(cluster->name) - 1, error);
-        json_object_del(keys, "launcher");
         if (json_object_get(json, "profile"))
             json_object_del(keys, "name");
     }

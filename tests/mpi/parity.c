@@ -49,8 +49,8 @@
 
 enum { STEPS = CHOICES_STEPS, FEW_STEPS = 6, ASYNC_STEPS = 3, SKIPPED = 4 };
 
-/* Bounds in bf16 over the largest of 24 draws, which is about two standard deviations: six are so
- * rare that a long run, some ten independent layouts of each of two hundred models, meets none. */
+/* Bounds in bf16 over the largest of 24 draws or more, which is about two standard deviations: six
+ * are so rare that three thousand comparisons, of two hundred models, should meet none. */
 enum { MARGIN = 3 };
 static const double FP32_BOUND = 1e-4;
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Several batch sizes and world sizes in the dashboard, in Chromium.
+# Several batch sizes, world sizes and clusters in the dashboard, in Chromium.
 . "${PT_SRC:?}/tests/ui/node.sh"
 need_browser
 run_node "$PT_SRC/tests/ui/batches.mjs"

@@ -18,8 +18,6 @@ struct tn_launcher {
     bool sets_user; /* its trials run as --trial-user; else a foreign scheduler chooses the user */
     bool elsewhere; /* this daemon runs nothing: no trainer and no data are needed here */
     bool several;   /* it can serve several clusters, each trial that of its layout */
-    /* Keys of a cluster's own "launcher", then NULL. */
-    const char *cluster_keys[2];
     /* Can it start anything now? The reason pauses the campaign. */
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
     /* Is a campaign possible at all on what it has? */

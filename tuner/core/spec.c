@@ -74,26 +74,13 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
 /* Can its launcher and its trainer serve all clusters of SPEC? */
 static int check_clusters(const struct tn_spec *spec, struct err *error)
 {
-    const json_t *list = json_object_get(spec->body, "cluster"), *one;
     const struct se_spec *se = &spec->se;
-    size_t i;
 
     if (se->nclusters > 1 && !spec->launcher->several)
         return err_at(error, -EINVAL, "/cluster",
                       "the launcher \"%s\" runs trials on one cluster, not on %d: name one, or "
                       "choose the launcher slurm, remote or simulated",
                       spec->launcher->name, se->nclusters);
-    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
-        json_t *launcher = NULL;
-        char at[48];
-        int r = json_is_object(one) ? jx_get_object(&launcher, one, "launcher", error) : 0;
-
-        snprintf(at, sizeof(at), "/cluster/%zu%s", i, r < 0 ? "" : "/launcher");
-        if (r == 0 && launcher)
-            r = jx_keys(launcher, spec->launcher->cluster_keys, error);
-        if (r < 0)
-            return err_under(error, at);
-    }
     for (int k = 1; k < se->nclusters; k++)
         if (!se->trainer->bundled && se->cluster[k].device.cpu != se->cluster[0].device.cpu)
             return err_at(error, -EINVAL, "/cluster",
@@ -212,28 +199,12 @@ static int choose_baseline(json_t **ret_rules, struct tn_spec *spec, struct err 
     return r < 0 ? err_at(error, -EINVAL, r == -E2BIG ? "/baseline" : "/model", "%s", why.text) : 0;
 }
 
-/* What may be parsed as the same clusters, with what the launcher is told of each. */
-static json_t *clusters_json(const struct tn_spec *spec)
-{
-    const json_t *list = json_object_get(spec->body, "cluster");
-    json_t *clusters = se_clusters_json(&spec->se), *one;
-    size_t i;
-
-    json_array_foreach(clusters, i, one) {
-        const json_t *launcher = json_object_get(json_array_get(list, i), "launcher");
-
-        if (launcher)
-            json_object_set(one, "launcher", (json_t *)(uintptr_t)launcher);
-    }
-    return clusters;
-}
-
 static void resolve(struct tn_spec *spec)
 {
     json_t *trial;
 
     json_object_set_new(spec->resolved, "model", pl_model_json(&spec->se.model));
-    json_object_set_new(spec->resolved, "cluster", clusters_json(spec));
+    json_object_set_new(spec->resolved, "cluster", se_clusters_json(&spec->se));
     json_object_set_new(spec->resolved, "workload", pl_workload_json(&spec->se.workload));
     json_object_set_new(spec->resolved, "baseline", se_layout_json(&spec->se, &spec->se.baseline));
     trial = pl_trial_limits_json(&spec->se.limits);

@@ -30,35 +30,22 @@ static const struct conf_key trainer[] = {{.name = "command"},
                                           {.name = "reduces"},
                                           {0}};
 
+/* What a [slurm "CLUSTER"] may say otherwise than [slurm]. */
+/* clang-format off */
+#define SLURM_OF_CLUSTER                                                                           \
+    {.name = "nodes", .min = 1, .max = 1e6}, {.name = "mpi"}, {.name = "partition"},               \
+    {.name = "account"}, {.name = "qos"}, {.name = "time"}, {.name = "gres"},                      \
+    {.name = "cpus-per-device"}, {.name = "extra"}, {.name = "step-extra"}
+/* clang-format on */
+
 static const struct conf_key slurm[] = {{.name = "mode", .words = modes},
                                         {.name = "launch", .words = task_launchers},
-                                        {.name = "mpi"},
                                         {.name = "bin"},
-                                        {.name = "partition"},
-                                        {.name = "account"},
-                                        {.name = "qos"},
-                                        {.name = "time"},
-                                        {.name = "gres"},
-                                        {.name = "cpus-per-device"},
-                                        {.name = "extra"},
-                                        {.name = "step-extra"},
-                                        {.name = "nodes", .min = 1, .max = 1e6},
+                                        SLURM_OF_CLUSTER,
                                         {.name = "poll", .min = 0.05, .max = 3600},
                                         {.name = "idle", .min = 0, .max = 864000},
                                         {0}};
-
-/* What a [slurm "CLUSTER"] may say otherwise. */
-static const struct conf_key slurm_cluster[] = {{.name = "mpi"},
-                                                {.name = "partition"},
-                                                {.name = "account"},
-                                                {.name = "qos"},
-                                                {.name = "time"},
-                                                {.name = "gres"},
-                                                {.name = "cpus-per-device"},
-                                                {.name = "extra"},
-                                                {.name = "step-extra"},
-                                                {.name = "nodes", .min = 1, .max = 1e6},
-                                                {0}};
+static const struct conf_key slurm_cluster[] = {SLURM_OF_CLUSTER, {0}};
 
 /* Their values are read, and judged, by webhook.c. */
 static const struct conf_key webhook[] = {
