@@ -11,11 +11,11 @@
  * one that hangs, rank 0 too. No thread but the main one calls MPI.
  *
  * A job hangs when for `patience` no rank has made a move: begun a phase, a layer, an operation or
- * a wait. Patience is the largest of what the ranks ask for: in steps and validations
- * hang_report_s (10 s by default), or 3 times the median step if that is longer; 6 times
- * hang_report_s in the first step and while samples are read; 60 times in checkpoints and before
- * the first step. It is hang_report_s wherever a process is stopped or gone. It counts anew for a
- * thread that has not run for 2 s, so a job that was paused as a whole blames nobody.
+ * a wait. Patience is the largest of what the ranks that are heard of ask for: in steps and
+ * validations hang_report_s (10 s by default), or 3 times the median step if that is longer; 6
+ * times hang_report_s in the first step and while samples are read; 60 times in checkpoints and
+ * before the first step. It is hang_report_s wherever a process is stopped or gone. It counts anew
+ * for a thread that has not run for 2 s, so a job that was paused as a whole blames nobody.
  */
 #ifndef TRAINER_HANG_H
 #define TRAINER_HANG_H

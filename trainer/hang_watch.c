@@ -75,6 +75,12 @@ static void probe(struct tr_hang_rank *ret, const struct tr_hang *hang, int rank
         kernel_place(ret->place, sizeof(ret->place), pid);
 }
 
+/* Its site has not spoken for a while, or never. */
+static bool is_silent(const struct tr_hang_view *view, uint64_t now_ns)
+{
+    return !view->page && (!view->heard_ns || now_ns - view->heard_ns > HEARD_NS);
+}
+
 static void fill(struct tr_hang_rank *ret, const struct tr_hang *hang, uint64_t now_ns)
 {
     for (int i = 0; i < hang->world; i++) {
@@ -87,7 +93,7 @@ static void fill(struct tr_hang_rank *ret, const struct tr_hang *hang, uint64_t 
             ret[i] = v->far;
         if (v->page && now_ns - v->moved_ns > FRESH_NS)
             probe(&ret[i], hang, i, now_ns);
-        if (!v->page && (!v->heard_ns || now_ns - v->heard_ns > HEARD_NS))
+        if (is_silent(v, now_ns))
             ret[i].life = TR_LIFE_SILENT;
         ret[i].seconds = v->moved_ns ? (double)(now_ns - v->moved_ns) * 1e-9 : 0;
         ret[i].host = hang->peer[i].host;
@@ -139,7 +145,7 @@ static bool judges(const struct tr_hang *hang, uint64_t now_ns)
             if (hang->site[k] != i)
                 continue;
             ever |= hang->view[k].heard_ns > 0;
-            heard |= hang->view[k].heard_ns && now_ns - hang->view[k].heard_ns <= HEARD_NS;
+            heard |= !is_silent(&hang->view[k], now_ns);
         }
         if (heard || !ever)
             return false;
@@ -160,7 +166,8 @@ static uint64_t last_move(const struct tr_hang *hang)
     return last;
 }
 
-static double patience_s(const struct tr_hang *hang)
+/* What a silent site asked for last may be of a section that it has left since. */
+static double patience_s(const struct tr_hang *hang, uint64_t now_ns)
 {
     uint64_t most = 0;
 
@@ -168,7 +175,7 @@ static double patience_s(const struct tr_hang *hang)
         const struct tr_hang_view *v = &hang->view[i];
         uint64_t its = v->page ? TR_NOW_GET(v->page, patience_ns) : v->patience_ns;
 
-        if (its > most)
+        if (its > most && !is_silent(v, now_ns))
             most = its;
     }
     return (double)most * 1e-9;
@@ -249,7 +256,7 @@ static void judge(struct tr_hang *hang, const struct tr_hang_rank *ranks, uint64
            limit_s = hang->config->distributed_timeout_minutes * 60;
 
     assert(from <= now_ns);
-    if (quiet_s < (any_stopped(hang, ranks) ? tr_hang_least_s(hang) : patience_s(hang)))
+    if (quiet_s < (any_stopped(hang, ranks) ? tr_hang_least_s(hang) : patience_s(hang, now_ns)))
         return;
     if (!hang->report_ns) {
         bool known = reported(hang, last);

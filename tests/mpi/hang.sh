@@ -158,7 +158,8 @@ code=$?
 [ $code = 69 ] && tail -1 ev | grep -q '"event":"error".*"class":"comm".*no progress for .*rank 0 on .* stopped by a signal'
 ok $? "--distributed-timeout-minutes ends a job whose rank 0 hangs, with the reason"
 
-# Two hosts: the one that judges, the other one, and the first as a whole.
+# Two hosts: the one that judges, the other one, and the first as a whole: once it has told of its steps, and while it may have
+# told of its start alone, which has a longer patience.
 two() { # options...
     rm -f ev
     env "$mark" sh "$PT_SRC/tests/mpi/two_hosts.sh" 200mbit 2 "$train" --quiet --global-batch 8 --steps 1000000 --hang-report 3 --events ev "$@" >out 2>&1 &
@@ -167,16 +168,17 @@ two() { # options...
 if ! sh "$PT_SRC/tests/mpi/two_hosts.sh" 200mbit 1 true >/dev/null 2>&1; then
     echo "# two hosts need root, ip and tc"
 else
-    for who in 3 0 "0 1"; do
+    for case in "3 3" "3 0" "60 0 1" "1 0 1"; do
+        from=${case%% *} who=${case#* }
         two --model nano-llama --tp 2 --dp 2
-        until_true 'grep -q "\"n\":3," ev 2>/dev/null'
+        until_true 'grep -q "\"n\":$from," ev 2>/dev/null'
         struck=
         for r in $who; do struck="$struck $(ranks "$r")"; done
         # shellcheck disable=SC2086
         kill -STOP $struck
         until_true hung
         [ "$(blamed)" = "$who " ] && [ "$(grep -c '"event":"hang"' ev)" = 1 ]
-        ok $? "over two hosts: rank $who"
+        ok $? "over two hosts: rank $who, stopped after step $from"
         # shellcheck disable=SC2086
         kill -CONT $struck
         # shellcheck disable=SC2046
