@@ -1,5 +1,5 @@
 /*
- * The state of a run, for run.c and run_files.c only.
+ * The state of a run, for run*.c only.
  */
 #ifndef TRAINER_RUN_STATE_H
 #define TRAINER_RUN_STATE_H
@@ -15,6 +15,7 @@
 #include "trainer/optim.h"
 #include "trainer/prefetch.h"
 #include "trainer/rank.h"
+#include "trainer/step.h"
 #include "trainer/tokens.h"
 #include "trainer/watch.h"
 
@@ -57,6 +58,44 @@ struct run {
     double resident0, longest_s; /* resident memory at the start; the longest step */
     const char *ended;           /* why it stopped, NULL while it runs */
 };
+
+/* ---- run_samples.c -------------------------------------------------------- */
+
+/* Open the data, which is alike on all ranks, and what reads ahead. */
+void tr_run_tokens(struct run *run);
+
+/* The global batch of the samples from FIRST on; those from END on are ignored. */
+void tr_run_read(struct run *run, enum tr_split split, uint64_t first, uint64_t end);
+
+/* The next step's samples of this rank are read while this one computes: those of a batch as large
+ * as this one's, so that where a ramp grows only a part of them. */
+void tr_run_prefetch(struct run *run);
+
+/* Reported before training: what a validation will lack. */
+void tr_run_check_validation(struct run *run);
+
+/* True if somebody asked to stop: then there is no result. */
+bool tr_run_validate(struct run *run);
+
+/* ---- run_report.c --------------------------------------------------------- */
+
+/* Resident memory of this process. */
+double tr_run_resident_bytes(void);
+
+/* Planned memory of the rank that needs most. */
+void tr_run_planned(struct pl_memory *ret, const struct run *run);
+
+/* Norms of each layer belong to the step that is done. */
+bool tr_run_logs_layers(const struct run *run);
+
+/* The step that is done: collective, as ranks exchange their times. STEP_NS is this rank's. */
+void tr_run_report(struct run *run, const struct tr_result *result, bool skipped,
+                   const struct tr_clock *done, uint64_t step_ns);
+
+/* The summary: collective. */
+void tr_run_summarize(struct run *run);
+
+/* ---- run_files.c ---------------------------------------------------------- */
 
 /* Check before training that its results can be written at the end. */
 void tr_run_room(struct run *run);
