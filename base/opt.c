@@ -34,6 +34,25 @@ static int parse_flag(bool *ret, const char *text)
     return 0;
 }
 
+static int to_count(double *ret, const char *text)
+{
+    static const char units[] = "KMBT";
+    size_t n = strlen(text);
+    const char *unit = n ? strchr(units, toupper((unsigned char)text[n - 1])) : NULL;
+    char number[64];
+
+    if (!unit)
+        return str_to_f64(ret, text);
+    if (n > sizeof(number))
+        return -EINVAL;
+    snprintf(number, sizeof(number), "%.*s", (int)n - 1, text);
+    if (str_to_f64(ret, number) < 0)
+        return -EINVAL;
+    for (const char *p = units; p <= unit; p++)
+        *ret *= 1000;
+    return 0;
+}
+
 static int set_value(struct opt_set *set, const struct opt *option, const char *text,
                      const char *origin, struct err *error)
 {
@@ -53,7 +72,9 @@ static int set_value(struct opt_set *set, const struct opt *option, const char *
         *(int *)slot(set, option) = (int)i;
         break;
     case OPT_F64:
-        if (str_to_f64(&d, text) < 0 || d < option->min || d > option->max)
+    case OPT_COUNT:
+        if ((option->type == OPT_F64 ? str_to_f64(&d, text) : to_count(&d, text)) < 0 ||
+            d < option->min || d > option->max)
             return err_set(error, -EINVAL, "%s must be a number in %g..%g, not `%.80s`",
                            option->name, option->min, option->max, text);
         *(double *)slot(set, option) = d;

@@ -20,6 +20,7 @@ enum opt_type {
     OPT_FLAG,  /* bool; --name or --no-name, true/false in files */
     OPT_INT,   /* int within [min, max] */
     OPT_F64,   /* double within [min, max] */
+    OPT_COUNT, /* the same; "15T": K, M, B and T are powers of a thousand */
     OPT_BYTES, /* uint64_t; "64k", "1.5GiB" */
     OPT_STR,   /* const char *; lives as long as the struct opt_set */
 };

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "plan/hf.h"
+#include "plan/model_name.h"
 #include "plan/model_words.h"
 #include "plan/shape.h"
 
@@ -144,8 +145,7 @@ static int parse_object(struct pl_model *model, const json_t *json, struct err *
 
 static int unknown_preset(const char *name, struct err *error)
 {
-    const char *near =
-        str_nearest(name, strchr(name, '/') ? pl_model_repositories() : pl_model_presets());
+    const char *near = pl_model_like(name);
 
     return err_set(error, -EINVAL, "unknown model preset \"%.64s\"%s%s%s (partune presets models)",
                    name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");

@@ -367,6 +367,7 @@ void tr_options_store(const struct tr_options *options, size_t index, struct tr_
         *(int *)at = v->i;
         break;
     case OPT_F64:
+    case OPT_COUNT:
         *(double *)at = v->d;
         break;
     case OPT_BYTES:

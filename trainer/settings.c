@@ -25,6 +25,7 @@ static int read_setting(struct tr_config *config, const struct tr_setting *setti
         return jx_get_int((int *)at, object, setting->key, (int)setting->min, (int)setting->max,
                           error);
     case OPT_F64:
+    case OPT_COUNT:
         return jx_get_f64((double *)at, object, setting->key, setting->min, setting->max, error);
     case OPT_BYTES:
         r = jx_get_i64(&n, object, setting->key, 0, INT64_MAX, error);
@@ -91,6 +92,7 @@ static json_t *setting_json(const struct tr_config *config, const struct tr_sett
     case OPT_INT:
         return json_integer(*(const int *)at);
     case OPT_F64:
+    case OPT_COUNT:
         return json_real(*(const double *)at);
     case OPT_BYTES:
         return json_integer((json_int_t) * (const uint64_t *)at);

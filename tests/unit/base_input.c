@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 
 static void refuses(const char *json, const char *want)
 {
@@ -142,7 +143,7 @@ static void conf_names_the_line_that_is_wrong(void **state)
 
 struct values {
     int port;
-    double ratio;
+    double ratio, tokens;
     uint64_t memory;
     const char *data;
     bool keep;
@@ -152,6 +153,7 @@ static const struct opt table[] = {
     {"port", 'p', OPT_INT, offsetof(struct values, port), 0, 65535, "8417", "PT_TEST_PORT", NULL,
      "port"},
     {"ratio", 0, OPT_F64, offsetof(struct values, ratio), 0, 1, "0.5", NULL, NULL, "ratio"},
+    {"tokens", 0, OPT_COUNT, offsetof(struct values, tokens), 1, 1e18, NULL, NULL, "N", "tokens"},
     {"memory", 0, OPT_BYTES, offsetof(struct values, memory), 0, 0, NULL, NULL, "BYTES", "memory"},
     {"data", 'd', OPT_STR, offsetof(struct values, data), 0, 0, NULL, NULL, "DIR", "folder"},
     {"keep", 'k', OPT_FLAG, offsetof(struct values, keep), 0, 0, NULL, NULL, NULL, "keep"},
@@ -203,15 +205,40 @@ static void later_origins_win(void **state)
     opt_done(&s);
 }
 
+static void a_count_has_a_unit(void **state)
+{
+    static const struct {
+        const char *arg;
+        double want;
+    } good[] = {{"--tokens=15T", 15e12}, {"--tokens=1.5b", 1.5e9},  {"--tokens=2M", 2e6},
+                {"--tokens=3k", 3e3},    {"--tokens=15e12", 15e12}, {"--tokens=7", 7}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        const char *args[] = {"t", good[i].arg, NULL};
+        char **argv = (char **)(uintptr_t)args;
+        struct values v = {0};
+        struct opt_set s = options(&v);
+        struct err e = {0};
+        int n = 0;
+
+        assert_int_equal(opt_from_argv(&n, &s, 2, argv, 0, &e), 0);
+        assert_true(fabs(v.tokens - good[i].want) < 1e-9 * good[i].want);
+        opt_done(&s);
+    }
+}
+
 static void bad_options_say_what_is_wrong(void **state)
 {
     static const struct {
         const char *arg, *want;
     } bad[] = {
-        {"--prot=1", "did you mean `port`"}, {"--port=x", "must be an integer"},
-        {"--port=99999", "0..65535"},        {"--ratio=2", "must be a number"},
-        {"--memory=lots", "such as 512M"},   {"--keep=maybe", "true or false"},
-        {"--data", "needs a value"},         {"-z", "unknown option"},
+        {"--prot=1", "did you mean `port`"},  {"--port=x", "must be an integer"},
+        {"--port=99999", "0..65535"},         {"--ratio=2", "must be a number"},
+        {"--memory=lots", "such as 512M"},    {"--keep=maybe", "true or false"},
+        {"--data", "needs a value"},          {"-z", "unknown option"},
+        {"--tokens=T", "must be a number"},   {"--tokens=2Q", "must be a number"},
+        {"--tokens=2MM", "must be a number"}, {"--tokens=2000000T", "must be a number"},
     };
 
     (void)state;
@@ -350,6 +377,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(conf_reads_sections_quotes_and_continuations),
     cmocka_unit_test(conf_names_the_line_that_is_wrong),
     cmocka_unit_test(later_origins_win),
+    cmocka_unit_test(a_count_has_a_unit),
     cmocka_unit_test(bad_options_say_what_is_wrong),
     cmocka_unit_test(atomic_write_replaces_or_leaves),
     cmocka_unit_test(a_tree_is_removed_without_following_links),

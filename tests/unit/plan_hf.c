@@ -663,15 +663,29 @@ static void every_repository_is_a_preset(void **state)
             fail_msg("%s", *name);
 }
 
-static void a_near_repository_is_offered(void **state)
+static void a_model_that_is_spelled_alike_is_offered(void **state)
 {
-    AUTO_JSON *v = json_string("meta-llama/Llama-3.1-70");
-    struct pl_model m;
-    struct err e = {0};
+    static const struct {
+        const char *name, *want;
+    } row[] = {{"meta-llama/Llama-3.1-70", "\"meta-llama/Llama-3.1-70B\"?"},
+               {"lama-8b", "\"llama-8b\"?"},
+               {"llama-3-8b", "\"llama-8b\"?"},
+               {"Llama-3.1-70B", "\"meta-llama/Llama-3.1-70B\"?"},
+               {"qwen3-8", "\"qwen3-8b\"?"},
+               {"QWEN3-32B", "\"qwen3-32b\"?"},
+               {"Mixtral-8x7B", "\"mixtral-8x7b\"?"},
+               {"falcon-180b", "preset \"falcon-180b\" ("}};
 
     (void)state;
-    assert_true(pl_model_parse(&m, v, &e) < 0);
-    assert_non_null(strstr(e.text, "\"meta-llama/Llama-3.1-70B\"?"));
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_JSON *v = json_string(row[i].name);
+        struct pl_model m;
+        struct err e = {0};
+
+        assert_true(pl_model_parse(&m, v, &e) < 0);
+        if (!strstr(e.text, row[i].want))
+            fail_msg("%s", e.text);
+    }
 }
 
 int main(void)
@@ -685,7 +699,7 @@ int main(void)
         cmocka_unit_test(absent_keys_are_those_of_the_familys_class),
         cmocka_unit_test(values_without_a_word_are_refused),
         cmocka_unit_test(every_repository_is_a_preset),
-        cmocka_unit_test(a_near_repository_is_offered),
+        cmocka_unit_test(a_model_that_is_spelled_alike_is_offered),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
