@@ -131,6 +131,8 @@ no|id tokens
 openapi get /openapi.json
 campaign edit $id --notes=x --tags=a,b
 EOF
+ok "importance lists the largest shares first" sh -c '"$0" importance "$1" >shares; grep -q "too few" shares ||
+    sed -n "2,/^values/s/^[^ ]*  *\([0-9.]*\) %.*/\1/p" shares | sort -c -r -n' "$partune" "$id"
 ok "a name filters the list" text "$id" "$partune" ls --name Im
 ok "no match is reported" text "no campaign matches" "$partune" ls --name nothing
 ok "the priority is changed" sh -c '"$0" edit "$1" --priority -7 && "$0" --json show "$1" | grep -q "\"priority\": -7"' "$partune" "$id"

@@ -140,11 +140,12 @@ is "a directive of Slurm is no comment" "$(grep '^#SBATCH --nodes' why.txt | gre
 ok "verify --pin writes the winner" exits 0 "$partune" verify "$id" --pin pin.json --pairs 4 --steps 10
 cp out pinned
 has "with its interval" "$(cat pin.json)" '"lo": [0-9.]+'
-has "and says what it found" "$(cat pinned)" "^verify +simulated [a-z ]+: winner / baseline = [0-9.]+, 95 % interval .* over 4 pairs"
+has "and says what it found" "$(cat pinned)" "^verify +simulated ([a-z ]+: winner / baseline = [0-9.]+, 95 % interval .*|the winner is the baseline; .*) over 4 pairs"
 has "and says where" "$(cat pinned)" "wrote pin.json"
 ok "the same job holds" exits 0 "$partune" verify --against pin.json --pairs 3 --steps 10
 has "which is said" "$(cat out)" "^verdict +(holds|faster): [01]\\.[0-9]+ x the pinned rate"
 is "a campaign with one layout did it" "$("$partune" --json show last | python3 -c 'import json,sys; c = json.load(sys.stdin); print(c["space"]["legal"], c["progress"]["trials"] >= 1)')" "1 True"
+has "whose winner is its baseline" "$("$partune" show last)" "^verify +simulated the winner is the baseline"
 # The same, pinned as if the machine had been half as fast again.
 python3 - <<'PY'
 import json

@@ -200,7 +200,12 @@ static void print_verdict(const json_t *verdict)
 
     if (!json_is_object(verify))
         return;
-    if (isfinite(cl_number(verify, "ratio")))
+    if (str_eq(cl_string(verify, "verdict"), "same"))
+        printf("%-10s %sthe winner is the baseline; their ratio over %.0f pairs is noise, %.3f to "
+               "%.3f\n",
+               "verify", cl_simulated_word(verify), cl_number(verify, "pairs"),
+               cl_number(verify, "lo"), cl_number(verify, "hi"));
+    else if (isfinite(cl_number(verify, "ratio")))
         printf(
             "%-10s %s%s: winner / baseline = %.3f, 95 %% interval %.3f to %.3f over %.0f pairs\n",
             "verify", cl_simulated_word(verify),

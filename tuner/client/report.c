@@ -226,7 +226,8 @@ static void verification(const struct report *report)
             "%.3f: <b>",
             cl_number(verify, "pairs"), cl_simulated_word(verify), cl_number(verify, "ratio"),
             cl_number(verify, "lo"), cl_number(verify, "hi"));
-    text(report, cl_string(verify, "verdict"));
+    text(report, str_eq(cl_string(verify, "verdict"), "same") ? "the baseline is the winner"
+                                                              : cl_string(verify, "verdict"));
     fputs("</b>.</p>\n", report->out);
     if (isfinite(cl_number(verify, "prediction.tokens_per_s")))
         fprintf(report->out, "<p>Expected of the next run: %s %s, 95 %% interval %s to %s.</p>\n",

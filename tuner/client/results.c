@@ -226,6 +226,38 @@ static void add_effect(struct cl_table *table, int column, const json_t *effects
                      100 * (cl_number(pick, "ratio") - 1));
 }
 
+struct share {
+    const char *key;
+    double share;
+    size_t place; /* among all, for equal shares */
+};
+
+static int by_share(const void *left, const void *right)
+{
+    const struct share *a = left, *b = right;
+
+    if (a->share != b->share)
+        return a->share > b->share ? -1 : 1;
+    return a->place < b->place ? -1 : 1;
+}
+
+/* The shares of SHARES, {KEY: number}, whose keys they borrow; owned by the caller. */
+static struct share *largest_first(size_t *ret_count, const json_t *shares)
+{
+    struct share *ret = mem_alloc((json_object_size(shares) + 1) * sizeof(*ret));
+    const char *key;
+    json_t *x;
+    size_t n = 0;
+
+    json_object_foreach((json_t *)(uintptr_t)shares, key, x) {
+        ret[n] = (struct share){key, json_number_value(x), n};
+        n++;
+    }
+    qsort(ret, n, sizeof(*ret), by_share);
+    *ret_count = n;
+    return ret;
+}
+
 int cl_importance(struct cl *client)
 {
     static const struct cl_column columns[] = {{.title = "key"},
@@ -234,8 +266,8 @@ int cl_importance(struct cl *client)
                                                {.title = "slowest", .drop = 1}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     AUTO_JSON *v = NULL;
-    const char *key;
-    json_t *x;
+    AUTO_FREE struct share *shares = NULL;
+    size_t n;
     int code = cl_get_campaign(&v, client, client->operand[0], "/importance");
 
     if (code != CL_OK)
@@ -244,11 +276,14 @@ int cl_importance(struct cl *client)
         cl_print_json(v);
         return CL_OK;
     }
-    json_object_foreach(json_object_get(v, "shares"), key, x) {
-        cl_table_add(&t, 0, "%s", key);
-        cl_table_add(&t, 1, "%.1f %%", 100 * json_number_value(x));
-        add_effect(&t, 2, json_object_get(json_object_get(v, "effects"), key), true);
-        add_effect(&t, 3, json_object_get(json_object_get(v, "effects"), key), false);
+    shares = largest_first(&n, json_object_get(v, "shares"));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *effects = json_object_get(json_object_get(v, "effects"), shares[i].key);
+
+        cl_table_add(&t, 0, "%s", shares[i].key);
+        cl_table_add(&t, 1, "%.1f %%", 100 * shares[i].share);
+        add_effect(&t, 2, effects, true);
+        add_effect(&t, 3, effects, false);
     }
     if (t.rows) {
         cl_table_print(client, &t, stdout);

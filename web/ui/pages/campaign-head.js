@@ -102,7 +102,8 @@ function gainNote({ state, verify }) {
     if (!verify?.verdict) return state === "verifying" ? "re-running" : "";
     const how = verify.simulated ? "simulated" : "measured";
     const range = `${ratio(verify.lo)} – ${ratio(verify.hi)}`;
-    return `${how} again, interleaved: ${range}, ${verify.verdict}`;
+    const verdict = verify.verdict === "same" ? "the baseline is the winner" : verify.verdict;
+    return `${how} again, interleaved: ${range}, ${verdict}`;
 }
 
 /** The time of a campaign that told of it AGO seconds ago: [value, note]. */
