@@ -95,6 +95,7 @@ void tr_idle(void *progress)
 {
     const struct tr_progress *own = progress;
 
+    tr_now_gpu(own->now);
     if (own->yield)
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     look(progress);

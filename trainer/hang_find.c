@@ -8,12 +8,24 @@ static bool waits(const struct tr_hang_rank *rank)
     return rank->life == TR_LIFE_RUNS && rank->known && rank->at.op != TR_OP_NONE;
 }
 
+/* NCCL has been given less to do there, in a group of both. */
+static bool is_behind(const struct tr_hang_rank *rank, const struct tr_hang_rank *other)
+{
+    for (int k = 0; k < TR_KINDS; k++)
+        if (rank->leader[k] == other->leader[k] && other->at.seq[k] < rank->at.seq[k])
+            return true;
+    return false;
+}
+
 bool tr_hang_awaits(const struct tr_hang_rank *ranks, int waiter, int other)
 {
     const struct tr_at *at = &ranks[waiter].at, *its = &ranks[other].at;
 
     if (waiter == other || !waits(&ranks[waiter]))
         return false;
+    if (at->op == TR_OP_GPU)
+        return !ranks[other].known || !waits(&ranks[other]) ||
+               is_behind(&ranks[waiter], &ranks[other]);
     if (at->peer >= 0)
         return at->peer == other;
     assert(at->kind >= 0 && at->kind < TR_KINDS);

@@ -4,8 +4,10 @@
  *
  * A rank that waits in an operation awaits others: the peer of a send or a receive; of any other
  * operation each member of the group that is not waiting in the same one (the same kind and
- * number) and has not gone past it. Followed from every waiting rank, this wait-for graph ends in
- * ranks that wait for nobody. Missing are, the first that there are:
+ * number) and has not gone past it; for its GPU, where NCCL's operations may be of any group, each
+ * rank that waits for nobody or has begun fewer operations of a group that both are in. Followed
+ * from every waiting rank, this wait-for graph ends in ranks that wait for nobody. Missing are,
+ * the first that there are:
  *
  *   ranks whose process is stopped or gone, wherever they were
  *   awaited ranks that do not wait: they compute, or are in a system call

@@ -57,7 +57,7 @@ static void add_operation(struct str *out, const struct tr_hang_rank *ranks, int
     AUTO_FREE bool *group = mem_alloc(sizeof(*group) * (size_t)count);
 
     str_add(out, named(tr_op_names, TR_OPS, at->op));
-    if (at->kind < 0 || at->kind >= TR_KINDS)
+    if (at->kind < 0 || at->kind >= TR_KINDS || at->op == TR_OP_GPU)
         return;
     if (at->peer >= 0) {
         str_addf(out, " %s rank %d (%s)", at->op == TR_OP_SEND ? "to" : "from", at->peer,
@@ -165,6 +165,12 @@ void tr_hang_line(struct str *out, const struct tr_hang_rank *ranks, int count,
     int first = first_of(missing, count), others = waiting(ranks, count, missing);
 
     str_addf(out, "no progress for %.1f s: ", seconds);
+    if (verdict == TR_HANG_LOST && ranks[0].at.op == TR_OP_GPU) {
+        str_add(out,
+                "all ranks wait for their GPUs, which have the same operations to do; one does "
+                "not end");
+        return;
+    }
     if (verdict == TR_HANG_LOST) {
         str_add(out, "all ranks wait in the same operation, ");
         add_operation(out, ranks, count, 0);

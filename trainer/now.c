@@ -11,6 +11,7 @@ const char *const tr_op_names[TR_OPS] = {
     [TR_OP_ALL_TO_ALL] = "all-to-all",
     [TR_OP_GATHER] = "gather",
     [TR_OP_BROADCAST] = "broadcast",
+    [TR_OP_GPU] = "its GPU",
 };
 
 const char *const tr_kind_names[TR_KINDS] = {

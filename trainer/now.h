@@ -27,6 +27,7 @@ enum tr_op_name {
     TR_OP_ALL_TO_ALL,
     TR_OP_GATHER,
     TR_OP_BROADCAST,
+    TR_OP_GPU, /* for its GPU, and so for whomever NCCL's operations there wait for */
     TR_OPS
 };
 
@@ -98,12 +99,20 @@ static inline void tr_now_moved(struct tr_now *now)
     atomic_store_explicit(&now->moves, TR_NOW_GET(now, moves) + 1, memory_order_release);
 }
 
+/* It does something new; so a wait for the GPU, whose end nobody tells, has ended. */
+static inline void tr_now_goes(struct tr_now *now)
+{
+    if (TR_NOW_GET(now, op) == TR_OP_GPU)
+        TR_NOW_SET(now, op, TR_OP_NONE);
+    tr_now_moved(now);
+}
+
 static inline void tr_now_phase(struct tr_now *now, int phase)
 {
     if (!now)
         return;
     TR_NOW_SET(now, phase, phase);
-    tr_now_moved(now);
+    tr_now_goes(now);
 }
 
 static inline void tr_now_section(struct tr_now *now, enum tr_section section, int step,
@@ -114,7 +123,7 @@ static inline void tr_now_section(struct tr_now *now, enum tr_section section, i
     TR_NOW_SET(now, section, (int32_t)section);
     TR_NOW_SET(now, step, step);
     TR_NOW_SET(now, patience_ns, patience_ns);
-    tr_now_moved(now);
+    tr_now_goes(now);
 }
 
 /* A pass of micro-batch MB through CHUNK begins. */
@@ -126,7 +135,7 @@ static inline void tr_now_pass(struct tr_now *now, enum tr_pass pass, int mb, in
     TR_NOW_SET(now, mb, mb);
     TR_NOW_SET(now, chunk, chunk);
     TR_NOW_SET(now, layer, -1);
-    tr_now_moved(now);
+    tr_now_goes(now);
 }
 
 static inline void tr_now_layer(struct tr_now *now, int layer)
@@ -134,7 +143,7 @@ static inline void tr_now_layer(struct tr_now *now, int layer)
     if (!now)
         return;
     TR_NOW_SET(now, layer, layer);
-    tr_now_moved(now);
+    tr_now_goes(now);
 }
 
 /* An operation of the rank's group of KIND begins; its members begin them in the same order. */
@@ -143,7 +152,7 @@ static inline void tr_now_begin(struct tr_now *now, enum tr_kind kind)
     if (!now)
         return;
     TR_NOW_SET(now, seq[kind], TR_NOW_GET(now, seq[kind]) + 1);
-    tr_now_moved(now);
+    tr_now_goes(now);
 }
 
 /* The rank waits in OP; name TR_OP_NONE: no longer. */
@@ -155,6 +164,13 @@ static inline void tr_now_wait(struct tr_now *now, struct tr_op op)
     TR_NOW_SET(now, peer, op.peer);
     TR_NOW_SET(now, op, (int32_t)op.name);
     tr_now_moved(now);
+}
+
+/* The rank waits for its GPU, as it tells again and again. */
+static inline void tr_now_gpu(struct tr_now *now)
+{
+    if (now && TR_NOW_GET(now, op) == TR_OP_NONE)
+        tr_now_wait(now, (struct tr_op){TR_OP_GPU, TR_IN_WORLD, -1});
 }
 
 /* What NOW holds, in one piece if the rank does not move meanwhile. */

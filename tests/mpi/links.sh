@@ -49,4 +49,20 @@ lost='NCCL: another rank or its link: remote process exited or there was a netwo
 [ $code = 69 ] && [ "$(grep -c '^partune-train: ' out)" = 1 ] && grep -qF "partune-train: rank 0: comm: $lost" out &&
     grep -q 'standin-nccl: aborted' out && grep -q '"event":"error".*"class":"comm","rank":0' ev
 ok $? "a rank that is lost ends the job"
+
+# Rank 1 stays in a call of NCCL: rank 0, which has launched all that it can, waits for its device and is not what is missing.
+# The watching thread opens the events by itself.
+options="$options --hang-report 3"
+rm -f ev
+LD_LIBRARY_PATH=$libraries timeout -k 2 100 mpiexec -n 1 $options : -n 1 env STANDIN_STAYS=60 $options >out 2>&1 &
+pid=$!
+i=0
+until grep -q '"event":"hang"' ev 2>/dev/null || [ $i -gt 300 ]; do
+    sleep 0.1
+    i=$((i + 1))
+done
+kill -TERM $pid 2>/dev/null
+wait $pid
+grep '"event":"hang"' ev | grep -q '"reason":"busy".*"waiting":1,"missing":\[{"rank":1,' && grep -q 'rank 0 .*waiting in .* > its GPU for' out
+ok $? "a rank that waits for its GPU is not missing"
 echo "1..$n"

@@ -14,7 +14,8 @@
  *
  * STANDIN_NCCL: communicators cannot be made. STANDIN_GONE=N: after N exchanges of messages a rank
  * does none, which is an asynchronous error of its communicators on the others, as if its host had
- * failed. STANDIN_SAYS: on stderr, how many messages one had, and that it was aborted.
+ * failed. STANDIN_STAYS=N: the host stays in its N-th group of messages. STANDIN_SAYS: on stderr,
+ * how many messages one had, and that it was aborted.
  */
 #include <fcntl.h>
 #include <mpi.h>
@@ -519,10 +520,21 @@ int ncclGroupStart(void)
     return 0;
 }
 
+static void stay(void)
+{
+    static long groups;
+    const char *word = getenv("STANDIN_STAYS");
+
+    while (word && groups + 1 == atol(word))
+        pause();
+    groups++;
+}
+
 int ncclGroupEnd(void)
 {
     if (--device.depth)
         return 0;
+    stay();
     pthread_mutex_lock(&device.lock);
     for (int i = 0; i < device.comms; i++)
         if (device.comm[i] && device.comm[i]->open)

@@ -165,6 +165,53 @@ static void a_silent_host_is_missing_only_if_nobody_else_is(void **state)
     assert_missing(&job, "1");
 }
 
+/* All but WHO wait for their GPUs, in which NCCL has as many operations to do as SEQ of tp. */
+static void all_wait_for_gpus_but(struct job *job, int who, uint32_t seq)
+{
+    job_init(job);
+    for (int i = 0; i < WORLD; i++) {
+        if (i == who)
+            continue;
+        waits(job, i, TR_OP_GPU, TR_IN_WORLD, 0);
+        job->rank[i].at.seq[TR_IN_TP] = seq;
+    }
+}
+
+static void a_rank_that_waits_for_its_gpu_is_not_missing(void **state)
+{
+    struct job job;
+    AUTO_STR out = {0};
+
+    (void)state;
+    all_wait_for_gpus_but(&job, 6, 5);
+    find(&job);
+    assert_int_equal(job.verdict, TR_HANG_BUSY);
+    assert_missing(&job, "6");
+    tr_hang_line(&out, job.rank, WORLD, job.verdict, job.missing, 5);
+    assert_non_null(strstr(out.text, "; 7 other ranks wait"));
+}
+
+static void a_gpu_that_was_given_fewer_operations_is_awaited(void **state)
+{
+    struct job job;
+    AUTO_STR out = {0};
+
+    (void)state;
+    all_wait_for_gpus_but(&job, WORLD, 5);
+    job.rank[3].at.seq[TR_IN_TP] = 4;
+    find(&job);
+    assert_int_equal(job.verdict, TR_HANG_CIRCLE);
+    assert_missing(&job, "3");
+    job.rank[3].at.seq[TR_IN_TP] = 5;
+    find(&job);
+    assert_int_equal(job.verdict, TR_HANG_LOST);
+    assert_missing(&job, "");
+    tr_hang_line(&out, job.rank, WORLD, job.verdict, job.missing, 5);
+    assert_string_equal(out.text,
+                        "no progress for 5.0 s: all ranks wait for their GPUs, which have "
+                        "the same operations to do; one does not end");
+}
+
 static void where_nobody_waits_all_are_missing(void **state)
 {
     struct job job;
@@ -241,6 +288,8 @@ int main(void)
         cmocka_unit_test(members_in_one_operation_do_not_await_each_other),
         cmocka_unit_test(members_in_different_operations_are_a_circle),
         cmocka_unit_test(a_silent_host_is_missing_only_if_nobody_else_is),
+        cmocka_unit_test(a_rank_that_waits_for_its_gpu_is_not_missing),
+        cmocka_unit_test(a_gpu_that_was_given_fewer_operations_is_awaited),
         cmocka_unit_test(where_nobody_waits_all_are_missing),
         cmocka_unit_test(the_page_has_each_place_once_missing_ranks_first),
         cmocka_unit_test(the_line_names_operation_and_process),
