@@ -119,6 +119,40 @@ void kn_host_add(struct kn_pool *pool, enum kn_type type, void *y, const void *a
     kn_parallel(pool, count, UNIT, GRAIN, add_span, &f);
 }
 
+struct add_scaled {
+    struct flat flat;
+    float scale;
+};
+
+static void add_scaled_span(void *arg, const struct kn_share *share)
+{
+    const struct add_scaled *job = arg;
+    const struct flat *f = &job->flat;
+
+    for (size_t i = share->lo, n; i < share->hi; i += n) {
+        void *to = kn_ptr(f->yt, f->y, i);
+        float *y = kn_out(f->yt, to, share->scratch);
+        const float *b;
+
+        n = piece(share, i, f->yt == KN_F32);
+        b = kn_in(f->yt, kn_ptr(f->yt, f->x2, i), share->scratch + 2 * PIECE, n);
+        if (f->x)
+            kn_ops()->combine(y, 1, kn_in(f->yt, kn_ptr(f->yt, f->x, i), share->scratch + PIECE, n),
+                              job->scale, b, n);
+        else
+            kn_ops()->scale(y, b, job->scale, n);
+        kn_out_done(f->yt, to, y, n);
+    }
+}
+
+void kn_host_add_scaled(struct kn_pool *pool, enum kn_type type, void *y, const void *a,
+                        float scale, const void *b, size_t count)
+{
+    struct add_scaled job = {.flat = {.yt = type, .y = y, .x = a, .x2 = b}, .scale = scale};
+
+    kn_parallel(pool, count, UNIT, GRAIN, add_scaled_span, &job);
+}
+
 static void sumsq_span(void *arg, const struct kn_share *share)
 {
     struct flat *f = arg;

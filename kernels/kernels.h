@@ -635,6 +635,9 @@ void kn_convert_rows(struct kn_pool *pool, enum kn_type yt, void *y /* (rows, ld
 /* y = a + b; y may be a or b. */
 void kn_add(struct kn_pool *pool, enum kn_type type, void *y, const void *a, const void *b,
             size_t count);
+/* y = a + scale b, or scale b where A is NULL; y may be a or b. */
+void kn_add_scaled(struct kn_pool *pool, enum kn_type type, void *y, const void *a, float scale,
+                   const void *b, size_t count);
 /* Sum of x^2, accumulated in double. */
 double kn_sumsq(struct kn_pool *pool, enum kn_type type, const void *x, size_t count);
 
@@ -690,7 +693,8 @@ void kn_combine(struct kn_pool *pool, float *y, kn_bf16 *low, float a, const flo
     X(headnorm_bwd) X(layernorm_fwd) X(layernorm_bwd) X(act_fwd) X(act_bwd)   X(bias_fwd)          \
     X(bias_bwd) X(keys_join) X(keys_split) X(geglu_fwd) X(geglu_bwd) X(softcap)            \
     X(swiglu_clamped_fwd) X(swiglu_clamped_bwd) X(attn_sink_fwd) X(attn_sink_bwd)            \
-    X(rmsnorm_part_sums) X(rmsnorm_part_fwd) X(rmsnorm_part_dots) X(rmsnorm_part_bwd)
+    X(rmsnorm_part_sums) X(rmsnorm_part_fwd) X(rmsnorm_part_dots) X(rmsnorm_part_bwd)         \
+    X(add_scaled)
 /* clang-format on */
 
 #endif

@@ -303,12 +303,27 @@ static int take_experts(struct pl_hf_reader *reader, struct err *error)
     return 0;
 }
 
-static void take_scale(struct pl_hf_reader *reader)
+/* Factors of scores, as such or as the number whose root divides them, and of logits, as such or as
+ * the number that divides them. A factor of scores that is the usual one is none. */
+static int take_scale(struct pl_hf_reader *reader, struct err *error)
 {
-    double scalar = json_number_value(pl_hf_take(reader, "query_pre_attn_scalar"));
+    double scalar = json_number_value(pl_hf_take(reader, "query_pre_attn_scalar")),
+           head = pl_hf_number(reader->out, "head_dim"),
+           scale = pl_hf_number(reader->out, "attn_scale");
+    json_t *divisor = pl_hf_take(reader, "logits_scaling");
 
-    if (scalar > 0 && scalar < 1e6 && pl_hf_number(reader->out, "head_dim") != scalar)
+    if (scalar > 0 && scalar < 1e6 && head != scalar)
         pl_hf_put(reader, "attn_scale", json_real(1 / sqrt(scalar)));
+    if (head <= 0)
+        head = pl_hf_number(reader->out, "hidden") / pl_hf_number(reader->out, "heads");
+    if (scale > 0 && fabs(scale * scale * head - 1) < 1e-12)
+        json_object_del(reader->out, "attn_scale");
+    if (!divisor)
+        return 0;
+    if (!(json_number_value(divisor) > 0))
+        return pl_hf_refuse(error, "logits_scaling", "must be a number above 0");
+    pl_hf_put(reader, "logit_scale", json_real(1 / json_number_value(divisor)));
+    return 0;
 }
 
 static bool same(const json_t *left, const char *text)
@@ -426,10 +441,9 @@ static int read_all(struct pl_hf_reader *reader, const struct pl_hf_family *fami
     for (size_t i = 0; i < ARRAY_LEN(family->sets) && family->sets[i]; i++)
         take_rows(reader, family->sets[i]);
     take_biases(reader);
-    take_scale(reader);
     take_mtp(reader);
-    if ((r = take_activation(reader, error)) < 0 || (r = take_rotation(reader, error)) < 0 ||
-        (r = take_rotary_dim(reader, error)) < 0)
+    if ((r = take_scale(reader, error)) < 0 || (r = take_activation(reader, error)) < 0 ||
+        (r = take_rotation(reader, error)) < 0 || (r = take_rotary_dim(reader, error)) < 0)
         return r;
     if (family->flags & PL_HF_PLAIN_WINDOWS)
         rotate_windows_plainly(reader);

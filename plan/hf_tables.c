@@ -80,6 +80,13 @@ static const struct pl_hf_row partial_rows[] = {
     {NULL, NULL},
 };
 
+static const struct pl_hf_row granite_rows[] = {
+    {"attention_multiplier", "attn_scale"},
+    {"embedding_multiplier", "embedding_multiplier"},
+    {"residual_multiplier", "residual_multiplier"},
+    {NULL, NULL},
+};
+
 static const struct pl_hf_row gpt2_rows[] = {
     {"n_layer", "layers"},
     {"n_embd", "hidden"},
@@ -246,6 +253,18 @@ const struct pl_hf_family pl_hf_families[] = {
      "{'use_sliding_window':false}",
      PL_HF_OUT_BIAS | PL_HF_CHOSEN_WINDOWS,
      {shape_rows, dense_rows, mlp_bias_rows}},
+    {"granite",
+     "{'norm_eps':1e-6,'seq':2048}",
+     "{'attention_multiplier':1.0}",
+     NULL,
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows, mlp_bias_rows, granite_rows}},
+    {"granitemoe",
+     "{'norm_eps':1e-6,'seq':2048,'moe':{" MOE_AUX "}}",
+     "{'attention_multiplier':1.0,'num_local_experts':8,'num_experts_per_tok':2}",
+     NULL,
+     PL_HF_OUT_BIAS,
+     {shape_rows, expert_rows, granite_rows}},
     {"gemma2",
      "{'norm_eps':1e-6,'seq':8192,'tied':true,'mlp':'geglu','post_norms':true,"
      "'zero_centered_norm':true,'embed_scale':true,'global_every':2}",

@@ -524,7 +524,8 @@ static void build_layers(struct build *build)
     const struct pl_layout *layout = build->layout;
     uint64_t e = dims->elem;
 
-    if (build->model->parallel_block || build->model->post_norms)
+    if (build->model->parallel_block || build->model->post_norms ||
+        pl_residual_is_scaled(build->model))
         add1(build, PL_BUF_DX2, PL_MEM_WORKSPACE, dims->local_rows * dims->hidden * e);
     add1(build, PL_BUF_DAO, PL_MEM_WORKSPACE,
          dims->rows * max(dims->attn, max(dims->ffn, dims->shared_ffn)) * e);

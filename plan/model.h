@@ -112,6 +112,9 @@ struct pl_model {
     double attn_softcap, logit_softcap; /* logits are c tanh(x / c); 0: as they are */
     double attn_scale;                  /* factor of the scores; 0: 1 / sqrt(width of a key) */
     bool embed_scale;                   /* embeddings are multiplied by sqrt(hidden) (Gemma) */
+    /* Factors of embeddings, next to that; of what attention and feed-forward add to the rows; and
+     * of logits, before they are capped (Granite, Cohere). 1 unless said. */
+    double embedding_multiplier, residual_multiplier, logit_scale;
     /* Tokens that a query sees, itself included; 0: all before it. Layers global_every, 2
      * global_every, ... see all; 0: none does. */
     int sliding_window, global_every;
@@ -143,6 +146,8 @@ int pl_rotary_dim(const struct pl_model *model);
  * such terms of mscale and mscale_all_dim (transformers' modeling_rope_utils.py); and a term. */
 double pl_yarn_amplitude(const struct pl_rope_scaling *scaling);
 double pl_yarn_term(double factor, double mscale);
+/* Is residual_multiplier other than 1? */
+bool pl_residual_is_scaled(const struct pl_model *model);
 /* Rotations that its layers differ in: 2 where those with a window have a base of their own. */
 int pl_rope_tables(const struct pl_model *model);
 bool pl_model_is_mla(const struct pl_model *model);

@@ -425,7 +425,8 @@ enum pl_buf {
     PL_BUF_TP_RECV,    /* (tp - 1, local_rows, hidden) float: the other ranks' terms of a sum, with
                         * tp_overlap */
     PL_BUF_DH,         /* (local_rows, hidden) */
-    PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block, or before norms of outputs */
+    PL_BUF_DX2,        /* (local_rows, hidden), of a parallel block, or before norms of outputs or
+                        * a multiplier of them */
     PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
     PL_BUF_DQKV,       /* (dqkv), with latents then the keys' (rows, heads head_dim) */
     PL_BUF_DLATENT,    /* (rows, latent) float: the sum over tp, with sp or in bf16 */

@@ -23,6 +23,11 @@ int pl_rotary_dim(const struct pl_model *model)
                                   : (int)(model->head_dim * model->partial_rotary_factor);
 }
 
+bool pl_residual_is_scaled(const struct pl_model *model)
+{
+    return model->residual_multiplier < 1 || model->residual_multiplier > 1;
+}
+
 double pl_yarn_term(double factor, double mscale)
 {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;

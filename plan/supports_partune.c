@@ -86,6 +86,9 @@ void pl_partune_limits(struct pl_check *check)
     if (model->post_norms && model->parallel_block)
         pl_breaks(check, "post_norms",
                   "trainer partune does not support post_norms with parallel_block true");
+    if (pl_residual_is_scaled(model) && model->parallel_block)
+        pl_breaks(check, "residual_multiplier",
+                  "trainer partune does not support residual_multiplier with parallel_block true");
     if (model->post_norms && model->norm == PL_LAYERNORM)
         pl_breaks(check, "norm", "trainer partune does not support post_norms with norm layernorm");
     bundled_limits(check);

@@ -38,7 +38,8 @@ static const int32_t *positions(const struct tr_rank *rank, int mb)
     return (rank->workload.reset_position_ids ? tr_ages(rank, mb) : rank->work.positions) + first;
 }
 
-/* Of embeddings. transformers has it in the type of the activations, so bf16 rounds it. */
+/* Of embeddings. transformers has the root in the type of the activations, so bf16 rounds it, but
+ * not the multiplier. */
 static float embed_scale(const struct tr_rank *rank)
 {
     float scale = rank->model.embed_scale ? sqrtf((float)rank->model.hidden) : 1;
@@ -48,7 +49,7 @@ static float embed_scale(const struct tr_rank *rank)
         kn_convert(NULL, KN_BF16, &low, KN_F32, &scale, 1);
         kn_convert(NULL, KN_F32, &scale, KN_BF16, &low, 1);
     }
-    return scale;
+    return scale * (float)rank->model.embedding_multiplier;
 }
 
 static void add_positions(struct tr_rank *rank, void *out, int mb)
@@ -97,7 +98,8 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
                      (size_t)rank->model.seq, 1);
 }
 
-/* Cross-entropy of the logits, and their z-loss; they become its gradient unless SCALE is 0. */
+/* Cross-entropy of the logits, and their z-loss; they become its gradient, by the products from
+ * which logits_of() made them, unless SCALE is 0. */
 static void loss(struct tr_rank *rank, struct tr_head_loss *of)
 {
     const struct pl_dims *d = &rank->d;
@@ -122,8 +124,8 @@ static void loss(struct tr_rank *rank, struct tr_head_loss *of)
         of->z_sum = kn_xent_z(max, sum, targets, d->rows);
     if (of->scale > 0)
         kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
-                     max, sum, targets, v0, (float)of->scale, (float)of->z_coef,
-                     (float)rank->model.logit_softcap);
+                     max, sum, targets, v0, (float)(of->scale * rank->model.logit_scale),
+                     (float)of->z_coef, (float)rank->model.logit_softcap);
 }
 
 /* work.logits (rows, vocab) of the rows NORMED (local_rows, hidden). Returns these, gathered. */
@@ -132,6 +134,9 @@ static const void *logits_of(struct tr_rank *rank, const void *normed)
     const struct pl_dims *d = &rank->d;
     const void *rows = tr_gather_linear(rank, rank->work.logits, normed, rank->head.w, d->vocab);
 
+    if (rank->model.logit_scale < 1 || rank->model.logit_scale > 1)
+        kn_add_scaled(rank->pool, rank->type, rank->work.logits, NULL,
+                      (float)rank->model.logit_scale, rank->work.logits, d->rows * d->vocab);
     if (rank->model.logit_softcap > 0)
         kn_softcap(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, vocab_valid(rank),
                    (float)rank->model.logit_softcap);

@@ -51,6 +51,9 @@ static const char *const model_words[] = {"name",
                                           "logit_softcap",
                                           "attn_scale",
                                           "embed_scale",
+                                          "embedding_multiplier",
+                                          "residual_multiplier",
+                                          "logit_scale",
                                           "attn_sinks",
                                           NULL};
 static const char *const moe_words[] = {
@@ -111,6 +114,8 @@ static const struct {
     [TR_HF_OLMO3] = {"Olmo3ForCausalLM", "olmo3"},
     [TR_HF_SMOLLM3] = {"SmolLM3ForCausalLM", "smollm3"},
     [TR_HF_EXAONE4] = {"Exaone4ForCausalLM", "exaone4"},
+    [TR_HF_GRANITE] = {"GraniteForCausalLM", "granite"},
+    [TR_HF_GRANITE_MOE] = {"GraniteMoeForCausalLM", "granitemoe"},
 };
 
 static const char *gelu_name(const struct pl_model *model, const char *tanh_name)
@@ -153,13 +158,19 @@ static void put_layer_types(json_t *config, const struct pl_model *model)
     json_object_set_new(config, "layer_types", types);
 }
 
+static bool is_granite(enum tr_hf_family family)
+{
+    return family == TR_HF_GRANITE || family == TR_HF_GRANITE_MOE;
+}
+
 /* Qwen names the kind of each layer; older releases count those without a window, of which these
  * have none before the first with one. */
 static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_family family)
 {
     bool qwen = family != TR_HF_MISTRAL && family != TR_HF_MIXTRAL;
 
-    if (family == TR_HF_LLAMA || family == TR_HF_OLMOE || family == TR_HF_SMOLLM3)
+    if (family == TR_HF_LLAMA || family == TR_HF_OLMOE || family == TR_HF_SMOLLM3 ||
+        is_granite(family))
         return;
     if (qwen)
         json_object_set_new(config, "use_sliding_window", json_boolean(model->sliding_window > 0));
@@ -178,7 +189,7 @@ static void put_window(json_t *config, const struct pl_model *model, enum tr_hf_
 static void put_experts(json_t *config, const struct pl_model *model, enum tr_hf_family family)
 {
     const struct pl_moe *moe = &model->moe;
-    bool mixtral = family == TR_HF_MIXTRAL;
+    bool mixtral = family == TR_HF_MIXTRAL || family == TR_HF_GRANITE_MOE;
 
     json_object_set_new(config, mixtral ? "num_local_experts" : "num_experts",
                         json_integer(moe->experts));
@@ -201,7 +212,8 @@ static void put_experts(json_t *config, const struct pl_model *model, enum tr_hf
 
 static json_t *llama_config(const struct pl_model *model, enum tr_hf_family family)
 {
-    bool only_experts = family == TR_HF_MIXTRAL || family == TR_HF_OLMOE;
+    bool only_experts =
+        family == TR_HF_MIXTRAL || family == TR_HF_OLMOE || family == TR_HF_GRANITE_MOE;
     json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, s:f}",
                           "hidden_act", "silu", "hidden_size", model->hidden, "intermediate_size",
                           only_experts ? model->moe.expert_ffn : model->ffn, "num_hidden_layers",
@@ -214,9 +226,9 @@ static json_t *llama_config(const struct pl_model *model, enum tr_hf_family fami
     if (family != TR_HF_GEMMA2)
         put_window(o, model, family);
     if (family == TR_HF_QWEN3 || family == TR_HF_QWEN3_MOE || family == TR_HF_LLAMA ||
-        family == TR_HF_OLMOE || family == TR_HF_SMOLLM3)
+        family == TR_HF_OLMOE || family == TR_HF_SMOLLM3 || is_granite(family))
         json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
-    if (family == TR_HF_LLAMA || family == TR_HF_SMOLLM3)
+    if (family == TR_HF_LLAMA || family == TR_HF_SMOLLM3 || family == TR_HF_GRANITE)
         json_object_set_new(o, "mlp_bias", json_boolean(model->mlp_bias));
     if (family == TR_HF_LLAMA)
         json_object_set_new(o, "pretraining_tp", json_integer(1));
@@ -351,6 +363,18 @@ static json_t *smollm3_config(const struct pl_model *model)
     return o;
 }
 
+static json_t *granite_config(const struct pl_model *model, enum tr_hf_family family)
+{
+    json_t *o = llama_config(model, family);
+    double scale = model->attn_scale > 0 ? model->attn_scale : 1 / sqrt(model->head_dim);
+
+    json_object_set_new(o, "attention_multiplier", json_real(scale));
+    json_object_set_new(o, "embedding_multiplier", json_real(model->embedding_multiplier));
+    json_object_set_new(o, "residual_multiplier", json_real(model->residual_multiplier));
+    json_object_set_new(o, "logits_scaling", json_real(1 / model->logit_scale));
+    return o;
+}
+
 /* Where nothing is said, there are windows. A release without layer_types counts by the pattern. */
 static json_t *exaone4_config(const struct pl_model *model)
 {
@@ -454,6 +478,7 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
         : is_gemma(family)         ? gemma_config(model, family)
         : family == TR_HF_SMOLLM3  ? smollm3_config(model)
         : family == TR_HF_EXAONE4  ? exaone4_config(model)
+        : is_granite(family)       ? granite_config(model, family)
         : !model->pre_norms        ? olmo_config(model, family)
                                    : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
@@ -509,7 +534,9 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             error, -ENOTSUP, "/model_type",
             "weights of model_type %s are not supported, only those of llama, mistral, "
             "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
-            "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, olmo2, olmo3, smollm3, exaone4, gpt_oss",
+            "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, olmo2, olmo3, smollm3, exaone4, "
+            "granite, "
+            "granitemoe, gpt_oss",
             type);
     if ((r = check_quantization(config, (enum tr_hf_family)known, error)) < 0)
         return err_wrap(error, "config.json");

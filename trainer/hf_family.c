@@ -364,6 +364,60 @@ static int smollm_family(enum tr_hf_family *ret, const struct pl_model *model, s
     return check("SmolLM3", rule, ARRAY_LEN(rule), error);
 }
 
+/* A Llama, or with experts a Mixtral, with factors of embeddings, scores, outputs and logits. Its
+ * older releases have heads of hidden / heads alone. */
+static int granite_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    const struct pl_moe *moe = &model->moe;
+    bool experts = pl_model_is_moe(model);
+    const struct rule rule[] = {
+        {pl_model_is_mla(model), "mla", "mla"},
+        {model->heads * model->head_dim != model->hidden, "head_dim",
+         "head_dim other than hidden / heads"},
+        {model->qk_norm != PL_QK_NONE, "qk_norm", "qk_norm"},
+        {model->sliding_window > 0, "sliding_window", "sliding_window"},
+        {model->no_rope_freq > 0, "no_rope_freq", "no_rope_freq"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {model->mlp != PL_SWIGLU, "mlp", "mlp other than swiglu"},
+        {model->norm != PL_RMSNORM, "norm", "norm layernorm"},
+        {model->post_norms, "post_norms", "post_norms"},
+        {model->zero_centered_norm, "zero_centered_norm", "zero_centered_norm"},
+        {model->positions != PL_ROPE, "positions", "positions other than rope"},
+        {pl_rotary_dim(model) != model->head_dim, "partial_rotary_factor",
+         "partial_rotary_factor below 1"},
+        {model->parallel_block, "parallel_block", "parallel_block"},
+        {model->embed_scale, "embed_scale", "embed_scale"},
+        {model->attn_softcap > 0, "attn_softcap", "attn_softcap"},
+        {model->logit_softcap > 0, "logit_softcap", "logit_softcap"},
+        {model->attn_sinks, "attn_sinks", "attn_sinks"},
+        {model->mtp > 0, "mtp", "mtp above 0"},
+        {experts && model->mlp_bias, "mlp_bias", "mlp_bias"},
+        {experts && moe->every > 1, "moe/every", "every > 1"},
+        {experts && moe->dense_layers > 0, "moe/dense_layers", "dense_layers"},
+        {experts && moe->shared_ffn > 0, "moe/shared_ffn", "shared_ffn"},
+        {experts && moe->router != PL_ROUTER_SOFTMAX, "moe/router", "router sigmoid"},
+        {experts && !moe->topk_norm, "moe/topk_norm", "topk_norm false"},
+        {experts && moe->balance_bias, "moe/balance_bias", "balance_bias true"},
+        {experts && moe->router_bias, "moe/router_bias", "router_bias"},
+        {experts && (moe->scaling < 1 || moe->scaling > 1), "moe/scaling", "scaling"},
+        {experts && moe->n_group > 1, "moe/n_group", "n_group"},
+    };
+
+    *ret = experts ? TR_HF_GRANITE_MOE : TR_HF_GRANITE;
+    return check(experts ? "Granite-MoE" : "Granite", rule, ARRAY_LEN(rule), error);
+}
+
+static bool is_other(double value, double usual)
+{
+    return value < usual || value > usual;
+}
+
+static bool is_multiplied(const struct pl_model *model)
+{
+    return is_other(model->embedding_multiplier, 1) || is_other(model->logit_scale, 1) ||
+           pl_residual_is_scaled(model);
+}
+
 static bool is_exaone(const struct pl_model *model)
 {
     return !model->pre_norms && (model->qk_norm == PL_QK_HEAD || model->no_rope_freq);
@@ -381,7 +435,6 @@ static int check_others(const struct pl_model *model, struct err *error)
         {model->mlp == PL_GEGLU, "mlp", "geglu"},
         {model->attn_softcap > 0, "attn_softcap", "above 0"},
         {model->logit_softcap > 0, "logit_softcap", "above 0"},
-        {model->attn_scale > 0, "attn_scale", "above 0"},
         {model->rope_theta_local > 0 && model->pre_norms, "rope_theta_local", "above 0"},
     };
 
@@ -425,8 +478,11 @@ int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct
 {
     bool olmo = !model->pre_norms, nemotron = !olmo && is_nemotron(model),
          gemma = !olmo && !nemotron && is_gemma(model);
-    int r = gemma ? 0 : check_others(model, error);
+    int r;
 
+    if (is_multiplied(model) || (model->attn_scale > 0 && !gemma))
+        return granite_family(ret, model, error);
+    r = gemma ? 0 : check_others(model, error);
     if (r < 0)
         return r;
     if (is_exaone(model))

@@ -151,6 +151,27 @@ static void oss_place(struct tr_hf_place *place, const struct pl_model *model,
     place->group = down ? 0 : 2;
 }
 
+/* Matrices of a layer's experts are one tensor each, with the rows of gate before those of up. */
+static void granite_place(struct tr_hf_place *place, const struct pl_model *model,
+                          const struct pl_param *whole)
+{
+    uint64_t experts = (uint64_t)model->moe.experts, own = whole->shape[0];
+    bool down = whole->tensor == PL_T_EXPERT_DOWN;
+    uint64_t each = down ? own : 2 * own;
+
+    if (whole->tensor == PL_T_ROUTER)
+        snprintf(place->name, sizeof(place->name),
+                 "model.layers.%d.block_sparse_moe.router.layer.weight", whole->layer);
+    if (whole->expert < 0)
+        return;
+    snprintf(place->name, sizeof(place->name), "model.layers.%d.block_sparse_moe.%s_linear.weight",
+             whole->layer, down ? "output" : "input");
+    place->dims = 3;
+    place->stack = experts;
+    place->shape[0] = experts * each;
+    place->base = (uint64_t)whole->expert * each + (whole->tensor == PL_T_EXPERT_UP ? own : 0);
+}
+
 static bool is_gpt(enum tr_hf_family family)
 {
     return family == TR_HF_GPT2 || family == TR_HF_NEOX;
@@ -172,6 +193,8 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
         latent_place(ret, model, whole);
     if (family == TR_HF_GPT_OSS)
         oss_place(ret, model, whole);
+    if (family == TR_HF_GRANITE_MOE)
+        granite_place(ret, model, whole);
     if (!is_gpt(family))
         return;
     assert(row); /* the family has no other tensors */
@@ -197,7 +220,8 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
 
 bool tr_hf_place_is_plain(const struct tr_hf_place *place, const struct pl_param *whole)
 {
-    return !place->transposed && !place->turned && place->shape[0] == whole->shape[0];
+    return !place->transposed && !place->turned && !place->stack &&
+           place->shape[0] == whole->shape[0];
 }
 
 bool tr_hf_copy(struct tr_hf_place *place, const struct pl_model *model, enum pl_tensor tensor,

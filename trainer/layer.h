@@ -87,8 +87,13 @@ struct tr_residual {
     float *stats;
 };
 
-/* OUT = X + norm(SUM + bias), all (local_rows, hidden); without a norm SUM + bias. OUT NULL, with a
- * norm only: make Y and STATS again. */
+/* OUT = X + Y residual_multiplier, all (local_rows, hidden); OUT may be Y. */
+void tr_add_output(struct tr_rank *rank, void *out, const void *x, const void *y);
+/* From GRAD, that of such an OUT, the gradient of Y: GRAD itself, or with a multiplier work.dx2,
+ * valid until the next of these. */
+const void *tr_output_grad(struct tr_rank *rank, const void *grad);
+/* OUT = X + norm(SUM + bias) residual_multiplier, all (local_rows, hidden); without a norm SUM +
+ * bias. OUT NULL, with a norm only: make Y and STATS again. */
 void tr_residual(struct tr_rank *rank, const struct tr_residual *block, void *out, const void *x,
                  const void *sum);
 /* The gradient of SUM: GRAD itself, or work.dx2, valid until the next of these. */

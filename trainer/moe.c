@@ -363,20 +363,25 @@ static void gate_weight_bwd(struct tr_rank *rank, const struct tr_layer *layer, 
     kn_gemm(rank->pool, &gx);
 }
 
-/* out = x2 [+ the shared experts], to which the routed ones are added. */
+/* out = x2 [+ the shared experts], to which the routed ones are added; with a multiplier of outputs
+ * without x2. */
 static void base(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot, void *out)
 {
     const void *x2 = tr_act(rank, layer, slot, PL_ACT_X2), *shared;
     uint64_t n = rank->d.local_rows * rank->d.hidden;
-    bool gated = layer->shared_gate.w != NULL;
+    bool gated = layer->shared_gate.w != NULL, scaled = pl_residual_is_scaled(&rank->model);
 
-    if (out && (!rank->d.shared_ffn || gated))
+    if (out && (!rank->d.shared_ffn || gated) && !scaled)
         kn_copy(rank->pool, out, x2, n * rank->d.elem);
+    if (out && (!rank->d.shared_ffn || gated) && scaled)
+        kn_zero(rank->pool, out, n * rank->d.elem);
     if (!rank->d.shared_ffn)
         return;
     shared = tr_ffn_fwd(rank, layer, slot, rank->d.shared_ffn, out || gated);
     if (gated)
         gate_fwd(rank, layer, slot, shared, out);
+    else if (out && scaled)
+        kn_copy(rank->pool, out, shared, n * rank->d.elem);
     else if (out)
         kn_add(rank->pool, rank->type, out, x2, shared, n);
 }
@@ -412,6 +417,8 @@ void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_sl
     if (out)
         kn_unpermute(rank->pool, rank->type, out, ey, place, tr_act(rank, layer, slot, PL_ACT_W),
                      d->local_rows, d->top_k, d->hidden, true);
+    if (out && pl_residual_is_scaled(&rank->model))
+        tr_add_output(rank, out, tr_act(rank, layer, slot, PL_ACT_X2), out);
 }
 
 /* Gradients of the routed experts: DH (local_rows, hidden) = [DH +] that of H2. */
@@ -457,18 +464,19 @@ void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_sl
                 void *grad)
 {
     const struct pl_dims *z = &rank->d;
+    const void *out = tr_output_grad(rank, grad);
 
     if (z->shared_ffn) {
-        const void *dy = layer->shared_gate.w ? rank->work.gate : grad, *dh;
+        const void *dy = layer->shared_gate.w ? rank->work.gate : out, *dh;
 
         if (layer->shared_gate.w)
-            gate_bwd(rank, layer, slot, grad);
+            gate_bwd(rank, layer, slot, out);
         dh = tr_ffn_bwd(rank, layer, slot, keep, z->shared_ffn, dy);
 
         if (dh != rank->work.dh)
             kn_copy(rank->pool, rank->work.dh, dh, z->local_rows * z->hidden * z->elem);
     }
-    routed_bwd(rank, layer, slot, keep, grad, z->shared_ffn > 0);
+    routed_bwd(rank, layer, slot, keep, out, z->shared_ffn > 0);
     tr_norm2_bwd(rank, layer, slot, grad, rank->work.dh);
 }
 

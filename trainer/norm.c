@@ -93,11 +93,39 @@ void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_
                 norm2_input(rank, layer, slot), tr_act(rank, layer, slot, PL_ACT_RRMS2), !parallel);
 }
 
+void tr_add_output(struct tr_rank *rank, void *out, const void *x, const void *y)
+{
+    size_t n = rank->d.local_rows * rank->d.hidden;
+
+    if (pl_residual_is_scaled(&rank->model))
+        kn_add_scaled(rank->pool, rank->type, out, x, (float)rank->model.residual_multiplier, y, n);
+    else
+        kn_add(rank->pool, rank->type, out, x, y, n);
+}
+
+const void *tr_output_grad(struct tr_rank *rank, const void *grad)
+{
+    if (!pl_residual_is_scaled(&rank->model))
+        return grad;
+    assert(!rank->model.parallel_block); /* which has a gradient in work.dx2 */
+    kn_add_scaled(rank->pool, rank->type, rank->work.dx2, NULL,
+                  (float)rank->model.residual_multiplier, grad,
+                  rank->d.local_rows * rank->d.hidden);
+    return rank->work.dx2;
+}
+
 void tr_residual(struct tr_rank *rank, const struct tr_residual *block, void *out, const void *x,
                  const void *sum)
 {
     size_t n = rank->d.local_rows * rank->d.hidden;
 
+    if (!block->post->scale.w && pl_residual_is_scaled(&rank->model)) {
+        if (block->bias->w)
+            kn_bias_fwd(rank->pool, rank->type, out, sum, block->bias->w, rank->d.local_rows,
+                        rank->d.hidden);
+        tr_add_output(rank, out, x, block->bias->w ? out : sum);
+        return;
+    }
     if (!block->post->scale.w) {
         kn_add(rank->pool, rank->type, out, x, sum, n);
         tr_bias_fwd(rank, block->bias, out, rank->d.local_rows, rank->d.hidden);
@@ -107,15 +135,15 @@ void tr_residual(struct tr_rank *rank, const struct tr_residual *block, void *ou
     tr_bias_fwd(rank, block->bias, block->y, rank->d.local_rows, rank->d.hidden);
     tr_norm_fwd(rank, block->post, out ? out : rank->work.dx2, block->stats, block->y);
     if (out)
-        kn_add(rank->pool, rank->type, out, out, x, n);
+        tr_add_output(rank, out, x, out);
 }
 
 const void *tr_residual_bwd(struct tr_rank *rank, const struct tr_residual *block, const void *grad)
 {
-    const void *dy = grad;
+    const void *dy = tr_output_grad(rank, grad);
 
     if (block->post->scale.w) {
-        tr_norm_bwd(rank, block->post, rank->work.dx2, grad, block->y, block->stats, false);
+        tr_norm_bwd(rank, block->post, rank->work.dx2, dy, block->y, block->stats, false);
         dy = rank->work.dx2;
     }
     tr_bias_bwd(rank, block->bias, dy, rank->d.local_rows, rank->d.hidden);

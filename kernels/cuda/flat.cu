@@ -55,6 +55,40 @@ extern "C" void cu_add(struct kn_pool *pool, enum kn_type type, void *y, const v
     });
 }
 
+/* A may be NULL. */
+template <typename T, int V>
+static __global__ void CU_BOUNDS(THREADS)
+    add_scaled(T *y, const T *a, float scale, const T *b, size_t count)
+{
+    for (EACH(i, count, V)) {
+        float p[V] = {0}, q[V];
+
+        if (a)
+            cu_load(p, a + i);
+        cu_load(q, b + i);
+        CU_UNROLL
+        for (int j = 0; j < V; j++)
+            p[j] = a ? p[j] + scale * q[j] : scale * q[j];
+        cu_store(y + i, p);
+    }
+}
+
+extern "C" void cu_add_scaled(struct kn_pool *pool, enum kn_type type, void *y, const void *a,
+                              float scale, const void *b, size_t count)
+{
+    bool wide = cu_on16(cu_addr(y) | cu_addr(a) | cu_addr(b) | count * kn_type_size(type));
+
+    if (count == 0)
+        return;
+    cu_typed(type, wide, [&](auto form) {
+        typedef typename decltype(form)::T T;
+        constexpr int V = decltype(form)::V;
+
+        CU_LAUNCH((add_scaled<T, V>), blocks_for(count / V), THREADS, 0, cu_stream_of(pool), (T *)y,
+                  (const T *)a, scale, (const T *)b, count);
+    });
+}
+
 /* y = x between types, in packs of 8: the fp32 side goes by two accesses. */
 template <typename Y, typename X, int V>
 static __global__ void CU_BOUNDS(THREADS) convert(Y *y, const X *x, size_t count)

@@ -473,6 +473,9 @@ class Model(_Model, total=False):
     logit_softcap: float
     attn_scale: float
     embed_scale: bool
+    embedding_multiplier: float
+    residual_multiplier: float
+    logit_scale: float
     sliding_window: int
     global_every: int
     no_rope_freq: int

@@ -166,6 +166,17 @@ CASES = {
                     layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
                     rope_scaling=dict(rope_type="llama3", factor=8.0, original_max_position_embeddings=48, low_freq_factor=1.0,
                                       high_freq_factor=4.0)),
+    # Factors of embeddings, scores, outputs and logits, with biases and tied; with experts of one tensor, over more than a block of
+    # attention.
+    "granite": dict(model_type="granite", hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
+                    intermediate_size=29, vocab_size=37, num_hidden_layers=3, rope_theta=5000.0, attention_bias=True, mlp_bias=True,
+                    tie_word_embeddings=True, samples=2, length=19, embedding_multiplier=3.0, attention_multiplier=0.2,
+                    residual_multiplier=0.22, logits_scaling=2.5),
+    "granite-moe": dict(model_type="granitemoe", hidden_size=20, num_attention_heads=2, num_key_value_heads=1, head_dim=10,
+                        intermediate_size=11, vocab_size=29, num_hidden_layers=2, rope_theta=5000.0, attention_bias=False,
+                        samples=1, length=150, num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.05,
+                        embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=4.0,
+                        output_router_logits=True),
     # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
     "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
                          vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
@@ -182,7 +193,7 @@ CASES = {
 # What else is made of a case: other load-balancing losses, and z-losses.
 MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
-CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "granite": "GraniteForCausalLM", "granitemoe": "GraniteMoeForCausalLM", "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -286,7 +297,7 @@ def attention_shapes(c, prefix):
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
         if c["model_type"] == "gpt_oss":
             shapes[prefix + "%s_proj.bias" % name], shapes[prefix + "sinks"] = (rows,), (c["num_attention_heads"],)
-        if c["model_type"] in ("nemotron", "olmo2", "olmo3", "smollm3") and c["attention_bias"]:
+        if c["model_type"] in ("nemotron", "olmo2", "olmo3", "smollm3", "granite") and c["attention_bias"]:
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
     if c["model_type"].startswith("olmo"):
         shapes[prefix + "q_norm.weight"], shapes[prefix + "k_norm.weight"] = (A,), (K,)
@@ -321,6 +332,9 @@ def llama_shapes(c):
             for e in range(c["num_local_experts"]):
                 m = n + "block_sparse_moe.experts.%d." % e
                 shapes[m + "w1.weight"], shapes[m + "w2.weight"], shapes[m + "w3.weight"] = (F, H), (H, F), (F, H)
+        elif c["model_type"] == "granitemoe":
+            m, E = n + "block_sparse_moe.", c["num_local_experts"]
+            shapes.update({m + "router.layer.weight": (E, H), m + "input_linear.weight": (E, 2 * F, H), m + "output_linear.weight": (E, H, F)})
         elif c["model_type"] == "gpt_oss":
             shapes.update(oss_shapes(c, n + "mlp."))
         elif has_experts(c, i):
@@ -331,8 +345,10 @@ def llama_shapes(c):
             shapes[n + "mlp.up_proj.weight"], shapes[n + "mlp.down_proj.weight"] = (F, H), (H, F)
         if nemotron:
             shapes[n + "input_layernorm.bias"] = shapes[n + "post_attention_layernorm.bias"] = (H,)
-        if nemotron and c["mlp_bias"]:
+        if c["model_type"] in ("nemotron", "granite") and c["mlp_bias"]:
             shapes[n + "mlp.up_proj.bias"], shapes[n + "mlp.down_proj.bias"] = (F,), (H,)
+        if c["model_type"] == "granite" and c["mlp_bias"]:
+            shapes[n + "mlp.gate_proj.bias"] = (F,)
     shapes["model.norm.weight"] = (H,)
     if nemotron:
         shapes["model.norm.bias"] = (H,)
@@ -352,7 +368,7 @@ def weights(c, generator):
             out[name] = x * (4.0 if "gate_up" in name else 1.0) / (shape[1] ** 0.5 if len(shape) == 3 else 2.0)
             continue
         out[name] = 0.05 * x if name.endswith("correction_bias") else 0.2 * x if name.endswith(".bias") else (0 if is_zero_centered(c) else 1) + 0.2 * x if len(shape) == 1 \
-            else x * (1.0 if table else 1.3 / shape[1] ** 0.5)
+            else x * (1.0 if table else 1.3 / shape[-1] ** 0.5)
     return out
 
 

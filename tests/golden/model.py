@@ -149,7 +149,7 @@ def attention(c, w, prefix, x, layer, positions, apart):
     heads = []
     for h in range(H):
         g = h // (H // K)
-        scores = q[:, h] @ k[:, g].T / math.sqrt(D) + mask
+        scores = c.get("attention_multiplier", 1 / math.sqrt(D)) * q[:, h] @ k[:, g].T + mask
         if prefix + "sinks" in w:  # of one more key, whose value is 0
             scores = torch.cat((scores, w[prefix + "sinks"][h].expand(T, 1)), dim=-1)
         heads.append(torch.softmax(scores, dim=-1)[:, :T] @ v[:, g])
@@ -207,9 +207,16 @@ def shared_expert(w, prefix, x):
     return weight * swiglu(x, *(w[prefix + "shared_expert.%s_proj.weight" % n] for n in ("gate", "up", "down")))
 
 
+def granite_expert(w, prefix, x, e):
+    """The SwiGLU of expert e: rows of gate, then of up."""
+    gate, up = w[prefix + "input_linear.weight"][e].chunk(2)
+    return swiglu(x, gate, up, w[prefix + "output_linear.weight"][e])
+
+
 def experts(c, w, prefix, x, router):
-    oss = c["model_type"] == "gpt_oss"
-    logits = x @ w[prefix + "router.weight"].T + w[prefix + "router.bias"] if oss else x @ w[prefix + "gate.weight"].T
+    oss, granite = c["model_type"] == "gpt_oss", c["model_type"] == "granitemoe"
+    logits = x @ w[prefix + "router.weight"].T + w[prefix + "router.bias"] if oss \
+        else x @ w[prefix + ("router.layer.weight" if granite else "gate.weight")].T
     if is_deepseek(c):
         chosen, top, p = deepseek_choice(c, w, prefix, logits)
     else:
@@ -225,7 +232,7 @@ def experts(c, w, prefix, x, router):
         token, slot = torch.where(chosen == e)
         if len(token):
             n = prefix + "experts.%d." % e
-            out = oss_expert(c, w, prefix + "experts.", x[token], e) if oss else swiglu(x[token], *(w[n + name + ".weight"] for name in (gate, up, down)))
+            out = oss_expert(c, w, prefix + "experts.", x[token], e) if oss else granite_expert(w, prefix, x[token], e) if granite else swiglu(x[token], *(w[n + name + ".weight"] for name in (gate, up, down)))
             y = y.index_add(0, token, out * top[token, slot][:, None])
     return y
 
@@ -386,27 +393,31 @@ def forward_olmo(c, w, ids):
 OTHERS = {"olmo2": forward_olmo, "olmo3": forward_olmo, "exaone4": forward_olmo, "gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
 
 
+def mlp(w, prefix, x):
+    a, up = (x @ w[prefix + name + ".weight"].T + w.get(prefix + name + ".bias", 0) for name in ("gate_proj", "up_proj"))
+    return (a * torch.sigmoid(a) * up) @ w[prefix + "down_proj.weight"].T + w.get(prefix + "down_proj.bias", 0)
+
+
 def layer(c, w, i, x, router, positions, apart):
     """Output of layer i; what its router says is added to the list."""
-    n, eps = "model.layers.%d." % i, c["rms_norm_eps"]
+    n, eps, times = "model.layers.%d." % i, c["rms_norm_eps"], c.get("residual_multiplier", 1)
     h = rms_norm(x, w[n + "input_layernorm.weight"], eps)
-    x = x + (latent_attention(c, w, n + "self_attn.", h, positions, apart) if is_deepseek(c)
-             else attention(c, w, n + "self_attn.", h, i, positions, apart))
+    x = x + times * (latent_attention(c, w, n + "self_attn.", h, positions, apart) if is_deepseek(c)
+                     else attention(c, w, n + "self_attn.", h, i, positions, apart))
     h = rms_norm(x, w[n + "post_attention_layernorm.weight"], eps)
     if has_experts(c, i):
-        m = n + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp.")
+        m = n + ("block_sparse_moe." if c["model_type"] in ("mixtral", "granitemoe") else "mlp.")
         more = shared_expert(w, m, h) if c["model_type"] == "qwen2_moe" else 0
         if is_deepseek(c):
             more = swiglu(h, *(w[m + "shared_experts.%s_proj.weight" % part] for part in ("gate", "up", "down")))
-        return x + experts(c, w, m, h, router) + more
-    m = n + "mlp."
-    return x + swiglu(h, w[m + "gate_proj.weight"], w[m + "up_proj.weight"], w[m + "down_proj.weight"])
+        return x + times * (experts(c, w, m, h, router) + more)
+    return x + times * mlp(w, n + "mlp.", h)
 
 
 def trunk(c, w, ids):
     """Hidden rows of one sequence after the final norm, and the router probabilities of its layers."""
     positions, apart, _ = documents(c, ids)
-    x, router = w["model.embed_tokens.weight"][ids], []
+    x, router = w["model.embed_tokens.weight"][ids] * c.get("embedding_multiplier", 1), []
     for i in range(c["num_hidden_layers"]):
         x = layer(c, w, i, x, router, positions, apart)
     return rms_norm(x, w["model.norm.weight"], c["rms_norm_eps"]), router
@@ -421,7 +432,7 @@ def forward(c, w, ids):
     if c["model_type"] in OTHERS:
         return OTHERS[c["model_type"]](c, w, ids)
     x, router = trunk(c, w, ids)
-    return x @ head(c, w).T, router
+    return x @ head(c, w).T / c.get("logits_scaling", 1), router
 
 
 def further(c, w, tokens, x, router):

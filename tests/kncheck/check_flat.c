@@ -84,6 +84,28 @@ static void add_run(struct check *c)
 
 const struct kc_op kc_add = {"add", "n", CASES(flat_cases), true, add_run};
 
+/* A rounded product and the sum: 2 u of the magnitudes. Y is b, a or neither; A may be absent. */
+static void add_scaled_run(struct check *c)
+{
+    size_t n = c->dim[0];
+    int place = (int)(n % 3);
+    bool both = n % 4 < 2;
+    struct arr *b = kc_new(c, "b", place == 0 ? INOUT : IN, c->t, 1, n);
+    struct arr *a = both ? kc_new(c, "a", place == 1 ? INOUT : IN, c->t, 1, n) : NULL;
+    struct arr *y = place == 0 ? b : place == 1 && a ? a : kc_new(c, "y", OUT, c->t, 1, n);
+    const float scale = -0.22f;
+
+    for (size_t i = 0; i < n; i++) {
+        double p = a ? AT(a, 0, i) : 0, q = (double)scale * AT(b, 0, i);
+
+        kc_want(y, 0, i, p + q, 2 * EPS * (fabs(p) + fabs(q)));
+    }
+    kc_begin(c);
+    kn_add_scaled(c->pool, c->t, y->at, a ? a->at : NULL, scale, b->at, n);
+}
+
+const struct kc_op kc_add_scaled = {"add_scaled", "n", CASES(flat_cases), true, add_scaled_run};
+
 static void sumsq_run(struct check *c)
 {
     size_t n = c->dim[0];

@@ -195,6 +195,17 @@ static void draw_oss(json_t *model, struct rng *r)
         json_object_set_new(model, "mlp_bias", json_boolean(between(r, 0, 2)));
 }
 
+/* Granite's factors; that of outputs not in a parallel block. */
+static void draw_multipliers(json_t *model, struct rng *r)
+{
+    if (between(r, 0, 2))
+        return;
+    json_object_set_new(model, "embedding_multiplier", json_real(0.5 * between(r, 1, 8)));
+    json_object_set_new(model, "logit_scale", json_real(0.25 * between(r, 1, 8)));
+    if (!json_object_get(model, "parallel_block"))
+        json_object_set_new(model, "residual_multiplier", json_real(0.1 * between(r, 1, 12)));
+}
+
 json_t *draw_model(int *ret_batch, uint64_t seed)
 {
     static const int counts[] = {1, 2, 3, 4, 4, 6}, batches[] = {1, 2, 3, 4, 6, DRAW_BATCH};
@@ -224,6 +235,7 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_mtp(v, &r);
     draw_oss(v, &r);
     draw_no_rope(v, &r);
+    draw_multipliers(v, &r);
     return v;
 }
 

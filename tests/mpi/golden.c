@@ -384,7 +384,8 @@ int main(int argc, char **argv)
         "qwen3-linear",    "gpt2",        "neox",          "neox-yarn",      "neox-serial",
         "gemma2",          "gemma3",      "llama-packed",  "mistral-packed", "gpt2-packed",
         "deepseek-v3-mtp", "nemotron",    "nemotron-tied", "olmoe",          "gpt-oss",
-        "olmo2",           "olmo3",       "smollm3",       "exaone4"};
+        "olmo2",           "olmo3",       "smollm3",       "exaone4",        "granite",
+        "granite-moe"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -251,7 +251,8 @@ static void add_output(const struct ref *f, double *x, double *y, enum pl_tensor
 
     if (w)
         rmsnorm(y, y, w, f->h, f->r->model.norm_eps, offset_of(f));
-    shift(x, y, f->h);
+    for (int i = 0; i < f->h; i++)
+        x[i] += f->r->model.residual_multiplier * y[i];
 }
 
 /* Of a model without a factor of its own: DeepSeek's for stretched positions. */
@@ -465,14 +466,15 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
     const struct pl_model *m = &f->r->model;
     const float *bias = f->r->params.balance; /* all layers have experts where one is used */
     int ne = m->moe.experts;
-    double n[256], logits[64], w[64], p[64];
+    double n[256], y[256], logits[64], w[64], p[64];
 
     memset(g->psum[layer], 0, sizeof(g->psum[layer]));
     for (int r = 0; r < f->rows; r++) {
         norm(f, n, from + r * f->h, PL_T_NORM2, PL_T_NORM2_BIAS, layer);
         matvec(logits, weight(f, PL_T_ROUTER, layer, -1), n, ne, f->h);
         shift(logits, weight(f, PL_T_ROUTER_BIAS, layer, -1), ne);
-        shared(f, x + r * f->h, n, layer);
+        memset(y, 0, sizeof(y));
+        shared(f, y, n, layer);
         g->z += z_of(logits, ne);
         route(w, p, logits, &m->moe, bias ? bias + layer * ne : NULL, r + layer);
         for (int e = 0; e < ne; e++) {
@@ -480,8 +482,10 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
             if (fix && w[e] > 0)
                 g->freq[layer][r / f->seq][e] += 1;
             if (w[e] > 0)
-                swiglu(f, x + r * f->h, n, layer, e, m->moe.expert_ffn, w[e]);
+                swiglu(f, y, n, layer, e, m->moe.expert_ffn, w[e]);
         }
+        for (int i = 0; i < f->h; i++)
+            x[r * f->h + i] += m->residual_multiplier * y[i];
     }
 }
 
@@ -537,7 +541,7 @@ static double cross_entropy(const struct ref *f, const double *x, const int32_t 
         norm(f, n, x + r * f->h, PL_T_FINAL_NORM, PL_T_FINAL_NORM_BIAS, -1);
         matvec(logits, weight(f, m->tied ? PL_T_EMBED : PL_T_HEAD, -1, -1), n, m->vocab, f->h);
         for (int i = 0; i < m->vocab; i++) {
-            logits[i] = capped(logits[i], m->logit_softcap);
+            logits[i] = capped(m->logit_scale * logits[i], m->logit_softcap);
             z += exp(logits[i]);
         }
         sum += log(z) + f->r->z_loss_coef * log(z) * log(z) - logits[targets[r]];
@@ -561,7 +565,7 @@ static void layer_of(const struct ref *f, double *x, int layer, struct routing *
 /* Row (hidden) of the embedding of WORD. */
 static void embedding(const struct ref *f, double *x, int word)
 {
-    double scale = f->r->model.embed_scale ? sqrt(f->h) : 1;
+    double scale = f->r->model.embedding_multiplier * (f->r->model.embed_scale ? sqrt(f->h) : 1);
 
     for (int k = 0; k < f->h; k++)
         x[k] = weight(f, PL_T_EMBED, -1, -1)[word * f->h + k] * scale;
@@ -586,7 +590,7 @@ static double surprise(const struct ref *f, const double *normed, int target)
 
     matvec(logits, weight(f, m->tied ? PL_T_EMBED : PL_T_HEAD, -1, -1), normed, m->vocab, f->h);
     for (int i = 0; i < m->vocab; i++)
-        z += exp(logits[i] = capped(logits[i], m->logit_softcap));
+        z += exp(logits[i] = capped(m->logit_scale * logits[i], m->logit_softcap));
     return log(z) - logits[target];
 }
 
@@ -880,11 +884,23 @@ int main(int argc, char **argv)
 #define OLMO                                                                                       \
     "\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"head_dim\":6,\"ffn\":20,"             \
     "\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"pre_norms\":false,\"post_norms\":true"
+#define MULTIPLIERS                                                                                \
+    "\"embedding_multiplier\":3,\"residual_multiplier\":0.4,\"attn_scale\":0.7,\"logit_scale\":0." \
+    "6"
     static const char olmo2[] = "{\"name\":\"olmo2\"," OLMO ",\"qk_norm\":\"full\"}";
     static const char olmo3[] =
         "{\"name\":\"olmo3\"," OLMO ",\"qk_norm\":\"full\",\"sliding_window\":3,\"global_every\":2,"
         "\"rope_theta_local\":10000,\"qkv_bias\":true,\"out_bias\":true,\"rope_scaling\":{\"kind\":"
         "\"yarn\",\"factor\":3,\"original_seq\":9,\"beta_fast\":1,\"beta_slow\":0.1}}";
+    static const char granite[] =
+        "{\"name\":\"granite\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"ffn\":20,"
+        "\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"tied\":true,\"out_bias\":true," MULTIPLIERS "}";
+#define GRANITE_MOE(words)                                                                         \
+    "{\"name\":\"granite moe\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"ffn\":20,"  \
+    "\"vocab\":13,\"seq\":7,\"init_std\":0.3," MULTIPLIERS                                         \
+    ",\"logit_softcap\":2,\"mtp\":1,\"moe\":{"                                                     \
+    "\"experts\":5,\"top_k\":2,\"expert_ffn\":12,\"aux_loss_coef\":0.5" words "}}"
+    static const char granite_norms[] = "{\"name\":\"granite norms\"," OLMO "," MULTIPLIERS "}";
     static const char olmo_mtp[] = "{\"name\":\"olmo mtp\"," OLMO ",\"zero_centered_norm\":true,"
                                    "\"mlp\":\"gelu\",\"mlp_bias\":true,\"mtp\":2,"
                                    "\"no_rope_freq\":2}";
@@ -991,6 +1007,14 @@ int main(int argc, char **argv)
         run("olmoe", olmoe, PL_AUX_HUGGINGFACE, (enum pl_recompute)i);
         run("olmo2", olmo2, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("olmo3", olmo3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("granite", granite, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("granite, experts", GRANITE_MOE(""), PL_AUX_HUGGINGFACE, (enum pl_recompute)i);
+        run("granite, shared experts", GRANITE_MOE(",\"shared_ffn\":10"), PL_AUX_SEQUENCE,
+            (enum pl_recompute)i);
+        run("granite, shared experts, with a gate",
+            GRANITE_MOE(",\"shared_ffn\":10,\"shared_gate\":true"), PL_AUX_SEQUENCE,
+            (enum pl_recompute)i);
+        run("granite, norms of outputs", granite_norms, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("mtp, no norms of inputs", olmo_mtp, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("without norms of inputs, latent", olmo_latent, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("without positions", nowhere, PL_AUX_SEQUENCE, (enum pl_recompute)i);

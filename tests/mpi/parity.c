@@ -191,6 +191,14 @@ static const struct {
      "\"post_norms\":true,\"sliding_window\":5,\"global_every\":3,\"rope_theta_local\":10000,"
      "\"rope_scaling\":{\"kind\":\"yarn\",\"factor\":4,\"original_seq\":8}}",
      4},
+    {"{\"name\":\"granite\"," TINY ",\"ffn\":48,\"tied\":true,\"qkv_bias\":true,\"out_bias\":true,"
+     "\"mlp_bias\":true,\"embedding_multiplier\":3,\"residual_multiplier\":0.22,"
+     "\"attn_scale\":0.5,\"logit_scale\":0.25}",
+     4},
+    {"{\"name\":\"granitemoe\"," TINY ",\"embedding_multiplier\":3,\"residual_multiplier\":0.22,"
+     "\"logit_scale\":0.5,\"moe\":{\"experts\":8,\"top_k\":3,\"expert_ffn\":24,\"shared_ffn\":16,"
+     "\"aux_loss_coef\":0.01}}",
+     4},
 };
 
 /* Model KIND of the table, or one drawn from a number beyond it, with what WORKLOAD makes of

@@ -271,6 +271,23 @@ static const struct {
      "'high_freq_factor':4.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192,"
      "'rope_type':'llama3'},'rope_theta':1000000,'sliding_window':4096,"
      "'sliding_window_pattern':'LLLG','tie_word_embeddings':false,'vocab_size':102400" COMMON "}"},
+    {"ibm-granite/granite-3.0-8b-base", 8.17,
+     "{'model_type':'granite','attention_bias':false,'attention_dropout':0.1,"
+     "'attention_multiplier':0.0078125,'embedding_multiplier':12.0,'hidden_act':'silu',"
+     "'hidden_size':4096,'initializer_range':0.02,'intermediate_size':12800,"
+     "'logits_scaling':16.0,'max_position_embeddings':4096,'mlp_bias':false,"
+     "'num_attention_heads':32,'num_hidden_layers':40,'num_key_value_heads':8,"
+     "'residual_multiplier':0.22,'rms_norm_eps':1e-05,'rope_scaling':null,'rope_theta':10000,"
+     "'tie_word_embeddings':true,'vocab_size':49155" COMMON "}"},
+    {"ibm-granite/granite-3.0-3b-a800m-base", 3.3,
+     "{'model_type':'granitemoe','attention_bias':false,'attention_dropout':0.1,"
+     "'attention_multiplier':0.015625,'embedding_multiplier':12.0,'hidden_act':'silu',"
+     "'hidden_size':1536,'initializer_range':0.02,'intermediate_size':512,'logits_scaling':6.0,"
+     "'max_position_embeddings':4096,'num_attention_heads':24,'num_experts_per_tok':8,"
+     "'num_hidden_layers':32,'num_key_value_heads':8,'num_local_experts':40,"
+     "'output_router_logits':false,'residual_multiplier':0.22,'rms_norm_eps':1e-06,"
+     "'rope_scaling':null,'rope_theta':10000.0,'router_aux_loss_coef':0.0,"
+     "'tie_word_embeddings':true,'vocab_size':49155" COMMON "}"},
     {"ByteDance-Seed/Seed-OSS-36B-Base", 36.15,
      "{'model_type':'seed_oss','attention_bias':true,'attention_out_bias':false,'head_dim':128,"
      "'hidden_act':'silu','hidden_size':5120,'intermediate_size':27648,"
@@ -533,6 +550,17 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
          "{'no_rope_freq':2,'sliding_window':null}"},
         {TINY("smollm3") ",'no_rope_layers':[1,1,1,1]}", "{'no_rope_freq':null}"},
         {TINY("smollm3") ",'no_rope_layer_interval':3}", "{'no_rope_freq':3}"},
+        /* The class's factor of scores is 1; the usual one needs no word. */
+        {TINY("granite") "}",
+         "{'attn_scale':1.0,'embedding_multiplier':null,'residual_multiplier':null,"
+         "'logit_scale':null,'norm_eps':1e-6,'seq':2048,'kv_heads':32}"},
+        {TINY("granite") ",'attention_multiplier':0.35355339059327379,'embedding_multiplier':12,"
+                         "'residual_multiplier':0.22,'logits_scaling':8.0}",
+         "{'attn_scale':null,'embedding_multiplier':12,'residual_multiplier':0.22,"
+         "'logit_scale':0.125}"},
+        {TINY("granitemoe") ",'logits_scaling':2}",
+         "{'attn_scale':1.0,'logit_scale':0.5,'moe':{'experts':8,'top_k':2,'expert_ffn':64,"
+         "'aux_loss':'huggingface','aux_loss_coef':0.001}}"},
         /* Without a window it is none at all, and every layer rotates; with one, also where no
          * sequence is longer, those without do not. */
         {TINY("exaone4") ",'sliding_window':null,'sliding_window_pattern':null}",
@@ -593,6 +621,10 @@ static void values_without_a_word_are_refused(void **state)
                          "'full_attention']}",
          "/layer_types", "no layer that knows positions"},
         {TINY("exaone4") ",'attention_bias':true}", "/attention_bias", "not supported"},
+        {TINY("granite") ",'logits_scaling':0}", "/logits_scaling", "above 0"},
+        {TINY("granite") ",'logits_scaling':'8'}", "/logits_scaling", "above 0"},
+        {TINY("granite") ",'residual_multiplier':-1}", "/residual_multiplier", "-1"},
+        {LLAMA ",'embedding_multiplier':2}", "/embedding_multiplier", "not supported"},
         {"{'model_type':'bloom'}", "/model_type", "bloom"},
         {"{'architectures':['X']}", "/model_type", "missing"},
         {"{'model_type':'llama'}", "/num_hidden_layers", "missing"},

@@ -379,6 +379,31 @@ static void norms_that_the_bundled_trainer_lacks_are_refused(void **state)
     }
 }
 
+static void a_multiplier_of_outputs_is_refused_in_a_parallel_block_alone(void **state)
+{
+    static const struct {
+        const char *model;
+        bool parallel, post_norms;
+    } row[] = {{"tiny-llama", false, false},
+               {"tiny-llama", false, true},
+               {"tiny-moe", false, false},
+               {"tiny-llama", true, false}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_cpu(row[i].model, 2, 32, "partune");
+        struct pl_layout l = layout_of(&x, "{'world':2}");
+        struct pl_verdict v = {0};
+
+        x.m.residual_multiplier = 0.22;
+        x.m.parallel_block = row[i].parallel;
+        x.m.post_norms = row[i].post_norms;
+        assert_int_equal(pl_layout_check(&v, problem_of(&x), &l), !row[i].parallel);
+        if (row[i].parallel)
+            assert_string_equal(v.v[0].key, "residual_multiplier");
+    }
+}
+
 /* What GPT-OSS has is legal with experts, and what experts of the bundled trainer lack is named. */
 static void experts_of_the_bundled_trainer_are_swiglu_perhaps_clamped_and_biased(void **state)
 {
@@ -592,6 +617,7 @@ int main(void)
         cmocka_unit_test(all_broken_rules_are_reported_at_once),
         cmocka_unit_test(sizes_beyond_the_kernels_are_refused_by_key),
         cmocka_unit_test(norms_that_the_bundled_trainer_lacks_are_refused),
+        cmocka_unit_test(a_multiplier_of_outputs_is_refused_in_a_parallel_block_alone),
         cmocka_unit_test(experts_of_the_bundled_trainer_are_swiglu_perhaps_clamped_and_biased),
         cmocka_unit_test(a_layout_made_of_zeros_is_refused_without_a_division),
         cmocka_unit_test(an_oversubscribed_cluster_takes_more_ranks_and_threads),

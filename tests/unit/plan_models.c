@@ -289,6 +289,8 @@ static void words_survive_their_json_and_defaults_are_left_out(void **state)
         "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'pre_norms':false,"
         "'post_norms':true}",
         V3 ",'mtp':1,'mtp_loss_coef':0.3}",
+        "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'attn_scale':0.0078125,"
+        "'embedding_multiplier':12,'residual_multiplier':0.22,'logit_scale':0.0625}",
         "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'pattern':'M*-M',"
         "'mamba':{'heads':8,'head_dim':16,'state':16,'groups':4,'conv':3}}",
     };

@@ -36,6 +36,9 @@
 
 #define OLMO WORDS ",'qk_norm':'full','pre_norms':false,'post_norms':true"
 #define EXAONE WORDS ",'qk_norm':'head','pre_norms':false,'post_norms':true"
+#define GRANITE_MOE                                                                                \
+    WORDS ",'embedding_multiplier':12,'residual_multiplier':0.22,'moe':{'experts':4,'top_k':2,"    \
+          "'expert_ffn':24,'aux_loss':'huggingface'"
 #define OLMO3 OLMO ",'sliding_window':5,'global_every':2"
 #define YARN ",'rope_scaling':{'kind':'yarn','factor':4,'original_seq':64,'beta_fast':24}"
 
@@ -94,6 +97,12 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" OLMO YARN ",'rope_theta':500000}",
         "{" WORDS ",'no_rope_freq':2}",
         "{" WORDS ",'no_rope_freq':3,'qkv_bias':true,'out_bias':true,'mlp_bias':true,'tied':true}",
+        "{" WORDS ",'embedding_multiplier':12,'residual_multiplier':0.22,'logit_scale':0.0625,"
+        "'attn_scale':0.0078125,'tied':true}",
+        "{" WORDS
+        ",'logit_scale':0.3,'kv_heads':2,'qkv_bias':true,'out_bias':true,'mlp_bias':true" YARN "}",
+        "{" WORDS ",'attn_scale':0.1}",
+        "{" GRANITE_MOE ",'aux_loss_coef':0.003}}",
         "{" EXAONE "}",
         "{" EXAONE ",'sliding_window':5,'kv_heads':2,'head_dim':6,'tied':true}",
         "{" EXAONE ",'sliding_window':32,'global_every':2,'no_rope_freq':2" YARN "}",
@@ -152,7 +161,15 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" EXAONE ",'no_rope_freq':2}", "/no_rope_freq"},
         {"{" EXAONE ",'sliding_window':5,'global_every':2}", "/no_rope_freq"},
         {"{" EXAONE ",'qkv_bias':true}", "/qkv_bias"},
-        {"{" WORDS ",'attn_scale':0.5}", "/attn_scale"},
+        {"{" WORDS ",'attn_scale':0.5,'head_dim':6}", "/head_dim"},
+        {"{" WORDS ",'logit_scale':0.5,'qkv_bias':true}", "/out_bias"},
+        {"{" WORDS ",'embedding_multiplier':2,'norm':'layernorm','mlp':'gelu'}", "/mlp"},
+        {"{" WORDS ",'residual_multiplier':0.5,'sliding_window':4}", "/sliding_window"},
+        {"{" GRANITE_MOE ",'shared_ffn':8}}", "/moe/shared_ffn"},
+        {"{" GRANITE_MOE ",'topk_norm':false}}", "/moe/topk_norm"},
+        {"{" WHOLE_GEMMA ",'logit_scale':0.5}", "/mlp"},
+        {"{" MLA ",'embedding_multiplier':2}", "/mla"},
+        {"{" OLMO ",'residual_multiplier':0.5}", "/qk_norm"},
         {"{" WORDS ",'mlp':'geglu'}", "/mlp"},
         {"{" WORDS ",'logit_softcap':30}", "/logit_softcap"},
         {"{" WORDS ",'embed_scale':true}", "/post_norms"},
@@ -321,6 +338,10 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
         {"olmo3", "model.layers.0.post_attention_layernorm.weight",
          "model.layers.0.input_layernorm.weight",
          "input_layernorm.weight is not part of the model"},
+        {"granite-moe", "model.layers.1.block_sparse_moe.router.layer.weight",
+         "model.layers.1.block_sparse_moe.gate.weight", "gate.weight is not part of the model"},
+        {"granite-moe", "model.layers.0.block_sparse_moe.input_linear.weight", NULL,
+         "input_linear.weight is"},
         {"deepseek-v3", "model.layers.2.self_attn.kv_b_proj.weight", NULL,
          "kv_b_proj.weight is 49 x 11 where the model needs 48 x 11"},
         {"deepseek-v3", "model.layers.1.mlp.gate.e_score_correction_bias", "rotary_emb.inv_freq",
