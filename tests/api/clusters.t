@@ -70,8 +70,34 @@ has "the cluster is a key of the search" "$(cat importance)" '"cluster":'
 call "/v1/campaigns/$id/surface?x=cluster&y=tp" >surface
 has "and of its surfaces" "$(cat surface)" '"values":\["cheap","fast"\]'
 winner=$(call "/v1/campaigns/$id/best" | sed -n 's/^{"trial":\([0-9]*\).*/\1/p')
-is "a difference between clusters has no keys" "$(code "/v1/campaigns/$id/trials/$winner/why")" 422
-has "and says so" "$(cat body)" 'among keys on one cluster'
+call "/v1/campaigns/$id/trials/$winner/why" >why
+has "a difference between clusters is explained" "$(cat why)" '"key":"cluster","from":"cheap","to":"fast"'
+is "its keys, the cluster among them, add up to it" "$(python3 -c '
+import json, math
+b = json.load(open("why"))
+assert b["trial"] == '"${winner:-0}"' and b["against"] == 1 and b["trials"]["ratio"] > 1, b
+step = b["predicted"]
+assert abs(sum(k["change_s"] for k in b["keys"]) - (step["to_s"] - step["from_s"])) < 1e-9 * step["from_s"], b
+assert abs(math.prod(k["ratio"] for k in b["keys"]) / step["ratio"] - 1) < 1e-9, b
+same = b["clusters"]["same_layout"]
+assert (b["clusters"]["from"], b["clusters"]["to"], b["clusters"]["reason"]) == ("cheap", "fast", None), b
+assert same["trial"] == b["trial"] and same["to_s"] == step["to_s"] and same["from_s"] > same["to_s"], b
+assert isinstance(same["fits"], bool), b
+print("yes")' 2>&1)" yes
+call "/v1/campaigns/$id/trials/1/why?against=$winner" >why
+is "the way back: the fast one's layout is legal on the cheap one, not the other way" "$(python3 -c '
+import json
+b = json.load(open("why"))
+same = b["clusters"]["same_layout"]
+assert b["clusters"]["from"] == "fast" and same["trial"] == '"${winner:-0}"' and same["to_s"] > same["from_s"], b
+print("yes")' 2>&1)" yes
+"$partune" why "$id" "$winner" >why.out 2>&1
+sed "s/^/# /" why.out
+has "the client says which clusters" "$(cat why.out)" '^cluster +fast instead of cheap'
+has "and what the same layout does there" "$(cat why.out)" "^expected +[0-9.]+ x as fast on fast with the layout of trial $winner"
+has "and how much of the difference that is" "$(cat why.out)" '^cluster +cheap +fast +-[0-9]'
+second=$(sql "SELECT min(n) FROM trial WHERE campaign = '$id' AND state = 'ok' AND n > 1 AND kind = 'search' AND layout_text LIKE '% on cheap'")
+[ -n "$second" ] && has "on one cluster that is no news" "$(call "/v1/campaigns/$id/trials/$second/why")" '"clusters":null'
 is "a verification is accepted" "$(post "/v1/campaigns/$id:verify" '{"pairs": 2}')" 200
 ok "winner and baseline are compared" wait_for 60 is_in "$id" done
 is "on both clusters" "$(sql "SELECT count(DISTINCT json_extract(layout, '\$.cluster')) FROM trial WHERE campaign = '$id' AND kind = 'verify'")" 2
