@@ -1,6 +1,6 @@
 #!/bin/sh
 # A campaign over several clusters, the fastest of which is not the cheapest: one search over all, each layout legal, expected
-# and paid where it is, the best of each, its export, a kill -9, workers that say where they are, and what is refused.
+# and paid where it is, the best of each, its export, a kill -9, workers that say where they are or do not come, and what is refused.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
@@ -130,5 +130,31 @@ has "while the baseline is the first's" "$(cat body)" '"state":"wait"'
 is "one of the first cluster" "$(post "/v1/campaigns/$id:suggest" '{"worker": "v", "cluster": "fast", "wait_s": 5}')" 200
 has "gets it" "$(cat body)" '"state":"trial"'
 has "as a job of that cluster" "$(cat body)" '"name":"fast"'
+
+# ---- nobody comes
+reason() { call "/v1/campaigns/$id" | sed -n 's/.*"state":"[a-z]*","reason":"\([^"]*\)".*/\1/p'; }
+told() { test "$(reason)" = "$1"; }
+make "a campaign of workers who stay away" "$(launcher='{"kind": "remote", "lease_s": 1}' campaign away "[$h100, $a100]" ', "budget": {"trials": 2}')"
+"$partune" watch "$id" >watch.out 2>&1 &
+watch=$!
+pids="$pids $watch"
+post "/v1/campaigns/$id:suggest" '{"worker": "c", "cluster": "cheap", "wait_s": 60}' >/dev/null & # one of the other cluster is no help
+pids="$pids $!"
+lacks="waiting for a worker with 8 devices on cluster fast: partune worker $id --cluster fast"
+ok "it says which cluster is waited for, and what starts a worker there" wait_for 20 told "$lacks"
+has "in an event, too" "$($C -m 2 -H "$A" -H 'Last-Event-ID: 0' "$url/v1/campaigns/$id/events" 2>/dev/null | grep -c "\"reason\":\"$lacks\"")" '^1$'
+ok "and in what the client prints of it" wait_for 20 grep -qx "running: $lacks" watch.out
+has "and shows" "$("$partune" show "$id" 2>&1)" "^state +running: $lacks"
+is "a worker with too few devices" "$(post "/v1/campaigns/$id:suggest" '{"worker": "s", "cluster": "fast", "devices": 4, "wait_s": 2}')" 200
+has "waits" "$(cat body)" '"state":"wait"'
+ok "and is no help" told "$lacks"
+stop KILL
+start
+client
+ok "a daemon after it knows the same" wait_for 20 told "$lacks"
+is "the worker comes" "$(post "/v1/campaigns/$id:suggest" '{"worker": "v", "cluster": "fast", "devices": 8, "wait_s": 20}')" 200
+has "and gets the trial" "$(cat body)" '"state":"trial"'
+ok "nothing is waited for" wait_for 5 told ""
+kill "$watch" 2>/dev/null
 stop
 finish
