@@ -172,6 +172,17 @@ int db_campaign_describe(struct db *writer, const char *id, const char *name, co
     return r == 0 ? err_set(error, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
+int db_campaign_set_reason(struct db *writer, const char *id, const char *states,
+                           const char *reason, struct err *error)
+{
+    int r = db_do(writer, error,
+                  "UPDATE campaign SET reason = ?3, rev = rev + 1"
+                  " WHERE id = ?1 AND instr(' ' || ?2 || ' ', ' ' || state || ' ') > 0",
+                  "sss", id, states, reason);
+
+    return r < 0 ? r : 0;
+}
+
 int db_campaign_set_space(struct db *writer, const char *id, const char *space_json,
                           struct err *error)
 {

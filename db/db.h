@@ -154,6 +154,9 @@ int db_campaign_move(struct db *writer, const char *id, const char *from, const 
 /* NULL leaves a field alone. */
 int db_campaign_describe(struct db *writer, const char *id, const char *name, const char *notes,
                          const char *tags, struct err *error);
+/* Why it is in its state, one of STATES (words with blanks between), else nothing changes. */
+int db_campaign_set_reason(struct db *writer, const char *id, const char *states,
+                           const char *reason, struct err *error);
 /* What is known of its space now; a running campaign no longer has a reason. */
 int db_campaign_set_space(struct db *writer, const char *id, const char *space_json,
                           struct err *error);

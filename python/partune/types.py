@@ -878,6 +878,7 @@ class Why(TypedDict):
     unit: Literal["seconds", "device_seconds", "joules", "price"]
     exact: bool
     predicted: Dict[str, Any]
+    clusters: Optional[Dict[str, Any]]
     trials: Optional[Dict[str, Any]]
     classes: List[Dict[str, Any]]
     keys: List[Dict[str, Any]]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A campaign over several clusters, the fastest of which is not the cheapest: one search over all, each layout legal, expected
-# and paid where it is, the best of each, its export, a kill -9, workers that say where they are, and what is refused.
+# and paid where it is, the best of each, its export, a kill -9, workers that say where they are or do not come, and what is refused.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "$PT_SRC/tests/api/start.sh"
 cd "$run" || exit 99
@@ -70,8 +70,34 @@ has "the cluster is a key of the search" "$(cat importance)" '"cluster":'
 call "/v1/campaigns/$id/surface?x=cluster&y=tp" >surface
 has "and of its surfaces" "$(cat surface)" '"values":\["cheap","fast"\]'
 winner=$(call "/v1/campaigns/$id/best" | sed -n 's/^{"trial":\([0-9]*\).*/\1/p')
-is "a difference between clusters has no keys" "$(code "/v1/campaigns/$id/trials/$winner/why")" 422
-has "and says so" "$(cat body)" 'among keys on one cluster'
+call "/v1/campaigns/$id/trials/$winner/why" >why
+has "a difference between clusters is explained" "$(cat why)" '"key":"cluster","from":"cheap","to":"fast"'
+is "its keys, the cluster among them, add up to it" "$(python3 -c '
+import json, math
+b = json.load(open("why"))
+assert b["trial"] == '"${winner:-0}"' and b["against"] == 1 and b["trials"]["ratio"] > 1, b
+step = b["predicted"]
+assert abs(sum(k["change_s"] for k in b["keys"]) - (step["to_s"] - step["from_s"])) < 1e-9 * step["from_s"], b
+assert abs(math.prod(k["ratio"] for k in b["keys"]) / step["ratio"] - 1) < 1e-9, b
+same = b["clusters"]["same_layout"]
+assert (b["clusters"]["from"], b["clusters"]["to"], b["clusters"]["reason"]) == ("cheap", "fast", None), b
+assert same["trial"] == b["trial"] and same["to_s"] == step["to_s"] and same["from_s"] > same["to_s"], b
+assert isinstance(same["fits"], bool), b
+print("yes")' 2>&1)" yes
+call "/v1/campaigns/$id/trials/1/why?against=$winner" >why
+is "the way back: the fast one's layout is legal on the cheap one, not the other way" "$(python3 -c '
+import json
+b = json.load(open("why"))
+same = b["clusters"]["same_layout"]
+assert b["clusters"]["from"] == "fast" and same["trial"] == '"${winner:-0}"' and same["to_s"] > same["from_s"], b
+print("yes")' 2>&1)" yes
+"$partune" why "$id" "$winner" >why.out 2>&1
+sed "s/^/# /" why.out
+has "the client says which clusters" "$(cat why.out)" '^cluster +fast instead of cheap'
+has "and what the same layout does there" "$(cat why.out)" "^expected +[0-9.]+ x as fast on fast with the layout of trial $winner"
+has "and how much of the difference that is" "$(cat why.out)" '^cluster +cheap +fast +-[0-9]'
+second=$(sql "SELECT min(n) FROM trial WHERE campaign = '$id' AND state = 'ok' AND n > 1 AND kind = 'search' AND layout_text LIKE '% on cheap'")
+[ -n "$second" ] && has "on one cluster that is no news" "$(call "/v1/campaigns/$id/trials/$second/why")" '"clusters":null'
 is "a verification is accepted" "$(post "/v1/campaigns/$id:verify" '{"pairs": 2}')" 200
 ok "winner and baseline are compared" wait_for 60 is_in "$id" done
 is "on both clusters" "$(sql "SELECT count(DISTINCT json_extract(layout, '\$.cluster')) FROM trial WHERE campaign = '$id' AND kind = 'verify'")" 2
@@ -104,5 +130,31 @@ has "while the baseline is the first's" "$(cat body)" '"state":"wait"'
 is "one of the first cluster" "$(post "/v1/campaigns/$id:suggest" '{"worker": "v", "cluster": "fast", "wait_s": 5}')" 200
 has "gets it" "$(cat body)" '"state":"trial"'
 has "as a job of that cluster" "$(cat body)" '"name":"fast"'
+
+# ---- nobody comes
+reason() { call "/v1/campaigns/$id" | sed -n 's/.*"state":"[a-z]*","reason":"\([^"]*\)".*/\1/p'; }
+told() { test "$(reason)" = "$1"; }
+make "a campaign of workers who stay away" "$(launcher='{"kind": "remote", "lease_s": 1}' campaign away "[$h100, $a100]" ', "budget": {"trials": 2}')"
+"$partune" watch "$id" >watch.out 2>&1 &
+watch=$!
+pids="$pids $watch"
+post "/v1/campaigns/$id:suggest" '{"worker": "c", "cluster": "cheap", "wait_s": 60}' >/dev/null & # one of the other cluster is no help
+pids="$pids $!"
+lacks="waiting for a worker with 8 devices on cluster fast: partune worker $id --cluster fast"
+ok "it says which cluster is waited for, and what starts a worker there" wait_for 20 told "$lacks"
+has "in an event, too" "$($C -m 2 -H "$A" -H 'Last-Event-ID: 0' "$url/v1/campaigns/$id/events" 2>/dev/null | grep -c "\"reason\":\"$lacks\"")" '^1$'
+ok "and in what the client prints of it" wait_for 20 grep -qx "running: $lacks" watch.out
+has "and shows" "$("$partune" show "$id" 2>&1)" "^state +running: $lacks"
+is "a worker with too few devices" "$(post "/v1/campaigns/$id:suggest" '{"worker": "s", "cluster": "fast", "devices": 4, "wait_s": 2}')" 200
+has "waits" "$(cat body)" '"state":"wait"'
+ok "and is no help" told "$lacks"
+stop KILL
+start
+client
+ok "a daemon after it knows the same" wait_for 20 told "$lacks"
+is "the worker comes" "$(post "/v1/campaigns/$id:suggest" '{"worker": "v", "cluster": "fast", "devices": 8, "wait_s": 20}')" 200
+has "and gets the trial" "$(cat body)" '"state":"trial"'
+ok "nothing is waited for" wait_for 5 told ""
+kill "$watch" 2>/dev/null
 stop
 finish

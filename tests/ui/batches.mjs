@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import path from "node:path";
 import { openBrowser, openPage, scrollThrough, show } from "./browser.mjs";
-import { scratch, startDaemon, until } from "./daemon.mjs";
+import { scratch, sql, startDaemon, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
 const pictures = process.env.PT_PICTURES; // a folder for pictures to look at
@@ -201,6 +201,45 @@ test("a campaign over several clusters shows the best of each, compared by what 
     const cells = await winner.first().locator("th, td").allTextContents();
     const gain = heads.findIndex((text) => /^vs baseline/i.test(text));
     assert.equal(parseFloat(cells[gain]).toFixed(1), best.ratio.toFixed(1), `${heads}; ${cells}`);
+});
+
+const panelOf = (title) => page.locator(".panel", { has: page.locator(`h2:has-text("${title}")`) });
+
+test("the page of a trial on another cluster than the baseline's says what the cluster brings", async () => {
+    const { id, best } = await finished("why", 64, {
+        cluster: [
+            { profile: "dgx-a100", nodes: 1 },
+            { profile: "dgx-h100", nodes: 1 },
+        ],
+    });
+    const why = await daemon.api("GET", `v1/campaigns/${id}/trials/${best.trial}/why`);
+    assert.equal(why.clusters.to, "dgx-h100");
+    await open(`/campaigns/${id}/trials/${best.trial}`, "why");
+    const found = panelOf("Why it is faster than the baseline");
+    await found.locator("table").first().waitFor();
+    const text = await found.innerText();
+    assert.match(text, /It ran on dgx-h100, the baseline on dgx-a100/);
+    assert.match(text, /This layout on dgx-h100 instead of dgx-a100, expected: [\d.]+ % faster, a step takes/);
+    const row = found.locator("tr", { has: page.locator(":text-is('cluster')") });
+    assert.match(await row.innerText(), /cluster\s+dgx-a100\s+dgx-h100\s+−/);
+});
+
+// A trial of a cluster that the campaign does not name: only a damaged database has one.
+test("where there is no explanation the page of a trial shows the reason", async () => {
+    const { id, best } = await finished("no reason", 64, {
+        cluster: [
+            { profile: "dgx-a100", nodes: 1 },
+            { profile: "dgx-h100", nodes: 1 },
+        ],
+    });
+    sql(
+        daemon.data,
+        `.timeout 5000
+        UPDATE trial SET layout = json_set(layout, '$.cluster', 'gone') WHERE campaign = '${id}' AND n = ${best.trial};`,
+    );
+    await open(`/campaigns/${id}/trials/${best.trial}`, "no-why");
+    const found = panelOf("Compared with the baseline");
+    await found.locator("text=one of the campaign's clusters").waitFor();
 });
 
 test("a comparison has a row for each batch and world size", async () => {

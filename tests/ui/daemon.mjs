@@ -152,7 +152,7 @@ export function tinyCampaign(name, more = {}) {
     };
 }
 
-/** Run SQL on the database of a daemon that is not running; gives the rows as objects. */
+/** Run SQL on a daemon's database, which a running one is using, too; gives the rows as objects. */
 export function sql(data, text) {
     const out = execFileSync("sqlite3", ["-json", path.join(data, "partune.db")], {
         input: text,

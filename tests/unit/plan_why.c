@@ -32,7 +32,7 @@ static struct world moe(void)
 static const struct pl_why_key *key_of(const struct pl_why *why, const char *name)
 {
     for (int i = 0; i < why->count; i++)
-        if (!strcmp(why->key[i].key->name, name))
+        if (!pl_why_is_cluster(&why->key[i]) && !strcmp(why->key[i].key->name, name))
             return &why->key[i];
     fail_msg("%s has not changed", name);
     return NULL;
@@ -215,6 +215,111 @@ static void by_the_device_other_devices_are_no_loss(void **state)
     assert_true(whole.key[0].log_ratio < -0.5 && fabs(each.key[0].log_ratio) < 0.2);
 }
 
+/* ---- two clusters -------------------------------------------------------- */
+
+static struct pl_why across(const struct world *here, const char *from, const struct world *there,
+                            const char *to, enum pl_objective objective)
+{
+    struct pl_layout a = layout_of(here, from), b = layout_of(there, to);
+    struct pl_why why;
+
+    assert_true(pl_layout_check(NULL, problem_of(here), &a));
+    assert_true(pl_layout_check(NULL, problem_of(there), &b));
+    pl_why_across(&why, problem_of(here), &a, &there->c, &b, objective);
+    return why;
+}
+
+static void of_one_layout_the_cluster_has_the_whole_difference(void **state)
+{
+    struct world slow = world_of("llama-8b", "dgx-a100", 2, 64, "megatron");
+    struct world fast = world_of("llama-8b", "dgx-h100", 2, 64, "megatron");
+    struct pl_why why = across(&slow, "{'tp':2,'precision':'bf16'}", &fast,
+                               "{'tp':2,'precision':'bf16'}", PL_TOKENS_PER_S);
+    AUTO_JSON *json = pl_why_json(&why);
+    const json_t *row = json_array_get(json_object_get(json, "keys"), 0);
+
+    (void)state;
+    assert_int_equal(why.count, 1);
+    assert_adds_up(&why);
+    assert_true(why.key[0].alone == 1 && why.key[0].change < 0);
+    assert_string_equal(json_string_value(json_object_get(row, "key")), "cluster");
+    assert_string_equal(json_string_value(json_object_get(row, "from")), "dgx-a100");
+    assert_string_equal(json_string_value(json_object_get(row, "to")), "dgx-h100");
+}
+
+/* Two ways, each of which is legal: first the cluster, or first the key. */
+static void the_cluster_is_a_key_like_the_others(void **state)
+{
+    struct world slow = world_of("llama-8b", "dgx-a100", 2, 64, "megatron");
+    struct world fast = world_of("llama-8b", "dgx-h100", 2, 64, "megatron");
+    const char *one = "{'tp':2,'precision':'bf16'}", *two = "{'tp':4,'precision':'bf16'}";
+    struct pl_why why = across(&slow, one, &fast, two, PL_TOKENS_PER_S);
+    struct pl_why back = across(&fast, two, &slow, one, PL_TOKENS_PER_S);
+    struct pl_why first = across(&slow, one, &fast, one, PL_TOKENS_PER_S);
+    struct pl_why last = across(&slow, two, &fast, two, PL_TOKENS_PER_S);
+
+    (void)state;
+    assert_int_equal(why.count, 2);
+    assert_adds_up(&why);
+    assert_near(why.key[0].change, (first.key[0].change + last.key[0].change) / 2, why.from.total);
+    assert_near(key_of(&why, "tp")->alone, 1, 1);
+    assert_near(why.key[0].change, -back.key[0].change, why.from.total);
+}
+
+/* The other cluster has half the devices: the layout of all 16 cannot be there, so the way to it
+ * starts with the number of devices, and the way back ends with it. */
+static void devices_that_a_cluster_lacks_are_given_up_before(void **state)
+{
+    struct world large = world_of("llama-8b", "dgx-a100", 2, 64, "megatron");
+    struct world small = world_of("llama-8b", "dgx-h100", 1, 64, "megatron");
+    struct pl_why why = across(&large, "{'tp':2,'precision':'bf16'}", &small,
+                               "{'tp':2,'precision':'bf16'}", PL_TOKENS_PER_S);
+    struct pl_why half = across(&large, "{'world':8,'tp':2,'precision':'bf16'}", &small,
+                                "{'tp':2,'precision':'bf16'}", PL_TOKENS_PER_S);
+
+    (void)state;
+    assert_int_equal(why.count, 2);
+    assert_adds_up(&why);
+    assert_near(why.key[0].change, half.key[0].change, why.from.total);
+    assert_near(key_of(&why, "world")->alone, 1, 1);
+    assert_true(key_of(&why, "world")->change > 0 && why.key[0].change < 0);
+}
+
+/* fp8 is illegal on A100s, so it never comes before the cluster: what it brings is what it brings
+ * on H100s. */
+static void what_one_cluster_cannot_do_comes_after_it(void **state)
+{
+    struct world old = world_of("llama-8b", "dgx-a100", 2, 64, "megatron");
+    struct world new = world_of("llama-8b", "dgx-h100", 2, 64, "megatron");
+    const char *bf16 = "{'tp':2,'precision':'bf16'}", *fp8 = "{'tp':2,'precision':'fp8'}";
+    struct pl_why why = across(&old, bf16, &new, fp8, PL_TOKENS_PER_S);
+    struct pl_why there = why_of(&new, bf16, fp8);
+
+    (void)state;
+    assert_int_equal(why.count, 2);
+    assert_adds_up(&why);
+    assert_near(key_of(&why, "precision")->change, key_of(&there, "precision")->change,
+                why.from.total);
+}
+
+static void each_is_paid_at_its_own_price(void **state)
+{
+    struct world cheap = world_of("llama-8b", "dgx-a100", 2, 64, "megatron");
+    struct world dear = world_of("llama-8b", "dgx-h100", 2, 64, "megatron");
+    struct pl_why time, cost;
+
+    (void)state;
+    cheap.c.price = 1;
+    dear.c.price = 9;
+    time = across(&cheap, "{'tp':2,'precision':'bf16'}", &dear, "{'tp':2,'precision':'bf16'}",
+                  PL_TOKENS_PER_S);
+    cost = across(&cheap, "{'tp':2,'precision':'bf16'}", &dear, "{'tp':2,'precision':'bf16'}",
+                  PL_TOKENS_PER_COST);
+    assert_adds_up(&cost);
+    assert_true(time.key[0].log_ratio > 0);
+    assert_near(cost.key[0].log_ratio, time.key[0].log_ratio - log(9), 10);
+}
+
 static void the_same_question_has_the_same_answer(void **state)
 {
     struct world x = moe();
@@ -238,6 +343,11 @@ int main(void)
         cmocka_unit_test(keys_that_change_only_together_share_evenly),
         cmocka_unit_test(illegal_layouts_are_walked_around),
         cmocka_unit_test(by_the_device_other_devices_are_no_loss),
+        cmocka_unit_test(of_one_layout_the_cluster_has_the_whole_difference),
+        cmocka_unit_test(the_cluster_is_a_key_like_the_others),
+        cmocka_unit_test(devices_that_a_cluster_lacks_are_given_up_before),
+        cmocka_unit_test(what_one_cluster_cannot_do_comes_after_it),
+        cmocka_unit_test(each_is_paid_at_its_own_price),
         cmocka_unit_test(the_same_question_has_the_same_answer),
     };
 

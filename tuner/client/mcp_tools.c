@@ -36,7 +36,8 @@ static const struct mcp_tool tools[] = {
      "/v1/campaigns/{id}/best", NULL, NULL, false},
     {"why", "Explain a trial",
      "Explain why a trial is faster or slower than the baseline or another trial: where the "
-     "seconds of a step went, and which changed keys caused it.",
+     "seconds of a step went, which changed keys caused it and, of trials on two clusters, how "
+     "much of it is the cluster's.",
      "GET", "/v1/campaigns/{id}/trials/{n}/why", NULL, NULL, false},
     {"export", "Export a layout",
      "Write the winner of a campaign as another trainer's configuration.", "GET",

@@ -240,6 +240,18 @@ static int know_of_news(struct watch *watch, const char *path)
     return code;
 }
 
+/* Without a screen, which shows it always: why the campaign is in its state, when that is new. */
+static void print_reason(const struct watch *watch, const json_t *data)
+{
+    const char *reason = cl_string(data, "reason");
+
+    if (watch->screen || watch->c->args.json || is_over(data) || !*reason ||
+        str_eq(reason, cl_string(watch->campaign, "reason")))
+        return;
+    printf("%s: %s\n", cl_string(data, "state"), reason);
+    fflush(stdout);
+}
+
 static int load_state(struct watch *watch)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s", watch->id);
@@ -253,6 +265,7 @@ static int load_state(struct watch *watch)
         code = cl_call(&v, watch->c, "GET", trials, NULL);
     if (code != CL_OK)
         return code;
+    print_reason(watch, campaign);
     json_decref(watch->campaign);
     watch->campaign = TAKE(campaign);
     watch->ended = !watch->every && is_over(watch->campaign);
@@ -275,6 +288,7 @@ static int load_state(struct watch *watch)
 
 static void on_campaign(struct watch *watch, const json_t *data)
 {
+    print_reason(watch, data);
     json_decref(watch->campaign);
     watch->campaign = json_incref((json_t *)(uintptr_t)data);
     watch->ended = is_over(data);

@@ -22,15 +22,37 @@ static const struct unit *unit_of(const json_t *why)
     return &units[i];
 }
 
-/* "measured   1.310 x as fast, a step of 99.8 ms instead of 130.7" of member KEY. */
-static void print_ratio(const char *who, const json_t *why, const char *key, const char *of)
+/* "measured   1.310 x as fast, a step of 99.8 ms instead of 130.7" of member KEY of BODY. */
+static void print_ratio(const char *who, const json_t *body, const char *key,
+                        const struct unit *unit, const char *of)
 {
-    const json_t *both = json_object_get(why, key);
+    const json_t *both = json_object_get(body, key);
 
     if (json_is_object(both))
         printf("%-10s %.3f x %s%s, a step takes %.1f %s instead of %.1f\n", who,
-               cl_number(both, "ratio"), unit_of(why)->as, of, 1e3 * cl_number(both, "to_s"),
-               unit_of(why)->thousandth, 1e3 * cl_number(both, "from_s"));
+               cl_number(both, "ratio"), unit->as, of, 1e3 * cl_number(both, "to_s"),
+               unit->thousandth, 1e3 * cl_number(both, "from_s"));
+}
+
+/* Where the two trials ran, and what the faster cluster alone brings. */
+static void print_clusters(const json_t *why)
+{
+    const json_t *clusters = json_object_get(why, "clusters");
+    const json_t *same = json_object_get(clusters, "same_layout");
+    char of[160];
+
+    if (!json_is_object(clusters))
+        return;
+    printf("%-10s %s instead of %s\n", "cluster", cl_string(clusters, "to"),
+           cl_string(clusters, "from"));
+    if (!json_is_object(same)) {
+        printf("%-10s %s\n", "", cl_string(clusters, "reason"));
+        return;
+    }
+    snprintf(of, sizeof(of), " on %s with the layout of trial %.0f%s", cl_string(clusters, "to"),
+             cl_number(same, "trial"),
+             json_is_true(json_object_get(same, "fits")) ? "" : " (out of memory on one of them)");
+    print_ratio("expected", clusters, "same_layout", unit_of(why), of);
 }
 
 /* A cell of milliseconds, "-" where they are unknown. */
@@ -145,8 +167,9 @@ void cl_print_why(const struct cl *client, const json_t *why)
 {
     bool simulated = *cl_simulated_word(why) != '\0';
 
-    print_ratio(simulated ? "simulated" : "measured", why, "trials", "");
-    print_ratio("expected", why, "predicted", " by the cost model");
+    print_ratio(simulated ? "simulated" : "measured", why, "trials", unit_of(why), "");
+    print_ratio("expected", why, "predicted", unit_of(why), " by the cost model");
+    print_clusters(why);
     putchar('\n');
     print_classes(client, why, simulated);
     putchar('\n');

@@ -38,6 +38,9 @@ struct tn_verify {
     int added;
 };
 
+/* How the reason of a running campaign starts whose next trial nobody there can run. */
+#define TN_AWAITS "waiting for "
+
 struct tn_campaign {
     struct tn_campaign *next;
     struct tn_service *svc;
@@ -57,6 +60,7 @@ struct tn_campaign {
     uint64_t active_since; /* monotonic ms; 0: not active */
     double device_s;
     double cost;       /* of its ended attempts, where budget.cost limits it */
+    char awaits[240];  /* its reason, which starts with TN_AWAITS; "": it awaits nothing */
     uint64_t retry_at; /* monotonic ms: the store failed, try again then */
     int64_t best_n;
     int64_t priority; /* the highest is served first */
@@ -73,6 +77,9 @@ void tn_campaign_set_state(struct tn_campaign *campaign, const char *state);
 /* Change the state in the database and in memory, with its event. */
 int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
                        const char *reason, struct err *error);
+/* Tell what CAMPAIGN, which is running or verifying, awaits (a reason as above; "": nothing) in the
+ * database and in memory, with its event; where it is told already, nothing happens. */
+int tn_campaign_await(struct tn_campaign *campaign, const char *awaits, struct err *error);
 /* RUN: what it runs, of ROW's fidelity; NULL: LAYOUT at full size, in SPEC's problem. */
 struct tn_trial *tn_trial_new(const struct db_trial *row, const struct tn_spec *spec,
                               const struct pl_layout *layout, const struct pl_reduced *run);

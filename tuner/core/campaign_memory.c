@@ -72,9 +72,36 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
     tn_log_id(LOG_INFO, svc, id, " is %s%s%s", to, reason ? ": " : "", reason ? reason : "");
     if (c) {
         tn_campaign_set_state(c, to);
+        c->awaits[0] = '\0';
         join_share(c);
     }
     tn_changed(svc);
+    return 0;
+}
+
+static int await_job(struct db *writer, void *arg, struct err *error)
+{
+    struct change *ch = arg;
+    int r = db_campaign_set_reason(writer, ch->id, ch->from, ch->reason, error);
+
+    return r < 0 ? r : tn_event_campaign(writer, ch->id, error);
+}
+
+int tn_campaign_await(struct tn_campaign *campaign, const char *awaits, struct err *error)
+{
+    struct change ch = {
+        .id = campaign->id, .from = "running verifying", .reason = *awaits ? awaits : NULL};
+    int r;
+
+    assert(!*awaits || str_starts(awaits, TN_AWAITS));
+    if (!strcmp(campaign->awaits, awaits))
+        return 0;
+    r = tn_write(campaign->svc, await_job, &ch, error);
+    if (r < 0)
+        return r;
+    snprintf(campaign->awaits, sizeof(campaign->awaits), "%s", awaits);
+    if (*awaits)
+        tn_log_campaign(LOG_WARN, campaign, " is %s", awaits);
     return 0;
 }
 
@@ -109,6 +136,8 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
     snprintf(c->id, sizeof(c->id), "%s", row->id);
     snprintf(c->traceparent, sizeof(c->traceparent), "%s", row->traceparent);
     tn_campaign_set_state(c, row->state);
+    if (str_starts(row->reason ? row->reason : "", TN_AWAITS)) /* of the daemon before */
+        snprintf(c->awaits, sizeof(c->awaits), "%s", row->reason);
     c->active_s = row->active_s;
     if (row->active_since != DB_NULL && now > row->active_since)
         c->active_s += (double)(now - row->active_since) / 1000.0;

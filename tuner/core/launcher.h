@@ -8,6 +8,7 @@
 
 struct tn_attempt;
 struct tn_campaign;
+struct tn_trial;
 
 /* How a trial is put onto machines. */
 struct tn_launcher {
@@ -27,6 +28,9 @@ struct tn_launcher {
     void (*release)(struct tn_attempt *attempt);
     /* Would somebody run another trial of this campaign now? NULL: as many as search.parallel. */
     bool (*wanted)(const struct tn_campaign *campaign);
+    /* TRIAL found no room since trial->no_room. Add to RET what is missing and what to do about it,
+     * where nothing that is there will ever make room; may be NULL. */
+    void (*lacks)(struct str *ret, const struct tn_trial *trial);
     int (*start)(struct tn_attempt *attempt, struct err *error);
     /* Find it again after a restart: 1 it lives and is watched, 0 it is dead and attempt->exit is
      * set. */

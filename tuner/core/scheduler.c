@@ -304,6 +304,28 @@ static bool must_wait(const struct tn_campaign *campaign)
     return false;
 }
 
+/* TRIAL finds no room: tell what it waits for, where that does not come by itself. With NULL there
+ * is nothing to wait for any more. */
+static void tell_await(struct tn_campaign *campaign, const struct tn_trial *trial)
+{
+    const struct tn_launcher *launcher = campaign->engine->spec->launcher;
+    AUTO_STR text = {0};
+    struct err e = {0};
+
+    if (trial && launcher->lacks)
+        launcher->lacks(&text, trial);
+    if (text.len > 0) {
+        AUTO_FREE char *awaits = mem_printf(TN_AWAITS "%.200s", text.text);
+
+        if (tn_campaign_await(campaign, awaits, &e) == 0)
+            return;
+    } else if (tn_campaign_await(campaign, "", &e) == 0) {
+        return;
+    }
+    tn_log_campaign(LOG_ERROR, campaign, ": %s", e.text);
+    campaign->retry_at = tn_now_ms() + 1000;
+}
+
 /* Start the head of the queue: true if that changed something. */
 static bool start_head(struct tn_campaign *campaign)
 {
@@ -327,6 +349,7 @@ static bool start_head(struct tn_campaign *campaign)
     }
     if (r == -EBUSY) {
         t->no_room = waited ? waited : tn_now_ms();
+        tell_await(campaign, t);
         return false;
     }
     if (r < 0 && (r == -ENOSPC || r == -EIO ||
@@ -338,6 +361,8 @@ static bool start_head(struct tn_campaign *campaign)
     }
     if (r < 0)
         pause_for(campaign, &e);
+    else
+        tell_await(campaign, NULL);
     return true;
 }
 

@@ -93,14 +93,64 @@ static void add_phases(json_t *classes, const struct side *from, const struct si
                                             "trial_to_s", tn_number(phase_s(to, name))));
 }
 
+/* ---- two clusters -------------------------------------------------------- */
+
+/* LAYOUT, of one of both trials, on the cluster of FROM and on that of TO: what the cost model
+ * expects, and whether it fits in memory on both. False where it is illegal on one of them. */
+static bool add_moved(json_t *clusters, const struct se_spec *spec, const struct side *from,
+                      const struct side *to, const struct side *of, struct pl_verdict *ret_verdict)
+{
+    struct pl_problem before = se_layout_problem(spec, &from->layout);
+    struct pl_problem after = se_layout_problem(spec, &to->layout);
+    struct pl_why why;
+    bool fits;
+
+    if (!pl_layout_check(ret_verdict, of == to ? &before : &after, &of->layout))
+        return false;
+    pl_why_across(&why, &before, &of->layout, after.cluster, &of->layout, spec->objective);
+    fits = pl_fits(&before, &of->layout, spec->memory_headroom) &&
+           pl_fits(&after, &of->layout, spec->memory_headroom);
+    json_object_set_new(clusters, "same_layout",
+                        json_pack("{s:I, s:f, s:f, s:f, s:b}", "trial", (json_int_t)of->trial.n,
+                                  "from_s", why.from.total, "to_s", why.to.total, "ratio",
+                                  why.to.tokens_per_s / why.from.tokens_per_s, "fits", fits));
+    return true;
+}
+
+/* Which clusters, and how much faster one layout is on the other: the later trial's or, where that
+ * is illegal on the earlier one's cluster, the earlier trial's. */
+static json_t *clusters_json(const struct se_spec *spec, const struct side *from,
+                             const struct side *to)
+{
+    const char *before = se_cluster_of(spec, &from->layout)->name;
+    const char *after = se_cluster_of(spec, &to->layout)->name;
+    json_t *clusters =
+        json_pack("{s:s, s:s, s:n, s:n}", "from", before, "to", after, "same_layout", "reason");
+    struct pl_verdict there, here;
+    char a[300], b[300];
+
+    if (!add_moved(clusters, spec, from, to, to, &there) &&
+        !add_moved(clusters, spec, from, to, from, &here))
+        json_object_set_new(
+            clusters, "reason",
+            json_sprintf("the layout of trial %lld is illegal on %s (%s), that of trial %lld on "
+                         "%s (%s)",
+                         (long long)to->trial.n, before, pl_verdict_text(a, sizeof(a), &there),
+                         (long long)from->trial.n, after, pl_verdict_text(b, sizeof(b), &here)));
+    return clusters;
+}
+
 static json_t *compare(const struct se_spec *spec, const struct side *from, const struct side *to)
 {
-    struct pl_problem problem = se_layout_problem(spec, &to->layout);
+    struct pl_problem problem = se_layout_problem(spec, &from->layout);
+    const struct pl_cluster *cluster = se_cluster_of(spec, &to->layout);
     struct pl_why why;
     json_t *view;
 
-    pl_why(&why, &problem, &from->layout, &to->layout, spec->objective);
+    pl_why_across(&why, &problem, &from->layout, cluster, &to->layout, spec->objective);
     view = pl_why_json(&why);
+    if (cluster != problem.cluster)
+        json_object_set_new(view, "clusters", clusters_json(spec, from, to));
     json_object_set_new(view, "trial", json_integer((json_int_t)to->trial.n));
     json_object_set_new(view, "against", json_integer((json_int_t)from->trial.n));
     if (from->step_s > 0 && to->step_s > 0)
@@ -130,12 +180,6 @@ static int load(json_t **ret, struct tn_service *svc, struct db *db, struct aren
     r = load_side(&from, db, arena, id, against, &spec, error);
     if (r == 0)
         r = load_side(&to, db, arena, id, trial, &spec, error);
-    if (r == 0 && from.layout.cluster != to.layout.cluster)
-        r = err_set(error, -EINVAL,
-                    "trial %lld ran on %s, trial %lld on %s: the cost model divides a difference "
-                    "among keys on one cluster; name a trial of the same by \"against\"",
-                    (long long)against, se_cluster_of(&spec, &from.layout)->name, (long long)trial,
-                    se_cluster_of(&spec, &to.layout)->name);
     if (r == 0) {
         *ret = compare(&spec, &from, &to);
         json_object_set_new(*ret, "simulated", json_boolean(tn_is_simulated(campaign.launcher)));

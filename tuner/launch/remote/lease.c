@@ -124,6 +124,36 @@ static bool wanted(const struct tn_campaign *campaign)
     return false;
 }
 
+/* Was a worker heard of, for the time of a lease, that could run TRIAL? One that waits gets it. */
+static bool may_come(const struct tn_trial *trial)
+{
+    const struct tn_campaign *campaign = trial->campaign;
+    bool several = campaign->engine->spec->se.nclusters > 1;
+    double lease_ms = 1000 * tn_lease_seconds(campaign->engine->spec);
+    int64_t now = clock_wall_ms();
+
+    for (const struct tn_worker *w = tn_launching(campaign->svc)->workers; w; w = w->next)
+        if (!strcmp(w->campaign, campaign->id) && (double)(now - w->seen) <= lease_ms &&
+            (!several || !strcmp(w->cluster, tn_trial_cluster(trial)->name)) &&
+            (!w->devices || w->devices >= pl_layout_devices(&trial->run.layout)))
+            return true;
+    return false;
+}
+
+static void lacks(struct str *ret, const struct tn_trial *trial)
+{
+    const struct tn_spec *spec = trial->campaign->engine->spec;
+    const char *cluster = spec->se.nclusters > 1 ? tn_trial_cluster(trial)->name : NULL;
+    double waited_ms = (double)(tn_now_ms() - trial->no_room);
+    int devices = pl_layout_devices(&trial->run.layout);
+
+    if (waited_ms < 1000 * tn_lease_seconds(spec) || may_come(trial))
+        return;
+    str_addf(ret, "a worker with %d device%s%s%s: partune worker %s%s%s", devices,
+             devices == 1 ? "" : "s", cluster ? " on cluster " : "", cluster ? cluster : "",
+             trial->campaign->id, cluster ? " --cluster " : "", cluster ? cluster : "");
+}
+
 static bool reserve(struct tn_attempt *attempt)
 {
     struct tn_lease *lease = attempt->launch;
@@ -194,6 +224,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 {
     AUTO_FREE char *path = mem_printf("%s/events", attempt->folder);
     struct tn_lease *lease = attempt->launch;
+    struct tn_worker *worker;
     int r = file_mkdirs(attempt->folder, 0700, error);
 
     attempt->trainer = &tn_trainer_partune;
@@ -208,7 +239,10 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
     snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);
     lease->lines = whole_lines(path);
     tn_lease_renew(attempt);
-    tn_worker_seen(attempt->svc, tn_lease_worker(attempt->job));
+    worker = tn_worker_seen(attempt->svc, tn_lease_worker(attempt->job));
+    snprintf(worker->campaign, sizeof(worker->campaign), "%s", attempt->campaign->id);
+    snprintf(worker->cluster, sizeof(worker->cluster), "%s",
+             tn_trial_cluster(attempt->trial)->name);
     return 1;
 }
 
@@ -245,6 +279,7 @@ const struct tn_launcher tn_launcher_remote = {
     .reserve = reserve,
     .release = release,
     .wanted = wanted,
+    .lacks = lacks,
     .start = start,
     .adopt = adopt,
     .stop = stop,

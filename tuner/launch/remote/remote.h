@@ -35,7 +35,8 @@ struct tn_lease {
 struct tn_worker {
     struct tn_worker *next;
     char name[TN_WORKER_TEXT];
-    int64_t seen; /* wall clock */
+    char campaign[TN_ID_TEXT], cluster[64]; /* of which it has asked last, and where it is */
+    int64_t seen;                           /* wall clock */
     int devices;
     int64_t completed;
 };

@@ -134,6 +134,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
     double wait_s = 20;
     int devices = 0, r;
     struct tn_attempt *held;
+    struct tn_worker *seen;
     struct tn_ask *k;
     json_t *answer;
 
@@ -148,7 +149,10 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
         return r;
     if (tn_phase(svc)->stopping)
         return err_set(error, -EAGAIN, "the daemon is stopping");
-    tn_worker_seen(svc, worker)->devices = devices;
+    seen = tn_worker_seen(svc, worker);
+    seen->devices = devices;
+    snprintf(seen->campaign, sizeof(seen->campaign), "%s", id);
+    snprintf(seen->cluster, sizeof(seen->cluster), "%s", cluster);
     supersede(svc, worker, id);
     held = held_by(svc, worker, id);
     if (held)

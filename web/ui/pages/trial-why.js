@@ -101,9 +101,23 @@ function step(how, { from_s: from, to_s: to, ratio }, unit) {
     return `${how}: ${faster}, a step takes ${took} instead of ${ms(1e3 * from)}.`;
 }
 
-/** WHY, of the service, as a panel; nothing for the baseline itself. */
+/** What the two clusters have to do with it: where both ran, and one layout on both. */
+function clusterText({ clusters, unit, against }) {
+    const { from, to, same_layout: same, reason } = clusters;
+    const where = `It ran on ${to}, the baseline on ${from}.`;
+    if (!same) return `${where} How much of this the cluster brings cannot be told: ${reason}.`;
+    const whose = same.trial === against ? "The baseline's layout" : "This layout";
+    const room = same.fits ? "" : " It does not fit in the memory of both.";
+    return `${where} ${step(`${whose} on ${to} instead of ${from}, expected`, same, unit)}${room}`;
+}
+
+const saying = (text) => panel("Compared with the baseline", {}, h("p", { class: "soft" }, text));
+
+/** WHY, of the service, or {error: its reason for having none}, as a panel; nothing for the baseline itself. */
 export function whyPanel(why) {
-    if (!why || why.trial === why.against || why.keys.length === 0) return null;
+    if (why?.error) return saying(`No explanation: ${why.error}`);
+    if (!why || why.trial === why.against) return null;
+    if (why.keys.length === 0) return saying("Its layout is the baseline's.");
     const how = why.simulated ? "Simulated" : "Measured";
     const faster = (why.trials ?? why.predicted).ratio >= 1;
     const each = why.unit === "device_seconds" ? ", per device" : "";
@@ -118,6 +132,7 @@ export function whyPanel(why) {
             why.trials && `${step(how, why.trials, why.unit)} `,
             step("Expected by the cost model", why.predicted, why.unit),
         ),
+        why.clusters && h("p", {}, clusterText(why)),
         keyTable(why),
         why.keys.some((key) => key.alone < 0.999) &&
             h("p", { class: "soft" }, "* Shares an effect: some of the layouts in between are illegal."),

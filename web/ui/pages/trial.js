@@ -44,10 +44,12 @@ function loaders(ctx, model, view, drawSteps) {
         if (!ctx.signal.aborted) view.draw();
     }
 
-    // Before the baseline has been named there is none.
+    // Where there is none, the page shows the service's reason.
     async function why() {
-        const found = await get(trialPath(id, n, "/why"), null, ctx.signal).catch(() => null);
-        if (ctx.signal.aborted || !found) return;
+        const found = await get(trialPath(id, n, "/why"), null, ctx.signal).catch(
+            ({ message }) => ({ error: message }),
+        );
+        if (ctx.signal.aborted) return;
         model.why = found;
         view.drawWhy();
     }
