@@ -31,7 +31,10 @@ class Script:
         self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
         if not self.call: # without a call, an environment may hold what nothing has set
             self.lines.append("PARTS=()")
-        self.lines.append("fp8=0") # which [[ fp8 -eq 0 ]] reads
+        self.ends = bool(self.call) and not self.sure and self.rng.random() < 0.4
+        if self.ends: # by what is not set
+            self.lines.append(self.rng.choice(["set -u", "set -eu -o pipefail; set +e", "set -o nounset"]))
+        self.lines.append("fp8=0 bf16=0") # which [[ fp8 -eq 0 ]] reads
         self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["declare -A BY", "ROW=()", "ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING=", "EXTRA="]
 
     def add(self, indent, text):
@@ -57,6 +60,10 @@ class Script:
             f"(( {number} % 2 == 0 && (${{TP}} > 1 || PP {sign} 2) ))",
             f'[ -n "${name}" -a ${number} {op} 1 ]',
             f'[ ! -z "${name}" ]',
+            f'[ -z "$LATER_{name}" ]', # which the script sets, or does not
+            f'[[ -v LATER_{number} && $LATER_{number} -gt 1 ]]',
+            "[ $# -gt 1 ]",
+            f'[ -{rng.choice("zn")} "$1" ]',
             "true",
             "false",
         ]
@@ -73,13 +80,16 @@ class Script:
         rng = self.rng
         name = rng.choice(NAMES)
         number = rng.choice(NUMBERS)
-        if rng.random() < 0.25 and (self.call or not self.sure):
+        if rng.random() < 0.25:
             return rng.choice([
                 f"{number}=${{{rng.randint(1, 5)}:-2}}",
                 f"{number}=$(( $# > {rng.randrange(4)} ? 2 : 1 ))",
                 f"{number}=${{GIVEN_{number}:-1}}" if self.call and f"GIVEN_{number}=" in self.call else f"{number}=1",
                 'set -- "$@" 2',
                 "shift",
+                f"LATER_{name}={rng.choice(VALUES[name])}",
+                f"LATER_{number}=2 {number}=${{LATER_{number}}}",
+                f"unset LATER_{number}; {number}=${{LATER_{number}:-1}}",
             ])
         if rng.random() < 0.2:
             return rng.choice([
@@ -161,7 +171,7 @@ class Script:
             self.add(indent, f"N={rng.randint(1, 3)}")
             self.add(indent, "while (( N > 0 )); do")
             self.add(indent + 1, "N=$((N - 1))")
-        elif kind == 2 and (self.call or not self.sure):
+        elif kind == 2:
             self.add(indent, "while [[ $# -gt 0 ]]; do")
             self.add(indent + 1, f"case $1 in {rng.choice('124')}) TP=$1 ;; fp*) KIND=$1 ;; esac")
             self.add(indent + 1, "shift")
@@ -233,6 +243,8 @@ class Script:
         start = self.rng.choice(["", "", "TP=4 "])
         start += ("torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS"
                  ' --global-batch-size 256 --seq-length 8192 $ARGS "${LIST[@]}"')
+        if not self.call and self.rng.random() < 0.2: # nothing sets it, and it is no word or an empty one
+            start += self.rng.choice([" $MORE_ARGS", " $MORE_ARGS --bf16", ' "$MORE_ARGS"'] if not self.sure else [" $MORE_ARGS"])
         draw = self.rng.random()
         if draw > 0.9: # the same layout, started again
             self.add(0, start + " --seed 1")
@@ -245,6 +257,8 @@ class Script:
             self.add(0, "fi")
         else:
             self.add(0, start)
+        if self.sure or self.ends: # whose names are the script's own, then
+            self.add(0, " ".join(f"LATER_{name}=1" for name in NAMES))
         return "\n".join(self.lines) + "\n"
 
 

@@ -358,9 +358,6 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
          "`--num-layers-per-virtual-pipeline-stage` is set under a condition"},
         {"if [ $BY = mpi ]; then\n    APP='python pretrain_gpt.py --tp'\nfi\n$APP\n",
          "the command `$APP` is set under a condition"},
-        {"while getopts t: o; do TP=$OPTARG; done\ntorchrun pretrain_gpt.py "
-         "--tensor-model-parallel-size ${TP:-4}",
-         "is set under a condition"},
         {"torchrun pretrain_gpt.py --zero-stage $Z --deepspeed", "`$Z` is not set"},
         {"torchrun pretrain_gpt.py --tp-size $T", "`$T` is not set"},
         {"python train.py --seed 1\npython train.py --seed 2",
@@ -390,9 +387,6 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
          "`$TP` needs a shell"},
         {"TP=1\n((TP *= N))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
          "`$TP` needs a shell"},
-        {"TP=1\nwhile [ $# -gt 0 ]; do case $1 in --tp) TP=$2; shift ;; esac; done\n"
-         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
-         "`$TP` is set under a condition"},
         {"TP=2\nf(){\n    TP=8\n}\n[ $G = 8 ] && f\ntorchrun pretrain_gpt.py "
          "--tensor-model-parallel-size $TP",
          "`$TP` is set under a condition"},

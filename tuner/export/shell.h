@@ -132,6 +132,14 @@ void tn_sh_exchange(struct tn_sh *shell, struct tn_sh_aside *aside);
 /* Nothing is in NAME from here on; UNKNOWN: only a shell could tell what. */
 void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown);
 
+/* Is NAME set by the shell, by a login or by what starts jobs, whatever the call says? */
+bool tn_sh_is_set_outside(const char *name);
+
+/* Nothing is in NAME, as no call says that there is; what else may have set such variables has run,
+ * as a file that the script sources. */
+void tn_sh_presume(struct tn_sh *shell, const char *name);
+void tn_sh_doubt(struct tn_sh *shell);
+
 /* NAME, which holds what is not known, for the reason WHY. */
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why);
 
@@ -194,11 +202,15 @@ const char *tn_sh_ref_read(struct tn_sh_ref *ret, const char *pos);
 struct tn_sh_variable *tn_sh_ref_variable(struct tn_sh *shell, struct tn_sh_ref *ref);
 
 /* What VARIABLE holds at REF to SINK; or a variable that the script does not set, LEN letters at
- * SOURCE. */
+ * SOURCE, QUOTED or not. */
 void tn_sh_ref_put(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *variable,
                    const struct tn_sh_ref *ref, bool quoted);
 void tn_sh_ref_unset(struct tn_sh *shell, struct tn_sh_sink *sink, const struct tn_sh_ref *ref,
-                     const char *source, size_t len);
+                     const char *source, size_t len, bool quoted);
+
+/* Under set -u, VARIABLE holds something at REF, or it is an error of SHELL. */
+void tn_sh_ref_bound(struct tn_sh *shell, const struct tn_sh_variable *variable,
+                     const struct tn_sh_ref *ref);
 
 /* Is VALUE nothing but what is not known, which may be nothing, or what is maybe not said? */
 bool tn_sh_may_be_empty(const char *value);

@@ -63,6 +63,8 @@ static void evaluate(struct tn_sh *shell, const struct tn_sh_list *words, int le
         str_addf(&text, "%s%s", i > 1 ? " " : "", words->v[i]);
     shell->assigned = TN_SH_FALSE;
     read_within(shell, str_text(&text), level, false);
+    if (strchr(str_text(&text), MARK))
+        tn_sh_doubt(shell);
 }
 
 /* CMD is a variable that holds the command or does not, as a condition decides: said if nothing

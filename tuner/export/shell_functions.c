@@ -359,8 +359,11 @@ void tn_sh_local(struct tn_sh *shell, const char *name)
     v = tn_sh_find(shell, name);
     shell->kept = mem_realloc(shell->kept, (shell->nkept + 1) * sizeof(*shell->kept));
     kept = &shell->kept[shell->nkept++];
-    *kept = (struct tn_sh_variable){
-        .array = v && v->array, .keyed = v && v->keyed, .integer = v && v->integer, .used = v};
+    *kept = (struct tn_sh_variable){.array = v && v->array,
+                                    .keyed = v && v->keyed,
+                                    .integer = v && v->integer,
+                                    .presumed = v && v->presumed,
+                                    .used = v};
     snprintf(kept->name, sizeof(kept->name), "%s", name);
     if (v)
         tn_sh_take_words(&kept->values, &v->values, 0);
@@ -386,6 +389,7 @@ static void put_back(struct tn_sh *shell, size_t from)
         v->array = kept->array;
         v->keyed = kept->keyed;
         v->integer = kept->integer;
+        v->presumed = kept->presumed;
     }
 }
 

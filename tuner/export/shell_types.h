@@ -28,6 +28,9 @@ struct tn_sh_variable {
     bool array, used;
     bool keyed;   /* an array by keys: shell_keys.c */
     bool integer; /* what it is set to is a sum: declare -i */
+    /* Nothing is in it since nothing says that it is called with any: a file that the script reads
+     * could set it. Of @: since nothing says how the script is called. */
+    bool presumed;
 };
 
 /* Of a condition, and of what runs under it. */
@@ -148,6 +151,8 @@ struct tn_sh {
     bool declares, local;      /* the command declares variables; a function's own */
     bool keyed, integer;       /* it declares arrays by keys, or whole numbers */
     bool over;                 /* it has come to an exit */
+    bool doubted;              /* something may have set variables that this text does not set */
+    bool nounset;              /* a variable that is not set ends it: set -u */
     size_t letter;             /* of its word that getopts looks at next */
     struct tn_sh_function *functions;
     size_t nfunctions;

@@ -36,6 +36,8 @@ static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char 
         if (strchr(v->values.v[i], MARK))
             return false;
     v->used = true;
+    if (*of)
+        tn_sh_ref_bound(shell, v, &ref);
     n = !*of || ref.all           ? v->values.n / (v->keyed ? 2 : 1)
         : ref.index < v->values.n ? strlen(v->values.v[ref.index])
                                   : 0;
@@ -102,6 +104,7 @@ static void put_changed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_
     char *changed = NULL;
 
     v->used = true;
+    tn_sh_ref_bound(shell, v, ref);
     if (ref->all && put_rest(shell, sink, v, operation, quoted))
         return;
     put_text(shell, &text, operation, true, depth + 1);
@@ -168,7 +171,7 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
         return;
     }
     if (*p && !strchr("-=+?", *p)) {
-        tn_sh_ref_unset(shell, sink, &r, source, len);
+        tn_sh_ref_unset(shell, sink, &r, source, len, quoted);
         return;
     }
     empty = !v || r.index >= v->values.n || (colon && !*v->values.v[r.index]);
@@ -194,7 +197,7 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
     } else if (v) {
         tn_sh_ref_put(shell, sink, v, &r, quoted);
     } else {
-        tn_sh_ref_unset(shell, sink, &r, source, len);
+        tn_sh_ref_unset(shell, sink, &r, source, len, quoted);
     }
 }
 
@@ -329,7 +332,7 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
     if (v && locate(shell, v, &r))
         tn_sh_ref_put(shell, sink, v, &r, quoted);
     else
-        tn_sh_ref_unset(shell, sink, &r, pos, n + 1);
+        tn_sh_ref_unset(shell, sink, &r, pos, n + 1, quoted);
     return pos + 1 + n;
 }
 
@@ -359,7 +362,8 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
 {
     if (*pos == MARK) { /* from the outer text */
         for (; *pos && *pos != ENDMARK; pos++)
-            tn_sh_put(shell, sink, *pos);
+            tn_sh_put(shell, sink,
+                      *quote && *pos == TN_WORD_NONE && pos[-1] == MARK ? TN_WORD_UNSET : *pos);
         tn_sh_put(shell, sink, ENDMARK);
         return pos + (*pos == ENDMARK);
     }
