@@ -441,6 +441,14 @@ void tn_sh_sets(struct tn_sh *shell, const char *from, const char *end)
     }
 }
 
+bool tn_sh_is_function(const struct tn_sh *shell, const char *name)
+{
+    for (size_t i = 0; i < shell->nfunctions; i++)
+        if (str_eq(shell->functions[i].name, name))
+            return true;
+    return false;
+}
+
 struct tn_sh_variable *tn_sh_given(struct tn_sh *shell)
 {
     struct tn_sh_variable *v = tn_sh_find(shell, "@");

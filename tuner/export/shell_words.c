@@ -3,6 +3,7 @@
  * as it is written and is marked. Quotes and expansions follow POSIX, arrays bash.
  */
 #include "tuner/export/shell_flow.h"
+#include "tuner/export/shell_outputs.h"
 
 #include <assert.h>
 
@@ -32,8 +33,9 @@ static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char 
         return false;
     if (!v)
         return false;
-    for (size_t i = 0; i < v->values.n; i++)
-        if (strchr(v->values.v[i], MARK))
+    for (size_t i = 0; i < v->values.n; i++) /* a pattern is as many words as files match it */
+        if (strchr(v->values.v[i], MARK) ||
+            (v->array && !v->keyed && (!*of || ref.all) && strpbrk(v->values.v[i], "*?[")))
             return false;
     v->used = true;
     if (*of)
@@ -409,6 +411,27 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
     return pos + 1;
 }
 
+/* What braces make of the word of LENGTH letters at SOURCE, which SINK has as it is, behind WORDS
+ * others. */
+static void put_braced(struct tn_sh *shell, struct tn_sh_sink *sink, size_t words,
+                       const char *source, size_t length)
+{
+    size_t n = sink->out->n;
+    enum tn_sh_braced braced = tn_sh_braced(sink->out, source, length);
+
+    if (braced == TN_SH_NO_BRACES)
+        return;
+    str_trunc(&sink->cur, 0);
+    sink->open = false;
+    if (braced == TN_SH_RANGE) {
+        shell->words += sink->out->n - n;
+        return;
+    }
+    while (sink->out->n > words)
+        free(sink->out->v[--sink->out->n]);
+    tn_sh_mark(shell, sink, TN_WORD_RUN, source, length);
+}
+
 /* The word at POS, as many words as it becomes. In an array, a bracket that it did not open ends
  * it.
  */
@@ -419,6 +442,7 @@ const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *
     const char *from = pos;
     char quote = 0;
     int brackets = 0;
+    size_t words = out->n;
 
     while (*pos && shell->r == 0) {
         if (!quote && (isspace((unsigned char)*pos) || *pos == ';' || tn_sh_continues(pos)))
@@ -431,6 +455,8 @@ const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *
     }
     if (quote && shell->r == 0)
         shell->r = err_set(shell->e, -EINVAL, "unterminated quote: %.64s", from);
+    if (split && shell->r == 0 && memchr(from, '{', (size_t)(pos - from)))
+        put_braced(shell, &k, words, from, (size_t)(pos - from));
     k.open |= !split; /* NAME= is an empty value */
     tn_sh_end_word(shell, &k);
     str_done(&k.cur);
