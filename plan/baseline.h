@@ -14,7 +14,7 @@ enum pl_baseline_rule { PL_BASELINE_DEFAULT, PL_BASELINE_NAIVE };
 
 extern const char *const pl_baseline_names[]; /* "default", "naive", NULL */
 
-enum { PL_BASELINE_NOTE = 160 };
+enum { PL_BASELINE_NOTE = 224 };
 
 /*
  * The layout that a campaign's winner is compared with, of at most MAX_WORLD ranks (0: all devices)

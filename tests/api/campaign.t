@@ -91,6 +91,9 @@ is "a job script is a baseline" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"b
 has "on all devices" "$(tr -d ' ' <body)" '"baseline":{"world":512,"tp":8,"sp":1,.*"pp":4,.*"micro_batch":2'
 has "it is the campaign's own" "$(cat body)" '"baseline_rule": *"given"'
 has "and where it does other work is said" "$(cat body)" 'trains global_batch 512, the campaign 1024; it trains seq 2048, the campaign [0-9]*'
+defaulted='TP=8; while [ $# -gt 0 ]; do case $1 in --tp) TP=$2; shift 2 ;; esac; done; torchrun pretrain_gpt.py --micro-batch-size 1 --tensor-model-parallel-size $TP --sequence-parallel'
+is "or one whose options have defaults" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"megatron\",\"text\":\"$defaulted\"}}")" 200
+has "which are read as without arguments" "$(cat body)" 'read as called without arguments; [0-9]* of its settings ignored'
 is "or on fewer" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"megatron\",\"text\":\"$script\",\"world\":64}}")" 200
 has "as it says" "$(tr -d ' ' <body)" '"baseline":{"world":64,"tp":8,"sp":1,.*"pp":4,'
 is "a script whose degree is unknown is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":{\"import\":\"megatron\",\"text\":\"--tensor-parallel-size 8\"}}")" 422

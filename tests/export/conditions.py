@@ -31,7 +31,10 @@ class Script:
         self.lines = ["#!/bin/bash", f"#SBATCH --nodes={self.rng.choice([1, 2, 4])}"]
         if not self.call: # without a call, an environment may hold what nothing has set
             self.lines.append("PARTS=()")
-        self.lines.append("fp8=0") # which [[ fp8 -eq 0 ]] reads
+        self.ends = bool(self.call) and not self.sure and self.rng.random() < 0.4
+        if self.ends: # by what is not set
+            self.lines.append(self.rng.choice(["set -u", "set -eu -o pipefail; set +e", "set -o nounset"]))
+        self.lines.append("fp8=0 bf16=0") # which [[ fp8 -eq 0 ]] reads
         self.lines += [f"{n}={v[0]}" for n, v in VALUES.items()] + ["declare -A BY", "ROW=()", "ARGS=", "LIST=()", "COUNT=0", "GUARD=0", "NOTHING=", "EXTRA="]
 
     def add(self, indent, text):
@@ -57,6 +60,10 @@ class Script:
             f"(( {number} % 2 == 0 && (${{TP}} > 1 || PP {sign} 2) ))",
             f'[ -n "${name}" -a ${number} {op} 1 ]',
             f'[ ! -z "${name}" ]',
+            f'[ -z "$LATER_{name}" ]', # which the script sets, or does not
+            f'[[ -v LATER_{number} && $LATER_{number} -gt 1 ]]',
+            "[ $# -gt 1 ]",
+            f'[ -{rng.choice("zn")} "$1" ]',
             "true",
             "false",
         ]
@@ -73,13 +80,16 @@ class Script:
         rng = self.rng
         name = rng.choice(NAMES)
         number = rng.choice(NUMBERS)
-        if rng.random() < 0.25 and (self.call or not self.sure):
+        if rng.random() < 0.25:
             return rng.choice([
                 f"{number}=${{{rng.randint(1, 5)}:-2}}",
                 f"{number}=$(( $# > {rng.randrange(4)} ? 2 : 1 ))",
                 f"{number}=${{GIVEN_{number}:-1}}" if self.call and f"GIVEN_{number}=" in self.call else f"{number}=1",
                 'set -- "$@" 2',
                 "shift",
+                f"LATER_{name}={rng.choice(VALUES[name])}",
+                f"LATER_{number}=2 {number}=${{LATER_{number}}}",
+                f"unset LATER_{number}; {number}=${{LATER_{number}:-1}}",
             ])
         if rng.random() < 0.2:
             return rng.choice([
@@ -112,6 +122,10 @@ class Script:
                 f"{number}=$(( ROW[1] > 1 ? 2 : 1, COUNT++ > 2 ? 2 : 1 ))",
                 f"declare -i WHOLE={rng.choice(['2', '1+1', '3-2'])}; WHOLE+={rng.choice('12')}; WHOLE=WHOLE*2; {number}=$WHOLE",
                 f"COUNT=$((COUNT + 1)) {number}=$(( COUNT > 2 ? 2 : 1 ))",
+                f"{number}=$(echo {rng.choice(['a2 | tr a-c 1-2', 'b-1 | tr -d a-z-', '$TP | tr 124 241', 'a1b2 | tr -d ab'])}); {number}=$(( {number} > 2 ? 2 : 1 ))",
+                f"KIND=$(echo $KIND-x | sed {rng.choice(['s/-x$//', 's/-/_/g', 's/^fp/bf/', 's/8x-//', chr(39) + 's/fp8/16/' + chr(39)])})",
+                f"ROW=({{1..{rng.randrange(1, 5)}}} $MBS); {number}=${{#ROW[@]}} {number}=${{ROW[{rng.randrange(2)}]}}",
+                f"{number}=$(printf {rng.choice(['%d 2', '%s $TP', '1', '%s%s 1 2'])}); {number}=$(( {number} > 2 ? 2 : 1 ))",
             ])
         return rng.choice([
             f"{name}={rng.choice(VALUES[name])}",
@@ -153,7 +167,7 @@ class Script:
 
     def counted(self, indent):
         rng = self.rng
-        kind = rng.randrange(4)
+        kind = rng.randrange(6)
         if kind == 0:
             self.add(indent, "for each in 1 2 4; do")
             self.add(indent + 1, f"[ $each = {rng.choice('124')} ] && TP=$each")
@@ -161,7 +175,13 @@ class Script:
             self.add(indent, f"N={rng.randint(1, 3)}")
             self.add(indent, "while (( N > 0 )); do")
             self.add(indent + 1, "N=$((N - 1))")
-        elif kind == 2 and (self.call or not self.sure):
+        elif kind == 4:
+            self.add(indent, f"for (( i{self.loops} = {rng.randrange(2)}; i{self.loops} < {rng.choice(['2', '3', 'TP', '$PP'])}; {rng.choice(['i{0}++', 'i{0} += 2', '++i{0}'])} )); do".replace("{0}", str(self.loops)))
+            self.add(indent + 1, f"[ $i{self.loops} = 1 ] && MBS=$((i{self.loops} + 1))")
+        elif kind == 5:
+            self.add(indent, f"for each in {rng.choice(['{1..3}', '4 {2..1}', '{0..4..2}'])}; do")
+            self.add(indent + 1, "[ $each = 2 ] && PP=$each")
+        elif kind == 2:
             self.add(indent, "while [[ $# -gt 0 ]]; do")
             self.add(indent + 1, f"case $1 in {rng.choice('124')}) TP=$1 ;; fp*) KIND=$1 ;; esac")
             self.add(indent + 1, "shift")
@@ -194,6 +214,16 @@ class Script:
         self.inside(indent + 1, ["exit"] if opens == "(" else ["true"])
         self.add(indent, ends + self.rng.choice(["", "", " | cat", " 2>&1 | cat", " >/dev/null"]))
 
+    def apart(self):
+        """Lists that are left to run or are one side of a pipe, and a loop over what a command prints."""
+        rng = self.rng
+        number = rng.choice(NUMBERS)
+        return rng.choice([
+            f"for {number} in $(seq {rng.choice(['2', '1 2', '$MBS'])}); do :; done",
+            f"set_{number}() {{ {number}=2; }}; {{ set_{number} {rng.choice(['', '| true', '&', '&& true', '2>&1 | true'])}\n}}",
+            f"{{ {number}=2 {rng.choice(['&', '| true', '; true'])}\n}}",
+        ])
+
     def loop(self, indent):
         self.add(indent, f"for each in {' '.join(self.rng.sample('abc', self.rng.randint(1, 3)))}; do")
         self.body(indent + 1)
@@ -214,6 +244,8 @@ class Script:
             self.counted(indent)
         elif draw < 0.74:
             self.group(indent)
+        elif draw < 0.77:
+            self.add(indent, self.apart())
         elif draw < 0.82 and not indent:
             self.function(indent)
         elif draw < 0.84 and not self.sure:
@@ -233,6 +265,8 @@ class Script:
         start = self.rng.choice(["", "", "TP=4 "])
         start += ("torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MBS"
                  ' --global-batch-size 256 --seq-length 8192 $ARGS "${LIST[@]}"')
+        if not self.call and self.rng.random() < 0.2: # nothing sets it, and it is no word or an empty one
+            start += self.rng.choice([" $MORE_ARGS", " $MORE_ARGS --bf16", ' "$MORE_ARGS"'] if not self.sure else [" $MORE_ARGS"])
         draw = self.rng.random()
         if draw > 0.9: # the same layout, started again
             self.add(0, start + " --seed 1")
@@ -245,6 +279,8 @@ class Script:
             self.add(0, "fi")
         else:
             self.add(0, start)
+        if self.sure or self.ends: # whose names are the script's own, then
+            self.add(0, " ".join(f"LATER_{name}=1" for name in NAMES))
         return "\n".join(self.lines) + "\n"
 
 

@@ -46,6 +46,7 @@ static void what_looks_like_a_degree_is_never_ignored(void **state)
         {"megatron", "--world-size 64", "looks like a degree"},
         {"megatron", "--encoder-tensor-model-parallel-size 2", "looks like a degree"},
         {"megatron", "--use-mp-args-from-checkpoint-args", "from a checkpoint"},
+        {"megatron", "--tensor-model-parallel-size 2 --yaml-cfg job.yaml", "from a file"},
         {"megatron", "--tensor-model-parallel-size: 2", "`MODEL_ARGS:`"},
         {"megatron",
          "torchrun run_recipe.py --recipe llama3_8b_pretrain_config "

@@ -115,6 +115,8 @@ static void note_import(char note[PL_BASELINE_NOTE], const struct tn_imported *i
     if (imported->seq && imported->seq != workload->seq)
         str_addf(&s, "%sit trains seq %d, the campaign %d", s.len ? "; " : "", imported->seq,
                  workload->seq);
+    if (imported->assumed)
+        str_addf(&s, "%sits script is read as called without arguments", s.len ? "; " : "");
     if (ignored)
         str_addf(&s, "%s%d of its settings ignored (partune import lists them)", s.len ? "; " : "",
                  ignored);

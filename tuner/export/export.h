@@ -140,7 +140,8 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
  * Today's production configuration: TEXT of SOURCE, which is "megatron" (a job script or
  * arguments), "deepspeed" (JSON) or "torchtitan" (TOML or Python), on WORLD devices. CALL: the
  * command line that starts the job script, which gives its variables and arguments, as in "TP=4
- * sbatch job.sh 8b"; NULL: both are unknown.
+ * sbatch job.sh 8b"; NULL: both are unknown, and a script that is refused for that is read as
+ * called by its name alone.
  */
 struct tn_job {
     const char *source, *text, *call;
@@ -153,6 +154,7 @@ struct tn_imported {
     struct pl_layout layout;
     int global_batch; /* 0 where the source does not say */
     int seq;
+    bool assumed; /* read as called by its name alone, which `ignored` says first */
     struct tn_findings ignored;
 };
 int tn_import(struct tn_imported *ret, const struct tn_job *job, const struct pl_model *model,

@@ -59,6 +59,7 @@ struct megatron {
     int weight_shards, expert_weight_shards; /* 0: not said, which is tp and etp */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
     bool degree_said, batch_said, reuse;
+    bool none_said; /* a variable among the arguments is taken as empty */
     struct tn_recompute recompute;
     struct tn_narrow narrow;
     struct tn_dispatch dispatch;
@@ -431,6 +432,8 @@ static bool read_values(const struct tn_word **ret_unknown, struct megatron *imp
 
         if (is_flag(w) || (most == ANY && (names_arguments(w) || str_eq(w->unknown, "$@"))))
             break;
+        if (tn_word_is_none(w) && (most != ANY || n))
+            break;
         if (w->why && !*ret_unknown)
             *ret_unknown = w;
         str_addf(value, "%s%s", n ? " " : "", w->text);
@@ -508,7 +511,8 @@ static int check_program(const struct megatron *import, struct err *error)
     const char *program = import->words.program, *slash = strrchr(program, '/');
     bool own = !*program || str_starts(slash ? slash + 1 : program, "pretrain");
 
-    if (!import->words.script || import->degree_said || (import->batch_said && own))
+    if (!import->words.script || import->degree_said ||
+        (import->batch_said && own && !import->none_said))
         return 0;
     if (import->batch_said)
         return err_set(error, -EINVAL,
@@ -557,6 +561,8 @@ static int arguments(struct megatron *import, struct err *error)
         else if (str_eq(w->unknown, "$@") || str_eq(w->unknown, "$*"))
             tn_finding_add(&import->out->ignored, w->unknown,
                            "the script's own arguments are unknown here");
+        else if (tn_word_is_none(w))
+            tn_word_say_none(&import->out->ignored, w), import->none_said = true;
         else if (w->why)
             r = refused(import, w, error);
         else

@@ -104,11 +104,10 @@ static int read_all(struct tn_imported *out, const struct tn_imported *start,
     return started ? 0 : -EINVAL;
 }
 
-int tn_paths_import(struct tn_imported *out, tn_paths_read *read, const struct tn_job *job,
-                    const struct pl_model *model, struct err *error)
+static int import_once(struct tn_imported *out, struct tn_paths *paths, tn_paths_read *read,
+                       const struct tn_job *job, const struct pl_model *model, struct err *error)
 {
     const struct tn_imported start = *out;
-    struct tn_paths *paths = mem_alloc(sizeof(*paths));
     int r = read(out, paths, job, model, error);
 
     for (int round = 0; r < 0 && round < MAX_ROUNDS && fork_doubts(paths); round++) {
@@ -120,6 +119,41 @@ int tn_paths_import(struct tn_imported *out, tn_paths_read *read, const struct t
             r = 0;
         }
     }
+    return r;
+}
+
+/* Nothing says how JOB is started: as if by its name alone. Where its layout follows from that, as
+ * from the defaults of its options, it is read, and said to be. */
+static int import_assumed(struct tn_imported *out, tn_paths_read *read, const struct tn_job *job,
+                          const struct pl_model *model)
+{
+    struct tn_job named = *job;
+    struct tn_paths *paths = mem_alloc(sizeof(*paths));
+    struct err error = {0};
+    int r;
+
+    named.call = "bash job.sh";
+    paths->assumed = out->assumed = true;
+    tn_finding_add(&out->ignored, "call",
+                   "read as called without arguments, with none of its variables in the "
+                   "environment: --call says others");
+    r = import_once(out, paths, read, &named, model, &error);
     free(paths);
+    return r;
+}
+
+int tn_paths_import(struct tn_imported *out, tn_paths_read *read, const struct tn_job *job,
+                    const struct pl_model *model, struct err *error)
+{
+    struct tn_imported assumed = *out;
+    struct tn_paths *paths = mem_alloc(sizeof(*paths));
+    int r = import_once(out, paths, read, job, model, error);
+
+    free(paths);
+    if (r < 0 && !job->call && import_assumed(&assumed, read, job, model) == 0) {
+        *out = assumed;
+        *error = (struct err){0};
+        r = 0;
+    }
     return r;
 }

@@ -52,6 +52,19 @@ static bool sources_files(const struct tn_findings *ignored)
     return false;
 }
 
+bool tn_word_is_none(const struct tn_word *word)
+{
+    return word->why == TN_WORD_NONE && str_eq(word->text, word->unknown);
+}
+
+void tn_word_say_none(struct tn_findings *ignored, const struct tn_word *word)
+{
+    for (int i = 0; i < ignored->count; i++)
+        if (str_eq(ignored->v[i].setting, word->unknown))
+            return;
+    tn_finding_add(ignored, word->unknown, "not set in this text: taken as empty");
+}
+
 int tn_word_refused(const char *text, const struct tn_findings *ignored, const struct tn_word *word,
                     struct err *error)
 {
@@ -66,12 +79,14 @@ int tn_word_refused(const char *text, const struct tn_findings *ignored, const s
         snprintf(of, sizeof(of), ", which reads $1 to $%d", last);
     switch (word->why) {
     case TN_WORD_UNSET:
+    case TN_WORD_NONE:
         return err_set(error, -EINVAL,
                        "`%.64s` is not set in this text%s%s: add a line that sets it, or give it "
                        "as the script is called (--call \"NAME=value bash job.sh\")",
                        what, line,
                        sources_files(ignored) ? ", maybe in a file that it sources" : "");
     case TN_WORD_GIVEN:
+    case TN_WORD_ABSENT:
         return err_set(error, -EINVAL,
                        "`%.64s` is an argument of the script%s%s: say how the script is called "
                        "(--call \"bash job.sh ARGUMENT ...\"), or replace it with its value",

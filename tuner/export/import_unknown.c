@@ -136,6 +136,11 @@ int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *v
             "`%.64s%s%.64s` changes a recipe of Megatron-Bridge, whose own layout is not "
             "in this text: write it as Megatron-LM's arguments",
             flag, value ? " " : "", value ? value : "");
+    if (str_eq(flag, "--yaml-cfg"))
+        return err_set(error, -EINVAL,
+                       "%s takes the degrees from a file, whatever the other arguments are: write "
+                       "them out",
+                       flag);
     if (str_eq(flag, "--use-mp-args-from-checkpoint-args"))
         return err_set(error, -EINVAL, "%s takes the degrees from a checkpoint: write them out",
                        flag);

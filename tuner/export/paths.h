@@ -4,6 +4,9 @@
  * A script is first read once, with what such a condition decides marked as maybe said. Where that
  * refuses a word, the conditions that decide it are forked: every path through them is read, and
  * the layout is known if all that start a program lead to the same one.
+ *
+ * Where nothing says how the script is called and it is refused, it is read once more as called by
+ * its name alone, which the result says.
  */
 #ifndef TUNER_EXPORT_PATHS_H
 #define TUNER_EXPORT_PATHS_H
@@ -23,6 +26,7 @@ struct tn_effect {
 };
 
 struct tn_paths {
+    bool assumed; /* nothing says how the script is called: as if by its name alone */
     uint64_t forked[TN_PATH_FORKS];
     size_t nforked;
     bool taken[TN_PATH_CHOICES]; /* the outcomes of forked conditions, in the order of reading */
@@ -50,7 +54,8 @@ bool tn_paths_same(const struct tn_imported *left, const struct tn_imported *rig
 typedef int tn_paths_read(struct tn_imported *out, struct tn_paths *paths, const struct tn_job *job,
                           const struct pl_model *model, struct err *error);
 
-/* Reads JOB by READ as above. The error is that of the first reading. */
+/* Reads JOB by READ as above. The error is that of the first reading. A finding `call` says that
+ * the script was read as called by its name alone. */
 int tn_paths_import(struct tn_imported *out, tn_paths_read *read, const struct tn_job *job,
                     const struct pl_model *model, struct err *error);
 

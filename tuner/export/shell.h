@@ -9,11 +9,14 @@
  *   shell_builtins.c   export, read, set and the like
  *   shell_documents.c  here-documents, and files that it writes
  *   shell_asides.c     NAME=value before a command
- *   shell_functions.c  its functions and loops
+ *   shell_functions.c  its functions and groups
+ *   shell_loops.c      its loops
  *   shell_programs.c   finds the one that trains
  *   shell_words.c      makes words of its text: quotes, expansion
  *   shell_substitutes.c $(basename …), $(echo … | cut …) and the like
  *   shell_refs.c       what a dollar names: $NAME, ${NAME[KEY]}
+ *   shell_filters.c    tr, sed, seq, printf
+ *   shell_ranges.c     {1..4}
  *   shell_braces.c     ${X#…}, ${X/…/…}, ${X:1:2}, ${X,,}
  *   shell_arith.c      $((...))
  *   shell_tests.c      [ ... ] and [[ ... ]]
@@ -132,6 +135,14 @@ void tn_sh_exchange(struct tn_sh *shell, struct tn_sh_aside *aside);
 /* Nothing is in NAME from here on; UNKNOWN: only a shell could tell what. */
 void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown);
 
+/* Is NAME set by the shell, by a login or by what starts jobs, whatever the call says? */
+bool tn_sh_is_set_outside(const char *name);
+
+/* Nothing is in NAME, as no call says that there is; what else may have set such variables has run,
+ * as a file that the script sources. */
+void tn_sh_presume(struct tn_sh *shell, const char *name);
+void tn_sh_doubt(struct tn_sh *shell);
+
 /* NAME, which holds what is not known, for the reason WHY. */
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why);
 
@@ -143,6 +154,9 @@ void tn_sh_computed(struct tn_sh *shell, const char *name);
 
 /* The same of each name that is set between FROM and END, the inside of ((…)). */
 void tn_sh_sets(struct tn_sh *shell, const char *from, const char *end);
+
+/* Is NAME a function that the script defines? */
+bool tn_sh_is_function(const struct tn_sh *shell, const char *name);
 
 /* The script's or function's own arguments, NULL where how many there are is not known. */
 struct tn_sh_variable *tn_sh_given(struct tn_sh *shell);
@@ -156,19 +170,6 @@ struct tn_sh_variable *tn_sh_given(struct tn_sh *shell);
 enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
 enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
                                 const char *text);
-
-/* ---- shell_substitutes.c ------------------------------------------------- */
-
-/* May $(TEXT) be one of these? What COMMAND, its words, then prints without the end of its line, to
- * be freed; NULL where only a shell could tell. INPUT is what the command before it in a pipe has
- * printed, NULL for the first. */
-bool tn_sh_is_substituted(const char *text);
-char *tn_sh_substituted(struct tn_sh *shell, const struct tn_sh_list *command, const char *input);
-
-/* ---- shell_braces.c ------------------------------------------------------ */
-
-/* What ${NAME OPERATION} makes of VALUE, to be freed; NULL where that is not known here. */
-char *tn_sh_changed(const char *value, const char *operation);
 
 /* ---- shell_refs.c -------------------------------------------------------- */
 
@@ -194,11 +195,15 @@ const char *tn_sh_ref_read(struct tn_sh_ref *ret, const char *pos);
 struct tn_sh_variable *tn_sh_ref_variable(struct tn_sh *shell, struct tn_sh_ref *ref);
 
 /* What VARIABLE holds at REF to SINK; or a variable that the script does not set, LEN letters at
- * SOURCE. */
+ * SOURCE, QUOTED or not. */
 void tn_sh_ref_put(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *variable,
                    const struct tn_sh_ref *ref, bool quoted);
 void tn_sh_ref_unset(struct tn_sh *shell, struct tn_sh_sink *sink, const struct tn_sh_ref *ref,
-                     const char *source, size_t len);
+                     const char *source, size_t len, bool quoted);
+
+/* Under set -u, VARIABLE holds something at REF, or it is an error of SHELL. */
+void tn_sh_ref_bound(struct tn_sh *shell, const struct tn_sh_variable *variable,
+                     const struct tn_sh_ref *ref);
 
 /* Is VALUE nothing but what is not known, which may be nothing, or what is maybe not said? */
 bool tn_sh_may_be_empty(const char *value);

@@ -2,7 +2,7 @@
  * What ${X…} makes of a value: ${X#…} ${X##…} ${X%…} ${X%%…} without a part that matches, ${X/…/…}
  * and ${X//…/…} with another, ${X:1:2} a part of it, ${X,,} and ${X^^} in other letters.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_outputs.h"
 
 #include <fnmatch.h>
 

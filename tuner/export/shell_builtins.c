@@ -205,6 +205,23 @@ static void unset_word(struct tn_sh *shell, const char *word)
     tn_sh_unset_element(shell, name, key);
 }
 
+/* set -u, set -eu, set -o nounset, and these with a +. */
+static void set_options(struct tn_sh *shell, const struct tn_sh_list *command)
+{
+    for (size_t i = 1; i < command->n; i++) {
+        const char *word = command->v[i];
+        bool named = (word[0] == '-' || word[0] == '+') && str_ends(word, "o");
+
+        if ((word[0] != '-' && word[0] != '+') || str_eq(word, "-") || str_eq(word, "--"))
+            return;
+        if (strchr(word, 'u') ||
+            (named && i + 1 < command->n && str_eq(command->v[i + 1], "nounset")))
+            shell->nounset =
+                word[0] == '-' || (shell->nounset && tn_sh_runs(shell) == TN_SH_UNSURE);
+        i += named;
+    }
+}
+
 /* What FILE sets is not in this text. */
 static void say_sourced(struct tn_sh *shell, const char *command, const char *file)
 {
@@ -212,6 +229,7 @@ static void say_sourced(struct tn_sh *shell, const char *command, const char *fi
 
     tn_finding_add(shell->ignored, command, "what %.100s sets is unknown here", name.text);
     tn_sh_word_done(&name);
+    tn_sh_doubt(shell);
 }
 
 bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
@@ -229,6 +247,8 @@ bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
 
         tn_sh_take_words(&given, command, 2);
         tn_sh_assign(shell, "@", &given, false, true);
+    } else if (str_eq(name, "set")) {
+        set_options(shell, command);
     } else if (str_eq(name, "unset")) {
         for (size_t i = 1; i < command->n; i++)
             unset_word(shell, command->v[i]);

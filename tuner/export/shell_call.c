@@ -107,7 +107,7 @@ void tn_sh_slurm(struct tn_sh *shell, const char *text)
     }
 }
 
-/* NAME, LENGTH letters, holds nothing unless it is set by now, or every shell sets it. */
+/* NAME, LENGTH letters, holds nothing unless it is set by now, or elsewhere. */
 static void own(struct tn_sh *shell, const char *text, size_t length)
 {
     char name[MAX_NAME];
@@ -115,8 +115,8 @@ static void own(struct tn_sh *shell, const char *text, size_t length)
     if (!length || length >= MAX_NAME || (!isalpha((unsigned char)*text) && *text != '_'))
         return;
     snprintf(name, sizeof(name), "%.*s", (int)length, text);
-    if (!tn_sh_find(shell, name) && !str_eq(name, "IFS"))
-        tn_sh_unset(shell, name, false);
+    if (!tn_sh_find(shell, name) && !tn_sh_is_set_outside(name))
+        tn_sh_presume(shell, name);
 }
 
 /* The words behind `read` and the like at POS that are names, up to the end of the command. */
@@ -229,6 +229,8 @@ void tn_sh_call(struct tn_sh *shell, const char *call)
     if (shell->r == 0) {
         tn_sh_take_words(&given, &words, script + 1);
         tn_sh_assign(shell, "@", &given, false, true);
+        if (shell->paths->assumed)
+            tn_sh_find(shell, "@")->presumed = true;
     }
     tn_sh_list_done(&words);
 }

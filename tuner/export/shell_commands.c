@@ -63,6 +63,8 @@ static void evaluate(struct tn_sh *shell, const struct tn_sh_list *words, int le
         str_addf(&text, "%s%s", i > 1 ? " " : "", words->v[i]);
     shell->assigned = TN_SH_FALSE;
     read_within(shell, str_text(&text), level, false);
+    if (strchr(str_text(&text), MARK))
+        tn_sh_doubt(shell);
 }
 
 /* CMD is a variable that holds the command or does not, as a condition decides: said if nothing
@@ -87,8 +89,29 @@ static void note_unsure(struct tn_sh *shell, const struct tn_sh_list *cmd)
                   (int)(end - cmd->v[0]) - 2 < 64 ? (int)(end - cmd->v[0]) - 2 : 64, cmd->v[0] + 2);
 }
 
+/* The function that CMD calls, or the text that it has read once more; a shell of its own if OWN,
+ * whose variables and exit are its own. False where CMD is another. */
+static bool calls(struct tn_sh *shell, const struct tn_sh_list *cmd, int level, bool own)
+{
+    bool evaluates = str_eq(cmd->v[0], "eval") && level < MAX_DEPTH, over = shell->over;
+    struct tn_sh_state before = {0};
+
+    if (!evaluates && !tn_sh_is_function(shell, cmd->v[0]))
+        return false;
+    if (own)
+        tn_sh_keep(&before, shell);
+    if (!tn_sh_call_function(shell, cmd, level))
+        evaluate(shell, cmd, level);
+    if (own) {
+        tn_sh_restore(shell, &before);
+        shell->over = over;
+    }
+    return true;
+}
+
 static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
 {
+    bool own = shell->pipes || shell->piped;
     size_t at = shell->declares ? cmd->n : tn_sh_program_of(cmd);
     struct tn_sh_list *last = shell->last;
     bool runs = tn_sh_runs(shell) != TN_SH_FALSE, declares = shell->declares;
@@ -98,12 +121,14 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
     shell->cut = shell->declares = false;
     if (cmd->n || shell->assigned)
         shell->piped = false;
-    if (shell->r == 0 && runs && cmd->n && !declares && tn_sh_call_function(shell, cmd, level)) {
+    if (shell->pipes && declares && runs && shell->r == 0)
+        shell->r = err_set(shell->e, -EINVAL,
+                           "a declaration before | or & sets nothing in the script%s%.64s: write "
+                           "it on a line of its own",
+                           cmd->n ? ": " : "", cmd->n ? cmd->v[0] : "");
+    shell->pipes = false;
+    if (shell->r == 0 && runs && cmd->n && !declares && calls(shell, cmd, level, own)) {
         shell->last = NULL;
-        goto out;
-    }
-    if (shell->r == 0 && runs && cmd->n && str_eq(cmd->v[0], "eval") && level < MAX_DEPTH) {
-        evaluate(shell, cmd, level);
         goto out;
     }
     if (shell->r == 0 && (cmd->n || shell->assigned))
@@ -130,7 +155,7 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
         read_within(shell, tn_sh_command_within(cmd), level, true);
     }
 out:
-    tn_sh_asides_end(shell, &asides, !cmd->n || declares);
+    tn_sh_asides_end(shell, &asides, (!cmd->n && !own) || declares);
     free(shell->string);
     shell->string = NULL;
     tn_sh_list_done(cmd);
@@ -201,7 +226,9 @@ static const char *operator_at(struct tn_sh *shell, struct tn_sh_list *cmd, cons
     if (!n || n > 2 || is_redirection(pos))
         return pos;
     cut(shell, cmd, pos);
+    shell->pipes = n == 1 || pos[0] != pos[1];
     end_command(shell, cmd, level);
+    shell->pipes = false;
     shell->last = NULL;
     if (n == 2 && pos[0] == pos[1])
         tn_sh_join(shell, *pos);

@@ -157,7 +157,7 @@ static bool copies_here(struct tn_sh *shell, const char *file, bool append)
     struct tn_sh_heres *pending = &shell->pending;
     struct tn_sh_here *here = pending->n ? &pending->v[pending->n - 1] : NULL;
 
-    if (!here || here->given)
+    if (!here || (here->given && !here->piped))
         return false;
     free(here->file);
     here->file = mem_strdup(file);
@@ -205,6 +205,11 @@ void tn_sh_written(struct tn_sh *shell, const struct tn_sh_list *command)
         if (changes_last(command) && file_of(shell, last))
             write_file(shell, last, NULL, false);
     }
-    for (size_t i = 0; i < shell->pending.n; i++)
-        shell->pending.v[i].given = true;
+    for (size_t i = 0; i < shell->pending.n; i++) {
+        struct tn_sh_here *here = &shell->pending.v[i];
+
+        here->piped = !here->given && shell->pipes && command->n == 1 &&
+                      str_eq(command->v[0], "cat") && !file;
+        here->given = true;
+    }
 }

@@ -156,6 +156,22 @@ bool tn_sh_at_pattern(const struct tn_sh *shell);
 const char *tn_sh_pattern(struct tn_sh *shell, const char *pos);
 void tn_sh_case_end(struct tn_sh *shell, bool falls);
 
+/* ---- shell_loops.c ------------------------------------------------------- */
+
+/* Behind the words of `for`, POS at its variable; what is read after `while`, `do` and `done`, POS
+ * behind the word. */
+const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select);
+void tn_sh_while(struct tn_sh *shell, const char *pos, bool until);
+const char *tn_sh_do(struct tn_sh *shell, const char *pos);
+const char *tn_sh_done(struct tn_sh *shell, const char *pos);
+
+/* Is what ends at POS one side of a pipe, or left to run: a shell of its own? */
+bool tn_sh_in_own_shell(const char *pos);
+
+/* break N and continue N: the N innermost loops end, the last of them for this round only if NEXT.
+ * N 0: only a shell could tell. */
+void tn_sh_leave_loops(struct tn_sh *shell, size_t n, bool next);
+
 /* ---- shell_functions.c --------------------------------------------------- */
 
 /* Does a bracket that the next words do not open end a group? */
@@ -164,13 +180,6 @@ bool tn_sh_in_brackets(const struct tn_sh *shell);
 /* { and (; their ends, where the text goes on at POS. A function is one, too. */
 void tn_sh_group(struct tn_sh *shell, enum tn_sh_kind kind);
 void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos);
-
-/* Behind the words of `for`, POS at its variable; what is read after `while`, `do` and `done`, POS
- * behind the word. */
-const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select);
-void tn_sh_while(struct tn_sh *shell, const char *pos, bool until);
-const char *tn_sh_do(struct tn_sh *shell, const char *pos);
-const char *tn_sh_done(struct tn_sh *shell, const char *pos);
 
 /* exit, of the script or of a shell within it. */
 void tn_sh_exit(struct tn_sh *shell);

@@ -1,13 +1,12 @@
 /*
- * Functions and loops of a shell script. A function is kept where it is defined and read where it
- * is called. A loop is read as often as it runs where the script says how often that is; else once,
- * as if it may run, with the variables as they were before it.
+ * Functions and groups of a shell script. A function is kept where it is defined and read where it
+ * is called.
  */
 #include "tuner/export/shell_flow.h"
 
 #include <assert.h>
 
-enum { MAX_ROUNDS = 512, MAX_CALLS = 12 };
+enum { MAX_CALLS = 12 };
 
 /* ---- definitions --------------------------------------------------------- */
 
@@ -39,20 +38,6 @@ static void define(struct tn_sh *shell, const char *name, const char *from, cons
 
 /* ---- groups -------------------------------------------------------------- */
 
-/* Is what ends at POS one side of a pipe, or left to run: a shell of its own? */
-static bool in_own_shell(const char *pos)
-{
-    for (; *pos && *pos != '\n' && *pos != ';'; pos++) {
-        bool doubled = (*pos == '|' || *pos == '&') && pos[1] == *pos;
-
-        if (doubled)
-            return false;
-        if (*pos == '|' || (*pos == '&' && pos[1] != '>' && pos[-1] != '>' && pos[-1] != '<'))
-            return true;
-    }
-    return false;
-}
-
 void tn_sh_group(struct tn_sh *shell, enum tn_sh_kind kind)
 {
     struct tn_sh_level *level;
@@ -83,187 +68,13 @@ void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos)
     if (level && level->name[0]) {
         if (level->reading == shell->reading && level->reached != TN_SH_FALSE)
             define(shell, level->name, level->from, pos);
-    } else if (level && (kind == TN_SH_BRACKETS || level->piped || in_own_shell(pos))) {
+    } else if (level && (kind == TN_SH_BRACKETS || level->piped || tn_sh_in_own_shell(pos))) {
         tn_sh_restore(shell, &level->before);
     }
     tn_sh_close(shell, kind);
 }
 
-/* ---- loops --------------------------------------------------------------- */
-
-static void next_value(struct tn_sh *shell, struct tn_sh_level *level)
-{
-    struct tn_sh_list value = {0};
-
-    tn_sh_list_add(&value, mem_strdup(level->exact ? level->each.v[level->round] : "?"));
-    tn_sh_assign(shell, level->name, &value, false, false);
-}
-
-/* From here on LEVEL is read once, as if it may run. */
-static void read_once(struct tn_sh *shell, struct tn_sh_level *level)
-{
-    tn_sh_restore(shell, &level->before);
-    level->exact = false;
-    level->runs = TN_SH_UNSURE;
-    if (level->name[0])
-        next_value(shell, level);
-}
-
-static bool is_known(const struct tn_sh_list *list)
-{
-    for (size_t i = 0; i < list->n; i++)
-        if (strchr(list->v[i], MARK) || strpbrk(list->v[i], "*?[") || list->v[i][0] == '~')
-            return false;
-    return true;
-}
-
-static bool has_braces(const char *from, const char *end)
-{
-    for (const char *p = from; p < end; p++)
-        if (*p == '{' && (p == from || p[-1] != '$'))
-            return true;
-    return false;
-}
-
-const char *tn_sh_for(struct tn_sh *shell, const char *pos, bool select)
-{
-    size_t n = tn_sh_name_length(pos);
-    struct tn_sh_list each = {0};
-    struct tn_sh_level *level;
-    const char *from;
-    bool piped = shell->piped, runs = tn_sh_runs(shell) != TN_SH_FALSE, known;
-
-    tn_sh_open(shell, TN_SH_LOOP);
-    if ((!isalpha((unsigned char)*pos) && *pos != '_') || n >= MAX_NAME || shell->r < 0)
-        return pos;
-    level = &shell->level[shell->depth - 1];
-    snprintf(level->name, sizeof(level->name), "%.*s", (int)n, pos);
-    from = pos += n;
-    pos += strspn(pos, " \t");
-    if (str_starts(pos, "in") && !isalnum((unsigned char)pos[2])) {
-        from = pos += 2;
-        while (shell->r == 0 && *pos && *pos != '\n' && *pos != ';' && *pos != '#') {
-            if (tn_sh_continues(pos))
-                pos += pos[1] == '\r' ? 3 : 2;
-            else if (isspace((unsigned char)*pos))
-                pos++;
-            else
-                pos = tn_sh_word(shell, &each, pos, true, false);
-        }
-        known = is_known(&each) && !has_braces(from, pos);
-    } else {
-        const struct tn_sh_variable *given = tn_sh_given(shell);
-
-        known = given != NULL;
-        if (given)
-            tn_sh_take_words(&each, &given->values, 0);
-    }
-    level->each = each;
-    level->exact = runs && known && !select && each.n <= MAX_ROUNDS;
-    level->piped = piped;
-    if (level->exact) {
-        level->runs = each.n ? level->base : TN_SH_FALSE;
-        tn_sh_keep(&level->before, shell);
-    }
-    if (!level->exact || each.n)
-        next_value(shell, level);
-    return pos;
-}
-
-void tn_sh_while(struct tn_sh *shell, const char *pos, bool until)
-{
-    struct tn_sh_level *level;
-    bool piped = shell->piped, runs = tn_sh_runs(shell) != TN_SH_FALSE;
-
-    tn_sh_open(shell, TN_SH_LOOP);
-    if (shell->r < 0 || !runs) /* read once: what would end it does not run either */
-        return;
-    level = &shell->level[shell->depth - 1];
-    level->condition = level->exact = true;
-    level->until = until;
-    level->piped = piped;
-    level->again = pos;
-    level->runs = level->base;
-    tn_sh_keep(&level->before, shell);
-}
-
-const char *tn_sh_do(struct tn_sh *shell, const char *pos)
-{
-    struct tn_sh_level *level = tn_sh_inside(shell, TN_SH_LOOP);
-    enum tn_sh_truth status = shell->status;
-
-    tn_sh_list_begin(shell);
-    if (!level || !level->exact || level->reading != shell->reading)
-        return pos;
-    if (!level->condition) {
-        level->again = pos;
-        return pos;
-    }
-    if (level->until)
-        status = tn_sh_not(status);
-    if (status == TN_SH_UNSURE) {
-        read_once(shell, level);
-        return level->again;
-    }
-    level->broken = status == TN_SH_FALSE;
-    if (level->broken)
-        level->runs = TN_SH_FALSE;
-    return pos;
-}
-
-const char *tn_sh_done(struct tn_sh *shell, const char *pos)
-{
-    struct tn_sh_level *level = tn_sh_unclosed(shell, TN_SH_LOOP);
-
-    if (!level)
-        return pos;
-    if (level->exact && level->again && level->reading == shell->reading && shell->r == 0) {
-        bool last = level->broken || (!level->condition && level->round + 1 >= level->each.n);
-
-        level->round++;
-        level->runs = level->base;
-        tn_sh_list_begin(shell);
-        if (level->unsure || (!last && level->round >= MAX_ROUNDS)) {
-            read_once(shell, level);
-            return level->again;
-        }
-        if (!last) {
-            if (!level->condition)
-                next_value(shell, level);
-            return level->again;
-        }
-    }
-    if (level->exact && (level->piped || in_own_shell(pos)))
-        tn_sh_restore(shell, &level->before);
-    tn_sh_close(shell, TN_SH_LOOP);
-    return pos;
-}
-
-/* break N and continue N: the N innermost loops end, the last of them for this round only if NEXT.
- * N 0: only a shell could tell. */
-static void leave_loops(struct tn_sh *shell, size_t n, bool next)
-{
-    enum tn_sh_truth runs = shell->chain;
-    size_t left = n ? n : SIZE_MAX;
-
-    assert(shell->depth <= MAX_LEVELS);
-
-    for (int i = shell->depth - 1; i >= 0 && left && shell->level[i].kind != TN_SH_CALL; i--) {
-        struct tn_sh_level *level = &shell->level[i];
-
-        enum tn_sh_truth outer = level->runs < runs ? level->runs : runs;
-
-        if (level->kind == TN_SH_LOOP) {
-            if (runs != TN_SH_FALSE && level->exact) {
-                level->unsure |= runs == TN_SH_UNSURE || !n;
-                level->broken |= !next || left > 1;
-                level->runs = TN_SH_FALSE;
-            }
-            left--;
-        }
-        runs = outer;
-    }
-}
+/* ---- leaving them --------------------------------------------------------- */
 
 /* return leaves the function. */
 static void leave_function(struct tn_sh *shell)
@@ -290,7 +101,8 @@ bool tn_sh_leave(struct tn_sh *shell, const struct tn_sh_list *command)
     const char *count = command->n > 1 ? command->v[1] : "1";
 
     if (ends || next)
-        leave_loops(shell, count[strspn(count, "0123456789")] ? 0 : strtoul(count, NULL, 10), next);
+        tn_sh_leave_loops(shell, count[strspn(count, "0123456789")] ? 0 : strtoul(count, NULL, 10),
+                          next);
     else if (str_eq(command->v[0], "return"))
         leave_function(shell);
     else
@@ -359,8 +171,11 @@ void tn_sh_local(struct tn_sh *shell, const char *name)
     v = tn_sh_find(shell, name);
     shell->kept = mem_realloc(shell->kept, (shell->nkept + 1) * sizeof(*shell->kept));
     kept = &shell->kept[shell->nkept++];
-    *kept = (struct tn_sh_variable){
-        .array = v && v->array, .keyed = v && v->keyed, .integer = v && v->integer, .used = v};
+    *kept = (struct tn_sh_variable){.array = v && v->array,
+                                    .keyed = v && v->keyed,
+                                    .integer = v && v->integer,
+                                    .presumed = v && v->presumed,
+                                    .used = v};
     snprintf(kept->name, sizeof(kept->name), "%s", name);
     if (v)
         tn_sh_take_words(&kept->values, &v->values, 0);
@@ -386,6 +201,7 @@ static void put_back(struct tn_sh *shell, size_t from)
         v->array = kept->array;
         v->keyed = kept->keyed;
         v->integer = kept->integer;
+        v->presumed = kept->presumed;
     }
 }
 

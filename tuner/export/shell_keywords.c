@@ -163,6 +163,8 @@ static const char *loop_or_group(struct tn_sh *shell, const char *pos, size_t n)
 {
     const char *end = pos + n;
 
+    if (str_starts(pos, "for(("))
+        return tn_sh_for(shell, pos + 3, false);
     if (tn_sh_is_word(pos, n, "for") || tn_sh_is_word(pos, n, "select"))
         return tn_sh_for(shell, tn_sh_skip(end, false), *pos == 's');
     if (tn_sh_is_word(pos, n, "do"))

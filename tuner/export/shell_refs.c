@@ -2,7 +2,7 @@
  * What a dollar names in a shell script: $NAME, ${NAME[KEY]}, ${NAME[@]}, and what it is replaced
  * by. What only a shell could tell stays as it is written and is marked.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_flow.h"
 
 #include <assert.h>
 
@@ -102,11 +102,23 @@ static bool put_keyed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh
     return true;
 }
 
+void tn_sh_ref_bound(struct tn_sh *shell, const struct tn_sh_variable *variable,
+                     const struct tn_sh_ref *ref)
+{
+    if (shell->nounset && !ref->all && ref->index >= variable->values.n &&
+        tn_sh_runs(shell) != TN_SH_FALSE && shell->r == 0)
+        shell->r = err_set(shell->e, -EINVAL,
+                           "`$%.64s` is not set, which ends a script with set -u: say how the "
+                           "script is called (--call \"NAME=value bash job.sh ARGUMENT ...\")",
+                           ref->name);
+}
+
 void tn_sh_ref_put(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_sh_variable *variable,
                    const struct tn_sh_ref *ref, bool quoted)
 {
     bool whole = quoted || !sink->split;
 
+    tn_sh_ref_bound(shell, variable, ref);
     if (variable->keyed && put_keyed(shell, sink, variable, ref, quoted)) {
         variable->used = true;
         return;
@@ -143,21 +155,27 @@ struct tn_sh_variable *tn_sh_ref_variable(struct tn_sh *shell, struct tn_sh_ref 
     if (!v && tn_sh_find(shell, "@"))
         return tn_sh_unknown(shell, ref->name, TN_WORD_GIVEN);
     ref->index = number - 1;
-    return v;
+    /* A default is read, but what else it may be is not made of an assumption. */
+    return v && v->presumed && ref->index >= v->values.n ? NULL : v;
 }
 
 /* A variable that the script does not set. */
 void tn_sh_ref_unset(struct tn_sh *shell, struct tn_sh_sink *sink, const struct tn_sh_ref *ref,
-                     const char *source, size_t len)
+                     const char *source, size_t len, bool quoted)
 {
     bool given = ref->name[0] == '@' || ref->name[0] == '#' ||
                  (isdigit((unsigned char)ref->name[0]) && ref->name[0] != '0');
     bool special = strchr("?$!-0", ref->name[0]) != NULL;
+    bool none = shell->paths->assumed && !shell->doubted && !shell->nounset &&
+                !tn_sh_is_set_outside(ref->name) && !(quoted && sink->split);
+    const struct tn_sh_variable *arguments = given ? tn_sh_given(shell) : NULL;
 
     tn_sh_mark(shell, sink,
-               given     ? TN_WORD_GIVEN
-               : special ? TN_WORD_RUN
-                         : TN_WORD_UNSET,
+               arguments && arguments->presumed ? TN_WORD_ABSENT
+               : given                          ? TN_WORD_GIVEN
+               : special                        ? TN_WORD_RUN
+               : none                           ? TN_WORD_NONE
+                                                : TN_WORD_UNSET,
                source, len);
 }
 

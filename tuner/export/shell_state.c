@@ -53,6 +53,8 @@ void tn_sh_restore(struct tn_sh *shell, struct tn_sh_state *state)
 void tn_sh_level_done(struct tn_sh_level *level)
 {
     free(level->word);
+    free(level->test);
+    free(level->step);
     tn_sh_list_done(&level->each);
     variables_done(&level->before);
     *level = (struct tn_sh_level){0};

@@ -1,8 +1,9 @@
 /*
  * $(basename …), $(dirname …), $(echo …) and $(expr …) of what is known, as POSIX defines them, and
- * what cut, awk '{print $N}' and bc make of their line: scripts make names and sizes of them.
+ * what cut, awk '{print $N}', bc, tr and sed make of their line: scripts make names and sizes of
+ * them.
  */
-#include "tuner/export/shell.h"
+#include "tuner/export/shell_outputs.h"
 
 /* PATH without the slashes at its end: how long it is. */
 static size_t without_slashes(const char *path, size_t length)
@@ -38,14 +39,6 @@ static char *folder_of(const char *path)
 static bool is_known_path(const char *word)
 {
     return word[0] != '-' && word[0] != '~' && !strchr(word, MARK) && !strpbrk(word, "*?[{\n");
-}
-
-static bool is_function(const struct tn_sh *shell, const char *name)
-{
-    for (size_t i = 0; i < shell->nfunctions; i++)
-        if (str_eq(shell->functions[i].name, name))
-            return true;
-    return false;
 }
 
 /* What echo prints of words that no shell changes. */
@@ -190,7 +183,8 @@ static bool has_patterns(const char *text)
 
 bool tn_sh_is_substituted(const char *text)
 {
-    static const char *const words[] = {"basename", "dirname", "echo", "expr", NULL};
+    static const char *const words[] = {"basename", "dirname", "echo", "expr",
+                                        "seq",      "printf",  NULL};
 
     text += strspn(text, " \t");
     return tn_sh_one_of(text, strcspn(text, " \t"), words) && !strpbrk(text, ";&<>#\n`") &&
@@ -204,7 +198,7 @@ char *tn_sh_substituted(struct tn_sh *shell, const struct tn_sh_list *command, c
     for (size_t i = 0; i < command->n; i++)
         if (strchr(command->v[i], MARK))
             return NULL;
-    if (!command->n || is_function(shell, name))
+    if (!command->n || tn_sh_is_function(shell, name))
         return NULL;
     if (input && strchr(input, '\n'))
         return NULL;
@@ -212,7 +206,9 @@ char *tn_sh_substituted(struct tn_sh *shell, const struct tn_sh_list *command, c
         return str_eq(name, "cut")                     ? cut_out(command, input)
                : str_eq(name, "awk")                   ? printed_field(command, input)
                : str_eq(name, "bc") && command->n == 1 ? sum_of(shell, input, "+-*/%() ")
-                                                       : NULL;
+                                                       : tn_sh_filtered(command, input);
+    if (str_eq(name, "seq") || str_eq(name, "printf"))
+        return tn_sh_generated(command);
     if (str_eq(name, "echo"))
         return echoed(command);
     if (str_eq(name, "expr"))

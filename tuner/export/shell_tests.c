@@ -99,6 +99,24 @@ static bool is_binary(const char *word)
     return false;
 }
 
+/* An argument of the script itself, which is called without any. */
+static bool is_absent(const char *word)
+{
+    const char *end = strchr(word, ENDMARK);
+
+    return word[0] == MARK && word[1] == TN_WORD_ABSENT && end && !end[1];
+}
+
+/* -v NAME; one that the script does not set may be set where it is started. */
+static enum tn_sh_truth is_set(struct tn_sh *shell, const char *name)
+{
+    const struct tn_sh_variable *v = tn_sh_find(shell, name);
+
+    if (!v || v->array || v->keyed || (v->values.n && !known(v->values.v[0])))
+        return TN_SH_UNSURE;
+    return truth_of(v->values.n > 0);
+}
+
 static enum tn_sh_truth either(struct test *test, int depth);
 
 static enum tn_sh_truth primary(struct test *test, int depth)
@@ -126,9 +144,9 @@ static enum tn_sh_truth primary(struct test *test, int depth)
         !next_is(test, "-o") && !next_is(test, "&&") && !next_is(test, "||")) {
         const char *of = take(test);
 
-        if ((first[1] == 'z' || first[1] == 'n') && known(of))
-            return truth_of((*of == '\0') == (first[1] == 'z'));
-        return TN_SH_UNSURE;
+        if ((first[1] == 'z' || first[1] == 'n') && (known(of) || is_absent(of)))
+            return truth_of((*of == '\0' || is_absent(of)) == (first[1] == 'z'));
+        return first[1] == 'v' ? is_set(test->shell, of) : TN_SH_UNSURE;
     }
     return known(first) ? truth_of(*first != '\0') : TN_SH_UNSURE;
 }

@@ -28,6 +28,9 @@ struct tn_sh_variable {
     bool array, used;
     bool keyed;   /* an array by keys: shell_keys.c */
     bool integer; /* what it is set to is a sum: declare -i */
+    /* Nothing is in it since nothing says that it is called with any: a file that the script reads
+     * could set it. Of @: since nothing says how the script is called. */
+    bool presumed;
 };
 
 /* Of a condition, and of what runs under it. */
@@ -40,6 +43,7 @@ struct tn_sh_here {
     bool quoted;      /* taken as it is written */
     bool append;
     bool given; /* its command has ended */
+    bool piped; /* and gives it to the next one */
     enum tn_sh_truth runs;
 };
 
@@ -95,6 +99,7 @@ struct tn_sh_level {
     bool broken, unsure;   /* it has ended; or only a shell could tell */
     const char *again;     /* where the next round is read from; NULL: not there yet */
     struct tn_sh_list each;
+    char *test, *step; /* of for ((…; TEST; STEP)); NULL: another loop */
     size_t round;
 };
 
@@ -145,9 +150,12 @@ struct tn_sh {
     bool plain;                /* arguments only: lines do not end a command */
     bool within;               /* a here-document is read */
     bool piped;                /* the next command reads from a pipe */
+    bool pipes;                /* the command that ends writes to a pipe, or is left to run */
     bool declares, local;      /* the command declares variables; a function's own */
     bool keyed, integer;       /* it declares arrays by keys, or whole numbers */
     bool over;                 /* it has come to an exit */
+    bool doubted;              /* something may have set variables that this text does not set */
+    bool nounset;              /* a variable that is not set ends it: set -u */
     size_t letter;             /* of its word that getopts looks at next */
     struct tn_sh_function *functions;
     size_t nfunctions;

@@ -49,7 +49,7 @@ bool tn_sh_splits_otherwise(struct tn_sh *shell, const char *text)
 /* WHOLE: no white space of it splits words. */
 void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *text, bool whole)
 {
-    bool marked = false;
+    bool marked = false, word = whole && sink->split;
 
     if (!whole && sink->split && tn_sh_splits_otherwise(shell, text)) {
         tn_sh_put(shell, sink, MARK);
@@ -66,6 +66,8 @@ void tn_sh_put_value(struct tn_sh *shell, struct tn_sh_sink *sink, const char *t
             tn_sh_end_word(shell, sink);
         else
             tn_sh_put(shell, sink, *text);
+        if (word && *text == MARK && text[1] == TN_WORD_NONE) /* in quotes it is a word */
+            tn_sh_put(shell, sink, TN_WORD_UNSET), text++;
     }
 }
 
@@ -241,7 +243,7 @@ void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *valu
         tn_sh_list_done(values);
         return;
     }
-    v->used = false;
+    v->used = v->presumed = false;
     if (v->keyed && (!array || values->n)) { /* NAME=… is its element 0 */
         tn_sh_list_done(values);
         tn_sh_computed(shell, name);
@@ -336,7 +338,7 @@ void tn_sh_unset(struct tn_sh *shell, const char *name, bool unknown)
     if (!v)
         return;
     tn_sh_list_done(&v->values);
-    v->array = v->keyed = v->integer = false;
+    v->array = v->keyed = v->integer = v->presumed = false;
 }
 
 struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum tn_word_why why)
@@ -349,6 +351,46 @@ struct tn_sh_variable *tn_sh_unknown(struct tn_sh *shell, const char *name, enum
         tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, why, name, ENDMARK));
     }
     return v;
+}
+
+bool tn_sh_is_set_outside(const char *name)
+{
+    static const char *const names[] = {"IFS",    "HOME",     "PATH",     "PWD",    "OLDPWD",
+                                        "USER",   "LOGNAME",  "HOSTNAME", "SHELL",  "SHLVL",
+                                        "TERM",   "LANG",     "UID",      "EUID",   "PPID",
+                                        "GROUPS", "RANDOM",   "SECONDS",  "LINENO", "PS4",
+                                        "OSTYPE", "MACHTYPE", "HOSTTYPE", "TMPDIR", NULL};
+    static const char *const starts[] = {"BASH", "SLURM_", "PBS_", "OMPI_",
+                                         "PMI_", "PMIX_",  "LSB_"};
+
+    for (size_t i = 0; i < ARRAY_LEN(starts); i++)
+        if (str_starts(name, starts[i]))
+            return true;
+    return tn_sh_one_of(name, strlen(name), names);
+}
+
+void tn_sh_presume(struct tn_sh *shell, const char *name)
+{
+    struct tn_sh_variable *v;
+
+    tn_sh_unset(shell, name, false);
+    v = tn_sh_find(shell, name);
+    if (v)
+        v->presumed = true;
+}
+
+void tn_sh_doubt(struct tn_sh *shell)
+{
+    if (tn_sh_runs(shell) == TN_SH_FALSE)
+        return;
+    shell->doubted = true;
+    for (size_t i = 0; i < shell->count; i++) {
+        struct tn_sh_variable *v = &shell->vars[i];
+
+        if (v->presumed && !v->values.n && !str_eq(v->name, "@"))
+            tn_sh_list_add(&v->values,
+                           mem_printf("%c%c$%s%c", MARK, TN_WORD_UNSET, v->name, ENDMARK));
+    }
 }
 
 void tn_sh_integer(struct tn_sh *shell, const char *name)
@@ -399,6 +441,14 @@ void tn_sh_sets(struct tn_sh *shell, const char *from, const char *end)
     }
 }
 
+bool tn_sh_is_function(const struct tn_sh *shell, const char *name)
+{
+    for (size_t i = 0; i < shell->nfunctions; i++)
+        if (str_eq(shell->functions[i].name, name))
+            return true;
+    return false;
+}
+
 struct tn_sh_variable *tn_sh_given(struct tn_sh *shell)
 {
     struct tn_sh_variable *v = tn_sh_find(shell, "@");
@@ -426,7 +476,7 @@ const char *tn_sh_value(struct tn_sh *shell, const char *name)
 {
     struct tn_sh_variable *v = tn_sh_find(shell, name);
 
-    if (!v || v->keyed)
+    if (!v || v->keyed || (shell->nounset && !v->values.n))
         return NULL;
     v->used = true;
     return v->values.n ? v->values.v[0] : "";

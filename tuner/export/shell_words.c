@@ -3,6 +3,7 @@
  * as it is written and is marked. Quotes and expansions follow POSIX, arrays bash.
  */
 #include "tuner/export/shell_flow.h"
+#include "tuner/export/shell_outputs.h"
 
 #include <assert.h>
 
@@ -32,10 +33,13 @@ static bool put_length(struct tn_sh *shell, struct tn_sh_sink *sink, const char 
         return false;
     if (!v)
         return false;
-    for (size_t i = 0; i < v->values.n; i++)
-        if (strchr(v->values.v[i], MARK))
+    for (size_t i = 0; i < v->values.n; i++) /* a pattern is as many words as files match it */
+        if (strchr(v->values.v[i], MARK) ||
+            (v->array && !v->keyed && (!*of || ref.all) && strpbrk(v->values.v[i], "*?[")))
             return false;
     v->used = true;
+    if (*of)
+        tn_sh_ref_bound(shell, v, &ref);
     n = !*of || ref.all           ? v->values.n / (v->keyed ? 2 : 1)
         : ref.index < v->values.n ? strlen(v->values.v[ref.index])
                                   : 0;
@@ -102,6 +106,7 @@ static void put_changed(struct tn_sh *shell, struct tn_sh_sink *sink, struct tn_
     char *changed = NULL;
 
     v->used = true;
+    tn_sh_ref_bound(shell, v, ref);
     if (ref->all && put_rest(shell, sink, v, operation, quoted))
         return;
     put_text(shell, &text, operation, true, depth + 1);
@@ -168,7 +173,7 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
         return;
     }
     if (*p && !strchr("-=+?", *p)) {
-        tn_sh_ref_unset(shell, sink, &r, source, len);
+        tn_sh_ref_unset(shell, sink, &r, source, len, quoted);
         return;
     }
     empty = !v || r.index >= v->values.n || (colon && !*v->values.v[r.index]);
@@ -194,7 +199,7 @@ static void braced(struct tn_sh *shell, struct tn_sh_sink *sink, const char *sou
     } else if (v) {
         tn_sh_ref_put(shell, sink, v, &r, quoted);
     } else {
-        tn_sh_ref_unset(shell, sink, &r, source, len);
+        tn_sh_ref_unset(shell, sink, &r, source, len, quoted);
     }
 }
 
@@ -329,7 +334,7 @@ static const char *dollar(struct tn_sh *shell, struct tn_sh_sink *sink, const ch
     if (v && locate(shell, v, &r))
         tn_sh_ref_put(shell, sink, v, &r, quoted);
     else
-        tn_sh_ref_unset(shell, sink, &r, pos, n + 1);
+        tn_sh_ref_unset(shell, sink, &r, pos, n + 1, quoted);
     return pos + 1 + n;
 }
 
@@ -359,7 +364,8 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
 {
     if (*pos == MARK) { /* from the outer text */
         for (; *pos && *pos != ENDMARK; pos++)
-            tn_sh_put(shell, sink, *pos);
+            tn_sh_put(shell, sink,
+                      *quote && *pos == TN_WORD_NONE && pos[-1] == MARK ? TN_WORD_UNSET : *pos);
         tn_sh_put(shell, sink, ENDMARK);
         return pos + (*pos == ENDMARK);
     }
@@ -405,6 +411,27 @@ static const char *piece(struct tn_sh *shell, struct tn_sh_sink *sink, const cha
     return pos + 1;
 }
 
+/* What braces make of the word of LENGTH letters at SOURCE, which SINK has as it is, behind WORDS
+ * others. */
+static void put_braced(struct tn_sh *shell, struct tn_sh_sink *sink, size_t words,
+                       const char *source, size_t length)
+{
+    size_t n = sink->out->n;
+    enum tn_sh_braced braced = tn_sh_braced(sink->out, source, length);
+
+    if (braced == TN_SH_NO_BRACES)
+        return;
+    str_trunc(&sink->cur, 0);
+    sink->open = false;
+    if (braced == TN_SH_RANGE) {
+        shell->words += sink->out->n - n;
+        return;
+    }
+    while (sink->out->n > words)
+        free(sink->out->v[--sink->out->n]);
+    tn_sh_mark(shell, sink, TN_WORD_RUN, source, length);
+}
+
 /* The word at POS, as many words as it becomes. In an array, a bracket that it did not open ends
  * it.
  */
@@ -415,6 +442,7 @@ const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *
     const char *from = pos;
     char quote = 0;
     int brackets = 0;
+    size_t words = out->n;
 
     while (*pos && shell->r == 0) {
         if (!quote && (isspace((unsigned char)*pos) || *pos == ';' || tn_sh_continues(pos)))
@@ -427,6 +455,8 @@ const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *
     }
     if (quote && shell->r == 0)
         shell->r = err_set(shell->e, -EINVAL, "unterminated quote: %.64s", from);
+    if (split && shell->r == 0 && memchr(from, '{', (size_t)(pos - from)))
+        put_braced(shell, &k, words, from, (size_t)(pos - from));
     k.open |= !split; /* NAME= is an empty value */
     tn_sh_end_word(shell, &k);
     str_done(&k.cur);

@@ -9,11 +9,13 @@
 /* Why a word of a shell script is not known. */
 enum tn_word_why {
     TN_WORD_KNOWN,
-    TN_WORD_UNSET = 'u', /* a variable that the script does not set */
-    TN_WORD_RUN = 'r',   /* what only a shell can tell: $(…), ${X%…} */
-    TN_WORD_WRONG = 'w', /* $((…)) that divides by zero, or does not fit */
-    TN_WORD_MAYBE = 'm', /* set or said under a condition */
-    TN_WORD_GIVEN = 'g', /* $1, "$@": the script's own arguments */
+    TN_WORD_UNSET = 'u',  /* a variable that the script does not set */
+    TN_WORD_RUN = 'r',    /* what only a shell can tell: $(…), ${X%…} */
+    TN_WORD_WRONG = 'w',  /* $((…)) that divides by zero, or does not fit */
+    TN_WORD_MAYBE = 'm',  /* set or said under a condition */
+    TN_WORD_GIVEN = 'g',  /* $1, "$@": the script's own arguments */
+    TN_WORD_ABSENT = 'a', /* $1 of a script that is read as called without arguments */
+    TN_WORD_NONE = 'n',   /* a variable that nothing sets there, outside of quotes: no word */
 };
 
 /* A word of a command. What is not known is in TEXT as in the script; UNKNOWN is the first part
@@ -49,6 +51,10 @@ struct tn_words {
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
                        const char *call, struct tn_paths *paths, struct err *error);
 void tn_words_done(struct tn_words *words);
+
+/* Is WORD nothing but a variable that is empty as the script is read? That is added to IGNORED. */
+bool tn_word_is_none(const struct tn_word *word);
+void tn_word_say_none(struct tn_findings *ignored, const struct tn_word *word);
 
 /* -EINVAL: WORD of the job script TEXT is not known; ERROR says why, where and what helps. IGNORED
  * is what the reading has listed. */
