@@ -97,8 +97,8 @@ static void add_phases(json_t *classes, const struct side *from, const struct si
 
 /* LAYOUT, of one of both trials, on the cluster of FROM and on that of TO: what the cost model
  * expects, and whether it fits in memory on both. False where it is illegal on one of them. */
-static bool add_moved(json_t *clusters, const struct se_spec *spec, const struct side *from,
-                      const struct side *to, const struct side *of, struct pl_verdict *ret_verdict)
+static bool add_moved(struct pl_verdict *ret_verdict, json_t *clusters, const struct se_spec *spec,
+                      const struct side *from, const struct side *to, const struct side *of)
 {
     struct pl_problem before = se_layout_problem(spec, &from->layout);
     struct pl_problem after = se_layout_problem(spec, &to->layout);
@@ -129,8 +129,8 @@ static json_t *clusters_json(const struct se_spec *spec, const struct side *from
     struct pl_verdict there, here;
     char a[300], b[300];
 
-    if (!add_moved(clusters, spec, from, to, to, &there) &&
-        !add_moved(clusters, spec, from, to, from, &here))
+    if (!add_moved(&there, clusters, spec, from, to, to) &&
+        !add_moved(&here, clusters, spec, from, to, from))
         json_object_set_new(
             clusters, "reason",
             json_sprintf("the layout of trial %lld is illegal on %s (%s), that of trial %lld on "
