@@ -280,7 +280,7 @@ void kn_rmsnorm_part_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (r
 /* ---- LayerNorm ----------------------------------------------------------- */
 
 /* y = (x - mean) rstd (w + offset) + b, rstd = 1 / sqrt(mean((x - mean)^2) + eps); mean and rstd of
- * each row are kept in STATS for the backward pass. OFFSET as in kn_rmsnorm_fwd. y may be x. */
+ * each row are kept in STATS, for backward. OFFSET as in kn_rmsnorm_fwd. y may be x, b NULL (0). */
 void kn_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
                       float *stats /* (rows, 2) */, const void *x /* (rows, dim) */,
                       const void *w /* (dim) */, const void *b /* (dim) */, size_t rows, size_t dim,
@@ -288,7 +288,7 @@ void kn_layernorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows,
 
 /* With n = (x - mean) rstd and g = dy (w + offset):
  *   dx = [dx +] rstd (g - mean(g) - n mean(g n));  dw += sum of dy n;  db += sum of dy
- * ADD as in kn_rmsnorm_bwd. dx may be dy. */
+ * ADD as in kn_rmsnorm_bwd. dx may be dy, and db NULL. */
 void kn_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, dim) */,
                       float *dw /* (dim) */, float *db /* (dim) */,
                       const void *dy /* (rows, dim) */, const void *x /* (rows, dim) */,

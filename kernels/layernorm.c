@@ -18,7 +18,10 @@ static void fwd_rows(void *arg, const struct kn_share *share)
     const struct fwd *f = arg;
     float *bx = share->scratch, *by = bx + f->d;
     const float *w = kn_in_scale(f->t, f->w, by + f->d, f->d, f->offset),
-                *b = kn_in(f->t, f->b, by + 2 * f->d, f->d);
+                *b = f->b ? kn_in(f->t, f->b, by + 2 * f->d, f->d) : by + 2 * f->d;
+
+    if (!f->b)
+        memset(by + 2 * f->d, 0, f->d * sizeof(*by));
 
     for (size_t r = share->lo; r < share->hi; r++) {
         const float *x = kn_in(f->t, kn_ptr(f->t, f->x, r * f->d), bx, f->d);

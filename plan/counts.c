@@ -25,7 +25,7 @@ static int count_parts(const struct pl_model *model, char letter)
 
 static uint64_t norm_params(const struct pl_model *model)
 {
-    return (uint64_t)model->hidden * (model->norm == PL_LAYERNORM ? 2 : 1);
+    return (uint64_t)model->hidden * (model->norm_bias ? 2 : 1);
 }
 
 static uint64_t mlp_params(const struct pl_model *model, uint64_t width)

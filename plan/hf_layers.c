@@ -65,6 +65,9 @@ static int take_windows(struct pl_hf_reader *reader, struct err *error)
         return pl_hf_refuse(error, "layer_types",
                             "of full attention alone, with sliding_window, leaves no layer that "
                             "knows positions");
+    if (!window && reader->flags & PL_HF_NEEDS_WINDOWS)
+        return pl_hf_refuse(error, "sliding_window",
+                            "of none leaves no layer that knows positions");
     if (every < -1 && chosen && json_is_true(use))
         return pl_hf_refuse(error, "use_sliding_window", "needs layer_types to say which layers");
     if (every < -1 && late && window && !idle) {

@@ -87,6 +87,9 @@ static const struct pl_hf_row granite_rows[] = {
     {NULL, NULL},
 };
 
+static const struct pl_hf_row cohere_rows[] = {
+    {"layer_norm_eps", "norm_eps"}, {"logit_scale", "logit_scale"}, {NULL, NULL}};
+
 static const struct pl_hf_row gpt2_rows[] = {
     {"n_layer", "layers"},
     {"n_embd", "hidden"},
@@ -130,6 +133,9 @@ static const struct pl_hf_row qwen_bias_rows[] = {{"qkv_bias", "qkv_bias"}, {NUL
 #define MOE_AUX "'aux_loss':'huggingface','aux_loss_coef':0.001"
 #define SIGMOID_MOE                                                                                \
     "'moe':{'aux_loss_coef':0,'router':'sigmoid','balance_bias':true,'topk_norm':true}"
+#define COHERE                                                                                     \
+    "'norm':'layernorm','norm_bias':false,'parallel_block':true,'shared_norm':true,"               \
+    "'qkv_bias':false,'out_bias':false,'mlp_bias':false,'seq':8192,'tied':true"
 #define LATENTS                                                                                    \
     "'kv_lora_rank':512,'q_lora_rank':1536,'qk_nope_head_dim':128,'qk_rope_head_dim':64,"          \
     "'v_head_dim':128"
@@ -265,6 +271,20 @@ const struct pl_hf_family pl_hf_families[] = {
      NULL,
      PL_HF_OUT_BIAS,
      {shape_rows, expert_rows, granite_rows}},
+    {"cohere",
+     "{" COHERE ",'rope_theta':500000}",
+     "{'logit_scale':0.0625}",
+     "{'use_qk_norm':false}",
+     PL_HF_OUT_BIAS,
+     {shape_rows, dense_rows, cohere_rows}},
+    {"cohere2",
+     "{" COHERE ",'global_every':4}",
+     "{'logit_scale':0.0625,'sliding_window':4096}",
+     "{'order_of_interleaved_layers':'local_attn_first','position_embedding_type':'rope_gptj',"
+     "'rotary_pct':1,'use_embedding_sharing':true,'use_gated_activation':true,"
+     "'use_parallel_block':true}",
+     PL_HF_OUT_BIAS | PL_HF_GLOBAL_NO_ROPE | PL_HF_NEEDS_WINDOWS,
+     {shape_rows, dense_rows, cohere_rows}},
     {"gemma2",
      "{'norm_eps':1e-6,'seq':8192,'tied':true,'mlp':'geglu','post_norms':true,"
      "'zero_centered_norm':true,'embed_scale':true,'global_every':2}",
@@ -424,6 +444,7 @@ const char *const pl_hf_ignored[] = {
     "initial_context_length",
     "is_quantized",
     "keys_to_ignore_at_inference",
+    "layer_switch",
     "max_window_layers",
     "model_type",
     "moe_capacity",
@@ -458,5 +479,6 @@ const char *const pl_hf_ignored[] = {
     "use_cache",
     "use_mamba_kernels",
     "use_mem_eff_path",
+    "use_parallel_embedding",
     NULL,
 };

@@ -29,7 +29,8 @@ enum {
     PL_HF_LATE_WINDOWS = 16,  /* the first max_window_layers layers have none */
     PL_HF_USE_BIAS = 32,      /* use_bias is that of all products */
     /* where some layers have a window, those without one do not rotate */
-    PL_HF_GLOBAL_NO_ROPE = 64
+    PL_HF_GLOBAL_NO_ROPE = 64,
+    PL_HF_NEEDS_WINDOWS = 128 /* without any, none of its layers would rotate */
 };
 
 extern const struct pl_hf_family pl_hf_families[]; /* ends with type NULL */

@@ -47,7 +47,7 @@ static void layer_params(struct pl_layer_params *ret, const struct pl_model *mod
                             ((double)layout->ep * layout->etp)
                       : 0;
     ret->dense = attention + mix.attention * pl_attention_vectors(model) +
-                 mix.norms * h * (model->norm == PL_LAYERNORM ? 2 : 1) + mlp + router;
+                 mix.norms * h * (model->norm_bias ? 2 : 1) + mlp + router;
     ret->narrow = attention + mlp + ret->expert;
     if (mix.mamba > 0) {
         ret->dense += mix.mamba * pl_mamba_params(model) / tp;

@@ -141,6 +141,24 @@ static void same_place(struct pl_acts *acts, enum pl_act act, enum pl_act other)
     acts->saved[act] = acts->saved[other];
 }
 
+static void acts_norms(uint64_t *bytes, const struct pl_model *model, const struct pl_dims *dims)
+{
+    uint64_t rows = dims->local_rows * dims->hidden * dims->elem;
+
+    if (model->pre_norms) {
+        bytes[PL_ACT_H1] = rows;
+        bytes[PL_ACT_RRMS1] = dims->local_rows * dims->stats * 4;
+    }
+    if (pl_input_norms(model) > 1) {
+        bytes[PL_ACT_H2] = rows;
+        bytes[PL_ACT_RRMS2] = dims->local_rows * dims->stats * 4;
+    }
+    if (model->post_norms) {
+        bytes[PL_ACT_Y1] = bytes[PL_ACT_Y2] = rows;
+        bytes[PL_ACT_YRRMS1] = bytes[PL_ACT_YRRMS2] = dims->local_rows * 4;
+    }
+}
+
 void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_layout *layout,
              const struct pl_dims *dims, bool moe)
 {
@@ -150,14 +168,7 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
 
     *ret = (struct pl_acts){0};
     b[PL_ACT_X] = b[PL_ACT_X2] = lh;
-    if (model->pre_norms) {
-        b[PL_ACT_H1] = b[PL_ACT_H2] = lh;
-        b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = dims->local_rows * dims->stats * 4;
-    }
-    if (model->post_norms) {
-        b[PL_ACT_Y1] = b[PL_ACT_Y2] = lh;
-        b[PL_ACT_YRRMS1] = b[PL_ACT_YRRMS2] = dims->local_rows * 4;
-    }
+    acts_norms(b, model, dims);
     b[PL_ACT_QKV] = dims->rows * dims->qkv * e;
     if (model->qk_norm == PL_QK_HEAD) {
         b[PL_ACT_QK] = dims->rows * dims->qk * e;
@@ -192,6 +203,8 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_
         ret->offset[i] = *at;
         *at += b[i];
     }
+    if (model->shared_norm)
+        same_place(ret, PL_ACT_H2, PL_ACT_H1);
     if (!model->pre_norms) {
         same_place(ret, PL_ACT_H1, PL_ACT_X);
         same_place(ret, PL_ACT_H2, PL_ACT_X2);

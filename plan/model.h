@@ -104,7 +104,9 @@ struct pl_model {
      * included. Models with layernorm have them unless they say otherwise, others have none. */
     bool qkv_bias, out_bias, mlp_bias;
     enum pl_qk_norm qk_norm;
+    bool norm_bias;          /* norms have one; those of layernorm unless said */
     bool parallel_block;     /* attention and feed-forward both read the layer's input (GPT-NeoX) */
+    bool shared_norm;        /* of a parallel block, by one norm (Cohere) */
     bool pre_norms;          /* their inputs are normalized; true unless said */
     bool post_norms;         /* their outputs are (Gemma 2; OLMo 2, whose inputs are not) */
     bool zero_centered_norm; /* a norm's scale is 1 + its weight (Gemma, Nemotron) */
@@ -140,6 +142,7 @@ int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error);
 json_t *pl_model_json(const struct pl_model *model); /* complete object, new reference */
 
 bool pl_mlp_is_gated(enum pl_mlp mlp);
+int pl_input_norms(const struct pl_model *model); /* of a layer: 0, 2, or 1 that both share */
 /* Elements of a head that rotary positions turn: the first ones, with mla the last. */
 int pl_rotary_dim(const struct pl_model *model);
 /* Factor of cosine and sine under yarn: 0.1 ln(factor) + 1, or where both are given the ratio of

@@ -37,8 +37,10 @@ static const struct word words[] = {
     {PL_OF_MODEL, "qkv_bias", BIAS, AT(qkv_bias), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "out_bias", BIAS, AT(out_bias), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "mlp_bias", BIAS, AT(mlp_bias), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "norm_bias", BIAS, AT(norm_bias), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "qk_norm", NAME, AT(qk_norm), 0, 0, PL_QK_NONE, qk_norm_names, false},
     {PL_OF_MODEL, "parallel_block", FLAG, AT(parallel_block), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "shared_norm", FLAG, AT(shared_norm), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "pre_norms", FLAG, AT(pre_norms), 0, 1, 1, NULL, false},
     {PL_OF_MODEL, "post_norms", FLAG, AT(post_norms), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "zero_centered_norm", FLAG, AT(zero_centered_norm), 0, 1, 0, NULL, false},
@@ -361,6 +363,14 @@ static int check_rope_scaling(const struct pl_model *model, struct err *error)
 /* Where inputs are not normalized, outputs are. */
 static int check_norms(const struct pl_model *model, struct err *error)
 {
+    if (model->norm_bias && model->norm != PL_LAYERNORM)
+        return err_at(error, -EINVAL, "/norm_bias", "norm_bias true needs norm layernorm");
+    if (model->shared_norm && !(model->parallel_block && model->pre_norms))
+        return err_at(error, -EINVAL, "/shared_norm",
+                      "shared_norm needs parallel_block and pre_norms");
+    if (model->shared_norm && model->pattern[0])
+        return err_at(error, -EINVAL, "/shared_norm",
+                      "shared_norm is not supported with a pattern");
     if (model->pre_norms)
         return 0;
     if (!model->post_norms)

@@ -215,8 +215,9 @@ static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *lay
 {
     const struct pl_mla *mla = &op->problem.model->mla;
     double tokens = pl_tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
-    double normed = (op->problem.model->pre_norms ? 2.0 * op->problem.model->hidden : 0) +
-                    mla->q_lora_rank + mla->kv_lora_rank;
+    int norms = pl_input_norms(op->problem.model);
+    double normed =
+        (double)norms * op->problem.model->hidden + mla->q_lora_rank + mla->kv_lora_rank;
     double inner =
         tokens / layout->tp * (moe ? op->problem.model->moe.shared_ffn : op->problem.model->ffn);
 
@@ -224,7 +225,7 @@ static double restored_s(const struct pl_op_ctx *op, const struct pl_layout *lay
         inner +=
             tokens / layout->tp * op->problem.model->moe.top_k * op->problem.model->moe.expert_ffn;
     return pl_streamed_s(op->rates, op->rates->element * (2 * rows * normed + 3 * inner),
-                         op->problem.model->pre_norms ? 3 : 1);
+                         1 + norms);
 }
 
 /* Seconds of the product that ends a dense feed-forward of width FFN. The backward pass does not

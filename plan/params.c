@@ -399,17 +399,17 @@ static void walk_vectors(struct walk *walk, int layer)
 {
     const struct pl_model *model = walk->model;
     uint64_t h = (uint64_t)model->hidden;
-    bool shifted = model->pre_norms && model->norm == PL_LAYERNORM;
+    int norms = pl_input_norms(model);
 
-    if (model->pre_norms)
+    if (norms > 0)
         emit(walk, PL_T_NORM1, layer, -1, h, 0);
-    if (shifted)
+    if (norms > 0 && model->norm_bias)
         emit(walk, PL_T_NORM1_BIAS, layer, -1, h, 0);
     if (model->out_bias)
         emit(walk, PL_T_O_BIAS, layer, -1, h, 0);
-    if (model->pre_norms)
+    if (norms > 1)
         emit(walk, PL_T_NORM2, layer, -1, h, 0);
-    if (shifted)
+    if (norms > 1 && model->norm_bias)
         emit(walk, PL_T_NORM2_BIAS, layer, -1, h, 0);
     if (model->mlp_bias && !pl_layer_is_moe(model, layer))
         emit(walk, PL_T_DOWN_BIAS, layer, -1, h, 0);
@@ -488,7 +488,7 @@ static void walk_small(struct walk *walk)
     }
     if (holds_last(walk)) {
         emit(walk, PL_T_FINAL_NORM, -1, -1, h, 0);
-        if (model->norm == PL_LAYERNORM)
+        if (model->norm_bias)
             emit(walk, PL_T_FINAL_NORM_BIAS, -1, -1, h, 0);
     }
     for (int c = 0; c < walk->layout->vp; c++) {

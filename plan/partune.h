@@ -362,7 +362,8 @@ struct pl_act_bytes {
 /*
  * Where they are: at OFFSET of the micro-batch's slot if SAVED, else of the scratch that all layers
  * share and that recomputation fills again; routes in the slot or scratch of their own. Bytes, all
- * multiples of 64; absent ones have 0 bytes. Without norms of inputs H1 is X, and H2 is X2.
+ * multiples of 64; absent ones have 0 bytes. Without norms of inputs H1 is X, and H2 is X2; with
+ * one that both share H2 is H1.
  */
 struct pl_acts {
     uint64_t bytes[PL_ACTS], offset[PL_ACTS];

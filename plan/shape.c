@@ -17,6 +17,11 @@ bool pl_mlp_is_gated(enum pl_mlp mlp)
     return mlp == PL_SWIGLU || mlp == PL_GEGLU || mlp == PL_SWIGLU_CLAMPED;
 }
 
+int pl_input_norms(const struct pl_model *model)
+{
+    return model->shared_norm ? 1 : 2 * model->pre_norms;
+}
+
 int pl_rotary_dim(const struct pl_model *model)
 {
     return pl_model_is_mla(model) ? model->mla.qk_rope_head_dim
@@ -174,7 +179,7 @@ double pl_mlp_matrices(const struct pl_model *model)
 
 int pl_layer_norms(const struct pl_model *model)
 {
-    return 2 * (model->pre_norms + model->post_norms);
+    return pl_input_norms(model) + 2 * model->post_norms;
 }
 
 static int count(const char *pattern, char letter)

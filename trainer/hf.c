@@ -34,7 +34,9 @@ static const char *const model_words[] = {"name",
                                           "out_bias",
                                           "mlp_bias",
                                           "qk_norm",
+                                          "norm_bias",
                                           "parallel_block",
+                                          "shared_norm",
                                           "partial_rotary_factor",
                                           "rope_scaling",
                                           "sliding_window",
@@ -115,6 +117,8 @@ static const struct {
     [TR_HF_SMOLLM3] = {"SmolLM3ForCausalLM", "smollm3"},
     [TR_HF_EXAONE4] = {"Exaone4ForCausalLM", "exaone4"},
     [TR_HF_GRANITE] = {"GraniteForCausalLM", "granite"},
+    [TR_HF_COHERE] = {"CohereForCausalLM", "cohere"},
+    [TR_HF_COHERE2] = {"Cohere2ForCausalLM", "cohere2"},
     [TR_HF_GRANITE_MOE] = {"GraniteMoeForCausalLM", "granitemoe"},
 };
 
@@ -161,6 +165,11 @@ static void put_layer_types(json_t *config, const struct pl_model *model)
 static bool is_granite(enum tr_hf_family family)
 {
     return family == TR_HF_GRANITE || family == TR_HF_GRANITE_MOE;
+}
+
+static bool is_cohere(enum tr_hf_family family)
+{
+    return family == TR_HF_COHERE || family == TR_HF_COHERE2;
 }
 
 /* Qwen names the kind of each layer; older releases count those without a window, of which these
@@ -363,6 +372,27 @@ static json_t *smollm3_config(const struct pl_model *model)
     return o;
 }
 
+/* Where nothing is said, every fourth layer has no window. A release without layer_types counts by
+ * the pattern. */
+static json_t *cohere_config(const struct pl_model *model, enum tr_hf_family family)
+{
+    json_t *o = llama_config(model, TR_HF_GEMMA2);
+
+    json_object_del(o, "rms_norm_eps");
+    json_object_set_new(o, "layer_norm_eps", json_real(model->norm_eps));
+    json_object_set_new(o, "logit_scale", json_real(model->logit_scale));
+    json_object_set_new(o, "attention_bias", json_boolean(model->qkv_bias));
+    if (family == TR_HF_COHERE) {
+        json_object_set_new(o, "use_qk_norm", json_false());
+        return o;
+    }
+    json_object_set_new(o, "sliding_window", json_integer(model->sliding_window));
+    if (model->global_every)
+        json_object_set_new(o, "sliding_window_pattern", json_integer(model->global_every));
+    put_layer_types(o, model);
+    return o;
+}
+
 static json_t *granite_config(const struct pl_model *model, enum tr_hf_family family)
 {
     json_t *o = llama_config(model, family);
@@ -479,6 +509,7 @@ int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
         : family == TR_HF_SMOLLM3  ? smollm3_config(model)
         : family == TR_HF_EXAONE4  ? exaone4_config(model)
         : is_granite(family)       ? granite_config(model, family)
+        : is_cohere(family)        ? cohere_config(model, family)
         : !model->pre_norms        ? olmo_config(model, family)
                                    : llama_config(model, family);
     if (model->rope_scaling.kind != PL_ROPE_PLAIN)
@@ -536,7 +567,7 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
             "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma2, "
             "gemma3_text, gpt2, gpt_neox, nemotron, olmoe, olmo2, olmo3, smollm3, exaone4, "
             "granite, "
-            "granitemoe, gpt_oss",
+            "granitemoe, cohere, cohere2, gpt_oss",
             type);
     if ((r = check_quantization(config, (enum tr_hf_family)known, error)) < 0)
         return err_wrap(error, "config.json");

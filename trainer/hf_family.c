@@ -412,6 +412,51 @@ static bool is_other(double value, double usual)
     return value < usual || value > usual;
 }
 
+/* One LayerNorm without a bias for both halves of a parallel block. Cohere 2 is one with windows,
+ * whose other layers are not rotated. Heads are of hidden / heads. */
+static int cohere_family(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
+{
+    bool windows = model->sliding_window > 0;
+    int unrotated = windows ? model->global_every : 0;
+    const struct rule rule[] = {
+        {model->norm != PL_LAYERNORM, "norm", "norm rmsnorm"},
+        {model->norm_bias, "norm_bias", "norm_bias"},
+        {!model->shared_norm, "shared_norm", "shared_norm false"},
+        {model->heads * model->head_dim != model->hidden, "head_dim",
+         "head_dim other than hidden / heads"},
+        {model->mlp != PL_SWIGLU, "mlp", "mlp other than swiglu"},
+        {model->mlp_bias, "mlp_bias", "mlp_bias"},
+        {model->qkv_bias != model->out_bias, "out_bias", "out_bias other than qkv_bias"},
+        {model->no_rope_freq != unrotated, "no_rope_freq",
+         windows ? "no_rope_freq other than global_every" : "no_rope_freq"},
+        {model->rope_theta_local > 0, "rope_theta_local", "rope_theta_local"},
+        {model->positions != PL_ROPE, "positions", "positions other than rope"},
+        {pl_rotary_dim(model) != model->head_dim, "partial_rotary_factor",
+         "partial_rotary_factor below 1"},
+        {model->zero_centered_norm, "zero_centered_norm", "zero_centered_norm"},
+        {model->post_norms, "post_norms", "post_norms"},
+        {model->qk_norm != PL_QK_NONE, "qk_norm", "qk_norm"},
+        {model->attn_scale > 0, "attn_scale", "attn_scale"},
+        {model->attn_softcap > 0, "attn_softcap", "attn_softcap"},
+        {model->logit_softcap > 0, "logit_softcap", "logit_softcap"},
+        {model->embed_scale, "embed_scale", "embed_scale"},
+        {is_other(model->embedding_multiplier, 1), "embedding_multiplier", "embedding_multiplier"},
+        {pl_residual_is_scaled(model), "residual_multiplier", "residual_multiplier"},
+        {model->attn_sinks, "attn_sinks", "attn_sinks"},
+        {pl_model_is_moe(model), "moe", "experts"},
+        {pl_model_is_mla(model), "mla", "mla"},
+        {model->mtp > 0, "mtp", "mtp above 0"},
+    };
+
+    *ret = windows ? TR_HF_COHERE2 : TR_HF_COHERE;
+    return check(windows ? "Cohere 2" : "Cohere", rule, ARRAY_LEN(rule), error);
+}
+
+static bool is_cohere(const struct pl_model *model)
+{
+    return model->shared_norm || (model->norm == PL_LAYERNORM && !model->norm_bias);
+}
+
 static bool is_multiplied(const struct pl_model *model)
 {
     return is_other(model->embedding_multiplier, 1) || is_other(model->logit_scale, 1) ||
@@ -480,6 +525,8 @@ int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct
          gemma = !olmo && !nemotron && is_gemma(model);
     int r;
 
+    if (is_cohere(model))
+        return cohere_family(ret, model, error);
     if (is_multiplied(model) || (model->attn_scale > 0 && !gemma))
         return granite_family(ret, model, error);
     r = gemma ? 0 : check_others(model, error);

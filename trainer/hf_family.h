@@ -30,7 +30,9 @@ enum tr_hf_family {
     TR_HF_SMOLLM3,
     TR_HF_EXAONE4,
     TR_HF_GRANITE,
-    TR_HF_GRANITE_MOE
+    TR_HF_GRANITE_MOE,
+    TR_HF_COHERE,
+    TR_HF_COHERE2
 };
 
 /* The family that has a class for MODEL. -ENOTSUP, naming the key, where none has. */

@@ -172,6 +172,17 @@ static void granite_place(struct tr_hf_place *place, const struct pl_model *mode
     place->base = (uint64_t)whole->expert * each + (whole->tensor == PL_T_EXPERT_UP ? own : 0);
 }
 
+/* All of a head rotates, in pairs of neighbors. */
+static void cohere_place(struct tr_hf_place *place, const struct pl_model *model,
+                         const struct pl_param *whole)
+{
+    uint64_t dim = (uint64_t)model->head_dim;
+
+    if (whole->tensor == PL_T_Q || whole->tensor == PL_T_K || whole->tensor == PL_T_Q_BIAS ||
+        whole->tensor == PL_T_K_BIAS)
+        place->block = place->group = place->turned = dim;
+}
+
 static bool is_gpt(enum tr_hf_family family)
 {
     return family == TR_HF_GPT2 || family == TR_HF_NEOX;
@@ -193,6 +204,8 @@ void tr_hf_place(struct tr_hf_place *ret, enum tr_hf_family family, const struct
         latent_place(ret, model, whole);
     if (family == TR_HF_GPT_OSS)
         oss_place(ret, model, whole);
+    if (family == TR_HF_COHERE || family == TR_HF_COHERE2)
+        cohere_place(ret, model, whole);
     if (family == TR_HF_GRANITE_MOE)
         granite_place(ret, model, whole);
     if (!is_gpt(family))

@@ -3,8 +3,8 @@
  * tests.
  *
  * The names of the parameter table are those of Llama, Mistral, Mixtral, Qwen 2 and 3, Gemma 2 and
- * 3, Nemotron, OLMo 2 and 3, and Granite. Mistral is a Llama with a window. Qwen 2 and 3 with
- * experts and OLMoE have others, and so have families that fuse matrices:
+ * 3, Nemotron, OLMo 2 and 3, Granite and Cohere. Mistral is a Llama with a window. Qwen 2 and 3
+ * with experts and OLMoE have others, and so have families that fuse matrices:
  *
  *   GPT-2     matrices are stored (in, out); c_attn (hidden, 3 hidden) has the columns of q, then
  *             of k, then of v
@@ -12,6 +12,7 @@
  *   DeepSeek  kv_b_proj has for each head its rows of k, of v. What is rotated comes in pairs of
  *             neighbors (rope_interleave), where ours are half of it apart. V3 repeats embedding
  *             and output projection in each module of multi-token prediction
+ *   Cohere    what is rotated, all of a head, comes in pairs of neighbors, as in DeepSeek
  *   Granite   with experts: input_linear (experts, 2 ffn, hidden) has for each expert its rows of
  *             gate, then of up; output_linear (experts, hidden, ffn) is the matrices one by one
  *   GPT-OSS   matrices of a layer's experts are stored (in, out) in one tensor; gate_up_proj has

@@ -33,7 +33,7 @@ void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_
     else
         tr_mlp_bwd(rank, layer, slot, keep, grad);
     tr_attention_bwd(rank, layer, slot, keep, grad);
-    if (rank->model.parallel_block)
+    if (rank->model.parallel_block && !rank->model.shared_norm)
         kn_add(rank->pool, rank->type, grad, grad, rank->work.dx2,
                rank->d.local_rows * rank->d.hidden);
 }

@@ -66,15 +66,19 @@ void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, floa
 /* DX = [DX +] the gradient of X from DY; ADD: with what is there. */
 void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, const void *dy,
                  const void *x, const float *stats, bool add);
-/* X -> H1. Without norms of inputs H1 is X and H2 is X2 (struct pl_acts): nothing to do. */
+/* X -> H1. Without norms of inputs H1 is X and H2 is X2 (struct pl_acts): nothing to do.
+ */
 void tr_norm1(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
-/* From DH, the gradient of H1: GRAD += that of X. */
+/* From DH, the gradient of H1: GRAD += that of X, with a shared norm also from that of H2. */
 void tr_norm1_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                   void *grad, const void *dh);
-/* X2 -> H2; X -> H2 in a parallel block. */
+/* X2 -> H2; X -> H2 in a parallel block. With a shared norm H2 is H1: nothing to do. */
 void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
+/* H2 again, where selective recompute has not kept it. */
+void tr_norm2_again(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot);
 /* From DH, the gradient of H2: GRAD += that of X2. In a parallel block that of X is left in
- * work.dx2, since attention needs GRAD as it is; tr_layer_bwd() adds it. */
+ * work.dx2, since attention needs GRAD as it is; tr_layer_bwd() adds it. With a shared norm DH
+ * itself is left there. */
 void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                   void *grad, const void *dh);
 

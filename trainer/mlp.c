@@ -142,7 +142,7 @@ static void dw_down(struct tr_rank *rank, const struct tr_layer *layer, struct t
 static void gather_input(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
     if (selective(rank))
-        tr_norm2(rank, layer, slot);
+        tr_norm2_again(rank, layer, slot);
     tr_gather_ahead(rank, tr_act(rank, layer, slot, PL_ACT_H2));
 }
 

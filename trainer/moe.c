@@ -454,7 +454,7 @@ static void routed_bwd(struct tr_rank *rank, const struct tr_layer *layer, struc
     kn_unpermute(rank->pool, rank->type, rank->work.dh, rank->work.moe_send, place, NULL,
                  z->local_rows, z->top_k, z->hidden, add);
     if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
-        tr_norm2(rank, layer, slot);
+        tr_norm2_again(rank, layer, slot);
     tr_router_bwd(rank, layer, slot, dw, rank->work.dh);
     if (layer->shared_gate.w)
         gate_weight_bwd(rank, layer, slot, rank->work.dh);

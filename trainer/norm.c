@@ -1,4 +1,4 @@
-/* A norm of rows by the model's kind: RMSNorm, or LayerNorm where it has a bias. */
+/* A norm of rows by the model's kind. */
 #include "trainer/grad_sum.h"
 #include "trainer/layer.h"
 
@@ -15,8 +15,8 @@ void tr_norm_fwd(struct tr_rank *rank, const struct tr_norm *norm, void *y, floa
     const struct pl_dims *d = &rank->d;
     float eps = (float)rank->model.norm_eps;
 
-    assert((norm->bias.w != NULL) == (d->stats == 2));
-    if (norm->bias.w)
+    assert((rank->model.norm == PL_LAYERNORM) == (d->stats == 2));
+    if (rank->model.norm == PL_LAYERNORM)
         kn_layernorm_fwd(rank->pool, rank->type, y, stats, x, norm->scale.w, norm->bias.w,
                          d->local_rows, d->hidden, eps, tr_norm_offset(rank));
     else
@@ -31,8 +31,9 @@ void tr_norm_bwd(struct tr_rank *rank, const struct tr_norm *norm, void *dx, con
     struct tr_grad_sum scale, bias = {0};
 
     tr_grad_sum_begin(&scale, rank, norm->scale.g, d->hidden, 0);
-    if (norm->bias.w) {
+    if (norm->bias.w)
         tr_grad_sum_begin(&bias, rank, norm->bias.g, d->hidden, d->hidden);
+    if (rank->model.norm == PL_LAYERNORM) {
         kn_layernorm_bwd(rank->pool, rank->type, dx, scale.sum, bias.sum, dy, x, norm->scale.w,
                          stats, d->local_rows, d->hidden, add, tr_norm_offset(rank));
         tr_grad_sum_end(rank, &bias);
@@ -59,6 +60,10 @@ void tr_norm1(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot
 void tr_norm1_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
                   void *grad, const void *dh)
 {
+    if (rank->model.shared_norm) {
+        add_grad(rank, rank->work.dx2, dh);
+        dh = rank->work.dx2;
+    }
     if (!rank->model.pre_norms)
         add_grad(rank, grad, dh);
     else
@@ -74,9 +79,17 @@ static const void *norm2_input(struct tr_rank *rank, const struct tr_layer *laye
 
 void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
 {
-    if (rank->model.pre_norms)
+    if (pl_input_norms(&rank->model) > 1)
         tr_norm_fwd(rank, &layer->norm2, tr_act(rank, layer, slot, PL_ACT_H2),
                     tr_act(rank, layer, slot, PL_ACT_RRMS2), norm2_input(rank, layer, slot));
+}
+
+void tr_norm2_again(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot)
+{
+    if (rank->model.shared_norm)
+        tr_norm1(rank, layer, slot);
+    else
+        tr_norm2(rank, layer, slot);
 }
 
 void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_slot slot,
@@ -87,6 +100,10 @@ void tr_norm2_bwd(struct tr_rank *rank, const struct tr_layer *layer, struct tr_
     assert(rank->model.pre_norms || !parallel);
     if (!rank->model.pre_norms) {
         add_grad(rank, grad, dh);
+        return;
+    }
+    if (rank->model.shared_norm) {
+        kn_copy(rank->pool, rank->work.dx2, dh, rank->d.local_rows * rank->d.hidden * rank->d.elem);
         return;
     }
     tr_norm_bwd(rank, &layer->norm2, parallel ? rank->work.dx2 : grad, dh,

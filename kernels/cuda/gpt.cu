@@ -53,11 +53,12 @@ static __global__ void CU_BOUNDS(THREADS)
         stats[2 * row + 1] = r;
     }
     for (size_t i = threadIdx.x * V; i < dim; i += blockDim.x * V) {
-        float a[V], scale[V], shift[V];
+        float a[V], scale[V], shift[V] = {};
 
         cu_load(a, x + i);
         cu_load(scale, w + i);
-        cu_load(shift, b + i);
+        if (b)
+            cu_load(shift, b + i);
         CU_UNROLL
         for (int j = 0; j < V; j++)
             a[j] = (a[j] - mean) * r * (scale[j] + offset) + shift[j];
@@ -159,7 +160,8 @@ extern "C" void cu_layernorm_bwd(struct kn_pool *pool, enum kn_type type, void *
                   (const T *)dy, (const T *)x, (const T *)w, stats, rows, dim, add, offset);
     });
     cu_add_parts(stream, dw, part, blocks, dim, 2 * dim);
-    cu_add_parts(stream, db, part + dim, blocks, dim, 2 * dim);
+    if (db)
+        cu_add_parts(stream, db, part + dim, blocks, dim, 2 * dim);
 }
 
 /* ---- RMSNorm of heads ---------------------------------------------------- */

@@ -73,7 +73,7 @@ void kn_ref_layernorm_bwd(float *dx, float *dw, float *db, const float *dy, cons
                           const float *w, const float *stats, size_t rows, size_t dim, bool add)
 {
     for (size_t i = 0; i < dim; i++) {
-        double scale = dw[i], shift = db[i];
+        double scale = dw[i], shift = db ? (double)db[i] : 0;
 
         for (size_t r = 0; r < rows; r++) {
             double n = ((double)x[r * dim + i] - stats[2 * r]) * stats[2 * r + 1];
@@ -82,7 +82,8 @@ void kn_ref_layernorm_bwd(float *dx, float *dw, float *db, const float *dy, cons
             shift += dy[r * dim + i];
         }
         dw[i] = (float)scale;
-        db[i] = (float)shift;
+        if (db)
+            db[i] = (float)shift;
     }
     for (size_t r = 0; r < rows; r++, dx += dim, dy += dim, x += dim, stats += 2) {
         double m = stats[0], s = stats[1], all = 0, along = 0;

@@ -463,8 +463,10 @@ class Model(_Model, total=False):
     qkv_bias: bool
     out_bias: bool
     mlp_bias: bool
+    norm_bias: bool
     qk_norm: Literal["none", "head", "full"]
     parallel_block: bool
+    shared_norm: bool
     pre_norms: bool
     post_norms: bool
     zero_centered_norm: bool

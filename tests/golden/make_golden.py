@@ -177,6 +177,15 @@ CASES = {
                         samples=1, length=150, num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.05,
                         embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=4.0,
                         output_router_logits=True),
+    # One norm without a bias for both halves of a parallel block, rotation of neighbors, scaled logits, with biases of attention; then
+    # windows, whose layers alone rotate, over more than a block of attention.
+    "cohere": dict(model_type="cohere", hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=8,
+                   intermediate_size=29, vocab_size=37, num_hidden_layers=3, rope_theta=5000.0, attention_bias=True, use_qk_norm=False,
+                   tie_word_embeddings=True, samples=2, length=19, logit_scale=0.4),
+    "cohere2": dict(model_type="cohere2", hidden_size=20, num_attention_heads=2, num_key_value_heads=1, head_dim=10,
+                    intermediate_size=18, vocab_size=29, num_hidden_layers=4, rope_theta=5000.0, attention_bias=False, samples=1,
+                    length=150, logit_scale=0.25, sliding_window=40,
+                    layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"]),
     # Samples of several documents, over more than a block of attention; with windows and attention alone; with learned positions.
     "llama-packed": dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=23,
                          vocab_size=29, num_hidden_layers=2, rope_theta=10000.0, samples=2, length=300,
@@ -193,7 +202,7 @@ CASES = {
 # What else is made of a case: other load-balancing losses, and z-losses.
 MORE = {"mixtral": ("huggingface", "megatron", "z"), "llama-packed": ("z",)}
 
-CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "granite": "GraniteForCausalLM", "granitemoe": "GraniteMoeForCausalLM", "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
+CLASSES = {"gpt_oss": "GptOssForCausalLM", "nemotron": "NemotronForCausalLM", "olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "granite": "GraniteForCausalLM", "granitemoe": "GraniteMoeForCausalLM", "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM"}
 
 
 def config(case):
@@ -207,7 +216,7 @@ def config(case):
             c.update(layer_norm_eps=1e-5, max_position_embeddings=CASES[case]["length"])
         else:
             c.setdefault("hidden_act", "silu")
-            c["norm_eps" if c["model_type"] == "nemotron" else "rms_norm_eps"] = 1e-6 if is_deepseek(c) else 1e-5
+            c[{"nemotron": "norm_eps", "cohere": "layer_norm_eps", "cohere2": "layer_norm_eps"}.get(c["model_type"], "rms_norm_eps")] = 1e-6 if is_deepseek(c) else 1e-5
             c.update(max_position_embeddings=CASES[case]["length"])
         return c
     moe = "num_local_experts" in c
@@ -297,7 +306,7 @@ def attention_shapes(c, prefix):
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
         if c["model_type"] == "gpt_oss":
             shapes[prefix + "%s_proj.bias" % name], shapes[prefix + "sinks"] = (rows,), (c["num_attention_heads"],)
-        if c["model_type"] in ("nemotron", "olmo2", "olmo3", "smollm3", "granite") and c["attention_bias"]:
+        if c["model_type"] in ("nemotron", "olmo2", "olmo3", "smollm3", "granite", "cohere") and c["attention_bias"]:
             shapes[prefix + "%s_proj.bias" % name] = (rows,)
     if c["model_type"].startswith("olmo"):
         shapes[prefix + "q_norm.weight"], shapes[prefix + "k_norm.weight"] = (A,), (K,)
@@ -323,7 +332,9 @@ def llama_shapes(c):
             shapes.update({n + name + ".weight": (H,) for name in ("enorm", "hnorm", "shared_head.norm")})
             shapes[n + "eh_proj.weight"] = (H, 2 * H)
         first = "post_feedforward_layernorm.weight" if c["model_type"] in ("olmo2", "olmo3", "exaone4") else "input_layernorm.weight"
-        shapes[n + first] = shapes[n + "post_attention_layernorm.weight"] = (H,)
+        shapes[n + first] = (H,)
+        if not c["model_type"].startswith("cohere"):
+            shapes[n + "post_attention_layernorm.weight"] = (H,)
         if is_gemma(c):
             shapes[n + "pre_feedforward_layernorm.weight"] = shapes[n + "post_feedforward_layernorm.weight"] = (H,)
         shapes.update((latent_shapes if is_deepseek(c) else attention_shapes)(c, n + "self_attn."))

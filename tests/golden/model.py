@@ -123,10 +123,10 @@ def window_of(c, layer):
 
 
 def turns(c, layer):
-    """Has the layer positions? SmolLM3 names those that have; of EXAONE 4's, those with a window, or all."""
+    """Has the layer positions? SmolLM3 names those that have; of EXAONE 4's and Cohere 2's, those with a window, or all."""
     if c["model_type"] == "smollm3":
         return c["no_rope_layers"][layer] == 1
-    return c["model_type"] != "exaone4" or not c["sliding_window"] or window_of(c, layer) is not None
+    return c["model_type"] not in ("exaone4", "cohere2") or not c["sliding_window"] or window_of(c, layer) is not None
 
 
 def attention(c, w, prefix, x, layer, positions, apart):
@@ -141,7 +141,8 @@ def attention(c, w, prefix, x, layer, positions, apart):
     # OLMo 3 scales positions of layers without a window alone.
     scaling = None if c["model_type"] == "olmo3" and window else c.get("rope_scaling")
     if turns(c, layer):
-        q, k = (rope(y, c["rope_theta"], positions, scaling) for y in (q, k))
+        turn = rope_pairs if c["model_type"].startswith("cohere") else rope
+        q, k = (turn(y, c["rope_theta"], positions, scaling) for y in (q, k))
     mask = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1).masked_fill(apart, float("-inf"))
     if window:
         far = torch.arange(T)[:, None] - torch.arange(T)[None, :] >= window
@@ -390,7 +391,25 @@ def forward_olmo(c, w, ids):
     return rms_norm(x, w["model.norm.weight"], eps) @ head(c, w).T, []
 
 
-OTHERS = {"olmo2": forward_olmo, "olmo3": forward_olmo, "exaone4": forward_olmo, "gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
+def center_norm(x, weight, eps):
+    """LayerNorm without a bias."""
+    m = x.mean(-1, keepdim=True)
+    return (x - m) / torch.sqrt(((x - m) ** 2).mean(-1, keepdim=True) + eps) * weight
+
+
+def forward_cohere(c, w, ids):
+    """Attention and MLP read one norm of the layer's input; neighbors of a head turn together."""
+    eps = c["layer_norm_eps"]
+    positions, apart, _ = documents(c, ids)
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(c["num_hidden_layers"]):
+        n = "model.layers.%d." % i
+        h = center_norm(x, w[n + "input_layernorm.weight"], eps)
+        x = x + attention(c, w, n + "self_attn.", h, i, positions, apart) + mlp(w, n + "mlp.", h)
+    return center_norm(x, w["model.norm.weight"], eps) @ head(c, w).T * c["logit_scale"], []
+
+
+OTHERS = {"cohere": forward_cohere, "cohere2": forward_cohere, "olmo2": forward_olmo, "olmo3": forward_olmo, "exaone4": forward_olmo, "gpt2": forward_gpt2, "gpt_neox": forward_neox, "gemma2": forward_gemma, "gemma3_text": forward_gemma, "nemotron": forward_nemotron}
 
 
 def mlp(w, prefix, x):

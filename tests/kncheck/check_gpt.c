@@ -17,8 +17,9 @@ static void layernorm_fwd_run(struct check *c)
 {
     size_t rows = c->dim[0], d = c->dim[1];
     double eps = (double)1e-5f, offset = d % 3 == 1;
+    bool bias = rows % 3 > 0;
     struct arr *x = kc_new(c, "x", IN, c->t, rows, d), *w = kc_new(c, "w", IN, c->t, 1, d),
-               *b = kc_new(c, "b", IN, c->t, 1, d);
+               *b = bias ? kc_new(c, "b", IN, c->t, 1, d) : NULL;
     struct arr *y = kc_new(c, "y", OUT, c->t, rows, d),
                *stats = kc_new(c, "stats", OUT, KN_F32, rows, 2);
 
@@ -36,16 +37,16 @@ static void layernorm_fwd_run(struct check *c)
         kc_want(stats, r, 0, mean, move + EPS * fabs(mean));
         kc_want(stats, r, 1, rstd, off * rstd);
         for (size_t i = 0; i < d; i++) {
-            double n = (AT(x, r, i) - mean) * rstd, s = AT(w, 0, i) + offset, v = n * s;
+            double n = (AT(x, r, i) - mean) * rstd, s = AT(w, 0, i) + offset, v = n * s,
+                   all = v + (b ? AT(b, 0, i) : 0);
 
-            kc_want(y, r, i, v + AT(b, 0, i),
-                    fabs(v) * (off + 5 * EPS) + move * rstd * fabs(s) +
-                        EPS * fabs(v + AT(b, 0, i)));
+            kc_want(y, r, i, all,
+                    fabs(v) * (off + 5 * EPS) + move * rstd * fabs(s) + EPS * fabs(all));
         }
     }
     kc_begin(c);
-    kn_layernorm_fwd(c->pool, c->t, y->at, stats->at, x->at, w->at, b->at, rows, d, 1e-5f,
-                     (float)offset);
+    kn_layernorm_fwd(c->pool, c->t, y->at, stats->at, x->at, w->at, b ? b->at : NULL, rows, d,
+                     1e-5f, (float)offset);
 }
 
 const struct kc_op kc_layernorm_fwd = {"layernorm_fwd", "rows d", CASES(row_cases), true,
@@ -80,19 +81,19 @@ static void layernorm_dx(struct arr *dx, const struct arr *dy, const struct arr 
 static void layernorm_bwd_run(struct check *c)
 {
     size_t rows = c->dim[0], d = c->dim[1];
-    bool add = d % 2 == 0;
+    bool add = d % 2 == 0, bias = rows % 3 > 0;
     double offset = d % 3 == 1;
     struct arr *x = kc_new(c, "x", IN, c->t, rows, d), *w = kc_new(c, "w", IN, c->t, 1, d);
     struct arr *dy = kc_new(c, "dy", IN, c->t, rows, d),
                *stats = kc_new(c, "stats", IN, KN_F32, rows, 2);
     struct arr *dx = kc_new(c, "dx", add ? INOUT : OUT, c->t, rows, d);
     struct arr *dw = kc_new(c, "dw", INOUT, KN_F32, 1, d),
-               *db = kc_new(c, "db", INOUT, KN_F32, 1, d);
+               *db = bias ? kc_new(c, "db", INOUT, KN_F32, 1, d) : NULL;
 
     for (size_t r = 0; r < rows; r++)
         layernorm_dx(dx, dy, x, w, stats, r, add, offset);
     for (size_t i = 0; i < d; i++) {
-        double scale = AT(dw, 0, i), shift = AT(db, 0, i), scale_size = fabs(scale),
+        double scale = AT(dw, 0, i), shift = db ? AT(db, 0, i) : 0, scale_size = fabs(scale),
                shift_size = fabs(shift);
 
         for (size_t r = 0; r < rows; r++) {
@@ -104,11 +105,12 @@ static void layernorm_bwd_run(struct check *c)
             shift_size += fabs(AT(dy, r, i));
         }
         kc_want(dw, 0, i, scale, (double)(rows + 6) * EPS * scale_size);
-        kc_want(db, 0, i, shift, (double)(rows + 2) * EPS * shift_size);
+        if (db)
+            kc_want(db, 0, i, shift, (double)(rows + 2) * EPS * shift_size);
     }
     kc_begin(c);
-    kn_layernorm_bwd(c->pool, c->t, dx->at, dw->at, db->at, dy->at, x->at, w->at, stats->at, rows,
-                     d, add, (float)offset);
+    kn_layernorm_bwd(c->pool, c->t, dx->at, dw->at, db ? db->at : NULL, dy->at, x->at, w->at,
+                     stats->at, rows, d, add, (float)offset);
 }
 
 const struct kc_op kc_layernorm_bwd = {"layernorm_bwd", "rows d", CASES(row_cases), true,

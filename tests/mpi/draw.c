@@ -195,6 +195,15 @@ static void draw_oss(json_t *model, struct rng *r)
         json_object_set_new(model, "mlp_bias", json_boolean(between(r, 0, 2)));
 }
 
+/* LayerNorm without a bias, and one norm for both halves of a parallel block. */
+static void draw_cohere(json_t *model, struct rng *r)
+{
+    if (json_object_get(model, "norm") && between(r, 0, 1))
+        json_object_set_new(model, "norm_bias", json_false());
+    if (json_object_get(model, "parallel_block"))
+        flag(model, r, "shared_norm", 2);
+}
+
 /* Granite's factors; that of outputs not in a parallel block. */
 static void draw_multipliers(json_t *model, struct rng *r)
 {
@@ -236,6 +245,7 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     draw_oss(v, &r);
     draw_no_rope(v, &r);
     draw_multipliers(v, &r);
+    draw_cohere(v, &r);
     return v;
 }
 

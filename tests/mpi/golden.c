@@ -385,7 +385,7 @@ int main(int argc, char **argv)
         "gemma2",          "gemma3",      "llama-packed",  "mistral-packed", "gpt2-packed",
         "deepseek-v3-mtp", "nemotron",    "nemotron-tied", "olmoe",          "gpt-oss",
         "olmo2",           "olmo3",       "smollm3",       "exaone4",        "granite",
-        "granite-moe"};
+        "granite-moe",     "cohere",      "cohere2"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

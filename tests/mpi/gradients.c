@@ -79,7 +79,7 @@ static void layernorm(double *y, const double *x, const double *w, const double 
     for (int i = 0; i < n; i++)
         s += (x[i] - mean) * (x[i] - mean) / n;
     for (int i = 0; i < n; i++)
-        y[i] = (x[i] - mean) / sqrt(s + eps) * (w[i] + offset) + b[i];
+        y[i] = (x[i] - mean) / sqrt(s + eps) * (w[i] + offset) + (b ? b[i] : 0);
 }
 
 static void rmsnorm(double *y, const double *x, const double *w, int n, double eps, double offset)
@@ -113,7 +113,7 @@ static void norm(const struct ref *f, double *y, const double *x, enum pl_tensor
 
     if (!w)
         memcpy(y, x, sizeof(*y) * (size_t)f->h);
-    else if (b)
+    else if (f->r->model.norm == PL_LAYERNORM)
         layernorm(y, x, w, b, f->h, f->r->model.norm_eps, offset_of(f));
     else
         rmsnorm(y, x, w, f->h, f->r->model.norm_eps, offset_of(f));
@@ -356,13 +356,22 @@ static void dense(const struct ref *f, double *y, const double *n, int layer)
     add_output(f, y, o, PL_T_POST_NORM2, layer);
 }
 
+/* The norm that the feed-forward reads. */
+static void second_norm(const struct ref *f, double *y, const double *x, int layer)
+{
+    bool shared = f->r->model.shared_norm;
+
+    norm(f, y, x, shared ? PL_T_NORM1 : PL_T_NORM2, shared ? PL_T_NORM1_BIAS : PL_T_NORM2_BIAS,
+         layer);
+}
+
 /* x += the MLP of what FROM, x itself or the layer's input, is after the norm. */
 static void mlp(const struct ref *f, double *x, const double *from, int layer)
 {
     double n[256];
 
     for (int r = 0; r < f->rows; r++) {
-        norm(f, n, from + r * f->h, PL_T_NORM2, PL_T_NORM2_BIAS, layer);
+        second_norm(f, n, from + r * f->h, layer);
         dense(f, x + r * f->h, n, layer);
     }
 }
@@ -470,7 +479,7 @@ static void moe(const struct ref *f, double *x, const double *from, int layer, s
 
     memset(g->psum[layer], 0, sizeof(g->psum[layer]));
     for (int r = 0; r < f->rows; r++) {
-        norm(f, n, from + r * f->h, PL_T_NORM2, PL_T_NORM2_BIAS, layer);
+        second_norm(f, n, from + r * f->h, layer);
         matvec(logits, weight(f, PL_T_ROUTER, layer, -1), n, ne, f->h);
         shift(logits, weight(f, PL_T_ROUTER_BIAS, layer, -1), ne);
         memset(y, 0, sizeof(y));
@@ -892,6 +901,22 @@ int main(int argc, char **argv)
         "{\"name\":\"olmo3\"," OLMO ",\"qk_norm\":\"full\",\"sliding_window\":3,\"global_every\":2,"
         "\"rope_theta_local\":10000,\"qkv_bias\":true,\"out_bias\":true,\"rope_scaling\":{\"kind\":"
         "\"yarn\",\"factor\":3,\"original_seq\":9,\"beta_fast\":1,\"beta_slow\":0.1}}";
+    static const char cohere[] =
+        "{\"name\":\"cohere\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"ffn\":20,"
+        "\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"tied\":true,\"norm\":\"layernorm\",\"norm_"
+        "bias\":"
+        "false,\"parallel_block\":true,\"shared_norm\":true,\"qkv_bias\":false,\"mlp_bias\":false,"
+        "\"logit_scale\":0.6,\"sliding_window\":3,\"global_every\":2,\"no_rope_freq\":2}";
+    static const char shared_experts[] =
+        "{\"name\":\"shared norm\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,"
+        "\"seq\":7,\"init_std\":0.3,\"parallel_block\":true,\"shared_norm\":true,\"mtp\":1,"
+        "\"moe\":{\"experts\":5,\"top_k\":2,\"expert_ffn\":12,\"shared_ffn\":10,\"aux_loss_coef\":"
+        "0.5,"
+        "\"every\":2}}";
+    static const char unshifted[] =
+        "{\"name\":\"unshifted\",\"layers\":2,\"hidden\":16,\"heads\":4,\"ffn\":20,\"vocab\":13,"
+        "\"seq\":7,\"init_std\":0.3,\"mlp\":\"gelu\",\"norm\":\"layernorm\",\"norm_bias\":false,"
+        "\"zero_centered_norm\":true}";
     static const char granite[] =
         "{\"name\":\"granite\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"ffn\":20,"
         "\"vocab\":13,\"seq\":7,\"init_std\":0.3,\"tied\":true,\"out_bias\":true," MULTIPLIERS "}";
@@ -1007,6 +1032,9 @@ int main(int argc, char **argv)
         run("olmoe", olmoe, PL_AUX_HUGGINGFACE, (enum pl_recompute)i);
         run("olmo2", olmo2, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("olmo3", olmo3, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("cohere", cohere, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("a shared norm, experts", shared_experts, PL_AUX_SEQUENCE, (enum pl_recompute)i);
+        run("layernorm without bias", unshifted, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("granite", granite, PL_AUX_SEQUENCE, (enum pl_recompute)i);
         run("granite, experts", GRANITE_MOE(""), PL_AUX_HUGGINGFACE, (enum pl_recompute)i);
         run("granite, shared experts", GRANITE_MOE(",\"shared_ffn\":10"), PL_AUX_SEQUENCE,

@@ -191,6 +191,12 @@ static const struct {
      "\"post_norms\":true,\"sliding_window\":5,\"global_every\":3,\"rope_theta_local\":10000,"
      "\"rope_scaling\":{\"kind\":\"yarn\",\"factor\":4,\"original_seq\":8}}",
      4},
+    {"{\"name\":\"cohere\"," TINY
+     ",\"ffn\":48,\"tied\":true,\"norm\":\"layernorm\",\"norm_bias\":false,"
+     "\"parallel_block\":true,\"shared_norm\":true,\"qkv_bias\":false,\"out_bias\":false,"
+     "\"mlp_bias\":false,\"logit_scale\":0.25,\"sliding_window\":5,\"global_every\":2,\"no_rope_"
+     "freq\":2}",
+     4},
     {"{\"name\":\"granite\"," TINY ",\"ffn\":48,\"tied\":true,\"qkv_bias\":true,\"out_bias\":true,"
      "\"mlp_bias\":true,\"embedding_multiplier\":3,\"residual_multiplier\":0.22,"
      "\"attn_scale\":0.5,\"logit_scale\":0.25}",

@@ -271,6 +271,22 @@ static const struct {
      "'high_freq_factor':4.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192,"
      "'rope_type':'llama3'},'rope_theta':1000000,'sliding_window':4096,"
      "'sliding_window_pattern':'LLLG','tie_word_embeddings':false,'vocab_size':102400" COMMON "}"},
+    {"CohereLabs/c4ai-command-r-v01", 35.0,
+     "{'model_type':'cohere','attention_bias':false,'attention_dropout':0.0,'hidden_act':'silu',"
+     "'hidden_size':8192,'initializer_range':0.02,'intermediate_size':22528,"
+     "'layer_norm_eps':1e-05,'logit_scale':0.0625,'max_position_embeddings':8192,"
+     "'num_attention_heads':64,'num_hidden_layers':40,'num_key_value_heads':64,'pretraining_tp':1,"
+     "'rope_theta':8000000.0,'vocab_size':256000" COMMON "}"},
+    {"CohereLabs/c4ai-command-r7b-12-2024", 8.03,
+     "{'model_type':'cohere2','attention_bias':false,'attention_dropout':0.0,"
+     "'cache_implementation':'hybrid','head_dim':128,'hidden_act':'silu','hidden_size':4096,"
+     "'initializer_range':0.02,'intermediate_size':14336,'layer_norm_eps':1e-05,'layer_switch':4,"
+     "'logit_scale':0.25,'max_position_embeddings':8192,'num_attention_heads':32,"
+     "'num_hidden_layers':32,'num_key_value_heads':8,"
+     "'order_of_interleaved_layers':'local_attn_first','position_embedding_type':'rope_gptj',"
+     "'rope_scaling':null,'rope_theta':50000,'rotary_pct':1.0,'sliding_window':4096,"
+     "'sliding_window_pattern':4,'use_embedding_sharing':true,'use_gated_activation':true,"
+     "'use_parallel_block':true,'use_parallel_embedding':true,'vocab_size':256000" COMMON "}"},
     {"ibm-granite/granite-3.0-8b-base", 8.17,
      "{'model_type':'granite','attention_bias':false,'attention_dropout':0.1,"
      "'attention_multiplier':0.0078125,'embedding_multiplier':12.0,'hidden_act':'silu',"
@@ -550,6 +566,18 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
          "{'no_rope_freq':2,'sliding_window':null}"},
         {TINY("smollm3") ",'no_rope_layers':[1,1,1,1]}", "{'no_rope_freq':null}"},
         {TINY("smollm3") ",'no_rope_layer_interval':3}", "{'no_rope_freq':3}"},
+        {TINY("cohere") "}",
+         "{'norm':'layernorm','norm_bias':false,'parallel_block':true,'shared_norm':true,"
+         "'qkv_bias':false,'out_bias':false,'mlp_bias':false,'logit_scale':0.0625,'tied':true,"
+         "'rope_theta':500000,'norm_eps':1e-5,'sliding_window':null}"},
+        {TINY("cohere") ",'attention_bias':true,'layer_norm_eps':0.25,'logit_scale':1}",
+         "{'qkv_bias':null,'out_bias':null,'norm_eps':0.25,'logit_scale':null}"},
+        {TINY("cohere2") "}",
+         "{'sliding_window':4096,'global_every':4,'no_rope_freq':4,'shared_norm':true,"
+         "'rope_theta':10000,'logit_scale':0.0625}"},
+        {TINY("cohere2") ",'layer_types':['sliding_attention','full_attention',"
+                         "'sliding_attention','full_attention'],'sliding_window':8}",
+         "{'sliding_window':8,'global_every':2,'no_rope_freq':2}"},
         /* The class's factor of scores is 1; the usual one needs no word. */
         {TINY("granite") "}",
          "{'attn_scale':1.0,'embedding_multiplier':null,'residual_multiplier':null,"
@@ -621,6 +649,12 @@ static void values_without_a_word_are_refused(void **state)
                          "'full_attention']}",
          "/layer_types", "no layer that knows positions"},
         {TINY("exaone4") ",'attention_bias':true}", "/attention_bias", "not supported"},
+        {TINY("cohere") ",'use_qk_norm':true}", "/use_qk_norm", "true"},
+        {TINY("cohere2") ",'sliding_window':null}", "/sliding_window", "knows positions"},
+        {TINY("cohere2") ",'use_parallel_block':false}", "/use_parallel_block", "false"},
+        {TINY("cohere2") ",'layer_types':['full_attention','full_attention','full_attention',"
+                         "'full_attention']}",
+         "/layer_types", "no layer that knows positions"},
         {TINY("granite") ",'logits_scaling':0}", "/logits_scaling", "above 0"},
         {TINY("granite") ",'logits_scaling':'8'}", "/logits_scaling", "above 0"},
         {TINY("granite") ",'residual_multiplier':-1}", "/residual_multiplier", "-1"},

@@ -289,6 +289,8 @@ static void words_survive_their_json_and_defaults_are_left_out(void **state)
         "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'pre_norms':false,"
         "'post_norms':true}",
         V3 ",'mtp':1,'mtp_loss_coef':0.3}",
+        "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'norm':'layernorm',"
+        "'norm_bias':false,'parallel_block':true,'shared_norm':true}",
         "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'attn_scale':0.0078125,"
         "'embedding_multiplier':12,'residual_multiplier':0.22,'logit_scale':0.0625}",
         "{'layers':4,'hidden':64,'heads':4,'ffn':64,'vocab':64,'seq':64,'pattern':'M*-M',"
@@ -324,6 +326,10 @@ static void contradictions_are_refused_by_pointer(void **state)
         {SMALL ",'no_rope_freq':2,'positions':'learned'}", "/no_rope_freq", "other than rope"},
         {SMALL ",'no_rope_freq':2," MLA "}", "/no_rope_freq", "with mla"},
         {SMALL ",'no_rope_freq':2,'pattern':'*-*-'}", "/no_rope_freq", "pattern"},
+        {SMALL ",'norm_bias':true}", "/norm_bias", "needs norm layernorm"},
+        {SMALL ",'shared_norm':true}", "/shared_norm", "needs parallel_block"},
+        {SMALL ",'shared_norm':true,'parallel_block':true,'pattern':'*-*-'}", "/shared_norm",
+         "pattern"},
         {SMALL ",'pre_norms':false}", "/pre_norms", "needs post_norms true"},
         {SMALL ",'pre_norms':false,'post_norms':true,'pattern':'*-*-'}", "/pre_norms", "pattern"},
         {SMALL ",'mla':{'kv_lora_rank':8}}", "/mla/qk_nope_head_dim", "missing"},

@@ -36,6 +36,9 @@
 
 #define OLMO WORDS ",'qk_norm':'full','pre_norms':false,'post_norms':true"
 #define EXAONE WORDS ",'qk_norm':'head','pre_norms':false,'post_norms':true"
+#define COHERE_NORMS                                                                               \
+    WORDS ",'norm':'layernorm','norm_bias':false,'parallel_block':true,'shared_norm':true"
+#define COHERE COHERE_NORMS ",'qkv_bias':false,'out_bias':false,'mlp_bias':false"
 #define GRANITE_MOE                                                                                \
     WORDS ",'embedding_multiplier':12,'residual_multiplier':0.22,'moe':{'experts':4,'top_k':2,"    \
           "'expert_ffn':24,'aux_loss':'huggingface'"
@@ -97,6 +100,11 @@ static void every_family_comes_back_from_its_config(void **state)
         "{" OLMO YARN ",'rope_theta':500000}",
         "{" WORDS ",'no_rope_freq':2}",
         "{" WORDS ",'no_rope_freq':3,'qkv_bias':true,'out_bias':true,'mlp_bias':true,'tied':true}",
+        "{" COHERE ",'logit_scale':0.0625,'tied':true}",
+        "{" COHERE ",'kv_heads':2,'rope_theta':500}",
+        "{" COHERE ",'sliding_window':5,'global_every':2,'no_rope_freq':2}",
+        "{" COHERE ",'sliding_window':5,'logit_scale':0.3}",
+        "{" COHERE ",'sliding_window':64" YARN "}",
         "{" WORDS ",'embedding_multiplier':12,'residual_multiplier':0.22,'logit_scale':0.0625,"
         "'attn_scale':0.0078125,'tied':true}",
         "{" WORDS
@@ -161,6 +169,16 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" EXAONE ",'no_rope_freq':2}", "/no_rope_freq"},
         {"{" EXAONE ",'sliding_window':5,'global_every':2}", "/no_rope_freq"},
         {"{" EXAONE ",'qkv_bias':true}", "/qkv_bias"},
+        {"{" WORDS ",'norm':'layernorm','parallel_block':true,'shared_norm':true}", "/norm_bias"},
+        {"{" WORDS ",'norm':'layernorm','norm_bias':false}", "/shared_norm"},
+        {"{" COHERE_NORMS ",'qkv_bias':false,'out_bias':false}", "/mlp_bias"},
+        {"{" COHERE_NORMS ",'out_bias':false,'mlp_bias':false}", "/out_bias"},
+        {"{" COHERE ",'sliding_window':5,'global_every':2}", "/no_rope_freq"},
+        {"{" COHERE ",'no_rope_freq':2}", "/no_rope_freq"},
+        {"{" COHERE ",'embedding_multiplier':2}", "/embedding_multiplier"},
+        {"{" COHERE ",'attn_scale':0.5}", "/attn_scale"},
+        {"{" WORDS ",'norm':'layernorm','mlp':'gelu','norm_bias':false}", "/shared_norm"},
+        {"{" WORDS ",'parallel_block':true,'shared_norm':true}", "/norm"},
         {"{" WORDS ",'attn_scale':0.5,'head_dim':6}", "/head_dim"},
         {"{" WORDS ",'logit_scale':0.5,'qkv_bias':true}", "/out_bias"},
         {"{" WORDS ",'embedding_multiplier':2,'norm':'layernorm','mlp':'gelu'}", "/mlp"},
@@ -338,6 +356,10 @@ static void a_damaged_gpt_folder_is_refused_by_tensor(void **state)
         {"olmo3", "model.layers.0.post_attention_layernorm.weight",
          "model.layers.0.input_layernorm.weight",
          "input_layernorm.weight is not part of the model"},
+        {"cohere", "model.layers.1.self_attn.q_proj.weight", NULL, "q_proj.weight is 25 x 24"},
+        {"cohere", "model.layers.1.mlp.up_proj.weight",
+         "model.layers.1.post_attention_layernorm.weight",
+         "post_attention_layernorm.weight is not part of the model"},
         {"granite-moe", "model.layers.1.block_sparse_moe.router.layer.weight",
          "model.layers.1.block_sparse_moe.gate.weight", "gate.weight is not part of the model"},
         {"granite-moe", "model.layers.0.block_sparse_moe.input_linear.weight", NULL,
