@@ -282,6 +282,7 @@ static void arguments_of_megatron_deepspeed_are_read(void **state)
         {"--bf16 --deepspeed --zero-stage 0 --no-pipeline-parallel", "zero", 0},
         {"--fp16 --deepspeed --zero-stage 0", "zero", 0},
         {"--deepspeed --zero-stage 0", "zero", 0},
+        {"--deepspeed --num-experts 64 64 128 --moe-expert-parallel-size 4", "ep", 4},
         {"--bf16 --deepspeed --zero-stage 2", "zero", 2},
         {"--bf16 --zero-stage 0", "zero", 0},
     };

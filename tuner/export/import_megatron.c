@@ -403,6 +403,8 @@ static enum takes takes(struct megatron *import, const char *flag)
             return ONE;
     if (tn_megatron_recompute_takes_word(flag))
         return ONE;
+    if (str_eq(flag, "--num-experts")) /* Megatron-DeepSpeed's may differ by layer */
+        return ANY;
     return megatron_number(import, flag) || model_number(import->m, flag) ? ONE : ANY;
 }
 

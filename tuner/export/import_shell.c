@@ -164,7 +164,8 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     tn_sh_commands(&s, clean, 0);
     tn_sh_levels_done(&s);
     if ((s.over || paths->nforked) && s.r == 0 && !s.program[0] && !s.bare.n) {
-        s.r = err_set(error, -EINVAL, "the script exits before it starts a program");
+        if (!s.replaced)
+            s.r = err_set(error, -EINVAL, "the script exits before it starts a program");
         paths->unstarted = true;
     }
     read_uncalled(&s);

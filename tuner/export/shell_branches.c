@@ -84,6 +84,9 @@ static struct tn_sh_level *open_level(struct tn_sh *shell, enum tn_sh_kind kind,
                                   .base = shell->chain,
                                   .runs = lesser(runs, shell->chain),
                                   .joined = shell->condition,
+                                  .outer = shell->status,
+                                  .outer_joined = shell->joined,
+                                  .outer_negated = shell->negated,
                                   .reading = shell->reading};
     if (kind == TN_SH_IF || kind == TN_SH_CASE)
         level->place = shell->place;
@@ -133,14 +136,17 @@ static void branch(struct tn_sh *shell, struct tn_sh_level *level, enum tn_sh_tr
 {
     level->runs = lesser(level->reached, lesser(tn_sh_not(level->taken), is));
     level->taken = greater(level->taken, is);
+    level->tests = false;
     tn_sh_list_begin(shell);
 }
 
 void tn_sh_if(struct tn_sh *shell)
 {
     tn_sh_open(shell, TN_SH_IF);
-    if (shell->r == 0)
-        shell->level[shell->depth - 1].reached = shell->level[shell->depth - 1].runs;
+    if (shell->r < 0)
+        return;
+    shell->level[shell->depth - 1].reached = shell->level[shell->depth - 1].runs;
+    shell->level[shell->depth - 1].tests = true;
 }
 
 void tn_sh_then(struct tn_sh *shell)
@@ -158,6 +164,7 @@ void tn_sh_elif(struct tn_sh *shell)
     if (!level)
         return;
     level->runs = lesser(level->reached, tn_sh_not(level->taken)); /* its condition */
+    level->tests = true;
     tn_sh_list_begin(shell);
     shell->status = TN_SH_UNSURE;
 }

@@ -205,7 +205,7 @@ static void unset_word(struct tn_sh *shell, const char *word)
     tn_sh_unset_element(shell, name, key);
 }
 
-/* set -u, set -eu, set -o nounset, and these with a +. */
+/* set -eu, set -o nounset, and the like with a +. */
 static void set_options(struct tn_sh *shell, const struct tn_sh_list *command)
 {
     for (size_t i = 1; i < command->n; i++) {
@@ -218,6 +218,9 @@ static void set_options(struct tn_sh *shell, const struct tn_sh_list *command)
             (named && i + 1 < command->n && str_eq(command->v[i + 1], "nounset")))
             shell->nounset =
                 word[0] == '-' || (shell->nounset && tn_sh_runs(shell) == TN_SH_UNSURE);
+        if (strchr(word, 'e') ||
+            (named && i + 1 < command->n && str_eq(command->v[i + 1], "errexit")))
+            shell->errexit = word[0] == '-' && tn_sh_runs(shell) == TN_SH_TRUE;
         i += named;
     }
 }
@@ -249,12 +252,14 @@ bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
         tn_sh_assign(shell, "@", &given, false, true);
     } else if (str_eq(name, "set")) {
         set_options(shell, command);
+    } else if (str_eq(name, "trap") && command->n > 2 && shell->r == 0 &&
+               str_eq(command->v[command->n - 1], "DEBUG")) {
+        shell->r = err_set(shell->e, -EINVAL,
+                           "trap … DEBUG runs before every command: remove it, or import the "
+                           "final command");
     } else if (str_eq(name, "unset")) {
         for (size_t i = 1; i < command->n; i++)
             unset_word(shell, command->v[i]);
-    } else if (str_eq(name, "let")) {
-        for (size_t i = 1; i < command->n; i++)
-            tn_sh_sum_truth(shell, command->v[i]);
     } else if (str_eq(name, "getopts")) {
         tn_sh_getopts(shell, command);
     } else if (command->n > 1 && (str_eq(name, "source") || str_eq(name, "."))) {
@@ -268,10 +273,15 @@ bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command)
 enum tn_sh_truth tn_sh_status_of(struct tn_sh *shell, const struct tn_sh_list *command)
 {
     const char *name = command->v[0];
+    enum tn_sh_truth sum = TN_SH_FALSE;
 
     if (str_eq(name, "unset") || (str_eq(name, "set") && command->n > 1) ||
         (str_eq(name, "read") && shell->string))
         return TN_SH_TRUE;
+    for (size_t i = 1; i < command->n && str_eq(name, "let"); i++)
+        sum = tn_sh_sum_truth(shell, command->v[i]);
+    if (str_eq(name, "let")) /* its last one's */
+        return sum;
     if (str_eq(name, "getopts"))
         return tn_sh_has_option(shell, command);
     return str_eq(name, "shift") ? tn_sh_shifts(shell, command) : tn_sh_test(shell, command);

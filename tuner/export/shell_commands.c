@@ -27,7 +27,10 @@ static void read_within(struct tn_sh *shell, const char *text, int level, bool a
     char joined = shell->joined;
     bool over = shell->over, negated = shell->negated;
     int depth = shell->depth;
+    struct tn_sh_state before = {0};
 
+    if (another)
+        tn_sh_keep(&before, shell);
     shell->pending = (struct tn_sh_heres){0};
     tn_sh_open(shell, TN_SH_BRACES);
     if (shell->r == 0) {
@@ -43,7 +46,8 @@ static void read_within(struct tn_sh *shell, const char *text, int level, bool a
     shell->joined = joined;
     shell->negated = negated;
     if (another) {
-        shell->over = over; /* an exit there is the other's */
+        tn_sh_restore(shell, &before); /* and so are variables and */
+        shell->over = over;            /* an exit there */
         shell->status = TN_SH_UNSURE;
     } else {
         enum tn_sh_truth inner = shell->status;
@@ -65,6 +69,29 @@ static void evaluate(struct tn_sh *shell, const struct tn_sh_list *words, int le
     read_within(shell, str_text(&text), level, false);
     if (strchr(str_text(&text), MARK))
         tn_sh_doubt(shell);
+}
+
+/* source FILE, which the script has written: its text is read in its place. False where the script
+ * has not. */
+static bool sources_own(struct tn_sh *shell, const struct tn_sh_list *cmd, int level)
+{
+    const char *text = NULL;
+
+    if (cmd->n < 2 || (!str_eq(cmd->v[0], "source") && !str_eq(cmd->v[0], ".")) ||
+        !tn_sh_written_file(&text, shell, cmd->v[1]))
+        return false;
+    shell->assigned = TN_SH_FALSE;
+    if (text && !strchr(text, MARK) && cmd->n == 2 && level < MAX_DEPTH) {
+        AUTO_FREE char *copy = mem_strdup(text); /* which it may write again */
+
+        read_within(shell, copy, level, false);
+    } else if (shell->r == 0) {
+        shell->r = err_set(shell->e, -EINVAL,
+                           "%.16s %.64s reads what the script writes there, which depends on more "
+                           "than the script: write its lines in the script itself",
+                           cmd->v[0], cmd->v[1]);
+    }
+    return true;
 }
 
 /* CMD is a variable that holds the command or does not, as a condition decides: said if nothing
@@ -111,10 +138,10 @@ static bool calls(struct tn_sh *shell, const struct tn_sh_list *cmd, int level, 
 
 static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
 {
-    bool own = shell->pipes || shell->piped;
+    bool own = shell->pipes || shell->piped, execs = shell->execs;
     size_t at = shell->declares ? cmd->n : tn_sh_program_of(cmd);
     struct tn_sh_list *last = shell->last;
-    bool runs = tn_sh_runs(shell) != TN_SH_FALSE, declares = shell->declares;
+    bool runs = tn_sh_runs(shell) != TN_SH_FALSE, declares = shell->declares, ended = cmd->n > 0;
     struct tn_sh_asides asides = tn_sh_asides_run(shell);
 
     tn_sh_written(shell, cmd);
@@ -126,8 +153,9 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
                            "a declaration before | or & sets nothing in the script%s%.64s: write "
                            "it on a line of its own",
                            cmd->n ? ": " : "", cmd->n ? cmd->v[0] : "");
-    shell->pipes = false;
-    if (shell->r == 0 && runs && cmd->n && !declares && calls(shell, cmd, level, own)) {
+    shell->pipes = shell->execs = false;
+    if (shell->r == 0 && runs && cmd->n && !declares &&
+        (calls(shell, cmd, level, own) || sources_own(shell, cmd, level))) {
         shell->last = NULL;
         goto out;
     }
@@ -156,6 +184,10 @@ static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
     }
 out:
     tn_sh_asides_end(shell, &asides, (!cmd->n && !own) || declares);
+    if (execs && ended && !own) {
+        tn_sh_exit(shell);
+        shell->replaced = shell->over;
+    }
     free(shell->string);
     shell->string = NULL;
     tn_sh_list_done(cmd);
@@ -290,7 +322,14 @@ static const char *word_at(struct tn_sh *shell, struct tn_sh_list *cmd, const ch
 /* POS is at the end of a line, a semicolon, or the end: behind it. */
 static const char *end_list(struct tn_sh *shell, struct tn_sh_list *cmd, const char *pos, int level)
 {
+    bool fails = shell->errexit && (cmd->n || shell->assigned || shell->summed) &&
+                 shell->chain == TN_SH_TRUE && !shell->negated;
+
+    shell->ends = true;
     end_command(shell, cmd, level);
+    shell->ends = shell->summed = false;
+    if (fails && shell->status == TN_SH_FALSE)
+        tn_sh_failed(shell);
     tn_sh_list_begin(shell);
     if (pos[0] == ';' && (pos[1] == ';' || pos[1] == '&')) {
         tn_sh_case_end(shell, pos[1] == '&' || pos[2] == '&');

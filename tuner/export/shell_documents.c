@@ -37,6 +37,19 @@ static struct tn_sh_file *file_of(struct tn_sh *shell, const char *name)
     return NULL;
 }
 
+bool tn_sh_written_file(const char **ret, struct tn_sh *shell, const char *name)
+{
+    for (size_t i = 0; i < shell->files.n; i++) {
+        const char *own = shell->files.v[i].name;
+
+        if (str_eq(own + 2 * str_starts(own, "./"), name + 2 * str_starts(name, "./"))) {
+            *ret = shell->files.v[i].text;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* TEXT, which is taken, goes to the file NAME; NULL: only a shell could tell what does. */
 static void write_file(struct tn_sh *shell, const char *name, char *text, bool append)
 {

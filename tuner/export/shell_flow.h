@@ -26,6 +26,9 @@ void tn_sh_output(struct tn_sh *shell, const char *file, bool append);
 
 /* COMMAND is whole: what it writes is noted. */
 void tn_sh_written(struct tn_sh *shell, const struct tn_sh_list *command);
+/* Does the script write the file NAME? Its text, borrowed until the next is written, to RET; NULL:
+ * only a shell could tell. */
+bool tn_sh_written_file(const char **ret, struct tn_sh *shell, const char *name);
 void tn_sh_files_done(struct tn_sh_files *files);
 
 /* ---- shell_keywords.c ---------------------------------------------------- */
@@ -44,7 +47,7 @@ void tn_sh_declare(struct tn_sh *shell, const struct tn_sh_list *command);
 /* Commands of the shell's own that change what it knows; false where COMMAND is another. */
 bool tn_sh_builtin(struct tn_sh *shell, const struct tn_sh_list *command);
 
-/* Whether COMMAND, which is no function, succeeds. */
+/* Whether COMMAND, which is no function, succeeds; what let sets is set. */
 enum tn_sh_truth tn_sh_status_of(struct tn_sh *shell, const struct tn_sh_list *command);
 
 /* ---- shell_call.c -------------------------------------------------------- */
@@ -181,8 +184,10 @@ bool tn_sh_in_brackets(const struct tn_sh *shell);
 void tn_sh_group(struct tn_sh *shell, enum tn_sh_kind kind);
 void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos);
 
-/* exit, of the script or of a shell within it. */
+/* exit, of the script or of a shell within it; under set -e, a command that fails, unless it is
+ * within a condition. */
 void tn_sh_exit(struct tn_sh *shell);
+void tn_sh_failed(struct tn_sh *shell);
 
 /* break, continue and return; false where COMMAND is another. */
 bool tn_sh_leave(struct tn_sh *shell, const struct tn_sh_list *command);

@@ -64,6 +64,8 @@ bool tn_sh_in_brackets(const struct tn_sh *shell)
 void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos)
 {
     struct tn_sh_level *level = tn_sh_inside(shell, kind);
+    struct tn_sh_level group = level ? *level : (struct tn_sh_level){0};
+    enum tn_sh_truth status = shell->status;
 
     if (level && level->name[0]) {
         if (level->reading == shell->reading && level->reached != TN_SH_FALSE)
@@ -72,19 +74,32 @@ void tn_sh_group_end(struct tn_sh *shell, enum tn_sh_kind kind, const char *pos)
         tn_sh_restore(shell, &level->before);
     }
     tn_sh_close(shell, kind);
+    if (!level || group.name[0] || !group.exact || group.broken)
+        return;
+    shell->status = group.outer; /* the group's is that of its last command */
+    shell->joined = group.outer_joined;
+    shell->negated = group.outer_negated;
+    tn_sh_status(shell, status);
+    tn_sh_list_begin(shell);
+    shell->summed = kind == TN_SH_BRACKETS && group.base == TN_SH_TRUE && !group.outer_negated;
 }
 
 /* ---- leaving them --------------------------------------------------------- */
 
 /* return leaves the function. */
-static void leave_function(struct tn_sh *shell)
+static void leave_function(struct tn_sh *shell, const char *with)
 {
     enum tn_sh_truth runs = shell->chain;
+    enum tn_sh_truth status = !with || !*with || with[strspn(with, "0123456789")] ? TN_SH_UNSURE
+                              : with[strspn(with, "0")]                           ? TN_SH_FALSE
+                                                                                  : TN_SH_TRUE;
 
     for (int i = shell->depth - 1; i >= 0; i--) {
         struct tn_sh_level *level = &shell->level[i];
 
         if (level->kind == TN_SH_CALL) {
+            if (runs != TN_SH_FALSE)
+                level->returns = level->broken || runs == TN_SH_UNSURE ? TN_SH_UNSURE : status;
             level->broken |= runs != TN_SH_FALSE;
             if (runs != TN_SH_FALSE && tn_sh_not(runs) < level->runs)
                 level->runs = tn_sh_not(runs);
@@ -104,7 +119,7 @@ bool tn_sh_leave(struct tn_sh *shell, const struct tn_sh_list *command)
         tn_sh_leave_loops(shell, count[strspn(count, "0123456789")] ? 0 : strtoul(count, NULL, 10),
                           next);
     else if (str_eq(command->v[0], "return"))
-        leave_function(shell);
+        leave_function(shell, command->n > 1 ? command->v[1] : NULL);
     else
         return false;
     return true;
@@ -126,6 +141,14 @@ void tn_sh_exit(struct tn_sh *shell)
         }
     }
     shell->over |= runs == TN_SH_TRUE;
+}
+
+void tn_sh_failed(struct tn_sh *shell)
+{
+    for (int i = 0; i < shell->depth; i++)
+        if (shell->level[i].tests || shell->level[i].guarded)
+            return;
+    tn_sh_exit(shell);
 }
 
 /* ---- functions ----------------------------------------------------------- */
@@ -214,7 +237,7 @@ bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, 
     enum tn_sh_truth chain = shell->chain, status = shell->status;
     bool negated = shell->negated;
     size_t kept = shell->nkept;
-    enum tn_sh_truth inner;
+    enum tn_sh_truth inner, returns = TN_SH_UNSURE;
     bool returned = false;
     int depth = shell->depth;
     char joined = shell->joined;
@@ -232,13 +255,16 @@ bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, 
     tn_sh_open(shell, TN_SH_CALL);
     if (shell->r == 0) {
         shell->level[depth].runs = shell->level[depth].base;
+        shell->level[depth].guarded = !shell->ends || negated;
         tn_sh_local(shell, "@");
         tn_sh_take_words(&given, command, 1);
         tn_sh_assign(shell, "@", &given, false, true);
         shell->commands(shell, body, level);
     }
-    for (; shell->depth > depth; tn_sh_level_done(&shell->level[--shell->depth]))
+    for (; shell->depth > depth; tn_sh_level_done(&shell->level[--shell->depth])) {
         returned |= shell->level[shell->depth - 1].broken;
+        returns = shell->level[shell->depth - 1].returns;
+    }
     put_back(shell, kept);
     shell->calls--;
     tn_sh_heres_done(&shell->pending);
@@ -246,7 +272,7 @@ bool tn_sh_call_function(struct tn_sh *shell, const struct tn_sh_list *command, 
     shell->chain = chain;
     shell->joined = joined;
     shell->negated = negated;
-    inner = returned ? TN_SH_UNSURE : shell->status;
+    inner = returned ? returns : shell->status;
     shell->status = status;
     tn_sh_status(shell, inner);
     return true;

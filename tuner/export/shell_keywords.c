@@ -142,6 +142,7 @@ static const char *arithmetic(struct tn_sh *shell, const char *pos)
     if (end - pos > 4 && shell->r == 0) {
         AUTO_FREE char *inside = tn_sh_copy(pos + 2, (size_t)(end - pos) - 4);
 
+        shell->summed = !shell->negated;
         tn_sh_status(shell, tn_sh_sum_truth(shell, inside));
     }
     return end;
@@ -262,5 +263,6 @@ const char *tn_sh_keyword(struct tn_sh *shell, const char *pos)
         return pos + n;
     if (n > 3 && !strncmp(pos + n - 3, "(){", 3)) /* and the brace that opens it */
         return pos + n - 1;
+    shell->execs |= tn_sh_is_word(pos, n, "exec");
     return tn_sh_one_of(pos, n, passes) ? pos + n : pos;
 }

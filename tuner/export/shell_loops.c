@@ -150,7 +150,7 @@ void tn_sh_while(struct tn_sh *shell, const char *pos, bool until)
     if (shell->r < 0 || !runs) /* read once: what would end it does not run either */
         return;
     level = &shell->level[shell->depth - 1];
-    level->condition = level->exact = true;
+    level->condition = level->exact = level->tests = true;
     level->until = until;
     level->piped = piped;
     level->again = pos;
@@ -164,6 +164,8 @@ const char *tn_sh_do(struct tn_sh *shell, const char *pos)
     enum tn_sh_truth status = shell->status;
 
     tn_sh_list_begin(shell);
+    if (level)
+        level->tests = false;
     if (!level || !level->exact || level->reading != shell->reading)
         return pos;
     if (!level->condition) {
@@ -196,6 +198,7 @@ const char *tn_sh_done(struct tn_sh *shell, const char *pos)
         enum tn_sh_truth more = last ? TN_SH_FALSE : TN_SH_TRUE;
 
         level->round++;
+        level->tests = level->condition;
         level->runs = level->base;
         tn_sh_list_begin(shell);
         if (!last && level->test) {

@@ -52,7 +52,9 @@ static bool number_of(int64_t *ret, struct test *test, const char *word)
 {
     AUTO_FREE char *unset = NULL;
 
-    if (whole_number(ret, word))
+    bool octal = test->patterns && word[0] == '0' && word[1];
+
+    if (!octal && whole_number(ret, word))
         return true;
     if (test->patterns)
         return *word && tn_sh_arithmetic(ret, &unset, test->shell, word) == TN_SH_SUM;
@@ -202,6 +204,9 @@ enum tn_sh_truth tn_sh_test(struct tn_sh *shell, const struct tn_sh_list *comman
     }
     if (!test.left) /* as [ ] */
         return TN_SH_FALSE;
+    for (size_t i = 0; i < test.left && !test.patterns; i++) /* may be no word, or several */
+        if (!known(test.word[i]) && test.left > 3)
+            return TN_SH_UNSURE;
     ret = either(&test, 0);
     return test.wrong ? TN_SH_FALSE : test.left ? TN_SH_UNSURE : ret;
 }

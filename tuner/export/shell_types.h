@@ -88,9 +88,16 @@ struct tn_sh_level {
     bool pattern;             /* of case: a pattern comes next */
     bool exact;               /* a loop or group: how often it runs is known */
     bool piped;               /* its input is a pipe: it is a shell of its own */
-    size_t reading;           /* the text that it is in */
-    char name[MAX_NAME];      /* of a function, or a loop's variable */
-    const char *from;         /* a function's body */
+    bool tests;               /* what is read is its condition: of if and while */
+    enum tn_sh_truth returns; /* of a call: the status that a return has given, if broken */
+    /* of the list that a group is in, before it */
+    enum tn_sh_truth outer;
+    char outer_joined;
+    bool outer_negated;
+    bool guarded;        /* of a call: what fails there ends nothing */
+    size_t reading;      /* the text that it is in */
+    char name[MAX_NAME]; /* of a function, or a loop's variable */
+    const char *from;    /* a function's body */
     struct tn_sh_state before;
     uint64_t place;  /* of if and case: where it is in the script; 0: another level */
     uint64_t joined; /* where the && or || before it is */
@@ -155,6 +162,11 @@ struct tn_sh {
     bool keyed, integer;       /* it declares arrays by keys, or whole numbers */
     bool over;                 /* it has come to an exit */
     bool doubted;              /* something may have set variables that this text does not set */
+    bool errexit;              /* a command that fails ends it: set -e */
+    bool ends;                 /* the command that ends is the last of its list */
+    bool summed;               /* it is ((…)) */
+    bool replaced;             /* by another program, which the script has exec'd */
+    bool execs;                /* it takes the shell's place: exec */
     bool nounset;              /* a variable that is not set ends it: set -u */
     size_t letter;             /* of its word that getopts looks at next */
     struct tn_sh_function *functions;
