@@ -183,11 +183,36 @@ for mode in steps jobs; do
     is "two partitions, $mode: each trial in its cluster's" "$(places)" "cheap=cheap fast=fast "
     is "two partitions, $mode: and was adopted, not repeated" "$(sqlite3 data/partune.db "SELECT count(*) FROM attempt WHERE campaign = '$id'")" 6
 done
+# An allocation on a cluster to which no trial goes any more, found after a restart, while the campaign runs elsewhere.
+id=$(put "$(two steps | sed 's/"budget": {"trials": 6}/"budget": {"trials": 1}/; s/"min_steps": 3, "max_steps": 3/"min_steps": 40, "max_steps": 40/')" | id_of)
+runs_here() { call "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"'; }
+ok "a trial runs on the first cluster" wait_for 30 runs_here
+stop KILL
+name=$(squeue -h -t running -o %j | sed -n "s/^\(partune-.*-$id\)\.1$/\1.2/p")
+left=$(sbatch --parsable --partition=cheap --ntasks=1 --job-name="$name" --output=/dev/null --chdir=/ --wrap='exec sleep infinity')
+start
+gone() { ! squeue -h -t running,pending -o %A | grep -qx "$left"; }
+ok "an unused allocation on the other is released after the restart" wait_for 20 gone
+is "while the campaign runs" "$(state)" running
+has "as one that was recovered" "$(cat err)" "allocation $left was recovered"
+is "and the trial's own is kept" "$(squeue -h -t running -o %j | grep -c "^partune-.*-$id\.1$")" 1
+done_ok "the trial"
+ok "and its allocation is released, too" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'
 put "$(two steps other)" >/dev/null
 has "a cluster without a section is refused" "$(cat answer)" '"pointer":"/cluster/0/name"'
 has "with what to write" "$(cat answer)" 'no section \[slurm .*other'
 put "$(two steps | sed 's/"name": "fast", "nodes": 1/"name": "fast", "nodes": 2/; s/"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}\]/"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}, {"span": 4, "gbs": 1, "latency_us": 20, "kind": "tcp"}]/')" >/dev/null
 has "more nodes than its section allows are refused" "$(cat answer)" '"pointer":"/cluster/0/nodes"'
+stop
+configure '[slurm "fast"]' 'partition = fast' '[slurm "cheap"]' 'partition = fast'
+start
+put "$(two steps)" >/dev/null
+has "two sections of the same nodes are refused" "$(cat answer)" '"pointer":"/cluster/1/name"'
+has "with both and the partition" "$(cat answer)" 'slurm ..fast..\] and \[slurm ..cheap..\] .*partition fast'
+stop
+configure '[slurm "fast"]' 'partition = fast' '[slurm "cheap"]' 'partition = fast' 'extra = --constraint=old'
+start
+is "of one partition by what they ask of it, they are two" "$($C -o answer -w '%{http_code}' -H "$A" -H 'Content-Type: application/json' "$url/v1/campaigns?dry_run=true" -d "$(two steps)")" 200
 stop
 if [ -n "${PT_LONG:-}" ]; then
     # Its time is over while the trial is silent; squeue calls it running for a while longer.

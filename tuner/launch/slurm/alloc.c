@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
 #include "tuner/core/revive.h"
 #include "tuner/core/work.h"
 #include "tuner/launch/launch.h"
@@ -95,9 +96,11 @@ static struct tn_slurm_alloc *find(struct tn_slurm *sl, const char *campaign, in
     return NULL;
 }
 
-static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_trial *trial)
+/* Of CAMPAIGN, of several clusters on AT (from 1). */
+static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_campaign *campaign,
+                                        int at)
 {
-    const struct pl_cluster *cluster = tn_trial_cluster(trial);
+    const struct pl_cluster *cluster = &campaign->engine->spec->se.cluster[at > 0 ? at - 1 : 0];
     struct tn_slurm_alloc *al = mem_alloc(sizeof(*al));
 
     assert(cluster->nodes * cluster->devices_per_node <= TN_MAX_CORES);
@@ -106,9 +109,9 @@ static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_tri
     al->slots.count = al->slots.free = cluster->nodes * cluster->devices_per_node;
     for (int i = 0; i < al->slots.count; i++)
         al->slots.core[i] = i;
-    snprintf(al->campaign, sizeof(al->campaign), "%s", trial->campaign->id);
+    snprintf(al->campaign, sizeof(al->campaign), "%s", campaign->id);
     snprintf(al->cluster, sizeof(al->cluster), "%s", cluster->name);
-    al->at = trial->layout.cluster;
+    al->at = at;
     al->next = sl->allocs;
     sl->allocs = al;
     return al;
@@ -121,7 +124,7 @@ static struct tn_slurm_alloc *inside(struct tn_slurm *sl, const struct tn_trial 
     const char *id = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST");
 
     if (!al && id) {
-        al = alloc_new(sl, trial);
+        al = alloc_new(sl, trial->campaign, trial->layout.cluster);
         al->campaign[0] = '\0';
         al->phase = ALLOC_READY;
         snprintf(al->id, sizeof(al->id), "%s", id);
@@ -205,6 +208,15 @@ static void take_state(struct tn_slurm_alloc *al, const struct tn_slurm_job *job
     }
 }
 
+/* JOB, which a former daemon asked for, is that allocation. */
+static void recover(struct tn_slurm_alloc *al, const struct tn_slurm_job *job)
+{
+    snprintf(al->id, sizeof(al->id), "%s", job->id);
+    al->phase = ALLOC_WAIT;
+    tn_log_id(LOG_INFO, al->slurm->svc, al->campaign, ": allocation %s was recovered", al->id);
+    take_state(al, job);
+}
+
 static void on_looked(void *arg, int status, const char *out, const char *error)
 {
     struct tn_slurm_alloc *al = arg;
@@ -219,10 +231,7 @@ static void on_looked(void *arg, int status, const char *out, const char *error)
     while (tn_slurm_line(&j, &out)) { /* others of that name are swept away */
         if (j.phase != SLURM_PENDING && j.phase != SLURM_RUNNING)
             continue;
-        snprintf(al->id, sizeof(al->id), "%s", j.id);
-        al->phase = ALLOC_WAIT;
-        tn_log_id(LOG_INFO, al->slurm->svc, al->campaign, ": allocation %s was recovered", al->id);
-        take_state(al, &j);
+        recover(al, &j);
         return;
     }
     al->phase = ALLOC_SUBMIT;
@@ -301,7 +310,7 @@ static struct tn_slurm_alloc *alloc_of(struct tn_attempt *attempt)
         drop(al);
         al = NULL;
     }
-    return al ? al : alloc_new(sl, attempt->trial);
+    return al ? al : alloc_new(sl, attempt->campaign, attempt->trial->layout.cluster);
 }
 
 struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt, const struct tn_slurm_shape *shape)
@@ -476,20 +485,26 @@ static void ask(struct tn_slurm *sl)
 
 /* ---- what a former daemon left, or its sbatch that arrived when it was dead ---- */
 
-/* Is JOB the allocation that live campaign C waits for, or may find again? */
+/* Is JOB the allocation that live campaign C waits for, or had before a restart? The latter is
+ * taken back at once, not only by a trial: where none goes there any more, it is idle, and is
+ * released like any other. */
 static bool is_awaited(struct tn_slurm *sl, const struct tn_campaign *c,
                        const struct tn_slurm_job *job)
 {
+    int clusters = c->engine->spec->se.nclusters;
     char mine[160];
 
     if (c->running == 0 && strcmp(c->state, DB_RUNNING) != 0 && strcmp(c->state, DB_VERIFYING) != 0)
         return false;
-    for (int at = 0; at <= SE_MAX_CLUSTERS; at++) {
+    for (int at = clusters > 1; at <= (clusters > 1 ? clusters : 0); at++) {
         const struct tn_slurm_alloc *al = find(sl, c->id, at);
 
         name_of(mine, sl->svc, c->id, at);
-        if (!strcmp(mine, job->name))
-            return !al || !al->id[0];
+        if (strcmp(mine, job->name) != 0)
+            continue;
+        if (!al && tn_slurm_mode(sl->svc, c->engine->spec) == SLURM_STEPS)
+            recover(alloc_new(sl, c, at), job);
+        return !al || !al->id[0];
     }
     return false;
 }

@@ -226,6 +226,61 @@ static bool has_section(const struct tn_service *svc, const char *cluster)
     return false;
 }
 
+/* All values of KEY in the cluster's section, where it has one, else in [slurm]. */
+static void add_all(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
+                    const char *key)
+{
+    const struct conf *c = tn_settings(svc)->conf;
+    const char *section = conf_get(c, "slurm", cluster, key) ? cluster : "";
+
+    for (size_t i = 0; i < c->count; i++)
+        if (!strcmp(c->entry[i].section, "slurm") && !strcmp(c->entry[i].name, section) &&
+            !strcmp(c->entry[i].key, key))
+            tn_argv_add(argv, c->entry[i].value);
+}
+
+/* Does KEY have the same values, in the same order, for two clusters? */
+static bool same_all(const struct tn_service *svc, const char *left, const char *right,
+                     const char *key)
+{
+    struct tn_argv a = {0}, b = {0};
+    bool same;
+
+    add_all(&a, svc, left, key);
+    add_all(&b, svc, right, key);
+    same = a.n == b.n;
+    for (int i = 0; same && i < a.n; i++)
+        same = !strcmp(a.v[i], b.v[i]);
+    tn_argv_done(&a);
+    tn_argv_done(&b);
+    return same;
+}
+
+/* Clusters of one campaign are on different nodes: a partition may have several kinds, but then the
+ * jobs differ by what they ask of it. */
+static int check_nodes(const struct tn_service *svc, const struct se_spec *spec, int index,
+                       const char *pointer, struct err *error)
+{
+    static const char *const keys[] = {"partition", "gres", "qos", "account", "extra"};
+    const char *name = spec->cluster[index].name;
+
+    for (int i = 0; i < index; i++) {
+        const char *other = spec->cluster[i].name;
+        const char *partition = tn_slurm_option_on(svc, name, "partition");
+        bool same = true;
+
+        for (size_t k = 0; k < ARRAY_LEN(keys); k++)
+            same = same && same_all(svc, name, other, keys[k]);
+        if (same)
+            return err_at(error, -EINVAL, pointer,
+                          "[slurm \"%s\"] and [slurm \"%s\"] of this daemon's configuration ask "
+                          "for the same nodes (partition %s): give one of them another partition, "
+                          "gres, or extra (such as --constraint=NAME)",
+                          other, name, partition ? partition : "by default");
+    }
+    return 0;
+}
+
 int tn_slurm_admit_clusters(const struct tn_service *svc, const struct tn_spec *spec,
                             struct err *error)
 {
@@ -249,6 +304,8 @@ int tn_slurm_admit_clusters(const struct tn_service *svc, const struct tn_spec *
                           "this daemon's configuration has no section [slurm \"%s\"], without "
                           "which the clusters would share a partition",
                           cluster->name);
+        if (check_nodes(svc, se, i, at, error) < 0)
+            return error->code;
         snprintf(at, sizeof(at), list ? "/cluster/%d/nodes" : "/cluster/nodes", i);
         if (most && str_to_f64(&limit, most) == 0 && cluster->nodes > limit)
             return err_at(error, -EINVAL, at,
@@ -325,19 +382,6 @@ int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node)
 
     assert(shape->nodes > 0 && shape->tasks >= shape->nodes && per_node > 0);
     return shape->nodes > 1 ? shape->nodes * per_node : one < per_node ? one : per_node;
-}
-
-/* All values of KEY in the cluster's section, where it has one, else in [slurm]. */
-static void add_all(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
-                    const char *key)
-{
-    const struct conf *c = tn_settings(svc)->conf;
-    const char *section = conf_get(c, "slurm", cluster, key) ? cluster : "";
-
-    for (size_t i = 0; i < c->count; i++)
-        if (!strcmp(c->entry[i].section, "slurm") && !strcmp(c->entry[i].name, section) &&
-            !strcmp(c->entry[i].key, key))
-            tn_argv_add(argv, c->entry[i].value);
 }
 
 static void add_option(struct tn_argv *argv, const struct tn_service *svc, const char *cluster,
