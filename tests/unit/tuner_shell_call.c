@@ -44,8 +44,7 @@ static void options_and_defaults_are_read_as_without_arguments(void **state)
         "if [ -z \"$1\" ]; then TP=4; else TP=$1; fi\n",
         "TP=4\n[ $# -ge 1 ] && TP=$1\n",
         "f() {\n    TP=${1:-8}\n    [ -n \"$1\" ] || TP=4\n}\nf\n[ $# -gt 0 ] && TP=1\n",
-        "set -euo pipefail\nTP=4\nif [ $# -gt 0 ]; then TP=$1; fi\n[ -z \"${MODE:-}\" ] || TP=1\n"
-        "MODE=train\n",
+        "set -eu\nTP=4\n[ $# = 0 ] || TP=$1\n[ -z \"${MODE:-}\" ] || TP=1\nMODE=train\n",
     };
 
     (void)state;
