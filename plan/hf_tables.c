@@ -446,6 +446,7 @@ const char *const pl_hf_ignored[] = {
     "keys_to_ignore_at_inference",
     "layer_switch",
     "max_window_layers",
+    "model_max_length",
     "model_type",
     "moe_capacity",
     "moe_norm_min",

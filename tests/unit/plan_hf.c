@@ -275,7 +275,8 @@ static const struct {
      "{'model_type':'cohere','attention_bias':false,'attention_dropout':0.0,'hidden_act':'silu',"
      "'hidden_size':8192,'initializer_range':0.02,'intermediate_size':22528,"
      "'layer_norm_eps':1e-05,'logit_scale':0.0625,'max_position_embeddings':8192,"
-     "'num_attention_heads':64,'num_hidden_layers':40,'num_key_value_heads':64,'pretraining_tp':1,"
+     "'model_max_length':131072,'num_attention_heads':64,'num_hidden_layers':40,"
+     "'num_key_value_heads':64,'pretraining_tp':1,"
      "'rope_theta':8000000.0,'vocab_size':256000" COMMON "}"},
     {"CohereLabs/c4ai-command-r7b-12-2024", 8.03,
      "{'model_type':'cohere2','attention_bias':false,'attention_dropout':0.0,"
