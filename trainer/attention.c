@@ -1,7 +1,7 @@
 /*
  * x2 = x + attention(norm(x)) W_o^T + b_o, or x + a norm of the rest, whose x may stay as it is
- * (OLMo 2). The q, k, v projection is divided over tp by heads, W_o by its columns, so the block
- * ends in one sum over tp, after which b_o is added.
+ * (OLMo 2); what is added may have a factor. The q, k, v projection is divided over tp by heads,
+ * W_o by its columns, so the block ends in one sum over tp, after which b_o is added.
  *
  * Queries and keys that have norms of their own (qk_norm.c) are kept twice: in QKV as projected,
  * for the norms' backward pass, and in QK as attention reads them. Those of latent attention are

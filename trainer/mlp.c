@@ -1,8 +1,9 @@
 /*
  * out = x2 + act(norm(x2) W_gu^T + b_gu) W_down^T + b_down, or x2 + a norm of the rest, whose
- * x2 may stay as it is. It is divided over tp by the inner width f, with act a gated product of
- * gate and up, or GELU or squared ReLU of up alone. b_gu is cut like f; b_down is added after the
- * sum over tp. Shared experts are the same product, without biases, next to the routed ones.
+ * x2 may stay as it is; what is added may have a factor. It is divided over tp by the inner width
+ * f, with act a gated product of gate and up, or GELU or squared ReLU of up alone. b_gu is cut
+ * like f; b_down is added after the sum over tp. Shared experts are the same product, without
+ * biases, next to the routed ones.
  *
  * GU holds gate and up with their biases, and up without a gate, where the activation adds it in
  * the same pass, without.

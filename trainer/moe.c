@@ -1,6 +1,7 @@
 /*
  * out = x2 + sum over the token's top k experts of w_e expert_e(norm(x2)), an expert being a gated
- * MLP, perhaps with biases [+ the shared experts, perhaps weighed by a gate].
+ * MLP, perhaps with biases [+ the shared experts, perhaps weighed by a gate]. What is added to x2
+ * may have a factor.
  *
  * Biases are products with a column of ones, grouped like the others; each rank of etp adds that of
  * the output to its own columns of its slice.

@@ -71,6 +71,16 @@ cat >olmoe.json <<"END"
 "expert_ffn":32,"topk_norm":false,"z_loss_coef":0.001}}
 END
 
+# Cohere and Granite: a shared LayerNorm without a bias; factors of embeddings, outputs and logits.
+cat >cohere.json <<"END"
+{"name":"cohere","layers":2,"hidden":64,"heads":4,"kv_heads":2,"ffn":96,"vocab":128,"seq":16,"norm":"layernorm","norm_bias":false,
+"qkv_bias":false,"out_bias":false,"mlp_bias":false,"parallel_block":true,"shared_norm":true,"logit_scale":0.25}
+END
+cat >granite.json <<"END"
+{"name":"granite","layers":2,"hidden":64,"heads":4,"kv_heads":2,"vocab":128,"seq":16,"embedding_multiplier":3,
+"residual_multiplier":0.22,"logit_scale":0.25,"moe":{"experts":4,"top_k":2,"expert_ffn":32,"shared_ffn":32}}
+END
+
 cat >olmo3.json <<"END"
 {"name":"olmo3","layers":2,"hidden":64,"heads":4,"kv_heads":2,"head_dim":64,"ffn":48,"vocab":128,"seq":32,"qk_norm":"full",
 "pre_norms":false,"post_norms":true,"sliding_window":9,"global_every":2,"rope_theta_local":10000,"rope_scaling":{"kind":"yarn",
@@ -100,6 +110,14 @@ same olmoe fp32 1e-5 2 --tp 2 --sp 1
 ok $? "an OLMoE in fp32 on two ranks"
 same olmo3 fp32 1e-5 2 --tp 2 --sp 1
 ok $? "an OLMo 3 in fp32 on two ranks"
+same cohere fp32 1e-5 2 --tp 2 --sp 1
+ok $? "a Cohere in fp32 on two ranks"
+same cohere bf16 0.02 1 --recompute selective
+ok $? "a Cohere in bf16"
+same granite fp32 1e-5 2 --ep 2
+ok $? "a Granite with experts in fp32 on two ranks"
+same granite bf16 0.02 1 --recompute full
+ok $? "a Granite with experts in bf16"
 same olmo3 bf16 0.02 1 --recompute selective
 ok $? "an OLMo 3 in bf16"
 
