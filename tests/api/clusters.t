@@ -112,9 +112,15 @@ make "a campaign for the price" "$(campaign price "[$h100, $a100]" ', "budget": 
 ok "it ends" wait_for 120 is_in "$id" done
 is "its winner is the cheap cluster's" "$(best)" cheap
 ok "it is slower" test "$(call "/v1/campaigns/$id/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')" -lt "$(call "/v1/campaigns/$speed/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')"
-has "compared by what tokens cost" "$("$partune" show "$id" 2>&1)" '^cluster +tokens/s +cost/Mtoken'
-has "and to a campaign for speed, cluster by cluster" "$("$partune" compare "$id" "$speed" 2>&1)" '^tokens/s, cluster cheap +[0-9].* +[0-9]'
+has "compared by what tokens cost" "$("$partune" show "$id" 2>&1)" '^cluster +tokens/s +per device +cost/Mtoken +layout'
+has "and to a campaign for speed, cluster by cluster" "$("$partune" compare "$id" "$speed" 2>&1)" '^best at cluster cheap +[0-9].* +[0-9]'
 "$partune" report "$id" --output report.html >report.out 2>&1; sed "s/^/# /" report.out
+has "with the same columns as elsewhere" "$(cat report.html)" '<th>tokens/s per device</th><th>cost per million tokens</th><th>trial</th>'
+priced=$id
+make "a campaign without prices" "$(campaign unpriced '["dgx-h100", "dgx-a100"]' ', "budget": {"trials": 2}')"
+ok "it ends" wait_for 60 is_in "$id" done
+has "without prices there is no cost" "$("$partune" show "$id" 2>&1)" '^cluster +tokens/s +per device +layout'
+id=$priced
 has "in a report" "$(cat report.html)" '>(fast, cheap|cheap, fast)<'
 make "a budget of money" "$(campaign money "[$h100, $a100]" ', "budget": {"trials": 40, "cost": 0.001}')"
 ok "ends the campaign" wait_for 120 is_in "$id" done

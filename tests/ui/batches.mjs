@@ -185,6 +185,14 @@ test("a campaign over several clusters shows the best of each, compared by what 
         assert.ok(text.startsWith(row.cluster), text);
         assert.ok(text.includes(row.best ? `trial ${row.best.trial}` : "none yet"), text);
     }
+    const heads = (await headsOf("table of clusters")).map((text) => text.trim());
+    for (const [i, row] of clusters.entries()) {
+        const cells = await rowsOf("table of clusters").nth(i).locator("th, td").allTextContents();
+        const each = plain(cells[heads.indexOf("Tokens/s per device")]);
+        assert.equal(each, Math.round(row.best.tokens_per_s / row.best.devices));
+        const cost = Number(cells[heads.indexOf("Cost per million tokens")]);
+        assert.ok(Math.abs(cost / row.best.cost_per_mtok - 1) < 0.01, `${heads}; ${cells}`);
+    }
     assert.match(await page.locator("main").innerText(), /clusters dgx-h100, dgx-a100/);
     const [head, ...rows] = await chartTable("Best so far");
     const at = head.findIndex((title) => title.toLowerCase() === "cluster");
@@ -196,11 +204,11 @@ test("a campaign over several clusters shows the best of each, compared by what 
     // What a trial is worth next to the baseline is the service's own ratio of the best.
     const trials = page.locator(`${TRIALS} tbody tr`);
     await trials.first().waitFor();
-    const heads = (await page.locator(`${TRIALS} thead th`).allInnerTexts()).map((text) => text.trim());
+    const titles = (await page.locator(`${TRIALS} thead th`).allInnerTexts()).map((text) => text.trim());
     const winner = page.locator(`${TRIALS} tbody tr`, { has: page.locator(`a:text-is("${best.trial}")`) });
     const cells = await winner.first().locator("th, td").allTextContents();
-    const gain = heads.findIndex((text) => /^vs baseline/i.test(text));
-    assert.equal(parseFloat(cells[gain]).toFixed(1), best.ratio.toFixed(1), `${heads}; ${cells}`);
+    const gain = titles.findIndex((text) => /^vs baseline/i.test(text));
+    assert.equal(parseFloat(cells[gain]).toFixed(1), best.ratio.toFixed(1), `${titles}; ${cells}`);
 });
 
 const panelOf = (title) => page.locator(".panel", { has: page.locator(`h2:has-text("${title}")`) });
