@@ -36,6 +36,8 @@ refused "one name for two" "[$h100, $h100]" /cluster/1/name 'two clusters are ca
 refused "this machine twice" '["local", "local"]' /cluster/1/name 'two clusters are called local'
 refused "a name with a blank" '["dgx-h100", {"profile": "dgx-a100", "name": "my own"}]' /cluster/1/name 'letters, digits'
 refused "an unknown profile" '["dgx-h100", "dgx-h1000"]' /cluster/1 'dgx-h1000'
+refused "a misspelled name of a profile" '["dgx-h100", {"profile": "dgx-a100", "nam": "mine"}]' /cluster/1/nam 'did you mean .{1,2}name'
+refused "an unknown key of a profile" '["dgx-h100", {"profile": "dgx-a100", "racks": 2}]' /cluster/1/racks 'is unknown \(name, profile, nodes, '
 trainer=partune launcher='{"kind": "local"}' refused "a launcher of one machine" '["dgx-h100", "dgx-a100"]' /cluster 'runs trials on one cluster, not on 2'
 refused "GPUs and CPUs for a trainer of GPUs" "[$h100, \"local\"]" /cluster 'not on both'
 refused "a baseline elsewhere" "[$h100, $a100]" /baseline/cluster 'one of the campaign' ', "baseline": {"cluster": "none"}'
