@@ -106,6 +106,27 @@ is "on both clusters" "$(sql "SELECT count(DISTINCT json_extract(layout, '\$.clu
 has "as tables of the client show" "$("$partune" show "$id" 2>&1)" 'best of each cluster'
 has "with names" "$("$partune" show "$id" 2>&1)" '^cheap +[0-9]'
 has "of a campaign on all of them" "$("$partune" show "$id" 2>&1)" '^model .* on cheap, fast'
+project() { post /v1/project '{"campaign": "'"$id"'", "devices": [16]'"$1"'}'; }
+call "/v1/campaigns/$id" >whole # with what the verification ran
+is "a projection that names no cluster is refused" "$(project '')" 422
+has "with the names" "$(cat body)" '"pointer":"/cluster".*\(cheap, fast\)|\(cheap, fast\).*"pointer":"/cluster"'
+is "nor is another machine's taken" "$(project ', "cluster": "dgx-b200"')" 422
+for where in cheap fast; do
+    is "a projection on $where" "$(project ', "cluster": "'$where'"')" 200
+    cp body "projected.$where"
+done
+is "is from the best there, of its own devices and trials" "$(python3 -c '
+import json
+campaign = json.load(open("whole"))
+for row in campaign["clusters"]:
+    b = json.load(open("projected." + row["cluster"]))
+    assert b["cluster"] == row["cluster"] and b["base"]["tokens_per_s"] == row["best"]["tokens_per_s"], b
+    assert b["base"]["devices"] == row["best"]["devices"] and b["transfer"]["changed"] == [], b
+    assert b["calibration"]["trials"] == campaign["progress"]["by_state"]["ok"] and b["rows"][0]["transferred"] is False, b
+slow, fast = (json.load(open("projected." + name))["rows"][0]["tokens_per_s"] for name in ("cheap", "fast"))
+assert fast > 1.5 * slow, (fast, slow)
+print("yes")' 2>&1)" yes
+has "by the client" "$("$partune" project "$id" --sizes 16 --on fast 2>&1)" '^ *16 +'
 call "/v1/campaigns/$id/results.csv" >csv
 has "the texts of trials say where" "$(cat csv)" ' on fast'
 

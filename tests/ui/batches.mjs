@@ -232,6 +232,24 @@ test("the page of a trial on another cluster than the baseline's says what the c
     assert.match(await row.innerText(), /cluster\s+dgx-a100\s+dgx-h100\s+−/);
 });
 
+test("a projection of a campaign over several clusters is from the one that is chosen", async () => {
+    const { id, clusters } = await finished("projected", 64, {
+        cluster: [
+            { profile: "dgx-a100", name: "old", nodes: 1 },
+            { profile: "dgx-h100", name: "new", nodes: 1 },
+        ],
+    });
+    await open(`/project?campaign=${id}`, "project");
+    const choice = page.locator("label.field", { hasText: /^Cluster/ }).locator("select").first();
+    assert.deepEqual(await choice.locator("option").allTextContents(), ["old", "new"]);
+    for (const { cluster, best } of clusters) {
+        await choice.selectOption(cluster);
+        await page.locator("button:text-is('Project')").first().click();
+        const rate = Math.round(best.tokens_per_s).toLocaleString("en");
+        await page.locator(`text=Simulated: ${rate} tokens/s on 8 devices`).waitFor();
+    }
+});
+
 // A trial of a cluster that the campaign does not name: only a damaged database has one.
 test("where there is no explanation the page of a trial shows the reason", async () => {
     const { id, best } = await finished("no reason", 64, {
