@@ -326,21 +326,31 @@ static void shrink_node(struct pl_cluster *cluster, int before)
     cluster->nlinks = kept;
 }
 
-/* {"profile": name} with the size and the flags that may differ from site to site. */
+/* {"profile": name} with the size and the flags that may differ from site to site; NAMED: and with
+ * a name of its own. */
 static int parse_reference(struct pl_cluster *cluster, const json_t *json,
-                           const struct pl_cluster *local, struct err *error)
+                           const struct pl_cluster *local, bool named, struct err *error)
 {
-    static const char *const keys[] = {
-        "profile",    "nodes",      "devices_per_node",      "oversubscribe",
-        "busy_watts", "idle_watts", "price_per_device_hour", NULL};
-    const char *name = NULL;
+    static const char *const keys[] = {"name",
+                                       "profile",
+                                       "nodes",
+                                       "devices_per_node",
+                                       "oversubscribe",
+                                       "busy_watts",
+                                       "idle_watts",
+                                       "price_per_device_hour",
+                                       NULL};
+    const char *profile = NULL, *name = NULL;
     int r, before;
 
-    if ((r = jx_keys(json, keys, error)) < 0 ||
-        (r = jx_get_str(&name, json, "profile", 64, error)) < 0)
+    if ((r = jx_keys(json, named ? keys : keys + 1, error)) < 0 ||
+        (r = jx_get_str(&name, json, "name", sizeof(cluster->name) - 1, error)) < 0 ||
+        (r = jx_get_str(&profile, json, "profile", 64, error)) < 0)
         return r;
-    if (from_profile(cluster, name ? name : "local", local, error) < 0)
+    if (from_profile(cluster, profile ? profile : "local", local, error) < 0)
         return err_under(error, "/profile");
+    if (name)
+        snprintf(cluster->name, sizeof(cluster->name), "%s", name);
     before = cluster->devices_per_node;
     if ((r = jx_get_int(&cluster->nodes, json, "nodes", 1, MAX_NODES, error)) < 0 ||
         (r = jx_get_int(&cluster->devices_per_node, json, "devices_per_node", 1, MAX_PER_NODE,
@@ -377,8 +387,8 @@ static int refuse_several(const json_t *json, struct err *error)
     return 0;
 }
 
-int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
-                     struct err *error)
+static int parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
+                 bool named, struct err *error)
 {
     struct pl_cluster cluster = {0};
     int r;
@@ -392,13 +402,25 @@ int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl
     else if (json_object_get(json, "device"))
         r = parse_object(&cluster, json, error);
     else
-        r = parse_reference(&cluster, json, local, error);
+        r = parse_reference(&cluster, json, local, named, error);
     if (r == 0 && (int64_t)cluster.nodes * cluster.devices_per_node > INT_MAX / 4)
         r = err_at(error, -ERANGE, "/nodes", "%d nodes of %d devices exceed what partune supports",
                    cluster.nodes, cluster.devices_per_node);
     if (r == 0)
         *ret = cluster;
     return r;
+}
+
+int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
+                     struct err *error)
+{
+    return parse(ret, json, local, false, error);
+}
+
+int pl_cluster_parse_named(struct pl_cluster *ret, const json_t *json,
+                           const struct pl_cluster *local, struct err *error)
+{
+    return parse(ret, json, local, true, error);
 }
 
 static json_t *device_json(const struct pl_device *device)

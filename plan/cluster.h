@@ -68,6 +68,10 @@ bool pl_cluster_is_cpu(const struct pl_cluster *cluster);
  * with conservative assumed rates. */
 int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
                      struct err *error);
+/* The same of one of several clusters, which are told apart by their names: {"profile": ...} takes
+ * a "name", too. */
+int pl_cluster_parse_named(struct pl_cluster *ret, const json_t *json,
+                           const struct pl_cluster *local, struct err *error);
 json_t *pl_cluster_json(const struct pl_cluster *cluster); /* complete, new reference */
 /* A link without its span, which is "all". */
 int pl_link_parse(struct pl_link *ret, const json_t *json, struct err *error);

@@ -135,29 +135,16 @@ static int check_name(const struct se_spec *spec, int index, struct err *error)
     return 0;
 }
 
-/* One of a list: a profile may have a name of its own here. */
+/* One of a list. */
 static int parse_member(struct se_spec *spec, int index, const json_t *json,
                         const struct pl_cluster *local, struct err *error)
 {
-    struct pl_cluster *cluster = &spec->cluster[index];
-    AUTO_JSON *keys = json_copy((json_t *)(uintptr_t)json);
-    const char *name = NULL;
-    int r = 0;
+    int r;
 
     if (json_is_null(json))
         return err_at(error, -EINVAL, "", "null is not a cluster");
-    if (json_is_object(json)) {
-        r = jx_get_str(&name, json, "name", sizeof(cluster->name) - 1, error);
-        if (json_object_get(json, "profile"))
-            json_object_del(keys, "name");
-    }
-    if (r == 0)
-        r = pl_cluster_parse(cluster, keys, local, error);
-    if (r < 0)
-        return r;
-    if (name)
-        snprintf(cluster->name, sizeof(cluster->name), "%s", name);
-    return check_name(spec, index, error);
+    r = pl_cluster_parse_named(&spec->cluster[index], json, local, error);
+    return r < 0 ? r : check_name(spec, index, error);
 }
 
 int se_clusters_parse(struct se_spec *spec, const json_t *json, const struct pl_cluster *local,

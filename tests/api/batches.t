@@ -136,9 +136,9 @@ has "the client shows the best of each" "$(sed -n '/best of each world size (sim
 "$partune" report "$id" --output report.html >/dev/null
 has "so does the report" "$(cat report.html)" 'Best of each world size'
 "$partune" compare "$id" "$dry" >out
-has "a comparison has each batch size" "$(cat out)" '^tokens/s, global batch 64 +[0-9,]+ +[0-9,]+ *$'
-has "and each world size" "$(cat out)" '^tokens/s, world 8 +([0-9,]+|-) +[0-9,]+ *$'
-has "which not all have" "$(cat out)" '^tokens/s, global batch 16 +- +([0-9,]+|-) *$'
+has "a comparison has each batch size" "$(cat out)" '^best at global batch 64 +[0-9,]+ +[0-9,]+ *$'
+has "and each world size" "$(cat out)" '^best at world 8 +([0-9,]+|-) +[0-9,]+ *$'
+has "which not all have" "$(cat out)" '^best at global batch 16 +- +([0-9,]+|-) *$'
 has "and what each took" "$(cat out)" '^trials +8 +9 *$'
 id=$(post /v1/campaigns "$(worlds '[8]')" >/dev/null; id_of <body)
 is "one world size has no such list" "$(call "/v1/campaigns/$id" | grep -c '"worlds"')" 0

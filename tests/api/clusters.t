@@ -36,6 +36,8 @@ refused "one name for two" "[$h100, $h100]" /cluster/1/name 'two clusters are ca
 refused "this machine twice" '["local", "local"]' /cluster/1/name 'two clusters are called local'
 refused "a name with a blank" '["dgx-h100", {"profile": "dgx-a100", "name": "my own"}]' /cluster/1/name 'letters, digits'
 refused "an unknown profile" '["dgx-h100", "dgx-h1000"]' /cluster/1 'dgx-h1000'
+refused "a misspelled name of a profile" '["dgx-h100", {"profile": "dgx-a100", "nam": "mine"}]' /cluster/1/nam 'did you mean .{1,2}name'
+refused "an unknown key of a profile" '["dgx-h100", {"profile": "dgx-a100", "racks": 2}]' /cluster/1/racks 'is unknown \(name, profile, nodes, '
 trainer=partune launcher='{"kind": "local"}' refused "a launcher of one machine" '["dgx-h100", "dgx-a100"]' /cluster 'runs trials on one cluster, not on 2'
 refused "GPUs and CPUs for a trainer of GPUs" "[$h100, \"local\"]" /cluster 'not on both'
 refused "a baseline elsewhere" "[$h100, $a100]" /baseline/cluster 'one of the campaign' ', "baseline": {"cluster": "none"}'
@@ -104,6 +106,27 @@ is "on both clusters" "$(sql "SELECT count(DISTINCT json_extract(layout, '\$.clu
 has "as tables of the client show" "$("$partune" show "$id" 2>&1)" 'best of each cluster'
 has "with names" "$("$partune" show "$id" 2>&1)" '^cheap +[0-9]'
 has "of a campaign on all of them" "$("$partune" show "$id" 2>&1)" '^model .* on cheap, fast'
+project() { post /v1/project '{"campaign": "'"$id"'", "devices": [16]'"$1"'}'; }
+call "/v1/campaigns/$id" >whole # with what the verification ran
+is "a projection that names no cluster is refused" "$(project '')" 422
+has "with the names" "$(cat body)" '"pointer":"/cluster".*\(cheap, fast\)|\(cheap, fast\).*"pointer":"/cluster"'
+is "nor is another machine's taken" "$(project ', "cluster": "dgx-b200"')" 422
+for where in cheap fast; do
+    is "a projection on $where" "$(project ', "cluster": "'$where'"')" 200
+    cp body "projected.$where"
+done
+is "is from the best there, of its own devices and trials" "$(python3 -c '
+import json
+campaign = json.load(open("whole"))
+for row in campaign["clusters"]:
+    b = json.load(open("projected." + row["cluster"]))
+    assert b["cluster"] == row["cluster"] and b["base"]["tokens_per_s"] == row["best"]["tokens_per_s"], b
+    assert b["base"]["devices"] == row["best"]["devices"] and b["transfer"]["changed"] == [], b
+    assert b["calibration"]["trials"] == campaign["progress"]["by_state"]["ok"] and b["rows"][0]["transferred"] is False, b
+slow, fast = (json.load(open("projected." + name))["rows"][0]["tokens_per_s"] for name in ("cheap", "fast"))
+assert fast > 1.5 * slow, (fast, slow)
+print("yes")' 2>&1)" yes
+has "by the client" "$("$partune" project "$id" --sizes 16 --on fast 2>&1)" '^ *16 +'
 call "/v1/campaigns/$id/results.csv" >csv
 has "the texts of trials say where" "$(cat csv)" ' on fast'
 
@@ -112,9 +135,15 @@ make "a campaign for the price" "$(campaign price "[$h100, $a100]" ', "budget": 
 ok "it ends" wait_for 120 is_in "$id" done
 is "its winner is the cheap cluster's" "$(best)" cheap
 ok "it is slower" test "$(call "/v1/campaigns/$id/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')" -lt "$(call "/v1/campaigns/$speed/best" | sed 's/.*"tokens_per_s":\([0-9]*\).*/\1/')"
-has "compared by what tokens cost" "$("$partune" show "$id" 2>&1)" '^cluster +tokens/s +cost/Mtoken'
-has "and to a campaign for speed, cluster by cluster" "$("$partune" compare "$id" "$speed" 2>&1)" '^tokens/s, cluster cheap +[0-9].* +[0-9]'
+has "compared by what tokens cost" "$("$partune" show "$id" 2>&1)" '^cluster +tokens/s +per device +cost/Mtoken +layout'
+has "and to a campaign for speed, cluster by cluster" "$("$partune" compare "$id" "$speed" 2>&1)" '^best at cluster cheap +[0-9].* +[0-9]'
 "$partune" report "$id" --output report.html >report.out 2>&1; sed "s/^/# /" report.out
+has "with the same columns as elsewhere" "$(cat report.html)" '<th>tokens/s per device</th><th>cost per million tokens</th><th>trial</th>'
+priced=$id
+make "a campaign without prices" "$(campaign unpriced '["dgx-h100", "dgx-a100"]' ', "budget": {"trials": 2}')"
+ok "it ends" wait_for 60 is_in "$id" done
+has "without prices there is no cost" "$("$partune" show "$id" 2>&1)" '^cluster +tokens/s +per device +layout'
+id=$priced
 has "in a report" "$(cat report.html)" '>(fast, cheap|cheap, fast)<'
 make "a budget of money" "$(campaign money "[$h100, $a100]" ', "budget": {"trials": 40, "cost": 0.001}')"
 ok "ends the campaign" wait_for 120 is_in "$id" done

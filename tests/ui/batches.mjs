@@ -185,6 +185,14 @@ test("a campaign over several clusters shows the best of each, compared by what 
         assert.ok(text.startsWith(row.cluster), text);
         assert.ok(text.includes(row.best ? `trial ${row.best.trial}` : "none yet"), text);
     }
+    const heads = (await headsOf("table of clusters")).map((text) => text.trim());
+    for (const [i, row] of clusters.entries()) {
+        const cells = await rowsOf("table of clusters").nth(i).locator("th, td").allTextContents();
+        const each = plain(cells[heads.indexOf("Tokens/s per device")]);
+        assert.equal(each, Math.round(row.best.tokens_per_s / row.best.devices));
+        const cost = Number(cells[heads.indexOf("Cost per million tokens")]);
+        assert.ok(Math.abs(cost / row.best.cost_per_mtok - 1) < 0.01, `${heads}; ${cells}`);
+    }
     assert.match(await page.locator("main").innerText(), /clusters dgx-h100, dgx-a100/);
     const [head, ...rows] = await chartTable("Best so far");
     const at = head.findIndex((title) => title.toLowerCase() === "cluster");
@@ -196,11 +204,11 @@ test("a campaign over several clusters shows the best of each, compared by what 
     // What a trial is worth next to the baseline is the service's own ratio of the best.
     const trials = page.locator(`${TRIALS} tbody tr`);
     await trials.first().waitFor();
-    const heads = (await page.locator(`${TRIALS} thead th`).allInnerTexts()).map((text) => text.trim());
+    const titles = (await page.locator(`${TRIALS} thead th`).allInnerTexts()).map((text) => text.trim());
     const winner = page.locator(`${TRIALS} tbody tr`, { has: page.locator(`a:text-is("${best.trial}")`) });
     const cells = await winner.first().locator("th, td").allTextContents();
-    const gain = heads.findIndex((text) => /^vs baseline/i.test(text));
-    assert.equal(parseFloat(cells[gain]).toFixed(1), best.ratio.toFixed(1), `${heads}; ${cells}`);
+    const gain = titles.findIndex((text) => /^vs baseline/i.test(text));
+    assert.equal(parseFloat(cells[gain]).toFixed(1), best.ratio.toFixed(1), `${titles}; ${cells}`);
 });
 
 const panelOf = (title) => page.locator(".panel", { has: page.locator(`h2:has-text("${title}")`) });
@@ -222,6 +230,24 @@ test("the page of a trial on another cluster than the baseline's says what the c
     assert.match(text, /This layout on dgx-h100 instead of dgx-a100, expected: [\d.]+ % faster, a step takes/);
     const row = found.locator("tr", { has: page.locator(":text-is('cluster')") });
     assert.match(await row.innerText(), /cluster\s+dgx-a100\s+dgx-h100\s+−/);
+});
+
+test("a projection of a campaign over several clusters is from the one that is chosen", async () => {
+    const { id, clusters } = await finished("projected", 64, {
+        cluster: [
+            { profile: "dgx-a100", name: "old", nodes: 1 },
+            { profile: "dgx-h100", name: "new", nodes: 1 },
+        ],
+    });
+    await open(`/project?campaign=${id}`, "project");
+    const choice = page.locator("label.field", { hasText: /^Cluster/ }).locator("select").first();
+    assert.deepEqual(await choice.locator("option").allTextContents(), ["old", "new"]);
+    for (const { cluster, best } of clusters) {
+        await choice.selectOption(cluster);
+        await page.locator("button:text-is('Project')").first().click();
+        const rate = Math.round(best.tokens_per_s).toLocaleString("en");
+        await page.locator(`text=Simulated: ${rate} tokens/s on 8 devices`).waitFor();
+    }
 });
 
 // A trial of a cluster that the campaign does not name: only a damaged database has one.

@@ -127,6 +127,10 @@ enum pl_objective cl_objective(const json_t *campaign);
 double cl_worth(const json_t *campaign, const json_t *result, const char *rate);
 /* The best of each batch size and of each world size, where JSON, a campaign or a plan, has
  * several. */
+/* tokens/s per device of the best of SLICE, an item of "clusters"; NAN while there is none. */
+double cl_per_device(const json_t *slice);
+/* Does every item of LIST, "clusters", that has a best know what its tokens cost? */
+bool cl_are_priced(const json_t *list);
 void cl_print_shares(const struct cl *client, const json_t *json);
 /* Goes before a unit or behind a name where JSON says that it is simulated; else "". */
 const char *cl_simulated_word(const json_t *json); /* "simulated " */

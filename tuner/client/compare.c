@@ -153,7 +153,7 @@ static void slice_rows(struct cl_table *table, const json_t *campaigns, const ch
             if (!is_new(seen, value))
                 continue;
             json_array_append(seen, value);
-            cl_table_add(table, 0, "tokens/s, %s %s", name, cl_value(text, slice, key));
+            cl_table_add(table, 0, "best at %s %s", name, cl_value(text, slice, key));
             json_array_foreach((json_t *)(uintptr_t)campaigns, k, other)
                 cl_table_add(
                     table, (int)k + 1, "%s",

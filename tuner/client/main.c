@@ -110,8 +110,9 @@ static const struct opt options[] = {
      "strong: fixed global batch; weak: the batch grows with the devices"},
     {"layouts", 0, OPT_STR, OPT_AT(layouts), 0, 0, NULL, NULL, "WHICH",
      "winner: the winner with more replicas; best: the cost model's fastest layout at each size"},
-    {"on", 0, OPT_STR, OPT_AT(on), 0, 0, NULL, NULL, "PROFILE",
-     "project to this cluster profile instead of the campaign's cluster"},
+    {"on", 0, OPT_STR, OPT_AT(on), 0, 0, NULL, NULL, "CLUSTER",
+     "project to this cluster profile instead of the campaign's cluster; of a campaign over "
+     "several, the one of them to project"},
     {"trial", 0, OPT_INT, OPT_AT(trial), 1, 1 << 24, NULL, NULL, NULL,
      "export this trial instead of the winner"},
     {"limit", 0, OPT_INT, OPT_AT(limit), 1, 1000, "100", NULL, NULL, "rows to print"},

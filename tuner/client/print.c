@@ -345,9 +345,12 @@ void cl_clusters(struct str *ret, const json_t *campaign)
         str_addf(ret, "%s%s", i ? ", " : "", cl_string(one, "name"));
 }
 
-/* Does every slice that has a best know what its tokens cost? Devices of different kinds are
- * compared by that, not by their seconds. */
-static bool are_priced(const json_t *list)
+double cl_per_device(const json_t *slice)
+{
+    return cl_number(slice, "best.tokens_per_s") / cl_number(slice, "best.devices");
+}
+
+bool cl_are_priced(const json_t *list)
 {
     json_t *it;
     size_t i, priced = 0;
@@ -363,41 +366,49 @@ static bool are_priced(const json_t *list)
 }
 
 /* The best of each value of KEY in LIST, of a plan or of a campaign, which also has what each took
- * of the budget. */
+ * of the budget. Devices of different kinds are compared by their speed and what tokens cost, not
+ * by their seconds. */
 static void print_slices(const struct cl *client, const json_t *list, const char *key,
                          const char *name, bool plan)
 {
-    bool named = str_eq(key, "cluster"), priced = named && are_priced(list);
-    const struct cl_column columns[] = {
+    bool named = str_eq(key, "cluster");
+    int cost = named && cl_are_priced(list); /* one column more */
+    struct cl_column columns[] = {
         {.title = name, .align = named ? CL_LEFT : CL_RIGHT},
         {.title = "tokens/s", .align = CL_RIGHT},
-        {.title = priced ? "cost/Mtoken" : "device-s/Mtoken", .align = CL_RIGHT},
+        {.title = named ? "per device" : "device-s/Mtoken", .align = CL_RIGHT},
+        {.title = "cost/Mtoken", .align = CL_RIGHT},
         {.title = "layout", .shrink = true},
         {.title = "x baseline", .align = CL_RIGHT, .drop = 2},
         {.title = "trial", .align = CL_RIGHT, .drop = 1},
         {.title = "trials", .align = CL_RIGHT, .drop = 3},
         {.title = "device-s", .align = CL_RIGHT, .drop = 4}};
-    struct cl_table t = {.column = columns, .ncolumns = plan ? 4 : (int)ARRAY_LEN(columns)};
+    struct cl_table t = {.column = columns};
     json_t *it;
     size_t i;
 
+    if (!cost)
+        memmove(&columns[3], &columns[4], sizeof(columns) - 4 * sizeof(columns[0]));
+    t.ncolumns = cost + (plan ? 4 : (int)ARRAY_LEN(columns) - 1);
     json_array_foreach((json_t *)(uintptr_t)list, i, it) {
         const char *text = cl_string(it, "best.text");
-        char rate[32], cost[32], trial[64], value[64];
+        char rate[32], each[32], trial[64], value[64];
 
         cl_table_add(&t, 0, "%s", cl_value(value, it, key));
         cl_table_add(&t, 1, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
         cl_table_add(
             &t, 2, "%s",
-            cl_rate(cost, cl_number(it, priced ? "best.cost_per_mtok" : "device_s_per_mtoken")));
-        cl_table_add(&t, 3, "%s", *text ? text : plan ? "nothing fits" : "none yet");
+            cl_rate(each, named ? cl_per_device(it) : cl_number(it, "device_s_per_mtoken")));
+        if (cost)
+            cl_table_add(&t, 3, "%s", cl_rate(each, cl_number(it, "best.cost_per_mtok")));
+        cl_table_add(&t, cost + 3, "%s", *text ? text : plan ? "nothing fits" : "none yet");
         if (plan)
             continue;
         if (isfinite(cl_number(it, "best.ratio")))
-            cl_table_add(&t, 4, "%.2f", cl_number(it, "best.ratio"));
-        cl_table_add(&t, 5, "%s", cl_text(trial, it, "best.trial"));
-        cl_table_add(&t, 6, "%.0f", cl_number(it, "trials"));
-        cl_table_add(&t, 7, "%.4g", cl_number(it, "device_s"));
+            cl_table_add(&t, cost + 4, "%.2f", cl_number(it, "best.ratio"));
+        cl_table_add(&t, cost + 5, "%s", cl_text(trial, it, "best.trial"));
+        cl_table_add(&t, cost + 6, "%.0f", cl_number(it, "trials"));
+        cl_table_add(&t, cost + 7, "%.4g", cl_number(it, "device_s"));
     }
     cl_table_print(client, &t, stdout);
     cl_table_done(&t);

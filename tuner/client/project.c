@@ -145,11 +145,8 @@ int cl_project(struct cl *client)
         json_object_set_new(body, "scaling", json_string(client->args.scaling));
     if (client->args.layouts)
         json_object_set_new(body, "layouts", json_string(client->args.layouts));
-    if (client->args.on) {
-        AUTO_JSON *name = json_string(client->args.on);
-
-        json_object_set_new(body, "cluster", json_pack("{s:O, s:i}", "profile", name, "nodes", 1));
-    }
+    if (client->args.on)
+        json_object_set_new(body, "cluster", json_string(client->args.on));
     code = cl_call(&v, client, "POST", "/v1/project", body);
     if (code != CL_OK)
         return code;

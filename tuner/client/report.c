@@ -185,21 +185,27 @@ static void share_table(const struct report *report, const char *list, const cha
 {
     const json_t *slices = json_object_get(report->campaign, list);
     const json_t *it;
+    bool named = str_eq(key, "cluster"), priced = named && cl_are_priced(slices);
     char buf[64];
     size_t i;
 
     if (!json_array_size(slices))
         return;
     fprintf(report->out,
-            "<h2>%s</h2>\n<table><thead><tr><th>%s</th><th>%s</th><th>device-seconds per million "
-            "tokens</th><th>trial</th><th>layout</th><th>trials</th><th>device-seconds</th></tr>"
+            "<h2>%s</h2>\n<table><thead><tr><th>%s</th><th>%s</th><th>%s</th>%s<th>trial</"
+            "th><th>layout</th><th>trials</th><th>device-seconds</th></tr>"
             "</thead><tbody>\n",
-            heading, name, report->unit);
+            heading, name, report->unit,
+            named ? "tokens/s per device" : "device-seconds per million tokens",
+            priced ? "<th>cost per million tokens</th>" : "");
     json_array_foreach(slices, i, it) {
         fputs("<tr>", report->out);
         cell(report, "", cl_value(buf, it, key));
         cell(report, "", cl_rate(buf, cl_number(it, "best.tokens_per_s")));
-        cell(report, "", cl_rate(buf, cl_number(it, "device_s_per_mtoken")));
+        cell(report, "",
+             cl_rate(buf, named ? cl_per_device(it) : cl_number(it, "device_s_per_mtoken")));
+        if (priced)
+            cell(report, "", cl_rate(buf, cl_number(it, "best.cost_per_mtok")));
         cell(report, "", cl_text(buf, it, "best.trial"));
         cell(report, "", cl_string(it, "best.text"));
         cell(report, "", cl_text(buf, it, "trials"));

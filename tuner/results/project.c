@@ -17,6 +17,7 @@
 #define NAME "projection-"
 
 enum { EARLIER = 100, CAMPAIGNS = 1000, SIZES = 32, WITH = 16 };
+enum { MACHINES = (WITH + 1) * SE_MAX_CLUSTERS + 1 }; /* of all campaigns, and the one asked for */
 
 /* ---- what is asked ------------------------------------------------------- */
 
@@ -85,9 +86,9 @@ struct study {
     struct arena *a;
     const struct pl_cluster *local;
     struct se_spec spec;                 /* of the campaign */
-    struct pl_space *space;              /* of the campaign */
+    const struct pl_space *space;        /* of the campaign, on the cluster that is projected */
     struct pl_cluster there;             /* its cluster, or the one that was asked for */
-    struct pl_cluster machine[WITH + 2]; /* machine 0 is the campaign's; no two are the same */
+    struct pl_cluster machine[MACHINES]; /* machine 0 is the campaign's; no two are the same */
     int machines, to;                    /* how many there are, and which of them THERE is */
     struct pl_layout winner;
     double winner_rate; /* measured tokens/s */
@@ -112,16 +113,16 @@ static int machine_of(struct study *st, const struct pl_cluster *cluster)
     for (int i = 0; i < st->machines; i++)
         if (pl_machine_changes(&st->machine[i], cluster) == 0)
             return i;
-    assert(st->machines < (int)ARRAY_LEN(st->machine)); /* `with` has at most WITH campaigns */
+    assert(st->machines < MACHINES);
     st->machine[st->machines] = *cluster;
     return st->machines++;
 }
 
+/* From the trials of CAMPAIGN, of several clusters each on the machine that it ran on. */
 static int learn(struct study *st, const struct db_campaign *campaign, const struct se_spec *spec,
-                 int machine, struct err *error)
+                 struct err *error)
 {
-    struct pl_problem p = se_spec_problem(spec);
-    struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
+    struct pl_cost_ctx *cost_on[SE_MAX_CLUSTERS];
     struct db_filter f = {
         .state = "ok", .sort = "tokens_per_s", .descending = true, .limit = PL_MAX_OBSERVATIONS};
     struct db_trial *t = NULL;
@@ -129,13 +130,22 @@ static int learn(struct study *st, const struct db_campaign *campaign, const str
     int64_t total;
     int r = db_trial_list(&t, &count, &total, st->db, st->a, campaign->id, &f, error);
 
+    for (int i = 0; i < spec->nclusters; i++) {
+        struct pl_problem problem = se_spec_problem(spec);
+
+        problem.cluster = &spec->cluster[i];
+        cost_on[i] = pl_cost_ctx_new(&problem, NULL);
+    }
     for (int i = 0; r == 0 && i < count; i++) {
-        struct pl_observation o = {.machine = machine};
+        struct pl_observation o = {0};
+        const struct pl_cluster *cluster;
         struct pl_cost cost;
 
         if (!(t[i].tokens_per_s > 0) || layout_of(&o.layout, spec, t[i].layout, NULL) < 0)
             continue;
-        pl_cost_at(&cost, x, &o.layout);
+        cluster = se_cluster_of(spec, &o.layout);
+        o.machine = machine_of(st, cluster);
+        pl_cost_at(&cost, cost_on[cluster - spec->cluster], &o.layout);
         o.measured_s =
             (double)pl_batch(&spec->workload, &o.layout) * spec->workload.seq / t[i].tokens_per_s;
         o.expected_s = cost.total;
@@ -144,16 +154,29 @@ static int learn(struct study *st, const struct db_campaign *campaign, const str
         st->at[st->n++] = o;
         st->simulated += tn_is_simulated(campaign->launcher);
     }
-    pl_cost_ctx_free(x);
+    for (int i = 0; i < spec->nclusters; i++)
+        pl_cost_ctx_free(cost_on[i]);
     return r;
 }
 
-static int several_clusters(const char *id, struct err *error)
+/* Which of the campaign's clusters is projected: of several, the one that is named. */
+static int choose_cluster(int *ret, const struct se_spec *spec, const struct asked *asked,
+                          struct err *error)
 {
-    return err_set(error, -EINVAL,
-                   "campaign %s ran on several clusters, and a projection is from one: clone it "
-                   "with the cluster of its winner",
-                   id);
+    AUTO_STR names = {0};
+
+    *ret = 0;
+    if (spec->nclusters == 1)
+        return 0;
+    *ret = se_cluster_named(spec, json_string_value(asked->cluster));
+    if (*ret >= 0)
+        return 0;
+    for (int i = 0; i < spec->nclusters; i++)
+        str_addf(&names, "%s%s", i ? ", " : "", spec->cluster[i].name);
+    return err_at(error, -EINVAL, "/cluster",
+                  "campaign %s ran on several clusters, and a projection is from one: name it by "
+                  "\"cluster\" (%s)",
+                  asked->campaign, str_text(&names));
 }
 
 /* Another campaign's trials count if the same software ran, those on another machine for less. */
@@ -170,14 +193,12 @@ static int learn_also(struct study *st, const char *id, struct err *error)
         r = se_spec_parse(&s, body, st->local, error);
     if (r < 0)
         return r;
-    if (s.nclusters > 1)
-        r = several_clusters(id, error);
-    else if (s.trainer != st->spec.trainer)
+    if (s.trainer != st->spec.trainer)
         r = err_set(error, -EINVAL,
                     "campaign %s ran trainer %s, not %s: name campaigns of one trainer", id,
                     s.trainer->name, st->spec.trainer->name);
     else
-        r = learn(st, &c, &s, machine_of(st, &s.cluster[0]), error);
+        r = learn(st, &c, &s, error);
     se_spec_done(&s);
     return r;
 }
@@ -185,24 +206,31 @@ static int learn_also(struct study *st, const char *id, struct err *error)
 static int open_study(struct study *st, const struct asked *asked,
                       const struct db_campaign *campaign, struct err *error)
 {
+    bool several = st->spec.nclusters > 1;
+    struct db_slice slice = {.key = "cluster"};
     struct tn_measure best;
     json_t *id;
     size_t i;
-    int r = st->spec.nclusters > 1 ? several_clusters(campaign->id, error)
-                                   : tn_measure_best(&best, NULL, st->db, st->a, campaign, error);
+    int at, r = choose_cluster(&at, &st->spec, asked, error);
 
+    if (r < 0)
+        return r;
+    slice.text = st->spec.cluster[at].name;
+    r = tn_measure_best_of(&best, NULL, st->db, st->a, campaign, several ? &slice : NULL, error);
     if (r == 0)
         r = layout_of(&st->winner, &st->spec, best.layout, error);
     if (r < 0)
         return r;
     st->winner_rate = best.mean;
-    st->there = st->machine[0] = st->spec.cluster[0];
+    st->space = &st->spec.space[at];
+    st->there = st->machine[0] = st->spec.cluster[at];
     st->machines = 1;
-    if (asked->cluster && pl_cluster_parse(&st->there, asked->cluster, st->local, error) < 0)
+    if (asked->cluster && !several &&
+        pl_cluster_parse(&st->there, asked->cluster, st->local, error) < 0)
         return err_under(error, "/cluster");
-    if (asked->cluster)
+    if (asked->cluster && !several)
         st->to = machine_of(st, &st->there);
-    r = learn(st, campaign, &st->spec, 0, error);
+    r = learn(st, campaign, &st->spec, error);
     pl_batch_settle(&st->spec.workload, &st->winner); /* rows have the winner's */
     json_array_foreach(asked->with, i, id) {
         if (r == 0)
@@ -483,7 +511,6 @@ int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct 
     if (r == 0)
         r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);
     if (r == 0 && (r = se_spec_parse(&st.spec, resolved, tn_local_cluster(svc), error)) == 0) {
-        st.space = st.spec.space;
         r = open_study(&st, &q, &c, error);
         if (r == 0)
             r = answer(ret, &st, &q, &c, error);

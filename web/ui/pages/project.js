@@ -133,13 +133,17 @@ export function transferText({ transfer, rows, cluster, device }) {
     );
 }
 
+const optionNodes = (options) => options.map(([value, text]) => h("option", { value }, text));
+
 function select(title, options, onchange) {
-    const element = h(
-        "select",
-        { onchange },
-        options.map(([value, text]) => h("option", { value }, text)),
-    );
+    const element = h("select", { onchange }, optionNodes(options));
     return { field: field(title, element), element };
+}
+
+/** Where CAMPAIGN can be projected to: of several clusters from one of them, else also to another, of PROFILES. */
+function clusterOptions(campaign, profiles) {
+    if (!Array.isArray(campaign?.cluster)) return [["", "the campaign's"], ...profiles];
+    return campaign.cluster.map(({ name }) => [name, name]);
 }
 
 const DEVICES_ERROR = "sizes-error";
@@ -150,31 +154,36 @@ function projectionForm(ctx, campaigns, clusters, run) {
         id,
         `${isolated(name.slice(0, 80))} (${id}${simulated ? ", simulated" : ""})`,
     ];
-    const campaign = select("Campaign", campaigns.map(named), () =>
-        setQuery({ campaign: campaign.element.value }),
-    );
+    const offered = () => {
+        const chosen = campaigns.find(({ id }) => id === campaign.element.value);
+        return clusterOptions(chosen, clusters);
+    };
+    const campaign = select("Campaign", campaigns.map(named), () => {
+        setQuery({ campaign: campaign.element.value });
+        cluster.element.replaceChildren(...optionNodes(offered()));
+    });
     const layouts = select("Layouts", [
         ["winner", "winner's shape"],
         ["best", "fastest in space"],
     ]);
-    const cluster = select("Cluster", [["", "the campaign's"], ...clusters]);
     const sizes = h("input", { value: SIZES, "aria-describedby": DEVICES_ERROR });
     const error = h("span", { class: "field-error", role: "status", id: DEVICES_ERROR });
     const submit = h("button", { class: "primary" }, "Project");
     if (campaigns.some(({ id }) => id === ctx.query.campaign))
         campaign.element.value = ctx.query.campaign;
+    const cluster = select("Cluster", offered());
 
     function read() {
         const devices = parseSizes(sizes.value);
         error.textContent = devices ? "" : "Enter whole numbers, such as 64, 128.";
         sizes.setAttribute("aria-invalid", String(!devices));
-        const profile = cluster.element.value;
+        const name = cluster.element.value;
         return (
             devices && {
                 campaign: campaign.element.value,
                 devices,
                 layouts: layouts.element.value,
-                ...(profile && { cluster: { profile, nodes: 1 } }),
+                ...(name && { cluster: name }),
             }
         );
     }

@@ -19,9 +19,25 @@ export const SLICES = [
 /** SLICES that CAMPAIGN has several of. */
 export const slicesOf = (campaign) => SLICES.filter(({ list }) => campaign?.[list]);
 
-const COLUMNS = [
+const SECONDS = [["Device-s per million tokens", 1, (row) => significant(row.device_s_per_mtoken)]];
+const PER_DEVICE = [
+    "Tokens/s per device",
+    1,
+    ({ best }) => rateNumber(best && best.tokens_per_s / best.devices),
+];
+const COST = ["Cost per million tokens", 1, ({ best }) => significant(best?.cost_per_mtok)];
+
+/** Columns of what a token takes in ROWS: devices of different kinds are compared by speed and price. */
+function tokenColumns(rows, key) {
+    if (key !== "cluster") return SECONDS;
+    const measured = rows.filter(({ best }) => best);
+    const priced = measured.length > 0 && measured.every(({ best }) => best.cost_per_mtok !== null);
+    return priced ? [PER_DEVICE, COST] : [PER_DEVICE];
+}
+
+const columnsOf = (rows, key) => [
     ["Tokens/s", 1],
-    ["Device-s per million tokens", 1],
+    ...tokenColumns(rows, key).map(([head, right]) => [head, right]),
     ["Layout", 0, "mono layout"],
 ];
 const SPENT = [
@@ -33,10 +49,10 @@ const SPENT = [
 /** A value of a slice's key: a name or a number. */
 export const valueText = (value) => (typeof value === "string" ? value : count(value));
 
-const cellsOf = (row, key) => [
+const cellsOf = (rows, row, key) => [
     valueText(row[key]),
     rateNumber(row.best?.tokens_per_s),
-    significant(row.device_s_per_mtoken),
+    ...tokenColumns(rows, key).map(([, , cell]) => cell(row)),
     row.best?.text ?? NONE,
 ];
 
@@ -44,8 +60,8 @@ const cellsOf = (row, key) => [
 export function batchTable(batches, last) {
     return table(
         "table of batch sizes",
-        [["Global batch", 1], ...COLUMNS, ["", 1]],
-        batches.map((row) => [...cellsOf(row, "global_batch"), last(row)]),
+        [["Global batch", 1], ...columnsOf(batches, "global_batch"), ["", 1]],
+        batches.map((row) => [...cellsOf(batches, row, "global_batch"), last(row)]),
     );
 }
 
@@ -60,9 +76,9 @@ function sliceTable({ id, simulated, progress }, rows, { key, title, each }) {
         h("a", { href: href(["campaigns", id, "trials", trial]) }, `trial ${trial}`);
     return table(
         `table of ${each.replace("each ", "")}s`,
-        [[title, 1], ...COLUMNS, ...SPENT, ["", 1]],
+        [[title, key === "cluster" ? 0 : 1], ...columnsOf(rows, key), ...SPENT, ["", 1]],
         rows.map((row) => [
-            ...cellsOf(row, key),
+            ...cellsOf(rows, row, key),
             ratio(row.best?.ratio),
             share(row.trials, progress?.trials),
             simulated ? NONE : deviceTime(row.device_s),
