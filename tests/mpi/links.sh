@@ -54,10 +54,10 @@ ok $? "a rank that is lost ends the job"
 # The watching thread opens the events by itself.
 options="$options --hang-report 3"
 rm -f ev
-LD_LIBRARY_PATH=$libraries timeout -k 2 100 mpiexec -n 1 $options : -n 1 env STANDIN_STAYS=60 $options >out 2>&1 &
+LD_LIBRARY_PATH=$libraries timeout -k 2 100 mpiexec -n 1 $options : -n 1 env STANDIN_STAYS=30 $options >out 2>&1 &
 pid=$!
 i=0
-until grep -q '"event":"hang"' ev 2>/dev/null || [ $i -gt 300 ]; do
+until grep -q '"event":"hang"' ev 2>/dev/null || [ $i -gt 800 ]; do
     sleep 0.1
     i=$((i + 1))
 done
