@@ -63,7 +63,7 @@ has "so that is refused" "$(cat body)" '"pointer":"/search/parallel"'
 is "a campaign for joules" "$(post /v1/campaigns "$(job tokens_per_joule 6 '')")" 201
 id=$(id_of <body)
 ok "ends" wait_for 300 is_in "$id" done
-is "its verification begins" "$(code "/v1/campaigns/$id:verify" -d '{"pairs": 2}')" 200
+is "its verification begins" "$(code "/v1/campaigns/$id:verify" -d '{"pairs": 4}')" 200
 wait_for 300 sh -c 'curl -s -H "$1" "$2/v1/campaigns/$3" | grep -q "\"verdict\":\"[a-z]"' - "$A" "$url" "$id"
 call "/v1/campaigns/$id" >campaign
 call "/v1/campaigns/$id/trials?page_size=100" >trials
@@ -86,7 +86,7 @@ is "no trial has more tokens/J" "$(see 'b["trial"] == max(trials, key=lambda t: 
 is "its ratio is of tokens/J" "$(see 'abs(b["ratio"] * base["tokens_per_joule"] / b["tokens_per_joule"] - 1) < 1e-9')" True
 is "with an interval of its own" "$(see 'b["tokens_per_joule_lo"] < b["tokens_per_joule"] < b["tokens_per_joule_hi"]')" True
 is "the verification compares tokens/J" "$(see 'v["verdict"], v["ratio"] > 1.5')" "('holds', True)"
-is "of runs that tell them" "$(see 'len(verified), all(t["tokens_per_joule"] > 0 for t in verified)')" "(4, True)"
+is "of runs that tell them" "$(see 'len(verified), all(t["tokens_per_joule"] > 0 for t in verified)')" "(8, True)"
 is "the table has them" "$(see 'sorted(float("%.9g" % float(r["tokens_per_joule"])) for r in rows) == sorted(float("%.9g" % t["tokens_per_joule"]) for t in trials + verified)')" True
 call "/v1/campaigns/$id/trials/$(see 'b["trial"]')/why" >why
 is "why counts joules" "$(python3 -c 'import json; w = json.load(open("why")); print(w["unit"], w["trials"]["ratio"] > 1.5, abs(sum(k["change_s"] for k in w["keys"]) - w["predicted"]["to_s"] + w["predicted"]["from_s"]) < 1e-9 * w["predicted"]["from_s"])')" "joules True True"
