@@ -2,13 +2,13 @@
 #include "trainer/archive.h"
 
 #include "base/base.h"
+#include "trainer/crc.h"
 #include "trainer/stop.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <unistd.h>
-#include <zlib.h>
 
 static size_t tensor_pieces(const struct tr_st_tensor *tensor)
 {
@@ -48,7 +48,7 @@ static int sum_bytes(uint32_t *ret, const struct tr_st *file, uint64_t at, uint6
                      struct err *error)
 {
     unsigned char buf[1 << 14];
-    uLong crc = crc32(0, NULL, 0);
+    uint32_t crc = 0;
 
     while (size) {
         size_t want = size < sizeof(buf) ? (size_t)size : sizeof(buf);
@@ -59,7 +59,7 @@ static int sum_bytes(uint32_t *ret, const struct tr_st *file, uint64_t at, uint6
         if (got <= 0)
             return err_set(error, got ? -errno : -ENODATA, "read %s at byte %" PRIu64 ": %s",
                            file->path, at, got ? strerror(errno) : "the file is too short");
-        crc = crc32(crc, buf, (uInt)got);
+        crc = tr_crc32(crc, buf, got);
         at += (uint64_t)got;
         size -= (uint64_t)got;
     }

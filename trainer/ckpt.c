@@ -9,13 +9,13 @@
 #include "base/base.h"
 #include "trainer/archive.h"
 #include "trainer/ckpt_files.h"
+#include "trainer/crc.h"
 #include "trainer/folder.h"
 #include "trainer/seal.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <zlib.h>
 
 enum { MAX_STATE = 1 << 20 };
 
@@ -35,7 +35,7 @@ int tr_ckpt_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size_t p
     sums = mem_alloc((pieces + 1) * sizeof(*sums));
     for (size_t i = 0; i < pieces * 4; i++)
         sums[i / 4] |= (uint32_t)(unsigned char)bytes[i] << 8 * (i % 4);
-    *ret_crc = (uint32_t)crc32(0, (const unsigned char *)bytes, (uInt)n);
+    *ret_crc = tr_crc32(0, bytes, n);
     *ret = sums;
     return 0;
 }
@@ -144,7 +144,7 @@ static int load_state(json_t **ret, uint32_t *ret_crc, const char *path, struct 
     }
     if (r < 0)
         return as_damage(r, error);
-    *ret_crc = (uint32_t)crc32(0, (const unsigned char *)text, (uInt)n);
+    *ret_crc = tr_crc32(0, text, n);
     *ret = TAKE(o);
     return 0;
 }
@@ -372,8 +372,7 @@ static int check_small_files(const char *path, const json_t *list, struct err *e
 
         if (r < 0)
             return r;
-        if ((json_int_t)n != bytes ||
-            crc != (json_int_t)crc32(0, (const unsigned char *)text, (uInt)n))
+        if ((json_int_t)n != bytes || crc != (json_int_t)tr_crc32(0, text, n))
             return err_set(error, -EBADMSG, "%s is damaged", file);
     }
     return 0;

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "trainer/ckpt_dir.h"
 #include "trainer/ckpt_files.h"
+#include "trainer/crc.h"
 #include "trainer/folder.h"
 #include "trainer/hf.h"
 #include "trainer/seal.h"
@@ -17,7 +18,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <math.h>
-#include <zlib.h>
 
 #define SAVING ".saving" /* begins the name of a folder that is being filled */
 
@@ -56,9 +56,9 @@ static int sum_small_files(json_t *list, const char *folder, struct err *error)
             continue;
         if (r < 0)
             return r;
-        json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I}", "name", small_file[i], "bytes", (json_int_t)n, "crc",
-                            (json_int_t)crc32(0, (const unsigned char *)text, (uInt)n)));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:I}", "name", small_file[i], "bytes",
+                                        (json_int_t)n, "crc", (json_int_t)tr_crc32(0, text, n)));
     }
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "trainer/dataset.h"
 
 #include "base/base.h"
+#include "trainer/crc.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -14,7 +15,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <zlib.h>
 
 enum { FORMAT_VERSION = 1, META_MAX = 1 << 16, VOCAB_MAX = 1 << 30, YOUNG_S = 60 };
 
@@ -128,7 +128,7 @@ static int read_sums(struct tr_stream *stream, const char *path, uint32_t crc, s
 
     if (r < 0)
         return r;
-    if (n != blocks * 4 || (uint32_t)crc32(0, (const unsigned char *)bytes, (uInt)n) != crc)
+    if (n != blocks * 4 || tr_crc32(0, bytes, n) != crc)
         return err_set(error, -EBADMSG, "%s is damaged: %zu bytes for %zu blocks", path, n, blocks);
     stream->sum = mem_alloc((blocks + 1) * sizeof(*stream->sum));
     stream->seen = mem_alloc(blocks + 1);
@@ -167,7 +167,7 @@ int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *erro
     if (r < 0)
         return error && *error->pointer ? err_wrap(error, "%s: %s", path, error->pointer)
                                         : err_wrap(error, "%s", path);
-    d.crc32 = (uint32_t)crc32(0, (const unsigned char *)text, (uInt)n);
+    d.crc32 = tr_crc32(0, text, n);
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
         r = open_split(&d.split[i], folder, i, id, crc[i], error);
     if (r < 0) {
@@ -354,7 +354,7 @@ static int close_block(struct out *out)
 
     for (int i = 0; i < 4; i++)
         word[i] = (unsigned char)(out->block_crc >> 8 * i);
-    out->sums_crc = (uint32_t)crc32(out->sums_crc, word, sizeof(word));
+    out->sums_crc = tr_crc32(out->sums_crc, word, sizeof(word));
     out->block_crc = 0;
     return fwrite(word, sizeof(word), 1, out->sum) == 1 ? 0 : -EIO;
 }
@@ -373,7 +373,7 @@ int tr_dataset_add(struct tr_dataset_writer *writer, enum tr_split split, const 
         if (fwrite(p, some, 1, o->bin) != 1)
             return err_set(error, -errno, "write %s/%s.bin: %s", writer->temporary,
                            tr_split_names[split], strerror(errno));
-        o->block_crc = (uint32_t)crc32(o->block_crc, p, (uInt)some);
+        o->block_crc = tr_crc32(o->block_crc, p, some);
         o->bytes += some;
         p += some;
         left -= some;

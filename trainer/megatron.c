@@ -3,11 +3,11 @@
 #include "trainer/megatron.h"
 
 #include "base/base.h"
+#include "trainer/crc.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <zlib.h>
 
 enum { HEAD = 9 + 8 + 1 + 8 + 8 };
 #define VALIDATION_SHARE 0.05
@@ -126,7 +126,7 @@ static int open_index(struct tr_megatron_index *ret, uint32_t *ret_crc, const ch
     if (r < 0)
         return r;
     r = tr_megatron_index(ret, file.map, file.bytes, VALIDATION_SHARE, path, error);
-    *ret_crc = (uint32_t)crc32_z(0, file.map, file.bytes);
+    *ret_crc = tr_crc32(0, file.map, file.bytes);
     tr_stream_done(&file);
     return r;
 }

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "trainer/bounce.h"
+#include "trainer/crc.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 enum { MAX_HEADER = 100 << 20 }; /* the published limit: 100 MB */
 enum { HALVES = 8192 };          /* elements of a narrower type that are moved at a time */
@@ -444,7 +444,7 @@ static char *header_text(size_t *ret_size, struct tr_st *file)
     for (int i = 0; i < 8; i++)
         h.text[i] = (char)(n >> 8 * i & 0xff);
     file->data_at = h.len;
-    file->header_crc = (uint32_t)crc32_z(0, (const unsigned char *)h.text, h.len);
+    file->header_crc = tr_crc32(0, h.text, h.len);
     *ret_size = h.len;
     return str_take(&h);
 }

@@ -1,10 +1,10 @@
 #include "trainer/seal.h"
 
 #include "base/base.h"
+#include "trainer/crc.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <zlib.h>
 
 static const char SUMS[] = "sums", TOTAL[] = "sums_crc";
 
@@ -12,11 +12,11 @@ static const char SUMS[] = "sums", TOTAL[] = "sums_crc";
 static json_int_t sum_of(const char *key, const json_t *value)
 {
     AUTO_FREE char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
-    uLong crc = crc32(0, (const unsigned char *)key, (uInt)strlen(key) + 1);
+    uint32_t crc = tr_crc32(0, key, strlen(key) + 1);
 
     if (!text)
         abort(); /* out of memory: a valid value always has a text */
-    return (json_int_t)crc32(crc, (const unsigned char *)text, (uInt)strlen(text));
+    return (json_int_t)tr_crc32(crc, text, strlen(text));
 }
 
 static bool of_the_seal(const char *key)

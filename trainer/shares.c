@@ -2,12 +2,12 @@
 
 #include "base/base.h"
 #include "trainer/bounce.h"
+#include "trainer/crc.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 struct tr_shares {
     uint32_t *of; /* (pieces) */
@@ -23,14 +23,13 @@ struct tr_shares {
 /* L with SIZE bytes behind what LINEAR is of. */
 static uint32_t extend(uint32_t linear, const void *in, size_t size)
 {
-    assert(size <= UINT32_MAX);
-    return ~(uint32_t)crc32(~linear, in, (uInt)size);
+    return ~tr_crc32(~linear, in, size);
 }
 
 /* The same with SIZE zero bytes. */
 static uint32_t extend_zeros(uint32_t linear, uint64_t size)
 {
-    return linear ? (uint32_t)crc32_combine(linear, 0, (z_off_t)size) : 0;
+    return linear ? tr_crc32_combine(linear, 0, size) : 0;
 }
 
 static uint32_t crc_of_zeros(uint64_t size)
@@ -145,7 +144,7 @@ int tr_shares_leave(struct tr_shares *shares, const char *folder, int rank, stru
         put_le32(bytes + n + 4, shares->of[i]);
         n += ENTRY;
     }
-    put_le32(bytes + n, (uint32_t)crc32_z(0, bytes, n));
+    put_le32(bytes + n, tr_crc32(0, bytes, n));
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return err_set(error, -errno, "create %s: %s", path, strerror(errno));
@@ -165,7 +164,7 @@ static int add_file(uint32_t *sums, size_t pieces, const char *path, struct err 
     if (r < 0)
         return r;
     bytes = (const unsigned char *)text;
-    if (n % ENTRY != SEAL || get_le32(bytes + n - SEAL) != (uint32_t)crc32_z(0, bytes, n - SEAL))
+    if (n % ENTRY != SEAL || get_le32(bytes + n - SEAL) != tr_crc32(0, bytes, n - SEAL))
         return err_set(error, -EBADMSG, "%s is damaged", path);
     for (size_t i = 0; i < n - SEAL; i += ENTRY) {
         assert(get_le32(bytes + i) < pieces);

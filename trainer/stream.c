@@ -3,6 +3,7 @@
 #include "trainer/dataset.h"
 
 #include "base/base.h"
+#include "trainer/crc.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 const char *const tr_id_names[TR_IDS + 1] = {"u8", "i8", "u16", "i16", "u32", "i32", "i64", NULL};
 const char *const tr_split_names[TR_SPLITS + 1] = {"train", "validation", NULL};
@@ -103,7 +103,7 @@ static void catch_bus_errors(void)
 static int check_block(const struct tr_stream *stream, size_t block, struct err *error)
 {
     size_t at = block * TR_BLOCK, n = stream->bytes - at < TR_BLOCK ? stream->bytes - at : TR_BLOCK;
-    uint32_t sum = (uint32_t)crc32(0, stream->map + at, (uInt)n);
+    uint32_t sum = tr_crc32(0, stream->map + at, n);
 
     if (sum != stream->sum[block])
         return err_set(error, -EBADMSG, "%s is damaged in the %zu bytes at offset %zu",

@@ -1,12 +1,12 @@
 #include "trainer/tokenizer.h"
 
 #include "base/base.h"
+#include "trainer/crc.h"
 #include "trainer/hf_tokenizer.h"
 #include "trainer/sentencepiece.h"
 
 #include <errno.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 enum { FILE_MAX = 512 << 20, CONFIG_MAX = 16 << 20 };
 
@@ -114,6 +114,6 @@ int tr_tokenizer_open(struct tr_tokenizer **ret, const char *path, const char *e
         return error && *error->pointer ? err_wrap(error, "%s: %s", file, error->pointer)
                                         : err_wrap(error, "%s", file);
     name_of((*ret)->id.name, folder, file);
-    (*ret)->id.crc32 = (uint32_t)crc32_z(0, (const unsigned char *)bytes, len);
+    (*ret)->id.crc32 = tr_crc32(0, bytes, len);
     return 0;
 }

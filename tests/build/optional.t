@@ -38,24 +38,24 @@ done
 
 # ---- all others left out, though they are there
 known JANSSON=jansson UV=libuv CURL=libcurl SQLITE=sqlite3 MHD=libmicrohttpd ZLIB=zlib NETTLE=nettle LAPACK=openblas
-without="--without-mpi --without-cmocka --without-dnnl --without-pcre2 --without-utf8proc --without-sentencepiece"
+without="--without-mpi --without-cmocka --without-dnnl --without-deflate --without-pcre2 --without-utf8proc --without-sentencepiece"
 # shellcheck disable=SC2086
 ok "configure without every other library" configure $without
-for line in cmocka=cmocka dnnl=dnnl pcre2=libpcre2-8 utf8proc=libutf8proc sentencepiece=sentencepiece; do
+for line in cmocka=cmocka dnnl=dnnl deflate=libdeflate pcre2=libpcre2-8 utf8proc=libutf8proc sentencepiece=sentencepiece; do
     has "the summary tells ${line%=*} as left out" "$(cat said)" "^ *${line#*=} +no +--without-${line%=*}\$"
 done
-is "make does not ask for them later" "$(grep -cE 'cmocka|dnnl|pcre2|utf8proc|sentencepiece' configure.answers)" 0
-ok "the tokenizers' files compile" make -j2 trainer/libtrainer_a-pattern.o trainer/libtrainer_a-normal.o \
+is "make does not ask for them later" "$(grep -cE 'cmocka|dnnl|deflate|pcre2|utf8proc|sentencepiece' configure.answers)" 0
+ok "files that call them compile" make -j2 trainer/libtrainer_a-crc.o trainer/libtrainer_a-pattern.o trainer/libtrainer_a-normal.o \
     trainer/libtrainer_a-tokenizer.o trainer/libtrainer_a-no_sentencepiece.o
-is "and call none of them" "$(nm -u trainer/libtrainer_a-*.o | grep -E '^ *U (pcre2_|utf8proc_)' | sort -u)" ""
+is "and call none of them" "$(nm -u trainer/libtrainer_a-*.o | grep -E '^ *U (libdeflate_|pcre2_|utf8proc_)' | sort -u)" ""
 # shellcheck disable=SC2016
-printf 'told:\n\t@echo "$(TOKENIZER_LIBS)"\n' >told.mk
+printf 'told:\n\t@echo "$(DEFLATE_LIBS) $(TOKENIZER_LIBS)"\n' >told.mk
 is "make links none of them" "$(make -s -f Makefile -f told.mk told | tr -d ' ')" ""
 has "make says what the tests need" "$(make tests/unit/base_text 2>&1)" 'the tests need cmocka'
 
 # ---- asked for, and missing
-hide cmocka dnnl libpcre2-8 libutf8proc sentencepiece mpich ompi-c
-for line in pcre2=libpcre2-8 sentencepiece=sentencepiece ${PT_LONG:+cmocka=cmocka utf8proc=libutf8proc}; do
+hide cmocka dnnl libdeflate libpcre2-8 libutf8proc sentencepiece mpich ompi-c
+for line in pcre2=libpcre2-8 sentencepiece=sentencepiece ${PT_LONG:+cmocka=cmocka deflate=libdeflate utf8proc=libutf8proc}; do
     configure --without-mpi "--with-${line%=*}"
     has "--with-${line%=*} is refused where it is missing" "$? $(error)" "^1 --with-${line%=*}: ${line#*=}.* was not found: install"
 done
@@ -63,7 +63,7 @@ configure --with-openmpi
 has "so is --with-openmpi" "$? $(error)" '^1 --with-openmpi: ompi-c >= 4 was not found'
 configure --with-mpich
 has "so is --with-mpich" "$? $(error)" '^1 --with-mpich: mpich >= 4 was not found'
-hide cmocka dnnl libpcre2-8 libutf8proc mpich ompi-c
+hide cmocka dnnl libdeflate libpcre2-8 libutf8proc mpich ompi-c
 ok "not asked for, it is left out; so is SentencePiece with a C++ compiler of no use" configure --without-mpi --no-create CXX=false pt_cv_cxx=no
 has "as the summary tells" "$(cat said)" '^ *libpcre2-8 +missing *$'
 has "of both" "$(cat said)" '^ *sentencepiece .*left out: false does not compile C\+\+20$'

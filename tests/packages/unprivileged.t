@@ -53,7 +53,8 @@ for line in jansson libuv libcurl sqlite3 libmicrohttpd zlib nettle mpich libpcr
     has "its summary says where $line is" "$summary" "^ *$line +[^ ]+ +/home/newcomer/deps/usr\$"
 done
 has "and which LAPACK it takes" "$summary" '^ *openblas .*another LAPACK: -L/home/newcomer/deps/usr'
-has "and what is missing" "$summary" '^ *sentencepiece +missing'
+has "and what is missing" "$summary" '^ *libdeflate +missing'
+has "of all" "$summary" '^ *sentencepiece +missing'
 ok "make" as_user 'make -C build -j"$(nproc)"'
 ok "make install" as_user 'make -C build install'
 is "nothing outside the home directory is the user's" "$(find "$work/root" -xdev -user "$(stat -c %u "$users")" ! -path "$users*" ! -path '*/tmp/*' ! -path '*/mail/*' | head -n 3)" ""

@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "tests/unit/unit.h"
 #include "trainer/bounce.h"
+#include "trainer/crc.h"
 #include "trainer/shares.h"
 
 /* ---- a file system of a kind --------------------------------------------- */
@@ -314,9 +316,34 @@ static void direct_writes_are_the_bytes_of_ordinary_ones(void **state)
     file_remove_tree(folder, NULL);
 }
 
+/* In pieces of any length at any address. */
+static void crc_is_zlibs(void **state)
+{
+    enum { MOST = 1 << 16 };
+    AUTO_FREE unsigned char *bytes = mem_alloc(MOST);
+
+    (void)state;
+    rng_seed(&random_of, 11);
+    for (size_t i = 0; i < MOST; i++)
+        bytes[i] = (unsigned char)rng_u64(&random_of);
+    for (int round = 0; round < 500; round++) {
+        size_t from = (size_t)rng_below(&random_of, MOST),
+               n = (size_t)rng_below(&random_of, round % 2 ? 300 : MOST - from) % (MOST - from),
+               head = (size_t)rng_below(&random_of, n + 1);
+        uint32_t want = (uint32_t)crc32_z(0, bytes + from, n),
+                 first = tr_crc32(0, bytes + from, head),
+                 last = tr_crc32(0, bytes + from + head, n - head);
+
+        assert_int_equal(tr_crc32(0, bytes + from, n), want);
+        assert_int_equal(tr_crc32(first, bytes + from + head, n - head), want);
+        assert_int_equal(tr_crc32_combine(first, last, n - head), want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crc_is_zlibs),
         cmocka_unit_test(sums_of_shares_are_those_of_the_bytes),
         cmocka_unit_test(a_damaged_or_missing_share_is_an_error),
         cmocka_unit_test(direct_writes_are_the_bytes_of_ordinary_ones),
