@@ -335,8 +335,8 @@ static void build_state(struct build *build)
     add1(build, PL_BUF_BALANCE, PL_MEM_OPTIMIZER, balance_bytes(build));
 }
 
-/* fp32 weights, whole or the shard, on the rank that saves them; or its masters; and its moments;
- * behind what its writer writes from. */
+/* fp32 weights, or masters, of which a rank has state, and their moments; behind what its writer
+ * writes from. */
 static void build_snapshot(struct build *build)
 {
     struct pl_param_sizes n;
@@ -346,9 +346,7 @@ static void build_snapshot(struct build *build)
     n = sizes_of(build);
     add1(build, PL_BUF_SNAPSHOT, PL_MEM_SNAPSHOT,
          PL_SNAPSHOT_BOUNCE +
-             ((build->layout->precision == PL_BF16 ? n.state : n.kept) + n.state +
-              second_moments(build->workload->optimizer, n.state, n.adam)) *
-                 4 +
+             (2 * n.state + second_moments(build->workload->optimizer, n.state, n.adam)) * 4 +
              balance_bytes(build));
 }
 

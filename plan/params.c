@@ -620,16 +620,6 @@ static void add_fixed(struct pl_params *params, const struct pl_model *model,
     }
 }
 
-/* Elements of STORE less those of its windows. */
-static uint64_t kept(const struct pl_store *store)
-{
-    uint64_t n = store->count;
-
-    for (int kind = 0; kind < 2; kind++)
-        n -= (uint64_t)store->windows[kind] * store->window_count[kind];
-    return n;
-}
-
 static void walk_all(struct pl_params *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int rank, bool counting)
 {
@@ -680,8 +670,7 @@ void pl_params_count(struct pl_param_sizes *ret, const struct pl_model *model,
     *ret = (struct pl_param_sizes){.weight = params.weight.count,
                                    .grad = params.grad.count,
                                    .state = params.state_count,
-                                   .adam = params.adam_count,
-                                   .kept = kept(&params.weight)};
+                                   .adam = params.adam_count};
 }
 
 void pl_params_done(struct pl_params *params)

@@ -187,7 +187,6 @@ void pl_params_done(struct pl_params *params);
 /* The elements of the buffers of any rank of STAGE, without the table. */
 struct pl_param_sizes {
     uint64_t weight, grad, state, adam;
-    uint64_t kept; /* of the weights, those that are not in windows */
 };
 void pl_params_count(struct pl_param_sizes *ret, const struct pl_model *model,
                      const struct pl_layout *layout, int stage);
@@ -464,8 +463,8 @@ enum pl_buf {
     PL_BUF_COLL_EDP,
     PL_BUF_MUON,     /* two of the largest hidden matrix, two squares of its shorter side; float */
     PL_BUF_KERNEL,   /* the kernels' own scratch; accounted here, allocated by their pool */
-    PL_BUF_SNAPSHOT, /* a writer's buffer; float: a copy of what the rank saves in a checkpoint,
-                      * on every rank as large as on the one of its stage that saves most */
+    PL_BUF_SNAPSHOT, /* a writer's buffer; float: a copy of the weights (bf16: masters) of which the
+                      * rank has the state, and of this state */
     PL_BUF_GRAD_SUM, /* (pl_grad_sum) float: with gradients in bf16, where what is added to one, or
                       * updates weights, is in fp32 */
     PL_BUF_ONES,     /* (max(expert_rows, local_rows)), of the type of activations: what biases of

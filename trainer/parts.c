@@ -40,12 +40,6 @@ static bool saves_slice(const struct pl_param *param, enum pl_bucket_kind kind,
     return param->split >= 0 || pl_axis_coord(layout, PL_TP, rank) == 0;
 }
 
-/* Coordinate among the ranks that hold the same slice. */
-static int replica(enum pl_bucket_kind kind, const struct pl_layout *layout, int rank)
-{
-    return pl_axis_coord(layout, kind == PL_BUCKET_EXPERT ? PL_EDP : PL_DP_CP, rank);
-}
-
 /* Where KIND of parameter INDEX lies, whose state begins at AT; NULL: it has none. */
 static float *state_of(const struct tr_params *params, int index, uint64_t at,
                        enum tr_part_kind kind)
@@ -79,27 +73,42 @@ static void add_state(struct list *list, const struct tr_params *params, int ind
     }
 }
 
-static bool saves_weight(const struct pl_bucket *bucket, const struct pl_layout *layout, int rank)
+/* COUNT elements of a parameter's weights from FIRST on, which lie at DATA. */
+static void add_range(struct list *list, const struct tr_params *params, int index, uint64_t first,
+                      uint64_t count, void *data, bool save)
 {
-    return bucket->weight.window < 0 ? replica(bucket->kind, layout, rank) == 0 : bucket->copy == 0;
-}
-
-/* The weights that this rank keeps of a parameter. */
-static void add_weight(struct list *list, const struct tr_params *params, int index, bool save)
-{
-    void *data = NULL;
-    uint64_t first = 0, n = tr_param_kept(&first, &data, params, index);
     struct tr_part *part;
 
-    if (n == 0)
+    if (count == 0)
         return;
     part = add(list, &params->table.p[index], TR_PART_WEIGHT);
-    assert((int64_t)(first + n) <= part->count);
+    assert((int64_t)(first + count) <= part->count);
     part->first = (int64_t)first;
-    part->count = (int64_t)n;
+    part->count = (int64_t)count;
     part->dtype = params->type == KN_BF16 ? TR_BF16 : TR_F32;
     part->data = data;
     part->save = save;
+}
+
+/* The weights that this rank keeps of a parameter, of which it saves, if any, those whose state it
+ * has: ranks that hold the same share the work. */
+static void add_weight(struct list *list, const struct tr_params *params, int index, bool save)
+{
+    size_t size = kn_type_size(params->type);
+    void *data = NULL;
+    uint64_t first = 0, n = tr_param_kept(&first, &data, params, index), own = 0, at = 0,
+             own_n = save ? tr_param_state(&own, &at, params, index) : 0, before, after;
+
+    if (own_n == 0) {
+        add_range(list, params, index, first, n, data, false);
+        return;
+    }
+    assert(own >= first && own + own_n <= first + n);
+    before = own - first;
+    after = before + own_n;
+    add_range(list, params, index, first, before, data, false);
+    add_range(list, params, index, own, own_n, (char *)data + before * size, true);
+    add_range(list, params, index, first + after, n - after, (char *)data + after * size, false);
 }
 
 /* Every rank of a stage has all of them. */
@@ -126,13 +135,11 @@ struct tr_part *tr_parts(size_t *ret_count, const struct tr_params *params,
     for (int i = 0; i < params->table.n; i++) {
         const struct pl_param *p = &params->table.p[i];
         const struct pl_bucket *b = &params->table.bucket[p->bucket];
-        bool slice = saves_slice(p, b->kind, layout, params->rank);
+        bool saves = b->copy == 0 && saves_slice(p, b->kind, layout, params->rank);
 
-        add_weight(&list, params, i,
-                   slice && !(with_state && params->master) &&
-                       saves_weight(b, layout, params->rank));
+        add_weight(&list, params, i, saves && !(with_state && params->master));
         if (with_state)
-            add_state(&list, params, i, slice && b->copy == 0);
+            add_state(&list, params, i, saves);
     }
     add_fixed(&list, params, layout);
     *ret_count = list.count;

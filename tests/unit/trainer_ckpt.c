@@ -3,6 +3,7 @@
 #include "tests/unit/trainer_world.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <sys/stat.h>
 
@@ -88,6 +89,45 @@ static void any_layout_reads_what_any_layout_wrote(void **state)
     }
     file_remove_tree(dir, NULL);
     free(dir);
+}
+
+/* Elements that RANK of the layout KEYS of four ranks saves. */
+static int64_t saved_of(const struct pl_model *model, const char *keys, int rank)
+{
+    struct pl_layout layout = world_layout(model, 4, keys);
+    AUTO_FREE struct tr_part *part = NULL;
+    struct tr_params t;
+    size_t count;
+    int64_t n = 0;
+
+    params_make(&t, model, &layout, rank);
+    part = tr_parts(&count, &t, &layout, true);
+    for (size_t i = 0; i < count; i++)
+        if (part[i].save)
+            n += part[i].count;
+    params_done(&t);
+    return n;
+}
+
+/* But for the padding at the end of a bucket. */
+static void replicas_share_the_work_of_a_save(void **state)
+{
+    static const char *const keys[] = {"'zero':1", "'zero':2,'precision':'bf16'", "'zero':3"};
+    struct pl_model model = world_model(NULL);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        int64_t least = INT64_MAX, most = 0;
+
+        for (int rank = 0; rank < 4; rank++) {
+            int64_t n = saved_of(&model, keys[i], rank);
+
+            least = n < least ? n : least;
+            most = n > most ? n : most;
+        }
+        if (least < most - most / 10)
+            fail_msg("%s: one rank saves %" PRId64 ", another %" PRId64, keys[i], most, least);
+    }
 }
 
 /* ---- one rank from here on ----------------------------------------------- */
@@ -761,6 +801,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_layout_reads_what_any_layout_wrote),
+        cmocka_unit_test(replicas_share_the_work_of_a_save),
         cmocka_unit_test(newest_is_found_and_old_ones_are_retired),
         cmocka_unit_test(a_step_may_be_saved_again),
         cmocka_unit_test(a_lost_pointer_does_not_lose_the_checkpoint),
