@@ -27,6 +27,14 @@ make() { # body: id
     is "$1 is accepted" "$(post /v1/campaigns "$2")" 201
     id=$(sed -n 's/^{"id":"\([^"]*\)".*/\1/p' body)
 }
+suggest() { # worker, cluster, seconds
+    post "/v1/campaigns/$id:suggest" '{"worker": "'"$1"'", "cluster": "'"$2"'", "wait_s": '"$3"'}'
+}
+complete() { # worker's answer in body: its trial has succeeded, at tokens/s
+    lease=$(sed -n 's/.*"lease":"\([^"]*\)".*/\1/p' body)
+    at=$(sed -n 's/.*"state":"trial","trial":\([0-9]*\).*/\1/p' body)
+    post "/v1/campaigns/$id/trials/$at:complete" '{"lease": "'"$lease"'", "status": "ok", "tokens_per_s": '"$1"'}'
+}
 best() { call "/v1/campaigns/$id/best" | sed -n 's/.*"cluster":"\([a-z]*\)".*/\1/p'; }
 
 # ---- what is accepted
@@ -127,6 +135,19 @@ slow, fast = (json.load(open("projected." + name))["rows"][0]["tokens_per_s"] fo
 assert fast > 1.5 * slow, (fast, slow)
 print("yes")' 2>&1)" yes
 has "by the client" "$("$partune" project "$id" --sizes 16 --on fast 2>&1)" '^ *16 +'
+# What was projected there is compared with what a later campaign over several clusters and batches measures.
+has "nothing has tested it yet" "$(cat projected.cheap)" '"earlier":\[\]'
+projected=$id
+tested=$(python3 -c '
+import json
+layout = json.load(open("projected.cheap"))["rows"][0]["layout"]
+print(json.dumps(dict(layout, cluster="cheap", global_batch=64)))')
+make "a campaign whose baseline is what was projected" "$(launcher='{"kind": "remote"}' campaign tests "[$h100, $a100]" ', "budget": {"trials": 1}, "baseline": '"$tested" | sed 's/"global_batch": 64},$/"global_batch": [32, 64]},/')"
+is "its worker asks" "$(suggest w cheap 10)" 200
+is "and measures" "$(complete 12345)" 200
+tests=$id id=$projected
+is "another projection" "$(project ', "cluster": "cheap"')" 200
+has "knows how far the earlier one was off" "$(cat body)" '"earlier":\[\{[^]]*"devices":16,[^]]*"measured_by":"'"$tests"'","trial":1,"measured":12345'
 call "/v1/campaigns/$id/results.csv" >csv
 has "the texts of trials say where" "$(cat csv)" ' on fast'
 
