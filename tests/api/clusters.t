@@ -48,6 +48,7 @@ refused "a misspelled name of a profile" '["dgx-h100", {"profile": "dgx-a100", "
 refused "an unknown key of a profile" '["dgx-h100", {"profile": "dgx-a100", "racks": 2}]' /cluster/1/racks 'is unknown \(name, profile, nodes, '
 trainer=partune launcher='{"kind": "local"}' refused "a launcher of one machine" '["dgx-h100", "dgx-a100"]' /cluster 'runs trials on one cluster, not on 2'
 refused "GPUs and CPUs for a trainer of GPUs" "[$h100, \"local\"]" /cluster 'not on both'
+tiny='{"profile": "dgx-a100", "name": "tiny", "nodes": 1, "devices_per_node": 1}'
 refused "a baseline elsewhere" "[$h100, $a100]" /baseline/cluster 'one of the campaign' ', "baseline": {"cluster": "none"}'
 refused "a price of one alone" "[$h100, \"dgx-a100\"]" /objective 'price_per_device_hour in every cluster' ', "objective": "tokens_per_cost"'
 refused "a cost of one alone" "[$h100, \"dgx-a100\"]" /budget/cost 'price_per_device_hour in every cluster' ', "budget": {"cost": 5}'
@@ -55,6 +56,10 @@ worlds=', "world": [32, 8]' refused "a world that no cluster has" "[$h100, $a100
 is "the space is the sum of both" "$(legal "[$h100, $a100]")" $(($(legal "[$h100]") + $(legal "[$a100]")))
 post "/v1/campaigns?dry_run=true" "$(campaign yes "[$h100, $a100]")" >/dev/null
 has "of which each has its part" "$(cat body)" '"clusters":\[\{"cluster":"fast","fitting":[1-9][0-9]*\},\{"cluster":"cheap","fitting":[1-9]'
+is "a model that does not fit the first" "$(post "/v1/campaigns?dry_run=true" "$(campaign yes "[$tiny, $h100, $a100]")")" 200
+has "has its baseline on the first that it fits" "$(cat body)" '"baseline":\{[^}]*"cluster":"fast"'
+has "which says so" "$(cat body)" '"baseline_note":"[^"]*nothing fits on tiny'
+refused "a model that fits nowhere" "[$tiny, $(echo "$tiny" | sed 's/tiny/other/')]" /model 'on no cluster; on tiny: '
 is "one in a list is one" "$(legal "[$h100]")" "$(legal '{"profile": "dgx-h100", "nodes": 1}')"
 
 # ---- the fastest, and after a kill -9
