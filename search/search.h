@@ -267,6 +267,13 @@ struct se_source {
 void se_spent(struct se_search *search, double share);
 
 /*
+ * Until the next call: while trials are outstanding, no ask names one on the clusters whose bits
+ * (1 << number, numbers from 1) are set in CLUSTERS. It is for trials that wait for their cluster:
+ * nothing else of the search depends on it, and no campaign ends by it. 0: any cluster.
+ */
+void se_avoid(struct se_search *search, unsigned clusters);
+
+/*
  * Early stopping. Trial ID has measured MEAN tokens/s with standard error SE over N steps: false if
  * the upper end of an interval that is valid at every N (a confidence sequence) is below the
  * incumbent, with the spread between runs included on both sides. Then *RET_MAX (may be NULL) is
