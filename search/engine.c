@@ -218,17 +218,32 @@ static enum se_answer finish(struct se_search *search, const char *reason)
     return SE_DONE;
 }
 
+/* (n): what may not be proposed now, closed or on a cluster to avoid; NULL: what is closed. */
+static uint8_t *shut_now(const struct se_search *search)
+{
+    uint8_t *shut;
+
+    if (search->avoided == 0 || search->outstanding == 0)
+        return NULL;
+    shut = mem_alloc(search->table->n);
+    for (size_t i = 0; i < search->table->n; i++)
+        shut[i] = search->closed[i] || se_avoids(search, i);
+    return shut;
+}
+
 static enum se_answer ask_control(struct se_trial *ret, struct se_search *search)
 {
+    uint8_t AUTO_FREE *shut = shut_now(search);
+    const uint8_t *closed = shut ? shut : search->closed;
     size_t open = 0, pick;
 
     for (size_t i = 0; i < search->table->n; i++)
-        open += !search->closed[i];
+        open += !closed[i];
     if (open == 0)
         return finish(search, "exhausted");
     pick = search->spec.method == SE_RANDOM ? (size_t)rng_below(&search->rng, open) : 0;
     for (size_t i = 0; i < search->table->n; i++) {
-        if (search->closed[i] || pick-- > 0)
+        if (closed[i] || pick-- > 0)
             continue;
         snprintf(ret->why, sizeof(ret->why),
                  search->spec.method == SE_RANDOM ? "random choice" : "next in the grid");
@@ -453,7 +468,7 @@ static enum se_answer ask_choice(struct se_trial *ret, struct se_search *search,
     bool ending = !choice->any || converged(search, choice->candidate.p_fits);
     enum se_answer answer;
 
-    if (acquire->improving && se_unconfirmed(search, incumbent) &&
+    if (acquire->improving && se_unconfirmed(search, incumbent) && !se_avoids(search, incumbent) &&
         (ending || closing(search) ||
          se_small_share(search, acquire, incumbent) >= CONFIRM_SHARE)) {
         snprintf(ret->why, sizeof(ret->why),
@@ -473,11 +488,13 @@ static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
     struct se_choice choice = {0};
     double weights[SE_MAX_HYPS];
     bool sceptic, sizes = search->spec.nfidelities > 0;
+    uint8_t AUTO_FREE *shut = shut_now(search);
     size_t incumbent = 0, pick;
     enum se_answer answer;
     double chance;
 
     setup_acquire(&a, search);
+    a.closed = shut ? shut : a.closed;
     a.widen = widen(search);
     a.improving = sizes ? se_seen_best(&incumbent, &a.incumbent, search, &a)
                         : se_incumbent(&incumbent, &a.incumbent, search);

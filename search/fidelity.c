@@ -313,7 +313,7 @@ void se_choose(struct se_choice *ret, const struct se_search *search,
     for (int i = 0; i < search->nrecords; i++) {
         struct se_candidate c;
 
-        if (!first_of(search, i) ||
+        if (!first_of(search, i) || se_avoids(search, search->record[i].index) ||
             !(known(search, search->record[i].index) & (RAN_SMALL | FAILED_SMALL)) ||
             (known(search, search->record[i].index) & (RAN_FULL | FAILED_FULL | OPEN_FULL)))
             continue;

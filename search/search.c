@@ -5,6 +5,8 @@
 #include "search/num.h"
 #include "search/state.h"
 
+#include <assert.h>
+
 struct se_search *se_search_free(struct se_search *search)
 {
     if (!search)
@@ -108,4 +110,25 @@ const char *se_done_reason(const struct se_search *search)
 void se_spent(struct se_search *search, double share)
 {
     search->spent = share;
+}
+
+void se_avoid(struct se_search *search, unsigned clusters)
+{
+    search->avoided = clusters;
+}
+
+/* Number of the cluster of layout INDEX, from 1; 0 where a campaign has one. */
+static int cluster_of(const struct se_table *table, size_t index)
+{
+    for (int d = 0; d < table->ndims; d++)
+        if (table->dim[d].key == SE_KEY_CLUSTER)
+            return table->dim[d].value[se_table_row(table, index)[d]];
+    return table->base.cluster;
+}
+
+bool se_avoids(const struct se_search *search, size_t index)
+{
+    assert(search->outstanding >= 0 && index < search->table->n);
+    return search->outstanding > 0 && search->avoided != 0 &&
+           (search->avoided >> cluster_of(search->table, index) & 1);
 }

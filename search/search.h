@@ -119,7 +119,8 @@ int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_c
 int se_trainer_parse(const struct pl_trainer **ret, const json_t *campaign, const char *own_rules,
                      struct err *error);
 void se_spec_done(struct se_spec *spec);
-/* Let RULE choose the baseline within the device counts of the space. -ENOENT if nothing fits. */
+/* Let RULE choose the baseline within the device counts of the space, of several clusters on the
+ * first on which something fits: their order is the caller's. -ENOENT, -E2BIG as pl_baseline(). */
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error);
 /* The problem of the first cluster, or of that of LAYOUT; both borrow from SPEC. */
 struct pl_problem se_spec_problem(const struct se_spec *spec);
@@ -264,6 +265,13 @@ struct se_source {
 
 /* Set the share (0..1) of the wall or device budget that is used up; at 1 the search is done. */
 void se_spent(struct se_search *search, double share);
+
+/*
+ * Until the next call: while trials are outstanding, no ask names one on the clusters whose bits
+ * (1 << number, numbers from 1) are set in CLUSTERS. It is for trials that wait for their cluster:
+ * nothing else of the search depends on it, and no campaign ends by it. 0: any cluster.
+ */
+void se_avoid(struct se_search *search, unsigned clusters);
 
 /*
  * Early stopping. Trial ID has measured MEAN tokens/s with standard error SE over N steps: false if

@@ -178,33 +178,56 @@ static int parse_problem(struct se_spec *spec, const json_t *campaign,
     return 0;
 }
 
-/* The rule looks at no space, and what it chooses may win. */
-static void note_outside(struct se_spec *spec, const struct pl_problem *problem)
+static void add_note(struct se_spec *spec, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add_note(struct se_spec *spec, const char *fmt, ...)
 {
     size_t n = strlen(spec->baseline_note);
-    AUTO_STR keys = {0};
+    AUTO_STR text = {0};
+    va_list ap;
 
-    pl_space_outside(&keys, se_space_of(spec, &spec->baseline), problem, &spec->baseline);
+    va_start(ap, fmt);
+    str_vaddf(&text, fmt, ap);
+    va_end(ap);
+    snprintf(spec->baseline_note + n, sizeof(spec->baseline_note) - n, "%s%s", n ? "; " : "",
+             str_text(&text));
+}
+
+/* The baseline by RULE on cluster number AT, from 0. The rule looks at no space, and what it
+ * chooses may win. */
+static int baseline_on(struct se_spec *spec, int at, enum pl_baseline_rule rule, struct err *error)
+{
+    const struct pl_space_axis *world = pl_space_axis(&spec->space[at], "world");
+    struct pl_problem p = se_spec_problem(spec);
+    AUTO_STR keys = {0};
+    int r;
+
+    p.cluster = &spec->cluster[at];
+    r = pl_baseline(&spec->baseline, spec->baseline_note, &p, rule,
+                    world->n > 0 ? world->value[world->n - 1] : 0, spec->memory_headroom, error);
+    if (r < 0)
+        return r;
+    spec->baseline.cluster = spec->nclusters > 1 ? at + 1 : 0;
+    for (int i = 0; i < at; i++)
+        add_note(spec, "nothing fits on %s", spec->cluster[i].name);
+    pl_space_outside(&keys, &spec->space[at], &p, &spec->baseline);
     if (keys.len)
-        snprintf(spec->baseline_note + n, sizeof(spec->baseline_note) - n,
-                 "%soutside the space: %s; name a baseline to stay in it", n ? "; " : "",
-                 str_text(&keys));
+        add_note(spec, "outside the space: %s; name a baseline to stay in it", str_text(&keys));
+    return 0;
 }
 
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error)
 {
-    const struct pl_space_axis *world = pl_space_axis(spec->space, "world");
-    struct pl_problem p = se_spec_problem(spec);
-    int r =
-        pl_baseline(&spec->baseline, spec->baseline_note, &p, rule,
-                    world->n > 0 ? world->value[world->n - 1] : 0, spec->memory_headroom, error);
+    int r = baseline_on(spec, 0, rule, error), first = r;
 
+    for (int at = 1; at < spec->nclusters && (r == -ENOENT || r == -E2BIG); at++)
+        r = baseline_on(spec, at, rule, NULL);
     spec->has_baseline = r == 0;
-    spec->baseline.cluster = spec->nclusters > 1; /* the first */
     spec->baseline_rule = pl_baseline_names[rule];
-    if (r == 0)
-        note_outside(spec, &p);
-    return r;
+    if (r == 0 || spec->nclusters == 1)
+        return r;
+    err_wrap(error, "on no cluster; on %s", spec->cluster[0].name);
+    return first;
 }
 
 /* A rule that finds nothing leaves the campaign without one, which is for the caller to judge. */

@@ -45,6 +45,7 @@ struct se_search {
         double sum, squares;
     } watts;
     double spent;
+    unsigned avoided;     /* clusters, as se_avoid() */
     double regret;        /* expected, relative, at the last ask; negative before */
     size_t exact;         /* exact posteriors at the last ask */
     uint32_t hot[SE_HOT]; /* the best layouts of the last ask */
@@ -57,6 +58,8 @@ struct se_search {
 int se_search_alone(struct se_search **ret, const struct se_spec *spec,
                     const struct pl_layout *layouts, size_t count, struct err *error);
 struct se_record *se_record_find(const struct se_search *search, int id);
+/* Is layout INDEX on a cluster that is avoided now? */
+bool se_avoids(const struct se_search *search, size_t index);
 /* A success at full size: what winners are chosen from. */
 static inline bool se_record_counts(const struct se_record *record)
 {

@@ -27,6 +27,14 @@ make() { # body: id
     is "$1 is accepted" "$(post /v1/campaigns "$2")" 201
     id=$(sed -n 's/^{"id":"\([^"]*\)".*/\1/p' body)
 }
+suggest() { # worker, cluster, seconds
+    post "/v1/campaigns/$id:suggest" '{"worker": "'"$1"'", "cluster": "'"$2"'", "wait_s": '"$3"'}'
+}
+complete() { # worker's answer in body: its trial has succeeded, at tokens/s
+    lease=$(sed -n 's/.*"lease":"\([^"]*\)".*/\1/p' body)
+    at=$(sed -n 's/.*"state":"trial","trial":\([0-9]*\).*/\1/p' body)
+    post "/v1/campaigns/$id/trials/$at:complete" '{"lease": "'"$lease"'", "status": "ok", "tokens_per_s": '"$1"'}'
+}
 best() { call "/v1/campaigns/$id/best" | sed -n 's/.*"cluster":"\([a-z]*\)".*/\1/p'; }
 
 # ---- what is accepted
@@ -40,6 +48,7 @@ refused "a misspelled name of a profile" '["dgx-h100", {"profile": "dgx-a100", "
 refused "an unknown key of a profile" '["dgx-h100", {"profile": "dgx-a100", "racks": 2}]' /cluster/1/racks 'is unknown \(name, profile, nodes, '
 trainer=partune launcher='{"kind": "local"}' refused "a launcher of one machine" '["dgx-h100", "dgx-a100"]' /cluster 'runs trials on one cluster, not on 2'
 refused "GPUs and CPUs for a trainer of GPUs" "[$h100, \"local\"]" /cluster 'not on both'
+tiny='{"profile": "dgx-a100", "name": "tiny", "nodes": 1, "devices_per_node": 1}'
 refused "a baseline elsewhere" "[$h100, $a100]" /baseline/cluster 'one of the campaign' ', "baseline": {"cluster": "none"}'
 refused "a price of one alone" "[$h100, \"dgx-a100\"]" /objective 'price_per_device_hour in every cluster' ', "objective": "tokens_per_cost"'
 refused "a cost of one alone" "[$h100, \"dgx-a100\"]" /budget/cost 'price_per_device_hour in every cluster' ', "budget": {"cost": 5}'
@@ -47,6 +56,10 @@ worlds=', "world": [32, 8]' refused "a world that no cluster has" "[$h100, $a100
 is "the space is the sum of both" "$(legal "[$h100, $a100]")" $(($(legal "[$h100]") + $(legal "[$a100]")))
 post "/v1/campaigns?dry_run=true" "$(campaign yes "[$h100, $a100]")" >/dev/null
 has "of which each has its part" "$(cat body)" '"clusters":\[\{"cluster":"fast","fitting":[1-9][0-9]*\},\{"cluster":"cheap","fitting":[1-9]'
+is "a model that does not fit the first" "$(post "/v1/campaigns?dry_run=true" "$(campaign yes "[$tiny, $h100, $a100]")")" 200
+has "has its baseline on the first that it fits" "$(cat body)" '"baseline":\{[^}]*"cluster":"fast"'
+has "which says so" "$(cat body)" '"baseline_note":"[^"]*nothing fits on tiny'
+refused "a model that fits nowhere" "[$tiny, $(echo "$tiny" | sed 's/tiny/other/')]" /model 'on no cluster; on tiny: '
 is "one in a list is one" "$(legal "[$h100]")" "$(legal '{"profile": "dgx-h100", "nodes": 1}')"
 
 # ---- the fastest, and after a kill -9
@@ -127,6 +140,19 @@ slow, fast = (json.load(open("projected." + name))["rows"][0]["tokens_per_s"] fo
 assert fast > 1.5 * slow, (fast, slow)
 print("yes")' 2>&1)" yes
 has "by the client" "$("$partune" project "$id" --sizes 16 --on fast 2>&1)" '^ *16 +'
+# What was projected there is compared with what a later campaign over several clusters and batches measures.
+has "nothing has tested it yet" "$(cat projected.cheap)" '"earlier":\[\]'
+projected=$id
+tested=$(python3 -c '
+import json
+layout = json.load(open("projected.cheap"))["rows"][0]["layout"]
+print(json.dumps(dict(layout, cluster="cheap", global_batch=64)))')
+make "a campaign whose baseline is what was projected" "$(launcher='{"kind": "remote"}' campaign tests "[$h100, $a100]" ', "budget": {"trials": 1}, "baseline": '"$tested" | sed 's/"global_batch": 64},$/"global_batch": [32, 64]},/')"
+is "its worker asks" "$(suggest w cheap 10)" 200
+is "and measures" "$(complete 12345)" 200
+tests=$id id=$projected
+is "another projection" "$(project ', "cluster": "cheap"')" 200
+has "knows how far the earlier one was off" "$(cat body)" '"earlier":\[\{[^]]*"devices":16,[^]]*"measured_by":"'"$tests"'","trial":1,"measured":12345'
 call "/v1/campaigns/$id/results.csv" >csv
 has "the texts of trials say where" "$(cat csv)" ' on fast'
 
@@ -154,21 +180,20 @@ ok "early" test "$(rows 1)" -lt 40
 make "a campaign of workers" "$(launcher='{"kind": "remote"}' campaign workers "[$h100, $a100]" ', "budget": {"trials": 2}')"
 is "a worker that does not say where it is" "$(post "/v1/campaigns/$id:suggest" '{"worker": "w", "wait_s": 0.2}')" 422
 has "is told the names" "$(cat body)" '\(fast, cheap\)'
-is "one of the other cluster waits" "$(post "/v1/campaigns/$id:suggest" '{"worker": "w", "cluster": "cheap", "wait_s": 0.5}')" 200
+is "one of the other cluster waits" "$(suggest w cheap 0.5)" 200
 has "while the baseline is the first's" "$(cat body)" '"state":"wait"'
-is "one of the first cluster" "$(post "/v1/campaigns/$id:suggest" '{"worker": "v", "cluster": "fast", "wait_s": 5}')" 200
+is "one of the first cluster" "$(suggest v fast 5)" 200
 has "gets it" "$(cat body)" '"state":"trial"'
 has "as a job of that cluster" "$(cat body)" '"name":"fast"'
 
-# ---- nobody comes
+# ---- nobody comes to one of three: its trials wait, the search goes on with the others
 reason() { call "/v1/campaigns/$id" | sed -n 's/.*"state":"[a-z]*","reason":"\([^"]*\)".*/\1/p'; }
 told() { test "$(reason)" = "$1"; }
-make "a campaign of workers who stay away" "$(launcher='{"kind": "remote", "lease_s": 1}' campaign away "[$h100, $a100]" ', "budget": {"trials": 2}')"
+b200='{"profile": "dgx-b200", "name": "third", "nodes": 1, "price_per_device_hour": 20}'
+make "a campaign of workers who stay away" "$(launcher='{"kind": "remote", "lease_s": 1}' campaign away "[$h100, $a100, $b200]" ', "budget": {"trials": 9}')"
 "$partune" watch "$id" >watch.out 2>&1 &
 watch=$!
 pids="$pids $watch"
-post "/v1/campaigns/$id:suggest" '{"worker": "c", "cluster": "cheap", "wait_s": 60}' >/dev/null & # one of the other cluster is no help
-pids="$pids $!"
 lacks="waiting for a worker with 8 devices on cluster fast: partune worker $id --cluster fast"
 ok "it says which cluster is waited for, and what starts a worker there" wait_for 20 told "$lacks"
 has "in an event, too" "$($C -m 2 -H "$A" -H 'Last-Event-ID: 0' "$url/v1/campaigns/$id/events" 2>/dev/null | grep -c "\"reason\":\"$lacks\"")" '^1$'
@@ -177,13 +202,31 @@ has "and shows" "$("$partune" show "$id" 2>&1)" "^state +running: $lacks"
 is "a worker with too few devices" "$(post "/v1/campaigns/$id:suggest" '{"worker": "s", "cluster": "fast", "devices": 4, "wait_s": 2}')" 200
 has "waits" "$(cat body)" '"state":"wait"'
 ok "and is no help" told "$lacks"
+elsewhere() { # which trials wait, and where the others are
+    sql "SELECT group_concat(CASE state WHEN 'queued' THEN n END), group_concat(DISTINCT CASE state WHEN 'queued' THEN NULL ELSE json_extract(layout, '\$.cluster') END)
+        FROM trial WHERE campaign = '$id'"
+}
+got() { suggest "$1" "$2" 1 >/dev/null && grep -q '"state":"trial"' body; }
+for worker in "w cheap" "x third"; do
+    ok "a worker of another cluster ($worker) gets a trial there" wait_for 30 got $worker
+    has "by its name" "$(cat body)" "\"name\":\"${worker#* }\""
+    is "which it completes" "$(complete 4000)" 200
+done
+has "the first's wait" "$(elsewhere)" '^1(,[0-9]+)*\|'
+hasnt() { case $2 in *"$3"*) ok "$1" false ;; *) ok "$1" true ;; esac }
+hasnt "no other than it was given away there" "$(elsewhere | cut -d'|' -f2)" fast
+ok "which is still said" told "$lacks"
 stop KILL
 start
 client
 ok "a daemon after it knows the same" wait_for 20 told "$lacks"
 is "the worker comes" "$(post "/v1/campaigns/$id:suggest" '{"worker": "v", "cluster": "fast", "devices": 8, "wait_s": 20}')" 200
-has "and gets the trial" "$(cat body)" '"state":"trial"'
-ok "nothing is waited for" wait_for 5 told ""
+has "and gets the trial" "$(cat body)" '"state":"trial","trial":1,'
+ok "nothing is waited for there" wait_for 5 sh -c '! curl -s -H "$1" "$2/v1/campaigns/$3" | grep -q "on cluster fast"' - "$A" "$url" "$id"
 kill "$watch" 2>/dev/null
+make "one trial at a time" "$(launcher='{"kind": "remote", "lease_s": 1}' campaign single "[$h100, $a100]" ', "budget": {"trials": 2}, "search": {"parallel": 1}')"
+ok "waits for its cluster" wait_for 20 told "waiting for a worker with 8 devices on cluster fast: partune worker $id --cluster fast"
+is "a worker of the other" "$(suggest w cheap 2)" 200
+has "waits with it" "$(cat body)" '"state":"wait"'
 stop
 finish

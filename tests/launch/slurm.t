@@ -183,21 +183,24 @@ for mode in steps jobs; do
     is "two partitions, $mode: each trial in its cluster's" "$(places)" "cheap=cheap fast=fast "
     is "two partitions, $mode: and was adopted, not repeated" "$(sqlite3 data/partune.db "SELECT count(*) FROM attempt WHERE campaign = '$id'")" 6
 done
-# An allocation on a cluster to which no trial goes any more, found after a restart, while the campaign runs elsewhere.
-id=$(put "$(two steps | sed 's/"budget": {"trials": 6}/"budget": {"trials": 1}/; s/"min_steps": 3, "max_steps": 3/"min_steps": 40, "max_steps": 40/')" | id_of)
-runs_here() { call "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"'; }
-ok "a trial runs on the first cluster" wait_for 30 runs_here
-stop KILL
-name=$(squeue -h -t running -o %j | sed -n "s/^\(partune-.*-$id\)\.1$/\1.2/p")
-left=$(sbatch --parsable --partition=cheap --ntasks=1 --job-name="$name" --output=/dev/null --chdir=/ --wrap='exec sleep infinity')
-start
-gone() { ! squeue -h -t running,pending -o %A | grep -qx "$left"; }
-ok "an unused allocation on the other is released after the restart" wait_for 20 gone
-is "while the campaign runs" "$(state)" running
-has "as one that was recovered" "$(cat err)" "allocation $left was recovered"
-is "and the trial's own is kept" "$(squeue -h -t running -o %j | grep -c "^partune-.*-$id\.1$")" 1
-done_ok "the trial"
-ok "and its allocation is released, too" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'
+# An allocation on a cluster to which no trial goes any more, found after a restart, while the campaign runs elsewhere; also
+# one that Slurm has not started yet.
+for job in running pending; do
+    id=$(put "$(two steps | sed 's/"budget": {"trials": 6}/"budget": {"trials": 1}/; s/"min_steps": 3, "max_steps": 3/"min_steps": 40, "max_steps": 40/')" | id_of)
+    runs_here() { call "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"'; }
+    ok "$job: a trial runs on the first cluster" wait_for 30 runs_here
+    stop KILL
+    name=$(squeue -h -t running -o %j | sed -n "s/^\(partune-.*-$id\)\.1$/\1.2/p")
+    left=$(sbatch --parsable $([ $job = running ] || echo --hold) --partition=cheap --ntasks=1 --job-name="$name" --output=/dev/null --chdir=/ --wrap='exec sleep infinity')
+    start
+    gone() { ! squeue -h -t running,pending -o %A | grep -qx "$left"; }
+    ok "$job: an unused allocation on the other is released after the restart" wait_for 20 gone
+    is "$job: while the campaign runs" "$(state)" running
+    has "$job: as one that was recovered" "$(cat err)" "allocation $left was recovered"
+    is "$job: and the trial's own is kept" "$(squeue -h -t running -o %j | grep -c "^partune-.*-$id\.1$")" 1
+    done_ok "$job: the trial"
+    ok "$job: and its allocation is released, too" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'
+done
 put "$(two steps other)" >/dev/null
 has "a cluster without a section is refused" "$(cat answer)" '"pointer":"/cluster/0/name"'
 has "with what to write" "$(cat answer)" 'no section \[slurm .*other'

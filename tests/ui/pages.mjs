@@ -404,7 +404,7 @@ test("winner and baseline are measured again, interleaved, and the verdict is sh
     await state("done");
     const { verify } = await daemon.api("GET", `v1/campaigns/${id}`);
     // Whichever layout has won: of so small a model it can be the baseline itself.
-    const shown = verify.verdict === "same" ? "the baseline is the winner" : verify.verdict;
+    const shown = verify.verdict === "same" ? "the winner is the baseline" : verify.verdict;
     if (shown) await page.waitForSelector(`.tile:has-text("Gain"):has-text("${shown}")`);
 });
 

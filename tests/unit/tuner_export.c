@@ -980,6 +980,35 @@ static void an_unverified_export_says_so(void **state)
     }
 }
 
+static void a_baseline_that_won_has_no_ratio(void **state)
+{
+    struct world w;
+    struct pl_layout l;
+    int seen = 0;
+
+    (void)state;
+    open_case(&w, 1);
+    parse_layout(&l, &w, "{'tp':1,'micro_batch':1,'precision':'bf16'}");
+    for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
+        struct tn_export_in in = input(&w, &l);
+        AUTO_FREE char *text = NULL;
+        struct tn_findings f;
+        const char *type;
+        struct err e = {0};
+
+        in.verdict = "same";
+        in.ratio = in.ratio_lo = in.ratio_hi = NAN;
+        if (tn_export(&text, &type, &f, (*x)->name, &in, true, &e) < 0)
+            continue; /* refused whatever is lost */
+        assert_true(strstr(text, "verified: same (this layout is the baseline)\n") ||
+                    strstr(text, "\"verified\": \"same\""));
+        assert_null(strstr(text, "times the baseline"));
+        assert_null(strstr(text, "ratio_to_baseline"));
+        seen++;
+    }
+    assert_true(seen > 3);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_layout_is_exported_legally_or_refused_by_name),
     cmocka_unit_test(what_a_target_carries_comes_back),
@@ -996,6 +1025,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_z_loss_of_routers_is_written_or_lost),
     cmocka_unit_test(the_bundled_file_is_a_whole_run),
     cmocka_unit_test(an_unverified_export_says_so),
+    cmocka_unit_test(a_baseline_that_won_has_no_ratio),
 };
 
 UNIT_MAIN(tests)

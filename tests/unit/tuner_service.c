@@ -312,6 +312,41 @@ static void verification_interleaves_runs_and_gives_an_interval(void **state)
     }
 }
 
+/* Where the winner is the baseline there is nothing to compare: it runs as often as there were to
+ * be pairs, for what to expect of it. */
+static void a_baseline_that_won_is_not_compared_with_itself(void **state)
+{
+    struct fixture f;
+    char id[32];
+    struct err e = {0};
+    AUTO_JSON *body = unit_json("{'pairs': 3, 'steps': 3}");
+    json_t *c, *v, *t;
+
+    (void)state;
+    fixture_open(&f, "same", "");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
+    json_decref(fixture_wait(&f, id, "done"));
+    assert_int_equal(tn_campaign_verify(&c, f.svc, id, body, &e), 0);
+    json_decref(c);
+    c = fixture_wait(&f, id, "done");
+    v = json_object_get(c, "verify");
+    assert_string_equal(text_at(v, "state"), "done");
+    assert_string_equal(text_at(v, "verdict"), "same");
+    assert_int_equal(json_integer_value(json_object_get(v, "done")), 3);
+    assert_int_equal(json_array_size(json_object_get(v, "ratios")), 0);
+    assert_true(json_is_null(json_object_get(v, "ratio")));
+    assert_true(json_is_null(json_object_get(v, "lo")) && json_is_null(json_object_get(v, "hi")));
+    assert_true(number_at(v, "prediction", "lo") <= number_at(v, "prediction", "tokens_per_s"));
+    assert_true(number_at(v, "prediction", "tokens_per_s") <= number_at(v, "prediction", "hi"));
+    t = fixture_trial(&f, id, 4);
+    assert_string_equal(text_at(t, "kind"), "verify");
+    assert_string_equal(text_at(t, "why"), "verification of the winner, which is the baseline");
+    json_decref(t);
+    assert_int_equal(tn_trial_get(&t, f.svc, id, 5, &e), -ENOENT); /* three runs, not six */
+    json_decref(c);
+    fixture_close(&f);
+}
+
 /* What was projected is compared with what a later campaign measures, and only with that. */
 static void a_projection_is_judged_by_later_trials(void **state)
 {
@@ -645,6 +680,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_open_trial_is_adopted_by_the_next_service),
     cmocka_unit_test(a_campaign_that_cannot_be_brought_back_leaves_nothing_running),
     cmocka_unit_test(verification_interleaves_runs_and_gives_an_interval),
+    cmocka_unit_test(a_baseline_that_won_is_not_compared_with_itself),
     cmocka_unit_test(a_projection_is_judged_by_later_trials),
     cmocka_unit_test(logs_of_other_trainers_are_read),
     cmocka_unit_test(a_rate_above_the_peak_is_a_warning_and_no_result),

@@ -135,7 +135,7 @@ static int run_again(json_t **ret, struct cl *client, const struct pin *pin)
     if (code != CL_OK)
         return code;
     if (!client->args.json)
-        printf("campaign %s: %d runs of %s\n", cl_string(made, "id"), 2 * client->args.pairs,
+        printf("campaign %s: %d runs of %s\n", cl_string(made, "id"), client->args.pairs,
                cl_string(pin->file, "text"));
     code = cl_wait_campaign(&done, client, cl_string(made, "id"));
     if (code == CL_OK) {

@@ -218,23 +218,26 @@ static void share_table(const struct report *report, const char *list, const cha
 static void verification(const struct report *report)
 {
     const json_t *verify = json_object_get(report->campaign, "verify");
+    bool same = str_eq(cl_string(verify, "verdict"), "same");
     char mean[32], lo[32], hi[32];
 
     fputs("<h2>Verification</h2>\n<p>", report->out);
-    if (!isfinite(cl_number(verify, "ratio"))) {
+    if (!same && !isfinite(cl_number(verify, "ratio"))) {
         fputs("The winner was not verified in interleaved runs: its throughput above was the "
               "highest of many and is too high on average.</p>\n",
               report->out);
         return;
     }
-    fprintf(report->out,
-            "%.0f %spairs of interleaved runs: winner / baseline = %.3f, 95 %% interval %.3f to "
-            "%.3f: <b>",
-            cl_number(verify, "pairs"), cl_simulated_word(verify), cl_number(verify, "ratio"),
-            cl_number(verify, "lo"), cl_number(verify, "hi"));
-    text(report, str_eq(cl_string(verify, "verdict"), "same") ? "the baseline is the winner"
-                                                              : cl_string(verify, "verdict"));
-    fputs("</b>.</p>\n", report->out);
+    if (same)
+        fprintf(report->out,
+                "<b>The winner is the baseline</b>: nothing to compare; it was %s again.</p>\n",
+                *cl_simulated_word(verify) ? "simulated" : "measured");
+    else
+        fprintf(report->out,
+                "%.0f %spairs of interleaved runs: winner / baseline = %.3f, 95 %% interval %.3f "
+                "to %.3f: <b>%s</b>.</p>\n",
+                cl_number(verify, "pairs"), cl_simulated_word(verify), cl_number(verify, "ratio"),
+                cl_number(verify, "lo"), cl_number(verify, "hi"), cl_string(verify, "verdict"));
     if (isfinite(cl_number(verify, "prediction.tokens_per_s")))
         fprintf(report->out, "<p>Expected of the next run: %s %s, 95 %% interval %s to %s.</p>\n",
                 cl_rate(mean, cl_number(verify, "prediction.tokens_per_s")), report->unit,

@@ -55,6 +55,7 @@ struct tn_campaign {
     struct tn_tell *tells;
     bool asking, refitting, waiting;
     bool wanting;     /* what it asks for is a trial */
+    unsigned avoided; /* clusters that it was not asked for, as se_avoid() */
     const char *done; /* why the search ends, or NULL */
     double active_s;
     uint64_t active_since; /* monotonic ms; 0: not active */

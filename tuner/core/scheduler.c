@@ -6,6 +6,10 @@
  * and fewer open trials than `search.parallel` it asks its search, which happens in libuv's pool
  * together with telling it what has been settled since.
  *
+ * Of several clusters each has a queue of its own, in the one list: a trial waits for those of its
+ * cluster alone. Where nothing there will run it (no worker comes), the search is asked for trials
+ * on the others; else it decides where a trial is worth its price.
+ *
  * While the next one in turn waits for more cores than are free, smaller trials of others go before
  * it, but not for ever: once it has waited for ROOM_MS, campaigns behind it start nothing on that
  * launcher until it has its cores. They also wait while it asks its search for the trial that it
@@ -89,6 +93,7 @@ struct ask {
     struct tn_engine *engine;
     struct tn_tell *tells;
     bool want, refit_due;
+    unsigned avoid; /* clusters, as se_avoid() */
     double spent;
     enum se_answer answer;
     struct se_trial trial;
@@ -123,6 +128,7 @@ static void ask_work(uv_work_t *work)
     se_spent(k->engine->search, k->spent);
     k->repeat_of = DB_NULL;
     if (k->want) {
+        se_avoid(k->engine->search, k->avoid);
         k->answer = se_ask(&k->trial, k->engine->search);
         if (k->answer == SE_DONE)
             snprintf(k->reason, sizeof(k->reason), "%s", se_done_reason(k->engine->search));
@@ -251,7 +257,8 @@ static void ask_done(uv_work_t *work, int status)
     tn_sched_run(svc); /* now, not on the next turn: the machine is idle */
 }
 
-static void start_ask(struct tn_campaign *campaign, bool want)
+/* Tell the search what has ended and, if WANT, ask it for a trial that is not on clusters AVOID. */
+static void start_ask(struct tn_campaign *campaign, bool want, unsigned avoid)
 {
     struct ask *k = mem_alloc(sizeof(*k));
 
@@ -261,9 +268,12 @@ static void start_ask(struct tn_campaign *campaign, bool want)
     k->engine = tn_engine_ref(campaign->engine);
     k->tells = TAKE(campaign->tells);
     k->want = want;
+    k->avoid = avoid;
     k->spent = spent(campaign);
     campaign->asking = true;
     campaign->wanting = want;
+    if (want)
+        campaign->avoided = avoid;
     if (k->tells)
         campaign->waiting = false;
     tn_phase(campaign->svc)->works++;
@@ -304,16 +314,34 @@ static bool must_wait(const struct tn_campaign *campaign)
     return false;
 }
 
-/* TRIAL finds no room: tell what it waits for, where that does not come by itself. With NULL there
- * is nothing to wait for any more. */
-static void tell_await(struct tn_campaign *campaign, const struct tn_trial *trial)
+/* Is TRIAL the first of the queue on its cluster? Of one cluster, that is the head. */
+static bool comes_first(const struct tn_trial *trial)
 {
-    const struct tn_launcher *launcher = campaign->engine->spec->launcher;
+    const struct tn_trial *t = trial->campaign->queue;
+
+    while (t->layout.cluster != trial->layout.cluster)
+        t = t->next;
+    return t == trial;
+}
+
+/* Add to TEXT what is missing where no room will come for TRIAL by itself. */
+static void add_lack(struct str *text, const struct tn_trial *trial)
+{
+    const struct tn_launcher *launcher = trial->campaign->engine->spec->launcher;
+
+    if (trial->no_room && launcher->lacks)
+        launcher->lacks(text, trial);
+}
+
+/* Tell what the first trial waits for whose room does not come by itself. */
+static void tell_await(struct tn_campaign *campaign)
+{
     AUTO_STR text = {0};
     struct err e = {0};
 
-    if (trial && launcher->lacks)
-        launcher->lacks(&text, trial);
+    for (const struct tn_trial *t = campaign->queue; t && text.len == 0; t = t->next)
+        if (comes_first(t))
+            add_lack(&text, t);
     if (text.len > 0) {
         AUTO_FREE char *awaits = mem_printf(TN_AWAITS "%.200s", text.text);
 
@@ -326,44 +354,77 @@ static void tell_await(struct tn_campaign *campaign, const struct tn_trial *tria
     campaign->retry_at = tn_now_ms() + 1000;
 }
 
-/* Start the head of the queue: true if that changed something. */
-static bool start_head(struct tn_campaign *campaign)
+/* Start TRIAL of the queue, whose turn it is: true if that changed something. *RET_NO_ROOM: it
+ * finds no room. */
+static bool start_trial(bool *ret_no_room, struct tn_campaign *campaign, struct tn_trial *trial)
 {
-    struct tn_trial *t = campaign->queue;
+    struct tn_trial **at = &campaign->queue;
+    uint64_t waited = trial->no_room;
     struct err e = {0};
-    uint64_t waited;
     int r;
 
-    assert(t->campaign == campaign);
-    if (t->not_before > tn_now_ms() || must_wait(campaign))
-        return false;
-    campaign->queue =
-        t->next; /* from here on the attempt owns it: it may be back in the queue already */
-    t->next = NULL;
-    waited = t->no_room;
-    t->no_room = 0;
-    r = tn_attempt_start(t, &e);
-    if (r < 0) {
-        t->next = campaign->queue;
-        campaign->queue = t;
-    }
+    while (*at != trial)
+        at = &(*at)->next;
+    *at = trial->next; /* from here on the attempt owns it: it may be back in the queue already */
+    trial->next = NULL;
+    trial->no_room = 0;
+    r = tn_attempt_start(trial, &e);
+    *ret_no_room = r == -EBUSY;
+    if (r == 0)
+        return true;
+    trial->next = *at;
+    *at = trial;
     if (r == -EBUSY) {
-        t->no_room = waited ? waited : tn_now_ms();
-        tell_await(campaign, t);
+        trial->no_room = waited ? waited : tn_now_ms();
         return false;
     }
-    if (r < 0 && (r == -ENOSPC || r == -EIO ||
-                  r == -EROFS)) { /* the store: nothing was started, try again */
-        tn_log_campaign(LOG_ERROR, campaign, ": trial %lld cannot start: %s", (long long)t->n,
+    if (r == -ENOSPC || r == -EIO || r == -EROFS) { /* the store: nothing was started, try again */
+        tn_log_campaign(LOG_ERROR, campaign, ": trial %lld cannot start: %s", (long long)trial->n,
                         e.text);
         campaign->retry_at = tn_now_ms() + 1000;
         return false;
     }
-    if (r < 0)
-        pause_for(campaign, &e);
-    else
-        tell_await(campaign, NULL);
+    pause_for(campaign, &e);
     return true;
+}
+
+/* Start a trial of the queue, the first that finds room on its cluster: true if that changed
+ * something. */
+static bool start_queued(struct tn_campaign *campaign)
+{
+    bool changed = false, no_room = true;
+
+    if (must_wait(campaign))
+        return false;
+    for (struct tn_trial *t = campaign->queue, *next; t && no_room; t = next) {
+        assert(t->campaign == campaign);
+        next = t->next;
+        if (comes_first(t) && t->not_before <= tn_now_ms())
+            changed = start_trial(&no_room, campaign, t);
+    }
+    if (strcmp(campaign->state, DB_PAUSED) != 0)
+        tell_await(campaign);
+    return changed;
+}
+
+/* May the search be asked for another trial? Not while one waits for room that will come; where
+ * none will, for one that is on none of the clusters AVOID, those of trials that wait. */
+static bool room(unsigned *ret_avoid, const struct tn_campaign *campaign)
+{
+    const struct tn_spec *s = campaign->engine->spec;
+
+    *ret_avoid = 0;
+    for (const struct tn_trial *t = campaign->queue; t; t = t->next) {
+        AUTO_STR missing = {0};
+
+        if (comes_first(t))
+            add_lack(&missing, t);
+        if (s->se.nclusters == 1 || (comes_first(t) && missing.len == 0))
+            return false;
+        *ret_avoid |= 1U << t->layout.cluster;
+    }
+    return campaign->open < s->se.parallel &&
+           (!s->launcher->wanted || s->launcher->wanted(campaign));
 }
 
 /* Is the search at its end, with nothing left to wait for? What is queued when time is up is never
@@ -375,29 +436,28 @@ static bool at_end(const struct tn_campaign *campaign)
 
 static bool run_step(struct tn_campaign *campaign)
 {
-    const struct tn_spec *s = campaign->engine->spec;
-    bool room = !campaign->queue && campaign->open < s->se.parallel &&
-                (!s->launcher->wanted || s->launcher->wanted(campaign));
+    unsigned avoid;
 
     if (!campaign->done && budget_over(campaign))
         campaign->done = "budget";
-    if (campaign->queue && !(campaign->done && spent(campaign) >= 1) && start_head(campaign))
+    if (campaign->queue && !(campaign->done && spent(campaign) >= 1) && start_queued(campaign))
         return true;
     if (campaign->asking)
         return false;
     if (at_end(campaign)) {
         if (campaign->tells)
-            start_ask(campaign, false); /* the last outcomes, so that the answers know them */
+            start_ask(campaign, false, 0); /* the last outcomes, so that the answers know them */
         else
             finish(campaign);
         return false;
     }
-    if (campaign->done || !room || (campaign->waiting && !campaign->tells)) {
+    if (campaign->done || !room(&avoid, campaign) ||
+        (campaign->waiting && avoid == campaign->avoided && !campaign->tells)) {
         if (campaign->tells)
-            start_ask(campaign, false);
+            start_ask(campaign, false, 0);
         return false;
     }
-    start_ask(campaign, true);
+    start_ask(campaign, true, avoid);
     return false;
 }
 
@@ -409,7 +469,7 @@ static bool step(struct tn_campaign *campaign)
         return run_step(campaign);
     if (!strcmp(campaign->state, DB_VERIFYING)) {
         if (campaign->queue)
-            return start_head(campaign);
+            return start_queued(campaign);
         if (campaign->running == 0)
             tn_verify_step(campaign);
         return campaign->queue != NULL;

@@ -1,5 +1,7 @@
 /*
  * Verification: interleaved runs of winner and baseline, so that a drift of the machine meets both.
+ * Where the winner is the baseline there is nothing to compare: it alone runs, once for each pair,
+ * for what to expect of it.
  *
  * Pair i runs winner, baseline if i is even and baseline, winner if i is odd. A pair gives one
  * ratio of what the objective makes of their throughputs; the result is their geometric mean exp(m)
@@ -62,12 +64,23 @@ const char *tn_verdict(double lo, double hi, bool same)
 
 /* ---- the record in column campaign.verify -------------------------------- */
 
-/* What the complete pairs of successes gave. */
+/* What the complete pairs of successes gave; with nothing to compare, the runs of the winner. */
 struct pairs {
-    int n;
-    double ratio[TN_MAX_PAIRS],
-        winner[TN_MAX_PAIRS]; /* winner / baseline; tokens/s of the winner */
+    int n, compared;             /* of the winner's runs, and of the ratios: all of them, or none */
+    double ratio[TN_MAX_PAIRS];  /* winner / baseline */
+    double winner[TN_MAX_PAIRS]; /* tokens/s */
 };
+
+/* Is the winner the baseline itself? */
+static bool nothing_to_compare(const struct tn_verify *verify)
+{
+    return verify->winner_n == verify->baseline_n;
+}
+
+static int trials_in_all(const struct tn_verify *verify)
+{
+    return nothing_to_compare(verify) ? verify->pairs : 2 * verify->pairs;
+}
 
 /* {"tokens_per_s", "lo", "hi"} of the next run of the winner, or null where one run says nothing.
  */
@@ -92,20 +105,19 @@ static char *record(const struct tn_verify *verify, const char *state, const str
     double mean = NAN, lo = NAN, hi = NAN;
     json_t *list = json_array();
 
-    if (n > 0)
-        tn_ratio_interval(&mean, &lo, &hi, pairs->ratio, n);
-    for (int i = 0; i < n; i++)
+    if (pairs->compared > 0)
+        tn_ratio_interval(&mean, &lo, &hi, pairs->ratio, pairs->compared);
+    for (int i = 0; i < pairs->compared; i++)
         json_array_append_new(list, tn_number(pairs->ratio[i]));
     json_object_set_new(r, "ratios", list);
     json_object_set_new(r, "ratio", tn_number(mean));
     json_object_set_new(r, "lo", tn_number(lo));
     json_object_set_new(r, "hi", tn_number(hi));
     json_object_set_new(r, "prediction", prediction(pairs));
-    json_object_set_new(
-        r, "verdict",
-        strcmp(state, "done") || n == 0
-            ? json_null()
-            : json_string(tn_verdict(lo, hi, verify->winner_n == verify->baseline_n)));
+    json_object_set_new(r, "verdict",
+                        strcmp(state, "done") || n == 0
+                            ? json_null()
+                            : json_string(tn_verdict(lo, hi, nothing_to_compare(verify))));
     return jx_dump(r);
 }
 
@@ -156,6 +168,14 @@ static double value_of(const struct tn_campaign *campaign, const struct db_trial
                               se_cluster_of(spec, layout)->price);
 }
 
+/* The successes among the COUNT runs of a winner that is the baseline. */
+static void take_runs(struct pairs *ret, const struct db_trial *trial, int count)
+{
+    for (int i = 0; i < count && ret->n < TN_MAX_PAIRS; i++)
+        if (!strcmp(trial[i].state, "ok"))
+            ret->winner[ret->n++] = trial[i].tokens_per_s;
+}
+
 /* Each complete pair of successes, from the trials in their order. */
 static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct err *error)
 {
@@ -164,7 +184,11 @@ static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct er
     int count = 0;
     int r = trials_of(&t, &count, &a, campaign, error);
 
-    ret->n = 0;
+    ret->n = ret->compared = 0;
+    if (r == 0 && nothing_to_compare(&campaign->verify)) {
+        take_runs(ret, t, count);
+        count = 0;
+    }
     for (int i = 0; r == 0 && i + 1 < count; i += 2) {
         const struct db_trial *winner = &t[winner_first(i) ? i : i + 1];
         const struct db_trial *baseline = &t[winner_first(i) ? i + 1 : i];
@@ -173,6 +197,7 @@ static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct er
             ret->ratio[ret->n] = value_of(campaign, winner, &campaign->verify.winner) /
                                  value_of(campaign, baseline, &campaign->verify.baseline);
             ret->winner[ret->n++] = winner->tokens_per_s;
+            ret->compared = ret->n;
         }
     }
     assert(ret->n <= TN_MAX_PAIRS);
@@ -189,7 +214,9 @@ static void finish(struct tn_campaign *campaign)
         r < 0 ? NULL : record(&campaign->verify, p.n > 0 ? "done" : "failed", &p);
     bool simulated = tn_is_simulated(campaign->engine->spec->launcher->name);
     struct change ch = {campaign->id, text, DB_VERIFYING, DB_DONE,
-                        p.n == 0    ? "no pair of the verification succeeded"
+                        p.n == 0    ? nothing_to_compare(&campaign->verify)
+                                          ? "no run of the verification succeeded"
+                                          : "no pair of the verification succeeded"
                         : simulated ? "verification simulated"
                                     : "verified"};
 
@@ -219,19 +246,22 @@ static void show_progress(struct tn_campaign *campaign)
 void tn_verify_step(struct tn_campaign *campaign)
 {
     struct tn_verify *v = &campaign->verify;
-    bool winner = winner_first(v->added) == (v->added % 2 == 0);
+    bool both = nothing_to_compare(v);
+    bool winner = both || winner_first(v->added) == (v->added % 2 == 0);
     struct err e = {0};
     int64_t n;
 
-    if (v->added >= 2 * v->pairs) {
+    if (v->added >= trials_in_all(v)) {
         finish(campaign);
         return;
     }
-    if (v->added > 0 && v->added % 2 == 0)
+    if (v->added > 0 && (both || v->added % 2 == 0))
         show_progress(campaign);
     if (tn_trial_add(&n, campaign, winner ? &v->winner : &v->baseline,
                      winner ? v->winner_n : v->baseline_n, "verify",
-                     winner ? "verification of the winner" : "verification of the baseline",
+                     both     ? "verification of the winner, which is the baseline"
+                     : winner ? "verification of the winner"
+                              : "verification of the baseline",
                      &e) < 0) {
         if (e.code != -ESTALE)
             tn_log_campaign(LOG_ERROR, campaign, ": %s", e.text);
@@ -279,7 +309,7 @@ int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *ro
 int tn_verify_begin(struct tn_service *svc, const struct db_campaign *row,
                     const struct tn_verify *verify, struct err *error)
 {
-    AUTO_FREE char *text = record(verify, "running", &(struct pairs){.n = 0});
+    AUTO_FREE char *text = record(verify, "running", &(struct pairs){0});
     struct change ch = {row->id, text, "done cancelled paused running", DB_VERIFYING,
                         "verification"};
 

@@ -1,5 +1,6 @@
 /*
  * Interleaved runs of winner and baseline: the next pair of a verification, and what all pairs say.
+ * Where both are one layout, as many runs of it as there were to be pairs.
  */
 #ifndef TUNER_VERIFY_H
 #define TUNER_VERIFY_H

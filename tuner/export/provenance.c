@@ -108,7 +108,10 @@ static void add_verified(struct str *out, const char *mark, const struct tn_expo
     const char *not_yet = in->simulated ? "no (a simulated campaign verifies nothing)"
                                         : "no (partune verify has not been run)";
 
-    str_addf(out, "%s verified: %s", mark, verified(in) ? verified(in) : not_yet);
+    str_addf(out, "%s verified: %s", mark,
+             !verified(in)                  ? not_yet
+             : str_eq(verified(in), "same") ? "same (this layout is the baseline)"
+                                            : verified(in));
     if (has_ratio(in))
         str_addf(out, "; %s%.4g times the baseline, 95 %% interval %.4g to %.4g",
                  in->simulated ? "by the simulator " : "", in->ratio, in->ratio_lo, in->ratio_hi);

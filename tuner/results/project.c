@@ -1,9 +1,8 @@
 /*
  * Projection: a campaign's trials calibrate the cost model, which then predicts other scales.
  *
- * Every projection is kept as an artifact of its campaign. When a later trial measures the very
- * layout, model and batch that a projection spoke of, what was said is compared with what was seen;
- * these past errors are shown with each new projection.
+ * Every projection is kept as an artifact of its campaign, and compared with what later trials
+ * measure (earlier.c).
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,9 +13,7 @@
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
-#define NAME "projection-"
-
-enum { EARLIER = 100, CAMPAIGNS = 1000, SIZES = 32, WITH = 16 };
+enum { SIZES = 32, WITH = 16 };
 enum { MACHINES = (WITH + 1) * SE_MAX_CLUSTERS + 1 }; /* of all campaigns, and the one asked for */
 
 /* ---- what is asked ------------------------------------------------------- */
@@ -327,121 +324,6 @@ static json_t *row(const struct study *st, int devices, const struct asked *aske
                      "reason");
 }
 
-/* ---- what earlier ones were worth ---------------------------------------- */
-
-/* Was what ROW of PAST, a projection, describes measured by a trial that began after it? */
-static void compare(json_t *list, const struct db_artifact *ar, const json_t *past,
-                    const struct db_campaign *campaign, const struct db_trial *trial, int count)
-{
-    json_t *row;
-    size_t i;
-
-    json_array_foreach(json_object_get(past, "rows"), i, row) {
-        AUTO_FREE char *layout = jx_dump(json_object_get(row, "layout"));
-
-        for (int k = 0; k < count; k++) {
-            double said = json_number_value(json_object_get(row, "tokens_per_s"));
-            double lo = json_number_value(json_object_get(row, "lo"));
-            double hi = json_number_value(json_object_get(row, "hi"));
-            double seen = trial[k].tokens_per_s;
-            char when[CLOCK_TEXT];
-
-            if (trial[k].created < ar->created || strcmp(trial[k].layout, layout) || !(said > 0))
-                continue;
-            json_array_append_new(
-                list,
-                json_pack("{s:s, s:b, s:s, s:O, s:O, s:f, s:f, s:f, s:s, s:I, s:f, s:f, s:b}",
-                          "campaign", ar->campaign, "simulated",
-                          json_is_true(json_object_get(past, "simulated")), "created",
-                          clock_format(when, ar->created), "devices",
-                          json_object_get(row, "devices"), "text", json_object_get(row, "text"),
-                          "projected", said, "lo", lo, "hi", hi, "measured_by", campaign->id,
-                          "trial", (json_int_t)trial[k].n, "measured", seen, "error",
-                          said / seen - 1, "inside", seen >= lo && seen <= hi));
-            break; /* the first is enough: repeats are not new evidence */
-        }
-    }
-}
-
-static const json_t *device_name(const json_t *cluster)
-{
-    return json_object_get(json_object_get(cluster, "device"), "name");
-}
-
-/* The same work on the same kind of device: model, trainer, sequence length; the batch belongs to
- * each row. */
-static bool same_work(const json_t *left, const json_t *right, const char *trainer)
-{
-    return json_equal(json_object_get(left, "device"),
-                      device_name(json_object_get(right, "cluster"))) &&
-           json_equal(json_object_get(left, "model"), json_object_get(right, "model")) &&
-           str_eq(json_string_value(json_object_get(left, "trainer")), trainer) &&
-           json_equal(json_object_get(json_object_get(left, "workload"), "seq"),
-                      json_object_get(json_object_get(right, "workload"), "seq"));
-}
-
-/* Rows of PAST with the batch of the campaign. */
-static json_t *rows_of_batch(const json_t *past, const json_t *resolved)
-{
-    json_t *batch = json_object_get(json_object_get(resolved, "workload"), "global_batch");
-    json_t *rows = json_array(), *row;
-    size_t i;
-
-    json_array_foreach(json_object_get(past, "rows"), i, row)
-        if (json_equal(json_object_get(row, "global_batch"), batch))
-            json_array_append(rows, row);
-    return json_pack("{s:o, s:b}", "rows", rows, "simulated",
-                     json_is_true(json_object_get(past, "simulated")));
-}
-
-static int against_campaign(json_t *list, struct study *st, const struct db_campaign *campaign,
-                            const struct db_artifact *ar, json_t *const *past, int past_count,
-                            struct err *error)
-{
-    AUTO_JSON *resolved = json_loads(campaign->resolved, 0, NULL);
-    struct db_filter f = {.state = "ok", .limit = 10000};
-    struct db_trial *t = NULL;
-    int count = 0, r = 0;
-    int64_t total;
-
-    if (tn_is_simulated(campaign->launcher)) /* a simulation is no evidence */
-        return 0;
-    for (int i = 0; r == 0 && i < past_count; i++) {
-        if (!same_work(past[i], resolved, campaign->trainer))
-            continue;
-        if (!t)
-            r = db_trial_list(&t, &count, &total, st->db, st->a, campaign->id, &f, error);
-        if (r == 0) {
-            AUTO_JSON *rows = rows_of_batch(past[i], resolved);
-
-            compare(list, &ar[i], rows, campaign, t, count);
-        }
-    }
-    return r;
-}
-
-static int earlier(json_t **ret, struct study *st, struct err *error)
-{
-    json_t *past[EARLIER], *list = json_array();
-    struct db_filter f = {.limit = CAMPAIGNS};
-    struct db_campaign *c = NULL;
-    struct db_artifact *ar = NULL;
-    int n = 0, count = 0;
-    int64_t total;
-    int r = db_artifact_list(&ar, &n, st->db, st->a, NAME, EARLIER, error);
-
-    for (int i = 0; i < n; i++)
-        past[i] = json_loads(ar[i].body, 0, NULL);
-    if (r == 0 && n > 0)
-        r = db_campaign_list(&c, &count, &total, st->db, st->a, &f, error);
-    for (int i = 0; r == 0 && i < count; i++)
-        r = against_campaign(list, st, &c[i], ar, past, n, error);
-    for (int i = 0; i < n; i++)
-        json_decref(past[i]);
-    *ret = list;
-    return r;
-}
-
 /* ---- the answer ---------------------------------------------------------- */
 
 static json_t *calibration_json(const struct study *st)
@@ -473,7 +355,7 @@ static int answer(json_t **ret, struct study *st, const struct asked *asked,
 {
     json_t *rows = json_array(), *past = NULL;
     char text[160];
-    int r = earlier(&past, st, error);
+    int r = tn_project_earlier(&past, st->db, st->a, error);
     unsigned changes = st->to == 0 ? 0 : pl_machine_changes(&st->machine[0], &st->there);
     /* What was measured says nothing of the efficiency of another kind of device. */
     double base = changes & PL_OTHER_DEVICE ? 0 : st->winner_rate / st->winner.world;
@@ -558,7 +440,7 @@ static int keep_job(struct db *writer, void *arg, struct err *error)
 int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *error)
 {
     int64_t now = clock_wall_ms();
-    AUTO_FREE char *name = mem_printf(NAME "%lld", (long long)now);
+    AUTO_FREE char *name = mem_printf(TN_PROJECTION "%lld", (long long)now);
     AUTO_FREE char *body = jx_dump(answer);
     struct db_artifact ar = {.campaign = json_string_value(json_object_get(answer, "campaign")),
                              .name = name,

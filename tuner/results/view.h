@@ -66,6 +66,12 @@ double tn_device_s_per_mtoken(const struct tn_measure *measure);
 json_t *tn_measure_json(const struct tn_measure *measure, const struct tn_measure *baseline,
                         const struct tn_terms *terms);
 
+/* ---- earlier.c ----------------------------------------------------------- */
+
+#define TN_PROJECTION "projection-" /* how names of artifacts that are projections start */
+/* *RET = a Projection's "earlier", a new reference on errors, too. */
+int tn_project_earlier(json_t **ret, struct db *db, struct arena *arena, struct err *error);
+
 /* ---- trial_text.c -------------------------------------------------------- */
 
 /* A trial as text, of a campaign that is SIMULATED, or is not. */

@@ -376,13 +376,23 @@ void tn_slurm_close_alloc(struct tn_slurm_alloc *al)
 
 /* ---- the clock ----------------------------------------------------------- */
 
-/* Of several clusters the search may leave one: its devices are held only while they are used. */
+/* Does a trial of CAMPAIGN wait for its cluster number AT? */
+static bool awaited(const struct tn_campaign *campaign, int at)
+{
+    for (const struct tn_trial *t = campaign->queue; t; t = t->next)
+        if (t->layout.cluster == at)
+            return true;
+    return false;
+}
+
+/* Of several clusters the search may leave one: an allocation there is kept, and waited for, only
+ * while trials use it or are to. */
 static bool wanted(const struct tn_slurm_alloc *al)
 {
     const struct tn_campaign *c = tn_campaign_find(al->slurm->svc, al->campaign);
 
     return al->users > 0 || !al->campaign[0] ||
-           (c && (al->at == 0 || al->phase != ALLOC_READY) &&
+           (c && (al->at == 0 || awaited(c, al->at)) &&
             (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)));
 }
 

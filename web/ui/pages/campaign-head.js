@@ -101,9 +101,8 @@ function baselineNote(campaign) {
 function gainNote({ state, verify }) {
     if (!verify?.verdict) return state === "verifying" ? "re-running" : "";
     const how = verify.simulated ? "simulated" : "measured";
-    const range = `${ratio(verify.lo)} – ${ratio(verify.hi)}`;
-    const verdict = verify.verdict === "same" ? "the baseline is the winner" : verify.verdict;
-    return `${how} again, interleaved: ${range}, ${verdict}`;
+    if (verify.verdict === "same") return `${how} again: the winner is the baseline`;
+    return `${how} again, interleaved: ${ratio(verify.lo)} – ${ratio(verify.hi)}, ${verify.verdict}`;
 }
 
 /** The time of a campaign that told of it AGO seconds ago: [value, note]. */
