@@ -49,6 +49,10 @@ static void layer_params(struct pl_layer_params *ret, const struct pl_model *mod
     ret->dense = attention + mix.attention * pl_attention_vectors(model) +
                  mix.norms * h * (model->norm_bias ? 2 : 1) + mlp + router;
     ret->narrow = attention + mlp + ret->expert;
+    if (mix.linear > 0) {
+        ret->dense += mix.linear * pl_linear_params(model) / tp;
+        ret->narrow += mix.linear * h * (pl_linear_in(model) + pl_linear_values(model)) / tp;
+    }
     if (mix.mamba > 0) {
         ret->dense += mix.mamba * pl_mamba_params(model) / tp;
         ret->narrow += mix.mamba * h * (pl_mamba_in(model) + pl_mamba_inner(model)) / tp;
@@ -312,16 +316,21 @@ static double bytes_with(const struct pl_problem *problem, const struct pl_layou
     copied = operands.quantized ? operands.kept : 0; /* next to what others keep */
     /* norm inputs, input of qkv or of the latents' first products, latents */
     outside =
-        mix.norms * 2 * h + (mix.attention + mix.mamba) * operands.kept * h +
+        mix.norms * 2 * h + (mix.attention + mix.linear + mix.mamba) * operands.kept * h +
         mix.attention * (pl_latents_kept(model) -
                          (2 - operands.kept) * (model->mla.q_lora_rank + model->mla.kv_lora_rank));
+    if (model->dsa.index_topk)
+        outside += mix.attention * pl_indexer_kept(model, problem->workload->seq);
     outside += eager_rows(problem, mix.norms);
     inside = mix.attention * (pl_attention_kept(model) +
                               copied * model->heads * pl_value_dim(model) + copied_kv(problem));
+    if (mix.linear > 0)
+        inside +=
+            mix.linear * (pl_linear_kept(model) - (2 - operands.kept) * pl_linear_values(model));
     if (mix.mamba > 0)
         inside += mix.mamba * (pl_mamba_kept(model) - (2 - operands.kept) * pl_mamba_inner(model));
     if (!trainer->flash && keeps_scores(recompute, again))
-        scores = 5.0 * model->heads * problem->workload->seq / layout->cp /
+        scores = mix.attention * 5.0 * model->heads * problem->workload->seq / layout->cp /
                  tp; /* softmax, its mask and its dropout */
     pl_dropped_of(&dropped, model, again, &operands, moe);
     outside -= dropped.outside;

@@ -22,30 +22,41 @@ static void megatron_fsdp(struct pl_check *check)
 
 /* What Megatron says of models that no single row of features.def can: biases are of all products,
  * of none, or of q, k and v; those of experts need whole experts; the router has one where they
- * have. Constants of Llama 3's rotation are fixed. Sigmoid scores are always normalized, and a
- * bias that balances is added to them only. Layers without rotation are counted without modules of
- * prediction. Transformer Engine's ring passes no window. */
+ * have. Constants of Llama 3's rotation are fixed. Sigmoid scores of several experts are always
+ * normalized, and that of one never; a bias that balances is added to them only. Layers without
+ * rotation are counted without modules of prediction. Transformer Engine's ring passes no window;
+ * ranks of tp and cp share the heads of linear attention, and sparse attention gathers its keys. */
 static void megatron_model(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
     const struct pl_moe *moe = &model->moe;
     const struct pl_rope_scaling *scaling = &model->rope_scaling;
+    const struct pl_layout *layout = check->layout;
+    const int one = moe->top_k == 1;
     const struct {
         bool broken;
         const char *key, *why;
     } rule[] = {
         {model->out_bias != model->mlp_bias, "out_bias", "out_bias that differs from mlp_bias"},
         {model->mlp_bias && !model->qkv_bias, "qkv_bias", "qkv_bias false with mlp_bias true"},
-        {moe->experts && model->mlp_bias && check->layout->etp > 1, "etp",
-         "etp > 1 with mlp_bias true"},
+        {moe->experts && model->mlp_bias && layout->etp > 1, "etp", "etp > 1 with mlp_bias true"},
         {moe->experts && moe->router_bias && !model->mlp_bias, "router_bias",
          "router_bias true with mlp_bias false"},
-        {moe->experts && moe->router == PL_ROUTER_SIGMOID && !moe->topk_norm, "topk_norm",
-         "topk_norm false with router sigmoid"},
+        {moe->experts && moe->router == PL_ROUTER_SIGMOID && !moe->topk_norm && !one, "topk_norm",
+         "topk_norm false with router sigmoid and top_k above 1"},
+        {moe->experts && moe->router == PL_ROUTER_SIGMOID && moe->topk_norm && one, "topk_norm",
+         "topk_norm true with router sigmoid and top_k 1"},
+        {moe->experts && moe->apply_probs_on_input && !one, "apply_probs_on_input",
+         "apply_probs_on_input true with top_k above 1"},
         {moe->experts && moe->balance_bias && moe->router != PL_ROUTER_SIGMOID, "balance_bias",
          "balance_bias true with router softmax"},
         {model->no_rope_freq && model->mtp, "no_rope_freq", "no_rope_freq above 0 with mtp"},
-        {model->sliding_window && check->layout->cp > 1, "cp", "cp > 1 with sliding_window"},
+        {model->sliding_window && layout->cp > 1, "cp", "cp > 1 with sliding_window"},
+        {model->linear.num_value_heads &&
+             model->linear.num_key_heads % ((int64_t)layout->tp * layout->cp),
+         "cp", "num_key_heads of linear_attention that are not a multiple of tp x cp"},
+        {model->dsa.index_topk && layout->cp > 1 && layout->cp_comm != PL_CP_ALL_GATHER, "cp_comm",
+         "dsa with a cp_comm other than all-gather"},
         {scaling->kind == PL_ROPE_YARN && pl_model_is_mla(model) &&
              (scaling->original_seq != 4096 || fabs(scaling->beta_fast - 32) > 0 ||
               fabs(scaling->beta_slow - 1) > 0 || !scaling->truncate),
