@@ -164,6 +164,33 @@ static int check_amplitude(const char *key, const json_t *scaling, const char *k
     return 0;
 }
 
+static const char *const long_lists[] = {"short_factor", "long_factor", NULL};
+
+/* Of longrope the longest sequence before is the scaling's, or the model's; the factor is what
+ * sequences are longer by. Its name was "su". */
+static int take_long(struct pl_hf_reader *reader, const char *key, const json_t *scaling,
+                     struct err *error)
+{
+    const char *const name = "original_max_position_embeddings";
+    double original = pl_hf_number(scaling, name), seq = pl_hf_number(reader->out, "seq");
+
+    if (original <= 0)
+        original = pl_hf_number(reader->config, name);
+    if (!(original > 0 && original < 1e9))
+        return pl_hf_refuse(error, key, "of type longrope needs %s", name);
+    pl_hf_put(reader, "rope_scaling.kind", json_string("longrope"));
+    pl_hf_put(reader, "rope_scaling.original_seq", json_integer((json_int_t)original));
+    pl_hf_put(reader, "rope_scaling.factor", json_real(seq > original ? seq / original : 1));
+    for (size_t i = 0; long_lists[i]; i++) {
+        AUTO_FREE char *word = mem_printf("rope_scaling.%s", long_lists[i]);
+        json_t *list = json_object_get(scaling, long_lists[i]);
+
+        if (list)
+            pl_hf_put(reader, word, json_deep_copy(list));
+    }
+    return 0;
+}
+
 /* {"type" or "rope_type": ..., "factor": ...} */
 static int take_scaling(struct pl_hf_reader *reader, const char *key, const json_t *scaling,
                         struct err *error)
@@ -184,13 +211,15 @@ static int take_scaling(struct pl_hf_reader *reader, const char *key, const json
     const char *kind = json_string_value(json_object_get(scaling, "rope_type")), *name;
     AUTO_JSON *ours = json_object();
     json_t *value;
+    bool lengths;
     int r;
 
     if (!kind)
         kind = json_string_value(json_object_get(scaling, "type"));
     if (!kind || !strcmp(kind, "default"))
         return 0;
-    if (strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn"))
+    lengths = str_eq(kind, "longrope") || str_eq(kind, "su");
+    if (strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn") && !lengths)
         return pl_hf_refuse(error, key, "of type %s is not supported", kind);
     if ((r = check_amplitude(key, scaling, kind, error)) < 0)
         return r;
@@ -203,9 +232,12 @@ static int take_scaling(struct pl_hf_reader *reader, const char *key, const json
                 word = rows[i].ours;
         if (word && !json_is_null(value))
             json_object_set(ours, word, value);
-        else if (!word && !str_in(name, passed) && !json_is_null(value))
+        else if (!word && !str_in(name, passed) && !json_is_null(value) &&
+                 !(lengths && str_in(name, long_lists)))
             return pl_hf_refuse(error, key, "has %s, which is not supported", name);
     }
+    if (lengths)
+        return take_long(reader, key, scaling, error);
     pl_hf_put(reader, "rope_scaling", json_incref(ours));
     return 0;
 }

@@ -25,7 +25,7 @@ enum pl_qk_norm { PL_QK_NONE, PL_QK_HEAD, PL_QK_FULL, PL_QK_L2 };
 enum pl_router { PL_ROUTER_SOFTMAX, PL_ROUTER_SIGMOID };
 
 /* Rotary positions stretched beyond the lengths that a model was trained with. */
-enum pl_rope_kind { PL_ROPE_PLAIN, PL_ROPE_LINEAR, PL_ROPE_LLAMA3, PL_ROPE_YARN };
+enum pl_rope_kind { PL_ROPE_PLAIN, PL_ROPE_LINEAR, PL_ROPE_LLAMA3, PL_ROPE_YARN, PL_ROPE_LONG };
 
 /*
  * The load-balancing loss, of which aux_loss_coef times is added to the cross-entropy. Over a pool
@@ -97,10 +97,21 @@ struct pl_mamba {
     int conv;   /* width of the causal convolution; 4 unless said */
 };
 
+enum { PL_MAX_PAIRS = 128 }; /* of rotated elements of a head that have factors of their own */
+
+struct pl_pair_factors {
+    int count;
+    double at[PL_MAX_PAIRS];
+};
+
 struct pl_rope_scaling {
     enum pl_rope_kind kind;
     double factor;
-    int original_seq;                         /* positions before scaling; llama3 and yarn */
+    int original_seq; /* positions before scaling; of all kinds but linear */
+    /* longrope (Ding et al. 2024; Phi): what divides the frequency of each pair, in sequences of up
+     * to original_seq tokens and in longer ones; cosine and sine are multiplied by sqrt(1 +
+     * ln(factor) / ln(original_seq)) (transformers' modeling_rope_utils.py). */
+    struct pl_pair_factors short_factor, long_factor;
     double low_freq_factor, high_freq_factor; /* llama3; 1 and 4 unless said */
     double beta_fast, beta_slow;              /* yarn; 32 and 1 unless said */
     bool truncate;                 /* yarn: what these bound are whole pairs; true unless said */

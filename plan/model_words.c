@@ -13,12 +13,13 @@
 
 static const char *const qk_norm_names[] = {"none", "head", "full", "l2", NULL};
 static const char *const router_names[] = {"softmax", "sigmoid", NULL};
-static const char *const rope_names[] = {"plain", "linear", "llama3", "yarn", NULL};
+static const char *const rope_names[] = {"plain", "linear", "llama3", "yarn", "longrope", NULL};
 
 enum { MAX_SIZE = 1 << 20, MAX_TOKENS = 1 << 24, MAX_EXPERTS = 1 << 16, MAX_DEPTH = 64 };
 
-/* BIAS is a FLAG whose default follows from the norm. */
-enum kind { WHOLE, NUMBER, FLAG, BIAS, NAME };
+/* BIAS is a FLAG whose default follows from the norm; FACTORS are a struct pl_pair_factors, of none
+ * unless said. */
+enum kind { WHOLE, NUMBER, FLAG, BIAS, NAME, FACTORS };
 
 struct word {
     enum pl_section section;
@@ -108,6 +109,8 @@ static const struct word words[] = {
     {PL_OF_ROPE, "factor", NUMBER, AT(rope_scaling.factor), 1, 1e6, 0, NULL, true},
     {PL_OF_ROPE, "original_seq", WHOLE, AT(rope_scaling.original_seq), 0, MAX_TOKENS, 0, NULL,
      false},
+    {PL_OF_ROPE, "short_factor", FACTORS, AT(rope_scaling.short_factor), 1e-6, 1e6, 0, NULL, false},
+    {PL_OF_ROPE, "long_factor", FACTORS, AT(rope_scaling.long_factor), 1e-6, 1e6, 0, NULL, false},
     {PL_OF_ROPE, "low_freq_factor", NUMBER, AT(rope_scaling.low_freq_factor), 0, 1e6, 1, NULL,
      false},
     {PL_OF_ROPE, "high_freq_factor", NUMBER, AT(rope_scaling.high_freq_factor), 0, 1e6, 4, NULL,
@@ -151,10 +154,19 @@ static double standard(const struct pl_model *model, const struct word *word)
     return word->kind == BIAS ? model->norm == PL_LAYERNORM : word->standard;
 }
 
+static const struct pl_pair_factors *factors_of(const struct pl_model *model,
+                                                const struct word *word)
+{
+    return (const void *)((const char *)model + word->offset);
+}
+
+/* Of FACTORS, how many. */
 static double get(const struct pl_model *model, const struct word *word)
 {
     const char *at = (const char *)model + word->offset;
 
+    if (word->kind == FACTORS)
+        return factors_of(model, word)->count;
     if (word->kind == NUMBER)
         return *(const double *)at;
     return word->kind == FLAG || word->kind == BIAS ? *(const bool *)at : *(const int *)at;
@@ -164,7 +176,9 @@ static void set(struct pl_model *model, const struct word *word, double value)
 {
     char *at = (char *)model + word->offset;
 
-    if (word->kind == NUMBER)
+    if (word->kind == FACTORS)
+        ((struct pl_pair_factors *)(void *)at)->count = (int)value;
+    else if (word->kind == NUMBER)
         *(double *)at = value;
     else if (word->kind == FLAG || word->kind == BIAS)
         *(bool *)at = value != 0;
@@ -178,6 +192,29 @@ void pl_words_default(struct pl_model *model)
         set(model, &words[i], standard(model, &words[i]));
 }
 
+static int parse_factors(struct pl_model *model, const struct word *word, const json_t *json,
+                         struct err *error)
+{
+    struct pl_pair_factors *to = (void *)((char *)model + word->offset);
+    const json_t *list = json_object_get(json, word->name), *value;
+    AUTO_FREE char *at = mem_printf("/%s", word->name);
+    size_t i;
+
+    if (!list)
+        return 0;
+    if (!json_is_array(list) || json_array_size(list) > PL_MAX_PAIRS)
+        return err_at(error, -EINVAL, at, "%s must be a list of at most %d numbers", word->name,
+                      PL_MAX_PAIRS);
+    json_array_foreach((json_t *)list, i, value) {
+        to->at[i] = json_number_value(value);
+        if (!(to->at[i] >= word->low && to->at[i] <= word->high))
+            return err_at(error, -EINVAL, at, "number %zu of %s must be %g to %g", i, word->name,
+                          word->low, word->high);
+    }
+    to->count = (int)json_array_size(list);
+    return 0;
+}
+
 static int parse_word(struct pl_model *model, const struct word *word, const json_t *json,
                       struct err *error)
 {
@@ -186,6 +223,8 @@ static int parse_word(struct pl_model *model, const struct word *word, const jso
     bool flag = number != 0;
 
     switch (word->kind) {
+    case FACTORS:
+        return parse_factors(model, word, json, error);
     case NUMBER:
         r = jx_get_f64(&number, json, word->name, word->low, word->high, error);
         break;
@@ -244,9 +283,20 @@ int pl_words_parse_objects(struct pl_model *model, const json_t *json, struct er
     return jx_copy_str(model->pattern, sizeof(model->pattern), json, "pattern", error);
 }
 
-static json_t *word_json(const struct word *word, double value)
+static json_t *factors_json(const struct pl_pair_factors *factors)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < factors->count; i++)
+        json_array_append_new(list, json_real(factors->at[i]));
+    return list;
+}
+
+static json_t *word_json(const struct pl_model *model, const struct word *word, double value)
 {
     switch (word->kind) {
+    case FACTORS:
+        return factors_json(factors_of(model, word));
     case NUMBER:
         return json_real(value);
     case WHOLE:
@@ -265,7 +315,7 @@ void pl_words_json(json_t *json, const struct pl_model *model, enum pl_section s
 
         if (words[i].section == section && (words[i].needed || value < standard(model, &words[i]) ||
                                             value > standard(model, &words[i])))
-            json_object_set_new(json, words[i].name, word_json(&words[i], value));
+            json_object_set_new(json, words[i].name, word_json(model, &words[i], value));
     }
 }
 
@@ -382,13 +432,23 @@ static int check_rope_scaling(const struct pl_model *model, struct err *error)
 
     if (scaling->kind != PL_ROPE_PLAIN && model->positions != PL_ROPE)
         return err_at(error, -EINVAL, "/rope_scaling", "rope_scaling needs positions rope");
-    if ((scaling->kind == PL_ROPE_LLAMA3 || scaling->kind == PL_ROPE_YARN) &&
-        !scaling->original_seq)
+    if (scaling->kind != PL_ROPE_PLAIN && scaling->kind != PL_ROPE_LINEAR && !scaling->original_seq)
         return err_at(error, -EINVAL, "/rope_scaling/original_seq", "original_seq is missing");
     if (scaling->kind == PL_ROPE_LLAMA3 && scaling->low_freq_factor > scaling->high_freq_factor)
         return err_at(error, -EINVAL, "/rope_scaling/low_freq_factor",
                       "low_freq_factor %g is above high_freq_factor %g", scaling->low_freq_factor,
                       scaling->high_freq_factor);
+    for (int i = 0; i < 2; i++) {
+        int many = i ? scaling->long_factor.count : scaling->short_factor.count;
+        int want = scaling->kind == PL_ROPE_LONG ? pl_rotary_dim(model) / 2 : 0;
+
+        if (many != want)
+            return err_at(error, -EINVAL,
+                          i ? "/rope_scaling/long_factor" : "/rope_scaling/short_factor",
+                          "%d numbers, not %d: longrope has one for each pair that rotates, other "
+                          "kinds none",
+                          many, want);
+    }
     if (scaling->kind == PL_ROPE_YARN && model->rope_theta <= 1)
         return err_at(error, -EINVAL, "/rope_theta",
                       "rope_theta %g must be above 1 with rope_scaling yarn", model->rope_theta);

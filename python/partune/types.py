@@ -691,12 +691,14 @@ class Ready(TypedDict):
 
 
 class _RopeScaling(TypedDict):
-    kind: Literal["plain", "linear", "llama3", "yarn"]
+    kind: Literal["plain", "linear", "llama3", "yarn", "longrope"]
     factor: float
 
 
 class RopeScaling(_RopeScaling, total=False):
     original_seq: int
+    short_factor: List[float]
+    long_factor: List[float]
     low_freq_factor: float
     high_freq_factor: float
     beta_fast: float

@@ -72,6 +72,7 @@ static void an_indexer_adds_its_products(void **state)
 #define MLA                                                                                        \
     "'mla':{'q_lora_rank':32,'kv_lora_rank':16,'qk_nope_head_dim':16,'qk_rope_head_dim':8,"        \
     "'v_head_dim':16}"
+#define LONGROPE "'rope_scaling':{'kind':'longrope','factor':4,'original_seq':256,"
 #define DSA "'dsa':{'index_n_heads':2,'index_head_dim':8,'index_topk':256}"
 
 /* Chunks of a quarter leave a quarter; the last one may be shorter. */
@@ -254,6 +255,8 @@ static void words_survive_their_json(void **state)
               "'attn_temperature_scale':0.5}",
         SHAPE "," MLA ",'dsa':{'index_n_heads':2,'index_head_dim':8,'index_topk':256,"
               "'indexer_loss_coef':0.5}}",
+        SHAPE ",'partial_rotary_factor':0.5,'rope_scaling':{'kind':'longrope','factor':32,"
+              "'original_seq':32,'short_factor':[1,1.5,2,4],'long_factor':[1,2.25,9,64]}}",
         SHAPE ",'linear_attention_freq':5,'linear_attention':{'num_key_heads':2,"
               "'num_value_heads':4,'key_head_dim':8,'value_head_dim':16,'conv_kernel_dim':3}}",
     };
@@ -299,6 +302,15 @@ static void contradictions_are_refused_by_pointer(void **state)
          "at least qk_rope_head_dim"},
         {MLA ",'dsa':{'index_n_heads':2,'index_head_dim':8}", "/dsa/index_topk", "missing"},
         {"'qk_norm':'l2'," MLA, "/qk_norm", "mla"},
+        {LONGROPE "'short_factor':[1,1,1,1],'long_factor':[1,2]}", "/rope_scaling/short_factor",
+         "4 numbers, not 8"},
+        {LONGROPE "'short_factor':[1,1,1,1,1,1,1,1]}", "/rope_scaling/long_factor",
+         "0 numbers, not 8"},
+        {LONGROPE "'short_factor':[1,1,1,1,1,1,1,0]}", "/rope_scaling/short_factor", "number 7"},
+        {LONGROPE "'short_factor':1}", "/rope_scaling/short_factor", "list"},
+        {"'rope_scaling':{'kind':'longrope','factor':2}", "/rope_scaling/original_seq", "missing"},
+        {"'rope_scaling':{'kind':'linear','factor':2,'long_factor':[1]}",
+         "/rope_scaling/long_factor", "other kinds none"},
     };
 
     (void)state;
@@ -342,6 +354,8 @@ static void trainers_refuse_what_they_lack_by_key(void **state)
         {"'no_rope_freq':2,'attn_temperature_tuning':true", "attn_temperature_tuning", true},
         {"'no_rope_freq':2,'attn_temperature_tuning':true,'attn_temperature_floor':1024",
          "attn_temperature_floor", false},
+        {LONGROPE "'short_factor':[1,1,1,1,1,1,1,1],'long_factor':[2,2,2,2,2,2,2,2]}",
+         "rope_scaling", false},
         {MOE1 ",'apply_probs_on_input':true}", "apply_probs_on_input", true},
         {"'moe':{'experts':8,'top_k':2,'expert_ffn':64,'apply_probs_on_input':true}",
          "apply_probs_on_input", false},

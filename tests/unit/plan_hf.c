@@ -14,6 +14,8 @@
 #define KINDS8 KINDS4 "," KINDS4
 #define CHUNKS4 "'chunked_attention','chunked_attention','chunked_attention','full_attention'"
 #define CHUNKS16 CHUNKS4 "," CHUNKS4 "," CHUNKS4 "," CHUNKS4
+#define FACTORS8 "1.0,1.0,1.05,1.25,1.5,2.5,4.0,8.5"
+#define FACTORS48 FACTORS8 "," FACTORS8 "," FACTORS8 "," FACTORS8 "," FACTORS8 "," FACTORS8
 #define LINEAR4 "'linear_attention','linear_attention','linear_attention','full_attention'"
 #define LINEAR16 LINEAR4 "," LINEAR4 "," LINEAR4 "," LINEAR4
 #define LLAMA4                                                                                     \
@@ -345,6 +347,20 @@ static const struct {
      "'qk_rope_head_dim':64,'rms_norm_eps':1e-05,'rope_parameters':{'rope_theta':1000000,"
      "'rope_type':'default'},'routed_scaling_factor':2.5,'scoring_func':'sigmoid',"
      "'topk_group':1,'topk_method':'noaux_tc','v_head_dim':256,'vocab_size':154880" COMMON "}"},
+    {"microsoft/Phi-3.5-mini-instruct", 3.821,
+     "{'model_type':'phi3','attention_bias':false,'hidden_act':'silu','hidden_size':3072,"
+     "'intermediate_size':8192,'max_position_embeddings':131072,'num_attention_heads':32,"
+     "'num_hidden_layers':32,'num_key_value_heads':32,'original_max_position_embeddings':4096,"
+     "'rms_norm_eps':1e-05,'rope_scaling':{'long_factor':[" FACTORS48 "],'short_factor':[" FACTORS48
+     "],'type':'longrope'},'rope_theta':10000.0,'sliding_window':262144,"
+     "'tie_word_embeddings':false,'vocab_size':32064" COMMON "}"},
+    {"microsoft/Phi-4-mini-instruct", 3.836,
+     "{'model_type':'phi3','hidden_act':'silu','hidden_size':3072,'intermediate_size':8192,"
+     "'max_position_embeddings':131072,'num_attention_heads':24,'num_hidden_layers':32,"
+     "'num_key_value_heads':8,'original_max_position_embeddings':4096,"
+     "'partial_rotary_factor':0.75,'rms_norm_eps':1e-05,'rope_scaling':{'long_factor':[" FACTORS48
+     "],'short_factor':[" FACTORS48 "],'type':'longrope'},'rope_theta':10000.0,"
+     "'sliding_window':262144,'tie_word_embeddings':true,'vocab_size':200064" COMMON "}"},
     {"HuggingFaceTB/SmolLM3-3B", 3.075,
      "{'model_type':'smollm3','attention_bias':false,'hidden_act':'silu','hidden_size':2048,"
      "'initializer_range':0.02,'intermediate_size':11008,'layer_types':[" FULL9 "," FULL9 "," FULL9
@@ -614,6 +630,10 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
          "{'linear_attention_freq':5}"},
         {TINY("qwen3_next") ",'full_attention_interval':1}",
          "{'linear_attention_freq':null,'linear_attention':null,'attention_output_gate':true}"},
+        {TINY("llama") ",'rope_scaling':{'rope_type':'longrope','short_factor':[1,1,2,2],"
+                       "'long_factor':[4,4,8,8],'original_max_position_embeddings':512}}",
+         "{'rope_scaling':{'kind':'longrope','factor':4,'original_seq':512,"
+         "'short_factor':[1.0,1.0,2.0,2.0],'long_factor':[4.0,4.0,8.0,8.0]}}"},
         {TINY("glm4_moe") "}", "{'kv_heads':8,'partial_rotary_factor':0.5,'moe':{'experts':128,"
                                "'top_k':8,'shared_ffn':1408,'dense_layers':1}}"},
         {TINY("gpt_oss") "}",
@@ -791,7 +811,15 @@ static void values_without_a_word_are_refused(void **state)
         {"{'model_type':'gpt2'}", "/n_layer", "missing"},
         {LLAMA ",'hidden_act':'tanh'}", "/hidden_act", "tanh"},
         {LLAMA ",'hidden_act':7}", "/hidden_act", "not supported"},
-        {LLAMA ",'rope_scaling':{'type':'longrope','factor':2}}", "/rope_scaling", "longrope"},
+        {LLAMA ",'rope_scaling':{'type':'dynamic','factor':2}}", "/rope_scaling", "dynamic"},
+        {LLAMA ",'rope_scaling':{'type':'longrope','factor':2}}", "/rope_scaling",
+         "original_max_position_embeddings"},
+        {LLAMA ",'rope_scaling':{'type':'longrope','short_mscale':2}}", "/rope_scaling",
+         "short_mscale"},
+        {LLAMA ",'rope_scaling':{'type':'linear','factor':2,'short_factor':[1]}}", "/rope_scaling",
+         "short_factor"},
+        {LLAMA ",'rope_scaling':{'type':'su','original_max_position_embeddings':32}}",
+         "/rope_scaling/short_factor", "0 numbers, not 8"},
         {LLAMA ",'rope_scaling':{'type':'yarn','factor':2,'attention_factor':3}}", "/rope_scaling",
          "attention_factor"},
         {LLAMA ",'rope_scaling':{'type':'linear','factor':2,'attention_factor':1}}",
