@@ -372,7 +372,9 @@ static void trainers_refuse_what_they_lack_by_key(void **state)
             struct pl_verdict verdict;
             bool known = !strcmp(row[i].key, "topk_norm") ||
                          !strcmp(row[i].key, "attn_temperature_floor"); /* by another key */
-            bool want = k == 2 ? !row[i].megatron : k < 2 && !known;
+            bool want = k == 2   ? !row[i].megatron
+                        : k == 3 ? !strcmp(row[i].key, "dsa") /* whose indexer is not trained */
+                                 : k < 2 && !known;
 
             x.m = model_of(text);
             x.w.seq = 1024;
