@@ -142,7 +142,7 @@ static int take_chunks(struct pl_hf_reader *reader, struct err *error)
     int every = types ? full_every(types, "chunked_attention")
                       : (int)pl_hf_number(reader->out, "no_rope_freq");
 
-    if (every < 0)
+    if (types && every < 0)
         return pl_hf_refuse(error, "layer_types",
                             "must be chunked_attention, with every n-th layer of full_attention");
     if (!size || every == 1)
@@ -169,16 +169,17 @@ static int take_linear(struct pl_hf_reader *reader, struct err *error)
     json_t *types = pl_hf_take(reader, "layer_types"),
            *interval = pl_hf_take(reader, "full_attention_interval");
     int every = types ? full_every(types, "linear_attention") : (int)json_integer_value(interval);
+    double layers = pl_hf_number(reader->out, "layers");
 
-    if (every < 0)
+    if (types && every < 0)
         return pl_hf_refuse(error, "layer_types",
                             "must be linear_attention, with every n-th layer of full_attention");
     if (every == 1) {
         json_object_del(reader->out, "linear_attention");
         return 0;
     }
-    if (!every) /* no layer is the n-th */
-        every = (int)pl_hf_number(reader->out, "layers") + 1;
+    if (types && !every) /* no layer is the n-th */
+        every = layers < 4096 ? (int)layers + 1 : 4096;
     pl_hf_put(reader, "linear_attention_freq", json_integer(every));
     return 0;
 }
@@ -205,13 +206,16 @@ static int check_sparse(struct pl_hf_reader *reader, struct err *error)
 /* The n of layers n, 2n, ... of all LAYERS, whose numbers from 0 LIST has; -1: another list. */
 static int numbered_every(const json_t *list, int layers)
 {
-    int every = (int)json_integer_value(json_array_get(list, 0)) + 1,
-        many = (int)json_array_size(list);
+    json_int_t first = json_integer_value(json_array_get(list, 0));
+    int many = (int)json_array_size(list), every;
 
-    if (!many || every < 1 || many != layers / every)
+    if (!many || first < 0 || first >= layers)
+        return -1;
+    every = (int)first + 1;
+    if (many != layers / every)
         return -1;
     for (int i = 0; i < many; i++)
-        if (json_integer_value(json_array_get(list, (size_t)i)) + 1 != (json_int_t)every * (i + 1))
+        if (json_integer_value(json_array_get(list, (size_t)i)) != (json_int_t)every * (i + 1) - 1)
             return -1;
     return every;
 }
@@ -220,7 +224,8 @@ static int numbered_every(const json_t *list, int layers)
 static int take_numbered_experts(struct pl_hf_reader *reader, struct err *error)
 {
     json_t *list = pl_hf_take(reader, "moe_layers");
-    int every = list ? numbered_every(list, (int)pl_hf_number(reader->out, "layers")) : 0;
+    int layers = (int)json_integer_value(json_object_get(reader->out, "layers")),
+        every = list ? numbered_every(list, layers) : 0;
 
     if (every < 0)
         return pl_hf_refuse(error, "moe_layers", "must be the numbers of every n-th layer");

@@ -867,6 +867,10 @@ static void values_without_a_word_are_refused(void **state)
         {TINY("qwen3_next") ",'layer_types':['full_attention','linear_attention',"
                             "'linear_attention','full_attention']}",
          "/layer_types", "linear_attention"},
+        {TINY("qwen3_next") ",'full_attention_interval':-1}", "/linear_attention_freq", "-1"},
+        {TINY("qwen3_next") ",'full_attention_interval':0}", "/linear_attention_freq",
+         "needs linear_attention_freq"},
+        {TINY("llama4_text") ",'moe_layers':[2147483647]}", "/moe_layers", "every n-th layer"},
         {TINY("qwen3_next") ",'layer_types':['linear_attention']}", "/layer_types",
          "one entry for each layer"},
         {TINY("deepseek_v32") ",'layer_types':['full_attention','full_attention',"
