@@ -281,8 +281,9 @@ def megatron_variant(v, f, variant, sparse):
     assert not linear or linear["num_key_heads"] % (int(v["--tensor-model-parallel-size"]) * cp) == 0
     assert not sparse or [int(v[f"--dsa-indexer-{name}"]) for name in ("n-heads", "head-dim", "topk")] == [
         sparse[name] for name in ("index_n_heads", "index_head_dim", "index_topk")]
-    assert not sparse or "--q-lora-rank" in v and "--disable-bias-linear" in v and (
-        cp == 1 or v.get("--cp-comm-type", "p2p").replace("_", "") == "allgather")
+    assert not sparse or "--q-lora-rank" in v and "--disable-bias-linear" in v and "--bf16" in v and (
+        cp == 1 or v.get("--cp-comm-type", "p2p").replace("_", "") == "allgather") and (
+        v["--tensor-model-parallel-size"] == "1" or "--sequence-parallel" in v)
 
 
 def megatron_grads(v, f):

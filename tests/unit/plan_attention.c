@@ -384,8 +384,8 @@ static void trainers_refuse_what_they_lack_by_key(void **state)
         }
 }
 
-/* Ranks of tp share the key heads; Megatron's ranks of cp, too; and sparse attention gathers. */
-static void ranks_share_heads(void **state)
+/* Ranks of tp share the key heads; Megatron's ranks of cp, too. What else it raises. */
+static void layouts_have_rules_of_their_own(void **state)
 {
     static const struct {
         const char *model, *layout, *rule, *key;
@@ -396,6 +396,16 @@ static void ranks_share_heads(void **state)
         {SHAPE ",'linear_attention_freq':4," LINEAR "}", "{'world':8,'tp':2,'cp':2}",
          "trainer-supports", "cp"},
         {SHAPE "," MLA "," DSA "}", "{'world':8,'cp':2}", "trainer-supports", "cp_comm"},
+        {SHAPE "," MLA "," DSA "}", "{'world':8,'tp':2}", "trainer-supports", "sp"},
+        {SHAPE "," MLA "," DSA "}", "{'world':8,'tp':2,'sp':1}", NULL, NULL},
+        {SHAPE "," MLA "," DSA "}", "{'world':8,'precision':'fp32'}", "trainer-supports",
+         "precision"},
+        /* outputs: 2 x 16 + 2 x 64 + 2 x 4 = 168, and 192 */
+        {SHAPE ",'linear_attention_freq':4," LINEAR "}", "{'world':8,'precision':'fp8'}",
+         "trainer-supports", "precision"},
+        {SHAPE ",'linear_attention_freq':4,'linear_attention':{'num_key_heads':8,"
+               "'num_value_heads':8,'key_head_dim':4,'value_head_dim':7}}",
+         "{'world':8,'precision':'fp8'}", NULL, NULL},
         {SHAPE "," MLA "," DSA "}", "{'world':8,'cp':2,'cp_comm':'all-gather'}", NULL, NULL},
     };
 
@@ -433,7 +443,7 @@ int main(void)
         cmocka_unit_test(words_survive_their_json),
         cmocka_unit_test(contradictions_are_refused_by_pointer),
         cmocka_unit_test(trainers_refuse_what_they_lack_by_key),
-        cmocka_unit_test(ranks_share_heads),
+        cmocka_unit_test(layouts_have_rules_of_their_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,8 @@ const char *tn_megatron_recompute_method(const struct pl_layout *layout); /* sta
 const char *tn_megatron_cp_comm(const struct pl_layout *layout); /* as both spell it; static */
 int tn_cp_inner(const struct tn_export_in *in);                  /* pl_cp_inner */
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in);
+/* Keys of what the rule trainer-supports says that these rules have, NULL-terminated. */
+const char *const *tn_megatron_raises(const struct pl_model *model);
 /* The modules that LAYOUT computes again with recompute selective, between SEPARATOR, each with
  * QUOTE around it. */
 void tn_megatron_modules(struct str *out, const struct pl_layout *layout, const char *separator,
