@@ -251,6 +251,18 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'n_group':8,'topk_group':4}}",
          "/moe/n_group"},
         {"{" MLA ",'norm':'layernorm','mlp':'gelu'}", "/mla"},
+        {"{" WORDS ",'qk_norm':'l2'}", "/qk_norm"},
+        {"{" WORDS ",'rope_scaling':{'kind':'longrope','factor':2,'original_seq':8,"
+         "'short_factor':[1,1,1,1],'long_factor':[1,1,2,2]}}",
+         "/rope_scaling"},
+        {"{" WORDS ",'attention_output_gate':true}", "/attention_output_gate"},
+        {"{" WORDS ",'attention_chunk_size':8}", "/attention_chunk_size"},
+        {"{" WORDS ",'linear_attention_freq':2,'linear_attention':{'num_key_heads':2,"
+         "'num_value_heads':2,'key_head_dim':8,'value_head_dim':8}}",
+         "/linear_attention_freq"},
+        {"{" MLA ",'dsa':{'index_n_heads':2,'index_head_dim':8,'index_topk':4}}", "/dsa"},
+        {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'apply_probs_on_input':true}}",
+         "/moe/apply_probs_on_input"},
         {"{" V2 ",'shared_ffn':20,'topk_norm':false,'n_group':4,'topk_group':2}}",
          "/moe/topk_group"},
     };
