@@ -120,15 +120,17 @@ void pl_layer_params_of(struct pl_layer_params ret[2], const struct pl_model *mo
 
 /* Modules of multi-token prediction, of which the last stage has an embedding of its own. */
 static void add_mtp(struct pl_held *held, const struct pl_model *model,
-                    const struct pl_layout *layout, const struct pl_layer_params params[2])
+                    const struct pl_layout *layout)
 {
     double h = model->hidden, table = (double)model->vocab * h / layout->tp;
-    const struct pl_layer_params *one = &params[pl_layer_is_moe(model, model->layers - 1)];
+    struct pl_layer_params one;
+    struct pl_model room;
 
-    held->dense += model->mtp * (one->dense + 2 * h * h / layout->tp + 3 * h) +
+    layer_params(&one, pl_as_last(&room, model), layout, pl_layer_is_moe(model, model->layers - 1));
+    held->dense += model->mtp * (one.dense + 2 * h * h / layout->tp + 3 * h) +
                    (pl_loss_stage(layout) > 0 && !model->tied ? table : 0);
-    held->expert += model->mtp * one->expert;
-    held->narrow += model->mtp * one->narrow;
+    held->expert += model->mtp * one.expert;
+    held->narrow += model->mtp * one.narrow;
 }
 
 void pl_held_params(struct pl_held *ret, const struct pl_model *model,
@@ -156,7 +158,7 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
         held.dense += h + (model->tied && pl_loss_stage(layout) == 0 ? 0 : table);
     *ret = held;
     if (stage == pl_loss_stage(layout) && model->mtp)
-        add_mtp(ret, model, layout, params);
+        add_mtp(ret, model, layout);
 }
 
 double pl_dense_shards(const struct pl_layout *layout)
@@ -418,12 +420,13 @@ static double partly_recomputed(double *ret_live, const struct pl_problem *probl
 /* Of a layer of multi-token prediction, which block never repeats. */
 static double mtp_layer_bytes(const struct pl_problem *problem, const struct pl_layout *layout)
 {
-    const struct pl_model *model = problem->model;
-    struct layer_bytes each = layer_bytes_of(
-        problem, layout,
-        layout->recompute_method == PL_RECOMPUTE_BLOCK ? PL_RECOMPUTE_NONE : layout->recompute);
+    bool block = layout->recompute_method == PL_RECOMPUTE_BLOCK;
+    struct pl_problem last = *problem;
+    struct pl_model room;
 
-    return bytes_of_layers(&each, model, model->layers - 1, 1);
+    last.model = pl_as_last(&room, problem->model);
+    return bytes_with(&last, layout, block ? PL_RECOMPUTE_NONE : layout->recompute,
+                      pl_layer_is_moe(last.model, last.model->layers - 1));
 }
 
 /* Full recomputation of some layers of each virtual stage, or in units of several. */

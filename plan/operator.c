@@ -539,8 +539,11 @@ static void add_mtp(struct pl_ends_time *ends, const struct pl_op_ctx *op,
     double modules = model->mtp, h = model->hidden;
     bool cut = op->problem.trainer->by != PL_BY_PARTUNE || layout->sp;
     struct pl_layer_time layer, join = {0};
+    struct pl_op_ctx last = *op;
+    struct pl_model room;
 
-    pl_layer_time_of(&layer, op, layout, pl_layer_is_moe(model, model->layers - 1));
+    last.problem.model = pl_as_last(&room, model);
+    pl_layer_time_of(&layer, &last, layout, pl_layer_is_moe(model, model->layers - 1));
     pl_add_product(&join, op->rates, pl_tokens_of(op, layout), cut ? h / layout->tp : h, 2 * h);
     ends->head_fwd += modules * (ends->head_fwd + ends->embed_fwd + join.fwd + layer.fwd +
                                  layer.tp_fwd + layer.cp_fwd + layer.ep_fwd);

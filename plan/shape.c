@@ -287,6 +287,17 @@ void pl_mix_of(struct pl_mix *ret, const struct pl_model *model, bool moe)
     }
 }
 
+const struct pl_model *pl_as_last(struct pl_model *room, const struct pl_model *model)
+{
+    bool linear = pl_layer_is_linear(model, model->layers - 1);
+
+    if (!model->linear_attention_freq)
+        return model;
+    *room = *model;
+    room->linear_attention_freq = linear ? model->layers + 1 : 0;
+    return room;
+}
+
 /* q, k and v, and the input of the output projection; q and k also before their norm, and of a
  * gated output the gate and what it multiplies. With dsa, whose keys and values are the latents
  * (pl_latents_kept), queries before and after they meet the keys' up projection, and the output

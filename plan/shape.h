@@ -53,6 +53,10 @@ struct pl_mix {
 
 void pl_mix_of(struct pl_mix *ret, const struct pl_model *model, bool moe);
 
+/* MODEL with attention of the last layer's kind in all layers, as a module of prediction has it:
+ * MODEL itself where all are of one kind, else in *ROOM. */
+const struct pl_model *pl_as_last(struct pl_model *room, const struct pl_model *model);
+
 /* Bytes of one token that a layer keeps for the backward pass with elements of 2 bytes: of
  * attention inside a tp slice (the sum over all slices) and outside; of Mamba-2 (the sum). */
 double pl_attention_kept(const struct pl_model *model);

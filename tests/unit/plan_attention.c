@@ -142,8 +142,14 @@ static void sparse_attention_counts_what_is_chosen(void **state)
 /* What the stages of a pipeline hold adds up to the model. */
 static void stages_hold_the_whole_model(void **state)
 {
-    static const char *const row[] = {"llama-4-maverick-17b-128e", "qwen3-next-80b-a3b",
-                                      "deepseek-v3.2"};
+    static const char *const row[] = {
+        "llama-4-maverick-17b-128e",
+        "qwen3-next-80b-a3b",
+        "deepseek-v3.2",
+        /* modules of prediction are of plain attention, and of linear */
+        SHAPE ",'mtp':2,'linear_attention_freq':4," LINEAR "}",
+        SHAPE ",'mtp':2,'linear_attention_freq':3," LINEAR "}",
+    };
     struct world x = world_cpu("nano-llama", 1, 1, "any");
 
     (void)state;
