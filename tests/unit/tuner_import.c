@@ -162,8 +162,18 @@ static void other_sizes_of_attention_are_listed(void **state)
         {"megatron", "deepseek-v3", "--dsa-indexer-topk 2048", "--dsa-indexer-topk",
          "2048, but deepseek-v3 has 0"},
         {"megatron", "qwen3-next-80b-a3b",
-         "--experimental-attention-variant gdn --linear-attention-freq 4",
-         "--experimental-attention-variant", "not a setting of the layout: gdn"},
+         "--experimental-attention-variant gdn --linear-attention-freq 4", NULL, NULL},
+        {"megatron", "qwen3-next-80b-a3b", "--experimental-attention-variant gated_delta_net", NULL,
+         NULL},
+        {"megatron", "qwen3-next-80b-a3b", "--experimental-attention-variant dsa",
+         "--experimental-attention-variant",
+         "dsa, but qwen3-next-80b-a3b has linear_attention (gdn): another model?"},
+        {"megatron", "llama-8b", "--experimental-attention-variant gdn",
+         "--experimental-attention-variant", "gdn, but llama-8b has neither"},
+        {"megatron", "qwen3-next-80b-a3b", "--linear-attention-freq 3", "--linear-attention-freq",
+         "3, but qwen3-next-80b-a3b has 4"},
+        {"megatron", "qwen3-next-80b-a3b", "--linear-attention-freq ([1]*3+[0])*12",
+         "--linear-attention-freq", "not a setting of the layout"},
     };
 
     (void)state;
