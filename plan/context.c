@@ -104,6 +104,27 @@ void pl_add_context(struct pl_layer_time *layer, double core, const struct pl_op
     }
 }
 
+/* Its first product's output is exchanged for whole sequences of some heads, its result back,
+ * whatever cp_comm says (a2a_cp_to_hp() and a2a_hp_to_cp() of megatron/core/ssm/gated_delta_net/
+ * common.py); backward the gradients of both. */
+void pl_add_linear_context(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                           const struct pl_layout *layout)
+{
+    const struct pl_model *model = op->problem.model;
+    double bytes = (double)op->problem.workload->seq / layout->cp * layout->micro_batch *
+                   op->rates->element / layout->tp,
+           moved;
+    struct pl_group all;
+
+    if (layout->cp == 1)
+        return;
+    pl_group_of(&all, op, layout->cp, layout->tp);
+    moved = pl_all_to_all_s(&all, bytes * pl_linear_in(model)) +
+            pl_all_to_all_s(&all, bytes * pl_linear_values(model));
+    layer->cp_fwd += moved;
+    layer->cp_bwd += moved;
+}
+
 double pl_context_bytes(const struct pl_problem *problem, const struct pl_layout *layout)
 {
     double tokens = (double)problem->workload->seq / layout->cp * layout->micro_batch;

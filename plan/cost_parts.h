@@ -84,6 +84,9 @@ struct pl_layer_time {
 /* The exchange of context parallelism of a layer whose attention computes for CORE seconds. */
 void pl_add_context(struct pl_layer_time *layer, double core, const struct pl_op_ctx *op,
                     const struct pl_layout *layout);
+/* That of a layer of linear attention. */
+void pl_add_linear_context(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                           const struct pl_layout *layout);
 
 struct pl_ends_time { /* first and last stage */
     double embed_fwd, embed_bwd, head_fwd, head_bwd, tp_head;

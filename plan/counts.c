@@ -6,12 +6,14 @@
 
 #include "base/base.h"
 
-/* What layer LAYER is: of a hybrid one part, elsewhere attention and a feed-forward. */
+/* What layer LAYER is: of a hybrid one part, elsewhere attention, which may be linear (L), and a
+ * feed-forward. */
 static bool has_part(const struct pl_model *model, int layer, char letter)
 {
-    return model->pattern[0] ? model->pattern[layer] == letter
-                             : letter == '*' || (letter == '-' && !pl_layer_is_moe(model, layer)) ||
-                                   (letter == 'E' && pl_layer_is_moe(model, layer));
+    if (model->pattern[0])
+        return model->pattern[layer] == letter;
+    return letter == (pl_layer_is_linear(model, layer) ? 'L' : '*') ||
+           letter == (pl_layer_is_moe(model, layer) ? 'E' : '-');
 }
 
 static int count_parts(const struct pl_model *model, char letter)
@@ -66,6 +68,8 @@ static uint64_t layer_params(const struct pl_model *model, int layer, int expert
 
     if (has_part(model, layer, '*'))
         n += attention_params(model);
+    if (has_part(model, layer, 'L'))
+        n += (uint64_t)pl_linear_params(model);
     if (has_part(model, layer, 'M'))
         n += (uint64_t)pl_mamba_params(model);
     if (has_part(model, layer, '-'))
@@ -106,7 +110,14 @@ uint64_t pl_model_active_params(const struct pl_model *model)
 static double attention_flops(const struct pl_model *model, double seq)
 {
     return 2 * pl_attention_matrices(model, 1) +
-           2 * pl_span(model, seq) * model->heads * (pl_key_dim(model) + pl_value_dim(model));
+           2 * pl_span(model, seq) * model->heads * (pl_key_dim(model) + pl_value_dim(model)) +
+           pl_indexer_flops(model, seq);
+}
+
+static double linear_flops(const struct pl_model *model)
+{
+    return 2 * model->hidden * (pl_linear_in(model) + pl_linear_values(model)) +
+           pl_linear_rule_flops(model);
 }
 
 static double mlp_flops(const struct pl_model *model, double width)
@@ -138,7 +149,8 @@ static double mtp_flops(const struct pl_model *model, double seq)
 {
     int last = model->layers - 1;
 
-    return 4.0 * model->hidden * model->hidden + attention_flops(model, seq) +
+    return 4.0 * model->hidden * model->hidden +
+           (pl_layer_is_linear(model, last) ? linear_flops(model) : attention_flops(model, seq)) +
            (pl_layer_is_moe(model, last) ? moe_flops(model) : mlp_flops(model, model->ffn)) +
            head_flops(model);
 }
@@ -146,6 +158,7 @@ static double mtp_flops(const struct pl_model *model, double seq)
 double pl_model_flops_per_token(const struct pl_model *model, int seq)
 {
     double forward = count_parts(model, '*') * attention_flops(model, seq) +
+                     count_parts(model, 'L') * linear_flops(model) +
                      count_parts(model, 'M') * mamba_flops(model) +
                      count_parts(model, '-') * mlp_flops(model, model->ffn) +
                      count_parts(model, 'E') * moe_flops(model) + head_flops(model) +

@@ -21,7 +21,7 @@ static int least(int value, int limit)
 /* Are all layers of one kind? */
 static bool uniform(const struct pl_model *model)
 {
-    return !model->pattern[0] && !(model->sliding_window > 0 && model->global_every > 0) &&
+    return !model->pattern[0] && !model->global_every && !model->linear_attention_freq &&
            !(pl_model_is_moe(model) && (model->moe.every > 1 || model->moe.dense_layers > 0));
 }
 

@@ -135,9 +135,10 @@ static void take_biases(struct pl_hf_reader *reader)
     }
     if (all)
         pl_hf_put(reader, "mlp_bias", json_deep_copy(bias));
-    norm = reader->flags & PL_HF_QK_NORM ? pl_hf_take(reader, "use_qk_norm") : NULL;
+    norm =
+        reader->flags & (PL_HF_QK_NORM | PL_HF_L2_NORM) ? pl_hf_take(reader, "use_qk_norm") : NULL;
     if (json_is_true(norm))
-        pl_hf_put(reader, "qk_norm", json_string("head"));
+        pl_hf_put(reader, "qk_norm", json_string(reader->flags & PL_HF_L2_NORM ? "l2" : "head"));
 }
 
 /* A factor of cosine and sine that yarn's own rule does not give has no word. */
@@ -163,6 +164,33 @@ static int check_amplitude(const char *key, const json_t *scaling, const char *k
     return 0;
 }
 
+static const char *const long_lists[] = {"short_factor", "long_factor", NULL};
+
+/* Of longrope the longest sequence before is the scaling's, or the model's; the factor is what
+ * sequences are longer by. Its name was "su". */
+static int take_long(struct pl_hf_reader *reader, const char *key, const json_t *scaling,
+                     struct err *error)
+{
+    const char *const name = "original_max_position_embeddings";
+    double original = pl_hf_number(scaling, name), seq = pl_hf_number(reader->out, "seq");
+
+    if (original <= 0)
+        original = pl_hf_number(reader->config, name);
+    if (!(original > 0 && original < 1e9))
+        return pl_hf_refuse(error, key, "of type longrope needs %s", name);
+    pl_hf_put(reader, "rope_scaling.kind", json_string("longrope"));
+    pl_hf_put(reader, "rope_scaling.original_seq", json_integer((json_int_t)original));
+    pl_hf_put(reader, "rope_scaling.factor", json_real(seq > original ? seq / original : 1));
+    for (size_t i = 0; long_lists[i]; i++) {
+        AUTO_FREE char *word = mem_printf("rope_scaling.%s", long_lists[i]);
+        json_t *list = json_object_get(scaling, long_lists[i]);
+
+        if (list)
+            pl_hf_put(reader, word, json_deep_copy(list));
+    }
+    return 0;
+}
+
 /* {"type" or "rope_type": ..., "factor": ...} */
 static int take_scaling(struct pl_hf_reader *reader, const char *key, const json_t *scaling,
                         struct err *error)
@@ -183,13 +211,15 @@ static int take_scaling(struct pl_hf_reader *reader, const char *key, const json
     const char *kind = json_string_value(json_object_get(scaling, "rope_type")), *name;
     AUTO_JSON *ours = json_object();
     json_t *value;
+    bool lengths;
     int r;
 
     if (!kind)
         kind = json_string_value(json_object_get(scaling, "type"));
     if (!kind || !strcmp(kind, "default"))
         return 0;
-    if (strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn"))
+    lengths = str_eq(kind, "longrope") || str_eq(kind, "su");
+    if (strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn") && !lengths)
         return pl_hf_refuse(error, key, "of type %s is not supported", kind);
     if ((r = check_amplitude(key, scaling, kind, error)) < 0)
         return r;
@@ -202,9 +232,12 @@ static int take_scaling(struct pl_hf_reader *reader, const char *key, const json
                 word = rows[i].ours;
         if (word && !json_is_null(value))
             json_object_set(ours, word, value);
-        else if (!word && !str_in(name, passed) && !json_is_null(value))
+        else if (!word && !str_in(name, passed) && !json_is_null(value) &&
+                 !(lengths && str_in(name, long_lists)))
             return pl_hf_refuse(error, key, "has %s, which is not supported", name);
     }
+    if (lengths)
+        return take_long(reader, key, scaling, error);
     pl_hf_put(reader, "rope_scaling", json_incref(ours));
     return 0;
 }
@@ -479,16 +512,17 @@ static int refuse_type(const json_t *config, const char *type, struct err *error
                   near ? "; the nearest is " : "", near ? near : "");
 }
 
-int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
+/* The words of a configuration that is of TYPE where it does not say its own. */
+static int words_of(json_t **ret, const json_t *config, const char *type, struct err *error)
 {
     AUTO_JSON *taken = json_object(), *out = NULL, *usual = NULL;
-    struct pl_hf_reader reader = {.config = config, .taken = taken, .type = ""};
+    struct pl_hf_reader reader = {.config = config, .taken = taken, .type = type ? type : ""};
     const struct pl_hf_family *family;
     int r;
 
     if (!json_is_object(config))
         return err_set(error, -EINVAL, "config.json is not an object");
-    if ((r = jx_need(config, "model_type", error)) < 0 ||
+    if ((!type && (r = jx_need(config, "model_type", error)) < 0) ||
         (r = jx_get_str(&reader.type, config, "model_type", 60, error)) < 0)
         return r;
     family = family_of(reader.type);
@@ -503,4 +537,40 @@ int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
         return r;
     *ret = json_incref(out);
     return 0;
+}
+
+/* Keys next to text_config: of the other senses, of tokens, or without meaning anywhere. */
+static int check_beside(const json_t *config, const struct pl_hf_nested *nested, struct err *error)
+{
+    static const char *const others[] = {"text_config", "vision_config", "tie_word_embeddings",
+                                         NULL};
+    const char *const tie = "tie_word_embeddings";
+    const json_t *text = json_object_get(config, "text_config");
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)config, key, value)
+        if (!str_ends(key, "_token_id") && !str_ends(key, "_token_index") && !str_in(key, others) &&
+            !str_in(key, pl_hf_ignored))
+            return pl_hf_refuse(error, key, "of model_type %s is not supported", nested->type);
+    if (json_is_true(json_object_get(config, tie)) != json_is_true(json_object_get(text, tie)))
+        return pl_hf_refuse(error, tie, "differs from that of text_config");
+    return 0;
+}
+
+int pl_hf_words(json_t **ret, const json_t *config, struct err *error)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    const struct pl_hf_nested *nested = pl_hf_nested;
+    int r;
+
+    while (nested->type && !str_eq(nested->type, type))
+        nested++;
+    if (!nested->type)
+        return words_of(ret, config, NULL, error);
+    if ((r = jx_need(config, "text_config", error)) < 0 ||
+        (r = check_beside(config, nested, error)) < 0)
+        return r;
+    r = words_of(ret, json_object_get(config, "text_config"), nested->text, error);
+    return r < 0 ? err_under(error, "/text_config") : r;
 }

@@ -90,6 +90,37 @@ static const struct pl_hf_row granite_rows[] = {
 static const struct pl_hf_row cohere_rows[] = {
     {"layer_norm_eps", "norm_eps"}, {"logit_scale", "logit_scale"}, {NULL, NULL}};
 
+/* The shared expert is as wide as the others (n_shared_experts below). */
+static const struct pl_hf_row llama4_rows[] = {
+    {"intermediate_size", "moe.expert_ffn"},
+    {"intermediate_size_mlp", "ffn"},
+    {"num_local_experts", "moe.experts"},
+    {"num_experts_per_tok", "moe.top_k"},
+    {"interleave_moe_layer_step", "moe.every"},
+    {"router_aux_loss_coef", "moe.aux_loss_coef"},
+    {"floor_scale", "attn_temperature_floor"},
+    {"attn_scale", "attn_temperature_scale"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row linear_rows[] = {
+    {"linear_num_key_heads", "linear_attention.num_key_heads"},
+    {"linear_num_value_heads", "linear_attention.num_value_heads"},
+    {"linear_key_head_dim", "linear_attention.key_head_dim"},
+    {"linear_value_head_dim", "linear_attention.value_head_dim"},
+    {"linear_conv_kernel_dim", "linear_attention.conv_kernel_dim"},
+    {"partial_rotary_factor", "partial_rotary_factor"},
+    {"mtp_num_hidden_layers", "mtp"},
+    {NULL, NULL},
+};
+
+static const struct pl_hf_row indexer_rows[] = {
+    {"index_n_heads", "dsa.index_n_heads"},
+    {"index_head_dim", "dsa.index_head_dim"},
+    {"index_topk", "dsa.index_topk"},
+    {NULL, NULL},
+};
+
 static const struct pl_hf_row gpt2_rows[] = {
     {"n_layer", "layers"},
     {"n_embd", "hidden"},
@@ -140,9 +171,17 @@ static const struct pl_hf_row qwen_bias_rows[] = {{"qkv_bias", "qkv_bias"}, {NUL
     "'kv_lora_rank':512,'q_lora_rank':1536,'qk_nope_head_dim':128,'qk_rope_head_dim':64,"          \
     "'v_head_dim':128"
 #define V3                                                                                         \
-    "{" LATENTS ",'n_routed_experts':256,'num_experts_per_tok':8,'moe_intermediate_size':2048,"    \
-    "'n_shared_experts':1,'n_group':8,'topk_group':4,'routed_scaling_factor':2.5,"                 \
-    "'first_k_dense_replace':3}"
+    LATENTS ",'n_routed_experts':256,'num_experts_per_tok':8,'moe_intermediate_size':2048,"        \
+            "'n_shared_experts':1,'n_group':8,'topk_group':4,'routed_scaling_factor':2.5,"         \
+            "'first_k_dense_replace':3"
+/* Norms and gates of Qwen's models with linear attention; what their class has otherwise. */
+#define QWEN_NEXT                                                                                  \
+    "'norm_eps':1e-6,'seq':32768,'qk_norm':'head','zero_centered_norm':true,"                      \
+    "'attention_output_gate':true,'partial_rotary_factor':0.25"
+#define QWEN_LINEAR                                                                                \
+    "'full_attention_interval':4,'linear_num_key_heads':16,'linear_num_value_heads':32,"           \
+    "'linear_key_head_dim':128,'linear_value_head_dim':128"
+#define QWEN_GATE "{'attn_output_gate':true,'mtp_use_dedicated_embeddings':false}"
 
 const struct pl_hf_family pl_hf_families[] = {
     {"llama",
@@ -190,6 +229,36 @@ const struct pl_hf_family pl_hf_families[] = {
      NULL,
      PL_HF_OUT_BIAS | PL_HF_CHOSEN_WINDOWS,
      {shape_rows, fine_rows}},
+    {"qwen3_next",
+     "{" QWEN_NEXT ",'moe':{'shared_gate':true,'topk_norm':true," MOE_AUX "}}",
+     "{" QWEN_LINEAR ",'num_key_value_heads':2,'head_dim':256,'num_experts':512,"
+     "'num_experts_per_tok':10,'moe_intermediate_size':512,'shared_expert_intermediate_size':512}",
+     "{'use_sliding_window':false}",
+     PL_HF_OUT_BIAS | PL_HF_LINEAR,
+     {shape_rows, fine_rows, linear_rows}},
+    {"qwen3_5_text",
+     "{" QWEN_NEXT "}",
+     "{" QWEN_LINEAR ",'num_key_value_heads':4,'head_dim':256,'intermediate_size':12288}",
+     QWEN_GATE,
+     PL_HF_OUT_BIAS | PL_HF_LINEAR,
+     {shape_rows, dense_rows, linear_rows}},
+    {"qwen3_5_moe_text",
+     "{" QWEN_NEXT ",'moe':{'shared_gate':true,'topk_norm':true," MOE_AUX "}}",
+     "{" QWEN_LINEAR ",'num_key_value_heads':2,'head_dim':256,'num_experts':256,"
+     "'num_experts_per_tok':8,'moe_intermediate_size':512,'shared_expert_intermediate_size':512}",
+     QWEN_GATE,
+     PL_HF_OUT_BIAS | PL_HF_LINEAR,
+     {shape_rows, fine_rows, linear_rows}},
+    {"llama4_text",
+     "{'norm_eps':1e-5,'rope_theta':500000,'seq':131072,"
+     "'moe':{'router':'sigmoid','topk_norm':false,'apply_probs_on_input':true," MOE_AUX "}}",
+     "{'num_key_value_heads':8,'head_dim':128,'intermediate_size':8192,"
+     "'intermediate_size_mlp':16384,'num_local_experts':16,'num_experts_per_tok':1,"
+     "'n_shared_experts':1,'interleave_moe_layer_step':1,'no_rope_layer_interval':4,"
+     "'attention_chunk_size':8192,'attn_temperature_tuning':true,'use_qk_norm':true}",
+     NULL,
+     PL_HF_OUT_BIAS | PL_HF_L2_NORM | PL_HF_CHUNKS,
+     {shape_rows, llama4_rows}},
     {"deepseek_v2",
      "{'norm_eps':1e-6,'seq':2048,'moe':{'topk_norm':false,'aux_loss_coef':0.001}}",
      "{" LATENTS ",'n_routed_experts':64,'n_shared_experts':2,'moe_intermediate_size':1407,"
@@ -199,13 +268,28 @@ const struct pl_hf_family pl_hf_families[] = {
      {shape_rows, fine_rows, mla_rows}},
     {"deepseek_v3",
      "{'norm_eps':1e-6,'seq':4096," SIGMOID_MOE "}",
-     V3,
+     "{" V3 "}",
      NULL,
      PL_HF_OUT_BIAS,
      {shape_rows, fine_rows, mla_rows}},
+    {"deepseek_v32",
+     "{'norm_eps':1e-6,'seq':163840," SIGMOID_MOE "}",
+     "{" V3 ",'index_n_heads':64,'index_head_dim':128,'index_topk':2048}",
+     "{'mlp_bias':false}",
+     PL_HF_OUT_BIAS | PL_HF_SPARSE,
+     {shape_rows, fine_rows, mla_rows, indexer_rows}},
+    {"glm_moe_dsa",
+     "{'norm_eps':1e-5,'seq':202752," SIGMOID_MOE "}",
+     "{'kv_lora_rank':512,'q_lora_rank':2048,'qk_nope_head_dim':192,'qk_rope_head_dim':64,"
+     "'v_head_dim':256,'n_routed_experts':256,'num_experts_per_tok':8,"
+     "'moe_intermediate_size':2048,'n_shared_experts':1,'routed_scaling_factor':2.5,"
+     "'first_k_dense_replace':3,'index_n_heads':32,'index_head_dim':128,'index_topk':2048}",
+     "{'index_topk_freq':1,'mlp_bias':false}",
+     PL_HF_OUT_BIAS | PL_HF_SPARSE,
+     {shape_rows, fine_rows, mla_rows, indexer_rows}},
     {"kimi_k2",
      "{'norm_eps':1e-6,'seq':4096," SIGMOID_MOE "}",
-     V3,
+     "{" V3 "}",
      NULL,
      PL_HF_OUT_BIAS,
      {shape_rows, fine_rows, mla_rows}},
@@ -400,6 +484,13 @@ const struct pl_hf_family pl_hf_families[] = {
     {NULL, NULL, NULL, NULL, 0, {NULL}},
 };
 
+const struct pl_hf_nested pl_hf_nested[] = {
+    {"llama4", "llama4_text"},
+    {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {NULL, NULL},
+};
+
 const struct pl_hf_fixed pl_hf_fixed[] = {
     {"add_cross_attention", "false"},
     {"clip_qkv", "0"},
@@ -422,6 +513,7 @@ const struct pl_hf_fixed pl_hf_fixed[] = {
 };
 
 const char *const pl_hf_ignored[] = {
+    "_attn_implementation_autoset",
     "_name_or_path",
     "architectures",
     "attention_dropout",
@@ -439,12 +531,16 @@ const char *const pl_hf_ignored[] = {
     "eos_token_id",
     "ep_size",
     "expand",
+    "for_llm_compressor",
     "hidden_dropout",
     "hidden_dropout_prob",
+    "index_skip_topk_offset",
+    "indexer_rope_interleave",
     "initial_context_length",
     "is_quantized",
     "keys_to_ignore_at_inference",
     "layer_switch",
+    "mamba_ssm_dtype",
     "max_window_layers",
     "model_max_length",
     "model_type",
@@ -458,6 +554,7 @@ const char *const pl_hf_ignored[] = {
     "output_router_logits",
     "pad_token_id",
     "pretraining_tp",
+    "qk_head_dim",
     "quantization_config",
     "rescale_prenorm_residual",
     "resid_pdrop",

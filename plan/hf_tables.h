@@ -30,8 +30,20 @@ enum {
     PL_HF_USE_BIAS = 32,      /* use_bias is that of all products */
     /* where some layers have a window, those without one do not rotate */
     PL_HF_GLOBAL_NO_ROPE = 64,
-    PL_HF_NEEDS_WINDOWS = 128 /* without any, none of its layers would rotate */
+    PL_HF_NEEDS_WINDOWS = 128, /* without any, none of its layers would rotate */
+    PL_HF_L2_NORM = 256,       /* use_qk_norm decides about qk_norm l2 */
+    PL_HF_CHUNKS = 512,        /* layers that rotate see chunks, the others all */
+    PL_HF_LINEAR = 1024,       /* layer_types or an interval: linear and full attention */
+    PL_HF_SPARSE = 2048        /* attention of every layer is sparse */
 };
+
+/* Models of several senses: that of language is their object text_config, of type TEXT where that
+ * does not say its own. The others are not planned. Ends with type NULL. */
+struct pl_hf_nested {
+    const char *type, *text;
+};
+
+extern const struct pl_hf_nested pl_hf_nested[];
 
 extern const struct pl_hf_family pl_hf_families[]; /* ends with type NULL */
 

@@ -51,6 +51,9 @@ static void heads_tp(struct pl_check *check)
 
     if (model->heads % layout->tp)
         pl_breaks(check, "tp", "heads %d is not a multiple of tp %d", model->heads, layout->tp);
+    if (model->linear.num_value_heads && model->linear.num_key_heads % layout->tp)
+        pl_breaks(check, "tp", "linear_attention.num_key_heads %d is not a multiple of tp %d",
+                  model->linear.num_key_heads, layout->tp);
     if (model->mamba.heads && model->mamba.groups % layout->tp)
         pl_breaks(check, "tp", "mamba.groups %d is not a multiple of tp %d", model->mamba.groups,
                   layout->tp);

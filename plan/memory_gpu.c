@@ -49,6 +49,10 @@ static void layer_params(struct pl_layer_params *ret, const struct pl_model *mod
     ret->dense = attention + mix.attention * pl_attention_vectors(model) +
                  mix.norms * h * (model->norm_bias ? 2 : 1) + mlp + router;
     ret->narrow = attention + mlp + ret->expert;
+    if (mix.linear > 0) {
+        ret->dense += mix.linear * pl_linear_params(model) / tp;
+        ret->narrow += mix.linear * h * (pl_linear_in(model) + pl_linear_values(model)) / tp;
+    }
     if (mix.mamba > 0) {
         ret->dense += mix.mamba * pl_mamba_params(model) / tp;
         ret->narrow += mix.mamba * h * (pl_mamba_in(model) + pl_mamba_inner(model)) / tp;
@@ -116,15 +120,17 @@ void pl_layer_params_of(struct pl_layer_params ret[2], const struct pl_model *mo
 
 /* Modules of multi-token prediction, of which the last stage has an embedding of its own. */
 static void add_mtp(struct pl_held *held, const struct pl_model *model,
-                    const struct pl_layout *layout, const struct pl_layer_params params[2])
+                    const struct pl_layout *layout)
 {
     double h = model->hidden, table = (double)model->vocab * h / layout->tp;
-    const struct pl_layer_params *one = &params[pl_layer_is_moe(model, model->layers - 1)];
+    struct pl_layer_params one;
+    struct pl_model room;
 
-    held->dense += model->mtp * (one->dense + 2 * h * h / layout->tp + 3 * h) +
+    layer_params(&one, pl_as_last(&room, model), layout, pl_layer_is_moe(model, model->layers - 1));
+    held->dense += model->mtp * (one.dense + 2 * h * h / layout->tp + 3 * h) +
                    (pl_loss_stage(layout) > 0 && !model->tied ? table : 0);
-    held->expert += model->mtp * one->expert;
-    held->narrow += model->mtp * one->narrow;
+    held->expert += model->mtp * one.expert;
+    held->narrow += model->mtp * one.narrow;
 }
 
 void pl_held_params(struct pl_held *ret, const struct pl_model *model,
@@ -152,7 +158,7 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *model,
         held.dense += h + (model->tied && pl_loss_stage(layout) == 0 ? 0 : table);
     *ret = held;
     if (stage == pl_loss_stage(layout) && model->mtp)
-        add_mtp(ret, model, layout, params);
+        add_mtp(ret, model, layout);
 }
 
 double pl_dense_shards(const struct pl_layout *layout)
@@ -312,16 +318,21 @@ static double bytes_with(const struct pl_problem *problem, const struct pl_layou
     copied = operands.quantized ? operands.kept : 0; /* next to what others keep */
     /* norm inputs, input of qkv or of the latents' first products, latents */
     outside =
-        mix.norms * 2 * h + (mix.attention + mix.mamba) * operands.kept * h +
+        mix.norms * 2 * h + (mix.attention + mix.linear + mix.mamba) * operands.kept * h +
         mix.attention * (pl_latents_kept(model) -
                          (2 - operands.kept) * (model->mla.q_lora_rank + model->mla.kv_lora_rank));
+    if (model->dsa.index_topk)
+        outside += mix.attention * pl_indexer_kept(model, problem->workload->seq);
     outside += eager_rows(problem, mix.norms);
     inside = mix.attention * (pl_attention_kept(model) +
                               copied * model->heads * pl_value_dim(model) + copied_kv(problem));
+    if (mix.linear > 0)
+        inside +=
+            mix.linear * (pl_linear_kept(model) - (2 - operands.kept) * pl_linear_values(model));
     if (mix.mamba > 0)
         inside += mix.mamba * (pl_mamba_kept(model) - (2 - operands.kept) * pl_mamba_inner(model));
     if (!trainer->flash && keeps_scores(recompute, again))
-        scores = 5.0 * model->heads * problem->workload->seq / layout->cp /
+        scores = mix.attention * 5.0 * model->heads * problem->workload->seq / layout->cp /
                  tp; /* softmax, its mask and its dropout */
     pl_dropped_of(&dropped, model, again, &operands, moe);
     outside -= dropped.outside;
@@ -409,12 +420,13 @@ static double partly_recomputed(double *ret_live, const struct pl_problem *probl
 /* Of a layer of multi-token prediction, which block never repeats. */
 static double mtp_layer_bytes(const struct pl_problem *problem, const struct pl_layout *layout)
 {
-    const struct pl_model *model = problem->model;
-    struct layer_bytes each = layer_bytes_of(
-        problem, layout,
-        layout->recompute_method == PL_RECOMPUTE_BLOCK ? PL_RECOMPUTE_NONE : layout->recompute);
+    bool block = layout->recompute_method == PL_RECOMPUTE_BLOCK;
+    struct pl_problem last = *problem;
+    struct pl_model room;
 
-    return bytes_of_layers(&each, model, model->layers - 1, 1);
+    last.model = pl_as_last(&room, problem->model);
+    return bytes_with(&last, layout, block ? PL_RECOMPUTE_NONE : layout->recompute,
+                      pl_layer_is_moe(last.model, last.model->layers - 1));
 }
 
 /* Full recomputation of some layers of each virtual stage, or in units of several. */

@@ -17,15 +17,15 @@ enum pl_mlp { PL_SWIGLU, PL_GELU, PL_GEGLU, PL_RELU2, PL_SWIGLU_CLAMPED, PL_GELU
 enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
 enum pl_positions { PL_ROPE, PL_LEARNED, PL_NO_POSITIONS };
 
-/* RMSNorm of queries and keys before rotation: with one weight vector for all heads (Qwen3), or
- * over all heads together (OLMoE). */
-enum pl_qk_norm { PL_QK_NONE, PL_QK_HEAD, PL_QK_FULL };
+/* RMSNorm of queries and keys before rotation: with one weight vector for all heads (Qwen3), over
+ * all heads together (OLMoE), or without weights and only where they are rotated (Llama 4). */
+enum pl_qk_norm { PL_QK_NONE, PL_QK_HEAD, PL_QK_FULL, PL_QK_L2 };
 
 /* How a router scores experts: by a softmax over all, or each by a sigmoid (DeepSeek-V3). */
 enum pl_router { PL_ROUTER_SOFTMAX, PL_ROUTER_SIGMOID };
 
 /* Rotary positions stretched beyond the lengths that a model was trained with. */
-enum pl_rope_kind { PL_ROPE_PLAIN, PL_ROPE_LINEAR, PL_ROPE_LLAMA3, PL_ROPE_YARN };
+enum pl_rope_kind { PL_ROPE_PLAIN, PL_ROPE_LINEAR, PL_ROPE_LLAMA3, PL_ROPE_YARN, PL_ROPE_LONG };
 
 /*
  * The load-balancing loss, of which aux_loss_coef times is added to the cross-entropy. Over a pool
@@ -63,6 +63,7 @@ struct pl_moe {
     bool shared_gate;  /* the shared expert's output has a sigmoid gate (Qwen2-MoE) */
     double z_loss_coef; /* of the routers' z-loss (kernels.h), the layers added up; 0: none */
     bool force_balance; /* tokens are dealt evenly whatever the router says: benchmarks */
+    bool apply_probs_on_input; /* weights multiply what experts read, not their outputs (Llama 4) */
 };
 
 /* Multi-head latent attention, by DeepSeek's names. kv_lora_rank 0: not used. */
@@ -70,6 +71,22 @@ struct pl_mla {
     int q_lora_rank; /* 0: queries are not compressed */
     int kv_lora_rank;
     int qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+};
+
+/* Sparse attention with a lightning indexer, by DeepSeek's names (DeepSeek-V3.2): of the keys
+ * before it a query sees the index_topk that small heads of their own score highest. They read the
+ * latents of queries, and share one key. index_topk 0: not used. */
+struct pl_dsa {
+    int index_n_heads, index_head_dim, index_topk;
+    double indexer_loss_coef; /* of the divergence from attention, over the keys that are seen */
+};
+
+/* Linear attention by a gated delta rule (Yang et al. 2024; Qwen3-Next), by transformers' names.
+ * Every key head serves num_value_heads / num_key_heads of the value heads. num_value_heads 0: no
+ * layer has it. */
+struct pl_linear {
+    int num_key_heads, num_value_heads, key_head_dim, value_head_dim;
+    int conv_kernel_dim; /* width of the causal convolution of q, k and v; 4 unless said */
 };
 
 /* Mamba-2's mixer (Dao and Gu 2024). heads 0: no layer has one. */
@@ -80,10 +97,21 @@ struct pl_mamba {
     int conv;   /* width of the causal convolution; 4 unless said */
 };
 
+enum { PL_MAX_PAIRS = 128 }; /* of rotated elements of a head that have factors of their own */
+
+struct pl_pair_factors {
+    int count;
+    double at[PL_MAX_PAIRS];
+};
+
 struct pl_rope_scaling {
     enum pl_rope_kind kind;
     double factor;
-    int original_seq;                         /* positions before scaling; llama3 and yarn */
+    int original_seq; /* positions before scaling; of all kinds but linear */
+    /* longrope (Ding et al. 2024; Phi): what divides the frequency of each pair, in sequences of up
+     * to original_seq tokens and in longer ones; cosine and sine are multiplied by sqrt(1 +
+     * ln(factor) / ln(original_seq)) (transformers' modeling_rope_utils.py). */
+    struct pl_pair_factors short_factor, long_factor;
     double low_freq_factor, high_freq_factor; /* llama3; 1 and 4 unless said */
     double beta_fast, beta_slow;              /* yarn; 32 and 1 unless said */
     bool truncate;                 /* yarn: what these bound are whole pairs; true unless said */
@@ -113,18 +141,30 @@ struct pl_model {
     bool attn_sinks;         /* a learned logit for each head in the softmax's sum (GPT-OSS) */
     double attn_softcap, logit_softcap; /* logits are c tanh(x / c); 0: as they are */
     double attn_scale;                  /* factor of the scores; 0: 1 / sqrt(width of a key) */
-    bool embed_scale;                   /* embeddings are multiplied by sqrt(hidden) (Gemma) */
+    bool attention_output_gate; /* a sigmoid of as many elements multiplies attention's output */
+    /* Of layers that are not rotated, queries at position t, counted from 1, are multiplied by 1 +
+     * scale ln(1 + floor(t / floor)) (Llama 4); floor and scale are 8192 and 0.1 unless said. */
+    bool attn_temperature_tuning;
+    int attn_temperature_floor;
+    double attn_temperature_scale;
+    bool embed_scale; /* embeddings are multiplied by sqrt(hidden) (Gemma) */
     /* Factors of embeddings, next to that; of what attention and feed-forward add to the rows; and
      * of logits, before they are capped (Granite, Cohere). 1 unless said. */
     double embedding_multiplier, residual_multiplier, logit_scale;
-    /* Tokens that a query sees, itself included; 0: all before it. Layers global_every, 2
+    /* Tokens that a query sees, itself included; or the length of the chunks of a sequence, of
+     * which a query sees its own up to itself; 0: all before it. Layers global_every, 2
      * global_every, ... see all; 0: none does. */
-    int sliding_window, global_every;
+    int sliding_window, attention_chunk_size, global_every;
+    /* With linear_attention layers n, 2n, ... are of plain attention, the others of that; 0: no
+     * layer has linear attention. */
+    int linear_attention_freq;
     int no_rope_freq;             /* layers n, 2n, ... are not rotated; 0: all are */
     double partial_rotary_factor; /* share of a head that is rotated; 1 unless said */
     double rope_theta_local;      /* rope_theta of layers with a window; 0: the same */
     struct pl_rope_scaling rope_scaling;
     struct pl_mla mla;
+    struct pl_dsa dsa;
+    struct pl_linear linear;
     int mtp;              /* depth of multi-token prediction (DeepSeek-V3); 0: none */
     double mtp_loss_coef; /* of its loss; 0.1 unless said */
     /* Of a hybrid, a letter a layer: M Mamba-2, * attention, - feed-forward, E experts, each with
@@ -157,6 +197,7 @@ bool pl_model_is_mla(const struct pl_model *model);
 /* LAYER in [0, layers + mtp): modules of multi-token prediction follow the layers, and the layer of
  * each is like the last. */
 bool pl_layer_has_window(const struct pl_model *model, int layer);
+bool pl_layer_is_linear(const struct pl_model *model, int layer); /* of linear attention */
 bool pl_layer_has_rope(const struct pl_model *model, int layer);
 bool pl_model_is_moe(const struct pl_model *model);
 bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER as above */

@@ -11,14 +11,15 @@
 
 #include "base/base.h"
 
-static const char *const qk_norm_names[] = {"none", "head", "full", NULL};
+static const char *const qk_norm_names[] = {"none", "head", "full", "l2", NULL};
 static const char *const router_names[] = {"softmax", "sigmoid", NULL};
-static const char *const rope_names[] = {"plain", "linear", "llama3", "yarn", NULL};
+static const char *const rope_names[] = {"plain", "linear", "llama3", "yarn", "longrope", NULL};
 
 enum { MAX_SIZE = 1 << 20, MAX_TOKENS = 1 << 24, MAX_EXPERTS = 1 << 16, MAX_DEPTH = 64 };
 
-/* BIAS is a FLAG whose default follows from the norm. */
-enum kind { WHOLE, NUMBER, FLAG, BIAS, NAME };
+/* BIAS is a FLAG whose default follows from the norm; FACTORS are a struct pl_pair_factors, of none
+ * unless said. */
+enum kind { WHOLE, NUMBER, FLAG, BIAS, NAME, FACTORS };
 
 struct word {
     enum pl_section section;
@@ -48,6 +49,13 @@ static const struct word words[] = {
     {PL_OF_MODEL, "attn_softcap", NUMBER, AT(attn_softcap), 0, 1e6, 0, NULL, false},
     {PL_OF_MODEL, "logit_softcap", NUMBER, AT(logit_softcap), 0, 1e6, 0, NULL, false},
     {PL_OF_MODEL, "attn_scale", NUMBER, AT(attn_scale), 0, 1e6, 0, NULL, false},
+    {PL_OF_MODEL, "attention_output_gate", FLAG, AT(attention_output_gate), 0, 1, 0, NULL, false},
+    {PL_OF_MODEL, "attn_temperature_tuning", FLAG, AT(attn_temperature_tuning), 0, 1, 0, NULL,
+     false},
+    {PL_OF_MODEL, "attn_temperature_floor", WHOLE, AT(attn_temperature_floor), 1, MAX_TOKENS, 8192,
+     NULL, false},
+    {PL_OF_MODEL, "attn_temperature_scale", NUMBER, AT(attn_temperature_scale), 0, 1e3, 0.1, NULL,
+     false},
     {PL_OF_MODEL, "embed_scale", FLAG, AT(embed_scale), 0, 1, 0, NULL, false},
     {PL_OF_MODEL, "embedding_multiplier", NUMBER, AT(embedding_multiplier), 1e-6, 1e6, 1, NULL,
      false},
@@ -55,7 +63,11 @@ static const struct word words[] = {
      false},
     {PL_OF_MODEL, "logit_scale", NUMBER, AT(logit_scale), 1e-6, 1e6, 1, NULL, false},
     {PL_OF_MODEL, "sliding_window", WHOLE, AT(sliding_window), 0, MAX_TOKENS, 0, NULL, false},
+    {PL_OF_MODEL, "attention_chunk_size", WHOLE, AT(attention_chunk_size), 0, MAX_TOKENS, 0, NULL,
+     false},
     {PL_OF_MODEL, "global_every", WHOLE, AT(global_every), 0, 4096, 0, NULL, false},
+    {PL_OF_MODEL, "linear_attention_freq", WHOLE, AT(linear_attention_freq), 0, 4096, 0, NULL,
+     false},
     {PL_OF_MODEL, "no_rope_freq", WHOLE, AT(no_rope_freq), 0, 4096, 0, NULL, false},
     {PL_OF_MODEL, "partial_rotary_factor", NUMBER, AT(partial_rotary_factor), 0.001, 1, 1, NULL,
      false},
@@ -72,11 +84,22 @@ static const struct word words[] = {
     {PL_OF_MOE, "shared_gate", FLAG, AT(moe.shared_gate), 0, 1, 0, NULL, false},
     {PL_OF_MOE, "z_loss_coef", NUMBER, AT(moe.z_loss_coef), 0, 1e3, 0, NULL, false},
     {PL_OF_MOE, "force_balance", FLAG, AT(moe.force_balance), 0, 1, 0, NULL, false},
+    {PL_OF_MOE, "apply_probs_on_input", FLAG, AT(moe.apply_probs_on_input), 0, 1, 0, NULL, false},
     {PL_OF_MLA, "q_lora_rank", WHOLE, AT(mla.q_lora_rank), 0, MAX_SIZE, 0, NULL, false},
     {PL_OF_MLA, "kv_lora_rank", WHOLE, AT(mla.kv_lora_rank), 1, MAX_SIZE, 0, NULL, true},
     {PL_OF_MLA, "qk_nope_head_dim", WHOLE, AT(mla.qk_nope_head_dim), 1, MAX_SIZE, 0, NULL, true},
     {PL_OF_MLA, "qk_rope_head_dim", WHOLE, AT(mla.qk_rope_head_dim), 1, MAX_SIZE, 0, NULL, true},
     {PL_OF_MLA, "v_head_dim", WHOLE, AT(mla.v_head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_DSA, "index_n_heads", WHOLE, AT(dsa.index_n_heads), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_DSA, "index_head_dim", WHOLE, AT(dsa.index_head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_DSA, "index_topk", WHOLE, AT(dsa.index_topk), 1, MAX_TOKENS, 0, NULL, true},
+    {PL_OF_DSA, "indexer_loss_coef", NUMBER, AT(dsa.indexer_loss_coef), 0, 1e3, 0.001, NULL, false},
+    {PL_OF_LINEAR, "num_key_heads", WHOLE, AT(linear.num_key_heads), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_LINEAR, "num_value_heads", WHOLE, AT(linear.num_value_heads), 1, MAX_SIZE, 0, NULL,
+     true},
+    {PL_OF_LINEAR, "key_head_dim", WHOLE, AT(linear.key_head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_LINEAR, "value_head_dim", WHOLE, AT(linear.value_head_dim), 1, MAX_SIZE, 0, NULL, true},
+    {PL_OF_LINEAR, "conv_kernel_dim", WHOLE, AT(linear.conv_kernel_dim), 1, 64, 4, NULL, false},
     {PL_OF_MAMBA, "heads", WHOLE, AT(mamba.heads), 1, MAX_SIZE, 0, NULL, true},
     {PL_OF_MAMBA, "head_dim", WHOLE, AT(mamba.head_dim), 1, MAX_SIZE, 0, NULL, true},
     {PL_OF_MAMBA, "state", WHOLE, AT(mamba.state), 1, MAX_SIZE, 0, NULL, true},
@@ -86,6 +109,8 @@ static const struct word words[] = {
     {PL_OF_ROPE, "factor", NUMBER, AT(rope_scaling.factor), 1, 1e6, 0, NULL, true},
     {PL_OF_ROPE, "original_seq", WHOLE, AT(rope_scaling.original_seq), 0, MAX_TOKENS, 0, NULL,
      false},
+    {PL_OF_ROPE, "short_factor", FACTORS, AT(rope_scaling.short_factor), 1e-6, 1e6, 0, NULL, false},
+    {PL_OF_ROPE, "long_factor", FACTORS, AT(rope_scaling.long_factor), 1e-6, 1e6, 0, NULL, false},
     {PL_OF_ROPE, "low_freq_factor", NUMBER, AT(rope_scaling.low_freq_factor), 0, 1e6, 1, NULL,
      false},
     {PL_OF_ROPE, "high_freq_factor", NUMBER, AT(rope_scaling.high_freq_factor), 0, 1e6, 4, NULL,
@@ -101,7 +126,11 @@ static const struct word words[] = {
 static const struct {
     const char *name;
     enum pl_section section;
-} objects[] = {{"mla", PL_OF_MLA}, {"mamba", PL_OF_MAMBA}, {"rope_scaling", PL_OF_ROPE}};
+} objects[] = {{"mla", PL_OF_MLA},
+               {"dsa", PL_OF_DSA},
+               {"linear_attention", PL_OF_LINEAR},
+               {"mamba", PL_OF_MAMBA},
+               {"rope_scaling", PL_OF_ROPE}};
 
 void pl_words_names(const char **ret, enum pl_section section, const char *const *plain)
 {
@@ -125,10 +154,19 @@ static double standard(const struct pl_model *model, const struct word *word)
     return word->kind == BIAS ? model->norm == PL_LAYERNORM : word->standard;
 }
 
+static const struct pl_pair_factors *factors_of(const struct pl_model *model,
+                                                const struct word *word)
+{
+    return (const void *)((const char *)model + word->offset);
+}
+
+/* Of FACTORS, how many. */
 static double get(const struct pl_model *model, const struct word *word)
 {
     const char *at = (const char *)model + word->offset;
 
+    if (word->kind == FACTORS)
+        return factors_of(model, word)->count;
     if (word->kind == NUMBER)
         return *(const double *)at;
     return word->kind == FLAG || word->kind == BIAS ? *(const bool *)at : *(const int *)at;
@@ -138,7 +176,9 @@ static void set(struct pl_model *model, const struct word *word, double value)
 {
     char *at = (char *)model + word->offset;
 
-    if (word->kind == NUMBER)
+    if (word->kind == FACTORS)
+        ((struct pl_pair_factors *)(void *)at)->count = (int)value;
+    else if (word->kind == NUMBER)
         *(double *)at = value;
     else if (word->kind == FLAG || word->kind == BIAS)
         *(bool *)at = value != 0;
@@ -152,6 +192,29 @@ void pl_words_default(struct pl_model *model)
         set(model, &words[i], standard(model, &words[i]));
 }
 
+static int parse_factors(struct pl_model *model, const struct word *word, const json_t *json,
+                         struct err *error)
+{
+    struct pl_pair_factors *to = (void *)((char *)model + word->offset);
+    const json_t *list = json_object_get(json, word->name), *value;
+    AUTO_FREE char *at = mem_printf("/%s", word->name);
+    size_t i;
+
+    if (!list)
+        return 0;
+    if (!json_is_array(list) || json_array_size(list) > PL_MAX_PAIRS)
+        return err_at(error, -EINVAL, at, "%s must be a list of at most %d numbers", word->name,
+                      PL_MAX_PAIRS);
+    json_array_foreach((json_t *)list, i, value) {
+        to->at[i] = json_number_value(value);
+        if (!(to->at[i] >= word->low && to->at[i] <= word->high))
+            return err_at(error, -EINVAL, at, "number %zu of %s must be %g to %g", i, word->name,
+                          word->low, word->high);
+    }
+    to->count = (int)json_array_size(list);
+    return 0;
+}
+
 static int parse_word(struct pl_model *model, const struct word *word, const json_t *json,
                       struct err *error)
 {
@@ -160,6 +223,8 @@ static int parse_word(struct pl_model *model, const struct word *word, const jso
     bool flag = number != 0;
 
     switch (word->kind) {
+    case FACTORS:
+        return parse_factors(model, word, json, error);
     case NUMBER:
         r = jx_get_f64(&number, json, word->name, word->low, word->high, error);
         break;
@@ -218,9 +283,20 @@ int pl_words_parse_objects(struct pl_model *model, const json_t *json, struct er
     return jx_copy_str(model->pattern, sizeof(model->pattern), json, "pattern", error);
 }
 
-static json_t *word_json(const struct word *word, double value)
+static json_t *factors_json(const struct pl_pair_factors *factors)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < factors->count; i++)
+        json_array_append_new(list, json_real(factors->at[i]));
+    return list;
+}
+
+static json_t *word_json(const struct pl_model *model, const struct word *word, double value)
 {
     switch (word->kind) {
+    case FACTORS:
+        return factors_json(factors_of(model, word));
     case NUMBER:
         return json_real(value);
     case WHOLE:
@@ -239,15 +315,24 @@ void pl_words_json(json_t *json, const struct pl_model *model, enum pl_section s
 
         if (words[i].section == section && (words[i].needed || value < standard(model, &words[i]) ||
                                             value > standard(model, &words[i])))
-            json_object_set_new(json, words[i].name, word_json(&words[i], value));
+            json_object_set_new(json, words[i].name, word_json(model, &words[i], value));
     }
 }
 
 static bool has_object(const struct pl_model *model, enum pl_section section)
 {
-    return section == PL_OF_MLA     ? pl_model_is_mla(model)
-           : section == PL_OF_MAMBA ? model->mamba.heads > 0
-                                    : model->rope_scaling.kind != PL_ROPE_PLAIN;
+    switch (section) {
+    case PL_OF_MLA:
+        return pl_model_is_mla(model);
+    case PL_OF_DSA:
+        return model->dsa.index_topk > 0;
+    case PL_OF_LINEAR:
+        return model->linear.num_value_heads > 0;
+    case PL_OF_MAMBA:
+        return model->mamba.heads > 0;
+    default:
+        return model->rope_scaling.kind != PL_ROPE_PLAIN;
+    }
 }
 
 void pl_words_objects_json(json_t *json, const struct pl_model *model)
@@ -347,13 +432,23 @@ static int check_rope_scaling(const struct pl_model *model, struct err *error)
 
     if (scaling->kind != PL_ROPE_PLAIN && model->positions != PL_ROPE)
         return err_at(error, -EINVAL, "/rope_scaling", "rope_scaling needs positions rope");
-    if ((scaling->kind == PL_ROPE_LLAMA3 || scaling->kind == PL_ROPE_YARN) &&
-        !scaling->original_seq)
+    if (scaling->kind != PL_ROPE_PLAIN && scaling->kind != PL_ROPE_LINEAR && !scaling->original_seq)
         return err_at(error, -EINVAL, "/rope_scaling/original_seq", "original_seq is missing");
-    if (scaling->kind == PL_ROPE_LLAMA3 && scaling->low_freq_factor >= scaling->high_freq_factor)
+    if (scaling->kind == PL_ROPE_LLAMA3 && scaling->low_freq_factor > scaling->high_freq_factor)
         return err_at(error, -EINVAL, "/rope_scaling/low_freq_factor",
-                      "low_freq_factor %g must be below high_freq_factor %g",
-                      scaling->low_freq_factor, scaling->high_freq_factor);
+                      "low_freq_factor %g is above high_freq_factor %g", scaling->low_freq_factor,
+                      scaling->high_freq_factor);
+    for (int i = 0; i < 2; i++) {
+        int many = i ? scaling->long_factor.count : scaling->short_factor.count;
+        int want = scaling->kind == PL_ROPE_LONG ? pl_rotary_dim(model) / 2 : 0;
+
+        if (many != want)
+            return err_at(error, -EINVAL,
+                          i ? "/rope_scaling/long_factor" : "/rope_scaling/short_factor",
+                          "%d numbers, not %d: longrope has one for each pair that rotates, other "
+                          "kinds none",
+                          many, want);
+    }
     if (scaling->kind == PL_ROPE_YARN && model->rope_theta <= 1)
         return err_at(error, -EINVAL, "/rope_theta",
                       "rope_theta %g must be above 1 with rope_scaling yarn", model->rope_theta);
@@ -401,18 +496,92 @@ static int check_no_rope(const struct pl_model *model, struct err *error)
     return 0;
 }
 
+/* What a query sees, and how its scores depend on where it is. */
+static int check_span(const struct pl_model *model, struct err *error)
+{
+    if (model->global_every && !model->sliding_window && !model->attention_chunk_size)
+        return err_at(error, -EINVAL, "/global_every",
+                      "global_every needs sliding_window or attention_chunk_size");
+    if (model->rope_theta_local > 0 && !model->sliding_window)
+        return err_at(error, -EINVAL, "/rope_theta_local", "rope_theta_local needs sliding_window");
+    if (model->attention_chunk_size && (model->sliding_window || model->pattern[0]))
+        return err_at(error, -EINVAL, "/attention_chunk_size",
+                      "attention_chunk_size is not supported with %s",
+                      model->sliding_window ? "sliding_window" : "a pattern");
+    if (model->attn_temperature_tuning && !model->no_rope_freq &&
+        model->positions != PL_NO_POSITIONS)
+        return err_at(error, -EINVAL, "/attn_temperature_tuning",
+                      "attn_temperature_tuning needs layers that are not rotated: no_rope_freq, or "
+                      "positions none");
+    if (model->attention_output_gate && pl_model_is_mla(model))
+        return err_at(error, -EINVAL, "/attention_output_gate",
+                      "attention_output_gate is not supported with mla");
+    return 0;
+}
+
+/* What sparse attention is not known with; a word, or NULL. */
+static const char *check_dsa_without(const struct pl_model *model)
+{
+    return !pl_model_is_mla(model)       ? "needs mla"
+           : !model->mla.q_lora_rank     ? "needs q_lora_rank above 0 in mla"
+           : model->sliding_window       ? "is not supported with sliding_window"
+           : model->attention_chunk_size ? "is not supported with attention_chunk_size"
+           : model->pattern[0]           ? "is not supported with a pattern"
+           : model->dsa.index_head_dim < model->mla.qk_rope_head_dim
+               ? "needs index_head_dim of at least qk_rope_head_dim"
+               : NULL;
+}
+
+static int check_dsa(const struct pl_model *model, struct err *error)
+{
+    const char *why = model->dsa.index_topk ? check_dsa_without(model) : NULL;
+
+    return why ? err_at(error, -EINVAL, "/dsa", "dsa %s", why) : 0;
+}
+
+static int check_linear(const struct pl_model *model, struct err *error)
+{
+    const struct pl_linear *linear = &model->linear;
+    const char *with = model->pattern[0]             ? "a pattern"
+                       : pl_model_is_mla(model)      ? "mla"
+                       : model->sliding_window       ? "sliding_window"
+                       : model->attention_chunk_size ? "attention_chunk_size"
+                       : model->no_rope_freq         ? "no_rope_freq"
+                       : model->parallel_block       ? "parallel_block"
+                                                     : NULL;
+
+    if (!linear->num_value_heads != !model->linear_attention_freq)
+        return err_at(
+            error, -EINVAL, "/linear_attention_freq", "%s",
+            linear->num_value_heads
+                ? "linear_attention needs linear_attention_freq: layers n, 2n, ... are of "
+                  "plain attention"
+                : "linear_attention_freq needs linear_attention");
+    if (!linear->num_value_heads)
+        return 0;
+    if (model->linear_attention_freq == 1)
+        return err_at(
+            error, -EINVAL, "/linear_attention_freq",
+            "linear_attention_freq 1 leaves no layer of linear attention: leave both out");
+    if (with)
+        return err_at(error, -EINVAL, "/linear_attention",
+                      "linear_attention is not supported with %s", with);
+    if (linear->num_value_heads % linear->num_key_heads)
+        return err_at(error, -EINVAL, "/linear_attention/num_key_heads",
+                      "num_key_heads %d does not divide num_value_heads %d", linear->num_key_heads,
+                      linear->num_value_heads);
+    return 0;
+}
+
 int pl_words_check(struct pl_model *model, struct err *error)
 {
     int r;
 
-    if (model->global_every && !model->sliding_window)
-        return err_at(error, -EINVAL, "/global_every", "global_every needs sliding_window");
-    if (model->rope_theta_local > 0 && !model->sliding_window)
-        return err_at(error, -EINVAL, "/rope_theta_local", "rope_theta_local needs sliding_window");
-    if ((r = check_norms(model, error)) < 0 || (r = check_no_rope(model, error)) < 0 ||
-        (r = check_rope_scaling(model, error)) < 0)
+    if ((r = check_span(model, error)) < 0 || (r = check_norms(model, error)) < 0 ||
+        (r = check_no_rope(model, error)) < 0 || (r = check_rope_scaling(model, error)) < 0)
         return r;
-    if ((r = check_mla(model, error)) < 0 || (r = check_moe(&model->moe, error)) < 0)
+    if ((r = check_mla(model, error)) < 0 || (r = check_dsa(model, error)) < 0 ||
+        (r = check_linear(model, error)) < 0 || (r = check_moe(&model->moe, error)) < 0)
         return r;
     return check_pattern(model, error);
 }

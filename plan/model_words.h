@@ -6,7 +6,15 @@
 #include "plan/model.h"
 
 /* Where in a model's JSON a word is. */
-enum pl_section { PL_OF_MODEL, PL_OF_MOE, PL_OF_MLA, PL_OF_MAMBA, PL_OF_ROPE };
+enum pl_section {
+    PL_OF_MODEL,
+    PL_OF_MOE,
+    PL_OF_MLA,
+    PL_OF_DSA,
+    PL_OF_LINEAR,
+    PL_OF_MAMBA,
+    PL_OF_ROPE
+};
 
 /* NULL-terminated names of PLAIN, then those of SECTION, into RET, which has room for
  * PL_MOST_WORDS. */
@@ -21,8 +29,8 @@ void pl_words_default(struct pl_model *model);
 int pl_words_parse(struct pl_model *model, enum pl_section section, const json_t *json,
                    struct err *error);
 
-/* The objects among the words ("mla", "mamba", "rope_scaling") of the model's JSON, with their
- * words. */
+/* The objects among the words ("mla", "dsa", "linear_attention", "mamba", "rope_scaling") of the
+ * model's JSON, with their words. */
 int pl_words_parse_objects(struct pl_model *model, const json_t *json, struct err *error);
 
 /* Adds to JSON the words of SECTION that differ from their defaults: models stored before a word

@@ -20,6 +20,10 @@
  * casts. */
 enum { LAYER_KERNELS = 10 };
 
+/* Kernels of a layer of linear attention besides products: convolution, norms of q and k, gates,
+ * those of the rule, norm of its output. */
+enum { LINEAR_KERNELS = 10 };
+
 /* Graphs of a layer's forward pass that stand for all but the experts' kernels: of attention, and
  * of the feed-forward or the router. */
 enum { MODULE_GRAPHS = 2 };
@@ -62,7 +66,7 @@ static void add_attention(struct pl_layer_time *layer, double *core, const struc
                           const struct pl_layout *layout)
 {
     double tokens = pl_tokens_of(op, layout), heads = (double)op->problem.model->heads / layout->tp,
-           d = pl_key_dim(op->problem.model), value = pl_value_dim(op->problem.model);
+           d = pl_core_key_dim(op->problem.model), value = pl_core_value_dim(op->problem.model);
     double span = pl_span(op->problem.model, op->problem.workload->seq);
     double flops = 2 * tokens * span * heads * (d + value),
            scores = tokens * op->problem.workload->seq * heads;
@@ -96,14 +100,16 @@ static double row_bytes(const struct pl_model *model, double elem)
     return model->hidden * elem * (pl_layer_norms(model) * 2 + 2 * 3 + (dropout ? 2 * 0.5 : 0));
 }
 
-static double inner_bytes(const struct pl_model *model, double elem, double ffn)
+/* ATTENTION: share of layers that have it; what linear attention moves is counted with it. */
+static double inner_bytes(const struct pl_model *model, double elem, double ffn, double attention)
 {
     double qkv = model->heads * pl_key_dim(model) +
-                 model->kv_heads * (pl_key_dim(model) + pl_value_dim(model));
+                 model->kv_heads * (pl_key_dim(model) + pl_value_dim(model)),
+           gated = model->attention_output_gate ? 3 * model->heads * pl_value_dim(model) : 0;
 
     if (model->qk_norm != PL_QK_NONE) /* read and written once more */
         qkv += (double)(model->heads + model->kv_heads) * model->head_dim;
-    return elem * (2 * qkv + pl_mlp_matrices(model) * ffn);
+    return elem * (attention * (2 * qkv + gated) + pl_mlp_matrices(model) * ffn);
 }
 
 /* Of the bundled trainer's latent attention: a pass over the latents, each read and written, and
@@ -124,28 +130,29 @@ static double latent_bytes(const struct pl_op_ctx *op, const struct pl_layout *l
  * of a gated feed-forward its gate's activation, written and read again; of the rotation of queries
  * and keys, t cos + rotate_half(t) sin, two products, a negated half, a concatenation and a sum:
  * 5.5 reads and 4.5 writes for one of each. */
-static double unfused_bytes(const struct pl_op_ctx *op, double ffn)
+static double unfused_bytes(const struct pl_op_ctx *op, double ffn, double attention)
 {
     const struct pl_trainer *trainer = op->problem.trainer;
     const struct pl_model *model = op->problem.model;
     double gate = trainer->eager_mlp && pl_mlp_is_gated(model->mlp) ? 2 * ffn : 0;
     double turned = trainer->eager_rotary && model->positions == PL_ROPE
-                        ? (double)(model->heads + model->kv_heads) * model->head_dim
+                        ? attention * (model->heads + model->kv_heads) * model->head_dim
                         : 0;
 
     return trainer->eager ? 0 : op->rates->element * (gate + 8 * turned);
 }
 
 static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *op,
-                            const struct pl_layout *layout, double ffn)
+                            const struct pl_layout *layout, double ffn, double attention)
 {
     double tokens = pl_tokens_of(op, layout), rows = tokens / (layout->sp ? layout->tp : 1);
     double s = pl_streamed_s(
         op->rates,
         rows * row_bytes(op->problem.model, op->rates->element) + latent_bytes(op, layout) +
-            tokens / layout->tp * inner_bytes(op->problem.model, op->rates->element, ffn),
+            tokens / layout->tp *
+                inner_bytes(op->problem.model, op->rates->element, ffn, attention),
         LAYER_KERNELS);
-    double unfused = tokens / layout->tp * unfused_bytes(op, ffn) / op->rates->memory;
+    double unfused = tokens / layout->tp * unfused_bytes(op, ffn, attention) / op->rates->memory;
 
     if (op->problem.trainer->eager)
         s *= 2;
@@ -314,6 +321,21 @@ static void add_recompute(struct pl_layer_time *layer, double core, const struct
     }
 }
 
+/* The indexer scores every key before a query, on each tp rank all of them (Megatron-LM's
+ * DSAIndexer): the causal half at attention's rate, scores that cross memory for the choice of the
+ * highest, and backward the scores again and two products, as its loss has it. */
+static void add_indexer(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                        const struct pl_layout *layout)
+{
+    double tokens = pl_tokens_of(op, layout), seq = op->problem.workload->seq;
+    double scores = tokens * pl_indexer_flops(op->problem.model, seq) / 2 /
+                    (op->rates->half_flops * op->rates->attention),
+           chosen = pl_streamed_s(op->rates, 2 * 4 * tokens * seq / 2, 2);
+
+    layer->fwd += scores + chosen;
+    layer->bwd_input += 3 * scores;
+}
+
 /* Products and core of attention; CORE gets the seconds of the latter. */
 static void add_attention_part(struct pl_layer_time *layer, double *core,
                                const struct pl_op_ctx *op, const struct pl_layout *layout)
@@ -329,6 +351,8 @@ static void add_attention_part(struct pl_layer_time *layer, double *core,
         pl_add_product(layer, op->rates, product[i].split == PL_SPLIT_NONE ? own : tokens, out, in);
     }
     add_attention(layer, core, op, layout);
+    if (op->problem.model->dsa.index_topk)
+        add_indexer(layer, op, layout);
 }
 
 static void scale(struct pl_layer_time *layer, double share)
@@ -344,6 +368,48 @@ static void add_part(struct pl_layer_time *layer, struct pl_layer_time *part, do
     layer->fwd += part->fwd;
     layer->bwd_input += part->bwd_input;
     layer->bwd_weight += part->bwd_weight;
+}
+
+/* Linear attention: two products; convolution, norms and gate stream what they keep, and the rule's
+ * arithmetic runs on the matrix units in chunks, whose products are small: as attention's. What is
+ * kept crosses memory twice. Backward the states of the chunks are made again
+ * (flash-linear-attention), and each product has two. */
+static void linear_part(struct pl_layer_time *layer, const struct pl_op_ctx *op,
+                        const struct pl_layout *layout)
+{
+    const struct pl_model *model = op->problem.model;
+    double tokens = pl_tokens_of(op, layout), each = tokens / layout->tp;
+    double rule =
+               each * pl_linear_chunk_flops(model) / (op->rates->half_flops * op->rates->attention),
+           moved = pl_streamed_s(op->rates, each * pl_linear_kept(model) * op->rates->element,
+                                 LINEAR_KERNELS);
+
+    pl_add_product(layer, op->rates, tokens, pl_linear_in(model) / layout->tp, model->hidden);
+    pl_add_product(layer, op->rates, tokens, model->hidden, pl_linear_values(model) / layout->tp);
+    layer->fwd += rule + moved;
+    layer->bwd_input += 3 * rule + 2 * moved;
+}
+
+/* Attention of the mean layer with experts (MOE) or without: plain, linear, or shares of both. CORE
+ * gets the seconds of the plain one's, of its share. */
+static void add_mixer(struct pl_layer_time *layer, double *core, const struct pl_op_ctx *op,
+                      const struct pl_layout *layout, const struct pl_mix *mix)
+{
+    struct pl_layer_time attention = {0}, linear = {0};
+
+    if (mix->attention > 0)
+        add_attention_part(&attention, core, op, layout);
+    if (mix->attention > 0)
+        pl_add_context(&attention, *core, op, layout);
+    if (mix->linear > 0)
+        linear_part(&linear, op, layout);
+    if (mix->linear > 0)
+        pl_add_linear_context(&linear, op, layout);
+    *core *= mix->attention;
+    layer->cp_fwd += mix->attention * attention.cp_fwd + mix->linear * linear.cp_fwd;
+    layer->cp_bwd += mix->attention * attention.cp_bwd + mix->linear * linear.cp_bwd;
+    add_part(layer, &attention, mix->attention);
+    add_part(layer, &linear, mix->linear);
 }
 
 /* Mamba-2: two products; scan and convolution stream what they keep, and the scan's arithmetic runs
@@ -387,7 +453,7 @@ static void hybrid_layer(struct pl_layer_time *ret, double *core, double *exchan
     add_part(ret, &mamba, mix.mamba);
     add_part(ret, &ffn, mix.ffn);
     attention = (struct pl_layer_time){0};
-    add_elementwise(&attention, op, layout, moe ? model->moe.shared_ffn : mix.ffn * model->ffn);
+    add_elementwise(&attention, op, layout, moe ? model->moe.shared_ffn : mix.ffn * model->ffn, 1);
     add_part(ret, &attention, 0.5);
     add_tp(ret, op, layout, 0.5);
     pl_add_context(ret, *core, op, layout);
@@ -397,8 +463,10 @@ static void whole_layer(struct pl_layer_time *ret, double *core, double *exchang
                         const struct pl_op_ctx *op, const struct pl_layout *layout, bool moe)
 {
     const struct pl_model *model = op->problem.model;
+    struct pl_mix mix;
 
-    add_attention_part(ret, core, op, layout);
+    pl_mix_of(&mix, model, moe);
+    add_mixer(ret, core, op, layout, &mix);
     if (moe) {
         *exchange = pl_moe_mlp(ret, op, layout);
         if (model->moe.shared_ffn)
@@ -406,10 +474,9 @@ static void whole_layer(struct pl_layer_time *ret, double *core, double *exchang
     } else {
         dense_mlp(ret, op, layout, model->ffn);
     }
-    add_elementwise(ret, op, layout, moe ? model->moe.shared_ffn : model->ffn);
+    add_elementwise(ret, op, layout, moe ? model->moe.shared_ffn : model->ffn, mix.attention);
     add_tp(ret, op, layout, !moe || model->moe.shared_ffn ? 1 : 0.5);
     add_qk_sums(ret, op, layout);
-    pl_add_context(ret, *core, op, layout);
 }
 
 /* Seconds by which a host that takes HOST to issue the kernels holds up a device that takes DEVICE
@@ -472,8 +539,11 @@ static void add_mtp(struct pl_ends_time *ends, const struct pl_op_ctx *op,
     double modules = model->mtp, h = model->hidden;
     bool cut = op->problem.trainer->by != PL_BY_PARTUNE || layout->sp;
     struct pl_layer_time layer, join = {0};
+    struct pl_op_ctx last = *op;
+    struct pl_model room;
 
-    pl_layer_time_of(&layer, op, layout, pl_layer_is_moe(model, model->layers - 1));
+    last.problem.model = pl_as_last(&room, model);
+    pl_layer_time_of(&layer, &last, layout, pl_layer_is_moe(model, model->layers - 1));
     pl_add_product(&join, op->rates, pl_tokens_of(op, layout), cut ? h / layout->tp : h, 2 * h);
     ends->head_fwd += modules * (ends->head_fwd + ends->embed_fwd + join.fwd + layer.fwd +
                                  layer.tp_fwd + layer.cp_fwd + layer.ep_fwd);

@@ -38,7 +38,8 @@ static int attention_matrices(struct matrix *ret, const struct pl_model *model)
 
     if (mla->q_lora_rank)
         ret[n++] = (struct matrix){in, h, 1};
-    ret[n++] = (struct matrix){q, mla->q_lora_rank ? in : h, 1};
+    ret[n++] =
+        (struct matrix){model->attention_output_gate ? 2 * q : q, mla->q_lora_rank ? in : h, 1};
     if (pl_model_is_mla(model)) {
         ret[n++] = (struct matrix){mla->kv_lora_rank + mla->qk_rope_head_dim, h, 1};
         ret[n++] = (struct matrix){heads * mla->qk_nope_head_dim, mla->kv_lora_rank, 1};

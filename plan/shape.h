@@ -17,9 +17,10 @@ struct pl_product {
     bool bias;
 };
 
-enum { PL_MOST_PRODUCTS = 5 };
+enum { PL_MOST_PRODUCTS = 8 };
 
-/* Products of one attention: their number. q, k and v are one product, or those of the latents. */
+/* Products of one attention: their number. q, k, v and the output's gate are one product, or those
+ * of the latents, with an indexer's. */
 int pl_attention_products(struct pl_product *ret, const struct pl_model *model);
 /* Elements of one of TP slices of its matrices. */
 double pl_attention_matrices(const struct pl_model *model, int tp);
@@ -29,8 +30,13 @@ double pl_attention_vectors(const struct pl_model *model);
 double pl_key_dim(const struct pl_model *model);
 double pl_value_dim(const struct pl_model *model);
 
+/* Widths of what a head's query meets in attention's core: with dsa every head reads the latents of
+ * keys and values as they are, else keys and values. */
+double pl_core_key_dim(const struct pl_model *model);
+double pl_core_value_dim(const struct pl_model *model);
+
 /* Keys that a query meets, as the convention of full T x T attention counts them: twice the mean of
- * a causal mask, over the layers of the model. SEQ where no layer has a window. */
+ * a causal mask, over the layers of the model. SEQ where every layer sees all. */
 double pl_span(const struct pl_model *model, double seq);
 
 /* Matrices of a feed-forward: 3 where it is gated, else 2. */
@@ -41,16 +47,22 @@ int pl_layer_norms(const struct pl_model *model);
 
 /* Parts of the mean layer with experts, or without: of a hybrid, shares. */
 struct pl_mix {
-    double attention, mamba, ffn;
+    double attention, linear, mamba, ffn;
     double norms; /* of the hidden width */
 };
 
 void pl_mix_of(struct pl_mix *ret, const struct pl_model *model, bool moe);
 
+/* MODEL with attention of the last layer's kind in all layers, as a module of prediction has it:
+ * MODEL itself where all are of one kind, else in *ROOM. */
+const struct pl_model *pl_as_last(struct pl_model *room, const struct pl_model *model);
+
 /* Bytes of one token that a layer keeps for the backward pass with elements of 2 bytes: of
  * attention inside a tp slice (the sum over all slices) and outside; of Mamba-2 (the sum). */
 double pl_attention_kept(const struct pl_model *model);
 double pl_latents_kept(const struct pl_model *model);
+double pl_indexer_kept(const struct pl_model *model,
+                       double seq); /* outside, with sequences of SEQ */
 double pl_mamba_kept(const struct pl_model *model);
 
 /* Mamba-2: elements of the matrices of its two products, all its parameters, and FLOPs of its scan
@@ -59,5 +71,18 @@ double pl_mamba_inner(const struct pl_model *model); /* heads x head_dim */
 double pl_mamba_in(const struct pl_model *model);    /* outputs of the first product */
 double pl_mamba_params(const struct pl_model *model);
 double pl_mamba_scan_flops(const struct pl_model *model);
+
+/* FLOPs of a token by which an indexer scores SEQ keys, all of them as full attention counts. */
+double pl_indexer_flops(const struct pl_model *model, double seq);
+
+/* Linear attention (linear.c): width of all heads' values; outputs of its first
+ * product; all its parameters; FLOPs of one token in convolution and rule, as Megatron counts them,
+ * and in the rule's chunks, as kernels compute them; bytes that a token keeps (the sum over tp). */
+double pl_linear_values(const struct pl_model *model);
+double pl_linear_in(const struct pl_model *model);
+double pl_linear_params(const struct pl_model *model);
+double pl_linear_rule_flops(const struct pl_model *model);
+double pl_linear_chunk_flops(const struct pl_model *model);
+double pl_linear_kept(const struct pl_model *model);
 
 #endif

@@ -1,6 +1,7 @@
 /* What Megatron-LM can run: its part of supports.c. */
 #include "plan/legal.h"
 #include "plan/offload.h"
+#include "plan/shape.h"
 
 #include <math.h>
 
@@ -22,30 +23,36 @@ static void megatron_fsdp(struct pl_check *check)
 
 /* What Megatron says of models that no single row of features.def can: biases are of all products,
  * of none, or of q, k and v; those of experts need whole experts; the router has one where they
- * have. Constants of Llama 3's rotation are fixed. Sigmoid scores are always normalized, and a
- * bias that balances is added to them only. Layers without rotation are counted without modules of
- * prediction. Transformer Engine's ring passes no window. */
+ * have. Constants of Llama 3's rotation are fixed. Sigmoid scores of several experts are always
+ * normalized, and that of one never; a bias that balances is added to them only. Layers without
+ * rotation are counted without modules of prediction. Transformer Engine's ring passes no window.
+ */
 static void megatron_model(struct pl_check *check)
 {
     const struct pl_model *model = check->problem->model;
     const struct pl_moe *moe = &model->moe;
     const struct pl_rope_scaling *scaling = &model->rope_scaling;
+    const struct pl_layout *layout = check->layout;
+    const int one = moe->top_k == 1;
     const struct {
         bool broken;
         const char *key, *why;
     } rule[] = {
         {model->out_bias != model->mlp_bias, "out_bias", "out_bias that differs from mlp_bias"},
         {model->mlp_bias && !model->qkv_bias, "qkv_bias", "qkv_bias false with mlp_bias true"},
-        {moe->experts && model->mlp_bias && check->layout->etp > 1, "etp",
-         "etp > 1 with mlp_bias true"},
+        {moe->experts && model->mlp_bias && layout->etp > 1, "etp", "etp > 1 with mlp_bias true"},
         {moe->experts && moe->router_bias && !model->mlp_bias, "router_bias",
          "router_bias true with mlp_bias false"},
-        {moe->experts && moe->router == PL_ROUTER_SIGMOID && !moe->topk_norm, "topk_norm",
-         "topk_norm false with router sigmoid"},
+        {moe->experts && moe->router == PL_ROUTER_SIGMOID && !moe->topk_norm && !one, "topk_norm",
+         "topk_norm false with router sigmoid and top_k above 1"},
+        {moe->experts && moe->router == PL_ROUTER_SIGMOID && moe->topk_norm && one, "topk_norm",
+         "topk_norm true with router sigmoid and top_k 1"},
+        {moe->experts && moe->apply_probs_on_input && !one, "apply_probs_on_input",
+         "apply_probs_on_input true with top_k above 1"},
         {moe->experts && moe->balance_bias && moe->router != PL_ROUTER_SIGMOID, "balance_bias",
          "balance_bias true with router softmax"},
         {model->no_rope_freq && model->mtp, "no_rope_freq", "no_rope_freq above 0 with mtp"},
-        {model->sliding_window && check->layout->cp > 1, "cp", "cp > 1 with sliding_window"},
+        {model->sliding_window && layout->cp > 1, "cp", "cp > 1 with sliding_window"},
         {scaling->kind == PL_ROPE_YARN && pl_model_is_mla(model) &&
              (scaling->original_seq != 4096 || fabs(scaling->beta_fast - 32) > 0 ||
               fabs(scaling->beta_slow - 1) > 0 || !scaling->truncate),
@@ -56,6 +63,37 @@ static void megatron_model(struct pl_check *check)
              (scaling->original_seq != 8192 || fabs(scaling->low_freq_factor - 1) > 0 ||
               fabs(scaling->high_freq_factor - 4) > 0),
          "rope_scaling", "rope_scaling llama3 other than from 8192 tokens by factors 1 and 4"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rule); i++)
+        if (rule[i].broken)
+            pl_breaks(check, rule[i].key, "trainer megatron does not support %s", rule[i].why);
+}
+
+/* Ranks of tp and cp share the key heads of linear attention, whose first product has as many
+ * outputs as fp8 aligns to. Sparse attention gathers its keys over cp, needs sequence parallelism
+ * with tp, and its indexer rotates bf16 (TransformerConfig, _GDNBase, AbsorbedMLASelfAttention,
+ * rotate_activation()). */
+static void megatron_variants(struct pl_check *check)
+{
+    const struct pl_model *model = check->problem->model;
+    const struct pl_layout *layout = check->layout;
+    const bool linear = model->linear.num_value_heads > 0, dsa = model->dsa.index_topk > 0,
+               narrow = layout->precision >= PL_FP8 && layout->precision != PL_NVFP4;
+    const double aligned = layout->precision == PL_MXFP8 ? 32 : 16;
+    const struct {
+        bool broken;
+        const char *key, *why;
+    } rule[] = {
+        {linear && model->linear.num_key_heads % ((int64_t)layout->tp * layout->cp), "cp",
+         "num_key_heads of linear_attention that are not a multiple of tp x cp"},
+        {linear && narrow && fmod(pl_linear_in(model), aligned) != 0, "precision",
+         "fp8 with linear_attention whose first product's outputs are not a multiple of 16, mxfp8 "
+         "of 32"},
+        {dsa && layout->cp > 1 && layout->cp_comm != PL_CP_ALL_GATHER, "cp_comm",
+         "dsa with a cp_comm other than all-gather"},
+        {dsa && layout->tp > 1 && !layout->sp, "sp", "dsa with tp > 1 and sp 0"},
+        {dsa && layout->precision == PL_FP32, "precision", "dsa with precision fp32"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rule); i++)
@@ -134,6 +172,7 @@ void pl_megatron_limits(struct pl_check *check)
     const char *lacks = NULL;
 
     megatron_model(check);
+    megatron_variants(check);
     if (model->positions == PL_ROPE && model->rope_theta != floor(model->rope_theta))
         pl_breaks(check, "rope_theta",
                   "trainer megatron does not support rope_theta %.10g: it takes a "

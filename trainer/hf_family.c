@@ -519,12 +519,25 @@ static int llama_family(enum tr_hf_family *ret, const struct pl_model *model, st
     return *ret == TR_HF_MISTRAL ? check_mistral(model, error) : 0;
 }
 
+/* Values of words that families here have with others. */
+static int check_values(const struct pl_model *model, struct err *error)
+{
+    const struct rule rule[] = {
+        {model->rope_scaling.kind == PL_ROPE_LONG, "rope_scaling", "longrope"},
+        {model->qk_norm == PL_QK_L2, "qk_norm", "l2"},
+    };
+
+    return check_any(rule, ARRAY_LEN(rule), error);
+}
+
 int tr_hf_family_of(enum tr_hf_family *ret, const struct pl_model *model, struct err *error)
 {
     bool olmo = !model->pre_norms, nemotron = !olmo && is_nemotron(model),
          gemma = !olmo && !nemotron && is_gemma(model);
-    int r;
+    int r = check_values(model, error);
 
+    if (r < 0)
+        return r;
     if (is_cohere(model))
         return cohere_family(ret, model, error);
     if (is_multiplied(model) || (model->attn_scale > 0 && !gemma))

@@ -17,12 +17,12 @@ static double clamp(double value, double low, double high)
     return value < low ? low : value > high ? high : value;
 }
 
+/* Where both factors are the same, no pair is between them. */
 static double llama3(const struct pl_rope_scaling *scaling, double frequency)
 {
-    double turns = scaling->original_seq * frequency / (2 * M_PI);
-    double share = clamp((turns - scaling->low_freq_factor) /
-                             (scaling->high_freq_factor - scaling->low_freq_factor),
-                         0, 1);
+    double turns = scaling->original_seq * frequency / (2 * M_PI), low = scaling->low_freq_factor,
+           high = scaling->high_freq_factor;
+    double share = high > low ? clamp((turns - low) / (high - low), 0, 1) : turns > high;
 
     return share * frequency + (1 - share) * frequency / scaling->factor;
 }

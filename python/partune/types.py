@@ -258,6 +258,16 @@ class Diagnosis(TypedDict):
     simulated: bool
 
 
+class _Dsa(TypedDict):
+    index_n_heads: int
+    index_head_dim: int
+    index_topk: int
+
+
+class Dsa(_Dsa, total=False):
+    indexer_loss_coef: float
+
+
 class Example(TypedDict):
     name: str
     title: str
@@ -397,6 +407,17 @@ class Layout(TypedDict, total=False):
     cluster: str
 
 
+class _LinearAttention(TypedDict):
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+
+
+class LinearAttention(_LinearAttention, total=False):
+    conv_kernel_dim: int
+
+
 class _Link(TypedDict):
     span: Union[int, Literal["all"]]
     gbs: float
@@ -464,7 +485,7 @@ class Model(_Model, total=False):
     out_bias: bool
     mlp_bias: bool
     norm_bias: bool
-    qk_norm: Literal["none", "head", "full"]
+    qk_norm: Literal["none", "head", "full", "l2"]
     parallel_block: bool
     shared_norm: bool
     pre_norms: bool
@@ -474,12 +495,18 @@ class Model(_Model, total=False):
     attn_softcap: float
     logit_softcap: float
     attn_scale: float
+    attention_output_gate: bool
+    attn_temperature_tuning: bool
+    attn_temperature_floor: int
+    attn_temperature_scale: float
     embed_scale: bool
     embedding_multiplier: float
     residual_multiplier: float
     logit_scale: float
     sliding_window: int
+    attention_chunk_size: int
     global_every: int
+    linear_attention_freq: int
     no_rope_freq: int
     partial_rotary_factor: float
     rope_theta_local: float
@@ -487,6 +514,8 @@ class Model(_Model, total=False):
     mtp_loss_coef: float
     pattern: str
     mla: Mla
+    dsa: Dsa
+    linear_attention: LinearAttention
     mamba: Mamba
     rope_scaling: RopeScaling
     moe: Optional[Moe]
@@ -515,6 +544,7 @@ class Moe(_Moe, total=False):
     shared_gate: bool
     z_loss_coef: float
     force_balance: bool
+    apply_probs_on_input: bool
 
 
 class _NewToken(TypedDict):
@@ -661,12 +691,14 @@ class Ready(TypedDict):
 
 
 class _RopeScaling(TypedDict):
-    kind: Literal["plain", "linear", "llama3", "yarn"]
+    kind: Literal["plain", "linear", "llama3", "yarn", "longrope"]
     factor: float
 
 
 class RopeScaling(_RopeScaling, total=False):
     original_seq: int
+    short_factor: List[float]
+    long_factor: List[float]
     low_freq_factor: float
     high_freq_factor: float
     beta_fast: float

@@ -29,6 +29,19 @@ static const struct {
      "1000,"
      "\"seq\":512,\"no_rope_freq\":4}",
      "dgx-h100", 2, 64},
+    {"{\"name\":\"linear\",\"layers\":12,\"hidden\":512,\"heads\":8,\"kv_heads\":4,\"ffn\":1536,"
+     "\"vocab\":1000,\"seq\":96,\"qk_norm\":\"head\",\"zero_centered_norm\":true,"
+     "\"attention_output_gate\":true,\"linear_attention_freq\":4,\"linear_attention\":{"
+     "\"num_key_heads\":8,\"num_value_heads\":16,\"key_head_dim\":32,\"value_head_dim\":48},"
+     "\"moe\":{\"experts\":16,\"top_k\":3,\"expert_ffn\":384,\"shared_ffn\":384,"
+     "\"shared_gate\":true}}",
+     "dgx-h100", 2, 64},
+    {"{\"name\":\"sparse\",\"layers\":12,\"hidden\":768,\"heads\":12,\"ffn\":1920,\"vocab\":1000,"
+     "\"seq\":512,\"mla\":{\"q_lora_rank\":256,\"kv_lora_rank\":128,\"qk_nope_head_dim\":64,"
+     "\"qk_rope_head_dim\":32,\"v_head_dim\":64},\"dsa\":{\"index_n_heads\":8,"
+     "\"index_head_dim\":64,\"index_topk\":128},\"rope_scaling\":{\"kind\":\"yarn\","
+     "\"factor\":40,\"original_seq\":4096,\"mscale\":1,\"mscale_all_dim\":1}}",
+     "dgx-h100", 2, 64},
     /* nothing is a power of two, and layers do not divide */
     {"{\"name\":\"odd\",\"layers\":10,\"hidden\":720,\"heads\":12,\"kv_heads\":6,\"ffn\":1920,"
      "\"vocab\":1000,\"seq\":240,\"moe\":{\"experts\":12,\"top_k\":3,\"expert_ffn\":360,"

@@ -264,9 +264,26 @@ def megatron_rules(v, f):
     assert int(v.get("--cpu-offloading-num-layers", 0)) == offloaded[1]
     assert n("max-position-embeddings") >= n("seq-length")
     latent, rotation = "--multi-latent-attention" in v, v.get("--rope-type")  # MLATransformerConfig
-    assert ("--no-rope-fusion" in v) == (latent and rotation != "yarn") and latent == (rotation is not None)
+    variant, sparse = v.get("--experimental-attention-variant"), f["model"].get("dsa", {})
+    assert ("--no-rope-fusion" in v) == (latent and (rotation != "yarn" or bool(sparse))) and latent == (rotation is not None)
+    megatron_variant(v, f, variant, sparse)
     if "--overlap-moe-expert-parallel-comm" in v:
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
+
+
+def megatron_variant(v, f, variant, sparse):
+    """Attention of other kinds, by TransformerConfig.__post_init__ of d98e8a64."""
+    linear, cp = f["model"].get("linear_attention", {}), int(v.get("--context-parallel-size", 1))
+    assert variant == ("gdn" if linear else "dsa" if sparse else None)
+    names = {"num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"}
+    assert all(int(v[f"--linear-{name.replace('_', '-')}"]) == linear[name] for name in names & linear.keys())
+    assert not linear or int(v["--linear-attention-freq"]) == f["model"]["linear_attention_freq"]
+    assert not linear or linear["num_key_heads"] % (int(v["--tensor-model-parallel-size"]) * cp) == 0
+    assert not sparse or [int(v[f"--dsa-indexer-{name}"]) for name in ("n-heads", "head-dim", "topk")] == [
+        sparse[name] for name in ("index_n_heads", "index_head_dim", "index_topk")]
+    assert not sparse or "--q-lora-rank" in v and "--disable-bias-linear" in v and "--bf16" in v and (
+        cp == 1 or v.get("--cp-comm-type", "p2p").replace("_", "") == "allgather") and (
+        v["--tensor-model-parallel-size"] == "1" or "--sequence-parallel" in v)
 
 
 def megatron_grads(v, f):

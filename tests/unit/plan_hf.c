@@ -12,6 +12,20 @@
 #define FULL3 "'full_attention','full_attention','full_attention'"
 #define FULL9 FULL3 "," FULL3 "," FULL3
 #define KINDS8 KINDS4 "," KINDS4
+#define CHUNKS4 "'chunked_attention','chunked_attention','chunked_attention','full_attention'"
+#define CHUNKS16 CHUNKS4 "," CHUNKS4 "," CHUNKS4 "," CHUNKS4
+#define FACTORS8 "1.0,1.0,1.05,1.25,1.5,2.5,4.0,8.5"
+#define FACTORS48 FACTORS8 "," FACTORS8 "," FACTORS8 "," FACTORS8 "," FACTORS8 "," FACTORS8
+#define LINEAR4 "'linear_attention','linear_attention','linear_attention','full_attention'"
+#define LINEAR16 LINEAR4 "," LINEAR4 "," LINEAR4 "," LINEAR4
+#define LLAMA4                                                                                     \
+    "'attention_bias':false,'attention_chunk_size':8192,'attention_dropout':0.0,'attn_scale':0.1," \
+    "'floor_scale':8192,'for_llm_compressor':false,'head_dim':128,'hidden_act':'silu',"            \
+    "'hidden_size':5120,'initializer_range':0.02,'intermediate_size':8192,"                        \
+    "'intermediate_size_mlp':16384,'max_position_embeddings':8192,'num_attention_heads':40,"       \
+    "'num_experts_per_tok':1,'num_hidden_layers':48,'num_key_value_heads':8,"                      \
+    "'output_router_logits':false,'rms_norm_eps':1e-05,'rope_theta':500000.0,"                     \
+    "'router_aux_loss_coef':0.001,'router_jitter_noise':0.0,'vocab_size':202048"
 
 static const struct {
     const char *preset, *config;
@@ -74,6 +88,43 @@ static const struct {
      "'qk_nope_head_dim':128,'qk_rope_head_dim':64,'quantization_config':{'quant_method':'fp8'},"
      "'routed_scaling_factor':2.5,'rms_norm_eps':1e-6,'scoring_func':'sigmoid','topk_group':4,"
      "'topk_method':'noaux_tc','v_head_dim':128,'vocab_size':129280" COMMON "}"},
+    {"deepseek-ai/DeepSeek-V3.2-Exp",
+     "{'model_type':'deepseek_v32','ep_size':1,'first_k_dense_replace':3,'hidden_act':'silu',"
+     "'hidden_size':7168,'index_head_dim':128,'index_n_heads':64,'index_topk':2048,"
+     "'intermediate_size':18432,'kv_lora_rank':512,'max_position_embeddings':4096,"
+     "'moe_intermediate_size':2048,'moe_layer_freq':1,'n_group':8,'n_routed_experts':256,"
+     "'n_shared_experts':1,'norm_topk_prob':true,'num_attention_heads':128,"
+     "'num_experts_per_tok':8,'num_hidden_layers':61,'num_key_value_heads':128,"
+     "'num_nextn_predict_layers':1,'q_lora_rank':1536,'qk_nope_head_dim':128,"
+     "'qk_rope_head_dim':64,'quantization_config':{'quant_method':'fp8'},"
+     "'routed_scaling_factor':2.5,'rms_norm_eps':1e-6,'scoring_func':'sigmoid','topk_group':4,"
+     "'topk_method':'noaux_tc','v_head_dim':128,'vocab_size':129280" COMMON "}"},
+    {"meta-llama/Llama-4-Scout-17B-16E",
+     "{'model_type':'llama4','architectures':['Llama4ForConditionalGeneration'],"
+     "'boi_token_index':200080,'image_token_index':200092,'vision_config':{'hidden_size':1408},"
+     "'text_config':{'model_type':'llama4_text'," LLAMA4 ",'attn_temperature_tuning':4,"
+     "'interleave_moe_layer_step':1,'num_local_experts':16,'moe_layers':[0,1,2,3,4,5,6,7,8,9,10,"
+     "11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,"
+     "41,42,43,44,45,46,47],'no_rope_layers':[1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,"
+     "1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0],'rope_scaling':{'factor':16.0,"
+     "'high_freq_factor':1.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192,"
+     "'rope_type':'llama3'},'use_qk_norm':true" COMMON "}}"},
+    {"meta-llama/Llama-4-Maverick-17B-128E",
+     "{'model_type':'llama4','text_config':{" LLAMA4 ",'attn_temperature_tuning':true,"
+     "'interleave_moe_layer_step':2,'num_local_experts':128,'layer_types':[" CHUNKS16 "," CHUNKS16
+     "," CHUNKS16 "],'moe_layers':[1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,43,"
+     "45,47],'no_rope_layers':[],'rope_scaling':null,'use_qk_norm':false" COMMON "}}"},
+    {"Qwen/Qwen3-Next-80B-A3B-Instruct",
+     "{'model_type':'qwen3_next','attention_bias':false,'decoder_sparse_step':1,"
+     "'full_attention_interval':4,'head_dim':256,'hidden_act':'silu','hidden_size':2048,"
+     "'intermediate_size':5120,'linear_conv_kernel_dim':4,'linear_key_head_dim':128,"
+     "'linear_num_key_heads':16,'linear_num_value_heads':32,'linear_value_head_dim':128,"
+     "'max_position_embeddings':4096,'mlp_only_layers':[],'moe_intermediate_size':512,"
+     "'norm_topk_prob':true,'num_attention_heads':16,'num_experts':512,'num_experts_per_tok':10,"
+     "'num_hidden_layers':48,'num_key_value_heads':2,'output_router_logits':false,"
+     "'partial_rotary_factor':0.25,'rms_norm_eps':1e-6,'rope_scaling':null,'rope_theta':1e7,"
+     "'router_aux_loss_coef':0.001,'shared_expert_intermediate_size':512,"
+     "'use_sliding_window':false,'vocab_size':151936" COMMON "}"},
     {"moonshotai/Kimi-K2-Base",
      "{'model_type':'kimi_k2','aux_loss_alpha':0.001,'first_k_dense_replace':1,"
      "'hidden_act':'silu','hidden_size':7168,'intermediate_size':18432,'kv_lora_rank':512,"
@@ -186,6 +237,7 @@ static void deepseeks_balance_is_as_strong_as_its_authors_have_it(void **state)
     } cases[] = {{"deepseek-v2-lite", 0.001},
                  {"deepseek-v2", 0.003},
                  {"deepseek-v3", 0.0001},
+                 {"deepseek-v3.2", 0.0001},
                  {"kimi-k2", 0.001}};
 
     (void)state;
@@ -255,6 +307,60 @@ static const struct {
      "'num_key_value_heads':32,'rms_norm_eps':1e-05,'rope_scaling':null,'rope_theta':10000.0,"
      "'sliding_window':2047,'vocab_size':32064,'original_max_position_embeddings':4096,"
      "'tie_word_embeddings':false" COMMON "}"},
+    /* Safetensors hold 27,781,427,952, 9,653,104,368 and 35,951,822,704 parameters, of which
+     * 460,730,096, 456,010,480 and 446,571,248 are the encoder of images. */
+    {"Qwen/Qwen3.5-27B", 27.320697856,
+     "{'model_type':'qwen3_5','image_token_id':248056,'vision_config':{'depth':27},'text_config':{"
+     "'model_type':'qwen3_5_text','attention_bias':false,'attn_output_gate':true,"
+     "'full_attention_interval':4,'head_dim':256,'hidden_act':'silu','hidden_size':5120,"
+     "'intermediate_size':17408,'layer_types':[" LINEAR16 "," LINEAR16 "," LINEAR16 "," LINEAR16
+     "],'linear_conv_kernel_dim':4,'linear_key_head_dim':128,'linear_num_key_heads':16,"
+     "'linear_num_value_heads':48,'linear_value_head_dim':128,'mamba_ssm_dtype':'float32',"
+     "'max_position_embeddings':262144,'mtp_num_hidden_layers':1,"
+     "'mtp_use_dedicated_embeddings':false,'num_attention_heads':24,'num_hidden_layers':64,"
+     "'num_key_value_heads':4,'rms_norm_eps':1e-06,'rope_parameters':{'mrope_interleaved':true,"
+     "'mrope_section':[11,11,10],'partial_rotary_factor':0.25,'rope_theta':10000000,"
+     "'rope_type':'default'},'tie_word_embeddings':false,'vocab_size':248320" COMMON "}}"},
+    {"Qwen/Qwen3.5-9B", 9.197093888,
+     "{'model_type':'qwen3_5','text_config':{'hidden_act':'silu','hidden_size':4096,"
+     "'mtp_num_hidden_layers':1,'num_attention_heads':16,'num_hidden_layers':32,"
+     "'vocab_size':248320" COMMON "}}"},
+    {"Qwen/Qwen3.5-35B-A3B", 35.505251456,
+     "{'model_type':'qwen3_5_moe','text_config':{'model_type':'qwen3_5_moe_text',"
+     "'attn_output_gate':true,'full_attention_interval':4,'head_dim':256,'hidden_act':'silu',"
+     "'hidden_size':2048,'linear_conv_kernel_dim':4,'linear_key_head_dim':128,"
+     "'linear_num_key_heads':16,'linear_num_value_heads':32,'linear_value_head_dim':128,"
+     "'moe_intermediate_size':512,'mtp_num_hidden_layers':1,'num_attention_heads':16,"
+     "'num_experts':256,'num_experts_per_tok':8,'num_hidden_layers':40,'num_key_value_heads':2,"
+     "'partial_rotary_factor':0.25,'rms_norm_eps':1e-06,'shared_expert_intermediate_size':512,"
+     "'vocab_size':248320" COMMON "}}"},
+    /* README.md: 744B. */
+    {"zai-org/GLM-5", 744,
+     "{'model_type':'glm_moe_dsa','attention_bias':false,'first_k_dense_replace':3,"
+     "'head_dim':64,'hidden_act':'silu','hidden_size':6144,'index_head_dim':128,"
+     "'index_n_heads':32,'index_topk':2048,'indexer_rope_interleave':true,"
+     "'intermediate_size':12288,'kv_lora_rank':512,'max_position_embeddings':202752,"
+     "'moe_intermediate_size':2048,'moe_layer_freq':1,'n_group':1,'n_routed_experts':256,"
+     "'n_shared_experts':1,'norm_topk_prob':true,'num_attention_heads':64,"
+     "'num_experts_per_tok':8,'num_hidden_layers':78,'num_key_value_heads':64,"
+     "'num_nextn_predict_layers':0,'q_lora_rank':2048,'qk_head_dim':256,'qk_nope_head_dim':192,"
+     "'qk_rope_head_dim':64,'rms_norm_eps':1e-05,'rope_parameters':{'rope_theta':1000000,"
+     "'rope_type':'default'},'routed_scaling_factor':2.5,'scoring_func':'sigmoid',"
+     "'topk_group':1,'topk_method':'noaux_tc','v_head_dim':256,'vocab_size':154880" COMMON "}"},
+    {"microsoft/Phi-3.5-mini-instruct", 3.821,
+     "{'model_type':'phi3','attention_bias':false,'hidden_act':'silu','hidden_size':3072,"
+     "'intermediate_size':8192,'max_position_embeddings':131072,'num_attention_heads':32,"
+     "'num_hidden_layers':32,'num_key_value_heads':32,'original_max_position_embeddings':4096,"
+     "'rms_norm_eps':1e-05,'rope_scaling':{'long_factor':[" FACTORS48 "],'short_factor':[" FACTORS48
+     "],'type':'longrope'},'rope_theta':10000.0,'sliding_window':262144,"
+     "'tie_word_embeddings':false,'vocab_size':32064" COMMON "}"},
+    {"microsoft/Phi-4-mini-instruct", 3.836,
+     "{'model_type':'phi3','hidden_act':'silu','hidden_size':3072,'intermediate_size':8192,"
+     "'max_position_embeddings':131072,'num_attention_heads':24,'num_hidden_layers':32,"
+     "'num_key_value_heads':8,'original_max_position_embeddings':4096,"
+     "'partial_rotary_factor':0.75,'rms_norm_eps':1e-05,'rope_scaling':{'long_factor':[" FACTORS48
+     "],'short_factor':[" FACTORS48 "],'type':'longrope'},'rope_theta':10000.0,"
+     "'sliding_window':262144,'tie_word_embeddings':true,'vocab_size':200064" COMMON "}"},
     {"HuggingFaceTB/SmolLM3-3B", 3.075,
      "{'model_type':'smollm3','attention_bias':false,'hidden_act':'silu','hidden_size':2048,"
      "'initializer_range':0.02,'intermediate_size':11008,'layer_types':[" FULL9 "," FULL9 "," FULL9
@@ -489,6 +595,45 @@ static void absent_keys_are_those_of_the_familys_class(void **state)
          "{'mla':{'kv_lora_rank':512,'q_lora_rank':null},'moe':{'experts':256,'top_k':8,"
          "'n_group':8,'topk_group':4,'scaling':2.5,'dense_layers':3,'shared_ffn':2048}}"},
         {TINY("deepseek_v3") ",'n_routed_experts':null}", "{'moe':null}"},
+        {TINY("deepseek_v32") ",'index_topk':64}",
+         "{'dsa':{'index_n_heads':64,'index_head_dim':128,'index_topk':64,"
+         "'indexer_loss_coef':null},'mla':{'q_lora_rank':1536},'seq':163840,"
+         "'moe':{'balance_bias':true,'scaling':2.5}}"},
+        {TINY("llama4_text") "}",
+         "{'kv_heads':8,'head_dim':128,'qk_norm':'l2','attention_chunk_size':8192,"
+         "'global_every':4,'no_rope_freq':4,'attn_temperature_tuning':true,"
+         "'attn_temperature_floor':null,'attn_temperature_scale':null,'ffn':16384,"
+         "'rope_theta':500000,'seq':131072,'moe':{'experts':16,'top_k':1,'expert_ffn':64,"
+         "'shared_ffn':64,'router':'sigmoid','topk_norm':false,'apply_probs_on_input':true,"
+         "'every':1}}"},
+        {TINY("llama4_text") ",'moe_layers':[1,3],'no_rope_layer_interval':2,'floor_scale':16,"
+                             "'attn_scale':0.5,'use_qk_norm':false,'attn_temperature_tuning':0}",
+         "{'qk_norm':null,'global_every':2,'no_rope_freq':2,'attn_temperature_tuning':null,"
+         "'attn_temperature_floor':16,'attn_temperature_scale':0.5,'moe':{'every':2}}"},
+        {TINY("llama4_text") ",'attention_chunk_size':null,'no_rope_layers':[1,1,1,1],"
+                             "'no_rope_layer_interval':4}",
+         "{'attention_chunk_size':null,'global_every':null,'no_rope_freq':null,"
+         "'attn_temperature_tuning':null}"},
+        {TINY("llama4_text") ",'layer_types':['full_attention','full_attention','full_attention',"
+                             "'full_attention']}",
+         "{'attention_chunk_size':null,'global_every':null,'no_rope_freq':4}"},
+        {TINY("qwen3_next") "}",
+         "{'kv_heads':2,'head_dim':256,'qk_norm':'head','zero_centered_norm':true,"
+         "'attention_output_gate':true,'partial_rotary_factor':0.25,'linear_attention_freq':4,"
+         "'linear_attention':{'num_key_heads':16,'num_value_heads':32,'key_head_dim':128,"
+         "'value_head_dim':128,'conv_kernel_dim':null},'moe':{'experts':512,'top_k':10,"
+         "'expert_ffn':512,'shared_ffn':512,'shared_gate':true}}"},
+        {TINY("qwen3_next") ",'full_attention_interval':3,'linear_conv_kernel_dim':2}",
+         "{'linear_attention_freq':3,'linear_attention':{'conv_kernel_dim':2}}"},
+        {TINY("qwen3_next") ",'layer_types':['linear_attention','linear_attention',"
+                            "'linear_attention','linear_attention']}",
+         "{'linear_attention_freq':5}"},
+        {TINY("qwen3_next") ",'full_attention_interval':1}",
+         "{'linear_attention_freq':null,'linear_attention':null,'attention_output_gate':true}"},
+        {TINY("llama") ",'rope_scaling':{'rope_type':'longrope','short_factor':[1,1,2,2],"
+                       "'long_factor':[4,4,8,8],'original_max_position_embeddings':512}}",
+         "{'rope_scaling':{'kind':'longrope','factor':4,'original_seq':512,"
+         "'short_factor':[1.0,1.0,2.0,2.0],'long_factor':[4.0,4.0,8.0,8.0]}}"},
         {TINY("glm4_moe") "}", "{'kv_heads':8,'partial_rotary_factor':0.5,'moe':{'experts':128,"
                                "'top_k':8,'shared_ffn':1408,'dense_layers':1}}"},
         {TINY("gpt_oss") "}",
@@ -666,7 +811,15 @@ static void values_without_a_word_are_refused(void **state)
         {"{'model_type':'gpt2'}", "/n_layer", "missing"},
         {LLAMA ",'hidden_act':'tanh'}", "/hidden_act", "tanh"},
         {LLAMA ",'hidden_act':7}", "/hidden_act", "not supported"},
-        {LLAMA ",'rope_scaling':{'type':'longrope','factor':2}}", "/rope_scaling", "longrope"},
+        {LLAMA ",'rope_scaling':{'type':'dynamic','factor':2}}", "/rope_scaling", "dynamic"},
+        {LLAMA ",'rope_scaling':{'type':'longrope','factor':2}}", "/rope_scaling",
+         "original_max_position_embeddings"},
+        {LLAMA ",'rope_scaling':{'type':'longrope','short_mscale':2}}", "/rope_scaling",
+         "short_mscale"},
+        {LLAMA ",'rope_scaling':{'type':'linear','factor':2,'short_factor':[1]}}", "/rope_scaling",
+         "short_factor"},
+        {LLAMA ",'rope_scaling':{'type':'su','original_max_position_embeddings':32}}",
+         "/rope_scaling/short_factor", "0 numbers, not 8"},
         {LLAMA ",'rope_scaling':{'type':'yarn','factor':2,'attention_factor':3}}", "/rope_scaling",
          "attention_factor"},
         {LLAMA ",'rope_scaling':{'type':'linear','factor':2,'attention_factor':1}}",
@@ -705,6 +858,35 @@ static void values_without_a_word_are_refused(void **state)
         {TINY("ernie4_5_moe") ",'moe_layer_end_index':2}", "/moe_layer_end_index", "last layer"},
         {TINY("ernie4_5_moe") ",'moe_layer_interval':2}", "/moe_layer_interval", "2"},
         {TINY("ernie4_5_moe") ",'moe_use_aux_free':false}", "/moe_use_aux_free", "false"},
+        {TINY("llama4_text") ",'moe_layers':[0,2,3]}", "/moe_layers", "every n-th layer"},
+        {TINY("llama4_text") ",'moe_layers':[]}", "/moe_layers", "every n-th layer"},
+        {TINY("llama4_text") ",'layer_types':['full_attention','chunked_attention',"
+                             "'chunked_attention','full_attention']}",
+         "/layer_types", "chunked_attention"},
+        {TINY("llama4_text") ",'router_jitter_noise':0.1}", "/router_jitter_noise", "0.1"},
+        {TINY("qwen3_next") ",'layer_types':['full_attention','linear_attention',"
+                            "'linear_attention','full_attention']}",
+         "/layer_types", "linear_attention"},
+        {TINY("qwen3_next") ",'full_attention_interval':-1}", "/linear_attention_freq", "-1"},
+        {TINY("qwen3_next") ",'full_attention_interval':0}", "/linear_attention_freq",
+         "needs linear_attention_freq"},
+        {TINY("llama4_text") ",'moe_layers':[2147483647]}", "/moe_layers", "every n-th layer"},
+        {TINY("qwen3_next") ",'layer_types':['linear_attention']}", "/layer_types",
+         "one entry for each layer"},
+        {TINY("deepseek_v32") ",'layer_types':['full_attention','full_attention',"
+                              "'full_attention','full_attention']}",
+         "/layer_types", "deepseek_sparse_attention"},
+        {TINY("glm_moe_dsa") ",'index_topk_freq':4}", "/index_topk_freq", "4"},
+        {TINY("glm_moe_dsa") ",'indexer_types':['full','shared','full','shared']}",
+         "/indexer_types", "full"},
+        {TINY("qwen3_5_text") ",'attn_output_gate':false}", "/attn_output_gate", "false"},
+        {"{'model_type':'llama4'}", "/text_config", "missing"},
+        {"{'model_type':'llama4','vision_feature':2,'text_config':{}}", "/vision_feature",
+         "not supported"},
+        {"{'model_type':'llama4','tie_word_embeddings':true,'text_config':{}}",
+         "/tie_word_embeddings", "differs from that of text_config"},
+        {"{'model_type':'llama4','text_config':{'num_hidden_layers':2,'bloom':1}}",
+         "/text_config/bloom", "not supported"},
         {"{'model_type':'gemma3','text_config':{'model_type':'gemma3_text'}}", "/model_type",
          "text_config"},
     };

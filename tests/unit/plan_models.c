@@ -341,8 +341,8 @@ static void contradictions_are_refused_by_pointer(void **state)
                "'v_head_dim':8}}",
          "/mla/qk_rope_head_dim", "3 is odd"},
         {SMALL ",'rope_scaling':{'kind':'llama3','factor':8,'original_seq':64,"
-               "'low_freq_factor':4}}",
-         "/rope_scaling/low_freq_factor", "must be below high_freq_factor 4"},
+               "'low_freq_factor':5}}",
+         "/rope_scaling/low_freq_factor", "is above high_freq_factor 4"},
         {SMALL ",'rope_theta':1,'rope_scaling':{'kind':'yarn','factor':8,'original_seq':64}}",
          "/rope_theta", "must be above 1"},
         {SMALL ",'rope_scaling':{'kind':'llama3','factor':8}}", "/rope_scaling/original_seq",

@@ -8,6 +8,7 @@
 
 #include "trainer/hf.h"
 #include "trainer/mxfp4.h"
+#include "trainer/rope.h"
 
 #define SIZES "'name':'gpt2','layers':2,'hidden':32,'heads':4,'ffn':24,'vocab':50,'seq':16"
 #define WORDS SIZES ",'norm_eps':1e-4"
@@ -250,6 +251,18 @@ static void words_without_a_class_are_refused_by_key(void **state)
         {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'n_group':8,'topk_group':4}}",
          "/moe/n_group"},
         {"{" MLA ",'norm':'layernorm','mlp':'gelu'}", "/mla"},
+        {"{" WORDS ",'qk_norm':'l2'}", "/qk_norm"},
+        {"{" WORDS ",'rope_scaling':{'kind':'longrope','factor':2,'original_seq':8,"
+         "'short_factor':[1,1,1,1],'long_factor':[1,1,2,2]}}",
+         "/rope_scaling"},
+        {"{" WORDS ",'attention_output_gate':true}", "/attention_output_gate"},
+        {"{" WORDS ",'attention_chunk_size':8}", "/attention_chunk_size"},
+        {"{" WORDS ",'linear_attention_freq':2,'linear_attention':{'num_key_heads':2,"
+         "'num_value_heads':2,'key_head_dim':8,'value_head_dim':8}}",
+         "/linear_attention_freq"},
+        {"{" MLA ",'dsa':{'index_n_heads':2,'index_head_dim':8,'index_topk':4}}", "/dsa"},
+        {"{" V3 ",'top_k':4,'balance_bias':true,'shared_ffn':20,'apply_probs_on_input':true}}",
+         "/moe/apply_probs_on_input"},
         {"{" V2 ",'shared_ffn':20,'topk_norm':false,'n_group':4,'topk_group':2}}",
          "/moe/topk_group"},
     };
@@ -647,6 +660,33 @@ static void quantized_weights_are_read_or_refused_by_key(void **state)
     assert_int_equal(tr_hf_model(&m, config, &e), -ENOTSUP);
 }
 
+/* Scout has equal factors of low and high frequency: each pair turns as it did, or by FACTOR
+ * slower, and none between, also one that turns just so often (transformers divides by zero). */
+static void equal_factors_leave_no_pair_between(void **state)
+{
+    AUTO_JSON *v = unit_json("{" WORDS ",'head_dim':64,'rope_scaling':{'kind':'llama3','factor':16,"
+                             "'original_seq':8192,'low_freq_factor':1,'high_freq_factor':1}}");
+    const double turn = 2 * acos(-1);
+    double frequency[32];
+    struct pl_model m;
+    struct err e = {0};
+    int slower = 0;
+
+    (void)state;
+    assert_int_equal(pl_model_parse(&m, v, &e), 0);
+    assert_true(tr_rope_frequencies(frequency, &m, TR_ROPE_MAIN) <= 1);
+    for (int i = 0; i < 32; i++) {
+        double plain = pow(10000, -2.0 * i / 64), turns = 8192 * plain / turn;
+
+        assert_float_equal(frequency[i] / plain, turns > 1 ? 1 : 1.0 / 16, 1e-12);
+        slower += turns < 1;
+    }
+    assert_true(slower > 0 && slower < 32);
+    m.rope_scaling.low_freq_factor = m.rope_scaling.high_freq_factor = 8192 / turn;
+    tr_rope_frequencies(frequency, &m, TR_ROPE_MAIN); /* the first pair turns by 1 */
+    assert_true(isfinite(frequency[0]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -657,6 +697,7 @@ int main(void)
         cmocka_unit_test(every_family_comes_back_from_its_config),
         cmocka_unit_test(words_without_a_class_are_refused_by_key),
         cmocka_unit_test(published_deepseeks_have_a_folder_or_a_reason),
+        cmocka_unit_test(equal_factors_leave_no_pair_between),
         cmocka_unit_test(a_damaged_gpt_folder_is_refused_by_tensor),
         cmocka_unit_test(a_header_of_any_length_is_read),
         cmocka_unit_test(interleaved_rows_are_written_as_rows),

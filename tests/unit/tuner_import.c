@@ -145,6 +145,55 @@ static void another_load_balancing_loss_is_listed(void **state)
     }
 }
 
+/* Sizes of linear attention and of an indexer are compared, in a script and in a recipe. */
+static void other_sizes_of_attention_are_listed(void **state)
+{
+    static const struct {
+        const char *target, *model, *text, *setting, *says; /* NULL: nothing */
+    } rows[] = {
+        {"megatron", "qwen3-next-80b-a3b",
+         "--linear-num-key-heads 16 --linear-num-value-heads 32 --linear-key-head-dim 128 "
+         "--linear-value-head-dim 128",
+         NULL, NULL},
+        {"megatron", "qwen3-next-80b-a3b", "--linear-num-value-heads 16",
+         "--linear-num-value-heads", "16, but qwen3-next-80b-a3b has 32: another model?"},
+        {"megatron", "deepseek-v3.2", "--dsa-indexer-topk 2048 --dsa-indexer-n-heads 64", NULL,
+         NULL},
+        {"megatron", "deepseek-v3", "--dsa-indexer-topk 2048", "--dsa-indexer-topk",
+         "2048, but deepseek-v3 has 0"},
+        {"megatron", "qwen3-next-80b-a3b",
+         "--experimental-attention-variant gdn --linear-attention-freq 4", NULL, NULL},
+        {"megatron", "qwen3-next-80b-a3b", "--experimental-attention-variant gated_delta_net", NULL,
+         NULL},
+        {"megatron", "qwen3-next-80b-a3b", "--experimental-attention-variant dsa",
+         "--experimental-attention-variant",
+         "dsa, but qwen3-next-80b-a3b has linear_attention (gdn): another model?"},
+        {"megatron", "llama-8b", "--experimental-attention-variant gdn",
+         "--experimental-attention-variant", "gdn, but llama-8b has neither"},
+        {"megatron", "qwen3-next-80b-a3b", "--linear-attention-freq 3", "--linear-attention-freq",
+         "3, but qwen3-next-80b-a3b has 4"},
+        {"megatron", "qwen3-next-80b-a3b", "--linear-attention-freq ([1]*3+[0])*12",
+         "--linear-attention-freq", "not a setting of the layout"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct pl_model m = preset(rows[i].model);
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (import_text(&out, rows[i].target, rows[i].text, 8, &m, &e) < 0)
+            fail_msg("%s: %s", rows[i].text, e.text);
+        if (!rows[i].says) {
+            assert_int_equal(out.ignored.count, 0);
+            continue;
+        }
+        assert_string_equal(out.ignored.v[0].setting, rows[i].setting);
+        if (!strstr(out.ignored.v[0].detail, rows[i].says))
+            fail_msg("%s: %s", rows[i].text, out.ignored.v[0].detail);
+    }
+}
+
 /* With dp x cp = 1 experts alone have replicas: torchtitan shards them since it has functions. */
 static void experts_alone_are_sharded(void **state)
 {
@@ -981,6 +1030,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(imports_refuse_what_they_cannot_read),
     cmocka_unit_test(import_lists_what_it_ignores),
     cmocka_unit_test(another_load_balancing_loss_is_listed),
+    cmocka_unit_test(other_sizes_of_attention_are_listed),
     cmocka_unit_test(experts_alone_are_sharded),
     cmocka_unit_test(imports_fill_in_the_sources_defaults),
     cmocka_unit_test(nested_settings_without_a_word_are_listed),

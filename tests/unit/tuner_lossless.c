@@ -48,6 +48,13 @@ static const char *const models[] = {
     "'seq':96,'no_rope_freq':4}",
     "{'name':'shared','layers':13,'hidden':512,'heads':16,'kv_heads':8,'ffn':1536,'vocab':1000,"
     "'seq':96,'moe':{'experts':12,'top_k':3,'expert_ffn':384,'shared_ffn':384}}",
+    "{'name':'linear','layers':12,'hidden':512,'heads':8,'kv_heads':4,'ffn':1536,'vocab':1000,"
+    "'seq':96,'attention_output_gate':true,'linear_attention_freq':4,'linear_attention':{"
+    "'num_key_heads':8,'num_value_heads':16,'key_head_dim':32,'value_head_dim':32},"
+    "'moe':{'experts':12,'top_k':3,'expert_ffn':384,'shared_ffn':384,'shared_gate':true}}",
+    "{'name':'sparse','layers':12,'hidden':512,'heads':8,'ffn':1536,'vocab':1000,'seq':128,"
+    "'mla':{'q_lora_rank':64,'kv_lora_rank':64,'qk_nope_head_dim':48,'qk_rope_head_dim':16,"
+    "'v_head_dim':48},'dsa':{'index_n_heads':4,'index_head_dim':32,'index_topk':64}}",
 };
 
 /* Own targets of each trainer, and the models that it cannot run in any layout: all others have
@@ -55,13 +62,14 @@ static const char *const models[] = {
 static const struct {
     const char *trainer, *cluster, *target[3], *without[9];
 } own[] = {
-    {"partune", "local", {"partune"}, {"gelu-moe", "capacity"}},
+    {"partune", "local", {"partune"}, {"gelu-moe", "capacity", "linear", "sparse"}},
     {"megatron", "dgx-b200", {"megatron", "megatron-bridge"}, {"theta"}},
     {"torchtitan",
      "dgx-b200",
      {"torchtitan"},
-     {"gpt-22B", "gpt-175B", "gelu-moe", "capacity", "unrotated"}},
-    {"deepspeed", "dgx-h100", {"deepspeed"}, {"deepseek-v3"}}, /* its module of prediction */
+     {"gpt-22B", "gpt-175B", "gelu-moe", "capacity", "unrotated", "linear", "sparse"}},
+    /* its module of prediction; its indexer */
+    {"deepspeed", "dgx-h100", {"deepspeed"}, {"deepseek-v3", "sparse"}},
 };
 
 enum {

@@ -65,6 +65,15 @@ static void write_arguments(struct str *text, struct tn_findings *lost, const ch
 
 #define SHAPE "{'layers':6,'hidden':64,'heads':4,'ffn':96,'vocab':64,'seq':64"
 #define MOE SHAPE ",'moe':{'experts':8,'top_k':2,'expert_ffn':32,'shared_ffn':32"
+#define ONE_NORMED SHAPE ",'moe':{'experts':8,'top_k':1,'expert_ffn':32,'router':'sigmoid'"
+#define ONE ONE_NORMED ",'topk_norm':false"
+#define LINEAR                                                                                     \
+    "'linear_attention':{'num_key_heads':2,'num_value_heads':4,'key_head_dim':8,"                  \
+    "'value_head_dim':8"
+#define LATENTS                                                                                    \
+    "'mla':{'q_lora_rank':16,'kv_lora_rank':16,'qk_nope_head_dim':16,'qk_rope_head_dim':8,"        \
+    "'v_head_dim':16}"
+#define INDEXER "'dsa':{'index_n_heads':2,'index_head_dim':8,'index_topk':8"
 
 static void every_word_is_written_or_named(void **state)
 {
@@ -82,6 +91,21 @@ static void every_word_is_written_or_named(void **state)
          SHAPE ",'norm':'layernorm','mlp_bias':false,'out_bias':false}", "mlp_bias"},
         {SHAPE "}", SHAPE ",'qk_norm':'head'}", "qk_norm"},
         {SHAPE "}", SHAPE ",'qk_norm':'full'}", "qk_norm"},
+        {SHAPE "}", SHAPE ",'qk_norm':'l2'}", "qk_norm"},
+        {SHAPE ",'no_rope_freq':2}", SHAPE ",'no_rope_freq':2,'qk_norm':'l2'}", "qk_norm"},
+        {SHAPE "}", SHAPE ",'attention_output_gate':true}", "attention_output_gate"},
+        {SHAPE "}", SHAPE ",'attention_chunk_size':8}", "attention_chunk_size"},
+        {SHAPE ",'no_rope_freq':2}",
+         SHAPE ",'no_rope_freq':2,'attn_temperature_tuning':true,'attn_temperature_floor':64}",
+         "attn_temperature_floor"},
+        {SHAPE "}", SHAPE ",'linear_attention_freq':3," LINEAR "}}", "linear_attention"},
+        {SHAPE ",'linear_attention_freq':3," LINEAR "}}",
+         SHAPE ",'linear_attention_freq':2," LINEAR "}}", "linear_attention_freq"},
+        {SHAPE ",'linear_attention_freq':3," LINEAR "}}",
+         SHAPE ",'linear_attention_freq':3," LINEAR ",'conv_kernel_dim':3}}", "linear_attention"},
+        {SHAPE "," LATENTS "}", SHAPE "," LATENTS "," INDEXER "}}", "dsa"},
+        {SHAPE "," LATENTS "," INDEXER "}}",
+         SHAPE "," LATENTS "," INDEXER ",'indexer_loss_coef':0.5}}", "dsa"},
         {SHAPE "}", SHAPE ",'parallel_block':true}", "parallel_block"},
         {SHAPE "}", SHAPE ",'post_norms':true}", "post_norms"},
         {SHAPE ",'post_norms':true}", SHAPE ",'post_norms':true,'pre_norms':false}", "pre_norms"},
@@ -132,6 +156,9 @@ static void every_word_is_written_or_named(void **state)
         {MOE ",'n_group':4,'topk_group':2}}", MOE ",'n_group':4,'topk_group':3}}", "topk_group"},
         {MOE "}}", MOE ",'router_bias':true}}", "router_bias"},
         {MOE "}}", MOE ",'shared_gate':true}}", "shared_gate"},
+        {MOE "}}", MOE ",'apply_probs_on_input':true}}", "apply_probs_on_input"},
+        {ONE "}}", ONE ",'apply_probs_on_input':true}}", "apply_probs_on_input"},
+        {ONE "}}", ONE_NORMED "}}", "topk_norm"},
         {MOE "}}", MOE ",'z_loss_coef':1e-3}}", "z_loss_coef"},
         {MOE "}}", MOE ",'force_balance':true}}", "force_balance"},
     };
@@ -180,6 +207,47 @@ static void deepseek_v3_is_written_whole(void **state)
 
         if (!strstr(str_text(&text), line))
             fail_msg("no %s in:\n%s", lines[i], str_text(&text));
+    }
+}
+
+/* As in Megatron-Bridge's recipes for Qwen3-Next and its bridges of sparse attention; Maverick in
+ * sequences shorter than its chunks, beyond which its positions would count. */
+static void models_of_later_years_are_written_whole(void **state)
+{
+    static const struct {
+        const char *model, *lines[12];
+    } row[] = {
+        {"qwen3-next-80b-a3b",
+         {"--experimental-attention-variant gdn", "--linear-attention-freq 4",
+          "--linear-num-key-heads 16", "--linear-num-value-heads 32", "--linear-key-head-dim 128",
+          "--linear-value-head-dim 128", "--linear-conv-kernel-dim 4", "--attention-output-gate",
+          "--qk-layernorm", "--apply-layernorm-1p", "--rotary-percent 0.25"}},
+        {"deepseek-v3.2",
+         {"--experimental-attention-variant dsa", "--dsa-indexer-n-heads 64",
+          "--dsa-indexer-head-dim 128", "--dsa-indexer-topk 2048", "--dsa-indexer-loss-coeff 0.001",
+          "--dsa-indexer-use-sparse-loss", "--no-rope-fusion", "--multi-latent-attention",
+          "--mtp-num-layers 1"}},
+        {"llama-4-maverick-17b-128e",
+         {"--no-rope-freq 4", "--moe-router-score-function sigmoid", "--moe-router-topk 1",
+          "--moe-apply-probs-on-input", "--moe-shared-expert-intermediate-size 8192",
+          "--moe-layer-freq [0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,"
+          "0,1,0,1,0,1,0,1,0,1,0,1,0,1]"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_STR text = {0};
+        struct tn_findings lost = {0};
+
+        write_arguments(&text, &lost, row[i].model);
+        if (lost.count)
+            fail_msg("%s: %s %s", row[i].model, lost.v[0].setting, lost.v[0].detail);
+        for (int k = 0; row[i].lines[k]; k++) {
+            AUTO_FREE char *line = mem_printf("\n%s\n", row[i].lines[k]);
+
+            if (!strstr(str_text(&text), line))
+                fail_msg("no %s in:\n%s", row[i].lines[k], str_text(&text));
+        }
     }
 }
 
@@ -295,6 +363,11 @@ static void what_would_not_start_is_refused_even_with_loss(void **state)
         {"megatron-script", "gpt-oss-20b", split, biases},
         {"megatron-bridge", "gpt-oss-20b", split, biases},
         {"megatron", "gpt-oss-20b", "{'world':2,'tp':2,'sp':1,'etp':1,'micro_batch':1}", NULL},
+        {"megatron", "deepseek-v3.2", "{'world':2,'cp':2,'micro_batch':1}", "cp_comm"},
+        {"megatron-bridge", "deepseek-v3.2", "{'world':2,'cp':2,'micro_batch':1}", "cp_comm"},
+        {"megatron", "deepseek-v3.2", "{'world':2,'cp':2,'cp_comm':'all-gather','micro_batch':1}",
+         NULL},
+        {"megatron", "deepseek-v3.2", "{'world':1,'precision':'fp32','micro_batch':1}", "fp32"},
         {"torchtitan", "deepseek-v3", "{'world':2,'cp':2,'zero':2,'micro_batch':1}",
          "mtp 1 with pp 1 and cp 2"},
         {"torchtitan", "deepseek-v3", "{'world':2,'pp':2,'micro_batch':1}",
@@ -376,6 +449,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_word_is_written_or_named),
         cmocka_unit_test(deepseek_v3_is_written_whole),
+        cmocka_unit_test(models_of_later_years_are_written_whole),
         cmocka_unit_test(the_rotation_of_latent_attention_starts),
         cmocka_unit_test(prediction_is_in_the_layout_of_a_pipeline),
         cmocka_unit_test(words_of_parts_are_reasons),

@@ -379,8 +379,11 @@ static void write_python(struct str *out, const struct tn_export_in *in,
 /* The model's own sizes are the recipe's; what would not start is a rule. */
 static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const but[] = {"rope_theta", "etp", NULL};
+    const char *const *raised = tn_megatron_raises(in->model);
+    const char *but[8] = {"rope_theta"};
 
+    for (int i = 0; raised[i]; i++)
+        but[i + 1] = raised[i];
     tn_gap_trainer(findings, in, "megatron", but);
 }
 

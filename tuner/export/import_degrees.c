@@ -5,6 +5,19 @@
 #include <errno.h>
 #include <strings.h>
 
+int tn_import_whole(int64_t *ret, const char *value, int64_t min, int64_t max)
+{
+    char digits[24];
+    size_t n = 0;
+
+    for (const char *at = value; *at && n < sizeof(digits) - 1; at++)
+        if (*at != '_' || at == value || !isdigit((unsigned char)at[-1]) ||
+            !isdigit((unsigned char)at[1]))
+            digits[n++] = *at;
+    digits[n] = '\0';
+    return str_to_i64(ret, digits, min, max);
+}
+
 int tn_import_degrees(const struct pl_layout *layout, struct err *error)
 {
     int64_t dense = (int64_t)layout->tp * layout->cp, expert = (int64_t)layout->etp * layout->ep;

@@ -18,25 +18,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* As Python reads an int: 1_024 is 1024. */
-static int whole(int64_t *ret, const char *value, int64_t min, int64_t max)
-{
-    char digits[24];
-    size_t n = 0;
-
-    for (const char *at = value; *at && n < sizeof(digits) - 1; at++)
-        if (*at != '_' || at == value || !isdigit((unsigned char)at[-1]) ||
-            !isdigit((unsigned char)at[1]))
-            digits[n++] = *at;
-    digits[n] = '\0';
-    return str_to_i64(ret, digits, min, max);
-}
-
 static int positive(int *ret, const char *key, const char *value, struct err *error)
 {
     int64_t v;
 
-    if (!value || whole(&v, value, 1, 1 << 24) < 0)
+    if (!value || tn_import_whole(&v, value, 1, 1 << 24) < 0)
         return err_set(error, -EINVAL, "%.64s must be a positive integer, not `%.64s`", key,
                        value ? value : "");
     *ret = (int)v;
@@ -98,47 +84,6 @@ static int *megatron_number(struct megatron *import, const char *flag)
     if (tn_megatron_recompute_number(&import->recompute, flag))
         return tn_megatron_recompute_number(&import->recompute, flag);
     return tn_megatron_deepspeed_number(&import->deepspeed, flag);
-}
-
-/* Sizes of the model: they are the campaign's, so here they are only compared with it. */
-static const int *model_number(const struct pl_model *model, const char *flag)
-{
-    const struct {
-        const char *flag;
-        const int *have;
-    } rows[] = {
-        {"--num-layers", &model->layers},
-        {"--hidden-size", &model->hidden},
-        {"--ffn-hidden-size", &model->ffn},
-        {"--num-attention-heads", &model->heads},
-        {"--num-query-groups", &model->kv_heads},
-        /* attention of latents has widths of its own, and reads no --kv-channels */
-        {"--kv-channels", model->mla.kv_lora_rank ? NULL : &model->head_dim},
-        {"--q-lora-rank", &model->mla.q_lora_rank},
-        {"--kv-lora-rank", &model->mla.kv_lora_rank},
-        {"--qk-head-dim", &model->mla.qk_nope_head_dim},
-        {"--qk-pos-emb-head-dim", &model->mla.qk_rope_head_dim},
-        {"--v-head-dim", &model->mla.v_head_dim},
-        {"--mtp-num-layers", &model->mtp},
-        {"--num-experts", &model->moe.experts},
-        {"--moe-router-topk", &model->moe.top_k},
-        {"--moe-ffn-hidden-size", &model->moe.expert_ffn},
-        {"--moe-shared-expert-intermediate-size", &model->moe.shared_ffn},
-    };
-
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (!strcmp(rows[i].flag, flag))
-            return rows[i].have;
-    return NULL;
-}
-
-static void compare_model(struct megatron *import, const char *flag, const char *value, int have)
-{
-    int64_t v;
-
-    if (!value || whole(&v, value, 0, 1 << 30) < 0 || v != have)
-        tn_finding_add(&import->out->ignored, flag, "%.40s, but %s has %d: another model?",
-                       value ? value : "", import->m->name, have);
 }
 
 /* The field that notes FLAG, one without a value, or NULL. */
@@ -405,7 +350,7 @@ static enum takes takes(struct megatron *import, const char *flag)
         return ONE;
     if (str_eq(flag, "--num-experts")) /* Megatron-DeepSpeed's may differ by layer */
         return ANY;
-    return megatron_number(import, flag) || model_number(import->m, flag) ? ONE : ANY;
+    return megatron_number(import, flag) || tn_megatron_size(import->m, flag) ? ONE : ANY;
 }
 
 static bool is_flag(const struct tn_word *word)
@@ -446,7 +391,7 @@ static bool read_values(const struct tn_word **ret_unknown, struct megatron *imp
 /* Does FLAG say something of the layout? */
 static bool is_setting(struct megatron *import, const char *flag)
 {
-    return takes(import, flag) != ANY && !model_number(import->m, flag);
+    return takes(import, flag) != ANY && !tn_megatron_size(import->m, flag);
 }
 
 /* WORD is needed and not known. */
@@ -498,8 +443,10 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
             import->degree_said |= field != &import->out->seq;
         return positive(field, flag, value, error);
     }
-    if ((have = model_number(import->m, flag)) != NULL) {
-        compare_model(import, flag, value, *have);
+    if (tn_megatron_attention(import->out, import->m, flag, value))
+        return 0;
+    if ((have = tn_megatron_size(import->m, flag)) != NULL) {
+        tn_megatron_compare(import->out, import->m, flag, value, *have);
         return 0;
     }
     r = megatron_word(&known, import, flag, value, error);

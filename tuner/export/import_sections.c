@@ -22,6 +22,9 @@ static const struct {
               "cuda_graph_impl seq_length num_layers hidden_size ffn_hidden_size "
               "num_attention_heads num_query_groups moe_router_topk moe_ffn_hidden_size "
               "moe_shared_expert_intermediate_size mtp_num_layers q_lora_rank kv_lora_rank "
+              "experimental_attention_variant linear_attention_freq "
+              "dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk linear_num_key_heads "
+              "linear_num_value_heads linear_key_head_dim linear_value_head_dim "
               "fine_grained_activation_offloading"},
     {"train", "micro_batch_size global_batch_size"},
     {"ddp",

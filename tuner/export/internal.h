@@ -65,6 +65,8 @@ const char *tn_megatron_recompute_method(const struct pl_layout *layout); /* sta
 const char *tn_megatron_cp_comm(const struct pl_layout *layout); /* as both spell it; static */
 int tn_cp_inner(const struct tn_export_in *in);                  /* pl_cp_inner */
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in);
+/* Keys of what the rule trainer-supports says that these rules have, NULL-terminated. */
+const char *const *tn_megatron_raises(const struct pl_model *model);
 /* The modules that LAYOUT computes again with recompute selective, between SEPARATOR, each with
  * QUOTE around it. */
 void tn_megatron_modules(struct str *out, const struct pl_layout *layout, const char *separator,
@@ -138,6 +140,18 @@ void tn_import_split_experts(struct pl_layout *layout, const struct pl_model *mo
 /* Does the setting NAME, which no source knows, with VALUE read like the degree of a parallelism
  * that is on? Ignoring one would import another layout than the one that runs. */
 bool tn_import_is_degree(const char *name, const char *value);
+
+/* As Python reads an int: 1_024 is 1024. 0, or a negative errno. */
+int tn_import_whole(int64_t *ret, const char *value, int64_t min, int64_t max);
+
+/* import_model.c. The size of MODEL that FLAG of Megatron-LM says, or NULL; and a note where VALUE,
+ * which may be NULL, is not HAVE. */
+const int *tn_megatron_size(const struct pl_model *model, const char *flag);
+void tn_megatron_compare(struct tn_imported *out, const struct pl_model *model, const char *flag,
+                         const char *value, int have);
+/* Is FLAG about the kind of attention? A note where MODEL has another than VALUE. */
+bool tn_megatron_attention(struct tn_imported *out, const struct pl_model *model, const char *flag,
+                           const char *value);
 
 /* import_unknown.c: the argument FLAG of Megatron-LM that is not read, with VALUE or NULL, goes to
  * OUT's list; -EINVAL where it may be a part of the layout. */

@@ -56,17 +56,23 @@ bool tn_megatron_fsdp(const struct pl_layout *layout)
     return layout->zero >= 2 && layout->pp == 1;
 }
 
-/* Experts with biases and etp > 1 would not start: a rule below. */
+/* Keys whose limits Megatron raises itself, such as experts with biases and etp > 1: such a file
+ * would not start. */
+const char *const *tn_megatron_raises(const struct pl_model *model)
+{
+    static const char *const keys[] = {"etp", NULL};
+    static const char *const variant[] = {"etp", "cp", "cp_comm", "sp", "precision", NULL};
+
+    return model->dsa.index_topk || model->linear.num_value_heads ? variant : keys;
+}
+
 static void megatron_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const but[] = {"etp", NULL};
-
-    tn_gap_trainer(findings, in, "megatron", but);
+    tn_gap_trainer(findings, in, "megatron", tn_megatron_raises(in->model));
 }
 
 void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    static const char *const only[] = {"etp", NULL};
     const struct pl_layout *l = in->layout;
     const struct pl_model *m = in->model;
 
@@ -89,7 +95,7 @@ void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *
         tn_finding_add(findings, "micro_batch",
                        "interleaving needs microbatches (%d) in multiples of pp %d",
                        tn_microbatches(in), l->pp);
-    tn_rule_trainer(findings, in, "megatron", only);
+    tn_rule_trainer(findings, in, "megatron", tn_megatron_raises(m));
 }
 
 const char *tn_megatron_recompute_method(const struct pl_layout *layout)

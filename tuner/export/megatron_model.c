@@ -42,30 +42,70 @@ static void write_no_rope(struct str *out, const struct pl_model *model)
     str_add(out, "]\n");
 }
 
-/* Its window is the number of tokens before the query's own. */
-static void write_attention(struct str *out, const struct pl_model *model)
+static void write_linear(struct str *out, const struct pl_model *model)
 {
-    if (model->qk_norm == PL_QK_HEAD || pl_model_is_mla(model)) /* mla: the norms of the latents */
-        str_add(out, "--qk-layernorm\n");
-    if (model->sliding_window)
-        str_addf(out, "--window-size %d,0\n", model->sliding_window - 1);
-    if (model->global_every)
-        number(out, "--window-attn-skip-freq", model->global_every);
-    write_no_rope(out, model);
-    if (model->attn_sinks)
-        str_add(out, "--softmax-type learnable\n");
-    if (!pl_model_is_mla(model))
+    const struct pl_linear *linear = &model->linear;
+
+    if (!linear->num_value_heads)
         return;
-    if (model->rope_scaling.kind == PL_ROPE_YARN)
-        str_add(out, "--multi-latent-attention\n--rope-type yarn\n");
-    else /* the fused kernel of latent attention rotates by yarn only */
-        str_add(out, "--multi-latent-attention\n--rope-type rope\n--no-rope-fusion\n");
+    str_add(out, "--experimental-attention-variant gdn\n");
+    number(out, "--linear-attention-freq", model->linear_attention_freq);
+    number(out, "--linear-num-key-heads", linear->num_key_heads);
+    number(out, "--linear-num-value-heads", linear->num_value_heads);
+    number(out, "--linear-key-head-dim", linear->key_head_dim);
+    number(out, "--linear-value-head-dim", linear->value_head_dim);
+    number(out, "--linear-conv-kernel-dim", linear->conv_kernel_dim);
+}
+
+/* Its loss is over all keys unless told otherwise. */
+static void write_indexer(struct str *out, const struct pl_dsa *dsa)
+{
+    if (!dsa->index_topk)
+        return;
+    str_add(out, "--experimental-attention-variant dsa\n");
+    number(out, "--dsa-indexer-n-heads", dsa->index_n_heads);
+    number(out, "--dsa-indexer-head-dim", dsa->index_head_dim);
+    number(out, "--dsa-indexer-topk", dsa->index_topk);
+    real(out, "--dsa-indexer-loss-coeff", dsa->indexer_loss_coef);
+    str_add(out, "--dsa-indexer-use-sparse-loss\n");
+}
+
+/* The fused kernel of latent attention rotates by yarn only, and not with sparse attention. */
+static void write_latents(struct str *out, const struct pl_model *model)
+{
+    bool yarn = model->rope_scaling.kind == PL_ROPE_YARN;
+
+    str_addf(out, "--multi-latent-attention\n--rope-type %s\n", yarn ? "yarn" : "rope");
+    if (!yarn || model->dsa.index_topk)
+        str_add(out, "--no-rope-fusion\n");
     if (model->mla.q_lora_rank)
         number(out, "--q-lora-rank", model->mla.q_lora_rank);
     number(out, "--kv-lora-rank", model->mla.kv_lora_rank);
     number(out, "--qk-head-dim", model->mla.qk_nope_head_dim);
     number(out, "--qk-pos-emb-head-dim", model->mla.qk_rope_head_dim);
     number(out, "--v-head-dim", model->mla.v_head_dim);
+    write_indexer(out, &model->dsa);
+}
+
+/* Its window is the number of tokens before the query's own. */
+static void write_attention(struct str *out, const struct pl_model *model)
+{
+    if (model->qk_norm == PL_QK_HEAD || pl_model_is_mla(model)) /* mla: the norms of the latents */
+        str_add(out, "--qk-layernorm\n");
+    if (model->qk_norm == PL_QK_L2)
+        str_add(out, "--qk-l2-norm\n");
+    if (model->attention_output_gate)
+        str_add(out, "--attention-output-gate\n");
+    write_linear(out, model);
+    if (model->sliding_window)
+        str_addf(out, "--window-size %d,0\n", model->sliding_window - 1);
+    if (model->sliding_window && model->global_every)
+        number(out, "--window-attn-skip-freq", model->global_every);
+    write_no_rope(out, model);
+    if (model->attn_sinks)
+        str_add(out, "--softmax-type learnable\n");
+    if (pl_model_is_mla(model))
+        write_latents(out, model);
 }
 
 static void write_rotation(struct str *out, const struct pl_model *model)
@@ -108,6 +148,8 @@ static void write_router(struct str *out, const struct pl_moe *moe)
     }
     if (moe->shared_gate)
         str_add(out, "--moe-shared-expert-gate\n");
+    if (moe->apply_probs_on_input)
+        str_add(out, "--moe-apply-probs-on-input\n");
     if (moe->force_balance)
         str_add(out, "--moe-router-force-load-balancing\n");
 }
