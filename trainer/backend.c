@@ -19,7 +19,8 @@ static int local_rank(void)
 
 static int sharers = 1; /* ranks of this host that may use the GPU */
 static struct kn_gpu used = {.name = "cpu"};
-static struct err no_gpu; /* for "auto" */
+static uint64_t unused_first; /* of its memory, with the context */
+static struct err no_gpu;     /* for "auto" */
 
 static int local_ranks(void)
 {
@@ -76,6 +77,7 @@ static int use_gpu(int index, enum whose whose, struct err *error)
     sharers = ranks_on(whose, gpu.count);
     kn_on_lost(lost);
     kn_backend_use(backend);
+    unused_first = kn_unused_own();
     return 0;
 }
 
@@ -126,6 +128,12 @@ const char *tr_backend_device(void)
 uint64_t tr_backend_memory(void)
 {
     return kn_unused_own() / (uint64_t)sharers;
+}
+
+uint64_t tr_backend_context(void)
+{
+    return sharers == 1 && unused_first && unused_first < used.memory ? used.memory - unused_first
+                                                                      : 0;
 }
 
 const char *tr_backend_bus(void)

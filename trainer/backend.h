@@ -23,6 +23,9 @@ void tr_backend_agree(const char *device, int ranks, int rank);
 const char *tr_backend_device(void);
 /* A rank's share of what is free of that GPU's memory, in bytes; 0: unknown, or no GPU. */
 uint64_t tr_backend_memory(void);
+/* Bytes of its memory that were not free when this rank had made its context, but no tensor: what
+ * that takes, and what other programs had; 0: unknown, or ranks share it. */
+uint64_t tr_backend_context(void);
 /* The PCI bus address of that GPU; empty: none. */
 const char *tr_backend_bus(void);
 /* All that the driver says of it; all but the name, "cpu", is 0 without one. */

@@ -1,6 +1,7 @@
 #include "trainer/hello.h"
 
 #include "base/base.h"
+#include "trainer/algorithms.h"
 #include "trainer/backend.h"
 #include "trainer/nccl.h"
 
@@ -80,7 +81,7 @@ static void send(struct tr_events *events, const struct tr_config *config,
     int ranks = config->layout.world;
     const char **host = mem_alloc(sizeof(*host) * 2 * (size_t)ranks), **cpus = host + ranks;
     int nccl = tr_nccl_version(comms);
-    char build[192], mpi[64], between[32] = "";
+    char build[256], mpi[64], between[32] = "", products[96] = "";
     struct tr_hello h = {.program = "partune-train",
                          .version = PACKAGE_VERSION,
                          .build = build,
@@ -98,8 +99,11 @@ static void send(struct tr_events *events, const struct tr_config *config,
     if (nccl)
         snprintf(between, sizeof(between), ", NCCL %d.%d.%d", nccl / 10000, nccl / 100 % 100,
                  nccl % 100);
-    snprintf(build, sizeof(build), "%.40s, %s, %s%s", __VERSION__, kn_isa_name(kn_isa()),
-             tr_mpi_name(mpi, sizeof(mpi)), between);
+    if (tr_algorithms_used())
+        snprintf(products, sizeof(products), ", %.48s with %d measured products", kn_gemm_library(),
+                 tr_algorithms_used());
+    snprintf(build, sizeof(build), "%.40s, %s, %s%s%s", __VERSION__, kn_isa_name(kn_isa()),
+             tr_mpi_name(mpi, sizeof(mpi)), between, products);
     tr_event_hello(events, &h);
     free(host);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef NCCL
 int ncclGetVersion(int *ret);
@@ -133,13 +134,26 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **ret)
                : 6;
 }
 
-/* Every look at the counter costs GPU 0 a joule, and the others two. */
+static double seconds(clockid_t of)
+{
+    struct timespec now;
+
+    clock_gettime(of, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Every look at the counter costs GPU 0 a joule, and the others two. With STANDIN_BUSY_WATTS it
+ * draws that while the process, which is the GPU, computes, and STANDIN_IDLE_WATTS else. */
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *ret)
 {
     static unsigned long long millijoules = 1000000;
+    double busy = said("STANDIN_BUSY_WATTS", 0), idle = said("STANDIN_IDLE_WATTS", 0);
 
     millijoules += *(char *)device ? 2000 : 1000;
-    *ret = millijoules;
+    *ret = busy > 0
+               ? (unsigned long long)(1e3 * (idle * seconds(CLOCK_MONOTONIC) +
+                                             (busy - idle) * seconds(CLOCK_PROCESS_CPUTIME_ID)))
+               : millijoules;
     return said("STANDIN_ENERGY", 0);
 }
 
