@@ -16,7 +16,8 @@ struct kn_pool;
 /* A GPU as the driver says. */
 struct kn_gpu {
     char name[96];
-    char bus[32];  /* its PCI bus address */
+    char bus[32];  /* its PCI bus address; instances of one GPU (MIG) have the same */
+    char uuid[40]; /* its own, or the instance's, in hexadecimal digits in groups */
     int count;     /* of GPUs that the driver has, where it was asked */
     size_t memory; /* its bytes in all */
     int cuda;      /* the newest that the driver supports: 1000 major + 10 minor */

@@ -19,7 +19,7 @@ static const double GIB = 0x1p30, GIGA = 1e9, TERA = 1e12;
 /* A profile is of one host with a rank for each GPU, all of a kind. */
 struct place {
     uint64_t host;
-    char bus[32], name[96];
+    char bus[32], uuid[40], name[96];
 };
 
 static int check_place(const struct place *all, int rank, struct err *error)
@@ -31,7 +31,7 @@ static int check_place(const struct place *all, int rank, struct err *error)
                        "rank %d is on another host than rank 0: a calibration measures one host",
                        rank);
     for (int i = 0; i < rank; i++)
-        if (str_eq(all[i].bus, here->bus))
+        if (str_eq(all[i].bus, here->bus) && str_eq(all[i].uuid, here->uuid))
             return err_set(error, -EINVAL,
                            "ranks %d and %d have the GPU at %s: a calibration needs a GPU for each "
                            "rank (mpiexec -n GPUS, --device cuda)",
@@ -54,6 +54,7 @@ static int check_places(int *ret_ranks, struct err *error)
     MPI_Comm_size(MPI_COMM_WORLD, ret_ranks);
     all = mem_alloc(sizeof(*all) * (size_t)*ret_ranks);
     snprintf(mine.bus, sizeof(mine.bus), "%s", tr_backend_bus());
+    snprintf(mine.uuid, sizeof(mine.uuid), "%s", tr_backend_gpu()->uuid);
     snprintf(mine.name, sizeof(mine.name), "%s", tr_backend_device());
     tr_start_gather(&mine, sizeof(mine), all);
     for (int i = 1; i < *ret_ranks && r == 0; i++)

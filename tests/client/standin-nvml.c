@@ -40,6 +40,20 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *ret);
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *ret);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *ret);
 
+/* An instance of a GPU is a handle, too: its number follows. */
+struct instance {
+    char gpu, number;
+};
+
+static struct instance instances[16][8];
+
+static const struct instance *instance_of(const void *device)
+{
+    const char *at = device, *first = (const char *)instances;
+
+    return at >= first && at < first + sizeof(instances) ? device : NULL;
+}
+
 int nvmlInit_v2(void)
 {
     return said("STANDIN_INIT", 0);
@@ -85,7 +99,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **ret)
 
 int nvmlDeviceGetName(void *device, char *ret, unsigned size)
 {
-    snprintf(ret, size, "Stand-in %d", *(char *)device);
+    if (instance_of(device))
+        snprintf(ret, size, "Stand-in %d MIG 1g.10gb", *(char *)device);
+    else
+        snprintf(ret, size, "Stand-in %d", *(char *)device);
     return 0;
 }
 
@@ -95,6 +112,42 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *ret)
         (unsigned long long)(*(char *)device ? 1 : said("STANDIN_USED_GIB", 1)) << 30;
 
     *ret = (struct memory){80ULL << 30, (80ULL << 30) - used, used};
+    if (instance_of(device))
+        *ret = (struct memory){10ULL << 30, 9ULL << 30, 1ULL << 30};
+    return 0;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *ret);
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **ret);
+int nvmlDeviceGetUUID(void *device, char *ret, unsigned size);
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *ret)
+{
+    (void)device;
+    *ret = 7;
+    return 0;
+}
+
+/* STANDIN_INSTANCES of each divided GPU, at numbers with gaps. */
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **ret)
+{
+    struct instance *at = &instances[(int)*(char *)device][index];
+
+    if (index % 2 || (int)index / 2 >= said("STANDIN_INSTANCES", 0))
+        return 6;
+    *at = (struct instance){*(char *)device, (char)(index / 2)};
+    *ret = at;
+    return 0;
+}
+
+int nvmlDeviceGetUUID(void *device, char *ret, unsigned size)
+{
+    const struct instance *of = instance_of(device);
+
+    if (of)
+        snprintf(ret, size, "MIG-%08d-0000-0000-0000-%012d", of->gpu, of->number);
+    else
+        snprintf(ret, size, "GPU-%08d-0000-0000-0000-000000000000", *(char *)device);
     return 0;
 }
 
@@ -103,7 +156,8 @@ int nvmlDeviceGetMigMode(void *device, unsigned *ret, unsigned *pending);
 
 int nvmlDeviceGetMigMode(void *device, unsigned *ret, unsigned *pending)
 {
-    *ret = *pending = *(char *)device == 0 && said("STANDIN_MIG", 0) == 1;
+    *ret = *pending = (*(char *)device == 0 && said("STANDIN_MIG", 0) == 1) ||
+                      said("STANDIN_MIG", 0) == 2; /* 1: the first GPU is divided, 2: all are */
     return *(char *)device == 0 && said("STANDIN_MIG", 0) == 3 ? 3 : 0;
 }
 #endif
