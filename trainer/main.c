@@ -66,7 +66,7 @@ static void refuse_memory(const struct tr_launch *at, const struct tr_config *co
     fprintf(stderr, "partune-train: rank %d: oom: %s\n", shortage->rank, text);
     if (config->events && tr_events_open(&ev, config->events, NULL, &e) == 0)
         tr_event_oom(ev, shortage->rank, shortage->cls, shortage->asked,
-                     (double)config->device_memory, text);
+                     (double)tr_config_buffers(config), text);
     tr_events_free(ev);
 }
 
