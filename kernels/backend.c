@@ -112,6 +112,28 @@ size_t kn_unused_own(void)
     return backend->unused_own ? backend->unused_own() : 0;
 }
 
+const char *kn_gemm_library(void)
+{
+    const struct kn_backend *backend = kn_backend();
+
+    return backend->gemm_library ? backend->gemm_library() : "";
+}
+
+size_t kn_gemm_algos(struct kn_algo *ret, size_t most, const struct kn_gemm *gemm)
+{
+    const struct kn_backend *backend = kn_backend();
+
+    assert(gemm->beta == 0 || gemm->beta == 1);
+    return backend->gemm_algos ? backend->gemm_algos(ret, most, gemm) : 0;
+}
+
+bool kn_gemm_use(const struct kn_algo *algo)
+{
+    const struct kn_backend *backend = kn_backend();
+
+    return backend->gemm_use && backend->gemm_use(algo);
+}
+
 bool kn_apart(const struct kn_pool *pool)
 {
     return kn_pool_backend(pool)->alloc_own != NULL;

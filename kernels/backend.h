@@ -20,6 +20,8 @@
 
 #include "kernels/kernels.h"
 
+#include <string.h>
+
 struct kn_backend {
     const char *name;
     /* POOL is a new stream; false: the device refuses. NULL: nothing to do */
@@ -42,10 +44,35 @@ struct kn_backend {
     /* As kn_stamp and kn_stamped; NULL, both: the same */
     void (*stamp)(struct kn_pool *pool, unsigned n);
     bool (*stamped)(uint64_t *ret_ns, struct kn_pool *pool, unsigned from, unsigned to);
+    /* As kn_gemm_library, kn_gemm_algos and kn_gemm_use; NULL, all of them: there is no library */
+    const char *(*gemm_library)(void);
+    size_t (*gemm_algos)(struct kn_algo *ret, size_t most, const struct kn_gemm *gemm);
+    bool (*gemm_use)(const struct kn_algo *algo);
 #define KN_BACKEND_MEMBER(op) __typeof__(kn_##op) *op;
     KN_BACKEND_OPS(KN_BACKEND_MEMBER)
 #undef KN_BACKEND_MEMBER
 };
+
+/* GEMM's product. */
+static inline struct kn_product kn_product_of(const struct kn_gemm *gemm)
+{
+    struct kn_product ret;
+
+    memset(&ret, 0, sizeof(ret));
+    ret.m = gemm->m;
+    ret.n = gemm->n;
+    ret.k = gemm->k;
+    ret.lda = gemm->lda;
+    ret.ldb = gemm->ldb;
+    ret.ldc = gemm->ldc;
+    ret.ta = gemm->ta;
+    ret.tb = gemm->tb;
+    ret.add = gemm->beta != 0;
+    ret.at = (uint8_t)gemm->at;
+    ret.bt = (uint8_t)gemm->bt;
+    ret.ct = (uint8_t)gemm->ct;
+    return ret;
+}
 
 /* The CPU backend, made of this folder's drivers: memory of the host, every operation done when it
  * returns. */

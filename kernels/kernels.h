@@ -32,6 +32,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/gpu.h"
+
 typedef uint16_t kn_bf16; /* the upper half of an fp32 */
 
 enum kn_type { KN_F32, KN_BF16 };
@@ -122,26 +124,6 @@ struct kn_backend; /* backend.h */
  * it at the start of a program or between runs: a pool and the memory it is used with have one
  * backend. */
 void kn_backend_use(const struct kn_backend *backend);
-
-struct err; /* base/base.h */
-
-/* A GPU as the driver says. */
-struct kn_gpu {
-    char name[96];
-    char bus[32];  /* its PCI bus address */
-    int count;     /* of GPUs that the driver has, where it was asked */
-    size_t memory; /* its bytes in all */
-    int cuda;      /* the newest that the driver supports: 1000 major + 10 minor */
-};
-
-/* Load the CUDA backend in the shared library PATH for GPU INDEX, which is *RET_GPU. Driver,
- * library and GPU are checked in this order; the error says what is missing or too old, and what is
- * needed. -ERANGE: the driver has fewer GPUs; -EBUSY: other processes fill its memory. */
-int kn_plugin_load(const struct kn_backend **ret_backend, struct kn_gpu *ret_gpu, const char *path,
-                   int index, struct err *error);
-/* A GPU that is lost in the middle (its memory, its bus or its driver fails) ends the program by
- * FN(what), in one line, which does not return; without FN, by a line on stderr and abort(). */
-void kn_on_lost(void (*fn)(const char *what));
 
 /* ---- matrix multiplication ----------------------------------------------- */
 

@@ -16,6 +16,7 @@ struct driver {
     int (*name)(char *ret, int size, int device);
     int (*bus)(char *ret, int size, int device);
     int (*memory)(size_t *ret, int device);
+    int (*uuid)(unsigned char ret[16], int device);
     int (*error_text)(int code, const char **text);
 };
 
@@ -37,6 +38,7 @@ static int open_driver(struct driver *ret_driver, struct err *error)
                                         "cuDeviceGetName",
                                         "cuDeviceGetPCIBusId",
                                         "cuDeviceTotalMem_v2",
+                                        "cuDeviceGetUuid_v2",
                                         "cuGetErrorString"};
     void **at = (void **)&ret_driver->init;
     int r = 0;
@@ -59,6 +61,19 @@ static int refused(const struct driver *driver, int code, const char *what, stru
     if (driver->error_text(code, &text) || !text)
         text = "unknown error";
     return err_set(error, -ENODEV, "the CUDA driver: %s: %s (%d)", what, text, code);
+}
+
+static int read_uuid(struct kn_gpu *ret_gpu, const struct driver *driver, int device,
+                     struct err *error)
+{
+    unsigned char bytes[16] = {0};
+    int r = refused(driver, driver->uuid(bytes, device), "the GPU", error);
+    size_t at = 0;
+
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        at += (size_t)snprintf(ret_gpu->uuid + at, sizeof(ret_gpu->uuid) - at, "%s%02x",
+                               i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+    return r;
 }
 
 /* Whether the driver is as new as the library, and device INDEX new enough for its code. */
@@ -95,6 +110,8 @@ static int check_driver(struct kn_gpu *ret_gpu, const struct driver *driver,
                     error);
     if (r == 0)
         r = refused(driver, driver->memory(&ret_gpu->memory, device), "the GPU", error);
+    if (r == 0)
+        r = read_uuid(ret_gpu, driver, device, error);
     if (r == 0 && 10 * major + minor < plugin->capability)
         r = err_set(error, -ENOSYS,
                     "GPU %d (%s) has compute capability %d.%d; this backend needs %d.%d or later",

@@ -35,12 +35,31 @@ static int parse_watts(struct pl_device *device, const json_t *json, struct err 
                : 0;
 }
 
+/* What the driver holds of the memory. */
+static int parse_driver(struct pl_device *device, const json_t *json, struct err *error)
+{
+    double held;
+    int r;
+
+    if ((r = jx_get_f64(&device->context_gib, json, "context_gib", 0, 1e6, error)) < 0 ||
+        (r = jx_get_f64(&device->library_gib, json, "library_gib", 0, 1e6, error)) < 0 ||
+        (r = jx_get_f64(&device->nccl_gib, json, "nccl_gib", 0, 1e6, error)) < 0)
+        return r;
+    held = device->context_gib + device->library_gib + device->nccl_gib;
+    return held < device->memory_gib
+               ? 0
+               : err_at(error, -ERANGE, "/context_gib",
+                        "context_gib, library_gib and nccl_gib are %g together; they must be less "
+                        "than memory_gib (%g), of which they are parts",
+                        held, device->memory_gib);
+}
+
 static int parse_device(struct pl_device *device, const json_t *json, struct err *error)
 {
     static const char *const keys[] = {
         "name",      "kind",       "peak_tflops", "gemm_tflops", "gemm_tflops_fp8",
-        "sustained", "memory_gib", "memory_gbs",  "busy_watts",  "idle_watts",
-        NULL};
+        "sustained", "memory_gib", "memory_gbs",  "context_gib", "library_gib",
+        "nccl_gib",  "busy_watts", "idle_watts",  NULL};
     static const char *const peaks[] = {"fp32", "bf16", "fp8", "fp4", NULL};
     static const char *const kinds[] = {"gpu", "cpu", NULL};
     json_t *peak = NULL;
@@ -57,7 +76,7 @@ static int parse_device(struct pl_device *device, const json_t *json, struct err
         (r = jx_get_f64(&device->sustained, json, "sustained", 0.05, 1, error)) < 0 ||
         (r = jx_get_f64(&device->memory_gib, json, "memory_gib", 1e-4, 1e6, error)) < 0 ||
         (r = jx_get_f64(&device->memory_gbs, json, "memory_gbs", 1e-3, 1e6, error)) < 0 ||
-        (r = parse_watts(device, json, error)) < 0 ||
+        (r = parse_driver(device, json, error)) < 0 || (r = parse_watts(device, json, error)) < 0 ||
         (r = jx_get_object(&peak, json, "peak_tflops", error)) < 0)
         return r;
     device->cpu = kind == 1;
@@ -445,6 +464,12 @@ static json_t *device_json(const struct pl_device *device)
     json_object_set_new(v, "sustained", json_real(device->sustained));
     json_object_set_new(v, "memory_gib", json_real(device->memory_gib));
     json_object_set_new(v, "memory_gbs", json_real(device->memory_gbs));
+    if (device->context_gib > 0)
+        json_object_set_new(v, "context_gib", json_real(device->context_gib));
+    if (device->library_gib > 0)
+        json_object_set_new(v, "library_gib", json_real(device->library_gib));
+    if (device->nccl_gib > 0)
+        json_object_set_new(v, "nccl_gib", json_real(device->nccl_gib));
     if (device->busy_watts > 0)
         json_object_set_new(v, "busy_watts", json_real(device->busy_watts));
     if (device->idle_watts > 0)

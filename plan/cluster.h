@@ -34,6 +34,9 @@ struct pl_device {
     double sustained;       /* share of that in a long run (clocks, power) */
     double memory_gib;      /* what the vendor's tool shows as usable */
     double memory_gbs;
+    /* Of that memory what the driver holds next to a trainer's buffers, measured: the context, what
+     * libraries and code take, NCCL's buffers of all ranks of a node; 0: not measured */
+    double context_gib, library_gib, nccl_gib;
     double busy_watts, idle_watts; /* drawn while it computes, and while it waits; 0: unknown */
     bool cpu;                      /* a processor core (JSON "kind": "cpu") */
 };

@@ -6,8 +6,8 @@
 #include "base/base.h"
 
 const char *const pl_mem_class_names[PL_MEM_CLASSES + 1] = {
-    "weights", "gradients", "master",    "optimizer", "activations",
-    "comm",    "logits",    "workspace", "snapshot",  NULL};
+    "weights",   "gradients", "master",  "optimizer", "activations", "comm", "logits",
+    "workspace", "snapshot",  "context", "library",   "nccl",        NULL};
 
 /* What many layouts of one problem share: the parameters of a stage, and whole plans of layouts
  * that differ in what takes no memory. Both tables are direct-mapped. */
@@ -44,6 +44,47 @@ void pl_memory_shared_of(struct pl_memory_shared *ret, const struct pl_problem *
         pl_gpu_layers_of(&ret->layers, problem, layout);
 }
 
+/* Bytes of the last classes. NCCL has buffers only where there are several ranks. */
+static void driver_classes(double ret[PL_MEM_CLASSES], const struct pl_problem *problem,
+                           const struct pl_layout *layout)
+{
+    const struct pl_device *device = problem->cluster ? &problem->cluster->device : NULL;
+
+    ret[PL_MEM_CONTEXT] = ret[PL_MEM_LIBRARY] = ret[PL_MEM_NCCL] = 0;
+    if (!device || device->cpu)
+        return;
+    ret[PL_MEM_CONTEXT] = device->context_gib * 0x1p30;
+    ret[PL_MEM_LIBRARY] = device->library_gib * 0x1p30;
+    ret[PL_MEM_NCCL] = layout->world > 1 ? device->nccl_gib * 0x1p30 : 0;
+}
+
+static double driver_bytes(const double bytes[PL_MEM_CLASSES])
+{
+    return bytes[PL_MEM_CONTEXT] + bytes[PL_MEM_LIBRARY] + bytes[PL_MEM_NCCL];
+}
+
+double pl_memory_driver(const struct pl_problem *problem, const struct pl_layout *layout)
+{
+    double bytes[PL_MEM_CLASSES];
+
+    driver_classes(bytes, problem, layout);
+    return driver_bytes(bytes);
+}
+
+/* What was measured leaves the estimate of all of it, of which fragments remain. */
+static void add_driver(struct pl_memory *memory, const struct pl_problem *problem,
+                       const struct pl_layout *layout)
+{
+    double reserve, held;
+
+    driver_classes(memory->bytes, problem, layout);
+    if (problem->trainer->bundled)
+        return;
+    reserve = pl_constants_of(problem->trainer)->reserve_gib * 0x1p30;
+    held = driver_bytes(memory->bytes);
+    memory->bytes[PL_MEM_WORKSPACE] -= held < reserve ? held : reserve;
+}
+
 void pl_memory_stage(struct pl_memory *ret, const struct pl_problem *problem,
                      const struct pl_layout *layout, int stage,
                      const struct pl_memory_shared *shared)
@@ -56,6 +97,7 @@ void pl_memory_stage(struct pl_memory *ret, const struct pl_problem *problem,
         pl_memory_partune_stage(ret, problem, layout, stage, shared->counts);
     else
         pl_memory_gpu_stage(ret, problem, layout, &shared->layers, stage);
+    add_driver(ret, problem, layout);
     for (int i = 0; i < PL_MEM_CLASSES; i++)
         ret->total += ret->bytes[i];
     ret->scaled = ret->total;
@@ -161,7 +203,8 @@ void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct
 
 double pl_memory_allocator(const struct pl_memory *memory, const struct pl_trainer *trainer)
 {
-    double driver = trainer->bundled ? 0 : pl_constants_of(trainer)->reserve_gib * 0x1p30;
+    double reserve = trainer->bundled ? 0 : pl_constants_of(trainer)->reserve_gib * 0x1p30;
+    double held = driver_bytes(memory->bytes), driver = held > reserve ? held : reserve;
 
     assert(memory->total >= driver);
     return memory->total - driver;
@@ -195,7 +238,7 @@ json_t *pl_memory_json(const struct pl_memory *memory)
     json_t *v = json_pack("{s:f s:i}", "total", memory->total, "rank", memory->rank);
 
     for (int i = 0; i < PL_MEM_CLASSES; i++)
-        if (i != PL_MEM_SNAPSHOT || memory->bytes[i] > 0)
+        if (i < PL_MEM_SNAPSHOT || memory->bytes[i] > 0)
             json_object_set_new(v, pl_mem_class_names[i], json_real(memory->bytes[i]));
     if (memory->host > 0)
         json_object_set_new(v, "host", json_real(memory->host));

@@ -20,6 +20,11 @@ enum pl_mem_class {
     PL_MEM_LOGITS,
     PL_MEM_WORKSPACE,
     PL_MEM_SNAPSHOT, /* of asynchronous checkpoints: never in a trial */
+    /* What the driver holds next to a trainer's buffers, where the cluster's profile measured it;
+     * else a GPU trainer's workspace has an estimate of all three, and the bundled one's nothing */
+    PL_MEM_CONTEXT,
+    PL_MEM_LIBRARY,
+    PL_MEM_NCCL,
     PL_MEM_CLASSES
 };
 
@@ -34,13 +39,16 @@ struct pl_memory {
     int rank;      /* whose bytes these are; for a worst case, the worst rank */
 };
 
-/* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic.
- * Neither reads the problem's cluster. */
+/* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic. Of
+ * the problem's cluster (NULL: none) both read what its device's driver holds, and no more. */
 void pl_memory_rank(struct pl_memory *ret, const struct pl_problem *problem,
                     const struct pl_layout *layout, int rank);
 /* The rank that needs most. */
 void pl_memory_worst(struct pl_memory *ret, const struct pl_problem *problem,
                      const struct pl_layout *layout);
+
+/* Of these what the driver holds: of the cluster's profile, 0 where that has not measured it. */
+double pl_memory_driver(const struct pl_problem *problem, const struct pl_layout *layout);
 
 /* Of the total of MEMORY what the caching allocator of TRAINER's framework holds, in bytes: all but
  * the device context, communication buffers and fragments, which only the driver reports. */
@@ -61,8 +69,8 @@ int pl_headroom_of(double *ret, const json_t *body, const struct pl_trainer *tra
 /* Bytes of a device of CLUSTER less the share HEADROOM: the limit for a rank. */
 double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
-/* {"total":…, "rank":…, "<class>":…}: bytes; "snapshot" and "host" only where there are any. New
- * reference. */
+/* {"total":…, "rank":…, "<class>":…}: bytes; what is behind "workspace", and "host", only where
+ * there are any. New reference. */
 json_t *pl_memory_json(const struct pl_memory *memory);
 
 /* Does the worst rank of LAYOUT fit in a device's memory less the share HEADROOM? */

@@ -43,7 +43,9 @@ enum {
     SE_COST_SHARES
 };
 enum {
-    SE_MEMORY_CLASSES = PL_MEM_SNAPSHOT, /* no trial has a snapshot, the last one */
+    SE_MEMORY_CLASSES =
+        PL_MEM_SNAPSHOT, /* what follows is the driver's, and counts as workspace; no
+                                          * trial has a snapshot */
     SE_MEMORY_GRADS = SE_MEMORY_CLASSES, /* binary: gradients are sharded with optimizer state */
     SE_MEMORY_UNFUSED, /* log of how much more it is with attention's T x T matrices */
     SE_MEMORY_SHARES

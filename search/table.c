@@ -404,6 +404,8 @@ static void memory_shares(struct se_prior *ret, const struct pl_memory *memory,
 {
     for (int c = 0; c < SE_MEMORY_CLASSES; c++)
         ret->memory_share[c] = memory->bytes[c] / memory->total;
+    for (int c = PL_MEM_CONTEXT; c < PL_MEM_CLASSES; c++)
+        ret->memory_share[PL_MEM_WORKSPACE] += memory->bytes[c] / memory->total;
     ret->memory_share[SE_MEMORY_GRADS] = sharded_grads(memory, layout);
     ret->memory_share[SE_MEMORY_UNFUSED] = unfused(spec, layout, memory->total);
 }

@@ -19,7 +19,8 @@ static int local_rank(void)
 
 static int sharers = 1; /* ranks of this host that may use the GPU */
 static struct kn_gpu used = {.name = "cpu"};
-static struct err no_gpu; /* for "auto" */
+static uint64_t unused_first; /* of its memory, with the context */
+static struct err no_gpu;     /* for "auto" */
 
 static int local_ranks(void)
 {
@@ -44,14 +45,54 @@ static int ranks_on(enum whose whose, int gpus)
     return whose == OWN ? 1 : whose == NAMED ? ranks : (ranks + gpus - 1) / gpus;
 }
 
+static const char VISIBLE[] = "CUDA_VISIBLE_DEVICES", MIG[] = "MIG-";
+static char instance[96]; /* that this rank has; empty: none */
+
+/* The MIG instance INDEX of those that are listed becomes the only one, number 0. RET_COUNT: how
+ * many are listed; 0: none is, and nothing changes. -ERANGE: there are fewer. */
+static int choose_instance(int *ret_count, int *index, struct err *error)
+{
+    static char listed[4096]; /* at first: it is replaced here */
+    const char *at = *listed ? listed : getenv(VISIBLE);
+    AUTO_FREE char *copy = NULL;
+    char *rest, *word, *chosen = NULL;
+    int n = 0;
+
+    *ret_count = 0;
+    if (!at || !str_starts(at, MIG))
+        return 0;
+    if (!*listed)
+        snprintf(listed, sizeof(listed), "%s", at);
+    rest = copy = mem_strdup(listed);
+    while ((word = strsep(&rest, ",")))
+        if (n++ == *index)
+            chosen = word;
+    *ret_count = n;
+    if (!chosen)
+        return err_set(error, -ERANGE, "MIG instance %d was requested; %s lists %d", *index,
+                       VISIBLE, n);
+    snprintf(instance, sizeof(instance), "%s", chosen);
+    (void)setenv(VISIBLE, instance, 1);
+    *index = 0;
+    return 0;
+}
+
 static int load(const struct kn_backend **ret, struct kn_gpu *ret_gpu, int index, struct err *error)
 {
     const char *path = getenv("PARTUNE_CUDA");
+    int listed, r;
 
     *ret_gpu = (struct kn_gpu){0};
+    r = choose_instance(&listed, &index, error);
+    ret_gpu->count = listed;
+    if (r < 0)
+        return r;
     /* Streams in one queue of the device wait for each other, whatever they hold: see link.h. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-    return kn_plugin_load(ret, ret_gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
+    r = kn_plugin_load(ret, ret_gpu, path ? path : PKGLIBDIR "/partune-cuda.so", index, error);
+    if (listed)
+        ret_gpu->count = listed;
+    return r;
 }
 
 static int use_gpu(int index, enum whose whose, struct err *error)
@@ -76,6 +117,7 @@ static int use_gpu(int index, enum whose whose, struct err *error)
     sharers = ranks_on(whose, gpu.count);
     kn_on_lost(lost);
     kn_backend_use(backend);
+    unused_first = kn_unused_own();
     return 0;
 }
 
@@ -126,6 +168,17 @@ const char *tr_backend_device(void)
 uint64_t tr_backend_memory(void)
 {
     return kn_unused_own() / (uint64_t)sharers;
+}
+
+uint64_t tr_backend_context(void)
+{
+    return sharers == 1 && unused_first && unused_first < used.memory ? used.memory - unused_first
+                                                                      : 0;
+}
+
+const char *tr_backend_instance(void)
+{
+    return *instance && !str_eq(used.name, "cpu") ? instance : NULL;
 }
 
 const char *tr_backend_bus(void)

@@ -12,6 +12,9 @@
  * no error: tr_backend_agree follows. The CUDA backend is the library that PARTUNE_CUDA names, or
  * the installed one. -EINVAL for another word; else kn_plugin_load's errors. A GPU that is lost
  * later ends the job by tr_fail.
+ *
+ * Where CUDA_VISIBLE_DEVICES lists MIG instances, N is the N-th of them: CUDA shows a process one
+ * alone, so the variable becomes that one's UUID before the driver is asked.
  */
 int tr_backend_use(const char *device, struct err *error);
 
@@ -23,6 +26,12 @@ void tr_backend_agree(const char *device, int ranks, int rank);
 const char *tr_backend_device(void);
 /* A rank's share of what is free of that GPU's memory, in bytes; 0: unknown, or no GPU. */
 uint64_t tr_backend_memory(void);
+/* Bytes of its memory that were not free when this rank had made its context, but no tensor: what
+ * that takes, and what other programs had; 0: unknown, or ranks share it. */
+uint64_t tr_backend_context(void);
+/* The MIG instance that this rank computes on, "MIG-..." as CUDA_VISIBLE_DEVICES named it; NULL:
+ * none. */
+const char *tr_backend_instance(void);
 /* The PCI bus address of that GPU; empty: none. */
 const char *tr_backend_bus(void);
 /* All that the driver says of it; all but the name, "cpu", is 0 without one. */

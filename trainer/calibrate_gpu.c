@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include "plan/plan.h"
+#include "trainer/algorithms.h"
 #include "trainer/backend.h"
 #include "trainer/comm.h"
 #include "trainer/events.h"
@@ -18,7 +19,7 @@ static const double GIB = 0x1p30, GIGA = 1e9, TERA = 1e12;
 /* A profile is of one host with a rank for each GPU, all of a kind. */
 struct place {
     uint64_t host;
-    char bus[32], name[96];
+    char bus[32], uuid[40], name[96];
 };
 
 static int check_place(const struct place *all, int rank, struct err *error)
@@ -30,7 +31,7 @@ static int check_place(const struct place *all, int rank, struct err *error)
                        "rank %d is on another host than rank 0: a calibration measures one host",
                        rank);
     for (int i = 0; i < rank; i++)
-        if (str_eq(all[i].bus, here->bus))
+        if (str_eq(all[i].bus, here->bus) && str_eq(all[i].uuid, here->uuid))
             return err_set(error, -EINVAL,
                            "ranks %d and %d have the GPU at %s: a calibration needs a GPU for each "
                            "rank (mpiexec -n GPUS, --device cuda)",
@@ -53,6 +54,7 @@ static int check_places(int *ret_ranks, struct err *error)
     MPI_Comm_size(MPI_COMM_WORLD, ret_ranks);
     all = mem_alloc(sizeof(*all) * (size_t)*ret_ranks);
     snprintf(mine.bus, sizeof(mine.bus), "%s", tr_backend_bus());
+    snprintf(mine.uuid, sizeof(mine.uuid), "%s", tr_backend_gpu()->uuid);
     snprintf(mine.name, sizeof(mine.name), "%s", tr_backend_device());
     tr_start_gather(&mine, sizeof(mine), all);
     for (int i = 1; i < *ret_ranks && r == 0; i++)
@@ -104,8 +106,15 @@ static void take_device(struct pl_device *device, const struct tr_gpu_rates *rat
     if (device->tflops_fp32 <= 0)
         device->tflops_fp32 = fp32;
     device->gemm_tflops = device->tflops_bf16 > 0 ? fmin(bf16, device->tflops_bf16) : bf16;
-    device->memory_gib = bytes / GIB;
+    device->memory_gib = (bytes + rates->context + rates->library + rates->nccl_bytes) / GIB;
+    device->context_gib = rates->context / GIB;
+    device->library_gib = rates->library / GIB;
+    device->nccl_gib = rates->nccl_bytes / GIB;
     device->memory_gbs = fmax(rates->add_bps, rates->adamw_bps) / GIGA;
+    if (rates->busy_watts > 0) {
+        device->busy_watts = rates->busy_watts;
+        device->idle_watts = rates->idle_watts;
+    }
 }
 
 static void take_cluster(struct pl_cluster *ret, const struct pl_device *device,
@@ -135,13 +144,14 @@ static void take_cluster(struct pl_cluster *ret, const struct pl_device *device,
 }
 
 /* Where the facts are from that were not measured. */
-static void add_sources(json_t *json, const char *profile)
+static void add_sources(json_t *json, const char *profile, const struct tr_gpu_rates *rates)
 {
     AUTO_FREE char *text = NULL;
 
     if (profile) {
-        text = mem_printf("device.peak_tflops, .gemm_tflops_fp8, .sustained and watts: profile %s",
-                          profile);
+        text = mem_printf("device.peak_tflops, .gemm_tflops_fp8%s .sustained%s: profile %s",
+                          rates->busy_watts > 0 ? " and" : ",",
+                          rates->busy_watts > 0 ? "" : " and watts", profile);
         json_object_set_new(json, "source", json_pack("[s]", text));
     } else {
         json_object_set_new(json, "assumed",
@@ -215,7 +225,7 @@ static json_t *measured_json(const struct tr_gpu_rates *rates, int ranks)
 static json_t *stamp_json(const struct tr_gpu_rates *rates, int ranks)
 {
     char build[128], date[CLOCK_TEXT], driver[96];
-    json_t *v;
+    json_t *v, *algorithms = tr_algorithms_json(rates);
 
     tr_build_name(build, "cuda");
     clock_format(date, clock_wall_ms());
@@ -226,6 +236,8 @@ static json_t *stamp_json(const struct tr_gpu_rates *rates, int ranks)
                   products_json(rates));
     if (rates->reduces)
         json_object_set_new(v, "all_reduce", reduces_json(rates));
+    if (algorithms)
+        json_object_set_new(v, "algorithms", algorithms);
     if (rates->disturbed[0])
         json_object_set_new(v, "disturbed", json_string(rates->disturbed));
     return v;
@@ -241,6 +253,29 @@ static void tell_between(const struct tr_gpu_rates *rates, const struct pl_clust
     printf("  all-reduce    %8.2f us, %.2f GB/s each way\n", reduce_us(rates), link->gbs);
     printf("  transfer      %8.2f us, %.2f GB/s each way, %s\n", rates->transfer_s * 1e6,
            rates->ring_bps / GIGA, rates->nccl ? "by NCCL" : "by MPI");
+}
+
+/* How many products are faster by another algorithm than the heuristic's first. */
+static void tell_algorithms(const struct tr_gpu_rates *rates)
+{
+    double most = 1;
+    int tried = 0, other = 0;
+
+    for (int i = 0; i < rates->products; i++) {
+        const struct tr_product *p = &rates->product[i];
+
+        tried += p->tried > 0;
+        other += p->algo_number > 0;
+        if (p->algo_number > 0)
+            most = fmax(most, p->algo_flops / p->first_flops);
+    }
+    if (tried)
+        printf("  algorithms    %8d products, of which %d have another one than %s's heuristic "
+               "chooses (up to %.2f times as fast)\n",
+               tried, other, kn_gemm_library(), most);
+    if (rates->left_out)
+        printf("  %d products of the model were left out: they take too long, or too much memory\n",
+               rates->left_out);
 }
 
 static void tell(const struct tr_config *config, const struct tr_gpu_rates *rates,
@@ -259,7 +294,14 @@ static void tell(const struct tr_config *config, const struct tr_gpu_rates *rate
         printf("  that is above the peak of %g in bf16, which the profile has instead: the clock "
                "is wrong, or this is another device\n",
                device->tflops_bf16);
+    tell_algorithms(rates);
     printf("  memory        %8.2f GiB, %.2f GB/s\n", device->memory_gib, device->memory_gbs);
+    if (device->context_gib > 0)
+        printf("  of that       %8.2f GiB context, %.2f libraries, %.2f NCCL\n",
+               device->context_gib, device->library_gib, device->nccl_gib);
+    if (rates->busy_watts > 0)
+        printf("  power         %8.1f W idle, %.1f W in products\n", rates->idle_watts,
+               rates->busy_watts);
     printf("  host          %8.2f GB/s to a GPU, %.2f from it\n", rates->to_bps / GIGA,
            rates->from_bps / GIGA);
     if (cluster->nlinks)
@@ -271,27 +313,29 @@ static void tell(const struct tr_config *config, const struct tr_gpu_rates *rate
 
 int tr_calibrate_gpu(const struct tr_config *config, struct err *error)
 {
-    struct tr_gpu_rates rates;
+    AUTO_FREE struct tr_gpu_rates *rates = mem_alloc(sizeof(*rates));
     struct pl_device device;
     struct pl_cluster cluster;
+    struct pl_model model = config->model;
     const char *profile;
     json_t *v;
     int rank, ranks;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    model.seq = config->workload.seq;
     if (check_places(&ranks, error) < 0)
         return TR_EXIT_USAGE;
-    if (tr_gpu_rates(&rates, error) < 0)
+    if (tr_gpu_rates(rates, *model.name ? &model : NULL, error) < 0)
         return TR_EXIT_OOM;
     if (rank != 0)
         return TR_EXIT_OK;
     profile = pl_device_known(&device, tr_backend_device());
-    take_cluster(&cluster, &device, &rates, ranks);
+    take_cluster(&cluster, &device, rates, ranks);
     v = pl_cluster_json(&cluster);
-    add_sources(v, profile);
-    json_object_set_new(v, "stamp", stamp_json(&rates, ranks));
+    add_sources(v, profile, rates);
+    json_object_set_new(v, "stamp", stamp_json(rates, ranks));
     if (tr_profile_write(config->calibrate, v, error) < 0)
         return TR_EXIT_IO;
-    tell(config, &rates, &cluster);
+    tell(config, rates, &cluster);
     return TR_EXIT_OK;
 }

@@ -132,6 +132,14 @@ struct pl_problem tr_config_problem(const struct tr_config *config)
                                pl_trainer_find("partune")};
 }
 
+uint64_t tr_config_buffers(const struct tr_config *config)
+{
+    struct pl_problem problem = tr_config_problem(config);
+    double left = (double)config->device_memory - pl_memory_driver(&problem, &config->layout);
+
+    return left > 0 ? (uint64_t)left : 0;
+}
+
 /* A shell user may leave out what follows: world from the number of ranks, sp where experts demand
  * it. */
 static int take_layout(struct tr_config *config, json_t *root, const struct tr_launch *launch,
@@ -296,6 +304,22 @@ static int load_root(json_t **ret, const struct tr_options *options, struct err 
     return r < 0 ? err_wrap(error, "configuration %s", path) : 0;
 }
 
+/* A calibration may name a model, and the length of its sequences, whose products it measures. */
+static int read_calibration(struct tr_config *config, json_t *root, struct err *error)
+{
+    int r = tr_config_resolve(root, "model", tr_options_text(config->options, "model"), error);
+
+    config->mode = TR_MODE_CALIBRATE;
+    if (r < 0 || (!json_object_get(root, "model") && !config->init))
+        return r;
+    if ((r = tr_config_put_workload(root, config, error)) < 0 ||
+        (r = take_model(config, root, error)) < 0)
+        return r;
+    r = pl_workload_parse(&config->workload, json_object_get(root, "workload"), &config->model,
+                          pl_trainer_find("partune"), error);
+    return r < 0 ? err_under(error, "/workload") : 0;
+}
+
 /* Everything but the legality of the layout: a failure here is a usage error. */
 static int read_all(struct tr_config *config, json_t *root, const struct tr_launch *launch,
                     struct err *error)
@@ -308,10 +332,8 @@ static int read_all(struct tr_config *config, json_t *root, const struct tr_laun
     if (r < 0)
         return r;
     default_data_dir(config);
-    if (config->calibrate) {
-        config->mode = TR_MODE_CALIBRATE;
-        return 0;
-    }
+    if (config->calibrate)
+        return read_calibration(config, root, error);
     choose_mode(config, root);
     if ((r = check_settings(config, error)) < 0 || (r = take_data(config, error)) < 0 ||
         (r = tr_config_resolve(root, "model", tr_options_text(o, "model"), error)) < 0 ||

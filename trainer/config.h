@@ -103,6 +103,8 @@ struct tr_config {
 
 /* What the layout is judged for. Borrows from CONFIG; the trainer is the bundled one. */
 struct pl_problem tr_config_problem(const struct tr_config *config);
+/* Of the budget what is for a rank's buffers: all but what the driver holds by the plan. */
+uint64_t tr_config_buffers(const struct tr_config *config);
 
 /* Who this process is, before MPI is started (ranks_from_env). */
 struct tr_launch {

@@ -19,6 +19,7 @@ struct tr_device {
         size_t bytes;
     } own, shared;         /* of the device alone, and of the host, too */
     struct pl_memory used; /* handed out, by class */
+    double nccl_bytes;     /* that NCCL took of the GPU's; 0 where nobody says what is free */
 };
 
 /* 0, or -ENOMEM with the first buffer of the list that exceeds BUDGET. */

@@ -209,6 +209,8 @@ void tr_event_hello(struct tr_events *ev, const struct tr_hello *hello)
     field_text(s, "device", hello->device);
     if (hello->binding)
         add_list(s, "binding", hello->binding, hello->ranks);
+    if (hello->mig)
+        add_list(s, "mig", hello->mig, hello->ranks);
     end(ev);
     say(ev, "%s %s: %s on %d rank%s of %d host%s, %s", hello->program, hello->version,
         hello->model->name, hello->ranks, hello->ranks == 1 ? "" : "s", hello->nhosts,

@@ -49,6 +49,7 @@ struct tr_hello {
     int nhosts;
     const char *device;         /* the GPU's name on rank 0, or "cpu" */
     const char *const *binding; /* one for each rank: "0-1" (CPU list), or NULL */
+    const char *const *mig;     /* one for each rank: its MIG instance's UUID; NULL: none has one */
 };
 
 void tr_event_hello(struct tr_events *ev, const struct tr_hello *hello);

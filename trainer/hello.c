@@ -1,6 +1,7 @@
 #include "trainer/hello.h"
 
 #include "base/base.h"
+#include "trainer/algorithms.h"
 #include "trainer/backend.h"
 #include "trainer/nccl.h"
 
@@ -10,6 +11,7 @@
 struct place {
     char host[128];
     char cpus[128];
+    char mig[96]; /* instance; empty: none */
 };
 
 /* "0-3,8": the CPUs that this thread may run on. Into BUF, cut at a comma if it is too long. */
@@ -78,9 +80,10 @@ static void send(struct tr_events *events, const struct tr_config *config,
                  const struct tr_comms *comms, const struct place *all)
 {
     int ranks = config->layout.world;
-    const char **host = mem_alloc(sizeof(*host) * 2 * (size_t)ranks), **cpus = host + ranks;
+    const char **host = mem_alloc(sizeof(*host) * 3 * (size_t)ranks), **cpus = host + ranks;
+    const char **mig = cpus + ranks;
     int nccl = tr_nccl_version(comms);
-    char build[192], mpi[64], between[32] = "";
+    char build[256], mpi[64], between[32] = "", products[96] = "";
     struct tr_hello h = {.program = "partune-train",
                          .version = PACKAGE_VERSION,
                          .build = build,
@@ -95,11 +98,19 @@ static void send(struct tr_events *events, const struct tr_config *config,
 
     for (int i = 0; i < ranks; i++)
         cpus[i] = all[i].cpus;
+    for (int i = 0; i < ranks; i++) {
+        mig[i] = all[i].mig;
+        if (*mig[i])
+            h.mig = mig;
+    }
     if (nccl)
         snprintf(between, sizeof(between), ", NCCL %d.%d.%d", nccl / 10000, nccl / 100 % 100,
                  nccl % 100);
-    snprintf(build, sizeof(build), "%.40s, %s, %s%s", __VERSION__, kn_isa_name(kn_isa()),
-             tr_mpi_name(mpi, sizeof(mpi)), between);
+    if (tr_algorithms_used())
+        snprintf(products, sizeof(products), ", %.48s with %d measured products", kn_gemm_library(),
+                 tr_algorithms_used());
+    snprintf(build, sizeof(build), "%.40s, %s, %s%s%s", __VERSION__, kn_isa_name(kn_isa()),
+             tr_mpi_name(mpi, sizeof(mpi)), between, products);
     tr_event_hello(events, &h);
     free(host);
 }
@@ -112,6 +123,7 @@ void tr_hello(struct tr_events *events, const struct tr_config *config, struct t
 
     (void)gethostname(mine.host, sizeof(mine.host) - 1);
     cpu_list(mine.cpus, sizeof(mine.cpus));
+    snprintf(mine.mig, sizeof(mine.mig), "%s", tr_backend_instance() ? tr_backend_instance() : "");
     if (events)
         all = mem_alloc(sizeof(*all) * (size_t)world->size);
     MPI_Igather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE, 0,

@@ -1,5 +1,6 @@
 /* partune-train: options, launch, exit code. Everything is checked before the first step. */
 #include "base/base.h"
+#include "trainer/algorithms.h"
 #include "trainer/backend.h"
 #include "trainer/calibrate.h"
 #include "trainer/comm.h"
@@ -65,7 +66,7 @@ static void refuse_memory(const struct tr_launch *at, const struct tr_config *co
     fprintf(stderr, "partune-train: rank %d: oom: %s\n", shortage->rank, text);
     if (config->events && tr_events_open(&ev, config->events, NULL, &e) == 0)
         tr_event_oom(ev, shortage->rank, shortage->cls, shortage->asked,
-                     (double)config->device_memory, text);
+                     (double)tr_config_buffers(config), text);
     tr_events_free(ev);
 }
 
@@ -95,6 +96,7 @@ static int start_mpi(const struct tr_launch *at, struct err *error)
 static int train(struct tr_config *config, const struct tr_launch *at, struct tr_events *ev)
 {
     int code, provided;
+    char why[800];
 
     tr_fail_setup(ev, config->events, at->rank);
     tr_calibrate_use(config->data_dir);
@@ -104,6 +106,9 @@ static int train(struct tr_config *config, const struct tr_launch *at, struct tr
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_FUNNELED)
         tr_fail(TR_ERROR_COMM, "this MPI does not support threads (MPI_THREAD_FUNNELED)");
+    tr_algorithms_use(why, sizeof(why), config->data_dir);
+    if (*why)
+        tr_event_warning(ev, "other-algorithms", why);
     code = tr_run(config, ev);
     if (tr_events_status(ev))
         code = TR_EXIT_IO;
@@ -128,13 +133,14 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
 }
 
 /* Where no budget was given, it is the memory of what computes: as long as no rank has made its
- * tensors, since ranks may share a GPU. */
+ * tensors, since ranks may share a GPU. What the plan says of the context is there already. */
 static void set_budget(struct tr_config *config)
 {
     uint64_t gpu = tr_backend_memory();
+    double context = config->cluster.device.cpu ? 0 : config->cluster.device.context_gib * 0x1p30;
 
     if (config->host_memory)
-        config->device_memory = gpu ? gpu : config->host_memory;
+        config->device_memory = gpu ? gpu + (uint64_t)context : config->host_memory;
 }
 
 /* The exit code that this rank asks for. */

@@ -107,7 +107,7 @@ static struct tr_nccl *load(struct kn_pool *pool, tr_fail_fn *fail)
     return nccl;
 }
 
-/* Every rank has a GPU of its own, and NCCL. */
+/* Every rank has a GPU of its own, and NCCL, which takes no two instances of one GPU. */
 static bool all_can(struct tr_comms *comms, const struct tr_nccl *nccl)
 {
     const char *word = getenv("PARTUNE_NCCL");
@@ -116,7 +116,7 @@ static bool all_can(struct tr_comms *comms, const struct tr_nccl *nccl)
     int can;
 
     tr_sharing(&sharing, comms);
-    can = sharing.ranks == 1 && nccl->aside && !str_eq(word, "off");
+    can = sharing.on_gpu == 1 && nccl->aside && !str_eq(word, "off");
     MPI_Iallreduce(MPI_IN_PLACE, &can, 1, MPI_INT, MPI_MIN, comms->world.comm, &req);
     tr_wait(&comms->progress, tr_op_begin(TR_OP_ALL_REDUCE, &comms->world), &req, 1);
     return can;

@@ -491,6 +491,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
                  struct err *error)
 {
     struct tr_link_plan plan;
+    size_t unused;
     int k;
 
     *rank = (struct tr_rank){.model = *model,
@@ -533,9 +534,11 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     tr_mtp_init(rank, &rank->chunk[layout->vp - 1]);
     work_init(rank);
     comm_init(rank);
+    unused = kn_unused_own();
     tr_nccl_init(&rank->comms, fail);
     plan = tr_link_plan(&rank->comms, layout);
     tr_links_init(&rank->comms, &plan);
+    rank->device.nccl_bytes = (double)unused - (double)kn_unused_own();
     schedule_init(rank);
     tr_async_init(rank);
     visit_init(rank);

@@ -33,7 +33,7 @@ int tr_run_check_memory(int *ret_rank, enum pl_mem_class *ret_class, double *ret
         int k;
 
         pl_buffers_build(&t, &config->model, &config->layout, &config->workload, rank);
-        k = tr_device_fits(ret_class, ret_asked, &t, config->device_memory, error);
+        k = tr_device_fits(ret_class, ret_asked, &t, tr_config_buffers(config), error);
         pl_buffers_done(&t);
         if (k < 0) {
             *ret_rank = rank;
@@ -53,7 +53,7 @@ static void rank_init(struct run *run)
     struct err e = {0};
 
     if (tr_rank_init(&cls, &asked, &run->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload,
-                     c->device_memory, tr_fail_comm, &e) < 0)
+                     tr_config_buffers(c), tr_fail_comm, &e) < 0)
         tr_fail(TR_ERROR_OOM, e.text);
     if (tr_sharing_check(&run->r.comms, c->device, &e) < 0)
         tr_fail(TR_ERROR_ILLEGAL, e.text);

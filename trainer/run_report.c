@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "trainer/run_state.h"
 
+#include "trainer/backend.h"
 #include "trainer/balance.h"
 
 #include <assert.h>
@@ -141,6 +142,24 @@ struct figures {
 
 enum { FIGURES = sizeof(struct figures) / sizeof(double) };
 
+/* What the driver holds next to the rank's buffers, where the plan has it: the context, NCCL's
+ * buffers, and what is left for libraries, code and fragments. */
+static void add_driver(struct figures *mine, const struct run *run)
+{
+    double context = (double)tr_backend_context(), unused = (double)kn_unused_own();
+    double nccl = run->r.device.nccl_bytes;
+
+    if (context <= 0 || unused <= 0 || run->c->cluster.device.context_gib <= 0)
+        return;
+    mine->bytes[PL_MEM_CONTEXT] = context;
+    mine->bytes[PL_MEM_NCCL] = nccl;
+    mine->bytes[PL_MEM_LIBRARY] = fmax((double)tr_backend_gpu()->memory - unused - context - nccl -
+                                           (double)run->r.device.own.bytes,
+                                       0);
+    for (int i = PL_MEM_CONTEXT; i < PL_MEM_CLASSES; i++)
+        mine->total += mine->bytes[i];
+}
+
 /* Measured memory of the rank that was handed out most, the largest growth of resident memory, the
  * joules of all devices or hosts, and what disturbed them. */
 static void totals(struct pl_memory *ret, struct tr_summary *summary, struct run *run)
@@ -154,6 +173,7 @@ static void totals(struct pl_memory *ret, struct tr_summary *summary, struct run
                            .reading = tr_meter_reading(&run->meter)};
 
     memcpy(mine.bytes, r->device.used.bytes, sizeof(mine.bytes));
+    add_driver(&mine, run);
     tr_gather_double((double *)all, &r->comms.world, (const double *)&mine, FIGURES);
     for (int i = 0; r->rank == 0 && i < world; i++) {
         if (all[i].total > all[best].total)

@@ -7,12 +7,17 @@
 
 struct place {
     uint64_t host;
-    char bus[32]; /* empty: no GPU */
+    char bus[32], uuid[40]; /* empty: no GPU */
 };
+
+static bool same_gpu(const struct place *left, const struct place *right)
+{
+    return left->host == right->host && str_eq(left->bus, right->bus);
+}
 
 static bool same(const struct place *left, const struct place *right)
 {
-    return left->host == right->host && str_eq(left->bus, right->bus);
+    return same_gpu(left, right) && str_eq(left->uuid, right->uuid);
 }
 
 void tr_sharing(struct tr_sharing *ret, struct tr_comms *comms)
@@ -24,11 +29,13 @@ void tr_sharing(struct tr_sharing *ret, struct tr_comms *comms)
 
     *ret = (struct tr_sharing){.first = true};
     snprintf(mine.bus, sizeof(mine.bus), "%s", tr_backend_bus());
+    snprintf(mine.uuid, sizeof(mine.uuid), "%s", tr_backend_gpu()->uuid);
     MPI_Iallgather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE,
                    world->comm, &req);
     tr_wait(world->progress, tr_op_begin(TR_OP_GATHER, world), &req, 1);
     for (int i = 0; i < world->size && *mine.bus; i++) {
         ret->ranks += same(&all[i], &mine);
+        ret->on_gpu += same_gpu(&all[i], &mine);
         ret->first &= i >= world->rank || !same(&all[i], &mine);
     }
 }

@@ -5,7 +5,9 @@
 #include "trainer/comm.h"
 
 struct tr_sharing {
-    int ranks;  /* that use this rank's GPU, itself among them; 0: it uses none */
+    int ranks;  /* that use this rank's GPU, itself among them; 0: it uses none. Of a GPU that is
+                 * divided (MIG), those that use its instance */
+    int on_gpu; /* of a divided one those that use any instance of it; else the same */
     bool first; /* no rank before this one uses it */
 };
 

@@ -33,6 +33,11 @@ void tr_start_gather(const void *mine, size_t size, void *all)
     finish(&req);
 }
 
+void tr_start_broadcast(void *bytes, size_t size)
+{
+    broadcast(bytes, size, 0);
+}
+
 static void name_rank(int rank, struct err *error)
 {
     char host[128] = "";

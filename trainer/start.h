@@ -24,5 +24,7 @@ int tr_start_same(const struct tr_config *config, struct err *error);
 /* SIZE bytes of each rank, in the order of ranks, into ALL of every rank, before there are groups:
  * a waiting rank sleeps. Collective as above. */
 void tr_start_gather(const void *mine, size_t size, void *all);
+/* SIZE bytes of rank 0 into BYTES of every rank. Collective as above. */
+void tr_start_broadcast(void *bytes, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
 /* The backend as a whole: its table, and its streams as pools. */
 #include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/gemm.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +130,9 @@ const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
     backend.native = backend_native;
     backend.stamp = backend_stamp;
     backend.stamped = backend_stamped;
+    backend.gemm_library = cu_lib_name;
+    backend.gemm_algos = cu_gemm_algos;
+    backend.gemm_use = cu_gemm_use;
 #define CU_OP(op) backend.op = cu_##op;
     KN_BACKEND_OPS(CU_OP)
 #undef CU_OP

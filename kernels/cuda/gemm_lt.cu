@@ -1,34 +1,18 @@
 /*
  * Matrix multiplication by cuBLASLt, which is column-major: row-major C = A B is C^T = B^T A^T
- * there, so B is its first matrix and A its second. Arithmetic is fp32, without TF32. The algorithm
- * that the library's heuristic names is kept for each shape; what it has none for goes to
- * gemm_plain.cu, which is many times slower. So a library that fails, because memory ran out for
- * example, ends the program: its products by gemm_plain.cu would pass for a measurement.
+ * there, so B is its first matrix and A its second. Arithmetic is fp32, without TF32. A library
+ * that fails, because memory ran out for example, ends the program: its products by gemm_plain.cu
+ * would pass for a measurement.
  */
-#include "kernels/cuda/ops.cuh"
+#include "kernels/cuda/gemm.cuh"
 
 #include <cublasLt.h>
+#include <stdio.h>
+#include <string.h>
 
-/* All that the choice of an algorithm depends on; compared byte by byte, so made from zeros. */
-struct key {
-    size_t m, n, k, lda, ldb, ldc;
-    unsigned at, bt, ct, ta, tb, add, align_a, align_b, align_c;
-};
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(cu_algo), "an algorithm is 64 bytes");
 
-struct entry {
-    key of;
-    bool known, none; /* the library has no algorithm */
-    cublasLtMatmulAlgo_t algo;
-};
-
-static constexpr unsigned ENTRIES = 1024;
-static entry cache[ENTRIES];
 static cublasLtHandle_t handle;
-
-struct product {
-    cublasLtMatmulDesc_t of;
-    cublasLtMatrixLayout_t a, b, c;
-};
 
 /* Whether the library takes what it was asked; false: it does not support that. */
 static bool takes(cublasStatus_t status, const char *what)
@@ -41,83 +25,74 @@ static bool takes(cublasStatus_t status, const char *what)
     return false;
 }
 
-/* The largest power of two up to 256 that divides the address. */
-static unsigned alignment(const void *at)
+static bool is_open(void)
 {
-    uintptr_t bits = cu_addr(at) | 256;
-
-    return (unsigned)(bits & (~bits + 1));
+    return handle || takes(cublasLtCreate(&handle), "cuBLASLt");
 }
 
-static key key_of(const struct kn_gemm *g)
+const char *cu_lib_name(void)
 {
-    key k;
+    static char text[48];
+    size_t version = cublasLtGetVersion(); /* 10000 major + 100 minor + patch */
 
-    memset(&k, 0, sizeof(k));
-    k.m = g->m;
-    k.n = g->n;
-    k.k = g->k;
-    k.lda = g->lda;
-    k.ldb = g->ldb;
-    k.ldc = g->ldc;
-    k.at = g->at;
-    k.bt = g->bt;
-    k.ct = g->ct;
-    k.ta = g->ta;
-    k.tb = g->tb;
-    k.add = g->beta != 0;
-    k.align_a = alignment(g->a);
-    k.align_b = alignment(g->b);
-    k.align_c = alignment(g->c);
-    return k;
+    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
+             version % 100);
+    return text;
 }
 
-static entry *entry_of(const key &k)
-{
-    const unsigned char *bytes = (const unsigned char *)&k;
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    entry *e;
+/* ---- descriptions -------------------------------------------------------- */
 
-    for (size_t i = 0; i < sizeof(k); i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    e = &cache[hash % ENTRIES];
-    if (e->known && memcmp(&e->of, &k, sizeof(k)) != 0)
-        e->known = false;
-    return e;
-}
+/* A product as the library has it. */
+struct described {
+    cublasLtMatmulDesc_t of;
+    cublasLtMatrixLayout_t a, b, c;
+    bool ok;
 
-static cudaDataType_t type_of(enum kn_type type)
+    explicit described(const struct kn_product &product);
+    ~described();
+    described(const described &) = delete;
+    described &operator=(const described &) = delete;
+};
+
+static cudaDataType_t type_of(unsigned type)
 {
     return type == KN_F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-static bool describe(product *ret_product, const struct kn_gemm *g)
+template <typename T>
+static bool set(cublasLtMatmulDesc_t of, cublasLtMatmulDescAttributes_t which, const T &value)
 {
-    cublasOperation_t first = g->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t second = g->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-    product p = {};
-    bool ok = cublasLtMatmulDescCreate(&p.of, CUBLAS_COMPUTE_32F, CUDA_R_32F) == 0 &&
-              cublasLtMatmulDescSetAttribute(p.of, CUBLASLT_MATMUL_DESC_TRANSA, &first,
-                                             sizeof(first)) == 0 &&
-              cublasLtMatmulDescSetAttribute(p.of, CUBLASLT_MATMUL_DESC_TRANSB, &second,
-                                             sizeof(second)) == 0 &&
-              cublasLtMatrixLayoutCreate(&p.b, type_of(g->bt), g->tb ? g->k : g->n,
-                                         g->tb ? g->n : g->k, (int64_t)g->ldb) == 0 &&
-              cublasLtMatrixLayoutCreate(&p.a, type_of(g->at), g->ta ? g->m : g->k,
-                                         g->ta ? g->k : g->m, (int64_t)g->lda) == 0 &&
-              cublasLtMatrixLayoutCreate(&p.c, type_of(g->ct), g->n, g->m, (int64_t)g->ldc) == 0;
-
-    *ret_product = p;
-    return ok;
+    return cublasLtMatmulDescSetAttribute(of, which, &value, sizeof(value)) == 0;
 }
 
-static void release(const product &p)
+described::described(const struct kn_product &p) : of(), a(), b(), c()
 {
-    cublasLtMatrixLayoutDestroy(p.c);
-    cublasLtMatrixLayoutDestroy(p.a);
-    cublasLtMatrixLayoutDestroy(p.b);
-    cublasLtMatmulDescDestroy(p.of);
+    cublasOperation_t first = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t second = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+
+    ok = cublasLtMatmulDescCreate(&of, CUBLAS_COMPUTE_32F, CUDA_R_32F) == 0 &&
+         set(of, CUBLASLT_MATMUL_DESC_TRANSA, first) &&
+         set(of, CUBLASLT_MATMUL_DESC_TRANSB, second) &&
+         cublasLtMatrixLayoutCreate(&b, type_of(p.bt), p.tb ? p.k : p.n, p.tb ? p.n : p.k,
+                                    (int64_t)p.ldb) == 0 &&
+         cublasLtMatrixLayoutCreate(&a, type_of(p.at), p.ta ? p.m : p.k, p.ta ? p.k : p.m,
+                                    (int64_t)p.lda) == 0 &&
+         cublasLtMatrixLayoutCreate(&c, type_of(p.ct), p.n, p.m, (int64_t)p.ldc) == 0;
 }
+
+described::~described()
+{
+    if (c)
+        cublasLtMatrixLayoutDestroy(c);
+    if (a)
+        cublasLtMatrixLayoutDestroy(a);
+    if (b)
+        cublasLtMatrixLayoutDestroy(b);
+    if (of)
+        cublasLtMatmulDescDestroy(of);
+}
+
+/* ---- algorithms ---------------------------------------------------------- */
 
 template <typename T>
 static bool limit(cublasLtMatmulPreference_t limits, cublasLtMatmulPreferenceAttributes_t which,
@@ -128,71 +103,84 @@ static bool limit(cublasLtMatmulPreference_t limits, cublasLtMatmulPreferenceAtt
 
 /* How parts of a sum over k, where the library divides it, may be added up: in fp32, since a result
  * is rounded once. By itself it may store the parts in the type of the result. */
-static uint32_t sums_of(const key &k)
+static uint32_t sums_of(const struct kn_product &product)
 {
-    return k.ct == KN_F32
+    return product.ct == KN_F32
                ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_INPLACE
                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* Ask the heuristic for shape K; the answer stays in E. */
-static void choose(entry *e, const key &k, const product &p)
+static bool set_limits(cublasLtMatmulPreference_t limits, const struct kn_product &product,
+                       const cu_aligned &aligned)
 {
-    cublasLtMatmulPreference_t limits = NULL;
-    cublasLtMatmulHeuristicResult_t found = {};
-    uint32_t a = k.align_b, b = k.align_a, c = k.align_c;
-    int count = 0;
-    bool ok = cublasLtMatmulPreferenceCreate(&limits) == 0 &&
-              limit(limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (size_t)CU_SCRATCH_BYTES) &&
-              limit(limits, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, sums_of(k)) &&
-              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a) &&
-              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b) &&
-              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c) &&
-              limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c) &&
-              takes(cublasLtMatmulAlgoGetHeuristic(handle, p.of, p.b, p.a, p.c, p.c, limits, 1,
-                                                   &found, &count),
-                    "cuBLASLt's heuristic");
+    uint32_t a = aligned.b, b = aligned.a, c = aligned.c;
 
+    return limit(limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (size_t)CU_SCRATCH_BYTES) &&
+           limit(limits, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, sums_of(product)) &&
+           limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a) &&
+           limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b) &&
+           limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c) &&
+           limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c);
+}
+
+unsigned cu_lib_find(cu_algo *ret, unsigned most, const struct kn_product &product,
+                     const cu_aligned &aligned)
+{
+    static constexpr unsigned MOST = 64;
+    cublasLtMatmulHeuristicResult_t found[MOST] = {};
+    cublasLtMatmulPreference_t limits = NULL;
+    unsigned asked = most < MOST ? most : MOST, n = 0;
+    int count = 0;
+
+    if (!is_open())
+        return 0;
+    described d(product);
+    if (d.ok && cublasLtMatmulPreferenceCreate(&limits) == 0 &&
+        set_limits(limits, product, aligned) &&
+        !takes(cublasLtMatmulAlgoGetHeuristic(handle, d.of, d.b, d.a, d.c, d.c, limits, (int)asked,
+                                              found, &count),
+               "cuBLASLt's heuristic"))
+        count = 0;
     if (limits)
         cublasLtMatmulPreferenceDestroy(limits);
-    e->of = k;
-    e->known = true;
-    e->none = !ok || count == 0 || found.state != CUBLAS_STATUS_SUCCESS;
-    if (!e->none)
-        e->algo = found.algo;
+    for (int i = 0; i < count; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS)
+            memcpy(&ret[n++], &found[i].algo, sizeof(*ret));
+    return n;
 }
 
-/* False: the library does not take it. */
-static bool by_library(cu_stream *stream, const struct kn_gemm *g)
+static cublasLtMatmulAlgo_t theirs(const cu_algo &algo)
 {
+    cublasLtMatmulAlgo_t ret;
+
+    memcpy(&ret, &algo, sizeof(ret));
+    return ret;
+}
+
+bool cu_lib_takes(const struct kn_product &product, const cu_algo &algo)
+{
+    cublasLtMatmulHeuristicResult_t found = {};
+    cublasLtMatmulAlgo_t it = theirs(algo);
+
+    if (!is_open())
+        return false;
+    described d(product);
+    return d.ok &&
+           takes(cublasLtMatmulAlgoCheck(handle, d.of, d.b, d.a, d.c, d.c, &it, &found),
+                 "an algorithm of cuBLASLt") &&
+           found.workspaceSize <= (size_t)CU_SCRATCH_BYTES;
+}
+
+bool cu_lib_run(cu_stream *stream, const struct kn_gemm *g, const cu_algo &algo)
+{
+    cublasLtMatmulAlgo_t it = theirs(algo);
     float alpha = 1, beta = g->beta;
-    key k = key_of(g);
-    entry *e = entry_of(k);
-    product p;
-    bool done = false;
 
-    if (e->known && e->none)
+    if (!is_open())
         return false;
-    if (!handle && !takes(cublasLtCreate(&handle), "cuBLASLt"))
-        return false;
-    if (describe(&p, g)) {
-        if (!e->known)
-            choose(e, k, p);
-        done = !e->none &&
-               takes(cublasLtMatmul(handle, p.of, &alpha, g->b, p.b, g->a, p.a, &beta, g->c, p.c,
-                                    g->c, p.c, &e->algo, cu_stream_scratch(stream),
-                                    CU_SCRATCH_BYTES, (cudaStream_t)cu_stream_handle(stream)),
-                     "a product by cuBLASLt");
-        e->none = !done; /* the next one of this shape goes the same way */
-    }
-    release(p);
-    return done;
-}
-
-extern "C" void cu_gemm(struct kn_pool *pool, const struct kn_gemm *gemm)
-{
-    cu_stream *stream = cu_stream_of(pool);
-
-    if (gemm->at != gemm->bt || !gemm->m || !gemm->n || !gemm->k || !by_library(stream, gemm))
-        cu_gemm_plain(stream, gemm);
+    described d(kn_product_of(g));
+    return d.ok && takes(cublasLtMatmul(handle, d.of, &alpha, g->b, d.b, g->a, d.a, &beta, g->c,
+                                        d.c, g->c, d.c, &it, cu_stream_scratch(stream),
+                                        CU_SCRATCH_BYTES, (cudaStream_t)cu_stream_handle(stream)),
+                         "a product by cuBLASLt");
 }

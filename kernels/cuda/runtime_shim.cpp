@@ -118,7 +118,7 @@ void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n)
     while (i < seen->afters && seen->after[i].stream != &stream->seen)
         i++;
     if (i == SHIM_AFTERS)
-        abort();
+        cu_failed("the shim", "a stream follows more streams than SHIM_AFTERS");
     if (i == seen->afters)
         seen->after[seen->afters++] = {&stream->seen, 0};
     if (seen->after[i].asked < stream->point[n])
@@ -184,6 +184,12 @@ void cu_allow_shared(const void *kernel, size_t bytes)
 {
     if (bytes > 48 << 10) /* as in runtime.cu */
         shim_allow(kernel, bytes);
+}
+
+void cu_failed(const char *what, const char *why)
+{
+    fprintf(stderr, "cuda: %s: %s\n", what, why);
+    abort();
 }
 
 /* STANDIN_LOST=N: the GPU is lost at the Nth launch. */

@@ -62,7 +62,7 @@ void *shim_shared(void)
 
 [[noreturn]] static void broken(const char *why)
 {
-    fprintf(stderr, "%s: thread %u of block (%u, %u, %u): %s\n", shim.name,
+    fprintf(stderr, "%s: thread %u of block (%u, %u, %u): %s\n", shim.name ? shim.name : "the host",
             shim.self ? shim.self->index : 0, shim_block_at.x, shim_block_at.y, shim_block_at.z,
             why);
     abort();
@@ -95,10 +95,16 @@ void *shim_own(size_t bytes)
 
 void shim_own_free(void *memory, size_t bytes)
 {
-    for (auto &o : own)
-        if (o.at == memory)
-            o = {};
-    munmap(memory, bytes);
+    for (auto &o : own) {
+        if (!memory || o.at != memory)
+            continue;
+        if (o.bytes != bytes)
+            broken("memory is freed with another size than it has");
+        o = {};
+        munmap(memory, bytes);
+        return;
+    }
+    broken("what is freed is no memory of the device, or was freed before");
 }
 
 void shim_own_open(bool open)

@@ -97,7 +97,7 @@ void shim_reverse(bool reverse);
 
 /* ---- the device's own memory --------------------------------------------- */
 
-/* Zeros; NULL if there is no room. */
+/* Zeros; NULL if there is no room. What is freed twice, or with another size, ends the program. */
 void *shim_own(size_t bytes);
 void shim_own_free(void *memory, size_t bytes);
 /* From now on it can be touched, or no longer. */

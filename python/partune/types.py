@@ -250,6 +250,9 @@ class Device(_Device, total=False):
     gemm_tflops: float
     gemm_tflops_fp8: float
     sustained: float
+    context_gib: float
+    library_gib: float
+    nccl_gib: float
     busy_watts: float
     idle_watts: float
 

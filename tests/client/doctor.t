@@ -36,7 +36,10 @@ says "a driver that is not loaded" here "PROBLEM NVIDIA driver NVML: initializat
 says "a driver without a function" old "PROBLEM NVIDIA driver the NVIDIA driver is too old: libnvidia-ml.so.1 lacks nvmlDeviceGetMigMode"
 says "a lost GPU" here "PROBLEM GPU 0 NVML: the GPU: GPU is lost (15)" STANDIN_LOST=15
 says "next to which the other is described" here "ok GPU 1 Stand-in 1, 79.0 GiB of 80.0 GiB free" STANDIN_LOST=15
-says "MIG" here "PROBLEM GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC on, MIG on" STANDIN_MIG=1
+says "MIG without instances" here "PROBLEM GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC on, MIG on, 0 instances" STANDIN_MIG=1
+says "a divided GPU" here "ok GPU 0 Stand-in 0, 79.0 GiB of 80.0 GiB free, ECC on, MIG on, 2 instances" STANDIN_MIG=1 STANDIN_INSTANCES=2
+says "its instances, by UUID" here "ok MIG instance MIG-00000000-0000-0000-0000-000000000001 of GPU 0: Stand-in 0 MIG 1g.10gb, 9.0 GiB of 10.0 GiB free" \
+    STANDIN_MIG=1 STANDIN_INSTANCES=2
 says "a GPU without MIG" here "ok GPU 0 Stand-in 0, 79.0 GiB" STANDIN_MIG=3
 says "a GPU that another process fills" here "fix: another process holds its memory" STANDIN_USED_GIB=30
 says "with what is free" here "PROBLEM GPU 0 Stand-in 0, 50.0 GiB of 80.0 GiB free" STANDIN_USED_GIB=30

@@ -316,13 +316,25 @@ def known_device(lab, profile):
             return json.load(preset)["device"]
 
 
+def tuned_model(lab):
+    sizes = {"layers": 2} if lab.mode == "shim" else {"layers": 4, "seq": 4096}
+    return lab.model("nano-llama" if lab.mode == "shim" else "llama-3.2-1b", **sizes)[0]
+
+
 def calibrate(lab):
     """The profile of this GPU, and its rates next to the peaks that its data sheet has."""
-    path = os.path.join(lab.work, "calibrated.json")
-    out = lab.must(["mpiexec", "-n", "1", lab.program("partune-train"), "--calibrate", path, "--device", "cuda"])
+    path, model = os.path.join(lab.work, "calibrated/profiles/local.json"), tuned_model(lab)
+    out = lab.must(["mpiexec", "-n", "1", lab.program("partune-train"), "--calibrate", path, "--device", "cuda", "--model", model])
     with open(path) as text:
         profile = json.load(text)
     lab.report(check="calibration", profile=profile, says=out.strip().splitlines())
+    products = profile["stamp"].get("algorithms", {}).get("products", [])
+    gains = sorted(product["tflops"] / product["heuristic_tflops"] for product in products)
+    lab.report(check="algorithms", products=len(products), others=sum(product["number"] > 0 for product in products),
+               gain_median=gains[len(gains) // 2] if gains else None, gain_most=gains[-1] if gains else None)
+    device = profile["device"]
+    lab.report(check="watts", idle=device.get("idle_watts"), busy=device.get("busy_watts"))
+    lab.report(check="driver", memory_gib=device["memory_gib"], **{key: device.get(key) for key in ("context_gib", "library_gib", "nccl_gib")})
     known, measured = known_device(lab, profile), profile["stamp"]["measured"]
     rates = [("bf16 product, TFLOP/s", measured["gemm_bf16_tflops"], known and known["peak_tflops"]["bf16"]),
              ("fp32 product, TFLOP/s", measured["gemm_fp32_tflops"], known and known["peak_tflops"]["fp32"]),
@@ -338,6 +350,37 @@ def calibrate(lab):
     if wrong:
         raise Failed("impossible rates: " + "; ".join(wrong))
     return None if known else {"note": "not compared: no bundled profile has " + profile["device"]["name"]}
+
+
+def one_trial(lab, name, data):
+    """Events of a trial of one rank with the profile in DATA, by name."""
+    events = os.path.join(lab.work, name + ".events")
+    if os.path.exists(events):
+        os.unlink(events)
+    job = lab.job("gpu", 1, ["--model", tuned_model(lab), "-b", "4", "--micro-batch", "1", "--precision", "bf16", "--trial",
+                             "--warmup-steps", "2", "--min-steps", "5", "--max-steps", "20", "--events", events])
+    job[job.index("--data-dir") + 1] = data
+    lab.must(job)
+    with open(events) as lines:
+        return {event["event"]: event for event in map(json.loads, lines)}
+
+
+def tuned(lab):
+    """A trial with the calibration's algorithms next to the same by the heuristic's, and its memory class by class."""
+    data = os.path.join(lab.work, "calibrated")
+    if not os.path.exists(os.path.join(data, "profiles/local.json")):
+        raise NotRun("no calibration")
+    rates = {"heuristic": [], "measured": []}
+    for _ in range(3):
+        plain, ours = one_trial(lab, "plain", os.path.join(lab.work, "nothing")), one_trial(lab, "tuned", data)
+        rates["heuristic"].append(plain["summary"]["tokens_per_s"])
+        rates["measured"].append(ours["summary"]["tokens_per_s"])
+    medians = {key: sorted(values)[1] for key, values in rates.items()}
+    lab.report(check="tuned", build=ours["hello"]["build"], tokens_per_s=rates, ratio=medians["measured"] / medians["heuristic"])
+    memory = ours["summary"]["memory"]
+    lab.report(check="memory by class", planned=memory["planned"], measured=memory["measured"])
+    if "warning" in ours and ours["warning"]["what"] == "other-algorithms" or "measured products" not in ours["hello"]["build"]:
+        raise Failed("the trial does not use the calibration's algorithms")
 
 
 # ---- the daemon -----------------------------------------------------------------------------------------------------

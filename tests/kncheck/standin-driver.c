@@ -1,6 +1,7 @@
 /* A driver of CUDA for tests without a GPU: it answers what the environment says. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int said(const char *name, int otherwise)
 {
@@ -17,6 +18,7 @@ int cuDeviceGetAttribute(int *ret, int attribute, int device);
 int cuDeviceGetName(char *ret, int size, int device);
 int cuDeviceGetPCIBusId(char *ret, int size, int device);
 int cuDeviceTotalMem_v2(size_t *ret, int device);
+int cuDeviceGetUuid_v2(unsigned char *ret, int device);
 
 int cuInit(unsigned flags)
 {
@@ -29,6 +31,14 @@ int cuDriverGetVersion(int *ret)
     return 0;
 }
 
+/* The first instance that CUDA_VISIBLE_DEVICES lists: a process sees no other (MIG). */
+static const char *instance(void)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
+    return list && !strncmp(list, "MIG-", 4) ? list : NULL;
+}
+
 /* STANDIN_GPUS, or those that CUDA_VISIBLE_DEVICES lists, or one. */
 int cuDeviceGetCount(int *ret)
 {
@@ -37,7 +47,7 @@ int cuDeviceGetCount(int *ret)
 
     for (; listed && *list; list++)
         listed += *list == ',';
-    *ret = said("STANDIN_GPUS", listed ? listed : 1);
+    *ret = instance() ? 1 : said("STANDIN_GPUS", listed ? listed : 1);
     return 0;
 }
 
@@ -62,7 +72,7 @@ int cuDeviceGetName(char *ret, int size, int device)
     const char *name = getenv("STANDIN_NAME");
 
     if (name)
-        snprintf(ret, (size_t)size, "%s", name);
+        snprintf(ret, (size_t)size, "%s%s", name, instance() ? " MIG 1g.10gb" : "");
     else
         snprintf(ret, (size_t)size, "Stand-in %d", device);
     return 0;
@@ -74,10 +84,28 @@ int cuDeviceGetPCIBusId(char *ret, int size, int device)
     return 0;
 }
 
+/* The digits of an instance, as far as they go; else the GPU's number. */
+int cuDeviceGetUuid_v2(unsigned char *ret, int device)
+{
+    const char *digits = instance();
+
+    memset(ret, 0, 16);
+    ret[15] = (unsigned char)(said("STANDIN_BUS", 0) + device);
+    for (int i = 0, half = 0; digits && digits[4 + i] && digits[4 + i] != ','; i++) {
+        const char *hex = "0123456789abcdef", *at = strchr(hex, digits[4 + i]);
+
+        if (at && half < 32)
+            ret[half / 2] =
+                (unsigned char)(half % 2 ? ret[half / 2] | (at - hex) : (at - hex) << 4);
+        half += at != NULL;
+    }
+    return 0;
+}
+
 int cuDeviceTotalMem_v2(size_t *ret, int device)
 {
     (void)device;
-    *ret = (size_t)80 << 30;
+    *ret = getenv("STANDIN_TOTAL") ? strtoull(getenv("STANDIN_TOTAL"), NULL, 10) : (size_t)80 << 30;
     return 0;
 }
 

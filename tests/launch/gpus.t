@@ -143,7 +143,31 @@ is "a GPU that MIG divides is left out" "$(sees a) $(free)" "1 0"
 has "with a warning" "$(cat err)" 'GPU 0 gets no trials: it is divided by MIG'
 end a "$id"
 stop
-unset STANDIN_MIG
+export STANDIN_MIG=2 STANDIN_INSTANCES=2
+zero=MIG-00000000-0000-0000-0000-00000000000 one=MIG-00000001-0000-0000-0000-00000000000
+start --cores 2
+submit a 1
+is "where MIG divides all GPUs, their instances are handed out by UUID" "$(sees a) $(free)" "${zero}0 3"
+first=$id
+submit b 1
+is "each once" "$(sees b) $(free)" "${zero}1 2"
+second=$id
+kill -9 "$pid" && wait "$pid" 2>/dev/null
+start --cores 2
+is "a new daemon knows which of them its trials hold" "$(free)" 2
+end a "$first"
+end b "$second"
+is "and gets them back" "$(free)" 4
+submit a 2
+is "a trial of two has two" "$(sees a)" "${zero}0,${zero}1"
+end a "$id"
+stop
+start --cores 2 --gpus "${one}1,${zero}0"
+submit a 1
+is "the administrator may name instances" "$(sees a) $(free)" "${one}1 1"
+end a "$id"
+stop
+unset STANDIN_MIG STANDIN_INSTANCES
 # A campaign that was admitted with GPUs that the next daemon does not have, one core to each of them.
 start --cores 2
 submit c 2
@@ -161,7 +185,9 @@ fails() { # name, pattern, options: the daemon does not start
     has "$name" "$("$partuned" --data other --listen 127.0.0.1:0 "$@" 2>&1; echo "status $?")" "$pattern"
 }
 fails "a GPU that is not there" '--gpus: there is no GPU 2: NVML counts 2' --gpus 0,2
-fails "no list" '--gpus: no list of GPUs, such as 0-3,6: two' --gpus two
+fails "GPUs next to instances" '--gpus: no list of GPUs, .*: 0,MIG-1' --gpus 0,MIG-1
+fails "an instance that is not there" '--gpus: NVML has no MIG instance MIG-1 .partune doctor lists them.' --gpus MIG-1
+fails "no list" '--gpus: no list of GPUs, such as 0-3,6, or of MIG instances, MIG-UUID,MIG-UUID: two' --gpus two
 echo '127.0.0.1:2' >hosts
 fails "GPUs of other hosts" '--gpus is for this machine, --hosts names others' --gpus 0 --hosts hosts
 

@@ -67,10 +67,33 @@ ok $? "the trainer reads it as the local cluster"
 
 # What NVML and the driver say.
 nvml=$dir/nvml
-export STANDIN_FREE=80000000 STANDIN_REASONS=36
+export STANDIN_TOTAL=85000000 STANDIN_FREE=80000000 STANDIN_REASONS=36
 calibrate 1 --device cuda:1
-has "the memory is what a rank can have next to the library's" 'near(d["memory_gib"], (80e6 - 2**25) / 2**30)'
-unset STANDIN_FREE
+has "the memory is the GPU's, of which the context has what is not free at first" 'near(d["memory_gib"], 85e6 / 2**30) and near(d["context_gib"], 5e6 / 2**30)'
+has "and the libraries what streams keep; a single GPU has no NCCL" 'near(d["library_gib"], 2**25 / 2**30) and "nccl_gib" not in d'
+grep -q '^  of that  *0.00 GiB context, 0.03 libraries, 0.00 NCCL$' out
+ok $? "which is told"
+cp local.json profiles/
+for options in "" "--device-memory $((2 << 30))"; do
+    rm -f events
+    LD_LIBRARY_PATH=$nvml:$PT_BUILD/tests/kncheck/standin PARTUNE_CUDA=$PT_BUILD/tests/kncheck/cuda-shim.so \
+        "$PT_BUILD/partune-train" --model nano-llama --cluster local --data-dir . --device cuda --events events -b 1 --trial \
+        --warmup-steps 1 --min-steps 2 --max-steps 2 $options >out 2>&1
+    python3 - >>out 2>&1 <<"END"
+import json
+events = [json.loads(line) for line in open("events")]
+planned = [e for e in events if e["event"] == "memory"][0]["planned"]
+summary = [e for e in events if e["event"] == "summary"][0]["memory"]
+measured = summary["measured"]
+assert summary["planned"] == planned
+for name in ("context", "library"): # those of the profile to six digits
+    assert planned[name] > 0 and abs(planned[name] - measured[name]) <= 1e-5 * planned[name], (name, planned, measured)
+names = [name for name in planned if name not in ("total", "rank")]
+assert abs(sum(planned[name] for name in names) - planned["total"]) < 1, planned
+END
+    ok $? "a trial's plan has them by class, and the driver says the same${options:+ ($options)}"
+done
+unset STANDIN_FREE STANDIN_TOTAL
 calibrate 1 --device cuda:0 --quiet
 [ ! -s out ]
 ok $? "--quiet says nothing"
@@ -81,6 +104,24 @@ STANDIN_NAME="NVIDIA Unheard-of" calibrate 1 --device auto
 has "a GPU that no profile has keeps its peaks to itself" 'd["name"] == "NVIDIA Unheard-of" and list(d["peak_tflops"]) == ["fp32"] and near(d["peak_tflops"]["fp32"], m["gemm_fp32_tflops"]) and len(p["assumed"]) == 2'
 cp local.json profiles/ && reads
 ok $? "and is read all the same"
+
+# Watts: the stand-in counts its own time at work as the GPU's.
+nvml=$dir/nvml
+export STANDIN_IDLE_WATTS=100 STANDIN_BUSY_WATTS=700
+calibrate 1 --device cuda
+has "watts are measured, idle and in products" '99 <= d["idle_watts"] < 250 and d["idle_watts"] < d["busy_watts"] <= 701'
+has "and are no longer another profile's" 'not any("watts" in text for text in p["source"])'
+grep -q '^  power  *[0-9.]* W idle, [0-9.]* W in products$' out
+ok $? "and told"
+cp local.json profiles/
+"$PT_BUILD/partune-train" --model nano-llama --cluster local --data-dir . --dump-config >out 2>&1 && grep -q '"idle_watts": [1-9]' out
+ok $? "the cluster has them"
+STANDIN_ENERGY=3 calibrate 1 --device cuda
+has "a GPU that does not count its energy has none" '"idle_watts" not in d and "busy_watts" not in d'
+STANDIN_IDLE_WATTS=700 STANDIN_BUSY_WATTS=100 calibrate 1 --device cuda
+has "nor has one that draws less at work" '"idle_watts" not in d and "busy_watts" not in d'
+unset STANDIN_IDLE_WATTS STANDIN_BUSY_WATTS
+nvml=
 
 # Two GPUs.
 all_reduce='(lambda last: near(p["links"][0]["gbs"], last["bytes"] / last["us"] / 1e3))(s["all_reduce"][-1])'

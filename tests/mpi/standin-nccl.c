@@ -4,14 +4,16 @@
  * debugger would.
  *
  * Collectives are done when a call returns. While one waits it lets MPI progress, which a GPU's
- * stream would leave alone.
+ * stream would leave alone. All members must call the same one, with the same size, type and root.
  *
  * Messages are done in the order of their stream by a thread in place of the GPU, as late as NCCL
  * may do them: a send waits for its receive and only then reads its array, a group ends when all
  * its messages are done, and what comes after it in its communicator waits. So a buffer that is
  * written before its message left, and an order that deadlocks, show up as they may on GPUs. Sizes
- * of the two sides must agree.
+ * of the two sides must agree. What breaks a rule ends the program with a line (broken();
+ * standin_checks.c breaks each).
  *
+ * STANDIN_PATIENCE: seconds until a member or a message that does not come ends it (60).
  * STANDIN_NCCL: communicators cannot be made. STANDIN_GONE=N: after N exchanges of messages a rank
  * does none, which is an asynchronous error of its communicators on the others, as if its host had
  * failed. STANDIN_STAYS=N: the host stays in its N-th group of messages. STANDIN_SAYS: on stderr,
@@ -35,6 +37,7 @@
 
 enum { RANKS = 16, CHUNK = 1 << 16, COMMS = 32, BYTES = 0, FLOAT32 = 7, BFLOAT16 = 9 };
 enum { REMOTE_ERROR = 6, PATIENCE_S = 60, CROSSED_S = 5 };
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, REDUCE, BROADCAST };
 
 struct id {
     char bytes[128];
@@ -47,12 +50,19 @@ struct way {
     char chunk[CHUNK];
 };
 
+/* A collective as a member calls it. */
+struct call {
+    int kind, type, root;
+    uint64_t bytes;
+};
+
 struct shared {
     atomic_int arrived;
     atomic_uint turn;
     atomic_bool lost[RANKS];
     /* Whom the current group of each rank still sends to and receives from, a bit each. */
     atomic_uint sends[RANKS], receives[RANKS];
+    struct call call[RANKS];
     char part[RANKS][CHUNK];
     struct way way[RANKS][RANKS]; /* from, to */
 };
@@ -136,6 +146,13 @@ static void move(void *here, const char *there, size_t bytes, int out)
         broken("an address that is no memory");
 }
 
+static time_t patience(void)
+{
+    const char *word = getenv("STANDIN_PATIENCE");
+
+    return word ? atoi(word) : PATIENCE_S;
+}
+
 static void let_mpi_progress(void)
 {
     int flag;
@@ -168,10 +185,49 @@ static int meet(struct comm *comm)
         sched_yield();
         if (error_of(comm))
             return comm->error;
-        if (time(NULL) - begun > PATIENCE_S)
+        if (time(NULL) - begun > patience())
             broken("a member does not come");
     }
     return 0;
+}
+
+/* COMM was made, and has not ended. */
+static void check_comm(const struct comm *comm)
+{
+    bool known = false;
+
+    pthread_mutex_lock(&device.lock);
+    for (int i = 0; i < device.comms; i++)
+        known |= comm && device.comm[i] == comm;
+    pthread_mutex_unlock(&device.lock);
+    if (!known)
+        broken("a communicator that is none, or has ended");
+}
+
+/* All members are in the same collective. 0, or the error of one that does not come. */
+static int same(struct comm *comm, enum kind kind, size_t bytes, int type, int root)
+{
+    struct call *mine = &comm->all->call[comm->rank], *theirs;
+    char text[160];
+    int r;
+
+    check_comm(comm);
+    *mine = (struct call){(int)kind, type, root, bytes};
+    r = meet(comm);
+    for (int i = 0; i < comm->size && r == 0; i++) {
+        theirs = &comm->all->call[i];
+        if (theirs->kind != mine->kind)
+            broken("members are in different collectives");
+        snprintf(text, sizeof(text),
+                 "members have collectives of %llu and %llu bytes, types %d and %d, roots %d and "
+                 "%d",
+                 (unsigned long long)mine->bytes, (unsigned long long)theirs->bytes, mine->type,
+                 theirs->type, mine->root, theirs->root);
+        if (theirs->bytes != mine->bytes || theirs->type != mine->type ||
+            theirs->root != mine->root)
+            broken(text);
+    }
+    return r ? r : meet(comm);
 }
 
 static size_t width(int type)
@@ -378,7 +434,7 @@ static void check_late(struct comm *comm, const struct group *group, bool *ret_d
     if (doubt && *ret_doubt)
         broken("two ranks wait for each other: one sends and receives in another order");
     *ret_doubt = doubt;
-    if (late > PATIENCE_S && !error_of(comm))
+    if (late > patience() && !error_of(comm))
         broken("a message is not taken");
 }
 
@@ -465,6 +521,7 @@ static int put(char *at, size_t bytes, int type, int peer, struct comm *comm,
     struct group *g;
     int count;
 
+    check_comm(comm);
     if (type != BYTES || peer < 0 || peer >= comm->size || peer == comm->rank || !stream || !bytes)
         return 4;
     if (!device.depth)
@@ -567,6 +624,8 @@ int ncclCommInitRank(struct comm **ret, int size, struct id id, int rank)
 
     if (getenv("STANDIN_NCCL"))
         return 2;
+    if (rank < 0 || rank >= size)
+        broken("a rank that the communicator has not");
     if (!comm || size > RANKS || fd < 0 || ftruncate(fd, sizeof(struct shared)) < 0)
         broken("no shared memory");
     comm->all = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -587,6 +646,7 @@ int ncclCommInitRank(struct comm **ret, int size, struct id id, int rank)
 
 int ncclCommDestroy(struct comm *comm)
 {
+    check_comm(comm);
     leave_device(comm, true);
     if (getenv("STANDIN_SAYS") && comm->messages)
         fprintf(stderr, "standin-nccl: %ld messages\n", comm->messages);
@@ -620,19 +680,23 @@ const char *ncclGetErrorString(int code)
 int ncclAllReduce(const char *from, char *to, size_t count, int type, int op, struct comm *comm,
                   void *stream)
 {
+    int r;
+
     if (op != 0 || !stream)
         return 4;
-    return reduce(from, to, count * width(type), type, -1, comm);
+    r = same(comm, ALL_REDUCE, count * width(type), type, -1);
+    return r ? r : reduce(from, to, count * width(type), type, -1, comm);
 }
 
 int ncclReduceScatter(const char *from, char *to, size_t count, int type, int op, struct comm *comm,
                       void *stream)
 {
     size_t bytes = count * width(type);
-    int r = 0;
+    int r;
 
     if (op != 0 || !stream)
         return 4;
+    r = same(comm, REDUCE_SCATTER, bytes, type, -1);
     for (int i = 0; i < comm->size && r == 0; i++)
         r = reduce(from + (size_t)i * bytes, to, bytes, type, i, comm);
     return r;
@@ -642,10 +706,11 @@ int ncclAllGather(const char *from, char *to, size_t count, int type, struct com
                   void *stream)
 {
     size_t bytes = count * width(type);
-    int r = 0;
+    int r;
 
     if (!stream)
         return 4;
+    r = same(comm, ALL_GATHER, bytes, type, -1);
     for (int i = 0; i < comm->size && r == 0; i++)
         r = broadcast(from, to + (size_t)i * bytes, bytes, i, comm);
     return r;
@@ -654,15 +719,21 @@ int ncclAllGather(const char *from, char *to, size_t count, int type, struct com
 int ncclReduce(const char *from, char *to, size_t count, int type, int op, int root,
                struct comm *comm, void *stream)
 {
+    int r;
+
     if (op != 0 || !stream)
         return 4;
-    return reduce(from, to, count * width(type), type, root, comm);
+    r = same(comm, REDUCE, count * width(type), type, root);
+    return r ? r : reduce(from, to, count * width(type), type, root, comm);
 }
 
 int ncclBroadcast(const char *from, char *to, size_t count, int type, int root, struct comm *comm,
                   void *stream)
 {
+    int r;
+
     if (!stream)
         return 4;
-    return broadcast(from, to, count * width(type), root, comm);
+    r = same(comm, BROADCAST, count * width(type), type, root);
+    return r ? r : broadcast(from, to, count * width(type), root, comm);
 }

@@ -363,6 +363,10 @@ static void bad_input_is_refused_by_pointer(void **state)
          "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'bf16':1,"
          "'fp8':2},'gemm_tflops_fp8':3}}",
          "/device/gemm_tflops_fp8", "above the peak in fp8 (2)"},
+        {parse_cluster,
+         "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'fp32':1},"
+         "'context_gib':0.5,'library_gib':0.25,'nccl_gib':0.25}}",
+         "/device/context_gib", "are 1 together; they must be less than memory_gib (1)"},
         {parse_cluster, "{'devices_per_node':2," DEVICE "}", "/links",
          "no link spans all 2 devices"},
         {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':0}]}",

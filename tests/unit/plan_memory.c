@@ -437,6 +437,58 @@ static void the_allocator_holds_all_but_the_reserve(void **state)
     assert_true(pl_memory_allocator(&m, x.t) == m.total);
 }
 
+/* A GPU trainer's reserve is an estimate of all that the driver holds, so it shrinks by that; the
+ * bundled trainer's plan has had none of it. */
+static void what_the_driver_holds_is_planned_where_it_was_measured(void **state)
+{
+    static const char *const trainer[] = {"megatron", "partune"};
+    double gib = 0x1p30;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world x = world_of("llama-8b", "dgx-h100", 1, 8, trainer[i]);
+        struct pl_layout l = layout_of(&x, "{'world':8,'zero':1,'precision':'bf16'}");
+        struct pl_layout one = layout_of(&x, "{'world':1,'precision':'bf16'}");
+        struct pl_memory was, m;
+        double held = 0.5 + 0.25 + 0.75;
+
+        pl_memory_worst(&was, problem_of(&x), &l);
+        x.c.device.context_gib = 0.5;
+        x.c.device.library_gib = 0.25;
+        x.c.device.nccl_gib = 0.75;
+        pl_memory_worst(&m, problem_of(&x), &l);
+        assert_true(was.bytes[PL_MEM_CONTEXT] == 0 && m.bytes[PL_MEM_CONTEXT] == 0.5 * gib);
+        assert_true(m.bytes[PL_MEM_LIBRARY] == 0.25 * gib && m.bytes[PL_MEM_NCCL] == 0.75 * gib);
+        assert_true(pl_memory_driver(problem_of(&x), &l) == held * gib);
+        assert_true(fabs(was.bytes[PL_MEM_WORKSPACE] - m.bytes[PL_MEM_WORKSPACE] -
+                         (i ? 0 : held * gib)) < 1);
+        assert_true(fabs(m.total - was.total - (i ? held * gib : 0)) < 1);
+        assert_true(fabs(pl_memory_allocator(&m, x.t) - pl_memory_allocator(&was, x.t)) < 1);
+        x.c.device.nccl_gib = 3; /* more than the estimate */
+        pl_memory_worst(&m, problem_of(&x), &l);
+        assert_true(fabs(m.total - was.total - (i ? 3.75 : 1.75) * gib) < 1);
+        assert_true(pl_memory_driver(problem_of(&x), &one) == 0.75 * gib);
+        x.c.device.cpu = true;
+        assert_true(pl_memory_driver(problem_of(&x), &l) == 0);
+    }
+}
+
+static void what_the_driver_holds_survives_json(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "megatron");
+    AUTO_JSON *v = NULL;
+    struct pl_cluster back;
+
+    (void)state;
+    x.c.device.context_gib = 0.5;
+    x.c.device.nccl_gib = 0.75;
+    v = pl_cluster_json(&x.c);
+    assert_null(json_object_get(json_object_get(v, "device"), "library_gib")); /* unknown */
+    assert_int_equal(pl_cluster_parse(&back, v, NULL, NULL), 0);
+    assert_true(back.device.context_gib == 0.5 && back.device.library_gib == 0 &&
+                back.device.nccl_gib == 0.75);
+}
+
 static double total_of(const struct world *x, struct pl_layout l)
 {
     struct pl_memory m;
@@ -563,6 +615,8 @@ int main(void)
         cmocka_unit_test(sequence_parallel_layers_gather_their_rows),
         cmocka_unit_test(copied_keys_and_values_are_kept_where_no_heads_share_them),
         cmocka_unit_test(the_allocator_holds_all_but_the_reserve),
+        cmocka_unit_test(what_the_driver_holds_is_planned_where_it_was_measured),
+        cmocka_unit_test(what_the_driver_holds_survives_json),
         cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
         cmocka_unit_test(eager_operations_and_gathered_logits_keep_more),
         cmocka_unit_test(saved_products_are_what_is_kept),

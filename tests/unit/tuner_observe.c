@@ -332,10 +332,10 @@ static void gpus_that_are_not_counted_are_held_by_one_trial(void **state)
     (void)state;
     assert_true(tn_gpu_slots_take(&a, &gpus, 2));
     assert_false(tn_gpu_slots_take(&b, &gpus, 1));
-    assert_string_equal(tn_gpus_held_text(text, sizeof(text), &a), "all");
+    assert_string_equal(tn_gpus_held_text(text, sizeof(text), &gpus, &a), "all");
     tn_gpu_slots_give(&gpus, &a);
-    assert_null(tn_gpus_held_text(text, sizeof(text), &a));
-    tn_gpus_held_parse(&b, "all");
+    assert_null(tn_gpus_held_text(text, sizeof(text), &gpus, &a));
+    tn_gpus_held_parse(&b, &gpus, "all");
     tn_gpu_slots_take_held(&gpus, &b); /* adopted */
     assert_false(tn_gpu_slots_take(&a, &gpus, 1));
     gpus = (struct tn_gpu_slots){0}; /* a machine without any */
@@ -344,7 +344,9 @@ static void gpus_that_are_not_counted_are_held_by_one_trial(void **state)
 
 static void what_holds_gpus_is_read_as_it_was_written(void **state)
 {
-    static const char *const texts[] = {"0,2", "7", "all", NULL, "x", "1-"};
+    static const char *const texts[] = {"0,2", "7", "all",   "MIG-1", "MIG-2,MIG-1",
+                                        NULL,  "x", "MIG-9", "1-"};
+    struct tn_gpu_slots gpus = {.instance = {"MIG-1", "MIG-2"}, .instances = 2};
     struct tn_gpus_held held;
     char text[64];
 
@@ -352,9 +354,9 @@ static void what_holds_gpus_is_read_as_it_was_written(void **state)
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         const char *back;
 
-        tn_gpus_held_parse(&held, texts[i]);
-        back = tn_gpus_held_text(text, sizeof(text), &held);
-        if (i < 3)
+        tn_gpus_held_parse(&held, &gpus, texts[i]);
+        back = tn_gpus_held_text(text, sizeof(text), &gpus, &held);
+        if (i < 5)
             assert_string_equal(back, texts[i]);
         else
             assert_null(back);

@@ -97,6 +97,15 @@ static void check_cores(struct report *report)
             "layouts need at least two ranks: give the process two or more cores");
 }
 
+static void check_instance(struct report *report, int index, const struct tn_gpu_instance *of)
+{
+    char seen[320], room[24], whole[24];
+
+    snprintf(seen, sizeof(seen), "%s of GPU %d: %s, %s of %s free", of->uuid, index, of->name,
+             str_human_bytes(room, (double)of->free), str_human_bytes(whole, (double)of->total));
+    finding(report, true, "MIG instance", seen, "");
+}
+
 /* One that nothing else uses, whole, with its memory in order. */
 static void check_gpu(struct report *report, int index, const struct tn_gpu *gpu)
 {
@@ -119,12 +128,16 @@ static void check_gpu(struct report *report, int index, const struct tn_gpu *gpu
         str_addf(&seen, ", %llu uncorrected memory errors", (unsigned long long)gpu->uncorrected);
         fix = "reset the GPU, which retires the damaged rows; replace it if they come back";
     } else if (gpu->mig == TN_GPU_ON) {
-        str_add(&seen, ", MIG on");
-        fix = "trials measure whole GPUs: switch MIG off (nvidia-smi -mig 0)";
+        str_addf(&seen, ", MIG on, %d instance%s", gpu->instances, gpu->instances == 1 ? "" : "s");
+        if (!gpu->instances)
+            fix = "make instances (nvidia-smi mig -cgi PROFILES -C), or switch MIG off (nvidia-smi "
+                  "-mig 0)";
     } else if (gpu->total - gpu->free > gpu->total / 10) {
         fix = "another process holds its memory (nvidia-smi shows which): wait, or end it";
     }
     finding(report, !*fix, what, seen.text, fix);
+    for (int i = 0; i < gpu->instances; i++)
+        check_instance(report, index, &gpu->instance[i]);
 }
 
 /* No trial needs them, but for the objective tokens_per_joule. */

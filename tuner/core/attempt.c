@@ -20,6 +20,7 @@
 #include "tuner/core/spec.h"
 #include "tuner/core/trainer.h"
 #include "tuner/core/work.h"
+#include "tuner/machine/machine.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/output/observe.h"
@@ -437,7 +438,7 @@ static int run_job(struct db *writer, void *arg, struct err *error)
 
 static int commit_start(struct tn_attempt *attempt, struct err *error)
 {
-    char cpus[4 * TN_MAX_CORES], gpus[4 * TN_MAX_GPUS];
+    char cpus[4 * TN_MAX_CORES], gpus[TN_GPUS_TEXT];
     struct start s = {attempt,
                       {.campaign = attempt->campaign->id,
                        .n = attempt->trial->n,
@@ -445,7 +446,8 @@ static int commit_start(struct tn_attempt *attempt, struct err *error)
                        .state = "starting",
                        .folder = attempt->relative,
                        .cpus = tn_cpus_text(cpus, sizeof(cpus), attempt->cpus, attempt->ncpus),
-                       .gpus = tn_gpus_held_text(gpus, sizeof(gpus), &attempt->gpus),
+                       .gpus = tn_gpus_held_text(gpus, sizeof(gpus),
+                                                 &tn_machine(attempt->svc)->gpus, &attempt->gpus),
                        .job = attempt->job[0] ? attempt->job : NULL,
                        .devices = pl_layout_devices(&attempt->trial->run.layout),
                        .created = clock_wall_ms(),
@@ -630,7 +632,7 @@ int tn_attempt_recover(struct tn_campaign *campaign, struct tn_trial *trial,
     if (a->ncpus < 0)
         a->ncpus = 0;
     assert(a->ncpus <= TN_MAX_CORES);
-    tn_gpus_held_parse(&a->gpus, row->gpus);
+    tn_gpus_held_parse(&a->gpus, &tn_machine(campaign->svc)->gpus, row->gpus);
     if (row->started != DB_NULL || row->created != DB_NULL) { /* its time continues */
         int64_t age = clock_wall_ms() - (row->started != DB_NULL ? row->started : row->created);
 

@@ -250,13 +250,13 @@ static int build(struct tn_argv *argv, struct tn_attempt *attempt, const struct 
 static void show_gpus(struct tn_argv *env, const struct tn_gpu_slots *gpus,
                       const struct tn_gpus_held *held)
 {
-    char text[4 * TN_MAX_GPUS];
+    char text[TN_GPUS_TEXT];
 
     if (gpus->hidden)
         tn_argv_addf(env, "%s-1", VISIBLE);
     if (held->count == 0)
         return;
-    tn_argv_addf(env, "%s%s", VISIBLE, tn_gpus_held_text(text, sizeof(text), held));
+    tn_argv_addf(env, "%s%s", VISIBLE, tn_gpus_held_text(text, sizeof(text), gpus, held));
     tn_argv_add(env, "CUDA_DEVICE_ORDER=PCI_BUS_ID"); /* as NVML counts */
 }
 

@@ -4,26 +4,68 @@
 #include <errno.h>
 #include <glob.h>
 
-#include "tuner/machine/gpus.h"
 #include "tuner/machine/proc.h"
 
-/* Numbers of a list, each once, in SLOTS; -EINVAL. */
-static int set_list(struct tn_slots *slots, const char *list)
+static const char MIG[] = "MIG-";
+
+/* The number of instance UUID, which joins GPUS if it is new; -EINVAL: there are too many. */
+static int instance_number(struct tn_gpu_slots *gpus, const char *uuid)
 {
-    int gpu[TN_MAX_GPUS], n = *list ? tn_cpus_parse(gpu, TN_MAX_GPUS, list) : 0;
+    int i = 0;
 
-    if (n < 0)
+    while (i < gpus->instances && !str_eq(gpus->instance[i], uuid))
+        i++;
+    if (i == TN_MAX_GPUS || strlen(uuid) >= TN_GPU_WORD)
         return -EINVAL;
-    slots->count = 0;
-    for (int i = 0; i < n; i++) {
-        bool again = false;
+    if (i == gpus->instances)
+        snprintf(gpus->instance[gpus->instances++], TN_GPU_WORD, "%s", uuid);
+    return TN_FIRST_INSTANCE + i;
+}
 
-        for (int k = 0; k < slots->count; k++)
-            again |= slots->core[k] == gpu[i];
-        if (!again)
-            slots->core[slots->count++] = gpu[i];
-    }
+static bool is_instance(int number)
+{
+    return number >= TN_FIRST_INSTANCE;
+}
+
+static int add_slot(struct tn_slots *slots, int number)
+{
+    for (int i = 0; i < slots->count; i++)
+        if (slots->core[i] == number)
+            return 0;
+    if (slots->count == TN_MAX_GPUS)
+        return -EINVAL;
+    slots->core[slots->count++] = number;
     return 0;
+}
+
+/* One word of a list: a number, a range of them, or an instance. */
+static int add_word(struct tn_gpu_slots *gpus, const char *word)
+{
+    int gpu[TN_MAX_GPUS], n = 1, r = 0;
+
+    if (str_starts(word, MIG))
+        n = (gpu[0] = instance_number(gpus, word)) < 0 ? -EINVAL : 1;
+    else
+        n = *word ? tn_cpus_parse(gpu, TN_MAX_GPUS, word) : -EINVAL;
+    for (int i = 0; i < n && r == 0; i++)
+        r = is_instance(gpu[i]) == str_starts(word, MIG) ? add_slot(&gpus->slots, gpu[i]) : -EINVAL;
+    return n < 0 ? n : r;
+}
+
+/* What a list names, each once; -EINVAL. */
+static int set_list(struct tn_gpu_slots *gpus, const char *list)
+{
+    AUTO_FREE char *copy = mem_strdup(list);
+    char *rest = copy;
+    int r = 0;
+
+    while (*list && rest && r == 0)
+        r = add_word(gpus, strsep(&rest, ","));
+    if (gpus->instances && gpus->instances < gpus->slots.count)
+        r = -EINVAL; /* CUDA shows no process both */
+    if (r < 0)
+        gpus->slots.count = gpus->instances = 0;
+    return r;
 }
 
 /* A trial can have all of it. */
@@ -37,23 +79,59 @@ static void warn(const struct tn_gpu *gpu, int number)
     if (gpu->error.text[0])
         log_warn("GPU %d gets no trials: %s", number, gpu->error.text);
     else
-        log_warn("GPU %d gets no trials: it is divided by MIG", number);
+        log_warn("GPU %d gets no trials: it is divided by MIG (--gpus MIG-... names instances)",
+                 number);
 }
 
-/* All that FOUND has, if a list has not named them, without those that no trial can have. */
-static int choose(struct tn_slots *slots, const struct tn_gpus *found, bool named,
+static bool has_instance(const struct tn_gpus *found, const char *uuid)
+{
+    for (int i = 0; i < found->count; i++)
+        for (int k = 0; k < found->gpu[i].instances; k++)
+            if (str_eq(found->gpu[i].instance[k].uuid, uuid))
+                return true;
+    return false;
+}
+
+/* All whole GPUs; or, where there is none, all instances. */
+static void take_all(struct tn_gpu_slots *gpus, const struct tn_gpus *found)
+{
+    bool whole = false;
+
+    for (int i = 0; i < found->count && i < TN_MAX_GPUS; i++)
+        whole |= is_whole(&found->gpu[i]);
+    for (int i = 0; i < found->count && i < TN_MAX_GPUS; i++) {
+        const struct tn_gpu *gpu = &found->gpu[i];
+
+        if (whole || gpu->error.text[0] || !gpu->instances)
+            (void)add_slot(&gpus->slots, i);
+        for (int k = 0; k < gpu->instances && !whole; k++) {
+            int number = instance_number(gpus, gpu->instance[k].uuid);
+
+            if (number >= 0)
+                (void)add_slot(&gpus->slots, number);
+        }
+    }
+}
+
+/* All that FOUND has, if a list has not NAMED them, without those that no trial can have. */
+static int choose(struct tn_gpu_slots *gpus, const struct tn_gpus *found, bool named,
                   struct err *error)
 {
+    struct tn_slots *slots = &gpus->slots;
     int n = 0;
 
-    for (int i = 0; !named && i < found->count && i < TN_MAX_GPUS; i++)
-        slots->core[slots->count++] = i;
+    if (!named)
+        take_all(gpus, found);
     for (int i = 0; i < slots->count; i++) {
         int gpu = slots->core[i];
+        const char *uuid = is_instance(gpu) ? gpus->instance[gpu - TN_FIRST_INSTANCE] : NULL;
 
-        if (gpu >= found->count)
+        if (uuid && !has_instance(found, uuid))
+            return err_set(error, -EINVAL,
+                           "NVML has no MIG instance %s (partune doctor lists them)", uuid);
+        if (!uuid && gpu >= found->count)
             return err_set(error, -EINVAL, "there is no GPU %d: NVML counts %d", gpu, found->count);
-        if (is_whole(&found->gpu[gpu]))
+        if (uuid || is_whole(&found->gpu[gpu]))
             slots->core[n++] = gpu;
         else
             warn(&found->gpu[gpu], gpu);
@@ -90,10 +168,13 @@ int tn_gpu_slots_init(struct tn_gpu_slots *ret, const char *list, struct err *er
     ret->hidden = !list && (str_eq(visible, "") || str_eq(visible, "-1"));
     if (ret->hidden)
         return 0;
-    if (list && set_list(&ret->slots, list) < 0)
-        return err_set(error, -EINVAL, "no list of GPUs, such as 0-3,6: %s", list);
-    if (!list && visible && set_list(&ret->slots, visible) < 0) {
-        log_warn("CUDA_VISIBLE_DEVICES=%s names no numbers: one trial at a time gets all GPUs "
+    if (list && set_list(ret, list) < 0)
+        return err_set(error, -EINVAL,
+                       "no list of GPUs, such as 0-3,6, or of MIG instances, MIG-UUID,MIG-UUID: %s",
+                       list);
+    if (!list && visible && set_list(ret, visible) < 0) {
+        log_warn("CUDA_VISIBLE_DEVICES=%s names neither numbers nor MIG instances: one trial at a "
+                 "time gets all GPUs "
                  "(--gpus)",
                  visible);
         ret->one = true;
@@ -101,7 +182,7 @@ int tn_gpu_slots_init(struct tn_gpu_slots *ret, const char *list, struct err *er
     }
     r = tn_gpus_read(&found, &why);
     if (r == 0) {
-        r = choose(&ret->slots, &found, list || visible, error);
+        r = choose(ret, &found, list || visible, error);
         ret->counted = true;
     } else {
         if (r != -ENOENT)
@@ -148,18 +229,37 @@ void tn_gpu_slots_give(struct tn_gpu_slots *gpus, struct tn_gpus_held *held)
 
 static const char ALL[] = "all";
 
-const char *tn_gpus_held_text(char *buf, size_t size, const struct tn_gpus_held *held)
+const char *tn_gpus_held_text(char *buf, size_t size, const struct tn_gpu_slots *gpus,
+                              const struct tn_gpus_held *held)
 {
+    size_t at = 0;
+
     if (held->all)
         return ALL;
-    return held->count ? tn_cpus_text(buf, size, held->gpu, held->count) : NULL;
+    if (!held->count)
+        return NULL;
+    if (!is_instance(held->gpu[0]))
+        return tn_cpus_text(buf, size, held->gpu, held->count);
+    for (int i = 0; i < held->count && at < size; i++) {
+        assert(held->gpu[i] - TN_FIRST_INSTANCE < gpus->instances);
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? "," : "",
+                               gpus->instance[held->gpu[i] - TN_FIRST_INSTANCE]);
+    }
+    return buf;
 }
 
-void tn_gpus_held_parse(struct tn_gpus_held *ret, const char *text)
+void tn_gpus_held_parse(struct tn_gpus_held *ret, const struct tn_gpu_slots *gpus, const char *text)
 {
+    AUTO_FREE char *copy = mem_strdup(text ? text : "");
+    char *rest = copy, *word;
+
     *ret = (struct tn_gpus_held){.all = str_eq(text, ALL)};
-    if (text && !ret->all)
+    if (text && !ret->all && !str_starts(text, MIG))
         ret->count = tn_cpus_parse(ret->gpu, TN_MAX_GPUS, text);
     if (ret->count < 0)
         ret->count = 0;
+    while (str_starts(copy, MIG) && (word = strsep(&rest, ",")))
+        for (int i = 0; i < gpus->instances && ret->count < TN_MAX_GPUS; i++)
+            if (str_eq(gpus->instance[i], word))
+                ret->gpu[ret->count++] = TN_FIRST_INSTANCE + i;
 }

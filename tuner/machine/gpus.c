@@ -6,7 +6,7 @@
 
 static const char NVML[] = "libnvidia-ml.so.1";
 
-enum { NOT_SUPPORTED = 3, UNCORRECTED = 1, SINCE_LOADED = 0 }; /* nvml.h */
+enum { NOT_SUPPORTED = 3, NOT_FOUND = 6, UNCORRECTED = 1, SINCE_LOADED = 0 }; /* nvml.h */
 
 struct memory {
     unsigned long long total, free, used;
@@ -26,6 +26,9 @@ struct nvml {
     int (*mig)(void *device, unsigned *now, unsigned *pending);
     int (*ecc)(void *device, unsigned *now, unsigned *pending);
     int (*errors)(void *device, int type, int since, unsigned long long *errors);
+    int (*most_instances)(void *device, unsigned *count);
+    int (*instance)(void *device, unsigned index, void **instance);
+    int (*uuid)(void *device, char *to, unsigned size);
 };
 
 static const char *const names[] = {"nvmlInit_v2",
@@ -39,7 +42,10 @@ static const char *const names[] = {"nvmlInit_v2",
                                     "nvmlDeviceGetMemoryInfo",
                                     "nvmlDeviceGetMigMode",
                                     "nvmlDeviceGetEccMode",
-                                    "nvmlDeviceGetTotalEccErrors"};
+                                    "nvmlDeviceGetTotalEccErrors",
+                                    "nvmlDeviceGetMaxMigDeviceCount",
+                                    "nvmlDeviceGetMigDeviceHandleByIndex",
+                                    "nvmlDeviceGetUUID"};
 
 _Static_assert(sizeof(struct nvml) == ARRAY_LEN(names) * sizeof(void *), "a name each");
 
@@ -56,6 +62,47 @@ static int mode_of(int *ret, const struct nvml *nvml, int code, unsigned mode, c
 {
     *ret = code == NOT_SUPPORTED ? TN_GPU_UNKNOWN : mode ? TN_GPU_ON : TN_GPU_OFF;
     return code == NOT_SUPPORTED ? 0 : refused(nvml, code, what, error);
+}
+
+static int read_instance(struct tn_gpu_instance *ret, const struct nvml *nvml, void *device,
+                         struct err *error)
+{
+    struct memory memory = {0};
+    int r = refused(nvml, nvml->uuid(device, ret->uuid, sizeof(ret->uuid)), "a MIG instance's UUID",
+                    error);
+
+    if (r == 0)
+        r = refused(nvml, nvml->name(device, ret->name, sizeof(ret->name)), "a MIG instance's name",
+                    error);
+    if (r == 0)
+        r = refused(nvml, nvml->memory(device, &memory), "a MIG instance's memory", error);
+    ret->total = memory.total;
+    ret->free = memory.free;
+    return r;
+}
+
+/* The instances of a divided GPU: fewer than it may have, at numbers that need not be dense. */
+static int read_instances(struct tn_gpu *ret, const struct nvml *nvml, void *device,
+                          struct err *error)
+{
+    unsigned most = 0;
+    int r = refused(nvml, nvml->most_instances(device, &most), "its MIG instances", error);
+
+    if (r < 0)
+        return r;
+    ret->instance = mem_alloc(sizeof(*ret->instance) * (most + 1));
+    for (unsigned i = 0; i < most && r == 0; i++) {
+        void *instance = NULL;
+        int code = nvml->instance(device, i, &instance);
+
+        if (code == NOT_FOUND)
+            continue;
+        ret->instance[ret->instances] = (struct tn_gpu_instance){.total = 0};
+        r = refused(nvml, code, "a MIG instance", error);
+        if (r == 0)
+            r = read_instance(&ret->instance[ret->instances++], nvml, instance, error);
+    }
+    return r;
 }
 
 static int read_one(struct tn_gpu *ret, const struct nvml *nvml, unsigned index, struct err *error)
@@ -87,6 +134,8 @@ static int read_one(struct tn_gpu *ret, const struct nvml *nvml, unsigned index,
             r = refused(nvml, code, "its ECC errors", error);
     }
     ret->uncorrected = errors;
+    if (r == 0 && ret->mig == TN_GPU_ON)
+        r = read_instances(ret, nvml, device, error);
     return r;
 }
 
@@ -132,6 +181,8 @@ int tn_gpus_read(struct tn_gpus *ret, struct err *error)
 void tn_gpus_done(struct tn_gpus *gpus)
 {
     assert(gpus->count == 0 || gpus->gpu);
+    for (int i = 0; i < gpus->count; i++)
+        free(gpus->gpu[i].instance);
     free(gpus->gpu);
     *gpus = (struct tn_gpus){0};
 }

@@ -7,12 +7,23 @@
 
 enum { TN_GPU_UNKNOWN = -1, TN_GPU_OFF, TN_GPU_ON };
 
+enum { TN_GPU_WORD = 96 };
+
+/* A part of a GPU that is divided (MIG), with compute units and memory of its own. */
+struct tn_gpu_instance {
+    char uuid[TN_GPU_WORD]; /* "MIG-...", as CUDA_VISIBLE_DEVICES takes it */
+    char name[96];
+    uint64_t total, free; /* bytes of its memory */
+};
+
 struct tn_gpu {
     char name[96];
     struct err error;     /* why it does not answer; empty: it does, and what follows is set */
     uint64_t total, free; /* bytes of its memory */
     int mig, ecc;         /* TN_GPU_UNKNOWN: this kind of GPU has none */
     uint64_t uncorrected; /* memory errors that ECC could not correct since the driver was loaded */
+    struct tn_gpu_instance *instance; /* (instances) with mig TN_GPU_ON */
+    int instances;
 };
 
 struct tn_gpus {

@@ -102,6 +102,9 @@ export const MEMORY_HELP = {
     logits: "logits and their gradients",
     workspace: "scratch memory; on a GPU also device context and fragmentation",
     snapshot: "copy of what asynchronous checkpoints save",
+    context: "the driver's context on a GPU, as calibration measured it",
+    library: "what the GPU's libraries and code take, as calibration measured it",
+    nccl: "NCCL's buffers, as calibration measured them",
 };
 export const MEMORY_CLASSES = Object.keys(MEMORY_HELP);
 
