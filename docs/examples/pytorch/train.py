@@ -58,20 +58,30 @@ class GPT(torch.nn.Module):
         return F.cross_entropy(self.head(x).flatten(0, 1), ids[:, 1:].flatten())
 
 
+def check(layout, gpu):
+    """Refuse a layout that this PyTorch does not have, before any rank waits for another."""
+    if layout.zero == 0 and layout.tp == 1:
+        return
+    try:
+        from torch.distributed.device_mesh import init_device_mesh  # noqa: F401
+        from torch.distributed.fsdp import fully_shard  # noqa: F401
+        from torch.distributed.tensor import parallel  # noqa: F401
+    except ImportError:
+        text = f"tp {layout.tp}, zero {layout.zero}: torch {torch.__version__} is older than 2.6"
+        raise partune.IllegalLayout(text) from None
+    if layout.zero and not gpu and not hasattr(torch.cpu.Stream, "record_event"):
+        raise partune.IllegalLayout(f"zero: FSDP2 of torch {torch.__version__} needs GPUs")
+
+
 def spread(model, layout, device):
     """MODEL over all ranks, as the layout says: rank = its share of the batch x tp + its shard."""
     bucket = 25 if layout.overlap_grad_reduce else 1 << 20
     if layout.zero == 0 and layout.tp == 1:
         return DistributedDataParallel(model, bucket_cap_mb=bucket)
-    try:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-        from torch.distributed.tensor import parallel
-    except ImportError:
-        text = f"tp {layout.tp}, zero {layout.zero}: torch {torch.__version__} is older than 2.6"
-        raise partune.IllegalLayout(text) from None
-    if layout.zero and device.type == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):
-        raise partune.IllegalLayout(f"zero: FSDP2 of torch {torch.__version__} needs GPUs")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import parallel
+
     sizes = dist.get_world_size() // layout.tp, layout.tp
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("dp", "tp"))
     for block in model.blocks if layout.tp > 1 else ():
@@ -102,6 +112,7 @@ def accumulate(model, trial, batch):
 def main():
     with partune.trial(LAYOUT, {"global_batch": 16, "seq": 64}, MODEL) as trial:
         gpu, work = torch.cuda.is_available(), trial.workload
+        check(trial.layout, gpu)
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
         if gpu:
             torch.cuda.set_device(device)
