@@ -147,10 +147,12 @@ static void host_access(void)
     *(volatile float *)own = 1;
 }
 
+/* A launch before it has made the stacks, which else may take the place of what is freed. */
 static void use_after_free(void)
 {
     float *at = own;
 
+    CU_LAUNCH(touch, dim3(1), dim3(BLOCK), 0, NULL, at);
     cu_free_own(own, BLOCK * sizeof(float));
     CU_LAUNCH(touch, dim3(1), dim3(BLOCK), 0, NULL, at);
 }
