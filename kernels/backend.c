@@ -134,6 +134,35 @@ bool kn_gemm_use(const struct kn_algo *algo)
     return backend->gemm_use && backend->gemm_use(algo);
 }
 
+bool kn_graphs(const struct kn_pool *pool)
+{
+    return kn_pool_backend(pool)->graph_begin != NULL;
+}
+
+void kn_graph_begin(struct kn_pool *pool)
+{
+    assert(kn_graphs(pool));
+    kn_pool_backend(pool)->graph_begin(pool);
+}
+
+struct kn_graph *kn_graph_end(struct kn_pool *pool)
+{
+    return kn_pool_backend(pool)->graph_end(pool);
+}
+
+void kn_graph_launch(struct kn_pool *pool, struct kn_graph *graph)
+{
+    assert(graph);
+    kn_pool_backend(pool)->graph_launch(pool, graph);
+}
+
+struct kn_graph *kn_graph_free(struct kn_pool *pool, struct kn_graph *graph)
+{
+    if (graph)
+        kn_pool_backend(pool)->graph_free(graph);
+    return NULL;
+}
+
 bool kn_apart(const struct kn_pool *pool)
 {
     return kn_pool_backend(pool)->alloc_own != NULL;

@@ -48,6 +48,11 @@ struct kn_backend {
     const char *(*gemm_library)(void);
     size_t (*gemm_algos)(struct kn_algo *ret, size_t most, const struct kn_gemm *gemm);
     bool (*gemm_use)(const struct kn_algo *algo);
+    /* As kn_graph_begin, _end, _launch and _free; NULL, all of them: there are no graphs */
+    void (*graph_begin)(struct kn_pool *pool);
+    struct kn_graph *(*graph_end)(struct kn_pool *pool);
+    void (*graph_launch)(struct kn_pool *pool, struct kn_graph *graph);
+    void (*graph_free)(struct kn_graph *graph);
 #define KN_BACKEND_MEMBER(op) __typeof__(kn_##op) *op;
     KN_BACKEND_OPS(KN_BACKEND_MEMBER)
 #undef KN_BACKEND_MEMBER

@@ -67,4 +67,19 @@ size_t kn_gemm_algos(struct kn_algo *ret, size_t most, const struct kn_gemm *gem
 enum { KN_ALGOS = 4096 };
 bool kn_gemm_use(const struct kn_algo *algo);
 
+/* ---- graphs -------------------------------------------------------------- */
+
+/*
+ * Operations that a device starts as one. What is launched on POOL between kn_graph_begin and
+ * kn_graph_end is kept, not done: operations and copies within the backend's memory that return
+ * nothing, without waits, marks or stamps. kn_graph_launch does it, as often as it is called, with
+ * the arrays and sizes of that time.
+ */
+struct kn_graph;
+bool kn_graphs(const struct kn_pool *pool); /* POOL's backend has them */
+void kn_graph_begin(struct kn_pool *pool);
+struct kn_graph *kn_graph_end(struct kn_pool *pool); /* kn_graph_free() frees it, before POOL */
+void kn_graph_launch(struct kn_pool *pool, struct kn_graph *graph);
+struct kn_graph *kn_graph_free(struct kn_pool *pool, struct kn_graph *graph); /* returns NULL */
+
 #endif

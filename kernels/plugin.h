@@ -10,7 +10,7 @@
 
 #include "kernels/backend.h"
 
-enum { KN_PLUGIN_ABI = 7 << 16 | sizeof(struct kn_backend) };
+enum { KN_PLUGIN_ABI = 8 << 16 | sizeof(struct kn_backend) };
 
 /* What the library needs of the program. */
 struct kn_plugin_host {

@@ -58,6 +58,32 @@ static void partune_mtp(struct pl_check *check)
                   model->mtp, seq);
 }
 
+/* A layer's pass becomes a graph where nothing in it changes from one micro-batch to the next or
+ * needs the host: no exchange, no routes, no window of weights, no documents. */
+static void partune_graphs(struct pl_check *check)
+{
+    const struct pl_workload *workload = check->problem->workload;
+    const struct pl_cluster *cluster = check->problem->cluster;
+    const struct pl_layout *layout = check->layout;
+    const struct {
+        bool forbids;
+        const char *key, *with;
+    } row[] = {
+        {cluster && cluster->device.cpu, "cuda_graphs", "on a cluster of CPUs"},
+        {layout->tp > 1, "tp", "with tp > 1"},
+        {layout->cp > 1, "cp", "with cp > 1"},
+        {layout->zero > 1, "zero", "with zero > 1"},
+        {check->problem->model->moe.experts > 0, "experts", "with experts"},
+        {workload->reset_position_ids, "reset_position_ids", "with reset_position_ids"},
+        {workload->reset_attention_mask, "reset_attention_mask", "with reset_attention_mask"},
+    };
+
+    for (size_t i = 0; layout->cuda_graphs == PL_GRAPHS_MODULES && i < ARRAY_LEN(row); i++)
+        if (row[i].forbids)
+            pl_breaks(check, row[i].key, "trainer partune does not support cuda_graphs modules %s",
+                      row[i].with);
+}
+
 void pl_partune_limits(struct pl_check *check)
 {
     const struct pl_layout *layout = check->layout;
@@ -91,5 +117,6 @@ void pl_partune_limits(struct pl_check *check)
                   "trainer partune does not support residual_multiplier with parallel_block true");
     if (model->post_norms && model->norm == PL_LAYERNORM)
         pl_breaks(check, "norm", "trainer partune does not support post_norms with norm layernorm");
+    partune_graphs(check);
     bundled_limits(check);
 }

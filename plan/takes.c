@@ -36,9 +36,9 @@ bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int val
         return value >= trainer->min_zero && value <= trainer->max_zero;
     case PL_KEY_ZERO_SCOPE:
         return value != PL_SCOPE_PLAIN || (row->trainers & trainer->by);
-    case PL_KEY_CUDA_GRAPHS: /* modules are Megatron's */
+    case PL_KEY_CUDA_GRAPHS: /* torchtitan has no modules, the bundled trainer nothing else */
         return row->trainers & trainer->by &
-               (value == PL_GRAPHS_MODULES ? (unsigned)PL_BY_MEGATRON : (unsigned)PL_BY_ALL);
+               ~(unsigned)(value == PL_GRAPHS_MODULES ? PL_BY_TORCHTITAN : PL_BY_PARTUNE);
     case PL_KEY_OFFLOAD_OPT: /* FSDP2 has all of it there, or nothing */
         return row->trainers & trainer->by && (trainer->by != PL_BY_TORCHTITAN || value == 100);
     case PL_KEY_RECOMPUTE:

@@ -85,8 +85,8 @@ static bool use(struct tr_bench *bench, const struct kn_algo *algo)
     return tr_bench_agree(bench, kn_gemm_use(algo), MPI_MIN) > 0;
 }
 
-/* Is ALGO clearly faster than FIRST when both run once more? Of several that are equal the best time
- * is the luckiest one. Their rates become those of this time. */
+/* Is PRODUCT's algorithm clearly faster than FIRST when both run once more? Of several that are
+ * equal the best time is the luckiest one. Their rates become those of this time. */
 static bool confirmed(struct tr_product *product, struct tr_bench *bench,
                       const struct tr_bench_job *job, const struct kn_algo *first)
 {

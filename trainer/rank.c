@@ -1,6 +1,7 @@
 #include "base/base.h"
 #include "trainer/nccl.h"
 #include "trainer/dispatch.h"
+#include "trainer/graphs.h"
 #include "trainer/layer.h"
 #include "trainer/mtp.h"
 #include "trainer/optim.h"
@@ -540,6 +541,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
     tr_links_init(&rank->comms, &plan);
     rank->device.nccl_bytes = (double)unused - (double)kn_unused_own();
     schedule_init(rank);
+    rank->graphs = tr_graphs_new(rank);
     tr_async_init(rank);
     visit_init(rank);
     return 0;
@@ -547,6 +549,7 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
 
 void tr_rank_done(struct tr_rank *rank)
 {
+    rank->graphs = tr_graphs_free(rank->graphs, rank);
     for (int c = 0; rank->chunk && c < rank->layout.vp; c++) {
         free(rank->chunk[c].layer);
         free(rank->chunk[c].slot);

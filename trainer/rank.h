@@ -163,6 +163,7 @@ struct tr_rank {
     struct tr_params params;
     struct tr_async async;
     struct tr_windows windows;
+    struct tr_graphs *graphs;
     double *tensor_norms;     /* of lamb, which sums them: optim_lamb.c */
     struct tr_message *watch; /* a receive that runs behind computation, or NULL */
     uint64_t visit_ns;        /* transfers are looked after by the next visit after this time */
@@ -222,9 +223,8 @@ int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank
                  struct err *error);
 void tr_rank_done(struct tr_rank *rank);
 
-/* The steps that follow have BATCH sequences: at most workload->global_batch of tr_rank_init(), and
- * divisible alike (by micro_batch x dp, with vp > 1 also by pp). The schedule changes, no buffer
- * does. Between steps only; allocates nothing. */
+/* Steps from now on have BATCH sequences: at most those of tr_rank_init(), and divisible alike (by
+ * micro_batch x dp, with vp > 1 also by pp). Between steps only; allocates nothing. */
 void tr_rank_batch(struct tr_rank *rank, int batch);
 
 /* Sample k of this rank's micro-batch MB is number `tr_sample_index` of the step's global batch. */

@@ -94,6 +94,21 @@ static void *backend_native(const struct kn_pool *pool)
     return cu_stream_handle(cu_stream_of(pool));
 }
 
+static void backend_graph_begin(struct kn_pool *pool)
+{
+    cu_graph_begin(cu_stream_of(pool));
+}
+
+static struct kn_graph *backend_graph_end(struct kn_pool *pool)
+{
+    return cu_graph_end(cu_stream_of(pool));
+}
+
+static void backend_graph_launch(struct kn_pool *pool, struct kn_graph *graph)
+{
+    cu_graph_launch(cu_stream_of(pool), graph);
+}
+
 static struct kn_backend backend;
 
 bool cu_has_room(struct kn_plugin_refusal *ret_why, size_t unused)
@@ -133,6 +148,10 @@ const struct kn_backend *cu_backend(struct kn_plugin_refusal *ret_why,
     backend.gemm_library = cu_lib_name;
     backend.gemm_algos = cu_gemm_algos;
     backend.gemm_use = cu_gemm_use;
+    backend.graph_begin = backend_graph_begin;
+    backend.graph_end = backend_graph_end;
+    backend.graph_launch = backend_graph_launch;
+    backend.graph_free = cu_graph_free;
 #define CU_OP(op) backend.op = cu_##op;
     KN_BACKEND_OPS(CU_OP)
 #undef CU_OP

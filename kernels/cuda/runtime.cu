@@ -225,6 +225,40 @@ void cu_clear(cu_stream *stream, void *to, size_t bytes)
     must(cudaMemsetAsync(to, 0, bytes, stream->handle), "zero");
 }
 
+struct kn_graph {
+    cudaGraphExec_t exec;
+};
+
+/* Other threads of the program do what they like meanwhile; this one's stream keeps all. */
+void cu_graph_begin(cu_stream *stream)
+{
+    must(cudaStreamBeginCapture(stream->handle, cudaStreamCaptureModeThreadLocal), "a graph");
+}
+
+kn_graph *cu_graph_end(cu_stream *stream)
+{
+    kn_graph *ret = (kn_graph *)calloc(1, sizeof(*ret));
+    cudaGraph_t graph = NULL;
+
+    if (!ret)
+        abort();
+    must(cudaStreamEndCapture(stream->handle, &graph), "a graph");
+    must(cudaGraphInstantiate(&ret->exec, graph, 0), "a graph");
+    must(cudaGraphDestroy(graph), "a graph");
+    return ret;
+}
+
+void cu_graph_launch(cu_stream *stream, kn_graph *graph)
+{
+    must(cudaGraphLaunch(graph->exec, stream->handle), "a graph");
+}
+
+void cu_graph_free(kn_graph *graph)
+{
+    must(cudaGraphExecDestroy(graph->exec), "free");
+    free(graph);
+}
+
 void cu_allow_shared(const void *kernel, size_t bytes)
 {
     if (bytes > 48 << 10)

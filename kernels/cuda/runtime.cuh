@@ -56,6 +56,13 @@ size_t cu_unused_own(void); /* bytes; 0: unknown */
 void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes);
 void cu_clear(cu_stream *stream, void *to, size_t bytes);
 
+/* As kn_graph_begin, kn_graph_end, kn_graph_launch and kn_graph_free. */
+struct kn_graph;
+void cu_graph_begin(cu_stream *stream);
+kn_graph *cu_graph_end(cu_stream *stream);
+void cu_graph_launch(cu_stream *stream, kn_graph *graph);
+void cu_graph_free(kn_graph *graph);
+
 /* Let KERNEL have BYTES of shared memory where that is more than 48 KiB. */
 void cu_allow_shared(const void *kernel, size_t bytes);
 /* A library of the device failed at WHAT, for the reason WHY. Does not return. */

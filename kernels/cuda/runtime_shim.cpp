@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <vector>
+
 struct cu_stream {
     shim_stream seen; /* first: a library of the device takes the stream as this */
     void *scratch;    /* NULL: the stream is for such a library */
@@ -95,13 +97,78 @@ static void await(const cu_stream *waiter, const cu_stream *stream, uint64_t ask
     }
 }
 
+/* ---- graphs -------------------------------------------------------------- */
+
+struct kn_graph {
+    std::vector<std::function<void(void)>> operations;
+};
+
+static const cu_stream *captured; /* NULL: none */
+static kn_graph *capture;
+static unsigned long graph_launches;
+
+static void say(void)
+{
+    if (graph_launches)
+        fprintf(stderr, "shim: %lu launches of graphs\n", graph_launches);
+}
+
+bool shim_keep(const void *stream, const std::function<void(void)> &operation)
+{
+    if (!captured || stream != captured)
+        return false;
+    capture->operations.push_back(operation);
+    return true;
+}
+
+/* CUDA refuses WHAT on a stream that is captured, or would make of it what nobody expects. */
+static void not_captured(const cu_stream *stream, const char *what)
+{
+    if (captured == stream)
+        cu_failed(what, "its stream is captured");
+}
+
+void cu_graph_begin(cu_stream *stream)
+{
+    not_captured(stream, "a graph");
+    captured = stream;
+    capture = new kn_graph;
+}
+
+kn_graph *cu_graph_end(cu_stream *stream)
+{
+    if (captured != stream)
+        cu_failed("a graph", "its stream is not captured");
+    captured = NULL;
+    return capture;
+}
+
+void cu_graph_launch(cu_stream *stream, kn_graph *graph)
+{
+    static const bool says = getenv("STANDIN_SAYS") && atexit(say) == 0;
+
+    not_captured(stream, "a graph's launch");
+    graph_launches += says;
+    for (const auto &operation : graph->operations)
+        operation();
+}
+
+void cu_graph_free(kn_graph *graph)
+{
+    delete graph;
+}
+
+/* ---- waits --------------------------------------------------------------- */
+
 void cu_stream_wait(cu_stream *stream)
 {
+    not_captured(stream, "a wait");
     await(stream, stream, stream->seen.asked);
 }
 
 void cu_stream_mark(cu_stream *stream, unsigned n)
 {
+    not_captured(stream, "a mark");
     stream->point[n] = stream->seen.asked;
 }
 
@@ -111,6 +178,7 @@ void cu_stream_follow(cu_stream *follower, cu_stream *stream, unsigned n)
     shim_stream *seen = &follower->seen;
     int i = 0;
 
+    not_captured(follower, "a mark of another stream");
     if (follower->scratch) {
         await(follower, stream, stream->point[n]);
         return;
@@ -134,6 +202,7 @@ void cu_stream_stamp(cu_stream *stream, unsigned n)
 {
     struct timespec now;
 
+    not_captured(stream, "a stamp");
     clock_gettime(CLOCK_MONOTONIC, &now);
     stream->stamp[n] = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
@@ -166,18 +235,26 @@ void cu_free_own(void *memory, size_t bytes)
     shim_own_free(memory, bytes + !bytes);
 }
 
-void cu_copy(cu_stream *, void *to, const void *from, size_t bytes)
+static void perform(cu_stream *stream, const std::function<void(void)> &operation)
 {
-    shim_own_open(true);
-    memcpy(to, from, bytes);
-    shim_own_open(false);
+    auto run = [=] {
+        shim_own_open(true);
+        operation();
+        shim_own_open(false);
+    };
+
+    if (!shim_keep(stream, run))
+        run();
 }
 
-void cu_clear(cu_stream *, void *to, size_t bytes)
+void cu_copy(cu_stream *stream, void *to, const void *from, size_t bytes)
 {
-    shim_own_open(true);
-    memset(to, 0, bytes);
-    shim_own_open(false);
+    perform(stream, [=] { memcpy(to, from, bytes); });
+}
+
+void cu_clear(cu_stream *stream, void *to, size_t bytes)
+{
+    perform(stream, [=] { memset(to, 0, bytes); });
 }
 
 void cu_allow_shared(const void *kernel, size_t bytes)

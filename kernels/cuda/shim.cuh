@@ -212,28 +212,6 @@ struct bf16;
 void shim_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void shim_ldmatrix(uint32_t (&y)[4], const bf16 *row, bool transposed);
 
-/* ---- launches ------------------------------------------------------------ */
-
-/* KERNEL may have BYTES of shared memory, which is more than a launch has otherwise. */
-void shim_allow(const void *kernel, size_t bytes);
-
-void shim_run(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
-              void (*body)(const void *arg), const void *arg);
-
-template <typename F>
-static inline void shim_launch(const char *name, const void *kernel, dim3 grid, dim3 block,
-                               size_t shared, const F &f)
-{
-    shim_run(
-        name, kernel, grid, block, shared, [](const void *arg) { (*(const F *)arg)(); }, &f);
-}
-
-#define CU_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
-    do {                                                                                           \
-        (void)(stream);                                                                            \
-        shim_launch(#kernel, (const void *)(kernel), (grid), (block), (shared),                    \
-                    [=] { (kernel)(__VA_ARGS__); });                                               \
-        cu_launched(#kernel);                                                                      \
-    } while (0)
+#include "kernels/cuda/shim_launch.cuh"
 
 #endif

@@ -352,13 +352,13 @@ def calibrate(lab):
     return None if known else {"note": "not compared: no bundled profile has " + profile["device"]["name"]}
 
 
-def one_trial(lab, name, data):
-    """Events of a trial of one rank with the profile in DATA, by name."""
+def one_trial(lab, name, data, *options):
+    """Events of a trial of one rank with the profile in DATA and OPTIONS, by name."""
     events = os.path.join(lab.work, name + ".events")
     if os.path.exists(events):
         os.unlink(events)
     job = lab.job("gpu", 1, ["--model", tuned_model(lab), "-b", "4", "--micro-batch", "1", "--precision", "bf16", "--trial",
-                             "--warmup-steps", "2", "--min-steps", "5", "--max-steps", "20", "--events", events])
+                             "--warmup-steps", "3", "--min-steps", "5", "--max-steps", "20", "--events", events, *options])
     job[job.index("--data-dir") + 1] = data
     lab.must(job)
     with open(events) as lines:
@@ -366,21 +366,30 @@ def one_trial(lab, name, data):
 
 
 def tuned(lab):
-    """A trial with the calibration's algorithms next to the same by the heuristic's, and its memory class by class."""
+    """A trial with the calibration's algorithms next to the same by the heuristic's, with graphs, and its memory by class."""
     data = os.path.join(lab.work, "calibrated")
     if not os.path.exists(os.path.join(data, "profiles/local.json")):
         raise NotRun("no calibration")
-    rates = {"heuristic": [], "measured": []}
+    rates = {"heuristic": [], "measured": [], "graphs": []}
     for _ in range(3):
         plain, ours = one_trial(lab, "plain", os.path.join(lab.work, "nothing")), one_trial(lab, "tuned", data)
         rates["heuristic"].append(plain["summary"]["tokens_per_s"])
         rates["measured"].append(ours["summary"]["tokens_per_s"])
+        graphs = one_trial(lab, "graphs", data, "--cuda-graphs", "modules")
+        rates["graphs"].append(graphs["summary"]["tokens_per_s"])
     medians = {key: sorted(values)[1] for key, values in rates.items()}
-    lab.report(check="tuned", build=ours["hello"]["build"], tokens_per_s=rates, ratio=medians["measured"] / medians["heuristic"])
+    lab.report(check="tuned", build=ours["hello"]["build"], tokens_per_s=rates, ratio=medians["measured"] / medians["heuristic"],
+               graphs_ratio=medians["graphs"] / medians["measured"])
+    common = ["--model", tuned_model(lab), "-b", "4", "--micro-batch", "1", "--precision", "bf16", "--steps", "5", "--cluster",
+              os.path.join(data, "profiles/local.json")]
+    plain, same = lab.losses("plain", "gpu", 1, common), lab.losses("graphs", "gpu", 1, [*common, "--cuda-graphs", "modules"])
+    lab.report(check="graphs", plain=plain, graphs=same, met=plain[0] == 0 and plain == same)
     memory = ours["summary"]["memory"]
     lab.report(check="memory by class", planned=memory["planned"], measured=memory["measured"])
     if "warning" in ours and ours["warning"]["what"] == "other-algorithms" or "measured products" not in ours["hello"]["build"]:
         raise Failed("the trial does not use the calibration's algorithms")
+    if plain[0] != 0 or plain != same:
+        raise Failed("losses with graphs are not those without")
 
 
 # ---- the daemon -----------------------------------------------------------------------------------------------------

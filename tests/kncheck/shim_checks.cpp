@@ -147,10 +147,12 @@ static void host_access(void)
     *(volatile float *)own = 1;
 }
 
+/* A launch before it has made the stacks, which else may take the place of what is freed. */
 static void use_after_free(void)
 {
     float *at = own;
 
+    CU_LAUNCH(touch, dim3(1), dim3(BLOCK), 0, NULL, at);
     cu_free_own(own, BLOCK * sizeof(float));
     CU_LAUNCH(touch, dim3(1), dim3(BLOCK), 0, NULL, at);
 }
@@ -183,6 +185,100 @@ static void too_many_marks(void)
     }
 }
 
+/* The same launch twice from a graph, and its arguments are those of the capture. */
+static bool replayed(void)
+{
+    cu_stream *stream = cu_stream_open(false);
+    float *to = own;
+    bool kept = true;
+    kn_graph *graph;
+
+    cu_clear(NULL, own, BLOCK * sizeof(float));
+    cu_graph_begin(stream);
+    CU_LAUNCH(touch, dim3(1), dim3(BLOCK), 0, stream, to);
+    cu_copy(stream, got, own, sizeof(got));
+    graph = cu_graph_end(stream);
+    to = NULL;
+    for (int times = 0; times < 2; times++) {
+        memset(got, 0, sizeof(got));
+        cu_graph_launch(stream, graph);
+        kept &= got[0] > 0.5f && got[BLOCK - 1] > 0.5f;
+    }
+    cu_graph_free(graph);
+    cu_stream_close(stream);
+    return kept;
+}
+
+/* What is captured is not done. */
+static bool only_kept(void)
+{
+    cu_stream *stream = cu_stream_open(false);
+
+    got[0] = 1;
+    cu_clear(NULL, own, BLOCK * sizeof(float));
+    cu_graph_begin(stream);
+    CU_LAUNCH(touch, dim3(1), dim3(BLOCK), 0, stream, own);
+    cu_graph_free(cu_graph_end(stream));
+    cu_copy(stream, got, own, sizeof(got));
+    cu_stream_close(stream);
+    return got[0] < 0.5f;
+}
+
+static void right_graph(void)
+{
+    if (replayed() && only_kept())
+        printf("as it should be\n");
+}
+
+static cu_stream *captured_stream(void)
+{
+    cu_stream *stream = cu_stream_open(true);
+
+    cu_graph_begin(stream);
+    return stream;
+}
+
+static void captured_wait(void)
+{
+    cu_stream_wait(captured_stream());
+}
+
+static void captured_mark(void)
+{
+    cu_stream_mark(captured_stream(), 0);
+}
+
+static void captured_follow(void)
+{
+    cu_stream_follow(captured_stream(), cu_stream_open(false), 0);
+}
+
+static void captured_stamp(void)
+{
+    cu_stream_stamp(captured_stream(), 0);
+}
+
+static void captured_twice(void)
+{
+    cu_graph_begin(captured_stream());
+}
+
+static void captured_launch(void)
+{
+    cu_stream *stream = cu_stream_open(false);
+    kn_graph *graph;
+
+    cu_graph_begin(stream);
+    graph = cu_graph_end(stream);
+    cu_graph_begin(stream);
+    cu_graph_launch(stream, graph);
+}
+
+static void not_captured(void)
+{
+    (void)cu_graph_end(cu_stream_open(false));
+}
+
 static void failed_library(void)
 {
     cu_failed("a library", "fails");
@@ -211,6 +307,14 @@ static const struct {
     {"foreign_free", foreign_free},
     {"too_many_marks", too_many_marks},
     {"failed_library", failed_library},
+    {"right_graph", right_graph},
+    {"captured_wait", captured_wait},
+    {"captured_mark", captured_mark},
+    {"captured_follow", captured_follow},
+    {"captured_stamp", captured_stamp},
+    {"captured_twice", captured_twice},
+    {"captured_launch", captured_launch},
+    {"not_captured", not_captured},
 };
 
 /* The signal's number is the message: without a handler a sanitizer's page would be it. */

@@ -17,7 +17,7 @@ fires() { # case, text
     ok $? "$1: $2"
 }
 
-"${PT_BUILD:?}/tests/kncheck/shim_checks" right >"$work/out" 2>&1 && [ "$(cat "$work/out")" = "as it should be" ]
+"${PT_BUILD:?}/tests/kncheck/shim_checks" right >"$work/out" 2>&1 && grep -qx "as it should be" "$work/out"
 ok $? "what keeps the rules runs"
 fires no_barrier "a missing barrier shows"
 fires left_barrier "others wait for a thread that has ended or waits elsewhere"
@@ -35,4 +35,10 @@ fires freed_size "memory is freed with another size than it has"
 fires foreign_free "what is freed is no memory of the device, or was freed before"
 fires too_many_marks "a stream follows more streams than SHIM_AFTERS"
 fires failed_library "cuda: a library: fails"
+"${PT_BUILD:?}/tests/kncheck/shim_checks" right_graph >"$work/out" 2>&1 && grep -qx "as it should be" "$work/out"
+ok $? "a graph does what was captured, as often as it is launched, and not before"
+for case in wait mark follow stamp twice launch; do
+    fires captured_$case "its stream is captured"
+done
+fires not_captured "its stream is not captured"
 echo "1..$n"
