@@ -39,6 +39,7 @@ def capability():
     return keys, default
 
 KEYS, DEFAULT = capability()
+del KEYS["cuda_graphs"] # for GPUs alone: tests/mpi/graphs.sh trains with them by the host's stand-in
 # Experts, of which a shared one, for the keys of experts; five layers, which two stages do not divide.
 JOB = {"model": {"name": "keys", "layers": 5, "hidden": 32, "heads": 4, "kv_heads": 4, "ffn": 64, "vocab": 96, "seq": 32,
                  "moe": {"experts": 4, "top_k": 2, "expert_ffn": 32, "shared_ffn": 32, "dense_layers": 1}},
