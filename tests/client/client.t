@@ -36,7 +36,7 @@ expect "an option of another command is refused"   2 "unknown option" "$partune"
 expect "a missing operand shows the usage"         2 "usage: partune show" "$partune" show
 expect "an extra operand is named"             2 "too many: .extra" "$partune" ls extra
 expect "a file that cannot be created is named"       6 "create $dir/none/x.json:" "$partune" new "$dir/none/x.json"
-expect "a bound is named"                          2 "2..100" "$partune" verify x --pairs 1
+expect "a bound is named"                          2 "2..50" "$partune" verify x --pairs 51
 expect "no daemon: exit 3 with a fix"       3 "start one with .partuned" "$partune" ls
 expect "a missing file is named"                   6 "no.json" "$partune" submit "$dir/no.json"
 printf '{"model": "tiny-moe",' >"$dir/bad.json"

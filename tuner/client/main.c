@@ -58,7 +58,7 @@ static const struct opt options[] = {
     {"priority", 0, OPT_STR, OPT_AT(priority), 0, 0, NULL, NULL, "N",
      "scheduling priority, -100 to 100; higher runs first"},
     {"tags", 0, OPT_STR, OPT_AT(tags), 0, 0, NULL, NULL, "A,B", "tags of the campaign"},
-    {"pairs", 0, OPT_INT, OPT_AT(pairs), 2, 100, "5", NULL, NULL,
+    {"pairs", 0, OPT_INT, OPT_AT(pairs), 2, 50, "5", NULL, NULL,
      "pairs of runs of winner and baseline; of one layout, its runs"},
     {"pin", 0, OPT_STR, OPT_AT(pin), 0, 0, NULL, NULL, "FILE",
      "wait, then write the winner and the interval of its runs to FILE"},
