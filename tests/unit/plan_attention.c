@@ -7,17 +7,6 @@
 
 #include "plan/memory_parts.h"
 
-static struct pl_model model_of(const char *text)
-{
-    AUTO_JSON *v = *text == '{' ? unit_json(text) : json_string(text);
-    struct pl_model m;
-    struct err e = {0};
-
-    if (pl_model_parse(&m, v, &e) < 0)
-        fail_msg("%s: %s %s", text, e.pointer, e.text);
-    return m;
-}
-
 static bool near(double value, double want, double within)
 {
     return fabs(value / want - 1) <= within;
@@ -202,19 +191,6 @@ static void activations_follow_the_kind(void **state)
                      1e-9));
 }
 
-static double seconds_of(const char *json, const char *layout)
-{
-    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
-    struct pl_layout l;
-    struct pl_cost cost;
-
-    x.m = model_of(json);
-    x.w.seq = x.m.seq;
-    l = layout_of(&x, layout);
-    pl_cost(&cost, problem_of(&x), &l);
-    return cost.total;
-}
-
 #define LONG                                                                                       \
     "{'layers':8,'hidden':4096,'heads':32,'kv_heads':32,'ffn':14336,'vocab':32000,'seq':65536"
 #define LONG_LINEAR                                                                                \
@@ -229,24 +205,24 @@ static double seconds_of(const char *json, const char *layout)
 static void seconds_follow_the_kind(void **state)
 {
     static const char one[] = "{'world':8,'zero':1}", ring[] = "{'world':8,'cp':8,'zero':1}";
-    double full = seconds_of(LONG "}", one),
-           chunks = seconds_of(LONG ",'attention_chunk_size':8192}", one),
-           mixed = seconds_of(LONG ",'attention_chunk_size':8192,'global_every':4}", one),
-           linear = seconds_of(LONG ",'linear_attention_freq':4," LONG_LINEAR "}", one),
-           rarely = seconds_of(LONG ",'linear_attention_freq':8," LONG_LINEAR "}", one),
-           gated = seconds_of(LONG ",'attention_output_gate':true}", one),
-           latent = seconds_of(LONG "," LONG_MLA "}", one),
-           sparse = seconds_of(LONG "," LONG_MLA "," LONG_DSA "}", one),
-           wide = seconds_of(LONG "," LONG_MLA ",'dsa':{'index_n_heads':64,'index_head_dim':128,"
-                                  "'index_topk':2048}}",
-                             one);
+    double full = seconds_with(LONG "}", one),
+           chunks = seconds_with(LONG ",'attention_chunk_size':8192}", one),
+           mixed = seconds_with(LONG ",'attention_chunk_size':8192,'global_every':4}", one),
+           linear = seconds_with(LONG ",'linear_attention_freq':4," LONG_LINEAR "}", one),
+           rarely = seconds_with(LONG ",'linear_attention_freq':8," LONG_LINEAR "}", one),
+           gated = seconds_with(LONG ",'attention_output_gate':true}", one),
+           latent = seconds_with(LONG "," LONG_MLA "}", one),
+           sparse = seconds_with(LONG "," LONG_MLA "," LONG_DSA "}", one),
+           wide = seconds_with(LONG "," LONG_MLA ",'dsa':{'index_n_heads':64,'index_head_dim':128,"
+                                    "'index_topk':2048}}",
+                               one);
 
     (void)state;
     assert_true(chunks < mixed && mixed < full && full < gated && gated < 1.1 * full);
     assert_true(rarely < linear && linear < 0.6 * full);
     assert_true(sparse < wide && sparse < 0.7 * latent);
     /* ranks of cp exchange heads of linear attention */
-    assert_true(seconds_of(LONG ",'linear_attention_freq':8," LONG_LINEAR "}", ring) >
+    assert_true(seconds_with(LONG ",'linear_attention_freq':8," LONG_LINEAR "}", ring) >
                 0.9 * rarely);
 }
 

@@ -5,17 +5,6 @@
 
 #include "plan/memory_parts.h"
 
-static struct pl_model model_of(const char *text)
-{
-    AUTO_JSON *v = unit_json(text);
-    struct pl_model m;
-    struct err e = {0};
-
-    if (pl_model_parse(&m, v, &e) < 0)
-        fail_msg("%s: %s %s", text, e.pointer, e.text);
-    return m;
-}
-
 /* DeepSeek-V3's attention and experts (arXiv 2412.19437, section 4.2). */
 #define V3                                                                                         \
     "{'layers':61,'hidden':7168,'heads':128,'ffn':18432,'vocab':129280,'seq':4096,"                \
@@ -226,19 +215,6 @@ static void stages_hold_the_whole_model(void **state)
         if (fabs(all / (double)pl_model_params(&x.m) - 1) > 1e-4)
             fail_msg("%zu: %.0f of %.0f", i, all, (double)pl_model_params(&x.m));
     }
-}
-
-static double seconds_with(const char *json, const char *layout)
-{
-    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
-    struct pl_layout l;
-    struct pl_cost cost;
-
-    x.m = model_of(json);
-    x.w.seq = x.m.seq;
-    l = layout_of(&x, layout);
-    pl_cost(&cost, problem_of(&x), &l);
-    return cost.total;
 }
 
 static double seconds_of(const char *json)

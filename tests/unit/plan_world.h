@@ -54,4 +54,30 @@ static inline struct pl_layout layout_of(const struct world *x, const char *text
     return l;
 }
 
+/* The model of an object, or of a name. */
+static inline struct pl_model model_of(const char *text)
+{
+    AUTO_JSON *v = *text == '{' ? unit_json(text) : json_string(text);
+    struct pl_model m;
+    struct err e = {0};
+
+    if (pl_model_parse(&m, v, &e) < 0)
+        fail_msg("%s: %s %s", text, e.pointer, e.text);
+    return m;
+}
+
+/* Of a step of the model JSON on eight H100. */
+static inline double seconds_with(const char *json, const char *layout)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    struct pl_layout l;
+    struct pl_cost cost;
+
+    x.m = model_of(json);
+    x.w.seq = x.m.seq;
+    l = layout_of(&x, layout);
+    pl_cost(&cost, problem_of(&x), &l);
+    return cost.total;
+}
+
 #endif
